@@ -1,0 +1,35 @@
+# Every library we take, each behind one target, so that versions differ in one place only.
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(PkgConfig REQUIRED)
+
+find_package(yaml-cpp REQUIRED)
+add_library(kvcal_yaml INTERFACE)
+if(TARGET yaml-cpp::yaml-cpp)
+  target_link_libraries(kvcal_yaml INTERFACE yaml-cpp::yaml-cpp)
+else()
+  target_link_libraries(kvcal_yaml INTERFACE yaml-cpp)
+endif()
+
+pkg_check_modules(kvcal_pc_sentencepiece REQUIRED IMPORTED_TARGET sentencepiece)
+add_library(kvcal_sentencepiece INTERFACE)
+target_link_libraries(kvcal_sentencepiece INTERFACE PkgConfig::kvcal_pc_sentencepiece)
+
+pkg_check_modules(kvcal_pc_pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+add_library(kvcal_pcre2 INTERFACE)
+target_link_libraries(kvcal_pcre2 INTERFACE PkgConfig::kvcal_pc_pcre2)
+
+pkg_check_modules(kvcal_pc_utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
+add_library(kvcal_utf8proc INTERFACE)
+target_link_libraries(kvcal_utf8proc INTERFACE PkgConfig::kvcal_pc_utf8proc)
+
+find_package(dnnl REQUIRED CONFIG)
+add_library(kvcal_dnnl INTERFACE)
+target_link_libraries(kvcal_dnnl INTERFACE DNNL::dnnl)
+
+pkg_check_modules(kvcal_pc_highway REQUIRED IMPORTED_TARGET libhwy)
+add_library(kvcal_highway INTERFACE)
+target_link_libraries(kvcal_highway INTERFACE PkgConfig::kvcal_pc_highway)

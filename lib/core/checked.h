@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/error.h"
+
+namespace kvcal {
+
+/// a * b for sizes that come from a file. Throws Error on overflow.
+inline uint64_t checked_mul(uint64_t a, uint64_t b) {
+  uint64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) fail(a, " times ", b, " overflows 64 bits");
+  return product;
+}
+
+/// a + b for sizes that come from a file. Throws Error on overflow.
+inline uint64_t checked_add(uint64_t a, uint64_t b) {
+  uint64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) fail(a, " plus ", b, " overflows 64 bits");
+  return sum;
+}
+
+}  // namespace kvcal

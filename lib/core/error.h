@@ -1,0 +1,59 @@
+#pragma once
+
+#include <exception>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace kvcal {
+
+/// What a user can cause: bad input or environment. The message says what was found and what was
+/// expected; each stage on the way up prepends its place with add_context, outermost first.
+class Error : public std::exception {
+ public:
+  explicit Error(std::string message) : message_(std::move(message)) {}
+  const char* what() const noexcept override { return message_.c_str(); }
+  const std::string& message() const noexcept { return message_; }
+  void add_context(std::string_view where) { message_ = std::string(where) + ": " + message_; }
+
+ private:
+  std::string message_;
+};
+
+/// Thrown at the next safe point after the user asked to stop (see core/interrupt.h).
+class Interrupted : public std::exception {
+ public:
+  const char* what() const noexcept override { return "interrupted"; }
+};
+
+/// Throws Error with the parts streamed one after the other.
+template <class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  std::ostringstream text;
+  (text << ... << parts);
+  throw Error(text.str());
+}
+
+/// Runs body; an Error that leaves it is told where it happened: "where: what it said".
+template <class Body>
+decltype(auto) in_context(std::string_view where, Body&& body) {
+  try {
+    return std::forward<Body>(body)();
+  } catch (Error& error) {
+    error.add_context(where);
+    throw;
+  }
+}
+
+namespace internal {
+[[noreturn]] void check_failed(const char* condition, const char* file, int line);
+}
+
+/// Our own mistakes, not the user's: always on.
+#define KVCAL_CHECK(condition)                                                       \
+  do {                                                                               \
+    if (!(condition)) ::kvcal::internal::check_failed(#condition, __FILE__, __LINE__); \
+  } while (false)
+
+}  // namespace kvcal

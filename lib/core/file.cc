@@ -1,0 +1,257 @@
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <linux/fs.h>
+#endif
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace kvcal {
+namespace {
+
+[[noreturn]] void fail_errno(const fs::path& path, std::string_view what) {
+  const int code = errno;
+  fail(path.string(), ": ", what, ": ", std::strerror(code));
+}
+
+/// A descriptor that closes itself.
+class Descriptor {
+ public:
+  Descriptor(const fs::path& path, int flags, mode_t mode = 0) : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+void sync_folder(const fs::path& folder) {
+  const Descriptor descriptor(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY);
+  if (descriptor.get() >= 0) ::fsync(descriptor.get());
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const fs::path& path) : path_(path) {
+  const Descriptor descriptor(path, O_RDONLY);
+  if (descriptor.get() < 0) fail_errno(path, "cannot open");
+  struct stat status {};
+  if (::fstat(descriptor.get(), &status) != 0) fail_errno(path, "cannot read its size");
+  if (!S_ISREG(status.st_mode)) fail(path.string(), ": is not a regular file");
+  size_ = static_cast<size_t>(status.st_size);
+  if (size_ == 0) return;
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
+  if (data == MAP_FAILED) fail_errno(path, "cannot map");
+  data_ = static_cast<const std::byte*>(data);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+namespace {
+
+void advise(std::span<const std::byte> part, int advice) {
+  if (part.empty()) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+}
+
+}  // namespace
+
+void MappedFile::will_need(std::span<const std::byte> part) const { advise(part, MADV_WILLNEED); }
+void MappedFile::drop(std::span<const std::byte> part) const { advise(part, MADV_DONTNEED); }
+
+std::string read_text(const fs::path& path, size_t max_bytes) {
+  const MappedFile file(path);
+  if (file.bytes().size() > max_bytes)
+    fail(path.string(), ": ", file.bytes().size(), " bytes, the limit is ", max_bytes);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+FileWriter::FileWriter(const fs::path& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+  if (descriptor_ < 0) fail_errno(path, "cannot create");
+}
+
+FileWriter::~FileWriter() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void FileWriter::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) fail_errno(path_, "cannot write");
+    position_ += static_cast<uint64_t>(written);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+
+void FileWriter::append_range(const fs::path& source, uint64_t offset, uint64_t size) {
+  const Descriptor input(source, O_RDONLY);
+  if (input.get() < 0) fail_errno(source, "cannot open");
+  auto from = static_cast<off64_t>(offset);
+  while (size > 0) {
+    const ssize_t copied = ::copy_file_range(input.get(), &from, descriptor_, nullptr, std::min<uint64_t>(size, uint64_t{1} << 30), 0);
+    if (copied <= 0) break;
+    size -= static_cast<uint64_t>(copied);
+    position_ += static_cast<uint64_t>(copied);
+  }
+  std::vector<std::byte> buffer(std::min<uint64_t>(size, uint64_t{4} << 20));
+  while (size > 0) {
+    const ssize_t got = ::pread(input.get(), buffer.data(), std::min<uint64_t>(size, buffer.size()), from);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_errno(source, "cannot read");
+    if (got == 0) fail(source.string(), ": ends ", size, " bytes early");
+    write(std::span(buffer).first(static_cast<size_t>(got)));
+    from += got;
+    size -= static_cast<uint64_t>(got);
+  }
+}
+
+void FileWriter::close() {
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail_errno(path_, "cannot flush");
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (::close(descriptor) != 0) fail_errno(path_, "cannot close");
+}
+
+void copy_file(const fs::path& source, const fs::path& target) {
+  const MappedFile input(source);
+#ifdef FICLONE
+  {
+    const Descriptor from(source, O_RDONLY);
+    const Descriptor to(target, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    if (to.get() < 0) fail_errno(target, "cannot create");
+    if (::ioctl(to.get(), FICLONE, from.get()) == 0) return;
+  }
+#endif
+  FileWriter output(target);
+  output.append_range(source, 0, input.bytes().size());
+  output.close();
+}
+
+namespace {
+
+/// ".name.partial-<pid>" beside the target.
+fs::path scratch_beside(const fs::path& target) {
+  return target.parent_path() / ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
+}
+
+fs::path checked_target(const fs::path& target, bool overwrite) {
+  fs::path absolute = fs::absolute(target).lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(absolute, error)) && !overwrite)
+    fail(target.string(), ": exists; pass --overwrite to replace it");
+  return absolute;
+}
+
+}  // namespace
+
+AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
+    : target_(checked_target(target, overwrite)), scratch_(scratch_beside(target_)), overwrite_(overwrite) {
+  std::error_code error;
+  if (fs::exists(target_, error) && !fs::is_directory(target_, error))
+    fail(target.string(), ": exists and is not a folder");
+  fs::create_directories(target_.parent_path(), error);
+  if (error) fail(target_.parent_path().string(), ": cannot create folder: ", error.message());
+  fs::remove_all(scratch_, error);
+  if (::mkdir(scratch_.c_str(), 0777) != 0) fail_errno(scratch_, "cannot create folder");
+}
+
+AtomicDirectory::~AtomicDirectory() {
+  std::error_code error;
+  if (!scratch_.empty()) fs::remove_all(scratch_, error);
+}
+
+void AtomicDirectory::commit() {
+  sync_folder(scratch_);
+  std::error_code error;
+  fs::path old;
+  if (fs::exists(fs::symlink_status(target_, error))) {
+    if (!overwrite_) fail(target_.string(), ": appeared while the output was written; nothing was replaced");
+    old = scratch_.string() + ".old";
+    if (::rename(target_.c_str(), old.c_str()) != 0) fail_errno(target_, "cannot move the old output aside");
+  }
+  if (::rename(scratch_.c_str(), target_.c_str()) != 0) {
+    const int code = errno;
+    if (!old.empty()) ::rename(old.c_str(), target_.c_str());
+    errno = code;
+    fail_errno(target_, "cannot rename the finished output");
+  }
+  scratch_.clear();
+  sync_folder(target_.parent_path());
+  if (!old.empty()) fs::remove_all(old, error);
+}
+
+void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite) {
+  const fs::path absolute = checked_target(target, overwrite);
+  const fs::path scratch = scratch_beside(absolute);
+  try {
+    FileWriter writer(scratch);
+    writer.write(content);
+    writer.close();
+    if (::rename(scratch.c_str(), absolute.c_str()) != 0) fail_errno(absolute, "cannot rename the finished file");
+  } catch (...) {
+    ::unlink(scratch.c_str());
+    throw;
+  }
+  sync_folder(absolute.parent_path());
+}
+
+ScratchMapping::ScratchMapping(const fs::path& folder, size_t size) : size_(size) {
+  std::string name = (folder / ".kvcal-scratch-XXXXXX").string();
+  const int descriptor = ::mkstemp(name.data());
+  if (descriptor < 0) fail_errno(folder, "cannot create a scratch file");
+  ::unlink(name.c_str());
+  // posix_fallocate, so that a full disk is an error here and not a signal at the first write.
+  const int code = size == 0 ? 0 : ::posix_fallocate(descriptor, 0, static_cast<off_t>(size));
+  if (code != 0) {
+    ::close(descriptor);
+    fail(folder.string(), ": cannot reserve a scratch file of ", size, " bytes: ", std::strerror(code));
+  }
+  void* data = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  ::close(descriptor);
+  if (data == MAP_FAILED) fail_errno(folder, "cannot map a scratch file");
+  data_ = static_cast<std::byte*>(data);
+}
+
+ScratchMapping::~ScratchMapping() {
+  if (data_) ::munmap(data_, size_);
+}
+
+ScratchMapping::ScratchMapping(ScratchMapping&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+}  // namespace kvcal

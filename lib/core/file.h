@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvcal {
+
+namespace fs = std::filesystem;
+
+/// A whole file mapped read-only. Empty files are legal. Throws Error naming path and reason.
+class MappedFile {
+ public:
+  explicit MappedFile(const fs::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+
+  std::span<const std::byte> bytes() const& { return {data_, size_}; }
+  std::span<const std::byte> bytes() && = delete;
+  const fs::path& path() const { return path_; }
+  /// Tells the system that these bytes will be read soon, or are no longer needed in memory.
+  void will_need(std::span<const std::byte> part) const;
+  void drop(std::span<const std::byte> part) const;
+
+ private:
+  fs::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// The file's content. Throws Error if it cannot be read or is longer than max_bytes.
+std::string read_text(const fs::path& path, size_t max_bytes = size_t{256} << 20);
+
+/// Writes sequentially, checks every call, flushes to disk on close. Throws Error with path and reason
+/// ("No space left on device"). Unfinished files are the caller's to remove (AtomicDirectory does).
+class FileWriter {
+ public:
+  explicit FileWriter(const fs::path& path);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  /// Appends a range of another file without passing it through memory where the system can
+  /// (reflink, copy_file_range); else through a bounded buffer.
+  void append_range(const fs::path& source, uint64_t offset, uint64_t size);
+  /// fsync and close; a writer that was not closed leaves a file that must not be used.
+  void close();
+  uint64_t position() const { return position_; }
+
+ private:
+  fs::path path_;
+  int descriptor_ = -1;
+  uint64_t position_ = 0;
+};
+
+/// Copies a file, as a reflink where the file system can.
+void copy_file(const fs::path& source, const fs::path& target);
+
+/// An output folder that appears complete or not at all: files are written below path(), a hidden folder
+/// beside the target; commit() flushes and renames it. Without commit() the destructor removes it.
+/// An existing target is an Error unless overwrite, and is then replaced only at commit().
+class AtomicDirectory {
+ public:
+  AtomicDirectory(const fs::path& target, bool overwrite);
+  ~AtomicDirectory();
+  AtomicDirectory(const AtomicDirectory&) = delete;
+  AtomicDirectory& operator=(const AtomicDirectory&) = delete;
+
+  const fs::path& path() const { return scratch_; }
+  const fs::path& target() const { return target_; }
+  void commit();
+
+ private:
+  fs::path target_, scratch_;
+  bool overwrite_ = false;
+};
+
+/// A single output file with the same promise: content goes beside the target and is renamed.
+void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite);
+
+/// Memory that lives in an unlinked scratch file in folder, for what does not fit the memory limit.
+class ScratchMapping {
+ public:
+  ScratchMapping(const fs::path& folder, size_t size);
+  ~ScratchMapping();
+  ScratchMapping(ScratchMapping&& other) noexcept;
+  ScratchMapping& operator=(ScratchMapping&&) = delete;
+  std::byte* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace kvcal

@@ -1,0 +1,22 @@
+#include "core/interrupt.h"
+
+#include <atomic>
+
+#include "core/error.h"
+
+namespace kvcal {
+namespace {
+
+// The one piece of process-wide state: a signal has no other way in.
+std::atomic<bool> interrupt_requested{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+}  // namespace
+
+void request_interrupt() noexcept { interrupt_requested = true; }
+void clear_interrupt() noexcept { interrupt_requested = false; }
+void throw_if_interrupted() {
+  if (interrupt_requested) throw Interrupted();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,201 @@
+#include "core/json.h"
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+#include <vector>
+
+namespace kvcal {
+namespace {
+
+/// "line 3, column 7" of a byte offset.
+std::string place_of(std::string_view text, size_t offset) {
+  offset = std::min(offset, text.size());
+  const std::string_view before = text.substr(0, offset);
+  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+  const size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+  return "line " + std::to_string(line) + ", column " + std::to_string(offset - line_start + 1);
+}
+
+/// Builds the value as nlohmann's own handler does, and refuses depth and repeated keys on the way.
+class BoundedBuilder : public nlohmann::json_sax<Json> {
+ public:
+  BoundedBuilder(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
+  Json take() { return std::move(root_); }
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool value) override { return add(value); }
+  bool number_integer(number_integer_t value) override { return add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return add(value); }
+  bool number_float(number_float_t value, const string_t& literal) override {
+    if (!std::isfinite(value)) fail("number ", literal, " is out of range");
+    return add(value);
+  }
+  bool string(string_t& value) override { return add(std::move(value)); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& name) override {
+    if (!keys_.back().insert(name).second) fail("key '", name, "' appears twice in one object");
+    key_ = std::move(name);
+    return true;
+  }
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) override {
+    std::string what = error.what();
+    const size_t colon = what.rfind(": ");
+    if (colon != std::string::npos && what.find("syntax error") == std::string::npos)
+      what = what.substr(colon + 2);
+    if (const size_t at = what.find("syntax error"); at != std::string::npos) what = what.substr(at);
+    fail("not valid JSON at ", place_of(text_, position == 0 ? 0 : position - 1), ": ", what);
+  }
+
+ private:
+  template <class Value>
+  bool add(Value&& value) {
+    place(Json(std::forward<Value>(value)));
+    return true;
+  }
+  Json* place(Json value) {
+    if (stack_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Json& top = *stack_.back();
+    if (top.is_array()) {
+      top.push_back(std::move(value));
+      return &top.back();
+    }
+    // ordered_json looks a key up linearly; the keys are known to be new, so append.
+    auto& object = top.get_ref<Json::object_t&>();
+    object.Container::emplace_back(std::move(key_), std::move(value));
+    return &object.back().second;
+  }
+  bool open(Json value) {
+    if (static_cast<int>(stack_.size()) >= limits_.max_depth)
+      fail("JSON nests deeper than ", limits_.max_depth, " levels");
+    stack_.push_back(place(std::move(value)));
+    keys_.emplace_back();
+    return true;
+  }
+  bool close() {
+    stack_.pop_back();
+    keys_.pop_back();
+    return true;
+  }
+
+  std::string_view text_;
+  JsonLimits limits_;
+  Json root_;
+  std::vector<Json*> stack_;
+  std::vector<std::unordered_set<std::string>> keys_;
+  std::string key_;
+};
+
+}  // namespace
+
+Json parse_json(std::string_view text, const JsonLimits& limits) {
+  if (text.size() > limits.max_bytes)
+    fail("JSON of ", text.size(), " bytes is longer than the limit of ", limits.max_bytes);
+  BoundedBuilder builder(text, limits);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return builder.take();
+}
+
+std::string_view kind_of(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null: return "null";
+    case Json::value_t::object: return "an object";
+    case Json::value_t::array: return "an array";
+    case Json::value_t::string: return "a string";
+    case Json::value_t::boolean: return "a boolean";
+    case Json::value_t::number_float: return "a number with a fraction";
+    default: return "an integer";
+  }
+}
+
+void fail_missing(std::string_view key, std::string_view wanted) {
+  fail("key '", key, "' is missing, expected ", wanted);
+}
+
+void fail_kind(std::string_view key, std::string_view wanted, const Json& found) {
+  std::string text = found.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  fail("key '", key, "' is ", kind_of(found), " (", text, "), expected ", wanted);
+}
+
+const Json* find_field(const Json& object, std::string_view key) {
+  if (!object.is_object()) fail("expected an object with key '", key, "', found ", kind_of(object));
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+std::optional<int64_t> optional_int(const Json& object, std::string_view key) {
+  const Json* field = find_field(object, key);
+  if (!field) return std::nullopt;
+  if (field->is_number_unsigned() && field->get<uint64_t>() > uint64_t{INT64_MAX})
+    fail_kind(key, "an integer below 2^63", *field);
+  if (field->is_number_integer()) return field->get<int64_t>();
+  fail_kind(key, "an integer", *field);
+}
+
+std::optional<double> optional_number(const Json& object, std::string_view key) {
+  const Json* field = find_field(object, key);
+  if (!field) return std::nullopt;
+  if (!field->is_number()) fail_kind(key, "a number", *field);
+  return field->get<double>();
+}
+
+std::optional<bool> optional_bool(const Json& object, std::string_view key) {
+  const Json* field = find_field(object, key);
+  if (!field) return std::nullopt;
+  if (!field->is_boolean()) fail_kind(key, "true or false", *field);
+  return field->get<bool>();
+}
+
+std::optional<std::string> optional_string(const Json& object, std::string_view key) {
+  const Json* field = find_field(object, key);
+  if (!field) return std::nullopt;
+  if (!field->is_string()) fail_kind(key, "a string", *field);
+  return field->get<std::string>();
+}
+
+int64_t required_int(const Json& object, std::string_view key) {
+  const auto value = optional_int(object, key);
+  if (!value) fail_missing(key, "an integer");
+  return *value;
+}
+
+double required_number(const Json& object, std::string_view key) {
+  const auto value = optional_number(object, key);
+  if (!value) fail_missing(key, "a number");
+  return *value;
+}
+
+std::string required_string(const Json& object, std::string_view key) {
+  auto value = optional_string(object, key);
+  if (!value) fail_missing(key, "a string");
+  return *std::move(value);
+}
+
+std::string dump_json(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json sorted_keys(const Json& value) {
+  if (value.is_array()) {
+    Json result = Json::array();
+    for (const Json& item : value) result.push_back(sorted_keys(item));
+    return result;
+  }
+  if (!value.is_object()) return value;
+  std::vector<std::string> names;
+  for (const auto& item : value.items()) names.push_back(item.key());
+  std::sort(names.begin(), names.end());
+  Json result = Json::object();
+  for (const std::string& name : names) result[name] = sorted_keys(value.at(name));
+  return result;
+}
+
+}  // namespace kvcal

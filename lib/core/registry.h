@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <cctype>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+
+namespace kvcal {
+
+/// Lower case, with '-' and '_' and spaces alike: how names are compared.
+std::string normalised_name(std::string_view name);
+
+/// " (did you mean 'x'?)" for the candidate nearest to name, or nothing when none is near.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
+
+/// A list of named plug-ins that one can read: name → entry. Lookup ignores case, '-' and '_'.
+template <class Entry>
+class Registry {
+ public:
+  using Row = std::pair<std::string, Entry>;
+
+  Registry(std::string what, std::initializer_list<Row> rows) : what_(std::move(what)), rows_(rows) {}
+
+  const Entry* find(std::string_view name) const {
+    for (const Row& row : rows_)
+      if (normalised_name(row.first) == normalised_name(name)) return &row.second;
+    return nullptr;
+  }
+  /// Throws Error naming what is looked up, the nearest name and all names.
+  const Entry& at(std::string_view name) const {
+    if (const Entry* entry = find(name)) return *entry;
+    std::string all;
+    for (const std::string& known : names()) all += (all.empty() ? "" : ", ") + known;
+    fail("unknown ", what_, " '", name, "'", did_you_mean(name, names()), "; known are ", all);
+  }
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    for (const Row& row : rows_) result.push_back(row.first);
+    return result;
+  }
+  const std::vector<Row>& rows() const { return rows_; }
+
+ private:
+  std::string what_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace kvcal

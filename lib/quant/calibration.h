@@ -1,0 +1,73 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quant/fp8.h"
+#include "quant/quant_args.h"
+#include "quant/scale.h"
+
+namespace kvcal {
+
+/// Counts of magnitudes in log2-spaced bins: bin b holds |x| in [2^(kMinExponent + b/kBinsPerOctave),
+/// next edge); smaller ones (zeros too) fall into bin 0, larger ones into the last.
+struct MagnitudeHistogram {
+  static constexpr int kMinExponent = -24;
+  static constexpr int kOctaves = 48;
+  static constexpr int kBinsPerOctave = 8;
+  static constexpr int kBins = kOctaves * kBinsPerOctave;
+
+  std::array<uint64_t, kBins> counts{};
+
+  /// Bin of a finite magnitude, from its float32 bits alone: the top three mantissa bits divide an octave
+  /// into eight steps of equal width, so every backend sorts alike and no logarithm is taken.
+  static constexpr int bin_of(float magnitude) {
+    const uint32_t bits = __builtin_bit_cast(uint32_t, magnitude) & 0x7fffffffu;
+    const int bin = static_cast<int>(bits >> 20) - ((127 + kMinExponent) << 3);
+    return bin < 0 ? 0 : bin >= kBins ? kBins - 1 : bin;
+  }
+  /// Lower edge of bin b (0 for the first).
+  static constexpr float lower_edge(int bin) {
+    if (bin <= 0) return 0.0f;
+    return __builtin_bit_cast(float, static_cast<uint32_t>(bin + ((127 + kMinExponent) << 3)) << 20);
+  }
+};
+
+/// What was seen of K or V in one attention module. Heads are KV heads, before any is repeated.
+struct KvStatistics {
+  std::vector<Range> head_ranges;                  ///< [num_key_value_heads] extremes over all samples
+  std::vector<MagnitudeHistogram> head_histograms; ///< [num_key_value_heads]
+  uint64_t num_values = 0;
+
+  Range range() const {
+    Range all;
+    for (const Range& head : head_ranges) all.fold(head);
+    return all;
+  }
+};
+
+/// One tensor (K or V) of one attention module: what was seen and the scales made of it.
+struct KvTensorCalibration {
+  KvStatistics statistics;
+  std::vector<Scale> scales;     ///< one (strategy tensor) or num_key_value_heads (attn_head)
+  uint64_t num_saturated = 0;    ///< values whose magnitude is over scale * max_value(format)
+};
+
+/// One attention module. `ignored` modules have no scale in any output.
+struct AttentionCalibration {
+  int64_t layer = 0;
+  std::string module;            ///< "model.layers.0.self_attn"
+  bool ignored = false;
+  KvTensorCalibration k, v;
+};
+
+/// The value that travels from calib to export, report and eval.
+struct Calibration {
+  QuantArgs kv_args;
+  fp8::Format kv_format = fp8::Format::kE4m3Fn;
+  std::vector<AttentionCalibration> layers;   ///< in layer order
+};
+
+}  // namespace kvcal
