@@ -13,7 +13,8 @@ class Diagnostics {
   /// Something the user should know and need not act on.
   virtual void warn(const std::string& message) = 0;
   /// stage is at done of total units ("tokens"); called often, the sink decides what to show.
-  virtual void progress(std::string_view stage, int64_t done, int64_t total, std::string_view unit) = 0;
+  virtual void progress(std::string_view stage, int64_t done, int64_t total,
+                        std::string_view unit) = 0;
 };
 
 /// Swallows everything; for tests and callers that do not care.

@@ -51,8 +51,8 @@ namespace internal {
 }
 
 /// Our own mistakes, not the user's: always on.
-#define KVCAL_CHECK(condition)                                                       \
-  do {                                                                               \
+#define KVCAL_CHECK(condition)                                                         \
+  do {                                                                                 \
     if (!(condition)) ::kvcal::internal::check_failed(#condition, __FILE__, __LINE__); \
   } while (false)
 

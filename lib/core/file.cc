@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/interrupt.h"
 
 namespace kvcal {
 namespace {
@@ -29,7 +30,8 @@ namespace {
 /// A descriptor that closes itself.
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags, mode_t mode = 0) : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  Descriptor(const fs::path& path, int flags, mode_t mode = 0)
+      : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
   ~Descriptor() {
     if (value_ >= 0) ::close(value_);
   }
@@ -41,6 +43,7 @@ class Descriptor {
   int value_;
 };
 
+/// Makes the names in folder durable; where the file system cannot, there is nothing better to do.
 void sync_folder(const fs::path& folder) {
   const Descriptor descriptor(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY);
   if (descriptor.get() >= 0) ::fsync(descriptor.get());
@@ -49,7 +52,8 @@ void sync_folder(const fs::path& folder) {
 }  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
-  const Descriptor descriptor(path, O_RDONLY);
+  // Not blocking, so that a named pipe is refused below and not waited for.
+  const Descriptor descriptor(path, O_RDONLY | O_NONBLOCK);
   if (descriptor.get() < 0) fail_errno(path, "cannot open");
   struct stat status {};
   if (::fstat(descriptor.get(), &status) != 0) fail_errno(path, "cannot read its size");
@@ -66,7 +70,9 @@ MappedFile::~MappedFile() {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)),
+      data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
@@ -87,8 +93,12 @@ void advise(std::span<const std::byte> part, int advice) {
 
 }  // namespace
 
-void MappedFile::will_need(std::span<const std::byte> part) const { advise(part, MADV_WILLNEED); }
-void MappedFile::drop(std::span<const std::byte> part) const { advise(part, MADV_DONTNEED); }
+void MappedFile::will_need(std::span<const std::byte> part) const {
+  advise(part, MADV_WILLNEED);
+}
+void MappedFile::drop(std::span<const std::byte> part) const {
+  advise(part, MADV_DONTNEED);
+}
 
 std::string read_text(const fs::path& path, size_t max_bytes) {
   const MappedFile file(path);
@@ -98,7 +108,8 @@ std::string read_text(const fs::path& path, size_t max_bytes) {
 }
 
 FileWriter::FileWriter(const fs::path& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    : path_(path),
+      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
   if (descriptor_ < 0) fail_errno(path, "cannot create");
 }
 
@@ -116,21 +127,27 @@ void FileWriter::write(std::span<const std::byte> bytes) {
   }
 }
 
-void FileWriter::write(std::string_view text) { write(std::as_bytes(std::span(text))); }
+void FileWriter::write(std::string_view text) {
+  write(std::as_bytes(std::span(text)));
+}
 
 void FileWriter::append_range(const fs::path& source, uint64_t offset, uint64_t size) {
   const Descriptor input(source, O_RDONLY);
   if (input.get() < 0) fail_errno(source, "cannot open");
   auto from = static_cast<off64_t>(offset);
   while (size > 0) {
-    const ssize_t copied = ::copy_file_range(input.get(), &from, descriptor_, nullptr, std::min<uint64_t>(size, uint64_t{1} << 30), 0);
+    throw_if_interrupted();
+    const ssize_t copied = ::copy_file_range(input.get(), &from, descriptor_, nullptr,
+                                             std::min<uint64_t>(size, uint64_t{1} << 30), 0);
     if (copied <= 0) break;
     size -= static_cast<uint64_t>(copied);
     position_ += static_cast<uint64_t>(copied);
   }
   std::vector<std::byte> buffer(std::min<uint64_t>(size, uint64_t{4} << 20));
   while (size > 0) {
-    const ssize_t got = ::pread(input.get(), buffer.data(), std::min<uint64_t>(size, buffer.size()), from);
+    throw_if_interrupted();
+    const ssize_t got =
+        ::pread(input.get(), buffer.data(), std::min<uint64_t>(size, buffer.size()), from);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_errno(source, "cannot read");
     if (got == 0) fail(source.string(), ": ends ", size, " bytes early");
@@ -141,7 +158,8 @@ void FileWriter::append_range(const fs::path& source, uint64_t offset, uint64_t 
 }
 
 void FileWriter::close() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS) fail_errno(path_, "cannot flush");
+  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS)
+    fail_errno(path_, "cannot flush");
   const int descriptor = std::exchange(descriptor_, -1);
   if (::close(descriptor) != 0) fail_errno(path_, "cannot close");
 }
@@ -153,7 +171,10 @@ void copy_file(const fs::path& source, const fs::path& target) {
     const Descriptor from(source, O_RDONLY);
     const Descriptor to(target, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (to.get() < 0) fail_errno(target, "cannot create");
-    if (::ioctl(to.get(), FICLONE, from.get()) == 0) return;
+    if (::ioctl(to.get(), FICLONE, from.get()) == 0) {
+      if (::fsync(to.get()) != 0) fail_errno(target, "cannot flush");
+      return;
+    }
   }
 #endif
   FileWriter output(target);
@@ -165,7 +186,8 @@ namespace {
 
 /// ".name.partial-<pid>" beside the target.
 fs::path scratch_beside(const fs::path& target) {
-  return target.parent_path() / ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
+  return target.parent_path() /
+         ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
 }
 
 fs::path checked_target(const fs::path& target, bool overwrite) {
@@ -180,7 +202,9 @@ fs::path checked_target(const fs::path& target, bool overwrite) {
 }  // namespace
 
 AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
-    : target_(checked_target(target, overwrite)), scratch_(scratch_beside(target_)), overwrite_(overwrite) {
+    : target_(checked_target(target, overwrite)),
+      scratch_(scratch_beside(target_)),
+      overwrite_(overwrite) {
   std::error_code error;
   if (fs::exists(target_, error) && !fs::is_directory(target_, error))
     fail(target.string(), ": exists and is not a folder");
@@ -196,13 +220,17 @@ AtomicDirectory::~AtomicDirectory() {
 }
 
 void AtomicDirectory::commit() {
-  sync_folder(scratch_);
   std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(scratch_, error))
+    if (entry.is_directory(error)) sync_folder(entry.path());
+  sync_folder(scratch_);
   fs::path old;
   if (fs::exists(fs::symlink_status(target_, error))) {
-    if (!overwrite_) fail(target_.string(), ": appeared while the output was written; nothing was replaced");
+    if (!overwrite_)
+      fail(target_.string(), ": appeared while the output was written; nothing was replaced");
     old = scratch_.string() + ".old";
-    if (::rename(target_.c_str(), old.c_str()) != 0) fail_errno(target_, "cannot move the old output aside");
+    if (::rename(target_.c_str(), old.c_str()) != 0)
+      fail_errno(target_, "cannot move the old output aside");
   }
   if (::rename(scratch_.c_str(), target_.c_str()) != 0) {
     const int code = errno;
@@ -222,7 +250,8 @@ void write_file_atomically(const fs::path& target, std::string_view content, boo
     FileWriter writer(scratch);
     writer.write(content);
     writer.close();
-    if (::rename(scratch.c_str(), absolute.c_str()) != 0) fail_errno(absolute, "cannot rename the finished file");
+    if (::rename(scratch.c_str(), absolute.c_str()) != 0)
+      fail_errno(absolute, "cannot rename the finished file");
   } catch (...) {
     ::unlink(scratch.c_str());
     throw;
@@ -239,9 +268,11 @@ ScratchMapping::ScratchMapping(const fs::path& folder, size_t size) : size_(size
   const int code = size == 0 ? 0 : ::posix_fallocate(descriptor, 0, static_cast<off_t>(size));
   if (code != 0) {
     ::close(descriptor);
-    fail(folder.string(), ": cannot reserve a scratch file of ", size, " bytes: ", std::strerror(code));
+    fail(folder.string(), ": cannot reserve a scratch file of ", size,
+         " bytes: ", std::strerror(code));
   }
-  void* data = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  void* data = size == 0 ? nullptr
+                         : ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   ::close(descriptor);
   if (data == MAP_FAILED) fail_errno(folder, "cannot map a scratch file");
   data_ = static_cast<std::byte*>(data);

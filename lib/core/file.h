@@ -35,7 +35,8 @@ class MappedFile {
 /// The file's content. Throws Error if it cannot be read or is longer than max_bytes.
 std::string read_text(const fs::path& path, size_t max_bytes = size_t{256} << 20);
 
-/// Writes sequentially, checks every call, flushes to disk on close. Throws Error with path and reason
+/// Writes sequentially, checks every call, flushes to disk on close. Throws Error with path and
+/// reason
 /// ("No space left on device"). Unfinished files are the caller's to remove (AtomicDirectory does).
 class FileWriter {
  public:
@@ -62,9 +63,10 @@ class FileWriter {
 /// Copies a file, as a reflink where the file system can.
 void copy_file(const fs::path& source, const fs::path& target);
 
-/// An output folder that appears complete or not at all: files are written below path(), a hidden folder
-/// beside the target; commit() flushes and renames it. Without commit() the destructor removes it.
-/// An existing target is an Error unless overwrite, and is then replaced only at commit().
+/// An output folder that appears complete or not at all: files are written below path(), a hidden
+/// folder beside the target; commit() flushes and renames it. Without commit() the destructor
+/// removes it. An existing target is an Error unless overwrite, and is then replaced only at
+/// commit().
 class AtomicDirectory {
  public:
   AtomicDirectory(const fs::path& target, bool overwrite);

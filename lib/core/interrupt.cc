@@ -13,8 +13,12 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 }  // namespace
 
-void request_interrupt() noexcept { interrupt_requested = true; }
-void clear_interrupt() noexcept { interrupt_requested = false; }
+void request_interrupt() noexcept {
+  interrupt_requested = true;
+}
+void clear_interrupt() noexcept {
+  interrupt_requested = false;
+}
 void throw_if_interrupted() {
   if (interrupt_requested) throw Interrupted();
 }

@@ -6,7 +6,8 @@ namespace kvcal {
 void request_interrupt() noexcept;
 /// Takes the request back.
 void clear_interrupt() noexcept;
-/// Throws Interrupted if a stop was asked for. Loops call it once a batch, so that outputs can clean up.
+/// Throws Interrupted if a stop was asked for. Loops call it once a batch, so that outputs can
+/// clean up.
 void throw_if_interrupted();
 
 }  // namespace kvcal

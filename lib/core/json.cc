@@ -13,7 +13,8 @@ std::string place_of(std::string_view text, size_t offset) {
   offset = std::min(offset, text.size());
   const std::string_view before = text.substr(0, offset);
   const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  const size_t line_start = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
+  const size_t line_start =
+      before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
   return "line " + std::to_string(line) + ", column " + std::to_string(offset - line_start + 1);
 }
 
@@ -42,12 +43,14 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
     key_ = std::move(name);
     return true;
   }
-  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception& error) override {
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::json::exception& error) override {
     std::string what = error.what();
     const size_t colon = what.rfind(": ");
     if (colon != std::string::npos && what.find("syntax error") == std::string::npos)
       what = what.substr(colon + 2);
-    if (const size_t at = what.find("syntax error"); at != std::string::npos) what = what.substr(at);
+    if (const size_t at = what.find("syntax error"); at != std::string::npos)
+      what = what.substr(at);
     fail("not valid JSON at ", place_of(text_, position == 0 ? 0 : position - 1), ": ", what);
   }
 
@@ -58,6 +61,8 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
   Json* place(Json value) {
+    if (++num_values_ > limits_.max_values)
+      fail("JSON holds more than ", limits_.max_values, " values");
     if (stack_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -88,6 +93,7 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
   std::string_view text_;
   JsonLimits limits_;
   Json root_;
+  size_t num_values_ = 0;
   std::vector<Json*> stack_;
   std::vector<std::unordered_set<std::string>> keys_;
   std::string key_;
@@ -98,6 +104,9 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
 Json parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes)
     fail("JSON of ", text.size(), " bytes is longer than the limit of ", limits.max_bytes);
+  // The parser takes a NUL for the end of its input and would not look at what follows.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
+    fail("not valid JSON at ", place_of(text, nul), ": a NUL byte");
   BoundedBuilder builder(text, limits);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
@@ -105,13 +114,20 @@ Json parse_json(std::string_view text, const JsonLimits& limits) {
 
 std::string_view kind_of(const Json& value) {
   switch (value.type()) {
-    case Json::value_t::null: return "null";
-    case Json::value_t::object: return "an object";
-    case Json::value_t::array: return "an array";
-    case Json::value_t::string: return "a string";
-    case Json::value_t::boolean: return "a boolean";
-    case Json::value_t::number_float: return "a number with a fraction";
-    default: return "an integer";
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::boolean:
+      return "a boolean";
+    case Json::value_t::number_float:
+      return "a number with a fraction";
+    default:
+      return "an integer";
   }
 }
 

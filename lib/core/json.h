@@ -17,10 +17,12 @@ using Json = nlohmann::ordered_json;
 struct JsonLimits {
   size_t max_bytes = size_t{256} << 20;
   int max_depth = 128;
+  /// Values of any kind, keys not counted: bounds the memory that a dense file can ask for.
+  size_t max_values = 8'000'000;
 };
 
-/// Parses one JSON value. Throws Error with line and column for anything that is not valid JSON (RFC 8259,
-/// UTF-8), nests deeper or is longer than the limits, or repeats a key in one object.
+/// Parses one JSON value. Throws Error with line and column for anything that is not valid JSON
+/// (RFC 8259, UTF-8), is over one of the limits, or repeats a key in one object.
 Json parse_json(std::string_view text, const JsonLimits& limits = {});
 
 /// "a string", "an object": what a value is, for messages.
@@ -33,9 +35,9 @@ std::string_view kind_of(const Json& value);
 /// object[key] where present and not null.
 const Json* find_field(const Json& object, std::string_view key);
 
-/// Typed access to a field. optional_* give nullopt for an absent or null field; required_* throw Error.
-/// All throw Error when the value has another type, naming key, wanted and found. An integer field takes no
-/// fraction; a number field takes any number that is finite.
+/// Typed access to a field. optional_* give nullopt for an absent or null field; required_* throw
+/// Error. All throw Error when the value has another type, naming key, wanted and found. An integer
+/// field takes no fraction; a number field takes any number that is finite.
 std::optional<int64_t> optional_int(const Json& object, std::string_view key);
 std::optional<double> optional_number(const Json& object, std::string_view key);
 std::optional<bool> optional_bool(const Json& object, std::string_view key);

@@ -4,10 +4,13 @@
 
 namespace kvcal {
 
-ThreadPool::ThreadPool(int num_threads, std::function<void()> on_start) : on_start_(std::move(on_start)) {
-  if (num_threads <= 0) num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+ThreadPool::ThreadPool(int num_threads, std::function<void()> on_start)
+    : on_start_(std::move(on_start)) {
+  if (num_threads <= 0)
+    num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (on_start_) on_start_();
-  for (int thread = 1; thread < num_threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+  for (int thread = 1; thread < num_threads; ++thread)
+    workers_.emplace_back([this, thread] { work(thread); });
 }
 
 ThreadPool::~ThreadPool() {

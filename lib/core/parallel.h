@@ -13,8 +13,8 @@ namespace kvcal {
 /// A fixed set of threads that share the indices of one loop at a time. Threads sleep when idle.
 class ThreadPool {
  public:
-  /// num_threads counts the caller, who works too; 0 means one a hardware thread. on_start runs once in
-  /// each thread of the pool before its first task, and once in the caller.
+  /// num_threads counts the caller, who works too; 0 means one a hardware thread. on_start runs
+  /// once in each thread of the pool before its first task, and once in the caller.
   explicit ThreadPool(int num_threads, std::function<void()> on_start = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

@@ -26,7 +26,9 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 std::string normalised_name(std::string_view name) {
   std::string result;
   for (const char c : name)
-    result += (c == '-' || c == ' ') ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    result += (c == '-' || c == ' ')
+                  ? '_'
+                  : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return result;
 }
 

@@ -24,7 +24,8 @@ class Registry {
  public:
   using Row = std::pair<std::string, Entry>;
 
-  Registry(std::string what, std::initializer_list<Row> rows) : what_(std::move(what)), rows_(rows) {}
+  Registry(std::string what, std::initializer_list<Row> rows)
+      : what_(std::move(what)), rows_(rows) {}
 
   const Entry* find(std::string_view name) const {
     for (const Row& row : rows_)

@@ -22,7 +22,9 @@ Sha256::~Sha256() = default;
 void Sha256::update(std::span<const std::byte> bytes) {
   KVCAL_CHECK(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1);
 }
-void Sha256::update(std::string_view text) { update(std::as_bytes(std::span(text))); }
+void Sha256::update(std::string_view text) {
+  update(std::as_bytes(std::span(text)));
+}
 
 std::string Sha256::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};

@@ -15,8 +15,28 @@ namespace kvcal {
 
 /// Every element type a safetensors header can name. Source: safetensors `Dtype`.
 enum class DType : uint8_t {
-  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kF8E4M3Fnuz, kF8E5M2Fnuz,
-  kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kC64, kF64, kI64, kU64,
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kF8E4M3Fnuz,
+  kF8E5M2Fnuz,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kC64,
+  kF64,
+  kI64,
+  kU64,
 };
 
 /// The format's own name, "BF16".
@@ -27,18 +47,31 @@ std::optional<DType> dtype_from_name(std::string_view name);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
 /// Elements of 16-bit floats as stored: arithmetic goes through quant/half.h.
-struct F16 { uint16_t bits = 0; };
-struct BF16 { uint16_t bits = 0; };
+struct F16 {
+  uint16_t bits = 0;
+};
+struct BF16 {
+  uint16_t bits = 0;
+};
 
-template <class T> inline constexpr DType kDTypeOf = T::kNoDTypeForThisType;
-template <> inline constexpr DType kDTypeOf<float> = DType::kF32;
-template <> inline constexpr DType kDTypeOf<double> = DType::kF64;
-template <> inline constexpr DType kDTypeOf<F16> = DType::kF16;
-template <> inline constexpr DType kDTypeOf<BF16> = DType::kBF16;
-template <> inline constexpr DType kDTypeOf<uint8_t> = DType::kU8;
-template <> inline constexpr DType kDTypeOf<int8_t> = DType::kI8;
-template <> inline constexpr DType kDTypeOf<int32_t> = DType::kI32;
-template <> inline constexpr DType kDTypeOf<int64_t> = DType::kI64;
+template <class T>
+inline constexpr DType kDTypeOf = T::kNoDTypeForThisType;
+template <>
+inline constexpr DType kDTypeOf<float> = DType::kF32;
+template <>
+inline constexpr DType kDTypeOf<double> = DType::kF64;
+template <>
+inline constexpr DType kDTypeOf<F16> = DType::kF16;
+template <>
+inline constexpr DType kDTypeOf<BF16> = DType::kBF16;
+template <>
+inline constexpr DType kDTypeOf<uint8_t> = DType::kU8;
+template <>
+inline constexpr DType kDTypeOf<int8_t> = DType::kI8;
+template <>
+inline constexpr DType kDTypeOf<int32_t> = DType::kI32;
+template <>
+inline constexpr DType kDTypeOf<int64_t> = DType::kI64;
 
 /// Outermost dimension first; empty means scalar; prints as [2, 3].
 struct Shape {
@@ -55,12 +88,13 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 /// Product of the dimensions; 1 for a scalar. Throws Error on overflow or a negative dimension.
 uint64_t element_count(const Shape& shape);
-/// Bytes that shape of dtype takes. Throws Error on overflow or where packed elements leave a part of a byte.
+/// Bytes that shape of dtype takes. Throws Error on overflow or where packed elements leave a part
+/// of a byte.
 uint64_t byte_count(const Shape& shape, DType dtype);
 
 /// Bytes of a tensor owned elsewhere, row-major. Copy freely; do not outlive the owner.
 struct TensorView {
-  std::string_view name;             ///< full checkpoint name, for messages
+  std::string_view name;  ///< full checkpoint name, for messages
   DType dtype = DType::kF32;
   Shape shape;
   std::span<const std::byte> bytes;

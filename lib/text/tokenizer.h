@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-namespace kvcal {
+#include "core/token.h"
 
-using TokenId = int32_t;
+namespace kvcal {
 
 /// Text to ids and back. Ids are those of the file itself (tokenizer.json: the `tokenizers` library;
 /// tokenizer.model: sentencepiece), never a class's reinterpretation of it. Thread-safe after construction.

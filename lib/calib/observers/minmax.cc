@@ -1,0 +1,65 @@
+#include "calib/observer.h"
+#include "core/json.h"
+
+namespace kvcal {
+namespace {
+
+/// "static_minmax": the running extremes. Source: llm-compressor StaticMinMaxObserver.
+class StaticMinMax : public Observer {
+ public:
+  void observe(std::span<const Range> batch) override {
+    ranges_.resize(batch.size());
+    for (size_t group = 0; group < batch.size(); ++group) ranges_[group].fold(batch[group]);
+  }
+  bool may_clip() const override { return false; }
+};
+
+/// "memoryless_minmax": the last batch alone. Source: llm-compressor MemorylessMinMaxObserver.
+class MemorylessMinMax : public Observer {
+ public:
+  void observe(std::span<const Range> batch) override {
+    ranges_.assign(batch.begin(), batch.end());
+  }
+  bool may_clip() const override { return true; }
+};
+
+/// "minmax": moving average of each batch's extremes, min and max apart; the first batch sets them.
+/// Float32, in the order torch.lerp rounds. Source: llm-compressor MinMaxObserver.
+class MovingMinMax : public Observer {
+ public:
+  explicit MovingMinMax(float averaging_constant) : averaging_constant_(averaging_constant) {}
+  void observe(std::span<const Range> batch) override {
+    if (ranges_.empty()) ranges_.assign(batch.begin(), batch.end());
+    for (size_t group = 0; group < batch.size(); ++group) {
+      ranges_[group].min = lerp(ranges_[group].min, batch[group].min);
+      ranges_[group].max = lerp(ranges_[group].max, batch[group].max);
+    }
+  }
+  bool may_clip() const override { return true; }
+
+ private:
+  float lerp(float from, float to) const {
+    // torch.lerp counts from the nearer end.
+    return averaging_constant_ < 0.5f ? from + averaging_constant_ * (to - from)
+                                      : to - (to - from) * (1.0f - averaging_constant_);
+  }
+  float averaging_constant_;
+};
+
+}  // namespace
+
+std::unique_ptr<Observer> make_static_minmax(const QuantArgs&) {
+  return std::make_unique<StaticMinMax>();
+}
+std::unique_ptr<Observer> make_memoryless_minmax(const QuantArgs&) {
+  return std::make_unique<MemorylessMinMax>();
+}
+std::unique_ptr<Observer> make_minmax(const QuantArgs& args) {
+  const double constant =
+      optional_number(args.observer_kwargs, "averaging_constant").value_or(0.01);
+  if (!(constant > 0.0 && constant <= 1.0))
+    fail("averaging_constant is ", constant, ", expected more than 0 and at most 1");
+  return std::make_unique<MovingMinMax>(static_cast<float>(constant));
+}
+
+}  // namespace kvcal

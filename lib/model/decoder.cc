@@ -1,0 +1,105 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvcal {
+
+Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& backend,
+                 ComputeType type)
+    : config_(config), weights_(weights), backend_(backend), type_(type) {
+  if (!backend.supports(type))
+    fail("compute dtype ", name_of(type), " is not supported by ", backend.description());
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    weights.will_need(layer + 1);
+    layers_.push_back(pack_layer(weights, layer, LayerParts::kAll, backend, type));
+    weights.drop(layer);
+  }
+  final_norm_ = upload_float32(weights.at(Role::kFinalNorm), backend);
+  output_embedding_ = backend.pack(std::span(&weights.output_embedding(), 1), type);
+}
+
+KvCache Decoder::make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales,
+                            int64_t capacity) const {
+  return KvCache(config_, backend_, dtype, scales, capacity);
+}
+
+std::vector<float> Decoder::step(std::span<const TokenId> ids, KvCache& cache) {
+  run(ids, cache);
+  return logits_of(static_cast<int64_t>(ids.size()) - 1, 1);
+}
+
+std::vector<float> Decoder::step_all(std::span<const TokenId> ids, KvCache& cache) {
+  run(ids, cache);
+  return logits_of(0, static_cast<int64_t>(ids.size()));
+}
+
+const RopeTable& Decoder::rope_for(int64_t length) {
+  const bool stretched =
+      config_.rope.type == RopeConfig::Type::kDynamic && length > config_.max_position_embeddings;
+  // Rows double, so that a growing sequence rebuilds the table a few times only.
+  const int64_t wanted = stretched ? length : std::max<int64_t>(256, 2 * length);
+  if (!rope_ || rope_length_ < length || (stretched && rope_length_ != length)) {
+    const bool keep_plain = config_.rope.type == RopeConfig::Type::kDynamic && !stretched;
+    rope_length_ = keep_plain ? std::min(wanted, config_.max_position_embeddings) : wanted;
+    rope_ = std::make_unique<RopeTable>(config_, std::vector<int64_t>{rope_length_}, backend_);
+  }
+  return *rope_;
+}
+
+void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
+  KVCAL_CHECK(!ids.empty());
+  for (const TokenId id : ids)
+    if (id < 0 || id >= config_.vocab_size)
+      fail("token id ", id, " is outside the vocabulary of ", config_.vocab_size);
+  const auto count = static_cast<int64_t>(ids.size());
+  const int64_t before = cache.length(), after = before + count;
+  if (after > cache.capacity())
+    fail("the KV cache holds ", cache.capacity(), " tokens, ", after, " are needed");
+  if (runner_tokens_ < count) {
+    runner_ = std::make_unique<LayerRunner>(config_, backend_, type_, count);
+    hidden_ = backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
+    runner_tokens_ = count;
+  }
+  const RopeTable& rope = rope_for(after);
+  TokenBatch batch;
+  batch.num_tokens = count;
+  batch.segments = {{.q_begin = 0, .q_count = count, .kv_begin = 0, .kv_count = after}};
+  std::vector<int32_t> rows;
+  for (int64_t position = before; position < after; ++position)
+    rows.push_back(rope.row(position, after));
+  batch.positions = upload_int32(rows, backend_);
+
+  backend_.embed({.table = weights_.at(Role::kEmbedding), .ids = ids, .out = hidden_.as<float>()});
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    const PackedLayer& packed = layers_[static_cast<size_t>(layer)];
+    cache.append(layer, runner_->keys_values(packed, hidden_.as<float>(), batch, rope));
+    runner_->finish(packed, layer, hidden_.as<float>(), batch, rope, cache.storage(layer));
+  }
+  cache.advance(count);
+}
+
+std::vector<float> Decoder::logits_of(int64_t first_row, int64_t rows) {
+  const auto normed_bytes = static_cast<size_t>(rows * config_.hidden_size) * bytes_of(type_);
+  const Buffer normed = backend_.allocate(normed_bytes);
+  const Buffer logits =
+      backend_.allocate(static_cast<size_t>(rows * config_.vocab_size) * sizeof(float));
+  backend_.rms_norm({.x = hidden_.as<float>() + first_row * config_.hidden_size,
+                     .weight = final_norm_.as<float>(),
+                     .epsilon = config_.rms_norm_eps,
+                     .rows = rows,
+                     .width = config_.hidden_size,
+                     .out_type = type_,
+                     .out = normed.data()});
+  backend_.matmul(
+      {.x = normed.data(), .weight = *output_embedding_, .rows = rows, .out = logits.as<float>()});
+  std::vector<float> host(static_cast<size_t>(rows * config_.vocab_size));
+  backend_.copy_out(logits.data(), std::as_writable_bytes(std::span(host)));
+  const auto bad = std::ranges::find_if(host, [](float value) { return !std::isfinite(value); });
+  if (bad != host.end())
+    fail("the logits hold ", *bad, " at token ", (bad - host.begin()) / config_.vocab_size,
+         " of this step, vocabulary entry ", (bad - host.begin()) % config_.vocab_size);
+  return host;
+}
+
+}  // namespace kvcal

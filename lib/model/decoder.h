@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/token.h"
+#include "model/kv_cache.h"
+#include "model/weights.h"
+
+namespace kvcal {
+
+/// A model whose layers are all packed and stay in memory, for generation and evaluation: K and V
+/// go through a KvCache of any dtype. Borrows config and backend.
+class Decoder {
+ public:
+  Decoder(const ModelConfig& config, const Weights& weights, Backend& backend, ComputeType type);
+
+  KvCache make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales,
+                     int64_t capacity) const;
+
+  /// Appends ids to the cached sequence; the logits [vocab_size] after the last one. Attention
+  /// reads K and V of the new tokens through the cache too, as engines do. Throws Error for NaN or
+  /// Inf in the logits, ids outside the vocabulary, or a full cache.
+  std::vector<float> step(std::span<const TokenId> ids, KvCache& cache);
+  /// The same, with logits after every id: [ids, vocab_size].
+  std::vector<float> step_all(std::span<const TokenId> ids, KvCache& cache);
+
+  const ModelConfig& config() const { return config_; }
+
+ private:
+  void run(std::span<const TokenId> ids, KvCache& cache);
+  std::vector<float> logits_of(int64_t first_row, int64_t rows);
+  const RopeTable& rope_for(int64_t length);
+
+  const ModelConfig& config_;
+  const Weights& weights_;
+  Backend& backend_;
+  ComputeType type_;
+  std::vector<PackedLayer> layers_;
+  Buffer final_norm_;
+  std::unique_ptr<PackedMatrix> output_embedding_;
+  std::unique_ptr<RopeTable> rope_;
+  int64_t rope_length_ = 0;
+  std::unique_ptr<LayerRunner> runner_;
+  int64_t runner_tokens_ = 0;
+  Buffer hidden_;  ///< [runner_tokens_, hidden_size] float32
+};
+
+}  // namespace kvcal

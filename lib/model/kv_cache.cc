@@ -1,0 +1,81 @@
+#include "model/kv_cache.h"
+
+#include <cmath>
+
+namespace kvcal {
+namespace {
+
+/// One float a KV head, from one value or as many.
+std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int64_t layer,
+                            std::string_view what) {
+  if (scales.size() != 1 && scales.size() != static_cast<size_t>(heads))
+    fail("layer ", layer, " has ", scales.size(), " values of ", what, ", expected 1 or ", heads);
+  std::vector<float> result;
+  for (int64_t head = 0; head < heads; ++head) {
+    const float value = scales[scales.size() == 1 ? 0 : static_cast<size_t>(head)].value;
+    if (!std::isfinite(value) || value <= 0.0f)
+      fail("layer ", layer, ": ", what, " is ", value, ", expected a positive number");
+    result.push_back(value);
+  }
+  return result;
+}
+
+}  // namespace
+
+KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
+                 const std::vector<LayerKvScales>& scales, int64_t capacity)
+    : backend_(backend),
+      dtype_(dtype),
+      capacity_(capacity),
+      bytes_per_row_(static_cast<size_t>(config.kv_width()) *
+                     static_cast<size_t>(bytes_per_element(dtype))) {
+  if (is_fp8(dtype) && scales.size() != static_cast<size_t>(config.num_hidden_layers))
+    fail("an ", name_of(dtype), " cache needs scales for ", config.num_hidden_layers,
+         " layers, found ", scales.size());
+  const auto upload = [&](const std::vector<float>& values) {
+    Buffer buffer = backend.allocate(values.size() * sizeof(float));
+    backend.copy_in(std::as_bytes(std::span(values)), buffer.data());
+    return buffer;
+  };
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    Layer& entry = layers_.emplace_back();
+    entry.k = backend.allocate(static_cast<size_t>(capacity) * bytes_per_row_);
+    entry.v = backend.allocate(static_cast<size_t>(capacity) * bytes_per_row_);
+    if (!is_fp8(dtype)) continue;
+    const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
+    entry.k_scales = upload(per_head(layer_scales.k, config.num_key_value_heads, layer, "k_scale"));
+    entry.v_scales = upload(per_head(layer_scales.v, config.num_key_value_heads, layer, "v_scale"));
+  }
+}
+
+void KvCache::truncate(int64_t length) {
+  KVCAL_CHECK(length >= 0 && length <= length_);
+  length_ = length;
+}
+
+void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv) {
+  if (length_ + kv.k.tokens > capacity_)
+    fail("the KV cache holds ", capacity_, " tokens, ", length_ + kv.k.tokens, " are needed");
+  const Layer& entry = layers_[static_cast<size_t>(layer)];
+  const size_t offset = static_cast<size_t>(length_) * bytes_per_row_;
+  backend_.store_kv({.x = kv.k,
+                     .dtype = dtype_,
+                     .scales = entry.k_scales.as<float>(),
+                     .out = entry.k.data() + offset});
+  backend_.store_kv({.x = kv.v,
+                     .dtype = dtype_,
+                     .scales = entry.v_scales.as<float>(),
+                     .out = entry.v.data() + offset});
+}
+
+KvStorage KvCache::storage(int64_t layer) const {
+  const Layer& entry = layers_[static_cast<size_t>(layer)];
+  return {dtype_, entry.k.data(), entry.v.data(), entry.k_scales.as<float>(),
+          entry.v_scales.as<float>()};
+}
+
+void KvCache::advance(int64_t count) {
+  length_ += count;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,117 @@
+#include "model/kv_scales.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "quant/half.h"
+
+namespace kvcal {
+namespace {
+
+float float_at(const TensorView& tensor, size_t index) {
+  if (tensor.dtype == DType::kF32) {
+    float value = 0.0f;
+    std::memcpy(&value, tensor.bytes.data() + 4 * index, 4);
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, tensor.bytes.data() + 2 * index, 2);
+  return tensor.dtype == DType::kF16 ? to_float(F16{bits}) : to_float(BF16{bits});
+}
+
+std::vector<Scale> scales_of(const TensorView& tensor, const ModelConfig& config) {
+  if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16)
+    fail(tensor.name, " is ", tensor.dtype, ", expected F32, F16 or BF16");
+  const uint64_t count = element_count(tensor.shape);
+  if (count != 1 && count != static_cast<uint64_t>(config.num_key_value_heads))
+    fail(tensor.name, " is ", tensor.shape, ", expected one value or one for each of ",
+         config.num_key_value_heads, " KV heads");
+  std::vector<Scale> scales;
+  for (size_t i = 0; i < count; ++i) {
+    const float value = float_at(tensor, i);
+    if (!std::isfinite(value) || value <= 0.0f)
+      fail(tensor.name, " holds ", value, ", expected a finite positive scale");
+    scales.push_back({value});
+  }
+  return scales;
+}
+
+}  // namespace
+
+std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
+                                                                 const ModelConfig& config) {
+  std::vector<LayerKvScales> layers;
+  std::optional<int64_t> without;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string module = config.attention_module(layer);
+    const TensorView* both = model_dir.find(module + ".kv_scale");
+    const TensorView* k = model_dir.find(module + ".k_scale");
+    const TensorView* v = model_dir.find(module + ".v_scale");
+    if ((k == nullptr) != (v == nullptr))
+      fail(model_dir.given_path().string(), ": ", module, " has a ", k ? "k_scale" : "v_scale",
+           " and no ", k ? "v_scale" : "k_scale");
+    if (!k && both) k = v = both;
+    if (!k) {
+      without = layer;
+      continue;
+    }
+    layers.push_back({scales_of(*k, config), scales_of(*v, config)});
+  }
+  if (layers.empty()) return std::nullopt;
+  if (without)
+    fail(model_dir.given_path().string(), ": ", layers.size(), " of ", config.num_hidden_layers,
+         " layers have KV scales; layer ", *without, " has none");
+  return layers;
+}
+
+namespace {
+
+void read_rank(const Json& rank, const ModelConfig& config, std::vector<LayerKvScales>& layers) {
+  if (!rank.is_object()) fail("expected an object of layers, found ", kind_of(rank));
+  if (rank.size() != static_cast<size_t>(config.num_hidden_layers))
+    fail(rank.size(), " layers, the model has ", config.num_hidden_layers);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const auto scale = static_cast<float>(required_number(rank, std::to_string(layer)));
+    if (!std::isfinite(scale) || scale <= 0.0f)
+      fail("layer ", layer, " has ", scale, ", expected a positive number");
+    LayerKvScales& entry = layers[static_cast<size_t>(layer)];
+    const float largest = entry.k.empty() ? scale : std::max(scale, entry.k[0].value);
+    entry.k = entry.v = {{largest}};
+  }
+}
+
+}  // namespace
+
+std::vector<LayerKvScales> read_scales_json(const std::filesystem::path& path,
+                                            const ModelConfig& config) {
+  return in_context(path.string(), [&] {
+    const Json json = parse_json(read_text(path));
+    const auto model_type = optional_string(json, "model_type");
+    if (model_type && *model_type != config.model_type)
+      fail("model_type is '", *model_type, "', the model is '", config.model_type, "'");
+    const Json* cache = find_field(json, "kv_cache");
+    if (!cache) fail_missing("kv_cache", "an object");
+    const std::string dtype = required_string(*cache, "dtype");
+    if (dtype != "float8_e4m3fn") fail("dtype is '", dtype, "', expected 'float8_e4m3fn'");
+    const Json* ranks = find_field(*cache, "scaling_factor");
+    if (!ranks || !ranks->is_object() || ranks->empty())
+      fail("key 'scaling_factor' is missing or empty, expected an object of ranks");
+    std::vector<LayerKvScales> layers(static_cast<size_t>(config.num_hidden_layers));
+    for (size_t rank = 0; rank < ranks->size(); ++rank) {
+      const std::string key = std::to_string(rank);
+      const Json* entry = find_field(*ranks, key);
+      if (!entry) fail("rank ", key, " of ", ranks->size(), " is missing");
+      in_context("rank " + key, [&] { read_rank(*entry, config, layers); });
+    }
+    return layers;
+  });
+}
+
+std::vector<LayerKvScales> unit_scales(const ModelConfig& config) {
+  return std::vector<LayerKvScales>(static_cast<size_t>(config.num_hidden_layers),
+                                    {{Scale{1.0f}}, {Scale{1.0f}}});
+}
+
+}  // namespace kvcal

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+#include "checkpoint/model_dir.h"
+#include "model/kv_cache.h"
+
+namespace kvcal {
+
+/// Scales that a checkpoint holds beside its weights, one entry a layer: `<attention>.k_scale` and
+/// `.v_scale` (compressed-tensors), or `.kv_scale` for both (TGI). nullopt where it has none at
+/// all. Throws Error when some layers have scales and others do not, or when a scale is not a
+/// finite positive F32, F16 or BF16 value of the right shape.
+std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
+                                                                 const ModelConfig& config);
+
+/// kv_cache_scales.json: one value a layer for K and V together, the largest of all ranks. Checked
+/// as the engines' readers check it. Throws Error naming file, rank and layer.
+std::vector<LayerKvScales> read_scales_json(const std::filesystem::path& path,
+                                            const ModelConfig& config);
+
+/// 1.0 for every layer: what an engine uses when it finds no scales.
+std::vector<LayerKvScales> unit_scales(const ModelConfig& config);
+
+}  // namespace kvcal

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "model/architecture.h"
+
+namespace kvcal {
+
+/// A module as transformers names it, for the targets and ignore lists of recipes.
+struct ModuleName {
+  std::string name;        ///< "model.layers.0.self_attn.k_proj"
+  std::string class_name;  ///< "Linear", "LlamaAttention", "Embedding"
+};
+
+/// Every module of the model that a recipe can name: Linears, embeddings and attention modules,
+/// also those whose tensor is tied to another.
+std::vector<ModuleName> list_modules(const ModelConfig& config);
+
+}  // namespace kvcal

@@ -1,0 +1,149 @@
+#include "model/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace kvcal {
+namespace {
+
+/// transformers computes the powers in float32; an angle is a float32 product. Rounding at the same
+/// places keeps long sequences together.
+std::vector<float> plain_frequencies(double theta, int64_t dim) {
+  std::vector<float> inverse;
+  for (int64_t i = 0; i < dim; i += 2) {
+    const float exponent = static_cast<float>(i) / static_cast<float>(dim);
+    inverse.push_back(1.0f / static_cast<float>(std::pow(theta, static_cast<double>(exponent))));
+  }
+  return inverse;
+}
+
+/// Long wavelengths are stretched by factor, short ones kept, those between blended.
+void scale_llama3(const RopeConfig& rope, std::vector<float>& inverse) {
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  for (float& frequency : inverse) {
+    const double wavelength = 2.0 * std::numbers::pi / static_cast<double>(frequency);
+    if (wavelength < original / rope.high_freq_factor) continue;
+    const double stretched = static_cast<double>(frequency) / rope.factor;
+    if (wavelength > original / rope.low_freq_factor) {
+      frequency = static_cast<float>(stretched);
+      continue;
+    }
+    const double smooth = (original / wavelength - rope.low_freq_factor) /
+                          (rope.high_freq_factor - rope.low_freq_factor);
+    frequency =
+        static_cast<float>((1.0 - smooth) * stretched + smooth * static_cast<double>(frequency));
+  }
+}
+
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+RopeFrequencies yarn_frequencies(const RopeConfig& rope, int64_t dim) {
+  const auto width = static_cast<double>(dim);
+  const auto correction_dim = [&](double rotations) {
+    return width *
+           std::log(static_cast<double>(rope.original_max_position_embeddings) /
+                    (rotations * 2.0 * std::numbers::pi)) /
+           (2.0 * std::log(rope.theta));
+  };
+  double low = correction_dim(rope.beta_fast), high = correction_dim(rope.beta_slow);
+  if (rope.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, width - 1.0);
+  if (low == high) high += 0.001;
+
+  RopeFrequencies result{plain_frequencies(rope.theta, dim), 1.0f};
+  for (size_t i = 0; i < result.inverse.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    const auto kept = static_cast<double>(result.inverse[i]);
+    result.inverse[i] = static_cast<float>(kept / rope.factor * ramp + kept * (1.0 - ramp));
+  }
+  double attention = rope.attention_factor;
+  if (attention == 0.0)
+    attention =
+        rope.mscale != 0.0 && rope.mscale_all_dim != 0.0
+            ? yarn_mscale(rope.factor, rope.mscale) / yarn_mscale(rope.factor, rope.mscale_all_dim)
+            : yarn_mscale(rope.factor, 1.0);
+  result.attention_factor = static_cast<float>(attention);
+  return result;
+}
+
+}  // namespace
+
+RopeFrequencies rope_frequencies(const ModelConfig& config, int64_t sequence_length) {
+  const RopeConfig& rope = config.rope;
+  const int64_t dim = config.head_dim;
+  switch (rope.type) {
+    case RopeConfig::Type::kDefault:
+      return {plain_frequencies(rope.theta, dim), 1.0f};
+    case RopeConfig::Type::kLinear: {
+      RopeFrequencies result{plain_frequencies(rope.theta, dim), 1.0f};
+      for (float& frequency : result.inverse) frequency /= static_cast<float>(rope.factor);
+      return result;
+    }
+    case RopeConfig::Type::kDynamic: {
+      const auto trained = static_cast<double>(config.max_position_embeddings);
+      const double length = std::max(static_cast<double>(sequence_length), trained);
+      const double stretch = rope.factor * length / trained - (rope.factor - 1.0);
+      const double theta =
+          rope.theta * std::pow(stretch, static_cast<double>(dim) / static_cast<double>(dim - 2));
+      return {plain_frequencies(theta, dim), 1.0f};
+    }
+    case RopeConfig::Type::kLlama3: {
+      RopeFrequencies result{plain_frequencies(rope.theta, dim), 1.0f};
+      scale_llama3(rope, result.inverse);
+      return result;
+    }
+    case RopeConfig::Type::kYarn:
+      return yarn_frequencies(rope, dim);
+  }
+  KVCAL_CHECK(false);
+  return {};
+}
+
+RopeTable::RopeTable(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
+                     Backend& backend)
+    : dynamic_(config.rope.type == RopeConfig::Type::kDynamic),
+      trained_length_(config.max_position_embeddings) {
+  // One block of rows for all plain sequences, one for every length that dynamic scaling stretches.
+  std::map<int64_t, int64_t> rows_of_block;
+  for (const int64_t length : sequence_lengths) {
+    int64_t& rows = rows_of_block[is_stretched(length) ? length : 0];
+    rows = std::max(rows, length);
+  }
+  std::vector<float> cos, sin;
+  for (const auto& [block, rows] : rows_of_block) {
+    const RopeFrequencies frequencies = rope_frequencies(config, block);
+    first_row_[block] = static_cast<int64_t>(cos.size() / frequencies.inverse.size());
+    for (int64_t position = 0; position < rows; ++position)
+      for (const float frequency : frequencies.inverse) {
+        const auto angle = static_cast<double>(static_cast<float>(position) * frequency);
+        cos.push_back(static_cast<float>(std::cos(angle)) * frequencies.attention_factor);
+        sin.push_back(static_cast<float>(std::sin(angle)) * frequencies.attention_factor);
+      }
+  }
+  const auto upload = [&](const std::vector<float>& values) {
+    Buffer buffer = backend.allocate(values.size() * sizeof(float));
+    backend.copy_in(std::as_bytes(std::span(values)), buffer.data());
+    return buffer;
+  };
+  cos_ = upload(cos);
+  sin_ = upload(sin);
+}
+
+bool RopeTable::is_stretched(int64_t sequence_length) const {
+  return dynamic_ && sequence_length > trained_length_;
+}
+
+int32_t RopeTable::row(int64_t position, int64_t sequence_length) const {
+  const auto block = first_row_.find(is_stretched(sequence_length) ? sequence_length : 0);
+  KVCAL_CHECK(block != first_row_.end());
+  return static_cast<int32_t>(block->second + position);
+}
+
+}  // namespace kvcal
