@@ -1,0 +1,109 @@
+#include "kernels/host_backend.h"
+
+#include <cstring>
+#include <new>
+
+#include "core/checked.h"
+#include "core/error.h"
+
+namespace kvcal {
+
+namespace {
+
+constexpr std::align_val_t kAlignment{64};
+
+bool is_float_dtype(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+/// A matrix of a float type whose bytes match its shape. Throws Error otherwise.
+void check_matrix(const TensorView& view) {
+  if (!is_float_dtype(view.dtype))
+    fail("tensor '", view.name, "' is ", view.dtype, ", expected F32, F16 or BF16");
+  if (view.shape.rank() != 2)
+    fail("tensor '", view.name, "' has shape ", view.shape, ", expected two dimensions");
+  const uint64_t wanted = byte_count(view.shape, view.dtype);
+  if (view.bytes.size() != wanted)
+    fail("tensor '", view.name, "': shape ", view.shape, " of ", view.dtype, " needs ", wanted,
+         " bytes, it has ", view.bytes.size());
+}
+
+}  // namespace
+
+Buffer HostBackend::allocate(size_t bytes) {
+  void* data = ::operator new(bytes, kAlignment, std::nothrow);
+  if (!data) fail("no memory for a buffer of ", bytes, " bytes");
+  return {this, static_cast<std::byte*>(data), bytes};
+}
+
+void HostBackend::free(std::byte* data, size_t) noexcept {
+  ::operator delete(data, kAlignment);
+}
+
+void HostBackend::copy_in(std::span<const std::byte> host, std::byte* data) {
+  if (!host.empty()) std::memcpy(data, host.data(), host.size());
+}
+
+void HostBackend::copy_out(const std::byte* data, std::span<std::byte> host) {
+  if (!host.empty()) std::memcpy(host.data(), data, host.size());
+}
+
+void HostBackend::fill_zero(std::byte* data, size_t bytes) {
+  if (bytes > 0) std::memset(data, 0, bytes);
+}
+
+PackShape checked_pack_shape(std::span<const TensorView> parts) {
+  KVCAL_CHECK(!parts.empty());
+  for (const TensorView& part : parts) check_matrix(part);
+  PackShape shape{.out_features = 0, .in_features = parts[0].shape[1]};
+  for (const TensorView& part : parts) {
+    if (part.shape[1] != shape.in_features)
+      fail("tensor '", part.name, "' has shape ", part.shape, ", expected ", shape.in_features,
+           " columns as in '", parts[0].name, "'");
+    shape.out_features += part.shape[0];
+  }
+  return shape;
+}
+
+void check_embed(const EmbedArgs& args) {
+  check_matrix(args.table);
+  for (size_t i = 0; i < args.ids.size(); ++i)
+    if (args.ids[i] < 0 || args.ids[i] >= args.table.shape[0])
+      fail("token id ", args.ids[i], " at position ", i, " leaves '", args.table.name, "' of ",
+           args.table.shape[0], " rows");
+}
+
+void check_heads(const HeadsView& x) {
+  KVCAL_CHECK(x.tokens >= 0 && x.heads > 0 && x.head_dim > 0);
+  KVCAL_CHECK(x.row_stride >= x.heads * x.head_dim);
+}
+
+void check_rope(const RopeArgs& args) {
+  check_heads(args.x);
+  KVCAL_CHECK(args.rotary_dim >= 0 && args.rotary_dim % 2 == 0);
+  KVCAL_CHECK(args.rotary_dim <= args.x.head_dim);
+}
+
+void check_observe_kv(const ObserveKvArgs& args) {
+  check_heads(args.x);
+  for (const Segment& segment : args.segments)
+    KVCAL_CHECK(segment.q_begin >= 0 && segment.q_count >= 0 &&
+                segment.q_begin + segment.q_count <= args.x.tokens);
+}
+
+void check_store_kv(const StoreKvArgs& args) {
+  check_heads(args.x);
+  KVCAL_CHECK(!is_fp8(args.dtype) || args.scales != nullptr);
+}
+
+void check_attention(const AttentionArgs& args) {
+  KVCAL_CHECK(args.kv_heads > 0 && args.head_dim > 0 && args.heads % args.kv_heads == 0);
+  KVCAL_CHECK(args.heads > 0 && args.q_row_stride >= args.heads * args.head_dim);
+  KVCAL_CHECK(args.sliding_window >= 0);
+  KVCAL_CHECK(!is_fp8(args.kv_dtype) || (args.k_scales != nullptr && args.v_scales != nullptr));
+  for (const Segment& segment : args.segments)
+    KVCAL_CHECK(segment.q_begin >= 0 && segment.q_count >= 0 && segment.kv_begin >= 0 &&
+                segment.q_count <= segment.kv_count);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <span>
+
+#include "backend/backend.h"
+
+namespace kvcal {
+
+/// What the backends that compute in host memory share: allocation (64-byte aligned) and copies.
+class HostBackend : public Backend {
+ public:
+  Buffer allocate(size_t bytes) override;
+  void free(std::byte* data, size_t bytes) noexcept override;
+  void copy_in(std::span<const std::byte> host, std::byte* data) override;
+  void copy_out(const std::byte* data, std::span<std::byte> host) override;
+  void fill_zero(std::byte* data, size_t bytes) override;
+};
+
+/// What pack() will concatenate: rows in all, and the width they share.
+struct PackShape {
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+};
+
+/// Checks the parts of a pack: at least one, rank 2, equal width, F32, F16 or BF16, bytes as the
+/// shape says. Throws Error naming the part that is wrong.
+PackShape checked_pack_shape(std::span<const TensorView> parts);
+
+/// Throws Error where the table is not [vocab, hidden] of F32, F16 or BF16, or an id leaves it.
+void check_embed(const EmbedArgs& args);
+
+/// Throws (our own mistake) where heads, widths, strides or segments contradict each other.
+void check_heads(const HeadsView& x);
+void check_rope(const RopeArgs& args);
+void check_observe_kv(const ObserveKvArgs& args);
+void check_store_kv(const StoreKvArgs& args);
+void check_attention(const AttentionArgs& args);
+
+}  // namespace kvcal

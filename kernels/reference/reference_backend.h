@@ -1,0 +1,37 @@
+#pragma once
+
+#include <vector>
+
+#include "kernels/host_backend.h"
+
+namespace kvcal {
+
+/// Plain loops, one thread, sums in double: what every other backend is compared with.
+class ReferenceBackend : public HostBackend {
+ public:
+  std::string_view name() const override { return "reference"; }
+  std::string description() const override { return "reference (plain loops, 1 thread)"; }
+  bool supports(ComputeType) const override { return true; }
+  ComputeType preferred_compute_type() const override { return ComputeType::kFloat32; }
+
+  std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
+  void embed(const EmbedArgs& args) override;
+  void rms_norm(const RmsNormArgs& args) override;
+  void matmul(const MatmulArgs& args) override;
+  void rope(const RopeArgs& args) override;
+  void observe_kv(const ObserveKvArgs& args) override;
+  void store_kv(const StoreKvArgs& args) override;
+  void attention(const AttentionArgs& args) override;
+  void gated_activation(const GatedActivationArgs& args) override;
+};
+
+/// Row-major values, each rounded to type.
+class ReferenceMatrix : public PackedMatrix {
+ public:
+  ComputeType type = ComputeType::kFloat32;
+  std::vector<float> values;  ///< [out_features, in_features]
+};
+
+std::unique_ptr<Backend> make_reference_backend(const BackendOptions& options);
+
+}  // namespace kvcal
