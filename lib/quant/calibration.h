@@ -11,8 +11,9 @@
 
 namespace kvcal {
 
-/// Counts of magnitudes in log2-spaced bins: bin b holds |x| in [2^(kMinExponent + b/kBinsPerOctave),
-/// next edge); smaller ones (zeros too) fall into bin 0, larger ones into the last.
+/// Counts of magnitudes in log2-spaced bins: bin b holds |x| in [2^(kMinExponent +
+/// b/kBinsPerOctave), next edge); smaller ones (zeros too) fall into bin 0, larger ones into the
+/// last.
 struct MagnitudeHistogram {
   static constexpr int kMinExponent = -24;
   static constexpr int kOctaves = 48;
@@ -21,8 +22,9 @@ struct MagnitudeHistogram {
 
   std::array<uint64_t, kBins> counts{};
 
-  /// Bin of a finite magnitude, from its float32 bits alone: the top three mantissa bits divide an octave
-  /// into eight steps of equal width, so every backend sorts alike and no logarithm is taken.
+  /// Bin of a finite magnitude, from its float32 bits alone: the top three mantissa bits divide an
+  /// octave into eight steps of equal width, so every backend sorts alike and no logarithm is
+  /// taken.
   static constexpr int bin_of(float magnitude) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, magnitude) & 0x7fffffffu;
     const int bin = static_cast<int>(bits >> 20) - ((127 + kMinExponent) << 3);
@@ -31,14 +33,15 @@ struct MagnitudeHistogram {
   /// Lower edge of bin b (0 for the first).
   static constexpr float lower_edge(int bin) {
     if (bin <= 0) return 0.0f;
-    return __builtin_bit_cast(float, static_cast<uint32_t>(bin + ((127 + kMinExponent) << 3)) << 20);
+    return __builtin_bit_cast(float, static_cast<uint32_t>(bin + ((127 + kMinExponent) << 3))
+                                         << 20);
   }
 };
 
 /// What was seen of K or V in one attention module. Heads are KV heads, before any is repeated.
 struct KvStatistics {
-  std::vector<Range> head_ranges;                  ///< [num_key_value_heads] extremes over all samples
-  std::vector<MagnitudeHistogram> head_histograms; ///< [num_key_value_heads]
+  std::vector<Range> head_ranges;  ///< [num_key_value_heads] extremes over all samples
+  std::vector<MagnitudeHistogram> head_histograms;  ///< [num_key_value_heads]
   uint64_t num_values = 0;
 
   Range range() const {
@@ -51,14 +54,14 @@ struct KvStatistics {
 /// One tensor (K or V) of one attention module: what was seen and the scales made of it.
 struct KvTensorCalibration {
   KvStatistics statistics;
-  std::vector<Scale> scales;     ///< one (strategy tensor) or num_key_value_heads (attn_head)
-  uint64_t num_saturated = 0;    ///< values whose magnitude is over scale * max_value(format)
+  std::vector<Scale> scales;   ///< one (strategy tensor) or num_key_value_heads (attn_head)
+  uint64_t num_saturated = 0;  ///< values whose magnitude is over scale * max_value(format)
 };
 
 /// One attention module. `ignored` modules have no scale in any output.
 struct AttentionCalibration {
   int64_t layer = 0;
-  std::string module;            ///< "model.layers.0.self_attn"
+  std::string module;  ///< "model.layers.0.self_attn"
   bool ignored = false;
   KvTensorCalibration k, v;
 };
@@ -67,7 +70,7 @@ struct AttentionCalibration {
 struct Calibration {
   QuantArgs kv_args;
   fp8::Format kv_format = fp8::Format::kE4m3Fn;
-  std::vector<AttentionCalibration> layers;   ///< in layer order
+  std::vector<AttentionCalibration> layers;  ///< in layer order
 };
 
 }  // namespace kvcal

@@ -10,7 +10,9 @@ namespace kvcal {
 /// How a KV cache stores an element.
 enum class KvDType : uint8_t { kFloat32, kFloat16, kBFloat16, kFp8E4m3, kFp8E4m3Fnuz, kFp8E5m2 };
 
-constexpr bool is_fp8(KvDType dtype) { return dtype >= KvDType::kFp8E4m3; }
+constexpr bool is_fp8(KvDType dtype) {
+  return dtype >= KvDType::kFp8E4m3;
+}
 constexpr int bytes_per_element(KvDType dtype) {
   return is_fp8(dtype) ? 1 : dtype == KvDType::kFloat32 ? 4 : 2;
 }
@@ -23,12 +25,18 @@ constexpr fp8::Format fp8_format(KvDType dtype) {
 /// The name used on the command line, "fp8_e4m3".
 constexpr std::string_view name_of(KvDType dtype) {
   switch (dtype) {
-    case KvDType::kFloat32: return "float32";
-    case KvDType::kFloat16: return "float16";
-    case KvDType::kBFloat16: return "bfloat16";
-    case KvDType::kFp8E4m3: return "fp8_e4m3";
-    case KvDType::kFp8E4m3Fnuz: return "fp8_e4m3fnuz";
-    case KvDType::kFp8E5m2: return "fp8_e5m2";
+    case KvDType::kFloat32:
+      return "float32";
+    case KvDType::kFloat16:
+      return "float16";
+    case KvDType::kBFloat16:
+      return "bfloat16";
+    case KvDType::kFp8E4m3:
+      return "fp8_e4m3";
+    case KvDType::kFp8E4m3Fnuz:
+      return "fp8_e4m3fnuz";
+    case KvDType::kFp8E5m2:
+      return "fp8_e5m2";
   }
   return "";
 }

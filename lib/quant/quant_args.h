@@ -32,7 +32,13 @@ struct QuantArgs {
   Json observer_kwargs = Json::object();
 };
 
-/// The twelve keys as llm-compressor saves them, alphabetical, absent ones null (docs/formats.md).
+/// The strategy that is meant: the one named, else tensor; with a group_size, group, or channel
+/// where it is -1. Throws Error for another group_size. Source: compressed-tensors
+/// `QuantizationArgs.validate_model_after`.
+Strategy resolved_strategy(const QuantArgs& args);
+
+/// The twelve keys as llm-compressor saves them, alphabetical, absent ones null, the
+/// strategy resolved (docs/formats.md).
 Json to_json(const QuantArgs& args);
 
 }  // namespace kvcal

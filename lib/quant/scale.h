@@ -9,7 +9,9 @@
 namespace kvcal {
 
 /// Largest magnitude seen, in the tensor's units. Finite, never negative.
-struct Amax { float value = 0.0f; };
+struct Amax {
+  float value = 0.0f;
+};
 
 /// Smallest and largest value seen. Empty (min > max) until something is folded in.
 struct Range {
@@ -25,7 +27,9 @@ struct Range {
 };
 
 /// What a stored code is multiplied by: real = scale * code.
-struct Scale { float value = 1.0f; };
+struct Scale {
+  float value = 1.0f;
+};
 
 /// The only place where an amax becomes a scale. A group of zeros gets float32's epsilon.
 /// Source: compressed-tensors `calculate_qparams`, steps 1 and 5, symmetric.
