@@ -11,21 +11,29 @@
 
 namespace kvcal {
 
-/// A Hugging Face model: a plain folder with config.json, or a hub cache folder
-/// (models--org--name/snapshots/<revision>, found through refs/main, else the only snapshot).
-/// Owns the mappings; every view borrows from it.
+inline constexpr std::string_view kSingleFileName = "model.safetensors";
+inline constexpr std::string_view kIndexFileName = "model.safetensors.index.json";
+
+/// The folder that holds config.json: path itself, or the snapshot of a hub cache folder
+/// (models--org--name/snapshots/<revision>: the one refs/main names, else the only one).
+/// Throws Error naming path and what was looked for.
+fs::path resolve_model_folder(const fs::path& path);
+
+/// A Hugging Face model: a plain folder with config.json, or a hub cache folder. Owns the mappings;
+/// every view borrows from it and stays valid when it is moved.
 class ModelDir {
  public:
   /// Throws Error naming path and what was looked for.
   explicit ModelDir(const fs::path& path);
 
-  const fs::path& path() const { return path_; }             ///< the resolved folder
-  const fs::path& given_path() const { return given_path_; } ///< as the user wrote it
-  const Json& config() const { return config_; }             ///< config.json as it stands
-  /// Shards in name order: model.safetensors, or those of model.safetensors.index.json, whose weight_map is
-  /// checked against what the shards hold.
+  const fs::path& path() const { return path_; }              ///< the resolved folder
+  const fs::path& given_path() const { return given_path_; }  ///< as the user wrote it
+  const Json& config() const { return config_; }              ///< config.json as it stands
+  /// Shards in name order: model.safetensors, or those of model.safetensors.index.json, whose
+  /// weight_map must name exactly the tensors that the shards hold, each in its shard.
   const std::vector<SafetensorsFile>& shards() const { return shards_; }
   const std::vector<std::string>& shard_names() const { return shard_names_; }
+  /// model.safetensors.index.json, nullptr where there is one file.
   const Json* index() const { return index_.is_null() ? nullptr : &index_; }
 
   /// nullptr where the checkpoint has no such tensor.
@@ -36,8 +44,9 @@ class ModelDir {
   const TensorView& tensor(std::string_view name) && = delete;
   /// All tensor names, sorted.
   std::vector<std::string> tensor_names() const;
-  /// Files beside the weights that belong to the model (tokenizer, templates, generation_config, …): all
-  /// regular files except weights, indexes of them, and config.json. Relative names, sorted.
+  /// Files beside the weights that belong to the model (tokenizer, templates, generation_config,
+  /// …): all regular files, and those of additional_chat_templates/, except weights, indexes of
+  /// them, config.json and hidden files. Relative names, sorted.
   std::vector<std::string> sidecar_files() const;
   /// generation_config.json, or an empty object.
   Json generation_config() const;
@@ -45,11 +54,16 @@ class ModelDir {
   std::string sha256() const;
 
  private:
+  void open_single_file();
+  void open_indexed_shards();
+  void check_weight_map(const Json& weight_map) const;
+  [[noreturn]] void fail_without_weights() const;
+
   fs::path given_path_, path_;
   Json config_, index_;
   std::vector<std::string> shard_names_;
   std::vector<SafetensorsFile> shards_;
-  std::map<std::string, const TensorView*, std::less<>> tensors_;
+  std::map<std::string_view, const TensorView*> tensors_;  ///< names and views of shards_
 };
 
 }  // namespace kvcal

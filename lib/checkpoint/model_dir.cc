@@ -1,0 +1,262 @@
+#include "checkpoint/model_dir.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "core/registry.h"
+#include "core/sha256.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kShardSuffix = ".safetensors";
+constexpr std::string_view kIndexSuffix = ".index.json";
+constexpr std::string_view kTemplateFolder = "additional_chat_templates";
+
+bool is_present(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+/// Names of the entries of a folder that are regular files (or links to one), sorted; no hidden
+/// ones.
+std::vector<std::string> files_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    const std::string name = it->path().filename().string();
+    if (!name.starts_with('.') && it->is_regular_file(ignored)) names.push_back(name);
+  }
+  if (error) fail(folder.string(), ": cannot list the folder: ", error.message());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// Weights in any form, and what else is of no use beside safetensors.
+bool is_weight_file(std::string_view name) {
+  static constexpr std::array<std::string_view, 14> kSuffixes{
+      ".safetensors", ".bin",  ".pt", ".pth", ".ckpt",      ".gguf",   ".h5",
+      ".msgpack",     ".onnx", ".ot", ".npz", ".onnx_data", ".tflite", ".index.json"};
+  return std::any_of(kSuffixes.begin(), kSuffixes.end(),
+                     [&](std::string_view suffix) { return name.ends_with(suffix); });
+}
+
+Json read_json_object(const fs::path& path, const JsonLimits& limits) {
+  const std::string text = read_text(path, limits.max_bytes);
+  return in_context(path.string(), [&] {
+    Json value = parse_json(text, limits);
+    if (!value.is_object()) fail("is ", kind_of(value), ", expected an object");
+    return value;
+  });
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+/// The revision that refs/main of a hub cache folder names, or "" without that file.
+std::string main_revision(const fs::path& cache_folder) {
+  const fs::path ref = cache_folder / "refs" / "main";
+  if (!is_present(ref)) return "";
+  std::string revision = read_text(ref, 4096);
+  while (!revision.empty() && (revision.back() == '\n' || revision.back() == '\r'))
+    revision.pop_back();
+  if (revision.empty() || revision.starts_with('.') || revision.find('/') != std::string::npos)
+    fail(ref.string(), ": holds '", revision, "', expected the name of a snapshot");
+  return revision;
+}
+
+fs::path snapshot_of(const fs::path& cache_folder) {
+  const fs::path snapshots = cache_folder / "snapshots";
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(snapshots, error), end; !error && it != end; it.increment(error))
+    if (is_folder(it->path())) names.push_back(it->path().filename().string());
+  std::sort(names.begin(), names.end());
+  const std::string wanted = main_revision(cache_folder);
+  if (!wanted.empty()) {
+    if (!std::binary_search(names.begin(), names.end(), wanted))
+      fail(cache_folder.string(), ": refs/main names snapshot ", wanted, ", snapshots/ holds ",
+           names.empty() ? "none" : joined(names));
+    return snapshots / wanted;
+  }
+  if (names.empty()) fail(snapshots.string(), ": holds no snapshot");
+  if (names.size() > 1)
+    fail(cache_folder.string(), ": has no refs/main and ", names.size(),
+         " snapshots; pass one of them: ", joined(names));
+  return snapshots / names.front();
+}
+
+/// A weight_map's shard: a file name in the model's own folder, nothing that leads elsewhere.
+void check_shard_name(const std::string& name) {
+  if (!name.ends_with(kShardSuffix) || name.starts_with('.') ||
+      name.find_first_of("/\\") != std::string::npos)
+    fail("weight_map names shard '", name,
+         "', expected a name like model-00001-of-00002.safetensors");
+}
+
+}  // namespace
+
+fs::path resolve_model_folder(const fs::path& path) {
+  if (!is_present(path))
+    fail(path.string(), ": no such folder; give a local model folder or hub cache folder");
+  if (!is_folder(path)) fail(path.string(), ": is a file, expected the model's folder");
+  if (is_present(path / "config.json")) return path;
+  if (is_folder(path / "snapshots")) {
+    const fs::path snapshot = snapshot_of(path);
+    if (is_present(snapshot / "config.json")) return snapshot;
+    fail(snapshot.string(), ": has no config.json; the download may be incomplete");
+  }
+  fail(path.string(), ": has no config.json and is no hub cache folder (no snapshots/)");
+}
+
+ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_model_folder(path)) {
+  config_ = read_json_object(path_ / "config.json",
+                             {.max_bytes = size_t{16} << 20, .max_values = 1'000'000});
+  const bool has_single = is_present(path_ / kSingleFileName);
+  const bool has_index = is_present(path_ / kIndexFileName);
+  if (has_single && has_index)
+    fail(path_.string(), ": has both ", kSingleFileName, " and ", kIndexFileName,
+         ", and engines differ in which they load; remove one");
+  if (has_single) {
+    open_single_file();
+  } else if (has_index) {
+    open_indexed_shards();
+  } else {
+    fail_without_weights();
+  }
+}
+
+void ModelDir::open_single_file() {
+  shard_names_.emplace_back(kSingleFileName);
+  shards_.emplace_back(path_ / kSingleFileName);
+  for (const TensorView& tensor : shards_.front().tensors()) tensors_.emplace(tensor.name, &tensor);
+}
+
+void ModelDir::open_indexed_shards() {
+  const fs::path index_path = path_ / kIndexFileName;
+  index_ = read_json_object(index_path, {.max_bytes = size_t{128} << 20});
+  in_context(index_path.string(), [&] {
+    const Json* weight_map = find_field(index_, "weight_map");
+    if (!weight_map) fail_missing("weight_map", "an object: tensor name → shard");
+    if (!weight_map->is_object())
+      fail_kind("weight_map", "an object: tensor name → shard", *weight_map);
+    std::set<std::string> names;
+    for (const auto& item : weight_map->items()) {
+      if (!item.value().is_string()) fail_kind(item.key(), "the name of a shard", item.value());
+      names.insert(item.value().get<std::string>());
+    }
+    if (names.empty()) fail("weight_map is empty");
+    for (const std::string& name : names) {
+      check_shard_name(name);
+      if (!is_present(path_ / name))
+        fail("weight_map names shard ", name, ", which does not exist");
+    }
+    shard_names_.assign(names.begin(), names.end());
+  });
+  for (const std::string& name : shard_names_) shards_.emplace_back(path_ / name);
+  in_context(index_path.string(), [&] {
+    for (const SafetensorsFile& shard : shards_)
+      for (const TensorView& tensor : shard.tensors())
+        if (!tensors_.emplace(tensor.name, &tensor).second)
+          fail("tensor '", tensor.name, "' is in more than one shard, the second is ",
+               shard.file().path().filename().string());
+    check_weight_map(index_.at("weight_map"));
+  });
+}
+
+void ModelDir::check_weight_map(const Json& weight_map) const {
+  for (const auto& item : weight_map.items()) {
+    const auto shard = std::lower_bound(shard_names_.begin(), shard_names_.end(),
+                                        item.value().get_ref<const std::string&>());
+    if (!shards_[static_cast<size_t>(shard - shard_names_.begin())].find(item.key()))
+      fail("weight_map puts tensor '", item.key(), "' into ", *shard, ", which does not hold it");
+  }
+  if (weight_map.size() == tensors_.size()) return;
+  std::set<std::string_view> listed;
+  for (const auto& item : weight_map.items()) listed.insert(item.key());
+  for (const auto& [name, tensor] : tensors_)
+    if (!listed.contains(name)) fail("weight_map lacks tensor '", name, "', which a shard holds");
+}
+
+void ModelDir::fail_without_weights() const {
+  std::vector<std::string> shards, others;
+  for (const std::string& name : files_in(path_)) {
+    if (name.ends_with(kShardSuffix))
+      shards.push_back(name);
+    else if (is_weight_file(name) && !name.ends_with(kIndexSuffix))
+      others.push_back(name);
+  }
+  const std::string where = path_.string();
+  if (!shards.empty() && shards.front().starts_with("model-"))
+    fail(where, ": has ", shards.size(), " shards (", shards.front(), ", …) and no ",
+         kIndexFileName);
+  if (!shards.empty())
+    fail(where, ": has ", shards.front(), ", expected ", kSingleFileName, " or ", kIndexFileName);
+  if (!others.empty())
+    fail(where, ": has weights only as ", others.front(), "; safetensors is needed (",
+         kSingleFileName, " or ", kIndexFileName, ")");
+  fail(where, ": has no weights, expected ", kSingleFileName, " or ", kIndexFileName);
+}
+
+const TensorView* ModelDir::find(std::string_view name) const& {
+  const auto it = tensors_.find(name);
+  return it == tensors_.end() ? nullptr : it->second;
+}
+
+const TensorView& ModelDir::tensor(std::string_view name) const& {
+  if (const TensorView* found = find(name)) return *found;
+  fail(path_.string(), ": has no tensor '", name, "'", did_you_mean(name, tensor_names()));
+}
+
+std::vector<std::string> ModelDir::tensor_names() const {
+  std::vector<std::string> names;
+  names.reserve(tensors_.size());
+  for (const auto& [name, tensor] : tensors_) names.emplace_back(name);
+  return names;
+}
+
+std::vector<std::string> ModelDir::sidecar_files() const {
+  std::vector<std::string> names;
+  for (const std::string& name : files_in(path_))
+    if (name != "config.json" && !is_weight_file(name)) names.push_back(name);
+  const fs::path templates = path_ / kTemplateFolder;
+  if (is_folder(templates))
+    for (const std::string& name : files_in(templates))
+      names.push_back(std::string(kTemplateFolder) + "/" + name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Json ModelDir::generation_config() const {
+  const fs::path path = path_ / "generation_config.json";
+  if (!is_present(path)) return Json::object();
+  return read_json_object(path, {.max_bytes = size_t{16} << 20, .max_values = 1'000'000});
+}
+
+std::string ModelDir::sha256() const {
+  std::vector<std::string> names = shard_names_;
+  names.emplace_back("config.json");
+  std::sort(names.begin(), names.end());
+  Sha256 hash;
+  for (const std::string& name : names) {
+    hash.update(name);
+    hash.update(std::string_view("\0", 1));
+    hash.update(sha256_of_file(path_ / name));
+    hash.update("\n");
+  }
+  return hash.hex();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,285 @@
+#include "checkpoint/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <sstream>
+#include <utility>
+
+#include "core/checked.h"
+#include "core/interrupt.h"
+
+namespace kvcal {
+namespace {
+
+constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // safetensors `MAX_HEADER_SIZE`
+constexpr std::string_view kMetadataKey = "__metadata__";
+
+/// A name of a stranger, fit for a message: short, and without what a terminal would obey.
+std::string shown(std::string_view name) {
+  std::string text(name.substr(0, 200));
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return "'" + text + (name.size() > 200 ? "...'" : "'");
+}
+
+/// One tensor as the header gives it.
+struct HeaderEntry {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  uint64_t begin = 0, end = 0;
+};
+
+const Json& required_field(const Json& entry, std::string_view key, std::string_view wanted) {
+  const Json* field = find_field(entry, key);
+  if (!field) fail_missing(key, wanted);
+  return *field;
+}
+
+uint64_t count_of(const Json& value, std::string_view key) {
+  if (!value.is_number_unsigned()) fail_kind(key, "integers that are not negative", value);
+  return value.get<uint64_t>();
+}
+
+Shape shape_of(const Json& value) {
+  if (!value.is_array()) fail_kind("shape", "an array of integers", value);
+  Shape shape;
+  shape.dims.reserve(value.size());
+  for (const Json& dim : value) {
+    const uint64_t size = count_of(dim, "shape");
+    if (size > uint64_t{INT64_MAX}) fail("shape holds ", size, ", the limit is ", INT64_MAX);
+    shape.dims.push_back(static_cast<int64_t>(size));
+  }
+  return shape;
+}
+
+HeaderEntry entry_of(const std::string& name, const Json& value) {
+  if (!value.is_object()) fail("is ", kind_of(value), ", expected an object");
+  HeaderEntry entry{.name = name, .shape = {}};
+  const Json& dtype = required_field(value, "dtype", "the name of a dtype");
+  if (!dtype.is_string()) fail_kind("dtype", "the name of a dtype", dtype);
+  const auto& dtype_name = dtype.get_ref<const std::string&>();
+  const std::optional<DType> known = dtype_from_name(dtype_name);
+  if (!known) fail("unknown dtype ", shown(dtype_name));
+  entry.dtype = *known;
+  entry.shape = shape_of(required_field(value, "shape", "an array of integers"));
+  const Json& offsets = required_field(value, "data_offsets", "an array of two integers");
+  if (!offsets.is_array() || offsets.size() != 2)
+    fail_kind("data_offsets", "an array of two integers", offsets);
+  entry.begin = count_of(offsets[0], "data_offsets");
+  entry.end = count_of(offsets[1], "data_offsets");
+  return entry;
+}
+
+/// Checks one entry against the buffer and the end of the entry before it.
+void check_entry(const HeaderEntry& entry, uint64_t previous_end, uint64_t buffer_size) {
+  const auto offsets = [&] {
+    return "data_offsets [" + std::to_string(entry.begin) + ", " + std::to_string(entry.end) + "]";
+  };
+  if (entry.begin > entry.end) fail(offsets(), " end before they begin");
+  if (entry.end > buffer_size)
+    fail(offsets(), " leave the data of ", buffer_size, " bytes; the file may be cut short");
+  if (entry.begin < previous_end)
+    fail(offsets(), " overlap the tensor before, which ends at ", previous_end);
+  if (entry.begin > previous_end)
+    fail(offsets(), " leave a hole after the tensor before, which ends at ", previous_end);
+  const uint64_t wanted = byte_count(entry.shape, entry.dtype);
+  if (entry.end - entry.begin != wanted)
+    fail("shape ", entry.shape, " of ", entry.dtype, " needs ", wanted, " bytes, the header gives ",
+         entry.end - entry.begin);
+}
+
+std::map<std::string, std::string> metadata_of(const Json& value) {
+  std::map<std::string, std::string> metadata;
+  if (value.is_null()) return metadata;
+  if (!value.is_object()) fail_kind(kMetadataKey, "an object of strings", value);
+  for (const auto& item : value.items()) {
+    if (!item.value().is_string()) fail_kind(item.key(), "a string", item.value());
+    metadata.emplace(item.key(), item.value().get<std::string>());
+  }
+  return metadata;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
+  in_context(path.string(), [&] {
+    const std::string_view text = header_text();
+    const Json header = in_context("header", [&] {
+      // The JSON parser skips a byte order mark; the format's reader does not.
+      if (text.starts_with("\xef\xbb\xbf")) fail("begins with a byte order mark, expected '{'");
+      Json value = parse_json(text, {.max_bytes = kMaxHeaderBytes});
+      if (!value.is_object()) fail("is ", kind_of(value), ", expected an object");
+      return value;
+    });
+    read_header(header);
+  });
+}
+
+std::string_view SafetensorsFile::header_text() {
+  const std::span<const std::byte> bytes = file_.bytes();
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  if (text.starts_with("version https://git-lfs"))
+    fail("is a git LFS pointer, not the weights; fetch them with `git lfs pull`");
+  if (bytes.size() < kLengthBytes)
+    fail(bytes.size(), " bytes, a safetensors file has at least ", kLengthBytes);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), kLengthBytes);
+  if (length > kMaxHeaderBytes)
+    fail("header of ", length, " bytes, the format's limit is ", kMaxHeaderBytes,
+         "; not a safetensors file?");
+  if (length > bytes.size() - kLengthBytes)
+    fail("header of ", length, " bytes does not fit a file of ", bytes.size(), " bytes");
+  data_offset_ = kLengthBytes + length;
+  return text.substr(kLengthBytes, length);
+}
+
+void SafetensorsFile::read_header(const Json& header) {
+  std::vector<HeaderEntry> entries;
+  entries.reserve(header.size());
+  for (const auto& item : header.items()) {
+    if (item.key() == kMetadataKey) {
+      metadata_ = in_context(kMetadataKey, [&] { return metadata_of(item.value()); });
+    } else {
+      entries.push_back(in_context("tensor " + shown(item.key()),
+                                   [&] { return entry_of(item.key(), item.value()); }));
+    }
+  }
+  std::stable_sort(entries.begin(), entries.end(), [](const HeaderEntry& a, const HeaderEntry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
+
+  const std::span<const std::byte> buffer = file_.bytes().subspan(data_offset_);
+  uint64_t end = 0;
+  names_.reserve(entries.size());
+  tensors_.reserve(entries.size());
+  for (HeaderEntry& entry : entries) {
+    in_context("tensor " + shown(entry.name), [&] { check_entry(entry, end, buffer.size()); });
+    end = entry.end;
+    names_.push_back(std::move(entry.name));
+    tensors_.push_back({.name = names_.back(),
+                        .dtype = entry.dtype,
+                        .shape = std::move(entry.shape),
+                        .bytes = buffer.subspan(entry.begin, entry.end - entry.begin)});
+    by_name_.emplace(names_.back(), tensors_.size() - 1);
+  }
+  if (end != buffer.size())
+    fail("the tensors end at byte ", end, " of the data, the file holds ", buffer.size());
+}
+
+const TensorView* SafetensorsFile::find(std::string_view name) const {
+  const auto it = by_name_.find(name);
+  return it == by_name_.end() ? nullptr : &tensors_[it->second];
+}
+
+uint64_t SafetensorsFile::offset_of(const TensorView& tensor) const {
+  const std::span<const std::byte> bytes = file_.bytes();
+  KVCAL_CHECK(tensor.bytes.data() >= bytes.data() &&
+              tensor.bytes.data() + tensor.bytes.size() <= bytes.data() + bytes.size());
+  return static_cast<uint64_t>(tensor.bytes.data() - bytes.data());
+}
+
+TensorSource source_of(const SafetensorsFile& file, const TensorView& tensor) {
+  return {.name = std::string(tensor.name),
+          .dtype = tensor.dtype,
+          .shape = tensor.shape,
+          .bytes = {},
+          .file = file.file().path(),
+          .file_offset = file.offset_of(tensor)};
+}
+
+TensorSource source_of(const Tensor& tensor) {
+  return {.name = tensor.name,
+          .dtype = tensor.dtype,
+          .shape = tensor.shape,
+          .bytes = tensor.bytes,
+          .file = {},
+          .file_offset = 0};
+}
+
+namespace {
+
+std::string json_string(const std::string& text) {
+  std::string quoted = dump_json(Json(text), -1);
+  quoted.pop_back();  // the newline
+  return quoted;
+}
+
+/// The header of tensors that are already in order, padded.
+std::string header_of(const std::vector<TensorSource>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  std::ostringstream text;
+  const char* separator = "{";
+  if (!metadata.empty()) {
+    text << separator << json_string(std::string(kMetadataKey)) << ':';
+    for (const char* inner = "{"; const auto& [key, value] : metadata)
+      text << std::exchange(inner, ",") << json_string(key) << ':' << json_string(value);
+    text << '}';
+    separator = ",";
+  }
+  uint64_t offset = 0;
+  for (const TensorSource& tensor : tensors) {
+    const uint64_t end = checked_add(offset, byte_count(tensor.shape, tensor.dtype));
+    text << std::exchange(separator, ",") << json_string(tensor.name) << ":{\"dtype\":\""
+         << tensor.dtype << "\",\"shape\":[";
+    for (size_t i = 0; i < tensor.shape.rank(); ++i) text << (i ? "," : "") << tensor.shape[i];
+    text << "],\"data_offsets\":[" << offset << ',' << end << "]}";
+    offset = end;
+  }
+  text << (*separator == '{' ? "{}" : "}");
+  std::string header = std::move(text).str();
+  header.append((8 - header.size() % 8) % 8, ' ');
+  return header;
+}
+
+/// Copies the bytes of tensors; what lies side by side in one file is one copy.
+void write_bytes(FileWriter& writer, const std::vector<TensorSource>& tensors) {
+  for (size_t i = 0; i < tensors.size();) {
+    throw_if_interrupted();
+    const TensorSource& first = tensors[i];
+    uint64_t size = byte_count(first.shape, first.dtype);
+    ++i;
+    if (first.file.empty()) {
+      KVCAL_CHECK(first.bytes.size() == size);
+      writer.write(first.bytes);
+      continue;
+    }
+    for (; i < tensors.size() && tensors[i].file == first.file &&
+           tensors[i].file_offset == first.file_offset + size;
+         ++i)
+      size += byte_count(tensors[i].shape, tensors[i].dtype);
+    writer.append_range(first.file, first.file_offset, size);
+  }
+}
+
+}  // namespace
+
+void write_safetensors(const fs::path& path, std::vector<TensorSource> tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  std::sort(tensors.begin(), tensors.end(), [](const TensorSource& a, const TensorSource& b) {
+    return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
+  });
+  in_context(path.string(), [&] {
+    std::vector<std::string_view> names;
+    for (const TensorSource& tensor : tensors) names.push_back(tensor.name);
+    std::sort(names.begin(), names.end());
+    const auto twice = std::adjacent_find(names.begin(), names.end());
+    if (twice != names.end()) fail("tensor ", shown(*twice), " would be written twice");
+    if (std::binary_search(names.begin(), names.end(), kMetadataKey))
+      fail("a tensor cannot have the name ", kMetadataKey);
+  });
+  const std::string header = header_of(tensors, metadata);
+  if (header.size() > kMaxHeaderBytes)
+    fail(path.string(), ": header of ", header.size(), " bytes, the format's limit is ",
+         kMaxHeaderBytes);
+  const uint64_t length = header.size();
+  FileWriter writer(path);
+  writer.write(std::as_bytes(std::span(&length, 1)));
+  writer.write(header);
+  write_bytes(writer, tensors);
+  writer.close();
+}
+
+}  // namespace kvcal
