@@ -1,0 +1,167 @@
+#include "export/layer_scales.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <set>
+
+#include "quant/half.h"
+
+namespace kvcal {
+namespace {
+
+/// The parts around the layer's number in a module name: "model.layers.", 3, ".self_attn".
+struct NumberedName {
+  std::string_view before, after;
+  int64_t number = 0;
+};
+
+std::optional<NumberedName> numbered(std::string_view name) {
+  // The last part that is a number: multimodal names have others before it.
+  for (size_t end = name.size(); end > 0;) {
+    const size_t dot = name.rfind('.', end - 1);
+    const size_t begin = dot == std::string_view::npos ? 0 : dot + 1;
+    const std::string_view part = name.substr(begin, end - begin);
+    int64_t number = 0;
+    const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), number);
+    if (error == std::errc() && stop == part.data() + part.size() && !part.empty())
+      return NumberedName{name.substr(0, begin), name.substr(end), number};
+    end = begin == 0 ? 0 : begin - 1;
+  }
+  return std::nullopt;
+}
+
+/// The module of pattern's kind that a tensor belongs to, "model.layers.7.self_attn" of
+/// "model.layers.7.self_attn.k_proj.weight", with its number.
+std::optional<std::pair<std::string, int64_t>> sibling_module(std::string_view tensor,
+                                                              const NumberedName& pattern) {
+  if (!tensor.starts_with(pattern.before)) return std::nullopt;
+  const char* const first = tensor.data() + pattern.before.size();
+  const char* const last = tensor.data() + tensor.size();
+  int64_t number = 0;
+  const auto [stop, error] = std::from_chars(first, last, number);
+  if (error != std::errc()) return std::nullopt;
+  const std::string_view rest(stop, static_cast<size_t>(last - stop));
+  if (!rest.starts_with(pattern.after) || !rest.substr(pattern.after.size()).starts_with('.'))
+    return std::nullopt;
+  return std::pair(
+      std::string(tensor.substr(0, tensor.size() - rest.size() + pattern.after.size())), number);
+}
+
+bool has_tensor_under(const std::vector<std::string>& sorted_names, const std::string& module) {
+  const std::string prefix = module + ".";
+  const auto it = std::lower_bound(sorted_names.begin(), sorted_names.end(), prefix);
+  return it != sorted_names.end() && it->starts_with(prefix);
+}
+
+std::optional<int64_t> find_num_hidden_layers(const Json& config) {
+  if (const auto count = optional_int(config, "num_hidden_layers")) return count;
+  const Json* text_config = find_field(config, "text_config");
+  return text_config ? optional_int(*text_config, "num_hidden_layers") : std::nullopt;
+}
+
+}  // namespace
+
+Scale shared_scale(const AttentionCalibration& layer) {
+  float largest = 0.0f;
+  for (const KvTensorCalibration* side : {&layer.k, &layer.v})
+    for (const Scale scale : side->scales) largest = std::max(largest, scale.value);
+  return {largest};
+}
+
+bool has_head_scales(const Calibration& calibration) {
+  return std::any_of(calibration.layers.begin(), calibration.layers.end(),
+                     [](const AttentionCalibration& layer) { return layer.k.scales.size() > 1; });
+}
+
+std::vector<std::string> ignored_modules(const Calibration& calibration) {
+  std::vector<std::string> names;
+  for (const AttentionCalibration& layer : calibration.layers)
+    if (layer.ignored) names.push_back(layer.module);
+  return names;
+}
+
+int64_t num_hidden_layers(const ModelDir& model) {
+  return in_context((model.path() / "config.json").string(), [&] {
+    const auto count = find_num_hidden_layers(model.config());
+    if (!count) fail_missing("num_hidden_layers", "the number of layers");
+    return *count;
+  });
+}
+
+DType module_dtype(const ModelDir& model, const std::string& module) {
+  const std::vector<std::string> names = model.tensor_names();
+  const auto it = std::lower_bound(names.begin(), names.end(), module + ".");
+  if (it == names.end() || !it->starts_with(module + "."))
+    fail(model.path().string(), ": has no tensor of module ", module);
+  const DType dtype = model.tensor(*it).dtype;
+  if (dtype != DType::kF16 && dtype != DType::kBF16 && dtype != DType::kF32)
+    fail(*it, " is ", dtype, ", expected F16, BF16 or F32");
+  return dtype;
+}
+
+float rounded_to(DType dtype, float value) {
+  if (dtype == DType::kF16) return to_float(to_f16(value));
+  if (dtype == DType::kBF16) return to_float(to_bf16(value));
+  KVCAL_CHECK(dtype == DType::kF32);
+  return value;
+}
+
+Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& values, DType dtype) {
+  KVCAL_CHECK(element_count(shape) == values.size());
+  Tensor tensor{std::move(name), dtype, std::move(shape), {}};
+  const auto append = [&tensor](const auto& element) {
+    const auto bytes = std::as_bytes(std::span(&element, 1));
+    tensor.bytes.insert(tensor.bytes.end(), bytes.begin(), bytes.end());
+  };
+  for (const Scale scale : values) {
+    if (dtype == DType::kF16)
+      append(to_f16(scale.value).bits);
+    else if (dtype == DType::kBF16)
+      append(to_bf16(scale.value).bits);
+    else
+      append(scale.value);
+  }
+  KVCAL_CHECK(tensor.bytes.size() == byte_count(tensor.shape, dtype));
+  return tensor;
+}
+
+void check_covers_model(const ModelDir& model, const Calibration& calibration) {
+  const std::vector<std::string> names = model.tensor_names();
+  const std::optional<int64_t> layers = find_num_hidden_layers(model.config());
+  std::set<std::string, std::less<>> calibrated;
+  std::set<std::pair<std::string_view, std::string_view>> patterns;
+  for (const AttentionCalibration& layer : calibration.layers) {
+    if (!has_tensor_under(names, layer.module))
+      fail(model.path().string(), ": has no tensor of the calibrated module ", layer.module);
+    calibrated.insert(layer.module);
+    if (const auto parts = numbered(layer.module)) patterns.emplace(parts->before, parts->after);
+  }
+  for (const auto& [before, after] : patterns)
+    for (const std::string& name : names) {
+      const auto sibling = sibling_module(name, {.before = before, .after = after});
+      // Layers past num_hidden_layers are for other purposes (multi-token prediction).
+      if (sibling && !calibrated.contains(sibling->first) && (!layers || sibling->second < *layers))
+        fail(sibling->first, " is in the checkpoint and was not calibrated");
+    }
+}
+
+void check_is_unquantized(const ModelDir& model) {
+  in_context((model.path() / "config.json").string(), [&] {
+    const auto check = [](const Json& config) {
+      for (const std::string_view key : {"quantization_config", "compression_config"})
+        if (const Json* found = find_field(config, key)) {
+          const auto method =
+              found->is_object() ? optional_string(*found, "quant_method") : std::nullopt;
+          fail("the checkpoint is quantized already: ", key, " with quant_method ",
+               method ? "'" + *method + "'" : "missing", ", expected a 16-bit checkpoint");
+        }
+    };
+    check(model.config());
+    if (const Json* text_config = find_field(model.config(), "text_config")) check(*text_config);
+  });
+}
+
+}  // namespace kvcal

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_dir.h"
+#include "core/tensor.h"
+#include "quant/calibration.h"
+
+namespace kvcal {
+
+/// The one scale that K and V of a layer share in formats that hold one: the largest of both and of
+/// all heads, so that nothing saturates that did not before. The layer is not ignored.
+Scale shared_scale(const AttentionCalibration& layer);
+
+/// Whether more than one value a layer would be lost by shared_scale.
+bool has_head_scales(const Calibration& calibration);
+
+/// Modules without scales, in layer order.
+std::vector<std::string> ignored_modules(const Calibration& calibration);
+
+/// num_hidden_layers of config.json, or of its text_config. Throws Error where neither has it.
+int64_t num_hidden_layers(const ModelDir& model);
+
+/// dtype of an attention module's first tensor, by name: what llm-compressor gives the scales.
+/// Throws Error where it is not F16, BF16 or F32.
+DType module_dtype(const ModelDir& model, const std::string& module);
+
+/// value rounded to dtype (F16, BF16 or F32) and back.
+float rounded_to(DType dtype, float value);
+
+/// A tensor of values stored as dtype (F16, BF16 or F32), rounded.
+Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& values, DType dtype);
+
+/// Throws Error unless the calibration has an entry for every attention module of its kind in the
+/// checkpoint, and the checkpoint a module for every entry.
+void check_covers_model(const ModelDir& model, const Calibration& calibration);
+
+/// Throws Error, naming the method, where config.json says that the checkpoint is quantized
+/// already.
+void check_is_unquantized(const ModelDir& model);
+
+}  // namespace kvcal

@@ -1,0 +1,93 @@
+#include "export/writer.h"
+
+#include <cmath>
+#include <set>
+
+namespace kvcal {
+
+// One maker a file of writers/.
+std::unique_ptr<Writer> make_compressed_tensors_writer();
+std::unique_ptr<Writer> make_scales_json_writer();
+std::unique_ptr<Writer> make_tgi_writer();
+
+const Registry<MakeWriter> kWriters{"format",
+                                    {
+                                        {"compressed-tensors", make_compressed_tensors_writer},
+                                        {"scales-json", make_scales_json_writer},
+                                        {"tgi", make_tgi_writer},
+                                    }};
+
+namespace {
+
+void check_side(const KvTensorCalibration& side, Strategy strategy) {
+  const size_t heads = side.statistics.head_ranges.size();
+  if (side.scales.empty()) fail("has no scale");
+  if (strategy == Strategy::kTensor && side.scales.size() != 1)
+    fail("has ", side.scales.size(), " scales, strategy tensor has one");
+  if (strategy == Strategy::kAttnHead && heads != 0 && side.scales.size() != heads)
+    fail("has ", side.scales.size(), " scales for ", heads, " heads");
+  for (size_t i = 0; i < side.scales.size(); ++i) {
+    const float value = side.scales[i].value;
+    if (!std::isfinite(value) || value <= 0.0f)
+      fail("head ", i, ": scale ", value, ", expected a finite positive number");
+  }
+}
+
+void check_layer(const AttentionCalibration& layer, Strategy strategy) {
+  in_context("K", [&] { check_side(layer.k, strategy); });
+  in_context("V", [&] { check_side(layer.v, strategy); });
+  if (layer.k.scales.size() != layer.v.scales.size())
+    fail(layer.k.scales.size(), " scales of K, ", layer.v.scales.size(), " of V");
+}
+
+/// path without links and dots as far as it exists.
+std::filesystem::path resolved(const std::filesystem::path& path) {
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+}
+
+bool lies_in(const std::filesystem::path& inner, const std::filesystem::path& outer) {
+  auto it = inner.begin();
+  for (const auto& part : outer) {
+    if (part.empty()) continue;  // a trailing slash
+    if (it == inner.end() || *it++ != part) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void check_calibration(const Calibration& calibration) {
+  const Strategy strategy = resolved_strategy(calibration.kv_args);
+  if (strategy != Strategy::kTensor && strategy != Strategy::kAttnHead)
+    fail("KV cache scales of strategy ", name_of(strategy), ", expected tensor or attn_head");
+  std::set<std::string_view> modules;
+  bool has_scales = false;
+  int64_t previous = -1;
+  for (const AttentionCalibration& layer : calibration.layers) {
+    in_context(layer.module, [&] {
+      if (layer.module.empty() || !modules.insert(layer.module).second)
+        fail("layer ", layer.layer, " has no module name of its own");
+      if (layer.layer <= previous) fail("layer ", layer.layer, " comes after layer ", previous);
+      previous = layer.layer;
+      if (layer.ignored) return;
+      check_layer(layer, strategy);
+      has_scales = true;
+    });
+  }
+  if (!has_scales) fail("the calibration has no scale: no layer, or all are ignored");
+}
+
+void check_target(const ModelDir& model, const std::filesystem::path& target) {
+  const std::filesystem::path output = resolved(target);
+  for (const auto& folder : {model.path(), model.given_path()}) {
+    const std::filesystem::path source = resolved(folder);
+    if (lies_in(output, source))
+      fail(target.string(), ": lies in the source folder ", folder.string(),
+           ", which is never written to");
+    if (lies_in(source, output))
+      fail(target.string(), ": holds the source folder ", folder.string(),
+           ", which an output would replace");
+  }
+}
+
+}  // namespace kvcal

@@ -1,0 +1,84 @@
+#include <cmath>
+
+#include "export/checkpoint_copy.h"
+#include "export/layer_scales.h"
+#include "export/writer.h"
+
+namespace kvcal {
+namespace {
+
+/// The word of config.json's kv_cache_torch_dtype. Source: text-generation-inference, branch
+/// fp8_kvcache, `Weights.get_kv_cache_scaling_factor`.
+std::string_view torch_dtype_of(fp8::Format format) {
+  if (format == fp8::Format::kE4m3Fn) return "float8_e4m3fn";
+  if (format == fp8::Format::kE4m3Fnuz) return "float8_e4m3fnuz";
+  fail("TGI reads scales of E4M3FN and E4M3FNUZ, the calibration is of E5M2");
+}
+
+std::string name_of_scale(const AttentionCalibration& layer) {
+  return layer.module + ".kv_scale";
+}
+
+/// TGI casts kv_scale to the dtype it runs in (`get_kv_scales` calls get_tensor without
+/// to_dtype=False), so the scale must survive 16 bits.
+void check_survives_cast(const ModelDir& model, const AttentionCalibration& layer) {
+  const DType dtype = module_dtype(model, layer.module);
+  const float scale = shared_scale(layer).value;
+  const float rounded = rounded_to(dtype == DType::kBF16 ? dtype : DType::kF16, scale);
+  if (!std::isfinite(rounded) || rounded <= 0.0f)
+    fail(name_of_scale(layer), ": scale ", scale, " becomes ", rounded,
+         " in the 16 bits TGI casts it to");
+}
+
+class TgiWriter : public Writer {
+ public:
+  void check(const ExportInput& input) const override {
+    check_calibration(input.calibration);
+    torch_dtype_of(input.calibration.kv_format);
+    if (input.scale_in_model_dtype)
+      fail("TGI's kv_scale is float32; scale dtype 'model' is not for it");
+    check_is_unquantized(input.model);
+    check_covers_model(input.model, input.calibration);
+    std::vector<std::string> names;
+    for (const AttentionCalibration& layer : input.calibration.layers) {
+      if (layer.ignored) continue;
+      // K and V scales of their own would win over ours.
+      for (const char* suffix : {".kv_scale", ".k_scale", ".v_scale"})
+        names.push_back(layer.module + suffix);
+      check_survives_cast(input.model, layer);
+    }
+    check_tensors_are_new(input.model, names);
+  }
+
+  void write(const ExportInput& input, const std::filesystem::path& folder) const override {
+    std::vector<Tensor> tensors;
+    for (const AttentionCalibration& layer : input.calibration.layers)
+      if (!layer.ignored)
+        // A scalar, as TGI's own create_fp8_kv_scales_model.py stores it; readers ask for one
+        // element.
+        tensors.push_back(
+            scale_tensor(name_of_scale(layer), Shape{}, {shared_scale(layer)}, DType::kF32));
+    Json config = input.model.config();
+    config["kv_cache_torch_dtype"] = torch_dtype_of(input.calibration.kv_format);
+    copy_sidecar_files(input.model, folder);
+    copy_weights(input.model, tensors, folder);
+    write_text_file(folder / "config.json", config_text(config));
+  }
+
+  std::vector<std::string> notes(const ExportInput& input) const override {
+    std::vector<std::string> notes;
+    if (has_head_scales(input.calibration))
+      notes.push_back("TGI has one scale a layer: the largest of all heads was taken");
+    if (!ignored_modules(input.calibration).empty())
+      notes.push_back("ignored layers have no scale; TGI uses 1.0 there");
+    return notes;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Writer> make_tgi_writer() {
+  return std::make_unique<TgiWriter>();
+}
+
+}  // namespace kvcal
