@@ -17,8 +17,8 @@ namespace kvcal {
 struct LayerwiseOptions {
   ComputeType compute_type = ComputeType::kFloat32;
   int64_t batch_tokens = 4096;           ///< tokens that go through a layer together
-  std::optional<uint64_t> memory_limit;  ///< bytes; hidden states past it live in a scratch file
-  fs::path scratch_folder;               ///< where that file goes
+  std::optional<uint64_t> memory_limit = {};  ///< bytes; hidden states past it live in a scratch file
+  fs::path scratch_folder = {};  ///< where that file goes
 };
 
 /// What K and V of one layer were over all samples. ranges are [samples, num_key_value_heads].

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "core/token.h"
+
+namespace kvcal {
+
+struct SamplingOptions {
+  double temperature = 0.0;  ///< 0: greedy
+  double top_p = 1.0;        ///< in (0, 1]
+  int64_t top_k = 0;         ///< 0: all
+  uint64_t seed = 0;
+};
+
+/// Picks the next token from logits. Temperature, then top-k, then top-p, as transformers' generate
+/// does. The same seed gives the same tokens on every machine. Greedy takes the lowest id among
+/// equals.
+class Sampler {
+ public:
+  /// Throws Error for options out of range.
+  explicit Sampler(const SamplingOptions& options);
+  TokenId pick(std::span<const float> logits);
+
+ private:
+  SamplingOptions options_;
+  std::mt19937_64 random_;
+};
+
+TokenId argmax(std::span<const float> logits);
+
+/// log softmax in double precision.
+std::vector<double> log_softmax(std::span<const float> logits);
+
+/// KL(p || q) in nats of the distributions two logit vectors stand for.
+double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits);
+
+}  // namespace kvcal

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "quant/calibration.h"
+#include "recipe/recipe.h"
+
+namespace kvcal {
+
+/// Name of the file beside every output that says how it was made.
+inline constexpr std::string_view kManifestName = "kvcal_manifest.json";
+
+/// What a calibration was made of and with. See docs/formats.md, kvcal_manifest.json.
+struct ManifestInput {
+  std::string version;
+  std::string model_path, model_type, model_sha256;
+  std::string recipe_path;
+  std::string dataset_path, dataset_sha256;
+  std::vector<int64_t> sample_indices;
+  int64_t num_tokens = 0;
+  std::string compute_dtype, kv_forward;
+  // These three depend on the machine and may be left out.
+  bool leave_out_machine = false;
+  std::string device;
+  std::map<std::string, double> seconds;
+  uint64_t peak_rss_bytes = 0;
+};
+
+Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration);
+
+}  // namespace kvcal

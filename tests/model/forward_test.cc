@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <cmath>
+
+#include "model/decoder.h"
+#include "model/layerwise.h"
+#include "support/catch.h"
+#include "support/model_fixture.h"
+
+using namespace kvcal;
+using kvcal::test::ModelFixture;
+
+namespace {
+
+constexpr double kTolerance = 1e-4;
+
+std::vector<float> expected_logits(const std::string& name) {
+  const SafetensorsFile file(test::model_fixture(name) / "expected.safetensors");
+  const TensorView* logits = file.find("logits");
+  REQUIRE(logits);
+  const auto values = logits->as<float>();
+  return {values.begin(), values.end()};
+}
+
+float head_amax(const KvObservation& seen, size_t sample, size_t head, size_t heads) {
+  const ObservedRange& range = seen.ranges[sample * heads + head];
+  return std::max(std::fabs(range.min), std::fabs(range.max));
+}
+
+}  // namespace
+
+TEST_CASE("every fixture's logits agree with transformers in float32") {
+  const auto names = test::model_fixture_names();
+  REQUIRE(names.size() >= 8);
+  for (const std::string& name : names)
+    for (const std::string backend : {"reference", "cpu"}) {
+      INFO(name << " on " << backend);
+      ModelFixture fixture(name, backend);
+      Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+      KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 64);
+      const std::vector<float> logits = decoder.step_all(fixture.ids, cache);
+      const std::vector<float> expected = expected_logits(name);
+      REQUIRE(logits.size() == expected.size());
+      float largest = 0.0f, worst = 0.0f;
+      for (size_t i = 0; i < logits.size(); ++i) {
+        largest = std::max(largest, std::fabs(expected[i]));
+        worst = std::max(worst, std::fabs(expected[i] - logits[i]));
+      }
+      CHECK(worst <= kTolerance * static_cast<double>(largest));
+    }
+}
+
+TEST_CASE("every fixture's K and V extremes agree with what transformers hands to its cache") {
+  for (const std::string& name : test::model_fixture_names()) {
+    INFO(name);
+    ModelFixture fixture(name);
+    // The same sample twice with a stranger between: packing must not let samples see each other.
+    const std::vector<TokenId> other(7, 5);
+    const std::vector<std::span<const TokenId>> samples{fixture.ids, other, fixture.ids};
+    SilentDiagnostics silent;
+    LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples, {.batch_tokens = 1000}, silent);
+    const auto heads = static_cast<size_t>(fixture.config.num_key_value_heads);
+    for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer) {
+      const LayerObservation seen = layer % 2 ? forward.observe(layer) : forward.observe_and_advance_exact(layer);
+      if (layer % 2) forward.advance_exact(layer);
+      const Json& expected = fixture.expected.at("layers").at(static_cast<size_t>(layer));
+      for (size_t head = 0; head < heads; ++head)
+        for (const size_t sample : {size_t{0}, size_t{2}}) {
+          INFO("layer " << layer << " head " << head << " sample " << sample);
+          CHECK(test::relative_error(head_amax(seen.k, sample, head, heads), expected["k_head_amax"][head]) <= kTolerance);
+          CHECK(test::relative_error(head_amax(seen.v, sample, head, heads), expected["v_head_amax"][head]) <= kTolerance);
+        }
+    }
+  }
+}
+
+TEST_CASE("greedy text equals transformers', token by token through the cache") {
+  for (const std::string& name : test::model_fixture_names()) {
+    INFO(name);
+    ModelFixture fixture(name);
+    Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+    KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 64);
+    const auto prompt = fixture.expected.at("greedy_prompt").get<std::vector<TokenId>>();
+    const auto expected = fixture.expected.at("greedy").get<std::vector<TokenId>>();
+    std::vector<TokenId> ids;
+    std::vector<float> logits = decoder.step(prompt, cache);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ids.push_back(static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+      logits = decoder.step(std::span(&ids.back(), 1), cache);
+    }
+    CHECK(ids == expected);
+  }
+}
+
+TEST_CASE("batch size, memory limit and threads change no byte of what is observed") {
+  for (const auto compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
+    std::vector<std::vector<ObservedRange>> runs;
+    for (const int threads : {1, 2})
+      for (const int64_t batch_tokens : {1, 64, 4096})
+        for (const bool limited : {false, true}) {
+          ModelFixture fixture("llama", "cpu", threads);
+          if (!fixture.backend->supports(compute)) continue;
+          const std::vector<TokenId> head(fixture.ids.begin(), fixture.ids.begin() + 9);
+          const std::vector<std::span<const TokenId>> samples{fixture.ids, head, fixture.ids, head};
+          LayerwiseOptions options{.compute_type = compute, .batch_tokens = batch_tokens, .memory_limit = {}, .scratch_folder = fs::temp_directory_path()};
+          if (limited) options.memory_limit = 150'000;
+          SilentDiagnostics silent;
+          LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples, options, silent);
+          const KvQuantization quantization{KvDType::kFp8E4m3, {0.02f, 0.03f}, {0.02f, 0.01f}};
+          forward.observe(0);
+          forward.advance(0, quantization);
+          runs.push_back(forward.observe(1).k.ranges);
+        }
+    for (const auto& run : runs) {
+      REQUIRE(run.size() == runs.front().size());
+      for (size_t i = 0; i < run.size(); ++i) {
+        CHECK(run[i].min == runs.front()[i].min);
+        CHECK(run[i].max == runs.front()[i].max);
+      }
+    }
+  }
+}
+
+TEST_CASE("a memory limit that cannot hold a layer is an error before any work") {
+  ModelFixture fixture("llama");
+  const std::vector<std::span<const TokenId>> samples{fixture.ids};
+  SilentDiagnostics silent;
+  const LayerwiseOptions options{.compute_type = ComputeType::kFloat32, .batch_tokens = 64, .memory_limit = 1000, .scratch_folder = {}};
+  CHECK_THROWS_AS(LayerwiseForward(fixture.config, fixture.weights, *fixture.backend, samples, options, silent), Error);
+}

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "checkpoint/model_dir.h"
+#include "core/token.h"
+#include "kernels/backends.h"
+#include "model/architecture.h"
+#include "model/weights.h"
+
+namespace kvcal::test {
+
+inline fs::path model_fixture(const std::string& name) {
+  return fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / name;
+}
+
+/// The names of tests/fixtures/models, made by make_fixtures.py.
+inline std::vector<std::string> model_fixture_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models"))
+    if (fs::exists(entry.path() / "expected.json")) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+/// A fixture opened on one backend with what transformers computed from it.
+struct ModelFixture {
+  explicit ModelFixture(const std::string& name, const std::string& backend_name = "cpu", int threads = 2)
+      : model_dir(model_fixture(name)),
+        config(parse_model_config(model_dir.config())),
+        weights(model_dir, config),
+        backend(kBackends.at(backend_name)({.num_threads = threads})),
+        expected(parse_json(read_text(model_fixture(name) / "expected.json"))),
+        ids(expected.at("ids").get<std::vector<TokenId>>()) {}
+
+  ModelDir model_dir;
+  ModelConfig config;
+  Weights weights;
+  std::unique_ptr<Backend> backend;
+  Json expected;
+  std::vector<TokenId> ids;
+};
+
+/// |a - b| / |b|
+inline double relative_error(double a, double b) { return std::fabs(a - b) / std::max(std::fabs(b), 1e-30); }
+
+}  // namespace kvcal::test
