@@ -1,0 +1,272 @@
+#include <sys/resource.h>
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+
+#include "calib/calibrator.h"
+#include "commands.h"
+#include "core/file.h"
+#include "core/registry.h"
+#include "export/manifest.h"
+#include "export/writer.h"
+#include "kvcal_version.h"
+#include "progress.h"
+#include "table.h"
+
+namespace kvcal {
+namespace {
+
+struct CalibrateOptions {
+  std::string model, recipe, dataset, output;
+  std::vector<std::string> formats;
+  SampleOptions samples;
+  std::string kv_forward = "quantized";
+  std::string scale_dtype = "float32";
+  std::string memory_limit;
+  DeviceOptions device;
+  int64_t batch_tokens = 4096;
+  int64_t tp_size = 1;
+  bool overwrite = false;
+  bool reproducible = false;
+  bool json = false;
+};
+
+/// Seconds of each stage, by name.
+class StageClock {
+ public:
+  void end(const std::string& stage) {
+    const auto now = std::chrono::steady_clock::now();
+    seconds_[stage] = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+  }
+  const std::map<std::string, double>& seconds() const { return seconds_; }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::map<std::string, double> seconds_;
+};
+
+uint64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+KvForward parse_kv_forward(const std::string& name) {
+  static const Registry<KvForward> modes{
+      "--kv-forward", {{"quantized", KvForward::kQuantized}, {"exact", KvForward::kExact}}};
+  return modes.at(name);
+}
+
+/// The output must not lie in the source, nor the source in the output.
+void check_output_place(const std::string& model, const std::string& output) {
+  const fs::path source = fs::weakly_canonical(model), target = fs::weakly_canonical(output);
+  const auto is_inside = [](const fs::path& inner, const fs::path& outer) {
+    const fs::path relative = inner.lexically_relative(outer);
+    return !relative.empty() && *relative.begin() != "..";
+  };
+  if (is_inside(target, source) || is_inside(source, target))
+    fail("--output ", output, " and the model folder ", model,
+         " lie in each other; outputs never go into the source");
+}
+
+std::vector<Sample> read_all_samples(const CalibrateOptions& options, const Dataset& dataset,
+                                     const ModelDir& model_dir, const ModelConfig& config,
+                                     Diagnostics& diagnostics) {
+  // Already tokenized data needs no tokenizer.
+  const bool is_tokenized = std::holds_alternative<std::vector<TokenId>>(dataset.record(0).content);
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatFormat> chat;
+  if (!is_tokenized) {
+    tokenizer = make_tokenizer(model_dir.path());
+    chat = ChatFormat::from_folder(model_dir.path());
+  }
+  return read_samples(dataset, tokenizer.get(), chat ? &*chat : nullptr, config.vocab_size,
+                      options.samples, diagnostics);
+}
+
+std::vector<std::unique_ptr<Writer>> make_writers(std::vector<std::string>& formats) {
+  if (formats.empty()) formats.emplace_back("compressed-tensors");
+  std::vector<std::unique_ptr<Writer>> writers;
+  for (size_t i = 0; i < formats.size(); ++i) {
+    writers.push_back(kWriters.at(formats[i])());
+    if (std::find(formats.begin(), formats.begin() + static_cast<std::ptrdiff_t>(i), formats[i]) !=
+        formats.begin() + static_cast<std::ptrdiff_t>(i))
+      fail("--format ", formats[i], " is given twice");
+  }
+  return writers;
+}
+
+/// One format goes into the output itself, several into a folder each.
+void write_formats(const std::vector<std::string>& formats,
+                   const std::vector<std::unique_ptr<Writer>>& writers, const ExportInput& input,
+                   const fs::path& output) {
+  for (size_t i = 0; i < writers.size(); ++i) {
+    const fs::path folder = writers.size() == 1 ? output : output / formats[i];
+    fs::create_directories(folder);
+    in_context("--format " + formats[i], [&] { writers[i]->write(input, folder); });
+  }
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  FileWriter writer(path);
+  writer.write(text);
+  writer.close();
+}
+
+void print_summary(const Calibration& calibration, const std::vector<std::string>& formats,
+                   const std::string& output) {
+  Table table({"layer", "k_scale", "v_scale", "k_amax", "v_amax", "k_clipped", "v_clipped"});
+  const auto scale_text = [](const KvTensorCalibration& side, bool ignored) -> std::string {
+    if (ignored) return "ignored";
+    if (side.scales.size() == 1) return short_float(static_cast<double>(side.scales[0].value));
+    return std::to_string(side.scales.size()) + " heads";
+  };
+  const auto clipped = [](const KvTensorCalibration& side) {
+    return percent(static_cast<double>(side.num_saturated) /
+                   static_cast<double>(side.statistics.num_values));
+  };
+  const auto amax = [](const KvTensorCalibration& side) {
+    return short_float(static_cast<double>(side.statistics.range().amax().value));
+  };
+  for (const AttentionCalibration& layer : calibration.layers)
+    table.add({std::to_string(layer.layer), scale_text(layer.k, layer.ignored),
+               scale_text(layer.v, layer.ignored), amax(layer.k), amax(layer.v), clipped(layer.k),
+               clipped(layer.v)});
+  table.print(std::cout);
+  for (const std::string& format : formats)
+    std::cout << "wrote " << format << ": "
+              << (formats.size() == 1 ? output : (fs::path(output) / format).string()) << '\n';
+}
+
+Json manifest_of(const CalibrateOptions& options, const ModelDir& model_dir,
+                 const ModelConfig& config, const Dataset& dataset,
+                 const std::vector<Sample>& samples, const LayerwiseForward& forward,
+                 const Backend& backend, ComputeType type, const Recipe& recipe,
+                 const Calibration& calibration, const StageClock& clock) {
+  ManifestInput input{.version = KVCAL_VERSION,
+                      .model_path = options.model,
+                      .model_type = config.model_type,
+                      .model_sha256 = model_dir.sha256(),
+                      .recipe_path = options.recipe,
+                      .dataset_path = options.dataset,
+                      .dataset_sha256 = dataset.sha256(),
+                      .sample_indices = {},
+                      .num_tokens = forward.num_tokens(),
+                      .compute_dtype = std::string(name_of(type)),
+                      .kv_forward = options.kv_forward,
+                      .leave_out_machine = options.reproducible,
+                      .device = backend.description(),
+                      .seconds = clock.seconds(),
+                      .peak_rss_bytes = peak_rss_bytes()};
+  for (const Sample& sample : samples) input.sample_indices.push_back(sample.index);
+  return make_manifest(input, recipe, calibration);
+}
+
+void run_calibrate(CalibrateOptions options) {
+  StageClock clock;
+  TerminalDiagnostics diagnostics;
+  const Recipe recipe = read_recipe(options.recipe);
+  const KvForward kv_forward = parse_kv_forward(options.kv_forward);
+  const auto writers = make_writers(options.formats);
+  const ModelDir model_dir(options.model);
+  const ModelConfig config = in_context((model_dir.path() / "config.json").string(),
+                                        [&] { return parse_model_config(model_dir.config()); });
+  check_output_place(options.model, options.output);
+  AtomicDirectory output(options.output, options.overwrite);
+  in_context(options.recipe, [&] { ignored_layers(recipe, config); });
+  const Weights weights = in_context(options.model, [&] { return Weights(model_dir, config); });
+  const auto dataset = open_dataset(options.dataset);
+  const std::vector<Sample> samples =
+      read_all_samples(options, *dataset, model_dir, config, diagnostics);
+  const auto backend = open_backend(options.device);
+  LayerwiseOptions layerwise{.compute_type = compute_type_of(options.device, *backend),
+                             .batch_tokens = options.batch_tokens,
+                             .scratch_folder = output.target().parent_path()};
+  if (!options.memory_limit.empty())
+    layerwise.memory_limit =
+        in_context("--memory-limit", [&] { return parse_byte_size(options.memory_limit); });
+  std::vector<std::span<const TokenId>> ids;
+  for (const Sample& sample : samples) ids.emplace_back(sample.ids);
+  clock.end("load");
+
+  LayerwiseForward forward(config, weights, *backend, ids, layerwise, diagnostics);
+  const Calibration calibration =
+      calibrate(forward, config, recipe, samples, kv_forward, diagnostics);
+  clock.end("calibrate");
+
+  const ExportInput input{model_dir, calibration, recipe, options.tp_size,
+                          options.scale_dtype == "model"};
+  check_calibration(calibration);
+  for (const auto& writer : writers) writer->check(input);
+  write_formats(options.formats, writers, input, output.path());
+  clock.end("write");
+  const Json manifest = manifest_of(options, model_dir, config, *dataset, samples, forward,
+                                    *backend, layerwise.compute_type, recipe, calibration, clock);
+  write_text(output.path() / kManifestName, dump_json(manifest));
+  output.commit();
+  if (options.json) {
+    std::cout << dump_json(manifest);
+  } else {
+    print_summary(calibration, options.formats, options.output);
+  }
+}
+
+void add_output_options(CLI::App& command, CalibrateOptions& options) {
+  command.add_option("--output", options.output, "Folder to write; appears complete or not at all")
+      ->required();
+  command.add_option("--format", options.formats,
+                     "compressed-tensors (default), tgi or scales-json; may be repeated");
+  command
+      .add_option("--scale-dtype", options.scale_dtype,
+                  "Of the scales in the checkpoint: float32, or model")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"float32", "model"}));
+  command.add_option("--tp-size", options.tp_size, "Ranks to write into kv_cache_scales.json")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command.add_flag("--overwrite", options.overwrite, "Replace the output if it exists");
+  command.add_flag("--reproducible", options.reproducible,
+                   "Leave device, seconds and peak memory out of the manifest");
+  command.add_flag("--json", options.json, "Print the manifest instead of a table");
+}
+
+}  // namespace
+
+void add_calibrate(CLI::App& app, std::function<void()>& run) {
+  auto options = std::make_shared<CalibrateOptions>();
+  CLI::App* command =
+      app.add_subcommand("calibrate", "Measure K and V over a data set and write their FP8 scales");
+  command->add_option("model", options->model, "Hugging Face model folder")->required();
+  command->add_option("--recipe", options->recipe, "Recipe in llm-compressor's form")->required();
+  command->add_option("--dataset", options->dataset, "JSONL, JSON, text or a descriptor")
+      ->required();
+  add_output_options(*command, *options);
+  command
+      ->add_option("--num-calibration-samples", options->samples.num_calibration_samples,
+                   "Samples to use")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command
+      ->add_option("--max-seq-length", options->samples.max_seq_length, "Tokens a sample is cut at")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command->add_option("--shuffle-seed", options->samples.shuffle_seed,
+                      "Order of Hugging Face Dataset.shuffle(seed)");
+  command
+      ->add_option("--kv-forward", options->kv_forward,
+                   "What later layers see of K and V: quantized or exact")
+      ->capture_default_str();
+  add_device_options(*command, options->device);
+  command
+      ->add_option("--batch-tokens", options->batch_tokens,
+                   "Tokens that go through a layer together")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command->add_option("--memory-limit", options->memory_limit,
+                      "Such as 8GiB; hidden states past it go to a scratch file");
+  command->callback([options, &run] { run = [options] { run_calibrate(*options); }; });
+}
+
+}  // namespace kvcal

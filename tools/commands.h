@@ -1,0 +1,49 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backend/backend.h"
+#include "core/diagnostics.h"
+#include "quant/kv_dtype.h"
+
+namespace kvcal {
+
+/// What the process ends with.
+enum class ExitStatus : int {
+  kDone = 0,
+  kBadInput = 1,
+  kUsage = 2,
+  kGateMissed = 3,
+  kInterrupted = 130
+};
+
+/// Adds a subcommand to app; run is set when the user asked for it.
+using AddCommand = void (*)(CLI::App& app, std::function<void()>& run);
+void add_calibrate(CLI::App& app, std::function<void()>& run);
+void add_generate(CLI::App& app, std::function<void()>& run);
+void add_inspect(CLI::App& app, std::function<void()>& run);
+
+/// Options that several commands share.
+struct DeviceOptions {
+  std::string device = "auto";
+  std::string compute_dtype = "auto";
+  int threads = 0;
+};
+void add_device_options(CLI::App& command, DeviceOptions& options);
+
+/// The backend of --device. Throws Error with what can be had.
+std::unique_ptr<Backend> open_backend(const DeviceOptions& options);
+/// --compute-dtype on that backend. Throws Error where it cannot.
+ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend);
+
+/// "8GiB", "512MiB", "4GB", "1000000". Throws Error.
+uint64_t parse_byte_size(const std::string& text);
+/// "fp8_e4m3" and the others. Throws Error with did you mean.
+KvDType parse_kv_dtype(const std::string& name);
+
+}  // namespace kvcal
