@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# From nothing to calibrated scales: installs what is missing, builds, makes a float16 checkpoint of a 135M chat model,
+# calibrates it on datasets/, writes all three formats and generates with the 16-bit and the FP8 cache side by side.
+# usage: demo.sh [--samples N] [--max-new-tokens N]
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+samples=128 new_tokens=64
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --samples) samples=$2; shift 2 ;;
+    --max-new-tokens) new_tokens=$2; shift 2 ;;
+    *) echo "usage: demo.sh [--samples N] [--max-new-tokens N]" >&2; exit 2 ;;
+  esac
+done
+step() { printf '\n== %s\n' "$*"; }
+
+step "Installing what is missing"
+"$root/tools/install_dependencies.sh"
+
+step "Building"
+cd "$root"
+cmake --preset cpu >/dev/null
+cmake --build --preset cpu --target kvcal
+kvcal=$root/build/cpu/kvcal
+
+step "Making the model"
+model=$root/build/demo/SmolLM2-135M-Instruct
+"$root/tools/fetch_demo_model.sh" "$model"
+
+output=$root/build/demo/calibrated
+started=$SECONDS
+step "Calibrating on $samples conversations"
+"$kvcal" calibrate "$model" --recipe recipes/fp8_kv_tensor.yaml --dataset datasets/calibration.jsonl \
+  --num-calibration-samples "$samples" --format compressed-tensors --format tgi --format scales-json \
+  --output "$output" --overwrite
+
+step "What the checkpoint holds now"
+"$kvcal" inspect "$output/compressed-tensors" | head -8
+
+step "The same prompt with the 16-bit and the FP8 cache"
+"$kvcal" generate "$output/compressed-tensors" --chat --prompt "What is the capital of France, and what is it known for?" \
+  --max-new-tokens "$new_tokens" --compare
+
+step "Done in $((SECONDS - started)) s after building"
+cat <<END
+  compressed-tensors (vLLM, SGLang, transformers): $output/compressed-tensors
+  TGI:                                             $output/tgi
+  kv_cache_scales.json (SGLang):                   $output/scales-json/kv_cache_scales.json
+  how it was made:                                 $output/kvcal_manifest.json
+  try:  $kvcal generate $output/compressed-tensors --chat --prompt "..." --compare
+END
