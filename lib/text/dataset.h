@@ -16,11 +16,14 @@
 
 namespace kvcal {
 
-/// One record of a data set, before rendering. Exactly one kind, judged in this order of keys:
-/// input_ids, messages, conversations (ShareGPT, mapped to messages), text.
+/// One record of a data set, before rendering. Exactly one kind, judged in this order of keys (null
+/// counts as absent): input_ids, messages, conversations (ShareGPT, mapped to messages), text.
+/// Other keys are ignored.
 struct Record {
-  std::variant<std::string, Json, std::vector<TokenId>> content;  ///< text, messages, ids
-  std::string place;                                              ///< "chat.jsonl:17", for messages
+  /// Text; messages, an array of {"role", "content", …} that may be empty; or ids, none negative.
+  std::variant<std::string, Json, std::vector<TokenId>> content;
+  /// "chat.jsonl:17" (line) or "chat.json:12, record 3" (line and index), for error messages.
+  std::string place;
 };
 
 /// A data set that can be asked for single records: reading keeps offsets, not texts.
@@ -30,16 +33,35 @@ class Dataset {
   virtual int64_t size() const = 0;
   /// Throws Error with file and line.
   virtual Record record(int64_t index) const = 0;
-  /// SHA-256 of the file's bytes.
+  /// SHA-256 of the data file's bytes; for a descriptor, of the local copy it reads.
   virtual std::string sha256() const = 0;
+  /// All of it as one text, for perplexity: a plain text file as it stands, otherwise the records'
+  /// texts joined by an empty line, which is how wikitext perplexity is reported. Throws Error at a
+  /// record that is not text.
+  virtual std::string whole_text() const;
 };
 
-/// Opens a data set by content and extension: .jsonl, .json (array of records, or {"ids": [[…]]} /
-/// {"input_ids": [[…]]}), .txt (one record a blank-line-separated paragraph), or a .yaml descriptor of a
-/// known data set beside a local copy. Throws Error for an empty or unreadable one.
-std::unique_ptr<Dataset> open_dataset(const std::filesystem::path& path);
+/// What a caller may put in place of a descriptor's own values.
+struct DatasetOverrides {
+  std::optional<std::filesystem::path> local_copy;
+  std::optional<std::string> split;
+};
+
+/// Opens a data set; what it is follows from the extension, else from the content:
+/// - .jsonl, .ndjson: one record a line, blank lines skipped;
+/// - .json: an array of records; an object with one array of records ({"data": [{…}]});
+/// {"input_ids": [[…]]}
+///   or {"ids": [[…]]}; a single record; or JSON lines under that name;
+/// - .txt, .text, .md and whatever is none of the others: a record is a paragraph, that is, lines
+/// up to a blank one;
+/// - .yaml, .yml: a descriptor (lib/text/descriptor.h) of a known data set that lies beside it.
+/// A UTF-8 byte order mark is skipped; text line breaks become "\n"; a record longer than 100 MB is
+/// refused. Throws Error for one that is empty or cannot be read.
+std::unique_ptr<Dataset> open_dataset(const std::filesystem::path& path,
+                                      const DatasetOverrides& overrides = {});
 
 /// The order of Hugging Face `Dataset.shuffle(seed)`: NumPy `default_rng(seed).permutation(count)`.
+/// Throws Error for a negative count or one above 2^32.
 std::vector<int64_t> shuffled_indices(int64_t count, uint64_t seed);
 
 struct SampleOptions {
@@ -54,10 +76,12 @@ struct Sample {
   std::vector<TokenId> ids;
 };
 
-/// Renders, tokenizes (no special tokens added), cuts and drops empty ones, in data set (or shuffled) order,
-/// until num_calibration_samples are kept or records end. tokenizer and chat may be null if no record needs
-/// them. Throws Error for records that cannot be used, ids outside [0, vocab_size), or when nothing is left.
-std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokenizer, const ChatFormat* chat,
-                                 int64_t vocab_size, const SampleOptions& options, Diagnostics& diagnostics);
+/// Renders, tokenizes (no special tokens added), cuts and drops empty ones, in data set (or
+/// shuffled) order, until num_calibration_samples are kept or records end. tokenizer and chat may
+/// be null if no record needs them. Warns when records run out and when some were dropped. Throws
+/// Error for records that cannot be used, ids outside [0, vocab_size), or when nothing is left.
+std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokenizer,
+                                 const ChatFormat* chat, int64_t vocab_size,
+                                 const SampleOptions& options, Diagnostics& diagnostics);
 
 }  // namespace kvcal
