@@ -1,0 +1,163 @@
+#include "calib/calibrator.h"
+
+#include "calib/observer.h"
+#include "support/catch.h"
+#include "support/model_fixture.h"
+
+using namespace kvcal;
+using kvcal::test::ModelFixture;
+
+namespace {
+
+Recipe recipe_with(const std::string& observer, Strategy strategy, double averaging_constant = 0.01) {
+  Recipe recipe;
+  recipe.kv_cache_scheme.type = QuantType::kFloat;
+  recipe.kv_cache_scheme.strategy = strategy;
+  recipe.kv_cache_scheme.observer = observer;
+  if (observer == "minmax") recipe.kv_cache_scheme.observer_kwargs["averaging_constant"] = averaging_constant;
+  return recipe;
+}
+
+std::vector<Sample> samples_of(const Json& lists) {
+  std::vector<Sample> samples;
+  for (const Json& list : lists) samples.push_back({static_cast<int64_t>(samples.size()), list.get<std::vector<TokenId>>()});
+  return samples;
+}
+
+Calibration run(ModelFixture& fixture, const Recipe& recipe, const std::vector<Sample>& samples, KvForward mode) {
+  std::vector<std::span<const TokenId>> ids;
+  for (const Sample& sample : samples) ids.emplace_back(sample.ids);
+  SilentDiagnostics silent;
+  LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, ids, {.batch_tokens = 64}, silent);
+  return calibrate(forward, fixture.config, recipe, samples, mode, silent);
+}
+
+void check_scales(const std::vector<Scale>& scales, const Json& expected) {
+  REQUIRE(scales.size() == expected.size());
+  for (size_t i = 0; i < scales.size(); ++i)
+    CHECK(test::relative_error(static_cast<double>(scales[i].value), expected[i]) <= 1e-4);
+}
+
+std::string message_of(const std::function<void()>& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("exact scales equal llm-compressor's for every observer and strategy") {
+  for (const std::string name : {"llama", "mistral_window"}) {
+    const Json reference = parse_json(read_text(test::model_fixture(name) / "llmcompressor.json"));
+    const std::vector<Sample> samples = samples_of(reference.at("ids"));
+    REQUIRE(reference.at("runs").size() == 6);
+    for (const Json& expected : reference.at("runs")) {
+      const std::string observer = expected.at("observer"), strategy = expected.at("strategy");
+      INFO(name << ", " << observer << ", " << strategy << ", " << expected.at("averaging_constant").get<double>());
+      ModelFixture fixture(name);
+      const Recipe recipe = recipe_with(observer, strategy == "tensor" ? Strategy::kTensor : Strategy::kAttnHead,
+                                        expected.at("averaging_constant"));
+      const Calibration calibration = run(fixture, recipe, samples, KvForward::kExact);
+      REQUIRE(calibration.layers.size() == expected.at("k_scale").size());
+      for (size_t layer = 0; layer < calibration.layers.size(); ++layer) {
+        check_scales(calibration.layers[layer].k.scales, expected.at("k_scale")[layer]);
+        check_scales(calibration.layers[layer].v.scales, expected.at("v_scale")[layer]);
+      }
+    }
+  }
+}
+
+TEST_CASE("the quantized forward leaves layer 0 as it is and moves later layers a little") {
+  ModelFixture fixture("mistral_window");
+  const Json reference = parse_json(read_text(test::model_fixture("mistral_window") / "llmcompressor.json"));
+  const std::vector<Sample> samples = samples_of(reference.at("ids"));
+  const Recipe recipe = recipe_with("static_minmax", Strategy::kTensor);
+  const Calibration exact = run(fixture, recipe, samples, KvForward::kExact);
+  const Calibration quantized = run(fixture, recipe, samples, KvForward::kQuantized);
+  CHECK(quantized.layers[0].k.scales[0].value == exact.layers[0].k.scales[0].value);
+  for (size_t layer = 1; layer < exact.layers.size(); ++layer) {
+    const double error = test::relative_error(static_cast<double>(quantized.layers[layer].k.scales[0].value),
+                                              static_cast<double>(exact.layers[layer].k.scales[0].value));
+    CHECK(error > 0.0);
+    CHECK(error < 0.1);
+  }
+}
+
+TEST_CASE("an observer that clips reports how much, static_minmax clips nothing") {
+  ModelFixture fixture("llama");
+  const Json reference = parse_json(read_text(test::model_fixture("llama") / "llmcompressor.json"));
+  const std::vector<Sample> samples = samples_of(reference.at("ids"));
+  for (const KvForward mode : {KvForward::kExact, KvForward::kQuantized}) {
+    const Calibration full = run(fixture, recipe_with("static_minmax", Strategy::kTensor), samples, mode);
+    const Calibration last = run(fixture, recipe_with("memoryless_minmax", Strategy::kTensor), samples, mode);
+    uint64_t clipped = 0;
+    for (size_t layer = 0; layer < full.layers.size(); ++layer) {
+      CHECK(full.layers[layer].k.num_saturated == 0);
+      CHECK(full.layers[layer].v.num_saturated == 0);
+      clipped += last.layers[layer].k.num_saturated + last.layers[layer].v.num_saturated;
+    }
+    CHECK(clipped > 0);
+  }
+}
+
+TEST_CASE("histograms count every value once, under every head") {
+  ModelFixture fixture("llama");
+  const std::vector<Sample> samples{{0, fixture.ids}};
+  const Calibration calibration = run(fixture, recipe_with("static_minmax", Strategy::kAttnHead), samples, KvForward::kExact);
+  const auto per_head = static_cast<uint64_t>(fixture.config.head_dim) * fixture.ids.size();
+  for (const AttentionCalibration& layer : calibration.layers) {
+    REQUIRE(layer.k.statistics.head_histograms.size() == 2);
+    for (const MagnitudeHistogram& histogram : layer.k.statistics.head_histograms) {
+      uint64_t count = 0;
+      for (const uint64_t bin : histogram.counts) count += bin;
+      CHECK(count == per_head);
+    }
+    CHECK(layer.k.statistics.num_values == 2 * per_head);
+  }
+}
+
+TEST_CASE("an ignored layer is marked, and patterns that match nothing are errors") {
+  ModelFixture fixture("llama");
+  const std::vector<Sample> samples{{0, fixture.ids}};
+  Recipe recipe = recipe_with("static_minmax", Strategy::kTensor);
+  recipe.ignore = {"re:.*layers.0.self_attn$", "lm_head"};
+  const Calibration calibration = run(fixture, recipe, samples, KvForward::kQuantized);
+  CHECK(calibration.layers[0].ignored);
+  CHECK_FALSE(calibration.layers[1].ignored);
+
+  recipe.ignore = {"model.layers.0.self_attention"};
+  CHECK(message_of([&] { ignored_layers(recipe, fixture.config); }) ==
+        "recipe: ignore 'model.layers.0.self_attention' matches no module of the model (did you mean "
+        "'model.layers.0.self_attn'?)");
+  recipe.ignore = {"LlamaAttention"};
+  CHECK(message_of([&] { ignored_layers(recipe, fixture.config); }) ==
+        "recipe: ignore leaves no attention module to calibrate");
+}
+
+TEST_CASE("NaN in the weights is an error that names layer, head and token") {
+  ModelFixture fixture("llama");
+  // A checkpoint whose layer 1 K projection holds one NaN in the rows of head 1.
+  const TensorView& original = fixture.weights.at(1, Role::kKey);
+  std::vector<std::byte> bytes(original.bytes.begin(), original.bytes.end());
+  const size_t element = static_cast<size_t>(fixture.config.head_dim * fixture.config.hidden_size + 3);
+  bytes[2 * element] = std::byte{0x00};
+  bytes[2 * element + 1] = std::byte{0x7e};
+  TensorView poisoned = original;
+  poisoned.bytes = bytes;
+  const_cast<TensorView&>(original) = poisoned;
+  const std::vector<Sample> samples{{41, fixture.ids}};
+  CHECK(message_of([&] { run(fixture, recipe_with("static_minmax", Strategy::kTensor), samples, KvForward::kExact); }) ==
+        "NaN or Inf in K of layer 1, head 1, at token 0 of record 41: the weights or the compute dtype cannot carry this model");
+}
+
+TEST_CASE("observers refuse to answer before they saw anything") {
+  for (const auto& [name, make] : kObservers.rows()) {
+    QuantArgs args;
+    args.observer = name;
+    CHECK_THROWS_AS(make_observer(args)->ranges(), Error);
+  }
+  CHECK(kObservers.rows().size() == 3);
+}
