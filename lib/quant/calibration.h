@@ -1,13 +1,13 @@
 #pragma once
 
+#include "quant/fp8.h"
+#include "quant/quant_args.h"
+#include "quant/scale.h"
+
 #include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "quant/fp8.h"
-#include "quant/quant_args.h"
-#include "quant/scale.h"
 
 namespace kvcal {
 

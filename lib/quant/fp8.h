@@ -1,9 +1,9 @@
 #pragma once
 
+#include "quant/host_device.h"
+
 #include <cstdint>
 #include <string_view>
-
-#include "quant/host_device.h"
 
 /// The 8-bit floats of KV caches. One formula per direction serves all formats; they differ in four
 /// numbers. Pure arithmetic: constexpr, the same on host and device. Sources and engines:

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cstdint>
-
 #include "core/tensor.h"
 #include "quant/host_device.h"
+
+#include <cstdint>
 
 /// 16-bit floats ↔ float32. constexpr, the same on host and device. Rounding is to nearest, ties to
 /// even; what is too large becomes infinity (these are storage formats, not saturating ones). A NaN

@@ -1,9 +1,9 @@
 #pragma once
 
+#include "quant/fp8.h"
+
 #include <cstdint>
 #include <string_view>
-
-#include "quant/fp8.h"
 
 namespace kvcal {
 

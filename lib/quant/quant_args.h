@@ -1,11 +1,11 @@
 #pragma once
 
+#include "core/json.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
-
-#include "core/json.h"
 
 namespace kvcal {
 

@@ -1,10 +1,10 @@
 #pragma once
 
+#include "quant/fp8.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include "quant/fp8.h"
 
 namespace kvcal {
 

@@ -1,35 +1,47 @@
 #pragma once
 
+#include "quant/quant_args.h"
+
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "quant/quant_args.h"
-
 namespace kvcal {
 
-/// What a recipe asks for, checked: everything here can be done and every engine can load the result.
+/// What a recipe asks for, checked: everything here can be done and every engine can load the
+/// result.
 struct Recipe {
-  QuantArgs kv_cache_scheme;          ///< float, 8 bits, symmetric, static; strategy kTensor or kAttnHead
-  std::vector<std::string> targets;   ///< as written; what they must match is checked against the model
-  std::vector<std::string> ignore;    ///< class names, module names or "re:" patterns (re.match)
-  std::string source;                 ///< text of the recipe file, for recipe.yaml and its hash
+  /// float, 8 bits, symmetric, static; strategy (kTensor or kAttnHead) and observer are always
+  /// named.
+  QuantArgs kv_cache_scheme;
+  std::vector<std::string>
+      targets;  ///< as written, empty where not; Linear layers, of no effect on the cache
+  std::vector<std::string> ignore;  ///< class names, module names or "re:" patterns (re.match)
+  std::string stage = "default";    ///< names of stage and group, without "_stage" and "_modifiers"
+  std::string group = "default";
+  std::string source;  ///< text of the recipe file, for its hash
 };
 
-/// Parses a recipe in llm-compressor's YAML (or JSON) form. Every key is known or an error with line and
-/// column and "did you mean"; what we understand and do not perform is an error that says so.
+/// Parses a recipe in llm-compressor's YAML (or JSON) form. Every key is known or an error with
+/// line and column and "did you mean"; what we understand and do not perform is an error that says
+/// so. What llm-compressor would take and then ignore is an error too.
 Recipe parse_recipe(std::string_view text);
 
-/// parse_recipe of a file, with its path in front of any message.
+/// parse_recipe of a file, with its path in front of any message: .json must be JSON, .md
+/// (Markdown) has the recipe as its front matter, anything else is YAML.
 Recipe read_recipe(const std::filesystem::path& path);
 
-/// Whether name (a module name, "model.layers.0.self_attn") or class_name ("LlamaAttention") is matched by
-/// pattern: equal to either, or "re:..." whose regular expression matches from the start (Python re.match).
+/// Whether name (a module name, "model.layers.0.self_attn") or class_name ("LlamaAttention") is
+/// matched by pattern: equal to either, or "re:..." whose regular expression matches name from its
+/// start, not necessarily to its end (Python re.match). Throws Error for a pattern that is no
+/// regular expression or takes too many steps. Source: compressed-tensors `match_name` and
+/// `_match_class`.
 bool matches_target(std::string_view pattern, std::string_view name, std::string_view class_name);
 
-/// The recipe as it ran, in llm-compressor's saved form (recipe.yaml in the output).
+/// The recipe as it ran, defaults written out, in llm-compressor's saved form (recipe.yaml in the
+/// output); llm-compressor reads it back. Source: llm-compressor `Recipe.yaml`.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace kvcal

@@ -1,11 +1,11 @@
 #include "quant/calibration.h"
 
-#include <cmath>
-#include <limits>
-
 #include "quant/host_device.h"
 #include "quant/kv_dtype.h"
 #include "support/catch.h"
+
+#include <cmath>
+#include <limits>
 
 using namespace kvcal;
 

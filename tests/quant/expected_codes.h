@@ -1,5 +1,8 @@
 #pragma once
 
+#include "core/file.h"
+#include "quant/fp8.h"
+
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -8,9 +11,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include "core/file.h"
-#include "quant/fp8.h"
 
 /// What ml_dtypes and torch say; made by tests/reference/quant_codes.py, which describes the files.
 namespace kvcal::test {

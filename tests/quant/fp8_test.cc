@@ -1,12 +1,12 @@
 #include "quant/fp8.h"
 
-#include <cmath>
-#include <limits>
-#include <set>
-
 #include "expected_codes.h"
 #include "quant/half.h"
 #include "support/catch.h"
+
+#include <cmath>
+#include <limits>
+#include <set>
 
 using namespace kvcal;
 using fp8::Format;

@@ -1,9 +1,9 @@
 #include "quant/half.h"
 
-#include <cmath>
-
 #include "expected_codes.h"
 #include "support/catch.h"
+
+#include <cmath>
 
 using namespace kvcal;
 

@@ -1,8 +1,8 @@
 #include "quant/quant_args.h"
 
-#include <vector>
-
 #include "support/catch.h"
+
+#include <vector>
 
 using namespace kvcal;
 

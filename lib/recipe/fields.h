@@ -1,0 +1,75 @@
+#pragma once
+
+#include "core/registry.h"
+#include "recipe/yaml_tree.h"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvcal {
+
+/// A key of a recipe with its value; path is how messages call it, "kv_cache_scheme.num_bits".
+struct Field {
+  std::string path;
+  const YamlNode& key;
+  const YamlNode& value;
+};
+
+/// fail() with place and path: "line 6, column 19: kv_cache_scheme.num_bits: ...".
+template <class... Parts>
+[[noreturn]] void fail_field(const Field& field, const Parts&... parts) {
+  fail_at(field.value, field.path, ": ", parts...);
+}
+
+/// One row of a table of keys: what is known under a name, and what reads it into Target.
+template <class Target>
+struct FieldRow {
+  std::string_view name;
+  void (*read)(const Field&, Target&);
+};
+
+/// A field whose value is null: given, but as good as absent.
+inline bool is_null(const Field& field) {
+  return field.value.kind == YamlNode::Kind::kNull;
+}
+
+/// A plain false, where a field takes it beside other kinds.
+bool is_false(const Field& field);
+
+/// The value as a type. Throws Error with place, path, what was found and what was expected. Quoted
+/// numbers and booleans are strings, as in YAML.
+bool read_bool(const Field& field);
+int64_t read_int(const Field& field);
+double read_number(const Field& field);
+std::string read_string(const Field& field);
+std::vector<std::string> read_strings(const Field& field);
+
+/// Throws Error unless the value is a map that holds something.
+void check_filled_map(const Field& field, std::string_view holds);
+
+/// Throws Error for a key that no row names, with the nearest name and all names.
+[[noreturn]] void fail_unknown_key(const Field& map, const YamlNode& key,
+                                   const std::vector<std::string>& known);
+
+/// Hands every entry of the map to its row.
+template <class Target>
+void read_fields(const Field& map, std::span<const FieldRow<Target>> rows, Target& target) {
+  if (map.value.kind != YamlNode::Kind::kMap)
+    fail_field(map, "found ", describe(map.value), ", expected a map of keys and values");
+  for (const auto& [key, value] : map.value.entries) {
+    const FieldRow<Target>* found = nullptr;
+    std::vector<std::string> names;
+    for (const FieldRow<Target>& row : rows) {
+      names.emplace_back(row.name);
+      if (row.name == key.text) found = &row;
+    }
+    if (found == nullptr) fail_unknown_key(map, key, names);
+    found->read(Field{map.path + "." + key.text, key, value}, target);
+  }
+}
+
+}  // namespace kvcal

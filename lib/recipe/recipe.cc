@@ -1,0 +1,79 @@
+#include "recipe/recipe.h"
+
+#include "core/file.h"
+#include "core/json.h"
+#include "core/registry.h"
+#include "recipe/grammar.h"
+#include "recipe/yaml_tree.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvcal {
+namespace {
+
+constexpr size_t kMaxRecipeBytes = YamlLimits{}.max_bytes;
+
+/// The tree of strict JSON. YAML takes JSON but for tabs, which stand only between its tokens: one
+/// space each keeps places. Parsed as YAML first, whose messages about repeated keys know the
+/// lines.
+YamlNode parse_json_tree(const std::string& text) {
+  std::string spaced = text;
+  std::replace(spaced.begin(), spaced.end(), '\t', ' ');
+  YamlNode tree = parse_yaml(spaced);
+  parse_json(text, {.max_bytes = kMaxRecipeBytes});
+  return tree;
+}
+
+bool is_fence(std::string_view line) {
+  const size_t end = line.find_last_not_of(" \t\r");
+  line = end == std::string_view::npos ? "" : line.substr(0, end + 1);
+  return line == "---" || line == "+++";
+}
+
+/// The front matter of a Markdown file, with empty lines for all that is before it, so that places
+/// stay.
+std::string front_matter(std::string_view text) {
+  std::string content;
+  bool is_open = false;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (is_fence(line)) {
+      if (is_open) return content;
+      is_open = true;
+      content += '\n';
+    } else if (is_open) {
+      content.append(line).append("\n");
+    } else if (line.find_first_not_of(" \t\r") == std::string_view::npos) {
+      content += '\n';
+    } else {
+      break;
+    }
+  }
+  fail(is_open ? "the front matter does not end, expected a line ---"
+               : "found no front matter, expected a line --- before the recipe and one after it");
+}
+
+}  // namespace
+
+Recipe parse_recipe(std::string_view text) {
+  Recipe recipe = read_recipe_tree(parse_yaml(text));
+  recipe.source = text;
+  return recipe;
+}
+
+Recipe read_recipe(const std::filesystem::path& path) {
+  std::string text = read_text(path, kMaxRecipeBytes);
+  return in_context(path.string(), [&] {
+    const std::string extension = normalised_name(path.extension().string());
+    Recipe recipe = read_recipe_tree(extension == ".json" ? parse_json_tree(text)
+                                     : extension == ".md" ? parse_yaml(front_matter(text))
+                                                          : parse_yaml(text));
+    recipe.source = std::move(text);
+    return recipe;
+  });
+}
+
+}  // namespace kvcal

@@ -1,0 +1,233 @@
+#include "recipe/yaml_tree.h"
+
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <sstream>
+#include <unordered_set>
+#include <utility>
+
+namespace kvcal {
+namespace {
+
+/// YAML's own limit for keys without "?".
+constexpr size_t kMaxKeyBytes = 1024;
+
+std::string place_at(int line, int column) {
+  return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": ";
+}
+
+/// Length of the UTF-8 sequence at the start of text, or 0 where it is not one (RFC 3629).
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
+  const unsigned first = byte(0);
+  const auto is_tail = [&](size_t i) { return (byte(i) & 0xc0u) == 0x80u; };
+  if (first < 0x80) return 1;
+  if (first >= 0xc2 && first <= 0xdf) return is_tail(1) ? 2 : 0;
+  if (first >= 0xe0 && first <= 0xef) {
+    const bool is_overlong = first == 0xe0 && byte(1) < 0xa0;
+    const bool is_surrogate = first == 0xed && byte(1) >= 0xa0;
+    return is_tail(1) && is_tail(2) && !is_overlong && !is_surrogate ? 3 : 0;
+  }
+  if (first < 0xf0 || first > 0xf4) return 0;
+  const bool is_in_range =
+      !(first == 0xf0 && byte(1) < 0x90) && !(first == 0xf4 && byte(1) >= 0x90);
+  return is_tail(1) && is_tail(2) && is_tail(3) && is_in_range ? 4 : 0;
+}
+
+/// yaml-cpp replaces what is not UTF-8 silently; here it is an error.
+void check_characters(std::string_view text) {
+  int line = 1, column = 1;
+  for (size_t at = 0; at < text.size();) {
+    const unsigned char c = static_cast<unsigned char>(text[at]);
+    const size_t length = utf8_length(text.substr(at));
+    if (length == 0) fail(place_at(line, column), "not UTF-8 text");
+    if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f)
+      fail(place_at(line, column), "control character ", static_cast<int>(c), " in the text");
+    at += length;
+    ++column;
+    if (c == '\n') {
+      ++line;
+      column = 1;
+    }
+  }
+}
+
+/// What yaml-cpp does not say where a tab stands in the indentation.
+std::string_view tab_hint(std::string_view text, int line) {
+  for (int i = 0; i < line && !text.empty(); ++i)
+    text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
+  const std::string_view indentation = text.substr(0, text.find_first_not_of(" \t"));
+  if (indentation.find('\t') == std::string_view::npos) return "";
+  return " (the line is indented with a tab, expected spaces)";
+}
+
+/// Builds the tree from yaml-cpp's events, which come before anything is expanded; so an alias that
+/// would blow up is refused where it stands.
+class TreeBuilder : public YAML::EventHandler {
+ public:
+  explicit TreeBuilder(const YamlLimits& limits) : limits_(limits) {}
+  YamlNode take() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    add(make(YamlNode::Kind::kNull, mark, "", anchor));
+  }
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { refuse_anchor(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    YamlNode node = make(YamlNode::Kind::kScalar, mark, tag, anchor);
+    node.text = value;
+    node.is_quoted = tag == "!";
+    add(std::move(node));
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(make(YamlNode::Kind::kList, mark, tag, anchor));
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(make(YamlNode::Kind::kMap, mark, tag, anchor));
+  }
+  void OnMapEnd() override { close(); }
+
+ private:
+  /// A list or map that is being filled, and for a map the key that waits for its value.
+  struct Level {
+    YamlNode node;
+    YamlNode key;
+    bool has_key = false;
+    std::unordered_set<std::string> keys;
+  };
+
+  static void refuse_anchor(const YAML::Mark& mark) {
+    fail(place_at(mark.line + 1, mark.column + 1),
+         "anchors and aliases (& and *) are not taken in a recipe; write the value out, and put "
+         "quotes "
+         "around a pattern that begins with one");
+  }
+  YamlNode make(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
+                YAML::anchor_t anchor) {
+    YamlNode node;
+    node.kind = kind;
+    node.line = mark.line + 1;
+    node.column = mark.column + 1;
+    if (anchor != YAML::NullAnchor) refuse_anchor(mark);
+    if (!tag.empty() && tag != "?" && tag != "!")
+      fail_at(node, "tag ", tag, " is not taken in a recipe; leave it away");
+    if (++num_nodes_ > limits_.max_nodes)
+      fail_at(node, "more than ", limits_.max_nodes, " values in one recipe");
+    return node;
+  }
+  void open(YamlNode node) {
+    const bool is_map = node.kind == YamlNode::Kind::kMap;
+    const Level* parent = levels_.empty() ? nullptr : &levels_.back();
+    if (parent != nullptr && parent->node.kind == YamlNode::Kind::kMap && !parent->has_key)
+      fail_at(node, "found a ", is_map ? "map" : "list", " as a key, expected text");
+    if (levels_.size() >= limits_.max_depth)
+      fail_at(node, "nested deeper than ", limits_.max_depth, " levels");
+    levels_.push_back({std::move(node), {}, false, {}});
+  }
+  void close() {
+    YamlNode done = std::move(levels_.back().node);
+    levels_.pop_back();
+    add(std::move(done));
+  }
+  void add(YamlNode node) {
+    if (levels_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Level& level = levels_.back();
+    if (level.node.kind == YamlNode::Kind::kList) {
+      level.node.items.push_back(std::move(node));
+    } else if (!level.has_key) {
+      check_key(level, node);
+      level.key = std::move(node);
+      level.has_key = true;
+    } else {
+      // An absent value has the place of whatever comes next; its key is what the reader wants to
+      // see.
+      if (node.kind == YamlNode::Kind::kNull) {
+        node.line = level.key.line;
+        node.column = level.key.column;
+      }
+      level.node.entries.push_back({std::move(level.key), std::move(node)});
+      level.has_key = false;
+    }
+  }
+  static void check_key(Level& level, const YamlNode& key) {
+    if (key.kind != YamlNode::Kind::kScalar)
+      fail_at(key, "found ", describe(key), " as a key, expected text");
+    if (key.text == "<<" && !key.is_quoted)
+      fail_at(key, "merge keys (<<) are not taken in a recipe; write the values out");
+    if (key.text.size() > kMaxKeyBytes)
+      fail_at(key, "a key of ", key.text.size(), " bytes, expected at most ", kMaxKeyBytes);
+    if (level.keys.insert(key.text).second) return;
+    for (const YamlEntry& entry : level.node.entries)
+      if (entry.key.text == key.text)
+        fail_at(key, "key '", key.text, "' appears twice in one map; the first is on line ",
+                entry.key.line);
+  }
+
+  const YamlLimits& limits_;
+  YamlNode root_;
+  std::vector<Level> levels_;
+  size_t num_nodes_ = 0;
+};
+
+}  // namespace
+
+const YamlNode* YamlNode::find(std::string_view key) const {
+  for (const YamlEntry& entry : entries)
+    if (entry.key.text == key) return &entry.value;
+  return nullptr;
+}
+
+YamlNode parse_yaml(std::string_view text, const YamlLimits& limits) {
+  if (text.size() > limits.max_bytes)
+    fail("found ", text.size(), " bytes, expected a recipe of at most ", limits.max_bytes);
+  check_characters(text);
+  std::istringstream stream{std::string(text)};
+  try {
+    YAML::Parser parser(stream);
+    TreeBuilder builder(limits);
+    parser.HandleNextDocument(builder);
+    TreeBuilder second(limits);
+    if (parser.HandleNextDocument(second)) fail("more than one YAML document (---) in one recipe");
+    return builder.take();
+  } catch (const YAML::Exception& error) {
+    if (error.mark.is_null()) fail("not valid YAML: ", error.msg);
+    fail(place_at(error.mark.line + 1, error.mark.column + 1), "not valid YAML: ", error.msg,
+         tab_hint(text, error.mark.line));
+  }
+}
+
+std::string place_of(const YamlNode& node) {
+  return place_at(node.line, node.column);
+}
+
+std::string describe(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::kNull:
+      return "null";
+    case YamlNode::Kind::kList:
+      return node.items.empty() ? "an empty list" : "a list";
+    case YamlNode::Kind::kMap:
+      return node.entries.empty() ? "an empty map" : "a map";
+    case YamlNode::Kind::kScalar:
+      break;
+  }
+  const std::string shown = node.text.size() <= 80 ? node.text : node.text.substr(0, 80) + "...";
+  if (shown.find("{{") != std::string::npos)
+    return "'" + shown + "' (templates are not evaluated: write the value)";
+  return node.is_quoted ? "the string \"" + shown + "\"" : "'" + shown + "'";
+}
+
+}  // namespace kvcal

@@ -1,0 +1,60 @@
+#pragma once
+
+#include "core/error.h"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvcal {
+
+struct YamlEntry;
+
+/// A value of a YAML (or JSON) file with its place. Scalars stay text: what they mean is the
+/// reader's matter.
+struct YamlNode {
+  enum class Kind { kNull, kScalar, kList, kMap };
+
+  Kind kind = Kind::kNull;
+  std::string text;        ///< of a scalar, escapes resolved
+  bool is_quoted = false;  ///< a scalar in quotes or a block is a string, whatever it says
+  int line = 0;            ///< from 1, as editors count
+  int column = 0;
+  std::vector<YamlNode> items;     ///< of a list
+  std::vector<YamlEntry> entries;  ///< of a map, in file order, no key twice
+
+  /// The value of key, or null. Maps only.
+  const YamlNode* find(std::string_view key) const;
+};
+
+struct YamlEntry {
+  YamlNode key;  ///< always a scalar
+  YamlNode value;
+};
+
+/// Bounds for files of strangers.
+struct YamlLimits {
+  size_t max_bytes = size_t{1} << 20;
+  size_t max_nodes = 100'000;
+  size_t max_depth = 32;
+};
+
+/// Parses one YAML document. Throws Error with line and column for what is not valid YAML or not
+/// UTF-8, for a repeated key, a second document, a limit passed, and for what a recipe has no use
+/// for: anchors, aliases, merge keys, tags, keys that are not text. An empty file is a null node.
+YamlNode parse_yaml(std::string_view text, const YamlLimits& limits = {});
+
+/// "line 3, column 7: "
+std::string place_of(const YamlNode& node);
+
+/// What a value is, for messages: 'eight', "8" in quotes, a list, a map, null.
+std::string describe(const YamlNode& node);
+
+/// fail() with the node's place in front.
+template <class... Parts>
+[[noreturn]] void fail_at(const YamlNode& node, const Parts&... parts) {
+  fail(place_of(node), parts...);
+}
+
+}  // namespace kvcal
