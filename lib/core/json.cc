@@ -45,12 +45,14 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
   }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::json::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error …": the place is
+    // ours to say, the rest is wanted.
     std::string what = error.what();
-    const size_t colon = what.rfind(": ");
-    if (colon != std::string::npos && what.find("syntax error") == std::string::npos)
-      what = what.substr(colon + 2);
-    if (const size_t at = what.find("syntax error"); at != std::string::npos)
+    if (const size_t at = what.find("syntax error"); at != std::string::npos) {
       what = what.substr(at);
+    } else if (const size_t end = what.find("] "); end != std::string::npos) {
+      what = what.substr(end + 2);
+    }
     fail("not valid JSON at ", place_of(text_, position == 0 ? 0 : position - 1), ": ", what);
   }
 

@@ -1,0 +1,200 @@
+#include "core/file.h"
+
+#include <sys/stat.h>
+
+#include "core/interrupt.h"
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+using test::contains;
+using test::contents_of;
+using test::message_of;
+using test::ScratchFolder;
+using test::write_file;
+
+using Contents = std::map<std::string, std::string>;
+
+TEST_CASE("file: a mapped file has the bytes, an empty one has none") {
+  const ScratchFolder scratch;
+  write_file(scratch / "a", "hello");
+  write_file(scratch / "empty", "");
+  const MappedFile file(scratch / "a");
+  REQUIRE(file.bytes().size() == 5);
+  CHECK(static_cast<char>(file.bytes()[1]) == 'e');
+  file.will_need(file.bytes());
+  file.drop(file.bytes());
+  CHECK(static_cast<char>(file.bytes()[4]) == 'o');
+  CHECK(MappedFile(scratch / "empty").path() == scratch / "empty");
+  CHECK(read_text(scratch / "empty").empty());
+  MappedFile first(scratch / "a");
+  MappedFile second(std::move(first));
+  CHECK(second.bytes().size() == 5);
+  MappedFile third(scratch / "empty");
+  third = std::move(second);
+  CHECK(third.bytes().size() == 5);
+}
+
+TEST_CASE("file: what cannot be read is named with the reason") {
+  const ScratchFolder scratch;
+  const std::string root = scratch.path().string();
+  CHECK(message_of([&] { MappedFile file(scratch / "none"); }) ==
+        root + "/none: cannot open: No such file or directory");
+  CHECK(message_of([&] { MappedFile file(scratch.path()); }) == root + ": is not a regular file");
+  write_file(scratch / "a", "hello");
+  CHECK(message_of([&] { MappedFile file(scratch / "a" / "b"); }) ==
+        root + "/a/b: cannot open: Not a directory");
+  CHECK(read_text(scratch / "a", 5) == "hello");
+  CHECK(message_of([&] { read_text(scratch / "a", 4); }) == root + "/a: 5 bytes, the limit is 4");
+  REQUIRE(::mkfifo((scratch / "pipe").c_str(), 0600) == 0);
+  CHECK(message_of([&] { MappedFile file(scratch / "pipe"); }) ==
+        root + "/pipe: is not a regular file");
+}
+
+TEST_CASE("file: a writer appends text and ranges of other files") {
+  const ScratchFolder scratch;
+  std::string large(9 << 20, 'x');  // more than one buffer
+  for (size_t i = 0; i < large.size(); i += 4096) large[i] = static_cast<char>('a' + i / 4096 % 26);
+  write_file(scratch / "large", large);
+  FileWriter writer(scratch / "out");
+  writer.write("head");
+  CHECK(writer.position() == 4);
+  writer.append_range(scratch / "large", 100, large.size() - 200);
+  writer.append_range(scratch / "large", 0, 0);
+  writer.write("tail");
+  CHECK(writer.position() == large.size() - 192);
+  writer.close();
+  CHECK(read_text(scratch / "out") == "head" + large.substr(100, large.size() - 200) + "tail");
+}
+
+TEST_CASE("file: a writer says what is wrong") {
+  const ScratchFolder scratch;
+  const std::string root = scratch.path().string();
+  CHECK(message_of([&] { FileWriter writer(scratch / "no" / "such"); }) ==
+        root + "/no/such: cannot create: No such file or directory");
+  CHECK(message_of([&] { FileWriter writer(scratch.path()); }) ==
+        root + ": cannot create: Is a directory");
+  CHECK(message_of([] {
+          FileWriter writer("/dev/full");
+          writer.write("x");
+        }) == "/dev/full: cannot write: No space left on device");
+  write_file(scratch / "a", "hello");
+  CHECK(message_of([&] {
+          FileWriter writer("/dev/full");
+          writer.append_range(scratch / "a", 0, 5);
+        }) == "/dev/full: cannot write: No space left on device");
+  FileWriter writer(scratch / "out");
+  CHECK(message_of([&] { writer.append_range(scratch / "a", 3, 4); }) ==
+        root + "/a: ends 2 bytes early");
+  CHECK(message_of([&] { writer.append_range(scratch / "none", 0, 1); }) ==
+        root + "/none: cannot open: No such file or directory");
+}
+
+TEST_CASE("file: a copy has the bytes, through links, and replaces what was there") {
+  const ScratchFolder scratch;
+  write_file(scratch / "a", "hello");
+  write_file(scratch / "b", "longer than hello");
+  fs::create_symlink("a", scratch / "link");
+  kvcal::copy_file(scratch / "link", scratch / "b");
+  CHECK(read_text(scratch / "b") == "hello");
+  CHECK(!fs::is_symlink(scratch / "b"));
+  CHECK_THROWS_AS(kvcal::copy_file(scratch / "none", scratch / "c"), Error);
+  CHECK(!fs::exists(scratch / "c"));
+}
+
+TEST_CASE("file: an interrupt stops a copy") {
+  const ScratchFolder scratch;
+  write_file(scratch / "a", "hello");
+  FileWriter writer(scratch / "out");
+  request_interrupt();
+  CHECK_THROWS_AS(writer.append_range(scratch / "a", 0, 5), Interrupted);
+  clear_interrupt();
+  writer.append_range(scratch / "a", 0, 5);
+  CHECK(writer.position() == 5);
+}
+
+TEST_CASE("atomic directory: appears whole at commit, and not before") {
+  const ScratchFolder scratch;
+  {
+    AtomicDirectory output(scratch / "deep" / "out", false);
+    write_file(output.path() / "a", "1");
+    write_file(output.path() / "sub" / "b", "2");
+    CHECK(!fs::exists(scratch / "deep" / "out"));
+    CHECK(output.path().parent_path() == scratch / "deep");
+    output.commit();
+    CHECK(contents_of(scratch / "deep") == Contents{{"out/a", "1"}, {"out/sub/b", "2"}});
+  }
+  CHECK(contents_of(scratch / "deep") == Contents{{"out/a", "1"}, {"out/sub/b", "2"}});
+}
+
+TEST_CASE("atomic directory: without commit nothing is left, also after an exception") {
+  const ScratchFolder scratch;
+  CHECK(message_of([&] {
+          AtomicDirectory output(scratch / "out", false);
+          write_file(output.path() / "a", "1");
+          fail("stop");
+        }) == "stop");
+  CHECK(contents_of(scratch.path()).empty());
+}
+
+TEST_CASE("atomic directory: an existing target is refused, or replaced at commit") {
+  const ScratchFolder scratch;
+  write_file(scratch / "out" / "old", "old");
+  CHECK(message_of([&] { AtomicDirectory output(scratch / "out", false); }) ==
+        (scratch / "out").string() + ": exists; pass --overwrite to replace it");
+  {
+    AtomicDirectory output(scratch / "out", true);
+    write_file(output.path() / "new", "new");
+    CHECK(read_text(scratch / "out" / "old") == "old");
+  }
+  CHECK(contents_of(scratch.path()) == Contents{{"out/old", "old"}});
+  AtomicDirectory output(fs::path((scratch / "out").string() + "/"), true);
+  write_file(output.path() / "new", "new");
+  output.commit();
+  CHECK(contents_of(scratch.path()) == Contents{{"out/new", "new"}});
+}
+
+TEST_CASE("atomic directory: a target that is a file, or comes in between, stays as it is") {
+  const ScratchFolder scratch;
+  write_file(scratch / "file", "mine");
+  CHECK(message_of([&] { AtomicDirectory output(scratch / "file", true); }) ==
+        (scratch / "file").string() + ": exists and is not a folder");
+  CHECK(contains(message_of([&] { AtomicDirectory output(scratch / "file" / "out", false); }),
+                 "cannot create folder"));
+  {
+    AtomicDirectory output(scratch / "out", false);
+    write_file(scratch / "out" / "theirs", "theirs");
+    CHECK(message_of([&] { output.commit(); }) ==
+          (scratch / "out").string() +
+              ": appeared while the output was written; nothing was replaced");
+  }
+  CHECK(contents_of(scratch.path()) == Contents{{"file", "mine"}, {"out/theirs", "theirs"}});
+}
+
+TEST_CASE("atomic file: appears whole, is refused or replaced") {
+  const ScratchFolder scratch;
+  write_file_atomically(scratch / "a", "one", false);
+  CHECK(message_of([&] { write_file_atomically(scratch / "a", "two", false); }) ==
+        (scratch / "a").string() + ": exists; pass --overwrite to replace it");
+  CHECK(contents_of(scratch.path()) == Contents{{"a", "one"}});
+  write_file_atomically(scratch / "a", "two", true);
+  CHECK(contents_of(scratch.path()) == Contents{{"a", "two"}});
+  fs::create_directory(scratch / "folder");
+  write_file(scratch / "folder" / "x", "x");
+  CHECK(contains(message_of([&] { write_file_atomically(scratch / "folder", "y", true); }),
+                 "cannot rename the finished file"));
+  CHECK(contents_of(scratch.path()) == Contents{{"a", "two"}, {"folder/x", "x"}});
+  CHECK_THROWS_AS(write_file_atomically(scratch / "no" / "such", "y", true), Error);
+}
+
+TEST_CASE("scratch mapping: is memory, and leaves no file") {
+  const ScratchFolder scratch;
+  ScratchMapping mapping(scratch.path(), 10000);
+  REQUIRE(mapping.size() == 10000);
+  mapping.data()[9999] = std::byte{7};
+  CHECK(contents_of(scratch.path()).empty());
+  const ScratchMapping moved(std::move(mapping));
+  CHECK(moved.data()[9999] == std::byte{7});
+  CHECK(ScratchMapping(scratch.path(), 0).size() == 0);
+  CHECK_THROWS_AS(ScratchMapping(scratch / "none", 1), Error);
+}

@@ -1,0 +1,127 @@
+#include "core/json.h"
+
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+using test::contains;
+using test::message_of;
+
+namespace {
+
+std::string parse_message(std::string_view text, const JsonLimits& limits = {}) {
+  return message_of([&] { parse_json(text, limits); });
+}
+
+}  // namespace
+
+TEST_CASE("json: objects keep the order of the text") {
+  const Json value = parse_json(R"({"z": 1, "a": [true, null, -2, 0.5, "x"], "m": {"b": {}}})");
+  CHECK(dump_json(value, -1) == R"({"z":1,"a":[true,null,-2,0.5,"x"],"m":{"b":{}}})"
+                                "\n");
+  CHECK(dump_json(sorted_keys(parse_json(R"({"b":[{"z":1,"y":2}],"a":{"d":1,"c":2}})")), -1) ==
+        R"({"a":{"c":2,"d":1},"b":[{"y":2,"z":1}]})"
+        "\n");
+  CHECK(dump_json(parse_json(R"({"a":[1]})")) == "{\n  \"a\": [\n    1\n  ]\n}\n");
+}
+
+TEST_CASE("json: text that is no JSON is refused with line and column") {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"", "line 1, column 1"},
+      {"{", "line 1, column 2"},
+      {"{\"a\": 1,}", "line 1, column 9"},
+      {"[1,\n 2,\n ,3]", "line 3, column 2"},
+      {"[1] 2", "line 1, column 5"},
+      {"{'a': 1}", "line 1, column 2"},
+      {"[01]", "line 1, column 3"},
+      {"[NaN]", "line 1, column 2"},
+      {"[1, /* */ 2]", "line 1, column 5"},
+      {"\"\xff\"", "line 1, column 2"},
+      {"\"\xc0\x80\"", "line 1, column 2"},
+      {"\"a\nb\"", "line 1, column 3"},
+      {"\"\\ud800\"", "line 1, column 8"},
+      {"tru", "line 1, column 4"},
+  };
+  for (const auto& [text, place] : cases) {
+    INFO(text);
+    CHECK(contains(parse_message(text), "not valid JSON at " + place + ":"));
+  }
+  CHECK(parse_message(std::string_view("{}\0{", 4)) ==
+        "not valid JSON at line 1, column 3: a NUL byte");
+  CHECK(parse_message("[1e999]") ==
+        "not valid JSON at line 1, column 6: number overflow parsing '1e999'");
+}
+
+TEST_CASE("json: a key that appears twice in one object is refused, in two objects it is not") {
+  CHECK(parse_message(R"({"a": 1, "b": {"a": 2}, "c": [{"a": 3}, {"a": 4}]})") == "no error");
+  CHECK(parse_message(R"({"a": 1, "b": 2, "a": 3})") == "key 'a' appears twice in one object");
+  CHECK(parse_message(R"({"x": [{"a": 1, "\u0061": 2}]})") ==
+        "key 'a' appears twice in one object");
+}
+
+TEST_CASE("json: depth, length and number of values are bounded") {
+  const auto nested = [](size_t depth) {
+    return std::string(depth, '[') + std::string(depth, ']');
+  };
+  CHECK(parse_message(nested(128)) == "no error");
+  CHECK(parse_message(nested(129)) == "JSON nests deeper than 128 levels");
+  CHECK(parse_message(std::string(1'000'000, '[')) == "JSON nests deeper than 128 levels");
+  CHECK(parse_message(nested(3), {.max_depth = 2}) == "JSON nests deeper than 2 levels");
+  CHECK(parse_message("[1, 2]", {.max_bytes = 5}) ==
+        "JSON of 6 bytes is longer than the limit of 5");
+  CHECK(parse_message("[1, 2]", {.max_values = 3}) == "no error");
+  CHECK(parse_message("[1, 2, 3]", {.max_values = 3}) == "JSON holds more than 3 values");
+}
+
+TEST_CASE("json: fields have the type that is asked for") {
+  const Json object = parse_json(
+      R"({"i": 7, "n": -7, "f": 2.5, "w": 2.0, "s": "x", "b": true, "z": null, "u": 18446744073709551615,
+          "l": "0123456789012345678901234567890123456789012345678901234567890123456789"})");
+  CHECK(optional_int(object, "i") == 7);
+  CHECK(optional_int(object, "n") == -7);
+  CHECK(optional_number(object, "f") == 2.5);
+  CHECK(optional_number(object, "i") == 7.0);
+  CHECK(optional_bool(object, "b") == true);
+  CHECK(optional_string(object, "s") == "x");
+  CHECK(required_int(object, "i") == 7);
+  CHECK(required_number(object, "f") == 2.5);
+  CHECK(required_string(object, "s") == "x");
+  for (const char* absent : {"z", "none"}) {
+    CHECK(!find_field(object, absent));
+    CHECK(!optional_int(object, absent));
+    CHECK(!optional_number(object, absent));
+    CHECK(!optional_bool(object, absent));
+    CHECK(!optional_string(object, absent));
+  }
+  CHECK(message_of([&] { required_int(object, "z"); }) ==
+        "key 'z' is missing, expected an integer");
+  CHECK(message_of([&] { required_number(object, "none"); }) ==
+        "key 'none' is missing, expected a number");
+  CHECK(message_of([&] { required_string(object, "none"); }) ==
+        "key 'none' is missing, expected a string");
+  CHECK(message_of([&] { optional_int(object, "w"); }) ==
+        "key 'w' is a number with a fraction (2.0), expected an integer");
+  CHECK(message_of([&] { optional_int(object, "u"); }) ==
+        "key 'u' is an integer (18446744073709551615), expected an integer below 2^63");
+  CHECK(message_of([&] { optional_number(object, "s"); }) ==
+        "key 's' is a string (\"x\"), expected a number");
+  CHECK(message_of([&] { optional_bool(object, "i"); }) ==
+        "key 'i' is an integer (7), expected true or false");
+  CHECK(message_of([&] { optional_string(object, "b"); }) ==
+        "key 'b' is a boolean (true), expected a string");
+  CHECK(message_of([&] { optional_int(object, "l"); }) ==
+        "key 'l' is a string (\"01234567890123456789012345678901234567890123456789012345..."
+        "), expected an integer");
+  CHECK(message_of([&] { find_field(parse_json("[]"), "k"); }) ==
+        "expected an object with key 'k', found an array");
+}
+
+TEST_CASE("json: floats and integers come back as they were") {
+  for (const double value : {1e-5, 0.1, 1.0 / 3.0, 5e-324, 1.7976931348623157e308, -0.0, 1e22}) {
+    const Json back = parse_json(dump_json(Json(value), -1));
+    CHECK(back.get<double>() == value);
+  }
+  CHECK(parse_json("9223372036854775807").get<int64_t>() == INT64_MAX);
+  CHECK(parse_json("-9223372036854775808").get<int64_t>() == INT64_MIN);
+  CHECK(parse_json("18446744073709551615").get<uint64_t>() == UINT64_MAX);
+}
