@@ -1,9 +1,12 @@
 #include "recipe/target.h"
 
-#include <string>
-
+#include "core/file.h"
+#include "core/json.h"
 #include "recipe/recipe.h"
 #include "support/catch.h"
+
+#include <string>
+#include <vector>
 
 using namespace kvcal;
 
@@ -46,6 +49,22 @@ TEST_CASE("target: a pattern matches from the start, not to the end, and never t
         "re:MODEL", "re:.*mlp", "re:model\\.layers\\.1$"}) {
     INFO(pattern);
     CHECK_FALSE(matches_target(pattern, name, class_name));
+  }
+}
+
+// The expectations are compressed-tensors' answers; tests/reference/recipes_llmcompressor.py keeps
+// them.
+TEST_CASE("target: the answers of compressed-tensors' match_name") {
+  const Json fixture =
+      parse_json(read_text(std::string(KVCAL_TESTS_DIR) + "/fixtures/recipe/matches.json"));
+  const auto names = fixture.at("names").get<std::vector<std::string>>();
+  REQUIRE(fixture.at("matches").size() > 30);
+  for (const auto& [target, answers] : fixture.at("matches").items()) {
+    REQUIRE(answers.size() == names.size());
+    for (size_t i = 0; i < names.size(); ++i) {
+      INFO(target << " on " << names[i]);
+      CHECK(matches_target(target, names[i], "NoSuchClass") == answers[i].get<bool>());
+    }
   }
 }
 
