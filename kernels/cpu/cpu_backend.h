@@ -1,0 +1,58 @@
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/parallel.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/host_backend.h"
+
+namespace kvcal::cpu {
+
+/// The fast backend in host memory: oneDNN multiplies, vector code chosen at run time does the
+/// rest, our threads share both. How work is cut never depends on the number of threads.
+class CpuBackend : public HostBackend {
+ public:
+  explicit CpuBackend(const BackendOptions& options);
+
+  std::string_view name() const override { return "cpu"; }
+  std::string description() const override;
+  bool supports(ComputeType type) const override;
+  ComputeType preferred_compute_type() const override;
+
+  void fill_zero(std::byte* data, size_t bytes) override;
+  std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
+  void embed(const EmbedArgs& args) override;
+  void rms_norm(const RmsNormArgs& args) override;
+  void matmul(const MatmulArgs& args) override;
+  void rope(const RopeArgs& args) override;
+  void observe_kv(const ObserveKvArgs& args) override;
+  void store_kv(const StoreKvArgs& args) override;
+  void attention(const AttentionArgs& args) override;
+  void gated_activation(const GatedActivationArgs& args) override;
+
+ private:
+  /// Calls body(begin, end) for blocks of rows that hold about the same number of elements each.
+  template <class Body>
+  void for_row_blocks(int64_t rows, int64_t elements_per_row, const Body& body) {
+    const int64_t block =
+        std::max<int64_t>(1, kBlockElements / std::max<int64_t>(1, elements_per_row));
+    pool_.parallel_for((rows + block - 1) / block, [&](int64_t index, int) {
+      body(index * block, std::min(rows, (index + 1) * block));
+    });
+  }
+  static constexpr int64_t kBlockElements = 32768;
+
+  ThreadPool pool_;
+  std::vector<Scratch> scratch_;  ///< one a thread
+  GemmLibrary gemms_;
+};
+
+}  // namespace kvcal::cpu
+
+namespace kvcal {
+std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options);
+}

@@ -1,0 +1,99 @@
+// Rows of a KV cache as float32. The guard is Highway's, see vector-inl.h.
+#if defined(KVCAL_KERNELS_CPU_KV_READ_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCAL_KERNELS_CPU_KV_READ_INL_H_
+#undef KVCAL_KERNELS_CPU_KV_READ_INL_H_
+#else
+#define KVCAL_KERNELS_CPU_KV_READ_INL_H_
+#endif
+
+#include "kernels/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// count elements of one float type as another.
+template <class In, class Out>
+HWY_INLINE void convert_row(const In* in, int64_t count, Out* out) {
+  int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes()) store_from_float(load_as_float(in + i), out + i);
+  if (i < count) store_part(load_part(in + i, count - i), out + i, count - i);
+}
+
+/// FP8 code → float16 bits, with the format's bias still to be taken out: every FP8 number fits
+/// into float16 by a shift, and float16's own conversion takes care of subnormals.
+template <fp8::Format kFormat>
+HWY_INLINE hn::Vec<DU16> half_bits(hn::Vec<DU16> code) {
+  const DU16 d;
+  if (kFormat == fp8::Format::kE5m2) return hn::ShiftLeft<8>(code);
+  const auto magnitude = hn::And(code, hn::Set(d, uint16_t{0x7f}));
+  const auto sign = hn::ShiftLeft<8>(hn::And(code, hn::Set(d, uint16_t{0x80})));
+  const auto bits = hn::Or(sign, hn::ShiftLeft<7>(magnitude));
+  const auto is_nan = kFormat == fp8::Format::kE4m3Fn
+                          ? hn::Eq(magnitude, hn::Set(d, uint16_t{0x7f}))
+                          : hn::Eq(code, hn::Set(d, uint16_t{0x80}));
+  return hn::IfThenElse(is_nan, hn::Set(d, uint16_t{0x7e00}), bits);
+}
+
+/// What is left of the bias: float16's is 15.
+template <fp8::Format kFormat>
+constexpr float kBiasScale = static_cast<float>(1 << (15 - fp8::layout_of(kFormat).bias));
+
+/// scale · code, rounded once: the powers of two are exact.
+template <fp8::Format kFormat>
+HWY_INLINE VF read_codes(const uint8_t* codes, VF scale) {
+  const hn::Rebind<hwy::float16_t, DF> dh;
+  const auto wide = hn::PromoteTo(DU16(), hn::LoadU(DU8(), codes));
+  return hn::Mul(scale, hn::PromoteTo(DF(), hn::BitCast(dh, half_bits<kFormat>(wide))));
+}
+
+template <fp8::Format kFormat>
+void read_fp8_row(const uint8_t* codes, int64_t count, float scale, float* out) {
+  const VF times = set(scale * kBiasScale<kFormat>);
+  int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes())
+    hn::StoreU(read_codes<kFormat>(codes + i, times), DF(), out + i);
+  if (i < count) {
+    uint8_t tail[kMaxLanes] = {};
+    std::memcpy(tail, codes + i, static_cast<size_t>(count - i));
+    store_part(read_codes<kFormat>(tail, times), out + i, count - i);
+  }
+}
+
+/// Some rows of one head.
+struct KvRows {
+  KvDType dtype = KvDType::kFloat32;
+  const std::byte* first = nullptr;
+  int64_t row_stride = 0;  ///< in elements
+  int64_t rows = 0, head_dim = 0;
+  float scale = 1.0f;  ///< FP8 only
+};
+
+HWY_INLINE void read_row(const KvRows& rows, const std::byte* row, float* out) {
+  const auto* codes = reinterpret_cast<const uint8_t*>(row);
+  switch (rows.dtype) {
+    case KvDType::kFloat32:
+      return convert_row(reinterpret_cast<const float*>(row), rows.head_dim, out);
+    case KvDType::kFloat16:
+      return convert_row(reinterpret_cast<const F16*>(row), rows.head_dim, out);
+    case KvDType::kBFloat16:
+      return convert_row(reinterpret_cast<const BF16*>(row), rows.head_dim, out);
+    case KvDType::kFp8E4m3:
+      return read_fp8_row<fp8::Format::kE4m3Fn>(codes, rows.head_dim, rows.scale, out);
+    case KvDType::kFp8E4m3Fnuz:
+      return read_fp8_row<fp8::Format::kE4m3Fnuz>(codes, rows.head_dim, rows.scale, out);
+    case KvDType::kFp8E5m2:
+      return read_fp8_row<fp8::Format::kE5m2>(codes, rows.head_dim, rows.scale, out);
+  }
+}
+
+/// out [rows, head_dim], contiguous.
+HWY_INLINE void read_kv(const KvRows& rows, float* out) {
+  const int64_t stride = rows.row_stride * bytes_per_element(rows.dtype);
+  for (int64_t row = 0; row < rows.rows; ++row)
+    read_row(rows, rows.first + row * stride, out + row * rows.head_dim);
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard of one instruction set

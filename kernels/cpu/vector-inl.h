@@ -1,0 +1,157 @@
+// Vector loads, stores and functions, compiled once per instruction set. Included by sources that
+// use foreach_target.h; the guard is Highway's, which undoes itself between the sets.
+#if defined(KVCAL_KERNELS_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCAL_KERNELS_CPU_VECTOR_INL_H_
+#undef KVCAL_KERNELS_CPU_VECTOR_INL_H_
+#else
+#define KVCAL_KERNELS_CPU_VECTOR_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstring>
+
+#include "backend/backend.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using DI = hn::RebindToSigned<DF>;
+using DU = hn::RebindToUnsigned<DF>;
+using DU16 = hn::Rebind<uint16_t, DF>;
+using DU8 = hn::Rebind<uint8_t, DF>;
+using VF = hn::Vec<DF>;
+using VI = hn::Vec<DI>;
+using VU = hn::Vec<DU>;
+
+constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
+HWY_INLINE int64_t lanes() {
+  return static_cast<int64_t>(hn::Lanes(DF()));
+}
+
+HWY_INLINE VI as_int(VF v) {
+  return hn::BitCast(DI(), v);
+}
+HWY_INLINE VF as_float(VI v) {
+  return hn::BitCast(DF(), v);
+}
+HWY_INLINE VF set(float value) {
+  return hn::Set(DF(), value);
+}
+HWY_INLINE VI set_int(int32_t value) {
+  return hn::Set(DI(), value);
+}
+
+/// The low halves of 32-bit lanes, as 16-bit lanes in memory.
+HWY_INLINE void store_low_halves(VI v, uint16_t* out) {
+  hn::StoreU(hn::TruncateTo(DU16(), hn::BitCast(DU(), v)), DU16(), out);
+}
+
+HWY_INLINE VF load_as_float(const float* x) {
+  return hn::LoadU(DF(), x);
+}
+HWY_INLINE VF load_as_float(const F16* x) {
+  const DU16 d16;
+  const hn::Rebind<hwy::float16_t, DF> dh;
+  return hn::PromoteTo(DF(), hn::BitCast(dh, hn::LoadU(d16, &x->bits)));
+}
+HWY_INLINE VF load_as_float(const BF16* x) {
+  const VU wide = hn::PromoteTo(DU(), hn::LoadU(DU16(), &x->bits));
+  return hn::BitCast(DF(), hn::ShiftLeft<16>(wide));
+}
+
+HWY_INLINE void store_from_float(VF v, float* out) {
+  hn::StoreU(v, DF(), out);
+}
+
+/// As to_bf16 in quant/half.h, bit for bit.
+HWY_INLINE void store_from_float(VF v, BF16* out) {
+  const VI bits = as_int(v);
+  const VI high = hn::ShiftRight<16>(bits);
+  const VI odd = hn::And(high, set_int(1));
+  const VI rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, set_int(0x7fff))));
+  const VI quiet = hn::Or(hn::And(high, set_int(0x8000)), set_int(0x7fc0));
+  const auto is_nan = hn::Gt(hn::And(bits, set_int(0x7fffffff)), set_int(0x7f800000));
+  store_low_halves(hn::IfThenElse(is_nan, quiet, rounded), &out->bits);
+}
+
+/// As to_f16 in quant/half.h, bit for bit.
+HWY_INLINE void store_from_float(VF v, F16* out) {
+  const VI bits = as_int(v);
+  const VI magnitude = hn::And(bits, set_int(0x7fffffff));
+  const VI sign = hn::And(hn::ShiftRight<16>(bits), set_int(0x8000));
+  const VF half = set(0.5f);
+  const VI tiny = hn::Sub(as_int(hn::Add(as_float(magnitude), half)), as_int(half));
+  const VI odd = hn::And(hn::ShiftRight<13>(magnitude), set_int(1));
+  const VI rounded = hn::ShiftRight<13>(hn::Add(magnitude, hn::Add(odd, set_int(0xfff))));
+  VI code = hn::Sub(rounded, set_int((127 - 15) << 10));
+  code = hn::IfThenElse(hn::Lt(magnitude, as_int(set(0x1p-14f))), tiny, code);
+  code = hn::IfThenElse(hn::Lt(magnitude, as_int(set(65520.0f))), code, set_int(0x7c00));
+  code = hn::IfThenElse(hn::Gt(magnitude, set_int(0x7f800000)), set_int(0x7e00), code);
+  store_low_halves(hn::Or(code, sign), &out->bits);
+}
+
+/// The first count elements (fewer than a vector), zeros behind.
+template <class T>
+HWY_INLINE VF load_part(const T* x, int64_t count) {
+  T lane[kMaxLanes] = {};
+  std::memcpy(lane, x, static_cast<size_t>(count) * sizeof(T));
+  return load_as_float(lane);
+}
+template <class T>
+HWY_INLINE void store_part(VF v, T* out, int64_t count) {
+  T lane[kMaxLanes];
+  store_from_float(v, lane);
+  std::memcpy(out, lane, static_cast<size_t>(count) * sizeof(T));
+}
+
+/// 2^x for x <= 0, within 2 ulp; 0 below -126.5, NaN stays NaN. The polynomial is the Taylor series
+/// of 2^f on [-1/2, 1/2], whose rest is below 2^-27.
+HWY_INLINE VF exp2_of_negative(VF x) {
+  const VF clamped = hn::IfThenElse(hn::Lt(x, set(-127.0f)), set(-127.0f), x);
+  const VF whole = hn::Round(clamped);
+  const VF f = hn::Sub(clamped, whole);
+  VF sum = set(1.5252734e-5f);
+  sum = hn::MulAdd(sum, f, set(1.5403530e-4f));
+  sum = hn::MulAdd(sum, f, set(1.3333558e-3f));
+  sum = hn::MulAdd(sum, f, set(9.6181291e-3f));
+  sum = hn::MulAdd(sum, f, set(5.5504109e-2f));
+  sum = hn::MulAdd(sum, f, set(2.4022651e-1f));
+  sum = hn::MulAdd(sum, f, set(6.9314718e-1f));
+  sum = hn::MulAdd(sum, f, set(1.0f));
+  // The exponent -127 has the bits of zero.
+  const VI exponent = hn::Add(hn::ConvertTo(DI(), whole), set_int(127));
+  return hn::Mul(sum, as_float(hn::ShiftLeft<23>(exponent)));
+}
+
+/// e^x, within 2 ulp; 0 below -87.3, infinity above 88.7, NaN stays NaN.
+HWY_INLINE VF exp(VF x) {
+  const VF clamped = hn::IfThenElse(hn::Gt(x, set(90.0f)), set(90.0f),
+                                    hn::IfThenElse(hn::Lt(x, set(-90.0f)), set(-90.0f), x));
+  const VF whole = hn::Round(hn::Mul(clamped, set(1.44269504f)));
+  // ln 2 in two parts, the first short enough that its product is exact.
+  VF r = hn::NegMulAdd(whole, set(0.693359375f), clamped);
+  r = hn::NegMulAdd(whole, set(-2.12194440e-4f), r);
+  VF sum = set(1.9841270e-4f);
+  sum = hn::MulAdd(sum, r, set(1.3888889e-3f));
+  sum = hn::MulAdd(sum, r, set(8.3333333e-3f));
+  sum = hn::MulAdd(sum, r, set(4.1666667e-2f));
+  sum = hn::MulAdd(sum, r, set(1.6666667e-1f));
+  sum = hn::MulAdd(sum, r, set(0.5f));
+  sum = hn::MulAdd(sum, r, set(1.0f));
+  sum = hn::MulAdd(sum, r, set(1.0f));
+  const VI exponent = hn::ConvertTo(DI(), whole);
+  const VI first = hn::ShiftRight<1>(exponent);
+  const VI second = hn::Sub(exponent, first);
+  const VF scale1 = as_float(hn::ShiftLeft<23>(hn::Add(first, set_int(127))));
+  const VF scale2 = as_float(hn::ShiftLeft<23>(hn::Add(second, set_int(127))));
+  return hn::IfThenZeroElse(hn::Lt(x, set(-87.3f)), hn::Mul(hn::Mul(sum, scale1), scale2));
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard of one instruction set
