@@ -1,0 +1,76 @@
+#pragma once
+
+#include <string>
+
+#include "export/writer.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal::test {
+
+inline const fs::path kExportFixtures = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "export";
+
+inline fs::path export_source(const std::string& name) {
+  return kExportFixtures / "source" / name;
+}
+
+/// A case of tests/fixtures/export/cases.json (tests/reference/export_expected.py).
+inline const Json& export_case(const std::string& name) {
+  static const Json cases = parse_json(read_text(kExportFixtures / "cases.json"));
+  return cases.at(name);
+}
+
+inline std::vector<Scale> scales_of(const Json& values) {
+  std::vector<Scale> scales;
+  for (const Json& value : values) scales.push_back({value.get<float>()});
+  return scales;
+}
+
+inline Calibration calibration_of(const Json& test_case) {
+  const Json& args = test_case.at("args");
+  Calibration calibration;
+  calibration.kv_args.num_bits = 8;
+  calibration.kv_args.type = QuantType::kFloat;
+  calibration.kv_args.strategy =
+      args.at("strategy") == "attn_head" ? Strategy::kAttnHead : Strategy::kTensor;
+  calibration.kv_args.observer = optional_string(args, "observer");
+  if (optional_string(test_case, "kv_format") == "e4m3fnuz")
+    calibration.kv_format = fp8::Format::kE4m3Fnuz;
+  for (const Json& layer : test_case.at("layers")) {
+    AttentionCalibration attention;
+    attention.layer = layer.at("layer").get<int64_t>();
+    attention.module = layer.at("module").get<std::string>();
+    attention.ignored = layer.at("ignored").get<bool>();
+    if (!attention.ignored) {
+      attention.k.scales = scales_of(layer.at("k"));
+      attention.v.scales = scales_of(layer.at("v"));
+    }
+    calibration.layers.push_back(std::move(attention));
+  }
+  return calibration;
+}
+
+/// A recipe that asks for what the case did; its text is what recipe.yaml is made of.
+inline Recipe recipe_of(const Calibration& calibration) {
+  Recipe recipe;
+  recipe.kv_cache_scheme = calibration.kv_args;
+  recipe.targets = {"Linear"};
+  recipe.ignore = {"lm_head"};
+  return recipe;
+}
+
+/// What a writer of format makes of input, checked first: file → content.
+inline std::map<std::string, std::string> written(const std::string& format,
+                                                  const ExportInput& input) {
+  const ScratchFolder scratch;
+  const auto writer = kWriters.at(format)();
+  writer->check(input);
+  writer->write(input, scratch.path());
+  return contents_of(scratch.path());
+}
+
+/// The message with which a writer of format refuses input.
+inline std::string refusal(const std::string& format, const ExportInput& input) {
+  return message_of([&] { kWriters.at(format)()->check(input); });
+}
+
+}  // namespace kvcal::test
