@@ -14,12 +14,13 @@ namespace {
 constexpr std::string_view kSpace = " \t\r\n";
 constexpr size_t kMaxKeyBytes = 4096, kMaxMembers = 10'000;
 constexpr int kMaxDepth = 128;
+constexpr size_t kDropEvery = size_t{64} << 20;
 
 /// Walks over one JSON value without building it, so that a file of any size can be indexed. What
 /// lies inside a record is only bracketed here; parse_json judges it when the record is read.
 class Scanner {
  public:
-  explicit Scanner(std::string_view text) : text_(text) {}
+  explicit Scanner(const MappedFile& file) : file_(file), text_(text_of(file)) {}
 
   /// The next character that is no space, 0 at the end.
   char peek() {
@@ -61,7 +62,7 @@ class Scanner {
   std::string_view text(const RecordSpan& span) const {
     return text_.substr(span.begin, span.size);
   }
-  void rewind(const RecordSpan& span) { at_ = span.begin; }
+  void rewind(const RecordSpan& span) { at_ = dropped_ = span.begin; }
 
  private:
   void skip_string(int64_t start_line) {
@@ -90,7 +91,15 @@ class Scanner {
       if (depth > kMaxDepth)
         fail("line ", line_of(at_), ": JSON nests deeper than ", kMaxDepth, " levels");
       ++at_;
+      drop_passed();
     } while (depth > 0);
+  }
+  /// Gives pages back now and then, so that a large file does not fill the memory.
+  void drop_passed() {
+    if (at_ - dropped_ < kDropEvery) return;
+    line_of(at_);
+    file_.drop(file_.bytes().subspan(dropped_, at_ - dropped_));
+    dropped_ = at_;
   }
   /// Counts on from where it was asked last; the scanner seldom goes back.
   int64_t line_of(size_t offset) {
@@ -107,8 +116,9 @@ class Scanner {
                                  : "byte " + std::to_string(static_cast<unsigned char>(c));
   }
 
+  const MappedFile& file_;
   std::string_view text_;
-  size_t at_ = 0, counted_ = 0;
+  size_t at_ = 0, counted_ = 0, dropped_ = 0;
   int64_t line_ = 1;
 };
 
@@ -188,14 +198,14 @@ const Member* find(const std::vector<Member>& members, std::string_view key) {
   return found == members.end() ? nullptr : &*found;
 }
 
-Index index_object(Scanner& scanner, std::string_view text) {
+Index index_object(Scanner& scanner, const MappedFile& file) {
   const std::vector<Member> members = scan_members(scanner);
   if (scanner.peek() != '\0') scanner.fail_here("the end of the file after the object");
   for (const std::string_view key : {"input_ids", "ids"})
     if (const Member* ids = find(members, key); ids && is_array_of(scanner.text(ids->value), '['))
       return scan_member(scanner, members, *ids, JsonRecords::Shape::kIds);
   for (const std::string_view key : {"input_ids", "messages", "conversations", "text"})
-    if (find(members, key)) return {JsonRecords::Shape::kObjects, {Scanner(text).value()}};
+    if (find(members, key)) return {JsonRecords::Shape::kObjects, {Scanner(file).value()}};
   std::vector<const Member*> arrays, all;
   for (const Member& member : members) {
     all.push_back(&member);
@@ -209,10 +219,10 @@ Index index_object(Scanner& scanner, std::string_view text) {
   fail("expected one array of records in the object, found ", arrays.size(), ": ", list(arrays));
 }
 
-Index index_value(std::string_view text) {
-  Scanner scanner(text);
+Index index_value(const MappedFile& file) {
+  Scanner scanner(file);
   const char first = scanner.peek();
-  if (first == '{') return index_object(scanner, text);
+  if (first == '{') return index_object(scanner, file);
   if (first != '[') scanner.fail_here("'[' or '{' at the start");
   Index index{JsonRecords::Shape::kObjects, scan_array(scanner, '{')};
   if (scanner.peek() != '\0') scanner.fail_here("the end of the file after the array");
@@ -242,8 +252,8 @@ class JsonArrayDataset : public Dataset {
 
 JsonRecords open_json_value(const fs::path& path) {
   MappedFile file(path);
-  const std::string_view text = text_of(file);
-  Index index = in_context(path.string(), [&] { return index_value(text); });
+  text_of(file);  // refuses what is no text, and names the path itself
+  Index index = in_context(path.string(), [&] { return index_value(file); });
   if (index.spans.empty()) fail(path.string(), ": holds no record, the array is empty");
   return {std::move(file), index.shape, std::move(index.spans)};
 }
