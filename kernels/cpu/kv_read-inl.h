@@ -41,9 +41,8 @@ constexpr float kBiasScale = static_cast<float>(1 << (15 - fp8::layout_of(kForma
 /// scale · code, rounded once: the powers of two are exact.
 template <fp8::Format kFormat>
 HWY_INLINE VF read_codes(const uint8_t* codes, VF scale) {
-  const hn::Rebind<hwy::float16_t, DF> dh;
   const auto wide = hn::PromoteTo(DU16(), hn::LoadU(DU8(), codes));
-  return hn::Mul(scale, hn::PromoteTo(DF(), hn::BitCast(dh, half_bits<kFormat>(wide))));
+  return hn::Mul(scale, float_of_half(half_bits<kFormat>(wide)));
 }
 
 template <fp8::Format kFormat>

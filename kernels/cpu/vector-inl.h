@@ -50,13 +50,32 @@ HWY_INLINE void store_low_halves(VI v, uint16_t* out) {
   hn::StoreU(hn::TruncateTo(DU16(), hn::BitCast(DU(), v)), DU16(), out);
 }
 
+/// float16 bits → float32, exactly. Highway's own conversion is the processor's where it has one;
+/// without, it takes no account of infinity and NaN.
+HWY_INLINE VF float_of_half(hn::Vec<DU16> bits) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET <= HWY_AVX3
+  const hn::Rebind<hwy::float16_t, DF> dh;
+  return hn::PromoteTo(DF(), hn::BitCast(dh, bits));
+#else
+  const VI wide = hn::BitCast(DI(), hn::PromoteTo(DU(), bits));
+  const VI magnitude = hn::And(wide, set_int(0x7fff));
+  const VI sign = hn::ShiftLeft<16>(hn::And(wide, set_int(0x8000)));
+  const VI shifted = hn::ShiftLeft<13>(magnitude);
+  VI value = hn::Add(shifted, set_int((127 - 15) << 23));
+  const VF tiny = hn::Mul(hn::ConvertTo(DF(), magnitude), set(0x1p-24f));
+  value = hn::IfThenElse(hn::Lt(magnitude, set_int(0x400)), as_int(tiny), value);
+  value = hn::IfThenElse(hn::Lt(magnitude, set_int(0x7c00)), value,
+                         hn::Or(shifted, set_int(0x7f800000)));
+  const VI quiet = hn::Or(value, set_int(0x00400000));
+  return as_float(hn::Or(hn::IfThenElse(hn::Gt(magnitude, set_int(0x7c00)), quiet, value), sign));
+#endif
+}
+
 HWY_INLINE VF load_as_float(const float* x) {
   return hn::LoadU(DF(), x);
 }
 HWY_INLINE VF load_as_float(const F16* x) {
-  const DU16 d16;
-  const hn::Rebind<hwy::float16_t, DF> dh;
-  return hn::PromoteTo(DF(), hn::BitCast(dh, hn::LoadU(d16, &x->bits)));
+  return float_of_half(hn::LoadU(DU16(), &x->bits));
 }
 HWY_INLINE VF load_as_float(const BF16* x) {
   const VU wide = hn::PromoteTo(DU(), hn::LoadU(DU16(), &x->bits));

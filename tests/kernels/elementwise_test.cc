@@ -1,0 +1,216 @@
+#include <cmath>
+#include <cstring>
+
+#include "support/backends.h"
+#include "support/near.h"
+
+namespace kvcal {
+namespace {
+
+constexpr ComputeType kTypes[] = {ComputeType::kFloat32, ComputeType::kBFloat16,
+                                  ComputeType::kFloat16};
+
+/// Limit for results rounded to type: two codes may lie on either side of a halfway point.
+double limit_of(ComputeType type) {
+  return type == ComputeType::kFloat32 ? 1e-5 : type == ComputeType::kBFloat16 ? 0x1p-7 : 0x1p-10;
+}
+
+std::vector<float> embed(Backend& backend, DType dtype, const std::vector<std::byte>& table,
+                         int64_t hidden, const std::vector<int32_t>& ids, float multiplier) {
+  const int64_t vocab = static_cast<int64_t>(table.size()) * 8 / bits_of_dtype(dtype) / hidden;
+  const TensorView view{"embed_tokens.weight", dtype, Shape{vocab, hidden}, table};
+  const test::OnBackend<float> out(backend,
+                                   std::vector<float>(ids.size() * static_cast<size_t>(hidden)));
+  backend.embed({.table = view, .ids = ids, .multiplier = multiplier, .out = out.data()});
+  return out.values();
+}
+
+TEST_CASE("embed: every backend writes the reference's bytes") {
+  const auto reference = test::make_backend("reference");
+  for (const auto& [dtype, type] : {std::pair{DType::kF32, ComputeType::kFloat32},
+                                    {DType::kF16, ComputeType::kFloat16},
+                                    {DType::kBF16, ComputeType::kBFloat16}})
+    for (const int64_t hidden : {1, 37, 64}) {
+      const auto table = test::to_elements(test::normal(11 * hidden, 4), type);
+      const std::vector<int32_t> ids{0, 10, 3, 3, 7};
+      for (const float multiplier : {1.0f, 24.0f, 0.3f}) {
+        const auto expected = embed(*reference, dtype, table, hidden, ids, multiplier);
+        test::for_each_backend([&](Backend& backend) {
+          INFO(dtype << ", hidden " << hidden << ", multiplier " << multiplier);
+          CHECK(test::same_bytes(embed(backend, dtype, table, hidden, ids, multiplier), expected));
+          CHECK(embed(backend, dtype, table, hidden, {}, 1.0f).empty());
+        });
+      }
+    }
+}
+
+TEST_CASE("embed: every F16 and BF16 code becomes the reference's float32") {
+  std::vector<std::byte> table(size_t{65536} * 2);
+  for (size_t code = 0; code < 65536; ++code) {
+    const uint16_t bits = static_cast<uint16_t>(code);
+    std::memcpy(table.data() + 2 * code, &bits, 2);
+  }
+  const auto reference = test::make_backend("reference");
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    const auto by_reference = embed(*reference, dtype, table, 65536, {0}, 1.0f);
+    test::for_each_backend([&](Backend& backend) {
+      auto actual = embed(backend, dtype, table, 65536, {0}, 1.0f);
+      auto expected = by_reference;
+      for (size_t i = 0; i < actual.size(); ++i)  // a NaN's payload carries no meaning
+        if (std::isnan(actual[i]) && std::isnan(expected[i])) actual[i] = expected[i] = 0.0f;
+      CHECK(test::same_bytes(actual, expected));
+    });
+  }
+}
+
+TEST_CASE("embed: an id outside the table is an error that names it") {
+  const auto table = test::to_elements(test::normal(3 * 4, 4), ComputeType::kFloat32);
+  for (const std::string name : {"cpu", "reference"})
+    for (const int32_t id : {-1, 3}) {
+      std::string message;
+      try {
+        embed(*test::make_backend(name), DType::kF32, table, 4, {0, id}, 1.0f);
+      } catch (const Error& error) {
+        message = error.what();
+      }
+      CHECK(message == "token id " + std::to_string(id) +
+                           " at position 1 leaves 'embed_tokens.weight' of 3 rows");
+    }
+}
+
+std::vector<float> rms_norm(Backend& backend, int64_t rows, int64_t width, ComputeType type,
+                            float deviation) {
+  const test::OnBackend<float> x(backend, test::normal(rows * width, 1, deviation));
+  const test::OnBackend<float> weight(backend, test::normal(width, 2));
+  const test::OnBackend<std::byte> out(
+      backend, std::vector<std::byte>(static_cast<size_t>(rows * width) * bytes_of(type)));
+  backend.rms_norm({.x = x.data(),
+                    .weight = weight.data(),
+                    .epsilon = 1e-5f,
+                    .rows = rows,
+                    .width = width,
+                    .out_type = type,
+                    .out = out.data()});
+  return test::to_floats(out.values(), type);
+}
+
+TEST_CASE("rms_norm: every backend agrees with the reference") {
+  const auto reference = test::make_backend("reference");
+  for (const ComputeType type : kTypes)
+    for (const auto& [rows, width] :
+         {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {5, 37}, {70, 576}, {3, 4096}, {2, 130}})
+      for (const float deviation : {1e-4f, 1.0f, 100.0f}) {
+        const auto expected = rms_norm(*reference, rows, width, type, deviation);
+        test::for_each_backend([&](Backend& backend) {
+          INFO(rows << " rows of " << width << " as " << name_of(type));
+          CHECK(test::agree_relatively(rms_norm(backend, rows, width, type, deviation), expected,
+                                       limit_of(type), 1e-4));
+        });
+      }
+}
+
+struct RopeCase {
+  int64_t tokens = 0, heads = 0, head_dim = 0, rotary_dim = 0, extra_stride = 0;
+  bool interleaved = false;
+};
+
+std::vector<float> rope(Backend& backend, const RopeCase& c) {
+  const int64_t stride = c.heads * c.head_dim + c.extra_stride, pairs = c.rotary_dim / 2;
+  constexpr int64_t kPositions = 50;
+  std::vector<float> cosines, sines;
+  for (int64_t p = 0; p < kPositions; ++p)
+    for (int64_t i = 0; i < pairs; ++i) {
+      const double angle = static_cast<double>(p) *
+                           std::pow(10000.0, -static_cast<double>(i) / static_cast<double>(pairs));
+      cosines.push_back(static_cast<float>(std::cos(angle)));
+      sines.push_back(static_cast<float>(std::sin(angle)));
+    }
+  std::vector<int32_t> positions;
+  for (int64_t t = 0; t < c.tokens; ++t)
+    positions.push_back(static_cast<int32_t>((t * 7) % kPositions));
+  const test::OnBackend<float> x(backend, test::normal(c.tokens * stride, 8));
+  const test::OnBackend<float> cosine(backend, cosines), sine(backend, sines);
+  const test::OnBackend<int32_t> position(backend, positions);
+  backend.rope({.x = {.data = x.data(),
+                      .tokens = c.tokens,
+                      .heads = c.heads,
+                      .head_dim = c.head_dim,
+                      .row_stride = stride},
+                .positions = position.data(),
+                .cos = cosine.data(),
+                .sin = sine.data(),
+                .rotary_dim = c.rotary_dim,
+                .interleaved = c.interleaved});
+  return x.values();
+}
+
+TEST_CASE("rope: every backend agrees with the reference and leaves the rest alone") {
+  const auto reference = test::make_backend("reference");
+  for (const bool interleaved : {false, true})
+    for (RopeCase c : {RopeCase{3, 9, 64, 64}, RopeCase{70, 2, 80, 32, 5}, RopeCase{2, 3, 8, 6},
+                       RopeCase{1, 1, 256, 256}, RopeCase{4, 2, 20, 0, 3}, RopeCase{0, 2, 8, 8}}) {
+      c.interleaved = interleaved;
+      const auto expected = rope(*reference, c);
+      test::for_each_backend([&](Backend& backend) {
+        INFO(c.tokens << " tokens, head_dim " << c.head_dim << ", rotary_dim " << c.rotary_dim);
+        const auto actual = rope(backend, c);
+        CHECK(test::agree_relatively(actual, expected, 1e-5, 0.02));
+        if (c.rotary_dim == 0) CHECK(test::same_bytes(actual, expected));
+      });
+    }
+}
+
+std::vector<float> gated(Backend& backend, const std::vector<float>& gate_up, Activation activation,
+                         int64_t width, ComputeType type) {
+  const int64_t rows = static_cast<int64_t>(gate_up.size()) / (2 * width);
+  const test::OnBackend<float> x(backend, gate_up);
+  const test::OnBackend<std::byte> out(backend,
+                                       std::vector<std::byte>(gate_up.size() / 2 * bytes_of(type)));
+  backend.gated_activation({.gate_up = x.data(),
+                            .activation = activation,
+                            .rows = rows,
+                            .width = width,
+                            .out_type = type,
+                            .out = out.data()});
+  return test::to_floats(out.values(), type);
+}
+
+TEST_CASE("gated_activation: every backend agrees with the reference") {
+  const auto reference = test::make_backend("reference");
+  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh})
+    for (const ComputeType type : kTypes)
+      for (const int64_t width : {1, 37, 1536}) {
+        const auto x = test::normal(2 * width * 9, 3, 3.0f);
+        const auto expected = gated(*reference, x, activation, width, type);
+        test::for_each_backend([&](Backend& backend) {
+          INFO("activation " << static_cast<int>(activation) << ", width " << width);
+          CHECK(test::agree_relatively(gated(backend, x, activation, width, type), expected,
+                                       limit_of(type), 1e-4));
+        });
+      }
+}
+
+TEST_CASE("gated_activation: accurate over the whole line, NaN stays NaN") {
+  std::vector<float> gate;
+  for (float x = -95.0f; x < 95.0f; x += 0.0137f) gate.push_back(x);
+  for (const float x : {-1e30f, 1e30f, 0.0f, -0.0f, 1e-30f}) gate.push_back(x);
+  const int64_t width = static_cast<int64_t>(gate.size());
+  std::vector<float> x = gate;
+  x.insert(x.end(), gate.size(), 1.0f);
+  const auto reference = test::make_backend("reference");
+  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
+    const auto expected = gated(*reference, x, activation, width, ComputeType::kFloat32);
+    test::for_each_backend([&](Backend& backend) {
+      // Left of -88 the result is 0, not a subnormal; and the cubic term of gelu rounds in float32.
+      const double floor = activation == Activation::kSilu ? 1e-31 : 1e-6;
+      CHECK(test::agree_relatively(gated(backend, x, activation, width, ComputeType::kFloat32),
+                                   expected, 1e-5, floor));
+      const auto nan = gated(backend, {NAN, 1.0f, 1.0f, NAN}, activation, 2, ComputeType::kFloat32);
+      CHECK(std::isnan(nan[0]));
+      CHECK(std::isnan(nan[1]));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace kvcal
