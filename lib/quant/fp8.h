@@ -68,6 +68,8 @@ constexpr std::string_view name_of(Format format) {
 
 /// float32 → code: nearest, ties to even; what is over the largest finite value becomes that value,
 /// infinity too, also in E5M2; NaN stays NaN. Without -0 in the format, what rounds to zero is +0.
+/// Source: vLLM's cache write, on CUDA for E4M3FN and E5M2 (`__NV_SATFINITE`), on ROCm for E4M3FNUZ
+/// (`__HIP_SATFINITE`, which makes NaN of infinity); other engines: docs/numerics.md.
 KVCAL_HD constexpr uint8_t encode(float value, Format format) {
   const Layout layout = layout_of(format);
   const bool is_fnuz = layout.nan_code == 0x80;

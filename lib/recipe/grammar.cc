@@ -197,9 +197,10 @@ void read_modifier(const Field& field, const Place& place, Document& document) {
     row->read(field, place, document);
     return;
   }
-  std::vector<std::string> names;
-  for (const ModifierRow& row : kModifiers) names.emplace_back(row.name);
-  fail_at(field.key, field.path, ": unknown modifier", did_you_mean(field.key.text, names),
+  std::vector<std::string> performed;
+  for (const ModifierRow& row : kModifiers)
+    if (row.read != refuse_modifier) performed.emplace_back(row.name);
+  fail_at(field.key, field.path, ": unknown modifier", did_you_mean(field.key.text, performed),
           ", expected QuantizationModifier");
 }
 

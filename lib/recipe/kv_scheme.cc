@@ -5,10 +5,30 @@
 namespace kvcal {
 namespace {
 
+/// An observer of llm-compressor. Names and meanings are theirs (docs/numerics.md).
+struct ObserverRow {
+  std::string_view name;
+  bool is_performed = false;
+  bool has_averaging_constant = false;
+};
+constexpr ObserverRow kObservers[] = {
+    {.name = "static_minmax", .is_performed = true},
+    {.name = "minmax", .is_performed = true, .has_averaging_constant = true},
+    {.name = "memoryless_minmax", .is_performed = true},
+    {.name = "mse"},
+    {.name = "memoryless_mse"},
+    {.name = "imatrix_mse"},
+    {.name = "nvfp4_expanded_mse"},
+    {.name = "nvfp4_expanded_imatrix"},
+    {.name = "fouroversix"},
+};
+
 /// The scheme while it is being read; what depends on another key waits for the end.
 struct Draft {
   QuantArgs args;
   bool has_type = false;
+  /// Where a recipe names none, every element shown counts. llm-compressor falls back to "minmax".
+  const ObserverRow* observer = &kObservers[0];
   std::optional<Field> observer_kwargs;
 };
 
@@ -109,34 +129,6 @@ void read_zp_dtype(const Field& field, Draft&) {
                ", expected null: symmetric, so no zero point");
 }
 
-/// An observer of llm-compressor. Names and meanings are theirs (docs/numerics.md).
-struct ObserverRow {
-  std::string_view name;
-  bool is_performed = false;
-  bool has_averaging_constant = false;
-};
-constexpr ObserverRow kObservers[] = {
-    {.name = "static_minmax", .is_performed = true},
-    {.name = "minmax", .is_performed = true, .has_averaging_constant = true},
-    {.name = "memoryless_minmax", .is_performed = true},
-    {.name = "mse"},
-    {.name = "memoryless_mse"},
-    {.name = "imatrix_mse"},
-    {.name = "nvfp4_expanded_mse"},
-    {.name = "nvfp4_expanded_imatrix"},
-    {.name = "fouroversix"},
-};
-
-/// Where a recipe names none: every element shown is counted. llm-compressor falls back to
-/// "minmax".
-constexpr std::string_view kDefaultObserver = "static_minmax";
-
-const ObserverRow& observer_row(std::string_view name) {
-  for (const ObserverRow& row : kObservers)
-    if (row.name == name) return row;
-  fail("no row for observer ", name);
-}
-
 void read_observer(const Field& field, Draft& draft) {
   if (is_null(field)) return;
   const std::string found = normalised_name(read_string(field));
@@ -148,7 +140,7 @@ void read_observer(const Field& field, Draft& draft) {
       fail_field(field, "found '", found,
                  "', which is not performed yet for a KV cache, expected "
                  "static_minmax, minmax or memoryless_minmax");
-    draft.args.observer = found;
+    draft.observer = &row;
     return;
   }
   fail_field(field, "unknown observer ", describe(field.value), did_you_mean(found, performed),
@@ -159,25 +151,25 @@ void keep_observer_kwargs(const Field& field, Draft& draft) {
   draft.observer_kwargs.emplace(field);
 }
 
-void read_averaging_constant(const Field& field, QuantArgs& args) {
+void read_averaging_constant(const Field& field, Draft& draft) {
   const double value = read_number(field);
   if (!(value > 0.0 && value <= 1.0))
     fail_field(field, "found ", value,
                ", expected a number over 0 and at most 1: the weight of a new sample");
-  args.observer_kwargs["averaging_constant"] = value;
+  draft.args.observer_kwargs["averaging_constant"] = value;
 }
 
-/// Checked when the observer is known, wherever it stands in the map.
-void read_observer_kwargs(const Field& field, QuantArgs& args) {
-  static constexpr FieldRow<QuantArgs> kAveraging[] = {
-      {"averaging_constant", read_averaging_constant}};
+constexpr FieldRow<Draft> kAveragingFields[] = {{"averaging_constant", read_averaging_constant}};
+
+/// Read when the observer is known, wherever it stands in the map.
+void read_observer_kwargs(const Field& field, Draft& draft) {
   const YamlNode& kwargs = field.value;
-  if (kwargs.kind == YamlNode::Kind::kMap && !kwargs.entries.empty() &&
-      !observer_row(*args.observer).has_averaging_constant)
-    fail_at(kwargs.entries.front().key, field.path, ": found ",
-            describe(kwargs.entries.front().key), ", expected an empty map: observer ",
-            *args.observer, " has no settings");
-  read_fields<QuantArgs>(field, kAveraging, args);
+  if (!draft.observer->has_averaging_constant && !kwargs.entries.empty()) {
+    const YamlNode& key = kwargs.entries.front().key;
+    fail_at(key, field.path, ": found ", describe(key), ", expected an empty map: observer ",
+            draft.observer->name, " has no settings");
+  }
+  read_fields<Draft>(field, kAveragingFields, draft);
 }
 
 // QuantizationArgs, in its order. Source: compressed-tensors `quantization/quant_args.py`.
@@ -199,8 +191,8 @@ QuantArgs read_kv_cache_scheme(const Field& field) {
     fail_at(field.key, field.path,
             ": 'type' is not given, which would mean 'int', expected type: float");
   if (!draft.args.strategy) draft.args.strategy = Strategy::kTensor;
-  if (!draft.args.observer) draft.args.observer = kDefaultObserver;
-  if (draft.observer_kwargs) read_observer_kwargs(*draft.observer_kwargs, draft.args);
+  draft.args.observer = draft.observer->name;
+  if (draft.observer_kwargs) read_observer_kwargs(*draft.observer_kwargs, draft);
   return std::move(draft.args);
 }
 

@@ -10,14 +10,12 @@
 
 namespace kvcal {
 
-/// What a recipe asks for, checked: everything here can be done and every engine can load the
-/// result.
+/// What a recipe asks for, checked: everything here can be done, and an engine can load the result.
 struct Recipe {
-  /// float, 8 bits, symmetric, static; strategy (kTensor or kAttnHead) and observer are always
-  /// named.
+  /// float, 8 bits, symmetric, static; strategy (kTensor or kAttnHead) and observer always named.
   QuantArgs kv_cache_scheme;
-  std::vector<std::string>
-      targets;  ///< as written, empty where not; Linear layers, of no effect on the cache
+  /// As written, empty where not: Linear layers to quantize, of no effect on the KV cache.
+  std::vector<std::string> targets;
   std::vector<std::string> ignore;  ///< class names, module names or "re:" patterns (re.match)
   std::string stage = "default";    ///< names of stage and group, without "_stage" and "_modifiers"
   std::string group = "default";
@@ -37,7 +35,7 @@ Recipe read_recipe(const std::filesystem::path& path);
 /// matched by pattern: equal to either, or "re:..." whose regular expression matches name from its
 /// start, not necessarily to its end (Python re.match). Throws Error for a pattern that is no
 /// regular expression or takes too many steps. Source: compressed-tensors `match_name` and
-/// `_match_class`.
+/// `_match_class`, which knows the parents of a class too.
 bool matches_target(std::string_view pattern, std::string_view name, std::string_view class_name);
 
 /// The recipe as it ran, defaults written out, in llm-compressor's saved form (recipe.yaml in the
