@@ -19,7 +19,7 @@ namespace {
 
 using Memory = dnnl::memory;
 
-constexpr std::array<int64_t, 4> kHeights{1, 4, 16, Gemm::kTallest};
+constexpr std::array<int64_t, 5> kHeights{1, 4, 16, 64, Gemm::kTallest};
 
 Memory::data_type data_type_of(ComputeType type) {
   KVCAL_CHECK(type != ComputeType::kFloat16);

@@ -18,11 +18,12 @@
 #define KVCAL_KERNELS_CPU_KV_ONCE
 namespace kvcal::cpu {
 
-/// Counts of one head. Four at a time, since neighbours often meet in one bin and each would wait
-/// for the other's store; the last bin takes what is not finite.
+/// Counts of one head, in several tables: neighbours often meet in one bin, and each would wait for
+/// the other's store. The last bin takes what is not finite.
 struct LaneBins {
-  static constexpr int kBins = MagnitudeHistogram::kBins + 1;
-  std::array<std::array<uint32_t, kBins>, 4> counts{};
+  static constexpr int64_t kBins = MagnitudeHistogram::kBins + 1;
+  static constexpr int64_t kTables = 4;
+  std::array<uint32_t, kTables * kBins> counts{};
 };
 
 /// One head of one segment.
@@ -63,8 +64,16 @@ HWY_INLINE bool fold(VF values, LaneRange& range, int32_t* bins) {
 }
 
 HWY_INLINE void count(const int32_t* bins, int64_t values, LaneBins& counts) {
-  for (int64_t i = 0; i < values; ++i)
-    ++counts.counts[static_cast<size_t>(i % 4)][static_cast<size_t>(bins[i])];
+  uint32_t* table = counts.counts.data();
+  constexpr int64_t kBins = LaneBins::kBins;
+  int64_t i = 0;
+  for (; i + LaneBins::kTables <= values; i += LaneBins::kTables) {
+    ++table[bins[i]];
+    ++table[kBins + bins[i + 1]];
+    ++table[2 * kBins + bins[i + 2]];
+    ++table[3 * kBins + bins[i + 3]];
+  }
+  for (; i < values; ++i) ++table[bins[i]];
 }
 
 ObservedRange observe_head(const ObserveTask& task, LaneBins& counts) {
@@ -201,7 +210,8 @@ namespace {
 void add_counts(const LaneBins& counts, uint64_t* histogram) {
   for (size_t bin = 0; bin < MagnitudeHistogram::kBins; ++bin) {
     uint64_t total = 0;
-    for (const auto& lane : counts.counts) total += lane[bin];
+    for (size_t table = 0; table < LaneBins::kTables; ++table)
+      total += counts.counts[table * LaneBins::kBins + bin];
     // Whole numbers: any order of the additions gives the same sum.
     if (total > 0) std::atomic_ref(histogram[bin]).fetch_add(total, std::memory_order_relaxed);
   }

@@ -1,0 +1,62 @@
+#include "backend/backend.h"
+
+#include "support/catch.h"
+
+namespace kvcal {
+namespace {
+
+TEST_CASE("compute types: names and sizes") {
+  CHECK(name_of(ComputeType::kFloat32) == "float32");
+  CHECK(name_of(ComputeType::kBFloat16) == "bfloat16");
+  CHECK(name_of(ComputeType::kFloat16) == "float16");
+  CHECK(bytes_of(ComputeType::kFloat32) == 4);
+  CHECK(bytes_of(ComputeType::kBFloat16) == 2);
+}
+
+/// Counts what is given back; computes nothing.
+class CountingBackend : public Backend {
+ public:
+  int freed = 0;
+
+  std::string_view name() const override { return "counting"; }
+  std::string description() const override { return "counting"; }
+  bool supports(ComputeType) const override { return false; }
+  ComputeType preferred_compute_type() const override { return ComputeType::kFloat32; }
+  Buffer allocate(size_t bytes) override { return {this, new std::byte[bytes], bytes}; }
+  void free(std::byte* data, size_t) noexcept override {
+    delete[] data;
+    ++freed;
+  }
+  void copy_in(std::span<const std::byte>, std::byte*) override {}
+  void copy_out(const std::byte*, std::span<std::byte>) override {}
+  void fill_zero(std::byte*, size_t) override {}
+  std::unique_ptr<PackedMatrix> pack(std::span<const TensorView>, ComputeType) override {
+    return nullptr;
+  }
+  void embed(const EmbedArgs&) override {}
+  void rms_norm(const RmsNormArgs&) override {}
+  void matmul(const MatmulArgs&) override {}
+  void rope(const RopeArgs&) override {}
+  void observe_kv(const ObserveKvArgs&) override {}
+  void store_kv(const StoreKvArgs&) override {}
+  void attention(const AttentionArgs&) override {}
+  void gated_activation(const GatedActivationArgs&) override {}
+};
+
+TEST_CASE("buffer: gives its memory back once, moved or assigned") {
+  CountingBackend backend;
+  {
+    Buffer first = backend.allocate(8);
+    Buffer second = std::move(first);
+    CHECK(first.data() == nullptr);
+    CHECK(first.size() == 0);
+    CHECK(second.size() == 8);
+    second = backend.allocate(16);
+    CHECK(second.size() == 16);
+    CHECK(backend.freed == 1);
+  }
+  CHECK(backend.freed == 2);
+}
+
+}  // namespace
+}  // namespace kvcal

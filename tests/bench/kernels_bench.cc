@@ -1,0 +1,243 @@
+// Rates of the cpu backend's kernels, each beside the machine's own limit measured in the same run.
+// Rates are by processor time of all threads, since machines are shared: compare ratios.
+#include <benchmark/benchmark.h>
+
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "kernels/backends.h"
+
+namespace kvcal {
+namespace {
+
+Backend& backend(int64_t threads) {
+  static std::map<int64_t, std::unique_ptr<Backend>> made;
+  auto& entry = made[threads];
+  if (!entry) entry = kBackends.at("cpu")({.num_threads = static_cast<int>(threads)});
+  return *entry;
+}
+
+std::vector<float> values(int64_t count) {
+  std::vector<float> result(static_cast<size_t>(count));
+  for (size_t i = 0; i < result.size(); ++i) result[i] = static_cast<float>(i % 17) * 0.1f - 0.8f;
+  return result;
+}
+
+void set_rate(benchmark::State& state, const char* name, double per_iteration) {
+  state.counters[name] =
+      benchmark::Counter(per_iteration * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void matmul(benchmark::State& state, ComputeType type) {
+  Backend& cpu = backend(state.range(3));
+  const int64_t rows = state.range(0), in = state.range(1), out = state.range(2);
+  const auto w = values(out * in);
+  const std::vector<TensorView> views{
+      {"w", DType::kF32, Shape{out, in}, std::as_bytes(std::span(w))}};
+  const auto weight = cpu.pack(views, type);
+  const Buffer x = cpu.allocate(static_cast<size_t>(rows * in) * bytes_of(type));
+  const Buffer result = cpu.allocate(static_cast<size_t>(rows * out) * sizeof(float));
+  cpu.fill_zero(x.data(), x.size());
+  for (auto _ : state)
+    cpu.matmul({.x = x.data(), .weight = *weight, .rows = rows, .out = result.as<float>()});
+  set_rate(state, "GF/s", 2.0 * static_cast<double>(rows * in * out));
+  set_rate(state, "weight_GB/s", static_cast<double>(weight->bytes));
+}
+void float32(benchmark::State& state) {
+  matmul(state, ComputeType::kFloat32);
+}
+void bfloat16(benchmark::State& state) {
+  matmul(state, ComputeType::kBFloat16);
+}
+
+// Rows, inputs, outputs: a large one as the machine's rate, SmolLM2-135M's linears over 64 × 512
+// tokens, its decoding, and an 8B model's gate and up.
+void gemm_shapes(benchmark::internal::Benchmark* bench) {
+  for (const int64_t threads : {1, 2})
+    for (const auto& [rows, in, out] : {std::tuple<int64_t, int64_t, int64_t>{2048, 4096, 4096},
+                                        {8192, 576, 960},
+                                        {8192, 576, 576},
+                                        {8192, 576, 192},
+                                        {8192, 576, 3072},
+                                        {8192, 1536, 576},
+                                        {1, 576, 3072},
+                                        {1, 576, 49152},
+                                        {4, 1536, 576},
+                                        {1, 4096, 14336}})
+      bench->Args({rows, in, out, threads});
+  bench->ArgNames({"rows", "in", "out", "threads"})->MeasureProcessCPUTime();
+}
+BENCHMARK(float32)->Apply(gemm_shapes)->Name("matmul/float32");
+BENCHMARK(bfloat16)->Apply(gemm_shapes)->Name("matmul/bfloat16");
+
+void pack(benchmark::State& state, DType stored, ComputeType type) {
+  Backend& cpu = backend(state.range(0));
+  constexpr int64_t kOut = 4096, kIn = 4096;
+  const std::vector<std::byte> bytes(static_cast<size_t>(kOut * kIn * bits_of_dtype(stored) / 8));
+  const std::vector<TensorView> views{{"w", stored, Shape{kOut, kIn}, bytes}};
+  for (auto _ : state) benchmark::DoNotOptimize(cpu.pack(views, type));
+  set_rate(state, "Gelem/s", static_cast<double>(kOut * kIn));
+}
+BENCHMARK_CAPTURE(pack, f16_to_float32, DType::kF16, ComputeType::kFloat32)
+    ->Arg(1)
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(pack, f16_to_bfloat16, DType::kF16, ComputeType::kBFloat16)
+    ->Arg(1)
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(pack, bf16_to_bfloat16, DType::kBF16, ComputeType::kBFloat16)
+    ->Arg(1)
+    ->MeasureProcessCPUTime();
+
+/// Useful FLOP of causal attention: 4 · head_dim for each pair of query and visible key.
+void attention(benchmark::State& state, KvDType dtype) {
+  const int64_t length = state.range(0), head_dim = state.range(1), heads = state.range(2);
+  const int64_t kv_heads = state.range(3), history = state.range(4);
+  Backend& cpu = backend(state.range(5));
+  const int64_t kv = length + history;
+  const std::vector<Segment> segments{
+      {.q_begin = 0, .q_count = length, .kv_begin = 0, .kv_count = kv}};
+  const auto q = values(length * heads * head_dim);
+  const std::vector<std::byte> cache(
+      static_cast<size_t>(kv * kv_heads * head_dim * bytes_per_element(dtype)));
+  const std::vector<float> scales(static_cast<size_t>(kv_heads), 0.01f);
+  std::vector<float> out(q.size());
+  for (auto _ : state)
+    cpu.attention({.q = q.data(),
+                   .q_row_stride = heads * head_dim,
+                   .k = cache.data(),
+                   .v = cache.data(),
+                   .kv_dtype = dtype,
+                   .k_scales = scales.data(),
+                   .v_scales = scales.data(),
+                   .segments = segments,
+                   .heads = heads,
+                   .kv_heads = kv_heads,
+                   .head_dim = head_dim,
+                   .softmax_scale = 0.125f,
+                   .out = out.data()});
+  const double pairs = static_cast<double>(length) * static_cast<double>(history) +
+                       static_cast<double>(length) * static_cast<double>(length + 1) / 2;
+  set_rate(state, "GF/s", 4.0 * pairs * static_cast<double>(heads * head_dim));
+}
+void attention_shapes(benchmark::internal::Benchmark* bench) {
+  for (const int64_t threads : {1, 2}) {
+    bench->Args({512, 64, 9, 3, 0, threads});
+    bench->Args({2048, 64, 9, 3, 0, threads});
+    bench->Args({2048, 128, 32, 8, 0, threads});
+    bench->Args({1, 64, 9, 3, 2047, threads});
+  }
+  bench->ArgNames({"length", "head_dim", "heads", "kv_heads", "history", "threads"})
+      ->MeasureProcessCPUTime();
+}
+BENCHMARK_CAPTURE(attention, float32, KvDType::kFloat32)->Apply(attention_shapes);
+BENCHMARK_CAPTURE(attention, bfloat16, KvDType::kBFloat16)->Apply(attention_shapes);
+BENCHMARK_CAPTURE(attention, fp8_e4m3, KvDType::kFp8E4m3)->Apply(attention_shapes);
+
+constexpr int64_t kRows = 8192, kWidth = 576;
+
+void memory_copy(benchmark::State& state) {
+  const auto from = values(kRows * kWidth);
+  std::vector<float> to(from.size());
+  for (auto _ : state) {
+    std::memcpy(to.data(), from.data(), from.size() * sizeof(float));
+    benchmark::ClobberMemory();
+  }
+  set_rate(state, "GB/s", 8.0 * kRows * kWidth);
+}
+BENCHMARK(memory_copy);
+
+void rms_norm(benchmark::State& state) {
+  Backend& cpu = backend(state.range(0));
+  const auto x = values(kRows * kWidth), weight = values(kWidth);
+  std::vector<float> out(x.size());
+  for (auto _ : state)
+    cpu.rms_norm({.x = x.data(),
+                  .weight = weight.data(),
+                  .epsilon = 1e-5f,
+                  .rows = kRows,
+                  .width = kWidth,
+                  .out_type = ComputeType::kBFloat16,
+                  .out = out.data()});
+  set_rate(state, "GB/s", 6.0 * kRows * kWidth);
+}
+BENCHMARK(rms_norm)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
+
+void rope(benchmark::State& state) {
+  Backend& cpu = backend(state.range(0));
+  constexpr int64_t kHeads = 9, kDim = 64;
+  auto x = values(kRows * kWidth);
+  const std::vector<float> table(kRows * kDim / 2, 0.7f);
+  std::vector<int32_t> positions(kRows);
+  for (int32_t i = 0; i < kRows; ++i) positions[static_cast<size_t>(i)] = i % 512;
+  for (auto _ : state)
+    cpu.rope({.x = {x.data(), kRows, kHeads, kDim, kWidth},
+              .positions = positions.data(),
+              .cos = table.data(),
+              .sin = table.data(),
+              .rotary_dim = kDim});
+  set_rate(state, "GB/s", 8.0 * kRows * kWidth);
+}
+BENCHMARK(rope)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
+
+void gated_activation(benchmark::State& state, Activation activation) {
+  Backend& cpu = backend(state.range(0));
+  constexpr int64_t kInner = 1536;
+  const auto x = values(kRows * 2 * kInner);
+  std::vector<uint16_t> out(kRows * kInner);
+  for (auto _ : state)
+    cpu.gated_activation({.gate_up = x.data(),
+                          .activation = activation,
+                          .rows = kRows,
+                          .width = kInner,
+                          .out_type = ComputeType::kBFloat16,
+                          .out = out.data()});
+  set_rate(state, "GB/s", 10.0 * kRows * kInner);
+}
+BENCHMARK_CAPTURE(gated_activation, silu, Activation::kSilu)
+    ->Arg(1)
+    ->Arg(2)
+    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(gated_activation, gelu_tanh, Activation::kGeluTanh)
+    ->Arg(1)
+    ->MeasureProcessCPUTime();
+
+constexpr int64_t kKvHeads = 3, kKvDim = 64;
+
+void store_kv(benchmark::State& state) {
+  Backend& cpu = backend(state.range(0));
+  const auto x = values(kRows * kKvHeads * kKvDim);
+  const std::vector<float> scales(kKvHeads, 0.01f);
+  std::vector<uint8_t> out(x.size());
+  std::vector<uint64_t> saturated(kKvHeads);
+  for (auto _ : state)
+    cpu.store_kv({.x = {const_cast<float*>(x.data()), kRows, kKvHeads, kKvDim, kKvHeads * kKvDim},
+                  .dtype = KvDType::kFp8E4m3,
+                  .scales = scales.data(),
+                  .out = out.data(),
+                  .saturated = saturated.data()});
+  set_rate(state, "GB/s", 5.0 * static_cast<double>(x.size()));
+}
+BENCHMARK(store_kv)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
+
+void observe_kv(benchmark::State& state) {
+  Backend& cpu = backend(state.range(0));
+  auto x = values(kRows * kKvHeads * kKvDim);
+  std::vector<Segment> segments;
+  for (int64_t i = 0; i < kRows; i += 512) segments.push_back({.q_begin = i, .q_count = 512});
+  std::vector<ObservedRange> ranges(segments.size() * kKvHeads);
+  std::vector<uint64_t> histogram(kKvHeads * 384);
+  for (auto _ : state)
+    cpu.observe_kv({.x = {x.data(), kRows, kKvHeads, kKvDim, kKvHeads * kKvDim},
+                    .segments = segments,
+                    .ranges = ranges.data(),
+                    .histogram = histogram.data()});
+  set_rate(state, "GB/s", 4.0 * static_cast<double>(x.size()));
+}
+BENCHMARK(observe_kv)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
+
+}  // namespace
+}  // namespace kvcal
+
+BENCHMARK_MAIN();
