@@ -1,24 +1,24 @@
 #pragma once
 
+#include <ctime>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/json.h"
+#include "text/jinja/limits.h"
 
 namespace kvcal {
 
-/// Bounds for templates of strangers.
-struct TemplateLimits {
-  size_t max_steps = 10'000'000;         ///< evaluated nodes
-  size_t max_output_bytes = size_t{64} << 20;
-  size_t max_template_bytes = size_t{1} << 20;
-};
+/// Local time now, for strftime_now; none means the system's.
+using TemplateClock = std::function<std::tm()>;
 
-/// A chat template: the part of Jinja2 that published templates use, rendered exactly as transformers does
-/// (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loopcontrols). It runs nothing else.
+/// A chat template: the part of Jinja2 that published templates use, rendered exactly as
+/// transformers does (ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loopcontrols). It
+/// runs nothing else.
 class ChatTemplate {
  public:
   /// Parses source. Throws Error with line and what was found.
@@ -27,25 +27,29 @@ class ChatTemplate {
   ChatTemplate(ChatTemplate&&) noexcept;
   ChatTemplate& operator=(ChatTemplate&&) noexcept;
 
-  /// The rendered text. variables: an object with `messages`, `add_generation_prompt`, `bos_token`, `eos_token`,
-  /// `tools`, … as transformers passes them. Throws Error (line, cause; raise_exception's own message).
-  std::string render(const Json& variables) const;
+  /// The rendered text. variables: an object with `messages`, `add_generation_prompt`, `bos_token`,
+  /// `eos_token`, `tools`, … as transformers passes them. Throws Error (line, cause;
+  /// raise_exception's own message).
+  std::string render(const Json& variables, const TemplateClock& clock = {}) const;
 
  private:
   struct Program;
   std::unique_ptr<Program> program_;
 };
 
-/// A model folder's template with its special tokens (bos_token, eos_token, pad_token, unk_token and any
-/// other *_token of tokenizer_config.json / special_tokens_map.json) ready as variables.
+/// A model folder's template with its special tokens (bos_token, eos_token, pad_token, unk_token
+/// and any other *_token of tokenizer_config.json / special_tokens_map.json) ready as variables.
 class ChatFormat {
  public:
-  /// Reads chat_template.jinja, else tokenizer_config.json's chat_template (a string, or a list of named ones:
-  /// "default"). nullopt where the folder has none.
+  /// Reads chat_template.jinja, else tokenizer_config.json's chat_template (a string, or a list of
+  /// named ones: "default"). nullopt where the folder has none.
   static std::optional<ChatFormat> from_folder(const std::filesystem::path& folder);
 
-  /// messages: an array of {"role", "content", …}.
-  std::string render(const Json& messages, bool add_generation_prompt) const;
+  /// messages: an array of {"role", "content", …}. `tools` and `documents` are none, as
+  /// transformers passes them; more: an object of further variables, such as `tools` or
+  /// `date_string`.
+  std::string render(const Json& messages, bool add_generation_prompt, const Json& more = {},
+                     const TemplateClock& clock = {}) const;
 
  private:
   ChatFormat(ChatTemplate chat_template, Json variables);

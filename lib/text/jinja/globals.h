@@ -1,0 +1,19 @@
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "text/jinja/calls.h"
+
+namespace kvcal::jinja {
+
+/// Puts the functions every template may call into globals: range, dict, namespace, cycler, joiner,
+/// lipsum (refused), raise_exception, strftime_now.
+void add_globals(Run& run, Dict& globals);
+
+std::span<const NamedCall> cycler_methods();
+/// cycler.current; missing for an unknown name.
+Value cycler_attribute(const Value& cycler, std::string_view name);
+Value call_joiner(const Value& joiner, const CallArguments& arguments);
+
+}  // namespace kvcal::jinja
