@@ -45,8 +45,8 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
   }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::json::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error …": the place is
-    // ours to say, the rest is wanted.
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error …": the place
+    // is ours to say, the rest is wanted.
     std::string what = error.what();
     if (const size_t at = what.find("syntax error"); at != std::string::npos) {
       what = what.substr(at);

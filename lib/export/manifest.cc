@@ -40,11 +40,13 @@ Json layer_json(const AttentionCalibration& layer) {
 
 }  // namespace
 
-Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration) {
+Json make_manifest(const ManifestInput& input, const Recipe& recipe,
+                   const Calibration& calibration) {
   Json manifest = Json::object();
   manifest["kvcal_version"] = input.version;
   manifest["created_by"] = "kvcal " + input.version;
-  manifest["model"] = {{"path", input.model_path}, {"model_type", input.model_type}, {"sha256", input.model_sha256}};
+  manifest["model"] = {
+      {"path", input.model_path}, {"model_type", input.model_type}, {"sha256", input.model_sha256}};
   manifest["recipe"] = {{"path", input.recipe_path},
                         {"sha256", sha256_hex(recipe.source)},
                         {"targets", recipe.targets},
@@ -63,7 +65,8 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
     manifest["peak_rss_bytes"] = input.peak_rss_bytes;
   }
   manifest["layers"] = Json::array();
-  for (const AttentionCalibration& layer : calibration.layers) manifest["layers"].push_back(layer_json(layer));
+  for (const AttentionCalibration& layer : calibration.layers)
+    manifest["layers"].push_back(layer_json(layer));
   manifest["linears"] = Json::object();
   return manifest;
 }

@@ -30,6 +30,7 @@ struct ManifestInput {
   uint64_t peak_rss_bytes = 0;
 };
 
-Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration);
+Json make_manifest(const ManifestInput& input, const Recipe& recipe,
+                   const Calibration& calibration);
 
 }  // namespace kvcal
