@@ -11,6 +11,8 @@ namespace kvcal {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
+/// No request larger than what a process can address reaches the allocator.
+constexpr size_t kAddressSpace = size_t{1} << 47;
 
 bool is_float_dtype(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
@@ -31,7 +33,7 @@ void check_matrix(const TensorView& view) {
 }  // namespace
 
 Buffer HostBackend::allocate(size_t bytes) {
-  void* data = ::operator new(bytes, kAlignment, std::nothrow);
+  void* data = bytes > kAddressSpace ? nullptr : ::operator new(bytes, kAlignment, std::nothrow);
   if (!data) fail("no memory for a buffer of ", bytes, " bytes");
   return {this, static_cast<std::byte*>(data), bytes};
 }
