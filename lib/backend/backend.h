@@ -53,7 +53,8 @@ class Buffer {
   size_t size_ = 0;
 };
 
-/// A weight [out, in] in the layout the backend multiplies fastest. Made by Backend::pack.
+/// A weight [out, in] in the layout the backend multiplies fastest. Made by Backend::pack; must not
+/// outlive the backend.
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
@@ -112,7 +113,8 @@ struct RopeArgs {
 };
 
 /// Extremes of one head in one segment. first_nonfinite: its first token (within the segment) that
-/// holds NaN or Inf, else -1; min and max are then over the finite values.
+/// holds NaN or Inf, else -1; min and max are then over the finite values. Without any finite value
+/// min is +infinity and max -infinity. A zero is +0.
 struct ObservedRange {
   float min = 0.0f, max = 0.0f;
   int32_t first_nonfinite = -1;
