@@ -187,7 +187,8 @@ MergeTable read_merges(const Json& object, const Vocabulary& vocabulary,
       };
       if (!prefix.empty() && right.size() < prefix.size())
         fail("'", right, "' is shorter than continuing_subword_prefix");
-      table.add({id_of(left), id_of(right)}, rank, id_of(left + right.substr(prefix.size())));
+      const TokenId left_id = id_of(left), right_id = id_of(right);
+      table.add({left_id, right_id}, rank, id_of(left + right.substr(prefix.size())));
       if (right.starts_with(kSpaceMark) && !left.ends_with(kSpaceMark))
         table.note_join_before_mark();
     });

@@ -76,6 +76,23 @@ std::string word_items() {
   return items + std::string(kWordExtras);
 }
 
+/// Items for [:name:]. Oniguruma counts symbols as punctuation, PCRE2 only ASCII's.
+std::string bracket_items(const std::string& name) {
+  if (name == "alpha" || name == "upper" || name == "lower")
+    return name == "alpha"   ? "\\p{Alphabetic}"
+           : name == "upper" ? "\\p{Uppercase}"
+                             : "\\p{Lowercase}";
+  if (name == "digit") return property_items("Nd");
+  if (name == "alnum") return "\\p{Alphabetic}" + property_items("Nd");
+  if (name == "punct") return property_items("P") + property_items("S");
+  if (name == "space") return std::string(kSpaceItems);
+  if (name == "blank") return "\\x09\\p{Zs}";
+  if (name == "cntrl") return "\\p{Cc}";
+  if (name == "xdigit") return "0-9a-fA-F";
+  if (name == "word") return word_items();
+  fail("[:", name, ":] is not supported");
+}
+
 /// One escape sequence: a set of characters (items, perhaps negated), or text that stands for
 /// itself.
 struct Escape {
@@ -310,13 +327,25 @@ class Translator {
     return operands.size() == 1 ? all : "(?:" + all + ")";
   }
 
+  /// [:name:] and [:^name:].
+  void bracket(Operand& operand) {
+    const size_t close = source_.find(":]", at_);
+    if (close == std::string_view::npos || close - at_ > 12) fail("[: is not closed");
+    std::string name(source_.substr(at_ + 1, close - at_ - 1));
+    at_ = close + 2;
+    const bool is_negated = name.starts_with('^');
+    if (is_negated) name.erase(0, 1);
+    const std::string items = bracket_items(name);
+    if (is_negated)
+      operand.nested.push_back("[^" + items + "]");
+    else
+      operand.items += items;
+  }
+
   void member(Operand& operand, int depth, bool& after_set) {
     const char c = take();
     if (c == '[' && peek() == ':') {
-      const size_t close = source_.find(":]", at_);
-      if (close == std::string_view::npos || close - at_ > 12) fail("[: is not closed");
-      operand.items += "[" + std::string(source_.substr(at_, close + 2 - at_));
-      at_ = close + 2;
+      bracket(operand);
       after_set = true;
     } else if (c == '[') {
       operand.nested.push_back(character_class(depth + 1));
