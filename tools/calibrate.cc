@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "core/file.h"
 #include "core/registry.h"
+#include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/writer.h"
 #include "kvcal_version.h"
@@ -57,18 +58,6 @@ KvForward parse_kv_forward(const std::string& name) {
   static const Registry<KvForward> modes{
       "--kv-forward", {{"quantized", KvForward::kQuantized}, {"exact", KvForward::kExact}}};
   return modes.at(name);
-}
-
-/// The output must not lie in the source, nor the source in the output.
-void check_output_place(const std::string& model, const std::string& output) {
-  const fs::path source = fs::weakly_canonical(model), target = fs::weakly_canonical(output);
-  const auto is_inside = [](const fs::path& inner, const fs::path& outer) {
-    const fs::path relative = inner.lexically_relative(outer);
-    return !relative.empty() && *relative.begin() != "..";
-  };
-  if (is_inside(target, source) || is_inside(source, target))
-    fail("--output ", output, " and the model folder ", model,
-         " lie in each other; outputs never go into the source");
 }
 
 std::vector<Sample> read_all_samples(const CalibrateOptions& options, const Dataset& dataset,
@@ -140,72 +129,105 @@ void print_summary(const Calibration& calibration, const std::vector<std::string
               << (formats.size() == 1 ? output : (fs::path(output) / format).string()) << '\n';
 }
 
-Json manifest_of(const CalibrateOptions& options, const ModelDir& model_dir,
-                 const ModelConfig& config, const Dataset& dataset,
-                 const std::vector<Sample>& samples, const LayerwiseForward& forward,
-                 const Backend& backend, ComputeType type, const Recipe& recipe,
-                 const Calibration& calibration, const StageClock& clock) {
+/// What a finished run tells its manifest.
+struct CalibrationRun {
+  const CalibrateOptions& options;
+  const ModelDir& model_dir;
+  const ModelConfig& config;
+  const Dataset& dataset;
+  const std::vector<Sample>& samples;
+  const Backend& backend;
+  ComputeType compute_type;
+  const Recipe& recipe;
+  const Calibration& calibration;
+  const StageClock& clock;
+};
+
+Json manifest_of(const CalibrationRun& run) {
   ManifestInput input{.version = KVCAL_VERSION,
-                      .model_path = options.model,
-                      .model_type = config.model_type,
-                      .model_sha256 = model_dir.sha256(),
-                      .recipe_path = options.recipe,
-                      .dataset_path = options.dataset,
-                      .dataset_sha256 = dataset.sha256(),
+                      .model_path = run.options.model,
+                      .model_type = run.config.model_type,
+                      .model_sha256 = run.model_dir.sha256(),
+                      .recipe_path = run.options.recipe,
+                      .dataset_path = run.options.dataset,
+                      .dataset_sha256 = run.dataset.sha256(),
                       .sample_indices = {},
-                      .num_tokens = forward.num_tokens(),
-                      .compute_dtype = std::string(name_of(type)),
-                      .kv_forward = options.kv_forward,
-                      .leave_out_machine = options.reproducible,
-                      .device = backend.description(),
-                      .seconds = clock.seconds(),
+                      .num_tokens = 0,
+                      .compute_dtype = std::string(name_of(run.compute_type)),
+                      .kv_forward = run.options.kv_forward,
+                      .leave_out_machine = run.options.reproducible,
+                      .device = run.backend.description(),
+                      .seconds = run.clock.seconds(),
                       .peak_rss_bytes = peak_rss_bytes()};
-  for (const Sample& sample : samples) input.sample_indices.push_back(sample.index);
-  return make_manifest(input, recipe, calibration);
+  for (const Sample& sample : run.samples) {
+    input.sample_indices.push_back(sample.index);
+    input.num_tokens += static_cast<int64_t>(sample.ids.size());
+  }
+  return make_manifest(input, run.recipe, run.calibration);
+}
+
+LayerwiseOptions layerwise_options(const CalibrateOptions& options, const Backend& backend,
+                                   const fs::path& scratch) {
+  LayerwiseOptions layerwise{.compute_type = compute_type_of(options.device, backend),
+                             .batch_tokens = options.batch_tokens,
+                             .scratch_folder = scratch};
+  if (!options.memory_limit.empty())
+    layerwise.memory_limit =
+        in_context("--memory-limit", [&] { return parse_byte_size(options.memory_limit); });
+  return layerwise;
+}
+
+/// The forward pass over all samples and the scales made of it.
+Calibration measure(const CalibrateOptions& options, const ModelDir& model_dir,
+                    const ModelConfig& config, const Recipe& recipe,
+                    const std::vector<Sample>& samples, Backend& backend,
+                    const LayerwiseOptions& layerwise, Diagnostics& diagnostics) {
+  const Weights weights = in_context(options.model, [&] { return Weights(model_dir, config); });
+  std::vector<std::span<const TokenId>> ids;
+  for (const Sample& sample : samples) ids.emplace_back(sample.ids);
+  LayerwiseForward forward(config, weights, backend, ids, layerwise, diagnostics);
+  return calibrate(forward, config, recipe, samples, parse_kv_forward(options.kv_forward),
+                   diagnostics);
 }
 
 void run_calibrate(CalibrateOptions options) {
   StageClock clock;
   TerminalDiagnostics diagnostics;
   const Recipe recipe = read_recipe(options.recipe);
-  const KvForward kv_forward = parse_kv_forward(options.kv_forward);
+  parse_kv_forward(options.kv_forward);
   const auto writers = make_writers(options.formats);
   const ModelDir model_dir(options.model);
-  const ModelConfig config = in_context((model_dir.path() / "config.json").string(),
-                                        [&] { return parse_model_config(model_dir.config()); });
-  check_output_place(options.model, options.output);
-  AtomicDirectory output(options.output, options.overwrite);
+  const ModelConfig config = read_config(model_dir);
+  // Whatever can be refused is refused before the long work.
   in_context(options.recipe, [&] { ignored_layers(recipe, config); });
-  const Weights weights = in_context(options.model, [&] { return Weights(model_dir, config); });
+  in_context(options.model, [&] {
+    Weights(model_dir, config);
+    check_is_unquantized(model_dir);
+  });
+  check_target(model_dir, options.output);
+  AtomicDirectory output(options.output, options.overwrite);
   const auto dataset = open_dataset(options.dataset);
-  const std::vector<Sample> samples =
-      read_all_samples(options, *dataset, model_dir, config, diagnostics);
+  const auto samples = read_all_samples(options, *dataset, model_dir, config, diagnostics);
   const auto backend = open_backend(options.device);
-  LayerwiseOptions layerwise{.compute_type = compute_type_of(options.device, *backend),
-                             .batch_tokens = options.batch_tokens,
-                             .scratch_folder = output.target().parent_path()};
-  if (!options.memory_limit.empty())
-    layerwise.memory_limit =
-        in_context("--memory-limit", [&] { return parse_byte_size(options.memory_limit); });
-  std::vector<std::span<const TokenId>> ids;
-  for (const Sample& sample : samples) ids.emplace_back(sample.ids);
+  const LayerwiseOptions layerwise =
+      layerwise_options(options, *backend, output.target().parent_path());
   clock.end("load");
 
-  LayerwiseForward forward(config, weights, *backend, ids, layerwise, diagnostics);
   const Calibration calibration =
-      calibrate(forward, config, recipe, samples, kv_forward, diagnostics);
+      measure(options, model_dir, config, recipe, samples, *backend, layerwise, diagnostics);
   clock.end("calibrate");
 
   const ExportInput input{model_dir, calibration, recipe, options.tp_size,
                           options.scale_dtype == "model"};
-  check_calibration(calibration);
   for (const auto& writer : writers) writer->check(input);
   write_formats(options.formats, writers, input, output.path());
   clock.end("write");
-  const Json manifest = manifest_of(options, model_dir, config, *dataset, samples, forward,
-                                    *backend, layerwise.compute_type, recipe, calibration, clock);
+  const Json manifest = manifest_of({options, model_dir, config, *dataset, samples, *backend,
+                                     layerwise.compute_type, recipe, calibration, clock});
   write_text(output.path() / kManifestName, dump_json(manifest));
   output.commit();
+  for (const auto& writer : writers)
+    for (const std::string& note : writer->notes(input)) std::cerr << "note: " << note << '\n';
   if (options.json) {
     std::cout << dump_json(manifest);
   } else {

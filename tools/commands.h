@@ -8,7 +8,8 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "core/diagnostics.h"
+#include "checkpoint/model_dir.h"
+#include "model/architecture.h"
 #include "quant/kv_dtype.h"
 
 namespace kvcal {
@@ -40,6 +41,9 @@ void add_device_options(CLI::App& command, DeviceOptions& options);
 std::unique_ptr<Backend> open_backend(const DeviceOptions& options);
 /// --compute-dtype on that backend. Throws Error where it cannot.
 ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend);
+
+/// config.json, checked; its path stands in front of any message.
+ModelConfig read_config(const ModelDir& model_dir);
 
 /// "8GiB", "512MiB", "4GB", "1000000". Throws Error.
 uint64_t parse_byte_size(const std::string& text);

@@ -21,8 +21,7 @@ struct GenerateCommandOptions {
 struct LoadedModel {
   explicit LoadedModel(const GenerateCommandOptions& options)
       : model_dir(options.model),
-        config(in_context((model_dir.path() / "config.json").string(),
-                          [&] { return parse_model_config(model_dir.config()); })),
+        config(read_config(model_dir)),
         weights(in_context(options.model, [&] { return Weights(model_dir, config); })),
         tokenizer(make_tokenizer(model_dir.path())),
         backend(open_backend(options.device)),

@@ -113,8 +113,7 @@ std::string scale_format(const ModelDir& model_dir, const ModelConfig& config) {
 
 void run_inspect(const InspectOptions& options) {
   const ModelDir model_dir(options.checkpoint);
-  const ModelConfig config = in_context((model_dir.path() / "config.json").string(),
-                                        [&] { return parse_model_config(model_dir.config()); });
+  const ModelConfig config = read_config(model_dir);
   in_context(options.checkpoint, [&] { Weights(model_dir, config); });
   uint64_t bytes = 0, parameters = 0;
   for (const std::string& name : model_dir.tensor_names()) {

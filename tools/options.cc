@@ -38,6 +38,11 @@ ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend
   return type;
 }
 
+ModelConfig read_config(const ModelDir& model_dir) {
+  return in_context((model_dir.path() / "config.json").string(),
+                    [&] { return parse_model_config(model_dir.config()); });
+}
+
 uint64_t parse_byte_size(const std::string& text) {
   static const Registry<uint64_t> units{"unit",
                                         {{"", 1},

@@ -68,7 +68,7 @@ void TerminalDiagnostics::progress(std::string_view stage, int64_t done, int64_t
   const double rate = elapsed > 0.0 ? static_cast<double>(done) / elapsed : 0.0;
   if (!is_terminal_) {
     const int tenth = static_cast<int>(fraction * 10.0);
-    if (tenth == last_tenth_) return;
+    if (tenth <= last_tenth_) return;
     last_tenth_ = tenth;
     std::fprintf(stderr, "%s: %3.0f %%, %s%.*s/s\n", stage_.c_str(), 100.0 * fraction,
                  short_number(rate).c_str(), static_cast<int>(unit.size()), unit.data());

@@ -222,14 +222,17 @@ void LayerwiseForward::bring_layer(int64_t layer, LayerParts parts) {
 }
 
 template <class Visit>
-void LayerwiseForward::for_each_batch(std::string_view stage, const Visit& visit) {
+void LayerwiseForward::for_each_batch(Share share, const Visit& visit) {
   for (const SampleBatch& batch : batches_) {
     throw_if_interrupted();
     const float* hidden = hidden_of(batch);
     const auto kv = runner_->keys_values(packed_, hidden, batch.tokens, *rope_);
     visit(batch, kv);
-    const int64_t done = packed_index_ * num_tokens_ + batch.first_token + batch.tokens.num_tokens;
-    diagnostics_.progress(stage, done, config_.num_hidden_layers * num_tokens_, "token layers");
+    if (share == Share::kNone) continue;
+    int64_t done = batch.first_token + batch.tokens.num_tokens;
+    if (share != Share::kWhole) done = (done + (share == Share::kSecondHalf ? num_tokens_ : 0)) / 2;
+    diagnostics_.progress("calibrating", packed_index_ * num_tokens_ + done,
+                          config_.num_hidden_layers * num_tokens_, "token layers");
   }
 }
 
@@ -237,9 +240,10 @@ LayerObservation LayerwiseForward::observe(int64_t layer) {
   const bool is_last = layer + 1 == config_.num_hidden_layers;
   bring_layer(layer, is_last ? LayerParts::kKeyValue : LayerParts::kAll);
   Observers observers(backend_, num_samples_, config_.num_key_value_heads);
-  for_each_batch("calibrating", [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
-    observers.observe(backend_, kv, batch);
-  });
+  for_each_batch(is_last ? Share::kWhole : Share::kFirstHalf,
+                 [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
+                   observers.observe(backend_, kv, batch);
+                 });
   return {observers.take(backend_, observers.k), observers.take(backend_, observers.v)};
 }
 
@@ -247,7 +251,7 @@ SaturationCounts LayerwiseForward::count_saturated(int64_t layer,
                                                    const KvQuantization& quantization) {
   bring_layer(layer, LayerParts::kKeyValue);
   Storage storage(backend_, config_, longest_batch_, quantization);
-  for_each_batch("counting", [&](const SampleBatch&, const LayerRunner::KeysValues& kv) {
+  for_each_batch(Share::kNone, [&](const SampleBatch&, const LayerRunner::KeysValues& kv) {
     storage.store(backend_, kv);
   });
   return storage.saturated(backend_);
@@ -256,27 +260,29 @@ SaturationCounts LayerwiseForward::count_saturated(int64_t layer,
 SaturationCounts LayerwiseForward::advance(int64_t layer, const KvQuantization& quantization) {
   bring_layer(layer, LayerParts::kAll);
   Storage storage(backend_, config_, longest_batch_, quantization);
-  for_each_batch("calibrating", [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
-    runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *rope_,
-                    storage.store(backend_, kv));
-  });
+  for_each_batch(Share::kSecondHalf,
+                 [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
+                   runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *rope_,
+                                   storage.store(backend_, kv));
+                 });
   return storage.saturated(backend_);
 }
 
 void LayerwiseForward::advance_exact(int64_t layer) {
   bring_layer(layer, LayerParts::kAll);
   Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
-  for_each_batch("calibrating", [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
-    runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *rope_,
-                    storage.store(backend_, kv));
-  });
+  for_each_batch(Share::kSecondHalf,
+                 [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
+                   runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *rope_,
+                                   storage.store(backend_, kv));
+                 });
 }
 
 LayerObservation LayerwiseForward::observe_and_advance_exact(int64_t layer) {
   bring_layer(layer, LayerParts::kAll);
   Observers observers(backend_, num_samples_, config_.num_key_value_heads);
   Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
-  for_each_batch("calibrating", [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
+  for_each_batch(Share::kWhole, [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
     observers.observe(backend_, kv, batch);
     runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *rope_,
                     storage.store(backend_, kv));

@@ -16,8 +16,9 @@ namespace kvcal {
 
 struct LayerwiseOptions {
   ComputeType compute_type = ComputeType::kFloat32;
-  int64_t batch_tokens = 4096;           ///< tokens that go through a layer together
-  std::optional<uint64_t> memory_limit = {};  ///< bytes; hidden states past it live in a scratch file
+  int64_t batch_tokens = 4096;  ///< tokens that go through a layer together
+  std::optional<uint64_t> memory_limit =
+      {};                        ///< bytes; hidden states past it live in a scratch file
   fs::path scratch_folder = {};  ///< where that file goes
 };
 
@@ -79,8 +80,10 @@ class LayerwiseForward {
   void embed(std::span<const std::span<const TokenId>> samples);
   void bring_layer(int64_t layer, LayerParts parts);
   float* hidden_of(const SampleBatch& batch) const;
+  /// Share of a layer's work that a pass stands for in the progress.
+  enum class Share { kFirstHalf, kSecondHalf, kWhole, kNone };
   template <class Visit>
-  void for_each_batch(std::string_view stage, const Visit& visit);
+  void for_each_batch(Share share, const Visit& visit);
 
   const ModelConfig& config_;
   const Weights& weights_;

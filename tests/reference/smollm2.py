@@ -32,7 +32,7 @@ PROMPTS = [
     "Give me a JSON object with the keys name and age.",
 ]
 
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 config = json.loads((model_folder / "tokenizer_config.json").read_text())
 tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(model_folder / "tokenizer.json"), bos_token=config["bos_token"],
                                     eos_token=config["eos_token"], unk_token=config["unk_token"])

@@ -24,7 +24,8 @@ class MemorylessMinMax : public Observer {
 };
 
 /// "minmax": moving average of each batch's extremes, min and max apart; the first batch sets them.
-/// Float32, in the order torch.lerp rounds. Source: llm-compressor MinMaxObserver.
+/// Float32, rounded where llm-compressor
+/// rounds. Source: llm-compressor MinMaxObserver and `lerp`.
 class MovingMinMax : public Observer {
  public:
   explicit MovingMinMax(float averaging_constant) : averaging_constant_(averaging_constant) {}
@@ -39,9 +40,7 @@ class MovingMinMax : public Observer {
 
  private:
   float lerp(float from, float to) const {
-    // torch.lerp counts from the nearer end.
-    return averaging_constant_ < 0.5f ? from + averaging_constant_ * (to - from)
-                                      : to - (to - from) * (1.0f - averaging_constant_);
+    return from * (1.0f - averaging_constant_) + to * averaging_constant_;
   }
   float averaging_constant_;
 };
