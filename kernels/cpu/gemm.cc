@@ -20,6 +20,9 @@ namespace {
 using Memory = dnnl::memory;
 
 constexpr std::array<int64_t, 5> kHeights{1, 4, 16, 64, Gemm::kTallest};
+/// The height whose order of sums counts: low enough to decode with, high enough to fill an AMX
+/// tile.
+constexpr int64_t kJudge = 16;
 
 Memory::data_type data_type_of(ComputeType type) {
   KVCAL_CHECK(type != ComputeType::kFloat16);
@@ -40,7 +43,7 @@ struct Session {
 struct Tile {
   dnnl::matmul primitive;
   Memory::desc x, out, scratchpad;
-  bool is_exact = true;  ///< gives the tallest tile's bytes
+  bool is_exact = true;  ///< gives kJudge's bytes
 };
 
 /// Values in [-1, 1) of type, the same in every run.
@@ -95,14 +98,11 @@ PanelPointer Gemm::pack(const void* rows, std::byte* storage, int thread) const 
 }
 
 int64_t Gemm::height_for(int64_t rows) const {
-  int64_t height = kTallest;
-  for (size_t i = kHeights.size(); i-- > 0;) {
-    if (!state_->tiles[i].is_exact) continue;
-    // A shorter tile, unless it would only be repeated to make up a longer one's padding.
-    if (kHeights[i] >= rows || kHeights[i] >= 16) height = kHeights[i];
-    if (kHeights[i] <= rows) break;
-  }
-  return height;
+  for (size_t i = kHeights.size(); kHeights[--i] >= kJudge;)
+    if (state_->tiles[i].is_exact && kHeights[i] <= rows) return kHeights[i];
+  size_t i = 0;  // fewer than kJudge: the next one up, padded
+  while (!state_->tiles[i].is_exact || kHeights[i] < rows) ++i;
+  return kHeights[i];
 }
 
 void Gemm::run(int64_t height, const void* x, const Panel& panel, float* out, int thread) const {
@@ -160,7 +160,7 @@ struct GemmLibrary::State {
     return gemm;
   }
 
-  /// Marks the heights whose sums run in another order than the tallest's.
+  /// Marks the heights whose sums run in another order than kJudge's.
   void compare_heights(Gemm& gemm) {
     const PanelShape& shape = gemm.shape();
     constexpr int64_t kRows = Gemm::kTallest;
@@ -176,8 +176,8 @@ struct GemmLibrary::State {
         gemm.run(height, x.data() + static_cast<size_t>(row * shape.depth) * bytes_of(shape.type),
                  *panel, out + row * shape.width, 0);
     };
-    run(kRows, expected);
-    for (size_t i = 0; i + 1 < kHeights.size(); ++i) {
+    run(kJudge, expected);
+    for (size_t i = 0; i < kHeights.size(); ++i) {
       run(kHeights[i], actual);
       gemm.state_->tiles[i].is_exact =
           std::memcmp(actual, expected, static_cast<size_t>(kRows * shape.width) * sizeof(float)) ==

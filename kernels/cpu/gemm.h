@@ -27,7 +27,7 @@ using PanelPointer = std::unique_ptr<Panel, FreePanel>;
 
 /// oneDNN's multiplications by panels of one shape, for a few fixed numbers of rows ("heights").
 /// A row's result is the same bytes at every height that height_for() gives, and wherever the row
-/// stands: each height is compared with the tallest when the shape is first met, and is not used
+/// stands: each height is compared with one of them when the shape is first met, and is not used
 /// where oneDNN sums in another order. So a result depends neither on the number of rows nor on
 /// the number of threads.
 class Gemm {
@@ -39,7 +39,7 @@ class Gemm {
   size_t panel_bytes() const;
   /// Lays row-major [width, depth] of the shape's type out in storage, which must be aligned to 64.
   PanelPointer pack(const void* rows, std::byte* storage, int thread) const;
-  /// The height to use while `rows` rows are left, given padding: at most one tall tile.
+  /// The height to use while `rows` rows (at least 1) are left; those behind them are padding.
   int64_t height_for(int64_t rows) const;
   /// out [height, width] = x [height, depth] · panelᵀ, both contiguous.
   void run(int64_t height, const void* x, const Panel& panel, float* out, int thread) const;
