@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 
@@ -31,30 +32,57 @@ void handle_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-/// CLI11 names the word it did not expect; this adds the option or command it may have been meant
-/// for.
-std::string suggestion(const CLI::App& app, const std::vector<std::string>& words) {
+/// What a word that nothing took may have been meant for, and that it is unknown.
+std::string unknown_word(const CLI::App& app, const std::string& word) {
+  const auto commands = app.get_subcommands();  // the one given, if any
   std::vector<std::string> known;
-  for (const CLI::App* command : app.get_subcommands({})) {
-    known.push_back(command->get_name());
-    if (!command->parsed()) continue;
-    for (const CLI::Option* option : command->get_options())
-      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  if (commands.empty()) {
+    for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
+    std::string all;
+    for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
+    const bool is_option = word.starts_with('-');
+    return "unknown " + std::string(is_option ? "option '" : "command '") + word + "'" +
+           did_you_mean(word, known) + (is_option ? "" : "; commands are " + all);
   }
-  for (const std::string& word : words)
-    for (const CLI::App* command : app.get_subcommands({}))
-      if (word == command->get_name()) return "";
-  for (const std::string& word : words)
-    if (const std::string hint = did_you_mean(word, known); !hint.empty()) return word + hint;
-  return "";
+  const std::string& name = commands.front()->get_name();
+  if (!word.starts_with('-')) return name + ": unexpected argument '" + word + "'";
+  for (const CLI::Option* option : commands.front()->get_options())
+    for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
+  const std::string option = word.substr(0, word.find('='));
+  return name + ": unknown option '" + option + "'" + did_you_mean(option, known);
+}
+
+/// CLI11 lists all words it could not place, last ones first; the first unknown option explains the
+/// words after it.
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> words = app.remaining(true);
+  const auto option = std::find_if(words.begin(), words.end(),
+                                   [](const auto& word) { return word.starts_with("-"); });
+  if (option != words.end()) return unknown_word(app, *option);
+  if (!words.empty()) return unknown_word(app, words.front());
+  return error.what();
+}
+
+/// Messages quote files of strangers: control characters must not reach the terminal.
+std::string printable(std::string_view message) {
+  std::string text;
+  for (const char c : message) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '\n' || (code >= 0x20 && code != 0x7f)) {
+      text += c;
+    } else {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\x%02x", code);
+      text += escaped;
+    }
+  }
+  return text;
 }
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);
-  std::fprintf(stderr, "error: %s\n", error.what());
-  if (const std::string hint = suggestion(app, app.remaining(true)); !hint.empty())
-    std::fprintf(stderr, "%s\n", hint.c_str());
-  std::fputs("Run with --help for usage.\n", stderr);
+  std::fprintf(stderr, "error: %s\nRun with --help for usage.\n",
+               usage_message(app, error).c_str());
   return code(ExitStatus::kUsage);
 }
 
@@ -75,7 +103,7 @@ int run_main(int argc, char** argv) {
     std::fputs("interrupted; no output was left behind\n", stderr);
     return code(ExitStatus::kInterrupted);
   } catch (const Error& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
     return code(ExitStatus::kBadInput);
   } catch (const std::bad_alloc&) {
     std::fputs(
@@ -83,7 +111,7 @@ int run_main(int argc, char** argv) {
         stderr);
     return code(ExitStatus::kBadInput);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
     return code(ExitStatus::kBadInput);
   }
   return code(ExitStatus::kDone);

@@ -1,0 +1,83 @@
+// A plug-in is one file and one row. A file without its row fails here by name.
+#include <fstream>
+#include <regex>
+#include <set>
+
+#include "calib/observer.h"
+#include "core/file.h"
+#include "export/writer.h"
+#include "kernels/backends.h"
+#include "model/architecture.h"
+#include "support/catch.h"
+
+using namespace kvcal;
+
+namespace {
+
+using Names = std::set<std::string>;
+
+const fs::path kRoot = KVCAL_SOURCE_DIR;
+
+/// Stems of the source files in a folder, as registries compare names.
+Names stems(const fs::path& folder) {
+  Names names;
+  for (const auto& entry : fs::directory_iterator(kRoot / folder))
+    if (entry.path().extension() == ".cc")
+      names.insert(normalised_name(entry.path().stem().string()));
+  return names;
+}
+
+template <class Entry>
+Names names_of(const Registry<Entry>& registry) {
+  Names names;
+  for (const std::string& name : registry.names()) names.insert(normalised_name(name));
+  return names;
+}
+
+/// First groups of all matches of a pattern in the sources of a folder.
+Names matches_in(const fs::path& folder, const std::string& pattern) {
+  Names names;
+  const std::regex expression(pattern);
+  for (const auto& entry : fs::directory_iterator(kRoot / folder)) {
+    if (entry.path().extension() != ".cc") continue;
+    const std::string text = read_text(entry.path());
+    for (std::sregex_iterator it(text.begin(), text.end(), expression), end; it != end; ++it)
+      names.insert((*it)[1]);
+  }
+  return names;
+}
+
+}  // namespace
+
+TEST_CASE("every writer's file has its row") {
+  CHECK(stems("lib/export/writers") == names_of(kWriters));
+}
+
+TEST_CASE("every family's file has its row") {
+  Names table;
+  for (const Architecture& architecture : architectures())
+    table.insert(std::string(architecture.name));
+  CHECK(stems("lib/model/families") == table);
+}
+
+TEST_CASE("every observer that is made has its row") {
+  CHECK(matches_in("lib/calib/observers", "make_([a-z_]+)\\(const QuantArgs") ==
+        names_of(kObservers));
+}
+
+TEST_CASE("every backend's folder has its row") {
+  Names folders;
+  for (const auto& entry : fs::directory_iterator(kRoot / "kernels"))
+    if (entry.is_directory()) folders.insert(entry.path().filename().string());
+  CHECK(folders == names_of(kBackends));
+}
+
+TEST_CASE("every subcommand is in the table of main") {
+  const std::string text = read_text(kRoot / "tools" / "main.cc");
+  const Names commands = matches_in("tools", "void add_([a-z]+)\\(CLI::App& app, std::function");
+  CHECK(commands.size() >= 3);
+  for (const std::string& command : commands) {
+    INFO(command);
+    CHECK(text.find("add_" + command) != std::string::npos);
+  }
+}
