@@ -57,11 +57,17 @@ std::vector<LayerKvScales> scales_of(const GenerateCommandOptions& options,
                                      const LoadedModel& model, KvDType dtype) {
   if (!is_fp8(dtype)) return {};
   if (options.unit_scales) return unit_scales(model.config);
-  if (!options.scales.empty()) return read_scales_json(options.scales, model.config);
-  if (auto scales = read_checkpoint_scales(model.model_dir, model.config))
-    return *std::move(scales);
-  fail(options.model, ": has no KV scales for a ", name_of(dtype),
-       " cache; calibrate it, name a file with --scales, or ask for scale 1.0 with --unit-scales");
+  const bool from_file = !options.scales.empty();
+  auto scales = from_file ? read_scales_json(options.scales, model.config)
+                          : read_checkpoint_scales(model.model_dir, model.config);
+  if (!scales)
+    fail(options.model, ": has no KV scales for a ", name_of(dtype),
+         " cache; calibrate it, name a file with --scales, or ask for scale 1.0 with "
+         "--unit-scales");
+  const auto convention = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
+  const bool is_fnuz = !from_file && convention && *convention == "float8_e4m3fnuz";
+  return dtype == KvDType::kFp8E4m3Fnuz && !is_fnuz ? doubled_for_fnuz(*std::move(scales))
+                                                    : *std::move(scales);
 }
 
 std::vector<TokenId> prompt_ids(const GenerateCommandOptions& options, const LoadedModel& model) {

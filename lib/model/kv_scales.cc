@@ -57,7 +57,9 @@ std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir&
       without = layer;
       continue;
     }
-    layers.push_back({scales_of(*k, config), scales_of(*v, config)});
+    in_context(model_dir.given_path().string(), [&] {
+      layers.push_back({scales_of(*k, config), scales_of(*v, config)});
+    });
   }
   if (layers.empty()) return std::nullopt;
   if (without)
@@ -86,8 +88,9 @@ void read_rank(const Json& rank, const ModelConfig& config, std::vector<LayerKvS
 
 std::vector<LayerKvScales> read_scales_json(const std::filesystem::path& path,
                                             const ModelConfig& config) {
+  const std::string text = read_text(path);
   return in_context(path.string(), [&] {
-    const Json json = parse_json(read_text(path));
+    const Json json = parse_json(text);
     const auto model_type = optional_string(json, "model_type");
     if (model_type && *model_type != config.model_type)
       fail("model_type is '", *model_type, "', the model is '", config.model_type, "'");
@@ -107,6 +110,13 @@ std::vector<LayerKvScales> read_scales_json(const std::filesystem::path& path,
     }
     return layers;
   });
+}
+
+std::vector<LayerKvScales> doubled_for_fnuz(std::vector<LayerKvScales> scales) {
+  for (LayerKvScales& layer : scales)
+    for (std::vector<Scale>* side : {&layer.k, &layer.v})
+      for (Scale& scale : *side) scale.value *= 2.0f;
+  return scales;
 }
 
 std::vector<LayerKvScales> unit_scales(const ModelConfig& config) {

@@ -21,6 +21,10 @@ std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir&
 std::vector<LayerKvScales> read_scales_json(const std::filesystem::path& path,
                                             const ModelConfig& config);
 
+/// E4M3FN scales as an E4M3FNUZ cache needs them: doubled, since the same code stands for half the
+/// value there. Engines do so when they load (vLLM `BaseKVCacheMethod`, SGLang).
+std::vector<LayerKvScales> doubled_for_fnuz(std::vector<LayerKvScales> scales);
+
 /// 1.0 for every layer: what an engine uses when it finds no scales.
 std::vector<LayerKvScales> unit_scales(const ModelConfig& config);
 

@@ -21,7 +21,8 @@ class PieceTokenizer : public Tokenizer {
     std::string bytes;
     for (const TokenId id : ids) bytes += pieces_[static_cast<size_t>(id)];
     // Only whole two-byte characters occur here; a lone lead byte becomes U+FFFD.
-    if (!bytes.empty() && static_cast<unsigned char>(bytes.back()) == 0xc3) bytes.replace(bytes.size() - 1, 1, "\xef\xbf\xbd");
+    if (!bytes.empty() && static_cast<unsigned char>(bytes.back()) == 0xc3)
+      bytes.replace(bytes.size() - 1, 1, "\xef\xbf\xbd");
     return bytes;
   }
   int64_t vocab_size() const override { return static_cast<int64_t>(pieces_.size()); }
@@ -134,9 +135,25 @@ TEST_CASE("text streams never show half a character") {
 }
 
 TEST_CASE("stop tokens come from the generation config, else from the model's") {
-  const auto stops = [](const char* generation, const char* config) { return stop_tokens_of(parse_json(generation), parse_json(config)); };
+  const auto stops = [](const char* generation, const char* config) {
+    return stop_tokens_of(parse_json(generation), parse_json(config));
+  };
   CHECK(stops(R"({"eos_token_id": [2, 7]})", R"({"eos_token_id": 5})") == std::set<TokenId>{2, 7});
   CHECK(stops("{}", R"({"eos_token_id": 5})") == std::set<TokenId>{5});
   CHECK(stops("{}", "{}").empty());
   CHECK_THROWS_AS(stops(R"({"eos_token_id": "x"})", "{}"), Error);
+}
+
+TEST_CASE("doubled scales give an FNUZ cache the values an FN cache holds") {
+  ModelFixture fixture("llama");
+  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+  const std::vector<LayerKvScales> scales(2, {{Scale{0.08f}}, {Scale{0.03f}}});
+  KvCache fn = decoder.make_cache(KvDType::kFp8E4m3, scales, 64);
+  KvCache fnuz = decoder.make_cache(KvDType::kFp8E4m3Fnuz, doubled_for_fnuz(scales), 64);
+  KvCache undoubled = decoder.make_cache(KvDType::kFp8E4m3Fnuz, scales, 64);
+  const auto expected = decoder.step(fixture.ids, fn), actual = decoder.step(fixture.ids, fnuz);
+  // The same codes but for the smallest: FNUZ has one more power of two below.
+  CHECK(kl_divergence(expected, actual) < 1e-3);
+  CHECK(kl_divergence(expected, decoder.step(fixture.ids, undoubled)) >
+        kl_divergence(expected, actual));
 }
