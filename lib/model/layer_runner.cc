@@ -43,20 +43,47 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
   activated_ = backend.allocate(tokens * bytes.activated);
 }
 
-LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, const float* hidden,
-                                                 const TokenBatch& batch, const RopeTable& rope) {
+void LayerRunner::normalize(const float* hidden, const Buffer& weight, int64_t rows) {
   backend_.rms_norm({.x = hidden,
-                     .weight = layer.input_norm.as<float>(),
+                     .weight = weight.as<float>(),
                      .epsilon = config_.rms_norm_eps,
-                     .rows = batch.num_tokens,
+                     .rows = rows,
                      .width = config_.hidden_size,
                      .out_type = type_,
                      .out = normed_.data()});
-  backend_.matmul({.x = normed_.data(),
-                   .weight = *layer.key_value,
-                   .bias = layer.key_value_bias.as<float>(),
-                   .rows = batch.num_tokens,
-                   .out = key_value_.as<float>()});
+}
+
+void LayerRunner::project(const Buffer& x, const PackedMatrix& weight, const Buffer& bias,
+                          int64_t rows, Buffer& out) {
+  backend_.matmul({.x = x.data(),
+                   .weight = weight,
+                   .bias = bias.as<float>(),
+                   .rows = rows,
+                   .out = out.as<float>()});
+}
+
+void LayerRunner::add_projected(const Buffer& x, const PackedMatrix& weight, const Buffer& bias,
+                                int64_t rows, float* hidden) {
+  backend_.matmul({.x = x.data(),
+                   .weight = weight,
+                   .bias = bias.as<float>(),
+                   .accumulate = true,
+                   .rows = rows,
+                   .out = hidden});
+}
+
+void LayerRunner::rotate(const HeadsView& heads, const TokenBatch& batch, const RopeTable& rope) {
+  backend_.rope({.x = heads,
+                 .positions = batch.positions.as<int32_t>(),
+                 .cos = rope.cos(),
+                 .sin = rope.sin(),
+                 .rotary_dim = config_.head_dim});
+}
+
+LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, const float* hidden,
+                                                 const TokenBatch& batch, const RopeTable& rope) {
+  normalize(hidden, layer.input_norm, batch.num_tokens);
+  project(normed_, *layer.key_value, layer.key_value_bias, batch.num_tokens, key_value_);
   HeadsView k{.data = key_value_.as<float>(),
               .tokens = batch.num_tokens,
               .heads = config_.num_key_value_heads,
@@ -64,36 +91,35 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, const
               .row_stride = 2 * config_.kv_width()};
   HeadsView v = k;
   v.data += config_.kv_width();
-  backend_.rope({.x = k,
-                 .positions = batch.positions.as<int32_t>(),
-                 .cos = rope.cos(),
-                 .sin = rope.sin(),
-                 .rotary_dim = config_.head_dim});
+  rotate(k, batch, rope);
   return {k, v};
 }
 
 void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* hidden,
                          const TokenBatch& batch, const RopeTable& rope, const KvStorage& storage) {
-  attend(layer, layer_index, hidden, batch, rope, storage);
-  feed_forward(layer, hidden, batch);
+  const int64_t tokens = batch.num_tokens;
+  project(normed_, *layer.query, layer.query_bias, tokens, query_);
+  rotate({.data = query_.as<float>(),
+          .tokens = tokens,
+          .heads = config_.num_attention_heads,
+          .head_dim = config_.head_dim,
+          .row_stride = config_.query_width()},
+         batch, rope);
+  attend(layer_index, batch, storage);
+  add_projected(attended_, *layer.output, layer.output_bias, tokens, hidden);
+
+  normalize(hidden, layer.post_attention_norm, tokens);
+  project(normed_, *layer.gate_up, layer.gate_up_bias, tokens, gate_up_);
+  backend_.gated_activation({.gate_up = gate_up_.as<float>(),
+                             .activation = config_.activation,
+                             .rows = tokens,
+                             .width = config_.intermediate_size,
+                             .out_type = type_,
+                             .out = activated_.data()});
+  add_projected(activated_, *layer.down, layer.down_bias, tokens, hidden);
 }
 
-void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, float* hidden,
-                         const TokenBatch& batch, const RopeTable& rope, const KvStorage& storage) {
-  backend_.matmul({.x = normed_.data(),
-                   .weight = *layer.query,
-                   .bias = layer.query_bias.as<float>(),
-                   .rows = batch.num_tokens,
-                   .out = query_.as<float>()});
-  backend_.rope({.x = {.data = query_.as<float>(),
-                       .tokens = batch.num_tokens,
-                       .heads = config_.num_attention_heads,
-                       .head_dim = config_.head_dim,
-                       .row_stride = config_.query_width()},
-                 .positions = batch.positions.as<int32_t>(),
-                 .cos = rope.cos(),
-                 .sin = rope.sin(),
-                 .rotary_dim = config_.head_dim});
+void LayerRunner::attend(int64_t layer_index, const TokenBatch& batch, const KvStorage& storage) {
   backend_.attention({.q = query_.as<float>(),
                       .q_row_stride = config_.query_width(),
                       .k = storage.k,
@@ -109,39 +135,6 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, float* h
                       .sliding_window = config_.sliding_window[static_cast<size_t>(layer_index)],
                       .out_type = type_,
                       .out = attended_.data()});
-  backend_.matmul({.x = attended_.data(),
-                   .weight = *layer.output,
-                   .bias = layer.output_bias.as<float>(),
-                   .accumulate = true,
-                   .rows = batch.num_tokens,
-                   .out = hidden});
-}
-
-void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, const TokenBatch& batch) {
-  backend_.rms_norm({.x = hidden,
-                     .weight = layer.post_attention_norm.as<float>(),
-                     .epsilon = config_.rms_norm_eps,
-                     .rows = batch.num_tokens,
-                     .width = config_.hidden_size,
-                     .out_type = type_,
-                     .out = normed_.data()});
-  backend_.matmul({.x = normed_.data(),
-                   .weight = *layer.gate_up,
-                   .bias = layer.gate_up_bias.as<float>(),
-                   .rows = batch.num_tokens,
-                   .out = gate_up_.as<float>()});
-  backend_.gated_activation({.gate_up = gate_up_.as<float>(),
-                             .activation = config_.activation,
-                             .rows = batch.num_tokens,
-                             .width = config_.intermediate_size,
-                             .out_type = type_,
-                             .out = activated_.data()});
-  backend_.matmul({.x = activated_.data(),
-                   .weight = *layer.down,
-                   .bias = layer.down_bias.as<float>(),
-                   .accumulate = true,
-                   .rows = batch.num_tokens,
-                   .out = hidden});
 }
 
 Buffer upload_int32(std::span<const int32_t> values, Backend& backend) {

@@ -52,9 +52,15 @@ class LayerRunner {
   static size_t bytes_per_token(const ModelConfig& config, ComputeType type);
 
  private:
-  void attend(const PackedLayer& layer, int64_t layer_index, float* hidden, const TokenBatch& batch,
-              const RopeTable& rope, const KvStorage& storage);
-  void feed_forward(const PackedLayer& layer, float* hidden, const TokenBatch& batch);
+  /// Into normed_.
+  void normalize(const float* hidden, const Buffer& weight, int64_t rows);
+  void project(const Buffer& x, const PackedMatrix& weight, const Buffer& bias, int64_t rows,
+               Buffer& out);
+  void add_projected(const Buffer& x, const PackedMatrix& weight, const Buffer& bias, int64_t rows,
+                     float* hidden);
+  void rotate(const HeadsView& heads, const TokenBatch& batch, const RopeTable& rope);
+  /// From query_ and storage into attended_.
+  void attend(int64_t layer_index, const TokenBatch& batch, const KvStorage& storage);
 
   const ModelConfig& config_;
   Backend& backend_;
