@@ -5,6 +5,7 @@
 #include "text/jinja/loop.h"
 #include "text/jinja/macro.h"
 #include "text/jinja/methods.h"
+#include "text/jinja/objects.h"
 #include "text/jinja/python_str.h"
 
 namespace kvcal::jinja {
@@ -203,8 +204,14 @@ Value slice_of(Run& run, const Value& owner, const Value& start, const Value& st
   if (owner.is_string()) return slice_of_text(run, owner, cut);
   if (owner.is(Type::kRange)) {
     const Range& range = owner.as<Range>();
-    return make_range(run, range_at(range, cut.start),
-                      range_at(range, cut.start + cut.count * cut.step), range.step * cut.step);
+    // In 128 bits nothing overflows on the way; the outcome may still not fit.
+    using Wide = __int128;
+    const Wide step = Wide{range.step} * cut.step;
+    const Wide start = range.start + Wide{range.step} * cut.start, stop = start + step * cut.count;
+    for (const Wide part : {start, stop, step})
+      if (part > INT64_MAX || part < INT64_MIN) fail("a slice of range() is past 64 signed bits");
+    return make_range(run, static_cast<int64_t>(start), static_cast<int64_t>(stop),
+                      static_cast<int64_t>(step));
   }
   run.charge(static_cast<uint64_t>(cut.count));
   std::vector<Value> items;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "text/jinja/formatting.h"
+#include "text/jinja/objects.h"
 #include "text/jinja/printing.h"
 
 namespace kvcal::jinja {
@@ -254,15 +255,15 @@ Value rounded(const Value& value, int64_t precision) {
   if (value.is_integral()) {
     if (precision >= 0) return Value::integer(value.as_integer());
     if (precision < -18) return Value::integer(0);
+    using Wide = __int128;
     int64_t unit = 1;
     for (int64_t i = 0; i > precision; --i) unit *= 10;
     const int64_t floor = floor_divide(value.as_integer(), unit);
-    const int64_t rest = value.as_integer() - floor * unit;
+    const Wide rest = value.as_integer() - Wide{floor} * unit;
     const bool goes_up = rest > unit - rest || (rest == unit - rest && floor % 2 != 0);
-    int64_t result = 0;
-    if (__builtin_mul_overflow(floor + (goes_up ? 1 : 0), unit, &result))
-      fail("round() is past 64 signed bits");
-    return Value::integer(result);
+    const Wide result = (Wide{floor} + (goes_up ? 1 : 0)) * unit;
+    if (result > INT64_MAX || result < INT64_MIN) fail("round() is past 64 signed bits");
+    return Value::integer(static_cast<int64_t>(result));
   }
   const double number = value.as_number();
   if (!std::isfinite(number) || precision > 340) return Value::number(number);

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/jinja/value.h"
+#include "text/jinja/objects.h"
 
 namespace kvcal::jinja {
 

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "text/jinja/objects.h"
 #include "text/jinja/value.h"
 
 namespace kvcal::jinja {

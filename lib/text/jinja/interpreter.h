@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "text/jinja/macro.h"
+#include "text/jinja/objects.h"
 #include "text/jinja/syntax.h"
-#include "text/jinja/value.h"
 
 namespace kvcal::jinja {
 

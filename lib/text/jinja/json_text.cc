@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "text/jinja/objects.h"
 #include "text/jinja/printing.h"
 #include "text/jinja/python_str.h"
 

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/jinja/objects.h"
 #include "text/jinja/syntax.h"
-#include "text/jinja/value.h"
 
 namespace kvcal::jinja {
 

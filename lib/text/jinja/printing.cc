@@ -8,6 +8,7 @@
 
 #include "text/jinja/loop.h"
 #include "text/jinja/macro.h"
+#include "text/jinja/objects.h"
 #include "text/jinja/python_str.h"
 
 namespace kvcal::jinja {

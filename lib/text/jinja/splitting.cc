@@ -148,7 +148,7 @@ std::string replaced(Run& run, std::string_view text, std::string_view old, std:
 std::string justified(Run& run, std::string_view text, int64_t width, std::string_view fill,
                       char align) {
   if (count_code_points(fill) != 1) fail("The fill character must be exactly one character long");
-  const int64_t missing = width - count_code_points(text);
+  const int64_t missing = std::max<int64_t>(width, 0) - count_code_points(text);
   if (missing <= 0) return std::string(text);
   run.check_size(text.size() + static_cast<uint64_t>(missing) * fill.size());
   // Python's center puts the odd place left when the width is odd.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "text/jinja/formatting.h"
@@ -178,7 +179,8 @@ Value zfill(Interpreter& interpreter, const Value& self, const CallArguments& ca
   const std::string_view text = self.as_text();
   const bool has_sign = text.starts_with("-") || text.starts_with("+");
   const std::string zeros =
-      justified(interpreter.run(), "", arguments.integer(0) - count_code_points(text), "0", '<');
+      justified(interpreter.run(), "",
+                std::max<int64_t>(arguments.integer(0), 0) - count_code_points(text), "0", '<');
   return same_kind(
       interpreter, self,
       std::string(text.substr(0, has_sign)) + zeros + std::string(text.substr(has_sign)));

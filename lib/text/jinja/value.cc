@@ -1,4 +1,5 @@
 #include "text/jinja/value.h"
+#include "text/jinja/objects.h"
 
 #include <array>
 

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -108,65 +107,7 @@ class Value {
   size_t size_ = 0;  ///< bytes of the text
 };
 
-/// Of a list or tuple. A tuple made by groupby also answers to .grouper and .list.
-struct List : Object {
-  std::vector<Value> items;
-  bool is_group = false;
-};
-
-/// Keys in the order they came; equal keys are one key, as in Python (1 == 1.0 == true).
-struct Dict : Object {
-  std::vector<std::pair<Value, Value>> entries;
-
-  const Value* find(Run& run, const Value& key) const;
-  const Value* find(std::string_view key) const;
-  void set(Run& run, const Value& key, const Value& value);
-
- private:
-  const size_t* position(Run& run, const Value& key, uint64_t hash) const;
-  std::unordered_multimap<uint64_t, size_t> index_;
-};
-
-struct DictView : Object {
-  enum class Part { kKeys, kValues, kItems };
-  const Dict* dict = nullptr;
-  Part part = Part::kKeys;
-};
-
-struct Range : Object {
-  int64_t start = 0, stop = 0, step = 1, length = 0;
-};
-
-struct Iterator : Object {
-  std::function<bool(Value&)> next;  ///< false at the end, again and again
-};
-
-struct Namespace : Object {
-  Dict attributes;
-};
-
-/// Jinja2's Undefined: prints as nothing, most other uses are an Error with message.
-struct Undefined : Object {
-  std::string message;
-};
-
 class Interpreter;
-struct CallArguments {
-  std::vector<Value> positional;
-  std::vector<std::pair<std::string_view, Value>> named;
-};
-using CallFunction = Value (*)(Interpreter&, const CallArguments&);
-using CallMethod = Value (*)(Interpreter&, const Value& self, const CallArguments&);
-
-struct Function : Object {
-  std::string_view name;
-  CallFunction call = nullptr;
-};
-struct Method : Object {
-  std::string_view name;
-  Value self;
-  CallMethod call = nullptr;
-};
 
 /// Python's name of a value's type, "str".
 std::string_view type_name(const Value& value);
@@ -183,8 +124,6 @@ Value make_text(Run& run, std::string text);
 Value make_list(Run& run, std::vector<Value> items, Type type = Type::kList);
 Value make_iterator(Run& run, std::function<bool(Value&)> next);
 Value make_range(Run& run, int64_t start, int64_t stop, int64_t step);
-/// Element i of a range.
-int64_t range_at(const Range& range, int64_t i);
 /// A JSON value; strings are viewed, so json must outlive the rendering. Throws Error for text that
 /// is not UTF-8 and for integers past 64 signed bits.
 Value from_json(Run& run, const Json& json);
@@ -218,11 +157,6 @@ class Cursor {
   Run* run_;
   Value source_;
   size_t at_ = 0;
-};
-/// A Cursor that lives as long as its Run, for iterators.
-struct OwnedCursor : Object {
-  OwnedCursor(Run& run, const Value& source) : cursor(run, source) {}
-  Cursor cursor;
 };
 bool is_iterable(const Value& value);
 /// list(value)
