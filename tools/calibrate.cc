@@ -87,6 +87,39 @@ std::vector<std::unique_ptr<Writer>> make_writers(std::vector<std::string>& form
   return writers;
 }
 
+ExportInput export_input(const CalibrateOptions& options, const ModelDir& model_dir,
+                         const Calibration& calibration, const Recipe& recipe) {
+  return {model_dir, calibration, recipe, options.tp_size, options.scale_dtype == "model"};
+}
+
+void check_formats(const CalibrateOptions& options,
+                   const std::vector<std::unique_ptr<Writer>>& writers, const ModelDir& model_dir,
+                   const Calibration& calibration, const Recipe& recipe) {
+  for (size_t i = 0; i < writers.size(); ++i)
+    in_context("--format " + options.formats[i],
+               [&] { writers[i]->check(export_input(options, model_dir, calibration, recipe)); });
+}
+
+/// What will be calibrated, with scale 1.0 everywhere: a format that cannot hold it can hold none.
+Calibration planned_calibration(const Recipe& recipe, const ModelConfig& config,
+                                const std::vector<bool>& ignored) {
+  const bool per_head = resolved_strategy(recipe.kv_cache_scheme) == Strategy::kAttnHead;
+  const std::vector<Scale> scales(per_head ? static_cast<size_t>(config.num_key_value_heads)
+                                           : size_t{1});
+  const KvTensorCalibration side{.statistics = {}, .scales = scales, .num_saturated = 0};
+  Calibration planned{
+      .kv_args = recipe.kv_cache_scheme, .kv_format = fp8::Format::kE4m3Fn, .layers = {}};
+  for (size_t i = 0; i < ignored.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    planned.layers.push_back({.layer = layer,
+                              .module = config.attention_module(layer),
+                              .ignored = ignored[i],
+                              .k = side,
+                              .v = side});
+  }
+  return planned;
+}
+
 /// One format goes into the output itself, several into a folder each.
 void write_formats(const std::vector<std::string>& formats,
                    const std::vector<std::unique_ptr<Writer>>& writers, const ExportInput& input,
@@ -199,27 +232,26 @@ void run_calibrate(CalibrateOptions options) {
   const ModelDir model_dir(options.model);
   const ModelConfig config = read_config(model_dir);
   // Whatever can be refused is refused before the long work.
-  in_context(options.recipe, [&] { ignored_layers(recipe, config); });
-  in_context(options.model, [&] {
-    Weights(model_dir, config);
-    check_is_unquantized(model_dir);
-  });
+  const std::vector<bool> ignored =
+      in_context(options.recipe, [&] { return ignored_layers(recipe, config); });
+  check_is_unquantized(model_dir);
+  in_context(options.model, [&] { Weights(model_dir, config); });
+  check_formats(options, writers, model_dir, planned_calibration(recipe, config, ignored), recipe);
   check_target(model_dir, options.output);
   AtomicDirectory output(options.output, options.overwrite);
-  const auto dataset = open_dataset(options.dataset);
-  const auto samples = read_all_samples(options, *dataset, model_dir, config, diagnostics);
   const auto backend = open_backend(options.device);
   const LayerwiseOptions layerwise =
       layerwise_options(options, *backend, output.target().parent_path());
+  const auto dataset = open_dataset(options.dataset);
+  const auto samples = read_all_samples(options, *dataset, model_dir, config, diagnostics);
   clock.end("load");
 
   const Calibration calibration =
       measure(options, model_dir, config, recipe, samples, *backend, layerwise, diagnostics);
   clock.end("calibrate");
 
-  const ExportInput input{model_dir, calibration, recipe, options.tp_size,
-                          options.scale_dtype == "model"};
-  for (const auto& writer : writers) writer->check(input);
+  check_formats(options, writers, model_dir, calibration, recipe);
+  const ExportInput input = export_input(options, model_dir, calibration, recipe);
   write_formats(options.formats, writers, input, output.path());
   clock.end("write");
   const Json manifest = manifest_of({options, model_dir, config, *dataset, samples, *backend,

@@ -81,6 +81,14 @@ std::vector<TokenId> prompt_ids(const GenerateCommandOptions& options, const Loa
   return model.tokenizer->encode(chat->render(messages, true), false);
 }
 
+void check_prompt(const GenerateCommandOptions& options, const std::vector<TokenId>& prompt,
+                  const ModelConfig& config) {
+  for (const TokenId id : prompt)
+    if (id >= config.vocab_size)
+      fail(options.model, ": the tokenizer gives id ", id, ", the model's vocabulary has ",
+           config.vocab_size, " ids; is this the model's own tokenizer?");
+}
+
 Json generation_json(const GenerateCommandOptions& options, const LoadedModel& model,
                      std::span<const TokenId> prompt, const Generation& generation) {
   const double rate = generation.decode_seconds > 0
@@ -187,6 +195,7 @@ void run_generate(GenerateCommandOptions options) {
     options.generate.stop_tokens =
         stop_tokens_of(model.model_dir.generation_config(), model.model_dir.config());
   const std::vector<TokenId> prompt = prompt_ids(options, model);
+  check_prompt(options, prompt, model.config);
   const KvDType dtype = cache_dtype_of(options, model);
   (options.compare ? run_compare : run_single)(options, model, prompt, dtype);
 }

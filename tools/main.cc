@@ -32,17 +32,22 @@ void handle_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
+std::string command_names(const CLI::App& app) {
+  std::string all;
+  for (const CLI::App* command : app.get_subcommands({}))
+    all += (all.empty() ? "" : ", ") + command->get_name();
+  return all;
+}
+
 /// What a word that nothing took may have been meant for, and that it is unknown.
 std::string unknown_word(const CLI::App& app, const std::string& word) {
   const auto commands = app.get_subcommands();  // the one given, if any
   std::vector<std::string> known;
   if (commands.empty()) {
     for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
-    std::string all;
-    for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
     const bool is_option = word.starts_with('-');
     return "unknown " + std::string(is_option ? "option '" : "command '") + word + "'" +
-           did_you_mean(word, known) + (is_option ? "" : "; commands are " + all);
+           did_you_mean(word, known) + (is_option ? "" : "; commands are " + command_names(app));
   }
   const std::string& name = commands.front()->get_name();
   if (!word.starts_with('-')) return name + ": unexpected argument '" + word + "'";
@@ -60,6 +65,11 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
                                    [](const auto& word) { return word.starts_with("-"); });
   if (option != words.end()) return unknown_word(app, *option);
   if (!words.empty()) return unknown_word(app, words.front());
+  if (app.get_subcommands().empty()) return "a command is needed: " + command_names(app);
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
+    const std::string_view message = error.what();  // "--output: 1 required TEXT missing"
+    return std::string(message.substr(0, message.find(':'))) + " needs a value";
+  }
   return error.what();
 }
 

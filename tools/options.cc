@@ -34,7 +34,7 @@ ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend
       in_context("--compute-dtype", [&] { return types.at(options.compute_dtype); });
   if (!backend.supports(type))
     fail("--compute-dtype ", name_of(type), " cannot be used on ", backend.description(), "; use ",
-         name_of(backend.preferred_compute_type()), " or float32");
+         backend.supports(ComputeType::kBFloat16) ? "bfloat16 or float32" : "float32");
   return type;
 }
 

@@ -17,8 +17,7 @@ void require_match(const std::string& pattern, std::string_view list,
   if (std::ranges::any_of(modules, matches)) return;
   std::vector<std::string> names;
   for (const ModuleName& module : modules) names.push_back(module.name);
-  fail("recipe: ", list, " '", pattern, "' matches no module of the model",
-       did_you_mean(pattern, names));
+  fail(list, " '", pattern, "' matches no module of the model", did_you_mean(pattern, names));
 }
 
 /// One side (K or V) of one layer: what was seen, in sample order, and what is made of it.
@@ -165,7 +164,7 @@ std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config
     ignored.push_back(std::ranges::any_of(recipe.ignore, matches));
   }
   if (std::ranges::all_of(ignored, [](bool value) { return value; }))
-    fail("recipe: ignore leaves no attention module to calibrate");
+    fail("ignore leaves no attention module to calibrate");
   return ignored;
 }
 

@@ -42,7 +42,11 @@ void check_layer(const AttentionCalibration& layer, Strategy strategy) {
 
 /// path without links and dots as far as it exists.
 std::filesystem::path resolved(const std::filesystem::path& path) {
-  return std::filesystem::weakly_canonical(std::filesystem::absolute(path));
+  // A path that cannot be resolved is refused where it is created, with the reason.
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(path);
+  const auto result = std::filesystem::weakly_canonical(absolute, error);
+  return error ? absolute.lexically_normal() : result;
 }
 
 bool lies_in(const std::filesystem::path& inner, const std::filesystem::path& outer) {

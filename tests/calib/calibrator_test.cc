@@ -9,26 +9,31 @@ using kvcal::test::ModelFixture;
 
 namespace {
 
-Recipe recipe_with(const std::string& observer, Strategy strategy, double averaging_constant = 0.01) {
+Recipe recipe_with(const std::string& observer, Strategy strategy,
+                   double averaging_constant = 0.01) {
   Recipe recipe;
   recipe.kv_cache_scheme.type = QuantType::kFloat;
   recipe.kv_cache_scheme.strategy = strategy;
   recipe.kv_cache_scheme.observer = observer;
-  if (observer == "minmax") recipe.kv_cache_scheme.observer_kwargs["averaging_constant"] = averaging_constant;
+  if (observer == "minmax")
+    recipe.kv_cache_scheme.observer_kwargs["averaging_constant"] = averaging_constant;
   return recipe;
 }
 
 std::vector<Sample> samples_of(const Json& lists) {
   std::vector<Sample> samples;
-  for (const Json& list : lists) samples.push_back({static_cast<int64_t>(samples.size()), list.get<std::vector<TokenId>>()});
+  for (const Json& list : lists)
+    samples.push_back({static_cast<int64_t>(samples.size()), list.get<std::vector<TokenId>>()});
   return samples;
 }
 
-Calibration run(ModelFixture& fixture, const Recipe& recipe, const std::vector<Sample>& samples, KvForward mode) {
+Calibration run(ModelFixture& fixture, const Recipe& recipe, const std::vector<Sample>& samples,
+                KvForward mode) {
   std::vector<std::span<const TokenId>> ids;
   for (const Sample& sample : samples) ids.emplace_back(sample.ids);
   SilentDiagnostics silent;
-  LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, ids, {.batch_tokens = 64}, silent);
+  LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, ids,
+                           {.batch_tokens = 64}, silent);
   return calibrate(forward, fixture.config, recipe, samples, mode, silent);
 }
 
@@ -56,10 +61,12 @@ TEST_CASE("exact scales equal llm-compressor's for every observer and strategy")
     REQUIRE(reference.at("runs").size() == 6);
     for (const Json& expected : reference.at("runs")) {
       const std::string observer = expected.at("observer"), strategy = expected.at("strategy");
-      INFO(name << ", " << observer << ", " << strategy << ", " << expected.at("averaging_constant").get<double>());
+      INFO(name << ", " << observer << ", " << strategy << ", "
+                << expected.at("averaging_constant").get<double>());
       ModelFixture fixture(name);
-      const Recipe recipe = recipe_with(observer, strategy == "tensor" ? Strategy::kTensor : Strategy::kAttnHead,
-                                        expected.at("averaging_constant"));
+      const Recipe recipe =
+          recipe_with(observer, strategy == "tensor" ? Strategy::kTensor : Strategy::kAttnHead,
+                      expected.at("averaging_constant"));
       const Calibration calibration = run(fixture, recipe, samples, KvForward::kExact);
       REQUIRE(calibration.layers.size() == expected.at("k_scale").size());
       for (size_t layer = 0; layer < calibration.layers.size(); ++layer) {
@@ -72,15 +79,17 @@ TEST_CASE("exact scales equal llm-compressor's for every observer and strategy")
 
 TEST_CASE("the quantized forward leaves layer 0 as it is and moves later layers a little") {
   ModelFixture fixture("mistral_window");
-  const Json reference = parse_json(read_text(test::model_fixture("mistral_window") / "llmcompressor.json"));
+  const Json reference =
+      parse_json(read_text(test::model_fixture("mistral_window") / "llmcompressor.json"));
   const std::vector<Sample> samples = samples_of(reference.at("ids"));
   const Recipe recipe = recipe_with("static_minmax", Strategy::kTensor);
   const Calibration exact = run(fixture, recipe, samples, KvForward::kExact);
   const Calibration quantized = run(fixture, recipe, samples, KvForward::kQuantized);
   CHECK(quantized.layers[0].k.scales[0].value == exact.layers[0].k.scales[0].value);
   for (size_t layer = 1; layer < exact.layers.size(); ++layer) {
-    const double error = test::relative_error(static_cast<double>(quantized.layers[layer].k.scales[0].value),
-                                              static_cast<double>(exact.layers[layer].k.scales[0].value));
+    const double error =
+        test::relative_error(static_cast<double>(quantized.layers[layer].k.scales[0].value),
+                             static_cast<double>(exact.layers[layer].k.scales[0].value));
     CHECK(error > 0.0);
     CHECK(error < 0.1);
   }
@@ -91,8 +100,10 @@ TEST_CASE("an observer that clips reports how much, static_minmax clips nothing"
   const Json reference = parse_json(read_text(test::model_fixture("llama") / "llmcompressor.json"));
   const std::vector<Sample> samples = samples_of(reference.at("ids"));
   for (const KvForward mode : {KvForward::kExact, KvForward::kQuantized}) {
-    const Calibration full = run(fixture, recipe_with("static_minmax", Strategy::kTensor), samples, mode);
-    const Calibration last = run(fixture, recipe_with("memoryless_minmax", Strategy::kTensor), samples, mode);
+    const Calibration full =
+        run(fixture, recipe_with("static_minmax", Strategy::kTensor), samples, mode);
+    const Calibration last =
+        run(fixture, recipe_with("memoryless_minmax", Strategy::kTensor), samples, mode);
     uint64_t clipped = 0;
     for (size_t layer = 0; layer < full.layers.size(); ++layer) {
       CHECK(full.layers[layer].k.num_saturated == 0);
@@ -106,7 +117,8 @@ TEST_CASE("an observer that clips reports how much, static_minmax clips nothing"
 TEST_CASE("histograms count every value once, under every head") {
   ModelFixture fixture("llama");
   const std::vector<Sample> samples{{0, fixture.ids}};
-  const Calibration calibration = run(fixture, recipe_with("static_minmax", Strategy::kAttnHead), samples, KvForward::kExact);
+  const Calibration calibration =
+      run(fixture, recipe_with("static_minmax", Strategy::kAttnHead), samples, KvForward::kExact);
   const auto per_head = static_cast<uint64_t>(fixture.config.head_dim) * fixture.ids.size();
   for (const AttentionCalibration& layer : calibration.layers) {
     REQUIRE(layer.k.statistics.head_histograms.size() == 2);
@@ -130,11 +142,11 @@ TEST_CASE("an ignored layer is marked, and patterns that match nothing are error
 
   recipe.ignore = {"model.layers.0.self_attention"};
   CHECK(message_of([&] { ignored_layers(recipe, fixture.config); }) ==
-        "recipe: ignore 'model.layers.0.self_attention' matches no module of the model (did you mean "
+        "ignore 'model.layers.0.self_attention' matches no module of the model (did you mean "
         "'model.layers.0.self_attn'?)");
   recipe.ignore = {"LlamaAttention"};
   CHECK(message_of([&] { ignored_layers(recipe, fixture.config); }) ==
-        "recipe: ignore leaves no attention module to calibrate");
+        "ignore leaves no attention module to calibrate");
 }
 
 TEST_CASE("NaN in the weights is an error that names layer, head and token") {
@@ -142,15 +154,19 @@ TEST_CASE("NaN in the weights is an error that names layer, head and token") {
   // A checkpoint whose layer 1 K projection holds one NaN in the rows of head 1.
   const TensorView& original = fixture.weights.at(1, Role::kKey);
   std::vector<std::byte> bytes(original.bytes.begin(), original.bytes.end());
-  const size_t element = static_cast<size_t>(fixture.config.head_dim * fixture.config.hidden_size + 3);
+  const size_t element =
+      static_cast<size_t>(fixture.config.head_dim * fixture.config.hidden_size + 3);
   bytes[2 * element] = std::byte{0x00};
   bytes[2 * element + 1] = std::byte{0x7e};
   TensorView poisoned = original;
   poisoned.bytes = bytes;
   const_cast<TensorView&>(original) = poisoned;
   const std::vector<Sample> samples{{41, fixture.ids}};
-  CHECK(message_of([&] { run(fixture, recipe_with("static_minmax", Strategy::kTensor), samples, KvForward::kExact); }) ==
-        "NaN or Inf in K of layer 1, head 1, at token 0 of record 41: the weights or the compute dtype cannot carry this model");
+  CHECK(message_of([&] {
+          run(fixture, recipe_with("static_minmax", Strategy::kTensor), samples, KvForward::kExact);
+        }) ==
+        "NaN or Inf in K of layer 1, head 1, at token 0 of record 41: the weights or the compute "
+        "dtype cannot carry this model");
 }
 
 TEST_CASE("observers refuse to answer before they saw anything") {
