@@ -1,11 +1,11 @@
+#include "text/tokenizers/bpe.h"
+
 #include <algorithm>
 #include <limits>
 
 #include "core/error.h"
 #include "text/tokenizers/byte_alphabet.h"
 #include "text/tokenizers/json_parts.h"
-#include "text/tokenizers/merge_table.h"
-#include "text/tokenizers/token_model.h"
 #include "text/unicode.h"
 
 namespace kvcal::tokenizers {
@@ -14,11 +14,6 @@ namespace {
 /// Up to this many symbols, looking through all of them for the next merge is faster than a heap.
 constexpr size_t kShort = 24;
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
-
-struct BpeOptions {
-  std::string unknown, prefix, suffix;
-  bool has_unknown = false, fuse_unknown = false, byte_fallback = false, ignore_merges = false;
-};
 
 /// Source: `tokenizers`, models/bpe: symbols are merged by rank, the leftmost first among equals.
 class Bpe : public TokenModel {
@@ -215,6 +210,10 @@ std::unique_ptr<TokenModel> make_bpe(const Json& object) {
   };
   Vocabulary vocabulary = read_vocabulary(object);
   MergeTable merges = read_merges(object, vocabulary, options.prefix);
+  return make_bpe(std::move(options), std::move(vocabulary), std::move(merges));
+}
+
+std::unique_ptr<TokenModel> make_bpe(BpeOptions options, Vocabulary vocabulary, MergeTable merges) {
   return std::make_unique<Bpe>(std::move(options), std::move(vocabulary), std::move(merges));
 }
 

@@ -12,7 +12,7 @@
 namespace kvcal::tokenizers {
 namespace {
 
-constexpr int64_t kMostPieces = int64_t{1} << 22;
+constexpr size_t kMostPieces = size_t{1} << 22;
 constexpr size_t kLongestPiece = 64 * 1024;
 
 /// One field of a protobuf message.
@@ -79,41 +79,82 @@ class Message {
   size_t at_ = 0;
 };
 
-void check_piece(std::string_view bytes) {
+ModelProto::Piece read_piece(std::string_view bytes) {
+  ModelProto::Piece piece;
   Message message(bytes);
   for (Field field; message.next(field);) {
-    if (field.number == 1 && (field.bytes.empty() || field.bytes.size() > kLongestPiece ||
-                              !unicode::is_valid(field.bytes)))
-      fail("its text of ", field.bytes.size(), " bytes is empty, too long or not UTF-8");
-    if (field.number == 2 &&
-        !std::isfinite(std::bit_cast<float>(static_cast<uint32_t>(field.value))))
-      fail("its score is not finite");
+    if (field.number == 1) piece.text = field.bytes;
+    if (field.number == 2) piece.score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
+    if (field.number == 3) {
+      if (field.value < 1 || field.value > 6)
+        fail("its type is ", field.value, ", expected 1 to 6");
+      piece.type = static_cast<ModelProto::PieceType>(field.value);
+    }
+  }
+  if (piece.text.empty() || piece.text.size() > kLongestPiece || !unicode::is_valid(piece.text))
+    fail("its text of ", piece.text.size(), " bytes is empty, too long or not UTF-8");
+  if (!std::isfinite(piece.score)) fail("its score is not finite");
+  return piece;
+}
+
+void read_trainer(std::string_view bytes, ModelProto& model) {
+  Message message(bytes);
+  for (Field field; message.next(field);) {
+    if (field.number == 3) model.is_bpe = field.value == 2;
+    if (field.number == 24) model.treat_whitespace_as_suffix = field.value != 0;
+    if (field.number == 35) model.byte_fallback = field.value != 0;
   }
 }
 
-void check_normalizer(std::string_view bytes) {
+void read_normalizer(std::string_view bytes, ModelProto& model) {
   Message message(bytes);
-  for (Field field; message.next(field);)
-    if (field.number == 2 && !field.bytes.empty()) check_charsmap(field.bytes);
+  for (Field field; message.next(field);) {
+    if (field.number == 2 && !field.bytes.empty()) {
+      check_charsmap(field.bytes);
+      model.has_charsmap = true;
+    }
+    if (field.number == 3) model.add_dummy_prefix = field.value != 0;
+    if (field.number == 4) model.remove_extra_whitespaces = field.value != 0;
+    if (field.number == 5) model.escape_whitespaces = field.value != 0;
+  }
+}
+
+/// Only the character map of what is applied after decoding concerns us.
+void check_denormalizer(std::string_view bytes) {
+  ModelProto unused;
+  read_normalizer(bytes, unused);
 }
 
 }  // namespace
 
-void check_model_proto(std::string_view bytes) {
-  // Source: sentencepiece_model.proto: 1 pieces {1 piece, 2 score}, 3 normalizer_spec and 5
-  // denormalizer_spec {2 precompiled_charsmap}.
-  in_context("not a sentencepiece model", [&] {
-    int64_t pieces = 0;
+ModelProto read_model_proto(std::string_view bytes) {
+  return in_context("not a sentencepiece model", [&] {
+    ModelProto model;
     Message message(bytes);
     for (Field field; message.next(field);) {
-      if (field.number == 1) {
-        if (++pieces > kMostPieces) fail("more than ", kMostPieces, " pieces");
-        in_context("piece " + std::to_string(pieces - 1), [&] { check_piece(field.bytes); });
+      switch (field.number) {
+        case 1: {
+          const size_t id = model.pieces.size();
+          if (id == kMostPieces) fail("more than ", kMostPieces, " pieces");
+          model.pieces.push_back(
+              in_context("piece " + std::to_string(id), [&] { return read_piece(field.bytes); }));
+          break;
+        }
+        case 2:
+          in_context("trainer", [&] { read_trainer(field.bytes, model); });
+          break;
+        case 3:
+          in_context("normalizer", [&] { read_normalizer(field.bytes, model); });
+          break;
+        case 5:
+          in_context("denormalizer", [&] { check_denormalizer(field.bytes); });
+          break;
+        default:
+          break;
       }
-      if (field.number == 3 || field.number == 5)
-        in_context("normalizer", [&] { check_normalizer(field.bytes); });
     }
-    if (pieces == 0) fail("it has no pieces");
+    if (model.pieces.empty()) fail("it has no pieces");
+    return model;
   });
 }
 

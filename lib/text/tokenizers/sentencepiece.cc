@@ -9,6 +9,7 @@
 #include "text/tokenizers/added_tokens.h"
 #include "text/tokenizers/json_parts.h"
 #include "text/tokenizers/model_proto.h"
+#include "text/tokenizers/scored_bpe.h"
 #include "text/tokenizers/tokenizer_files.h"
 #include "text/unicode.h"
 
@@ -32,7 +33,7 @@ struct SentencePieceOptions {
 class SentencePieceTokenizer : public Tokenizer {
  public:
   explicit SentencePieceTokenizer(const SentencePieceFiles& files) {
-    check_model_proto(files.model);
+    const ModelProto proto = read_model_proto(files.model);
     const Json config = files.config.empty() ? Json::object()
                                              : in_context("tokenizer_config.json",
                                                           [&] { return parse_json(files.config); });
@@ -51,6 +52,8 @@ class SentencePieceTokenizer : public Tokenizer {
                     token_id(id, "'" + text.substr(0, 40) + "'"));
       });
     in_context("tokenizer_config.json", [&] { add_tokens(config); });
+    fast_ = ScoredBpe::make(proto);
+    has_dummy_prefix_ = options_.legacy && proto.add_dummy_prefix;
     unknown_text_ = processor_.IdToPiece(processor_.unk_id());
     check(processor_.Encode(unknown_text_, &unknown_ids_));
   }
@@ -213,6 +216,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
   void encode_text(std::string_view text, std::vector<TokenId>& ids) const {
     if (text.empty()) return;
+    if (fast_) return fast_->encode(text, has_dummy_prefix_, ids);
     std::vector<int> part;
     if (options_.legacy || !(text.starts_with(' ') || text.starts_with(kSpaceMark))) {
       check(processor_.Encode(text, &part));
@@ -232,6 +236,8 @@ class SentencePieceTokenizer : public Tokenizer {
   TokenTrie trie_;
   std::string unknown_text_;
   std::vector<int> unknown_ids_;
+  std::unique_ptr<ScoredBpe> fast_;  ///< encodes instead of processor_, where it can
+  bool has_dummy_prefix_ = true;
 };
 
 }  // namespace

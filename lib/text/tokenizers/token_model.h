@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,27 @@ struct Scratch {
     int64_t start = -1;
   };
   std::vector<Path> paths;
+};
+
+/// Scratch memory that is handed out and taken back, so that an encoding finds the last one's
+/// cache.
+class ScratchPool {
+ public:
+  std::unique_ptr<Scratch> take() const {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<Scratch>();
+    auto scratch = std::move(free_.back());
+    free_.pop_back();
+    return scratch;
+  }
+  void give_back(std::unique_ptr<Scratch> scratch) const {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(scratch));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Scratch>> free_;
 };
 
 /// Pieces to ids. Source: `tokenizers`, src/models. Thread-safe, as every caller brings its own

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "core/error.h"
@@ -14,27 +13,6 @@
 
 namespace kvcal::tokenizers {
 namespace {
-
-/// Scratch memory that is handed out and taken back, so that an encoding finds the last one's
-/// cache.
-class ScratchPool {
- public:
-  std::unique_ptr<Scratch> take() const {
-    const std::lock_guard lock(mutex_);
-    if (free_.empty()) return std::make_unique<Scratch>();
-    auto scratch = std::move(free_.back());
-    free_.pop_back();
-    return scratch;
-  }
-  void give_back(std::unique_ptr<Scratch> scratch) const {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(scratch));
-  }
-
- private:
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Scratch>> free_;
-};
 
 /// Source: `tokenizers`, TokenizerImpl: added tokens, normalizer, added tokens again,
 /// pre-tokenizers, model, post-processors.
