@@ -26,7 +26,7 @@ struct CalibrateOptions {
   std::string scale_dtype = "float32";
   std::string memory_limit;
   DeviceOptions device;
-  int64_t batch_tokens = 4096;
+  int64_t batch_tokens = 0;
   int64_t tp_size = 1;
   bool overwrite = false;
   bool reproducible = false;
@@ -315,9 +315,9 @@ void add_calibrate(CLI::App& app, std::function<void()>& run) {
   add_device_options(*command, options->device);
   command
       ->add_option("--batch-tokens", options->batch_tokens,
-                   "Tokens that go through a layer together")
+                   "Tokens that go through a layer together; 0: as the device likes")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   command->add_option("--memory-limit", options->memory_limit,
                       "Such as 8GiB; hidden states past it go to a scratch file");
   command->callback([options, &run] { run = [options] { run_calibrate(*options); }; });

@@ -22,6 +22,7 @@ class CpuBackend : public HostBackend {
   std::string description() const override;
   bool supports(ComputeType type) const override;
   ComputeType preferred_compute_type() const override;
+  int64_t preferred_batch_tokens() const override { return int64_t{512} * pool_.num_threads(); }
 
   void fill_zero(std::byte* data, size_t bytes) override;
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;

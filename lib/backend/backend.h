@@ -174,6 +174,9 @@ class Backend {
   virtual bool supports(ComputeType type) const = 0;
   /// What --compute-dtype auto means here.
   virtual ComputeType preferred_compute_type() const = 0;
+  /// Tokens that should go through a layer together: enough to keep every thread busy, few enough
+  /// that the activations between two operations stay near.
+  virtual int64_t preferred_batch_tokens() const = 0;
 
   virtual Buffer allocate(size_t bytes) = 0;  ///< throws Error when there is no memory
   virtual void free(std::byte* data, size_t bytes) noexcept = 0;

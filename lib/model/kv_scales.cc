@@ -40,26 +40,31 @@ std::vector<Scale> scales_of(const TensorView& tensor, const ModelConfig& config
 
 }  // namespace
 
-std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
-                                                                 const ModelConfig& config) {
-  std::vector<LayerKvScales> layers;
-  std::optional<int64_t> without;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const ModelConfig& config,
+                                               int64_t layer) {
+  return in_context(model_dir.given_path().string(), [&]() -> std::optional<LayerKvScales> {
     const std::string module = config.attention_module(layer);
     const TensorView* both = model_dir.find(module + ".kv_scale");
     const TensorView* k = model_dir.find(module + ".k_scale");
     const TensorView* v = model_dir.find(module + ".v_scale");
     if ((k == nullptr) != (v == nullptr))
-      fail(model_dir.given_path().string(), ": ", module, " has a ", k ? "k_scale" : "v_scale",
-           " and no ", k ? "v_scale" : "k_scale");
+      fail(module, " has a ", k ? "k_scale" : "v_scale", " and no ", k ? "v_scale" : "k_scale");
     if (!k && both) k = v = both;
-    if (!k) {
+    if (!k) return std::nullopt;
+    return LayerKvScales{scales_of(*k, config), scales_of(*v, config)};
+  });
+}
+
+std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
+                                                                 const ModelConfig& config) {
+  std::vector<LayerKvScales> layers;
+  std::optional<int64_t> without;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (auto scales = read_layer_scales(model_dir, config, layer)) {
+      layers.push_back(*std::move(scales));
+    } else {
       without = layer;
-      continue;
     }
-    in_context(model_dir.given_path().string(), [&] {
-      layers.push_back({scales_of(*k, config), scales_of(*v, config)});
-    });
   }
   if (layers.empty()) return std::nullopt;
   if (without)

@@ -9,10 +9,15 @@
 
 namespace kvcal {
 
-/// Scales that a checkpoint holds beside its weights, one entry a layer: `<attention>.k_scale` and
-/// `.v_scale` (compressed-tensors), or `.kv_scale` for both (TGI). nullopt where it has none at
-/// all. Throws Error when some layers have scales and others do not, or when a scale is not a
-/// finite positive F32, F16 or BF16 value of the right shape.
+/// Scales that a checkpoint holds beside one layer's weights: `<attention>.k_scale` and `.v_scale`
+/// (compressed-tensors), or `.kv_scale` for both (TGI). nullopt where the layer has none. Throws
+/// Error when it has only one of K and V, or when a scale is not a finite positive F32, F16 or BF16
+/// value of the right shape.
+std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const ModelConfig& config,
+                                               int64_t layer);
+
+/// The scales of all layers, one entry a layer. nullopt where the checkpoint has none at all.
+/// Throws Error as read_layer_scales, and when some layers have scales and others do not.
 std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
                                                                  const ModelConfig& config);
 

@@ -108,8 +108,10 @@ uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
 
 /// The wanted batch, or the smallest one when the memory limit leaves room for no more.
 int64_t batch_tokens_within(const ModelConfig& config, const LayerwiseOptions& options,
-                            int64_t longest) {
-  const int64_t wanted = std::max(options.batch_tokens, longest);
+                            const Backend& backend, int64_t longest) {
+  const int64_t preferred =
+      options.batch_tokens > 0 ? options.batch_tokens : backend.preferred_batch_tokens();
+  const int64_t wanted = std::max(preferred, longest);
   if (!options.memory_limit) return wanted;
   const uint64_t layer = packed_layer_bytes(config, options.compute_type);
   const uint64_t per_token = LayerRunner::bytes_per_token(config, options.compute_type) +
@@ -137,7 +139,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
   if (!backend.supports(type_))
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
   const int64_t longest = longest_of(samples);
-  make_batches(samples, batch_tokens_within(config, options, longest));
+  make_batches(samples, batch_tokens_within(config, options, backend, longest));
   for (const SampleBatch& batch : batches_)
     longest_batch_ = std::max(longest_batch_, batch.tokens.num_tokens);
   runner_ = std::make_unique<LayerRunner>(config, backend, type_, longest_batch_);

@@ -16,7 +16,7 @@ namespace kvcal {
 
 struct LayerwiseOptions {
   ComputeType compute_type = ComputeType::kFloat32;
-  int64_t batch_tokens = 4096;  ///< tokens that go through a layer together
+  int64_t batch_tokens = 0;  ///< tokens that go through a layer together; 0: as the backend likes
   std::optional<uint64_t> memory_limit =
       {};                        ///< bytes; hidden states past it live in a scratch file
   fs::path scratch_folder = {};  ///< where that file goes

@@ -57,17 +57,21 @@ TEST_CASE("every fixture's K and V extremes agree with what transformers hands t
     const std::vector<TokenId> other(7, 5);
     const std::vector<std::span<const TokenId>> samples{fixture.ids, other, fixture.ids};
     SilentDiagnostics silent;
-    LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples, {.batch_tokens = 1000}, silent);
+    LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples,
+                             {.batch_tokens = 1000}, silent);
     const auto heads = static_cast<size_t>(fixture.config.num_key_value_heads);
     for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer) {
-      const LayerObservation seen = layer % 2 ? forward.observe(layer) : forward.observe_and_advance_exact(layer);
+      const LayerObservation seen =
+          layer % 2 ? forward.observe(layer) : forward.observe_and_advance_exact(layer);
       if (layer % 2) forward.advance_exact(layer);
       const Json& expected = fixture.expected.at("layers").at(static_cast<size_t>(layer));
       for (size_t head = 0; head < heads; ++head)
         for (const size_t sample : {size_t{0}, size_t{2}}) {
           INFO("layer " << layer << " head " << head << " sample " << sample);
-          CHECK(test::relative_error(head_amax(seen.k, sample, head, heads), expected["k_head_amax"][head]) <= kTolerance);
-          CHECK(test::relative_error(head_amax(seen.v, sample, head, heads), expected["v_head_amax"][head]) <= kTolerance);
+          CHECK(test::relative_error(head_amax(seen.k, sample, head, heads),
+                                     expected["k_head_amax"][head]) <= kTolerance);
+          CHECK(test::relative_error(head_amax(seen.v, sample, head, heads),
+                                     expected["v_head_amax"][head]) <= kTolerance);
         }
     }
   }
@@ -84,7 +88,8 @@ TEST_CASE("greedy text equals transformers', token by token through the cache") 
     std::vector<TokenId> ids;
     std::vector<float> logits = decoder.step(prompt, cache);
     for (size_t i = 0; i < expected.size(); ++i) {
-      ids.push_back(static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+      ids.push_back(
+          static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
       logits = decoder.step(std::span(&ids.back(), 1), cache);
     }
     CHECK(ids == expected);
@@ -101,10 +106,14 @@ TEST_CASE("batch size, memory limit and threads change no byte of what is observ
           if (!fixture.backend->supports(compute)) continue;
           const std::vector<TokenId> head(fixture.ids.begin(), fixture.ids.begin() + 9);
           const std::vector<std::span<const TokenId>> samples{fixture.ids, head, fixture.ids, head};
-          LayerwiseOptions options{.compute_type = compute, .batch_tokens = batch_tokens, .memory_limit = {}, .scratch_folder = fs::temp_directory_path()};
+          LayerwiseOptions options{.compute_type = compute,
+                                   .batch_tokens = batch_tokens,
+                                   .memory_limit = {},
+                                   .scratch_folder = fs::temp_directory_path()};
           if (limited) options.memory_limit = 150'000;
           SilentDiagnostics silent;
-          LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples, options, silent);
+          LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples,
+                                   options, silent);
           const KvQuantization quantization{KvDType::kFp8E4m3, {0.02f, 0.03f}, {0.02f, 0.01f}};
           forward.observe(0);
           forward.advance(0, quantization);
@@ -124,6 +133,11 @@ TEST_CASE("a memory limit that cannot hold a layer is an error before any work")
   ModelFixture fixture("llama");
   const std::vector<std::span<const TokenId>> samples{fixture.ids};
   SilentDiagnostics silent;
-  const LayerwiseOptions options{.compute_type = ComputeType::kFloat32, .batch_tokens = 64, .memory_limit = 1000, .scratch_folder = {}};
-  CHECK_THROWS_AS(LayerwiseForward(fixture.config, fixture.weights, *fixture.backend, samples, options, silent), Error);
+  const LayerwiseOptions options{.compute_type = ComputeType::kFloat32,
+                                 .batch_tokens = 64,
+                                 .memory_limit = 1000,
+                                 .scratch_folder = {}};
+  CHECK_THROWS_AS(
+      LayerwiseForward(fixture.config, fixture.weights, *fixture.backend, samples, options, silent),
+      Error);
 }

@@ -27,7 +27,7 @@ def main() -> int:
             except Exception as error:
                 expected.append({"error": str(error)})
     run = subprocess.run([dump, folder], input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
-    found = [json.loads(line) for line in run.stdout.splitlines()]
+    found = [json.loads(line) for line in run.stdout.rstrip("\n").split("\n")]
     assert len(found) == len(expected), (len(found), len(expected))
     differing = [i for i, (ours, theirs) in enumerate(zip(found, expected)) if ours.get("text") != theirs.get("text")]
     for i in differing[:5]:
