@@ -1,7 +1,6 @@
-#include <sys/resource.h>
-
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include "calib/calibrator.h"
@@ -48,10 +47,13 @@ class StageClock {
   std::map<std::string, double> seconds_;
 };
 
+/// High-water mark of this process. getrusage would count a large parent's pages, kept over exec.
 uint64_t peak_rss_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+  std::ifstream status("/proc/self/status");
+  constexpr std::string_view kKey = "VmHWM:";
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(kKey)) return std::stoull(line.substr(kKey.size())) * 1024;
+  return 0;
 }
 
 KvForward parse_kv_forward(const std::string& name) {
