@@ -28,6 +28,7 @@ void handle_signals() {
   action.sa_flags = SA_RESETHAND;  // a second Ctrl-C ends the process at once
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  sigaction(SIGHUP, &action, nullptr);
   // A full disk or a file size limit is an error from write, not a signal.
   std::signal(SIGXFSZ, SIG_IGN);
 }

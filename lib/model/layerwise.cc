@@ -233,8 +233,11 @@ void LayerwiseForward::for_each_batch(Share share, const Visit& visit) {
     if (share == Share::kNone) continue;
     int64_t done = batch.first_token + batch.tokens.num_tokens;
     if (share != Share::kWhole) done = (done + (share == Share::kSecondHalf ? num_tokens_ : 0)) / 2;
-    diagnostics_.progress("calibrating", packed_index_ * num_tokens_ + done,
-                          config_.num_hidden_layers * num_tokens_, "token layers");
+    // Tokens that would be through all layers had the work gone by samples: what people expect to
+    // read.
+    diagnostics_.progress("calibrating",
+                          (packed_index_ * num_tokens_ + done) / config_.num_hidden_layers,
+                          num_tokens_, "tokens");
   }
 }
 
