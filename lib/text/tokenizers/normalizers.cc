@@ -48,9 +48,14 @@ class UnicodeForm : public Normalizer {
  public:
   explicit UnicodeForm(unicode::Form form) : form_(form) {}
   void apply(Normalized& normalized) const override {
+    const std::string origin =
+        unicode::normalize(normalized.text.substr(0, normalized.origin_bytes), form_);
     normalized.text = unicode::normalize(normalized.text, form_);
-    if (normalized.origin_bytes > 0 && !normalized.text.empty())
-      normalized.origin_bytes = unicode::decode(normalized.text, 0).size;
+    if (normalized.origin_bytes == 0 || normalized.text.empty()) return;
+    // A mark behind the first character may have gone into it.
+    normalized.origin_bytes = normalized.text.starts_with(origin)
+                                  ? origin.size()
+                                  : unicode::decode(normalized.text, 0).size;
   }
 
  private:

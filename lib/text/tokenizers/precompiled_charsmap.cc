@@ -89,6 +89,42 @@ class DoubleArray {
   std::vector<uint32_t> units_;
 };
 
+/// The normalized text, and for its first code points how the library accounts for them: 1 for an
+/// inserted one, -n for one that stands before n removed ones. It forgets what is removed before
+/// anything is written, so the accounts decide which bytes stem from the first character.
+struct Rewritten {
+  static constexpr size_t kAccounts = 64;
+
+  void keep(std::string_view one) {
+    text += one;
+    if (changes.size() < kAccounts) changes.push_back(0);
+  }
+  void replace(std::string_view old_part, std::string_view new_part) {
+    text += new_part;
+    if (changes.size() >= kAccounts) return;
+    const auto old_count = static_cast<int>(unicode::length(old_part));
+    const auto new_count = static_cast<int>(unicode::length(new_part));
+    changes.insert(changes.end(), static_cast<size_t>(new_count), 0);
+    for (int i = old_count; i < new_count; ++i) *(changes.end() - 1 - (i - old_count)) = 1;
+    if (new_count < old_count && !changes.empty()) changes.back() += new_count - old_count;
+  }
+  /// Bytes of text that stem from the first `origin` bytes of old_text.
+  size_t origin_bytes(std::string_view old_text, size_t origin) const {
+    size_t at = 0, taken = 0;  // in text, in old_text
+    for (const int change : changes) {
+      const bool is_origin = change > 0 ? taken == 0 || taken <= origin : taken < origin;
+      if (!is_origin || origin == 0) break;
+      at += unicode::decode(text, at).size;
+      for (int i = change; i <= 0 && taken < old_text.size(); ++i)
+        taken += unicode::decode(old_text, taken).size;
+    }
+    return at;
+  }
+
+  std::string text;
+  std::vector<int> changes;
+};
+
 struct Charsmap {
   std::vector<uint32_t> units;
   std::string replacements;  ///< each ends with NUL
@@ -124,21 +160,19 @@ class PrecompiledCharsmap : public Normalizer {
 
   void apply(Normalized& normalized) const override {
     const std::string_view text = normalized.text;
-    std::string output;
-    output.reserve(text.size());
-    size_t origin_bytes = 0;
+    Rewritten output;
+    output.text.reserve(text.size());
     for (size_t at = 0; at < text.size();) {
-      const size_t begin = at;
       if (is_plain(text, at)) {
-        output += text[at++];
+        output.keep(text.substr(at++, 1));
       } else {
         const std::string_view grapheme = text.substr(at, unicode::grapheme_end(text, at) - at);
         append_grapheme(grapheme, output);
         at += grapheme.size();
       }
-      if (begin < normalized.origin_bytes) origin_bytes = output.size();
     }
-    normalized = {std::move(output), origin_bytes};
+    const size_t origin_bytes = output.origin_bytes(text, normalized.origin_bytes);
+    normalized = {std::move(output.text), origin_bytes};
   }
 
  private:
@@ -154,16 +188,16 @@ class PrecompiledCharsmap : public Normalizer {
     return c < 0x80 && c != '\r' && !changes_[c] &&
            (at + 1 == text.size() || static_cast<unsigned char>(text[at + 1]) < 0x80);
   }
-  void append_grapheme(std::string_view grapheme, std::string& output) const {
+  void append_grapheme(std::string_view grapheme, Rewritten& output) const {
     if (grapheme.size() < 6) {
-      if (const auto found = find(grapheme)) {
-        output += *found;
-        return;
-      }
+      if (const auto found = find(grapheme)) return output.replace(grapheme, *found);
     }
     for (size_t at = 0; at < grapheme.size();) {
       const std::string_view one = grapheme.substr(at, unicode::decode(grapheme, at).size);
-      output += find(one).value_or(one);
+      if (const auto found = find(one))
+        output.replace(one, *found);
+      else
+        output.keep(one);
       at += one.size();
     }
   }
