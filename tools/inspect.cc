@@ -50,7 +50,6 @@ Json scale_json(const std::vector<Scale>& scales) {
 }
 
 Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config, const Json& manifest) {
-  const auto scales = read_checkpoint_scales(model_dir, config);
   Json layers = Json::array();
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const LayerSize size = layer_size(model_dir, config, layer);
@@ -59,9 +58,9 @@ Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config, const 
                 {"dtype", weight ? Json(name_of(weight->dtype)) : Json(nullptr)},
                 {"bytes", size.bytes},
                 {"parameters", size.parameters}};
-    if (scales) {
-      row["k_scale"] = scale_json((*scales)[static_cast<size_t>(layer)].k);
-      row["v_scale"] = scale_json((*scales)[static_cast<size_t>(layer)].v);
+    if (const auto scales = read_layer_scales(model_dir, config, layer)) {
+      row["k_scale"] = scale_json(scales->k);
+      row["v_scale"] = scale_json(scales->v);
     }
     const Json* seen = manifest.is_object() ? find_field(manifest, "layers") : nullptr;
     if (seen && seen->is_array() && static_cast<size_t>(layer) < seen->size())
@@ -105,9 +104,12 @@ void print_report(const Json& report) {
 
 /// "compressed-tensors", "tgi", or "none": where the scales stand.
 std::string scale_format(const ModelDir& model_dir, const ModelConfig& config) {
-  const std::string module = config.attention_module(0);
-  if (model_dir.find(module + ".k_scale")) return "compressed-tensors";
-  if (model_dir.find(module + ".kv_scale")) return "tgi";
+  // An ignored layer has none, so the first that has some tells.
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string module = config.attention_module(layer);
+    if (model_dir.find(module + ".k_scale")) return "compressed-tensors";
+    if (model_dir.find(module + ".kv_scale")) return "tgi";
+  }
   return "none";
 }
 
