@@ -1,0 +1,46 @@
+topic "Weights" "Every tensor of the checkpoint is held against config.json; one run lists all that is wrong."
+
+bad "A missing tensor" <<'CASE'
+# The output embedding is not tied to the input embedding, and is not there.
+use_model llama_tied_bf16
+edit_config 's/"tie_word_embeddings": true/"tie_word_embeddings": false/'
+CASE
+
+bad "Missing layers" <<'CASE'
+edit_config 's/"num_hidden_layers": 2/"num_hidden_layers": 3/'
+CASE
+
+bad "Unexpected tensors" <<'CASE'
+# A name that nothing reads is a sign of another architecture, or of a typo.
+edit_header model/model.safetensors 's/model.layers.1.mlp.up_proj.weight/model.layers.1.mlp.up_prog.weight/'
+CASE
+
+bad "A tensor of the wrong shape" <<'CASE'
+edit_config 's/"intermediate_size": 80/"intermediate_size": 96/'
+CASE
+
+bad "A tensor of the wrong dtype" <<'CASE'
+edit_header model/model.safetensors 's/("model.norm.weight":\{"dtype":)"F16"/\1"I16"/'
+CASE
+
+bad "NaN in the weights" <<'CASE'
+set_element model/model.safetensors model.layers.1.self_attn.v_proj.weight 5 '\x00\x7e'
+CASE
+
+bad "Inf in the weights" <<'CASE'
+set_element model/model.safetensors model.layers.0.self_attn.k_proj.weight 5 '\x00\x7c'
+CASE
+
+bad "Inf in a norm of a layer before" <<'CASE'
+# It shows where it first reaches K or V.
+set_element model/model.safetensors model.layers.0.post_attention_layernorm.weight 7 '\x00\x7c'
+CASE
+
+bad "A checkpoint with an FP8 KV cache already" <<'CASE'
+edit_config 's/"model_type"/"quantization_config": {"quant_method": "compressed-tensors"}, "model_type"/'
+CASE
+
+bad "A checkpoint whose weights are quantized" <<'CASE'
+edit_config 's/"model_type"/"quantization_config": {"quant_method": "gptq", "bits": 4}, "model_type"/'
+edit_header model/model.safetensors 's/q_proj.weight/q_proj.qweight/g; s/qweight":\{"dtype":"F16"/qweight":{"dtype":"I16"/g'
+CASE

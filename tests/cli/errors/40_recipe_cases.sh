@@ -1,0 +1,138 @@
+topic "Recipes" "What llm-compressor would pass over in silence is an error here, and so is what no engine can load."
+
+bad "The recipe does not exist" <<'CASE'
+$ kvcal calibrate model --recipe recpie.yaml --dataset data.jsonl --output out
+CASE
+
+bad "Malformed YAML" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier: {kv_cache_scheme: {num_bits: 8\n' >recipe.yaml
+CASE
+
+bad "YAML indented with a tab" <<'CASE'
+printf 'default_stage:\n\tdefault_modifiers: {}\n' >recipe.yaml
+CASE
+
+bad "An empty recipe" <<'CASE'
+printf '# nothing yet\n' >recipe.yaml
+CASE
+
+bad "A recipe without modifiers" <<'CASE'
+printf 'default_stage:\n  default_modifiers: {}\n' >recipe.yaml
+CASE
+
+bad "A modifier in the wrong place" <<'CASE'
+printf 'default_stage:\n  QuantizationModifier:\n    kv_cache_scheme: {num_bits: 8, type: float}\n' >recipe.yaml
+CASE
+
+bad "A modifier that asks for nothing" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier: {ignore: [lm_head]}\n' >recipe.yaml
+CASE
+
+bad "A top level without stages" <<'CASE'
+printf 'quant_modifiers:\n  QuantizationModifier: {kv_cache_scheme: {num_bits: 8, type: float}}\n' >recipe.yaml
+CASE
+
+bad "An unknown modifier" <<'CASE'
+sed -i 's/QuantizationModifier/QuantisationModifier/' recipe.yaml
+CASE
+
+bad "A modifier that is not performed" <<'CASE'
+sed -i 's/QuantizationModifier/GPTQModifier/' recipe.yaml
+CASE
+
+bad "An unknown key" <<'CASE'
+write_recipe 'num_bit: 8
+type: float'
+CASE
+
+bad "A key twice" <<'CASE'
+write_recipe 'num_bits: 8
+type: float
+num_bits: 4'
+CASE
+
+bad "A value of the wrong type" <<'CASE'
+write_recipe 'num_bits: "8"
+type: float'
+CASE
+
+bad "An alias that contains itself" <<'CASE'
+printf 'default_stage: &stage\n  default_modifiers: *stage\n' >recipe.yaml
+CASE
+
+bad "Aliases that would grow to billions" <<'CASE'
+printf 'a: &a [x, x, x, x, x, x, x, x, x]\nb: &b [*a, *a, *a, *a, *a, *a, *a, *a, *a]\nc: &c [*b, *b, *b, *b, *b, *b, *b, *b, *b]\n' >recipe.yaml
+CASE
+
+bad "A recipe nested 100,000 levels deep" <<'CASE'
+{ repeat 100000 '['; repeat 100000 ']'; } >recipe.yaml
+CASE
+
+bad "A recipe of 20 MB" <<'CASE'
+yes 'default_stage: {}' | head -c 20000000 >recipe.yaml
+CASE
+
+bad "No type" <<'CASE'
+# Without it llm-compressor would take int, which no engine loads for a KV cache.
+write_recipe 'num_bits: 8'
+CASE
+
+bad "An integer KV cache" <<'CASE'
+write_recipe 'num_bits: 8
+type: int'
+CASE
+
+bad "A 4-bit KV cache" <<'CASE'
+write_recipe 'num_bits: 4
+type: float'
+CASE
+
+bad "Dynamic scales" <<'CASE'
+write_recipe 'num_bits: 8
+type: float
+dynamic: true'
+CASE
+
+bad "Asymmetric quantization" <<'CASE'
+write_recipe 'num_bits: 8
+type: float
+symmetric: false'
+CASE
+
+bad "One scale a channel" <<'CASE'
+write_recipe 'num_bits: 8
+type: float
+strategy: channel'
+CASE
+
+bad "An unknown strategy" <<'CASE'
+write_recipe 'num_bits: 8
+type: float
+strategy: head'
+CASE
+
+bad "An unknown observer" <<'CASE'
+write_recipe 'num_bits: 8
+type: float
+observer: min_max'
+CASE
+
+bad "Weights to quantize as well" <<'CASE'
+sed -i 's/      kv_cache_scheme:/      scheme: FP8\n&/' recipe.yaml
+CASE
+
+bad "An ignore pattern that matches nothing" <<'CASE'
+sed -i 's/      kv_cache_scheme:/      ignore: ["re:.*layers\\\\.7\\\\..*"]\n&/' recipe.yaml
+CASE
+
+bad "An ignore list that leaves nothing" <<'CASE'
+sed -i 's/      kv_cache_scheme:/      ignore: ["re:.*self_attn"]\n&/' recipe.yaml
+CASE
+
+bad "A malformed pattern" <<'CASE'
+sed -i 's/      kv_cache_scheme:/      ignore: ["re:.*layers.(0"]\n&/' recipe.yaml
+CASE
+
+bad "A pattern that would take ages to match" <<'CASE'
+sed -i 's/      kv_cache_scheme:/      ignore: ["re:([a-z_.0-9]+)+[!?]"]\n&/' recipe.yaml
+CASE

@@ -1,0 +1,56 @@
+topic "Targets and disks" "An output appears complete or not at all; nothing is left of one that failed."
+
+bad "The target exists" <<'CASE'
+mkdir out
+echo precious >out/notes.txt
+CASE
+
+bad "The target to overwrite is a file" <<'CASE'
+echo precious >out
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite
+CASE
+
+bad "The target lies below a file" <<'CASE'
+echo precious >notes
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output notes/out
+CASE
+
+LONG_NAME=$(repeat 250 n)
+bad "The target's name is too long" <<'CASE'
+# It has 250 letters, and the folder it is made in some more.
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output $LONG_NAME
+CASE
+
+bad "The target is the model" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output model --overwrite
+CASE
+
+bad "The target lies in the model folder" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output model/fp8
+CASE
+
+bad "The target holds the model" <<'CASE'
+mkdir out
+mv model out
+$ kvcal calibrate out/model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite
+CASE
+
+bad "The target is the model by another name" <<'CASE'
+ln -s model link
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output link/fp8
+CASE
+
+bad "The disk takes no more" <<'CASE'
+# A limit of 32 KiB a file stands for the full disk.
+$ (ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out)
+CASE
+
+bad "The disk takes no scratch file" <<'CASE'
+# --memory-limit moves hidden states to a scratch file beside the output.
+for i in $(seq 200); do cat "$DATA/data.jsonl"; done >data.jsonl
+$ (ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --memory-limit 512KiB)
+CASE
+
+bad "A memory limit below one layer" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --memory-limit 16KiB
+CASE

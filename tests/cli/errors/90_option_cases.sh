@@ -1,0 +1,111 @@
+topic "Options" "A command line that cannot be understood exits with 2, a value that cannot be had with 1."
+
+bad "No command" 2 <<'CASE'
+$ kvcal
+CASE
+
+bad "An unknown command" 2 <<'CASE'
+$ kvcal calibrat model
+CASE
+
+bad "An unknown option" 2 <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --max-seq-len 512
+CASE
+
+bad "A missing option" 2 <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl
+CASE
+
+bad "An option without its value" 2 <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output
+CASE
+
+bad "A word too many" 2 <<'CASE'
+$ kvcal inspect model twice
+CASE
+
+bad "A number out of range" 2 <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --num-calibration-samples 0
+CASE
+
+bad "A number that is none" 2 <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --threads many
+CASE
+
+bad "An unknown scale dtype" 2 <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --scale-dtype float16
+CASE
+
+bad "An unknown format" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --format compressed-tensor
+CASE
+
+bad "A format given twice" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --format tgi --format tgi
+CASE
+
+bad "A format that cannot hold what is asked for" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --format tgi --scale-dtype model
+CASE
+
+bad "An ignored layer and a format that needs every layer" <<'CASE'
+sed -i 's/      kv_cache_scheme:/      ignore: [model.layers.1.self_attn]\n&/' recipe.yaml
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --format scales-json
+CASE
+
+bad "An unknown device" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device gpu
+CASE
+
+bad "An unknown compute dtype" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --compute-dtype bf16
+CASE
+
+bad "A compute dtype the device does not have" <<'CASE'
+# The name of the device, and whether it has bfloat16, depend on the machine.
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cpu --compute-dtype float16
+CASE
+
+bad "An unknown forward mode" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward quantised
+CASE
+
+bad "A memory limit that is no size" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --memory-limit lots
+CASE
+
+bad "A memory limit with an unknown unit" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --memory-limit 8Gig
+CASE
+
+bad "An unknown cache dtype" <<'CASE'
+add_tokenizer
+$ kvcal generate model --prompt Hello --kv-cache-dtype fp8
+CASE
+
+bad "Options that exclude each other" <<'CASE'
+add_tokenizer
+$ kvcal generate model --prompt Hello --unit-scales --scales scales.json
+CASE
+
+bad "A system message without --chat" <<'CASE'
+add_tokenizer
+$ kvcal generate model --prompt Hello --system "Be brief."
+CASE
+
+bad "A negative temperature" <<'CASE'
+add_tokenizer
+$ kvcal generate model --prompt Hello --temperature -1
+CASE
+
+bad "A top-p above 1" <<'CASE'
+add_tokenizer
+$ kvcal generate model --prompt Hello --temperature 1 --top-p 1.5
+CASE
+
+bad "An empty prompt" <<'CASE'
+add_tokenizer
+edit_config 's/"single": \[/"single": [/' model/tokenizer.json
+edit_config '/"post_processor": \{/,/^ \},$/d' model/tokenizer.json
+$ kvcal generate model --prompt ""
+CASE

@@ -1,0 +1,49 @@
+# Shared by run_cases.sh and errors/run.sh: where the program and the models are, scratch folders,
+# and texts made comparable. Sourced; needs bash and coreutils only.
+
+set -u
+export LC_ALL=C
+
+CLI_FOLDER=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+SOURCE_FOLDER=$(cd "$CLI_FOLDER/../.." && pwd)
+MODELS=$SOURCE_FOLDER/tests/fixtures/models
+DATA=$CLI_FOLDER/data
+export MODELS DATA
+
+# Absolute path of the program; $1, $KVCAL or the usual build folder.
+find_program() {
+  local program=${1:-${KVCAL:-$SOURCE_FOLDER/build/cpu/kvcal}}
+  if [[ ! -x $program ]]; then
+    echo "no program at $program; build it, or name it with KVCAL=..." >&2
+    exit 1
+  fi
+  KVCAL=$(cd "$(dirname "$program")" && pwd)/$(basename "$program")
+  export KVCAL
+}
+
+# A scratch folder that goes away with the script; in memory where there is such a place, since every
+# output is flushed to its disk.
+make_scratch() {
+  local place=/dev/shm
+  [[ -z ${TMPDIR:-} && -d $place && -w $place ]] || place=${TMPDIR:-/tmp}
+  SCRATCH_ROOT=$(cd "$(mktemp -d -p "$place")" && pwd -P)
+  trap 'rm -rf "$SCRATCH_ROOT"' EXIT
+}
+
+# Replaces what differs between machines and runs, and drops progress lines, of stdin.
+stable_text() {
+  sed -E -e "s#$1#/home/user#g" -e "s#$MODELS#MODELS#g" -e "s#$DATA#DATA#g" \
+    -e 's#cpu \([^)]*\); use (bfloat16 or )?float32#cpu (NAME); use bfloat16 or float32#' \
+    -e 's#n{250}#LONG_NAME#g' -e 's#\.partial-[0-9]+#.partial-PID#g' \
+    -e '/^(tokenizing|calibrating|counting): +[0-9]+ %, [0-9.]+ [kM]?.*\/s$/d'
+}
+
+# Whether text $1 is what $2 expects; * stands for any text, also for several lines.
+matches() {
+  local pattern=$2 special
+  for special in '\' '[' ']' '?' '(' ')' '|' '+' '@' '!'; do
+    pattern=${pattern//"$special"/"\\$special"}
+  done
+  # shellcheck disable=SC2053  # a pattern on purpose
+  [[ $1 == $pattern ]]
+}
