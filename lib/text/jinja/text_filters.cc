@@ -118,14 +118,16 @@ Value wordcount(Interpreter& interpreter, const Value& input, const CallArgument
 Value truncate(Interpreter& interpreter, const Value& input, const CallArguments& call) {
   Run& run = interpreter.run();
   const Arguments arguments("truncate", call, {"length", "killwords", "end", "leeway"});
-  require_defined(input);
-  if (!input.is_string()) fail("truncate needs a str, not ", type_name(input));
-  const std::string_view text = input.as_text(), end = arguments.text(2, "...");
+  const std::string_view end = arguments.text(2, "...");
   const int64_t length = arguments.integer(0, 255), end_length = count_code_points(end);
   const int64_t leeway = arguments[3].is_none() ? 5 : arguments.integer(3);
   if (length < end_length) fail("expected length >= ", end_length, ", got ", length);
   if (leeway < 0) fail("expected leeway >= 0, got ", leeway);
-  if (count_code_points(text) - leeway <= length) return input;
+  const auto found = length_of(input);
+  if (!found) fail("object of type '", type_name(input), "' has no len()");
+  if (*found - leeway <= length) return input;
+  if (!input.is_string()) fail("truncate needs a str, not ", type_name(input));
+  const std::string_view text = input.as_text();
   std::string_view kept = text.substr(0, byte_offset(text, length - end_length));
   if (!arguments.flag(1)) kept = kept.substr(0, kept.rfind(' '));
   return make_text(run, std::string(kept) + std::string(end));
