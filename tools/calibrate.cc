@@ -271,7 +271,8 @@ void run_calibrate(CalibrateOptions options) {
 
 void add_output_options(CLI::App& command, CalibrateOptions& options) {
   command.add_option("--output", options.output, "Folder to write; appears complete or not at all")
-      ->required();
+      ->required()
+      ->check(is_not_empty());
   command.add_option("--format", options.formats,
                      "compressed-tensors (default), tgi or scales-json; may be repeated");
   command
@@ -294,10 +295,15 @@ void add_calibrate(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<CalibrateOptions>();
   CLI::App* command =
       app.add_subcommand("calibrate", "Measure K and V over a data set and write their FP8 scales");
-  command->add_option("model", options->model, "Hugging Face model folder")->required();
-  command->add_option("--recipe", options->recipe, "Recipe in llm-compressor's form")->required();
+  command->add_option("model", options->model, "Hugging Face model folder")
+      ->required()
+      ->check(is_not_empty());
+  command->add_option("--recipe", options->recipe, "Recipe in llm-compressor's form")
+      ->required()
+      ->check(is_not_empty());
   command->add_option("--dataset", options->dataset, "JSONL, JSON, text or a descriptor")
-      ->required();
+      ->required()
+      ->check(is_not_empty());
   add_output_options(*command, *options);
   command
       ->add_option("--num-calibration-samples", options->samples.num_calibration_samples,
@@ -308,8 +314,10 @@ void add_calibrate(CLI::App& app, std::function<void()>& run) {
       ->add_option("--max-seq-length", options->samples.max_seq_length, "Tokens a sample is cut at")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  command->add_option("--shuffle-seed", options->samples.shuffle_seed,
-                      "Order of Hugging Face Dataset.shuffle(seed)");
+  command
+      ->add_option("--shuffle-seed", options->samples.shuffle_seed,
+                   "Order of Hugging Face Dataset.shuffle(seed)")
+      ->check(is_not_negative());
   command
       ->add_option("--kv-forward", options->kv_forward,
                    "What later layers see of K and V: quantized or exact")

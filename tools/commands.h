@@ -29,6 +29,11 @@ void add_calibrate(CLI::App& app, std::function<void()>& run);
 void add_generate(CLI::App& app, std::function<void()>& run);
 void add_inspect(CLI::App& app, std::function<void()>& run);
 
+/// For paths: an empty one is an unset variable of a script.
+CLI::Validator is_not_empty();
+/// For seeds, which would wrap around.
+CLI::Validator is_not_negative();
+
 /// Options that several commands share.
 struct DeviceOptions {
   std::string device = "auto";

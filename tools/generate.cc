@@ -208,7 +208,8 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
       app.add_subcommand("generate", "Continue a text with a KV cache of a chosen dtype");
   command
       ->add_option("model", options->model, "Hugging Face model folder, or an output of calibrate")
-      ->required();
+      ->required()
+      ->check(is_not_empty());
   command->add_option("--prompt", options->prompt, "Text to continue")->required();
   command->add_flag("--chat", options->chat, "Put the prompt into the model's chat template");
   command->add_option("--system", options->system, "System message, with --chat");
@@ -220,8 +221,10 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
       ->add_option("--kv-cache-dtype", options->kv_cache_dtype,
                    "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz")
       ->capture_default_str();
-  command->add_option("--scales", options->scales,
-                      "kv_cache_scales.json to use instead of the checkpoint's scales");
+  command
+      ->add_option("--scales", options->scales,
+                   "kv_cache_scales.json to use instead of the checkpoint's scales")
+      ->check(is_not_empty());
   command->add_flag("--unit-scales", options->unit_scales,
                     "Scale 1.0 in every layer, as engines use without scales");
   command->add_flag("--compare", options->compare,
@@ -237,7 +240,8 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
                    "Most likely tokens to choose from; 0: all")
       ->capture_default_str();
   command->add_option("--seed", options->generate.sampling.seed, "Of the sampling")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(is_not_negative());
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after an end-of-sequence token");
   command->add_flag("--json", options->json, "Print a JSON object instead of text");
   add_device_options(*command, options->device);

@@ -142,7 +142,8 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
   CLI::App* command = app.add_subcommand(
       "inspect", "Show scales, extremes, clipping, dtype and size of every layer");
   command->add_option("checkpoint", options->checkpoint, "Model folder, with or without scales")
-      ->required();
+      ->required()
+      ->check(is_not_empty());
   command->add_flag("--json", options->json, "Print JSON instead of a table");
   command->callback([options, &run] { run = [options] { run_inspect(*options); }; });
 }

@@ -7,6 +7,19 @@
 
 namespace kvcal {
 
+CLI::Validator is_not_empty() {
+  return CLI::Validator(
+      [](const std::string& value) { return value.empty() ? std::string("is empty") : ""; }, "");
+}
+
+CLI::Validator is_not_negative() {
+  return CLI::Validator(
+      [](const std::string& value) {
+        return value.starts_with('-') ? "found " + value + ", expected 0 or more" : "";
+      },
+      "");
+}
+
 void add_device_options(CLI::App& command, DeviceOptions& options) {
   command.add_option("--device", options.device, "auto, cpu or reference")->capture_default_str();
   command

@@ -191,6 +191,7 @@ fs::path scratch_beside(const fs::path& target) {
 }
 
 fs::path checked_target(const fs::path& target, bool overwrite) {
+  if (target.empty()) fail("the path of the output is empty");
   fs::path absolute = fs::absolute(target).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();
   std::error_code error;
@@ -201,15 +202,29 @@ fs::path checked_target(const fs::path& target, bool overwrite) {
 
 }  // namespace
 
+AtomicDirectory::Parents::Parents(const fs::path& folder) {
+  std::error_code error;
+  for (fs::path path = folder; !path.empty() && !fs::exists(fs::symlink_status(path, error));
+       path = path.parent_path())
+    made_.push_back(path);
+  fs::create_directories(folder, error);
+  if (error) fail(folder.string(), ": cannot create folder: ", error.message());
+}
+
+AtomicDirectory::Parents::~Parents() {
+  std::error_code error;
+  for (const fs::path& folder : made_)
+    if (!fs::remove(folder, error)) return;  // not empty: somebody else uses it by now
+}
+
 AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
     : target_(checked_target(target, overwrite)),
       scratch_(scratch_beside(target_)),
-      overwrite_(overwrite) {
+      overwrite_(overwrite),
+      parents_(target_.parent_path()) {
   std::error_code error;
   if (fs::exists(target_, error) && !fs::is_directory(target_, error))
     fail(target.string(), ": exists and is not a folder");
-  fs::create_directories(target_.parent_path(), error);
-  if (error) fail(target_.parent_path().string(), ": cannot create folder: ", error.message());
   fs::remove_all(scratch_, error);
   if (::mkdir(scratch_.c_str(), 0777) != 0) fail_errno(scratch_, "cannot create folder");
 }
@@ -239,6 +254,7 @@ void AtomicDirectory::commit() {
     fail_errno(target_, "cannot rename the finished output");
   }
   scratch_.clear();
+  parents_.keep();
   sync_folder(target_.parent_path());
   if (!old.empty()) fs::remove_all(old, error);
 }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvcal {
 
@@ -79,8 +80,23 @@ class AtomicDirectory {
   void commit();
 
  private:
+  /// Makes a folder and those it lies in; takes away again the ones that were not there, unless
+  /// kept.
+  class Parents {
+   public:
+    explicit Parents(const fs::path& folder);
+    ~Parents();
+    Parents(const Parents&) = delete;
+    Parents& operator=(const Parents&) = delete;
+    void keep() { made_.clear(); }
+
+   private:
+    std::vector<fs::path> made_;  ///< innermost first
+  };
+
   fs::path target_, scratch_;
   bool overwrite_ = false;
+  Parents parents_;
 };
 
 /// A single output file with the same promise: content goes beside the target and is renamed.

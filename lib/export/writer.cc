@@ -44,7 +44,7 @@ void check_layer(const AttentionCalibration& layer, Strategy strategy) {
 std::filesystem::path resolved(const std::filesystem::path& path) {
   // A path that cannot be resolved is refused where it is created, with the reason.
   std::error_code error;
-  const auto absolute = std::filesystem::absolute(path);
+  const auto absolute = std::filesystem::absolute(path, error);
   const auto result = std::filesystem::weakly_canonical(absolute, error);
   return error ? absolute.lexically_normal() : result;
 }

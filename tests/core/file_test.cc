@@ -137,6 +137,23 @@ TEST_CASE("atomic directory: without commit nothing is left, also after an excep
   CHECK(contents_of(scratch.path()).empty());
 }
 
+TEST_CASE("atomic directory: folders made on the way to the target go with it") {
+  const ScratchFolder scratch;
+  fs::create_directory(scratch / "old");
+  {
+    AtomicDirectory output(scratch / "old" / "new" / "newer" / "out", false);
+    CHECK(fs::exists(scratch / "old" / "new" / "newer"));
+  }
+  CHECK(fs::exists(scratch / "old"));
+  CHECK_FALSE(fs::exists(scratch / "old" / "new"));
+  {
+    AtomicDirectory output(scratch / "new" / "out", false);
+    write_file(scratch / "new" / "notes", "of somebody else");
+  }
+  CHECK(contents_of(scratch / "new") == Contents{{"notes", "of somebody else"}});
+  CHECK(message_of([] { AtomicDirectory output("", false); }) == "the path of the output is empty");
+}
+
 TEST_CASE("atomic directory: an existing target is refused, or replaced at commit") {
   const ScratchFolder scratch;
   write_file(scratch / "out" / "old", "old");

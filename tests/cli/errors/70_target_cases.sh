@@ -21,6 +21,12 @@ bad "The target's name is too long" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output $LONG_NAME
 CASE
 
+bad "A target in folders that do not exist, and bad data" <<'CASE'
+# The folders on the way are made, and taken away again.
+: >data.jsonl
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output new/folder/out
+CASE
+
 bad "The target is the model" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output model --overwrite
 CASE

@@ -1,3 +1,4 @@
+DATA_SET=
 topic "Options" "A command line that cannot be understood exits with 2, a value that cannot be had with 1."
 
 bad "No command" 2 <<'CASE'
@@ -18,6 +19,15 @@ CASE
 
 bad "An option without its value" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output
+CASE
+
+bad "An empty path" 2 <<'CASE'
+# As from a variable of a script that is not set.
+$ kvcal calibrate model --recipe recipe.yaml --dataset "$DATA_SET" --output out
+CASE
+
+bad "A negative seed" 2 <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --shuffle-seed -1
 CASE
 
 bad "A word too many" 2 <<'CASE'
