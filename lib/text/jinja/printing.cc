@@ -49,31 +49,37 @@ void append_range(const Range& range, std::string& out) {
   out += ')';
 }
 
+/// repr of a value that holds no others.
+std::string plain_repr(Run& run, const Value& value) {
+  switch (value.type()) {
+    case Type::kUndefined:
+      return "Undefined";
+    case Type::kNone:
+      return "None";
+    case Type::kBool:
+      return value.as_integer() != 0 ? "True" : "False";
+    case Type::kInt:
+      return std::to_string(value.as_integer());
+    case Type::kFloat:
+      return float_text(value.as_number());
+    case Type::kString:
+      run.charge_bytes(value.as_text().size());
+      return value.is_markup() ? "Markup(" + repr_of(value.as_text()) + ")"
+                               : repr_of(value.as_text());
+    case Type::kLoop:
+      return loop_repr(run, value);
+    case Type::kMacro:
+      return macro_repr(value);
+    default:
+      fail("a ", type_name(value), " has no text that could be printed");
+  }
+}
+
 void append_repr(Run& run, const Value& value, std::string& out) {
   const Depth depth(run);
   run.charge();
   run.check_size(out.size());
   switch (value.type()) {
-    case Type::kUndefined:
-      out += "Undefined";
-      return;
-    case Type::kNone:
-      out += "None";
-      return;
-    case Type::kBool:
-      out += value.as_integer() != 0 ? "True" : "False";
-      return;
-    case Type::kInt:
-      out += std::to_string(value.as_integer());
-      return;
-    case Type::kFloat:
-      out += float_text(value.as_number());
-      return;
-    case Type::kString:
-      run.charge_bytes(value.as_text().size());
-      out +=
-          value.is_markup() ? "Markup(" + repr_of(value.as_text()) + ")" : repr_of(value.as_text());
-      return;
     case Type::kList:
       out += '[';
       append_items(run, value.as<List>().items, out);
@@ -95,14 +101,8 @@ void append_repr(Run& run, const Value& value, std::string& out) {
       append_dict(run, value.as<Namespace>().attributes, out);
       out += '>';
       return;
-    case Type::kLoop:
-      out += loop_repr(run, value);
-      return;
-    case Type::kMacro:
-      out += macro_repr(value);
-      return;
     default:
-      fail("a ", type_name(value), " has no text that could be printed");
+      out += plain_repr(run, value);
   }
 }
 

@@ -24,7 +24,7 @@ struct FunctionScope {
   /// Counts copied names; throws Error for a template made to have too many.
   void charge(uint64_t names) const {
     *work += names;
-    if (*work > 10'000'000) fail("the template has too many variables and conditions");
+    if (*work > 1'000'000) fail("the template has too many variables and conditions");
   }
 
   int index_of(int level, std::string_view name) {

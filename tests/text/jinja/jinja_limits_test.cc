@@ -1,4 +1,4 @@
-#include <chrono>
+#include <ctime>
 #include <string>
 
 #include "core/json.h"
@@ -28,13 +28,13 @@ std::string error_of(const std::string& source, TemplateLimits limits = {}) {
 void check_refused(const std::string& source, const std::string& wanted,
                    TemplateLimits limits = {}) {
   INFO("template: " << source.substr(0, 200));
-  const auto start = std::chrono::steady_clock::now();
+  const std::clock_t start = std::clock();  // of this process: others may keep the machine busy
   const std::string error = error_of(source, limits);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   INFO("error: " << error);
   CHECK(error.find(wanted) != std::string::npos);
   CHECK(error.find("line ") != std::string::npos);
-  CHECK(seconds.count() < 60);
+  CHECK(seconds < 30);
 }
 
 }  // namespace
