@@ -37,7 +37,7 @@ LayerSize layer_size(const ModelDir& model_dir, const ModelConfig& config, int64
     if (name.starts_with(prefix)) {
       const TensorView& tensor = model_dir.tensor(name);
       size.bytes += tensor.bytes.size();
-      size.parameters += element_count(tensor.shape);
+      if (!is_kv_scale(name)) size.parameters += element_count(tensor.shape);
     }
   return size;
 }
@@ -120,7 +120,7 @@ void run_inspect(const InspectOptions& options) {
   uint64_t bytes = 0, parameters = 0;
   for (const std::string& name : model_dir.tensor_names()) {
     bytes += model_dir.tensor(name).bytes.size();
-    parameters += element_count(model_dir.tensor(name).shape);
+    if (!is_kv_scale(name)) parameters += element_count(model_dir.tensor(name).shape);
   }
   Json report = {{"path", options.checkpoint},
                  {"model_type", config.model_type},

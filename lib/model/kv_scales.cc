@@ -1,6 +1,7 @@
 #include "model/kv_scales.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -53,6 +54,12 @@ std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const 
     if (!k) return std::nullopt;
     return LayerKvScales{scales_of(*k, config), scales_of(*v, config)};
   });
+}
+
+bool is_kv_scale(std::string_view tensor_name) {
+  constexpr std::array<std::string_view, 4> kNames{".k_scale", ".v_scale", ".kv_scale", ".q_scale"};
+  return std::ranges::any_of(kNames,
+                             [&](std::string_view end) { return tensor_name.ends_with(end); });
 }
 
 std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,

@@ -2,12 +2,16 @@
 
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/model_dir.h"
 #include "model/kv_cache.h"
 
 namespace kvcal {
+
+/// Whether a tensor holds KV scales, ours or others': no parameter and no part of the forward pass.
+bool is_kv_scale(std::string_view tensor_name);
 
 /// Scales that a checkpoint holds beside one layer's weights: `<attention>.k_scale` and `.v_scale`
 /// (compressed-tensors), or `.kv_scale` for both (TGI). nullopt where the layer has none. Throws

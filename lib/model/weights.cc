@@ -1,9 +1,9 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 
+#include "model/kv_scales.h"
 #include "quant/half.h"
 
 namespace kvcal {
@@ -55,13 +55,6 @@ const TensorView* bind(const ModelDir& model_dir, const std::string& name, const
     problems.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
   }
   return tensor;
-}
-
-/// KV scales of our own and others' outputs: read elsewhere, no part of the forward pass.
-bool is_kv_scale(std::string_view name) {
-  constexpr std::array<std::string_view, 4> kNames{".k_scale", ".v_scale", ".kv_scale", ".q_scale"};
-  return std::any_of(kNames.begin(), kNames.end(),
-                     [&](std::string_view end) { return name.ends_with(end); });
 }
 
 }  // namespace
