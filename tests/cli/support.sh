@@ -30,6 +30,13 @@ make_scratch() {
   trap 'rm -rf "$SCRATCH_ROOT"' EXIT
 }
 
+# Copies the fixture $1 to $2, writable and without the expectations that lie in it.
+copy_model() {
+  cp -r --no-preserve=mode "$MODELS/$1" "$2"
+  rm -f "$2"/expected.* "$2/llmcompressor.json"
+}
+export -f copy_model
+
 # Replaces what differs between machines and runs, and drops progress lines, of stdin.
 stable_text() {
   sed -E -e "s#$1#/home/user#g" -e "s#$MODELS#MODELS#g" -e "s#$DATA#DATA#g" \

@@ -3,23 +3,19 @@
 # The folder every case starts from: a good model, recipe and data set.
 make_base() {
   mkdir "$1"
-  cp -r "$MODELS/llama" "$1/model"
-  rm "$1"/model/expected.* "$1/model/llmcompressor.json"
-  chmod -R u+w "$1"
-  cp "$DATA/recipe.yaml" "$DATA/data.jsonl" "$1"
+  copy_model llama "$1/model"
+  cp --no-preserve=mode "$DATA/recipe.yaml" "$DATA/data.jsonl" "$1"
 }
 
 # Replaces model/ by another fixture.
 use_model() {
   rm -rf model
-  cp -r "$MODELS/$1" model
-  rm -f model/expected.* model/llmcompressor.json
-  chmod -R u+w model
+  copy_model "$1" model
 }
 
 # Puts tokenizer.json, tokenizer_config.json and chat_template.jinja of ours into model/.
 add_tokenizer() {
-  cp "$DATA"/tokenizer.json "$DATA"/tokenizer_config.json "$DATA"/chat_template.jinja model
+  cp --no-preserve=mode "$DATA"/tokenizer.json "$DATA"/tokenizer_config.json "$DATA"/chat_template.jinja model
 }
 
 # The integer $1 as eight bytes, lowest first.

@@ -75,7 +75,7 @@ bad() {
 }
 
 make_base "$BASE"
-cp "$CLI_FOLDER/errors/page_head.md" "$PAGE"
+cat "$CLI_FOLDER/errors/page_head.md" >"$PAGE"
 for cases in "$CLI_FOLDER"/errors/*_cases.sh; do
   source "$cases"
 done
