@@ -57,9 +57,9 @@ uint64_t peak_rss_bytes() {
 }
 
 KvForward parse_kv_forward(const std::string& name) {
-  static const Registry<KvForward> modes{
+  static const Registry<KvForward> kModes{
       "--kv-forward", {{"quantized", KvForward::kQuantized}, {"exact", KvForward::kExact}}};
-  return modes.at(name);
+  return kModes.at(name);
 }
 
 std::vector<Sample> read_all_samples(const CalibrateOptions& options, const Dataset& dataset,

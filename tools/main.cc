@@ -25,7 +25,7 @@ void stop(int) {
 void handle_signals() {
   struct sigaction action {};
   action.sa_handler = stop;
-  action.sa_flags = SA_RESETHAND;  // a second Ctrl-C ends the process at once
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second Ctrl-C ends the process at once
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGHUP, &action, nullptr);

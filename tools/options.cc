@@ -38,13 +38,13 @@ std::unique_ptr<Backend> open_backend(const DeviceOptions& options) {
 }
 
 ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend) {
-  static const Registry<ComputeType> types{"compute dtype",
-                                           {{"float32", ComputeType::kFloat32},
-                                            {"bfloat16", ComputeType::kBFloat16},
-                                            {"float16", ComputeType::kFloat16}}};
+  static const Registry<ComputeType> kTypes{"compute dtype",
+                                            {{"float32", ComputeType::kFloat32},
+                                             {"bfloat16", ComputeType::kBFloat16},
+                                             {"float16", ComputeType::kFloat16}}};
   if (options.compute_dtype == "auto") return backend.preferred_compute_type();
   const ComputeType type =
-      in_context("--compute-dtype", [&] { return types.at(options.compute_dtype); });
+      in_context("--compute-dtype", [&] { return kTypes.at(options.compute_dtype); });
   if (!backend.supports(type))
     fail("--compute-dtype ", name_of(type), " cannot be used on ", backend.description(), "; use ",
          backend.supports(ComputeType::kBFloat16) ? "bfloat16 or float32" : "float32");
@@ -57,33 +57,33 @@ ModelConfig read_config(const ModelDir& model_dir) {
 }
 
 uint64_t parse_byte_size(const std::string& text) {
-  static const Registry<uint64_t> units{"unit",
-                                        {{"", 1},
-                                         {"B", 1},
-                                         {"KB", 1000},
-                                         {"MB", 1000000},
-                                         {"GB", 1000000000},
-                                         {"KiB", uint64_t{1} << 10},
-                                         {"MiB", uint64_t{1} << 20},
-                                         {"GiB", uint64_t{1} << 30},
-                                         {"TiB", uint64_t{1} << 40}}};
+  static const Registry<uint64_t> kUnits{"unit",
+                                         {{"", 1},
+                                          {"B", 1},
+                                          {"KB", 1000},
+                                          {"MB", 1000000},
+                                          {"GB", 1000000000},
+                                          {"KiB", uint64_t{1} << 10},
+                                          {"MiB", uint64_t{1} << 20},
+                                          {"GiB", uint64_t{1} << 30},
+                                          {"TiB", uint64_t{1} << 40}}};
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end == text.data())
     fail("'", text, "' is no size, expected one like 8GiB");
   std::string unit(end, text.data() + text.size());
-  return checked_mul(number, units.at(unit));
+  return checked_mul(number, kUnits.at(unit));
 }
 
 KvDType parse_kv_dtype(const std::string& name) {
-  static const Registry<KvDType> dtypes{"KV cache dtype",
-                                        {{"float32", KvDType::kFloat32},
-                                         {"float16", KvDType::kFloat16},
-                                         {"bfloat16", KvDType::kBFloat16},
-                                         {"fp8_e4m3", KvDType::kFp8E4m3},
-                                         {"fp8_e5m2", KvDType::kFp8E5m2},
-                                         {"fp8_e4m3fnuz", KvDType::kFp8E4m3Fnuz}}};
-  return dtypes.at(name);
+  static const Registry<KvDType> kDtypes{"KV cache dtype",
+                                         {{"float32", KvDType::kFloat32},
+                                          {"float16", KvDType::kFloat16},
+                                          {"bfloat16", KvDType::kBFloat16},
+                                          {"fp8_e4m3", KvDType::kFp8E4m3},
+                                          {"fp8_e5m2", KvDType::kFp8E5m2},
+                                          {"fp8_e4m3fnuz", KvDType::kFp8E4m3Fnuz}}};
+  return kDtypes.at(name);
 }
 
 }  // namespace kvcal

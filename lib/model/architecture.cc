@@ -10,11 +10,11 @@ namespace kvcal {
 
 // Declaration and row side by side: families/families.h declares, this lists.
 const std::vector<Architecture>& architectures() {
-  static const std::vector<Architecture> table{
+  static const std::vector<Architecture> kTable{
       llama_architecture(),
       mistral_architecture(),
   };
-  return table;
+  return kTable;
 }
 
 const Architecture& architecture_of(const Json& config) {
@@ -95,31 +95,31 @@ double required_positive(const Json& object, std::string_view key) {
 }
 
 Activation parse_activation(const Json& config) {
-  static const Registry<Activation> activations{"hidden_act",
-                                                {
-                                                    {"silu", Activation::kSilu},
-                                                    {"swish", Activation::kSilu},
-                                                    {"gelu", Activation::kGelu},
-                                                    {"gelu_new", Activation::kGeluTanh},
-                                                    {"gelu_pytorch_tanh", Activation::kGeluTanh},
-                                                }};
-  return activations.at(optional_string(config, "hidden_act").value_or("silu"));
+  static const Registry<Activation> kActivations{"hidden_act",
+                                                 {
+                                                     {"silu", Activation::kSilu},
+                                                     {"swish", Activation::kSilu},
+                                                     {"gelu", Activation::kGelu},
+                                                     {"gelu_new", Activation::kGeluTanh},
+                                                     {"gelu_pytorch_tanh", Activation::kGeluTanh},
+                                                 }};
+  return kActivations.at(optional_string(config, "hidden_act").value_or("silu"));
 }
 
 RopeConfig::Type parse_rope_type(const Json& scaling) {
-  static const Registry<RopeConfig::Type> types{"rope type",
-                                                {
-                                                    {"default", RopeConfig::Type::kDefault},
-                                                    {"linear", RopeConfig::Type::kLinear},
-                                                    {"dynamic", RopeConfig::Type::kDynamic},
-                                                    {"yarn", RopeConfig::Type::kYarn},
-                                                    {"llama3", RopeConfig::Type::kLlama3},
-                                                }};
+  static const Registry<RopeConfig::Type> kTypes{"rope type",
+                                                 {
+                                                     {"default", RopeConfig::Type::kDefault},
+                                                     {"linear", RopeConfig::Type::kLinear},
+                                                     {"dynamic", RopeConfig::Type::kDynamic},
+                                                     {"yarn", RopeConfig::Type::kYarn},
+                                                     {"llama3", RopeConfig::Type::kLlama3},
+                                                 }};
   // "type" is the older spelling of "rope_type".
   const auto type = optional_string(scaling, "rope_type");
   const auto old_type = optional_string(scaling, "type");
   if (!type && !old_type) fail_missing("rope_type", "the name of a rope scaling");
-  return types.at(type ? *type : *old_type);
+  return kTypes.at(type ? *type : *old_type);
 }
 
 void parse_rope_scaling(const Json& scaling, const ModelConfig& config, RopeConfig& rope) {

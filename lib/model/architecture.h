@@ -114,6 +114,6 @@ struct ModelConfig {
 
 /// Throws Error naming key, found and expected for anything missing, mistyped, out of range or not
 /// supported.
-ModelConfig parse_model_config(const Json& config);
+ModelConfig parse_model_config(const Json& json);
 
 }  // namespace kvcal

@@ -50,7 +50,7 @@ class ExpressionParser : public ParserBase {
   Expression* parse_subscribed();
   Expression* parse_call(Expression* callee);
   Expression* parse_test(Expression* operand);
-  void parse_arguments(Expression* call);
+  void parse_arguments(Expression* owner);
   std::string_view parse_dotted_name();
   bool is_tuple_end() const;
   void require_assignable(const Expression* target) const;

@@ -28,7 +28,7 @@ struct FormatSpec {
   int64_t width = 0, precision = -1;
   char type = 0;
 };
-FormatSpec parse_format_spec(std::string_view spec);
+FormatSpec parse_format_spec(std::string_view text);
 /// format(value, spec)
 std::string formatted(Run& run, const Value& value, const FormatSpec& spec);
 /// body with fill up to width code points; sign and prefix of a number stay before zeros ('=').

@@ -13,7 +13,7 @@ void add_globals(Run& run, Dict& globals);
 
 std::span<const NamedCall> cycler_methods();
 /// cycler.current; missing for an unknown name.
-Value cycler_attribute(const Value& cycler, std::string_view name);
-Value call_joiner(const Value& joiner, const CallArguments& arguments);
+Value cycler_attribute(const Value& self, std::string_view name);
+Value call_joiner(const Value& self, const CallArguments& arguments);
 
 }  // namespace kvcal::jinja

@@ -63,7 +63,7 @@ class Interpreter {
   Value evaluate_call(const Expression& expression, const Value& caller = {});
   Value evaluate_filter(const Expression& expression, const Value& block_text = {});
   std::vector<Value> evaluate_items(const Expression& expression);
-  CallArguments evaluate_arguments(const CallSyntax& call);
+  CallArguments evaluate_arguments(const CallSyntax& syntax);
   bool compare(Operator op, const Value& a, const Value& b);
 
   void enter(const std::vector<Load>& loads);

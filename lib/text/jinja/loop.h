@@ -29,8 +29,8 @@ struct Loop : Object {
 };
 
 /// loop.index and its kin; missing for an unknown name.
-Value loop_attribute(Run& run, const Value& loop, std::string_view name);
+Value loop_attribute(Run& run, const Value& self, std::string_view name);
 std::span<const NamedCall> loop_methods();
-std::string loop_repr(Run& run, const Value& loop);
+std::string loop_repr(Run& run, const Value& self);
 
 }  // namespace kvcal::jinja

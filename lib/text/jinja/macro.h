@@ -25,7 +25,7 @@ struct Macro : Object {
 /// Source: Jinja2 3.1, runtime.py, Macro.__call__.
 Value call_macro(Interpreter& interpreter, const Macro& macro, const CallArguments& call);
 /// macro.name and its kin; missing for an unknown name.
-Value macro_attribute(Run& run, const Value& macro, std::string_view name);
-std::string macro_repr(const Value& macro);
+Value macro_attribute(Run& run, const Value& value, std::string_view name);
+std::string macro_repr(const Value& value);
 
 }  // namespace kvcal::jinja

@@ -18,9 +18,9 @@ uint64_t hash_bytes(std::string_view text);
 class Vocabulary {
  public:
   void reserve(size_t count, size_t bytes);
-  void add(std::string_view text, TokenId id);
+  void add(std::string_view added, TokenId id);
 
-  std::optional<TokenId> find(std::string_view text) const;
+  std::optional<TokenId> find(std::string_view wanted) const;
   std::optional<std::string_view> text_of(TokenId id) const;
   /// Number of different texts.
   size_t size() const { return entries_.size(); }
@@ -40,7 +40,7 @@ class Vocabulary {
     return std::string_view(bytes_).substr(entry.offset, entry.size);
   }
   /// Index into slots_ where text is or belongs.
-  size_t slot_of(std::string_view text, uint64_t hash) const;
+  size_t slot_of(std::string_view wanted, uint64_t hash) const;
   void grow(size_t slots);
 
   std::string bytes_;
