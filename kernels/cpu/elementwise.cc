@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "kernels/cpu/aligned_view.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
 
@@ -26,10 +27,12 @@ void scaled_row(const In* row, int64_t width, float multiplier, float* out) {
 template <class In>
 void embed_as(const EmbedArgs& args, int64_t begin, int64_t end) {
   const int64_t hidden = args.table.shape[1];
-  const auto* table = reinterpret_cast<const In*>(args.table.bytes.data());
-  for (int64_t row = begin; row < end; ++row)
-    scaled_row(table + args.ids[static_cast<size_t>(row)] * hidden, hidden, args.multiplier,
-               args.out + row * hidden);
+  const int64_t row_bytes = hidden * static_cast<int64_t>(sizeof(In));
+  for (int64_t row = begin; row < end; ++row) {
+    const auto id = static_cast<int64_t>(args.ids[static_cast<size_t>(row)]);
+    const AlignedView<In> stored(args.table.bytes.data() + id * row_bytes, hidden);
+    scaled_row(stored.data(), hidden, args.multiplier, args.out + row * hidden);
+  }
 }
 
 void embed_rows(const EmbedArgs& args, int64_t begin, int64_t end) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/aligned_view.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
 
@@ -35,7 +36,8 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 
 template <class In, class Out>
 void convert_as(const std::byte* in, int64_t count, void* out) {
-  convert_row(reinterpret_cast<const In*>(in), count, static_cast<Out*>(out));
+  const AlignedView<In> stored(in, count);
+  convert_row(stored.data(), count, static_cast<Out*>(out));
 }
 
 template <class Out>

@@ -63,6 +63,27 @@ TEST_CASE("embed: every F16 and BF16 code becomes the reference's float32") {
   }
 }
 
+TEST_CASE("embed: a table on an odd address gives the same bytes") {
+  // The header of a safetensors file may have any length.
+  const auto reference = test::make_backend("reference");
+  for (const auto& [dtype, type] : {std::pair{DType::kF32, ComputeType::kFloat32},
+                                    {DType::kF16, ComputeType::kFloat16},
+                                    {DType::kBF16, ComputeType::kBFloat16}}) {
+    const auto table = test::to_elements(test::normal(5 * 37, 4), type);
+    std::vector<std::byte> shifted(table.size() + 1);
+    std::copy(table.begin(), table.end(), shifted.begin() + 1);
+    const TensorView view{"w", dtype, Shape{5, 37}, std::span(shifted).subspan(1)};
+    const std::vector<int32_t> ids{0, 4, 2};
+    const auto expected = embed(*reference, dtype, table, 37, ids, 1.0f);
+    test::for_each_backend([&](Backend& backend) {
+      INFO(dtype);
+      const test::OnBackend<float> out(backend, std::vector<float>(3 * 37));
+      backend.embed({.table = view, .ids = ids, .out = out.data()});
+      CHECK(test::same_bytes(out.values(), expected));
+    });
+  }
+}
+
 TEST_CASE("embed: an id outside the table is an error that names it") {
   const auto table = test::to_elements(test::normal(3 * 4, 4), ComputeType::kFloat32);
   for (const std::string name : {"cpu", "reference"})

@@ -172,6 +172,23 @@ TEST_CASE("pack: rounds to nearest, ties to even, whatever the stored type") {
     }
 }
 
+TEST_CASE("pack: a part on an odd address gives the same bytes") {
+  // The header of a safetensors file may have any length.
+  for (const DType stored : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const MatmulCase c{.rows = 3, .in = 37, .out = {50}, .stored = stored};
+    const auto bytes = stored_bytes(test::normal(50 * 37, 11, 0.1f), stored);
+    std::vector<std::byte> shifted(bytes.size() + 1);
+    std::copy(bytes.begin(), bytes.end(), shifted.begin() + 1);
+    const std::vector<TensorView> views{
+        {"w", stored, Shape{50, 37}, std::span(shifted).subspan(1)}};
+    test::for_each_backend([&](Backend& backend) {
+      INFO(stored);
+      const auto weight = backend.pack(views, c.type);
+      CHECK(test::same_bytes(multiply(backend, *weight, c), multiply(backend, c)));
+    });
+  }
+}
+
 TEST_CASE("pack: says what is wrong with a part") {
   const std::vector<float> values(12, 1.0f);
   const auto bytes = std::as_bytes(std::span(values));

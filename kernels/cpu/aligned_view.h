@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace kvcal {
+
+/// Elements of a checkpoint as T: where they lie, or a copy where the file's header, whose length
+/// is free, leaves them on an address that T cannot have. Borrows bytes.
+template <class T>
+class AlignedView {
+ public:
+  AlignedView(const std::byte* bytes, int64_t count) : data_(reinterpret_cast<const T*>(bytes)) {
+    if (reinterpret_cast<uintptr_t>(bytes) % alignof(T) == 0) return;
+    copy_.resize(static_cast<size_t>(count));
+    std::memcpy(copy_.data(), bytes, copy_.size() * sizeof(T));
+    data_ = copy_.data();
+  }
+  AlignedView(const AlignedView&) = delete;
+  AlignedView& operator=(const AlignedView&) = delete;
+  const T* data() const { return data_; }
+
+ private:
+  std::vector<T> copy_;
+  const T* data_;
+};
+
+}  // namespace kvcal
