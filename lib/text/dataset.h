@@ -76,6 +76,7 @@ struct Sample {
   std::vector<TokenId> ids;
 };
 
+/// Templates that ask for the date (strftime_now) get 26 Jul 2024, so that the day changes nothing.
 /// Renders, tokenizes (no special tokens added), cuts and drops empty ones, in data set (or
 /// shuffled) order, until num_calibration_samples are kept or records end. tokenizer and chat may
 /// be null if no record needs them. Warns when records run out and when some were dropped. Throws

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <ctime>
 #include <numeric>
 #include <utility>
 
@@ -16,6 +17,18 @@ std::vector<int64_t> order_of(const Dataset& dataset, const SampleOptions& optio
   return order;
 }
 
+/// What strftime_now tells the templates of calibration: the same input must give the same bytes on
+/// any day. The date is the one Llama 3.1's template falls back to where it has no clock.
+std::tm calibration_clock() {
+  std::tm date{};
+  date.tm_year = 2024 - 1900;
+  date.tm_mon = 6;
+  date.tm_mday = 26;
+  date.tm_wday = 5;
+  date.tm_yday = 207;
+  return date;
+}
+
 std::string render(const Json& messages, const ChatFormat* chat) {
   if (messages.empty()) return "";
   if (!chat)
@@ -23,7 +36,7 @@ std::string render(const Json& messages, const ChatFormat* chat) {
         "the record is a conversation and the model has no chat template; put chat_template.jinja "
         "into the "
         "model's folder, or use a data set of 'text' or 'input_ids'");
-  return chat->render(messages, /*add_generation_prompt=*/false);
+  return chat->render(messages, /*add_generation_prompt=*/false, /*more=*/{}, calibration_clock);
 }
 
 /// Ids of one record, all of them.

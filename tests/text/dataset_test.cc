@@ -145,6 +145,19 @@ TEST_CASE(
       std::vector<std::string>{"0:<user>hi\n<assistant>hello\n", "1:<user>hi\n<assistant>hello\n"});
 }
 
+TEST_CASE("read_samples: a template that asks for the date gets the same one on any day") {
+  const test::ScratchFolder scratch;
+  scratch.write("chat_template.jinja", "{{ strftime_now('%a %d %b %Y, day %j, %H:%M') }}");
+  const auto dataset = open_dataset(
+      scratch.write("a.jsonl", R"({"messages": [{"role": "user", "content": "hi"}]})"));
+  const auto chat = ChatFormat::from_folder(scratch.path());
+  REQUIRE(chat.has_value());
+  const ByteTokenizer tokenizer;
+  SilentDiagnostics diagnostics;
+  CHECK(shown(read_samples(*dataset, &tokenizer, &*chat, 256, {}, diagnostics)) ==
+        std::vector<std::string>{"0:Fri 26 Jul 2024, day 208, 00:00"});
+}
+
 TEST_CASE("read_samples: token ids need neither tokenizer nor template") {
   const test::ScratchFolder scratch;
   const auto dataset = open_dataset(scratch.write("a.json", R"({"ids": [[98, 99], [97]]})"));
