@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/upload.h"
+
 namespace kvcal {
 
 Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& backend,
@@ -68,7 +70,7 @@ void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
   std::vector<int32_t> rows;
   for (int64_t position = before; position < after; ++position)
     rows.push_back(rope.row(position, after));
-  batch.positions = upload_int32(rows, backend_);
+  batch.positions = upload<int32_t>(rows, backend_);
 
   backend_.embed({.table = weights_.at(Role::kEmbedding), .ids = ids, .out = hidden_.as<float>()});
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {

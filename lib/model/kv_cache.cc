@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "backend/upload.h"
+
 namespace kvcal {
 namespace {
 
@@ -32,19 +34,16 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
   if (is_fp8(dtype) && scales.size() != static_cast<size_t>(config.num_hidden_layers))
     fail("an ", name_of(dtype), " cache needs scales for ", config.num_hidden_layers,
          " layers, found ", scales.size());
-  const auto upload = [&](const std::vector<float>& values) {
-    Buffer buffer = backend.allocate(values.size() * sizeof(float));
-    backend.copy_in(std::as_bytes(std::span(values)), buffer.data());
-    return buffer;
-  };
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     Layer& entry = layers_.emplace_back();
     entry.k = backend.allocate(static_cast<size_t>(capacity) * bytes_per_row_);
     entry.v = backend.allocate(static_cast<size_t>(capacity) * bytes_per_row_);
     if (!is_fp8(dtype)) continue;
     const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
-    entry.k_scales = upload(per_head(layer_scales.k, config.num_key_value_heads, layer, "k_scale"));
-    entry.v_scales = upload(per_head(layer_scales.v, config.num_key_value_heads, layer, "v_scale"));
+    entry.k_scales = upload<float>(
+        per_head(layer_scales.k, config.num_key_value_heads, layer, "k_scale"), backend);
+    entry.v_scales = upload<float>(
+        per_head(layer_scales.v, config.num_key_value_heads, layer, "v_scale"), backend);
   }
 }
 

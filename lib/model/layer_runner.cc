@@ -137,10 +137,4 @@ void LayerRunner::attend(int64_t layer_index, const TokenBatch& batch, const KvS
                       .out = attended_.data()});
 }
 
-Buffer upload_int32(std::span<const int32_t> values, Backend& backend) {
-  Buffer buffer = backend.allocate(values.size_bytes());
-  backend.copy_in(std::as_bytes(values), buffer.data());
-  return buffer;
-}
-
 }  // namespace kvcal

@@ -73,7 +73,4 @@ class LayerRunner {
   Buffer activated_;  ///< [tokens, intermediate] of type
 };
 
-/// int32 values in backend memory.
-Buffer upload_int32(std::span<const int32_t> values, Backend& backend);
-
 }  // namespace kvcal

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "backend/upload.h"
 #include "core/interrupt.h"
 
 namespace kvcal {
@@ -58,13 +59,8 @@ struct LayerwiseForward::Storage {
       : Storage(backend, config, max_tokens, quantization.dtype) {
     const auto heads = static_cast<size_t>(config.num_key_value_heads);
     KVCAL_CHECK(quantization.k_scales.size() == heads && quantization.v_scales.size() == heads);
-    const auto upload = [&](const std::vector<float>& scales) {
-      Buffer buffer = backend.allocate(scales.size() * sizeof(float));
-      backend.copy_in(std::as_bytes(std::span(scales)), buffer.data());
-      return buffer;
-    };
-    k_scales_ = upload(quantization.k_scales);
-    v_scales_ = upload(quantization.v_scales);
+    k_scales_ = upload<float>(quantization.k_scales, backend);
+    v_scales_ = upload<float>(quantization.v_scales, backend);
     for (Buffer* saturated : {&k_saturated_, &v_saturated_}) {
       *saturated = backend.allocate(heads * sizeof(uint64_t));
       backend.fill_zero(saturated->data(), saturated->size());
@@ -156,7 +152,7 @@ void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> sa
   rope_ = std::make_unique<RopeTable>(config_, lengths, backend_);
   std::vector<int32_t> rows;
   const auto close_batch = [&] {
-    if (!batches_.empty()) batches_.back().tokens.positions = upload_int32(rows, backend_);
+    if (!batches_.empty()) batches_.back().tokens.positions = upload<int32_t>(rows, backend_);
     rows.clear();
   };
   for (const int64_t length : lengths) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "backend/upload.h"
+
 namespace kvcal {
 namespace {
 
@@ -127,13 +129,8 @@ RopeTable::RopeTable(const ModelConfig& config, const std::vector<int64_t>& sequ
         sin.push_back(static_cast<float>(std::sin(angle)) * frequencies.attention_factor);
       }
   }
-  const auto upload = [&](const std::vector<float>& values) {
-    Buffer buffer = backend.allocate(values.size() * sizeof(float));
-    backend.copy_in(std::as_bytes(std::span(values)), buffer.data());
-    return buffer;
-  };
-  cos_ = upload(cos);
-  sin_ = upload(sin);
+  cos_ = upload<float>(cos, backend);
+  sin_ = upload<float>(sin, backend);
 }
 
 bool RopeTable::is_stretched(int64_t sequence_length) const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "backend/upload.h"
 #include "model/kv_scales.h"
 #include "quant/half.h"
 
@@ -169,18 +170,14 @@ Buffer upload_biases(const Weights& weights, int64_t layer, std::initializer_lis
       values.insert(values.end(), part.begin(), part.end());
     }
   if (values.empty()) return {};
-  Buffer buffer = backend.allocate(values.size() * sizeof(float));
-  backend.copy_in(std::as_bytes(std::span(values)), buffer.data());
-  return buffer;
+  return upload<float>(values, backend);
 }
 
 }  // namespace
 
 Buffer upload_float32(const TensorView& tensor, Backend& backend) {
   const std::vector<float> values = as_float32(tensor);
-  Buffer buffer = backend.allocate(values.size() * sizeof(float));
-  backend.copy_in(std::as_bytes(std::span(values)), buffer.data());
-  return buffer;
+  return upload<float>(values, backend);
 }
 
 PackedLayer pack_layer(const Weights& weights, int64_t layer, LayerParts parts, Backend& backend,
