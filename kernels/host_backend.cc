@@ -80,6 +80,16 @@ void check_heads(const HeadsView& x) {
   KVCAL_CHECK(x.row_stride >= x.heads * x.head_dim);
 }
 
+void check_norm(const NormArgs& args) {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
+  KVCAL_CHECK(args.weight != nullptr && args.epsilon >= 0.0f);
+}
+
+void check_norm_heads(const NormHeadsArgs& args) {
+  check_heads(args.x);
+  KVCAL_CHECK(args.weight != nullptr && args.epsilon >= 0.0f);
+}
+
 void check_rope(const RopeArgs& args) {
   check_heads(args.x);
   KVCAL_CHECK(args.rotary_dim >= 0 && args.rotary_dim % 2 == 0);
@@ -98,14 +108,51 @@ void check_store_kv(const StoreKvArgs& args) {
   KVCAL_CHECK(!is_fp8(args.dtype) || args.scales != nullptr);
 }
 
+void check_load_kv(const LoadKvArgs& args) {
+  KVCAL_CHECK(args.rows >= 0 && args.heads > 0 && args.head_dim > 0);
+  KVCAL_CHECK(!is_fp8(args.dtype) || args.scales != nullptr);
+}
+
+void check_copy_heads(const CopyHeadsArgs& args) {
+  check_heads(args.x);
+  check_heads(args.out);
+  KVCAL_CHECK(args.x.tokens == args.out.tokens);
+  KVCAL_CHECK(args.x.heads == args.out.heads || args.x.heads == 1);
+  KVCAL_CHECK(args.width >= 0 && args.width <= args.x.head_dim);
+  KVCAL_CHECK(args.width <= args.out.head_dim);
+}
+
 void check_attention(const AttentionArgs& args) {
   KVCAL_CHECK(args.kv_heads > 0 && args.head_dim > 0 && args.heads % args.kv_heads == 0);
   KVCAL_CHECK(args.heads > 0 && args.q_row_stride >= args.heads * args.head_dim);
-  KVCAL_CHECK(args.sliding_window >= 0);
+  KVCAL_CHECK(args.sliding_window >= 0 && args.v_head_dim >= 0 && args.softcap >= 0.0f);
   KVCAL_CHECK(!is_fp8(args.kv_dtype) || (args.k_scales != nullptr && args.v_scales != nullptr));
   for (const Segment& segment : args.segments)
     KVCAL_CHECK(segment.q_begin >= 0 && segment.q_count >= 0 && segment.kv_begin >= 0 &&
                 segment.q_count <= segment.kv_count);
+}
+
+void check_activate(const ActivationArgs& args) {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
+  KVCAL_CHECK(args.limit >= 0.0f && (args.gated || args.limit == 0.0f));
+}
+
+void check_add(const AddArgs& args) {
+  KVCAL_CHECK(args.count >= 0);
+}
+
+void check_gather_rows(const GatherRowsArgs& args) {
+  KVCAL_CHECK(args.count >= 0 && args.width > 0);
+  for (int64_t i = 0; i < args.count; ++i) KVCAL_CHECK(args.rows[i] >= 0);
+}
+
+void check_scatter_add(const ScatterAddArgs& args) {
+  KVCAL_CHECK(args.count >= 0 && args.width > 0);
+  for (int64_t i = 0; i < args.count; ++i) KVCAL_CHECK(args.rows[i] >= 0);
+}
+
+void check_observe_amax(const ObserveAmaxArgs& args) {
+  KVCAL_CHECK(args.count >= 0 && args.amax != nullptr && args.nonfinite != nullptr);
 }
 
 }  // namespace kvcal

@@ -31,9 +31,18 @@ void check_embed(const EmbedArgs& args);
 
 /// Throws (our own mistake) where heads, widths, strides or segments contradict each other.
 void check_heads(const HeadsView& x);
+void check_norm(const NormArgs& args);
+void check_norm_heads(const NormHeadsArgs& args);
 void check_rope(const RopeArgs& args);
 void check_observe_kv(const ObserveKvArgs& args);
 void check_store_kv(const StoreKvArgs& args);
+void check_load_kv(const LoadKvArgs& args);
+void check_copy_heads(const CopyHeadsArgs& args);
 void check_attention(const AttentionArgs& args);
+void check_activate(const ActivationArgs& args);
+void check_add(const AddArgs& args);
+void check_gather_rows(const GatherRowsArgs& args);
+void check_scatter_add(const ScatterAddArgs& args);
+void check_observe_amax(const ObserveAmaxArgs& args);
 
 }  // namespace kvcal

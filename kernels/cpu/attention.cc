@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numbers>
 
@@ -11,6 +10,7 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/kv_read-inl.h"
+#include "kernels/cpu/query_tile-inl.h"
 #include "kernels/cpu/vector-inl.h"
 
 // Attention in blocks, with the running softmax of Milakov and Gimelshein (2018). Queries lie
@@ -21,8 +21,6 @@
 #define KVCAL_KERNELS_CPU_ATTENTION_ONCE
 namespace kvcal::cpu {
 
-/// Queries handled together: consecutive tokens times the heads that share a KV head.
-constexpr int64_t kQueries = 48;
 /// Keys in a block; blocks begin at multiples of it, counted from the segment's first key.
 constexpr int64_t kKeys = 64;
 
@@ -33,8 +31,8 @@ struct AttentionTask {
   int64_t first_head = 0, heads = 0;    ///< tokens * heads <= kQueries
 };
 
-inline int64_t attention_scratch_size(int64_t head_dim) {
-  return head_dim * (2 * kQueries + 2 * kKeys) + kKeys * kQueries + 5 * kQueries;
+inline int64_t attention_scratch_size(int64_t head_dim, int64_t value_dim) {
+  return (head_dim + value_dim + kKeys) * kQueries + (head_dim + value_dim) * kKeys + 5 * kQueries;
 }
 
 }  // namespace kvcal::cpu
@@ -43,126 +41,13 @@ inline int64_t attention_scratch_size(int64_t head_dim) {
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kLanes = HWY_LANES(float);
-/// Vectors of queries that one step of multiply keeps in registers, and rows: 24 sums of 32
-/// registers, or 12 of 16.
-constexpr int64_t kStrip = 3;
-constexpr int64_t kRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
-static_assert(kQueries % (kStrip * kLanes) == 0);
-
-/// out [M, kQueries] = a [M, K] · b [K, kQueries], or with a factor a query, out · factor + a · b.
-struct Product {
-  const float* a = nullptr;
-  int64_t row_stride = 0, step_stride = 0;  ///< a(m, k) is at m * row_stride + k * step_stride
-  int64_t rows = 0, steps = 0;
-  const float* b = nullptr;
-  const float* factor = nullptr;  ///< [kQueries], or null
-  float* out = nullptr;
-};
-
-template <int64_t kTile>
-HWY_INLINE void multiply_tile(const Product& p, int64_t row, int64_t column) {
-  VF sums[kTile][kStrip];
-  float* out = p.out + row * kQueries + column;
-  for (int64_t m = 0; m < kTile; ++m)
-    for (int64_t i = 0; i < kStrip; ++i)
-      sums[m][i] = p.factor ? hn::Mul(hn::Load(DF(), out + m * kQueries + i * kLanes),
-                                      hn::Load(DF(), p.factor + column + i * kLanes))
-                            : set(0.0f);
-  const float* a = p.a + row * p.row_stride;
-  const float* b = p.b + column;
-  for (int64_t k = 0; k < p.steps; ++k) {
-    const VF b0 = hn::Load(DF(), b), b1 = hn::Load(DF(), b + kLanes),
-             b2 = hn::Load(DF(), b + 2 * kLanes);
-    for (int64_t m = 0; m < kTile; ++m) {
-      const VF x = set(a[m * p.row_stride]);
-      sums[m][0] = hn::MulAdd(x, b0, sums[m][0]);
-      sums[m][1] = hn::MulAdd(x, b1, sums[m][1]);
-      sums[m][2] = hn::MulAdd(x, b2, sums[m][2]);
-    }
-    a += p.step_stride;
-    b += kQueries;
-  }
-  for (int64_t m = 0; m < kTile; ++m)
-    for (int64_t i = 0; i < kStrip; ++i)
-      hn::Store(sums[m][i], DF(), out + m * kQueries + i * kLanes);
-}
-
-HWY_NOINLINE void multiply(const Product& p) {
-  for (int64_t column = 0; column < kQueries; column += kStrip * kLanes) {
-    int64_t row = 0;
-    for (; row + kRows <= p.rows; row += kRows) multiply_tile<kRows>(p, row, column);
-    for (; row + 2 <= p.rows; row += 2) multiply_tile<2>(p, row, column);
-    for (; row < p.rows; ++row) multiply_tile<1>(p, row, column);
-  }
-}
-
-#if HWY_TARGET != HWY_SCALAR
-using D4 = hn::FixedTag<float, 4>;
-using V4 = hn::Vec<D4>;
-
-HWY_INLINE void transpose(V4& a, V4& b, V4& c, V4& d) {
-  const D4 d4;
-  const V4 ab_low = hn::InterleaveLower(d4, a, b), ab_high = hn::InterleaveUpper(d4, a, b);
-  const V4 cd_low = hn::InterleaveLower(d4, c, d), cd_high = hn::InterleaveUpper(d4, c, d);
-  a = hn::ConcatLowerLower(d4, cd_low, ab_low);
-  b = hn::ConcatUpperUpper(d4, cd_low, ab_low);
-  c = hn::ConcatLowerLower(d4, cd_high, ab_high);
-  d = hn::ConcatUpperUpper(d4, cd_high, ab_high);
-}
-#endif
-
-/// out[d * kQueries + i] = scale · rows[i][d] for four rows.
-HWY_INLINE void rows_to_columns(const float* const* rows, int64_t count, float scale, float* out) {
-  int64_t d = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const D4 d4;
-  const V4 times = hn::Set(d4, scale);
-  for (; d + 4 <= count; d += 4) {
-    V4 r0 = hn::Mul(hn::LoadU(d4, rows[0] + d), times);
-    V4 r1 = hn::Mul(hn::LoadU(d4, rows[1] + d), times);
-    V4 r2 = hn::Mul(hn::LoadU(d4, rows[2] + d), times);
-    V4 r3 = hn::Mul(hn::LoadU(d4, rows[3] + d), times);
-    transpose(r0, r1, r2, r3);
-    hn::Store(r0, d4, out + d * kQueries);
-    hn::Store(r1, d4, out + (d + 1) * kQueries);
-    hn::Store(r2, d4, out + (d + 2) * kQueries);
-    hn::Store(r3, d4, out + (d + 3) * kQueries);
-  }
-#endif
-  for (; d < count; ++d)
-    for (int64_t i = 0; i < 4; ++i) out[d * kQueries + i] = rows[i][d] * scale;
-}
-
-/// out[i * count + d] = in[d * kQueries + i] / divisors[i] for four rows.
-HWY_INLINE void columns_to_rows(const float* in, const float* divisors, int64_t count, float* out) {
-  int64_t d = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const D4 d4;
-  const V4 divisor = hn::Load(d4, divisors);
-  for (; d + 4 <= count; d += 4) {
-    V4 c0 = hn::Div(hn::Load(d4, in + d * kQueries), divisor);
-    V4 c1 = hn::Div(hn::Load(d4, in + (d + 1) * kQueries), divisor);
-    V4 c2 = hn::Div(hn::Load(d4, in + (d + 2) * kQueries), divisor);
-    V4 c3 = hn::Div(hn::Load(d4, in + (d + 3) * kQueries), divisor);
-    transpose(c0, c1, c2, c3);
-    hn::StoreU(c0, d4, out + d);
-    hn::StoreU(c1, d4, out + count + d);
-    hn::StoreU(c2, d4, out + 2 * count + d);
-    hn::StoreU(c3, d4, out + 3 * count + d);
-  }
-#endif
-  for (; d < count; ++d)
-    for (int64_t i = 0; i < 4; ++i) out[i * count + d] = in[d * kQueries + i] / divisors[i];
-}
-
 /// One task: its queries against all keys they see.
 class Attend {
  public:
   Attend(const AttentionArgs& args, const AttentionTask& task, float* scratch)
-      : args_(args), task_(task), head_dim_(args.head_dim) {
+      : args_(args), task_(task), head_dim_(args.head_dim), value_dim_(args.value_dim()) {
     q_ = take(scratch, head_dim_ * kQueries);
-    out_ = take(scratch, head_dim_ * kQueries);
+    out_ = take(scratch, value_dim_ * kQueries);
     scores_ = take(scratch, kKeys * kQueries);
     max_ = take(scratch, kQueries);
     sum_ = take(scratch, kQueries);
@@ -170,15 +55,14 @@ class Attend {
     first_ = reinterpret_cast<int32_t*>(take(scratch, kQueries));
     last_ = reinterpret_cast<int32_t*>(take(scratch, kQueries));
     k_ = take(scratch, head_dim_ * kKeys);
-    v_ = take(scratch, head_dim_ * kKeys);
+    v_ = take(scratch, value_dim_ * kKeys);
     for (int64_t lane = 0; lane < kQueries; ++lane) set_bounds(lane);
   }
 
   void run() {
     load_queries();
-    std::fill_n(out_, head_dim_ * kQueries, 0.0f);
-    std::fill_n(sum_, kQueries, 0.0f);
-    std::fill_n(max_, kQueries, std::numeric_limits<float>::lowest());
+    std::fill_n(out_, value_dim_ * kQueries, 0.0f);
+    start_softmax();
     const int64_t begin = first_[0], end = last_[num_queries() - 1] + 1;
     for (int64_t block = begin / kKeys * kKeys; block < end; block += kKeys)
       add_keys(std::max(block, begin), std::min(block + kKeys, end));
@@ -186,6 +70,8 @@ class Attend {
   }
 
  private:
+  static constexpr float kLog2e = std::numbers::log2e_v<float>;
+
   static float* take(float*& scratch, int64_t count) {
     float* part = scratch;
     scratch += count;
@@ -212,60 +98,87 @@ class Attend {
            head_of(lane) * head_dim_;
   }
 
-  /// Queries become columns, times the softmax scale in units of powers of two.
+  /// Nothing seen yet but the sink, whose weight is 1 while it is the maximum.
+  void start_softmax() {
+    constexpr float kLowest = std::numeric_limits<float>::lowest();
+    for (int64_t lane = 0; lane < kQueries; ++lane) {
+      max_[lane] = args_.sinks ? std::max(args_.sinks[head_of(lane)] * kLog2e, kLowest) : kLowest;
+      sum_[lane] = args_.sinks ? 1.0f : 0.0f;
+    }
+  }
+
+  /// Queries become columns, times what makes their products scores in units of powers of two, or
+  /// fractions of the softcap.
   void load_queries() {
-    const float scale = args_.softmax_scale * std::numbers::log2e_v<float>;
+    const float scale =
+        args_.softcap > 0.0f ? args_.softmax_scale / args_.softcap : args_.softmax_scale * kLog2e;
     for (int64_t lane = 0; lane < kQueries; lane += 4) {
       const float* rows[4] = {query(lane), query(lane + 1), query(lane + 2), query(lane + 3)};
       rows_to_columns(rows, head_dim_, scale, q_ + lane);
     }
   }
 
-  /// Rows [begin, end) of keys or values as float32: in place where they are that already.
-  const float* read(const void* rows, const float* scales, int64_t begin, int64_t end, float* tile,
-                    int64_t& stride) const {
-    const int64_t row = task_.segment->kv_begin + begin;
-    const int64_t element = (row * args_.kv_heads + task_.kv_head) * head_dim_;
-    const int64_t row_stride = args_.kv_heads * head_dim_;
-    if (args_.kv_dtype == KvDType::kFloat32) {
-      stride = row_stride;
-      return static_cast<const float*>(rows) + element;
-    }
-    stride = head_dim_;
-    read_kv(
-        {.dtype = args_.kv_dtype,
-         .first = static_cast<const std::byte*>(rows) + element * bytes_per_element(args_.kv_dtype),
-         .row_stride = row_stride,
-         .rows = end - begin,
-         .head_dim = head_dim_,
-         .scale = scales ? scales[task_.kv_head] : 1.0f},
-        tile);
-    return tile;
+  /// Where keys or values lie.
+  struct Stored {
+    const void* rows = nullptr;
+    const float* scales = nullptr;
+    int64_t dim = 0;
+    float* tile = nullptr;  ///< [kKeys, dim]
+  };
+  /// Rows of float32.
+  struct Rows {
+    const float* first = nullptr;
+    int64_t stride = 0;
+  };
+
+  /// Rows [begin, end) as float32: in place where they are that already.
+  Rows read(const Stored& stored, int64_t begin, int64_t end) const {
+    const int64_t row_stride = args_.kv_heads * stored.dim;
+    const int64_t element =
+        (task_.segment->kv_begin + begin) * row_stride + task_.kv_head * stored.dim;
+    if (args_.kv_dtype == KvDType::kFloat32)
+      return {static_cast<const float*>(stored.rows) + element, row_stride};
+    const auto* bytes = static_cast<const std::byte*>(stored.rows);
+    read_kv({.dtype = args_.kv_dtype,
+             .first = bytes + element * bytes_per_element(args_.kv_dtype),
+             .row_stride = row_stride,
+             .rows = end - begin,
+             .head_dim = stored.dim,
+             .scale = stored.scales ? stored.scales[task_.kv_head] : 1.0f},
+            stored.tile, stored.dim);
+    return {stored.tile, stored.dim};
   }
 
   /// Folds the keys [begin, end) of one block into sums and maxima.
   void add_keys(int64_t begin, int64_t end) {
-    int64_t stride = 0;
-    const float* k = read(args_.k, args_.k_scales, begin, end, k_, stride);
-    multiply({.a = k,
-              .row_stride = stride,
+    const Rows k = read({args_.k, args_.k_scales, head_dim_, k_}, begin, end);
+    multiply({.a = k.first,
+              .row_stride = k.stride,
               .step_stride = 1,
               .rows = end - begin,
               .steps = head_dim_,
               .b = q_,
               .out = scores_});
+    if (args_.softcap > 0.0f) cap_scores(end - begin);
     const int64_t tail = num_queries() - 1;
     if (begin < first_[tail] || end - 1 > last_[0]) hide_keys(begin, end);
     for (int64_t lane = 0; lane < kQueries; lane += kStrip * kLanes) soften(end - begin, lane);
-    const float* v = read(args_.v, args_.v_scales, begin, end, v_, stride);
-    multiply({.a = v,
+    const Rows v = read({args_.v, args_.v_scales, value_dim_, v_}, begin, end);
+    multiply({.a = v.first,
               .row_stride = 1,
-              .step_stride = stride,
-              .rows = head_dim_,
+              .step_stride = v.stride,
+              .rows = value_dim_,
               .steps = end - begin,
               .b = scores_,
               .factor = correction_,
               .out = out_});
+  }
+
+  /// Fractions of the softcap become scores in units of powers of two.
+  void cap_scores(int64_t keys) {
+    const VF cap = set(args_.softcap * kLog2e);
+    for (int64_t i = 0; i < keys * kQueries; i += kLanes)
+      hn::Store(hn::Mul(cap, tanh(hn::Load(DF(), scores_ + i))), DF(), scores_ + i);
   }
 
   /// Scores of keys that a query does not see become -infinity.
@@ -310,35 +223,36 @@ class Attend {
 
   /// Columns become rows again, divided by the sum of their weights.
   void store_results() {
-    float* rows = k_;  // no longer needed
+    float* rows = v_;  // no longer needed
     for (int64_t lane = 0; lane < num_queries(); lane += 4) {
-      columns_to_rows(out_ + lane, sum_ + lane, head_dim_, rows);
+      columns_to_rows(out_ + lane, sum_ + lane, value_dim_, rows);
       const int64_t here = std::min<int64_t>(4, num_queries() - lane);
-      for (int64_t i = 0; i < here; ++i) store_row(lane + i, rows + i * head_dim_);
+      for (int64_t i = 0; i < here; ++i) store_row(lane + i, rows + i * value_dim_);
     }
   }
 
   void store_row(int64_t lane, const float* row) const {
     const int64_t out =
-        ((task_.segment->q_begin + token_of(lane)) * args_.heads + head_of(lane)) * head_dim_;
+        ((task_.segment->q_begin + token_of(lane)) * args_.heads + head_of(lane)) * value_dim_;
     switch (args_.out_type) {
       case ComputeType::kFloat32:
-        return convert_row(row, head_dim_, static_cast<float*>(args_.out) + out);
+        return convert_row(row, value_dim_, static_cast<float*>(args_.out) + out);
       case ComputeType::kBFloat16:
-        return convert_row(row, head_dim_, static_cast<BF16*>(args_.out) + out);
+        return convert_row(row, value_dim_, static_cast<BF16*>(args_.out) + out);
       case ComputeType::kFloat16:
-        return convert_row(row, head_dim_, static_cast<F16*>(args_.out) + out);
+        return convert_row(row, value_dim_, static_cast<F16*>(args_.out) + out);
     }
   }
 
   const AttentionArgs& args_;
   const AttentionTask& task_;
-  const int64_t head_dim_;
-  float *q_, *out_;                  ///< [head_dim, kQueries]
+  const int64_t head_dim_, value_dim_;
+  float* q_;                         ///< [head_dim, kQueries]
+  float* out_;                       ///< [value_dim, kQueries]
   float* scores_;                    ///< [kKeys, kQueries]: scores, then weights
   float *max_, *sum_, *correction_;  ///< [kQueries]
   int32_t *first_, *last_;           ///< [kQueries]: keys seen
-  float *k_, *v_;                    ///< [kKeys, head_dim]
+  float *k_, *v_;                    ///< [kKeys, head_dim] and [kKeys, value_dim]
 };
 
 void attend(const AttentionArgs& args, const AttentionTask& task, float* scratch) {
@@ -384,8 +298,8 @@ void CpuBackend::attention(const AttentionArgs& args) {
   check_attention(args);
   const std::vector<AttentionTask> tasks = cut(args);
   pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t index, int thread) {
-    float* scratch =
-        scratch_[static_cast<size_t>(thread)].get<float>(attention_scratch_size(args.head_dim));
+    float* scratch = scratch_[static_cast<size_t>(thread)].get<float>(
+        attention_scratch_size(args.head_dim, args.value_dim()));
     HWY_DYNAMIC_DISPATCH(attend)(args, tasks[static_cast<size_t>(index)], scratch);
   });
 }

@@ -27,13 +27,20 @@ class CpuBackend : public HostBackend {
   void fill_zero(std::byte* data, size_t bytes) override;
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
   void embed(const EmbedArgs& args) override;
-  void rms_norm(const RmsNormArgs& args) override;
+  void norm(const NormArgs& args) override;
+  void norm_heads(const NormHeadsArgs& args) override;
   void matmul(const MatmulArgs& args) override;
   void rope(const RopeArgs& args) override;
   void observe_kv(const ObserveKvArgs& args) override;
   void store_kv(const StoreKvArgs& args) override;
+  void load_kv(const LoadKvArgs& args) override;
+  void copy_heads(const CopyHeadsArgs& args) override;
   void attention(const AttentionArgs& args) override;
-  void gated_activation(const GatedActivationArgs& args) override;
+  void activate(const ActivationArgs& args) override;
+  void add(const AddArgs& args) override;
+  void gather_rows(const GatherRowsArgs& args) override;
+  void scatter_add(const ScatterAddArgs& args) override;
+  void observe_amax(const ObserveAmaxArgs& args) override;
 
  private:
   /// Calls body(begin, end) for blocks of rows that hold about the same number of elements each.

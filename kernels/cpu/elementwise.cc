@@ -1,6 +1,5 @@
 #include <algorithm>
-#include <cmath>
-#include <numbers>
+#include <atomic>
 
 #include "kernels/cpu/aligned_view.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -12,16 +11,35 @@
 
 #include "kernels/cpu/vector-inl.h"
 
+#ifndef KVCAL_KERNELS_CPU_ELEMENTWISE_ONCE
+#define KVCAL_KERNELS_CPU_ELEMENTWISE_ONCE
+namespace kvcal::cpu {
+
+/// Of some values: the largest finite magnitude, and how many were not finite.
+struct Magnitudes {
+  float amax = 0.0f;
+  uint64_t nonfinite = 0;
+};
+
+}  // namespace kvcal::cpu
+#endif
+
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
+/// out = multiplier · row, or out += it.
 template <class In>
-void scaled_row(const In* row, int64_t width, float multiplier, float* out) {
+void scaled_row(const In* row, int64_t width, float multiplier, bool accumulate, float* out) {
   const VF times = set(multiplier);
   int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes())
-    store_from_float(hn::Mul(times, load_as_float(row + i)), out + i);
-  if (i < width) store_part(hn::Mul(times, load_part(row + i, width - i)), out + i, width - i);
+  for (; i + lanes() <= width; i += lanes()) {
+    const VF value = hn::Mul(times, load_as_float(row + i));
+    store_from_float(accumulate ? hn::Add(load_as_float(out + i), value) : value, out + i);
+  }
+  if (const int64_t left = width - i; left > 0) {
+    const VF value = hn::Mul(times, load_part(row + i, left));
+    store_part(accumulate ? hn::Add(load_part(out + i, left), value) : value, out + i, left);
+  }
 }
 
 template <class In>
@@ -31,7 +49,7 @@ void embed_as(const EmbedArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
     const auto id = static_cast<int64_t>(args.ids[static_cast<size_t>(row)]);
     const AlignedView<In> stored(args.table.bytes.data() + id * row_bytes, hidden);
-    scaled_row(stored.data(), hidden, args.multiplier, args.out + row * hidden);
+    scaled_row(stored.data(), hidden, args.multiplier, args.accumulate, args.out + row * hidden);
   }
 }
 
@@ -39,49 +57,6 @@ void embed_rows(const EmbedArgs& args, int64_t begin, int64_t end) {
   if (args.table.dtype == DType::kF32) return embed_as<float>(args, begin, end);
   if (args.table.dtype == DType::kF16) return embed_as<F16>(args, begin, end);
   embed_as<BF16>(args, begin, end);
-}
-
-HWY_INLINE float sum_of_squares(const float* x, int64_t width) {
-  VF sum0 = set(0.0f), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  int64_t i = 0;
-  for (; i + 4 * lanes() <= width; i += 4 * lanes()) {
-    const VF a = load_as_float(x + i), b = load_as_float(x + i + lanes());
-    const VF c = load_as_float(x + i + 2 * lanes()), d = load_as_float(x + i + 3 * lanes());
-    sum0 = hn::MulAdd(a, a, sum0);
-    sum1 = hn::MulAdd(b, b, sum1);
-    sum2 = hn::MulAdd(c, c, sum2);
-    sum3 = hn::MulAdd(d, d, sum3);
-  }
-  for (; i < width; i += lanes()) {
-    const VF a = i + lanes() <= width ? load_as_float(x + i) : load_part(x + i, width - i);
-    sum0 = hn::MulAdd(a, a, sum0);
-  }
-  return hn::GetLane(hn::SumOfLanes(DF(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
-}
-
-template <class Out>
-void rms_norm_as(const RmsNormArgs& args, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) {
-    const float* x = args.x + row * args.width;
-    auto* out = static_cast<Out*>(args.out) + row * args.width;
-    const float mean = sum_of_squares(x, args.width) / static_cast<float>(args.width);
-    const VF inverse = set(1.0f / std::sqrt(mean + args.epsilon));
-    int64_t i = 0;
-    for (; i + lanes() <= args.width; i += lanes())
-      store_from_float(
-          hn::Mul(hn::Mul(load_as_float(x + i), inverse), load_as_float(args.weight + i)), out + i);
-    const int64_t left = args.width - i;
-    if (left > 0)
-      store_part(
-          hn::Mul(hn::Mul(load_part(x + i, left), inverse), load_part(args.weight + i, left)),
-          out + i, left);
-  }
-}
-
-void rms_norm_rows(const RmsNormArgs& args, int64_t begin, int64_t end) {
-  if (args.out_type == ComputeType::kFloat32) return rms_norm_as<float>(args, begin, end);
-  if (args.out_type == ComputeType::kFloat16) return rms_norm_as<F16>(args, begin, end);
-  rms_norm_as<BF16>(args, begin, end);
 }
 
 /// Turns (a, b) by the angles of cosine and sine.
@@ -134,56 +109,30 @@ void rope_rows(const RopeArgs& args, int64_t begin, int64_t end) {
     }
 }
 
-/// x · logistic(x).
-HWY_INLINE VF silu(VF x) {
-  return hn::Div(x, hn::Add(set(1.0f), exp(hn::Neg(x))));
+template <class In>
+Magnitudes magnitudes_as(const In* x, int64_t count) {
+  const VI infinity = set_int(0x7f800000);
+  VI largest = set_int(0), nonfinite = set_int(0);
+  const auto fold = [&](VF v) HWY_ATTR {
+    const VI magnitude = hn::And(as_int(v), set_int(0x7fffffff));
+    const auto finite = hn::Lt(magnitude, infinity);
+    largest = hn::Max(largest, hn::IfThenElseZero(finite, magnitude));
+    nonfinite = hn::Add(nonfinite, hn::IfThenZeroElse(finite, set_int(1)));
+  };
+  int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes()) fold(load_as_float(x + i));
+  if (i < count) fold(load_part(x + i, count - i));
+  return {.amax = hn::GetLane(as_float(hn::MaxOfLanes(DI(), largest))),
+          .nonfinite = static_cast<uint64_t>(hn::GetLane(hn::SumOfLanes(DI(), nonfinite)))};
 }
 
-/// 0.5 x (1 + tanh(u)) = x · logistic(2u), which keeps its digits where tanh is near -1.
-HWY_INLINE VF gelu_tanh(VF x) {
-  const VF cubic = hn::MulAdd(hn::Mul(set(0.044715f), hn::Mul(x, x)), x, x);
-  const VF minus_2u = hn::Mul(set(-1.59576912f), cubic);
-  return hn::Div(x, hn::Add(set(1.0f), exp(minus_2u)));
-}
-
-/// x · Φ(x), one lane at a time: no model in the table of families uses it in a gated layer.
-HWY_INLINE VF gelu(VF x) {
-  float lane[kMaxLanes];
-  hn::StoreU(x, DF(), lane);
-  for (int64_t i = 0; i < lanes(); ++i)
-    lane[i] = 0.5f * lane[i] * std::erfc(-lane[i] / std::numbers::sqrt2_v<float>);
-  return hn::LoadU(DF(), lane);
-}
-
-HWY_INLINE VF activated(Activation activation, VF x) {
-  if (activation == Activation::kSilu) return silu(x);
-  return activation == Activation::kGeluTanh ? gelu_tanh(x) : gelu(x);
-}
-
-template <class Out>
-void gated_activation_as(const GatedActivationArgs& args, int64_t begin, int64_t end) {
-  const int64_t width = args.width;
-  for (int64_t row = begin; row < end; ++row) {
-    const float* gate = args.gate_up + row * 2 * width;
-    const float* up = gate + width;
-    auto* out = static_cast<Out*>(args.out) + row * width;
-    int64_t i = 0;
-    for (; i + lanes() <= width; i += lanes())
-      store_from_float(
-          hn::Mul(activated(args.activation, load_as_float(gate + i)), load_as_float(up + i)),
-          out + i);
-    const int64_t left = width - i;
-    if (left > 0)
-      store_part(
-          hn::Mul(activated(args.activation, load_part(gate + i, left)), load_part(up + i, left)),
-          out + i, left);
-  }
-}
-
-void gated_activation_rows(const GatedActivationArgs& args, int64_t begin, int64_t end) {
-  if (args.out_type == ComputeType::kFloat32) return gated_activation_as<float>(args, begin, end);
-  if (args.out_type == ComputeType::kFloat16) return gated_activation_as<F16>(args, begin, end);
-  gated_activation_as<BF16>(args, begin, end);
+Magnitudes magnitudes(const ObserveAmaxArgs& args, int64_t begin, int64_t end) {
+  const int64_t count = end - begin;
+  if (args.type == ComputeType::kFloat32)
+    return magnitudes_as(static_cast<const float*>(args.x) + begin, count);
+  if (args.type == ComputeType::kFloat16)
+    return magnitudes_as(static_cast<const F16*>(args.x) + begin, count);
+  return magnitudes_as(static_cast<const BF16*>(args.x) + begin, count);
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE
@@ -192,9 +141,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvcal::cpu {
 HWY_EXPORT(embed_rows);
-HWY_EXPORT(rms_norm_rows);
 HWY_EXPORT(rope_rows);
-HWY_EXPORT(gated_activation_rows);
+HWY_EXPORT(magnitudes);
 
 void CpuBackend::embed(const EmbedArgs& args) {
   check_embed(args);
@@ -204,13 +152,6 @@ void CpuBackend::embed(const EmbedArgs& args) {
                  });
 }
 
-void CpuBackend::rms_norm(const RmsNormArgs& args) {
-  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
-  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(rms_norm_rows)(args, begin, end);
-  });
-}
-
 void CpuBackend::rope(const RopeArgs& args) {
   check_rope(args);
   for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
@@ -218,10 +159,16 @@ void CpuBackend::rope(const RopeArgs& args) {
   });
 }
 
-void CpuBackend::gated_activation(const GatedActivationArgs& args) {
-  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
-  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(gated_activation_rows)(args, begin, end);
+void CpuBackend::observe_amax(const ObserveAmaxArgs& args) {
+  check_observe_amax(args);
+  for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
+    const Magnitudes seen = HWY_DYNAMIC_DISPATCH(magnitudes)(args, begin, end);
+    const std::atomic_ref amax(*args.amax);
+    float before = amax.load(std::memory_order_relaxed);
+    while (before < seen.amax && !amax.compare_exchange_weak(before, seen.amax)) {
+    }
+    if (seen.nonfinite > 0)
+      std::atomic_ref(*args.nonfinite).fetch_add(seen.nonfinite, std::memory_order_relaxed);
   });
 }
 

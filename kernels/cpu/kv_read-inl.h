@@ -1,4 +1,4 @@
-// Rows of a KV cache as float32. The guard is Highway's, see vector-inl.h.
+// Rows of a KV cache as numbers. The guard is Highway's, see vector-inl.h.
 #if defined(KVCAL_KERNELS_CPU_KV_READ_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_KV_READ_INL_H_
 #undef KVCAL_KERNELS_CPU_KV_READ_INL_H_
@@ -45,12 +45,12 @@ HWY_INLINE VF read_codes(const uint8_t* codes, VF scale) {
   return hn::Mul(scale, float_of_half(half_bits<kFormat>(wide)));
 }
 
-template <fp8::Format kFormat>
-void read_fp8_row(const uint8_t* codes, int64_t count, float scale, float* out) {
+template <fp8::Format kFormat, class Out>
+void read_fp8_row(const uint8_t* codes, int64_t count, float scale, Out* out) {
   const VF times = set(scale * kBiasScale<kFormat>);
   int64_t i = 0;
   for (; i + lanes() <= count; i += lanes())
-    hn::StoreU(read_codes<kFormat>(codes + i, times), DF(), out + i);
+    store_from_float(read_codes<kFormat>(codes + i, times), out + i);
   if (i < count) {
     uint8_t tail[kMaxLanes] = {};
     std::memcpy(tail, codes + i, static_cast<size_t>(count - i));
@@ -67,7 +67,8 @@ struct KvRows {
   float scale = 1.0f;  ///< FP8 only
 };
 
-HWY_INLINE void read_row(const KvRows& rows, const std::byte* row, float* out) {
+template <class Out>
+HWY_INLINE void read_row(const KvRows& rows, const std::byte* row, Out* out) {
   const auto* codes = reinterpret_cast<const uint8_t*>(row);
   switch (rows.dtype) {
     case KvDType::kFloat32:
@@ -85,11 +86,12 @@ HWY_INLINE void read_row(const KvRows& rows, const std::byte* row, float* out) {
   }
 }
 
-/// out [rows, head_dim], contiguous.
-HWY_INLINE void read_kv(const KvRows& rows, float* out) {
+/// out [rows, head_dim], its rows out_stride apart.
+template <class Out>
+HWY_INLINE void read_kv(const KvRows& rows, Out* out, int64_t out_stride) {
   const int64_t stride = rows.row_stride * bytes_per_element(rows.dtype);
   for (int64_t row = 0; row < rows.rows; ++row)
-    read_row(rows, rows.first + row * stride, out + row * rows.head_dim);
+    read_row(rows, rows.first + row * stride, out + row * out_stride);
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

@@ -125,8 +125,8 @@ class CpuMatrix : public PackedMatrix {
 };
 
 /// Rows [begin, begin + count) of the concatenated parts, converted to type.
-void gather_rows(std::span<const TensorView> parts, int64_t begin, int64_t count, ComputeType type,
-                 std::byte* out) {
+void gather_panel(std::span<const TensorView> parts, int64_t begin, int64_t count, ComputeType type,
+                  std::byte* out) {
   const int64_t in = parts[0].shape[1];
   for (const TensorView& part : parts) {
     const int64_t rows = part.shape[0];
@@ -234,7 +234,7 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack(std::span<const TensorView> parts
     PackedPanel& panel = packed->panels[i];
     const int64_t rows = panel.gemm->shape().width;
     auto* converted = scratch_[static_cast<size_t>(thread)].get<std::byte>(rows * row_bytes);
-    gather_rows(parts, panel.column, rows, type, converted);
+    gather_panel(parts, panel.column, rows, type, converted);
     panel.panel = panel.gemm->pack(converted, packed->storage.data() + offsets[i], thread);
   });
   return packed;

@@ -23,41 +23,47 @@ class OneQuery {
 
   void run() const {
     const std::vector<double> weights = softmax();
-    for (int64_t d = 0; d < args_.head_dim; ++d) {
+    const int64_t value_dim = args_.value_dim();
+    for (int64_t d = 0; d < value_dim; ++d) {
       double sum = 0.0;
       for (int64_t row = begin_; row < end_; ++row)
         sum += weights[static_cast<size_t>(row - begin_)] * value(row, d);
-      const int64_t column = head_ * args_.head_dim + d;
       reference::store_float(args_.out_type, args_.out,
-                             query_ * args_.heads * args_.head_dim + column,
+                             (query_ * args_.heads + head_) * value_dim + d,
                              static_cast<float>(sum));
     }
   }
 
  private:
-  int64_t element(int64_t row, int64_t d) const {
-    return (row * args_.kv_heads + kv_head_) * args_.head_dim + d;
-  }
   double key(int64_t row, int64_t d) const {
     const float scale = args_.k_scales ? args_.k_scales[kv_head_] : 1.0f;
-    return reference::load_kv(args_.kv_dtype, args_.k, element(row, d), scale);
+    return reference::load_kv(args_.kv_dtype, args_.k,
+                              (row * args_.kv_heads + kv_head_) * args_.head_dim + d, scale);
   }
   double value(int64_t row, int64_t d) const {
     const float scale = args_.v_scales ? args_.v_scales[kv_head_] : 1.0f;
-    return reference::load_kv(args_.kv_dtype, args_.v, element(row, d), scale);
+    return reference::load_kv(args_.kv_dtype, args_.v,
+                              (row * args_.kv_heads + kv_head_) * args_.value_dim() + d, scale);
+  }
+
+  double capped(double score) const {
+    const double cap = args_.softcap;
+    return cap > 0.0 ? cap * std::tanh(score / cap) : score;
   }
 
   std::vector<double> softmax() const {
     const float* q = args_.q + query_ * args_.q_row_stride + head_ * args_.head_dim;
     std::vector<double> scores(static_cast<size_t>(end_ - begin_));
-    double largest = -std::numeric_limits<double>::infinity(), total = 0.0;
+    // The sink takes its part of the sum and gives no value.
+    double largest = args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
     for (int64_t row = begin_; row < end_; ++row) {
       double sum = 0.0;
       for (int64_t d = 0; d < args_.head_dim; ++d) sum += q[d] * key(row, d);
-      sum *= static_cast<double>(args_.softmax_scale);
-      scores[static_cast<size_t>(row - begin_)] = sum;
-      largest = std::max(largest, sum);
+      const double score = capped(sum * static_cast<double>(args_.softmax_scale));
+      scores[static_cast<size_t>(row - begin_)] = score;
+      largest = std::max(largest, score);
     }
+    double total = args_.sinks ? std::exp(args_.sinks[head_] - largest) : 0.0;
     for (double& score : scores) total += score = std::exp(score - largest);
     for (double& score : scores) score /= total;
     return scores;

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -8,17 +9,27 @@ namespace kvcal {
 
 namespace {
 
-/// Source: torch.nn.functional silu and gelu (approximate "none" and "tanh").
+double logistic(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+
+/// Source: torch.nn.functional silu, gelu (approximate "none" and "tanh") and relu.
 double activated(Activation activation, double x) {
   switch (activation) {
     case Activation::kSilu:
-      return x / (1.0 + std::exp(-x));
+      return x * logistic(x);
     case Activation::kGelu:
       return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
     case Activation::kGeluTanh: {
       const double inner = std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x);
       return 0.5 * x * (1.0 + std::tanh(inner));
     }
+    case Activation::kQuickGelu:
+      return x * logistic(1.702 * x);
+    case Activation::kRelu:
+      return x < 0.0 ? 0.0 : x;
+    case Activation::kSquaredRelu:
+      return x < 0.0 ? 0.0 : x * x;
   }
   return 0.0;
 }
@@ -36,24 +47,13 @@ void ReferenceBackend::embed(const EmbedArgs& args) {
   check_embed(args);
   const int64_t hidden = args.table.shape[1];
   for (size_t row = 0; row < args.ids.size(); ++row)
-    for (int64_t i = 0; i < hidden; ++i)
-      args.out[static_cast<int64_t>(row) * hidden + i] =
+    for (int64_t i = 0; i < hidden; ++i) {
+      const float value =
           args.multiplier * reference::load_float(args.table.dtype, args.table.bytes.data(),
                                                   args.ids[row] * hidden + i);
-}
-
-void ReferenceBackend::rms_norm(const RmsNormArgs& args) {
-  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
-  for (int64_t r = 0; r < args.rows; ++r) {
-    const float* x = args.x + r * args.width;
-    double squares = 0.0;
-    for (int64_t i = 0; i < args.width; ++i) squares += static_cast<double>(x[i]) * x[i];
-    const double mean = squares / static_cast<double>(args.width);
-    const double inverse = 1.0 / std::sqrt(mean + static_cast<double>(args.epsilon));
-    for (int64_t i = 0; i < args.width; ++i)
-      reference::store_float(args.out_type, args.out, r * args.width + i,
-                             static_cast<float>(x[i] * inverse * args.weight[i]));
-  }
+      float& out = args.out[static_cast<int64_t>(row) * hidden + i];
+      out = args.accumulate ? out + value : value;
+    }
 }
 
 void ReferenceBackend::rope(const RopeArgs& args) {
@@ -73,14 +73,38 @@ void ReferenceBackend::rope(const RopeArgs& args) {
   }
 }
 
-void ReferenceBackend::gated_activation(const GatedActivationArgs& args) {
-  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
-  for (int64_t r = 0; r < args.rows; ++r) {
-    const float* gate = args.gate_up + r * 2 * args.width;
-    const float* up = gate + args.width;
-    for (int64_t i = 0; i < args.width; ++i)
+void ReferenceBackend::activate(const ActivationArgs& args) {
+  check_activate(args);
+  const int64_t stride = args.gated ? 2 * args.width : args.width;
+  for (int64_t r = 0; r < args.rows; ++r)
+    for (int64_t i = 0; i < args.width; ++i) {
+      const float* x = args.x + r * stride + i;
+      double gate = x[0], up = args.gated ? x[args.width] : 1.0f;
+      if (args.limit > 0.0f) {
+        const double limit = args.limit;  // comparisons that leave a NaN as it is
+        gate = gate > limit ? limit : gate;
+        up = (up > limit ? limit : up < -limit ? -limit : up) + 1.0;
+      }
       reference::store_float(args.out_type, args.out, r * args.width + i,
-                             static_cast<float>(activated(args.activation, gate[i]) * up[i]));
+                             static_cast<float>(activated(args.activation, gate) * up));
+    }
+}
+
+void ReferenceBackend::add(const AddArgs& args) {
+  check_add(args);
+  for (int64_t i = 0; i < args.count; ++i)
+    args.out[i] =
+        static_cast<float>(args.out[i] + static_cast<double>(args.multiplier) * args.x[i]);
+}
+
+void ReferenceBackend::observe_amax(const ObserveAmaxArgs& args) {
+  check_observe_amax(args);
+  for (int64_t i = 0; i < args.count; ++i) {
+    const float x = reference::load_float(args.type, args.x, i);
+    if (std::isfinite(x))
+      *args.amax = std::max(*args.amax, std::fabs(x));
+    else
+      ++*args.nonfinite;
   }
 }
 

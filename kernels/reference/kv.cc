@@ -63,6 +63,17 @@ void ReferenceBackend::store_kv(const StoreKvArgs& args) {
       }
 }
 
+void ReferenceBackend::load_kv(const LoadKvArgs& args) {
+  check_load_kv(args);
+  const int64_t head_dim = args.head_dim;
+  for (int64_t row = 0; row < args.rows * args.heads; ++row) {
+    const float scale = is_fp8(args.dtype) ? args.scales[row % args.heads] : 1.0f;
+    for (int64_t i = row * head_dim; i < (row + 1) * head_dim; ++i)
+      reference::store_float(args.out_type, args.out, i,
+                             reference::load_kv(args.dtype, args.x, i, scale));
+  }
+}
+
 std::unique_ptr<Backend> make_reference_backend(const BackendOptions&) {
   return std::make_unique<ReferenceBackend>();
 }

@@ -35,13 +35,20 @@ class CountingBackend : public Backend {
     return nullptr;
   }
   void embed(const EmbedArgs&) override {}
-  void rms_norm(const RmsNormArgs&) override {}
+  void norm(const NormArgs&) override {}
+  void norm_heads(const NormHeadsArgs&) override {}
   void matmul(const MatmulArgs&) override {}
   void rope(const RopeArgs&) override {}
   void observe_kv(const ObserveKvArgs&) override {}
   void store_kv(const StoreKvArgs&) override {}
+  void load_kv(const LoadKvArgs&) override {}
+  void copy_heads(const CopyHeadsArgs&) override {}
   void attention(const AttentionArgs&) override {}
-  void gated_activation(const GatedActivationArgs&) override {}
+  void activate(const ActivationArgs&) override {}
+  void add(const AddArgs&) override {}
+  void gather_rows(const GatherRowsArgs&) override {}
+  void scatter_add(const ScatterAddArgs&) override {}
+  void observe_amax(const ObserveAmaxArgs&) override {}
 };
 
 TEST_CASE("buffer: gives its memory back once, moved or assigned") {

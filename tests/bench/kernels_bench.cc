@@ -148,21 +148,23 @@ void memory_copy(benchmark::State& state) {
 }
 BENCHMARK(memory_copy)->Arg(kRows* kWidth)->Arg(kRows * 3072);
 
-void rms_norm(benchmark::State& state) {
+void norm(benchmark::State& state, bool centered) {
   Backend& cpu = backend(state.range(0));
   const auto x = values(kRows * kWidth), weight = values(kWidth);
   std::vector<float> out(x.size());
   for (auto _ : state)
-    cpu.rms_norm({.x = x.data(),
-                  .weight = weight.data(),
-                  .epsilon = 1e-5f,
-                  .rows = kRows,
-                  .width = kWidth,
-                  .out_type = ComputeType::kBFloat16,
-                  .out = out.data()});
+    cpu.norm({.x = x.data(),
+              .weight = weight.data(),
+              .centered = centered,
+              .epsilon = 1e-5f,
+              .rows = kRows,
+              .width = kWidth,
+              .out_type = ComputeType::kBFloat16,
+              .out = out.data()});
   set_rate(state, "GB/s", 6.0 * kRows * kWidth);
 }
-BENCHMARK(rms_norm)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(norm, rms, false)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(norm, centered, true)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
 
 void rope(benchmark::State& state) {
   Backend& cpu = backend(state.range(0));
@@ -181,27 +183,22 @@ void rope(benchmark::State& state) {
 }
 BENCHMARK(rope)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
 
-void gated_activation(benchmark::State& state, Activation activation) {
+void activate(benchmark::State& state, Activation activation) {
   Backend& cpu = backend(state.range(0));
   constexpr int64_t kInner = 1536;
   const auto x = values(kRows * 2 * kInner);
   std::vector<uint16_t> out(kRows * kInner);
   for (auto _ : state)
-    cpu.gated_activation({.gate_up = x.data(),
-                          .activation = activation,
-                          .rows = kRows,
-                          .width = kInner,
-                          .out_type = ComputeType::kBFloat16,
-                          .out = out.data()});
+    cpu.activate({.x = x.data(),
+                  .activation = activation,
+                  .rows = kRows,
+                  .width = kInner,
+                  .out_type = ComputeType::kBFloat16,
+                  .out = out.data()});
   set_rate(state, "GB/s", 10.0 * kRows * kInner);
 }
-BENCHMARK_CAPTURE(gated_activation, silu, Activation::kSilu)
-    ->Arg(1)
-    ->Arg(2)
-    ->MeasureProcessCPUTime();
-BENCHMARK_CAPTURE(gated_activation, gelu_tanh, Activation::kGeluTanh)
-    ->Arg(1)
-    ->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(activate, silu, Activation::kSilu)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(activate, gelu_tanh, Activation::kGeluTanh)->Arg(1)->MeasureProcessCPUTime();
 
 constexpr int64_t kKvHeads = 3, kKvDim = 64;
 

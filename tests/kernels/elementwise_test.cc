@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -6,14 +7,6 @@
 
 namespace kvcal {
 namespace {
-
-constexpr ComputeType kTypes[] = {ComputeType::kFloat32, ComputeType::kBFloat16,
-                                  ComputeType::kFloat16};
-
-/// Limit for results rounded to type: two codes may lie on either side of a halfway point.
-double limit_of(ComputeType type) {
-  return type == ComputeType::kFloat32 ? 1e-5 : type == ComputeType::kBFloat16 ? 0x1p-7 : 0x1p-10;
-}
 
 std::vector<float> embed(Backend& backend, DType dtype, const std::vector<std::byte>& table,
                          int64_t hidden, const std::vector<int32_t>& ids, float multiplier) {
@@ -99,37 +92,6 @@ TEST_CASE("embed: an id outside the table is an error that names it") {
     }
 }
 
-std::vector<float> rms_norm(Backend& backend, int64_t rows, int64_t width, ComputeType type,
-                            float deviation) {
-  const test::OnBackend<float> x(backend, test::normal(rows * width, 1, deviation));
-  const test::OnBackend<float> weight(backend, test::normal(width, 2));
-  const test::OnBackend<std::byte> out(
-      backend, std::vector<std::byte>(static_cast<size_t>(rows * width) * bytes_of(type)));
-  backend.rms_norm({.x = x.data(),
-                    .weight = weight.data(),
-                    .epsilon = 1e-5f,
-                    .rows = rows,
-                    .width = width,
-                    .out_type = type,
-                    .out = out.data()});
-  return test::to_floats(out.values(), type);
-}
-
-TEST_CASE("rms_norm: every backend agrees with the reference") {
-  const auto reference = test::make_backend("reference");
-  for (const ComputeType type : kTypes)
-    for (const auto& [rows, width] :
-         {std::pair<int64_t, int64_t>{0, 8}, {1, 1}, {5, 37}, {70, 576}, {3, 4096}, {2, 130}})
-      for (const float deviation : {1e-4f, 1.0f, 100.0f}) {
-        const auto expected = rms_norm(*reference, rows, width, type, deviation);
-        test::for_each_backend([&](Backend& backend) {
-          INFO(rows << " rows of " << width << " as " << name_of(type));
-          CHECK(test::agree_relatively(rms_norm(backend, rows, width, type, deviation), expected,
-                                       limit_of(type), 1e-4));
-        });
-      }
-}
-
 struct RopeCase {
   int64_t tokens = 0, heads = 0, head_dim = 0, rotary_dim = 0, extra_stride = 0;
   bool interleaved = false;
@@ -181,55 +143,72 @@ TEST_CASE("rope: every backend agrees with the reference and leaves the rest alo
     }
 }
 
-std::vector<float> gated(Backend& backend, const std::vector<float>& gate_up, Activation activation,
-                         int64_t width, ComputeType type) {
-  const int64_t rows = static_cast<int64_t>(gate_up.size()) / (2 * width);
-  const test::OnBackend<float> x(backend, gate_up);
-  const test::OnBackend<std::byte> out(backend,
-                                       std::vector<std::byte>(gate_up.size() / 2 * bytes_of(type)));
-  backend.gated_activation({.gate_up = x.data(),
-                            .activation = activation,
-                            .rows = rows,
-                            .width = width,
-                            .out_type = type,
-                            .out = out.data()});
-  return test::to_floats(out.values(), type);
+TEST_CASE("embed: accumulate adds to what is there") {
+  const auto reference = test::make_backend("reference");
+  const auto table = test::to_elements(test::normal(11 * 37, 4), ComputeType::kBFloat16);
+  const TensorView view{"wpe.weight", DType::kBF16, Shape{11, 37}, table};
+  const std::vector<int32_t> ids{0, 10, 3, 3, 7};
+  const auto run = [&](Backend& backend, float multiplier) {
+    const test::OnBackend<float> out(backend, test::normal(5 * 37, 6));
+    backend.embed({.table = view,
+                   .ids = ids,
+                   .multiplier = multiplier,
+                   .accumulate = true,
+                   .out = out.data()});
+    return out.values();
+  };
+  for (const float multiplier : {1.0f, 0.3f}) {
+    const auto expected = run(*reference, multiplier);
+    test::for_each_backend(
+        [&](Backend& backend) { CHECK(test::same_bytes(run(backend, multiplier), expected)); });
+  }
 }
 
-TEST_CASE("gated_activation: every backend agrees with the reference") {
+struct Observed {
+  float amax = 0.0f;
+  uint64_t nonfinite = 0;
+};
+
+Observed observe(Backend& backend, const std::vector<float>& values, ComputeType type,
+                 float before) {
+  const test::OnBackend<std::byte> x(backend, test::to_elements(values, type));
+  const test::OnBackend<float> amax(backend, {before});
+  const test::OnBackend<uint64_t> nonfinite(backend, {5});
+  backend.observe_amax({.x = x.data(),
+                        .type = type,
+                        .count = static_cast<int64_t>(values.size()),
+                        .amax = amax.data(),
+                        .nonfinite = nonfinite.data()});
+  return {amax.values()[0], nonfinite.values()[0]};
+}
+
+TEST_CASE("observe_amax: every backend folds in the reference's amax and counts the rest") {
   const auto reference = test::make_backend("reference");
-  for (const Activation activation : {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh})
-    for (const ComputeType type : kTypes)
-      for (const int64_t width : {1, 37, 1536}) {
-        const auto x = test::normal(2 * width * 9, 3, 3.0f);
-        const auto expected = gated(*reference, x, activation, width, type);
+  for (const ComputeType type : test::kComputeTypes)
+    for (const int64_t count : {0, 1, 5, 64, 1000, 100003})
+      for (const float before : {0.0f, 3.0f, 1e6f}) {
+        auto values = test::normal(count, 7);
+        for (const int64_t i : {2, 600, 70000})
+          if (i < count) values[static_cast<size_t>(i)] = i == 2 ? NAN : -INFINITY;
+        if (count > 0) values.back() = -12.5f;
+        const Observed expected = observe(*reference, values, type, before);
+        CHECK(expected.amax == std::max(count > 0 ? 12.5f : 0.0f, before));
+        CHECK(expected.nonfinite == uint64_t{5} + (count > 2) + (count > 600) + (count > 70000));
         test::for_each_backend([&](Backend& backend) {
-          INFO("activation " << static_cast<int>(activation) << ", width " << width);
-          CHECK(test::agree_relatively(gated(backend, x, activation, width, type), expected,
-                                       limit_of(type), 1e-4));
+          INFO(count << " values as " << name_of(type));
+          const Observed actual = observe(backend, values, type, before);
+          CHECK(actual.amax == expected.amax);
+          CHECK(actual.nonfinite == expected.nonfinite);
         });
       }
 }
 
-TEST_CASE("gated_activation: accurate over the whole line, NaN stays NaN") {
-  std::vector<float> gate;
-  for (float x = -95.0f; x < 95.0f; x += 0.0137f) gate.push_back(x);
-  for (const float x : {-1e30f, 1e30f, 0.0f, -0.0f, 1e-30f}) gate.push_back(x);
-  const int64_t width = static_cast<int64_t>(gate.size());
-  std::vector<float> x = gate;
-  x.insert(x.end(), gate.size(), 1.0f);
-  const auto reference = test::make_backend("reference");
-  for (const Activation activation : {Activation::kSilu, Activation::kGeluTanh}) {
-    const auto expected = gated(*reference, x, activation, width, ComputeType::kFloat32);
-    test::for_each_backend([&](Backend& backend) {
-      // Left of -88 the result is 0, not a subnormal; and the cubic term of gelu rounds in float32.
-      const double floor = activation == Activation::kSilu ? 1e-31 : 1e-6;
-      CHECK(test::agree_relatively(gated(backend, x, activation, width, ComputeType::kFloat32),
-                                   expected, 1e-5, floor));
-      const auto nan = gated(backend, {NAN, 1.0f, 1.0f, NAN}, activation, 2, ComputeType::kFloat32);
-      CHECK(std::isnan(nan[0]));
-      CHECK(std::isnan(nan[1]));
-    });
+TEST_CASE("observe_amax: the smallest and largest magnitudes are kept") {
+  for (const std::string name : {"cpu", "reference"}) {
+    const auto backend = test::make_backend(name);
+    CHECK(observe(*backend, {0.0f, -0x1p-149f}, ComputeType::kFloat32, 0.0f).amax == 0x1p-149f);
+    CHECK(observe(*backend, {-3.4e38f, INFINITY}, ComputeType::kFloat32, 0.0f).amax == 3.4e38f);
+    CHECK(observe(*backend, {NAN}, ComputeType::kFloat32, 0.0f).amax == 0.0f);
   }
 }
 

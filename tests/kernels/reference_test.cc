@@ -1,3 +1,7 @@
+#include <cmath>
+#include <map>
+#include <numeric>
+
 #include "core/file.h"
 #include "core/json.h"
 #include "support/backends.h"
@@ -18,6 +22,13 @@ int64_t number(const Json& c, const char* key) {
   return required_int(c, key);
 }
 
+float real(const Json& c, const char* key) {
+  return static_cast<float>(required_number(c, key));
+}
+bool flag(const Json& c, const char* key) {
+  return c.at(key).get<bool>();
+}
+
 constexpr double kLimit = 1e-6, kFloor = 0.1;
 
 TEST_CASE("reference: attention is torch's scaled_dot_product_attention") {
@@ -27,21 +38,24 @@ TEST_CASE("reference: attention is torch's scaled_dot_product_attention") {
       const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
       const std::vector<Segment> segments{
           {.q_count = number(c, "q_count"), .kv_count = number(c, "kv_count")}};
-      std::vector<float> out(q.size());
-      test::make_backend(name)->attention(
-          {.q = q.data(),
-           .q_row_stride = heads * head_dim,
-           .k = k.data(),
-           .v = v.data(),
-           .segments = segments,
-           .heads = heads,
-           .kv_heads = number(c, "kv_heads"),
-           .head_dim = head_dim,
-           .softmax_scale = static_cast<float>(required_number(c, "softmax_scale")),
-           .sliding_window = number(c, "sliding_window"),
-           .out = out.data()});
+      const auto sinks = floats(c, "sinks"), expected = floats(c, "out");
+      std::vector<float> out(expected.size());
+      test::make_backend(name)->attention({.q = q.data(),
+                                           .q_row_stride = heads * head_dim,
+                                           .k = k.data(),
+                                           .v = v.data(),
+                                           .segments = segments,
+                                           .heads = heads,
+                                           .kv_heads = number(c, "kv_heads"),
+                                           .head_dim = head_dim,
+                                           .v_head_dim = number(c, "v_head_dim"),
+                                           .softmax_scale = real(c, "softmax_scale"),
+                                           .softcap = real(c, "softcap"),
+                                           .sinks = sinks.empty() ? nullptr : sinks.data(),
+                                           .sliding_window = number(c, "sliding_window"),
+                                           .out = out.data()});
       INFO(name);
-      CHECK(test::agree_relatively(out, floats(c, "out"), kLimit, 1.0));
+      CHECK(test::agree_relatively(out, expected, kLimit, 1.0));
     }
 }
 
@@ -61,43 +75,133 @@ TEST_CASE("reference: rope turns as torch's complex multiplication") {
                 .cos = cosines.data(),
                 .sin = sines.data(),
                 .rotary_dim = number(c, "rotary_dim"),
-                .interleaved = c.at("interleaved").get<bool>()});
+                .interleaved = flag(c, "interleaved")});
     CHECK(test::agree_relatively(x, floats(c, "out"), kLimit, kFloor));
   }
 }
 
-TEST_CASE("reference: rms_norm is torch's") {
-  for (const Json& c : cases("rms_norm")) {
-    const auto x = floats(c, "x"), weight = floats(c, "weight");
-    std::vector<float> out(x.size());
-    test::make_backend("reference")
-        ->rms_norm({.x = x.data(),
-                    .weight = weight.data(),
-                    .epsilon = static_cast<float>(required_number(c, "epsilon")),
-                    .rows = number(c, "rows"),
-                    .width = number(c, "width"),
-                    .out = out.data()});
-    CHECK(test::agree_relatively(out, floats(c, "out"), kLimit, kFloor));
-  }
+TEST_CASE("reference: norm is torch's rms_norm and layer_norm") {
+  for (const Json& c : cases("norm"))
+    for (const std::string name : {"reference", "cpu"}) {
+      const auto x = floats(c, "x"), weight = floats(c, "weight"), bias = floats(c, "bias");
+      std::vector<float> out(x.size());
+      test::make_backend(name)->norm({.x = x.data(),
+                                      .weight = weight.data(),
+                                      .bias = bias.empty() ? nullptr : bias.data(),
+                                      .centered = flag(c, "centered"),
+                                      .epsilon = real(c, "epsilon"),
+                                      .rows = number(c, "rows"),
+                                      .width = number(c, "width"),
+                                      .out = out.data()});
+      INFO(name);
+      CHECK(test::agree_relatively(out, floats(c, "out"), kLimit, 1.0));
+    }
 }
 
-TEST_CASE("reference: gated activations are torch's") {
-  const Activation activations[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh};
-  const Json all = cases("gated_activation");
-  REQUIRE(all.size() == 3);
-  for (size_t i = 0; i < 3; ++i) {
-    const auto gate_up = floats(all[i], "gate_up");
-    const int64_t width = number(all[i], "width");
-    std::vector<float> out(gate_up.size() / 2);
-    test::make_backend("reference")
-        ->gated_activation({.gate_up = gate_up.data(),
-                            .activation = activations[i],
-                            .rows = static_cast<int64_t>(out.size()) / width,
-                            .width = width,
-                            .out = out.data()});
-    INFO(required_string(all[i], "activation"));
-    CHECK(test::agree_relatively(out, floats(all[i], "out"), kLimit, 1e-3));
-  }
+TEST_CASE("reference: norm_heads is torch's norm of each head") {
+  for (const Json& c : cases("norm_heads"))
+    for (const std::string name : {"reference", "cpu"}) {
+      auto x = floats(c, "x");
+      const auto weight = floats(c, "weight");
+      const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
+      test::make_backend(name)->norm_heads({.x = {.data = x.data(),
+                                                  .tokens = number(c, "tokens"),
+                                                  .heads = heads,
+                                                  .head_dim = head_dim,
+                                                  .row_stride = heads * head_dim},
+                                            .weight = weight.data(),
+                                            .weight_per_head = flag(c, "weight_per_head"),
+                                            .centered = flag(c, "centered"),
+                                            .epsilon = real(c, "epsilon")});
+      INFO(name);
+      CHECK(test::agree_relatively(x, floats(c, "out"), kLimit, 1.0));
+    }
+}
+
+TEST_CASE("reference: activations are torch's") {
+  const std::map<std::string, Activation> activations{
+      {"silu", Activation::kSilu},          {"gelu", Activation::kGelu},
+      {"gelu_tanh", Activation::kGeluTanh}, {"quick_gelu", Activation::kQuickGelu},
+      {"relu", Activation::kRelu},          {"squared_relu", Activation::kSquaredRelu}};
+  for (const Json& c : cases("activate"))
+    for (const std::string name : {"reference", "cpu"}) {
+      const auto x = floats(c, "x"), expected = floats(c, "out");
+      std::vector<float> out(expected.size());
+      test::make_backend(name)->activate(
+          {.x = x.data(),
+           .gated = flag(c, "gated"),
+           .activation = activations.at(required_string(c, "activation")),
+           .limit = real(c, "limit"),
+           .rows = number(c, "rows"),
+           .width = number(c, "width"),
+           .out = out.data()});
+      INFO(name << ", " << required_string(c, "activation"));
+      CHECK(test::agree_relatively(out, expected, kLimit, name == "cpu" ? kFloor : 1e-3));
+    }
+}
+
+TEST_CASE("reference: embed is torch's embedding, on top of what is there") {
+  for (const Json& c : cases("embed"))
+    for (const std::string name : {"reference", "cpu"}) {
+      const auto table = floats(c, "table");
+      const auto ids = c.at("ids").get<std::vector<int32_t>>();
+      auto out = floats(c, "positions");
+      const TensorView view{"wte", DType::kF32, Shape{number(c, "vocab"), number(c, "hidden")},
+                            std::as_bytes(std::span(table))};
+      test::make_backend(name)->embed({.table = view,
+                                       .ids = ids,
+                                       .multiplier = real(c, "multiplier"),
+                                       .accumulate = true,
+                                       .out = out.data()});
+      INFO(name);
+      CHECK(test::agree_relatively(out, floats(c, "out"), kLimit, kFloor));
+    }
+}
+
+TEST_CASE("reference: scatter_add is torch's index_add") {
+  for (const Json& c : cases("scatter_add"))
+    for (const std::string name : {"reference", "cpu"}) {
+      const auto x = floats(c, "x"), weights = floats(c, "weights");
+      const auto rows = c.at("rows").get<std::vector<int32_t>>();
+      auto out = floats(c, "before");
+      test::make_backend(name)->scatter_add({.x = x.data(),
+                                             .rows = rows.data(),
+                                             .weights = weights.data(),
+                                             .count = number(c, "count"),
+                                             .width = number(c, "width"),
+                                             .out = out.data()});
+      INFO(name);
+      CHECK(test::agree_relatively(out, floats(c, "out"), kLimit, kFloor));
+    }
+}
+
+TEST_CASE("reference: load_kv reads FP8 codes as torch does") {
+  std::vector<uint8_t> codes(256);
+  std::iota(codes.begin(), codes.end(), uint8_t{0});
+  for (const Json& c : cases("load_kv"))
+    for (const KvDType dtype : {KvDType::kFp8E4m3, KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2}) {
+      if (name_of(dtype) != required_string(c, "dtype")) continue;
+      const auto scales = floats(c, "scales");
+      std::vector<float> out(256);
+      test::make_backend("reference")
+          ->load_kv({.x = codes.data(),
+                     .dtype = dtype,
+                     .scales = scales.data(),
+                     .rows = 1,
+                     .heads = 2,
+                     .head_dim = 128,
+                     .out = out.data()});
+      for (size_t code = 0; code < 256; ++code) {
+        INFO(name_of(dtype) << " code " << code);
+        const Json& expected = c.at("out").at(code);
+        if (expected.is_null())
+          CHECK(std::isnan(out[code]));
+        else if (expected.is_string())
+          CHECK(out[code] == (expected == "inf" ? 1.0f : -1.0f) * INFINITY);
+        else
+          CHECK(out[code] == expected.get<float>());
+      }
+    }
 }
 
 TEST_CASE("reference: matmul is torch's linear") {

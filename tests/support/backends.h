@@ -72,6 +72,14 @@ class OnBackend {
   Buffer buffer_;
 };
 
+constexpr ComputeType kComputeTypes[] = {ComputeType::kFloat32, ComputeType::kBFloat16,
+                                         ComputeType::kFloat16};
+
+/// Limit for results rounded to type: two codes may lie on either side of a halfway point.
+constexpr double rounding_of(ComputeType type) {
+  return type == ComputeType::kFloat32 ? 1e-5 : type == ComputeType::kBFloat16 ? 0x1p-7 : 0x1p-10;
+}
+
 /// values as elements of type, and back.
 inline std::vector<std::byte> to_elements(const std::vector<float>& values, ComputeType type) {
   std::vector<std::byte> bytes(values.size() * bytes_of(type));

@@ -1,0 +1,130 @@
+#include <cmath>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/norm.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// add(value, sum) over a row, in an order that only the width decides. Lanes behind the end hold
+/// `behind`, which must add nothing.
+template <class Add>
+HWY_INLINE float sum_over(const float* x, int64_t width, VF behind, const Add& add) {
+  VF sum0 = set(0.0f), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  int64_t i = 0;
+  for (; i + 4 * lanes() <= width; i += 4 * lanes()) {
+    sum0 = add(load_as_float(x + i), sum0);
+    sum1 = add(load_as_float(x + i + lanes()), sum1);
+    sum2 = add(load_as_float(x + i + 2 * lanes()), sum2);
+    sum3 = add(load_as_float(x + i + 3 * lanes()), sum3);
+  }
+  for (; i + lanes() <= width; i += lanes()) sum0 = add(load_as_float(x + i), sum0);
+  if (const int64_t left = width - i; left > 0) {
+    const auto inside = hn::FirstN(DF(), static_cast<size_t>(left));
+    sum0 = add(hn::IfThenElse(inside, load_part(x + i, left), behind), sum0);
+  }
+  return hn::GetLane(hn::SumOfLanes(DF(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+}
+
+/// What is taken off each value of a row, and what it is then multiplied by.
+struct RowScale {
+  float mean = 0.0f, inverse = 1.0f;
+};
+
+HWY_INLINE RowScale row_scale(const float* x, int64_t width, bool centered, float epsilon) {
+  const float count = static_cast<float>(width);
+  const VF zero = set(0.0f);
+  if (!centered) {
+    const auto add_square = [](VF v, VF sum) HWY_ATTR { return hn::MulAdd(v, v, sum); };
+    return {0.0f, 1.0f / std::sqrt(sum_over(x, width, zero, add_square) / count + epsilon)};
+  }
+  const auto add_value = [](VF v, VF sum) HWY_ATTR { return hn::Add(v, sum); };
+  const float mean = sum_over(x, width, zero, add_value) / count;
+  const VF means = set(mean);
+  const auto add_square = [means](VF v, VF sum) HWY_ATTR {
+    const VF distance = hn::Sub(v, means);
+    return hn::MulAdd(distance, distance, sum);
+  };
+  return {mean, 1.0f / std::sqrt(sum_over(x, width, means, add_square) / count + epsilon)};
+}
+
+template <bool kHasBias>
+HWY_INLINE VF normed(VF x, VF mean, VF inverse, VF weight, VF bias) {
+  const VF scaled = hn::Mul(hn::Sub(x, mean), inverse);
+  return kHasBias ? hn::MulAdd(scaled, weight, bias) : hn::Mul(scaled, weight);
+}
+
+/// A row with its own scale, times weight, plus bias. out may be x.
+template <bool kHasBias, class Out>
+HWY_INLINE void scale_row(const float* x, const RowScale& scale, const float* weight,
+                          const float* bias, int64_t width, Out* out) {
+  const VF mean = set(scale.mean), inverse = set(scale.inverse);
+  const float* shift = kHasBias ? bias : weight;  // read, and left alone, where there is none
+  int64_t i = 0;
+  for (; i + lanes() <= width; i += lanes())
+    store_from_float(normed<kHasBias>(load_as_float(x + i), mean, inverse,
+                                      load_as_float(weight + i), load_as_float(shift + i)),
+                     out + i);
+  if (const int64_t left = width - i; left > 0)
+    store_part(normed<kHasBias>(load_part(x + i, left), mean, inverse, load_part(weight + i, left),
+                                load_part(shift + i, left)),
+               out + i, left);
+}
+
+template <class Out>
+void norm_as(const NormArgs& args, int64_t begin, int64_t end) {
+  for (int64_t row = begin; row < end; ++row) {
+    const float* x = args.x + row * args.width;
+    auto* out = static_cast<Out*>(args.out) + row * args.width;
+    const RowScale scale = row_scale(x, args.width, args.centered, args.epsilon);
+    args.bias ? scale_row<true>(x, scale, args.weight, args.bias, args.width, out)
+              : scale_row<false>(x, scale, args.weight, nullptr, args.width, out);
+  }
+}
+
+void norm_rows(const NormArgs& args, int64_t begin, int64_t end) {
+  if (args.out_type == ComputeType::kFloat32) return norm_as<float>(args, begin, end);
+  if (args.out_type == ComputeType::kFloat16) return norm_as<F16>(args, begin, end);
+  norm_as<BF16>(args, begin, end);
+}
+
+void norm_heads_rows(const NormHeadsArgs& args, int64_t begin, int64_t end) {
+  const int64_t head_dim = args.x.head_dim, step = args.weight_per_head ? head_dim : 0;
+  for (int64_t t = begin; t < end; ++t)
+    for (int64_t h = 0; h < args.x.heads; ++h) {
+      float* x = args.x.data + t * args.x.row_stride + h * head_dim;
+      const RowScale scale = row_scale(x, head_dim, args.centered, args.epsilon);
+      scale_row<false>(x, scale, args.weight + h * step, nullptr, head_dim, x);
+    }
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvcal::cpu {
+HWY_EXPORT(norm_rows);
+HWY_EXPORT(norm_heads_rows);
+
+void CpuBackend::norm(const NormArgs& args) {
+  check_norm(args);
+  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(norm_rows)(args, begin, end);
+  });
+}
+
+void CpuBackend::norm_heads(const NormHeadsArgs& args) {
+  check_norm_heads(args);
+  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(norm_heads_rows)(args, begin, end);
+  });
+}
+
+}  // namespace kvcal::cpu
+#endif  // HWY_ONCE

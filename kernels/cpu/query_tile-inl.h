@@ -1,0 +1,141 @@
+// Small matrix products of attention: queries lie across the lanes of vectors, so each is summed by
+// itself. The guard is Highway's, see vector-inl.h.
+#if defined(KVCAL_KERNELS_CPU_QUERY_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCAL_KERNELS_CPU_QUERY_TILE_INL_H_
+#undef KVCAL_KERNELS_CPU_QUERY_TILE_INL_H_
+#else
+#define KVCAL_KERNELS_CPU_QUERY_TILE_INL_H_
+#endif
+
+#include "kernels/cpu/vector-inl.h"
+
+#ifndef KVCAL_KERNELS_CPU_QUERY_TILE_ONCE
+#define KVCAL_KERNELS_CPU_QUERY_TILE_ONCE
+namespace kvcal::cpu {
+
+/// Queries handled together: consecutive tokens times the heads that share a KV head.
+constexpr int64_t kQueries = 48;
+
+}  // namespace kvcal::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+constexpr int64_t kLanes = HWY_LANES(float);
+/// Vectors of queries that one step of multiply keeps in registers, and rows: 24 sums of 32
+/// registers, or 12 of 16.
+constexpr int64_t kStrip = 3;
+constexpr int64_t kRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
+static_assert(kQueries % (kStrip * kLanes) == 0);
+
+/// out [M, kQueries] = a [M, K] · b [K, kQueries], or with a factor a query, out · factor + a · b.
+struct Product {
+  const float* a = nullptr;
+  int64_t row_stride = 0, step_stride = 0;  ///< a(m, k) is at m * row_stride + k * step_stride
+  int64_t rows = 0, steps = 0;
+  const float* b = nullptr;
+  const float* factor = nullptr;  ///< [kQueries], or null
+  float* out = nullptr;
+};
+
+template <int64_t kTile>
+HWY_INLINE void multiply_tile(const Product& p, int64_t row, int64_t column) {
+  VF sums[kTile][kStrip];
+  float* out = p.out + row * kQueries + column;
+  for (int64_t m = 0; m < kTile; ++m)
+    for (int64_t i = 0; i < kStrip; ++i)
+      sums[m][i] = p.factor ? hn::Mul(hn::Load(DF(), out + m * kQueries + i * kLanes),
+                                      hn::Load(DF(), p.factor + column + i * kLanes))
+                            : set(0.0f);
+  const float* a = p.a + row * p.row_stride;
+  const float* b = p.b + column;
+  for (int64_t k = 0; k < p.steps; ++k) {
+    const VF b0 = hn::Load(DF(), b), b1 = hn::Load(DF(), b + kLanes),
+             b2 = hn::Load(DF(), b + 2 * kLanes);
+    for (int64_t m = 0; m < kTile; ++m) {
+      const VF x = set(a[m * p.row_stride]);
+      sums[m][0] = hn::MulAdd(x, b0, sums[m][0]);
+      sums[m][1] = hn::MulAdd(x, b1, sums[m][1]);
+      sums[m][2] = hn::MulAdd(x, b2, sums[m][2]);
+    }
+    a += p.step_stride;
+    b += kQueries;
+  }
+  for (int64_t m = 0; m < kTile; ++m)
+    for (int64_t i = 0; i < kStrip; ++i)
+      hn::Store(sums[m][i], DF(), out + m * kQueries + i * kLanes);
+}
+
+HWY_NOINLINE void multiply(const Product& p) {
+  for (int64_t column = 0; column < kQueries; column += kStrip * kLanes) {
+    int64_t row = 0;
+    for (; row + kRows <= p.rows; row += kRows) multiply_tile<kRows>(p, row, column);
+    for (; row + 2 <= p.rows; row += 2) multiply_tile<2>(p, row, column);
+    for (; row < p.rows; ++row) multiply_tile<1>(p, row, column);
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+using D4 = hn::FixedTag<float, 4>;
+using V4 = hn::Vec<D4>;
+
+HWY_INLINE void transpose(V4& a, V4& b, V4& c, V4& d) {
+  const D4 d4;
+  const V4 ab_low = hn::InterleaveLower(d4, a, b), ab_high = hn::InterleaveUpper(d4, a, b);
+  const V4 cd_low = hn::InterleaveLower(d4, c, d), cd_high = hn::InterleaveUpper(d4, c, d);
+  a = hn::ConcatLowerLower(d4, cd_low, ab_low);
+  b = hn::ConcatUpperUpper(d4, cd_low, ab_low);
+  c = hn::ConcatLowerLower(d4, cd_high, ab_high);
+  d = hn::ConcatUpperUpper(d4, cd_high, ab_high);
+}
+#endif
+
+/// out[d * kQueries + i] = scale · rows[i][d] for four rows.
+HWY_INLINE void rows_to_columns(const float* const* rows, int64_t count, float scale, float* out) {
+  int64_t d = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const D4 d4;
+  const V4 times = hn::Set(d4, scale);
+  for (; d + 4 <= count; d += 4) {
+    V4 r0 = hn::Mul(hn::LoadU(d4, rows[0] + d), times);
+    V4 r1 = hn::Mul(hn::LoadU(d4, rows[1] + d), times);
+    V4 r2 = hn::Mul(hn::LoadU(d4, rows[2] + d), times);
+    V4 r3 = hn::Mul(hn::LoadU(d4, rows[3] + d), times);
+    transpose(r0, r1, r2, r3);
+    hn::Store(r0, d4, out + d * kQueries);
+    hn::Store(r1, d4, out + (d + 1) * kQueries);
+    hn::Store(r2, d4, out + (d + 2) * kQueries);
+    hn::Store(r3, d4, out + (d + 3) * kQueries);
+  }
+#endif
+  for (; d < count; ++d)
+    for (int64_t i = 0; i < 4; ++i) out[d * kQueries + i] = rows[i][d] * scale;
+}
+
+/// out[i * count + d] = in[d * kQueries + i] / divisors[i] for four rows.
+HWY_INLINE void columns_to_rows(const float* in, const float* divisors, int64_t count, float* out) {
+  int64_t d = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const D4 d4;
+  const V4 divisor = hn::Load(d4, divisors);
+  for (; d + 4 <= count; d += 4) {
+    V4 c0 = hn::Div(hn::Load(d4, in + d * kQueries), divisor);
+    V4 c1 = hn::Div(hn::Load(d4, in + (d + 1) * kQueries), divisor);
+    V4 c2 = hn::Div(hn::Load(d4, in + (d + 2) * kQueries), divisor);
+    V4 c3 = hn::Div(hn::Load(d4, in + (d + 3) * kQueries), divisor);
+    transpose(c0, c1, c2, c3);
+    hn::StoreU(c0, d4, out + d);
+    hn::StoreU(c1, d4, out + count + d);
+    hn::StoreU(c2, d4, out + 2 * count + d);
+    hn::StoreU(c3, d4, out + 3 * count + d);
+  }
+#endif
+  for (; d < count; ++d)
+    for (int64_t i = 0; i < 4; ++i) out[i * count + d] = in[d * kQueries + i] / divisors[i];
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard of one instruction set

@@ -1,0 +1,83 @@
+#include <cstring>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// out += weight · x.
+HWY_INLINE void add_row(const float* x, float weight, int64_t width, float* out) {
+  const VF times = set(weight);
+  int64_t i = 0;
+  for (; i + lanes() <= width; i += lanes())
+    store_from_float(hn::MulAdd(times, load_as_float(x + i), load_as_float(out + i)), out + i);
+  if (const int64_t left = width - i; left > 0)
+    store_part(hn::MulAdd(times, load_part(x + i, left), load_part(out + i, left)), out + i, left);
+}
+
+/// Elements [begin, end): every lane is computed alike, so it does not matter where a part ends.
+void add_part(const AddArgs& args, int64_t begin, int64_t end) {
+  add_row(args.x + begin, args.multiplier, end - begin, args.out + begin);
+}
+
+void scatter_rows(const ScatterAddArgs& args, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i)
+    add_row(args.x + i * args.width, args.weights[i], args.width,
+            args.out + args.rows[i] * args.width);
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvcal::cpu {
+HWY_EXPORT(add_part);
+HWY_EXPORT(scatter_rows);
+
+void CpuBackend::add(const AddArgs& args) {
+  check_add(args);
+  for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(add_part)(args, begin, end);
+  });
+}
+
+void CpuBackend::scatter_add(const ScatterAddArgs& args) {
+  check_scatter_add(args);
+  for_row_blocks(args.count, args.width, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(scatter_rows)(args, begin, end);
+  });
+}
+
+void CpuBackend::gather_rows(const GatherRowsArgs& args) {
+  check_gather_rows(args);
+  const size_t bytes = static_cast<size_t>(args.width) * bytes_of(args.type);
+  const auto* x = static_cast<const std::byte*>(args.x);
+  auto* out = static_cast<std::byte*>(args.out);
+  for_row_blocks(args.count, args.width, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      std::memcpy(out + static_cast<size_t>(i) * bytes,
+                  x + static_cast<size_t>(args.rows[i]) * bytes, bytes);
+  });
+}
+
+void CpuBackend::copy_heads(const CopyHeadsArgs& args) {
+  check_copy_heads(args);
+  const size_t bytes = static_cast<size_t>(args.width) * sizeof(float);
+  const int64_t step = args.x.heads == 1 ? 0 : args.x.head_dim;
+  for_row_blocks(args.x.tokens, args.out.heads * args.width, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t)
+      for (int64_t h = 0; h < args.out.heads; ++h)
+        std::memcpy(args.out.data + t * args.out.row_stride + h * args.out.head_dim,
+                    args.x.data + t * args.x.row_stride + h * step, bytes);
+  });
+}
+
+}  // namespace kvcal::cpu
+#endif  // HWY_ONCE

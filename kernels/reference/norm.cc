@@ -1,0 +1,53 @@
+#include <cmath>
+
+#include "kernels/reference/elements.h"
+#include "kernels/reference/reference_backend.h"
+
+namespace kvcal {
+
+namespace {
+
+/// What is taken off each value of a row, and what it is then multiplied by.
+struct RowScale {
+  double mean = 0.0;
+  double inverse = 1.0;
+};
+
+RowScale row_scale(const float* x, int64_t width, bool centered, float epsilon) {
+  const double count = static_cast<double>(width);
+  double sum = 0.0, squares = 0.0;
+  for (int64_t i = 0; i < width; ++i) sum += x[i];
+  const double mean = centered ? sum / count : 0.0;
+  for (int64_t i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  return {mean, 1.0 / std::sqrt(squares / count + static_cast<double>(epsilon))};
+}
+
+}  // namespace
+
+void ReferenceBackend::norm(const NormArgs& args) {
+  check_norm(args);
+  for (int64_t r = 0; r < args.rows; ++r) {
+    const float* x = args.x + r * args.width;
+    const auto [mean, inverse] = row_scale(x, args.width, args.centered, args.epsilon);
+    for (int64_t i = 0; i < args.width; ++i) {
+      const double bias = args.bias ? args.bias[i] : 0.0f;
+      reference::store_float(args.out_type, args.out, r * args.width + i,
+                             static_cast<float>((x[i] - mean) * inverse * args.weight[i] + bias));
+    }
+  }
+}
+
+void ReferenceBackend::norm_heads(const NormHeadsArgs& args) {
+  check_norm_heads(args);
+  const int64_t head_dim = args.x.head_dim;
+  for (int64_t t = 0; t < args.x.tokens; ++t)
+    for (int64_t h = 0; h < args.x.heads; ++h) {
+      float* x = args.x.data + t * args.x.row_stride + h * head_dim;
+      const float* weight = args.weight + (args.weight_per_head ? h * head_dim : 0);
+      const auto [mean, inverse] = row_scale(x, head_dim, args.centered, args.epsilon);
+      for (int64_t i = 0; i < head_dim; ++i)
+        x[i] = static_cast<float>((x[i] - mean) * inverse * weight[i]);
+    }
+}
+
+}  // namespace kvcal

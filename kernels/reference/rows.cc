@@ -1,0 +1,38 @@
+#include <cstring>
+
+#include "kernels/reference/elements.h"
+#include "kernels/reference/reference_backend.h"
+
+namespace kvcal {
+
+void ReferenceBackend::copy_heads(const CopyHeadsArgs& args) {
+  check_copy_heads(args);
+  for (int64_t t = 0; t < args.out.tokens; ++t)
+    for (int64_t h = 0; h < args.out.heads; ++h) {
+      const int64_t from = args.x.heads == 1 ? 0 : h;
+      const float* x = args.x.data + t * args.x.row_stride + from * args.x.head_dim;
+      float* out = args.out.data + t * args.out.row_stride + h * args.out.head_dim;
+      for (int64_t d = 0; d < args.width; ++d) out[d] = x[d];
+    }
+}
+
+void ReferenceBackend::gather_rows(const GatherRowsArgs& args) {
+  check_gather_rows(args);
+  const size_t bytes = static_cast<size_t>(args.width) * bytes_of(args.type);
+  for (int64_t i = 0; i < args.count; ++i)
+    std::memcpy(static_cast<std::byte*>(args.out) + static_cast<size_t>(i) * bytes,
+                static_cast<const std::byte*>(args.x) + static_cast<size_t>(args.rows[i]) * bytes,
+                bytes);
+}
+
+void ReferenceBackend::scatter_add(const ScatterAddArgs& args) {
+  check_scatter_add(args);
+  for (int64_t i = 0; i < args.count; ++i)
+    for (int64_t d = 0; d < args.width; ++d) {
+      float& out = args.out[args.rows[i] * args.width + d];
+      const double product = static_cast<double>(args.weights[i]) * args.x[i * args.width + d];
+      out = static_cast<float>(out + product);
+    }
+}
+
+}  // namespace kvcal

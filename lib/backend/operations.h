@@ -1,0 +1,212 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/tensor.h"
+#include "quant/kv_dtype.h"
+
+namespace kvcal {
+
+/// Type of the inputs and weights of matmul. Its output, the residual stream, norms and softmax are
+/// float32.
+enum class ComputeType : uint8_t { kFloat32, kBFloat16, kFloat16 };
+constexpr size_t bytes_of(ComputeType type) {
+  return type == ComputeType::kFloat32 ? 4 : 2;
+}
+std::string_view name_of(ComputeType type);
+
+/// Source: torch.nn.functional. kGeluTanh is gelu's "tanh" approximation, kQuickGelu
+/// x·sigmoid(1.702 x), kSquaredRelu relu(x)².
+enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kSquaredRelu };
+
+/// A weight [out, in] in the layout the backend multiplies fastest. Made by Backend::pack; must not
+/// outlive the backend.
+class PackedMatrix {
+ public:
+  virtual ~PackedMatrix() = default;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  size_t bytes = 0;  ///< memory it takes
+};
+
+/// A run of consecutive tokens that belong together in a packed batch. Query i of a segment is the
+/// token at position kv_count - q_count + i of its sequence and attends to keys [0, that position].
+struct Segment {
+  int64_t q_begin = 0, q_count = 0;    ///< rows of q and out
+  int64_t kv_begin = 0, kv_count = 0;  ///< rows of the KV storage
+};
+
+struct EmbedArgs {
+  const TensorView& table;       ///< [vocab, hidden] F32, F16 or BF16, host memory
+  std::span<const int32_t> ids;  ///< host; each in [0, vocab)
+  float multiplier = 1.0f;
+  bool accumulate = false;  ///< out += instead of out = (learned positions)
+  float* out = nullptr;     ///< [ids, hidden]
+};
+
+/// Norm of each row in float32. RMS: x / sqrt(mean(x²) + epsilon) · weight. Centered (LayerNorm):
+/// the mean is taken off first, epsilon is added to the variance.
+struct NormArgs {
+  const float* x = nullptr;       ///< [rows, width]
+  const float* weight = nullptr;  ///< [width]
+  const float* bias = nullptr;    ///< [width], or null
+  bool centered = false;
+  float epsilon = 0.0f;
+  int64_t rows = 0, width = 0;
+  ComputeType out_type = ComputeType::kFloat32;
+  void* out = nullptr;  ///< [rows, width] of out_type; may not alias x
+};
+
+struct MatmulArgs {
+  const void* x = nullptr;  ///< [rows, in_features] of the type the weight was packed for
+  const PackedMatrix& weight;
+  const float* bias = nullptr;  ///< [out_features], or null
+  bool accumulate = false;      ///< out += x·Wᵀ (residual) instead of out = x·Wᵀ
+  int64_t rows = 0;
+  float* out = nullptr;    ///< [rows, out_features] with row stride out_stride
+  int64_t out_stride = 0;  ///< in floats; 0 means out_features
+};
+
+/// float32 heads inside rows: element (t, h, d) is at data[t * row_stride + h * head_dim + d].
+struct HeadsView {
+  float* data = nullptr;
+  int64_t tokens = 0, heads = 0, head_dim = 0, row_stride = 0;
+};
+
+/// NormArgs' arithmetic on every head of every token, in place.
+struct NormHeadsArgs {
+  HeadsView x;
+  const float* weight = nullptr;  ///< [head_dim], or [heads, head_dim] with weight_per_head
+  bool weight_per_head = false;
+  bool centered = false;
+  float epsilon = 0.0f;
+};
+
+/// out(t, h, d) = x(t, h, d) for d < width. The two views' heads lie head_dim apart, each its own;
+/// one head of x goes to every head of out.
+struct CopyHeadsArgs {
+  HeadsView x;
+  HeadsView out;  ///< as many tokens as x
+  int64_t width = 0;
+};
+
+struct RopeArgs {
+  HeadsView x;                         ///< rotated in place
+  const int32_t* positions = nullptr;  ///< [tokens] rows of the tables
+  const float* cos =
+      nullptr;  ///< [max positions, rotary_dim / 2], attention factor already multiplied in
+  const float* sin = nullptr;
+  int64_t rotary_dim = 0;    ///< first dimensions of each head that turn; even
+  bool interleaved = false;  ///< pairs (2i, 2i+1) instead of halves (i, i + rotary_dim / 2)
+};
+
+/// Extremes of one head in one segment. first_nonfinite: its first token (within the segment) that
+/// holds NaN or Inf, else -1; min and max are then over the finite values. Without any finite value
+/// min is +infinity and max -infinity. A zero is +0.
+struct ObservedRange {
+  float min = 0.0f, max = 0.0f;
+  int32_t first_nonfinite = -1;
+};
+
+struct ObserveKvArgs {
+  HeadsView x;
+  std::span<const Segment> segments;  ///< host; q_begin and q_count name the rows of x
+  ObservedRange* ranges = nullptr;    ///< backend memory, [segments, heads], written
+  uint64_t* histogram = nullptr;  ///< backend memory, [heads, MagnitudeHistogram::kBins], added to
+};
+
+struct StoreKvArgs {
+  HeadsView x;
+  KvDType dtype = KvDType::kFloat32;
+  const float* scales =
+      nullptr;          ///< [heads] for FP8: codes = encode(x / scale), saturating; else unused
+  void* out = nullptr;  ///< [tokens, heads, head_dim] of dtype, contiguous
+  uint64_t* saturated =
+      nullptr;  ///< [heads], added to: finite values with |x / scale| > max; may be null
+};
+
+/// Stored heads as numbers again: real = scale * code for FP8.
+struct LoadKvArgs {
+  const void* x = nullptr;  ///< [rows, heads, head_dim] of dtype, contiguous
+  KvDType dtype = KvDType::kFloat32;
+  const float* scales = nullptr;  ///< [heads] for FP8
+  int64_t rows = 0, heads = 0, head_dim = 0;
+  ComputeType out_type = ComputeType::kFloat32;
+  void* out = nullptr;  ///< [rows, heads, head_dim] of out_type
+};
+
+struct AttentionArgs {
+  const float* q = nullptr;  ///< [q rows, heads, head_dim] with row stride q_row_stride (floats)
+  int64_t q_row_stride = 0;
+  const void* k = nullptr;  ///< [kv rows, kv_heads, head_dim] of kv_dtype, contiguous
+  const void* v = nullptr;  ///< [kv rows, kv_heads, v_head_dim]
+  KvDType kv_dtype = KvDType::kFloat32;
+  const float* k_scales = nullptr;  ///< [kv_heads] for FP8: real = scale * code
+  const float* v_scales = nullptr;
+  std::span<const Segment> segments;  ///< host
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t v_head_dim = 0;  ///< 0: head_dim
+  float softmax_scale = 1.0f;
+  float softcap = 0.0f;  ///< scores become softcap · tanh(score / softcap); 0: as they are
+  /// [heads] scores of a key without a value that every query sees too, or null. Not scaled, not
+  /// capped.
+  const float* sinks = nullptr;
+  int64_t sliding_window =
+      0;  ///< keys further back than window - 1 positions are not seen; 0: all are
+  ComputeType out_type = ComputeType::kFloat32;
+  void* out = nullptr;  ///< [q rows, heads * v_head_dim] of out_type
+
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
+};
+
+/// gated: activation(gate) · up of [gate, up] rows, else activation(x). With a limit (gpt-oss):
+/// gate is cut at limit, up at ±limit, and up + 1 is what multiplies.
+struct ActivationArgs {
+  const float* x = nullptr;  ///< [rows, 2 * width]: gate, then up; [rows, width] where not gated
+  bool gated = true;
+  Activation activation = Activation::kSilu;
+  float limit = 0.0f;  ///< 0: none; gated only
+  int64_t rows = 0, width = 0;
+  ComputeType out_type = ComputeType::kFloat32;
+  void* out = nullptr;  ///< [rows, width]
+};
+
+/// out += multiplier · x.
+struct AddArgs {
+  const float* x = nullptr;  ///< [count]
+  float multiplier = 1.0f;
+  int64_t count = 0;
+  float* out = nullptr;  ///< [count]
+};
+
+/// out row i = x row rows[i]: the tokens that go to one expert.
+struct GatherRowsArgs {
+  const void* x = nullptr;  ///< [*, width] of type
+  ComputeType type = ComputeType::kFloat32;
+  const int32_t* rows = nullptr;  ///< [count]
+  int64_t count = 0, width = 0;
+  void* out = nullptr;  ///< [count, width] of type
+};
+
+/// out row rows[i] += weights[i] · x row i: what one expert gives back. No row appears twice.
+struct ScatterAddArgs {
+  const float* x = nullptr;        ///< [count, width]
+  const int32_t* rows = nullptr;   ///< [count], distinct
+  const float* weights = nullptr;  ///< [count]
+  int64_t count = 0, width = 0;
+  float* out = nullptr;  ///< [*, width]
+};
+
+/// amax = max(amax, largest finite magnitude of x). NaN and Inf are counted, not folded in.
+struct ObserveAmaxArgs {
+  const void* x = nullptr;  ///< [count] of type
+  ComputeType type = ComputeType::kFloat32;
+  int64_t count = 0;
+  float* amax = nullptr;          ///< one float, folded into
+  uint64_t* nonfinite = nullptr;  ///< one count, added to
+};
+
+}  // namespace kvcal

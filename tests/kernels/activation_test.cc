@@ -1,0 +1,90 @@
+#include <cmath>
+
+#include "support/backends.h"
+#include "support/near.h"
+
+namespace kvcal {
+namespace {
+
+constexpr Activation kActivations[] = {Activation::kSilu,     Activation::kGelu,
+                                       Activation::kGeluTanh, Activation::kQuickGelu,
+                                       Activation::kRelu,     Activation::kSquaredRelu};
+
+struct ActivationCase {
+  Activation activation = Activation::kSilu;
+  int64_t width = 0;
+  bool gated = true;
+  float limit = 0.0f;
+  ComputeType type = ComputeType::kFloat32;
+};
+
+std::vector<float> activate(Backend& backend, const std::vector<float>& values,
+                            const ActivationCase& c) {
+  const int64_t rows = static_cast<int64_t>(values.size()) / (c.gated ? 2 * c.width : c.width);
+  const test::OnBackend<float> x(backend, values);
+  const test::OnBackend<std::byte> out(
+      backend, std::vector<std::byte>(static_cast<size_t>(rows * c.width) * bytes_of(c.type)));
+  backend.activate({.x = x.data(),
+                    .gated = c.gated,
+                    .activation = c.activation,
+                    .limit = c.limit,
+                    .rows = rows,
+                    .width = c.width,
+                    .out_type = c.type,
+                    .out = out.data()});
+  return test::to_floats(out.values(), c.type);
+}
+
+TEST_CASE("activate: every backend agrees with the reference") {
+  const auto reference = test::make_backend("reference");
+  for (const Activation activation : kActivations)
+    for (const ComputeType type : test::kComputeTypes)
+      for (const auto& [gated, limit] : {std::pair{true, 0.0f}, {true, 1.75f}, {false, 0.0f}})
+        for (const int64_t width : {1, 37, 1536}) {
+          const ActivationCase c{activation, width, gated, limit, type};
+          const auto x = test::normal(2 * width * 9, 3, 3.0f);
+          const auto expected = activate(*reference, x, c);
+          test::for_each_backend([&](Backend& backend) {
+            INFO("activation " << static_cast<int>(activation) << ", width " << width << ", gated "
+                               << gated << ", limit " << limit);
+            CHECK(test::agree_relatively(activate(backend, x, c), expected, test::rounding_of(type),
+                                         1e-4));
+          });
+        }
+}
+
+TEST_CASE("activate: accurate over the whole line, NaN stays NaN") {
+  std::vector<float> x;
+  for (float value = -95.0f; value < 95.0f; value += 0.0137f) x.push_back(value);
+  for (const float value : {-1e15f, 1e15f, 0.0f, -0.0f, 1e-30f, -1e-30f}) x.push_back(value);
+  const int64_t width = static_cast<int64_t>(x.size());
+  const auto reference = test::make_backend("reference");
+  for (const Activation activation : kActivations) {
+    const auto expected = activate(*reference, x, {activation, width, false});
+    test::for_each_backend([&](Backend& backend) {
+      INFO("activation " << static_cast<int>(activation));
+      // Left of -88 the result is 0, not a subnormal; and gelu's exponent rounds in float32.
+      const bool gelu = activation == Activation::kGelu || activation == Activation::kGeluTanh;
+      CHECK(test::agree_relatively(activate(backend, x, {activation, width, false}), expected, 1e-5,
+                                   gelu ? 1e-6 : 1e-30));
+      const auto nan = activate(backend, {NAN, 1.0f, 1.0f, NAN}, {activation, 2});
+      CHECK(std::isnan(nan[0]));
+      CHECK(std::isnan(nan[1]));
+      const auto limited = activate(backend, {NAN, 1.0f, 1.0f, NAN}, {activation, 2, true, 7.0f});
+      CHECK(std::isnan(limited[0]));
+      CHECK(std::isnan(limited[1]));
+    });
+  }
+}
+
+TEST_CASE("activate: the limit cuts the gate above, the other half on both sides") {
+  //                              gate                        up
+  const std::vector<float> x{9.0f, 7.0f, -100.0f, 0.5f, 9.0f, -9.0f, 2.0f, 7.0f};
+  for (const std::string name : {"cpu", "reference"}) {
+    const auto out = activate(*test::make_backend(name), x, {Activation::kRelu, 4, true, 7.0f});
+    CHECK(out == std::vector<float>{7.0f * 8.0f, 7.0f * -6.0f, 0.0f, 0.5f * 8.0f});
+  }
+}
+
+}  // namespace
+}  // namespace kvcal
