@@ -127,11 +127,15 @@ HWY_INLINE void store_part(VF v, T* out, int64_t count) {
   std::memcpy(out, lane, static_cast<size_t>(count) * sizeof(T));
 }
 
+/// Added to a number below 2^22, it leaves the nearest whole number (ties to even) in the low bits.
+constexpr float kWholeShift = 0x1.8p23f;
+
 /// 2^x for x <= 0, within 2 ulp; 0 below -126.5, NaN stays NaN. The polynomial is the Taylor series
 /// of 2^f on [-1/2, 1/2], whose rest is below 2^-27.
 HWY_INLINE VF exp2_of_negative(VF x) {
   const VF clamped = hn::IfThenElse(hn::Lt(x, set(-127.0f)), set(-127.0f), x);
-  const VF whole = hn::Round(clamped);
+  const VF shifted = hn::Add(clamped, set(kWholeShift));
+  const VF whole = hn::Sub(shifted, set(kWholeShift));
   const VF f = hn::Sub(clamped, whole);
   VF sum = set(1.5252734e-5f);
   sum = hn::MulAdd(sum, f, set(1.5403530e-4f));
@@ -142,7 +146,7 @@ HWY_INLINE VF exp2_of_negative(VF x) {
   sum = hn::MulAdd(sum, f, set(6.9314718e-1f));
   sum = hn::MulAdd(sum, f, set(1.0f));
   // The exponent -127 has the bits of zero.
-  const VI exponent = hn::Add(hn::ConvertTo(DI(), whole), set_int(127));
+  const VI exponent = hn::Add(hn::Sub(as_int(shifted), as_int(set(kWholeShift))), set_int(127));
   return hn::Mul(sum, as_float(hn::ShiftLeft<23>(exponent)));
 }
 
@@ -150,7 +154,8 @@ HWY_INLINE VF exp2_of_negative(VF x) {
 HWY_INLINE VF exp(VF x) {
   const VF clamped = hn::IfThenElse(hn::Gt(x, set(90.0f)), set(90.0f),
                                     hn::IfThenElse(hn::Lt(x, set(-90.0f)), set(-90.0f), x));
-  const VF whole = hn::Round(hn::Mul(clamped, set(1.44269504f)));
+  const VF shifted = hn::MulAdd(clamped, set(1.44269504f), set(kWholeShift));
+  const VF whole = hn::Sub(shifted, set(kWholeShift));
   // ln 2 in two parts, the first short enough that its product is exact.
   VF r = hn::NegMulAdd(whole, set(0.693359375f), clamped);
   r = hn::NegMulAdd(whole, set(-2.12194440e-4f), r);
@@ -162,7 +167,7 @@ HWY_INLINE VF exp(VF x) {
   sum = hn::MulAdd(sum, r, set(0.5f));
   sum = hn::MulAdd(sum, r, set(1.0f));
   sum = hn::MulAdd(sum, r, set(1.0f));
-  const VI exponent = hn::ConvertTo(DI(), whole);
+  const VI exponent = hn::Sub(as_int(shifted), as_int(set(kWholeShift)));
   const VI first = hn::ShiftRight<1>(exponent);
   const VI second = hn::Sub(exponent, first);
   const VF scale1 = as_float(hn::ShiftLeft<23>(hn::Add(first, set_int(127))));

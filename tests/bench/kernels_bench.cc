@@ -90,8 +90,14 @@ BENCHMARK_CAPTURE(pack, bf16_to_bfloat16, DType::kBF16, ComputeType::kBFloat16)
     ->Arg(1)
     ->MeasureProcessCPUTime();
 
+/// What attention may have beyond the plain case.
+struct Extras {
+  float softcap = 0.0f;
+  bool sinks = false;
+};
+
 /// Useful FLOP of causal attention: 4 · head_dim for each pair of query and visible key.
-void attention(benchmark::State& state, KvDType dtype) {
+void attention(benchmark::State& state, KvDType dtype, Extras extras = {}) {
   const int64_t length = state.range(0), head_dim = state.range(1), heads = state.range(2);
   const int64_t kv_heads = state.range(3), history = state.range(4);
   Backend& cpu = backend(state.range(5));
@@ -102,6 +108,7 @@ void attention(benchmark::State& state, KvDType dtype) {
   const std::vector<std::byte> cache(
       static_cast<size_t>(kv * kv_heads * head_dim * bytes_per_element(dtype)));
   const std::vector<float> scales(static_cast<size_t>(kv_heads), 0.01f);
+  const auto sinks = values(heads);
   std::vector<float> out(q.size());
   for (auto _ : state)
     cpu.attention({.q = q.data(),
@@ -116,6 +123,8 @@ void attention(benchmark::State& state, KvDType dtype) {
                    .kv_heads = kv_heads,
                    .head_dim = head_dim,
                    .softmax_scale = 0.125f,
+                   .softcap = extras.softcap,
+                   .sinks = extras.sinks ? sinks.data() : nullptr,
                    .out = out.data()});
   const double pairs = static_cast<double>(length) * static_cast<double>(history) +
                        static_cast<double>(length) * static_cast<double>(length + 1) / 2;
@@ -134,6 +143,37 @@ void attention_shapes(benchmark::internal::Benchmark* bench) {
 BENCHMARK_CAPTURE(attention, float32, KvDType::kFloat32)->Apply(attention_shapes);
 BENCHMARK_CAPTURE(attention, bfloat16, KvDType::kBFloat16)->Apply(attention_shapes);
 BENCHMARK_CAPTURE(attention, fp8_e4m3, KvDType::kFp8E4m3)->Apply(attention_shapes);
+
+void one_attention(benchmark::internal::Benchmark* bench) {
+  bench->Args({2048, 64, 9, 3, 0, 1})->MeasureProcessCPUTime();
+}
+BENCHMARK_CAPTURE(attention, softcap, KvDType::kFloat32, Extras{.softcap = 50.0f})
+    ->Apply(one_attention);
+BENCHMARK_CAPTURE(attention, sinks, KvDType::kFloat32, Extras{.sinks = true})->Apply(one_attention);
+
+/// Latent attention: one KV head of 576 whose first 512 are the value, a head a query.
+void latent_attention(benchmark::State& state) {
+  constexpr int64_t kLength = 256, kHeads = 16, kLatent = 512, kHeadDim = 576;
+  Backend& cpu = backend(1);
+  const std::vector<Segment> segments{{.q_count = kLength, .kv_count = kLength}};
+  const auto q = values(kLength * kHeads * kHeadDim), k = values(kLength * kHeadDim);
+  const auto v = values(kLength * kLatent);
+  std::vector<float> out(kLength * kHeads * kLatent);
+  for (auto _ : state)
+    cpu.attention({.q = q.data(),
+                   .q_row_stride = kHeads * kHeadDim,
+                   .k = k.data(),
+                   .v = v.data(),
+                   .segments = segments,
+                   .heads = kHeads,
+                   .kv_heads = 1,
+                   .head_dim = kHeadDim,
+                   .v_head_dim = kLatent,
+                   .softmax_scale = 0.05f,
+                   .out = out.data()});
+  set_rate(state, "GF/s", 1.0 * kLength * (kLength + 1) * kHeads * (kHeadDim + kLatent));
+}
+BENCHMARK(latent_attention)->MeasureProcessCPUTime();
 
 constexpr int64_t kRows = 8192, kWidth = 576;
 
@@ -183,7 +223,7 @@ void rope(benchmark::State& state) {
 }
 BENCHMARK(rope)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
 
-void activate(benchmark::State& state, Activation activation) {
+void activate(benchmark::State& state, Activation activation, float limit = 0.0f) {
   Backend& cpu = backend(state.range(0));
   constexpr int64_t kInner = 1536;
   const auto x = values(kRows * 2 * kInner);
@@ -191,6 +231,7 @@ void activate(benchmark::State& state, Activation activation) {
   for (auto _ : state)
     cpu.activate({.x = x.data(),
                   .activation = activation,
+                  .limit = limit,
                   .rows = kRows,
                   .width = kInner,
                   .out_type = ComputeType::kBFloat16,
@@ -200,7 +241,119 @@ void activate(benchmark::State& state, Activation activation) {
 BENCHMARK_CAPTURE(activate, silu, Activation::kSilu)->Arg(1)->Arg(2)->MeasureProcessCPUTime();
 BENCHMARK_CAPTURE(activate, gelu_tanh, Activation::kGeluTanh)->Arg(1)->MeasureProcessCPUTime();
 
+BENCHMARK_CAPTURE(activate, gelu, Activation::kGelu)->Arg(1)->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(activate, relu, Activation::kRelu)->Arg(1)->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(activate, limited, Activation::kQuickGelu, 7.0f)->Arg(1)->MeasureProcessCPUTime();
+
+void norm_heads(benchmark::State& state, bool centered) {
+  Backend& cpu = backend(1);
+  auto x = values(kRows * kWidth);
+  const auto weight = values(64);
+  for (auto _ : state)
+    cpu.norm_heads({.x = {x.data(), kRows, 9, 64, kWidth},
+                    .weight = weight.data(),
+                    .centered = centered,
+                    .epsilon = 1e-5f});
+  set_rate(state, "GB/s", 8.0 * kRows * kWidth);
+}
+BENCHMARK_CAPTURE(norm_heads, rms, false)->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(norm_heads, centered, true)->MeasureProcessCPUTime();
+
+void add(benchmark::State& state) {
+  Backend& cpu = backend(1);
+  const auto x = values(kRows * kWidth);
+  auto out = x;
+  for (auto _ : state)
+    cpu.add({.x = x.data(), .multiplier = 1e-6f, .count = kRows * kWidth, .out = out.data()});
+  set_rate(state, "GB/s", 12.0 * kRows * kWidth);
+}
+BENCHMARK(add)->MeasureProcessCPUTime();
+
+std::vector<int32_t> half_the_rows() {
+  std::vector<int32_t> rows;
+  for (int32_t i = 0; i < kRows; i += 2) rows.push_back(i);
+  return rows;
+}
+
+void gather_rows(benchmark::State& state) {
+  Backend& cpu = backend(1);
+  const auto x = values(kRows * kWidth);
+  const auto rows = half_the_rows();
+  std::vector<float> out(rows.size() * kWidth);
+  for (auto _ : state)
+    cpu.gather_rows({.x = x.data(),
+                     .rows = rows.data(),
+                     .count = static_cast<int64_t>(rows.size()),
+                     .width = kWidth,
+                     .out = out.data()});
+  set_rate(state, "GB/s", 8.0 * static_cast<double>(out.size()));
+}
+BENCHMARK(gather_rows)->MeasureProcessCPUTime();
+
+void scatter_add(benchmark::State& state) {
+  Backend& cpu = backend(1);
+  const auto rows = half_the_rows();
+  const auto x = values(static_cast<int64_t>(rows.size()) * kWidth);
+  const std::vector<float> weights(rows.size(), 1e-6f);
+  auto out = values(kRows * kWidth);
+  for (auto _ : state)
+    cpu.scatter_add({.x = x.data(),
+                     .rows = rows.data(),
+                     .weights = weights.data(),
+                     .count = static_cast<int64_t>(rows.size()),
+                     .width = kWidth,
+                     .out = out.data()});
+  set_rate(state, "GB/s", 12.0 * static_cast<double>(x.size()));
+}
+BENCHMARK(scatter_add)->MeasureProcessCPUTime();
+
+void copy_heads(benchmark::State& state) {
+  Backend& cpu = backend(1);
+  auto x = values(kRows * kWidth);
+  std::vector<float> out(kRows * 9 * 96);
+  for (auto _ : state)
+    cpu.copy_heads({.x = {x.data(), kRows, 9, 64, kWidth},
+                    .out = {out.data(), kRows, 9, 96, 9 * 96},
+                    .width = 64});
+  set_rate(state, "GB/s", 8.0 * kRows * kWidth);
+}
+BENCHMARK(copy_heads)->MeasureProcessCPUTime();
+
+void observe_amax(benchmark::State& state, ComputeType type) {
+  Backend& cpu = backend(1);
+  const std::vector<std::byte> x(kRows * kWidth * bytes_of(type));
+  float amax = 0.0f;
+  uint64_t nonfinite = 0;
+  for (auto _ : state)
+    cpu.observe_amax({.x = x.data(),
+                      .type = type,
+                      .count = kRows * kWidth,
+                      .amax = &amax,
+                      .nonfinite = &nonfinite});
+  set_rate(state, "GB/s", static_cast<double>(x.size()));
+}
+BENCHMARK_CAPTURE(observe_amax, float32, ComputeType::kFloat32)->MeasureProcessCPUTime();
+BENCHMARK_CAPTURE(observe_amax, bfloat16, ComputeType::kBFloat16)->MeasureProcessCPUTime();
+
 constexpr int64_t kKvHeads = 3, kKvDim = 64;
+
+void load_kv(benchmark::State& state) {
+  Backend& cpu = backend(1);
+  const std::vector<uint8_t> x(kRows * kWidth);
+  const std::vector<float> scales(9, 0.01f);
+  std::vector<uint16_t> out(x.size());
+  for (auto _ : state)
+    cpu.load_kv({.x = x.data(),
+                 .dtype = KvDType::kFp8E4m3,
+                 .scales = scales.data(),
+                 .rows = kRows,
+                 .heads = 9,
+                 .head_dim = 64,
+                 .out_type = ComputeType::kBFloat16,
+                 .out = out.data()});
+  set_rate(state, "GB/s", 3.0 * static_cast<double>(x.size()));
+}
+BENCHMARK(load_kv)->MeasureProcessCPUTime();
 
 void store_kv(benchmark::State& state) {
   Backend& cpu = backend(state.range(0));

@@ -1,0 +1,204 @@
+#include <functional>
+
+#include "support/backends.h"
+#include "support/near.h"
+
+// A row's bytes depend neither on the rows beside it nor on the threads. Attention and matmul,
+// which cut their work into larger pieces, test this in their own files.
+namespace kvcal {
+namespace {
+
+constexpr int64_t kRows = 300, kWidth = 577;
+using Bytes = std::vector<std::byte>;
+
+/// An operation on rows [begin, begin + count) of the same inputs.
+struct RowOperation {
+  std::string what;
+  std::function<Bytes(Backend&, int64_t begin, int64_t count)> run;
+};
+
+std::vector<float> some(int64_t begin, int64_t count, int64_t width = kWidth, uint64_t seed = 1) {
+  const auto all = test::normal(kRows * width, seed, 2.0f);
+  return {all.begin() + begin * width, all.begin() + (begin + count) * width};
+}
+
+template <class T>
+Bytes bytes_of(const std::vector<T>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  return {bytes.begin(), bytes.end()};
+}
+
+RowOperation norm(bool centered) {
+  return {centered ? "norm, centered" : "norm",
+          [centered](Backend& backend, int64_t begin, int64_t count) {
+            const auto x = some(begin, count), weight = test::normal(kWidth, 2);
+            std::vector<BF16> out(x.size());
+            backend.norm({.x = x.data(),
+                          .weight = weight.data(),
+                          .bias = centered ? weight.data() : nullptr,
+                          .centered = centered,
+                          .epsilon = 1e-5f,
+                          .rows = count,
+                          .width = kWidth,
+                          .out_type = ComputeType::kBFloat16,
+                          .out = out.data()});
+            return bytes_of(out);
+          }};
+}
+
+RowOperation norm_heads(bool centered) {
+  return {"norm_heads", [centered](Backend& backend, int64_t begin, int64_t count) {
+            auto x = some(begin, count);
+            const auto weight = test::normal(7 * 80, 2);
+            backend.norm_heads({.x = {x.data(), count, 7, 80, kWidth},
+                                .weight = weight.data(),
+                                .weight_per_head = true,
+                                .centered = centered,
+                                .epsilon = 1e-5f});
+            return bytes_of(x);
+          }};
+}
+
+RowOperation activate(Activation activation, bool gated, float limit) {
+  return {"activate " + std::to_string(static_cast<int>(activation)),
+          [=](Backend& backend, int64_t begin, int64_t count) {
+            const auto x = some(begin, count, gated ? 2 * kWidth : kWidth);
+            std::vector<float> out(static_cast<size_t>(count * kWidth));
+            backend.activate({.x = x.data(),
+                              .gated = gated,
+                              .activation = activation,
+                              .limit = limit,
+                              .rows = count,
+                              .width = kWidth,
+                              .out = out.data()});
+            return bytes_of(out);
+          }};
+}
+
+RowOperation add() {
+  return {"add", [](Backend& backend, int64_t begin, int64_t count) {
+            const auto x = some(begin, count);
+            auto out = some(begin, count, kWidth, 2);
+            backend.add(
+                {.x = x.data(), .multiplier = 0.3f, .count = count * kWidth, .out = out.data()});
+            return bytes_of(out);
+          }};
+}
+
+RowOperation scatter_add() {
+  return {"scatter_add", [](Backend& backend, int64_t begin, int64_t count) {
+            const auto x = some(begin, count), weights = some(begin, count, 1, 3);
+            auto out = some(begin, count, kWidth, 2);
+            std::vector<int32_t> rows;
+            for (int64_t i = 0; i < count; ++i) rows.push_back(static_cast<int32_t>(i));
+            backend.scatter_add({.x = x.data(),
+                                 .rows = rows.data(),
+                                 .weights = weights.data(),
+                                 .count = count,
+                                 .width = kWidth,
+                                 .out = out.data()});
+            return bytes_of(out);
+          }};
+}
+
+RowOperation embed() {
+  return {
+      "embed", [](Backend& backend, int64_t begin, int64_t count) {
+        const auto table = some(0, kRows);
+        auto out = some(begin, count, kWidth, 2);
+        std::vector<int32_t> ids;
+        for (int64_t i = begin; i < begin + count; ++i) ids.push_back(static_cast<int32_t>(i));
+        const TensorView view{"wpe", DType::kF32, Shape{kRows, kWidth},
+                              std::as_bytes(std::span(table))};
+        backend.embed(
+            {.table = view, .ids = ids, .multiplier = 0.3f, .accumulate = true, .out = out.data()});
+        return bytes_of(out);
+      }};
+}
+
+RowOperation rope(bool interleaved) {
+  return {"rope", [interleaved](Backend& backend, int64_t begin, int64_t count) {
+            auto x = some(begin, count);
+            const auto cosines = test::normal(kRows * 30, 2), sines = test::normal(kRows * 30, 3);
+            std::vector<int32_t> positions;
+            for (int64_t i = begin; i < begin + count; ++i)
+              positions.push_back(static_cast<int32_t>(i));
+            backend.rope({.x = {x.data(), count, 7, 80, kWidth},
+                          .positions = positions.data(),
+                          .cos = cosines.data(),
+                          .sin = sines.data(),
+                          .rotary_dim = 60,
+                          .interleaved = interleaved});
+            return bytes_of(x);
+          }};
+}
+
+RowOperation through_cache(KvDType dtype) {
+  return {"store_kv and load_kv", [dtype](Backend& backend, int64_t begin, int64_t count) {
+            auto x = some(begin, count);
+            const std::vector<float> scales{0.01f, 0.02f, 0.03f, 0.5f, 1.0f, 0.7f, 0.1f};
+            const size_t elements = static_cast<size_t>(count * 7 * 80);
+            Bytes stored(elements * static_cast<size_t>(bytes_per_element(dtype)));
+            std::vector<BF16> out(elements);
+            backend.store_kv({.x = {x.data(), count, 7, 80, kWidth},
+                              .dtype = dtype,
+                              .scales = scales.data(),
+                              .out = stored.data()});
+            backend.load_kv({.x = stored.data(),
+                             .dtype = dtype,
+                             .scales = scales.data(),
+                             .rows = count,
+                             .heads = 7,
+                             .head_dim = 80,
+                             .out_type = ComputeType::kBFloat16,
+                             .out = out.data()});
+            return bytes_of(out);
+          }};
+}
+
+const std::vector<RowOperation>& operations() {
+  static const std::vector<RowOperation> all{
+      norm(false),
+      norm(true),
+      norm_heads(false),
+      norm_heads(true),
+      activate(Activation::kSilu, true, 0.0f),
+      activate(Activation::kQuickGelu, true, 1.5f),
+      activate(Activation::kGelu, false, 0.0f),
+      activate(Activation::kGeluTanh, false, 0.0f),
+      activate(Activation::kSquaredRelu, false, 0.0f),
+      add(),
+      scatter_add(),
+      embed(),
+      rope(false),
+      rope(true),
+      through_cache(KvDType::kFp8E4m3),
+      through_cache(KvDType::kFloat16),
+  };
+  return all;
+}
+
+TEST_CASE("operations on rows: a row's bytes depend neither on its neighbours nor on the threads") {
+  for (const RowOperation& operation : operations()) {
+    const Bytes expected = operation.run(*test::make_backend("cpu"), 0, kRows);
+    const size_t row = expected.size() / kRows;
+    test::for_each_backend([&](Backend& backend) {
+      const Bytes whole = operation.run(backend, 0, kRows);
+      INFO(operation.what);
+      for (const auto& [begin, count] :
+           {std::pair<int64_t, int64_t>{0, 1}, {1, 1}, {17, 5}, {56, 3}, {150, 120}, {299, 1}}) {
+        INFO("rows " << begin << " to " << begin + count);
+        const auto first = whole.begin() + begin * static_cast<int64_t>(row);
+        CHECK(operation.run(backend, begin, count) ==
+              Bytes(first, first + count * static_cast<int64_t>(row)));
+      }
+    });
+    for (const int threads : {2, 3}) {
+      INFO(operation.what << ", " << threads << " threads");
+      CHECK(operation.run(*test::make_backend("cpu", threads), 0, kRows) == expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace kvcal
