@@ -39,7 +39,7 @@ HWY_INLINE VF gelu(VF x) {
   sum = hn::MulAdd(sum, s, set(0.19749504f));
   const VF power = exp(hn::Mul(set(-0.5f), hn::Mul(x, x)));
   const VF tail = hn::Mul(hn::Mul(set(0.5f), power), hn::Mul(s, sum));
-  // x · 0 would be NaN at -infinity, as it is in torch.
+  // At -infinity, -infinity · 0 is NaN, as in torch.
   return hn::Mul(x, hn::IfThenElse(hn::Lt(x, set(0.0f)), tail, hn::Sub(set(1.0f), tail)));
 }
 

@@ -86,7 +86,7 @@ struct NormHeadsArgs {
 };
 
 /// out(t, h, d) = x(t, h, d) for d < width. The two views' heads lie head_dim apart, each its own;
-/// one head of x goes to every head of out.
+/// one head of x goes to every head of out. What is read and what is written may not overlap.
 struct CopyHeadsArgs {
   HeadsView x;
   HeadsView out;  ///< as many tokens as x
