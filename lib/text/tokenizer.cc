@@ -1,28 +1,76 @@
 #include "text/tokenizer.h"
 
+#include <functional>
+
 #include "core/error.h"
 #include "core/file.h"
 #include "text/tokenizers/tokenizer_files.h"
 
 namespace kvcal {
 
-std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path& folder) {
-  if (const fs::path json = folder / "tokenizer.json"; fs::exists(json)) {
-    const std::string text = read_text(json);
-    return in_context(json.string(), [&] { return tokenizers::read_tokenizer_json(text); });
-  }
-  const fs::path model = folder / "tokenizer.model";
-  if (!fs::exists(model))
-    fail(folder.string(), ": found neither tokenizer.json nor tokenizer.model");
-  const auto text_or_empty = [&](const char* name) {
-    return fs::exists(folder / name) ? read_text(folder / name) : std::string();
-  };
-  const std::string model_text = read_text(model);
-  const std::string config = text_or_empty("tokenizer_config.json"),
-                    added = text_or_empty("added_tokens.json");
-  return in_context(model.string(), [&] {
-    return tokenizers::read_sentencepiece({.model = model_text, .config = config, .added = added});
+namespace {
+
+using FolderText = std::function<std::string(const char*)>;
+
+std::unique_ptr<Tokenizer> make_sentencepiece(const fs::path& path, const FolderText& text_of) {
+  const std::string model = read_text(path), config = text_of("tokenizer_config.json"),
+                    added = text_of("added_tokens.json");
+  return in_context(path.string(), [&] {
+    if (tokenizers::is_rank_list(model))
+      fail(
+          "found tiktoken ranks, which do not say how text is split; expected a sentencepiece "
+          "model. Convert the tokenizer to tokenizer.json");
+    return tokenizers::read_sentencepiece({.model = model, .config = config, .added = added});
   });
+}
+
+std::unique_ptr<Tokenizer> make_from_vocabulary(const fs::path& folder, const FolderText& text_of) {
+  const std::string vocab = text_of("vocab.json"), merges = text_of("merges.txt"),
+                    config = text_of("tokenizer_config.json"), added = text_of("added_tokens.json"),
+                    special = text_of("special_tokens_map.json"), model = text_of("config.json");
+  return in_context(folder.string(), [&] {
+    return tokenizers::read_vocab_and_merges({.vocab = vocab,
+                                              .merges = merges,
+                                              .config = config,
+                                              .added = added,
+                                              .special_tokens = special,
+                                              .model_config = model});
+  });
+}
+
+/// Names what the folder has instead, so that the way out can be named too.
+[[noreturn]] void fail_without_tokenizer(const fs::path& folder) {
+  std::string ranks;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".tiktoken") || name == "tiktoken.model") ranks = name;
+  }
+  if (!ranks.empty())
+    fail(folder.string(), ": ", ranks,
+         " holds tiktoken ranks, which do not say how text is split; convert the tokenizer to "
+         "tokenizer.json");
+  fail(folder.string(),
+       ": found neither tokenizer.json, tokenizer.model, vocab.json with merges.txt, nor "
+       "tekken.json");
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path& folder) {
+  const auto has = [&](const char* name) { return fs::exists(folder / name); };
+  const auto text_of = [&](const char* name) {
+    return has(name) ? read_text(folder / name) : std::string();
+  };
+  const auto read = [&](const char* name, auto reader) {
+    const std::string text = text_of(name);
+    return in_context((folder / name).string(), [&] { return reader(text); });
+  };
+  if (has("tokenizer.json")) return read("tokenizer.json", tokenizers::read_tokenizer_json);
+  if (has("tokenizer.model")) return make_sentencepiece(folder / "tokenizer.model", text_of);
+  if (has("vocab.json") && has("merges.txt")) return make_from_vocabulary(folder, text_of);
+  if (has("tekken.json")) return read("tekken.json", tokenizers::read_tekken);
+  fail_without_tokenizer(folder);
 }
 
 }  // namespace kvcal

@@ -1,7 +1,8 @@
 // Encodes documents and writes their ids, for tests/reference/compare_tokenizer.py.
-//   tokenizer_dump FOLDER [--special] [--repeat N] < documents > ids
+//   tokenizer_dump FOLDER [--special] [--decode] [--repeat N] < documents > ids
 // A document on stdin is its size in bytes as a decimal line, then that many bytes. On stdout there
-// is one line a document: ids with spaces between. stderr gets one line: bytes and seconds spent in
+// is one line a document: ids with spaces between; with --decode, a tab and the text that they
+// decode to, as JSON. stderr gets one line: bytes and seconds spent in
 // encode.
 #include <chrono>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "text/tokenizer.h"
 
 namespace {
@@ -25,20 +27,24 @@ std::vector<std::string> read_documents() {
   return documents;
 }
 
-void print(const std::vector<kvcal::TokenId>& ids) {
+void print(const std::vector<kvcal::TokenId>& ids, const kvcal::Tokenizer* decoder) {
   std::string line;
   for (const kvcal::TokenId id : ids) line += std::to_string(id) + " ";
   if (!line.empty()) line.pop_back();
+  if (decoder) line += "\t" + kvcal::Json(decoder->decode(ids, false)).dump();
   std::puts(line.c_str());
 }
 
 int run(const std::vector<std::string>& arguments) {
-  if (arguments.empty()) kvcal::fail("usage: tokenizer_dump FOLDER [--special] [--repeat N]");
-  bool special = false;
+  if (arguments.empty())
+    kvcal::fail("usage: tokenizer_dump FOLDER [--special] [--decode] [--repeat N]");
+  bool special = false, decodes = false;
   int repeat = 1;
   for (size_t i = 1; i < arguments.size(); ++i) {
     if (arguments[i] == "--special")
       special = true;
+    else if (arguments[i] == "--decode")
+      decodes = true;
     else if (arguments[i] == "--repeat" && i + 1 < arguments.size())
       repeat = std::stoi(arguments[++i]);
     else
@@ -56,7 +62,7 @@ int run(const std::vector<std::string>& arguments) {
     }
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  for (const auto& one : ids) print(one);
+  for (const auto& one : ids) print(one, decodes ? tokenizer.get() : nullptr);
   std::fprintf(stderr, "%zu %.6f\n", bytes, seconds.count());
   return 0;
 }

@@ -4,36 +4,13 @@
 #include <vector>
 
 #include "core/error.h"
+#include "text/tokenizers/base64.h"
 #include "text/tokenizers/normalizer.h"
 #include "text/unicode.h"
 #include "text/unicode_normalize.h"
 
 namespace kvcal::tokenizers {
 namespace {
-
-std::string decode_base64(std::string_view text) {
-  std::array<int8_t, 256> values{};
-  values.fill(-1);
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (size_t i = 0; i < kDigits.size(); ++i)
-    values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  while (text.ends_with('=')) text.remove_suffix(1);
-  for (const char c : text) {
-    const int8_t value = values[static_cast<unsigned char>(c)];
-    if (value < 0) fail("key 'precompiled_charsmap' is not base64");
-    bits = (bits << 6) | static_cast<uint32_t>(value);
-    count += 6;
-    if (count >= 8) {
-      count -= 8;
-      bytes.push_back(static_cast<char>((bits >> count) & 0xff));
-    }
-  }
-  return bytes;
-}
 
 /// A double-array trie (darts-clone): a unit is a leaf's value, or label, offset to the children
 /// and whether a key ends here.
@@ -210,7 +187,9 @@ class PrecompiledCharsmap : public Normalizer {
 }  // namespace
 
 std::unique_ptr<Normalizer> make_precompiled_charsmap(const Json& object) {
-  Charsmap map = parse_charsmap(decode_base64(required_string(object, "precompiled_charsmap")));
+  const auto blob = decode_base64(required_string(object, "precompiled_charsmap"));
+  if (!blob) fail("key 'precompiled_charsmap' is not base64");
+  Charsmap map = parse_charsmap(*blob);
   if (!unicode::is_valid(map.replacements))
     fail("the character map holds replacements that are not UTF-8");
   return std::make_unique<PrecompiledCharsmap>(DoubleArray(std::move(map.units)),

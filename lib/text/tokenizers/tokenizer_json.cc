@@ -18,17 +18,17 @@ namespace {
 /// pre-tokenizers, model, post-processors.
 class JsonTokenizer : public Tokenizer {
  public:
-  explicit JsonTokenizer(const Json& json) {
-    if (const auto version = optional_string(json, "version"); version && *version != "1.0")
-      fail("version '", *version, "' is unknown, expected '1.0'");
+  JsonTokenizer(const Json& json, std::unique_ptr<TokenModel> model) : model_(std::move(model)) {
     const auto part = [&](const char* key) { return find_field(json, key); };
     if (const Json* normalizer = part("normalizer"))
       normalizer_ = make_normalizer(*normalizer, "normalizer");
     if (const Json* steps = part("pre_tokenizer"))
       pre_tokenizers_ = PreTokenizers(*steps, "pre_tokenizer");
-    const Json* model = part("model");
-    if (!model) fail_missing("model", "an object");
-    model_ = make_model(*model, "model");
+    if (!model_) {
+      const Json* described = part("model");
+      if (!described) fail_missing("model", "an object");
+      model_ = make_model(*described, "model");
+    }
     if (const Json* steps = part("post_processor"))
       post_processors_ = make_post_processors(*steps, "post_processor");
     if (const Json* steps = part("decoder")) {
@@ -122,7 +122,15 @@ class JsonTokenizer : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(std::string_view text) {
-  return std::make_unique<JsonTokenizer>(parse_json(text));
+  const Json json = parse_json(text);
+  if (const auto version = optional_string(json, "version"); version && *version != "1.0")
+    fail("version '", *version, "' is unknown, expected '1.0'");
+  return std::make_unique<JsonTokenizer>(json, nullptr);
+}
+
+std::unique_ptr<Tokenizer> assemble_tokenizer(const Json& parts,
+                                              std::unique_ptr<TokenModel> model) {
+  return std::make_unique<JsonTokenizer>(parts, std::move(model));
 }
 
 }  // namespace kvcal::tokenizers
