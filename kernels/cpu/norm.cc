@@ -54,37 +54,56 @@ HWY_INLINE RowScale row_scale(const float* x, int64_t width, bool centered, floa
   return {mean, 1.0f / std::sqrt(sum_over(x, width, means, add_square) / count + epsilon)};
 }
 
-template <bool kHasBias>
-HWY_INLINE VF normed(VF x, VF mean, VF inverse, VF weight, VF bias) {
-  const VF scaled = hn::Mul(hn::Sub(x, mean), inverse);
+template <bool kCentered, bool kHasBias>
+HWY_INLINE VF normed(VF x, const RowScale& scale, VF weight, VF bias) {
+  const VF distance = kCentered ? hn::Sub(x, set(scale.mean)) : x;
+  const VF scaled = hn::Mul(distance, set(scale.inverse));
   return kHasBias ? hn::MulAdd(scaled, weight, bias) : hn::Mul(scaled, weight);
 }
 
+/// One row's inputs.
+struct NormRow {
+  const float* x = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  int64_t width = 0;
+  RowScale scale = {};
+};
+
 /// A row with its own scale, times weight, plus bias. out may be x.
-template <bool kHasBias, class Out>
-HWY_INLINE void scale_row(const float* x, const RowScale& scale, const float* weight,
-                          const float* bias, int64_t width, Out* out) {
-  const VF mean = set(scale.mean), inverse = set(scale.inverse);
-  const float* shift = kHasBias ? bias : weight;  // read, and left alone, where there is none
+template <bool kCentered, bool kHasBias, class Out>
+HWY_INLINE void scale_row(const NormRow& row, Out* out) {
+  const float* bias =
+      kHasBias ? row.bias : row.weight;  // read, and left alone, where there is none
+  const RowScale scale = row.scale;
   int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes())
-    store_from_float(normed<kHasBias>(load_as_float(x + i), mean, inverse,
-                                      load_as_float(weight + i), load_as_float(shift + i)),
-                     out + i);
-  if (const int64_t left = width - i; left > 0)
-    store_part(normed<kHasBias>(load_part(x + i, left), mean, inverse, load_part(weight + i, left),
-                                load_part(shift + i, left)),
-               out + i, left);
+  for (; i + lanes() <= row.width; i += lanes())
+    store_from_float(
+        normed<kCentered, kHasBias>(load_as_float(row.x + i), scale, load_as_float(row.weight + i),
+                                    load_as_float(bias + i)),
+        out + i);
+  if (const int64_t left = row.width - i; left > 0)
+    store_part(
+        normed<kCentered, kHasBias>(load_part(row.x + i, left), scale,
+                                    load_part(row.weight + i, left), load_part(bias + i, left)),
+        out + i, left);
+}
+
+template <class Out>
+HWY_INLINE void norm_row(NormRow row, bool centered, float epsilon, Out* out) {
+  row.scale = row_scale(row.x, row.width, centered, epsilon);
+  if (centered)
+    row.bias ? scale_row<true, true>(row, out) : scale_row<true, false>(row, out);
+  else
+    row.bias ? scale_row<false, true>(row, out) : scale_row<false, false>(row, out);
 }
 
 template <class Out>
 void norm_as(const NormArgs& args, int64_t begin, int64_t end) {
   for (int64_t row = begin; row < end; ++row) {
-    const float* x = args.x + row * args.width;
-    auto* out = static_cast<Out*>(args.out) + row * args.width;
-    const RowScale scale = row_scale(x, args.width, args.centered, args.epsilon);
-    args.bias ? scale_row<true>(x, scale, args.weight, args.bias, args.width, out)
-              : scale_row<false>(x, scale, args.weight, nullptr, args.width, out);
+    const int64_t first = row * args.width;
+    norm_row({.x = args.x + first, .weight = args.weight, .bias = args.bias, .width = args.width},
+             args.centered, args.epsilon, static_cast<Out*>(args.out) + first);
   }
 }
 
@@ -99,8 +118,8 @@ void norm_heads_rows(const NormHeadsArgs& args, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t)
     for (int64_t h = 0; h < args.x.heads; ++h) {
       float* x = args.x.data + t * args.x.row_stride + h * head_dim;
-      const RowScale scale = row_scale(x, head_dim, args.centered, args.epsilon);
-      scale_row<false>(x, scale, args.weight + h * step, nullptr, head_dim, x);
+      norm_row({.x = x, .weight = args.weight + h * step, .width = head_dim}, args.centered,
+               args.epsilon, x);
     }
 }
 
