@@ -24,15 +24,16 @@ function(add_layer name)
   endif()
 endfunction()
 
-# add_layer_test(name [LIBS more...]): tests/<name>/**/*_test.cc become one executable that links only that
-# layer, which proves that the layer stands alone.
+# add_layer_test(name [LIBS more...]): tests/<name>/**/*_test.cc, and what they share in tests/<name>/support,
+# become one executable that links only that layer, which proves that the layer stands alone.
 function(add_layer_test name)
   cmake_parse_arguments(T "" "" "LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*_test.cc)
   if(NOT sources)
     return()
   endif()
-  add_executable(test_${name} ${sources})
+  file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/support/*.cc)
+  add_executable(test_${name} ${sources} ${support})
   target_link_libraries(test_${name} PRIVATE kvcal_warnings test_support ${name} ${T_LIBS})
   # Assertions expand to much code; optimizing it costs minutes and gains nothing.
   target_compile_options(test_${name} PRIVATE -O1)

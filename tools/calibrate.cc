@@ -106,7 +106,7 @@ void check_formats(const CalibrateOptions& options,
 Calibration planned_calibration(const Recipe& recipe, const ModelConfig& config,
                                 const std::vector<bool>& ignored) {
   const bool per_head = resolved_strategy(recipe.kv_cache_scheme) == Strategy::kAttnHead;
-  const std::vector<Scale> scales(per_head ? static_cast<size_t>(config.num_key_value_heads)
+  const std::vector<Scale> scales(per_head ? static_cast<size_t>(config.cache_heads())
                                            : size_t{1});
   const KvTensorCalibration side{.statistics = {}, .scales = scales, .num_saturated = 0};
   Calibration planned{

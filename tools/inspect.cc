@@ -30,8 +30,7 @@ struct LayerSize {
 };
 
 LayerSize layer_size(const ModelDir& model_dir, const ModelConfig& config, int64_t layer) {
-  const std::string prefix =
-      std::string(config.architecture->layer_prefix) + std::to_string(layer) + ".";
+  const std::string prefix = config.layer_prefix(layer);
   LayerSize size;
   for (const std::string& name : model_dir.tensor_names())
     if (name.starts_with(prefix)) {

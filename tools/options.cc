@@ -1,9 +1,11 @@
 #include <charconv>
 
 #include "commands.h"
+
 #include "core/checked.h"
 #include "core/registry.h"
 #include "kernels/backends.h"
+#include "model/weights.h"
 
 namespace kvcal {
 
@@ -53,7 +55,7 @@ ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend
 
 ModelConfig read_config(const ModelDir& model_dir) {
   return in_context((model_dir.path() / "config.json").string(),
-                    [&] { return parse_model_config(model_dir.config()); });
+                    [&] { return read_model_config(model_dir); });
 }
 
 uint64_t parse_byte_size(const std::string& text) {

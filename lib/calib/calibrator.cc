@@ -25,7 +25,7 @@ class SideCalibrator {
  public:
   SideCalibrator(std::string_view side, const ModelConfig& config, const QuantArgs& args)
       : side_(side),
-        heads_(static_cast<size_t>(config.num_key_value_heads)),
+        heads_(static_cast<size_t>(config.cache_heads())),
         per_head_(args.strategy == Strategy::kAttnHead),
         observer_(make_observer(args)) {}
 
@@ -92,8 +92,8 @@ AttentionCalibration fold_layer(const LayerObservation& seen, const ModelConfig&
 
 KvQuantization quantization_of(const AttentionCalibration& layer, const ModelConfig& config) {
   return {.dtype = KvDType::kFp8E4m3,
-          .k_scales = scale_of_each_head(layer.k.scales, config.num_key_value_heads),
-          .v_scales = scale_of_each_head(layer.v.scales, config.num_key_value_heads)};
+          .k_scales = scale_of_each_head(layer.k.scales, config.cache_heads()),
+          .v_scales = scale_of_each_head(layer.v.scales, config.cache_heads())};
 }
 
 /// One layer in quantized mode: its scales come from all samples before its attention reads K and V

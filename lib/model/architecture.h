@@ -5,115 +5,257 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/backend.h"
-#include "core/json.h"
+#include "model/model_config.h"
 
 namespace kvcal {
 
-/// Where a family's layers see only the last tokens.
-enum class SlidingWindow : uint8_t { kNone, kAllLayers };
-
-/// What a tensor is to the forward pass.
+/// What a tensor is to the forward pass. A fused tensor stands for the roles it holds.
 enum class Role : uint8_t {
   kEmbedding,
+  kPositionEmbedding,
   kFinalNorm,
+  kFinalNormBias,
   kLmHead,
+  kLmHeadBias,
+  // Norms around attention and MLP. Those on the output act before the residual is added.
   kInputNorm,
+  kInputNormBias,
+  kAttentionOutputNorm,
+  kMlpNorm,
+  kMlpNormBias,
+  kMlpOutputNorm,
+  kQueryNorm,
+  kKeyNorm,
+  // Attention.
   kQuery,
   kKey,
   kValue,
   kOutput,
-  kPostAttentionNorm,
-  kGate,
-  kUp,
-  kDown,
   kQueryBias,
   kKeyBias,
   kValueBias,
   kOutputBias,
+  kSinks,
+  kQueryKeyValue,  ///< holds kQuery, kKey, kValue as Architecture::fused_qkv says
+  kQueryKeyValueBias,
+  // Latent attention (MLA).
+  kQueryDown,
+  kQueryDownBias,
+  kQueryDownNorm,
+  kQueryUp,
+  kLatent,
+  kLatentBias,
+  kLatentNorm,
+  kLatentUp,
+  // MLP. Without kGate and kGateUp it is up, activation, down.
+  kGate,
+  kUp,
+  kDown,
   kGateBias,
   kUpBias,
   kDownBias,
+  kGateUp,  ///< holds kGate, then kUp
+  // Mixture of experts.
+  kRouter,
+  kRouterBias,
+  kRouterCorrection,  ///< added to the scores that choose, not to those that weigh
+  kExpertGate,
+  kExpertUp,
+  kExpertDown,
+  kExpertGateUp,  ///< holds kExpertGate, then kExpertUp
+  kExpertGateBias,
+  kExpertUpBias,
+  kExpertGateUpBias,
+  kExpertDownBias,
+  kSharedGate,
+  kSharedUp,
+  kSharedDown,
+  kSharedExpertGate,  ///< one logit a token; its sigmoid weighs the shared expert
 };
 
 /// A dimension by meaning, resolved against ModelConfig.
-enum class Dim : uint8_t { kHidden, kQueryWidth, kKvWidth, kIntermediate, kVocab };
+enum class Dim : uint8_t {
+  kOne,
+  kHidden,
+  kVocab,
+  kPositions,
+  kHeads,
+  kKvHeads,
+  kHeadDim,
+  kQueryWidth,
+  kKvWidth,
+  kQkvWidth,
+  kAttendedWidth,
+  kQueryRank,
+  kLatentRank,
+  kLatentWidth,    ///< latent and the rotated key beside it
+  kLatentUpWidth,  ///< K without rotation and V of all heads
+  kIntermediate,
+  kGateUpWidth,
+  kExperts,
+  kExpertIntermediate,
+  kExpertGateUpWidth,
+  kSharedIntermediate,
+};
 
-/// When a tensor must be there.
-enum class Presence : uint8_t { kAlways, kAttentionBias, kMlpBias, kUntied };
+/// One condition of a row, on a switch of the model or of a layer.
+struct Condition {
+  bool ModelConfig::*model = nullptr;
+  bool LayerConfig::*layer = nullptr;
+  bool wanted = true;
+};
+constexpr Condition when(bool ModelConfig::*flag) {
+  return {.model = flag};
+}
+constexpr Condition unless(bool ModelConfig::*flag) {
+  return {.model = flag, .wanted = false};
+}
+constexpr Condition when(bool LayerConfig::*flag) {
+  return {.layer = flag};
+}
+constexpr Condition unless(bool LayerConfig::*flag) {
+  return {.layer = flag, .wanted = false};
+}
 
-/// One tensor of a family's checkpoints. Layer tensors stand below "<layer prefix>N.".
+/// How a matrix lies in the file.
+enum class Layout : uint8_t {
+  kOutIn,
+  kInOut,             ///< transposed, as GPT-2's Conv1D
+  kInOutInterleaved,  ///< transposed; gate and up alternate along out
+  kOutInterleaved,    ///< a bias whose gate and up alternate
+};
+
+/// One tensor of a family's checkpoints. Layer tensors stand below "<layer prefix>N.". A row that
+/// repeats is one tensor for each number in place of "{}", or without "{}" one tensor that holds
+/// them all along a first dimension, which shape leaves out.
 struct TensorRow {
   Role role;
   std::string_view name;
   std::vector<Dim> shape;
-  Presence presence = Presence::kAlways;
+  std::vector<Condition> conditions = {};  ///< all must hold
+  Layout layout = Layout::kOutIn;
+  Dim repeat = Dim::kOne;
+};
+
+/// Which layers see only the last tokens. "layer_types" in config.json wins in all but kNone,
+/// kAllLayers and kAllWhereUsed.
+enum class SlidingWindow : uint8_t {
+  kNone,
+  kAllLayers,
+  kAllOrTyped,                ///< layer_types, or all
+  kPattern,                   ///< all but every sliding_window_pattern-th layer
+  kAfterMaxWindowLayers,      ///< from max_window_layers on, where use_sliding_window
+  kEvenBelowMaxWindowLayers,  ///< layers 0, 2, .. below max_window_layers, where use_sliding_window
+  kAllWhereUsed               ///< all, where use_sliding_window
+};
+
+/// How tokens learn their place.
+enum class Positions : uint8_t {
+  kRope,
+  kLearned,              ///< a table added to the embedding
+  kRopeInSlidingLayers,  ///< layers that see everything have none
+  kRopeWhereListed       ///< no_rope_layers (0: none) or every no_rope_layer_interval-th has none
+};
+
+/// RoPE of sliding-window layers where it differs.
+enum class LocalRope : uint8_t {
+  kSame,
+  kOwnTheta,  ///< rope_local_base_freq
+  kUnscaled   ///< rope_theta without rope_scaling
+};
+
+enum class QkNorm : uint8_t { kPerHead, kPerHeadOwnWeight, kWhole };
+
+/// Rows of a fused Q, K, V: all of Q, then K, then V; or group by group, its query heads, its K
+/// head, its V head.
+enum class FusedQkv : uint8_t { kConcatenated, kByGroup };
+
+/// Another name of a key in a family's config.json.
+struct KeyAlias {
+  std::string_view key, alias;
+};
+/// A key that turns a variation on or off.
+struct SwitchKey {
+  std::string_view key;
+  bool ModelConfig::*field;
+};
+/// A key that holds a number; null and absent leave the field as it is.
+struct NumberKey {
+  enum class Reading : uint8_t { kAsIs, kInverse, kInverseSquareRoot };
+  std::string_view key;
+  float ModelConfig::*field;
+  Reading reading = Reading::kAsIs;
+};
+/// A key of which one value is supported, as JSON. Absent is supported too.
+struct FixedKey {
+  std::string_view key, value;
+};
+/// Where the text model's tensors stand: before the backbone's names and before lm_head.
+struct NamePrefix {
+  std::string_view backbone, head = "";
 };
 
 /// A model family as the set of its variations; what is not named is as in Llama.
 struct Architecture {
   std::string_view name;
   std::vector<std::string_view> model_types;  ///< config.json "model_type"
-  std::string_view attention_class;           ///< what recipes' targets call its attention modules
-  SlidingWindow sliding_window = SlidingWindow::kNone;
-  bool has_bias_switches = true;  ///< reads attention_bias and mlp_bias
-  std::string_view layer_prefix = "model.layers.";
-  std::string_view attention_module = "self_attn";
-  std::vector<TensorRow> model_tensors;
-  std::vector<TensorRow> layer_tensors;
-  std::vector<std::string_view>
-      ignored_suffixes;  ///< tensors old checkpoints carry and nobody reads
-};
+  std::vector<std::string_view> wrapper_types =
+      {};                             ///< multimodal ones that hold it as text_config
+  std::string_view attention_class;   ///< what recipes' targets call its attention modules
+  std::string_view description = "";  ///< models people know it by
+  std::string_view defaults = "{}";   ///< keys config.json may leave out, as JSON
+  std::vector<KeyAlias> aliases = {};
+  std::vector<SwitchKey> switches = {};
+  std::vector<NumberKey> numbers = {};
+  std::vector<FixedKey> fixed = {};
+  /// What no table can say about this family's keys; runs after all keys are read.
+  void (*resolve)(const Json& config, ModelConfig& resolved) = nullptr;
 
-/// The tensor tables of Llama, which most families share.
-std::vector<TensorRow> llama_model_tensors();
-std::vector<TensorRow> llama_layer_tensors();
+  bool centers_norm = false;      ///< LayerNorm: takes the mean off
+  bool norm_adds_one = false;     ///< stored as w, applied as 1 + w
+  bool scales_embedding = false;  ///< times sqrt(hidden_size)
+  bool rope_is_interleaved = false;
+  bool has_latent_attention = false;  ///< MLA: the cache holds the latent and one rotated key
+  bool has_experts = false;
+  bool has_prediction_layers =
+      false;  ///< checkpoints carry layers behind the last that predict further
+  int64_t intermediate_multiple =
+      0;  ///< of hidden_size, where intermediate_size is absent; 0: required
+  Positions positions = Positions::kRope;
+  LocalRope local_rope = LocalRope::kSame;
+  SlidingWindow sliding_window = SlidingWindow::kNone;
+  QkNorm qk_norm = QkNorm::kPerHead;
+  FusedQkv fused_qkv = FusedQkv::kConcatenated;
+  RouterScore router_score = RouterScore::kSoftmax;
+  GroupScore group_score = GroupScore::kNone;
+
+  std::vector<NamePrefix> prefixes = {{"model."}};
+  std::string_view layers_name = "layers.";  ///< between prefix and layer number
+  std::string_view attention_module = "self_attn";
+  std::vector<TensorRow> model_tensors;  ///< names below the prefix; lm_head's below head
+  std::vector<TensorRow> layer_tensors;
+  /// Tensors that checkpoints carry and the text model does not read, by the ends and beginnings of
+  /// their names.
+  std::vector<std::string_view> ignored_suffixes = {};
+  std::vector<std::string_view> ignored_prefixes = {};
+};
 
 /// The table of families, in the order they are listed to users.
 const std::vector<Architecture>& architectures();
 
-/// The family of a config.json. Throws Error naming model_type and the known ones.
-const Architecture& architecture_of(const Json& config);
-
-/// Rotary position embedding. Source: transformers `modeling_rope_utils`.
-struct RopeConfig {
-  enum class Type : uint8_t { kDefault, kLinear, kDynamic, kYarn, kLlama3 };
-  Type type = Type::kDefault;
-  double theta = 10000.0;
-  double factor = 1.0;
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;  ///< llama3
-  double beta_fast = 32.0, beta_slow = 1.0;              ///< yarn
-  double mscale = 0.0, mscale_all_dim = 0.0;             ///< yarn; 0: absent
-  double attention_factor = 0.0;                         ///< yarn; 0: derived from factor
-  bool truncate = true;                                  ///< yarn
-  int64_t original_max_position_embeddings = 0;
+/// A model_type that is known and not supported, and why.
+struct RefusedModelType {
+  std::string_view model_type, reason;
 };
+const std::vector<RefusedModelType>& refused_model_types();
 
-/// config.json, checked and with defaults filled in, in either spelling: rope_theta / rope_scaling
-/// / torch_dtype, or transformers 5's rope_parameters / dtype.
-struct ModelConfig {
+/// The family of a config.json, and the object in it that describes the text model. Throws Error
+/// naming model_type and the known ones.
+struct TextModel {
   const Architecture* architecture = nullptr;
+  const Json* config = nullptr;
   std::string model_type;
-  int64_t hidden_size = 0, intermediate_size = 0, vocab_size = 0;
-  int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
-  int64_t max_position_embeddings = 0;
-  float rms_norm_eps = 0.0f;
-  Activation activation = Activation::kSilu;
-  bool attention_bias = false, mlp_bias = false, tie_word_embeddings = false;
-  std::vector<int64_t> sliding_window;  ///< per layer; 0: sees everything
-  RopeConfig rope;
-  std::string dtype;  ///< "float16", "bfloat16", "float32"; empty where absent
-
-  int64_t query_width() const { return num_attention_heads * head_dim; }
-  int64_t kv_width() const { return num_key_value_heads * head_dim; }
-  int64_t size_of(Dim dim) const;
-  bool has(Presence presence) const;
-  /// "model.layers.3.self_attn"
-  std::string attention_module(int64_t layer) const;
 };
-
-/// Throws Error naming key, found and expected for anything missing, mistyped, out of range or not
-/// supported.
-ModelConfig parse_model_config(const Json& json);
+TextModel text_model_of(const Json& config);
 
 }  // namespace kvcal

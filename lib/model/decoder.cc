@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/upload.h"
+#include "model/embedding.h"
 
 namespace kvcal {
 
@@ -14,12 +15,27 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
     fail("compute dtype ", name_of(type), " is not supported by ", backend.description());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     weights.will_need(layer + 1);
-    layers_.push_back(pack_layer(weights, layer, LayerParts::kAll, backend, type));
+    layers_.push_back(pack_layer(weights, config, layer, LayerParts::kAll, backend, type));
     weights.drop(layer);
   }
-  final_norm_ = upload_float32(weights.at(Role::kFinalNorm), backend);
-  output_embedding_ = backend.pack(std::span(&weights.output_embedding(), 1), type);
+  final_norm_ = pack_final_norm(weights, config, backend);
+  output_embedding_.matrix = backend.pack(std::span(&weights.output_embedding(), 1), type);
+  if (weights.has(Role::kLmHeadBias))
+    output_embedding_.bias =
+        upload<float>(as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend);
 }
+
+namespace {
+
+void finish_logits(const ModelConfig& config, std::vector<float>& logits) {
+  const float cap = config.logits_softcap;
+  if (config.logits_multiplier != 1.0f)
+    for (float& logit : logits) logit *= config.logits_multiplier;
+  if (cap > 0.0f)
+    for (float& logit : logits) logit = cap * std::tanh(logit / cap);
+}
+
+}  // namespace
 
 KvCache Decoder::make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales,
                             int64_t capacity) const {
@@ -36,17 +52,23 @@ std::vector<float> Decoder::step_all(std::span<const TokenId> ids, KvCache& cach
   return logits_of(0, static_cast<int64_t>(ids.size()));
 }
 
-const RopeTable& Decoder::rope_for(int64_t length) {
-  const bool stretched =
-      config_.rope.type == RopeConfig::Type::kDynamic && length > config_.max_position_embeddings;
-  // Rows double, so that a growing sequence rebuilds the table a few times only.
-  const int64_t wanted = stretched ? length : std::max<int64_t>(256, 2 * length);
-  if (!rope_ || rope_length_ < length || (stretched && rope_length_ != length)) {
-    const bool keep_plain = config_.rope.type == RopeConfig::Type::kDynamic && !stretched;
-    rope_length_ = keep_plain ? std::min(wanted, config_.max_position_embeddings) : wanted;
-    rope_ = std::make_unique<RopeTable>(config_, std::vector<int64_t>{rope_length_}, backend_);
+const RopeTables& Decoder::ropes_for(int64_t length) {
+  // Rows double, so that a growing sequence rebuilds the tables a few times only. Lengths of
+  // another block have other frequencies.
+  int64_t wanted = std::max<int64_t>(256, 2 * length);
+  bool is_current = ropes_ && rope_length_ >= length;
+  for (const RopeConfig& rope : config_.ropes) {
+    const auto same = [&](int64_t a, int64_t b) {
+      return rope_block(rope, a) == rope_block(rope, b);
+    };
+    if (ropes_ && !same(rope_length_, length)) is_current = false;
+    if (!same(wanted, length)) wanted = length;
   }
-  return *rope_;
+  if (!is_current) {
+    rope_length_ = wanted;
+    ropes_ = std::make_unique<RopeTables>(config_, std::vector<int64_t>{rope_length_}, backend_);
+  }
+  return *ropes_;
 }
 
 void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
@@ -63,20 +85,19 @@ void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
     hidden_ = backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
     runner_tokens_ = count;
   }
-  const RopeTable& rope = rope_for(after);
+  const RopeTables& ropes = ropes_for(after);
   TokenBatch batch;
   batch.num_tokens = count;
   batch.segments = {{.q_begin = 0, .q_count = count, .kv_begin = 0, .kv_count = after}};
-  std::vector<int32_t> rows;
-  for (int64_t position = before; position < after; ++position)
-    rows.push_back(rope.row(position, after));
-  batch.positions = upload<int32_t>(rows, backend_);
+  TokenPositions positions;
+  for (int64_t position = before; position < after; ++position) positions.add(position, after);
+  batch.positions = positions.upload_rows(ropes, backend_);
 
-  backend_.embed({.table = weights_.at(Role::kEmbedding), .ids = ids, .out = hidden_.as<float>()});
+  embed_tokens(config_, weights_, ids, positions.values(), backend_, hidden_.as<float>());
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const PackedLayer& packed = layers_[static_cast<size_t>(layer)];
-    cache.append(layer, runner_->keys_values(packed, hidden_.as<float>(), batch, rope));
-    runner_->finish(packed, layer, hidden_.as<float>(), batch, rope, cache.storage(layer));
+    cache.append(layer, runner_->keys_values(packed, layer, hidden_.as<float>(), batch, ropes));
+    runner_->finish(packed, layer, hidden_.as<float>(), batch, ropes, cache.storage(layer));
   }
   cache.advance(count);
 }
@@ -86,17 +107,23 @@ std::vector<float> Decoder::logits_of(int64_t first_row, int64_t rows) {
   const Buffer normed = backend_.allocate(normed_bytes);
   const Buffer logits =
       backend_.allocate(static_cast<size_t>(rows * config_.vocab_size) * sizeof(float));
-  backend_.rms_norm({.x = hidden_.as<float>() + first_row * config_.hidden_size,
-                     .weight = final_norm_.as<float>(),
-                     .epsilon = config_.rms_norm_eps,
-                     .rows = rows,
-                     .width = config_.hidden_size,
-                     .out_type = type_,
-                     .out = normed.data()});
-  backend_.matmul(
-      {.x = normed.data(), .weight = *output_embedding_, .rows = rows, .out = logits.as<float>()});
+  backend_.norm({.x = hidden_.as<float>() + first_row * config_.hidden_size,
+                 .weight = final_norm_.weight.as<float>(),
+                 .bias = final_norm_.bias.as<float>(),
+                 .centered = config_.architecture->centers_norm,
+                 .epsilon = config_.norm_eps,
+                 .rows = rows,
+                 .width = config_.hidden_size,
+                 .out_type = type_,
+                 .out = normed.data()});
+  backend_.matmul({.x = normed.data(),
+                   .weight = *output_embedding_.matrix,
+                   .bias = output_embedding_.bias.as<float>(),
+                   .rows = rows,
+                   .out = logits.as<float>()});
   std::vector<float> host(static_cast<size_t>(rows * config_.vocab_size));
   backend_.copy_out(logits.data(), std::as_writable_bytes(std::span(host)));
+  finish_logits(config_, host);
   const auto bad = std::ranges::find_if(host, [](float value) { return !std::isfinite(value); });
   if (bad != host.end())
     fail("the logits hold ", *bad, " at token ", (bad - host.begin()) / config_.vocab_size,

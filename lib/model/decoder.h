@@ -7,6 +7,7 @@
 
 #include "core/token.h"
 #include "model/kv_cache.h"
+#include "model/layer_runner.h"
 #include "model/weights.h"
 
 namespace kvcal {
@@ -32,16 +33,16 @@ class Decoder {
  private:
   void run(std::span<const TokenId> ids, KvCache& cache);
   std::vector<float> logits_of(int64_t first_row, int64_t rows);
-  const RopeTable& rope_for(int64_t length);
+  const RopeTables& ropes_for(int64_t length);
 
   const ModelConfig& config_;
   const Weights& weights_;
   Backend& backend_;
   ComputeType type_;
   std::vector<PackedLayer> layers_;
-  Buffer final_norm_;
-  std::unique_ptr<PackedMatrix> output_embedding_;
-  std::unique_ptr<RopeTable> rope_;
+  PackedNorm final_norm_;
+  PackedLinear output_embedding_;
+  std::unique_ptr<RopeTables> ropes_;
   int64_t rope_length_ = 0;
   std::unique_ptr<LayerRunner> runner_;
   int64_t runner_tokens_ = 0;

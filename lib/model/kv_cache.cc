@@ -29,21 +29,23 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
     : backend_(backend),
       dtype_(dtype),
       capacity_(capacity),
-      bytes_per_row_(static_cast<size_t>(config.kv_width()) *
-                     static_cast<size_t>(bytes_per_element(dtype))) {
+      k_row_bytes_(static_cast<size_t>(config.cache_heads() * config.cache_k_dim() *
+                                       bytes_per_element(dtype))),
+      v_row_bytes_(static_cast<size_t>(config.cache_heads() * config.cache_v_dim() *
+                                       bytes_per_element(dtype))) {
   if (is_fp8(dtype) && scales.size() != static_cast<size_t>(config.num_hidden_layers))
     fail("an ", name_of(dtype), " cache needs scales for ", config.num_hidden_layers,
          " layers, found ", scales.size());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     Layer& entry = layers_.emplace_back();
-    entry.k = backend.allocate(static_cast<size_t>(capacity) * bytes_per_row_);
-    entry.v = backend.allocate(static_cast<size_t>(capacity) * bytes_per_row_);
+    entry.k = backend.allocate(static_cast<size_t>(capacity) * k_row_bytes_);
+    entry.v = backend.allocate(static_cast<size_t>(capacity) * v_row_bytes_);
     if (!is_fp8(dtype)) continue;
     const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
-    entry.k_scales = upload<float>(
-        per_head(layer_scales.k, config.num_key_value_heads, layer, "k_scale"), backend);
-    entry.v_scales = upload<float>(
-        per_head(layer_scales.v, config.num_key_value_heads, layer, "v_scale"), backend);
+    entry.k_scales =
+        upload<float>(per_head(layer_scales.k, config.cache_heads(), layer, "k_scale"), backend);
+    entry.v_scales =
+        upload<float>(per_head(layer_scales.v, config.cache_heads(), layer, "v_scale"), backend);
   }
 }
 
@@ -56,15 +58,15 @@ void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv) {
   if (length_ + kv.k.tokens > capacity_)
     fail("the KV cache holds ", capacity_, " tokens, ", length_ + kv.k.tokens, " are needed");
   const Layer& entry = layers_[static_cast<size_t>(layer)];
-  const size_t offset = static_cast<size_t>(length_) * bytes_per_row_;
+  const auto before = static_cast<size_t>(length_);
   backend_.store_kv({.x = kv.k,
                      .dtype = dtype_,
                      .scales = entry.k_scales.as<float>(),
-                     .out = entry.k.data() + offset});
+                     .out = entry.k.data() + before * k_row_bytes_});
   backend_.store_kv({.x = kv.v,
                      .dtype = dtype_,
                      .scales = entry.v_scales.as<float>(),
-                     .out = entry.v.data() + offset});
+                     .out = entry.v.data() + before * v_row_bytes_});
 }
 
 KvStorage KvCache::storage(int64_t layer) const {

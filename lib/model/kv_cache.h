@@ -43,7 +43,7 @@ class KvCache {
   Backend& backend_;
   KvDType dtype_;
   int64_t capacity_ = 0, length_ = 0;
-  size_t bytes_per_row_ = 0;
+  size_t k_row_bytes_ = 0, v_row_bytes_ = 0;
   std::vector<Layer> layers_;
 };
 

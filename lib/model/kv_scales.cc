@@ -26,9 +26,9 @@ std::vector<Scale> scales_of(const TensorView& tensor, const ModelConfig& config
   if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16)
     fail(tensor.name, " is ", tensor.dtype, ", expected F32, F16 or BF16");
   const uint64_t count = element_count(tensor.shape);
-  if (count != 1 && count != static_cast<uint64_t>(config.num_key_value_heads))
+  if (count != 1 && count != static_cast<uint64_t>(config.cache_heads()))
     fail(tensor.name, " is ", tensor.shape, ", expected one value or one for each of ",
-         config.num_key_value_heads, " KV heads");
+         config.cache_heads(), " KV heads");
   std::vector<Scale> scales;
   for (size_t i = 0; i < count; ++i) {
     const float value = float_at(tensor, i);

@@ -1,89 +1,189 @@
 #include "model/layer_runner.h"
 
-#include <cmath>
+#include <algorithm>
+
+#include "model/architecture.h"
 
 namespace kvcal {
 namespace {
 
-struct WidthsPerToken {
-  size_t normed, query, key_value, attended, gate_up, activated;
-  size_t sum() const { return normed + query + key_value + attended + gate_up + activated; }
-};
+/// Widths of a token's activations, in elements.
+struct Widths {
+  explicit Widths(const ModelConfig& config)
+      : hidden(static_cast<size_t>(config.hidden_size)),
+        query(static_cast<size_t>(config.query_width())),
+        query_rank(static_cast<size_t>(config.latent.query_rank)),
+        key_value(static_cast<size_t>(config.architecture->has_latent_attention
+                                          ? config.size_of(Dim::kLatentWidth)
+                                          : 2 * config.kv_width())),
+        attended(static_cast<size_t>(config.attended_width())),
+        inner(static_cast<size_t>(std::max(config.moe.shared_intermediate_size, widest(config)))),
+        expert_hidden(config.architecture->has_experts ? hidden : 0),
+        logits(config.architecture->has_experts ? static_cast<size_t>(config.moe.num_experts + 1)
+                                                : 0) {}
 
-WidthsPerToken bytes_per_token_of(const ModelConfig& config, ComputeType type) {
-  const auto hidden = static_cast<size_t>(config.hidden_size),
-             query = static_cast<size_t>(config.query_width());
-  const auto kv = static_cast<size_t>(config.kv_width()),
-             intermediate = static_cast<size_t>(config.intermediate_size);
-  const size_t element = bytes_of(type);
-  return {.normed = hidden * element,
-          .query = query * sizeof(float),
-          .key_value = 2 * kv * sizeof(float),
-          .attended = query * element,
-          .gate_up = 2 * intermediate * sizeof(float),
-          .activated = intermediate * element};
-}
+  static int64_t widest(const ModelConfig& config) {
+    int64_t width = 0;
+    for (const LayerConfig& layer : config.layers)
+      width =
+          std::max(width, layer.is_moe ? config.moe.intermediate_size : config.intermediate_size);
+    return width;
+  }
+  size_t bytes(size_t element) const {
+    return element * (hidden + query_rank + attended + inner + expert_hidden) +
+           sizeof(float) * (query + query_rank + key_value + 2 * inner + 2 * hidden +
+                            2 * expert_hidden + logits);
+  }
+
+  size_t hidden, query, query_rank, key_value, attended, inner, expert_hidden, logits;
+};
 
 }  // namespace
 
 size_t LayerRunner::bytes_per_token(const ModelConfig& config, ComputeType type) {
-  return bytes_per_token_of(config, type).sum();
+  size_t expanded = 0;
+  if (config.architecture->has_latent_attention)
+    expanded = sizeof(float) *
+               static_cast<size_t>(config.size_of(Dim::kLatentUpWidth) + config.query_width() +
+                                   config.attended_width() + config.size_of(Dim::kLatentWidth));
+  return Widths(config).bytes(bytes_of(type)) + expanded;
 }
 
 LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeType type,
                          int64_t max_tokens)
     : config_(config), backend_(backend), type_(type) {
-  const WidthsPerToken bytes = bytes_per_token_of(config, type);
-  const auto tokens = static_cast<size_t>(max_tokens);
-  normed_ = backend.allocate(tokens * bytes.normed);
-  query_ = backend.allocate(tokens * bytes.query);
-  key_value_ = backend.allocate(tokens * bytes.key_value);
-  attended_ = backend.allocate(tokens * bytes.attended);
-  gate_up_ = backend.allocate(tokens * bytes.gate_up);
-  activated_ = backend.allocate(tokens * bytes.activated);
+  const Widths widths(config);
+  const auto reserve = [&](Buffer& buffer, size_t width, size_t element) {
+    if (width > 0) buffer = backend.allocate(static_cast<size_t>(max_tokens) * width * element);
+  };
+  const size_t element = bytes_of(type);
+  reserve(normed_, widths.hidden, element);
+  reserve(query_, widths.query, sizeof(float));
+  reserve(query_down_, widths.query_rank, sizeof(float));
+  reserve(query_normed_, widths.query_rank, element);
+  reserve(key_value_, widths.key_value, sizeof(float));
+  reserve(attended_, widths.attended, element);
+  reserve(inner_, 2 * widths.inner, sizeof(float));
+  reserve(activated_, widths.inner, element);
+  reserve(projected_, widths.hidden, sizeof(float));
+  reserve(output_normed_, widths.hidden, sizeof(float));
+  reserve(router_input_, widths.expert_hidden, sizeof(float));
+  reserve(router_logits_, widths.logits, sizeof(float));
+  reserve(gathered_, widths.expert_hidden, element);
+  reserve(expert_out_, widths.expert_hidden, sizeof(float));
 }
 
-void LayerRunner::normalize(const float* hidden, const Buffer& weight, int64_t rows) {
-  backend_.rms_norm({.x = hidden,
-                     .weight = weight.as<float>(),
-                     .epsilon = config_.rms_norm_eps,
-                     .rows = rows,
-                     .width = config_.hidden_size,
-                     .out_type = type_,
-                     .out = normed_.data()});
+void LayerRunner::observe(Role role, int64_t index, const void* x, int64_t rows, int64_t width,
+                          ComputeType type) {
+  if (observer_)
+    observer_({.layer = layer_index_,
+               .role = role,
+               .index = index,
+               .x = x,
+               .type = type,
+               .rows = rows,
+               .width = width});
 }
 
-void LayerRunner::project(const Buffer& x, const PackedMatrix& weight, const Buffer& bias,
-                          int64_t rows, Buffer& out) {
-  backend_.matmul({.x = x.data(),
-                   .weight = weight,
-                   .bias = bias.as<float>(),
+void LayerRunner::normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type,
+                            void* out) {
+  if (!norm.exists()) {  // families that norm outputs only
+    backend_.load_kv({.x = x,
+                      .dtype = KvDType::kFloat32,
+                      .rows = rows,
+                      .heads = 1,
+                      .head_dim = config_.hidden_size,
+                      .out_type = type,
+                      .out = out});
+    return;
+  }
+  backend_.norm({.x = x,
+                 .weight = norm.weight.as<float>(),
+                 .bias = norm.bias.as<float>(),
+                 .centered = config_.architecture->centers_norm,
+                 .epsilon = config_.norm_eps,
+                 .rows = rows,
+                 .width = config_.hidden_size,
+                 .out_type = type,
+                 .out = out});
+}
+
+void LayerRunner::normalize_heads(const HeadsView& heads, const PackedNorm& norm) {
+  if (!norm.exists()) return;
+  HeadsView x = heads;
+  if (config_.architecture->qk_norm == QkNorm::kWhole) {
+    x.head_dim *= x.heads;
+    x.heads = 1;
+  }
+  backend_.norm_heads(
+      {.x = x,
+       .weight = norm.weight.as<float>(),
+       .weight_per_head = config_.architecture->qk_norm == QkNorm::kPerHeadOwnWeight,
+       .centered = config_.architecture->centers_norm,
+       .epsilon = config_.norm_eps});
+}
+
+void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t rows, float* out) {
+  backend_.matmul({.x = x,
+                   .weight = *linear.matrix,
+                   .bias = linear.bias.as<float>(),
                    .rows = rows,
-                   .out = out.as<float>()});
+                   .out = out});
 }
 
-void LayerRunner::add_projected(const Buffer& x, const PackedMatrix& weight, const Buffer& bias,
+bool LayerRunner::adds_directly(const PackedNorm& norm) const {
+  return !norm.exists() && config_.residual_multiplier == 1.0f;
+}
+
+void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const PackedNorm& norm,
                                 int64_t rows, float* hidden) {
-  backend_.matmul({.x = x.data(),
-                   .weight = weight,
-                   .bias = bias.as<float>(),
-                   .accumulate = true,
-                   .rows = rows,
-                   .out = hidden});
+  if (adds_directly(norm)) {
+    backend_.matmul({.x = x,
+                     .weight = *linear.matrix,
+                     .bias = linear.bias.as<float>(),
+                     .accumulate = true,
+                     .rows = rows,
+                     .out = hidden});
+    return;
+  }
+  project(x, linear, rows, projected_.as<float>());
+  add_output(norm, rows, hidden);
 }
 
-void LayerRunner::rotate(const HeadsView& heads, const TokenBatch& batch, const RopeTable& rope) {
+void LayerRunner::add_output(const PackedNorm& norm, int64_t rows, float* hidden) {
+  const float* output = projected_.as<float>();
+  if (norm.exists()) {
+    normalize(output, norm, rows, ComputeType::kFloat32, output_normed_.data());
+    output = output_normed_.as<float>();
+  }
+  backend_.add({.x = output,
+                .multiplier = config_.residual_multiplier,
+                .count = rows * config_.hidden_size,
+                .out = hidden});
+}
+
+void LayerRunner::rotate(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
+                         const RopeTables& ropes, bool is_query) {
+  const int64_t rope = config_.layers[static_cast<size_t>(layer_index)].rope;
+  if (rope == kNoRope) return;
+  const RopeTable& table = ropes.table(rope);
   backend_.rope({.x = heads,
-                 .positions = batch.positions.as<int32_t>(),
-                 .cos = rope.cos(),
-                 .sin = rope.sin(),
-                 .rotary_dim = config_.head_dim});
+                 .positions = batch.positions[static_cast<size_t>(rope)].as<int32_t>(),
+                 .cos = is_query ? table.query_cos() : table.cos(),
+                 .sin = is_query ? table.query_sin() : table.sin(),
+                 .rotary_dim = table.rotary_dim(),
+                 .interleaved = config_.rope_is_interleaved});
 }
 
-LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, const float* hidden,
-                                                 const TokenBatch& batch, const RopeTable& rope) {
-  normalize(hidden, layer.input_norm, batch.num_tokens);
-  project(normed_, *layer.key_value, layer.key_value_bias, batch.num_tokens, key_value_);
+LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64_t layer_index,
+                                                 const float* hidden, const TokenBatch& batch,
+                                                 const RopeTables& ropes) {
+  layer_index_ = layer_index;
+  normalize(hidden, layer.input_norm, batch.num_tokens, type_, normed_.data());
+  observe(Role::kQuery, 0, normed_.data(), batch.num_tokens, config_.hidden_size, type_);
+  project(normed_.data(), layer.key_value, batch.num_tokens, key_value_.as<float>());
+  if (config_.architecture->has_latent_attention)
+    return latent_keys_values(layer, layer_index, batch, ropes);
   HeadsView k{.data = key_value_.as<float>(),
               .tokens = batch.num_tokens,
               .heads = config_.num_key_value_heads,
@@ -91,50 +191,66 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, const
               .row_stride = 2 * config_.kv_width()};
   HeadsView v = k;
   v.data += config_.kv_width();
-  rotate(k, batch, rope);
+  normalize_heads(k, layer.key_norm);
+  rotate(k, layer_index, batch, ropes, false);
   return {k, v};
 }
 
-void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* hidden,
-                         const TokenBatch& batch, const RopeTable& rope, const KvStorage& storage) {
+void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+                        const RopeTables& ropes) {
   const int64_t tokens = batch.num_tokens;
-  project(normed_, *layer.query, layer.query_bias, tokens, query_);
-  rotate({.data = query_.as<float>(),
-          .tokens = tokens,
-          .heads = config_.num_attention_heads,
-          .head_dim = config_.head_dim,
-          .row_stride = config_.query_width()},
-         batch, rope);
-  attend(layer_index, batch, storage);
-  add_projected(attended_, *layer.output, layer.output_bias, tokens, hidden);
-
-  normalize(hidden, layer.post_attention_norm, tokens);
-  project(normed_, *layer.gate_up, layer.gate_up_bias, tokens, gate_up_);
-  backend_.gated_activation({.gate_up = gate_up_.as<float>(),
-                             .activation = config_.activation,
-                             .rows = tokens,
-                             .width = config_.intermediate_size,
-                             .out_type = type_,
-                             .out = activated_.data()});
-  add_projected(activated_, *layer.down, layer.down_bias, tokens, hidden);
+  if (layer.query_down.matrix) {
+    query_of_rank(layer, tokens);
+  } else {
+    project(normed_.data(), layer.query, tokens, query_.as<float>());
+  }
+  HeadsView q{.data = query_.as<float>(),
+              .tokens = tokens,
+              .heads = config_.num_attention_heads,
+              .head_dim = config_.head_dim,
+              .row_stride = config_.query_width()};
+  normalize_heads(q, layer.query_norm);
+  if (config_.architecture->has_latent_attention)
+    q.data += config_.latent.nope_dim;  // the last dimensions of each head turn
+  rotate(q, layer_index, batch, ropes, true);
 }
 
-void LayerRunner::attend(int64_t layer_index, const TokenBatch& batch, const KvStorage& storage) {
-  backend_.attention({.q = query_.as<float>(),
-                      .q_row_stride = config_.query_width(),
-                      .k = storage.k,
-                      .v = storage.v,
-                      .kv_dtype = storage.dtype,
-                      .k_scales = storage.k_scales,
-                      .v_scales = storage.v_scales,
-                      .segments = batch.segments,
-                      .heads = config_.num_attention_heads,
-                      .kv_heads = config_.num_key_value_heads,
-                      .head_dim = config_.head_dim,
-                      .softmax_scale = 1.0f / std::sqrt(static_cast<float>(config_.head_dim)),
-                      .sliding_window = config_.sliding_window[static_cast<size_t>(layer_index)],
-                      .out_type = type_,
-                      .out = attended_.data()});
+void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* hidden,
+                         const TokenBatch& batch, const RopeTables& ropes,
+                         const KvStorage& storage) {
+  const int64_t tokens = batch.num_tokens;
+  query(layer, layer_index, batch, ropes);
+  attend(layer, layer_index, batch, storage);
+  observe(Role::kOutput, 0, attended_.data(), tokens, config_.attended_width(), type_);
+  // In parallel both read the layer's input, so the MLP goes before anything is added.
+  if (config_.parallel_residual) feed_forward(layer, hidden, tokens);
+  add_projected(attended_.data(), layer.output, layer.attention_output_norm, tokens, hidden);
+  if (!config_.parallel_residual) feed_forward(layer, hidden, tokens);
+}
+
+void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+                         const KvStorage& storage) {
+  const bool is_latent = config_.architecture->has_latent_attention;
+  const KvStorage kv = is_latent ? expand(layer, batch, storage) : storage;
+  backend_.attention(
+      {.q = query_.as<float>(),
+       .q_row_stride = config_.query_width(),
+       .k = kv.k,
+       .v = kv.v,
+       .kv_dtype = kv.dtype,
+       .k_scales = kv.k_scales,
+       .v_scales = kv.v_scales,
+       .segments = batch.segments,
+       .heads = config_.num_attention_heads,
+       .kv_heads = config_.num_key_value_heads,
+       .head_dim = config_.head_dim,
+       .v_head_dim = is_latent ? config_.latent.value_dim : config_.head_dim,
+       .softmax_scale = config_.softmax_scale,
+       .softcap = config_.attention_softcap,
+       .sinks = layer.sinks.as<float>(),
+       .sliding_window = config_.layers[static_cast<size_t>(layer_index)].sliding_window,
+       .out_type = type_,
+       .out = attended_.data()});
 }
 
 }  // namespace kvcal

@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
 #include "core/token.h"
-#include "model/architecture.h"
+#include "model/model_config.h"
+#include "model/packed_layer.h"
 #include "model/rope.h"
-#include "model/weights.h"
 
 namespace kvcal {
 
@@ -16,11 +17,11 @@ namespace kvcal {
 struct TokenBatch {
   int64_t num_tokens = 0;
   std::vector<Segment> segments;  ///< rows of this batch; kv rows of the storage attention reads
-  Buffer positions;               ///< int32 [num_tokens], rows of the rope table
+  std::vector<Buffer> positions;  ///< int32 [num_tokens] rows of each rope's table
 };
 
-/// K and V as attention reads them, [rows, num_key_value_heads, head_dim], and their scales per
-/// head.
+/// K and V as attention reads them, [rows, cache_heads, cache_k_dim or cache_v_dim], and their
+/// scales per head.
 struct KvStorage {
   KvDType dtype = KvDType::kFloat32;
   const void* k = nullptr;
@@ -29,6 +30,19 @@ struct KvStorage {
   const float* v_scales = nullptr;
 };
 
+/// The input of the Linears that share it, which one role names: kQuery (and K, V), kQueryUp,
+/// kLatentUp, kOutput, kUp (and gate), kDown, kExpertUp, kExpertDown, kRouter, kSharedUp,
+/// kSharedDown.
+struct LinearInput {
+  int64_t layer = 0;
+  Role role;
+  int64_t index = 0;  ///< of an expert
+  const void* x = nullptr;
+  ComputeType type = ComputeType::kFloat32;
+  int64_t rows = 0, width = 0;
+};
+using LinearInputObserver = std::function<void(const LinearInput&)>;
+
 /// Runs one decoder layer over one batch. Owns the activations of a batch and nothing else; the
 /// residual stream is the caller's. The forward pass is: keys_values, then whatever observes or
 /// stores them, then finish.
@@ -36,41 +50,84 @@ class LayerRunner {
  public:
   LayerRunner(const ModelConfig& config, Backend& backend, ComputeType type, int64_t max_tokens);
 
-  /// Input norm, K and V projections, RoPE on K. The views stay valid until the next call.
+  /// Input norm, K and V projections, their norms, RoPE on K: what enters the cache. For latent
+  /// attention "K" is the normed latent and "V" the rotated key, as in transformers. The views stay
+  /// valid until the next call.
   struct KeysValues {
     HeadsView k, v;
   };
-  KeysValues keys_values(const PackedLayer& layer, const float* hidden, const TokenBatch& batch,
-                         const RopeTable& rope);
+  KeysValues keys_values(const PackedLayer& layer, int64_t layer_index, const float* hidden,
+                         const TokenBatch& batch, const RopeTables& ropes);
 
   /// The rest of the layer after keys_values of the same batch: Q, attention over storage, output
-  /// projection and MLP, both added to hidden [num_tokens, hidden_size] float32.
+  /// projection and MLP or experts, added to hidden [num_tokens, hidden_size] float32.
   void finish(const PackedLayer& layer, int64_t layer_index, float* hidden, const TokenBatch& batch,
-              const RopeTable& rope, const KvStorage& storage);
+              const RopeTables& ropes, const KvStorage& storage);
+
+  /// Is shown every Linear's input from now on.
+  void observe_linear_inputs(LinearInputObserver observer) { observer_ = std::move(observer); }
 
   /// Bytes of activations a token of a batch takes.
   static size_t bytes_per_token(const ModelConfig& config, ComputeType type);
 
  private:
-  /// Into normed_.
-  void normalize(const float* hidden, const Buffer& weight, int64_t rows);
-  void project(const Buffer& x, const PackedMatrix& weight, const Buffer& bias, int64_t rows,
-               Buffer& out);
-  void add_projected(const Buffer& x, const PackedMatrix& weight, const Buffer& bias, int64_t rows,
-                     float* hidden);
-  void rotate(const HeadsView& heads, const TokenBatch& batch, const RopeTable& rope);
+  void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out);
+  void normalize_heads(const HeadsView& heads, const PackedNorm& norm);
+  void project(const void* x, const PackedLinear& linear, int64_t rows, float* out);
+  /// hidden += residual_multiplier · norm(linear(x)), or without what the layer does not have.
+  void add_projected(const void* x, const PackedLinear& linear, const PackedNorm& norm,
+                     int64_t rows, float* hidden);
+  /// The same of what already stands in projected_.
+  void add_output(const PackedNorm& norm, int64_t rows, float* hidden);
+  void rotate(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
+              const RopeTables& ropes, bool is_query);
+  KeysValues latent_keys_values(const PackedLayer& layer, int64_t layer_index,
+                                const TokenBatch& batch, const RopeTables& ropes);
+  /// Into query_.
+  void query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+             const RopeTables& ropes);
+  /// Q in two steps, by way of latent attention's query_rank.
+  void query_of_rank(const PackedLayer& layer, int64_t rows);
   /// From query_ and storage into attended_.
-  void attend(int64_t layer_index, const TokenBatch& batch, const KvStorage& storage);
+  void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+              const KvStorage& storage);
+  /// K and V of all heads out of the latent and the rotated key.
+  KvStorage expand(const PackedLayer& layer, const TokenBatch& batch, const KvStorage& storage);
+  /// From normed_ (and hidden, where it has its own norm).
+  void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows);
+  /// The activated inner rows of x, into activated_.
+  void activate(const PackedMlp& mlp, const void* x, int64_t rows, Role role, int64_t index);
+  /// The chosen experts' and the shared expert's sum, added to out.
+  void mix_experts(const PackedLayer& layer, std::span<const float> logits, int64_t rows,
+                   float* out);
+  void add_expert(const PackedMlp& expert, std::span<const int32_t> tokens,
+                  std::span<const float> weights, Role role, int64_t index, float* out);
+  /// The router's logits of every row, [rows, experts and the shared gate].
+  std::vector<float> route_logits(const PackedLayer& layer, const float* hidden, int64_t rows);
+  void observe(Role role, int64_t index, const void* x, int64_t rows, int64_t width,
+               ComputeType type);
+  bool adds_directly(const PackedNorm& norm) const;
 
   const ModelConfig& config_;
   Backend& backend_;
   ComputeType type_;
-  Buffer normed_;     ///< [tokens, hidden] of type
-  Buffer query_;      ///< [tokens, query_width] float32
-  Buffer key_value_;  ///< [tokens, 2 * kv_width] float32
-  Buffer attended_;   ///< [tokens, query_width] of type
-  Buffer gate_up_;    ///< [tokens, 2 * intermediate] float32
-  Buffer activated_;  ///< [tokens, intermediate] of type
+  LinearInputObserver observer_;
+  int64_t layer_index_ = 0;  ///< of the last keys_values
+  Buffer normed_;         ///< [tokens, hidden] of type
+  Buffer query_;          ///< [tokens, query_width] float32
+  Buffer query_down_;     ///< [tokens, query_rank] float32
+  Buffer query_normed_;   ///< [tokens, query_rank] of type
+  Buffer key_value_;      ///< [tokens, K and V, or latent_rank + rope_dim] float32
+  Buffer attended_;       ///< [tokens, attended_width] of type
+  Buffer inner_;          ///< [tokens, gate and up of the widest MLP] float32
+  Buffer activated_;      ///< [tokens, the widest MLP] of type
+  Buffer projected_;      ///< [tokens, hidden] float32, before norm and residual
+  Buffer output_normed_;  ///< [tokens, hidden] float32
+  Buffer router_input_;   ///< [tokens, hidden] float32
+  Buffer router_logits_;  ///< [tokens, experts + 1] float32
+  Buffer gathered_;       ///< [tokens, hidden] of type
+  Buffer expert_out_;     ///< [tokens, hidden] float32
+  Buffer latent_, rotated_key_, expanded_, keys_, values_;  ///< of all rows of a storage, float32
 };
 
 }  // namespace kvcal

@@ -6,6 +6,7 @@
 
 #include "backend/upload.h"
 #include "core/interrupt.h"
+#include "model/embedding.h"
 
 namespace kvcal {
 
@@ -49,15 +50,14 @@ struct LayerwiseForward::Observers {
 struct LayerwiseForward::Storage {
   Storage(Backend& backend, const ModelConfig& config, int64_t max_tokens, KvDType dtype)
       : dtype_(dtype) {
-    const size_t bytes = static_cast<size_t>(max_tokens * config.kv_width()) *
-                         static_cast<size_t>(bytes_per_element(dtype));
-    k_ = backend.allocate(bytes);
-    v_ = backend.allocate(bytes);
+    const int64_t row = config.cache_heads() * bytes_per_element(dtype);
+    k_ = backend.allocate(static_cast<size_t>(max_tokens * row * config.cache_k_dim()));
+    v_ = backend.allocate(static_cast<size_t>(max_tokens * row * config.cache_v_dim()));
   }
   Storage(Backend& backend, const ModelConfig& config, int64_t max_tokens,
           const KvQuantization& quantization)
       : Storage(backend, config, max_tokens, quantization.dtype) {
-    const auto heads = static_cast<size_t>(config.num_key_value_heads);
+    const auto heads = static_cast<size_t>(config.cache_heads());
     KVCAL_CHECK(quantization.k_scales.size() == heads && quantization.v_scales.size() == heads);
     k_scales_ = upload<float>(quantization.k_scales, backend);
     v_scales_ = upload<float>(quantization.v_scales, backend);
@@ -95,11 +95,10 @@ int64_t longest_of(std::span<const std::span<const TokenId>> samples) {
   return static_cast<int64_t>(longest);
 }
 
-/// Bytes of one packed layer, both its copy and the file's.
-uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
-  const int64_t weights = config.hidden_size * (2 * config.query_width() + 2 * config.kv_width() +
-                                                3 * config.intermediate_size);
-  return static_cast<uint64_t>(weights) * bytes_of(type);
+uint64_t cached_bytes_per_token(const ModelConfig& config) {
+  return static_cast<uint64_t>(config.cache_heads() *
+                               (config.cache_k_dim() + config.cache_v_dim())) *
+         sizeof(float);
 }
 
 /// The wanted batch, or the smallest one when the memory limit leaves room for no more.
@@ -110,8 +109,8 @@ int64_t batch_tokens_within(const ModelConfig& config, const LayerwiseOptions& o
   const int64_t wanted = std::max(preferred, longest);
   if (!options.memory_limit) return wanted;
   const uint64_t layer = packed_layer_bytes(config, options.compute_type);
-  const uint64_t per_token = LayerRunner::bytes_per_token(config, options.compute_type) +
-                             static_cast<uint64_t>(2 * config.kv_width() * 4);
+  const uint64_t per_token =
+      LayerRunner::bytes_per_token(config, options.compute_type) + cached_bytes_per_token(config);
   const uint64_t least = layer + per_token * static_cast<uint64_t>(longest);
   if (least > *options.memory_limit)
     fail("the memory limit of ", *options.memory_limit,
@@ -149,11 +148,12 @@ void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> sa
                                     int64_t batch_tokens) {
   std::vector<int64_t> lengths;
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.size()));
-  rope_ = std::make_unique<RopeTable>(config_, lengths, backend_);
-  std::vector<int32_t> rows;
+  ropes_ = std::make_unique<RopeTables>(config_, lengths, backend_);
+  TokenPositions positions;
   const auto close_batch = [&] {
-    if (!batches_.empty()) batches_.back().tokens.positions = upload<int32_t>(rows, backend_);
-    rows.clear();
+    if (!batches_.empty())
+      batches_.back().tokens.positions = positions.upload_rows(*ropes_, backend_);
+    positions = {};
   };
   for (const int64_t length : lengths) {
     KVCAL_CHECK(length > 0);
@@ -169,8 +169,7 @@ void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> sa
                               .q_count = length,
                               .kv_begin = batch.num_tokens,
                               .kv_count = length});
-    for (int64_t position = 0; position < length; ++position)
-      rows.push_back(rope_->row(position, length));
+    for (int64_t position = 0; position < length; ++position) positions.add(position, length);
     batch.num_tokens += length;
     num_tokens_ += length;
     ++num_samples_;
@@ -197,14 +196,15 @@ float* LayerwiseForward::hidden_of(const SampleBatch& batch) const {
 }
 
 void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples) {
-  const TensorView& table = weights_.at(Role::kEmbedding);
   for (const SampleBatch& batch : batches_) {
     std::vector<TokenId> ids;
+    std::vector<int32_t> positions;
     for (size_t i = 0; i < batch.tokens.segments.size(); ++i) {
       const auto sample = samples[static_cast<size_t>(batch.first_sample) + i];
       ids.insert(ids.end(), sample.begin(), sample.end());
+      for (size_t at = 0; at < sample.size(); ++at) positions.push_back(static_cast<int32_t>(at));
     }
-    backend_.embed({.table = table, .ids = ids, .out = hidden_of(batch)});
+    embed_tokens(config_, weights_, ids, positions, backend_, hidden_of(batch));
   }
 }
 
@@ -213,7 +213,7 @@ void LayerwiseForward::bring_layer(int64_t layer, LayerParts parts) {
     return;
   packed_ = PackedLayer{};
   weights_.will_need(layer + 1);
-  packed_ = pack_layer(weights_, layer, parts, backend_, type_);
+  packed_ = pack_layer(weights_, config_, layer, parts, backend_, type_);
   weights_.drop(layer);
   packed_index_ = layer;
   packed_parts_ = parts;
@@ -224,7 +224,7 @@ void LayerwiseForward::for_each_batch(Share share, const Visit& visit) {
   for (const SampleBatch& batch : batches_) {
     throw_if_interrupted();
     const float* hidden = hidden_of(batch);
-    const auto kv = runner_->keys_values(packed_, hidden, batch.tokens, *rope_);
+    const auto kv = runner_->keys_values(packed_, packed_index_, hidden, batch.tokens, *ropes_);
     visit(batch, kv);
     if (share == Share::kNone) continue;
     int64_t done = batch.first_token + batch.tokens.num_tokens;
@@ -240,7 +240,7 @@ void LayerwiseForward::for_each_batch(Share share, const Visit& visit) {
 LayerObservation LayerwiseForward::observe(int64_t layer) {
   const bool is_last = layer + 1 == config_.num_hidden_layers;
   bring_layer(layer, is_last ? LayerParts::kKeyValue : LayerParts::kAll);
-  Observers observers(backend_, num_samples_, config_.num_key_value_heads);
+  Observers observers(backend_, num_samples_, config_.cache_heads());
   for_each_batch(is_last ? Share::kWhole : Share::kFirstHalf,
                  [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
                    observers.observe(backend_, kv, batch);
@@ -263,7 +263,7 @@ SaturationCounts LayerwiseForward::advance(int64_t layer, const KvQuantization& 
   Storage storage(backend_, config_, longest_batch_, quantization);
   for_each_batch(Share::kSecondHalf,
                  [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
-                   runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *rope_,
+                   runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *ropes_,
                                    storage.store(backend_, kv));
                  });
   return storage.saturated(backend_);
@@ -274,21 +274,25 @@ void LayerwiseForward::advance_exact(int64_t layer) {
   Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
   for_each_batch(Share::kSecondHalf,
                  [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
-                   runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *rope_,
+                   runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *ropes_,
                                    storage.store(backend_, kv));
                  });
 }
 
 LayerObservation LayerwiseForward::observe_and_advance_exact(int64_t layer) {
   bring_layer(layer, LayerParts::kAll);
-  Observers observers(backend_, num_samples_, config_.num_key_value_heads);
+  Observers observers(backend_, num_samples_, config_.cache_heads());
   Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
   for_each_batch(Share::kWhole, [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
     observers.observe(backend_, kv, batch);
-    runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *rope_,
+    runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *ropes_,
                     storage.store(backend_, kv));
   });
   return {observers.take(backend_, observers.k), observers.take(backend_, observers.v)};
+}
+
+void LayerwiseForward::observe_linear_inputs(LinearInputObserver observer) {
+  runner_->observe_linear_inputs(std::move(observer));
 }
 
 }  // namespace kvcal

@@ -22,16 +22,16 @@ struct LayerwiseOptions {
   fs::path scratch_folder = {};  ///< where that file goes
 };
 
-/// What K and V of one layer were over all samples. ranges are [samples, num_key_value_heads].
+/// What K and V of one layer were over all samples. ranges are [samples, cache_heads].
 struct KvObservation {
   std::vector<ObservedRange> ranges;
-  std::vector<MagnitudeHistogram> histograms;  ///< [num_key_value_heads]
+  std::vector<MagnitudeHistogram> histograms;  ///< [cache_heads]
 };
 struct LayerObservation {
   KvObservation k, v;
 };
 
-/// How K and V are stored for attention: one scale a head, [num_key_value_heads].
+/// How K and V are stored for attention: one scale a head, [cache_heads].
 struct KvQuantization {
   KvDType dtype = KvDType::kFp8E4m3;
   std::vector<float> k_scales, v_scales;
@@ -66,6 +66,8 @@ class LayerwiseForward {
   LayerObservation observe_and_advance_exact(int64_t layer);
 
   int64_t num_tokens() const { return num_tokens_; }
+  /// Is shown every Linear's input of the layers that run from now on.
+  void observe_linear_inputs(LinearInputObserver observer);
 
  private:
   struct Storage;
@@ -92,7 +94,7 @@ class LayerwiseForward {
   ComputeType type_;
   int64_t num_tokens_ = 0, num_samples_ = 0, longest_batch_ = 0;
   std::vector<SampleBatch> batches_;
-  std::unique_ptr<RopeTable> rope_;
+  std::unique_ptr<RopeTables> ropes_;
   std::unique_ptr<LayerRunner> runner_;
   Buffer hidden_buffer_;
   std::optional<ScratchMapping> hidden_scratch_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,12 +10,17 @@ namespace kvcal {
 
 /// A module as transformers names it, for the targets and ignore lists of recipes.
 struct ModuleName {
-  std::string name;        ///< "model.layers.0.self_attn.k_proj"
-  std::string class_name;  ///< "Linear", "LlamaAttention", "Embedding"
+  std::string name;          ///< "model.layers.0.self_attn.k_proj"
+  std::string class_name;    ///< "Linear", "LlamaAttention", "Embedding"
+  std::optional<Role> role;  ///< of its weight; none for attention modules
+  int64_t index = 0;         ///< of an expert
 };
 
 /// Every module of the model that a recipe can name: Linears, embeddings and attention modules,
 /// also those whose tensor is tied to another.
 std::vector<ModuleName> list_modules(const ModelConfig& config);
+
+/// The role that LinearInput has for the input of a Linear with this role.
+Role input_of(Role role);
 
 }  // namespace kvcal

@@ -38,11 +38,29 @@ void scale_llama3(const RopeConfig& rope, std::vector<float>& inverse) {
   }
 }
 
-double yarn_mscale(double factor, double mscale) {
-  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+RopeFrequencies longrope_frequencies(const RopeConfig& rope, bool is_long) {
+  const std::vector<double>& stretch = is_long ? rope.long_factor : rope.short_factor;
+  RopeFrequencies result;
+  for (int64_t i = 0; i < rope.rotary_dim; i += 2) {
+    const float exponent = static_cast<float>(i) / static_cast<float>(rope.rotary_dim);
+    const auto power = static_cast<float>(std::pow(rope.theta, static_cast<double>(exponent)));
+    result.inverse.push_back(1.0f /
+                             (static_cast<float>(stretch[static_cast<size_t>(i / 2)]) * power));
+  }
+  double attention = rope.attention_factor;
+  if (attention == 0.0) attention = is_long ? rope.long_mscale : rope.short_mscale;
+  if (attention == 0.0)
+    attention =
+        rope.factor <= 1.0
+            ? 1.0
+            : std::sqrt(1.0 + std::log(rope.factor) / std::log(static_cast<double>(
+                                                          rope.original_max_position_embeddings)));
+  result.attention_factor = static_cast<float>(attention);
+  return result;
 }
 
-RopeFrequencies yarn_frequencies(const RopeConfig& rope, int64_t dim) {
+RopeFrequencies yarn_frequencies(const RopeConfig& rope) {
+  const int64_t dim = rope.rotary_dim;
   const auto width = static_cast<double>(dim);
   const auto correction_dim = [&](double rotations) {
     return width *
@@ -77,9 +95,12 @@ RopeFrequencies yarn_frequencies(const RopeConfig& rope, int64_t dim) {
 
 }  // namespace
 
-RopeFrequencies rope_frequencies(const ModelConfig& config, int64_t sequence_length) {
-  const RopeConfig& rope = config.rope;
-  const int64_t dim = config.head_dim;
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
+
+RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t sequence_length) {
+  const int64_t dim = rope.rotary_dim;
   switch (rope.type) {
     case RopeConfig::Type::kDefault:
       return {plain_frequencies(rope.theta, dim), 1.0f};
@@ -89,7 +110,7 @@ RopeFrequencies rope_frequencies(const ModelConfig& config, int64_t sequence_len
       return result;
     }
     case RopeConfig::Type::kDynamic: {
-      const auto trained = static_cast<double>(config.max_position_embeddings);
+      const auto trained = static_cast<double>(rope.max_position_embeddings);
       const double length = std::max(static_cast<double>(sequence_length), trained);
       const double stretch = rope.factor * length / trained - (rope.factor - 1.0);
       const double theta =
@@ -101,26 +122,45 @@ RopeFrequencies rope_frequencies(const ModelConfig& config, int64_t sequence_len
       scale_llama3(rope, result.inverse);
       return result;
     }
+    case RopeConfig::Type::kLongRope:
+      return longrope_frequencies(rope, rope_block(rope, sequence_length) != 0);
     case RopeConfig::Type::kYarn:
-      return yarn_frequencies(rope, dim);
+      return yarn_frequencies(rope);
   }
   KVCAL_CHECK(false);
   return {};
 }
 
-RopeTable::RopeTable(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
+int64_t rope_block(const RopeConfig& rope, int64_t sequence_length) {
+  if (rope.type == RopeConfig::Type::kDynamic)
+    return sequence_length > rope.max_position_embeddings ? sequence_length : 0;
+  if (rope.type == RopeConfig::Type::kLongRope)
+    return sequence_length > rope.original_max_position_embeddings ? 1 : 0;
+  return 0;
+}
+
+namespace {
+
+/// Source: transformers ministral3 `get_llama_4_attn_scale`.
+float query_growth(const RopeConfig& rope, size_t position) {
+  const double times = std::floor(static_cast<double>(position) /
+                                  static_cast<double>(rope.original_max_position_embeddings));
+  return static_cast<float>(1.0 + rope.query_beta * std::log(1.0 + times));
+}
+
+}  // namespace
+
+RopeTable::RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequence_lengths,
                      Backend& backend)
-    : dynamic_(config.rope.type == RopeConfig::Type::kDynamic),
-      trained_length_(config.max_position_embeddings) {
-  // One block of rows for all plain sequences, one for every length that dynamic scaling stretches.
+    : rope_(&rope) {
   std::map<int64_t, int64_t> rows_of_block;
   for (const int64_t length : sequence_lengths) {
-    int64_t& rows = rows_of_block[is_stretched(length) ? length : 0];
+    int64_t& rows = rows_of_block[rope_block(rope, length)];
     rows = std::max(rows, length);
   }
   std::vector<float> cos, sin;
   for (const auto& [block, rows] : rows_of_block) {
-    const RopeFrequencies frequencies = rope_frequencies(config, block);
+    const RopeFrequencies frequencies = rope_frequencies(rope, rows);
     first_row_[block] = static_cast<int64_t>(cos.size() / frequencies.inverse.size());
     for (int64_t position = 0; position < rows; ++position)
       for (const float frequency : frequencies.inverse) {
@@ -131,16 +171,45 @@ RopeTable::RopeTable(const ModelConfig& config, const std::vector<int64_t>& sequ
   }
   cos_ = upload<float>(cos, backend);
   sin_ = upload<float>(sin, backend);
-}
-
-bool RopeTable::is_stretched(int64_t sequence_length) const {
-  return dynamic_ && sequence_length > trained_length_;
+  if (rope.query_beta == 0.0) return;
+  KVCAL_CHECK(first_row_.size() == 1);  // the scaling goes with yarn, whose block is one
+  const auto pairs = static_cast<size_t>(rope.rotary_dim / 2);
+  for (size_t i = 0; i < cos.size(); ++i) {
+    const float growth = query_growth(rope, i / pairs);
+    cos[i] *= growth;
+    sin[i] *= growth;
+  }
+  query_cos_ = upload<float>(cos, backend);
+  query_sin_ = upload<float>(sin, backend);
 }
 
 int32_t RopeTable::row(int64_t position, int64_t sequence_length) const {
-  const auto block = first_row_.find(is_stretched(sequence_length) ? sequence_length : 0);
+  const auto block = first_row_.find(rope_block(*rope_, sequence_length));
   KVCAL_CHECK(block != first_row_.end());
   return static_cast<int32_t>(block->second + position);
+}
+
+RopeTables::RopeTables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
+                       Backend& backend) {
+  for (const RopeConfig& rope : config.ropes) tables_.emplace_back(rope, sequence_lengths, backend);
+}
+
+std::vector<Buffer> TokenPositions::upload_rows(const RopeTables& tables, Backend& backend) const {
+  std::vector<Buffer> buffers;
+  for (int64_t rope = 0; rope < tables.count(); ++rope) {
+    std::vector<int32_t> rows;
+    for (const auto& [position, length] : positions_)
+      rows.push_back(tables.table(rope).row(position, length));
+    buffers.push_back(upload<int32_t>(rows, backend));
+  }
+  return buffers;
+}
+
+std::vector<int32_t> TokenPositions::values() const {
+  std::vector<int32_t> values;
+  for (const auto& [position, length] : positions_)
+    values.push_back(static_cast<int32_t>(position));
+  return values;
 }
 
 }  // namespace kvcal

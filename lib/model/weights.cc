@@ -1,11 +1,13 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
 #include <set>
+#include <sstream>
 
-#include "backend/upload.h"
 #include "model/kv_scales.h"
-#include "quant/half.h"
+#include "model/weight_rows.h"
 
 namespace kvcal {
 namespace {
@@ -38,171 +40,321 @@ class Problems {
   int count_ = 0;
 };
 
-Shape shape_of(const TensorRow& row, const ModelConfig& config) {
-  Shape shape;
-  for (const Dim dim : row.shape) shape.dims.push_back(config.size_of(dim));
-  return shape;
+int64_t divided_up(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
 }
 
-const TensorView* bind(const ModelDir& model_dir, const std::string& name, const TensorRow& row,
-                       const ModelConfig& config, Problems& problems) {
-  const TensorView* tensor = model_dir.find(name);
-  const Shape wanted = shape_of(row, config);
-  if (!tensor) {
-    problems.add("missing: ", name, " ", wanted);
-  } else if (tensor->shape != wanted) {
-    problems.add("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted);
-  } else if (!is_readable(tensor->dtype)) {
-    problems.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
-  }
-  return tensor;
+/// Heads of logits stand beside the backbone, not in it.
+bool is_of_head(Role role) {
+  return role == Role::kLmHead || role == Role::kLmHeadBias;
+}
+
+/// "a{}b" with the number in place.
+std::string numbered(std::string_view name, int64_t number) {
+  const size_t place = name.find("{}");
+  return std::string(name.substr(0, place)) + std::to_string(number) +
+         std::string(name.substr(place + 2));
 }
 
 }  // namespace
 
-Weights::Weights(const ModelDir& model_dir, const ModelConfig& config) : model_dir_(&model_dir) {
-  const Architecture& architecture = *config.architecture;
-  Problems problems;
-  std::set<std::string, std::less<>> expected;
-  const auto bind_row = [&](const TensorRow& row, const std::string& name, auto& table) {
-    expected.insert(name);
-    if (config.has(row.presence)) table[row.role] = bind(model_dir, name, row, config, problems);
-  };
-  for (const TensorRow& row : architecture.model_tensors)
-    bind_row(row, std::string(row.name), model_);
+ModelConfig read_model_config(const ModelDir& model_dir) {
+  ModelConfig config = parse_model_config(model_dir.config());
+  for (const TensorRow& row : config.architecture->model_tensors)
+    for (const NamePrefix& prefix : config.architecture->prefixes)
+      if (row.role == Role::kEmbedding &&
+          model_dir.find(std::string(prefix.backbone) + std::string(row.name))) {
+        config.backbone_prefix = prefix.backbone;
+        config.head_prefix = prefix.head;
+        return config;
+      }
+  return config;
+}
+
+/// Fills the tables and notes what does not fit.
+class Weights::Binder {
+ public:
+  Binder(const ModelDir& model_dir, const ModelConfig& config)
+      : model_dir_(model_dir), config_(config) {}
+
+  void bind(const TensorRow& row, const std::string& prefix, const LayerConfig* layer,
+            Table& table) {
+    const auto holds = [&](const Condition& condition) { return config_.holds(condition, layer); };
+    if (!std::ranges::all_of(row.conditions, holds)) {
+      // A tied lm_head may be there all the same; transformers does not read it.
+      if (is_of_head(row.role)) expected_.insert(prefix + std::string(row.name));
+      return;
+    }
+    const int64_t count = row.repeat == Dim::kOne ? 1 : config_.size_of(row.repeat);
+    const bool is_numbered = row.name.find("{}") != std::string_view::npos;
+    if (count == 1 && !is_numbered && row.repeat == Dim::kOne) {
+      if (const auto bound = bind_one(row, prefix + std::string(row.name), shape_of(row)))
+        table[{row.role, 0}] = *bound;
+      return;
+    }
+    if (!is_numbered) {
+      bind_stacked(row, prefix + std::string(row.name), count, table);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i)
+      if (const auto bound = bind_one(row, prefix + numbered(row.name, i), shape_of(row)))
+        table[{row.role, i}] = *bound;
+  }
+
+  void finish() {
+    for (const std::string& name : model_dir_.tensor_names())
+      if (!expected_.contains(name) && !is_kv_scale(name) && !is_ignored(name))
+        problems_.add("unexpected: ", name, " ", model_dir_.tensor(name).shape);
+    problems_.fail_if_any(config_);
+  }
+
+ private:
+  Shape shape_of(const TensorRow& row) const {
+    Shape shape;
+    for (const Dim dim : row.shape) shape.dims.push_back(config_.size_of(dim));
+    return shape;
+  }
+
+  std::optional<Bound> bind_one(const TensorRow& row, const std::string& name,
+                                const Shape& wanted) {
+    expected_.insert(name);
+    const TensorView* tensor = model_dir_.find(name);
+    if (!tensor) {
+      problems_.add("missing: ", name, " ", wanted);
+      return std::nullopt;
+    }
+    if (tensor->shape != wanted) {
+      problems_.add("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted);
+      return std::nullopt;
+    }
+    Bound bound{.view = *tensor, .block_scale = nullptr, .layout = row.layout};
+    if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 && wanted.rank() == 2) {
+      bound.block_scale = block_scale(name, wanted);
+    } else if (!is_readable(tensor->dtype)) {
+      problems_.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
+    }
+    return bound;
+  }
+
+  const TensorView* block_scale(const std::string& name, const Shape& shape) {
+    const std::string scale_name = name + "_scale_inv";
+    const Shape wanted{divided_up(shape[0], config_.weight_block_rows),
+                       divided_up(shape[1], config_.weight_block_columns)};
+    expected_.insert(scale_name);
+    const TensorView* scale = model_dir_.find(scale_name);
+    if (!scale) {
+      problems_.add("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight");
+    } else if (scale->shape != wanted) {
+      problems_.add("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted);
+    } else if (scale->dtype != DType::kF32) {
+      problems_.add("unreadable: ", scale_name, " is ", scale->dtype, ", expected F32");
+    }
+    return scale;
+  }
+
+  /// One tensor [count, ...] as count tensors.
+  void bind_stacked(const TensorRow& row, const std::string& name, int64_t count, Table& table) {
+    Shape wanted = shape_of(row);
+    wanted.dims.insert(wanted.dims.begin(), count);
+    const auto bound = bind_one(row, name, wanted);
+    if (!bound) return;
+    const size_t bytes = bound->view.bytes.size() / static_cast<size_t>(count);
+    for (int64_t i = 0; i < count; ++i) {
+      Bound entry = *bound;
+      entry.view.shape.dims.erase(entry.view.shape.dims.begin());
+      entry.view.bytes = bound->view.bytes.subspan(static_cast<size_t>(i) * bytes, bytes);
+      table[{row.role, i}] = entry;
+    }
+  }
+
+  bool is_ignored(const std::string& name) const {
+    const Architecture& architecture = *config_.architecture;
+    const auto ends = [&](std::string_view suffix) { return name.ends_with(suffix); };
+    const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+    return std::ranges::any_of(architecture.ignored_suffixes, ends) ||
+           std::ranges::any_of(architecture.ignored_prefixes, begins) ||
+           (architecture.has_prediction_layers && is_behind_last_layer(name));
+  }
+
+  bool is_behind_last_layer(std::string_view name) const {
+    const std::string prefix =
+        config_.backbone_prefix + std::string(config_.architecture->layers_name);
+    if (!name.starts_with(prefix)) return false;
+    int64_t layer = 0;
+    const auto [end, error] =
+        std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+    return error == std::errc() && layer >= config_.num_hidden_layers;
+  }
+
+  const ModelDir& model_dir_;
+  const ModelConfig& config_;
+  Problems problems_;
+  std::set<std::string, std::less<>> expected_;
+};
+
+Weights::Weights(const ModelDir& model_dir, const ModelConfig& config)
+    : model_dir_(&model_dir), config_(&config) {
+  Binder binder(model_dir, config);
+  for (const TensorRow& row : config.architecture->model_tensors)
+    binder.bind(row, is_of_head(row.role) ? config.head_prefix : config.backbone_prefix, nullptr,
+                model_);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string prefix = std::string(architecture.layer_prefix) + std::to_string(layer) + ".";
-    auto& table = layers_.emplace_back();
-    for (const TensorRow& row : architecture.layer_tensors)
-      bind_row(row, prefix + std::string(row.name), table);
+    Table& table = layers_.emplace_back();
+    for (const TensorRow& row : config.architecture->layer_tensors)
+      binder.bind(row, config.layer_prefix(layer), &config.layers[static_cast<size_t>(layer)],
+                  table);
   }
-  for (const std::string& name : model_dir.tensor_names()) {
-    const auto is_ignored = [&](std::string_view suffix) { return name.ends_with(suffix); };
-    if (expected.contains(name) || is_kv_scale(name) ||
-        std::ranges::any_of(architecture.ignored_suffixes, is_ignored))
-      continue;
-    problems.add("unexpected: ", name, " ", model_dir.tensor(name).shape);
-  }
-  problems.fail_if_any(config);
-}
-
-const TensorView* Weights::find(Role role) const {
-  const auto it = model_.find(role);
-  return it == model_.end() ? nullptr : it->second;
-}
-
-const TensorView* Weights::find(int64_t layer, Role role) const {
-  const auto& table = layers_.at(static_cast<size_t>(layer));
-  const auto it = table.find(role);
-  return it == table.end() ? nullptr : it->second;
-}
-
-const TensorView& Weights::at(Role role) const {
-  const TensorView* tensor = find(role);
-  KVCAL_CHECK(tensor);
-  return *tensor;
-}
-
-const TensorView& Weights::at(int64_t layer, Role role) const {
-  const TensorView* tensor = find(layer, role);
-  KVCAL_CHECK(tensor);
-  return *tensor;
-}
-
-const TensorView& Weights::output_embedding() const {
-  const TensorView* head = find(Role::kLmHead);
-  return head ? *head : at(Role::kEmbedding);
+  binder.finish();
 }
 
 namespace {
 
-template <class Act>
-void for_each_mapping(const ModelDir& model_dir, const std::map<Role, const TensorView*>& table,
-                      Act act) {
-  for (const auto& [role, tensor] : table)
-    for (const SafetensorsFile& shard : model_dir.shards()) {
-      const auto file = shard.file().bytes();
-      if (tensor->bytes.data() >= file.data() && tensor->bytes.data() < file.data() + file.size())
-        act(shard.file(), tensor->bytes);
+/// The role of the fused tensor that holds this one.
+std::optional<Role> fused_role_of(Role role) {
+  switch (role) {
+    case Role::kQuery:
+    case Role::kKey:
+    case Role::kValue:
+      return Role::kQueryKeyValue;
+    case Role::kQueryBias:
+    case Role::kKeyBias:
+    case Role::kValueBias:
+      return Role::kQueryKeyValueBias;
+    case Role::kGate:
+    case Role::kUp:
+      return Role::kGateUp;
+    case Role::kExpertGate:
+    case Role::kExpertUp:
+      return Role::kExpertGateUp;
+    case Role::kExpertGateBias:
+    case Role::kExpertUpBias:
+      return Role::kExpertGateUpBias;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Row ranges [begin, count] of a role inside its fused tensor.
+std::vector<std::pair<int64_t, int64_t>> row_ranges(Role role, Role fused_role, int64_t rows,
+                                                    const ModelConfig& config) {
+  if (fused_role != Role::kQueryKeyValue && fused_role != Role::kQueryKeyValueBias) {
+    const bool is_gate =
+        role == Role::kGate || role == Role::kExpertGate || role == Role::kExpertGateBias;
+    return {{is_gate ? 0 : rows / 2, rows / 2}};
+  }
+  const bool is_query = role == Role::kQuery || role == Role::kQueryBias;
+  const bool is_key = role == Role::kKey || role == Role::kKeyBias;
+  const int64_t q = config.query_width(), kv = config.kv_width();
+  if (config.architecture->fused_qkv == FusedQkv::kConcatenated)
+    return is_query ? std::vector{std::pair{int64_t{0}, q}}
+                    : std::vector{std::pair{is_key ? q : q + kv, kv}};
+  const int64_t group = q / config.num_key_value_heads, dim = config.head_dim;
+  std::vector<std::pair<int64_t, int64_t>> ranges;
+  for (int64_t head = 0; head < config.num_key_value_heads; ++head) {
+    const int64_t begin = head * (group + 2 * dim);
+    if (is_query) {
+      ranges.emplace_back(begin, group);
+    } else {
+      ranges.emplace_back(begin + group + (is_key ? 0 : dim), dim);
     }
+  }
+  return ranges;
+}
+
+}  // namespace
+
+bool Weights::has(Role role) const {
+  return model_.contains({role, 0});
+}
+
+bool Weights::has(int64_t layer, Role role) const {
+  if (find(layer, role, 0)) return true;
+  const auto fused = fused_role_of(role);
+  return fused && find(layer, *fused, 0);
+}
+
+int64_t Weights::count(int64_t layer, Role role) const {
+  int64_t count = 0;
+  while (find(layer, role, count)) ++count;
+  return count;
+}
+
+const Weights::Bound* Weights::find(int64_t layer, Role role, int64_t index) const {
+  const Table& table = layers_.at(static_cast<size_t>(layer));
+  const auto it = table.find({role, index});
+  return it == table.end() ? nullptr : &it->second;
+}
+
+const TensorView& Weights::at(Role role) const {
+  const auto it = model_.find({role, 0});
+  KVCAL_CHECK(it != model_.end());
+  return it->second.view;
+}
+
+WeightRows Weights::rows(int64_t layer, Role role, int64_t index) const {
+  if (const Bound* bound = find(layer, role, index)) return whole(*bound);
+  const auto fused_role = fused_role_of(role);
+  const Bound* bound = fused_role ? find(layer, *fused_role, index) : nullptr;
+  KVCAL_CHECK(bound);
+  return fused(*bound, role, *fused_role);
+}
+
+WeightRows Weights::whole(const Bound& bound) const {
+  if (bound.block_scale)
+    return dequantized(bound.view, *bound.block_scale, config_->weight_block_rows,
+                       config_->weight_block_columns);
+  switch (bound.layout) {
+    case Layout::kOutIn:
+      return {.parts = {bound.view}, .owned = {}};
+    case Layout::kInOut:
+      return transposed(bound.view);
+    case Layout::kInOutInterleaved:
+      return deinterleaved(transposed(bound.view).parts[0]);
+    case Layout::kOutInterleaved:
+      return deinterleaved(bound.view);
+  }
+  KVCAL_CHECK(false);
+  return {};
+}
+
+WeightRows Weights::fused(const Bound& bound, Role role, Role fused_role) const {
+  WeightRows rows = whole(bound);
+  const TensorView tensor = rows.parts[0];
+  rows.parts.clear();
+  for (const auto& [begin, count] : row_ranges(role, fused_role, tensor.shape[0], *config_))
+    rows.parts.push_back(rows_of(tensor, begin, count));
+  return rows;
+}
+
+const TensorView& Weights::output_embedding() const {
+  return has(Role::kLmHead) ? at(Role::kLmHead) : at(Role::kEmbedding);
+}
+
+namespace {
+
+/// act(file, bytes) of the shard that holds the tensor.
+template <class Act>
+void with_mapping(const ModelDir& model_dir, const TensorView& tensor, const Act& act) {
+  for (const SafetensorsFile& shard : model_dir.shards()) {
+    const auto file = shard.file().bytes();
+    if (tensor.bytes.data() >= file.data() && tensor.bytes.data() < file.data() + file.size())
+      act(shard.file(), tensor.bytes);
+  }
 }
 
 }  // namespace
 
 void Weights::will_need(int64_t layer) const {
   if (layer >= static_cast<int64_t>(layers_.size())) return;
-  for_each_mapping(
-      *model_dir_, layers_[static_cast<size_t>(layer)],
-      [](const MappedFile& file, std::span<const std::byte> bytes) { file.will_need(bytes); });
+  for (const auto& [key, bound] : layers_[static_cast<size_t>(layer)])
+    with_mapping(*model_dir_, bound.view,
+                 [](const MappedFile& file, auto bytes) { file.will_need(bytes); });
 }
 
 void Weights::drop(int64_t layer) const {
-  for_each_mapping(
-      *model_dir_, layers_.at(static_cast<size_t>(layer)),
-      [](const MappedFile& file, std::span<const std::byte> bytes) { file.drop(bytes); });
-}
-
-namespace {
-
-std::vector<float> as_float32(const TensorView& tensor) {
-  const size_t count = element_count(tensor.shape);
-  std::vector<float> values(count);
-  if (tensor.dtype == DType::kF32) {
-    std::copy_n(reinterpret_cast<const std::byte*>(tensor.bytes.data()), tensor.bytes.size(),
-                reinterpret_cast<std::byte*>(values.data()));
-    return values;
-  }
-  for (size_t i = 0; i < count; ++i) {
-    uint16_t bits = 0;
-    std::copy_n(tensor.bytes.data() + 2 * i, 2, reinterpret_cast<std::byte*>(&bits));
-    values[i] = tensor.dtype == DType::kF16 ? to_float(F16{bits}) : to_float(BF16{bits});
-  }
-  return values;
-}
-
-/// The biases of the given roles one after the other; empty where the model has none.
-Buffer upload_biases(const Weights& weights, int64_t layer, std::initializer_list<Role> roles,
-                     Backend& backend) {
-  std::vector<float> values;
-  for (const Role role : roles)
-    if (const TensorView* bias = weights.find(layer, role)) {
-      const std::vector<float> part = as_float32(*bias);
-      values.insert(values.end(), part.begin(), part.end());
-    }
-  if (values.empty()) return {};
-  return upload<float>(values, backend);
-}
-
-}  // namespace
-
-Buffer upload_float32(const TensorView& tensor, Backend& backend) {
-  const std::vector<float> values = as_float32(tensor);
-  return upload<float>(values, backend);
-}
-
-PackedLayer pack_layer(const Weights& weights, int64_t layer, LayerParts parts, Backend& backend,
-                       ComputeType type) {
-  const auto pack = [&](std::initializer_list<Role> roles) {
-    std::vector<TensorView> views;
-    for (const Role role : roles) views.push_back(weights.at(layer, role));
-    return backend.pack(views, type);
-  };
-  PackedLayer packed;
-  packed.input_norm = upload_float32(weights.at(layer, Role::kInputNorm), backend);
-  packed.key_value = pack({Role::kKey, Role::kValue});
-  packed.key_value_bias =
-      upload_biases(weights, layer, {Role::kKeyBias, Role::kValueBias}, backend);
-  if (parts == LayerParts::kKeyValue) return packed;
-  packed.post_attention_norm = upload_float32(weights.at(layer, Role::kPostAttentionNorm), backend);
-  packed.query = pack({Role::kQuery});
-  packed.output = pack({Role::kOutput});
-  packed.gate_up = pack({Role::kGate, Role::kUp});
-  packed.down = pack({Role::kDown});
-  packed.query_bias = upload_biases(weights, layer, {Role::kQueryBias}, backend);
-  packed.output_bias = upload_biases(weights, layer, {Role::kOutputBias}, backend);
-  packed.gate_up_bias = upload_biases(weights, layer, {Role::kGateBias, Role::kUpBias}, backend);
-  packed.down_bias = upload_biases(weights, layer, {Role::kDownBias}, backend);
-  return packed;
+  for (const auto& [key, bound] : layers_.at(static_cast<size_t>(layer)))
+    with_mapping(*model_dir_, bound.view,
+                 [](const MappedFile& file, auto bytes) { file.drop(bytes); });
 }
 
 }  // namespace kvcal

@@ -1,15 +1,26 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
+#include <utility>
 #include <vector>
 
-#include "backend/backend.h"
 #include "checkpoint/model_dir.h"
 #include "model/architecture.h"
 
 namespace kvcal {
+
+/// config.json of a checkpoint, and where its tensors stand. Throws Error as parse_model_config
+/// does.
+ModelConfig read_model_config(const ModelDir& model_dir);
+
+/// Rows of a matrix or a bias, one part after the other. Borrows from the ModelDir where the file
+/// holds them as they are; else owns what was transposed or dequantized.
+struct WeightRows {
+  std::vector<TensorView> parts;
+  std::vector<std::vector<std::byte>> owned;
+};
 
 /// Every tensor of a checkpoint by its role in the forward pass. Borrows from the ModelDir.
 class Weights {
@@ -18,11 +29,15 @@ class Weights {
   /// missing, unexpected or misshapen.
   Weights(const ModelDir& model_dir, const ModelConfig& config);
 
-  /// nullptr where the family or configuration has no such tensor.
-  const TensorView* find(Role role) const;
-  const TensorView* find(int64_t layer, Role role) const;
+  bool has(Role role) const;
+  /// Also where a fused tensor holds the role.
+  bool has(int64_t layer, Role role) const;
+  /// How many tensors of the role the layer has: experts or heads, else 1.
+  int64_t count(int64_t layer, Role role) const;
   const TensorView& at(Role role) const;
-  const TensorView& at(int64_t layer, Role role) const;
+  /// Rows of the role in the order the forward pass wants, cut out of fused tensors, transposed and
+  /// dequantized to F32 where need be. index: of an expert or a head.
+  WeightRows rows(int64_t layer, Role role, int64_t index = 0) const;
   /// lm_head, or the embedding where they are tied.
   const TensorView& output_embedding() const;
   /// Tells the system that a layer's bytes will be read soon, or are no longer needed.
@@ -30,30 +45,25 @@ class Weights {
   void drop(int64_t layer) const;
 
  private:
+  struct Bound {
+    TensorView view;
+    const TensorView* block_scale = nullptr;  ///< of FP8 weights
+    Layout layout = Layout::kOutIn;
+  };
+  using Table = std::map<std::pair<Role, int64_t>, Bound>;
+  class Binder;
+
+  const Bound* find(int64_t layer, Role role, int64_t index) const;
+  WeightRows whole(const Bound& bound) const;
+  WeightRows fused(const Bound& bound, Role role, Role fused_role) const;
+
   const ModelDir* model_dir_;
-  std::map<Role, const TensorView*> model_;
-  std::vector<std::map<Role, const TensorView*>> layers_;
+  const ModelConfig* config_;
+  Table model_;
+  std::vector<Table> layers_;
 };
 
-/// What of a layer is packed.
-enum class LayerParts { kKeyValue, kAll };
-
-/// One layer in the layout the backend computes with.
-struct PackedLayer {
-  Buffer input_norm, post_attention_norm;   ///< [hidden] float32
-  std::unique_ptr<PackedMatrix> query;      ///< [query_width, hidden]
-  std::unique_ptr<PackedMatrix> key_value;  ///< [2 * kv_width, hidden]: K, then V
-  std::unique_ptr<PackedMatrix> output;     ///< [hidden, query_width]
-  std::unique_ptr<PackedMatrix> gate_up;    ///< [2 * intermediate, hidden]: gate, then up
-  std::unique_ptr<PackedMatrix> down;       ///< [hidden, intermediate]
-  Buffer query_bias, key_value_bias, output_bias, gate_up_bias,
-      down_bias;  ///< empty where there is none
-};
-
-PackedLayer pack_layer(const Weights& weights, int64_t layer, LayerParts parts, Backend& backend,
-                       ComputeType type);
-
-/// A F32, F16 or BF16 tensor as float32 in backend memory.
-Buffer upload_float32(const TensorView& tensor, Backend& backend);
+/// Values of F32, F16 or BF16 parts as float32.
+std::vector<float> as_float32(std::span<const TensorView> parts);
 
 }  // namespace kvcal

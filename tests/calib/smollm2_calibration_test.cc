@@ -18,7 +18,7 @@ void check_amax(const KvStatistics& statistics, const Json& expected, double tol
 
 TEST_CASE("SmolLM2: K and V extremes of every layer and head equal transformers'", "[slow]") {
   const ModelDir model_dir(test::demo_model());
-  const ModelConfig config = parse_model_config(model_dir.config());
+  const ModelConfig config = read_model_config(model_dir);
   const Weights weights(model_dir, config);
   const Json expected =
       parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "smollm2" / "expected.json")).at("calibration");

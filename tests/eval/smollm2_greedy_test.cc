@@ -9,7 +9,7 @@ using namespace kvcal;
 
 TEST_CASE("SmolLM2: ten chat prompts give transformers' ids and 64 greedy tokens", "[slow]") {
   const ModelDir model_dir(test::demo_model());
-  const ModelConfig config = parse_model_config(model_dir.config());
+  const ModelConfig config = read_model_config(model_dir);
   const Weights weights(model_dir, config);
   const auto backend = kBackends.at("cpu")({.num_threads = 2});
   Decoder decoder(config, weights, *backend, ComputeType::kFloat32);

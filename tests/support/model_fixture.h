@@ -29,14 +29,17 @@ inline std::vector<std::string> model_fixture_names() {
 
 /// A fixture opened on one backend with what transformers computed from it.
 struct ModelFixture {
-  explicit ModelFixture(const std::string& name, const std::string& backend_name = "cpu", int threads = 2)
-      : model_dir(model_fixture(name)),
-        config(parse_model_config(model_dir.config())),
+  /// place: a fixture's name, or a folder of the same form.
+  explicit ModelFixture(const fs::path& place, const std::string& backend_name = "cpu", int threads = 2)
+      : folder(place.has_parent_path() ? place : model_fixture(place.string())),
+        model_dir(folder),
+        config(read_model_config(model_dir)),
         weights(model_dir, config),
         backend(kBackends.at(backend_name)({.num_threads = threads})),
-        expected(parse_json(read_text(model_fixture(name) / "expected.json"))),
-        ids(expected.at("ids").get<std::vector<TokenId>>()) {}
+        expected(parse_json(read_text(folder / "expected.json"))),
+        ids(expected.value("ids", std::vector<TokenId>())) {}
 
+  fs::path folder;
   ModelDir model_dir;
   ModelConfig config;
   Weights weights;
@@ -44,6 +47,15 @@ struct ModelFixture {
   Json expected;
   std::vector<TokenId> ids;
 };
+
+/// The logits [tokens, vocab] that transformers computed in float32.
+inline std::vector<float> read_expected_logits(const fs::path& folder) {
+  const SafetensorsFile file(folder / "expected.safetensors");
+  const TensorView* logits = file.find("logits");
+  KVCAL_CHECK(logits);
+  const auto values = logits->as<float>();
+  return {values.begin(), values.end()};
+}
 
 /// |a - b| / |b|
 inline double relative_error(double a, double b) { return std::fabs(a - b) / std::max(std::fabs(b), 1e-30); }

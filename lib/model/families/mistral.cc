@@ -1,19 +1,24 @@
-#include "model/families/families.h"
+#include "model/tensor_tables.h"
 
 namespace kvcal {
 
-// Mistral 7B. Source: transformers, models/mistral: Llama with a window over all layers and no
-// bias.
+// Source: transformers, models/mistral.
 Architecture mistral_architecture() {
   return {
       .name = "mistral",
       .model_types = {"mistral"},
+      .wrapper_types = {"mistral3"},
       .attention_class = "MistralAttention",
+      .description = "Mistral 7B, Nemo, Small 3, Ministral 8B",
       .sliding_window = SlidingWindow::kAllLayers,
-      .has_bias_switches = false,
-      .model_tensors = llama_model_tensors(),
-      .layer_tensors = llama_layer_tensors(),
+      .prefixes = {{"model."},
+                   {"language_model.model.", "language_model."},
+                   {"model.language_model."}},
+      .model_tensors = model_rows(),
+      .layer_tensors = joined({pre_norm_rows(), attention_rows(), mlp_rows()}),
       .ignored_suffixes = {".self_attn.rotary_emb.inv_freq"},
+      .ignored_prefixes = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+                           "model.multi_modal_projector."},
   };
 }
 

@@ -1,0 +1,48 @@
+#include "model/tensor_tables.h"
+
+namespace kvcal {
+
+namespace {
+
+TensorRows stacked_expert_rows() {
+  const Condition moe = when(&LayerConfig::is_moe);
+  return {
+      {Role::kRouter, "block_sparse_moe.router.layer.weight", {Dim::kExperts, Dim::kHidden}, {moe}},
+      {Role::kExpertGateUp,
+       "block_sparse_moe.input_linear.weight",
+       {Dim::kExpertGateUpWidth, Dim::kHidden},
+       {moe},
+       Layout::kOutIn,
+       Dim::kExperts},
+      {Role::kExpertDown,
+       "block_sparse_moe.output_linear.weight",
+       {Dim::kHidden, Dim::kExpertIntermediate},
+       {moe},
+       Layout::kOutIn,
+       Dim::kExperts},
+  };
+}
+
+}  // namespace
+
+// Source: transformers, models/granitemoe.
+Architecture granitemoe_architecture() {
+  return {
+      .name = "granitemoe",
+      .model_types = {"granitemoe"},
+      .attention_class = "GraniteMoeAttention",
+      .description = "Granite 3 MoE",
+      .defaults = R"({"attention_multiplier": 1.0, "num_local_experts": 8,
+                      "num_experts_per_tok": 2})",
+      .aliases = {{"num_experts", "num_local_experts"}},
+      .switches = {{"attention_bias", &ModelConfig::attention_bias},
+                   {"attention_bias", &ModelConfig::output_bias}},
+      .numbers = granite_multipliers(),
+      .resolve = [](const Json&, ModelConfig& config) { config.norm_topk_prob = true; },
+      .has_experts = true,
+      .model_tensors = model_rows(),
+      .layer_tensors = joined({pre_norm_rows(), attention_rows(), stacked_expert_rows()}),
+  };
+}
+
+}  // namespace kvcal

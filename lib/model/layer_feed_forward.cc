@@ -1,0 +1,114 @@
+// MLP and experts of LayerRunner.
+#include <cmath>
+#include <numeric>
+
+#include "backend/upload.h"
+#include "model/architecture.h"
+#include "model/layer_runner.h"
+#include "model/routing.h"
+
+namespace kvcal {
+namespace {
+
+/// The role that names an MLP's second input.
+Role down_of(Role up) {
+  switch (up) {
+    case Role::kExpertUp:
+      return Role::kExpertDown;
+    case Role::kSharedUp:
+      return Role::kSharedDown;
+    default:
+      return Role::kDown;
+  }
+}
+
+}  // namespace
+
+void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t rows) {
+  if (config_.has_mlp_norm) normalize(hidden, layer.mlp_norm, rows, type_, normed_.data());
+  if (layer.moe.experts.empty()) {
+    activate(layer.mlp, normed_.data(), rows, Role::kUp, 0);
+    add_projected(activated_.data(), layer.mlp.down, layer.mlp_output_norm, rows, hidden);
+    return;
+  }
+  const std::vector<float> logits = route_logits(layer, hidden, rows);
+  if (adds_directly(layer.mlp_output_norm)) {
+    mix_experts(layer, logits, rows, hidden);
+    return;
+  }
+  backend_.fill_zero(projected_.data(),
+                     static_cast<size_t>(rows * config_.hidden_size) * sizeof(float));
+  mix_experts(layer, logits, rows, projected_.as<float>());
+  add_output(layer.mlp_output_norm, rows, hidden);
+}
+
+void LayerRunner::activate(const PackedMlp& mlp, const void* x, int64_t rows, Role role,
+                           int64_t index) {
+  observe(role, index, x, rows, config_.hidden_size, type_);
+  project(x, mlp.in, rows, inner_.as<float>());
+  backend_.activate({.x = inner_.as<float>(),
+                     .gated = mlp.gated,
+                     .activation = config_.activation,
+                     .limit = config_.activation_limit,
+                     .rows = rows,
+                     .width = mlp.width,
+                     .out_type = type_,
+                     .out = activated_.data()});
+  observe(down_of(role), index, activated_.data(), rows, mlp.width, type_);
+}
+
+std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const float* hidden,
+                                             int64_t rows) {
+  // Choices are discrete, so the router reads and multiplies float32 whatever the compute type.
+  const void* input = normed_.data();
+  if (type_ != ComputeType::kFloat32) {
+    normalize(hidden, layer.mlp_norm, rows, ComputeType::kFloat32, router_input_.data());
+    input = router_input_.data();
+  }
+  observe(Role::kRouter, 0, input, rows, config_.hidden_size, ComputeType::kFloat32);
+  project(input, layer.moe.router, rows, router_logits_.as<float>());
+  std::vector<float> logits(static_cast<size_t>(rows * layer.moe.router.matrix->out_features));
+  backend_.copy_out(router_logits_.data(), std::as_writable_bytes(std::span(logits)));
+  return logits;
+}
+
+void LayerRunner::mix_experts(const PackedLayer& layer, std::span<const float> logits, int64_t rows,
+                              float* out) {
+  const int64_t stride = layer.moe.router.matrix->out_features;
+  const Routing routing = route(config_, logits, stride, layer.moe.correction);
+  for (size_t i = 0; i < routing.experts.size(); ++i)
+    if (const Routing::Share& share = routing.experts[i]; !share.tokens.empty())
+      add_expert(layer.moe.experts[i], share.tokens, share.weights, Role::kExpertUp,
+                 static_cast<int64_t>(i), out);
+  if (layer.moe.shared.width == 0) return;
+  std::vector<int32_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<float> weights(all.size(), 1.0f);
+  if (layer.moe.shared_is_gated)
+    for (size_t row = 0; row < weights.size(); ++row)
+      weights[row] = 1.0f / (1.0f + std::exp(-logits[(row + 1) * static_cast<size_t>(stride) - 1]));
+  add_expert(layer.moe.shared, all, weights, Role::kSharedUp, 0, out);
+}
+
+void LayerRunner::add_expert(const PackedMlp& expert, std::span<const int32_t> tokens,
+                             std::span<const float> weights, Role role, int64_t index, float* out) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  const Buffer rows = upload<int32_t>(tokens, backend_);
+  const Buffer shares = upload<float>(weights, backend_);
+  backend_.gather_rows({.x = normed_.data(),
+                        .type = type_,
+                        .rows = rows.as<int32_t>(),
+                        .count = count,
+                        .width = config_.hidden_size,
+                        .out = gathered_.data()});
+  activate(expert, gathered_.data(), count, role, index);
+  project(activated_.data(), expert.down, count, expert_out_.as<float>());
+  backend_.scatter_add({.x = expert_out_.as<float>(),
+                        .rows = rows.as<int32_t>(),
+                        .weights = shares.as<float>(),
+                        .count = count,
+                        .width = config_.hidden_size,
+                        .out = out});
+}
+
+}  // namespace kvcal

@@ -1,0 +1,196 @@
+#include "model/packed_layer.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "backend/upload.h"
+
+namespace kvcal {
+namespace {
+
+std::vector<float> norm_weight(std::span<const TensorView> parts, const ModelConfig& config) {
+  std::vector<float> values = as_float32(parts);
+  if (config.architecture->norm_adds_one)
+    for (float& value : values) value += 1.0f;
+  return values;
+}
+
+/// Packs one layer, reading each tensor once.
+class Packer {
+ public:
+  Packer(const Weights& weights, const ModelConfig& config, int64_t layer, Backend& backend,
+         ComputeType type)
+      : weights_(weights), config_(config), layer_(layer), backend_(backend), type_(type) {}
+
+  PackedNorm norm(Role role, std::initializer_list<Role> bias = {}) const {
+    PackedNorm packed;
+    if (!weights_.has(layer_, role)) return packed;
+    packed.weight = upload<float>(norm_weight(all_rows(role), config_), backend_);
+    packed.bias = biases(bias);
+    return packed;
+  }
+
+  /// The matrices of the roles one below the other, with their biases.
+  PackedLinear linear(std::initializer_list<Role> roles, std::initializer_list<Role> bias,
+                      int64_t index = 0) const {
+    return linear_as(type_, roles, bias, index);
+  }
+
+  Buffer values(Role role) const {
+    if (!weights_.has(layer_, role)) return {};
+    return upload<float>(as_float32(weights_.rows(layer_, role).parts), backend_);
+  }
+
+  void pack_key_value(PackedLayer& packed) const {
+    packed.input_norm = norm(Role::kInputNorm, {Role::kInputNormBias});
+    if (config_.architecture->has_latent_attention) {
+      packed.key_value = linear({Role::kLatent}, {Role::kLatentBias});
+      packed.latent_norm = norm(Role::kLatentNorm);
+    } else {
+      packed.key_value = linear({Role::kKey, Role::kValue}, {Role::kKeyBias, Role::kValueBias});
+      packed.key_norm = norm(Role::kKeyNorm);
+    }
+  }
+
+  void pack_attention(PackedLayer& packed) const {
+    if (config_.architecture->has_latent_attention) {
+      packed.latent_up = linear({Role::kLatentUp}, {});
+      if (config_.has_query_rank) {
+        packed.query_down = linear({Role::kQueryDown}, {Role::kQueryDownBias});
+        packed.query_down_norm = norm(Role::kQueryDownNorm);
+      }
+    }
+    packed.query = config_.has_query_rank ? linear({Role::kQueryUp}, {})
+                                          : linear({Role::kQuery}, {Role::kQueryBias});
+    packed.query_norm = norm(Role::kQueryNorm);
+    packed.output = linear({Role::kOutput}, {Role::kOutputBias});
+    packed.sinks = values(Role::kSinks);
+    packed.attention_output_norm = norm(Role::kAttentionOutputNorm);
+    packed.mlp_norm = norm(Role::kMlpNorm, {Role::kMlpNormBias});
+    packed.mlp_output_norm = norm(Role::kMlpOutputNorm);
+  }
+
+  PackedMlp mlp() const {
+    PackedMlp packed;
+    packed.gated = weights_.has(layer_, Role::kGate);
+    packed.in = packed.gated ? linear({Role::kGate, Role::kUp}, {Role::kGateBias, Role::kUpBias})
+                             : linear({Role::kUp}, {Role::kUpBias});
+    packed.down = linear({Role::kDown}, {Role::kDownBias});
+    packed.width = config_.intermediate_size;
+    return packed;
+  }
+
+  PackedExperts experts() const {
+    PackedExperts packed;
+    std::vector<Role> router{Role::kRouter};
+    packed.shared_is_gated = weights_.has(layer_, Role::kSharedExpertGate);
+    if (packed.shared_is_gated) router.push_back(Role::kSharedExpertGate);
+    packed.router = linear_as(ComputeType::kFloat32, router, {Role::kRouterBias}, 0);
+    if (weights_.has(layer_, Role::kRouterCorrection))
+      packed.correction = as_float32(weights_.rows(layer_, Role::kRouterCorrection).parts);
+    for (int64_t i = 0; i < config_.moe.num_experts; ++i) packed.experts.push_back(expert(i));
+    if (config_.has_shared_expert) {
+      packed.shared.in = linear({Role::kSharedGate, Role::kSharedUp}, {});
+      packed.shared.down = linear({Role::kSharedDown}, {});
+      packed.shared.width = config_.moe.shared_intermediate_size;
+    }
+    return packed;
+  }
+
+ private:
+  PackedMlp expert(int64_t index) const {
+    PackedMlp packed;
+    packed.in = linear({Role::kExpertGate, Role::kExpertUp},
+                       {Role::kExpertGateBias, Role::kExpertUpBias}, index);
+    packed.down = linear({Role::kExpertDown}, {Role::kExpertDownBias}, index);
+    packed.width = config_.moe.intermediate_size;
+    return packed;
+  }
+
+  PackedLinear linear_as(ComputeType type, const std::vector<Role>& roles,
+                         std::initializer_list<Role> bias, int64_t index) const {
+    std::vector<WeightRows> sources;
+    std::vector<TensorView> parts;
+    for (const Role role : roles) {
+      sources.push_back(weights_.rows(layer_, role, index));
+      parts.insert(parts.end(), sources.back().parts.begin(), sources.back().parts.end());
+    }
+    return {backend_.pack(parts, type), biases(bias, index)};
+  }
+
+  /// One after the other; empty where the layer has none.
+  Buffer biases(std::initializer_list<Role> roles, int64_t index = 0) const {
+    std::vector<float> all;
+    for (const Role role : roles) {
+      if (!weights_.has(layer_, role)) continue;
+      const std::vector<float> part = as_float32(weights_.rows(layer_, role, index).parts);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return all.empty() ? Buffer{} : upload<float>(all, backend_);
+  }
+
+  /// A tensor, or those of all heads where each has its own.
+  std::vector<TensorView> all_rows(Role role) const {
+    std::vector<TensorView> parts;
+    for (int64_t i = 0; i < weights_.count(layer_, role); ++i) {
+      const WeightRows rows = weights_.rows(layer_, role, i);
+      KVCAL_CHECK(rows.owned.empty());
+      parts.insert(parts.end(), rows.parts.begin(), rows.parts.end());
+    }
+    return parts;
+  }
+
+  const Weights& weights_;
+  const ModelConfig& config_;
+  int64_t layer_;
+  Backend& backend_;
+  ComputeType type_;
+};
+
+}  // namespace
+
+PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_t layer,
+                       LayerParts parts, Backend& backend, ComputeType type) {
+  const Packer packer(weights, config, layer, backend, type);
+  PackedLayer packed;
+  packer.pack_key_value(packed);
+  if (parts == LayerParts::kKeyValue) return packed;
+  packer.pack_attention(packed);
+  if (config.layers[static_cast<size_t>(layer)].is_moe) {
+    packed.moe = packer.experts();
+  } else {
+    packed.mlp = packer.mlp();
+  }
+  return packed;
+}
+
+PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend) {
+  PackedNorm packed;
+  packed.weight =
+      upload<float>(norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config), backend);
+  if (weights.has(Role::kFinalNormBias))
+    packed.bias =
+        upload<float>(as_float32(std::span(&weights.at(Role::kFinalNormBias), 1)), backend);
+  return packed;
+}
+
+uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
+  const int64_t hidden = config.hidden_size;
+  int64_t attention = hidden * (config.query_width() + config.attended_width());
+  if (config.architecture->has_latent_attention) {
+    attention += config.size_of(Dim::kLatentWidth) * hidden +
+                 config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank;
+  } else {
+    attention += 2 * config.kv_width() * hidden;
+  }
+  const int64_t dense = 3 * hidden * config.intermediate_size;
+  const MoeConfig& moe = config.moe;
+  const int64_t experts =
+      3 * hidden * (moe.num_experts * moe.intermediate_size + moe.shared_intermediate_size);
+  const auto is_moe = [](const LayerConfig& layer) { return layer.is_moe; };
+  int64_t largest = std::ranges::all_of(config.layers, is_moe) ? 0 : dense;
+  if (std::ranges::any_of(config.layers, is_moe)) largest = std::max(largest, experts);
+  return static_cast<uint64_t>(attention + largest) * bytes_of(type);
+}
+
+}  // namespace kvcal

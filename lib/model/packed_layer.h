@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "model/weights.h"
+
+namespace kvcal {
+
+/// What of a layer is packed.
+enum class LayerParts { kKeyValue, kAll };
+
+/// A norm's weights as the backend applies them, float32; empty where the layer has no such norm.
+struct PackedNorm {
+  Buffer weight, bias;
+  bool exists() const { return weight.size() > 0; }
+};
+
+struct PackedLinear {
+  std::unique_ptr<PackedMatrix> matrix;  ///< [out, in]; null where the layer has no such Linear
+  Buffer bias;                           ///< float32 [out]; empty where there is none
+};
+
+/// down(activation(gate) * up), or down(activation(up)).
+struct PackedMlp {
+  PackedLinear in;  ///< [2 * width, hidden]: gate, then up; [width, hidden] where not gated
+  PackedLinear down;
+  bool gated = true;
+  int64_t width = 0;
+};
+
+struct PackedExperts {
+  PackedLinear router;            ///< float32 [experts, hidden], and behind them the shared gate
+  std::vector<float> correction;  ///< [experts], or empty
+  std::vector<PackedMlp> experts;
+  PackedMlp shared;  ///< width 0: none
+  bool shared_is_gated = false;
+};
+
+/// One layer in the layout the backend computes with.
+struct PackedLayer {
+  PackedNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
+  PackedNorm query_norm, key_norm;  ///< [head_dim], [heads, head_dim] or [width]
+  PackedLinear query, output;
+  PackedLinear key_value;  ///< [2 * kv_width, hidden]: K, then V
+  // Latent attention: key_value is [latent_rank + rope_dim, hidden].
+  PackedLinear query_down;  ///< in front of query
+  PackedNorm query_down_norm, latent_norm;
+  PackedLinear latent_up;  ///< [heads * (nope_dim + value_dim), latent_rank]
+  Buffer sinks;            ///< float32 [heads], or empty
+  PackedMlp mlp;           ///< width 0 in a layer of experts
+  PackedExperts moe;       ///< empty in a dense layer
+};
+
+PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_t layer,
+                       LayerParts parts, Backend& backend, ComputeType type);
+
+/// Weight and bias of the norm before the logits.
+PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);
+
+/// Bytes that pack_layer's matrices take, of the largest layer.
+uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type);
+
+}  // namespace kvcal

@@ -1,0 +1,252 @@
+#include "model/support/family_check.h"
+
+#include <regex.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "model/decoder.h"
+#include "quant/half.h"
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal::test {
+
+std::vector<float> all_logits(ModelFixture& fixture, ComputeType type) {
+  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, type);
+  KvCache cache =
+      decoder.make_cache(KvDType::kFloat32, {}, static_cast<int64_t>(fixture.ids.size()));
+  return decoder.step_all(fixture.ids, cache);
+}
+
+/// Largest difference, relative to the largest of expected.
+double distance(const std::vector<float>& logits, const std::vector<float>& expected) {
+  REQUIRE(logits.size() == expected.size());
+  double largest = 0.0, worst = 0.0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    largest = std::max(largest, static_cast<double>(std::fabs(expected[i])));
+    worst = std::max(worst, static_cast<double>(std::fabs(expected[i] - logits[i])));
+  }
+  return worst / largest;
+}
+
+namespace {
+
+void check_logits(const fs::path& folder, const std::vector<float>& expected) {
+  for (const std::string backend : {"reference", "cpu"}) {
+    INFO("float32 on " << backend);
+    ModelFixture fixture(folder, backend);
+    CHECK(distance(all_logits(fixture, ComputeType::kFloat32), expected) <= kFloat32Tolerance);
+  }
+}
+
+}  // namespace
+
+/// Of what rounding every input and weight
+/// to 8 bits of mantissa may do to all logits together.
+double rms_distance(const std::vector<float>& logits, const std::vector<float>& expected) {
+  REQUIRE(logits.size() == expected.size());
+  double difference = 0.0, total = 0.0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    difference += std::pow(static_cast<double>(expected[i] - logits[i]), 2);
+    total += std::pow(static_cast<double>(expected[i]), 2);
+  }
+  return std::sqrt(difference / total);
+}
+
+namespace {
+
+double amax_of(const ObservedRange& range) {
+  return std::max(std::fabs(range.min), std::fabs(range.max));
+}
+
+/// Names of Linears on disk, without ".weight".
+std::string name_of(const TensorRow& row, int64_t index) {
+  std::string name(row.name);
+  const size_t place = name.find("{}");
+  if (place != std::string::npos) name.replace(place, 2, std::to_string(index));
+  if (row.repeat != Dim::kOne && place == std::string::npos)
+    return name + "." + std::to_string(index);
+  return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
+}
+
+}  // namespace
+
+Extremes::Extremes(ModelFixture& fixture, ComputeType type) : fixture_(fixture) {
+  const std::vector<std::span<const TokenId>> samples{fixture.ids};
+  SilentDiagnostics silent;
+  LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples,
+                           {.compute_type = type}, silent);
+  forward.observe_linear_inputs([&](const LinearInput& input) { fold(input); });
+  for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer)
+    kv_.push_back(forward.observe_and_advance_exact(layer));
+}
+
+void Extremes::check_kv(const Json& layers, double tolerance) const {
+  const auto heads = static_cast<size_t>(fixture_.config.cache_heads());
+  REQUIRE(layers.size() == kv_.size());
+  for (size_t layer = 0; layer < kv_.size(); ++layer)
+    for (const auto& [key, seen] :
+         {std::pair{"k_head_amax", &kv_[layer].k}, std::pair{"v_head_amax", &kv_[layer].v}}) {
+      const Json& expected = layers.at(layer).at(key);
+      REQUIRE(expected.size() == heads);
+      for (size_t head = 0; head < heads; ++head) {
+        INFO(key << " of layer " << layer << " head " << head);
+        CHECK(relative_error(amax_of(seen->ranges[head]), expected.at(head).get<double>()) <=
+              tolerance);
+      }
+    }
+}
+
+void Extremes::check_linear_inputs(const Json& expected) const {
+  size_t checked = 0;
+  for (const auto& [name, value] : expected.items()) {
+    if (!name.starts_with(fixture_.config.backbone_prefix +
+                          std::string(fixture_.config.architecture->layers_name)))
+      continue;  // lm_head is no part of a layer
+    INFO("input of " << name);
+    const auto found = find_linear(name);
+    CHECK(found);
+    ++checked;
+    if (found) CHECK(relative_error(*found, value.get<double>()) <= kFloat32Tolerance);
+  }
+  CHECK(checked > 0);
+}
+
+void Extremes::fold(const LinearInput& input) {
+  Backend& backend = *fixture_.backend;
+  const Buffer amax = backend.allocate(sizeof(float)),
+               nonfinite = backend.allocate(sizeof(uint64_t));
+  backend.fill_zero(amax.data(), amax.size());
+  backend.fill_zero(nonfinite.data(), nonfinite.size());
+  backend.observe_amax({.x = input.x,
+                        .type = input.type,
+                        .count = input.rows * input.width,
+                        .amax = amax.as<float>(),
+                        .nonfinite = nonfinite.as<uint64_t>()});
+  float& entry = inputs_[{input.layer, input.role, input.index}];
+  entry = std::max(entry, *amax.as<float>());
+  CHECK(*nonfinite.as<uint64_t>() == 0);
+}
+
+std::optional<double> Extremes::find_linear(const std::string& name) const {
+  const ModelConfig& config = fixture_.config;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string prefix = config.layer_prefix(layer);
+    if (!name.starts_with(prefix)) continue;
+    for (const TensorRow& row : config.architecture->layer_tensors) {
+      const int64_t count = row.repeat == Dim::kOne ? 1 : config.size_of(row.repeat);
+      for (int64_t i = 0; i < count; ++i) {
+        const auto it = inputs_.find({layer, input_of(row.role), i});
+        if (name == prefix + name_of(row, i) && it != inputs_.end()) return it->second;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+void check_greedy(const fs::path& folder, const Json& expected) {
+  ModelFixture fixture(folder);
+  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+  KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 64);
+  const auto prompt = expected.at("greedy_prompt").get<std::vector<TokenId>>();
+  std::vector<TokenId> ids;
+  std::vector<float> logits = decoder.step(prompt, cache);
+  while (ids.size() < expected.at("greedy").size()) {
+    ids.push_back(
+        static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
+    logits = decoder.step(std::span(&ids.back(), 1), cache);
+  }
+  CHECK(ids == expected.at("greedy").get<std::vector<TokenId>>());
+}
+
+void fill(DType dtype, float value, char* bytes, size_t size) {
+  const uint16_t half = dtype == DType::kF16 ? to_f16(value).bits : to_bf16(value).bits;
+  const size_t step = dtype == DType::kF32 ? sizeof(value) : sizeof(half);
+  for (size_t at = 0; at + step <= size; at += step)
+    std::memcpy(bytes + at, step == sizeof(value) ? static_cast<const void*>(&value) : &half, step);
+}
+
+/// A copy of the fixture with one variation off, as fixture.json's "without" describes it.
+void write_without(const fs::path& folder, const Json& change, const fs::path& target) {
+  fs::copy(folder, target);
+  Json config = parse_json(read_text(folder / "config.json"));
+  if (change.contains("config")) config.merge_patch(change["config"]);
+  if (change.contains("attribute")) config["swiglu_limit"] = change["attribute"].at("limit");
+  fs::remove(target / "config.json");
+  write_file(target / "config.json", dump_json(config));
+  if (!change.contains("fill")) return;
+  const ModelDir model_dir(folder);
+  size_t hits = 0;
+  for (const auto& [pattern, value] : change["fill"].items()) {
+    regex_t expression;
+    REQUIRE(regcomp(&expression, pattern.c_str(), REG_EXTENDED | REG_NOSUB) == 0);
+    for (const SafetensorsFile& shard : model_dir.shards()) {
+      const fs::path file = target / shard.file().path().filename();
+      std::string bytes = read_text(file);
+      for (const std::string& name : model_dir.tensor_names()) {
+        const TensorView& tensor = model_dir.tensor(name);
+        const auto whole = shard.file().bytes();
+        const bool is_here = tensor.bytes.data() >= whole.data() &&
+                             tensor.bytes.data() < whole.data() + whole.size();
+        if (!is_here || regexec(&expression, name.c_str(), 0, nullptr, 0) != 0) continue;
+        ++hits;
+        const auto offset = static_cast<size_t>(tensor.bytes.data() - whole.data());
+        fill(tensor.dtype, value.get<float>(), bytes.data() + offset, tensor.bytes.size());
+      }
+      fs::remove(file);
+      write_file(file, bytes);
+    }
+    regfree(&expression);
+  }
+  CHECK(hits > 0);
+}
+
+void check_fixture(const std::string& name) {
+  INFO(name);
+  const fs::path folder = model_fixture(name);
+  ModelFixture fixture(folder);
+  const std::vector<float> expected = read_expected_logits(folder);
+  check_logits(folder, expected);
+  Extremes extremes(fixture, ComputeType::kFloat32);
+  extremes.check_kv(fixture.expected.at("layers"), kFloat32Tolerance);
+  if (fixture.expected.contains("linear_input_amax"))
+    extremes.check_linear_inputs(fixture.expected["linear_input_amax"]);
+  check_greedy(folder, fixture.expected);
+  if (!fixture.backend->supports(ComputeType::kBFloat16)) return;
+  CHECK(rms_distance(all_logits(fixture, ComputeType::kBFloat16), expected) <= kBFloat16Tolerance);
+}
+
+/// Each variation that fixture.json names moves the logits as far as it does in transformers.
+void check_variations(const std::string& name) {
+  const fs::path folder = model_fixture(name);
+  if (!fs::exists(folder / "fixture.json")) return;
+  const Json options = parse_json(read_text(folder / "fixture.json"));
+  if (!options.contains("without")) return;
+  const std::vector<float> expected = read_expected_logits(folder);
+  const Json recorded = parse_json(read_text(folder / "expected.json"));
+  for (const auto& [label, change] : options["without"].items()) {
+    INFO(name << " without " << label);
+    ScratchFolder scratch;
+    write_without(folder, change, scratch / "model");
+    ModelFixture fixture(scratch / "model");
+    const double moved = distance(all_logits(fixture, ComputeType::kFloat32), expected);
+    CHECK(moved > 100 * kFloat32Tolerance);
+    CHECK(std::fabs(moved - recorded.at("moves").at(label).get<double>()) <=
+          10 * kFloat32Tolerance);
+  }
+}
+
+}  // namespace
+
+void check_family(std::initializer_list<std::string> fixtures) {
+  for (const std::string& name : fixtures) {
+    check_fixture(name);
+    check_variations(name);
+  }
+}
+
+}  // namespace kvcal::test

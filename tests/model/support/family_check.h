@@ -1,0 +1,50 @@
+#pragma once
+
+// What every family's test checks of its fixtures: transformers is the judge (make_fixtures.py).
+
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "model/layerwise.h"
+#include "model/modules.h"
+#include "support/model_fixture.h"
+
+namespace kvcal::test {
+
+constexpr double kFloat32Tolerance = 1e-4;
+constexpr double kBFloat16Tolerance = 2e-2;
+
+/// Logits after every token, [tokens, vocab].
+std::vector<float> all_logits(ModelFixture& fixture, ComputeType type);
+/// Largest difference, relative to the largest of expected.
+double distance(const std::vector<float>& logits, const std::vector<float>& expected);
+/// Root mean square of the difference, relative to that of expected.
+double rms_distance(const std::vector<float>& logits, const std::vector<float>& expected);
+
+/// One pass over the layers: K and V of each head, and the input of each Linear.
+class Extremes {
+ public:
+  Extremes(ModelFixture& fixture, ComputeType type);
+  /// layers: a list of {"k_head_amax": [..], "v_head_amax": [..]}.
+  void check_kv(const Json& layers, double tolerance) const;
+  /// expected: amax by the name of the weight on disk; of experts in one tensor "<name>.<expert>".
+  void check_linear_inputs(const Json& expected) const;
+
+ private:
+  void fold(const LinearInput& input);
+  std::optional<double> find_linear(const std::string& name) const;
+
+  ModelFixture& fixture_;
+  std::vector<LayerObservation> kv_;
+  std::map<std::tuple<int64_t, Role, int64_t>, float> inputs_;
+};
+
+/// Logits, K, V and Linear inputs in float32 on every backend, in bfloat16, and greedy text; and
+/// that each variation fixture.json names moves the logits as far as it does in transformers.
+void check_family(std::initializer_list<std::string> fixtures);
+
+}  // namespace kvcal::test
