@@ -1,6 +1,7 @@
 #include "text/chat_template.h"
 
-#include <array>
+#include <utility>
+#include <vector>
 
 #include "core/file.h"
 #include "text/jinja/interpreter.h"
@@ -32,19 +33,75 @@ void add_special_tokens(Json& variables, const Json& source, bool replaces) {
   }
 }
 
-/// The value of tokenizer_config.json's chat_template: a template, or a list of named ones.
-std::optional<std::string> default_template(const Json& found) {
-  if (found.is_string()) return found.get<std::string>();
-  if (!found.is_array())
+struct NamedTemplates {
+  std::filesystem::path place;
+  std::string source;
+  std::optional<std::string> tool_use;
+};
+
+std::string text_of(const Json& value, std::string_view what) {
+  if (!value.is_string()) fail(what, " is ", kind_of(value), ", expected a string");
+  return value.get<std::string>();
+}
+
+/// The value of a "chat_template": a template, or named ones.
+NamedTemplates named_templates(const Json& found) {
+  if (found.is_string()) return {{}, found.get<std::string>(), {}};
+  std::vector<std::pair<std::string, std::string>> named;
+  if (found.is_array()) {
+    for (const Json& entry : found)
+      named.emplace_back(required_string(entry, "name"), required_string(entry, "template"));
+  } else if (found.is_object()) {
+    for (const auto& [name, source] : found.items())
+      named.emplace_back(name, text_of(source, "template '" + name.substr(0, 40) + "'"));
+  } else {
     fail("key 'chat_template' is ", kind_of(found),
          ", expected a string or an array of named templates");
-  std::string names;
-  for (const Json& entry : found) {
-    const std::string name = required_string(entry, "name");
-    if (name == "default") return required_string(entry, "template");
-    names += (names.empty() ? "" : ", ") + name;
   }
-  fail("key 'chat_template' names the templates ", names, ", but none is 'default'");
+  NamedTemplates result;
+  bool has_default = false;
+  std::string names;
+  for (auto& [name, source] : named) {
+    names += (names.empty() ? "" : ", ") + name;
+    if (name == "tool_use") result.tool_use = source;
+    if (name != "default") continue;
+    result.source = std::move(source);
+    has_default = true;
+  }
+  if (!has_default)
+    fail("key 'chat_template' names the templates ", names, ", but none is 'default'");
+  return result;
+}
+
+Json read_object(const std::filesystem::path& path) {
+  if (!fs::exists(path)) return Json::object();
+  return in_context(path.string(), [&] {
+    Json json = parse_json(read_text(path));
+    if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
+    return json;
+  });
+}
+
+std::optional<NamedTemplates> find_templates(const std::filesystem::path& folder,
+                                             const Json& config) {
+  const size_t limit = TemplateLimits{}.max_template_bytes;
+  if (const fs::path file = folder / "chat_template.jinja"; fs::exists(file)) {
+    NamedTemplates found{file, read_text(file, limit), {}};
+    const fs::path tool_use = folder / "additional_chat_templates" / "tool_use.jinja";
+    if (fs::exists(tool_use)) found.tool_use = read_text(tool_use, limit);
+    return found;
+  }
+  const auto read_field = [&](const char* file,
+                              const Json& object) -> std::optional<NamedTemplates> {
+    const Json* field = find_field(object, "chat_template");
+    if (!field) return std::nullopt;
+    NamedTemplates found =
+        in_context((folder / file).string(), [&] { return named_templates(*field); });
+    found.place = folder / file;
+    return found;
+  };
+  if (auto found = read_field("tokenizer_config.json", config)) return found;
+  return read_field("chat_template.json", read_object(folder / "chat_template.json"));
 }
 
 }  // namespace
@@ -85,38 +142,27 @@ std::string ChatTemplate::render(const Json& variables, const TemplateClock& clo
 }
 
 std::optional<ChatFormat> ChatFormat::from_folder(const std::filesystem::path& folder) {
-  const auto read_json = [&](const char* name) -> Json {
-    if (!fs::exists(folder / name)) return Json::object();
-    return in_context((folder / name).string(), [&] {
-      Json json = parse_json(read_text(folder / name));
-      if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
-      return json;
-    });
-  };
-  const Json config = read_json("tokenizer_config.json");
-  const Json special_tokens = read_json("special_tokens_map.json");
-
-  std::optional<std::string> source;
-  std::filesystem::path place = folder / "chat_template.jinja";
-  if (fs::exists(place)) {
-    source = read_text(place, TemplateLimits{}.max_template_bytes);
-  } else if (const Json* found = find_field(config, "chat_template")) {
-    place = folder / "tokenizer_config.json";
-    source = in_context(place.string(), [&] { return default_template(*found); });
-  }
-  if (!source) return std::nullopt;
+  const Json config = read_object(folder / "tokenizer_config.json");
+  const Json special_tokens = read_object(folder / "special_tokens_map.json");
+  auto found = find_templates(folder, config);
+  if (!found) return std::nullopt;
 
   // transformers takes the legacy map over the configuration only where that lists no added tokens.
   Json variables = Json::object();
   add_special_tokens(variables, config, true);
   add_special_tokens(variables, special_tokens,
                      find_field(config, "added_tokens_decoder") == nullptr);
-  return in_context(place.string(),
-                    [&] { return ChatFormat(ChatTemplate(*source), std::move(variables)); });
+  return in_context(found->place.string(), [&] {
+    return ChatFormat(ChatTemplate(found->source), std::move(found->tool_use),
+                      std::move(variables));
+  });
 }
 
-ChatFormat::ChatFormat(ChatTemplate chat_template, Json variables)
-    : template_(std::move(chat_template)), variables_(std::move(variables)) {}
+ChatFormat::ChatFormat(ChatTemplate chat_template, std::optional<std::string> tool_use,
+                       Json variables)
+    : template_(std::move(chat_template)),
+      tool_use_(std::move(tool_use)),
+      variables_(std::move(variables)) {}
 
 std::string ChatFormat::render(const Json& messages, bool add_generation_prompt, const Json& more,
                                const TemplateClock& clock) const {
@@ -127,7 +173,9 @@ std::string ChatFormat::render(const Json& messages, bool add_generation_prompt,
   variables["add_generation_prompt"] = add_generation_prompt;
   if (more.is_object())
     for (const auto& [key, value] : more.items()) variables[key] = value;
-  return template_.render(variables, clock);
+  if (!tool_use_ || variables["tools"].is_null()) return template_.render(variables, clock);
+  return in_context("template 'tool_use'",
+                    [&] { return ChatTemplate(*tool_use_).render(variables, clock); });
 }
 
 }  // namespace kvcal

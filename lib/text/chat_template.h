@@ -41,8 +41,10 @@ class ChatTemplate {
 /// and any other *_token of tokenizer_config.json / special_tokens_map.json) ready as variables.
 class ChatFormat {
  public:
-  /// Reads chat_template.jinja, else tokenizer_config.json's chat_template (a string, or a list of
-  /// named ones: "default"). nullopt where the folder has none.
+  /// Reads chat_template.jinja with additional_chat_templates/, else tokenizer_config.json's
+  /// chat_template, else that of chat_template.json (from before chat_template.jinja); the last two
+  /// hold a string, a list of named templates or an object of them. Of named ones "default" is
+  /// taken, and "tool_use" where there are tools. nullopt where the folder has none.
   static std::optional<ChatFormat> from_folder(const std::filesystem::path& folder);
 
   /// messages: an array of {"role", "content", …}. `tools` and `documents` are none, as
@@ -52,8 +54,9 @@ class ChatFormat {
                      const TemplateClock& clock = {}) const;
 
  private:
-  ChatFormat(ChatTemplate chat_template, Json variables);
+  ChatFormat(ChatTemplate chat_template, std::optional<std::string> tool_use, Json variables);
   ChatTemplate template_;
+  std::optional<std::string> tool_use_;  ///< source, parsed when it is wanted
   Json variables_;
 };
 

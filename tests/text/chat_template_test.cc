@@ -79,6 +79,50 @@ TEST_CASE("chat format: of a list of templates the one named default is taken") 
         std::string::npos);
 }
 
+TEST_CASE("chat format: chat_template.json is read where the newer places hold none") {
+  const Folder folder;
+  folder.write("chat_template.json", R"({"chat_template": "old {{ messages[0].content }}"})");
+  CHECK(folder.render() == "old Hi");
+  folder.write("tokenizer_config.json", R"({"chat_template": "config"})");
+  CHECK(folder.render() == "config");
+  folder.write("tokenizer_config.json", "{}");
+  folder.write("chat_template.json", R"({"chat_template": {"default": "d", "tool_use": "t"}})");
+  CHECK(folder.render() == "d");
+  folder.write("chat_template.json", R"({"chat_template": {"default": 1}})");
+  CHECK(folder.error().find("chat_template.json: template 'default' is an integer") !=
+        std::string::npos);
+}
+
+TEST_CASE("chat format: with tools the template named tool_use is taken") {
+  const Folder folder;
+  const auto with_tools = [&](const char* more) {
+    const ChatFormat format = ChatFormat::from_folder(folder.path()).value();
+    return format.render(Json::array(), false, parse_json(more));
+  };
+  folder.write(
+      "tokenizer_config.json",
+      R"({"chat_template": [{"name": "default", "template": "d"}, {"name": "tool_use", "template": "t{{ tools|length }}"}]})");
+  CHECK(with_tools(R"({"tools": [{}]})") == "t1");
+  CHECK(with_tools(R"({"tools": []})") == "t0");
+  CHECK(with_tools(R"({"tools": null})") == "d");
+  CHECK(with_tools("{}") == "d");
+  folder.write("chat_template.jinja", "file");
+  CHECK(with_tools(R"({"tools": [{}]})") == "file");
+  fs::create_directories(folder.path() / "additional_chat_templates");
+  folder.write("additional_chat_templates/tool_use.jinja", "more{{ tools|length }}");
+  CHECK(with_tools(R"({"tools": [{}]})") == "more1");
+  CHECK(with_tools("{}") == "file");
+  // A template that is not used may hold what we do not know.
+  folder.write("additional_chat_templates/tool_use.jinja", "{% block x %}{% endblock %}");
+  CHECK(with_tools("{}") == "file");
+  try {
+    with_tools(R"({"tools": [{}]})");
+    CHECK(false);
+  } catch (const Error& error) {
+    CHECK(error.message().starts_with("template 'tool_use': chat template: line 1: "));
+  }
+}
+
 TEST_CASE("chat format: special tokens are variables, as texts or objects, from both files") {
   const Folder folder;
   folder.write("chat_template.jinja",

@@ -116,7 +116,10 @@ TEST_CASE(
     }
     return std::string("no error");
   };
-  CHECK(failure() == folder.string() + ": found neither tokenizer.json nor tokenizer.model");
+  CHECK(failure() ==
+        folder.string() +
+            ": found neither tokenizer.json, tokenizer.model, vocab.json with merges.txt, nor "
+            "tekken.json");
   fs::copy_file(test::tokenizer_fixtures() / "spm_bpe.model", folder / "tokenizer.model");
   CHECK(make_tokenizer(folder)->token_to_id("</s>") == 2);
   write_file_atomically(folder / "tokenizer.json", "{}", true);
