@@ -4,17 +4,21 @@ of tokenizers_cases.py, on that script's small vocabularies:
 families.json: what each family changes in its base, and what the `tokenizers` library then makes of every text.
 vocabulary_files.json: folders without tokenizer.json (vocab.json with merges.txt, tekken.json), judged by
 transformers' GPT2Tokenizer, Qwen2Tokenizer and MistralConverter.
+spm_<name>.model, spm_families.json: sentencepiece models with symbols of their own, as Gemma and InternLM 2 have
+them, judged by that library.
 
 The vocabularies are ours; the split expressions are those that the families publish, for they are what is tested.
-Usage: tokenizers_families.py OUT      needs: tokenizers==0.23.3 transformers==5.17.0
+Usage: tokenizers_families.py OUT      needs: tokenizers==0.23.3 transformers==5.17.0 sentencepiece==0.2.3
 """
 import base64
+import io
 import json
 import os
 import sys
 import tempfile
 import unicodedata
 
+import sentencepiece
 from tokenizers import Tokenizer
 from tokenizers_texts import HARD, TRAINING
 
@@ -46,6 +50,8 @@ TEXTS = [t for t in HARD if len(t) < 50] + [
     "fooBar HTTPServer ÉCOLE straße ǅ", "中文，标点。日本語のテキスト　カタカナ！한국어 ㄱㄴ", "你好123世界 abc", "a" + " " * 37 + "b" + " " * 9 + "\n  c", "\t\t\r\n \r\n",
     "हिन्दी ไทย עברית العربية", "e\u0301a\u0308 \u1100\u1161\u11a8 ﬁ", "!!! ...///?? $$$ ``` ~~~", "a<|end|>  \n b <|user|>\n x<|end|>", "[gMASK]<sop><|user|>\nhi",
     "<tool_call> </tool_call>", "\n\n\n\n", "▁▁ ▁a", "  two  spaces  ", "word-by-word, (x|y) [z]. « q »", "🇨🇭👩‍👩‍👧 ✓ ️"]
+
+SYMBOLS = ["<start_of_turn>user\nhi<end_of_turn>\n\n<h1> x", "<|im_start|>user\n <|im_end|>", "a<|plugin|>b [UNUSED_TOKEN_1]", "x    y  \t z"]
 
 
 def token(content, **flags):
@@ -189,6 +195,19 @@ def folder_rows(judge, files, base):
     return rows(tokenizer, TEXTS + TRAINING[:3] + ["<|im_start|>user\nfooBar<|im_end|> x </s>  y <s>[INST] a[/INST]<|user|>"])
 
 
+def sentencepiece_rows(out, name, **options):
+    """Trains a model and gives the ids of every text."""
+    stream = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([s for t in TRAINING for s in t.split("\n") if s] * 3), model_writer=stream, model_type="bpe",
+        vocab_size=620, byte_fallback=True, normalization_rule_name="identity", remove_extra_whitespaces=False,
+        split_digits=True, character_coverage=0.98, minloglevel=2, num_threads=1, **options)
+    with open(os.path.join(out, f"spm_{name}.model"), "wb") as file:
+        file.write(stream.getvalue())
+    processor = sentencepiece.SentencePieceProcessor(model_proto=stream.getvalue())
+    return [processor.encode(text) for text in TEXTS + SYMBOLS]
+
+
 def write(out, name, value):
     data = json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n"
     assert len(data.encode()) < 300_000, (name, len(data))
@@ -207,6 +226,10 @@ def main(out):
     result = {name: {"files": files, "rows": folder_rows(judge, files, bases["bytelevel"])}
               for name, (judge, files) in folders(bases["bytelevel"]).items()}
     write(out, "vocabulary_files.json", {"texts": texts, "folders": result})
+    symbols = {"gemma": dict(add_dummy_prefix=False, pad_id=0, eos_id=1, bos_id=2, unk_id=3, user_defined_symbols=[
+                   "\n", "\n\n", "\t", "▁▁", "▁▁▁▁", "<start_of_turn>", "<end_of_turn>", "<h1>"]),
+               "internlm2": dict(user_defined_symbols=["<|im_start|>", "<|im_end|>", "[UNUSED_TOKEN_1]"], control_symbols=["<|plugin|>"])}
+    write(out, "spm_families.json", {"texts": TEXTS + SYMBOLS, "ids": {n: sentencepiece_rows(out, n, **o) for n, o in symbols.items()}})
 
 
 if __name__ == "__main__":

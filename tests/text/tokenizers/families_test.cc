@@ -107,6 +107,22 @@ TEST_CASE("tokenizer families: folders without tokenizer.json give transformers'
   }
 }
 
+TEST_CASE("tokenizer families: sentencepiece models with symbols give that library's ids") {
+  const Json file = test::fixture_json("spm_families.json");
+  CHECK(file["ids"].size() == 2);
+  for (const auto& [name, rows] : file["ids"].items()) {
+    const std::string bytes = read_text(test::tokenizer_fixtures() / ("spm_" + name + ".model"));
+    const auto tokenizer =
+        tokenizers::read_sentencepiece({.model = bytes, .config = "", .added = ""});
+    REQUIRE(rows.size() == file["texts"].size());
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto text = file["texts"][i].get<std::string>();
+      INFO(name << ", text " << i << ": " << text);
+      CHECK(tokenizer->encode(text, false) == rows[i].get<std::vector<TokenId>>());
+    }
+  }
+}
+
 TEST_CASE("tokenizer folder: vocab.json and merges.txt need a class that says how text is split") {
   const TokenizerFolder folder;
   folder.write_vocabulary();
