@@ -109,8 +109,7 @@ Calibration planned_calibration(const Recipe& recipe, const ModelConfig& config,
   const std::vector<Scale> scales(per_head ? static_cast<size_t>(config.cache_heads())
                                            : size_t{1});
   const KvTensorCalibration side{.statistics = {}, .scales = scales, .num_saturated = 0};
-  Calibration planned{
-      .kv_args = recipe.kv_cache_scheme, .kv_format = fp8::Format::kE4m3Fn, .layers = {}};
+  Calibration planned = empty_calibration(recipe, config);
   for (size_t i = 0; i < ignored.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
     planned.layers.push_back({.layer = layer,
@@ -236,7 +235,7 @@ void run_calibrate(CalibrateOptions options) {
   // Whatever can be refused is refused before the long work.
   const std::vector<bool> ignored =
       in_context(options.recipe, [&] { return ignored_layers(recipe, config); });
-  check_is_unquantized(model_dir);
+  if (config.weight_block_rows == 0) check_is_unquantized(model_dir);
   in_context(options.model, [&] { Weights(model_dir, config); });
   check_formats(options, writers, model_dir, planned_calibration(recipe, config, ignored), recipe);
   check_target(model_dir, options.output);

@@ -29,14 +29,16 @@ class SideCalibrator {
         per_head_(args.strategy == Strategy::kAttnHead),
         observer_(make_observer(args)) {}
 
-  void fold(const KvObservation& seen, std::span<const Sample> samples, int64_t layer) {
+  /// The extremes of each sample, [samples][groups]; kept in the statistics too.
+  std::vector<std::vector<Range>> fold(const KvObservation& seen, std::span<const Sample> samples,
+                                       int64_t layer) {
     statistics_.head_ranges.resize(heads_);
     statistics_.head_histograms = seen.histograms;
     for (const MagnitudeHistogram& histogram : seen.histograms)
       for (const uint64_t count : histogram.counts) statistics_.num_values += count;
-    std::vector<Range> batch(per_head_ ? heads_ : 1);
+    std::vector<std::vector<Range>> batches;
     for (size_t sample = 0; sample < samples.size(); ++sample) {
-      std::ranges::fill(batch, Range{});
+      std::vector<Range>& batch = batches.emplace_back(per_head_ ? heads_ : 1);
       for (size_t head = 0; head < heads_; ++head) {
         const ObservedRange& observed = seen.ranges[sample * heads_ + head];
         if (observed.first_nonfinite >= 0)
@@ -45,8 +47,13 @@ class SideCalibrator {
         statistics_.head_ranges[head].fold(range);
         batch[per_head_ ? head : 0].fold(range);
       }
-      observer_->observe(batch);
     }
+    return batches;
+  }
+
+  /// Shows the observer every sample in order.
+  void observe(const std::vector<std::vector<Range>>& batches) {
+    for (const std::vector<Range>& batch : batches) observer_->observe(batch);
   }
 
   KvTensorCalibration result(fp8::Format format) const {
@@ -77,12 +84,25 @@ std::vector<float> scale_of_each_head(const std::vector<Scale>& scales, int64_t 
   return result;
 }
 
+/// Engines keep the latent and the rotated key in one cache with k_scale alone (vLLM
+/// `concat_and_cache_mla`), so one scale must carry both.
+void share_ranges(std::vector<std::vector<Range>>& k, std::vector<std::vector<Range>>& v) {
+  for (size_t sample = 0; sample < k.size(); ++sample)
+    for (size_t group = 0; group < k[sample].size(); ++group) {
+      k[sample][group].fold(v[sample][group]);
+      v[sample][group] = k[sample][group];
+    }
+}
+
 AttentionCalibration fold_layer(const LayerObservation& seen, const ModelConfig& config,
                                 const QuantArgs& args, fp8::Format format,
                                 std::span<const Sample> samples, int64_t layer) {
   SideCalibrator k("K", config, args), v("V", config, args);
-  k.fold(seen.k, samples, layer);
-  v.fold(seen.v, samples, layer);
+  auto k_batches = k.fold(seen.k, samples, layer);
+  auto v_batches = v.fold(seen.v, samples, layer);
+  if (config.architecture->has_latent_attention) share_ranges(k_batches, v_batches);
+  k.observe(k_batches);
+  v.observe(v_batches);
   return {.layer = layer,
           .module = config.attention_module(layer),
           .ignored = false,
@@ -168,12 +188,19 @@ std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config
   return ignored;
 }
 
+Calibration empty_calibration(const Recipe& recipe, const ModelConfig& config) {
+  return {.kv_args = recipe.kv_cache_scheme,
+          .kv_format = fp8::Format::kE4m3Fn,
+          .num_hidden_layers = config.num_hidden_layers,
+          .is_latent = config.architecture->has_latent_attention,
+          .layers = {}};
+}
+
 Calibration calibrate(LayerwiseForward& forward, const ModelConfig& config, const Recipe& recipe,
                       std::span<const Sample> samples, KvForward kv_forward,
                       Diagnostics& diagnostics) {
   const std::vector<bool> ignored = ignored_layers(recipe, config);
-  Calibration calibration{
-      .kv_args = recipe.kv_cache_scheme, .kv_format = fp8::Format::kE4m3Fn, .layers = {}};
+  Calibration calibration = empty_calibration(recipe, config);
   const auto calibrate_layer =
       kv_forward == KvForward::kQuantized ? calibrate_quantized : calibrate_exact;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {

@@ -28,4 +28,7 @@ Calibration calibrate(LayerwiseForward& forward, const ModelConfig& config, cons
                       std::span<const Sample> samples, KvForward kv_forward,
                       Diagnostics& diagnostics);
 
+/// What a calibration of the recipe and model will hold, without any layer yet.
+Calibration empty_calibration(const Recipe& recipe, const ModelConfig& config);
+
 }  // namespace kvcal

@@ -56,12 +56,6 @@ bool has_tensor_under(const std::vector<std::string>& sorted_names, const std::s
   return it != sorted_names.end() && it->starts_with(prefix);
 }
 
-std::optional<int64_t> find_num_hidden_layers(const Json& config) {
-  if (const auto count = optional_int(config, "num_hidden_layers")) return count;
-  const Json* text_config = find_field(config, "text_config");
-  return text_config ? optional_int(*text_config, "num_hidden_layers") : std::nullopt;
-}
-
 }  // namespace
 
 Scale shared_scale(const AttentionCalibration& layer) {
@@ -81,14 +75,6 @@ std::vector<std::string> ignored_modules(const Calibration& calibration) {
   for (const AttentionCalibration& layer : calibration.layers)
     if (layer.ignored) names.push_back(layer.module);
   return names;
-}
-
-int64_t num_hidden_layers(const ModelDir& model) {
-  return in_context((model.path() / "config.json").string(), [&] {
-    const auto count = find_num_hidden_layers(model.config());
-    if (!count) fail_missing("num_hidden_layers", "the number of layers");
-    return *count;
-  });
 }
 
 DType module_dtype(const ModelDir& model, const std::string& module) {
@@ -130,7 +116,7 @@ Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& val
 
 void check_covers_model(const ModelDir& model, const Calibration& calibration) {
   const std::vector<std::string> names = model.tensor_names();
-  const std::optional<int64_t> layers = find_num_hidden_layers(model.config());
+  const auto layers = static_cast<int64_t>(calibration.num_hidden_layers);
   std::set<std::string, std::less<>> calibrated;
   std::set<std::pair<std::string_view, std::string_view>> patterns;
   for (const AttentionCalibration& layer : calibration.layers) {
@@ -143,7 +129,7 @@ void check_covers_model(const ModelDir& model, const Calibration& calibration) {
     for (const std::string& name : names) {
       const auto sibling = sibling_module(name, {.before = before, .after = after});
       // Layers past num_hidden_layers are for other purposes (multi-token prediction).
-      if (sibling && !calibrated.contains(sibling->first) && (!layers || sibling->second < *layers))
+      if (sibling && !calibrated.contains(sibling->first) && sibling->second < layers)
         fail(sibling->first, " is in the checkpoint and was not calibrated");
     }
 }
@@ -156,7 +142,8 @@ void check_is_unquantized(const ModelDir& model) {
           const auto method =
               found->is_object() ? optional_string(*found, "quant_method") : std::nullopt;
           fail("the checkpoint is quantized already: ", key, " with quant_method ",
-               method ? "'" + *method + "'" : "missing", ", expected a 16-bit checkpoint");
+               method ? "'" + *method + "'" : "missing", ", expected a 16-bit checkpoint",
+               method.value_or("") == "fp8" ? " (--format fp8 keeps FP8 weights)" : "");
         }
     };
     check(model.config());

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/model_dir.h"
@@ -20,9 +21,6 @@ bool has_head_scales(const Calibration& calibration);
 /// Modules without scales, in layer order.
 std::vector<std::string> ignored_modules(const Calibration& calibration);
 
-/// num_hidden_layers of config.json, or of its text_config. Throws Error where neither has it.
-int64_t num_hidden_layers(const ModelDir& model);
-
 /// dtype of an attention module's first tensor, by name: what llm-compressor gives the scales.
 /// Throws Error where it is not F16, BF16 or F32.
 DType module_dtype(const ModelDir& model, const std::string& module);
@@ -36,6 +34,12 @@ Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& val
 /// Throws Error unless the calibration has an entry for every attention module of its kind in the
 /// checkpoint, and the checkpoint a module for every entry.
 void check_covers_model(const ModelDir& model, const Calibration& calibration);
+
+/// What an engine does with the scales of a latent cache. Source: vLLM 0.32, whose
+/// `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache method.
+constexpr std::string_view kLatentNote =
+    "vLLM 0.32 reads scales of a latent (MLA) cache from ModelOpt checkpoints only, and uses 1.0 "
+    "with this one";
 
 /// Throws Error, naming the method, where config.json says that the checkpoint is quantized
 /// already.

@@ -7,12 +7,14 @@ namespace kvcal {
 
 // One maker a file of writers/.
 std::unique_ptr<Writer> make_compressed_tensors_writer();
+std::unique_ptr<Writer> make_fp8_writer();
 std::unique_ptr<Writer> make_scales_json_writer();
 std::unique_ptr<Writer> make_tgi_writer();
 
 const Registry<MakeWriter> kWriters{"format",
                                     {
                                         {"compressed-tensors", make_compressed_tensors_writer},
+                                        {"fp8", make_fp8_writer},
                                         {"scales-json", make_scales_json_writer},
                                         {"tgi", make_tgi_writer},
                                     }};

@@ -70,6 +70,9 @@ struct AttentionCalibration {
 struct Calibration {
   QuantArgs kv_args;
   fp8::Format kv_format = fp8::Format::kE4m3Fn;
+  int64_t num_hidden_layers = 0;  ///< of the model, also those without an entry
+  /// K is a normed latent and V a rotated key that engines keep in one cache with one scale (MLA).
+  bool is_latent = false;
   std::vector<AttentionCalibration> layers;  ///< in layer order
 };
 

@@ -3,6 +3,7 @@
 #include "calib/observer.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
+#include "support/scratch_folder.h"
 
 using namespace kvcal;
 using kvcal::test::ModelFixture;
@@ -131,6 +132,26 @@ TEST_CASE("histograms count every value once, under every head") {
   }
 }
 
+TEST_CASE("a latent cache has one scale for the latent and the rotated key") {
+  for (const std::string name : {"deepseek_v2", "deepseek_v3_fp8"}) {
+    ModelFixture fixture(name);
+    const std::vector<Sample> samples{{0, fixture.ids}};
+    const Calibration calibration =
+        run(fixture, recipe_with("static_minmax", Strategy::kTensor), samples, KvForward::kExact);
+    CHECK(calibration.is_latent);
+    for (const AttentionCalibration& layer : calibration.layers) {
+      INFO(name << " layer " << layer.layer);
+      const Json& seen = fixture.expected.at("layers").at(static_cast<size_t>(layer.layer));
+      const double k = seen.at("k_head_amax").at(0).get<double>();
+      const double v = seen.at("v_head_amax").at(0).get<double>();
+      CHECK(test::relative_error(layer.k.statistics.range().amax().value, k) <= 1e-4);
+      CHECK(test::relative_error(layer.v.statistics.range().amax().value, v) <= 1e-4);
+      CHECK(test::relative_error(layer.k.scales.at(0).value, std::max(k, v) / 448.0) <= 1e-4);
+      CHECK(layer.v.scales.at(0).value == layer.k.scales.at(0).value);
+    }
+  }
+}
+
 TEST_CASE("an ignored layer is marked, and patterns that match nothing are errors") {
   ModelFixture fixture("llama");
   const std::vector<Sample> samples{{0, fixture.ids}};
@@ -150,17 +171,24 @@ TEST_CASE("an ignored layer is marked, and patterns that match nothing are error
 }
 
 TEST_CASE("NaN in the weights is an error that names layer, head and token") {
-  ModelFixture fixture("llama");
   // A checkpoint whose layer 1 K projection holds one NaN in the rows of head 1.
-  const TensorView& original = fixture.weights.at(1, Role::kKey);
-  std::vector<std::byte> bytes(original.bytes.begin(), original.bytes.end());
-  const size_t element =
-      static_cast<size_t>(fixture.config.head_dim * fixture.config.hidden_size + 3);
-  bytes[2 * element] = std::byte{0x00};
-  bytes[2 * element + 1] = std::byte{0x7e};
-  TensorView poisoned = original;
-  poisoned.bytes = bytes;
-  const_cast<TensorView&>(original) = poisoned;
+  const test::ScratchFolder scratch;
+  fs::copy(test::model_fixture("llama"), scratch / "model");
+  {
+    const ModelFixture source("llama");
+    const TensorView& k_proj = source.model_dir.tensor("model.layers.1.self_attn.k_proj.weight");
+    const MappedFile& file = source.model_dir.shards()[0].file();
+    const auto element =
+        static_cast<size_t>(source.config.head_dim * source.config.hidden_size + 3);
+    const auto offset = static_cast<size_t>(k_proj.bytes.data() - file.bytes().data());
+    std::string bytes = read_text(file.path());
+    bytes[offset + 2 * element] = '\x00';
+    bytes[offset + 2 * element + 1] = '\x7e';
+    const fs::path target = scratch / "model" / file.path().filename();
+    fs::remove(target);
+    test::write_file(target, bytes);
+  }
+  ModelFixture fixture(scratch / "model");
   const std::vector<Sample> samples{{41, fixture.ids}};
   CHECK(message_of([&] {
           run(fixture, recipe_with("static_minmax", Strategy::kTensor), samples, KvForward::kExact);

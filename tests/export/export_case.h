@@ -46,6 +46,7 @@ inline Calibration calibration_of(const Json& test_case) {
     }
     calibration.layers.push_back(std::move(attention));
   }
+  calibration.num_hidden_layers = static_cast<int64_t>(calibration.layers.size());
   return calibration;
 }
 
@@ -66,6 +67,13 @@ inline std::map<std::string, std::string> written(const std::string& format,
   writer->check(input);
   writer->write(input, scratch.path());
   return contents_of(scratch.path());
+}
+
+/// All but those that want FP8 weights.
+inline std::vector<std::string> formats_of_16_bits() {
+  std::vector<std::string> formats = kWriters.names();
+  std::erase(formats, "fp8");
+  return formats;
 }
 
 /// The message with which a writer of format refuses input.

@@ -103,14 +103,17 @@ class CompressedTensorsWriter : public Writer {
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
+    std::vector<std::string> notes;
+    if (input.calibration.is_latent) notes.emplace_back(kLatentNote);
     std::string layers;
     for (const AttentionCalibration& layer : input.calibration.layers)
       if (layer.ignored) layers += " " + std::to_string(layer.layer);
-    if (layers.empty()) return {};
-    return {
-        "ignored layers have no scale, and an FP8 cache would use 1.0 there; start vLLM with "
-        "--kv-cache-dtype-skip-layers" +
-        layers};
+    if (!layers.empty())
+      notes.push_back(
+          "ignored layers have no scale, and an FP8 cache would use 1.0 there; start vLLM with "
+          "--kv-cache-dtype-skip-layers" +
+          layers);
+    return notes;
   }
 };
 

@@ -20,7 +20,7 @@ class ScalesJsonWriter : public Writer {
     if (input.tp_size < 1 || input.tp_size > kMaxTpSize)
       fail("tensor parallel size ", input.tp_size, ", expected 1 to ", kMaxTpSize);
     required_string(input.model.config(), "model_type");
-    check_every_layer(num_hidden_layers(input.model), input.calibration);
+    check_every_layer(input.calibration.num_hidden_layers, input.calibration);
   }
 
   void write(const ExportInput& input, const std::filesystem::path& folder) const override {
