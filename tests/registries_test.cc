@@ -61,6 +61,22 @@ TEST_CASE("every family's file has its row") {
   CHECK(stems("lib/model/families") == table);
 }
 
+TEST_CASE("every family has its test, and every fixture is checked by one") {
+  std::string tests;
+  for (const Architecture& architecture : architectures()) {
+    const fs::path file =
+        kRoot / "tests" / "model" / "families" / (std::string(architecture.name) + "_test.cc");
+    INFO(file.string());
+    REQUIRE(fs::exists(file));
+    tests += read_text(file);
+  }
+  for (const auto& entry : fs::directory_iterator(kRoot / "tests" / "fixtures" / "models")) {
+    const std::string name = entry.path().filename().string();
+    INFO(name);
+    CHECK(tests.find('"' + name + '"') != std::string::npos);
+  }
+}
+
 TEST_CASE("every observer that is made has its row") {
   CHECK(words_between("lib/calib/observers", "make_", "(const QuantArgs") == names_of(kObservers));
 }

@@ -170,11 +170,22 @@ void fill(DType dtype, float value, char* bytes, size_t size) {
     std::memcpy(bytes + at, step == sizeof(value) ? static_cast<const void*>(&value) : &half, step);
 }
 
+/// As a merge patch, but null is a value.
+void merge(Json& target, const Json& patch) {
+  for (const auto& [key, value] : patch.items()) {
+    if (value.is_object() && target.contains(key) && target[key].is_object()) {
+      merge(target[key], value);
+    } else {
+      target[key] = value;
+    }
+  }
+}
+
 /// A copy of the fixture with one variation off, as fixture.json's "without" describes it.
 void write_without(const fs::path& folder, const Json& change, const fs::path& target) {
   fs::copy(folder, target);
   Json config = parse_json(read_text(folder / "config.json"));
-  if (change.contains("config")) config.merge_patch(change["config"]);
+  if (change.contains("config")) merge(config, change["config"]);
   if (change.contains("attribute")) config["swiglu_limit"] = change["attribute"].at("limit");
   fs::remove(target / "config.json");
   write_file(target / "config.json", dump_json(config));
@@ -232,11 +243,21 @@ void check_variations(const std::string& name) {
     INFO(name << " without " << label);
     ScratchFolder scratch;
     write_without(folder, change, scratch / "model");
-    ModelFixture fixture(scratch / "model");
-    const double moved = distance(all_logits(fixture, ComputeType::kFloat32), expected);
+    double moved = 0.0;
+    try {
+      ModelFixture fixture(scratch / "model");
+      moved = distance(all_logits(fixture, ComputeType::kFloat32), expected);
+    } catch (const Error& error) {
+      // A variation that goes with tensors or is not supported is refused without them.
+      const std::string message = error.what();
+      const bool is_refusal = message.find("unexpected: ") != std::string::npos ||
+                              message.find("missing: ") != std::string::npos ||
+                              message.find("is not supported for") != std::string::npos;
+      CHECK(is_refusal);
+      continue;
+    }
     CHECK(moved > 100 * kFloat32Tolerance);
-    CHECK(std::fabs(moved - recorded.at("moves").at(label).get<double>()) <=
-          10 * kFloat32Tolerance);
+    CHECK(std::fabs(moved - recorded.at("moves").at(label).get<double>()) <= 10 * kFloat32Tolerance);
   }
 }
 
