@@ -30,6 +30,10 @@ void check_matrix(const TensorView& view) {
          " bytes, it has ", view.bytes.size());
 }
 
+void check_rows(std::span<const Segment> segments) {
+  for (const Segment& segment : segments) KVCAL_CHECK(segment.q_begin >= 0 && segment.q_count >= 0);
+}
+
 }  // namespace
 
 Buffer HostBackend::allocate(size_t bytes) {
@@ -139,6 +143,52 @@ void check_activate(const ActivationArgs& args) {
 
 void check_add(const AddArgs& args) {
   KVCAL_CHECK(args.count >= 0);
+}
+
+void check_multiply_gate(const MultiplyGateArgs& args) {
+  KVCAL_CHECK(args.rows >= 0 && args.heads > 0 && args.width > 0);
+  KVCAL_CHECK(args.x.row_stride >= args.heads * args.width);
+  KVCAL_CHECK(args.gate_head_stride == 0 || args.gate_head_stride >= args.width);
+  const int64_t head_stride = args.gate_head_stride > 0 ? args.gate_head_stride : args.width;
+  KVCAL_CHECK(args.gate.row_stride >= (args.heads - 1) * head_stride + args.width);
+}
+
+void check_gated_norm(const GatedNormArgs& args) {
+  KVCAL_CHECK(args.rows >= 0 && args.groups > 0 && args.width > 0);
+  KVCAL_CHECK(args.x.row_stride >= args.groups * args.width);
+  KVCAL_CHECK(args.gate.row_stride >= args.groups * args.width);
+  KVCAL_CHECK(args.weight != nullptr && args.epsilon >= 0.0f);
+}
+
+void check_causal_conv(const CausalConvArgs& args) {
+  KVCAL_CHECK(args.channels > 0 && args.kernel > 0 && args.weight != nullptr);
+  KVCAL_CHECK(args.x.row_stride >= args.channels);
+  KVCAL_CHECK(args.out_stride == 0 || args.out_stride >= args.channels);
+  check_rows(args.segments);
+}
+
+void check_ssm_scan(const SsmScanArgs& args) {
+  KVCAL_CHECK(args.heads > 0 && args.head_dim > 0 && args.state_dim > 0 && args.groups > 0);
+  KVCAL_CHECK(args.heads % args.groups == 0 && args.a != nullptr);
+  KVCAL_CHECK(args.x.row_stride >= args.heads * args.head_dim);
+  KVCAL_CHECK(args.dt.row_stride >= args.heads);
+  KVCAL_CHECK(args.b.row_stride >= args.groups * args.state_dim);
+  KVCAL_CHECK(args.c.row_stride >= args.groups * args.state_dim);
+  KVCAL_CHECK(args.out_stride == 0 || args.out_stride >= args.heads * args.head_dim);
+  KVCAL_CHECK(args.dt_min <= args.dt_max);
+  check_rows(args.segments);
+}
+
+void check_delta_scan(const DeltaScanArgs& args) {
+  KVCAL_CHECK(args.k_heads > 0 && args.v_heads > 0 && args.v_heads % args.k_heads == 0);
+  KVCAL_CHECK(args.k_dim > 0 && args.v_dim > 0);
+  KVCAL_CHECK(args.q.row_stride >= args.k_heads * args.k_dim);
+  KVCAL_CHECK(args.k.row_stride >= args.k_heads * args.k_dim);
+  KVCAL_CHECK(args.v.row_stride >= args.v_heads * args.v_dim);
+  KVCAL_CHECK(args.g.row_stride >= args.v_heads && args.beta.row_stride >= args.v_heads);
+  KVCAL_CHECK(args.out_stride == 0 || args.out_stride >= args.v_heads * args.v_dim);
+  KVCAL_CHECK(args.decay_rate != nullptr || args.g_bias == nullptr);
+  check_rows(args.segments);
 }
 
 void check_gather_rows(const GatherRowsArgs& args) {

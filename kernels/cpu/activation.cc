@@ -5,15 +5,10 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/activation.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/vector-inl.h"
+#include "kernels/cpu/logistic-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
-
-/// x · logistic(u), given -u.
-HWY_INLINE VF times_logistic(VF x, VF minus_u) {
-  return hn::Div(x, hn::Add(set(1.0f), exp(minus_u)));
-}
 
 /// 0.5 x (1 + tanh(u)) = x · logistic(2u), which keeps its digits where tanh is near -1.
 HWY_INLINE VF gelu_tanh(VF x) {
@@ -134,17 +129,50 @@ void activate_rows(const ActivationArgs& args, int64_t begin, int64_t end) {
   }
 }
 
+template <GateFunction kFunction, class Out>
+HWY_NOINLINE void multiply_gate_as(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
+  const int64_t head_stride = args.gate_head_stride > 0 ? args.gate_head_stride : args.width;
+  for (int64_t t = begin; t < end; ++t)
+    for (int64_t h = 0; h < args.heads; ++h)
+      gate_row<kFunction>(args.x.data + t * args.x.row_stride + h * args.width,
+                          args.gate.data + t * args.gate.row_stride + h * head_stride, args.width,
+                          static_cast<Out*>(args.out) + (t * args.heads + h) * args.width);
+}
+
+template <GateFunction kFunction>
+void multiply_gate_by(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
+  if (args.out_type == ComputeType::kFloat32)
+    return multiply_gate_as<kFunction, float>(args, begin, end);
+  if (args.out_type == ComputeType::kFloat16)
+    return multiply_gate_as<kFunction, F16>(args, begin, end);
+  multiply_gate_as<kFunction, BF16>(args, begin, end);
+}
+
+void multiply_gate_rows(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
+  if (args.function == GateFunction::kSilu)
+    return multiply_gate_by<GateFunction::kSilu>(args, begin, end);
+  multiply_gate_by<GateFunction::kSigmoid>(args, begin, end);
+}
+
 }  // namespace kvcal::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kvcal::cpu {
 HWY_EXPORT(activate_rows);
+HWY_EXPORT(multiply_gate_rows);
 
 void CpuBackend::activate(const ActivationArgs& args) {
   check_activate(args);
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(activate_rows)(args, begin, end);
+  });
+}
+
+void CpuBackend::multiply_gate(const MultiplyGateArgs& args) {
+  check_multiply_gate(args);
+  for_row_blocks(args.rows, args.heads * args.width, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(multiply_gate_rows)(args, begin, end);
   });
 }
 

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <vector>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
@@ -7,7 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/norm.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/vector-inl.h"
+#include "kernels/cpu/logistic-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
@@ -123,11 +124,48 @@ void norm_heads_rows(const NormHeadsArgs& args, int64_t begin, int64_t end) {
     }
 }
 
+/// product holds width floats, for what lies between norm and gate.
+template <GateFunction kFunction, class Out>
+HWY_NOINLINE void gated_norm_as(const GatedNormArgs& args, int64_t row, float* product) {
+  for (int64_t g = 0; g < args.groups; ++g) {
+    const int64_t first = g * args.width;
+    const float* x = args.x.data + row * args.x.row_stride + first;
+    const float* gate = args.gate.data + row * args.gate.row_stride + first;
+    const float* weight = args.weight + (args.weight_per_group ? first : 0);
+    Out* out = static_cast<Out*>(args.out) + row * args.groups * args.width + first;
+    if (args.gate_first) {
+      gate_row<kFunction>(x, gate, args.width, product);
+      norm_row({.x = product, .weight = weight, .width = args.width}, false, args.epsilon, out);
+    } else {
+      norm_row({.x = x, .weight = weight, .width = args.width}, false, args.epsilon, product);
+      gate_row<kFunction>(product, gate, args.width, out);
+    }
+  }
+}
+
+template <GateFunction kFunction>
+void gated_norm_row(const GatedNormArgs& args, int64_t row, float* product) {
+  if (args.out_type == ComputeType::kFloat32)
+    return gated_norm_as<kFunction, float>(args, row, product);
+  if (args.out_type == ComputeType::kFloat16)
+    return gated_norm_as<kFunction, F16>(args, row, product);
+  gated_norm_as<kFunction, BF16>(args, row, product);
+}
+
+void gated_norm_rows(const GatedNormArgs& args, int64_t begin, int64_t end) {
+  std::vector<float> product(static_cast<size_t>(args.width));
+  for (int64_t row = begin; row < end; ++row)
+    args.function == GateFunction::kSilu
+        ? gated_norm_row<GateFunction::kSilu>(args, row, product.data())
+        : gated_norm_row<GateFunction::kSigmoid>(args, row, product.data());
+}
+
 }  // namespace kvcal::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kvcal::cpu {
+HWY_EXPORT(gated_norm_rows);
 HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_heads_rows);
 
@@ -142,6 +180,13 @@ void CpuBackend::norm_heads(const NormHeadsArgs& args) {
   check_norm_heads(args);
   for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(norm_heads_rows)(args, begin, end);
+  });
+}
+
+void CpuBackend::gated_norm(const GatedNormArgs& args) {
+  check_gated_norm(args);
+  for_row_blocks(args.rows, args.groups * args.width, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(gated_norm_rows)(args, begin, end);
   });
 }
 

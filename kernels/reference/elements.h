@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstring>
 
 #include "backend/backend.h"
@@ -85,6 +86,14 @@ inline void store_kv(KvDType dtype, void* data, int64_t i, float value, float sc
     default:
       return store(data, i, fp8::encode(value / scale, fp8_format(dtype)));
   }
+}
+
+inline double logistic(double x) {
+  return 1.0 / (1.0 + std::exp(-x));
+}
+/// What a gate multiplies by.
+inline double gated(GateFunction function, double gate) {
+  return function == GateFunction::kSilu ? gate * logistic(gate) : logistic(gate);
 }
 
 }  // namespace kvcal::reference

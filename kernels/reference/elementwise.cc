@@ -9,9 +9,7 @@ namespace kvcal {
 
 namespace {
 
-double logistic(double x) {
-  return 1.0 / (1.0 + std::exp(-x));
-}
+using reference::logistic;
 
 /// Source: torch.nn.functional silu, gelu (approximate "none" and "tanh") and relu.
 double activated(Activation activation, double x) {
@@ -88,6 +86,20 @@ void ReferenceBackend::activate(const ActivationArgs& args) {
       reference::store_float(args.out_type, args.out, r * args.width + i,
                              static_cast<float>(activated(args.activation, gate) * up));
     }
+}
+
+void ReferenceBackend::multiply_gate(const MultiplyGateArgs& args) {
+  check_multiply_gate(args);
+  const int64_t head_stride = args.gate_head_stride > 0 ? args.gate_head_stride : args.width;
+  for (int64_t t = 0; t < args.rows; ++t)
+    for (int64_t h = 0; h < args.heads; ++h)
+      for (int64_t i = 0; i < args.width; ++i) {
+        const int64_t column = h * args.width + i;
+        const double x = args.x.data[t * args.x.row_stride + column];
+        const float gate = args.gate.data[t * args.gate.row_stride + h * head_stride + i];
+        reference::store_float(args.out_type, args.out, t * args.heads * args.width + column,
+                               static_cast<float>(x * reference::gated(args.function, gate)));
+      }
 }
 
 void ReferenceBackend::add(const AddArgs& args) {

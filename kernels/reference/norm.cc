@@ -1,4 +1,5 @@
 #include <cmath>
+#include <vector>
 
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference_backend.h"
@@ -47,6 +48,31 @@ void ReferenceBackend::norm_heads(const NormHeadsArgs& args) {
       const auto [mean, inverse] = row_scale(x, head_dim, args.centered, args.epsilon);
       for (int64_t i = 0; i < head_dim; ++i)
         x[i] = static_cast<float>((x[i] - mean) * inverse * weight[i]);
+    }
+}
+
+void ReferenceBackend::gated_norm(const GatedNormArgs& args) {
+  check_gated_norm(args);
+  const double count = static_cast<double>(args.width);
+  std::vector<double> values(static_cast<size_t>(args.width)), gates(values.size());
+  for (int64_t t = 0; t < args.rows; ++t)
+    for (int64_t g = 0; g < args.groups; ++g) {
+      const int64_t first = g * args.width;
+      const float* x = args.x.data + t * args.x.row_stride + first;
+      const float* gate = args.gate.data + t * args.gate.row_stride + first;
+      const float* weight = args.weight + (args.weight_per_group ? first : 0);
+      double squares = 0.0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        gates[i] = reference::gated(args.function, gate[i]);
+        values[i] = args.gate_first ? x[i] * gates[i] : x[i];
+        squares += values[i] * values[i];
+      }
+      const double inverse = 1.0 / std::sqrt(squares / count + static_cast<double>(args.epsilon));
+      for (size_t i = 0; i < values.size(); ++i)
+        reference::store_float(args.out_type, args.out,
+                               t * args.groups * args.width + first + static_cast<int64_t>(i),
+                               static_cast<float>(values[i] * inverse * weight[i] *
+                                                  (args.gate_first ? 1.0 : gates[i])));
     }
 }
 

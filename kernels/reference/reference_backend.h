@@ -28,6 +28,11 @@ class ReferenceBackend : public HostBackend {
   void attention(const AttentionArgs& args) override;
   void activate(const ActivationArgs& args) override;
   void add(const AddArgs& args) override;
+  void multiply_gate(const MultiplyGateArgs& args) override;
+  void gated_norm(const GatedNormArgs& args) override;
+  void causal_conv(const CausalConvArgs& args) override;
+  void ssm_scan(const SsmScanArgs& args) override;
+  void delta_scan(const DeltaScanArgs& args) override;
   void gather_rows(const GatherRowsArgs& args) override;
   void scatter_add(const ScatterAddArgs& args) override;
   void observe_amax(const ObserveAmaxArgs& args) override;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backend/operations.h"
+#include "backend/scan_operations.h"
 
 namespace kvcal {
 
@@ -80,6 +81,11 @@ class Backend {
   virtual void attention(const AttentionArgs& args) = 0;
   virtual void activate(const ActivationArgs& args) = 0;
   virtual void add(const AddArgs& args) = 0;
+  virtual void multiply_gate(const MultiplyGateArgs& args) = 0;
+  virtual void gated_norm(const GatedNormArgs& args) = 0;
+  virtual void causal_conv(const CausalConvArgs& args) = 0;
+  virtual void ssm_scan(const SsmScanArgs& args) = 0;
+  virtual void delta_scan(const DeltaScanArgs& args) = 0;
   virtual void gather_rows(const GatherRowsArgs& args) = 0;
   virtual void scatter_add(const ScatterAddArgs& args) = 0;
   virtual void observe_amax(const ObserveAmaxArgs& args) = 0;

@@ -46,6 +46,11 @@ class CountingBackend : public Backend {
   void attention(const AttentionArgs&) override {}
   void activate(const ActivationArgs&) override {}
   void add(const AddArgs&) override {}
+  void multiply_gate(const MultiplyGateArgs&) override {}
+  void gated_norm(const GatedNormArgs&) override {}
+  void causal_conv(const CausalConvArgs&) override {}
+  void ssm_scan(const SsmScanArgs&) override {}
+  void delta_scan(const DeltaScanArgs&) override {}
   void gather_rows(const GatherRowsArgs&) override {}
   void scatter_add(const ScatterAddArgs&) override {}
   void observe_amax(const ObserveAmaxArgs&) override {}

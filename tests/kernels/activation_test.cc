@@ -86,5 +86,51 @@ TEST_CASE("activate: the limit cuts the gate above, the other half on both sides
   }
 }
 
+TEST_CASE("multiply_gate: every backend agrees with the reference, heads of the gate apart") {
+  constexpr int64_t kTokens = 9, kHeads = 3;
+  const auto run = [](Backend& backend, int64_t width, ComputeType type, GateFunction function) {
+    // A query and a gate in turn, as Qwen3-Next's projection has them.
+    const int64_t stride = 2 * kHeads * width;
+    const test::OnBackend<float> x(backend, test::normal(kTokens * (kHeads * width + 2), 1));
+    const test::OnBackend<float> all(backend, test::normal(kTokens * stride, 2, 4.0f));
+    const test::OnBackend<std::byte> out(
+        backend,
+        std::vector<std::byte>(static_cast<size_t>(kTokens * kHeads * width) * bytes_of(type)));
+    backend.multiply_gate({.x = {x.data(), kHeads * width + 2},
+                           .gate = {all.data() + width, stride},
+                           .gate_head_stride = 2 * width,
+                           .function = function,
+                           .rows = kTokens,
+                           .heads = kHeads,
+                           .width = width,
+                           .out_type = type,
+                           .out = out.data()});
+    return test::to_floats(out.values(), type);
+  };
+  const auto reference = test::make_backend("reference");
+  for (const int64_t width : {1, 37, 128})
+    for (const ComputeType type : test::kComputeTypes)
+      for (const GateFunction function : {GateFunction::kSilu, GateFunction::kSigmoid}) {
+        const auto expected = run(*reference, width, type, function);
+        test::for_each_backend([&](Backend& backend) {
+          INFO("width " << width << " as " << name_of(type));
+          CHECK(test::agree_relatively(run(backend, width, type, function), expected,
+                                       test::rounding_of(type), 1e-3));
+        });
+      }
+}
+
+TEST_CASE("multiply_gate: may write over x") {
+  test::for_each_backend([](Backend& backend) {
+    const auto gate = test::normal(77, 2);
+    auto x = test::normal(77, 1);
+    std::vector<float> out(77);
+    for (float* to : {out.data(), x.data()})
+      backend.multiply_gate(
+          {.x = {x.data(), 77}, .gate = {gate.data(), 77}, .rows = 1, .width = 77, .out = to});
+    CHECK(test::same_bytes(x, out));
+  });
+}
+
 }  // namespace
 }  // namespace kvcal

@@ -75,6 +75,43 @@ RowOperation activate(Activation activation, bool gated, float limit) {
           }};
 }
 
+RowOperation gated_norm(bool gate_first) {
+  return {"gated_norm", [gate_first](Backend& backend, int64_t begin, int64_t count) {
+            const auto x = some(begin, count), gate = some(begin, count, kWidth, 2);
+            const auto weight = test::normal(7 * 80, 3);
+            std::vector<BF16> out(static_cast<size_t>(count * 7 * 80));
+            backend.gated_norm({.x = {x.data(), kWidth},
+                                .gate = {gate.data(), kWidth},
+                                .weight = weight.data(),
+                                .weight_per_group = true,
+                                .gate_first = gate_first,
+                                .epsilon = 1e-5f,
+                                .rows = count,
+                                .groups = 7,
+                                .width = 80,
+                                .out_type = ComputeType::kBFloat16,
+                                .out = out.data()});
+            return bytes_of(out);
+          }};
+}
+
+RowOperation multiply_gate(GateFunction function) {
+  return {"multiply_gate", [function](Backend& backend, int64_t begin, int64_t count) {
+            const auto x = some(begin, count), gate = some(begin, count, kWidth, 2);
+            std::vector<F16> out(static_cast<size_t>(count * 3 * 77));
+            backend.multiply_gate({.x = {x.data(), kWidth},
+                                   .gate = {gate.data() + 77, kWidth},
+                                   .gate_head_stride = 2 * 77,
+                                   .function = function,
+                                   .rows = count,
+                                   .heads = 3,
+                                   .width = 77,
+                                   .out_type = ComputeType::kFloat16,
+                                   .out = out.data()});
+            return bytes_of(out);
+          }};
+}
+
 RowOperation add() {
   return {"add", [](Backend& backend, int64_t begin, int64_t count) {
             const auto x = some(begin, count);
@@ -167,6 +204,10 @@ const std::vector<RowOperation>& operations() {
       activate(Activation::kGelu, false, 0.0f),
       activate(Activation::kGeluTanh, false, 0.0f),
       activate(Activation::kSquaredRelu, false, 0.0f),
+      gated_norm(false),
+      gated_norm(true),
+      multiply_gate(GateFunction::kSigmoid),
+      multiply_gate(GateFunction::kSilu),
       add(),
       scatter_add(),
       embed(),

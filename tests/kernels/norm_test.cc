@@ -134,5 +134,43 @@ TEST_CASE("norm_heads: gives the bytes of norm on the same row") {
     });
 }
 
+TEST_CASE("gated_norm: every backend agrees with the reference") {
+  constexpr int64_t kTokens = 9, kGroups = 3;
+  const auto run = [](Backend& backend, int64_t width, ComputeType type, bool gate_first,
+                      GateFunction function) {
+    const int64_t stride = 2 * kGroups * width + 1;  // gate and x are slices of one projection
+    const test::OnBackend<float> all(backend, test::normal(kTokens * stride, 1, 2.0f));
+    const test::OnBackend<float> weight(backend, test::normal(kGroups * width, 2));
+    const test::OnBackend<std::byte> out(
+        backend,
+        std::vector<std::byte>(static_cast<size_t>(kTokens * kGroups * width) * bytes_of(type)));
+    backend.gated_norm({.x = {all.data() + kGroups * width, stride},
+                        .gate = {all.data(), stride},
+                        .weight = weight.data(),
+                        .weight_per_group = gate_first,
+                        .gate_first = gate_first,
+                        .function = function,
+                        .epsilon = 1e-5f,
+                        .rows = kTokens,
+                        .groups = kGroups,
+                        .width = width,
+                        .out_type = type,
+                        .out = out.data()});
+    return test::to_floats(out.values(), type);
+  };
+  const auto reference = test::make_backend("reference");
+  for (const int64_t width : {1, 37, 128, 600})
+    for (const ComputeType type : test::kComputeTypes)
+      for (const bool gate_first : {false, true})
+        for (const GateFunction function : {GateFunction::kSilu, GateFunction::kSigmoid}) {
+          const auto expected = run(*reference, width, type, gate_first, function);
+          test::for_each_backend([&](Backend& backend) {
+            INFO("width " << width << " as " << name_of(type) << ", gate first " << gate_first);
+            CHECK(test::agree_relatively(run(backend, width, type, gate_first, function), expected,
+                                         test::rounding_of(type), 1e-3));
+          });
+        }
+}
+
 }  // namespace
 }  // namespace kvcal

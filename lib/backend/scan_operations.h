@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "backend/operations.h"
+
+namespace kvcal {
+
+/// float32 rows inside larger ones, such as a slice of a projection: row t starts at
+/// data + t * row_stride.
+struct RowsView {
+  const float* data = nullptr;
+  int64_t row_stride = 0;
+};
+
+// What the three operations below share: they go along each segment from its first row to its
+// last (q_begin and q_count name the rows; the KV fields are not used). A state is float32 and
+// belongs to the segment of the same index; it is read first and holds what follows the last row
+// afterwards, so a sequence that continues from its state gets the bytes of one run at once. No
+// state (null): it starts at zero and is not kept. Rows outside the segments are left alone.
+
+/// Depthwise convolution over the kernel rows that end at each row:
+/// out(t, c) = sum_j weight(c, j) · x(t - kernel + 1 + j, c) + bias(c), then x·sigmoid(x) with
+/// silu. Rows before the segment are those of the state. Source: transformers nemotron_h and
+/// qwen3_next, `causal_conv1d_fn` and `causal_conv1d_update`.
+struct CausalConvArgs {
+  RowsView x;                     ///< [rows, channels]
+  const float* weight = nullptr;  ///< [channels, kernel]
+  const float* bias = nullptr;    ///< [channels], or null
+  bool silu = false;
+  std::span<const Segment> segments;  ///< host
+  int64_t channels = 0, kernel = 0;
+  float* state = nullptr;  ///< [segments, kernel - 1, channels]: the rows before; or null
+  float* out = nullptr;    ///< [rows, channels] with row stride out_stride; may not overlap x
+  int64_t out_stride = 0;  ///< in floats; 0 means channels
+};
+
+/// The selective scan of Mamba 1 and 2. With s = softplus(dt + dt_bias), cut to [dt_min, dt_max]:
+/// S = exp(s · A) · S + s · x Bᵀ; out = S C + D · x. Head h uses group h / (heads / groups). Mamba
+/// 1 has a head a channel, head_dim 1, one group and its own A for every state. Source:
+/// transformers nemotron_h `mamba2_chunk_scan`, jamba `mamba_selective_scan`.
+struct SsmScanArgs {
+  RowsView x;                      ///< [rows, heads, head_dim]
+  RowsView dt;                     ///< [rows, heads], before the softplus
+  const float* dt_bias = nullptr;  ///< [heads], or null
+  float dt_min = 0.0f, dt_max = std::numeric_limits<float>::infinity();
+  const float* a = nullptr;  ///< [heads], or [heads, state_dim] with a_per_state; negative
+  bool a_per_state = false;
+  RowsView b, c;                      ///< [rows, groups, state_dim]
+  const float* d = nullptr;           ///< [heads], or null
+  std::span<const Segment> segments;  ///< host
+  int64_t heads = 0, head_dim = 0, groups = 0, state_dim = 0;
+  float* state = nullptr;  ///< [segments, heads, head_dim, state_dim], or null
+  float* out = nullptr;    ///< [rows, heads, head_dim] with row stride out_stride; may be x's rows
+  int64_t out_stride = 0;  ///< in floats; 0 means heads * head_dim
+};
+
+/// The gated delta rule: S = exp(g) · S; d = beta · (v - Sᵀk); S = S + k dᵀ; out = Sᵀq. q is scaled
+/// by k_dim^-0.5; with normalize, q and k are first divided by sqrt(sum of squares + 1e-6). v head
+/// h uses k head h / (v_heads / k_heads). With decay_rate, g becomes decay_rate · softplus(g +
+/// g_bias), and with logistic_beta beta becomes its sigmoid: what Qwen3-Next does to its
+/// projections. Source: transformers qwen3_next, `torch_recurrent_gated_delta_rule`.
+struct DeltaScanArgs {
+  RowsView q, k;                      ///< [rows, k_heads, k_dim]
+  RowsView v;                         ///< [rows, v_heads, v_dim]
+  RowsView g;                         ///< [rows, v_heads]: logarithm of the decay
+  RowsView beta;                      ///< [rows, v_heads]
+  const float* decay_rate = nullptr;  ///< [v_heads], negative; or null: g is used as it is
+  const float* g_bias = nullptr;      ///< [v_heads], or null; only with decay_rate
+  bool logistic_beta = false;
+  bool normalize = true;
+  std::span<const Segment> segments;  ///< host
+  int64_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0;
+  float* state = nullptr;  ///< [segments, v_heads, k_dim, v_dim], or null
+  float* out = nullptr;    ///< [rows, v_heads, v_dim] with row stride out_stride; may be v's rows
+  int64_t out_stride = 0;  ///< in floats; 0 means v_heads * v_dim
+};
+
+/// What x is multiplied by: sigmoid(gate), or silu(gate) = gate · sigmoid(gate).
+enum class GateFunction : uint8_t { kSigmoid, kSilu };
+
+/// RMS norm of each group of a row, and a gate. gate_first: rms(x · gated) · weight (Mamba 2:
+/// transformers zamba2 and nemotron_h `RMSNormGated`); else rms(x) · weight · gated (qwen3_next).
+struct GatedNormArgs {
+  RowsView x, gate;               ///< [rows, groups, width]
+  const float* weight = nullptr;  ///< [width], or [groups, width] with weight_per_group
+  bool weight_per_group = false;
+  bool gate_first = false;
+  GateFunction function = GateFunction::kSilu;
+  float epsilon = 0.0f;
+  int64_t rows = 0, groups = 0, width = 0;
+  ComputeType out_type = ComputeType::kFloat32;
+  void* out = nullptr;  ///< [rows, groups, width] of out_type; may not overlap x or gate
+};
+
+/// out(t, h, i) = x(t, h, i) times the function of gate(t, h, i). Heads of the gate may lie apart,
+/// as where a projection holds query and gate of each head in turn.
+struct MultiplyGateArgs {
+  RowsView x;                    ///< [rows, heads, width]
+  RowsView gate;                 ///< element (t, h, i) at h * gate_head_stride + i of row t
+  int64_t gate_head_stride = 0;  ///< 0 means width
+  GateFunction function = GateFunction::kSigmoid;
+  int64_t rows = 0, heads = 1, width = 0;
+  ComputeType out_type = ComputeType::kFloat32;
+  void* out = nullptr;  ///< [rows, heads, width] of out_type; may be x where both are float32 and
+                        ///< x's rows follow each other
+};
+
+}  // namespace kvcal
