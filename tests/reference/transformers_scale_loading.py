@@ -1,0 +1,107 @@
+#!/usr/bin/env python3
+"""transformers_scale_loading.py MODELS OUT.json [NAME...]
+
+As vllm_scale_loading.py, for transformers: which fixtures of MODELS it loads KV scales for. Each is copied
+with scales of its own per layer in the compressed-tensors layout that kvcal writes, loaded by
+AutoModelForCausalLM, and what its attention modules hold afterwards is compared.
+OUT.json: {"transformers": version, "models": {name: {"model_type", "class", "loads": true | false, "why"}}}.
+"loads" is false also where the fixture loads only without scales and their quantization_config; it is absent
+where it does not load at all.
+
+Reference: torch 2.13, transformers 5.17, compressed-tensors 0.19.0, safetensors 0.8.0.
+"""
+import glob
+import json
+import os
+import re
+import sys
+import tempfile
+
+sys.path.pop(0)  # kernels.py beside this file is not the package that transformers looks for
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+MODULE = re.compile(r"^(?:.*\.)?(?:layers|h)\.(\d+)\.(?:self_attn|self_attention|attn\.attention|attention|attn)(?=\.)")
+ARGS = dict(actorder=None, block_structure=None, dynamic=False, group_size=None, num_bits=8, observer=None,
+            observer_kwargs={}, scale_dtype=None, strategy="tensor", symmetric=True, type="float", zp_dtype=None)
+QUANTIZATION = dict(config_groups={}, format="dense", global_compression_ratio=None, ignore=[], kv_cache_scheme=ARGS,
+                    quant_method="compressed-tensors", quantization_status="compressed", sparsity_config={},
+                    transform_config={}, version="0.19.0")
+
+
+def copy_with_scales(source, target):
+    """Scales by layer, as written."""
+    os.makedirs(target)
+    config = json.load(open(os.path.join(source, "config.json")))
+    tensors = {}
+    for path in sorted(glob.glob(os.path.join(source, "*.safetensors"))):
+        if not os.path.basename(path).startswith("expected"):
+            tensors |= load_file(path)
+    count = config.get("text_config", config)
+    count = count.get("num_hidden_layers") or count.get("n_layer") or count.get("num_layers")
+    wanted = {}
+    for name in list(tensors):
+        match = MODULE.match(name)
+        if match and "vision" not in name and int(match[1]) < count:
+            layer = int(match[1])
+            wanted[layer] = (0.03125 * (2 * layer + 1), 0.03125 * (2 * layer + 2))
+            for side, value in zip("kv", wanted[layer]):
+                tensors[f"{match[0]}.{side}_scale"] = torch.tensor([value])
+    config["quantization_config"] = QUANTIZATION
+    json.dump(config, open(os.path.join(target, "config.json"), "w"))
+    save_file(tensors, os.path.join(target, "model.safetensors"), metadata={"format": "pt"})
+    return wanted
+
+
+def held_scales(model):
+    held = {}
+    for name, module in model.named_modules():
+        if hasattr(module, "k_scale") and hasattr(module, "v_scale"):
+            layer = int(re.search(r"\.(?:layers|h)\.(\d+)\.", "." + name + ".")[1])
+            held[layer] = (module.k_scale.item(), module.v_scale.item())
+    return held
+
+
+def loads_without_scales(source):
+    try:
+        AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    except Exception:  # noqa: BLE001
+        return False
+    return True
+
+
+def check(source, folder):
+    config = json.load(open(os.path.join(source, "config.json")))
+    result = {"model_type": config["model_type"]}
+    if "quantization_config" in config:
+        return {**result, "why": "its weights are quantized already; not tried"}
+    try:
+        wanted = copy_with_scales(source, folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        held = held_scales(model)
+        result |= {"class": type(model).__name__, "loads": held == wanted}
+        if held != wanted:
+            result["why"] = f"holds {sorted(held.items())[:3]}, written were {sorted(wanted.items())[:3]}"
+    except Exception as error:  # noqa: BLE001  whatever it refuses with is the finding
+        result["why"] = f"{type(error).__name__}: {' '.join(str(error).replace(folder, 'MODEL').split())}"[:300]
+        if loads_without_scales(source):
+            result["loads"] = False
+    return result
+
+
+def main():
+    models, out = sys.argv[1:3]
+    names = sys.argv[3:] or sorted(name for name in os.listdir(models) if os.path.isdir(os.path.join(models, name)))
+    results = {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as scratch:
+            results[name] = check(os.path.join(models, name), os.path.join(scratch, "model"))
+        print(name, results[name], flush=True)
+        json.dump({"transformers": transformers.__version__, "models": results}, open(out, "w"), indent=1)
+
+
+if __name__ == "__main__":
+    main()
