@@ -154,7 +154,12 @@ void print_comparison(const Comparison& comparison) {
 void run_compare(const GenerateCommandOptions& options, LoadedModel& model,
                  std::span<const TokenId> prompt, KvDType dtype) {
   const KvDType plain = model_cache_dtype(model.config);
-  if (dtype == plain) dtype = KvDType::kFp8E4m3;
+  if (dtype == plain) {
+    if (options.kv_cache_dtype != "auto")
+      fail("--kv-cache-dtype ", options.kv_cache_dtype,
+           " is what --compare compares with; name another dtype");
+    dtype = KvDType::kFp8E4m3;
+  }
   const auto capacity = static_cast<int64_t>(prompt.size()) + options.generate.max_new_tokens;
   KvCache first = model.decoder.make_cache(plain, {}, capacity);
   KvCache second = model.decoder.make_cache(dtype, scales_of(options, model, dtype), capacity);

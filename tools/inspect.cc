@@ -1,19 +1,24 @@
+#include <algorithm>
 #include <iostream>
+#include <sstream>
 
 #include "checkpoint/model_dir.h"
 #include "commands.h"
+#include "consumers.h"
 #include "core/file.h"
 #include "export/manifest.h"
 #include "model/kv_scales.h"
 #include "model/weights.h"
+#include "model_facts.h"
 #include "table.h"
+#include "tensor_list.h"
 
 namespace kvcal {
 namespace {
 
 struct InspectOptions {
   std::string checkpoint;
-  bool json = false;
+  bool json = false, tensors = false;
 };
 
 /// The manifest in the folder, or beside it where several formats share one.
@@ -80,12 +85,69 @@ std::string cell(const Json& row, const char* key) {
   return short_float(value->get<double>());
 }
 
-void print_report(const Json& report) {
-  std::cout << report.at("path").get<std::string>() << ": "
-            << report.at("model_type").get<std::string>() << ", "
-            << report.at("parameters").get<uint64_t>() << " parameters, "
-            << byte_text(report.at("bytes").get<double>())
-            << ", KV scales: " << report.at("kv_scales").get<std::string>() << '\n';
+/// "heading" and below it one line a pair, the second words in a column of their own.
+void print_pairs(const std::string& heading,
+                 const std::vector<std::pair<std::string, std::string>>& pairs) {
+  std::cout << '\n' << heading << '\n';
+  size_t width = 0;
+  for (const auto& [label, text] : pairs) width = std::max(width, label.size());
+  for (const auto& [label, text] : pairs)
+    std::cout << "  " << label << std::string(width - label.size() + 2, ' ') << text << '\n';
+}
+
+void print_architecture(const std::vector<Fact>& facts) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const Fact& fact : facts) {
+    std::string label = fact.key;
+    std::ranges::replace(label, '_', ' ');
+    if (!fact.text.empty()) pairs.emplace_back(label, fact.text);
+  }
+  print_pairs("architecture", pairs);
+}
+
+void print_sizes(const Json& report) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const auto& [kind, sizes] : report.at("tensors").items())
+    pairs.emplace_back(kind, std::to_string(sizes.at("count").get<int64_t>()) + ", " +
+                                 byte_text(sizes.at("bytes").get<double>()));
+  print_pairs("tensors", pairs);
+  const Json& cache = report.at("kv_cache");
+  print_pairs("KV cache of one token",
+              {{"16 bits", byte_text(cache.at("bytes_per_token_16_bit").get<double>())},
+               {"FP8", byte_text(cache.at("bytes_per_token_fp8").get<double>())}});
+}
+
+std::string engine_text(const Json& engine) {
+  const auto note = engine.at("note").get<std::string>();
+  return engine.at("reads").get<std::string>() + (note.empty() ? "" : ": " + note);
+}
+
+void print_consumers(const Json& consumers) {
+  const auto reason = [](const Json& entry) {
+    return entry.at("supported").get<bool>() ? "yes"
+                                             : "no: " + entry.at("reason").get<std::string>();
+  };
+  std::vector<std::pair<std::string, std::string>> pairs{
+      {"calibration", reason(consumers.at("calibration"))}};
+  for (const Json& format : consumers.at("formats")) {
+    std::string text = reason(format);
+    std::string strategies;
+    for (const Json& strategy : format.at("strategies"))
+      strategies += (strategies.empty() ? "" : ", ") + strategy.get<std::string>();
+    if (!strategies.empty()) text += ", strategy " + strategies;
+    for (const Json& note : format.at("notes")) text += "; " + note.get<std::string>();
+    pairs.emplace_back("format " + format.at("format").get<std::string>(), text);
+  }
+  for (const Json& engine : consumers.at("engines"))
+    pairs.emplace_back(engine.at("engine").get<std::string>() + " " +
+                           engine.at("version").get<std::string>() + ", " +
+                           engine.at("format").get<std::string>(),
+                       engine_text(engine));
+  print_pairs("supported by", pairs);
+}
+
+void print_layers(const Json& report) {
+  std::cout << '\n';
   Table table({"layer", "dtype", "size", "k_scale", "v_scale", "k_amax", "v_amax", "k_clipped",
                "v_clipped"});
   for (const Json& row : report.at("layers")) {
@@ -99,6 +161,24 @@ void print_report(const Json& report) {
                clipped("v_saturated")});
   }
   table.print(std::cout);
+}
+
+void print_tensors(const std::vector<ListedTensor>& tensors) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const ListedTensor& entry : tensors) {
+    std::ostringstream text;
+    text << entry.tensor->dtype << ' ' << entry.tensor->shape << ' ' << entry.role;
+    pairs.emplace_back(entry.name, text.str());
+  }
+  print_pairs("all tensors", pairs);
+}
+
+Json tensor_json(const ListedTensor& entry) {
+  return {{"name", entry.name},
+          {"role", entry.role},
+          {"kind", entry.kind},
+          {"dtype", name_of(entry.tensor->dtype)},
+          {"shape", entry.tensor->shape.dims}};
 }
 
 /// "compressed-tensors", "tgi", or "none": where the scales stand.
@@ -115,23 +195,39 @@ std::string scale_format(const ModelDir& model_dir, const ModelConfig& config) {
 void run_inspect(const InspectOptions& options) {
   const ModelDir model_dir(options.checkpoint);
   const ModelConfig config = read_config(model_dir);
-  in_context(options.checkpoint, [&] { Weights(model_dir, config); });
+  const Weights weights =
+      in_context(options.checkpoint, [&] { return Weights(model_dir, config); });
+  const std::vector<Fact> facts = model_facts(config, weights);
+  const std::vector<ListedTensor> tensors = list_tensors(model_dir, config);
   uint64_t bytes = 0, parameters = 0;
-  for (const std::string& name : model_dir.tensor_names()) {
-    bytes += model_dir.tensor(name).bytes.size();
-    if (!is_kv_scale(name)) parameters += element_count(model_dir.tensor(name).shape);
+  for (const ListedTensor& entry : tensors) {
+    bytes += entry.tensor->bytes.size();
+    if (!is_kv_scale(entry.name)) parameters += element_count(entry.tensor->shape);
   }
   Json report = {{"path", options.checkpoint},
                  {"model_type", config.model_type},
                  {"parameters", parameters},
                  {"bytes", bytes},
                  {"kv_scales", scale_format(model_dir, config)}};
+  for (const Fact& fact : facts) report["architecture"][fact.key] = fact.value;
+  report["tensors"] = tensor_kinds(tensors);
+  report["kv_cache"] = cache_json(config, weights);
+  report["supported_by"] = consumers_json(model_dir, config, weights);
   report["layers"] = inspect_layers(model_dir, config, find_manifest(model_dir.path()));
   if (options.json) {
+    if (options.tensors)
+      for (const ListedTensor& entry : tensors) report["all_tensors"].push_back(tensor_json(entry));
     std::cout << dump_json(report);
-  } else {
-    print_report(report);
+    return;
   }
+  std::cout << options.checkpoint << ": " << config.model_type << ", " << parameters
+            << " parameters, " << byte_text(static_cast<double>(bytes))
+            << ", KV scales: " << report.at("kv_scales").get<std::string>() << '\n';
+  print_architecture(facts);
+  print_sizes(report);
+  print_consumers(report.at("supported_by"));
+  print_layers(report);
+  if (options.tensors) print_tensors(tensors);
 }
 
 }  // namespace
@@ -139,11 +235,12 @@ void run_inspect(const InspectOptions& options) {
 void add_inspect(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand(
-      "inspect", "Show scales, extremes, clipping, dtype and size of every layer");
+      "inspect", "Show the architecture, who supports it, and the scales and sizes of every layer");
   command->add_option("checkpoint", options->checkpoint, "Model folder, with or without scales")
       ->required()
       ->check(is_not_empty());
-  command->add_flag("--json", options->json, "Print JSON instead of a table");
+  command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");
+  command->add_flag("--json", options->json, "Print JSON instead of tables");
   command->callback([options, &run] { run = [options] { run_inspect(*options); }; });
 }
 

@@ -12,7 +12,7 @@ namespace kvcal {
 namespace {
 
 // Every subcommand, in the order --help lists them.
-constexpr AddCommand kCommands[] = {add_calibrate, add_generate, add_inspect};
+constexpr AddCommand kCommands[] = {add_calibrate, add_generate, add_inspect, add_families};
 
 int code(ExitStatus status) {
   return static_cast<int>(status);
@@ -97,6 +97,19 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return code(ExitStatus::kUsage);
 }
 
+/// What to do depends on the options the command has.
+const char* out_of_memory_message(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  const std::string name = commands.empty() ? "" : commands.front()->get_name();
+  if (name == "calibrate")
+    return "error: out of memory; --memory-limit and a smaller --batch-tokens lower what is "
+           "needed\n";
+  if (name == "generate")
+    return "error: out of memory; a smaller --max-new-tokens or a shorter prompt lowers what is "
+           "needed\n";
+  return "error: out of memory\n";
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app("Calibrated FP8 KV-cache scales for 16-bit Hugging Face checkpoints", "kvcal");
   app.set_version_flag("--version", "kvcal " KVCAL_VERSION);
@@ -117,9 +130,7 @@ int run_main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
     return code(ExitStatus::kBadInput);
   } catch (const std::bad_alloc&) {
-    std::fputs(
-        "error: out of memory; --memory-limit and a smaller --batch-tokens lower what is needed\n",
-        stderr);
+    std::fputs(out_of_memory_message(app), stderr);
     return code(ExitStatus::kBadInput);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());

@@ -33,7 +33,7 @@ make_scratch() {
 # Copies the fixture $1 to $2, writable and without the expectations that lie in it.
 copy_model() {
   cp -r --no-preserve=mode "$MODELS/$1" "$2"
-  rm -f "$2"/expected.* "$2/llmcompressor.json"
+  rm -f "$2"/expected.* "$2/llmcompressor.json" "$2/fixture.json"
 }
 export -f copy_model
 
@@ -54,3 +54,9 @@ matches() {
   # shellcheck disable=SC2053  # a pattern on purpose
   [[ $1 == $pattern ]]
 }
+
+# The first line and the layers of `kvcal inspect`; what it says of the architecture has cases of its own.
+inspect_layers() {
+  "$KVCAL" inspect "$@" | sed -n '1p; /^layer /,$p'
+}
+export -f inspect_layers

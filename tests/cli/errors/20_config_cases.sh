@@ -52,7 +52,7 @@ bad "An unknown activation" <<'CASE'
 edit_config 's/"hidden_act": "silu"/"hidden_act": "relu6"/'
 CASE
 
-bad "An unsupported rope type" <<'CASE'
+bad "A longrope scaling without its factors" <<'CASE'
 edit_config 's/"rope_scaling": null/"rope_scaling": {"rope_type": "longrope", "factor": 4.0}/'
 CASE
 

@@ -119,3 +119,8 @@ edit_config 's/"single": \[/"single": [/' model/tokenizer.json
 edit_config '/"post_processor": \{/,/^ \},$/d' model/tokenizer.json
 $ kvcal generate model --prompt ""
 CASE
+
+bad "A comparison with the cache it compares with" <<'CASE'
+add_tokenizer
+$ kvcal generate model --prompt Hi --compare --kv-cache-dtype float16
+CASE

@@ -1,0 +1,377 @@
+#include "model_facts.h"
+
+#include <map>
+
+#include "table.h"
+#include "variations.h"
+
+namespace kvcal {
+namespace {
+
+using Facts = std::vector<Fact>;
+
+std::string_view name_of(Activation activation) {
+  switch (activation) {
+    case Activation::kSilu:
+      return "silu";
+    case Activation::kGelu:
+      return "gelu";
+    case Activation::kGeluTanh:
+      return "gelu_pytorch_tanh";
+    case Activation::kQuickGelu:
+      return "quick_gelu";
+    case Activation::kRelu:
+      return "relu";
+    case Activation::kSquaredRelu:
+      return "relu2";
+  }
+  return "";
+}
+
+std::string_view name_of(RopeConfig::Type type) {
+  switch (type) {
+    case RopeConfig::Type::kDefault:
+      return "default";
+    case RopeConfig::Type::kLinear:
+      return "linear";
+    case RopeConfig::Type::kDynamic:
+      return "dynamic";
+    case RopeConfig::Type::kYarn:
+      return "yarn";
+    case RopeConfig::Type::kLongRope:
+      return "longrope";
+    case RopeConfig::Type::kLlama3:
+      return "llama3";
+  }
+  return "";
+}
+
+std::string_view name_of(RouterScore score) {
+  switch (score) {
+    case RouterScore::kSoftmax:
+      return "softmax";
+    case RouterScore::kSigmoid:
+      return "sigmoid";
+    case RouterScore::kSparseMixer:
+      return "sparse mixer";
+  }
+  return "";
+}
+
+/// Whether any layer has the role, also inside a fused tensor.
+bool has_in_layers(const ModelConfig& config, const Weights& weights, Role role) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (weights.has(layer, role)) return true;
+  return false;
+}
+
+bool has_any(const ModelConfig& config, const Weights& weights, std::initializer_list<Role> roles) {
+  for (const Role role : roles)
+    if (has_in_layers(config, weights, role)) return true;
+  return false;
+}
+
+std::string text_of(int64_t value) {
+  return std::to_string(value);
+}
+
+std::string layers_text(const std::vector<int64_t>& layers, const ModelConfig& config) {
+  if (static_cast<int64_t>(layers.size()) == config.num_hidden_layers) return "in all layers";
+  return (layers.size() == 1 ? "in layer " : "in layers ") + range_text(layers);
+}
+
+void add_sizes(Facts& facts, const ModelConfig& config) {
+  const auto add = [&](const char* key, int64_t value) {
+    facts.push_back({key, value, text_of(value)});
+  };
+  facts.push_back({"family", config.architecture->name, std::string(config.architecture->name)});
+  facts.push_back({"attention_class", config.architecture->attention_class,
+                   std::string(config.architecture->attention_class)});
+  facts.push_back({"attention_modules", config.attention_module(0), config.attention_module(0)});
+  add("num_hidden_layers", config.num_hidden_layers);
+  add("hidden_size", config.hidden_size);
+  add("intermediate_size", config.intermediate_size);
+  add("vocab_size", config.vocab_size);
+  add("max_position_embeddings", config.max_position_embeddings);
+  add("num_attention_heads", config.num_attention_heads);
+  add("num_key_value_heads", config.num_key_value_heads);
+  add("head_dim", config.head_dim);
+}
+
+void add_norms(Facts& facts, const ModelConfig& config, const Weights& weights) {
+  const bool has_bias = weights.has(Role::kFinalNormBias);
+  const std::string kind = config.architecture->centers_norm ? "layer" : "rms";
+  facts.push_back({"norm",
+                   {{"kind", kind},
+                    {"adds_one", config.architecture->norm_adds_one},
+                    {"has_bias", has_bias},
+                    {"eps", config.norm_eps}},
+                   std::string(kind == "rms" ? "RMS" : "LayerNorm") +
+                       (config.architecture->norm_adds_one ? ", times 1 + w" : "") +
+                       (has_bias ? ", with bias" : "") + ", eps " + short_float(config.norm_eps)});
+  std::vector<std::string> places;
+  for (const auto& [role, place] : {std::pair(Role::kInputNorm, "before attention"),
+                                    {Role::kAttentionOutputNorm, "behind attention"},
+                                    {Role::kMlpNorm, "before MLP"},
+                                    {Role::kMlpOutputNorm, "behind MLP"}})
+    if (has_in_layers(config, weights, role)) places.emplace_back(place);
+  facts.push_back({"norm_places", places, joined_words(places)});
+  std::string qk_norm;
+  if (has_in_layers(config, weights, Role::kKeyNorm)) {
+    const QkNorm how = config.architecture->qk_norm;
+    qk_norm = how == QkNorm::kPerHead ? "per head"
+              : how == QkNorm::kWhole ? "over all heads"
+                                      : "per head, each with its own weight";
+  }
+  facts.push_back({"qk_norm", qk_norm.empty() ? Json(nullptr) : Json(qk_norm), qk_norm});
+}
+
+void add_tensors(Facts& facts, const ModelConfig& config, const Weights& weights) {
+  std::vector<std::string> biases, fused;
+  const auto has = [&](std::initializer_list<Role> roles) {
+    return has_any(config, weights, roles);
+  };
+  if (has({Role::kQueryBias, Role::kQueryDownBias, Role::kLatentBias}))
+    biases.emplace_back("q/k/v");
+  if (has({Role::kOutputBias})) biases.emplace_back("attention output");
+  if (has({Role::kUpBias, Role::kDownBias})) biases.emplace_back("MLP");
+  if (has({Role::kExpertUpBias, Role::kExpertDownBias})) biases.emplace_back("experts");
+  if (has({Role::kRouterBias})) biases.emplace_back("router");
+  if (weights.has(Role::kLmHeadBias)) biases.emplace_back("lm_head");
+  if (has({Role::kQueryKeyValue}))
+    fused.emplace_back(config.architecture->fused_qkv == FusedQkv::kByGroup ? "q/k/v by group"
+                                                                            : "q/k/v");
+  if (has({Role::kGateUp})) fused.emplace_back("gate/up");
+  if (has({Role::kExpertGateUp})) fused.emplace_back("experts' gate/up");
+  facts.push_back({"biases", biases, joined_words(biases)});
+  facts.push_back({"fused", fused, joined_words(fused)});
+  const bool is_tied = !weights.has(Role::kLmHead);
+  facts.push_back({"tied_embeddings", is_tied, is_tied ? "yes" : "no"});
+}
+
+void add_feed_forward(Facts& facts, const ModelConfig& config, const Weights& weights) {
+  const bool is_gated =
+      has_any(config, weights, {Role::kGate, Role::kExpertGate, Role::kSharedGate});
+  std::string text = std::string(name_of(config.activation)) + (is_gated ? ", gated" : "");
+  if (config.activation_limit > 0) text += ", clamped at " + short_float(config.activation_limit);
+  facts.push_back(
+      {"activation",
+       {{"name", name_of(config.activation)},
+        {"gated", is_gated},
+        {"limit", config.activation_limit > 0 ? Json(config.activation_limit) : Json()}},
+       text});
+  facts.push_back({"residual", config.parallel_residual ? "parallel" : "sequential",
+                   config.parallel_residual ? "attention and MLP in parallel" : ""});
+}
+
+Json rope_json(const RopeConfig& rope, const std::vector<int64_t>& layers, bool is_interleaved) {
+  Json json = {{"layers", layers},
+               {"type", name_of(rope.type)},
+               {"theta", rope.theta},
+               {"rotary_dim", rope.rotary_dim},
+               {"interleaved", is_interleaved},
+               {"factor", rope.factor},
+               {"original_max_position_embeddings", rope.original_max_position_embeddings}};
+  if (rope.type == RopeConfig::Type::kLlama3) {
+    json["low_freq_factor"] = rope.low_freq_factor;
+    json["high_freq_factor"] = rope.high_freq_factor;
+  }
+  if (rope.type == RopeConfig::Type::kYarn) {
+    json["beta_fast"] = rope.beta_fast;
+    json["beta_slow"] = rope.beta_slow;
+    json["mscale"] = rope.mscale;
+    json["mscale_all_dim"] = rope.mscale_all_dim;
+    json["truncate"] = rope.truncate;
+    json["query_beta"] = rope.query_beta;
+  }
+  if (rope.type == RopeConfig::Type::kLongRope) {
+    json["short_factor"] = rope.short_factor;
+    json["long_factor"] = rope.long_factor;
+  }
+  if (rope.attention_factor > 0) json["attention_factor"] = rope.attention_factor;
+  return json;
+}
+
+std::string rope_text(const RopeConfig& rope, const ModelConfig& config) {
+  std::string text = std::string(name_of(rope.type)) + ", theta " + short_float(rope.theta);
+  if (rope.type != RopeConfig::Type::kDefault)
+    text += ", factor " + short_float(rope.factor) + " over " +
+            text_of(rope.original_max_position_embeddings) + " positions";
+  if (rope.type == RopeConfig::Type::kLlama3)
+    text += ", frequencies " + short_float(rope.low_freq_factor) + " to " +
+            short_float(rope.high_freq_factor);
+  if (rope.type == RopeConfig::Type::kYarn)
+    text += ", beta " + short_float(rope.beta_fast) + " and " + short_float(rope.beta_slow);
+  if (rope.query_beta > 0) text += ", queries grow by " + short_float(rope.query_beta);
+  const int64_t whole =
+      config.architecture->has_latent_attention ? config.latent.rope_dim : config.head_dim;
+  if (rope.rotary_dim != whole)
+    text += ", " + text_of(rope.rotary_dim) + " of " + text_of(whole) + " dimensions";
+  return text + (config.rope_is_interleaved ? ", interleaved" : "");
+}
+
+void add_positions(Facts& facts, const ModelConfig& config) {
+  std::map<int64_t, std::vector<int64_t>> layers;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+    layers[config.layers[static_cast<size_t>(i)].rope].push_back(i);
+  const bool is_learned = config.architecture->positions == Positions::kLearned;
+  facts.push_back({"positions", is_learned ? "learned" : "rope", is_learned ? "learned" : ""});
+  Json ropes = Json::array();
+  std::string text;
+  for (size_t i = 0; i < config.ropes.size(); ++i) {
+    const std::vector<int64_t>& users = layers[static_cast<int64_t>(i)];
+    if (users.empty()) continue;
+    ropes.push_back(rope_json(config.ropes[i], users, config.rope_is_interleaved));
+    text += (text.empty() ? "" : "; ") + rope_text(config.ropes[i], config) + ", " +
+            layers_text(users, config);
+  }
+  facts.push_back({"ropes", ropes, text});
+  const std::vector<int64_t> without = is_learned ? std::vector<int64_t>() : layers[kNoRope];
+  facts.push_back({"layers_without_positions", without, range_text(without)});
+}
+
+void add_windows(Facts& facts, const ModelConfig& config) {
+  std::map<int64_t, std::vector<int64_t>> layers;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+    layers[config.layers[static_cast<size_t>(i)].sliding_window].push_back(i);
+  Json windows = Json::array();
+  std::string text;
+  // Windows first, then the layers that see everything.
+  for (auto it = layers.rbegin(); it != layers.rend(); ++it) {
+    const auto& [window, users] = *it;
+    windows.push_back({{"sliding_window", window > 0 ? Json(window) : Json()}, {"layers", users}});
+    text += (text.empty() ? "" : "; ") +
+            (window > 0 ? text_of(window) + " tokens " : std::string("all tokens ")) +
+            layers_text(users, config);
+  }
+  facts.push_back({"windows", windows, text});
+}
+
+void add_numbers(Facts& facts, const ModelConfig& config) {
+  const auto add = [&](const char* key, float value, float neutral) {
+    facts.push_back(
+        {key, value == neutral ? Json() : Json(value), value == neutral ? "" : short_float(value)});
+  };
+  add("softmax_scale", config.softmax_scale, 0.0f);
+  add("attention_softcap", config.attention_softcap, 0.0f);
+  add("logits_softcap", config.logits_softcap, 0.0f);
+  add("embedding_multiplier", config.embedding_multiplier, 1.0f);
+  add("residual_multiplier", config.residual_multiplier, 1.0f);
+  add("logits_multiplier", config.logits_multiplier, 1.0f);
+}
+
+void add_experts(Facts& facts, const ModelConfig& config, const Weights& weights) {
+  if (!config.architecture->has_experts) {
+    facts.push_back({"experts", nullptr, ""});
+    return;
+  }
+  const MoeConfig& moe = config.moe;
+  std::vector<int64_t> layers;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+    if (config.layers[static_cast<size_t>(i)].is_moe) layers.push_back(i);
+  const bool has_correction = has_in_layers(config, weights, Role::kRouterCorrection);
+  const Json json = {{"layers", layers},
+                     {"num_experts", moe.num_experts},
+                     {"experts_per_token", moe.experts_per_token},
+                     {"intermediate_size", moe.intermediate_size},
+                     {"router_score", name_of(moe.score)},
+                     {"router_correction", has_correction},
+                     {"normalized", config.norm_topk_prob},
+                     {"routed_scaling_factor", config.routed_scaling_factor},
+                     {"num_groups", moe.num_groups},
+                     {"groups_per_token", moe.groups_per_token},
+                     {"shared_intermediate_size", moe.shared_intermediate_size}};
+  std::string text =
+      text_of(moe.experts_per_token) + " of " + text_of(moe.num_experts) + " a token, " +
+      text_of(moe.intermediate_size) + " wide, routed by " + std::string(name_of(moe.score)) +
+      (has_correction ? " with a correction" : "") + (config.norm_topk_prob ? ", normalized" : "");
+  if (config.routed_scaling_factor != 1.0f)
+    text += ", times " + short_float(config.routed_scaling_factor);
+  if (moe.group_score != GroupScore::kNone)
+    text +=
+        ", from " + text_of(moe.groups_per_token) + " of " + text_of(moe.num_groups) + " groups";
+  if (moe.shared_intermediate_size > 0)
+    text += ", shared experts " + text_of(moe.shared_intermediate_size) + " wide";
+  facts.push_back({"experts", json, text + ", " + layers_text(layers, config)});
+}
+
+void add_attention_kind(Facts& facts, const ModelConfig& config, const Weights& weights) {
+  const LatentConfig& latent = config.latent;
+  if (config.architecture->has_latent_attention) {
+    facts.push_back({"latent_attention",
+                     {{"latent_rank", latent.latent_rank},
+                      {"query_rank", latent.query_rank},
+                      {"rope_dim", latent.rope_dim},
+                      {"nope_dim", latent.nope_dim},
+                      {"value_dim", latent.value_dim}},
+                     "latent of " + text_of(latent.latent_rank) + " and a rotated key of " +
+                         text_of(latent.rope_dim) + " a token, shared by all heads"});
+  } else {
+    facts.push_back({"latent_attention", nullptr, ""});
+  }
+  const bool has_sinks = has_in_layers(config, weights, Role::kSinks);
+  facts.push_back({"sinks", has_sinks, has_sinks ? "one a head" : ""});
+}
+
+void add_dtype(Facts& facts, const ModelConfig& config) {
+  const bool is_fp8 = config.weight_block_rows > 0;
+  const std::string dtype = config.dtype.empty() ? "not named" : config.dtype;
+  Json block;
+  std::string text = dtype;
+  if (is_fp8) {
+    block = {config.weight_block_rows, config.weight_block_columns};
+    text += ", weights FP8 (E4M3) scaled in blocks of " + text_of(config.weight_block_rows) +
+            " x " + text_of(config.weight_block_columns);
+  }
+  facts.push_back({"dtype", config.dtype.empty() ? Json() : Json(config.dtype), text});
+  facts.push_back({"weight_block_size", block, ""});
+}
+
+}  // namespace
+
+std::string range_text(const std::vector<int64_t>& numbers) {
+  std::string text;
+  for (size_t begin = 0; begin < numbers.size();) {
+    size_t end = begin + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    text += (text.empty() ? "" : ", ") + std::to_string(numbers[begin]);
+    if (end > begin + 1) text += "-" + std::to_string(numbers[end - 1]);
+    begin = end;
+  }
+  return text;
+}
+
+std::vector<Fact> model_facts(const ModelConfig& config, const Weights& weights) {
+  Facts facts;
+  add_sizes(facts, config);
+  add_norms(facts, config, weights);
+  add_tensors(facts, config, weights);
+  add_attention_kind(facts, config, weights);
+  add_positions(facts, config);
+  add_windows(facts, config);
+  add_numbers(facts, config);
+  add_feed_forward(facts, config, weights);
+  add_experts(facts, config, weights);
+  add_dtype(facts, config);
+  return facts;
+}
+
+std::vector<int64_t> attention_layers(const ModelConfig& config, const Weights& weights) {
+  std::vector<int64_t> layers;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (weights.has(layer, Role::kKey) || weights.has(layer, Role::kLatent))
+      layers.push_back(layer);
+  return layers;
+}
+
+Json cache_json(const ModelConfig& config, const Weights& weights) {
+  const int64_t layer = config.cache_heads() * (config.cache_k_dim() + config.cache_v_dim());
+  const std::vector<int64_t> layers = attention_layers(config, weights);
+  const int64_t values = layer * static_cast<int64_t>(layers.size());
+  return {{"heads", config.cache_heads()}, {"k_dim", config.cache_k_dim()},
+          {"v_dim", config.cache_v_dim()}, {"layers", layers.size()},
+          {"values_per_token", values},    {"bytes_per_token_16_bit", 2 * values},
+          {"bytes_per_token_fp8", values}};
+}
+
+}  // namespace kvcal

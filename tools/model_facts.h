@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "model/weights.h"
+
+namespace kvcal {
+
+/// One resolved variation of a model. An empty text is of no interest to people.
+struct Fact {
+  std::string key;
+  Json value;
+  std::string text;
+};
+
+/// The architecture as config.json and the checkpoint's tensors resolve it.
+std::vector<Fact> model_facts(const ModelConfig& config, const Weights& weights);
+
+/// Layers that have K and V.
+std::vector<int64_t> attention_layers(const ModelConfig& config, const Weights& weights);
+
+/// What the cache of one token takes: values, and bytes in 16 bits and in FP8, of all layers.
+Json cache_json(const ModelConfig& config, const Weights& weights);
+
+/// "0-4, 6-10, 12" of ascending numbers.
+std::string range_text(const std::vector<int64_t>& numbers);
+
+}  // namespace kvcal

@@ -1,0 +1,198 @@
+#include "variations.h"
+
+#include <algorithm>
+
+#include "core/json.h"
+
+namespace kvcal {
+namespace {
+
+enum class Presence { kNever, kOptional, kAlways };
+
+/// A family's descriptor, and its switches where config.json says nothing.
+class Family {
+ public:
+  explicit Family(const Architecture& architecture)
+      : architecture_(architecture), defaults_(parse_json(architecture.defaults)) {
+    config_.architecture = &architecture;
+    config_.rope_is_interleaved = architecture.rope_is_interleaved;
+    for (const SwitchKey& entry : architecture.switches)
+      if (const auto value = optional_bool(defaults_, entry.key)) config_.*entry.field = *value;
+    try {
+      if (architecture.resolve) architecture.resolve(defaults_, config_);
+    } catch (const Error&) {  // it wants keys that only a model has
+    }
+  }
+
+  /// Whether the family's checkpoints have tensors of the role.
+  Presence presence(Role role) const {
+    Presence presence = Presence::kNever;
+    for (const auto* rows : {&architecture_.model_tensors, &architecture_.layer_tensors})
+      for (const TensorRow& row : *rows)
+        if (row.role == role) presence = std::max(presence, presence_of(row));
+    return presence;
+  }
+  bool always(Role role) const { return presence(role) == Presence::kAlways; }
+
+  Presence presence(bool ModelConfig::*field) const {
+    if (config_.*field) return Presence::kAlways;
+    return has_switch(field) ? Presence::kOptional : Presence::kNever;
+  }
+
+  bool reads_number(float ModelConfig::*field) const {
+    return std::ranges::any_of(architecture_.numbers,
+                               [&](const NumberKey& number) { return number.field == field; });
+  }
+
+  /// A default by the name that Llama's config.json has for it.
+  const Json* default_of(std::string_view key) const {
+    if (const Json* value = find_field(defaults_, key)) return value;
+    for (const KeyAlias& alias : architecture_.aliases)
+      if (alias.key == key)
+        if (const Json* value = find_field(defaults_, alias.alias)) return value;
+    return nullptr;
+  }
+
+ private:
+  bool has_switch(bool ModelConfig::*field) const {
+    return std::ranges::any_of(architecture_.switches,
+                               [&](const SwitchKey& entry) { return entry.field == field; });
+  }
+
+  Presence presence_of(const TensorRow& row) const {
+    Presence presence = Presence::kAlways;
+    for (const Condition& condition : row.conditions) {
+      if (!condition.model || config_.*condition.model == condition.wanted) continue;
+      presence =
+          std::min(presence, has_switch(condition.model) ? Presence::kOptional : Presence::kNever);
+    }
+    return presence;
+  }
+
+  const Architecture& architecture_;
+  Json defaults_;
+  ModelConfig config_;
+};
+
+using Words = std::vector<std::string>;
+
+void add(Words& words, Presence presence, const std::string& word) {
+  if (presence == Presence::kAlways) words.push_back(word);
+  if (presence == Presence::kOptional) words.push_back("optional " + word);
+}
+void add(Words& words, bool holds, const std::string& word) {
+  if (holds) words.push_back(word);
+}
+
+void add_norms(Words& words, const Architecture& architecture, const Family& family) {
+  add(words, architecture.centers_norm,
+      family.always(Role::kFinalNormBias) ? "LayerNorm with bias" : "LayerNorm");
+  add(words, architecture.norm_adds_one, "norm of 1 + w");
+  const bool before = family.presence(Role::kInputNorm) != Presence::kNever;
+  const bool behind = family.always(Role::kAttentionOutputNorm);
+  add(words, before && behind, "norms before and behind");
+  add(words, !before && behind, "norms behind");
+  const QkNorm kind = architecture.qk_norm;
+  const bool has_key_norm = family.presence(Role::kKeyNorm) != Presence::kNever;
+  if (has_key_norm)
+    add(words, family.presence(Role::kKeyNorm),
+        kind == QkNorm::kWhole              ? "q/k norm over all heads"
+        : kind == QkNorm::kPerHeadOwnWeight ? "q/k norm with a weight a head"
+                                            : "q/k norm");
+}
+
+void add_attention(Words& words, const Architecture& architecture, const Family& family) {
+  add(words, architecture.has_latent_attention, "MLA");
+  add(words, family.presence(&ModelConfig::multi_query), "multi-query");
+  const bool is_fused = family.presence(Role::kQueryKeyValue) != Presence::kNever;
+  const bool has_bias = family.always(is_fused ? Role::kQueryKeyValueBias : Role::kQueryBias);
+  const bool has_all = has_bias && family.always(Role::kOutputBias) &&
+                       (family.always(Role::kUpBias) || family.always(Role::kExpertDownBias));
+  add(words, has_bias,
+      has_all                            ? "biases"
+      : family.always(Role::kOutputBias) ? "q/k/v/o bias"
+                                         : "q/k/v bias");
+  add(words, is_fused,
+      architecture.fused_qkv == FusedQkv::kByGroup ? "fused q/k/v by group" : "fused q/k/v");
+  add(words, family.always(Role::kSinks), "sinks");
+}
+
+void add_positions(Words& words, const Architecture& architecture, const Family& family) {
+  add(words, architecture.positions == Positions::kLearned, "learned positions");
+  add(words, architecture.positions == Positions::kRopeInSlidingLayers,
+      "no positions in layers without a window");
+  add(words, architecture.positions == Positions::kRopeWhereListed, "layers without positions");
+  add(words, family.presence(&ModelConfig::rope_is_interleaved), "interleaved rope");
+  const Json* share = family.default_of("partial_rotary_factor");
+  add(words, share && share->is_number() && *share != 1.0, "partial rope");
+  add(words, architecture.local_rope != LocalRope::kSame, "two ropes");
+}
+
+std::string window_word(const Architecture& architecture, const Family& family) {
+  switch (architecture.sliding_window) {
+    case SlidingWindow::kNone:
+      return "";
+    case SlidingWindow::kAllLayers:
+    case SlidingWindow::kAllOrTyped:
+      return "window";
+    case SlidingWindow::kAfterMaxWindowLayers:
+    case SlidingWindow::kEvenBelowMaxWindowLayers:
+    case SlidingWindow::kAllWhereUsed:
+      return "optional window";
+    case SlidingWindow::kPattern:
+      break;
+  }
+  const Json* pattern = family.default_of("sliding_window_pattern");
+  if (!pattern || !pattern->is_number_integer()) return "window by pattern";
+  const auto every = pattern->get<int64_t>();
+  return "window in " + std::to_string(every - 1) + " of " + std::to_string(every) + " layers";
+}
+
+void add_numbers(Words& words, const Architecture& architecture, const Family& family) {
+  add(words, family.reads_number(&ModelConfig::attention_softcap), "score soft-cap");
+  add(words, family.reads_number(&ModelConfig::logits_softcap), "logits soft-cap");
+  add(words, family.reads_number(&ModelConfig::softmax_scale), "score scale");
+  add(words, architecture.scales_embedding, "scaled embedding");
+  const bool has_residual = family.reads_number(&ModelConfig::residual_multiplier);
+  add(words, has_residual, "multipliers");
+  add(words, !has_residual && family.reads_number(&ModelConfig::logits_multiplier),
+      "logits multiplier");
+}
+
+void add_feed_forward(Words& words, const Architecture& architecture, const Family& family) {
+  add(words, family.presence(&ModelConfig::parallel_residual), "parallel MLP");
+  add(words, family.presence(Role::kGateUp) != Presence::kNever, "fused gate/up");
+  const bool has_up = family.presence(Role::kUp) != Presence::kNever;
+  add(words, has_up && family.presence(Role::kGate) == Presence::kNever, "MLP without gate");
+  add(words, family.reads_number(&ModelConfig::activation_limit), "clamped gate");
+  if (!architecture.has_experts) return;
+  words.emplace_back("MoE");
+  add(words, architecture.router_score == RouterScore::kSigmoid, "sigmoid routing");
+  add(words, architecture.router_score == RouterScore::kSparseMixer, "sparse-mixer routing");
+  add(words, architecture.group_score != GroupScore::kNone, "expert groups");
+  add(words, family.presence(Role::kSharedGate) != Presence::kNever, "shared experts");
+  add(words, architecture.has_prediction_layers, "prediction layers left out");
+}
+
+}  // namespace
+
+std::vector<std::string> variation_words(const Architecture& architecture) {
+  const Family family(architecture);
+  Words words;
+  add_norms(words, architecture, family);
+  add_attention(words, architecture, family);
+  add_positions(words, architecture, family);
+  const std::string window = window_word(architecture, family);
+  add(words, !window.empty(), window);
+  add_numbers(words, architecture, family);
+  add_feed_forward(words, architecture, family);
+  return words;
+}
+
+std::string joined_words(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+}  // namespace kvcal
