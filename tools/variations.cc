@@ -18,6 +18,9 @@ class Family {
     config_.rope_is_interleaved = architecture.rope_is_interleaved;
     for (const SwitchKey& entry : architecture.switches)
       if (const auto value = optional_bool(defaults_, entry.key)) config_.*entry.field = *value;
+    // Read from a number, not from a switch.
+    config_.has_shared_expert =
+        default_of("n_shared_experts") || default_of("shared_expert_intermediate_size");
     try {
       if (architecture.resolve) architecture.resolve(defaults_, config_);
     } catch (const Error&) {  // it wants keys that only a model has
