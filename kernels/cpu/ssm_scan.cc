@@ -140,13 +140,14 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 HWY_EXPORT(scan_part);
 
-/// Elements of the state that one task moves: they stay in the nearest cache.
-constexpr int64_t kPartStates = 2048;
+/// Elements of the state that one task moves, few enough for the nearest cache, and its rows, few
+/// enough that Mamba 1's short ones still make many tasks.
+constexpr int64_t kPartStates = 8192, kPartRows = 128;
 
 void CpuBackend::ssm_scan(const SsmScanArgs& args) {
   check_ssm_scan(args);
   const int64_t rows = args.heads * args.head_dim;
-  const int64_t block = std::max<int64_t>(1, kPartStates / args.state_dim);
+  const int64_t block = std::clamp<int64_t>(kPartStates / args.state_dim, 1, kPartRows);
   const int64_t blocks = (rows + block - 1) / block;
   const int64_t segments = static_cast<int64_t>(args.segments.size());
   pool_.parallel_for(segments * blocks, [&](int64_t index, int thread) {

@@ -271,5 +271,75 @@ TEST_CASE("ssm_scan: may write over x; steps far from zero stay numbers") {
   });
 }
 
+TEST_CASE("ssm_scan: the softplus keeps its digits from end to end") {
+  // One row a segment, x, B and C 1, no state before: out is the step size itself.
+  std::vector<float> dt;
+  for (float x = -87.0f; x <= 100.0f; x += 0.0625f) dt.push_back(x);
+  const int64_t count = static_cast<int64_t>(dt.size());
+  std::vector<Segment> segments;
+  for (int64_t t = 0; t < count; ++t) segments.push_back({.q_begin = t, .q_count = 1});
+  const std::vector<float> ones(dt.size(), 1.0f);
+  const float rate = -1.0f;
+  const auto run = [&](Backend& backend) {
+    std::vector<float> out(dt.size());
+    backend.ssm_scan({.x = {ones.data(), 1},
+                      .dt = {dt.data(), 1},
+                      .a = &rate,
+                      .b = {ones.data(), 1},
+                      .c = {ones.data(), 1},
+                      .segments = segments,
+                      .heads = 1,
+                      .head_dim = 1,
+                      .groups = 1,
+                      .state_dim = 1,
+                      .out = out.data()});
+    return out;
+  };
+  const auto expected = run(*test::make_backend("reference"));
+  for_all_backends(
+      [&](Backend& backend) { CHECK(test::agree_relatively(run(backend), expected, 5e-7)); });
+}
+
+TEST_CASE("scans: gates that are not numbers reach the output") {
+  // A model with broken weights must be found out, not calibrated.
+  const std::vector<Segment> segments{{.q_count = 1}};
+  const float one = 1.0f, rate = -1.0f, nan = std::numeric_limits<float>::quiet_NaN();
+  for_all_backends([&](Backend& backend) {
+    INFO(backend.name());
+    float out = 0.0f;
+    backend.ssm_scan({.x = {&one, 1},
+                      .dt = {&nan, 1},
+                      .dt_min = 0.25f,
+                      .dt_max = 0.5f,
+                      .a = &rate,
+                      .b = {&one, 1},
+                      .c = {&one, 1},
+                      .segments = segments,
+                      .heads = 1,
+                      .head_dim = 1,
+                      .groups = 1,
+                      .state_dim = 1,
+                      .out = &out});
+    CHECK(std::isnan(out));
+    float state = 1.0f;
+    out = 0.0f;
+    backend.delta_scan({.q = {&one, 1},
+                        .k = {&one, 1},
+                        .v = {&one, 1},
+                        .g = {&nan, 1},
+                        .beta = {&one, 1},
+                        .decay_rate = &rate,
+                        .segments = segments,
+                        .k_heads = 1,
+                        .v_heads = 1,
+                        .k_dim = 1,
+                        .v_dim = 1,
+                        .state = &state,
+                        .out = &out});
+    CHECK(std::isnan(out));
+    CHECK(std::isnan(state));
+  });
+}
+
 }  // namespace
 }  // namespace kvcal
