@@ -37,7 +37,7 @@ function(add_layer_test name)
   target_link_libraries(test_${name} PRIVATE kvcal_warnings test_support ${name} ${T_LIBS})
   # Assertions expand to much code; optimizing it costs minutes and gains nothing.
   target_compile_options(test_${name} PRIVATE -O1)
-  add_test(NAME ${name} COMMAND test_${name} "~[slow]")
+  add_test(NAME ${name} COMMAND test_${name} "~[slow]~[.]")
   set_tests_properties(${name} PROPERTIES TIMEOUT 900)
   add_slow_test(${name} "${sources}")
 endfunction()

@@ -106,12 +106,12 @@ void check_formats(const CalibrateOptions& options,
 Calibration planned_calibration(const Recipe& recipe, const ModelConfig& config,
                                 const std::vector<bool>& ignored) {
   const bool per_head = resolved_strategy(recipe.kv_cache_scheme) == Strategy::kAttnHead;
-  const std::vector<Scale> scales(per_head ? static_cast<size_t>(config.cache_heads())
-                                           : size_t{1});
+  const std::vector<Scale> scales(per_head ? static_cast<size_t>(config.cache_heads()) : size_t{1});
   const KvTensorCalibration side{.statistics = {}, .scales = scales, .num_saturated = 0};
   Calibration planned = empty_calibration(recipe, config);
   for (size_t i = 0; i < ignored.size(); ++i) {
     const auto layer = static_cast<int64_t>(i);
+    if (!config.has_attention(layer)) continue;
     planned.layers.push_back({.layer = layer,
                               .module = config.attention_module(layer),
                               .ignored = ignored[i],

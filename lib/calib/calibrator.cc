@@ -122,7 +122,7 @@ AttentionCalibration calibrate_quantized(LayerwiseForward& forward, const ModelC
                                          const QuantArgs& args, fp8::Format format,
                                          std::span<const Sample> samples, int64_t index,
                                          bool ignored) {
-  const bool is_last = index + 1 == config.num_hidden_layers;
+  const bool is_last = index == config.last_attention_layer();
   AttentionCalibration layer =
       fold_layer(forward.observe(index), config, args, format, samples, index);
   layer.ignored = ignored;
@@ -150,7 +150,7 @@ AttentionCalibration calibrate_quantized(LayerwiseForward& forward, const ModelC
 AttentionCalibration calibrate_exact(LayerwiseForward& forward, const ModelConfig& config,
                                      const QuantArgs& args, fp8::Format format,
                                      std::span<const Sample> samples, int64_t index, bool ignored) {
-  const bool is_last = index + 1 == config.num_hidden_layers;
+  const bool is_last = index == config.last_attention_layer();
   // One pass does where nothing can clip; else the clipped values are counted before the layer
   // moves on.
   const bool one_pass = !is_last && (ignored || !make_observer(args)->may_clip());
@@ -177,6 +177,10 @@ std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config
   for (const std::string& pattern : recipe.ignore) require_match(pattern, "ignore", modules);
   std::vector<bool> ignored;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.has_attention(layer)) {
+      ignored.push_back(true);
+      continue;
+    }
     const auto matches = [&](const std::string& pattern) {
       return matches_target(pattern, config.attention_module(layer),
                             config.architecture->attention_class);
@@ -203,7 +207,11 @@ Calibration calibrate(LayerwiseForward& forward, const ModelConfig& config, cons
   Calibration calibration = empty_calibration(recipe, config);
   const auto calibrate_layer =
       kv_forward == KvForward::kQuantized ? calibrate_quantized : calibrate_exact;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+  for (int64_t layer = 0; layer <= config.last_attention_layer(); ++layer) {
+    if (!config.has_attention(layer)) {
+      forward.advance_without_attention(layer);
+      continue;
+    }
     calibration.layers.push_back(calibrate_layer(forward, config, recipe.kv_cache_scheme,
                                                  calibration.kv_format, samples, layer,
                                                  ignored[static_cast<size_t>(layer)]));

@@ -17,7 +17,7 @@ enum class KvForward {
   kExact,      ///< unquantized, as in llm-compressor and ModelOpt
 };
 
-/// Which attention modules a recipe leaves without scales: [num_hidden_layers]. Throws Error for a
+/// Which layers a recipe leaves without scales: [num_hidden_layers], true for those without attention. Throws Error for a
 /// target or ignore pattern that matches no module, and when no layer is left.
 std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config);
 

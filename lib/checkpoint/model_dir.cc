@@ -122,8 +122,9 @@ fs::path resolve_model_folder(const fs::path& path) {
 }
 
 ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_model_folder(path)) {
-  config_ = read_json_object(path_ / "config.json",
-                             {.max_bytes = size_t{16} << 20, .max_values = 1'000'000});
+  config_ = read_json_object(
+      path_ / "config.json",
+      {.max_bytes = size_t{16} << 20, .max_values = 1'000'000, .has_python_constants = true});
   const bool has_single = is_present(path_ / kSingleFileName);
   const bool has_index = is_present(path_ / kIndexFileName);
   if (has_single && has_index)

@@ -1,7 +1,9 @@
 #include "core/json.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <limits>
 #include <unordered_set>
 #include <vector>
 
@@ -18,6 +20,37 @@ std::string place_of(std::string_view text, size_t offset) {
   return "line " + std::to_string(line) + ", column " + std::to_string(offset - line_start + 1);
 }
 
+/// Strings that stand for what JSON has no word for; as long as the words, so that places stay
+/// true. DEL keeps them apart from any string a file may hold for a reason.
+struct PythonConstant {
+  std::string_view word, stand_in;
+  double value;
+};
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::array<PythonConstant, 3> kPythonConstants{{
+    {"-Infinity", "\x7f-Infin", -kInfinity},
+    {"Infinity", "\x7fInfin", kInfinity},
+    {"NaN", "\x7f", std::numeric_limits<double>::quiet_NaN()},
+}};
+
+/// text with the constants outside of strings as strings.
+std::string with_stand_ins(std::string_view text) {
+  std::string result(text);
+  bool in_string = false;
+  for (size_t at = 0; at < text.size(); ++at) {
+    if (text[at] == '"') in_string = !in_string;
+    if (in_string && text[at] == '\\') ++at;
+    if (in_string) continue;
+    for (const PythonConstant& constant : kPythonConstants) {
+      if (text.compare(at, constant.word.size(), constant.word) != 0) continue;
+      result.replace(at, constant.word.size(), '"' + std::string(constant.stand_in) + '"');
+      at += constant.word.size() - 1;
+      break;
+    }
+  }
+  return result;
+}
+
 /// Builds the value as nlohmann's own handler does, and refuses depth and repeated keys on the way.
 class BoundedBuilder : public nlohmann::json_sax<Json> {
  public:
@@ -32,7 +65,12 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
     if (!std::isfinite(value)) fail("number ", literal, " is out of range");
     return add(value);
   }
-  bool string(string_t& value) override { return add(std::move(value)); }
+  bool string(string_t& value) override {
+    if (limits_.has_python_constants)
+      for (const PythonConstant& constant : kPythonConstants)
+        if (value == constant.stand_in) return add(constant.value);
+    return add(std::move(value));
+  }
   bool binary(binary_t&) override { return false; }
   bool start_object(size_t) override { return open(Json::object()); }
   bool start_array(size_t) override { return open(Json::array()); }
@@ -110,7 +148,12 @@ Json parse_json(std::string_view text, const JsonLimits& limits) {
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
     fail("not valid JSON at ", place_of(text, nul), ": a NUL byte");
   BoundedBuilder builder(text, limits);
-  Json::sax_parse(text.begin(), text.end(), &builder);
+  if (limits.has_python_constants) {
+    const std::string readable = with_stand_ins(text);
+    Json::sax_parse(readable.begin(), readable.end(), &builder);
+  } else {
+    Json::sax_parse(text.begin(), text.end(), &builder);
+  }
   return builder.take();
 }
 
@@ -199,6 +242,33 @@ std::string required_string(const Json& object, std::string_view key) {
 
 std::string dump_json(const Json& value, int indent) {
   return value.dump(indent, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+namespace {
+
+Json without_constants(const Json& value) {
+  if (value.is_number_float())
+    for (const PythonConstant& constant : kPythonConstants) {
+      const auto number = value.get<double>();
+      if (number == constant.value || (std::isnan(number) && std::isnan(constant.value)))
+        return constant.stand_in;
+    }
+  if (!value.is_structured()) return value;
+  Json result = value;
+  for (Json& part : result) part = without_constants(part);
+  return result;
+}
+
+}  // namespace
+
+std::string dump_as_python(const Json& value) {
+  std::string text = without_constants(value).dump(2, ' ', true, Json::error_handler_t::replace);
+  for (const PythonConstant& constant : kPythonConstants) {
+    const std::string stand_in = "\"\\u007f" + std::string(constant.stand_in.substr(1)) + '"';
+    for (size_t at = text.find(stand_in); at != std::string::npos; at = text.find(stand_in, at))
+      text.replace(at, stand_in.size(), constant.word);
+  }
+  return text;
 }
 
 Json sorted_keys(const Json& value) {

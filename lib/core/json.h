@@ -19,6 +19,8 @@ struct JsonLimits {
   int max_depth = 128;
   /// Values of any kind, keys not counted: bounds the memory that a dense file can ask for.
   size_t max_values = 8'000'000;
+  /// Infinity, -Infinity and NaN are numbers, as Python writes and reads them.
+  bool has_python_constants = false;
 };
 
 /// Parses one JSON value. Throws Error with line and column for anything that is not valid JSON
@@ -48,6 +50,10 @@ std::string required_string(const Json& object, std::string_view key);
 
 /// value as text with the given indentation and keys in the order they have; ends with a newline.
 std::string dump_json(const Json& value, int indent = 2);
+
+/// value as Python's json.dumps(indent=2) writes it: ASCII with \u escapes, Infinity, -Infinity and
+/// NaN, no newline at the end.
+std::string dump_as_python(const Json& value);
 
 /// value with every object's keys sorted, all the way down.
 Json sorted_keys(const Json& value);

@@ -56,7 +56,7 @@ Comparison compare_caches(Decoder& decoder, KvCache& first, KvCache& second, std
   };
   const auto measure = [&](std::span<const float> logits) { result.kl.push_back(kl_divergence(logits, followed)); };
   result.first = generate(decoder, first, prompt, options, follow, measure);
-  second.truncate(0);
+  second.clear();
   result.second = generate(decoder, second, prompt, options, on_second);
   const auto [a, b] = std::ranges::mismatch(result.first.ids, result.second.ids);
   if (a != result.first.ids.end() || b != result.second.ids.end())

@@ -89,7 +89,7 @@ void copy_sidecar_files(const ModelDir& model, const std::filesystem::path& fold
 }
 
 std::string config_text(const Json& config) {
-  return sorted_keys(config).dump(2, ' ', true, Json::error_handler_t::replace);
+  return dump_as_python(sorted_keys(config));
 }
 
 void write_text_file(const std::filesystem::path& path, std::string_view text) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "quant/half.h"
 
@@ -50,10 +51,13 @@ std::optional<std::pair<std::string, int64_t>> sibling_module(std::string_view t
       std::string(tensor.substr(0, tensor.size() - rest.size() + pattern.after.size())), number);
 }
 
-bool has_tensor_under(const std::vector<std::string>& sorted_names, const std::string& module) {
+std::span<const std::string> names_under(const std::vector<std::string>& sorted_names,
+                                         const std::string& module) {
   const std::string prefix = module + ".";
-  const auto it = std::lower_bound(sorted_names.begin(), sorted_names.end(), prefix);
-  return it != sorted_names.end() && it->starts_with(prefix);
+  const auto begin = std::lower_bound(sorted_names.begin(), sorted_names.end(), prefix);
+  const auto end = std::find_if(begin, sorted_names.end(),
+                                [&](const std::string& name) { return !name.starts_with(prefix); });
+  return {begin, end};
 }
 
 }  // namespace
@@ -119,17 +123,22 @@ void check_covers_model(const ModelDir& model, const Calibration& calibration) {
   const auto layers = static_cast<int64_t>(calibration.num_hidden_layers);
   std::set<std::string, std::less<>> calibrated;
   std::set<std::pair<std::string_view, std::string_view>> patterns;
+  std::set<std::string, std::less<>> parts;  // of calibrated modules: "k_proj.weight"
   for (const AttentionCalibration& layer : calibration.layers) {
-    if (!has_tensor_under(names, layer.module))
+    if (names_under(names, layer.module).empty())
       fail(model.path().string(), ": has no tensor of the calibrated module ", layer.module);
     calibrated.insert(layer.module);
+    for (const std::string& name : names_under(names, layer.module))
+      parts.insert(name.substr(layer.module.size() + 1));
     if (const auto parts = numbered(layer.module)) patterns.emplace(parts->before, parts->after);
   }
   for (const auto& [before, after] : patterns)
     for (const std::string& name : names) {
       const auto sibling = sibling_module(name, {.before = before, .after = after});
-      // Layers past num_hidden_layers are for other purposes (multi-token prediction).
-      if (sibling && !calibrated.contains(sibling->first) && sibling->second < layers)
+      // Layers past num_hidden_layers are for other purposes (multi-token prediction), and modules
+      // made of other parts are no attention (hybrids call all their mixers alike).
+      if (sibling && parts.contains(name.substr(sibling->first.size() + 1)) &&
+          !calibrated.contains(sibling->first) && sibling->second < layers)
         fail(sibling->first, " is in the checkpoint and was not calibrated");
     }
 }

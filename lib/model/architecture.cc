@@ -8,6 +8,7 @@ namespace kvcal {
 
 // One row a family: families/<name>.cc defines <name>_architecture().
 #define KVCAL_FAMILIES(ROW) \
+  ROW(bamba)                \
   ROW(cohere)               \
   ROW(cohere2)              \
   ROW(deepseek_v2)          \
@@ -25,13 +26,16 @@ namespace kvcal {
   ROW(gpt_oss)              \
   ROW(granite)              \
   ROW(granitemoe)           \
+  ROW(granitemoehybrid)     \
   ROW(internlm2)            \
   ROW(internlm3)            \
+  ROW(jamba)                \
   ROW(llama)                \
   ROW(ministral)            \
   ROW(ministral3)           \
   ROW(mistral)              \
   ROW(mixtral)              \
+  ROW(nemotron_h)           \
   ROW(olmo2)                \
   ROW(olmo3)                \
   ROW(olmoe)                \
@@ -42,6 +46,7 @@ namespace kvcal {
   ROW(qwen2_moe)            \
   ROW(qwen3)                \
   ROW(qwen3_moe)            \
+  ROW(qwen3_next)           \
   ROW(smollm3)              \
   ROW(stablelm)             \
   ROW(starcoder2)
@@ -57,14 +62,10 @@ const std::vector<Architecture>& architectures() {
 
 const std::vector<RefusedModelType>& refused_model_types() {
   static const std::vector<RefusedModelType> kTable{
-      {"jamba", "its Mamba layers are not run"},
-      {"nemotron_h", "its Mamba 2 layers are not run"},
-      {"qwen3_next", "its gated delta-net layers are not run"},
-      {"zamba2", "its Mamba 2 layers are not run"},
-      {"bamba", "its Mamba 2 layers are not run"},
+      {"zamba2", "its shared, low-rank adapted attention blocks are not run"},
+      {"zamba", "its Mamba layers are not run"},
       {"falcon_h1", "its Mamba 2 heads are not run"},
       {"falcon_mamba", "it has no attention and so no KV cache"},
-      {"granitemoehybrid", "its Mamba 2 layers are not run"},
       {"lfm2", "its short convolutions are not run"},
       {"mamba", "it has no attention and so no KV cache"},
       {"mamba2", "it has no attention and so no KV cache"},

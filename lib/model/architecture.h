@@ -36,6 +36,8 @@ enum class Role : uint8_t {
   kValueBias,
   kOutputBias,
   kSinks,
+  kQueryGate,
+  kQueryAndGate,   ///< holds kQuery and kQueryGate, head by head
   kQueryKeyValue,  ///< holds kQuery, kKey, kValue as Architecture::fused_qkv says
   kQueryKeyValueBias,
   // Latent attention (MLA).
@@ -47,6 +49,23 @@ enum class Role : uint8_t {
   kLatentBias,
   kLatentNorm,
   kLatentUp,
+  // Recurrent mixers.
+  kMixerIn,
+  kMixerInBias,
+  kMixerGates,  ///< a delta net's strengths and decays
+  kMixerConv,
+  kMixerConvBias,
+  kMixerStates,    ///< Mamba 1: step sizes' low rank, B and C of the convolved channels
+  kMixerStep,      ///< Mamba 1: step sizes from their low rank
+  kMixerStepNorm,  ///< Jamba's norms of the three
+  kMixerBNorm,
+  kMixerCNorm,
+  kMixerStepBias,
+  kMixerDecay,  ///< log of the negative decay
+  kMixerSkip,
+  kMixerNorm,
+  kMixerOut,
+  kMixerOutBias,
   // MLP. Without kGate and kGateUp it is up, activation, down.
   kGate,
   kUp,
@@ -69,6 +88,7 @@ enum class Role : uint8_t {
   kExpertDownBias,
   kSharedGate,
   kSharedUp,
+  kSharedGateUp,  ///< holds kSharedGate, then kSharedUp
   kSharedDown,
   kSharedExpertGate,  ///< one logit a token; its sigmoid weighs the shared expert
 };
@@ -86,6 +106,17 @@ enum class Dim : uint8_t {
   kKvWidth,
   kQkvWidth,
   kAttendedWidth,
+  kQueryAndGateWidth,
+  kMixerHeads,
+  kMixerHeadDim,
+  kMixerInner,
+  kMixerChannels,
+  kMixerKernel,
+  kMixerStateDim,
+  kMixerStepRank,
+  kMixerStatesWidth,
+  kMixerInWidth,     ///< gate and channels, and Mamba 2's step sizes
+  kMixerGatesWidth,  ///< delta net: strengths and decays
   kQueryRank,
   kLatentRank,
   kLatentWidth,    ///< latent and the rotated key beside it
@@ -96,6 +127,7 @@ enum class Dim : uint8_t {
   kExpertIntermediate,
   kExpertGateUpWidth,
   kSharedIntermediate,
+  kSharedGateUpWidth,
 };
 
 /// One condition of a row, on a switch of the model or of a layer.
@@ -152,6 +184,7 @@ enum class SlidingWindow : uint8_t {
 /// How tokens learn their place.
 enum class Positions : uint8_t {
   kRope,
+  kNone,
   kLearned,              ///< a table added to the embedding
   kRopeInSlidingLayers,  ///< layers that see everything have none
   kRopeWhereListed       ///< no_rope_layers (0: none) or every no_rope_layer_interval-th has none
@@ -216,11 +249,14 @@ struct Architecture {
   bool scales_embedding = false;  ///< times sqrt(hidden_size)
   bool rope_is_interleaved = false;
   bool has_latent_attention = false;  ///< MLA: the cache holds the latent and one rotated key
+  bool has_query_gate = false;        ///< a sigmoid of the input weighs what attention gives
   bool has_experts = false;
   bool has_prediction_layers =
       false;  ///< checkpoints carry layers behind the last that predict further
   int64_t intermediate_multiple =
       0;  ///< of hidden_size, where intermediate_size is absent; 0: required
+  Mixer recurrence = Mixer::kNone;  ///< of the layers that are not attention
+  bool has_single_blocks = false;   ///< a layer is a mixer or an MLP, not both
   Positions positions = Positions::kRope;
   LocalRope local_rope = LocalRope::kSame;
   SlidingWindow sliding_window = SlidingWindow::kNone;

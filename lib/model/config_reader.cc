@@ -12,9 +12,15 @@ ConfigReader::ConfigReader(const Json& file, const Architecture& architecture)
 }
 
 std::string_view ConfigReader::name_of(std::string_view key) const {
-  for (const KeyAlias& alias : architecture_.aliases)
-    if (alias.key == key && json_.contains(std::string(alias.alias))) return alias.alias;
-  return key;
+  std::string_view present = key;
+  for (const KeyAlias& alias : architecture_.aliases) {
+    if (alias.key != key) continue;
+    if (find_field(json_, alias.alias)) return alias.alias;
+    // A null alias is the user's word only where the key itself is not there.
+    if (json_.contains(std::string(alias.alias)) && !json_.contains(std::string(key)))
+      present = alias.alias;
+  }
+  return present;
 }
 
 const Json* ConfigReader::find(std::string_view key) const {

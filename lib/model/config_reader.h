@@ -38,6 +38,9 @@ class ConfigReader {
 /// ropes and the rope of each layer, whose windows are known. Throws Error.
 void parse_ropes(const ConfigReader& reader, ModelConfig& config);
 
+/// Which layers attend, and the sizes of those that do not. Throws Error.
+void parse_mixers(const ConfigReader& reader, ModelConfig& config);
+
 /// Windows, experts and positions of each layer. Throws Error.
 void parse_layers(const ConfigReader& reader, ModelConfig& config);
 

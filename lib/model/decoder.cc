@@ -96,6 +96,11 @@ void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
   embed_tokens(config_, weights_, ids, positions.values(), backend_, hidden_.as<float>());
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const PackedLayer& packed = layers_[static_cast<size_t>(layer)];
+    if (!config_.has_attention(layer)) {
+      runner_->run_without_attention(packed, layer, hidden_.as<float>(), batch,
+                                     &cache.state(layer));
+      continue;
+    }
     cache.append(layer, runner_->keys_values(packed, layer, hidden_.as<float>(), batch, ropes));
     runner_->finish(packed, layer, hidden_.as<float>(), batch, ropes, cache.storage(layer));
   }

@@ -22,6 +22,16 @@ std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int
   return result;
 }
 
+RecurrentState new_state(const RecurrentConfig& config, Backend& backend) {
+  const auto floats = [&](int64_t count) {
+    Buffer buffer = backend.allocate(static_cast<size_t>(count) * sizeof(float));
+    backend.fill_zero(buffer.data(), buffer.size());
+    return buffer;
+  };
+  return {.convolution = floats((config.kernel - 1) * config.channels),
+          .scan = floats(config.heads * config.head_dim * config.state_dim)};
+}
+
 }  // namespace
 
 KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
@@ -38,6 +48,11 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
          " layers, found ", scales.size());
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     Layer& entry = layers_.emplace_back();
+    if (!config.has_attention(layer)) {
+      if (config.layers[static_cast<size_t>(layer)].has_recurrence)
+        entry.state = new_state(config.recurrent, backend);
+      continue;
+    }
     entry.k = backend.allocate(static_cast<size_t>(capacity) * k_row_bytes_);
     entry.v = backend.allocate(static_cast<size_t>(capacity) * v_row_bytes_);
     if (!is_fp8(dtype)) continue;
@@ -49,9 +64,11 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
   }
 }
 
-void KvCache::truncate(int64_t length) {
-  KVCAL_CHECK(length >= 0 && length <= length_);
-  length_ = length;
+void KvCache::clear() {
+  length_ = 0;
+  for (Layer& layer : layers_)
+    for (Buffer* state : {&layer.state.convolution, &layer.state.scan})
+      if (state->size() > 0) backend_.fill_zero(state->data(), state->size());
 }
 
 void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv) {

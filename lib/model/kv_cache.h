@@ -16,7 +16,8 @@ struct LayerKvScales {
   std::vector<Scale> k, v;
 };
 
-/// K and V of one sequence, stored as dtype. FP8 caches need a scale for every layer.
+/// What the layers keep of one sequence: K and V, stored as dtype, and the states of recurrent
+/// layers. FP8 caches need a scale for every layer.
 class KvCache {
  public:
   /// scales: one entry a layer for FP8, ignored otherwise. Throws Error if a layer has none.
@@ -26,10 +27,12 @@ class KvCache {
   int64_t length() const { return length_; }
   int64_t capacity() const { return capacity_; }
   KvDType dtype() const { return dtype_; }
-  /// Forgets everything after the first length tokens.
-  void truncate(int64_t length);
+  /// Forgets the sequence.
+  void clear();
   /// Stores the new tokens' K and V of a layer behind the ones it holds.
   void append(int64_t layer, const LayerRunner::KeysValues& kv);
+  /// Of a recurrent layer, float32.
+  RecurrentState& state(int64_t layer) { return layers_[static_cast<size_t>(layer)].state; }
   /// The layer's whole storage, for attention.
   KvStorage storage(int64_t layer) const;
   /// Makes count appended tokens part of the sequence, once all layers have them.
@@ -38,6 +41,7 @@ class KvCache {
  private:
   struct Layer {
     Buffer k, v, k_scales, v_scales;
+    RecurrentState state;
   };
 
   Backend& backend_;

@@ -66,16 +66,21 @@ std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir&
                                                                  const ModelConfig& config) {
   std::vector<LayerKvScales> layers;
   std::optional<int64_t> without;
+  int64_t count = 0, wanted = 0;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    layers.emplace_back();
+    if (!config.has_attention(layer)) continue;
+    ++wanted;
     if (auto scales = read_layer_scales(model_dir, config, layer)) {
-      layers.push_back(*std::move(scales));
+      layers.back() = *std::move(scales);
+      ++count;
     } else {
       without = layer;
     }
   }
-  if (layers.empty()) return std::nullopt;
+  if (count == 0) return std::nullopt;
   if (without)
-    fail(model_dir.given_path().string(), ": ", layers.size(), " of ", config.num_hidden_layers,
+    fail(model_dir.given_path().string(), ": ", count, " of ", wanted,
          " layers have KV scales; layer ", *without, " has none");
   return layers;
 }

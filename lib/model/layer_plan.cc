@@ -107,16 +107,21 @@ void parse_expert_layers(const ConfigReader& reader, ModelConfig& config) {
   const int64_t first = reader.integer("first_k_dense_replace").value_or(0);
   const int64_t step =
       reader.find("decoder_sparse_step") ? reader.size("decoder_sparse_step", kMaxLayers) : 1;
+  const int64_t period =
+      reader.find("expert_layer_period") ? reader.size("expert_layer_period", kMaxLayers) : 1;
+  const int64_t offset = reader.integer("expert_layer_offset").value_or(0);
   const std::vector<int64_t> dense = integer_list(reader, "mlp_only_layers");
   for (int64_t i = 0; i < config.num_hidden_layers; ++i)
     config.layers[static_cast<size_t>(i)].is_moe =
-        i >= first && (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end();
+        config.moe.num_experts > 0 && i >= first && (i + 1) % step == 0 &&
+        i % period == offset % period && std::ranges::find(dense, i) == dense.end();
 }
 
 std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& config,
                                  const std::vector<bool>& sliding) {
   const auto count = static_cast<size_t>(config.num_hidden_layers);
-  std::vector<bool> turns(count, config.architecture->positions != Positions::kLearned);
+  const Positions positions = config.architecture->positions;
+  std::vector<bool> turns(count, positions != Positions::kLearned && positions != Positions::kNone);
   if (config.architecture->positions == Positions::kRopeInSlidingLayers &&
       reader.integer("sliding_window"))
     return sliding;
@@ -137,6 +142,7 @@ void parse_layers(const ConfigReader& reader, ModelConfig& config) {
   const std::vector<bool> sliding = sliding_layers(reader, config);
   parse_windows(reader, config, sliding);
   parse_expert_layers(reader, config);
+  parse_mixers(reader, config);
   parse_ropes(reader, config);
   const std::vector<bool> turns = turning_layers(reader, config, sliding);
   for (size_t i = 0; i < config.layers.size(); ++i) {

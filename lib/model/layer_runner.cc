@@ -17,6 +17,16 @@ struct Widths {
                                           ? config.size_of(Dim::kLatentWidth)
                                           : 2 * config.kv_width())),
         attended(static_cast<size_t>(config.attended_width())),
+        query_gate(config.architecture->has_query_gate ? query : 0),
+        mixed_in(static_cast<size_t>(config.recurrent.heads == 0
+                                         ? 0
+                                         : config.recurrent.inner() + config.recurrent.channels +
+                                               2 * config.recurrent.heads)),
+        channels(config.recurrent.heads == 0 ? 0 : static_cast<size_t>(config.recurrent.channels)),
+        mixed(static_cast<size_t>(config.recurrent.inner())),
+        step_rank(static_cast<size_t>(config.recurrent.step_rank)),
+        states(step_rank == 0 ? 0
+                              : step_rank + 2 * static_cast<size_t>(config.recurrent.state_dim)),
         inner(static_cast<size_t>(std::max(config.moe.shared_intermediate_size, widest(config)))),
         expert_hidden(config.architecture->has_experts ? hidden : 0),
         logits(config.architecture->has_experts ? static_cast<size_t>(config.moe.num_experts + 1)
@@ -29,13 +39,16 @@ struct Widths {
           std::max(width, layer.is_moe ? config.moe.intermediate_size : config.intermediate_size);
     return width;
   }
+  size_t steps() const { return step_rank == 0 ? 0 : mixed; }
   size_t bytes(size_t element) const {
-    return element * (hidden + query_rank + attended + inner + expert_hidden) +
-           sizeof(float) * (query + query_rank + key_value + 2 * inner + 2 * hidden +
-                            2 * expert_hidden + logits);
+    return element * (hidden + query_rank + attended + mixed + step_rank + inner + expert_hidden) +
+           sizeof(float) *
+               (query + 2 * query_gate + query_rank + key_value + mixed_in + channels + mixed +
+                steps() + step_rank + states + 2 * inner + 2 * hidden + 2 * expert_hidden + logits);
   }
 
-  size_t hidden, query, query_rank, key_value, attended, inner, expert_hidden, logits;
+  size_t hidden, query, query_rank, key_value, attended, query_gate, mixed_in, channels, mixed,
+      step_rank, states, inner, expert_hidden, logits;
 };
 
 }  // namespace
@@ -63,6 +76,16 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
   reserve(query_normed_, widths.query_rank, element);
   reserve(key_value_, widths.key_value, sizeof(float));
   reserve(attended_, widths.attended, element);
+  reserve(ungated_, widths.query_gate, sizeof(float));
+  reserve(query_gate_, widths.query_gate, sizeof(float));
+  reserve(mixed_in_, widths.mixed_in, sizeof(float));
+  reserve(convolved_, widths.channels, sizeof(float));
+  reserve(states_, widths.states, sizeof(float));
+  reserve(step_rank_, widths.step_rank, sizeof(float));
+  reserve(step_input_, widths.step_rank, element);
+  reserve(steps_, widths.steps(), sizeof(float));
+  reserve(scanned_, widths.mixed, sizeof(float));
+  reserve(mixed_, widths.mixed, element);
   reserve(inner_, 2 * widths.inner, sizeof(float));
   reserve(activated_, widths.inner, element);
   reserve(projected_, widths.hidden, sizeof(float));
@@ -85,16 +108,21 @@ void LayerRunner::observe(Role role, int64_t index, const void* x, int64_t rows,
                .width = width});
 }
 
+void LayerRunner::convert(ComputeType type, const float* x, int64_t rows, int64_t width,
+                          void* out) {
+  backend_.load_kv({.x = x,
+                    .dtype = KvDType::kFloat32,
+                    .rows = rows,
+                    .heads = 1,
+                    .head_dim = width,
+                    .out_type = type,
+                    .out = out});
+}
+
 void LayerRunner::normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type,
                             void* out) {
   if (!norm.exists()) {  // families that norm outputs only
-    backend_.load_kv({.x = x,
-                      .dtype = KvDType::kFloat32,
-                      .rows = rows,
-                      .heads = 1,
-                      .head_dim = config_.hidden_size,
-                      .out_type = type,
-                      .out = out});
+    convert(type, x, rows, config_.hidden_size, out);
     return;
   }
   backend_.norm({.x = x,
@@ -221,6 +249,7 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
   const int64_t tokens = batch.num_tokens;
   query(layer, layer_index, batch, ropes);
   attend(layer, layer_index, batch, storage);
+  if (layer.query_gate.matrix) gate_attended(layer, tokens);
   observe(Role::kOutput, 0, attended_.data(), tokens, config_.attended_width(), type_);
   // In parallel both read the layer's input, so the MLP goes before anything is added.
   if (config_.parallel_residual) feed_forward(layer, hidden, tokens);
@@ -231,6 +260,7 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
 void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
                          const KvStorage& storage) {
   const bool is_latent = config_.architecture->has_latent_attention;
+  const bool has_gate = layer.query_gate.matrix != nullptr;
   const KvStorage kv = is_latent ? expand(layer, batch, storage) : storage;
   backend_.attention(
       {.q = query_.as<float>(),
@@ -249,8 +279,19 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .softcap = config_.attention_softcap,
        .sinks = layer.sinks.as<float>(),
        .sliding_window = config_.layers[static_cast<size_t>(layer_index)].sliding_window,
-       .out_type = type_,
-       .out = attended_.data()});
+       .out_type = has_gate ? ComputeType::kFloat32 : type_,
+       .out = has_gate ? ungated_.data() : attended_.data()});
+}
+
+void LayerRunner::gate_attended(const PackedLayer& layer, int64_t rows) {
+  const int64_t width = config_.query_width();
+  project(normed_.data(), layer.query_gate, rows, query_gate_.as<float>());
+  backend_.multiply_gate({.x = {.data = ungated_.as<float>(), .row_stride = width},
+                          .gate = {.data = query_gate_.as<float>(), .row_stride = width},
+                          .rows = rows,
+                          .width = width,
+                          .out_type = type_,
+                          .out = attended_.data()});
 }
 
 }  // namespace kvcal

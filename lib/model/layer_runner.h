@@ -30,6 +30,12 @@ struct KvStorage {
   const float* v_scales = nullptr;
 };
 
+/// What a recurrent layer knows of a sequence's earlier tokens, float32.
+struct RecurrentState {
+  Buffer convolution;  ///< [kernel - 1, channels]
+  Buffer scan;         ///< [heads, head_dim, state_dim], a delta net's [heads, state_dim, head_dim]
+};
+
 /// The input of the Linears that share it, which one role names: kQuery (and K, V), kQueryUp,
 /// kLatentUp, kOutput, kUp (and gate), kDown, kExpertUp, kExpertDown, kRouter, kSharedUp,
 /// kSharedDown.
@@ -64,6 +70,11 @@ class LayerRunner {
   void finish(const PackedLayer& layer, int64_t layer_index, float* hidden, const TokenBatch& batch,
               const RopeTables& ropes, const KvStorage& storage);
 
+  /// A whole layer whose tokens are mixed by recurrence, or not at all. state continues the batch's
+  /// only sequence; null where all sequences begin here.
+  void run_without_attention(const PackedLayer& layer, int64_t layer_index, float* hidden,
+                             const TokenBatch& batch, RecurrentState* state);
+
   /// Is shown every Linear's input from now on.
   void observe_linear_inputs(LinearInputObserver observer) { observer_ = std::move(observer); }
 
@@ -72,6 +83,8 @@ class LayerRunner {
 
  private:
   void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out);
+  /// float32 [rows, width] as type.
+  void convert(ComputeType type, const float* x, int64_t rows, int64_t width, void* out);
   void normalize_heads(const HeadsView& heads, const PackedNorm& norm);
   void project(const void* x, const PackedLinear& linear, int64_t rows, float* out);
   /// hidden += residual_multiplier · norm(linear(x)), or without what the layer does not have.
@@ -91,9 +104,18 @@ class LayerRunner {
   /// From query_ and storage into attended_.
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& storage);
+  /// From ungated_ and the gate's projection into attended_.
+  void gate_attended(const PackedLayer& layer, int64_t rows);
   /// K and V of all heads out of the latent and the rotated key.
   KvStorage expand(const PackedLayer& layer, const TokenBatch& batch, const KvStorage& storage);
-  /// From normed_ (and hidden, where it has its own norm).
+  // Of a recurrent mixer, one after the other: mixed_in_ to convolved_ to scanned_ to mixed_.
+  void convolve(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
+  void scan(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
+  void scan_mamba(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
+  void scan_mamba2(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
+  void scan_delta(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
+  void gate_scanned(const PackedRecurrence& mixer, int64_t rows);
+  /// From normed_ (and hidden, where it has its own norm); nothing where the layer has no MLP.
   void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows);
   /// The activated inner rows of x, into activated_.
   void activate(const PackedMlp& mlp, const void* x, int64_t rows, Role role, int64_t index);
@@ -113,12 +135,22 @@ class LayerRunner {
   ComputeType type_;
   LinearInputObserver observer_;
   int64_t layer_index_ = 0;  ///< of the last keys_values
-  Buffer normed_;         ///< [tokens, hidden] of type
-  Buffer query_;          ///< [tokens, query_width] float32
-  Buffer query_down_;     ///< [tokens, query_rank] float32
-  Buffer query_normed_;   ///< [tokens, query_rank] of type
-  Buffer key_value_;      ///< [tokens, K and V, or latent_rank + rope_dim] float32
-  Buffer attended_;       ///< [tokens, attended_width] of type
+  Buffer normed_;            ///< [tokens, hidden] of type
+  Buffer query_;             ///< [tokens, query_width] float32
+  Buffer query_down_;        ///< [tokens, query_rank] float32
+  Buffer query_normed_;      ///< [tokens, query_rank] of type
+  Buffer key_value_;         ///< [tokens, K and V, or latent_rank + rope_dim] float32
+  Buffer attended_;          ///< [tokens, attended_width] of type
+  Buffer ungated_;           ///< [tokens, query_width] float32, where attention's output has a gate
+  Buffer query_gate_;        ///< [tokens, query_width] float32
+  Buffer mixed_in_;   ///< [tokens, gate, channels and what else PackedRecurrence::in gives] float32
+  Buffer convolved_;  ///< [tokens, channels] float32
+  Buffer states_;     ///< [tokens, step_rank + 2 * state_dim] float32
+  Buffer step_rank_;  ///< [tokens, step_rank] float32
+  Buffer step_input_;     ///< [tokens, step_rank] of type
+  Buffer steps_;          ///< [tokens, heads] float32
+  Buffer scanned_;        ///< [tokens, inner] float32
+  Buffer mixed_;          ///< [tokens, inner] of type
   Buffer inner_;          ///< [tokens, gate and up of the widest MLP] float32
   Buffer activated_;      ///< [tokens, the widest MLP] of type
   Buffer projected_;      ///< [tokens, hidden] float32, before norm and residual

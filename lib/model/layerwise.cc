@@ -219,26 +219,38 @@ void LayerwiseForward::bring_layer(int64_t layer, LayerParts parts) {
   packed_parts_ = parts;
 }
 
+void LayerwiseForward::report(const SampleBatch& batch, Share share) {
+  if (share == Share::kNone) return;
+  int64_t done = batch.first_token + batch.tokens.num_tokens;
+  if (share != Share::kWhole) done = (done + (share == Share::kSecondHalf ? num_tokens_ : 0)) / 2;
+  // Tokens that would be through all layers had the work gone by samples: what people expect to
+  // read.
+  diagnostics_.progress("calibrating",
+                        (packed_index_ * num_tokens_ + done) / config_.num_hidden_layers,
+                        num_tokens_, "tokens");
+}
+
 template <class Visit>
 void LayerwiseForward::for_each_batch(Share share, const Visit& visit) {
   for (const SampleBatch& batch : batches_) {
     throw_if_interrupted();
-    const float* hidden = hidden_of(batch);
-    const auto kv = runner_->keys_values(packed_, packed_index_, hidden, batch.tokens, *ropes_);
-    visit(batch, kv);
-    if (share == Share::kNone) continue;
-    int64_t done = batch.first_token + batch.tokens.num_tokens;
-    if (share != Share::kWhole) done = (done + (share == Share::kSecondHalf ? num_tokens_ : 0)) / 2;
-    // Tokens that would be through all layers had the work gone by samples: what people expect to
-    // read.
-    diagnostics_.progress("calibrating",
-                          (packed_index_ * num_tokens_ + done) / config_.num_hidden_layers,
-                          num_tokens_, "tokens");
+    visit(batch,
+          runner_->keys_values(packed_, packed_index_, hidden_of(batch), batch.tokens, *ropes_));
+    report(batch, share);
+  }
+}
+
+void LayerwiseForward::advance_without_attention(int64_t layer) {
+  bring_layer(layer, LayerParts::kAll);
+  for (const SampleBatch& batch : batches_) {
+    throw_if_interrupted();
+    runner_->run_without_attention(packed_, layer, hidden_of(batch), batch.tokens, nullptr);
+    report(batch, Share::kWhole);
   }
 }
 
 LayerObservation LayerwiseForward::observe(int64_t layer) {
-  const bool is_last = layer + 1 == config_.num_hidden_layers;
+  const bool is_last = layer == config_.last_attention_layer();
   bring_layer(layer, is_last ? LayerParts::kKeyValue : LayerParts::kAll);
   Observers observers(backend_, num_samples_, config_.cache_heads());
   for_each_batch(is_last ? Share::kWhole : Share::kFirstHalf,

@@ -62,6 +62,8 @@ class LayerwiseForward {
   SaturationCounts advance(int64_t layer, const KvQuantization& quantization);
   /// The rest of the layer, whose attention reads K and V unquantized.
   void advance_exact(int64_t layer);
+  /// A layer whose tokens are mixed without K and V.
+  void advance_without_attention(int64_t layer);
   /// observe and advance_exact in one pass.
   LayerObservation observe_and_advance_exact(int64_t layer);
 
@@ -84,6 +86,7 @@ class LayerwiseForward {
   float* hidden_of(const SampleBatch& batch) const;
   /// Share of a layer's work that a pass stands for in the progress.
   enum class Share { kFirstHalf, kSecondHalf, kWhole, kNone };
+  void report(const SampleBatch& batch, Share share);
   template <class Visit>
   void for_each_batch(Share share, const Visit& visit);
 

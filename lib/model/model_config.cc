@@ -9,6 +9,12 @@
 
 namespace kvcal {
 
+int64_t ModelConfig::last_attention_layer() const {
+  int64_t layer = num_hidden_layers - 1;
+  while (layer > 0 && !has_attention(layer)) --layer;
+  return layer;
+}
+
 int64_t ModelConfig::attended_width() const {
   return num_attention_heads * (architecture->has_latent_attention ? latent.value_dim : head_dim);
 }
@@ -46,6 +52,29 @@ int64_t ModelConfig::size_of(Dim dim) const {
       return query_width() + 2 * kv_width();
     case Dim::kAttendedWidth:
       return attended_width();
+    case Dim::kQueryAndGateWidth:
+      return 2 * query_width();
+    case Dim::kMixerHeads:
+      return recurrent.heads;
+    case Dim::kMixerHeadDim:
+      return recurrent.head_dim;
+    case Dim::kMixerInner:
+      return recurrent.inner();
+    case Dim::kMixerChannels:
+      return recurrent.channels;
+    case Dim::kMixerKernel:
+      return recurrent.kernel;
+    case Dim::kMixerInWidth:
+      return recurrent.inner() + recurrent.channels +
+             (architecture->recurrence == Mixer::kMamba2 ? recurrent.heads : 0);
+    case Dim::kMixerStateDim:
+      return recurrent.state_dim;
+    case Dim::kMixerStepRank:
+      return recurrent.step_rank;
+    case Dim::kMixerStatesWidth:
+      return recurrent.step_rank + 2 * recurrent.state_dim;
+    case Dim::kMixerGatesWidth:
+      return 2 * recurrent.heads;
     case Dim::kQueryRank:
       return latent.query_rank;
     case Dim::kLatentRank:
@@ -66,6 +95,8 @@ int64_t ModelConfig::size_of(Dim dim) const {
       return 2 * moe.intermediate_size;
     case Dim::kSharedIntermediate:
       return moe.shared_intermediate_size;
+    case Dim::kSharedGateUpWidth:
+      return 2 * moe.shared_intermediate_size;
   }
   KVCAL_CHECK(false);
   return 0;
@@ -145,7 +176,7 @@ void parse_latent(const ConfigReader& reader, ModelConfig& config) {
 }
 
 void parse_groups(const ConfigReader& reader, MoeConfig& moe) {
-  if (moe.group_score == GroupScore::kNone) return;
+  if (moe.group_score == GroupScore::kNone || moe.num_experts == 0) return;
   moe.num_groups = reader.size("n_group", moe.num_experts);
   moe.groups_per_token = reader.size("topk_group", moe.num_groups);
   const int64_t size = moe.num_experts / moe.num_groups;
@@ -165,15 +196,16 @@ void parse_experts(const ConfigReader& reader, ModelConfig& config) {
   moe.group_score = config.architecture->group_score;
   // DeepSeek-V2 turns its groups off by a word.
   if (reader.string("topk_method").value_or("") == "greedy") moe.group_score = GroupScore::kNone;
-  moe.num_experts = reader.size("num_experts", 65536);
-  moe.experts_per_token = reader.size("num_experts_per_tok", moe.num_experts);
+  moe.num_experts = reader.size("num_experts", 65536, 0);
+  if (moe.num_experts > 0)
+    moe.experts_per_token = reader.size("num_experts_per_tok", moe.num_experts);
   moe.intermediate_size = reader.integer("moe_intermediate_size")
                               ? reader.size("moe_intermediate_size", kMaxWidth)
                               : config.intermediate_size;
-  if (reader.integer("n_shared_experts").value_or(0) > 0) {
-    moe.shared_intermediate_size = moe.intermediate_size * reader.size("n_shared_experts", 1024);
-  } else if (reader.integer("shared_expert_intermediate_size").value_or(0) > 0) {
+  if (reader.integer("shared_expert_intermediate_size").value_or(0) > 0) {
     moe.shared_intermediate_size = reader.size("shared_expert_intermediate_size", kMaxWidth);
+  } else if (reader.integer("n_shared_experts").value_or(0) > 0) {
+    moe.shared_intermediate_size = moe.intermediate_size * reader.size("n_shared_experts", 1024);
   }
   config.has_shared_expert = moe.shared_intermediate_size > 0;
   if (moe.score == RouterScore::kSparseMixer && moe.experts_per_token != 2)

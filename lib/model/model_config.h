@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -58,10 +59,31 @@ struct LatentConfig {
   int64_t latent_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
 };
 
+/// What a layer's tokens learn of each other by.
+enum class Mixer : uint8_t { kAttention, kMamba, kMamba2, kDeltaNet, kNone };
+
+/// A recurrent mixer: a convolution over a few tokens, then a state that each token changes.
+struct RecurrentConfig {
+  int64_t heads = 0, head_dim = 0;    ///< of the values and the output; Mamba 1: channels, 1
+  int64_t groups = 0, state_dim = 0;  ///< Mamba: of B and C; delta net: of keys and queries
+  int64_t kernel = 0;                 ///< tokens the convolution sees
+  int64_t norm_groups = 1;            ///< Mamba 2: of the gated norm
+  float dt_min = 0.0f, dt_max = std::numeric_limits<float>::infinity();  ///< Mamba 2
+
+  int64_t step_rank = 0;  ///< Mamba 1: of the step sizes' projection
+  int64_t channels = 0;   ///< of the convolution
+
+  int64_t inner() const { return heads * head_dim; }
+};
+
 /// One layer's own variations.
 struct LayerConfig {
   int64_t sliding_window = 0;  ///< 0: sees everything
   int64_t rope = 0;            ///< index into ModelConfig::ropes; kNoRope: none
+  Mixer mixer = Mixer::kAttention;
+  // Switches that rows of the tensor tables ask for.
+  bool has_attention = true, has_recurrence = false, has_mixer = true;
+  bool has_mlp = true;  ///< a dense one
   bool is_moe = false;
 };
 constexpr int64_t kNoRope = -1;
@@ -88,6 +110,7 @@ struct ModelConfig {
   bool rope_is_interleaved = false;  ///< pairs (2i, 2i + 1) turn, not halves
   bool has_query_rank = false;
   bool has_shared_expert = false;
+  bool has_conv_bias = false, mixer_bias = false;
   bool multi_query = false, new_decoder_architecture = false;  ///< Falcon
   bool has_parallel_norms = false;                             ///< Falcon's ln_attn and ln_mlp
 
@@ -99,12 +122,19 @@ struct ModelConfig {
 
   MoeConfig moe;
   LatentConfig latent;
+  RecurrentConfig recurrent;
   std::vector<LayerConfig> layers;
   std::vector<RopeConfig> ropes;  ///< [0] for most layers, [1] for sliding ones that have their own
   std::string dtype;              ///< "float16", "bfloat16", "float32"; empty where absent
   int64_t weight_block_rows = 0, weight_block_columns = 0;  ///< FP8 block-scaled; 0: 16 bits
 
   std::string backbone_prefix, head_prefix;  ///< where the checkpoint's tensors stand
+
+  bool has_attention(int64_t layer) const {
+    return layers[static_cast<size_t>(layer)].has_attention;
+  }
+  /// The last layer whose K and V there are.
+  int64_t last_attention_layer() const;
 
   int64_t query_width() const { return num_attention_heads * head_dim; }
   int64_t kv_width() const { return num_key_value_heads * head_dim; }

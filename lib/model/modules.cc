@@ -53,8 +53,9 @@ std::vector<ModuleName> list_modules(const ModelConfig& config) {
     for (const TensorRow& row : architecture.layer_tensors)
       add_modules(config, row, config.layer_prefix(layer),
                   &config.layers[static_cast<size_t>(layer)], modules);
-    modules.push_back(
-        {config.attention_module(layer), std::string(architecture.attention_class), {}, layer});
+    if (config.has_attention(layer))
+      modules.push_back(
+          {config.attention_module(layer), std::string(architecture.attention_class), {}, layer});
   }
   return modules;
 }
@@ -66,6 +67,7 @@ Role input_of(Role role) {
     case Role::kQueryKeyValue:
     case Role::kQueryDown:
     case Role::kLatent:
+    case Role::kQueryAndGate:
       return Role::kQuery;
     case Role::kGate:
     case Role::kGateUp:
@@ -74,9 +76,12 @@ Role input_of(Role role) {
     case Role::kExpertGateUp:
       return Role::kExpertUp;
     case Role::kSharedGate:
+    case Role::kSharedGateUp:
       return Role::kSharedUp;
     case Role::kSharedExpertGate:
       return Role::kRouter;
+    case Role::kMixerGates:
+      return Role::kMixerIn;
     default:
       return role;
   }

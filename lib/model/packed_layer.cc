@@ -65,6 +65,11 @@ class Packer {
     packed.query_norm = norm(Role::kQueryNorm);
     packed.output = linear({Role::kOutput}, {Role::kOutputBias});
     packed.sinks = values(Role::kSinks);
+    if (weights_.has(layer_, Role::kQueryGate)) packed.query_gate = linear({Role::kQueryGate}, {});
+  }
+
+  void pack_norms(PackedLayer& packed) const {
+    packed.input_norm = norm(Role::kInputNorm, {Role::kInputNormBias});
     packed.attention_output_norm = norm(Role::kAttentionOutputNorm);
     packed.mlp_norm = norm(Role::kMlpNorm, {Role::kMlpNormBias});
     packed.mlp_output_norm = norm(Role::kMlpOutputNorm);
@@ -89,21 +94,29 @@ class Packer {
     if (weights_.has(layer_, Role::kRouterCorrection))
       packed.correction = as_float32(weights_.rows(layer_, Role::kRouterCorrection).parts);
     for (int64_t i = 0; i < config_.moe.num_experts; ++i) packed.experts.push_back(expert(i));
-    if (config_.has_shared_expert) {
-      packed.shared.in = linear({Role::kSharedGate, Role::kSharedUp}, {});
-      packed.shared.down = linear({Role::kSharedDown}, {});
-      packed.shared.width = config_.moe.shared_intermediate_size;
-    }
+    if (config_.has_shared_expert) packed.shared = shared_expert();
     return packed;
   }
 
  private:
   PackedMlp expert(int64_t index) const {
     PackedMlp packed;
-    packed.in = linear({Role::kExpertGate, Role::kExpertUp},
-                       {Role::kExpertGateBias, Role::kExpertUpBias}, index);
+    packed.gated = weights_.has(layer_, Role::kExpertGate);
+    packed.in = packed.gated ? linear({Role::kExpertGate, Role::kExpertUp},
+                                      {Role::kExpertGateBias, Role::kExpertUpBias}, index)
+                             : linear({Role::kExpertUp}, {Role::kExpertUpBias}, index);
     packed.down = linear({Role::kExpertDown}, {Role::kExpertDownBias}, index);
     packed.width = config_.moe.intermediate_size;
+    return packed;
+  }
+
+  PackedMlp shared_expert() const {
+    PackedMlp packed;
+    packed.gated = weights_.has(layer_, Role::kSharedGate);
+    packed.in = packed.gated ? linear({Role::kSharedGate, Role::kSharedUp}, {})
+                             : linear({Role::kSharedUp}, {});
+    packed.down = linear({Role::kSharedDown}, {});
+    packed.width = config_.moe.shared_intermediate_size;
     return packed;
   }
 
@@ -152,13 +165,19 @@ class Packer {
 PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_t layer,
                        LayerParts parts, Backend& backend, ComputeType type) {
   const Packer packer(weights, config, layer, backend, type);
+  const LayerConfig& variations = config.layers[static_cast<size_t>(layer)];
   PackedLayer packed;
-  packer.pack_key_value(packed);
-  if (parts == LayerParts::kKeyValue) return packed;
-  packer.pack_attention(packed);
-  if (config.layers[static_cast<size_t>(layer)].is_moe) {
+  if (variations.has_attention) {
+    packer.pack_key_value(packed);
+    if (parts == LayerParts::kKeyValue) return packed;
+    packer.pack_attention(packed);
+  }
+  packer.pack_norms(packed);
+  if (variations.has_recurrence)
+    packed.recurrence = pack_recurrence(weights, config, layer, backend, type);
+  if (variations.is_moe) {
     packed.moe = packer.experts();
-  } else {
+  } else if (variations.has_mlp) {
     packed.mlp = packer.mlp();
   }
   return packed;

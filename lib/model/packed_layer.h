@@ -39,23 +39,43 @@ struct PackedExperts {
   bool shared_is_gated = false;
 };
 
+/// A recurrent mixer. in gives, for each token, the gate [inner], the convolution's channels, and
+/// the raw step sizes [heads] (Mamba 2) or strengths and decays [2 * heads] (delta net).
+struct PackedRecurrence {
+  PackedLinear in, out;
+  Buffer conv_weight;  ///< [channels, kernel]
+  Buffer conv_bias;    ///< [channels], or empty
+  Buffer dt_bias;      ///< [heads]
+  Buffer decay;        ///< -exp(A_log): [heads], Mamba 1: [heads, state_dim]
+  Buffer skip;         ///< [heads] D, or empty
+  Buffer norm;         ///< of the gated norm
+  // Mamba 1: where step sizes, B and C come from.
+  PackedLinear states, step;
+  Buffer step_norm, b_norm, c_norm;
+};
+
 /// One layer in the layout the backend computes with.
 struct PackedLayer {
   PackedNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
   PackedNorm query_norm, key_norm;  ///< [head_dim], [heads, head_dim] or [width]
   PackedLinear query, output;
-  PackedLinear key_value;  ///< [2 * kv_width, hidden]: K, then V
+  PackedLinear query_gate;  ///< [query_width, hidden]; its sigmoid weighs what attention gives
+  PackedLinear key_value;   ///< [2 * kv_width, hidden]: K, then V
   // Latent attention: key_value is [latent_rank + rope_dim, hidden].
   PackedLinear query_down;  ///< in front of query
   PackedNorm query_down_norm, latent_norm;
-  PackedLinear latent_up;  ///< [heads * (nope_dim + value_dim), latent_rank]
-  Buffer sinks;            ///< float32 [heads], or empty
-  PackedMlp mlp;           ///< width 0 in a layer of experts
-  PackedExperts moe;       ///< empty in a dense layer
+  PackedLinear latent_up;       ///< [heads * (nope_dim + value_dim), latent_rank]
+  Buffer sinks;                 ///< float32 [heads], or empty
+  PackedRecurrence recurrence;  ///< without matrices where the layer has none
+  PackedMlp mlp;                ///< width 0 in a layer without, or of experts
+  PackedExperts moe;            ///< empty in a dense layer
 };
 
 PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_t layer,
                        LayerParts parts, Backend& backend, ComputeType type);
+
+PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
+                                 Backend& backend, ComputeType type);
 
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);

@@ -144,7 +144,8 @@ RopeConfig parse_local_rope(const ConfigReader& reader, const ModelConfig& confi
 }  // namespace
 
 void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
-  if (config.architecture->positions == Positions::kLearned) return;
+  const Positions positions = config.architecture->positions;
+  if (positions == Positions::kLearned || positions == Positions::kNone) return;
   const bool has_local = config.architecture->local_rope != LocalRope::kSame;
   const Json* parameters = reader.find("rope_parameters");
   const Json* scaling = parameters ? parameters : reader.find("rope_scaling");

@@ -178,6 +178,70 @@ TensorRows shared_expert_rows() {
   };
 }
 
+TensorRows gated_shared_expert_rows() {
+  const Condition moe = when(&LayerConfig::is_moe);
+  return {
+      {Role::kSharedGate,
+       "mlp.shared_expert.gate_proj.weight",
+       {Dim::kSharedIntermediate, Dim::kHidden},
+       {moe}},
+      {Role::kSharedUp,
+       "mlp.shared_expert.up_proj.weight",
+       {Dim::kSharedIntermediate, Dim::kHidden},
+       {moe}},
+      {Role::kSharedDown,
+       "mlp.shared_expert.down_proj.weight",
+       {Dim::kHidden, Dim::kSharedIntermediate},
+       {moe}},
+      {Role::kSharedExpertGate, "mlp.shared_expert_gate.weight", {Dim::kOne, Dim::kHidden}, {moe}},
+  };
+}
+
+TensorRows stacked_expert_rows() {
+  const Condition moe = when(&LayerConfig::is_moe);
+  return {
+      {Role::kRouter, "block_sparse_moe.router.layer.weight", {Dim::kExperts, Dim::kHidden}, {moe}},
+      {Role::kExpertGateUp,
+       "block_sparse_moe.input_linear.weight",
+       {Dim::kExpertGateUpWidth, Dim::kHidden},
+       {moe},
+       Layout::kOutIn,
+       Dim::kExperts},
+      {Role::kExpertDown,
+       "block_sparse_moe.output_linear.weight",
+       {Dim::kHidden, Dim::kExpertIntermediate},
+       {moe},
+       Layout::kOutIn,
+       Dim::kExperts},
+  };
+}
+
+TensorRows with(Condition condition, TensorRows rows) {
+  for (TensorRow& row : rows) row.conditions.push_back(condition);
+  return rows;
+}
+
+TensorRows mamba2_rows(const Mamba2Names& names) {
+  const Condition biased = when(&ModelConfig::mixer_bias);
+  return with(
+      when(&LayerConfig::has_recurrence),
+      {
+          {Role::kMixerIn, names.in, {Dim::kMixerInWidth, Dim::kHidden}},
+          {Role::kMixerInBias, names.in_bias, {Dim::kMixerInWidth}, {biased}},
+          {Role::kMixerConv, names.conv, {Dim::kMixerChannels, Dim::kOne, Dim::kMixerKernel}},
+          {Role::kMixerConvBias,
+           names.conv_bias,
+           {Dim::kMixerChannels},
+           {when(&ModelConfig::has_conv_bias)}},
+          {Role::kMixerStepBias, names.step_bias, {Dim::kMixerHeads}},
+          {Role::kMixerDecay, names.decay, {Dim::kMixerHeads}},
+          {Role::kMixerSkip, names.skip, {Dim::kMixerHeads}},
+          {Role::kMixerNorm, names.norm, {Dim::kMixerInner}},
+          {Role::kMixerOut, names.out, {Dim::kHidden, Dim::kMixerInner}},
+          {Role::kMixerOutBias, names.out_bias, {Dim::kHidden}, {biased}},
+      });
+}
+
 std::vector<NumberKey> granite_multipliers() {
   return {
       {"embedding_multiplier", &ModelConfig::embedding_multiplier},

@@ -57,6 +57,30 @@ TensorRows latent_attention_rows();
 /// mlp.shared_experts of DeepSeek.
 TensorRows shared_expert_rows();
 
+/// Qwen's shared expert and its gate.
+TensorRows gated_shared_expert_rows();
+/// Granite's experts, each projection one tensor for all.
+TensorRows stacked_expert_rows();
+
+/// A Mamba 2 mixer of recurrent layers; biases where mixer_bias and has_conv_bias.
+struct Mamba2Names {
+  std::string_view in, in_bias, conv, conv_bias, step_bias, decay, skip, norm, out, out_bias;
+};
+TensorRows mamba2_rows(const Mamba2Names& names);
+constexpr Mamba2Names kMamba{"mamba.in_proj.weight",
+                             "mamba.in_proj.bias",
+                             "mamba.conv1d.weight",
+                             "mamba.conv1d.bias",
+                             "mamba.dt_bias",
+                             "mamba.A_log",
+                             "mamba.D",
+                             "mamba.norm.weight",
+                             "mamba.out_proj.weight",
+                             "mamba.out_proj.bias"};
+
+/// The rows under one more condition.
+TensorRows with(Condition condition, TensorRows rows);
+
 /// The switch of q, k, v and o biases, and of the MLP's.
 std::vector<SwitchKey> bias_switches();
 /// Multipliers of embedding, attention scores, residual, and the divisor of the logits.

@@ -209,37 +209,54 @@ Weights::Weights(const ModelDir& model_dir, const ModelConfig& config)
 
 namespace {
 
-/// The role of the fused tensor that holds this one.
-std::optional<Role> fused_role_of(Role role) {
+/// The fused tensors that may hold a role.
+std::vector<Role> fused_roles_of(Role role) {
   switch (role) {
     case Role::kQuery:
+      return {Role::kQueryKeyValue, Role::kQueryAndGate};
+    case Role::kQueryGate:
+      return {Role::kQueryAndGate};
     case Role::kKey:
     case Role::kValue:
-      return Role::kQueryKeyValue;
+      return {Role::kQueryKeyValue};
     case Role::kQueryBias:
     case Role::kKeyBias:
     case Role::kValueBias:
-      return Role::kQueryKeyValueBias;
+      return {Role::kQueryKeyValueBias};
     case Role::kGate:
     case Role::kUp:
-      return Role::kGateUp;
+      return {Role::kGateUp};
     case Role::kExpertGate:
     case Role::kExpertUp:
-      return Role::kExpertGateUp;
+      return {Role::kExpertGateUp};
     case Role::kExpertGateBias:
     case Role::kExpertUpBias:
-      return Role::kExpertGateUpBias;
+      return {Role::kExpertGateUpBias};
+    case Role::kSharedGate:
+    case Role::kSharedUp:
+      return {Role::kSharedGateUp};
     default:
-      return std::nullopt;
+      return {};
   }
 }
 
+using RowRanges = std::vector<std::pair<int64_t, int64_t>>;
+
+/// Every head's first or second half.
+RowRanges query_and_gate_ranges(bool is_gate, const ModelConfig& config) {
+  RowRanges ranges;
+  for (int64_t head = 0; head < config.num_attention_heads; ++head)
+    ranges.emplace_back((2 * head + (is_gate ? 1 : 0)) * config.head_dim, config.head_dim);
+  return ranges;
+}
+
 /// Row ranges [begin, count] of a role inside its fused tensor.
-std::vector<std::pair<int64_t, int64_t>> row_ranges(Role role, Role fused_role, int64_t rows,
-                                                    const ModelConfig& config) {
+RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config) {
+  if (fused_role == Role::kQueryAndGate)
+    return query_and_gate_ranges(role == Role::kQueryGate, config);
   if (fused_role != Role::kQueryKeyValue && fused_role != Role::kQueryKeyValueBias) {
-    const bool is_gate =
-        role == Role::kGate || role == Role::kExpertGate || role == Role::kExpertGateBias;
+    const bool is_gate = role == Role::kGate || role == Role::kExpertGate ||
+                         role == Role::kExpertGateBias || role == Role::kSharedGate;
     return {{is_gate ? 0 : rows / 2, rows / 2}};
   }
   const bool is_query = role == Role::kQuery || role == Role::kQueryBias;
@@ -249,7 +266,7 @@ std::vector<std::pair<int64_t, int64_t>> row_ranges(Role role, Role fused_role, 
     return is_query ? std::vector{std::pair{int64_t{0}, q}}
                     : std::vector{std::pair{is_key ? q : q + kv, kv}};
   const int64_t group = q / config.num_key_value_heads, dim = config.head_dim;
-  std::vector<std::pair<int64_t, int64_t>> ranges;
+  RowRanges ranges;
   for (int64_t head = 0; head < config.num_key_value_heads; ++head) {
     const int64_t begin = head * (group + 2 * dim);
     if (is_query) {
@@ -268,9 +285,8 @@ bool Weights::has(Role role) const {
 }
 
 bool Weights::has(int64_t layer, Role role) const {
-  if (find(layer, role, 0)) return true;
-  const auto fused = fused_role_of(role);
-  return fused && find(layer, *fused, 0);
+  const auto holds = [&](Role fused) { return find(layer, fused, 0) != nullptr; };
+  return find(layer, role, 0) || std::ranges::any_of(fused_roles_of(role), holds);
 }
 
 int64_t Weights::count(int64_t layer, Role role) const {
@@ -293,10 +309,10 @@ const TensorView& Weights::at(Role role) const {
 
 WeightRows Weights::rows(int64_t layer, Role role, int64_t index) const {
   if (const Bound* bound = find(layer, role, index)) return whole(*bound);
-  const auto fused_role = fused_role_of(role);
-  const Bound* bound = fused_role ? find(layer, *fused_role, index) : nullptr;
-  KVCAL_CHECK(bound);
-  return fused(*bound, role, *fused_role);
+  for (const Role fused_role : fused_roles_of(role))
+    if (const Bound* bound = find(layer, fused_role, index)) return fused(*bound, role, fused_role);
+  KVCAL_CHECK(false);
+  return {};
 }
 
 WeightRows Weights::whole(const Bound& bound) const {

@@ -1,5 +1,8 @@
 #include "core/json.h"
 
+#include <cmath>
+#include <limits>
+
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 
@@ -124,4 +127,20 @@ TEST_CASE("json: floats and integers come back as they were") {
   CHECK(parse_json("9223372036854775807").get<int64_t>() == INT64_MAX);
   CHECK(parse_json("-9223372036854775808").get<int64_t>() == INT64_MIN);
   CHECK(parse_json("18446744073709551615").get<uint64_t>() == UINT64_MAX);
+}
+
+TEST_CASE("json: Python's constants are numbers where asked for, and strings stay strings") {
+  const std::string text =
+      R"({"a": [0.0, Infinity, -Infinity, NaN], "b": "Infinity \" NaN", "NaN": "-Infinity"})";
+  CHECK_THROWS_AS(parse_json(text), Error);
+  const Json value = parse_json(text, {.has_python_constants = true});
+  CHECK(value.at("a").at(1).get<double>() == std::numeric_limits<double>::infinity());
+  CHECK(value.at("a").at(2).get<double>() == -std::numeric_limits<double>::infinity());
+  CHECK(std::isnan(value.at("a").at(3).get<double>()));
+  CHECK(value.at("b") == "Infinity \" NaN");
+  CHECK(value.at("NaN") == "-Infinity");
+  // As json.dumps(value, indent=2) of Python 3.11.
+  CHECK(dump_as_python(value) ==
+        "{\n  \"a\": [\n    0.0,\n    Infinity,\n    -Infinity,\n    NaN\n  ],\n"
+        "  \"b\": \"Infinity \\\" NaN\",\n  \"NaN\": \"-Infinity\"\n}");
 }

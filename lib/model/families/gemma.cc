@@ -16,8 +16,10 @@ Architecture gemma_architecture() {
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"attention_bias", &ModelConfig::output_bias}},
       // The first checkpoints say "gelu" and mean its approximation.
-      .resolve = [](const Json&,
-                    ModelConfig& config) { config.activation = Activation::kGeluTanh; },
+      .resolve =
+          [](const Json&, ModelConfig& config) {
+            if (config.activation == Activation::kGelu) config.activation = Activation::kGeluTanh;
+          },
       .norm_adds_one = true,
       .scales_embedding = true,
       .model_tensors = model_rows(),

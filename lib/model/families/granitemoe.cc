@@ -2,29 +2,6 @@
 
 namespace kvcal {
 
-namespace {
-
-TensorRows stacked_expert_rows() {
-  const Condition moe = when(&LayerConfig::is_moe);
-  return {
-      {Role::kRouter, "block_sparse_moe.router.layer.weight", {Dim::kExperts, Dim::kHidden}, {moe}},
-      {Role::kExpertGateUp,
-       "block_sparse_moe.input_linear.weight",
-       {Dim::kExpertGateUpWidth, Dim::kHidden},
-       {moe},
-       Layout::kOutIn,
-       Dim::kExperts},
-      {Role::kExpertDown,
-       "block_sparse_moe.output_linear.weight",
-       {Dim::kHidden, Dim::kExpertIntermediate},
-       {moe},
-       Layout::kOutIn,
-       Dim::kExperts},
-  };
-}
-
-}  // namespace
-
 // Source: transformers, models/granitemoe.
 Architecture granitemoe_architecture() {
   return {

@@ -2,29 +2,6 @@
 
 namespace kvcal {
 
-namespace {
-
-TensorRows gated_shared_expert_rows() {
-  const Condition moe = when(&LayerConfig::is_moe);
-  return {
-      {Role::kSharedGate,
-       "mlp.shared_expert.gate_proj.weight",
-       {Dim::kSharedIntermediate, Dim::kHidden},
-       {moe}},
-      {Role::kSharedUp,
-       "mlp.shared_expert.up_proj.weight",
-       {Dim::kSharedIntermediate, Dim::kHidden},
-       {moe}},
-      {Role::kSharedDown,
-       "mlp.shared_expert.down_proj.weight",
-       {Dim::kHidden, Dim::kSharedIntermediate},
-       {moe}},
-      {Role::kSharedExpertGate, "mlp.shared_expert_gate.weight", {Dim::kOne, Dim::kHidden}, {moe}},
-  };
-}
-
-}  // namespace
-
 // Source: transformers, models/qwen2_moe.
 Architecture qwen2_moe_architecture() {
   return {

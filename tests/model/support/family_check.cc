@@ -55,6 +55,21 @@ double rms_distance(const std::vector<float>& logits, const std::vector<float>& 
   return std::sqrt(difference / total);
 }
 
+std::vector<double> token_distances(const std::vector<float>& logits,
+                                    const std::vector<float>& expected, size_t vocab_size) {
+  REQUIRE(logits.size() == expected.size());
+  std::vector<double> distances;
+  for (size_t at = 0; at < logits.size(); at += vocab_size) {
+    const auto row = [&](const std::vector<float>& all) {
+      return std::vector<float>(all.begin() + static_cast<std::ptrdiff_t>(at),
+                                all.begin() + static_cast<std::ptrdiff_t>(at + vocab_size));
+    };
+    distances.push_back(rms_distance(row(logits), row(expected)));
+  }
+  std::ranges::sort(distances);
+  return distances;
+}
+
 namespace {
 
 double amax_of(const ObservedRange& range) {
@@ -80,13 +95,21 @@ Extremes::Extremes(ModelFixture& fixture, ComputeType type) : fixture_(fixture) 
                            {.compute_type = type}, silent);
   forward.observe_linear_inputs([&](const LinearInput& input) { fold(input); });
   for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer)
-    kv_.push_back(forward.observe_and_advance_exact(layer));
+    if (fixture.config.has_attention(layer)) {
+      kv_.push_back(forward.observe_and_advance_exact(layer));
+    } else {
+      forward.advance_without_attention(layer);
+      kv_.emplace_back();
+    }
 }
 
 void Extremes::check_kv(const Json& layers, double tolerance) const {
   const auto heads = static_cast<size_t>(fixture_.config.cache_heads());
   REQUIRE(layers.size() == kv_.size());
-  for (size_t layer = 0; layer < kv_.size(); ++layer)
+  for (size_t layer = 0; layer < kv_.size(); ++layer) {
+    const bool attends = fixture_.config.has_attention(static_cast<int64_t>(layer));
+    CHECK(layers.at(layer).is_null() == !attends);
+    if (!attends) continue;
     for (const auto& [key, seen] :
          {std::pair{"k_head_amax", &kv_[layer].k}, std::pair{"v_head_amax", &kv_[layer].v}}) {
       const Json& expected = layers.at(layer).at(key);
@@ -97,6 +120,7 @@ void Extremes::check_kv(const Json& layers, double tolerance) const {
               tolerance);
       }
     }
+  }
 }
 
 void Extremes::check_linear_inputs(const Json& expected) const {
@@ -163,11 +187,27 @@ void check_greedy(const fs::path& folder, const Json& expected) {
   CHECK(ids == expected.at("greedy").get<std::vector<TokenId>>());
 }
 
-void fill(DType dtype, float value, char* bytes, size_t size) {
-  const uint16_t half = dtype == DType::kF16 ? to_f16(value).bits : to_bf16(value).bits;
-  const size_t step = dtype == DType::kF32 ? sizeof(value) : sizeof(half);
-  for (size_t at = 0; at + step <= size; at += step)
-    std::memcpy(bytes + at, step == sizeof(value) ? static_cast<const void*>(&value) : &half, step);
+/// bytes: of the tensor. value: a number for every element, or {"rows": [period, begin, end],
+/// "value": number} for those rows of each period.
+void fill(const TensorView& tensor, const Json& value, char* bytes) {
+  const bool has_rows = value.is_object();
+  const float number = (has_rows ? value.at("value") : value).get<float>();
+  const auto rows = static_cast<size_t>(has_rows ? tensor.shape[0] : 1);
+  const size_t row_bytes = tensor.bytes.size() / rows;
+  const uint16_t half = tensor.dtype == DType::kF16 ? to_f16(number).bits : to_bf16(number).bits;
+  const size_t step = tensor.dtype == DType::kF32 ? sizeof(number) : sizeof(half);
+  for (size_t row = 0; row < rows; ++row) {
+    if (has_rows) {
+      const auto period = value.at("rows").at(0).get<size_t>();
+      const size_t place = row % period;
+      if (place < value.at("rows").at(1).get<size_t>() ||
+          place >= value.at("rows").at(2).get<size_t>())
+        continue;
+    }
+    for (size_t at = row * row_bytes; at + step <= (row + 1) * row_bytes; at += step)
+      std::memcpy(bytes + at, step == sizeof(number) ? static_cast<const void*>(&number) : &half,
+                  step);
+  }
 }
 
 /// As a merge patch, but null is a value.
@@ -184,11 +224,10 @@ void merge(Json& target, const Json& patch) {
 /// A copy of the fixture with one variation off, as fixture.json's "without" describes it.
 void write_without(const fs::path& folder, const Json& change, const fs::path& target) {
   fs::copy(folder, target);
-  Json config = parse_json(read_text(folder / "config.json"));
+  Json config = parse_json(read_text(folder / "config.json"), {.has_python_constants = true});
   if (change.contains("config")) merge(config, change["config"]);
-  if (change.contains("attribute")) config["swiglu_limit"] = change["attribute"].at("limit");
   fs::remove(target / "config.json");
-  write_file(target / "config.json", dump_json(config));
+  write_file(target / "config.json", dump_as_python(config));
   if (!change.contains("fill")) return;
   const ModelDir model_dir(folder);
   size_t hits = 0;
@@ -206,7 +245,7 @@ void write_without(const fs::path& folder, const Json& change, const fs::path& t
         if (!is_here || regexec(&expression, name.c_str(), 0, nullptr, 0) != 0) continue;
         ++hits;
         const auto offset = static_cast<size_t>(tensor.bytes.data() - whole.data());
-        fill(tensor.dtype, value.get<float>(), bytes.data() + offset, tensor.bytes.size());
+        fill(tensor, value, bytes.data() + offset);
       }
       fs::remove(file);
       write_file(file, bytes);
@@ -214,6 +253,16 @@ void write_without(const fs::path& folder, const Json& change, const fs::path& t
     regfree(&expression);
   }
   CHECK(hits > 0);
+}
+
+/// What transformers' modules hold and no key of config.json says.
+void set_attributes(ModelConfig& config, const Json& attributes) {
+  for (const auto& [name, value] : attributes.items()) {
+    if (name == "limit") config.activation_limit = value.get<float>();
+    if (name == "group_size")
+      config.recurrent.norm_groups = config.recurrent.inner() / value.get<int64_t>();
+    CHECK((name == "limit" || name == "group_size"));
+  }
 }
 
 void check_fixture(const std::string& name) {
@@ -235,7 +284,8 @@ void check_fixture(const std::string& name) {
 void check_variations(const std::string& name) {
   const fs::path folder = model_fixture(name);
   if (!fs::exists(folder / "fixture.json")) return;
-  const Json options = parse_json(read_text(folder / "fixture.json"));
+  const Json options =
+      parse_json(read_text(folder / "fixture.json"), {.has_python_constants = true});
   if (!options.contains("without")) return;
   const std::vector<float> expected = read_expected_logits(folder);
   const Json recorded = parse_json(read_text(folder / "expected.json"));
@@ -246,6 +296,7 @@ void check_variations(const std::string& name) {
     double moved = 0.0;
     try {
       ModelFixture fixture(scratch / "model");
+      if (change.contains("attribute")) set_attributes(fixture.config, change["attribute"]);
       moved = distance(all_logits(fixture, ComputeType::kFloat32), expected);
     } catch (const Error& error) {
       // A variation that goes with tensors or is not supported is refused without them.
@@ -257,7 +308,8 @@ void check_variations(const std::string& name) {
       continue;
     }
     CHECK(moved > 100 * kFloat32Tolerance);
-    CHECK(std::fabs(moved - recorded.at("moves").at(label).get<double>()) <= 10 * kFloat32Tolerance);
+    CHECK(std::fabs(moved - recorded.at("moves").at(label).get<double>()) <=
+          10 * kFloat32Tolerance);
   }
 }
 

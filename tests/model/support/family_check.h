@@ -25,6 +25,10 @@ double distance(const std::vector<float>& logits, const std::vector<float>& expe
 /// Root mean square of the difference, relative to that of expected.
 double rms_distance(const std::vector<float>& logits, const std::vector<float>& expected);
 
+/// rms_distance of each token's logits, smallest first.
+std::vector<double> token_distances(const std::vector<float>& logits,
+                                    const std::vector<float>& expected, size_t vocab_size);
+
 /// One pass over the layers: K and V of each head, and the input of each Linear.
 class Extremes {
  public:

@@ -1,0 +1,175 @@
+// Recurrent mixers of LayerRunner: Mamba 1 and 2, and the gated delta net.
+#include <utility>
+
+#include "model/architecture.h"
+#include "model/layer_runner.h"
+
+namespace kvcal {
+namespace {
+
+/// Columns of a projection.
+RowsView columns(const Buffer& rows, int64_t first, int64_t stride) {
+  return {.data = rows.as<float>() + first, .row_stride = stride};
+}
+
+}  // namespace
+
+void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_index,
+                                        float* hidden, const TokenBatch& batch,
+                                        RecurrentState* state) {
+  layer_index_ = layer_index;
+  const int64_t tokens = batch.num_tokens;
+  if (layer.recurrence.in.matrix) {
+    normalize(hidden, layer.input_norm, tokens, type_, normed_.data());
+    observe(Role::kMixerIn, 0, normed_.data(), tokens, config_.hidden_size, type_);
+    project(normed_.data(), layer.recurrence.in, tokens, mixed_in_.as<float>());
+    convolve(layer.recurrence, batch, state);
+    scan(layer.recurrence, batch, state);
+    gate_scanned(layer.recurrence, tokens);
+    observe(Role::kMixerOut, 0, mixed_.data(), tokens, config_.recurrent.inner(), type_);
+    add_projected(mixed_.data(), layer.recurrence.out, layer.attention_output_norm, tokens, hidden);
+  }
+  feed_forward(layer, hidden, tokens);
+}
+
+void LayerRunner::convolve(const PackedRecurrence& mixer, const TokenBatch& batch,
+                           RecurrentState* state) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  backend_.causal_conv({.x = columns(mixed_in_, recurrent.inner(), mixer.in.matrix->out_features),
+                        .weight = mixer.conv_weight.as<float>(),
+                        .bias = mixer.conv_bias.as<float>(),
+                        .silu = true,
+                        .segments = batch.segments,
+                        .channels = recurrent.channels,
+                        .kernel = recurrent.kernel,
+                        .state = state ? state->convolution.as<float>() : nullptr,
+                        .out = convolved_.as<float>()});
+}
+
+void LayerRunner::scan(const PackedRecurrence& mixer, const TokenBatch& batch,
+                       RecurrentState* state) {
+  switch (config_.architecture->recurrence) {
+    case Mixer::kMamba:
+      return scan_mamba(mixer, batch, state);
+    case Mixer::kMamba2:
+      return scan_mamba2(mixer, batch, state);
+    case Mixer::kDeltaNet:
+      return scan_delta(mixer, batch, state);
+    default:
+      KVCAL_CHECK(false);
+  }
+}
+
+void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& batch,
+                             RecurrentState* state) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t tokens = batch.num_tokens, inner = recurrent.inner();
+  const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
+  convert(type_, convolved_.as<float>(), tokens, inner, mixed_.data());
+  observe(Role::kMixerStates, 0, mixed_.data(), tokens, inner, type_);
+  project(mixed_.data(), mixer.states, tokens, states_.as<float>());
+  int64_t first = 0;
+  for (const auto& [norm, count] : {std::pair{&mixer.step_norm, rank},
+                                    {&mixer.b_norm, recurrent.state_dim},
+                                    {&mixer.c_norm, recurrent.state_dim}}) {
+    const HeadsView part{states_.as<float>() + first, tokens, 1, count, width};
+    backend_.norm_heads({.x = part, .weight = norm->as<float>(), .epsilon = config_.norm_eps});
+    first += count;
+  }
+  backend_.copy_heads({.x = {states_.as<float>(), tokens, 1, rank, width},
+                       .out = {step_rank_.as<float>(), tokens, 1, rank, rank},
+                       .width = rank});
+  convert(type_, step_rank_.as<float>(), tokens, rank, step_input_.data());
+  observe(Role::kMixerStep, 0, step_input_.data(), tokens, rank, type_);
+  project(step_input_.data(), mixer.step, tokens, steps_.as<float>());
+  backend_.ssm_scan({.x = columns(convolved_, 0, inner),
+                     .dt = columns(steps_, 0, inner),
+                     .dt_bias = mixer.dt_bias.as<float>(),
+                     .a = mixer.decay.as<float>(),
+                     .a_per_state = true,
+                     .b = columns(states_, rank, width),
+                     .c = columns(states_, rank + recurrent.state_dim, width),
+                     .d = mixer.skip.as<float>(),
+                     .segments = batch.segments,
+                     .heads = recurrent.heads,
+                     .head_dim = 1,
+                     .groups = 1,
+                     .state_dim = recurrent.state_dim,
+                     .state = state ? state->scan.as<float>() : nullptr,
+                     .out = scanned_.as<float>()});
+}
+
+void LayerRunner::scan_mamba2(const PackedRecurrence& mixer, const TokenBatch& batch,
+                              RecurrentState* state) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t inner = recurrent.inner(), channels = recurrent.channels;
+  const int64_t states = recurrent.groups * recurrent.state_dim;
+  backend_.ssm_scan({.x = columns(convolved_, 0, channels),
+                     .dt = columns(mixed_in_, inner + channels, mixer.in.matrix->out_features),
+                     .dt_bias = mixer.dt_bias.as<float>(),
+                     .dt_min = recurrent.dt_min,
+                     .dt_max = recurrent.dt_max,
+                     .a = mixer.decay.as<float>(),
+                     .b = columns(convolved_, inner, channels),
+                     .c = columns(convolved_, inner + states, channels),
+                     .d = mixer.skip.as<float>(),
+                     .segments = batch.segments,
+                     .heads = recurrent.heads,
+                     .head_dim = recurrent.head_dim,
+                     .groups = recurrent.groups,
+                     .state_dim = recurrent.state_dim,
+                     .state = state ? state->scan.as<float>() : nullptr,
+                     .out = scanned_.as<float>()});
+}
+
+void LayerRunner::scan_delta(const PackedRecurrence& mixer, const TokenBatch& batch,
+                             RecurrentState* state) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t channels = recurrent.channels, width = mixer.in.matrix->out_features;
+  const int64_t keys = recurrent.groups * recurrent.state_dim;
+  const int64_t gates = recurrent.inner() + channels;
+  backend_.delta_scan({.q = columns(convolved_, 0, channels),
+                       .k = columns(convolved_, keys, channels),
+                       .v = columns(convolved_, 2 * keys, channels),
+                       .g = columns(mixed_in_, gates + recurrent.heads, width),
+                       .beta = columns(mixed_in_, gates, width),
+                       .decay_rate = mixer.decay.as<float>(),
+                       .g_bias = mixer.dt_bias.as<float>(),
+                       .logistic_beta = true,
+                       .segments = batch.segments,
+                       .k_heads = recurrent.groups,
+                       .v_heads = recurrent.heads,
+                       .k_dim = recurrent.state_dim,
+                       .v_dim = recurrent.head_dim,
+                       .state = state ? state->scan.as<float>() : nullptr,
+                       .out = scanned_.as<float>()});
+}
+
+void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  if (config_.architecture->recurrence == Mixer::kMamba) {
+    backend_.multiply_gate({.x = columns(scanned_, 0, recurrent.inner()),
+                            .gate = columns(mixed_in_, 0, mixer.in.matrix->out_features),
+                            .function = GateFunction::kSilu,
+                            .rows = rows,
+                            .width = recurrent.inner(),
+                            .out_type = type_,
+                            .out = mixed_.data()});
+    return;
+  }
+  const bool is_mamba = config_.architecture->recurrence == Mixer::kMamba2;
+  const int64_t groups = is_mamba ? recurrent.norm_groups : recurrent.heads;
+  backend_.gated_norm({.x = columns(scanned_, 0, recurrent.inner()),
+                       .gate = columns(mixed_in_, 0, mixer.in.matrix->out_features),
+                       .weight = mixer.norm.as<float>(),
+                       .weight_per_group = is_mamba,
+                       .gate_first = is_mamba,
+                       .epsilon = config_.norm_eps,
+                       .rows = rows,
+                       .groups = groups,
+                       .width = recurrent.inner() / groups,
+                       .out_type = type_,
+                       .out = mixed_.data()});
+}
+
+}  // namespace kvcal

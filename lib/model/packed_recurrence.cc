@@ -1,0 +1,83 @@
+#include <cmath>
+
+#include "backend/upload.h"
+#include "model/packed_layer.h"
+#include "model/weight_rows.h"
+
+namespace kvcal {
+namespace {
+
+/// Rows [first, first + count) of every group of a matrix whose rows stand group by group.
+void append_group_rows(const TensorView& matrix, int64_t groups, int64_t first, int64_t count,
+                       std::vector<TensorView>& parts) {
+  const int64_t size = matrix.shape[0] / groups;
+  for (int64_t group = 0; group < groups; ++group)
+    parts.push_back(rows_of(matrix, group * size + first, count));
+}
+
+/// A delta net's rows stand by key head: q, k, v, gate; and strength, decay. The backend wants the
+/// gates, then q, k and v of all heads, then strengths, then decays. Source: transformers
+/// qwen3_next `fix_query_key_value_ordering`.
+std::vector<TensorView> delta_rows(const TensorView& values, const TensorView& gates,
+                                   const RecurrentConfig& config) {
+  const int64_t k = config.state_dim, v = config.inner() / config.groups;
+  const int64_t heads = config.heads / config.groups;
+  std::vector<TensorView> parts;
+  append_group_rows(values, config.groups, 2 * k + v, v, parts);
+  append_group_rows(values, config.groups, 0, k, parts);
+  append_group_rows(values, config.groups, k, k, parts);
+  append_group_rows(values, config.groups, 2 * k, v, parts);
+  append_group_rows(gates, config.groups, 0, heads, parts);
+  append_group_rows(gates, config.groups, heads, heads, parts);
+  return parts;
+}
+
+}  // namespace
+
+PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
+                                 Backend& backend, ComputeType type) {
+  const auto values = [&](Role role) {
+    return weights.has(layer, role) ? as_float32(weights.rows(layer, role).parts)
+                                    : std::vector<float>();
+  };
+  const auto buffer = [&](Role role) {
+    const std::vector<float> host = values(role);
+    return host.empty() ? Buffer{} : upload<float>(host, backend);
+  };
+  PackedRecurrence packed;
+  const auto linear = [&](Role role) {
+    return PackedLinear{backend.pack(weights.rows(layer, role).parts, type), Buffer{}};
+  };
+  const WeightRows in = weights.rows(layer, Role::kMixerIn);
+  if (weights.has(layer, Role::kMixerGates)) {
+    const WeightRows gates = weights.rows(layer, Role::kMixerGates);
+    packed.in.matrix =
+        backend.pack(delta_rows(in.parts[0], gates.parts[0], config.recurrent), type);
+  } else if (config.architecture->recurrence == Mixer::kMamba) {
+    // The file has the channels first.
+    const int64_t inner = config.recurrent.inner();
+    const std::vector<TensorView> parts{rows_of(in.parts[0], inner, inner),
+                                        rows_of(in.parts[0], 0, inner)};
+    packed.in.matrix = backend.pack(parts, type);
+    packed.states = linear(Role::kMixerStates);
+    packed.step = linear(Role::kMixerStep);
+    packed.step_norm = buffer(Role::kMixerStepNorm);
+    packed.b_norm = buffer(Role::kMixerBNorm);
+    packed.c_norm = buffer(Role::kMixerCNorm);
+  } else {
+    packed.in = {backend.pack(in.parts, type), buffer(Role::kMixerInBias)};
+  }
+  packed.out = {backend.pack(weights.rows(layer, Role::kMixerOut).parts, type),
+                buffer(Role::kMixerOutBias)};
+  packed.conv_weight = buffer(Role::kMixerConv);
+  packed.conv_bias = buffer(Role::kMixerConvBias);
+  packed.dt_bias = buffer(Role::kMixerStepBias);
+  std::vector<float> decay = values(Role::kMixerDecay);
+  for (float& value : decay) value = -std::exp(value);
+  packed.decay = upload<float>(decay, backend);
+  packed.skip = buffer(Role::kMixerSkip);
+  packed.norm = buffer(Role::kMixerNorm);
+  return packed;
+}
+
+}  // namespace kvcal
