@@ -159,6 +159,13 @@ TensorRows latent_attention_rows() {
   };
 }
 
+TensorRows correction_rows() {
+  return {{Role::kRouterCorrection,
+           "mlp.gate.e_score_correction_bias",
+           {Dim::kExperts},
+           {when(&LayerConfig::is_moe)}}};
+}
+
 TensorRows shared_expert_rows() {
   const std::vector<Condition> shared{when(&LayerConfig::is_moe),
                                       when(&ModelConfig::has_shared_expert)};

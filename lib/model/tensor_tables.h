@@ -54,6 +54,8 @@ constexpr ExpertNames kMixtralExperts{
     "block_sparse_moe.experts.{}.w3.weight", "block_sparse_moe.experts.{}.w2.weight"};
 /// Latent attention in DeepSeek's names.
 TensorRows latent_attention_rows();
+/// mlp.gate.e_score_correction_bias of DeepSeek-V3.
+TensorRows correction_rows();
 /// mlp.shared_experts of DeepSeek.
 TensorRows shared_expert_rows();
 

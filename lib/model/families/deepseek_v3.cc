@@ -29,15 +29,8 @@ Architecture deepseek_v3_architecture() {
       .router_score = RouterScore::kSigmoid,
       .group_score = GroupScore::kSumOfTwoLargest,
       .model_tensors = model_rows(),
-      .layer_tensors = joined({pre_norm_rows(),
-                               latent_attention_rows(),
-                               mlp_rows(),
-                               expert_rows(kProjExperts),
-                               {{Role::kRouterCorrection,
-                                 "mlp.gate.e_score_correction_bias",
-                                 {Dim::kExperts},
-                                 {when(&LayerConfig::is_moe)}}},
-                               shared_expert_rows()}),
+      .layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), mlp_rows(),
+                               expert_rows(kProjExperts), correction_rows(), shared_expert_rows()}),
       .ignored_suffixes = {".self_attn.rotary_emb.inv_freq"},
   };
 }
