@@ -96,7 +96,8 @@ TextModel text_model_of(const Json& config) {
     known.insert(known.end(), architecture.model_types.begin(), architecture.model_types.end());
   }
   for (const Architecture& architecture : architectures()) {
-    known.insert(known.end(), architecture.wrapper_types.begin(), architecture.wrapper_types.end());
+    for (const std::string_view type : architecture.wrapper_types)
+      if (std::ranges::find(known, type) == known.end()) known.emplace_back(type);
     if (!has(architecture.wrapper_types, model_type)) continue;
     const Json* text = find_field(config, "text_config");
     if (!text || !text->is_object())
