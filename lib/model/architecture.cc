@@ -21,6 +21,7 @@ namespace kvcal {
   ROW(gemma3)               \
   ROW(glm)                  \
   ROW(glm4)                 \
+  ROW(glm4_moe)             \
   ROW(gpt2)                 \
   ROW(gpt_neox)             \
   ROW(gpt_oss)              \
