@@ -21,6 +21,11 @@ class Family {
     // Read from a number, not from a switch.
     config_.has_shared_expert =
         default_of("n_shared_experts") || default_of("shared_expert_intermediate_size");
+    // One layer and one rope, for what the family does to all of them.
+    config_.head_dim = kHeadDim;
+    config_.layers.resize(1);
+    config_.ropes.resize(1);
+    config_.ropes[0].rotary_dim = kHeadDim;
     try {
       if (architecture.resolve) architecture.resolve(defaults_, config_);
     } catch (const Error&) {  // it wants keys that only a model has
@@ -42,6 +47,11 @@ class Family {
     return has_switch(field) ? Presence::kOptional : Presence::kNever;
   }
 
+  /// Whether layers have positions only where config.json asks for them.
+  bool drops_rope() const { return config_.layers[0].rope == kNoRope; }
+  /// Whether a part of each head turns, whatever config.json says.
+  bool cuts_rope() const { return config_.ropes[0].rotary_dim != kHeadDim; }
+
   bool reads_number(float ModelConfig::*field) const {
     return std::ranges::any_of(architecture_.numbers,
                                [&](const NumberKey& number) { return number.field == field; });
@@ -57,6 +67,8 @@ class Family {
   }
 
  private:
+  static constexpr int64_t kHeadDim = 8;
+
   bool has_switch(bool ModelConfig::*field) const {
     return std::ranges::any_of(architecture_.switches,
                                [&](const SwitchKey& entry) { return entry.field == field; });
@@ -118,16 +130,26 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
   add(words, is_fused,
       architecture.fused_qkv == FusedQkv::kByGroup ? "fused q/k/v by group" : "fused q/k/v");
   add(words, family.always(Role::kSinks), "sinks");
+  add(words, architecture.has_query_gate, "gated attention");
+}
+
+void add_recurrence(Words& words, const Architecture& architecture) {
+  add(words, architecture.recurrence == Mixer::kMamba, "Mamba layers");
+  add(words, architecture.recurrence == Mixer::kMamba2, "Mamba 2 layers");
+  add(words, architecture.recurrence == Mixer::kDeltaNet, "gated delta net layers");
+  add(words, architecture.has_single_blocks, "a mixer or an MLP a layer");
 }
 
 void add_positions(Words& words, const Architecture& architecture, const Family& family) {
   add(words, architecture.positions == Positions::kLearned, "learned positions");
+  add(words, architecture.positions == Positions::kNone, "no positions");
+  add(words, family.drops_rope(), "optional positions");
   add(words, architecture.positions == Positions::kRopeInSlidingLayers,
       "no positions in layers without a window");
   add(words, architecture.positions == Positions::kRopeWhereListed, "layers without positions");
   add(words, family.presence(&ModelConfig::rope_is_interleaved), "interleaved rope");
   const Json* share = family.default_of("partial_rotary_factor");
-  add(words, share && share->is_number() && *share != 1.0, "partial rope");
+  add(words, family.cuts_rope() || (share && share->is_number() && *share != 1.0), "partial rope");
   add(words, architecture.local_rope != LocalRope::kSame, "two ropes");
 }
 
@@ -168,12 +190,15 @@ void add_feed_forward(Words& words, const Architecture& architecture, const Fami
   const bool has_up = family.presence(Role::kUp) != Presence::kNever;
   add(words, has_up && family.presence(Role::kGate) == Presence::kNever, "MLP without gate");
   add(words, family.reads_number(&ModelConfig::activation_limit), "clamped gate");
-  if (!architecture.has_experts) return;
+  if (!architecture.has_experts()) return;
   words.emplace_back("MoE");
   add(words, architecture.router_score == RouterScore::kSigmoid, "sigmoid routing");
   add(words, architecture.router_score == RouterScore::kSparseMixer, "sparse-mixer routing");
   add(words, architecture.group_score != GroupScore::kNone, "expert groups");
-  add(words, family.presence(Role::kSharedGate) != Presence::kNever, "shared experts");
+  add(words,
+      std::max(family.presence(Role::kSharedUp), family.presence(Role::kSharedGateUp)) !=
+          Presence::kNever,
+      "shared experts");
   add(words, architecture.has_prediction_layers, "prediction layers left out");
 }
 
@@ -184,6 +209,7 @@ std::vector<std::string> variation_words(const Architecture& architecture) {
   Words words;
   add_norms(words, architecture, family);
   add_attention(words, architecture, family);
+  add_recurrence(words, architecture);
   add_positions(words, architecture, family);
   const std::string window = window_word(architecture, family);
   add(words, !window.empty(), window);

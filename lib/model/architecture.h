@@ -6,168 +6,9 @@
 #include <vector>
 
 #include "model/model_config.h"
+#include "model/tensor_rows.h"
 
 namespace kvcal {
-
-/// What a tensor is to the forward pass. A fused tensor stands for the roles it holds.
-enum class Role : uint8_t {
-  kEmbedding,
-  kPositionEmbedding,
-  kFinalNorm,
-  kFinalNormBias,
-  kLmHead,
-  kLmHeadBias,
-  // Norms around attention and MLP. Those on the output act before the residual is added.
-  kInputNorm,
-  kInputNormBias,
-  kAttentionOutputNorm,
-  kMlpNorm,
-  kMlpNormBias,
-  kMlpOutputNorm,
-  kQueryNorm,
-  kKeyNorm,
-  // Attention.
-  kQuery,
-  kKey,
-  kValue,
-  kOutput,
-  kQueryBias,
-  kKeyBias,
-  kValueBias,
-  kOutputBias,
-  kSinks,
-  kQueryGate,
-  kQueryAndGate,   ///< holds kQuery and kQueryGate, head by head
-  kQueryKeyValue,  ///< holds kQuery, kKey, kValue as Architecture::fused_qkv says
-  kQueryKeyValueBias,
-  // Latent attention (MLA).
-  kQueryDown,
-  kQueryDownBias,
-  kQueryDownNorm,
-  kQueryUp,
-  kLatent,
-  kLatentBias,
-  kLatentNorm,
-  kLatentUp,
-  // Recurrent mixers.
-  kMixerIn,
-  kMixerInBias,
-  kMixerGates,  ///< a delta net's strengths and decays
-  kMixerConv,
-  kMixerConvBias,
-  kMixerStates,    ///< Mamba 1: step sizes' low rank, B and C of the convolved channels
-  kMixerStep,      ///< Mamba 1: step sizes from their low rank
-  kMixerStepNorm,  ///< Jamba's norms of the three
-  kMixerBNorm,
-  kMixerCNorm,
-  kMixerStepBias,
-  kMixerDecay,  ///< log of the negative decay
-  kMixerSkip,
-  kMixerNorm,
-  kMixerOut,
-  kMixerOutBias,
-  // MLP. Without kGate and kGateUp it is up, activation, down.
-  kGate,
-  kUp,
-  kDown,
-  kGateBias,
-  kUpBias,
-  kDownBias,
-  kGateUp,  ///< holds kGate, then kUp
-  // Mixture of experts.
-  kRouter,
-  kRouterBias,
-  kRouterCorrection,  ///< added to the scores that choose, not to those that weigh
-  kExpertGate,
-  kExpertUp,
-  kExpertDown,
-  kExpertGateUp,  ///< holds kExpertGate, then kExpertUp
-  kExpertGateBias,
-  kExpertUpBias,
-  kExpertGateUpBias,
-  kExpertDownBias,
-  kSharedGate,
-  kSharedUp,
-  kSharedGateUp,  ///< holds kSharedGate, then kSharedUp
-  kSharedDown,
-  kSharedExpertGate,  ///< one logit a token; its sigmoid weighs the shared expert
-};
-
-/// A dimension by meaning, resolved against ModelConfig.
-enum class Dim : uint8_t {
-  kOne,
-  kHidden,
-  kVocab,
-  kPositions,
-  kHeads,
-  kKvHeads,
-  kHeadDim,
-  kQueryWidth,
-  kKvWidth,
-  kQkvWidth,
-  kAttendedWidth,
-  kQueryAndGateWidth,
-  kMixerHeads,
-  kMixerHeadDim,
-  kMixerInner,
-  kMixerChannels,
-  kMixerKernel,
-  kMixerStateDim,
-  kMixerStepRank,
-  kMixerStatesWidth,
-  kMixerInWidth,     ///< gate and channels, and Mamba 2's step sizes
-  kMixerGatesWidth,  ///< delta net: strengths and decays
-  kQueryRank,
-  kLatentRank,
-  kLatentWidth,    ///< latent and the rotated key beside it
-  kLatentUpWidth,  ///< K without rotation and V of all heads
-  kIntermediate,
-  kGateUpWidth,
-  kExperts,
-  kExpertIntermediate,
-  kExpertGateUpWidth,
-  kSharedIntermediate,
-  kSharedGateUpWidth,
-};
-
-/// One condition of a row, on a switch of the model or of a layer.
-struct Condition {
-  bool ModelConfig::*model = nullptr;
-  bool LayerConfig::*layer = nullptr;
-  bool wanted = true;
-};
-constexpr Condition when(bool ModelConfig::*flag) {
-  return {.model = flag};
-}
-constexpr Condition unless(bool ModelConfig::*flag) {
-  return {.model = flag, .wanted = false};
-}
-constexpr Condition when(bool LayerConfig::*flag) {
-  return {.layer = flag};
-}
-constexpr Condition unless(bool LayerConfig::*flag) {
-  return {.layer = flag, .wanted = false};
-}
-
-/// How a matrix lies in the file.
-enum class Layout : uint8_t {
-  kOutIn,
-  kInOut,             ///< transposed, as GPT-2's Conv1D
-  kInOutInterleaved,  ///< transposed; gate and up alternate along out
-  kOutInterleaved,    ///< a bias whose gate and up alternate
-};
-
-/// One tensor of a family's checkpoints. Layer tensors stand below "<layer prefix>N.". A row that
-/// repeats is one tensor for each number in place of "{}", or without "{}" one tensor that holds
-/// them all along a first dimension, which shape leaves out.
-struct TensorRow {
-  Role role;
-  std::string_view name;
-  std::vector<Dim> shape;
-  std::vector<Condition> conditions = {};  ///< all must hold
-  Layout layout = Layout::kOutIn;
-  Dim repeat = Dim::kOne;
-};
 
 /// Which layers see only the last tokens. "layer_types" in config.json wins in all but kNone,
 /// kAllLayers and kAllWhereUsed.
@@ -179,6 +20,15 @@ enum class SlidingWindow : uint8_t {
   kAfterMaxWindowLayers,      ///< from max_window_layers on, where use_sliding_window
   kEvenBelowMaxWindowLayers,  ///< layers 0, 2, .. below max_window_layers, where use_sliding_window
   kAllWhereUsed               ///< all, where use_sliding_window
+};
+
+/// Which layers have experts; the others have an MLP.
+enum class ExpertLayers : uint8_t {
+  kNone,
+  kAll,
+  kAfterFirst,  ///< from first_k_dense_replace on
+  kEveryStep,   ///< every decoder_sparse_step-th that mlp_only_layers does not name
+  kPeriod       ///< one of every expert_layer_period, at expert_layer_offset
 };
 
 /// How tokens learn their place.
@@ -250,13 +100,13 @@ struct Architecture {
   bool rope_is_interleaved = false;
   bool has_latent_attention = false;  ///< MLA: the cache holds the latent and one rotated key
   bool has_query_gate = false;        ///< a sigmoid of the input weighs what attention gives
-  bool has_experts = false;
   bool has_prediction_layers =
       false;  ///< checkpoints carry layers behind the last that predict further
   int64_t intermediate_multiple =
       0;  ///< of hidden_size, where intermediate_size is absent; 0: required
   Mixer recurrence = Mixer::kNone;  ///< of the layers that are not attention
   bool has_single_blocks = false;   ///< a layer is a mixer or an MLP, not both
+  ExpertLayers expert_layers = ExpertLayers::kNone;
   Positions positions = Positions::kRope;
   LocalRope local_rope = LocalRope::kSame;
   SlidingWindow sliding_window = SlidingWindow::kNone;
@@ -264,6 +114,8 @@ struct Architecture {
   FusedQkv fused_qkv = FusedQkv::kConcatenated;
   RouterScore router_score = RouterScore::kSoftmax;
   GroupScore group_score = GroupScore::kNone;
+
+  bool has_experts() const { return expert_layers != ExpertLayers::kNone; }
 
   std::vector<NamePrefix> prefixes = {{"model."}};
   std::string_view layers_name = "layers.";  ///< between prefix and layer number

@@ -102,19 +102,38 @@ void parse_windows(const ConfigReader& reader, ModelConfig& config,
     if (sliding[i]) config.layers[i].sliding_window = *window;
 }
 
-void parse_expert_layers(const ConfigReader& reader, ModelConfig& config) {
-  if (!config.architecture->has_experts) return;
-  const int64_t first = reader.integer("first_k_dense_replace").value_or(0);
-  const int64_t step =
-      reader.find("decoder_sparse_step") ? reader.size("decoder_sparse_step", kMaxLayers) : 1;
-  const int64_t period =
-      reader.find("expert_layer_period") ? reader.size("expert_layer_period", kMaxLayers) : 1;
-  const int64_t offset = reader.integer("expert_layer_offset").value_or(0);
-  const std::vector<int64_t> dense = integer_list(reader, "mlp_only_layers");
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-    config.layers[static_cast<size_t>(i)].is_moe =
-        config.moe.num_experts > 0 && i >= first && (i + 1) % step == 0 &&
-        i % period == offset % period && std::ranges::find(dense, i) == dense.end();
+/// Whether each layer has experts, as ExpertLayers tells it.
+std::vector<bool> expert_layers(const ConfigReader& reader, const ModelConfig& config) {
+  const int64_t count = config.num_hidden_layers;
+  std::vector<bool> layers(static_cast<size_t>(count), true);
+  const auto keep_where = [&](const auto& holds) {
+    for (int64_t i = 0; i < count; ++i) layers[static_cast<size_t>(i)] = holds(i);
+    return layers;
+  };
+  switch (config.architecture->expert_layers) {
+    case ExpertLayers::kNone:
+      return keep_where([](int64_t) { return false; });
+    case ExpertLayers::kAll:
+      return layers;
+    case ExpertLayers::kAfterFirst: {
+      const int64_t first = reader.size("first_k_dense_replace", kMaxLayers, 0);
+      return keep_where([&](int64_t i) { return i >= first; });
+    }
+    case ExpertLayers::kEveryStep: {
+      const int64_t step = reader.size("decoder_sparse_step", kMaxLayers);
+      const std::vector<int64_t> dense = integer_list(reader, "mlp_only_layers");
+      return keep_where([&](int64_t i) {
+        return (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end();
+      });
+    }
+    case ExpertLayers::kPeriod: {
+      const int64_t period = reader.size("expert_layer_period", kMaxLayers);
+      const int64_t offset = reader.size("expert_layer_offset", period - 1, 0);
+      return keep_where([&](int64_t i) { return i % period == offset; });
+    }
+  }
+  KVCAL_CHECK(false);
+  return layers;
 }
 
 std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& config,
@@ -141,7 +160,9 @@ void parse_layers(const ConfigReader& reader, ModelConfig& config) {
   config.layers.resize(static_cast<size_t>(config.num_hidden_layers));
   const std::vector<bool> sliding = sliding_layers(reader, config);
   parse_windows(reader, config, sliding);
-  parse_expert_layers(reader, config);
+  const std::vector<bool> has_experts = expert_layers(reader, config);
+  for (size_t i = 0; i < has_experts.size(); ++i)
+    config.layers[i].is_moe = has_experts[i] && config.moe.num_experts > 0;
   parse_mixers(reader, config);
   parse_ropes(reader, config);
   const std::vector<bool> turns = turning_layers(reader, config, sliding);

@@ -28,9 +28,9 @@ struct Widths {
         states(step_rank == 0 ? 0
                               : step_rank + 2 * static_cast<size_t>(config.recurrent.state_dim)),
         inner(static_cast<size_t>(std::max(config.moe.shared_intermediate_size, widest(config)))),
-        expert_hidden(config.architecture->has_experts ? hidden : 0),
-        logits(config.architecture->has_experts ? static_cast<size_t>(config.moe.num_experts + 1)
-                                                : 0) {}
+        expert_hidden(config.architecture->has_experts() ? hidden : 0),
+        logits(config.architecture->has_experts() ? static_cast<size_t>(config.moe.num_experts + 1)
+                                                  : 0) {}
 
   static int64_t widest(const ModelConfig& config) {
     int64_t width = 0;

@@ -1,5 +1,6 @@
 #include "model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/registry.h"
@@ -189,24 +190,37 @@ void parse_groups(const ConfigReader& reader, MoeConfig& moe) {
          size, " experts cannot give ", moe.experts_per_token, " a token");
 }
 
+bool has_row(const Architecture& architecture, Role role) {
+  return std::ranges::any_of(architecture.layer_tensors,
+                             [&](const TensorRow& row) { return row.role == role; });
+}
+
+/// Width of the expert that sees every token, where the family has one.
+int64_t shared_intermediate_size(const ConfigReader& reader, const ModelConfig& config) {
+  if (!has_row(*config.architecture, Role::kSharedDown)) return 0;
+  if (reader.integer("shared_expert_intermediate_size").value_or(0) > 0)
+    return reader.size("shared_expert_intermediate_size", kMaxWidth);
+  if (reader.integer("n_shared_experts").value_or(0) > 0)
+    return config.moe.intermediate_size * reader.size("n_shared_experts", 1024);
+  return 0;
+}
+
 void parse_experts(const ConfigReader& reader, ModelConfig& config) {
-  if (!config.architecture->has_experts) return;
+  if (!config.architecture->has_experts()) return;
   MoeConfig& moe = config.moe;
   moe.score = config.architecture->router_score;
   moe.group_score = config.architecture->group_score;
   // DeepSeek-V2 turns its groups off by a word.
   if (reader.string("topk_method").value_or("") == "greedy") moe.group_score = GroupScore::kNone;
-  moe.num_experts = reader.size("num_experts", 65536, 0);
+  // None at all where a layer can have an MLP instead.
+  const int64_t least = has_row(*config.architecture, Role::kDown) ? 0 : 1;
+  moe.num_experts = reader.size("num_experts", 65536, least);
   if (moe.num_experts > 0)
     moe.experts_per_token = reader.size("num_experts_per_tok", moe.num_experts);
   moe.intermediate_size = reader.integer("moe_intermediate_size")
                               ? reader.size("moe_intermediate_size", kMaxWidth)
                               : config.intermediate_size;
-  if (reader.integer("shared_expert_intermediate_size").value_or(0) > 0) {
-    moe.shared_intermediate_size = reader.size("shared_expert_intermediate_size", kMaxWidth);
-  } else if (reader.integer("n_shared_experts").value_or(0) > 0) {
-    moe.shared_intermediate_size = moe.intermediate_size * reader.size("n_shared_experts", 1024);
-  }
+  moe.shared_intermediate_size = shared_intermediate_size(reader, config);
   config.has_shared_expert = moe.shared_intermediate_size > 0;
   if (moe.score == RouterScore::kSparseMixer && moe.experts_per_token != 2)
     fail("key 'num_experts_per_tok' is ", moe.experts_per_token, ", expected 2");

@@ -33,7 +33,7 @@ Architecture deepseek_v2_architecture() {
       .resolve = check_method,
       .rope_is_interleaved = true,
       .has_latent_attention = true,
-      .has_experts = true,
+      .expert_layers = ExpertLayers::kAfterFirst,
       .group_score = GroupScore::kLargest,
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), mlp_rows(),

@@ -59,7 +59,7 @@ Architecture gpt_oss_architecture() {
             config.activation = Activation::kQuickGelu;
             config.norm_topk_prob = true;
           },
-      .has_experts = true,
+      .expert_layers = ExpertLayers::kAll,
       .sliding_window = SlidingWindow::kPattern,
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(),

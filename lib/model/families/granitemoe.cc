@@ -16,7 +16,7 @@ Architecture granitemoe_architecture() {
                    {"attention_bias", &ModelConfig::output_bias}},
       .numbers = granite_multipliers(),
       .resolve = [](const Json&, ModelConfig& config) { config.norm_topk_prob = true; },
-      .has_experts = true,
+      .expert_layers = ExpertLayers::kAll,
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), attention_rows(), stacked_expert_rows()}),
   };

@@ -50,8 +50,8 @@ Architecture granitemoehybrid_architecture() {
                    {"mamba_conv_bias", &ModelConfig::has_conv_bias}},
       .numbers = granite_multipliers(),
       .resolve = resolve_layers,
-      .has_experts = true,
       .recurrence = Mixer::kMamba2,
+      .expert_layers = ExpertLayers::kAll,
       .model_tensors = model_rows(),
       .layer_tensors =
           joined({pre_norm_rows(), with(when(&LayerConfig::has_attention), attention_rows()),

@@ -65,8 +65,8 @@ Architecture jamba_architecture() {
             for (LayerConfig& layer : config.layers)
               if (config.moe.num_experts == 1) layer.is_moe = false;
           },
-      .has_experts = true,
       .recurrence = Mixer::kMamba,
+      .expert_layers = ExpertLayers::kPeriod,
       .positions = Positions::kNone,
       .model_tensors =
           model_rows_named("embed_tokens.weight", "final_layernorm.weight", "lm_head.weight"),

@@ -13,7 +13,7 @@ Architecture mixtral_architecture() {
                       "num_experts_per_tok": 2, "num_local_experts": 8})",
       .aliases = {{"num_experts", "num_local_experts"}},
       .resolve = [](const Json&, ModelConfig& config) { config.norm_topk_prob = true; },
-      .has_experts = true,
+      .expert_layers = ExpertLayers::kAll,
       .sliding_window = SlidingWindow::kAllLayers,
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), attention_rows(), expert_rows(kMixtralExperts)}),

@@ -81,9 +81,9 @@ Architecture nemotron_h_architecture() {
           [](const Json&, ModelConfig& config) {
             config.recurrent.norm_groups = config.recurrent.groups;
           },
-      .has_experts = true,
       .recurrence = Mixer::kMamba2,
       .has_single_blocks = true,
+      .expert_layers = ExpertLayers::kAll,
       .positions = Positions::kNone,
       .router_score = RouterScore::kSigmoid,
       .group_score = GroupScore::kSumOfTwoLargest,

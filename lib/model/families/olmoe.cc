@@ -15,7 +15,7 @@ Architecture olmoe_architecture() {
                    {"attention_bias", &ModelConfig::output_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .fixed = {{"clip_qkv", "null"}},
-      .has_experts = true,
+      .expert_layers = ExpertLayers::kAll,
       .qk_norm = QkNorm::kWhole,
       .model_tensors = model_rows(),
       .layer_tensors =

@@ -18,7 +18,7 @@ Architecture phimoe_architecture() {
                    {"lm_head_bias", &ModelConfig::lm_head_bias}},
       .numbers = {{"router_jitter_noise", &ModelConfig::router_jitter}},
       .centers_norm = true,
-      .has_experts = true,
+      .expert_layers = ExpertLayers::kAll,
       .sliding_window = SlidingWindow::kAllLayers,
       .router_score = RouterScore::kSparseMixer,
       .model_tensors = joined({model_rows(),

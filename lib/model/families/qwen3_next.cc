@@ -37,7 +37,8 @@ Architecture qwen3_next_architecture() {
       .model_types = {"qwen3_next"},
       .attention_class = "Qwen3NextAttention",
       .description = "Qwen3-Next",
-      .defaults = R"({"head_dim": 256, "num_key_value_heads": 2, "partial_rotary_factor": 0.25,
+      .defaults =
+          R"({"decoder_sparse_step": 1, "head_dim": 256, "num_key_value_heads": 2, "partial_rotary_factor": 0.25,
                       "linear_conv_kernel_dim": 4, "linear_key_head_dim": 128,
                       "linear_value_head_dim": 128, "linear_num_key_heads": 16,
                       "linear_num_value_heads": 32, "num_experts": 512,
@@ -49,8 +50,8 @@ Architecture qwen3_next_architecture() {
       .fixed = {{"attention_bias", "false"}},
       .norm_adds_one = true,
       .has_query_gate = true,
-      .has_experts = true,
       .recurrence = Mixer::kDeltaNet,
+      .expert_layers = ExpertLayers::kEveryStep,
       .model_tensors = model_rows(),
       .layer_tensors =
           joined({pre_norm_rows(), with(when(&LayerConfig::has_attention), gated_attention_rows()),
