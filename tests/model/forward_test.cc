@@ -52,37 +52,61 @@ TEST_CASE("samples packed together do not see each other, in any fixture") {
   }
 }
 
+namespace {
+
+/// K of every layer that attends, with a quantized cache before it.
+std::vector<ObservedRange> observed_k(const std::string& name, const LayerwiseOptions& options,
+                                      int threads) {
+  ModelFixture fixture(name, "cpu", threads);
+  const std::vector<TokenId> head(fixture.ids.begin(), fixture.ids.begin() + 9);
+  const std::vector<std::span<const TokenId>> samples{fixture.ids, head, fixture.ids, head};
+  SilentDiagnostics silent;
+  LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples, options,
+                           silent);
+  const auto heads = static_cast<size_t>(fixture.config.cache_heads());
+  const KvQuantization quantization{KvDType::kFp8E4m3, std::vector<float>(heads, 0.03f),
+                                    std::vector<float>(heads, 0.01f)};
+  std::vector<ObservedRange> all;
+  for (int64_t layer = 0; layer <= fixture.config.last_attention_layer(); ++layer) {
+    if (!fixture.config.has_attention(layer)) {
+      forward.advance_without_attention(layer);
+      continue;
+    }
+    const auto ranges = forward.observe(layer).k.ranges;
+    all.insert(all.end(), ranges.begin(), ranges.end());
+    if (layer != fixture.config.last_attention_layer()) forward.advance(layer, quantization);
+  }
+  return all;
+}
+
+}  // namespace
+
 TEST_CASE("batch size, memory limit and threads change no byte of what is observed") {
-  for (const auto compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
-    std::vector<std::vector<ObservedRange>> runs;
-    for (const int threads : {1, 2})
-      for (const int64_t batch_tokens : {1, 64, 4096})
-        for (const bool limited : {false, true}) {
-          ModelFixture fixture("llama", "cpu", threads);
-          if (!fixture.backend->supports(compute)) continue;
-          const std::vector<TokenId> head(fixture.ids.begin(), fixture.ids.begin() + 9);
-          const std::vector<std::span<const TokenId>> samples{fixture.ids, head, fixture.ids, head};
-          LayerwiseOptions options{.compute_type = compute,
-                                   .batch_tokens = batch_tokens,
-                                   .memory_limit = {},
-                                   .scratch_folder = fs::temp_directory_path()};
-          if (limited) options.memory_limit = 200'000;
-          SilentDiagnostics silent;
-          LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples,
-                                   options, silent);
-          const KvQuantization quantization{KvDType::kFp8E4m3, {0.02f, 0.03f}, {0.02f, 0.01f}};
-          forward.observe(0);
-          forward.advance(0, quantization);
-          runs.push_back(forward.observe(1).k.ranges);
+  // Dense; experts; a latent cache; windows and soft-caps; each kind of recurrence.
+  for (const std::string name :
+       {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba", "qwen3_next"})
+    for (const auto compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
+      if (!ModelFixture(name).backend->supports(compute)) continue;
+      std::vector<std::vector<ObservedRange>> runs;
+      for (const int threads : {1, 2})
+        for (const int64_t batch_tokens : {1, 64, 4096})
+          for (const bool limited : {false, true}) {
+            LayerwiseOptions options{.compute_type = compute,
+                                     .batch_tokens = batch_tokens,
+                                     .memory_limit = {},
+                                     .scratch_folder = fs::temp_directory_path()};
+            if (limited) options.memory_limit = 600'000;
+            runs.push_back(observed_k(name, options, threads));
+          }
+      for (const auto& run : runs) {
+        INFO(name << " in " << name_of(compute));
+        REQUIRE(run.size() == runs.front().size());
+        for (size_t i = 0; i < run.size(); ++i) {
+          CHECK(run[i].min == runs.front()[i].min);
+          CHECK(run[i].max == runs.front()[i].max);
         }
-    for (const auto& run : runs) {
-      REQUIRE(run.size() == runs.front().size());
-      for (size_t i = 0; i < run.size(); ++i) {
-        CHECK(run[i].min == runs.front()[i].min);
-        CHECK(run[i].max == runs.front()[i].max);
       }
     }
-  }
 }
 
 TEST_CASE("a memory limit that cannot hold a layer is an error before any work") {
