@@ -1,6 +1,7 @@
 #include "model/weight_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "quant/fp8.h"
@@ -41,29 +42,49 @@ WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t
                        int64_t block_columns) {
   const auto rows = static_cast<size_t>(codes.shape[0]),
              width = static_cast<size_t>(codes.shape[1]);
+  const auto height = static_cast<size_t>(block_rows), step = static_cast<size_t>(block_columns);
   const auto columns_of_scale = static_cast<size_t>(scale.shape[1]);
+  const std::vector<float> factors = as_float32(std::span(&scale, 1));
+  std::array<float, 256> values{};
+  for (size_t code = 0; code < values.size(); ++code)
+    values[code] = fp8::decode(static_cast<uint8_t>(code), fp8::Format::kE4m3Fn);
   std::vector<std::byte> bytes(rows * width * sizeof(float));
   for (size_t row = 0; row < rows; ++row)
-    for (size_t column = 0; column < width; ++column) {
-      const size_t block = row / static_cast<size_t>(block_rows) * columns_of_scale +
-                           column / static_cast<size_t>(block_columns);
-      float factor = 0.0f;
-      std::memcpy(&factor, scale.bytes.data() + block * sizeof(float), sizeof(float));
-      const auto code = static_cast<uint8_t>(codes.bytes[row * width + column]);
-      const float value = fp8::decode(code, fp8::Format::kE4m3Fn) * factor;
-      std::memcpy(bytes.data() + (row * width + column) * sizeof(float), &value, sizeof(float));
+    for (size_t first = 0; first < width; first += step) {
+      const float factor = factors[row / height * columns_of_scale + first / step];
+      const size_t end = row * width + std::min(first + step, width);
+      for (size_t i = row * width + first; i < end; ++i) {
+        const float value = values[static_cast<uint8_t>(codes.bytes[i])] * factor;
+        std::memcpy(bytes.data() + i * sizeof(float), &value, sizeof(float));
+      }
     }
   return owning(codes, DType::kF32, codes.shape, std::move(bytes));
 }
 
+namespace {
+
+/// [in, out] as [out, in], a tile that fits the cache at a time.
+template <size_t kElement>
+void transpose(const std::byte* from, size_t in, size_t out, std::byte* to) {
+  constexpr size_t kTile = 32;
+  for (size_t row_tile = 0; row_tile < in; row_tile += kTile)
+    for (size_t column_tile = 0; column_tile < out; column_tile += kTile)
+      for (size_t column = column_tile; column < std::min(column_tile + kTile, out); ++column)
+        for (size_t row = row_tile; row < std::min(row_tile + kTile, in); ++row)
+          std::memcpy(to + (column * in + row) * kElement, from + (row * out + column) * kElement,
+                      kElement);
+}
+
+}  // namespace
+
 WeightRows transposed(const TensorView& tensor) {
   const auto in = static_cast<size_t>(tensor.shape[0]), out = static_cast<size_t>(tensor.shape[1]);
-  const size_t element = tensor.bytes.size() / std::max<size_t>(1, in * out);
   std::vector<std::byte> bytes(tensor.bytes.size());
-  for (size_t row = 0; row < in; ++row)
-    for (size_t column = 0; column < out; ++column)
-      std::memcpy(bytes.data() + (column * in + row) * element,
-                  tensor.bytes.data() + (row * out + column) * element, element);
+  if (tensor.dtype == DType::kF32) {
+    transpose<4>(tensor.bytes.data(), in, out, bytes.data());
+  } else {
+    transpose<2>(tensor.bytes.data(), in, out, bytes.data());
+  }
   return owning(tensor, tensor.dtype, Shape{tensor.shape[1], tensor.shape[0]}, std::move(bytes));
 }
 

@@ -8,11 +8,11 @@ namespace kvcal {
 TensorView rows_of(const TensorView& tensor, int64_t begin, int64_t count);
 
 /// F8_E4M3 [rows, width] times the scale of each block of block_rows x block_columns, as F32. scale
-/// is F32 [ceil(rows / block_rows), ceil(width / block_columns)].
+/// is F32, F16 or BF16 [ceil(rows / block_rows), ceil(width / block_columns)].
 WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t block_rows,
                        int64_t block_columns);
 
-/// [in, out] as [out, in].
+/// F32, F16 or BF16 [in, out] as [out, in].
 WeightRows transposed(const TensorView& tensor);
 
 /// Rows 0, 2, 4, .., then 1, 3, 5, ..

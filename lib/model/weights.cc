@@ -26,6 +26,7 @@ class Problems {
     ((line << "\n  ") << ... << parts);
     text_ += line.str();
   }
+  int64_t count() const { return count_; }
   void fail_if_any(const ModelConfig& config) const {
     if (count_ == 0) return;
     const std::string more =
@@ -37,8 +38,10 @@ class Problems {
  private:
   static constexpr int kMaxShown = 20;
   std::string text_;
-  int count_ = 0;
+  int64_t count_ = 0;
 };
+
+constexpr int64_t kMaxProblems = 100'000;
 
 int64_t divided_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
@@ -47,6 +50,12 @@ int64_t divided_up(int64_t value, int64_t by) {
 /// Heads of logits stand beside the backbone, not in it.
 bool is_of_head(Role role) {
   return role == Role::kLmHead || role == Role::kLmHeadBias;
+}
+
+/// Read as they lie in the file, and so never FP8.
+bool is_of_embedding_or_norm(Role role) {
+  return role == Role::kEmbedding || role == Role::kPositionEmbedding || role == Role::kLmHead ||
+         role == Role::kQueryNorm || role == Role::kKeyNorm;
 }
 
 /// "a{}b" with the number in place.
@@ -96,9 +105,12 @@ class Weights::Binder {
       bind_stacked(row, prefix + std::string(row.name), count, table);
       return;
     }
-    for (int64_t i = 0; i < count; ++i)
+    for (int64_t i = 0; i < count; ++i) {
       if (const auto bound = bind_one(row, prefix + numbered(row.name, i), shape_of(row)))
         table[{row.role, i}] = *bound;
+      // A config.json may ask for more experts in more layers than there is memory for names.
+      if (problems_.count() > kMaxProblems) problems_.fail_if_any(config_);
+    }
   }
 
   void finish() {
@@ -128,7 +140,8 @@ class Weights::Binder {
       return std::nullopt;
     }
     Bound bound{.view = *tensor, .block_scale = nullptr, .layout = row.layout};
-    if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 && wanted.rank() == 2) {
+    if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 && wanted.rank() == 2 &&
+        row.layout == Layout::kOutIn && !is_of_embedding_or_norm(row.role)) {
       bound.block_scale = block_scale(name, wanted);
     } else if (!is_readable(tensor->dtype)) {
       problems_.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
@@ -146,8 +159,9 @@ class Weights::Binder {
       problems_.add("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight");
     } else if (scale->shape != wanted) {
       problems_.add("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted);
-    } else if (scale->dtype != DType::kF32) {
-      problems_.add("unreadable: ", scale_name, " is ", scale->dtype, ", expected F32");
+    } else if (!is_readable(scale->dtype)) {
+      problems_.add("unreadable: ", scale_name, " is ", scale->dtype,
+                    ", expected F32, F16 or BF16");
     }
     return scale;
   }
@@ -173,6 +187,7 @@ class Weights::Binder {
     const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
     return std::ranges::any_of(architecture.ignored_suffixes, ends) ||
            std::ranges::any_of(architecture.ignored_prefixes, begins) ||
+           name.ends_with("rotary_emb.inv_freq") ||  // what older transformers saved along
            (architecture.has_prediction_layers && is_behind_last_layer(name));
   }
 

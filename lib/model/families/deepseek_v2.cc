@@ -38,7 +38,6 @@ Architecture deepseek_v2_architecture() {
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), mlp_rows(),
                                expert_rows(kProjExperts), shared_expert_rows()}),
-      .ignored_suffixes = {".self_attn.rotary_emb.inv_freq"},
   };
 }
 

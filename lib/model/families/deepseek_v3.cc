@@ -31,7 +31,6 @@ Architecture deepseek_v3_architecture() {
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), mlp_rows(),
                                expert_rows(kProjExperts), correction_rows(), shared_expert_rows()}),
-      .ignored_suffixes = {".self_attn.rotary_emb.inv_freq"},
   };
 }
 

@@ -36,7 +36,7 @@ Architecture exaone_architecture() {
       .attention_module = "attn.attention",
       .model_tensors = model_rows_named("wte.weight", "ln_f.weight", "lm_head.weight"),
       .layer_tensors = layer_rows(),
-      .ignored_suffixes = {".rotary.inv_freq", ".rotary_emb.inv_freq"},
+      .ignored_suffixes = {".rotary.inv_freq"},
   };
 }
 

@@ -44,8 +44,7 @@ Architecture gpt_neox_architecture() {
           {model_rows_named("embed_in.weight", "final_layer_norm.weight", "embed_out.weight"),
            {{Role::kFinalNormBias, "final_layer_norm.bias", {Dim::kHidden}}}}),
       .layer_tensors = layer_rows(),
-      .ignored_suffixes = {".attention.bias", ".attention.masked_bias",
-                           ".attention.rotary_emb.inv_freq"},
+      .ignored_suffixes = {".attention.bias", ".attention.masked_bias"},
   };
 }
 

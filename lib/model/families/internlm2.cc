@@ -34,7 +34,6 @@ Architecture internlm2_architecture() {
       .attention_module = "attention",
       .model_tensors = model_rows_named("tok_embeddings.weight", "norm.weight", "output.weight"),
       .layer_tensors = layer_rows(),
-      .ignored_suffixes = {".attention.rotary_emb.inv_freq"},
   };
 }
 

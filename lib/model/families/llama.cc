@@ -13,7 +13,6 @@ Architecture llama_architecture() {
       .switches = bias_switches(),
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), attention_rows(), mlp_rows()}),
-      .ignored_suffixes = {".self_attn.rotary_emb.inv_freq"},
   };
 }
 

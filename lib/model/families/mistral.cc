@@ -16,7 +16,6 @@ Architecture mistral_architecture() {
                    {"model.language_model."}},
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), attention_rows(), mlp_rows()}),
-      .ignored_suffixes = {".self_attn.rotary_emb.inv_freq"},
       .ignored_prefixes = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
                            "model.multi_modal_projector."},
   };

@@ -17,7 +17,6 @@ Architecture phi3_architecture() {
            {{Role::kQueryKeyValue, "self_attn.qkv_proj.weight", {Dim::kQkvWidth, Dim::kHidden}},
             {Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kQueryWidth}}},
            fused_mlp_rows()}),
-      .ignored_suffixes = {".self_attn.rotary_emb.inv_freq"},
   };
 }
 

@@ -45,7 +45,6 @@ Architecture stablelm_architecture() {
           joined({model_rows(), {{Role::kFinalNormBias, "norm.bias", {Dim::kHidden}}}}),
       .layer_tensors = joined({pre_norm_rows(), pre_norm_bias_rows(), attention_rows(),
                                own_head_norm_rows(), mlp_rows()}),
-      .ignored_suffixes = {".self_attn.rotary_emb.inv_freq"},
   };
 }
 
