@@ -87,6 +87,17 @@ bool has(const std::vector<std::string_view>& list, std::string_view word) {
   return std::ranges::find(list, word) != list.end();
 }
 
+/// What the text_config of a wrapper holds. One that does not say holds the wrapper's own family,
+/// where there is one only.
+std::string text_type_of(const Json& text, const std::string& wrapper) {
+  if (auto type = optional_string(text, "model_type")) return *std::move(type);
+  std::vector<std::string_view> types;
+  for (const Architecture& architecture : architectures())
+    if (has(architecture.wrapper_types, wrapper)) types.push_back(architecture.model_types.front());
+  if (types.size() != 1) fail_missing("text_config.model_type", "the text model's type");
+  return std::string(types.front());
+}
+
 }  // namespace
 
 TextModel text_model_of(const Json& config) {
@@ -103,9 +114,7 @@ TextModel text_model_of(const Json& config) {
     const Json* text = find_field(config, "text_config");
     if (!text || !text->is_object())
       fail("model_type '", model_type, "' has no text_config, expected an object");
-    // Wrappers hold models of several families; one that does not say which holds its own.
-    const std::string text_type = optional_string(*text, "model_type")
-                                      .value_or(std::string(architecture.model_types.front()));
+    const std::string text_type = text_type_of(*text, model_type);
     if (has(architecture.model_types, text_type)) return {&architecture, text, text_type};
   }
   for (const RefusedModelType& refused : refused_model_types())

@@ -47,6 +47,9 @@ std::vector<bool> sliding_by_pattern(const ConfigReader& reader, int64_t num_lay
       sliding.push_back(i + 1 < static_cast<size_t>(num_layers) && word[i % word.size()] == 'L');
     return sliding;
   }
+  // EXAONE 4's small model has neither.
+  if (!pattern && !reader.integer("sliding_window"))
+    return std::vector<bool>(static_cast<size_t>(num_layers), false);
   const int64_t every = reader.size("sliding_window_pattern", kMaxLayers);
   for (int64_t i = 0; i < num_layers; ++i) sliding.push_back((i + 1) % every != 0);
   return sliding;

@@ -215,8 +215,9 @@ void parse_experts(const ConfigReader& reader, ModelConfig& config) {
   // None at all where a layer can have an MLP instead.
   const int64_t least = has_row(*config.architecture, Role::kDown) ? 0 : 1;
   moe.num_experts = reader.size("num_experts", 65536, least);
-  if (moe.num_experts > 0)
-    moe.experts_per_token = reader.size("num_experts_per_tok", moe.num_experts);
+  // A single expert is an MLP (Jamba), and how many a token takes does not matter.
+  moe.experts_per_token =
+      moe.num_experts > 1 ? reader.size("num_experts_per_tok", moe.num_experts) : moe.num_experts;
   moe.intermediate_size = reader.integer("moe_intermediate_size")
                               ? reader.size("moe_intermediate_size", kMaxWidth)
                               : config.intermediate_size;
@@ -333,6 +334,10 @@ ModelConfig parse_model_config(const Json& json) {
   };
   config.dtype = dtype(json);
   if (config.dtype.empty()) config.dtype = dtype(*model.config);
+  // In transformers the outer word on this wins.
+  if (is_nested)
+    if (const auto is_tied = optional_bool(json, "tie_word_embeddings"))
+      config.tie_word_embeddings = *is_tied;
   parse_quantization(json, config);
   return config;
 }

@@ -13,7 +13,9 @@ bool is_embedding(Role role) {
 
 /// What transformers calls the module of a matrix; nothing for a row that is no module of its own.
 std::string_view class_of(const TensorRow& row) {
-  const bool is_matrix = row.name.ends_with(kWeight) && row.shape.size() == 2;
+  // Cohere's norms of Q and K have a weight a head.
+  const bool is_norm = row.role == Role::kQueryNorm || row.role == Role::kKeyNorm;
+  const bool is_matrix = row.name.ends_with(kWeight) && row.shape.size() == 2 && !is_norm;
   const bool is_stacked = row.repeat != Dim::kOne && row.name.find("{}") == std::string_view::npos;
   if (!is_matrix || is_stacked) return {};
   if (is_embedding(row.role)) return "Embedding";

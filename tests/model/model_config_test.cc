@@ -1,0 +1,71 @@
+#include "model/model_config.h"
+
+#include "model/modules.h"
+#include "support/catch.h"
+#include "support/model_fixture.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal {
+namespace {
+
+Json config_of(const std::string& fixture) {
+  return parse_json(read_text(test::model_fixture(fixture) / "config.json"));
+}
+
+Json wrapped(const Json& text) {
+  return {{"model_type", "mistral3"}, {"text_config", text}};
+}
+
+}  // namespace
+
+TEST_CASE("model_config: EXAONE 4 without a window needs no pattern") {
+  Json json = config_of("exaone4");
+  json.erase("layer_types");
+  json["sliding_window"] = nullptr;
+  json["sliding_window_pattern"] = nullptr;
+  for (const LayerConfig& layer : parse_model_config(json).layers) {
+    CHECK(layer.sliding_window == 0);
+    CHECK(layer.rope == 0);
+  }
+  json["sliding_window"] = 8;
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "sliding_window_pattern"));
+}
+
+TEST_CASE("model_config: Jamba with one expert has MLPs, whatever the experts per token") {
+  Json json = config_of("jamba");
+  json["num_experts"] = 1;
+  json["num_experts_per_tok"] = 2;
+  for (const LayerConfig& layer : parse_model_config(json).layers) CHECK_FALSE(layer.is_moe);
+}
+
+TEST_CASE("model_config: a wrapper of several families must say which it holds") {
+  Json text = config_of("mistral_window");
+  CHECK(parse_model_config(wrapped(text)).model_type == "mistral");
+  text.erase("model_type");
+  CHECK(test::contains(test::message_of([&] { parse_model_config(wrapped(text)); }),
+                       "text_config.model_type"));
+}
+
+TEST_CASE("model_config: the wrapper's word on tied embeddings wins") {
+  Json json = wrapped(config_of("mistral_window"));
+  for (const bool inner : {false, true}) {
+    json["text_config"]["tie_word_embeddings"] = inner;
+    json.erase("tie_word_embeddings");
+    CHECK(parse_model_config(json).tie_word_embeddings == inner);
+    for (const bool outer : {false, true}) {
+      json["tie_word_embeddings"] = outer;
+      CHECK(parse_model_config(json).tie_word_embeddings == outer);
+    }
+  }
+}
+
+TEST_CASE("modules: a norm with a weight a head is no Linear") {
+  const ModelConfig config = parse_model_config(config_of("cohere_qk_norm"));
+  for (const ModuleName& module : list_modules(config)) {
+    INFO(module.name);
+    CHECK(test::contains(module.name, "norm") == false);
+  }
+}
+
+}  // namespace kvcal
