@@ -193,15 +193,29 @@ PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Ba
   return packed;
 }
 
+namespace {
+
+int64_t attention_elements(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size, gates = config.architecture->has_query_gate ? 1 : 0;
+  const int64_t outer = hidden * ((1 + gates) * config.query_width() + config.attended_width());
+  if (!config.architecture->has_latent_attention) return outer + 2 * config.kv_width() * hidden;
+  return outer + config.size_of(Dim::kLatentWidth) * hidden +
+         config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank;
+}
+
+int64_t recurrence_elements(const ModelConfig& config) {
+  if (config.architecture->recurrence == Mixer::kNone) return 0;
+  const int64_t inner = config.recurrent.inner();
+  return config.hidden_size *
+             (config.size_of(Dim::kMixerInWidth) + config.size_of(Dim::kMixerGatesWidth) + inner) +
+         inner * (config.size_of(Dim::kMixerStatesWidth) + config.recurrent.step_rank);
+}
+
+}  // namespace
+
 uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   const int64_t hidden = config.hidden_size;
-  int64_t attention = hidden * (config.query_width() + config.attended_width());
-  if (config.architecture->has_latent_attention) {
-    attention += config.size_of(Dim::kLatentWidth) * hidden +
-                 config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank;
-  } else {
-    attention += 2 * config.kv_width() * hidden;
-  }
+  const int64_t mixer = std::max(attention_elements(config), recurrence_elements(config));
   const int64_t dense = 3 * hidden * config.intermediate_size;
   const MoeConfig& moe = config.moe;
   const int64_t experts =
@@ -209,7 +223,7 @@ uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   const auto is_moe = [](const LayerConfig& layer) { return layer.is_moe; };
   int64_t largest = std::ranges::all_of(config.layers, is_moe) ? 0 : dense;
   if (std::ranges::any_of(config.layers, is_moe)) largest = std::max(largest, experts);
-  return static_cast<uint64_t>(attention + largest) * bytes_of(type);
+  return static_cast<uint64_t>(mixer + largest) * bytes_of(type);
 }
 
 }  // namespace kvcal

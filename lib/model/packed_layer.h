@@ -80,7 +80,7 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);
 
-/// Bytes that pack_layer's matrices take, of the largest layer.
+/// A bound of the bytes that pack_layer's matrices take, of the largest layer.
 uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type);
 
 }  // namespace kvcal
