@@ -17,8 +17,9 @@ enum class KvForward {
   kExact,      ///< unquantized, as in llm-compressor and ModelOpt
 };
 
-/// Which layers a recipe leaves without scales: [num_hidden_layers], true for those without attention. Throws Error for a
-/// target or ignore pattern that matches no module, and when no layer is left.
+/// Which layers a recipe leaves without scales: [num_hidden_layers], true for those without
+/// attention. Throws Error for a target or ignore pattern that matches no module, and when no layer
+/// is left.
 std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config);
 
 /// Runs the samples through forward layer by layer and makes the scales the recipe asks for.

@@ -18,10 +18,7 @@ class Fp8Writer : public Writer {
           "strategy attn_head; a checkpoint with quant_method fp8 has one scale a layer, strategy "
           "tensor");
     if (input.calibration.kv_format != fp8::Format::kE4m3Fn)
-      fail(
-          "the scales of a checkpoint with quant_method fp8 are of E4M3FN, the calibration has "
-          "another "
-          "format");
+      fail("a checkpoint with quant_method fp8 has E4M3FN scales, the calibration has others");
     if (input.scale_in_model_dtype)
       fail("scales beside FP8 weights are float32; scale dtype 'model' is not for them");
     check_covers_model(input.model, input.calibration);
