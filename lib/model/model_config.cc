@@ -215,6 +215,10 @@ void parse_experts(const ConfigReader& reader, ModelConfig& config) {
   // None at all where a layer can have an MLP instead.
   const int64_t least = has_row(*config.architecture, Role::kDown) ? 0 : 1;
   moe.num_experts = reader.size("num_experts", 65536, least);
+  if (moe.num_experts * config.num_hidden_layers > kMaxExpertsOfAllLayers)
+    fail("key '", reader.name_of("num_experts"), "' is ", moe.num_experts, " in each of ",
+         config.num_hidden_layers, " layers, the limit for all together is ",
+         kMaxExpertsOfAllLayers);
   // A single expert is an MLP (Jamba), and how many a token takes does not matter.
   moe.experts_per_token =
       moe.num_experts > 1 ? reader.size("num_experts_per_tok", moe.num_experts) : moe.num_experts;

@@ -60,6 +60,20 @@ TEST_CASE("model_config: the wrapper's word on tied embeddings wins") {
   }
 }
 
+TEST_CASE("model_config: more experts than there is memory for names are refused") {
+  Json json = config_of("qwen3_moe");
+  json["num_experts"] = 65536;
+  json["num_hidden_layers"] = 10000;
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "key 'num_experts' is 65536 in each of 10000 layers"));
+}
+
+TEST_CASE("model_config: Bamba's half of a head is an even number of dimensions") {
+  Json json = config_of("bamba");
+  json["head_dim"] = 6;
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }), "multiple of 4"));
+}
+
 TEST_CASE("modules: a norm with a weight a head is no Linear") {
   const ModelConfig config = parse_model_config(config_of("cohere_qk_norm"));
   for (const ModuleName& module : list_modules(config)) {

@@ -39,6 +39,8 @@ Architecture bamba_architecture() {
       // Half of each head turns, whatever config.json says.
       .resolve =
           [](const Json&, ModelConfig& config) {
+            if (config.head_dim % 4 != 0)
+              fail("head_dim is ", config.head_dim, ", expected a multiple of 4: half of it turns");
             for (RopeConfig& rope : config.ropes) rope.rotary_dim = config.head_dim / 2;
           },
       .recurrence = Mixer::kMamba2,
