@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "eval/generate.h"
 #include "model/kv_scales.h"
+#include "model_facts.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -35,22 +36,25 @@ struct LoadedModel {
   Decoder decoder;
 };
 
-/// The cache a 16-bit model runs with: its own dtype.
-KvDType model_cache_dtype(const ModelConfig& config) {
-  return config.dtype == "float32"    ? KvDType::kFloat32
-         : config.dtype == "bfloat16" ? KvDType::kBFloat16
-                                      : KvDType::kFloat16;
-}
-
 /// What an engine picks on its own: FP8 for a checkpoint that has scales, else the model's dtype.
 KvDType cache_dtype_of(const GenerateCommandOptions& options, const LoadedModel& model) {
   if (options.kv_cache_dtype != "auto")
     return in_context("--kv-cache-dtype", [&] { return parse_kv_dtype(options.kv_cache_dtype); });
   const bool has_scales = !options.scales.empty() || options.unit_scales ||
                           read_checkpoint_scales(model.model_dir, model.config);
-  if (!has_scales) return model_cache_dtype(model.config);
+  if (!has_scales) return unquantized_cache_dtype(model.config);
   const auto named = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
   return named && *named == "float8_e4m3fnuz" ? KvDType::kFp8E4m3Fnuz : KvDType::kFp8E4m3;
+}
+
+/// Says on stderr which layers are not FP8.
+void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& config) {
+  std::vector<int64_t> layers;
+  for (size_t layer = 0; layer < scales.size(); ++layer)
+    if (scales[layer].ignored) layers.push_back(static_cast<int64_t>(layer));
+  if (layers.empty()) return;
+  std::cerr << "note: ignored layers without scales keep a "
+            << name_of(unquantized_cache_dtype(config)) << " cache: " << range_text(layers) << '\n';
 }
 
 std::vector<LayerKvScales> scales_of(const GenerateCommandOptions& options,
@@ -64,6 +68,7 @@ std::vector<LayerKvScales> scales_of(const GenerateCommandOptions& options,
     fail(options.model, ": has no KV scales for a ", name_of(dtype),
          " cache; calibrate it, name a file with --scales, or ask for scale 1.0 with "
          "--unit-scales");
+  note_ignored(*scales, model.config);
   const auto convention = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
   const bool is_fnuz = !from_file && convention && *convention == "float8_e4m3fnuz";
   return dtype == KvDType::kFp8E4m3Fnuz && !is_fnuz ? doubled_for_fnuz(*std::move(scales))
@@ -153,7 +158,7 @@ void print_comparison(const Comparison& comparison) {
 
 void run_compare(const GenerateCommandOptions& options, LoadedModel& model,
                  std::span<const TokenId> prompt, KvDType dtype) {
-  const KvDType plain = model_cache_dtype(model.config);
+  const KvDType plain = unquantized_cache_dtype(model.config);
   if (dtype == plain) {
     if (options.kv_cache_dtype != "auto")
       fail("--kv-cache-dtype ", options.kv_cache_dtype,

@@ -34,15 +34,15 @@ RecurrentState new_state(const RecurrentConfig& config, Backend& backend) {
 
 }  // namespace
 
+KvDType unquantized_cache_dtype(const ModelConfig& config) {
+  return config.dtype == "float32"    ? KvDType::kFloat32
+         : config.dtype == "bfloat16" ? KvDType::kBFloat16
+                                      : KvDType::kFloat16;
+}
+
 KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
                  const std::vector<LayerKvScales>& scales, int64_t capacity)
-    : backend_(backend),
-      dtype_(dtype),
-      capacity_(capacity),
-      k_row_bytes_(static_cast<size_t>(config.cache_heads() * config.cache_k_dim() *
-                                       bytes_per_element(dtype))),
-      v_row_bytes_(static_cast<size_t>(config.cache_heads() * config.cache_v_dim() *
-                                       bytes_per_element(dtype))) {
+    : backend_(backend), dtype_(dtype), capacity_(capacity) {
   if (is_fp8(dtype) && scales.size() != static_cast<size_t>(config.num_hidden_layers))
     fail("an ", name_of(dtype), " cache needs scales for ", config.num_hidden_layers,
          " layers, found ", scales.size());
@@ -53,9 +53,16 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
         entry.state = new_state(config.recurrent, backend);
       continue;
     }
-    entry.k = backend.allocate(static_cast<size_t>(capacity) * k_row_bytes_);
-    entry.v = backend.allocate(static_cast<size_t>(capacity) * v_row_bytes_);
-    if (!is_fp8(dtype)) continue;
+    const bool is_ignored = is_fp8(dtype) && scales[static_cast<size_t>(layer)].ignored;
+    entry.dtype = is_ignored ? unquantized_cache_dtype(config) : dtype;
+    const auto row_bytes = [&](int64_t dim) {
+      return static_cast<size_t>(config.cache_heads() * dim * bytes_per_element(entry.dtype));
+    };
+    entry.k_row_bytes = row_bytes(config.cache_k_dim());
+    entry.v_row_bytes = row_bytes(config.cache_v_dim());
+    entry.k = backend.allocate(static_cast<size_t>(capacity) * entry.k_row_bytes);
+    entry.v = backend.allocate(static_cast<size_t>(capacity) * entry.v_row_bytes);
+    if (!is_fp8(entry.dtype)) continue;
     const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
     entry.k_scales =
         upload<float>(per_head(layer_scales.k, config.cache_heads(), layer, "k_scale"), backend);
@@ -77,18 +84,18 @@ void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv) {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
   const auto before = static_cast<size_t>(length_);
   backend_.store_kv({.x = kv.k,
-                     .dtype = dtype_,
+                     .dtype = entry.dtype,
                      .scales = entry.k_scales.as<float>(),
-                     .out = entry.k.data() + before * k_row_bytes_});
+                     .out = entry.k.data() + before * entry.k_row_bytes});
   backend_.store_kv({.x = kv.v,
-                     .dtype = dtype_,
+                     .dtype = entry.dtype,
                      .scales = entry.v_scales.as<float>(),
-                     .out = entry.v.data() + before * v_row_bytes_});
+                     .out = entry.v.data() + before * entry.v_row_bytes});
 }
 
 KvStorage KvCache::storage(int64_t layer) const {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
-  return {dtype_, entry.k.data(), entry.v.data(), entry.k_scales.as<float>(),
+  return {entry.dtype, entry.k.data(), entry.v.data(), entry.k_scales.as<float>(),
           entry.v_scales.as<float>()};
 }
 

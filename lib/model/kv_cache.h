@@ -11,13 +11,18 @@
 
 namespace kvcal {
 
-/// Scales of one layer's cache: one value, or one a KV head.
+/// Scales of one layer's cache: one value, or one a KV head. An ignored layer has none and keeps an
+/// unquantized cache.
 struct LayerKvScales {
   std::vector<Scale> k, v;
+  bool ignored = false;
 };
 
+/// How a model's cache is stored where it is not quantized: as its weights' dtype.
+KvDType unquantized_cache_dtype(const ModelConfig& config);
+
 /// What the layers keep of one sequence: K and V, stored as dtype, and the states of recurrent
-/// layers. FP8 caches need a scale for every layer.
+/// layers. FP8 caches need a scale for every layer that is not ignored.
 class KvCache {
  public:
   /// scales: one entry a layer for FP8, ignored otherwise. Throws Error if a layer has none.
@@ -26,6 +31,7 @@ class KvCache {
 
   int64_t length() const { return length_; }
   int64_t capacity() const { return capacity_; }
+  /// Of all layers but ignored ones.
   KvDType dtype() const { return dtype_; }
   /// Forgets the sequence.
   void clear();
@@ -40,6 +46,8 @@ class KvCache {
 
  private:
   struct Layer {
+    KvDType dtype{};
+    size_t k_row_bytes = 0, v_row_bytes = 0;
     Buffer k, v, k_scales, v_scales;
     RecurrentState state;
   };
@@ -47,7 +55,6 @@ class KvCache {
   Backend& backend_;
   KvDType dtype_;
   int64_t capacity_ = 0, length_ = 0;
-  size_t k_row_bytes_ = 0, v_row_bytes_ = 0;
   std::vector<Layer> layers_;
 };
 

@@ -62,10 +62,25 @@ bool is_kv_scale(std::string_view tensor_name) {
                              [&](std::string_view end) { return tensor_name.ends_with(end); });
 }
 
+namespace {
+
+/// Whether the checkpoint says of a module that it was left as it is.
+bool is_ignored(const ModelDir& model_dir, const std::string& module) {
+  const Json* quantization = find_field(model_dir.config(), "quantization_config");
+  if (!quantization || !quantization->is_object()) return false;
+  const Json* ignore = find_field(*quantization, "ignore");
+  return ignore && ignore->is_array() &&
+         std::any_of(ignore->begin(), ignore->end(), [&](const Json& entry) {
+           return entry.is_string() && entry.get_ref<const std::string&>() == module;
+         });
+}
+
+}  // namespace
+
 std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
                                                                  const ModelConfig& config) {
   std::vector<LayerKvScales> layers;
-  std::optional<int64_t> without;
+  std::string without;
   int64_t count = 0, wanted = 0;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     layers.emplace_back();
@@ -74,14 +89,17 @@ std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir&
     if (auto scales = read_layer_scales(model_dir, config, layer)) {
       layers.back() = *std::move(scales);
       ++count;
+    } else if (const std::string module = config.attention_module(layer);
+               is_ignored(model_dir, module)) {
+      layers.back().ignored = true;
     } else {
-      without = layer;
+      without = module;
     }
   }
   if (count == 0) return std::nullopt;
-  if (without)
-    fail(model_dir.given_path().string(), ": ", count, " of ", wanted,
-         " layers have KV scales; layer ", *without, " has none");
+  if (!without.empty())
+    fail(model_dir.given_path().string(), ": ", count, " of ", wanted, " layers have KV scales; ",
+         without, " has none, and quantization_config.ignore does not name it");
   return layers;
 }
 
@@ -138,7 +156,7 @@ std::vector<LayerKvScales> doubled_for_fnuz(std::vector<LayerKvScales> scales) {
 
 std::vector<LayerKvScales> unit_scales(const ModelConfig& config) {
   return std::vector<LayerKvScales>(static_cast<size_t>(config.num_hidden_layers),
-                                    {{Scale{1.0f}}, {Scale{1.0f}}});
+                                    {.k = {Scale{1.0f}}, .v = {Scale{1.0f}}});
 }
 
 }  // namespace kvcal

@@ -20,8 +20,9 @@ bool is_kv_scale(std::string_view tensor_name);
 std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const ModelConfig& config,
                                                int64_t layer);
 
-/// The scales of all layers, one entry a layer. nullopt where the checkpoint has none at all.
-/// Throws Error as read_layer_scales, and when some layers have scales and others do not.
+/// The scales of all layers, one entry a layer, empty where there is no attention. A layer that
+/// quantization_config.ignore names and that has no scales is ignored. nullopt where the checkpoint
+/// has none at all. Throws Error as read_layer_scales, and when another layer has no scales.
 std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
                                                                  const ModelConfig& config);
 
