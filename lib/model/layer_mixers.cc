@@ -47,6 +47,7 @@ std::vector<Block> listed_blocks(const ConfigReader& reader, std::string_view ke
 std::vector<Block> counted_blocks(const ConfigReader& reader, int64_t num_layers) {
   std::vector<Block> blocks(static_cast<size_t>(num_layers), Block::kRecurrence);
   if (const Json* indices = reader.find("attn_layer_indices")) {
+    if (!indices->is_array()) fail_kind("attn_layer_indices", "a list of layers", *indices);
     for (const Json& index : *indices) {
       if (!index.is_number_integer() || index < 0 || index >= num_layers)
         fail("key 'attn_layer_indices' holds ", index.dump(), ", expected 0 to ", num_layers - 1);
@@ -87,8 +88,11 @@ void parse_step_limit(const ConfigReader& reader, RecurrentConfig& recurrent) {
   const bool is_pair = limit->is_array() && limit->size() == 2 && limit->at(0).is_number() &&
                        limit->at(1).is_number();
   if (!is_pair || !(limit->at(0).get<float>() >= 0.0f) ||
-      !(limit->at(0).get<float>() < limit->at(1).get<float>()))
-    fail("key 'time_step_limit' is ", dump_as_python(*limit), ", expected two rising numbers");
+      !(limit->at(0).get<float>() < limit->at(1).get<float>())) {
+    std::string found = dump_as_python(*limit);
+    std::erase_if(found, [](char c) { return c == '\n' || c == ' '; });
+    fail("key 'time_step_limit' is ", found, ", expected two rising numbers, the first 0 or more");
+  }
   recurrent.dt_min = limit->at(0).get<float>();
   recurrent.dt_max = limit->at(1).get<float>();
 }
