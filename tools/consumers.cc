@@ -64,8 +64,8 @@ Json format_json(const Writer& writer, const ModelDir& model_dir, const ModelCon
 
 }  // namespace
 
-Json consumers_json(const ModelDir& model_dir, const ModelConfig& config, const Weights& weights) {
-  const std::vector<int64_t> layers = attention_layers(config, weights);
+Json consumers_json(const ModelDir& model_dir, const ModelConfig& config) {
+  const std::vector<int64_t> layers = attention_layers(config);
   Json formats = Json::array(), engines = Json::array();
   for (const auto& [name, make] : kWriters.rows()) {
     Json format = {{"format", name}};

@@ -53,9 +53,19 @@ Json scale_json(const std::vector<Scale>& scales) {
   return list;
 }
 
+/// What the manifest holds of a layer; nullptr for nothing.
+const Json* find_layer(const Json& manifest, int64_t layer) {
+  const Json* layers = manifest.is_object() ? find_field(manifest, "layers") : nullptr;
+  if (!layers || !layers->is_array()) return nullptr;
+  for (const Json& entry : *layers)
+    if (entry.is_object() && optional_int(entry, "layer") == layer) return &entry;
+  return nullptr;
+}
+
+/// Of the layers that attend.
 Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config, const Json& manifest) {
   Json layers = Json::array();
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+  for (const int64_t layer : attention_layers(config)) {
     const LayerSize size = layer_size(model_dir, config, layer);
     const TensorView* weight = model_dir.find(config.attention_module(layer) + ".k_proj.weight");
     Json row = {{"layer", layer},
@@ -66,12 +76,10 @@ Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config, const 
       row["k_scale"] = scale_json(scales->k);
       row["v_scale"] = scale_json(scales->v);
     }
-    const Json* seen = manifest.is_object() ? find_field(manifest, "layers") : nullptr;
-    if (seen && seen->is_array() && static_cast<size_t>(layer) < seen->size())
+    if (const Json* seen = find_layer(manifest, layer))
       for (const char* key :
            {"k_amax", "v_amax", "k_saturated", "v_saturated", "k_head_amax", "v_head_amax"})
-        if (const Json* value = find_field(seen->at(static_cast<size_t>(layer)), key))
-          row[key] = *value;
+        if (const Json* value = find_field(*seen, key)) row[key] = *value;
     layers.push_back(std::move(row));
   }
   return layers;
@@ -115,6 +123,8 @@ void print_sizes(const Json& report) {
   print_pairs("KV cache of one token",
               {{"16 bits", byte_text(cache.at("bytes_per_token_16_bit").get<double>())},
                {"FP8", byte_text(cache.at("bytes_per_token_fp8").get<double>())}});
+  const auto states = cache.at("state_bytes_per_sequence").get<double>();
+  if (states > 0) print_pairs("recurrent states of one sequence", {{"float32", byte_text(states)}});
 }
 
 std::string engine_text(const Json& engine) {
@@ -184,7 +194,7 @@ Json tensor_json(const ListedTensor& entry) {
 /// "compressed-tensors", "tgi", or "none": where the scales stand.
 std::string scale_format(const ModelDir& model_dir, const ModelConfig& config) {
   // An ignored layer has none, so the first that has some tells.
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+  for (const int64_t layer : attention_layers(config)) {
     const std::string module = config.attention_module(layer);
     if (model_dir.find(module + ".k_scale")) return "compressed-tensors";
     if (model_dir.find(module + ".kv_scale")) return "tgi";
@@ -211,8 +221,8 @@ void run_inspect(const InspectOptions& options) {
                  {"kv_scales", scale_format(model_dir, config)}};
   for (const Fact& fact : facts) report["architecture"][fact.key] = fact.value;
   report["tensors"] = tensor_kinds(tensors);
-  report["kv_cache"] = cache_json(config, weights);
-  report["supported_by"] = consumers_json(model_dir, config, weights);
+  report["kv_cache"] = cache_json(config);
+  report["supported_by"] = consumers_json(model_dir, config);
   report["layers"] = inspect_layers(model_dir, config, find_manifest(model_dir.path()));
   if (options.json) {
     if (options.tensors)

@@ -1,14 +1,11 @@
 #include "model_facts.h"
 
-#include <map>
-
+#include "fact_parts.h"
 #include "table.h"
 #include "variations.h"
 
 namespace kvcal {
 namespace {
-
-using Facts = std::vector<Fact>;
 
 std::string_view name_of(Activation activation) {
   switch (activation) {
@@ -24,24 +21,6 @@ std::string_view name_of(Activation activation) {
       return "relu";
     case Activation::kSquaredRelu:
       return "relu2";
-  }
-  return "";
-}
-
-std::string_view name_of(RopeConfig::Type type) {
-  switch (type) {
-    case RopeConfig::Type::kDefault:
-      return "default";
-    case RopeConfig::Type::kLinear:
-      return "linear";
-    case RopeConfig::Type::kDynamic:
-      return "dynamic";
-    case RopeConfig::Type::kYarn:
-      return "yarn";
-    case RopeConfig::Type::kLongRope:
-      return "longrope";
-    case RopeConfig::Type::kLlama3:
-      return "llama3";
   }
   return "";
 }
@@ -71,15 +50,6 @@ bool has_any(const ModelConfig& config, const Weights& weights, std::initializer
   return false;
 }
 
-std::string text_of(int64_t value) {
-  return std::to_string(value);
-}
-
-std::string layers_text(const std::vector<int64_t>& layers, const ModelConfig& config) {
-  if (static_cast<int64_t>(layers.size()) == config.num_hidden_layers) return "in all layers";
-  return (layers.size() == 1 ? "in layer " : "in layers ") + range_text(layers);
-}
-
 void add_sizes(Facts& facts, const ModelConfig& config) {
   const auto add = [&](const char* key, int64_t value) {
     facts.push_back({key, value, text_of(value)});
@@ -87,7 +57,8 @@ void add_sizes(Facts& facts, const ModelConfig& config) {
   facts.push_back({"family", config.architecture->name, std::string(config.architecture->name)});
   facts.push_back({"attention_class", config.architecture->attention_class,
                    std::string(config.architecture->attention_class)});
-  facts.push_back({"attention_modules", config.attention_module(0), config.attention_module(0)});
+  const std::string module = config.attention_module(attention_layers(config).front());
+  facts.push_back({"attention_modules", module, module});
   add("num_hidden_layers", config.num_hidden_layers);
   add("hidden_size", config.hidden_size);
   add("intermediate_size", config.intermediate_size);
@@ -109,11 +80,13 @@ void add_norms(Facts& facts, const ModelConfig& config, const Weights& weights) 
                    std::string(kind == "rms" ? "RMS" : "LayerNorm") +
                        (config.architecture->norm_adds_one ? ", times 1 + w" : "") +
                        (has_bias ? ", with bias" : "") + ", eps " + short_float(config.norm_eps)});
+  const bool is_hybrid = config.architecture->recurrence != Mixer::kNone;
   std::vector<std::string> places;
-  for (const auto& [role, place] : {std::pair(Role::kInputNorm, "before attention"),
-                                    {Role::kAttentionOutputNorm, "behind attention"},
-                                    {Role::kMlpNorm, "before MLP"},
-                                    {Role::kMlpOutputNorm, "behind MLP"}})
+  for (const auto& [role, place] :
+       {std::pair(Role::kInputNorm, is_hybrid ? "before mixers" : "before attention"),
+        {Role::kAttentionOutputNorm, "behind attention"},
+        {Role::kMlpNorm, "before MLP"},
+        {Role::kMlpOutputNorm, "behind MLP"}})
     if (has_in_layers(config, weights, role)) places.emplace_back(place);
   facts.push_back({"norm_places", places, joined_words(places)});
   std::string qk_norm;
@@ -137,11 +110,14 @@ void add_tensors(Facts& facts, const ModelConfig& config, const Weights& weights
   if (has({Role::kUpBias, Role::kDownBias})) biases.emplace_back("MLP");
   if (has({Role::kExpertUpBias, Role::kExpertDownBias})) biases.emplace_back("experts");
   if (has({Role::kRouterBias})) biases.emplace_back("router");
+  if (has({Role::kMixerInBias})) biases.emplace_back("mixers");
+  if (has({Role::kMixerConvBias})) biases.emplace_back("mixers' convolutions");
   if (weights.has(Role::kLmHeadBias)) biases.emplace_back("lm_head");
   if (has({Role::kQueryKeyValue}))
     fused.emplace_back(config.architecture->fused_qkv == FusedQkv::kByGroup ? "q/k/v by group"
                                                                             : "q/k/v");
   if (has({Role::kGateUp})) fused.emplace_back("gate/up");
+  if (has({Role::kSharedGateUp})) fused.emplace_back("shared experts' gate/up");
   if (has({Role::kExpertGateUp})) fused.emplace_back("experts' gate/up");
   facts.push_back({"biases", biases, joined_words(biases)});
   facts.push_back({"fused", fused, joined_words(fused)});
@@ -164,89 +140,6 @@ void add_feed_forward(Facts& facts, const ModelConfig& config, const Weights& we
                    config.parallel_residual ? "attention and MLP in parallel" : ""});
 }
 
-Json rope_json(const RopeConfig& rope, const std::vector<int64_t>& layers, bool is_interleaved) {
-  Json json = {{"layers", layers},
-               {"type", name_of(rope.type)},
-               {"theta", rope.theta},
-               {"rotary_dim", rope.rotary_dim},
-               {"interleaved", is_interleaved},
-               {"factor", rope.factor},
-               {"original_max_position_embeddings", rope.original_max_position_embeddings}};
-  if (rope.type == RopeConfig::Type::kLlama3) {
-    json["low_freq_factor"] = rope.low_freq_factor;
-    json["high_freq_factor"] = rope.high_freq_factor;
-  }
-  if (rope.type == RopeConfig::Type::kYarn) {
-    json["beta_fast"] = rope.beta_fast;
-    json["beta_slow"] = rope.beta_slow;
-    json["mscale"] = rope.mscale;
-    json["mscale_all_dim"] = rope.mscale_all_dim;
-    json["truncate"] = rope.truncate;
-    json["query_beta"] = rope.query_beta;
-  }
-  if (rope.type == RopeConfig::Type::kLongRope) {
-    json["short_factor"] = rope.short_factor;
-    json["long_factor"] = rope.long_factor;
-  }
-  if (rope.attention_factor > 0) json["attention_factor"] = rope.attention_factor;
-  return json;
-}
-
-std::string rope_text(const RopeConfig& rope, const ModelConfig& config) {
-  std::string text = std::string(name_of(rope.type)) + ", theta " + short_float(rope.theta);
-  if (rope.type != RopeConfig::Type::kDefault)
-    text += ", factor " + short_float(rope.factor) + " over " +
-            text_of(rope.original_max_position_embeddings) + " positions";
-  if (rope.type == RopeConfig::Type::kLlama3)
-    text += ", frequencies " + short_float(rope.low_freq_factor) + " to " +
-            short_float(rope.high_freq_factor);
-  if (rope.type == RopeConfig::Type::kYarn)
-    text += ", beta " + short_float(rope.beta_fast) + " and " + short_float(rope.beta_slow);
-  if (rope.query_beta > 0) text += ", queries grow by " + short_float(rope.query_beta);
-  const int64_t whole =
-      config.architecture->has_latent_attention ? config.latent.rope_dim : config.head_dim;
-  if (rope.rotary_dim != whole)
-    text += ", " + text_of(rope.rotary_dim) + " of " + text_of(whole) + " dimensions";
-  return text + (config.rope_is_interleaved ? ", interleaved" : "");
-}
-
-void add_positions(Facts& facts, const ModelConfig& config) {
-  std::map<int64_t, std::vector<int64_t>> layers;
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-    layers[config.layers[static_cast<size_t>(i)].rope].push_back(i);
-  const bool is_learned = config.architecture->positions == Positions::kLearned;
-  facts.push_back({"positions", is_learned ? "learned" : "rope", is_learned ? "learned" : ""});
-  Json ropes = Json::array();
-  std::string text;
-  for (size_t i = 0; i < config.ropes.size(); ++i) {
-    const std::vector<int64_t>& users = layers[static_cast<int64_t>(i)];
-    if (users.empty()) continue;
-    ropes.push_back(rope_json(config.ropes[i], users, config.rope_is_interleaved));
-    text += (text.empty() ? "" : "; ") + rope_text(config.ropes[i], config) + ", " +
-            layers_text(users, config);
-  }
-  facts.push_back({"ropes", ropes, text});
-  const std::vector<int64_t> without = is_learned ? std::vector<int64_t>() : layers[kNoRope];
-  facts.push_back({"layers_without_positions", without, range_text(without)});
-}
-
-void add_windows(Facts& facts, const ModelConfig& config) {
-  std::map<int64_t, std::vector<int64_t>> layers;
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-    layers[config.layers[static_cast<size_t>(i)].sliding_window].push_back(i);
-  Json windows = Json::array();
-  std::string text;
-  // Windows first, then the layers that see everything.
-  for (auto it = layers.rbegin(); it != layers.rend(); ++it) {
-    const auto& [window, users] = *it;
-    windows.push_back({{"sliding_window", window > 0 ? Json(window) : Json()}, {"layers", users}});
-    text += (text.empty() ? "" : "; ") +
-            (window > 0 ? text_of(window) + " tokens " : std::string("all tokens ")) +
-            layers_text(users, config);
-  }
-  facts.push_back({"windows", windows, text});
-}
-
 void add_numbers(Facts& facts, const ModelConfig& config) {
   const auto add = [&](const char* key, float value, float neutral) {
     facts.push_back(
@@ -261,14 +154,14 @@ void add_numbers(Facts& facts, const ModelConfig& config) {
 }
 
 void add_experts(Facts& facts, const ModelConfig& config, const Weights& weights) {
-  if (!config.architecture->has_experts) {
+  std::vector<int64_t> layers;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+    if (config.layers[static_cast<size_t>(i)].is_moe) layers.push_back(i);
+  if (layers.empty()) {
     facts.push_back({"experts", nullptr, ""});
     return;
   }
   const MoeConfig& moe = config.moe;
-  std::vector<int64_t> layers;
-  for (int64_t i = 0; i < config.num_hidden_layers; ++i)
-    if (config.layers[static_cast<size_t>(i)].is_moe) layers.push_back(i);
   const bool has_correction = has_in_layers(config, weights, Role::kRouterCorrection);
   const Json json = {{"layers", layers},
                      {"num_experts", moe.num_experts},
@@ -287,7 +180,7 @@ void add_experts(Facts& facts, const ModelConfig& config, const Weights& weights
       (has_correction ? " with a correction" : "") + (config.norm_topk_prob ? ", normalized" : "");
   if (config.routed_scaling_factor != 1.0f)
     text += ", times " + short_float(config.routed_scaling_factor);
-  if (moe.group_score != GroupScore::kNone)
+  if (moe.num_groups > 1)
     text +=
         ", from " + text_of(moe.groups_per_token) + " of " + text_of(moe.num_groups) + " groups";
   if (moe.shared_intermediate_size > 0)
@@ -311,6 +204,9 @@ void add_attention_kind(Facts& facts, const ModelConfig& config, const Weights& 
   }
   const bool has_sinks = has_in_layers(config, weights, Role::kSinks);
   facts.push_back({"sinks", has_sinks, has_sinks ? "one a head" : ""});
+  const bool has_gate = config.architecture->has_query_gate;
+  facts.push_back({"query_gate", has_gate,
+                   has_gate ? "what attention gives is weighed by a sigmoid of its input" : ""});
 }
 
 void add_dtype(Facts& facts, const ModelConfig& config) {
@@ -329,21 +225,10 @@ void add_dtype(Facts& facts, const ModelConfig& config) {
 
 }  // namespace
 
-std::string range_text(const std::vector<int64_t>& numbers) {
-  std::string text;
-  for (size_t begin = 0; begin < numbers.size();) {
-    size_t end = begin + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    text += (text.empty() ? "" : ", ") + std::to_string(numbers[begin]);
-    if (end > begin + 1) text += "-" + std::to_string(numbers[end - 1]);
-    begin = end;
-  }
-  return text;
-}
-
 std::vector<Fact> model_facts(const ModelConfig& config, const Weights& weights) {
   Facts facts;
   add_sizes(facts, config);
+  add_mixers(facts, config);
   add_norms(facts, config, weights);
   add_tensors(facts, config, weights);
   add_attention_kind(facts, config, weights);
@@ -354,24 +239,6 @@ std::vector<Fact> model_facts(const ModelConfig& config, const Weights& weights)
   add_experts(facts, config, weights);
   add_dtype(facts, config);
   return facts;
-}
-
-std::vector<int64_t> attention_layers(const ModelConfig& config, const Weights& weights) {
-  std::vector<int64_t> layers;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    if (weights.has(layer, Role::kKey) || weights.has(layer, Role::kLatent))
-      layers.push_back(layer);
-  return layers;
-}
-
-Json cache_json(const ModelConfig& config, const Weights& weights) {
-  const int64_t layer = config.cache_heads() * (config.cache_k_dim() + config.cache_v_dim());
-  const std::vector<int64_t> layers = attention_layers(config, weights);
-  const int64_t values = layer * static_cast<int64_t>(layers.size());
-  return {{"heads", config.cache_heads()}, {"k_dim", config.cache_k_dim()},
-          {"v_dim", config.cache_v_dim()}, {"layers", layers.size()},
-          {"values_per_token", values},    {"bytes_per_token_16_bit", 2 * values},
-          {"bytes_per_token_fp8", values}};
 }
 
 }  // namespace kvcal

@@ -19,10 +19,11 @@ struct Fact {
 std::vector<Fact> model_facts(const ModelConfig& config, const Weights& weights);
 
 /// Layers that have K and V.
-std::vector<int64_t> attention_layers(const ModelConfig& config, const Weights& weights);
+std::vector<int64_t> attention_layers(const ModelConfig& config);
 
-/// What the cache of one token takes: values, and bytes in 16 bits and in FP8, of all layers.
-Json cache_json(const ModelConfig& config, const Weights& weights);
+/// What the cache of one token takes: values, and bytes in 16 bits and in FP8, of all layers; and
+/// the float32 bytes of a sequence's recurrent states, however long it is.
+Json cache_json(const ModelConfig& config);
 
 /// "0-4, 6-10, 12" of ascending numbers.
 std::string range_text(const std::vector<int64_t>& numbers);

@@ -1,5 +1,6 @@
 #include "tensor_list.h"
 
+#include <algorithm>
 #include <map>
 
 #include "model/kv_scales.h"
@@ -59,6 +60,10 @@ RoleWords words_of(Role role) {
       return {"output_bias", "attention"};
     case Role::kSinks:
       return {"sinks", "attention"};
+    case Role::kQueryGate:
+      return {"query_gate", "attention"};
+    case Role::kQueryAndGate:
+      return {"query_and_gate", "attention"};
     case Role::kQueryKeyValue:
       return {"query_key_value", "attention"};
     case Role::kQueryKeyValueBias:
@@ -79,6 +84,38 @@ RoleWords words_of(Role role) {
       return {"latent_norm", "norms"};
     case Role::kLatentUp:
       return {"latent_up", "attention"};
+    case Role::kMixerIn:
+      return {"mixer_in", "recurrent mixers"};
+    case Role::kMixerInBias:
+      return {"mixer_in_bias", "recurrent mixers"};
+    case Role::kMixerGates:
+      return {"mixer_gates", "recurrent mixers"};
+    case Role::kMixerConv:
+      return {"mixer_conv", "recurrent mixers"};
+    case Role::kMixerConvBias:
+      return {"mixer_conv_bias", "recurrent mixers"};
+    case Role::kMixerStates:
+      return {"mixer_states", "recurrent mixers"};
+    case Role::kMixerStep:
+      return {"mixer_step", "recurrent mixers"};
+    case Role::kMixerStepNorm:
+      return {"mixer_step_norm", "norms"};
+    case Role::kMixerBNorm:
+      return {"mixer_b_norm", "norms"};
+    case Role::kMixerCNorm:
+      return {"mixer_c_norm", "norms"};
+    case Role::kMixerStepBias:
+      return {"mixer_step_bias", "recurrent mixers"};
+    case Role::kMixerDecay:
+      return {"mixer_decay", "recurrent mixers"};
+    case Role::kMixerSkip:
+      return {"mixer_skip", "recurrent mixers"};
+    case Role::kMixerNorm:
+      return {"mixer_norm", "norms"};
+    case Role::kMixerOut:
+      return {"mixer_out", "recurrent mixers"};
+    case Role::kMixerOutBias:
+      return {"mixer_out_bias", "recurrent mixers"};
     case Role::kGate:
       return {"gate", "MLP"};
     case Role::kUp:
@@ -119,16 +156,19 @@ RoleWords words_of(Role role) {
       return {"shared_gate", "shared experts"};
     case Role::kSharedUp:
       return {"shared_up", "shared experts"};
+    case Role::kSharedGateUp:
+      return {"shared_gate_up", "shared experts"};
     case Role::kSharedDown:
       return {"shared_down", "shared experts"};
     case Role::kSharedExpertGate:
       return {"shared_expert_gate", "shared experts"};
-    default:
-      return {"other", "other"};
   }
+  KVCAL_CHECK(false);
+  return {};
 }
 
-/// Names of all tensors that the family may have, with their roles; those of absent ones too.
+/// Names of all tensors that the family may have, with their roles; those of absent ones too. A
+/// name that stands for several has the role that it has in its layer.
 std::map<std::string, Role> roles_of(const ModelConfig& config) {
   std::map<std::string, Role> roles;
   const auto add = [&](const TensorRow& row, const std::string& prefix) {
@@ -144,9 +184,14 @@ std::map<std::string, Role> roles_of(const ModelConfig& config) {
     const bool is_of_head = row.role == Role::kLmHead || row.role == Role::kLmHeadBias;
     add(row, is_of_head ? config.head_prefix : config.backbone_prefix);
   }
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    for (const TensorRow& row : config.architecture->layer_tensors)
-      add(row, config.layer_prefix(layer));
+  for (const bool wanted : {true, false})
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+      for (const TensorRow& row : config.architecture->layer_tensors) {
+        const LayerConfig& own = config.layers[static_cast<size_t>(layer)];
+        const bool holds = std::ranges::all_of(
+            row.conditions, [&](const Condition& entry) { return config.holds(entry, &own); });
+        if (holds == wanted) add(row, config.layer_prefix(layer));
+      }
   return roles;
 }
 

@@ -1,0 +1,114 @@
+#include <map>
+
+#include "fact_parts.h"
+#include "table.h"
+
+namespace kvcal {
+namespace {
+
+std::string_view name_of(RopeConfig::Type type) {
+  switch (type) {
+    case RopeConfig::Type::kDefault:
+      return "default";
+    case RopeConfig::Type::kLinear:
+      return "linear";
+    case RopeConfig::Type::kDynamic:
+      return "dynamic";
+    case RopeConfig::Type::kYarn:
+      return "yarn";
+    case RopeConfig::Type::kLongRope:
+      return "longrope";
+    case RopeConfig::Type::kLlama3:
+      return "llama3";
+  }
+  return "";
+}
+
+Json rope_json(const RopeConfig& rope, const std::vector<int64_t>& layers, bool is_interleaved) {
+  Json json = {{"layers", layers},
+               {"type", name_of(rope.type)},
+               {"theta", rope.theta},
+               {"rotary_dim", rope.rotary_dim},
+               {"interleaved", is_interleaved},
+               {"factor", rope.factor},
+               {"original_max_position_embeddings", rope.original_max_position_embeddings}};
+  if (rope.type == RopeConfig::Type::kLlama3) {
+    json["low_freq_factor"] = rope.low_freq_factor;
+    json["high_freq_factor"] = rope.high_freq_factor;
+  }
+  if (rope.type == RopeConfig::Type::kYarn) {
+    json["beta_fast"] = rope.beta_fast;
+    json["beta_slow"] = rope.beta_slow;
+    json["mscale"] = rope.mscale;
+    json["mscale_all_dim"] = rope.mscale_all_dim;
+    json["truncate"] = rope.truncate;
+    json["query_beta"] = rope.query_beta;
+  }
+  if (rope.type == RopeConfig::Type::kLongRope) {
+    json["short_factor"] = rope.short_factor;
+    json["long_factor"] = rope.long_factor;
+  }
+  if (rope.attention_factor > 0) json["attention_factor"] = rope.attention_factor;
+  return json;
+}
+
+std::string rope_text(const RopeConfig& rope, const ModelConfig& config) {
+  std::string text = std::string(name_of(rope.type)) + ", theta " + short_float(rope.theta);
+  if (rope.type != RopeConfig::Type::kDefault)
+    text += ", factor " + short_float(rope.factor) + " over " +
+            text_of(rope.original_max_position_embeddings) + " positions";
+  if (rope.type == RopeConfig::Type::kLlama3)
+    text += ", frequencies " + short_float(rope.low_freq_factor) + " to " +
+            short_float(rope.high_freq_factor);
+  if (rope.type == RopeConfig::Type::kYarn)
+    text += ", beta " + short_float(rope.beta_fast) + " and " + short_float(rope.beta_slow);
+  if (rope.query_beta > 0) text += ", queries grow by " + short_float(rope.query_beta);
+  const int64_t whole =
+      config.architecture->has_latent_attention ? config.latent.rope_dim : config.head_dim;
+  if (rope.rotary_dim != whole)
+    text += ", " + text_of(rope.rotary_dim) + " of " + text_of(whole) + " dimensions";
+  return text + (config.rope_is_interleaved ? ", interleaved" : "");
+}
+
+}  // namespace
+
+void add_positions(Facts& facts, const ModelConfig& config) {
+  std::map<int64_t, std::vector<int64_t>> layers;
+  for (const int64_t i : attention_layers(config))
+    layers[config.layers[static_cast<size_t>(i)].rope].push_back(i);
+  const bool is_learned = config.architecture->positions == Positions::kLearned;
+  const bool has_none = !is_learned && layers.size() == 1 && layers.contains(kNoRope);
+  const std::string kind = is_learned ? "learned" : has_none ? "none" : "rope";
+  facts.push_back({"positions", kind, kind == "rope" ? "" : kind});
+  Json ropes = Json::array();
+  std::string text;
+  for (size_t i = 0; i < config.ropes.size(); ++i) {
+    const std::vector<int64_t>& users = layers[static_cast<int64_t>(i)];
+    if (users.empty()) continue;
+    ropes.push_back(rope_json(config.ropes[i], users, config.rope_is_interleaved));
+    text += (text.empty() ? "" : "; ") + rope_text(config.ropes[i], config) + ", " +
+            layers_text(users, config);
+  }
+  facts.push_back({"ropes", ropes, text});
+  const std::vector<int64_t> without = is_learned ? std::vector<int64_t>() : layers[kNoRope];
+  facts.push_back({"layers_without_positions", without, has_none ? "" : range_text(without)});
+}
+
+void add_windows(Facts& facts, const ModelConfig& config) {
+  std::map<int64_t, std::vector<int64_t>> layers;
+  for (const int64_t i : attention_layers(config))
+    layers[config.layers[static_cast<size_t>(i)].sliding_window].push_back(i);
+  Json windows = Json::array();
+  std::string text;
+  // Windows first, then the layers that see everything.
+  for (auto it = layers.rbegin(); it != layers.rend(); ++it) {
+    const auto& [window, users] = *it;
+    windows.push_back({{"sliding_window", window > 0 ? Json(window) : Json()}, {"layers", users}});
+    text += (text.empty() ? "" : "; ") +
+            (window > 0 ? text_of(window) + " tokens " : std::string("all tokens ")) +
+            layers_text(users, config);
+  }
+  facts.push_back({"windows", windows, text});
+}
+
+}  // namespace kvcal
