@@ -24,19 +24,31 @@ using Types = std::vector<std::string_view>;
 
 /// Types whose fixtures vLLM 0.32 loads with every scale in its place, built by its own classes or
 /// by its transformers backend; tests/reference/vllm_scale_loading.py finds them.
-const Types kVllmReads{"cohere",   "cohere2",     "exaone4",   "falcon",    "gemma",      "gemma2",
-                       "gemma3",   "gemma3_text", "glm",       "glm4",      "gpt_neox",   "gpt_oss",
-                       "granite",  "granitemoe",  "llama",     "ministral", "ministral3", "mistral",
-                       "mixtral",  "olmo2",       "olmo3",     "olmoe",     "phi",        "phi3",
-                       "phimoe",   "qwen2",       "qwen2_moe", "qwen3",     "qwen3_moe",  "smollm3",
-                       "stablelm", "starcoder2"};
+const Types kVllmReads{"cohere",     "cohere2",    "exaone4",    "falcon",
+                       "gemma",      "gemma2",     "gemma3",     "gemma3_text",
+                       "glm",        "glm4",       "glm4_moe",   "gpt_neox",
+                       "gpt_oss",    "granite",    "granitemoe", "granitemoehybrid",
+                       "llama",      "ministral",  "ministral3", "mistral",
+                       "mixtral",    "nemotron_h", "olmo2",      "olmo3",
+                       "olmoe",      "phi",        "phi3",       "phimoe",
+                       "qwen2",      "qwen2_moe",  "qwen3",      "qwen3_moe",
+                       "qwen3_next", "smollm3",    "stablelm",   "starcoder2"};
 
 /// Types whose fixtures transformers 5.17 loads so; tests/reference/transformers_scale_loading.py.
-const Types kTransformersReads{"cohere",  "cohere2",     "exaone4", "gemma",     "gemma2",
-                               "gemma3",  "gemma3_text", "glm",     "glm4",      "gpt_oss",
-                               "granite", "granitemoe",  "llama",   "ministral", "ministral3",
-                               "mistral", "olmo2",       "olmo3",   "phi",       "phi3",
-                               "qwen2",   "qwen3",       "smollm3", "stablelm",  "starcoder2"};
+const Types kTransformersReads{"bamba",      "cohere",
+                               "cohere2",    "exaone4",
+                               "gemma",      "gemma2",
+                               "gemma3",     "gemma3_text",
+                               "glm",        "glm4",
+                               "gpt_oss",    "granite",
+                               "granitemoe", "granitemoehybrid",
+                               "llama",      "ministral",
+                               "ministral3", "mistral",
+                               "olmo2",      "olmo3",
+                               "phi",        "phi3",
+                               "qwen2",      "qwen3",
+                               "smollm3",    "stablelm",
+                               "starcoder2"};
 
 constexpr std::string_view kOtherAttention =
     "gives the cache of this attention class no scales, and drops those of the file";
@@ -45,14 +57,19 @@ constexpr std::string_view kExpertsNeedGroups =
 const std::vector<Miss> kTransformersMisses{
     {"falcon", kOtherAttention},         {"gpt2", kOtherAttention},
     {"gpt_neox", kOtherAttention},       {"deepseek_v2", kExpertsNeedGroups},
-    {"deepseek_v3", kExpertsNeedGroups}, {"mixtral", kExpertsNeedGroups},
+    {"deepseek_v3", kExpertsNeedGroups}, {"glm4_moe", kExpertsNeedGroups},
+    {"jamba", kExpertsNeedGroups},       {"nemotron_h", kExpertsNeedGroups},
+    {"qwen3_next", kExpertsNeedGroups},  {"mixtral", kExpertsNeedGroups},
     {"olmoe", kExpertsNeedGroups},       {"phimoe", kExpertsNeedGroups},
     {"qwen2_moe", kExpertsNeedGroups},   {"qwen3_moe", kExpertsNeedGroups},
 };
 
 const std::vector<Miss> kVllmMisses{{"deepseek_v2", kLatentNote},
                                     {"deepseek_v3", kLatentNote},
-                                    {"gpt2", "its loader stops at the name h.0.attn.k_scale"}};
+                                    {"gpt2", "its loader stops at the name h.0.attn.k_scale"},
+                                    {"jamba",
+                                     "its loader takes self_attn out of the name of the "
+                                     "scales and stops at layers.1.k_scale"}};
 
 /// Source: SGLang 0.5.23, the model files that define load_kv_cache_scales.
 const Types kSglangJsonReads{"apertus", "arcee", "exaone4", "glm4",  "llama",

@@ -4,6 +4,7 @@
 As vllm_scale_loading.py, for transformers: which fixtures of MODELS it loads KV scales for. Each is copied
 with scales of its own per layer in the compressed-tensors layout that kvcal writes, loaded by
 AutoModelForCausalLM, and what its attention modules hold afterwards is compared.
+With names, only these are tried, and OUT.json keeps what it says of the others.
 OUT.json: {"transformers": version, "models": {name: {"model_type", "class", "loads": true | false, "why"}}}.
 "loads" is false also where the fixture loads only without scales and their quantization_config; it is absent
 where it does not load at all.
@@ -24,7 +25,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-MODULE = re.compile(r"^(?:.*\.)?(?:layers|h)\.(\d+)\.(?:self_attn|self_attention|attn\.attention|attention|attn)(?=\.)")
+MODULE = re.compile(r"^(?:.*\.)?(?:layers|h)\.(\d+)\.(?:self_attn|self_attention|attn\.attention|attention|attn|mixer(?=\.[qkvo]_proj))(?=\.)")
 ARGS = dict(actorder=None, block_structure=None, dynamic=False, group_size=None, num_bits=8, observer=None,
             observer_kwargs={}, scale_dtype=None, strategy="tensor", symmetric=True, type="float", zp_dtype=None)
 QUANTIZATION = dict(config_groups={}, format="dense", global_compression_ratio=None, ignore=[], kv_cache_scheme=ARGS,
@@ -94,13 +95,13 @@ def check(source, folder):
 
 def main():
     models, out = sys.argv[1:3]
+    results = json.load(open(out))["models"] if sys.argv[3:] and os.path.exists(out) else {}
     names = sys.argv[3:] or sorted(name for name in os.listdir(models) if os.path.isdir(os.path.join(models, name)))
-    results = {}
     for name in names:
         with tempfile.TemporaryDirectory() as scratch:
             results[name] = check(os.path.join(models, name), os.path.join(scratch, "model"))
         print(name, results[name], flush=True)
-        json.dump({"transformers": transformers.__version__, "models": results}, open(out, "w"), indent=1)
+        json.dump({"transformers": transformers.__version__, "models": dict(sorted(results.items()))}, open(out, "w"), indent=1)
 
 
 if __name__ == "__main__":
