@@ -45,3 +45,35 @@ refuse gemma3_text_v5 "layer_types with an unknown word" '/"layer_types": \[/,/\
 refuse gemma3_text_v5 "layer_types of the wrong length" '/"layer_types": \[/,/\]/s/\[/["full_attention",/'
 
 refuse gemma3_text "A sliding window pattern of zero" 's/"sliding_window_pattern": [0-9]+/"sliding_window_pattern": 0/'
+
+refuse nemotron_h "Experts that work in a latent space" 's/"n_group": 1,/"moe_latent_size": 16, &/'
+
+refuse nemotron_h "A layer pattern with an unknown letter" 's/"M\*-ME\*"/"M*-XE*"/'
+
+refuse nemotron_h "A layer pattern of the wrong length" 's/"M\*-ME\*"/"M*-ME"/'
+
+refuse nemotron_h "A hybrid without attention" 's/"M\*-ME\*"/"MM-MEM"/'
+
+refuse granitemoehybrid "A hybrid's layer types with an unknown word" '/"layer_types": \[/,/\]/s/"mamba"/"hyena"/'
+
+refuse nemotron_h "Step sizes without an upper limit" '/"time_step_limit": \[/,/\]/{s/0\.0,/0.0/; /Infinity/d}'
+
+refuse nemotron_h "Step sizes between limits that do not rise" '/"time_step_limit": \[/,/\]/s/0\.0/Infinity/'
+
+refuse bamba "An attention layer past the last" '/"attn_layer_indices": \[/,/\]/s/1$/1, 99/'
+
+refuse bamba "A list of attention layers that is a number" '/"attn_layer_indices": \[/,/\]/c "attn_layer_indices": 1,'
+
+refuse jamba "Attention layers behind their period" 's/"attn_layer_offset": 1/"attn_layer_offset": 3/'
+
+refuse qwen3_next "Keys of a delta net that do not divide its values" 's/"linear_num_key_heads": 2/"linear_num_key_heads": 3/'
+
+bad "A sample longer than a model with learned positions can take" <<'CASE'
+use_model gpt2
+printf '{"input_ids": [%s7]}\n' "$(repeat 50 '7, ')" >data.jsonl
+CASE
+
+bad "A hybrid and a format that needs every layer" <<'CASE'
+use_model nemotron_h
+$ kvcal calibrate model --recipe recipe.yaml --dataset "$DATA/small.jsonl" --output out --format scales-json
+CASE
