@@ -35,7 +35,8 @@ step "Calibrating on $samples conversations"
   --output "$output" --overwrite
 
 step "What the checkpoint holds now"
-"$kvcal" inspect "$output/compressed-tensors" | head -8
+# sed reads to the end, so that inspect is never cut off by a closed pipe.
+"$kvcal" inspect "$output/compressed-tensors" | sed -n '1,2p; /^KV cache/,/^$/p; /^layer /,/^ *4 /p'
 
 step "The same prompt with the 16-bit and the FP8 cache"
 "$kvcal" generate "$output/compressed-tensors" --chat --prompt "What is the capital of France, and what is it known for?" \
