@@ -1,6 +1,7 @@
 #include "model/model_config.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "core/registry.h"
@@ -274,6 +275,12 @@ void parse_quantization(const Json& json, ModelConfig& config) {
   const Json* quantization = find_field(json, "quantization_config");
   if (!quantization) return;
   const auto method = optional_string(*quantization, "quant_method");
+  // Other words may stand for 16-bit weights with KV scales; these never do.
+  constexpr std::array<std::string_view, 6> kUnread{"awq", "bitsandbytes", "gptq",
+                                                    "hqq", "mxfp4",        "torchao"};
+  if (method && std::ranges::find(kUnread, *method) != kUnread.end())
+    fail("key 'quantization_config.quant_method' is '", *method,
+         "', whose weights are not read; expected 16-bit or block-scaled FP8 weights");
   if (!method || *method != "fp8") return;
   const Json* block = find_field(*quantization, "weight_block_size");
   if (!block || !block->is_array() || block->size() != 2 || !block->at(0).is_number_integer() ||

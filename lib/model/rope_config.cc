@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "core/registry.h"
@@ -154,6 +155,9 @@ void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
   if (scaling && is_by_layer_type(*scaling)) {
     for (const std::string_view type : {"full_attention", "sliding_attention"}) {
       const Json* entry = find_field(*scaling, type);
+      const auto sees_all = [](const LayerConfig& layer) { return layer.sliding_window == 0; };
+      if (!entry && type == "full_attention" && std::ranges::any_of(config.layers, sees_all))
+        fail("key '", key, ".full_attention' is missing, and there are layers without a window");
       if (!entry) continue;
       config.ropes.push_back(in_context(std::string(key) + "." + std::string(type),
                                         [&] { return parse_rope(*entry, reader, config); }));

@@ -32,6 +32,14 @@ TEST_CASE("model_config: EXAONE 4 without a window needs no pattern") {
                        "sliding_window_pattern"));
 }
 
+TEST_CASE("model_config: ropes by layer type must have one for the layers without a window") {
+  Json json = config_of("gemma3_text_v5");
+  CHECK(parse_model_config(json).ropes.size() == 2);
+  json["rope_parameters"].erase("full_attention");
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "rope_parameters.full_attention"));
+}
+
 TEST_CASE("model_config: Jamba with one expert has MLPs, whatever the experts per token") {
   Json json = config_of("jamba");
   json["num_experts"] = 1;

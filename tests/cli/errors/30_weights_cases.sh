@@ -40,6 +40,10 @@ bad "A checkpoint with an FP8 KV cache already" <<'CASE'
 edit_config 's/"model_type"/"quantization_config": {"quant_method": "compressed-tensors"}, "model_type"/'
 CASE
 
+bad "A gpt-oss checkpoint as it is published" <<'CASE'
+edit_config 's/"model_type"/"quantization_config": {"quant_method": "mxfp4"}, "model_type"/'
+CASE
+
 bad "A checkpoint whose weights are quantized" <<'CASE'
 edit_config 's/"model_type"/"quantization_config": {"quant_method": "gptq", "bits": 4}, "model_type"/'
 edit_header model/model.safetensors 's/q_proj.weight/q_proj.qweight/g; s/qweight":\{"dtype":"F16"/qweight":{"dtype":"I16"/g'
