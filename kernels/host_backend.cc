@@ -14,13 +14,9 @@ constexpr std::align_val_t kAlignment{64};
 /// No request larger than what a process can address reaches the allocator.
 constexpr size_t kAddressSpace = size_t{1} << 47;
 
-bool is_float_dtype(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 /// A matrix of a float type whose bytes match its shape. Throws Error otherwise.
 void check_matrix(const TensorView& view) {
-  if (!is_float_dtype(view.dtype))
+  if (!is_float(view.dtype))
     fail("tensor '", view.name, "' is ", view.dtype, ", expected F32, F16 or BF16");
   if (view.shape.rank() != 2)
     fail("tensor '", view.name, "' has shape ", view.shape, ", expected two dimensions");

@@ -172,25 +172,16 @@ RoleWords words_of(Role role) {
 std::map<std::string, Role> roles_of(const ModelConfig& config) {
   std::map<std::string, Role> roles;
   const auto add = [&](const TensorRow& row, const std::string& prefix) {
-    const size_t number = row.name.find("{}");
-    const int64_t count = number == std::string_view::npos ? 1 : config.size_of(row.repeat);
-    for (int64_t i = 0; i < count; ++i) {
-      std::string name(row.name);
-      if (number != std::string_view::npos) name.replace(number, 2, std::to_string(i));
-      roles.emplace(prefix + name, row.role);
-    }
+    const int64_t count = row.is_numbered() ? config.size_of(row.repeat) : 1;
+    for (int64_t i = 0; i < count; ++i) roles.emplace(prefix + row.name_of(i), row.role);
   };
-  for (const TensorRow& row : config.architecture->model_tensors) {
-    const bool is_of_head = row.role == Role::kLmHead || row.role == Role::kLmHeadBias;
-    add(row, is_of_head ? config.head_prefix : config.backbone_prefix);
-  }
+  for (const TensorRow& row : config.architecture->model_tensors)
+    add(row, row.is_of_head() ? config.head_prefix : config.backbone_prefix);
   for (const bool wanted : {true, false})
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
       for (const TensorRow& row : config.architecture->layer_tensors) {
         const LayerConfig& own = config.layers[static_cast<size_t>(layer)];
-        const bool holds = std::ranges::all_of(
-            row.conditions, [&](const Condition& entry) { return config.holds(entry, &own); });
-        if (holds == wanted) add(row, config.layer_prefix(layer));
+        if (config.holds(row.conditions, &own) == wanted) add(row, config.layer_prefix(layer));
       }
   return roles;
 }

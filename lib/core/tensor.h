@@ -43,6 +43,10 @@ enum class DType : uint8_t {
 std::string_view name_of(DType dtype);
 /// Bits an element takes; F4 and F6 are packed.
 int bits_of_dtype(DType dtype);
+/// F32, F16 or BF16: what weights and scales are computed from.
+constexpr bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
 std::optional<DType> dtype_from_name(std::string_view name);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 

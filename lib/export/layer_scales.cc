@@ -87,8 +87,7 @@ DType module_dtype(const ModelDir& model, const std::string& module) {
   if (it == names.end() || !it->starts_with(module + "."))
     fail(model.path().string(), ": has no tensor of module ", module);
   const DType dtype = model.tensor(*it).dtype;
-  if (dtype != DType::kF16 && dtype != DType::kBF16 && dtype != DType::kF32)
-    fail(*it, " is ", dtype, ", expected F16, BF16 or F32");
+  if (!is_float(dtype)) fail(*it, " is ", dtype, ", expected F16, BF16 or F32");
   return dtype;
 }
 

@@ -4,34 +4,22 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstring>
+#include <span>
 
-#include "quant/half.h"
+#include "model/weights.h"
 
 namespace kvcal {
 namespace {
 
-float float_at(const TensorView& tensor, size_t index) {
-  if (tensor.dtype == DType::kF32) {
-    float value = 0.0f;
-    std::memcpy(&value, tensor.bytes.data() + 4 * index, 4);
-    return value;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, tensor.bytes.data() + 2 * index, 2);
-  return tensor.dtype == DType::kF16 ? to_float(F16{bits}) : to_float(BF16{bits});
-}
-
 std::vector<Scale> scales_of(const TensorView& tensor, const ModelConfig& config) {
-  if (tensor.dtype != DType::kF32 && tensor.dtype != DType::kF16 && tensor.dtype != DType::kBF16)
+  if (!is_float(tensor.dtype))
     fail(tensor.name, " is ", tensor.dtype, ", expected F32, F16 or BF16");
   const uint64_t count = element_count(tensor.shape);
   if (count != 1 && count != static_cast<uint64_t>(config.cache_heads()))
     fail(tensor.name, " is ", tensor.shape, ", expected one value or one for each of ",
          config.cache_heads(), " KV heads");
   std::vector<Scale> scales;
-  for (size_t i = 0; i < count; ++i) {
-    const float value = float_at(tensor, i);
+  for (const float value : as_float32(std::span(&tensor, 1))) {
     if (!std::isfinite(value) || value <= 0.0f)
       fail(tensor.name, " holds ", value, ", expected a finite positive scale");
     scales.push_back({value});

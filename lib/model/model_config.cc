@@ -104,10 +104,12 @@ int64_t ModelConfig::size_of(Dim dim) const {
   return 0;
 }
 
-bool ModelConfig::holds(const Condition& condition, const LayerConfig* layer) const {
-  if (condition.model) return this->*condition.model == condition.wanted;
-  KVCAL_CHECK(condition.layer && layer);
-  return layer->*condition.layer == condition.wanted;
+bool ModelConfig::holds(const std::vector<Condition>& conditions, const LayerConfig* layer) const {
+  return std::ranges::all_of(conditions, [&](const Condition& condition) {
+    if (condition.model) return this->*condition.model == condition.wanted;
+    KVCAL_CHECK(condition.layer && layer);
+    return layer->*condition.layer == condition.wanted;
+  });
 }
 
 std::string ModelConfig::layer_prefix(int64_t layer) const {

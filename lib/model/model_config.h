@@ -146,7 +146,8 @@ struct ModelConfig {
   int64_t cache_k_dim() const;
   int64_t cache_v_dim() const;
   int64_t size_of(Dim dim) const;
-  bool holds(const Condition& condition, const LayerConfig* layer) const;
+  /// Whether all conditions hold; layer: null for rows of the model.
+  bool holds(const std::vector<Condition>& conditions, const LayerConfig* layer) const;
   std::string layer_prefix(int64_t layer) const;      ///< "model.layers.3."
   std::string attention_module(int64_t layer) const;  ///< "model.layers.3.self_attn"
 };

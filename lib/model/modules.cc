@@ -16,8 +16,7 @@ std::string_view class_of(const TensorRow& row) {
   // Cohere's norms of Q and K have a weight a head.
   const bool is_norm = row.role == Role::kQueryNorm || row.role == Role::kKeyNorm;
   const bool is_matrix = row.name.ends_with(kWeight) && row.shape.size() == 2 && !is_norm;
-  const bool is_stacked = row.repeat != Dim::kOne && row.name.find("{}") == std::string_view::npos;
-  if (!is_matrix || is_stacked) return {};
+  if (!is_matrix || row.is_stacked()) return {};
   if (is_embedding(row.role)) return "Embedding";
   return row.layout == Layout::kInOut ? "Conv1D" : "Linear";
 }
@@ -25,21 +24,14 @@ std::string_view class_of(const TensorRow& row) {
 void add_modules(const ModelConfig& config, const TensorRow& row, const std::string& prefix,
                  const LayerConfig* layer, std::vector<ModuleName>& modules) {
   const std::string_view class_name = class_of(row);
-  const auto holds = [&](const Condition& condition) { return config.holds(condition, layer); };
   // A tied lm_head is a module all the same.
-  if (class_name.empty() ||
-      (row.role != Role::kLmHead && !std::ranges::all_of(row.conditions, holds)))
+  if (class_name.empty() || (row.role != Role::kLmHead && !config.holds(row.conditions, layer)))
     return;
-  const std::string name(row.name.substr(0, row.name.size() - kWeight.size()));
-  const size_t number = name.find("{}");
-  if (number == std::string::npos) {
-    modules.push_back({prefix + name, std::string(class_name), row.role, 0});
-    return;
-  }
-  for (int64_t i = 0; i < config.size_of(row.repeat); ++i)
+  for (int64_t i = 0; i < config.size_of(row.repeat); ++i) {
+    const std::string name = prefix + row.name_of(i);
     modules.push_back(
-        {prefix + name.substr(0, number) + std::to_string(i) + name.substr(number + 2),
-         std::string(class_name), row.role, i});
+        {name.substr(0, name.size() - kWeight.size()), std::string(class_name), row.role, i});
+  }
 }
 
 }  // namespace
@@ -48,9 +40,8 @@ std::vector<ModuleName> list_modules(const ModelConfig& config) {
   const Architecture& architecture = *config.architecture;
   std::vector<ModuleName> modules;
   for (const TensorRow& row : architecture.model_tensors)
-    add_modules(config, row,
-                row.role == Role::kLmHead ? config.head_prefix : config.backbone_prefix, nullptr,
-                modules);
+    add_modules(config, row, row.is_of_head() ? config.head_prefix : config.backbone_prefix,
+                nullptr, modules);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     for (const TensorRow& row : architecture.layer_tensors)
       add_modules(config, row, config.layer_prefix(layer),

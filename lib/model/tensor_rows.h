@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -166,6 +167,18 @@ struct TensorRow {
   std::vector<Condition> conditions = {};  ///< all must hold
   Layout layout = Layout::kOutIn;
   Dim repeat = Dim::kOne;
+
+  /// Logits' tensors stand beside the backbone, not in it.
+  bool is_of_head() const { return role == Role::kLmHead || role == Role::kLmHeadBias; }
+  bool is_numbered() const { return name.find("{}") != std::string_view::npos; }
+  /// One tensor that holds all of repeat.
+  bool is_stacked() const { return repeat != Dim::kOne && !is_numbered(); }
+  /// name, with the number in place of "{}" where it has that.
+  std::string name_of(int64_t number) const {
+    std::string text(name);
+    if (is_numbered()) text.replace(text.find("{}"), 2, std::to_string(number));
+    return text;
+  }
 };
 
 }  // namespace kvcal

@@ -258,10 +258,29 @@ std::vector<NumberKey> granite_multipliers() {
   };
 }
 
-std::vector<SwitchKey> bias_switches() {
+std::vector<SwitchKey> attention_bias_switches() {
   return {{"attention_bias", &ModelConfig::attention_bias},
-          {"attention_bias", &ModelConfig::output_bias},
-          {"mlp_bias", &ModelConfig::mlp_bias}};
+          {"attention_bias", &ModelConfig::output_bias}};
+}
+
+std::vector<SwitchKey> bias_switches() {
+  std::vector<SwitchKey> switches = attention_bias_switches();
+  switches.push_back({"mlp_bias", &ModelConfig::mlp_bias});
+  return switches;
+}
+
+std::vector<NamePrefix> wrapped_prefixes() {
+  return {{"model."}, {"language_model.model.", "language_model."}, {"model.language_model."}};
+}
+
+std::vector<std::string_view> vision_prefixes() {
+  return {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+          "model.multi_modal_projector."};
+}
+
+void share_parallel_norm(const Json&, ModelConfig& config) {
+  config.parallel_residual = true;
+  config.has_mlp_norm = false;
 }
 
 }  // namespace kvcal

@@ -80,12 +80,21 @@ constexpr Mamba2Names kMamba{"mamba.in_proj.weight",
                              "mamba.out_proj.weight",
                              "mamba.out_proj.bias"};
 
+/// Where a multimodal checkpoint keeps its text model, and what of it that does not read.
+std::vector<NamePrefix> wrapped_prefixes();
+std::vector<std::string_view> vision_prefixes();
+
 /// The rows under one more condition.
 TensorRows with(Condition condition, TensorRows rows);
 
+/// The switch of q, k, v and o biases.
+std::vector<SwitchKey> attention_bias_switches();
 /// The switch of q, k, v and o biases, and of the MLP's.
 std::vector<SwitchKey> bias_switches();
 /// Multipliers of embedding, attention scores, residual, and the divisor of the logits.
 std::vector<NumberKey> granite_multipliers();
+
+/// Attention and MLP both read the output of one norm.
+void share_parallel_norm(const Json& json, ModelConfig& config);
 
 }  // namespace kvcal

@@ -12,10 +12,6 @@
 namespace kvcal {
 namespace {
 
-bool is_readable(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 /// Collects everything that is wrong, so that one run tells it all.
 class Problems {
  public:
@@ -44,22 +40,10 @@ int64_t divided_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
 }
 
-/// Heads of logits stand beside the backbone, not in it.
-bool is_of_head(Role role) {
-  return role == Role::kLmHead || role == Role::kLmHeadBias;
-}
-
 /// Read as they lie in the file, and so never FP8.
 bool is_of_embedding_or_norm(Role role) {
   return role == Role::kEmbedding || role == Role::kPositionEmbedding || role == Role::kLmHead ||
          role == Role::kQueryNorm || role == Role::kKeyNorm;
-}
-
-/// "a{}b" with the number in place.
-std::string numbered(std::string_view name, int64_t number) {
-  const size_t place = name.find("{}");
-  return std::string(name.substr(0, place)) + std::to_string(number) +
-         std::string(name.substr(place + 2));
 }
 
 }  // namespace
@@ -85,25 +69,18 @@ class Weights::Binder {
 
   void bind(const TensorRow& row, const std::string& prefix, const LayerConfig* layer,
             Table& table) {
-    const auto holds = [&](const Condition& condition) { return config_.holds(condition, layer); };
-    if (!std::ranges::all_of(row.conditions, holds)) {
+    if (!config_.holds(row.conditions, layer)) {
       // A tied lm_head may be there all the same; transformers does not read it.
-      if (is_of_head(row.role)) expected_.insert(prefix + std::string(row.name));
+      if (row.is_of_head()) expected_.insert(prefix + std::string(row.name));
       return;
     }
     const int64_t count = row.repeat == Dim::kOne ? 1 : config_.size_of(row.repeat);
-    const bool is_numbered = row.name.find("{}") != std::string_view::npos;
-    if (count == 1 && !is_numbered && row.repeat == Dim::kOne) {
-      if (const auto bound = bind_one(row, prefix + std::string(row.name), shape_of(row)))
-        table[{row.role, 0}] = *bound;
-      return;
-    }
-    if (!is_numbered) {
+    if (row.is_stacked()) {
       bind_stacked(row, prefix + std::string(row.name), count, table);
       return;
     }
     for (int64_t i = 0; i < count; ++i)
-      if (const auto bound = bind_one(row, prefix + numbered(row.name, i), shape_of(row)))
+      if (const auto bound = bind_one(row, prefix + row.name_of(i), shape_of(row)))
         table[{row.role, i}] = *bound;
   }
 
@@ -137,7 +114,7 @@ class Weights::Binder {
     if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 && wanted.rank() == 2 &&
         row.layout == Layout::kOutIn && !is_of_embedding_or_norm(row.role)) {
       bound.block_scale = block_scale(name, wanted);
-    } else if (!is_readable(tensor->dtype)) {
+    } else if (!is_float(tensor->dtype)) {
       problems_.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
     }
     return bound;
@@ -153,7 +130,7 @@ class Weights::Binder {
       problems_.add("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight");
     } else if (scale->shape != wanted) {
       problems_.add("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted);
-    } else if (!is_readable(scale->dtype)) {
+    } else if (!is_float(scale->dtype)) {
       problems_.add("unreadable: ", scale_name, " is ", scale->dtype,
                     ", expected F32, F16 or BF16");
     }
@@ -205,7 +182,7 @@ Weights::Weights(const ModelDir& model_dir, const ModelConfig& config)
     : model_dir_(&model_dir), config_(&config) {
   Binder binder(model_dir, config);
   for (const TensorRow& row : config.architecture->model_tensors)
-    binder.bind(row, is_of_head(row.role) ? config.head_prefix : config.backbone_prefix, nullptr,
+    binder.bind(row, row.is_of_head() ? config.head_prefix : config.backbone_prefix, nullptr,
                 model_);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     Table& table = layers_.emplace_back();

@@ -28,11 +28,7 @@ Architecture cohere_architecture() {
                    {"attention_bias", &ModelConfig::output_bias},
                    {"use_qk_norm", &ModelConfig::has_qk_norm}},
       .numbers = {{"logit_scale", &ModelConfig::logits_multiplier}},
-      .resolve =
-          [](const Json&, ModelConfig& config) {
-            config.parallel_residual = true;
-            config.has_mlp_norm = false;
-          },
+      .resolve = share_parallel_norm,
       .centers_norm = true,
       .rope_is_interleaved = true,
       .qk_norm = QkNorm::kPerHeadOwnWeight,

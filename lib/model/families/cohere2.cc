@@ -13,15 +13,10 @@ Architecture cohere2_architecture() {
                       "max_position_embeddings": 8192, "sliding_window": 4096,
                       "sliding_window_pattern": 4})",
       .aliases = {{"rms_norm_eps", "layer_norm_eps"}},
-      .switches = {{"attention_bias", &ModelConfig::attention_bias},
-                   {"attention_bias", &ModelConfig::output_bias}},
+      .switches = attention_bias_switches(),
       .numbers = {{"logit_scale", &ModelConfig::logits_multiplier}},
       .fixed = {{"use_qk_norm", "false"}},
-      .resolve =
-          [](const Json&, ModelConfig& config) {
-            config.parallel_residual = true;
-            config.has_mlp_norm = false;
-          },
+      .resolve = share_parallel_norm,
       .centers_norm = true,
       .rope_is_interleaved = true,
       .positions = Positions::kRopeInSlidingLayers,

@@ -13,8 +13,7 @@ Architecture gemma_architecture() {
                       "max_position_embeddings": 8192, "tie_word_embeddings": true,
                       "hidden_act": "gelu_pytorch_tanh"})",
       .aliases = {{"hidden_act", "hidden_activation"}},
-      .switches = {{"attention_bias", &ModelConfig::attention_bias},
-                   {"attention_bias", &ModelConfig::output_bias}},
+      .switches = attention_bias_switches(),
       // The first checkpoints say "gelu" and mean its approximation.
       .resolve =
           [](const Json&, ModelConfig& config) {

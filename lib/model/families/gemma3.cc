@@ -18,8 +18,7 @@ Architecture gemma3_architecture() {
                       "sliding_window_pattern": 6, "rope_theta": 1e6,
                       "rope_local_base_freq": 10000.0})",
       .aliases = {{"hidden_act", "hidden_activation"}},
-      .switches = {{"attention_bias", &ModelConfig::attention_bias},
-                   {"attention_bias", &ModelConfig::output_bias}},
+      .switches = attention_bias_switches(),
       .numbers = {{"query_pre_attn_scalar", &ModelConfig::softmax_scale,
                    NumberKey::Reading::kInverseSquareRoot},
                   {"final_logit_softcapping", &ModelConfig::logits_softcap}},
@@ -28,14 +27,11 @@ Architecture gemma3_architecture() {
       .scales_embedding = true,
       .local_rope = LocalRope::kOwnTheta,
       .sliding_window = SlidingWindow::kPattern,
-      .prefixes = {{"model."},
-                   {"language_model.model.", "language_model."},
-                   {"model.language_model."}},
+      .prefixes = wrapped_prefixes(),
       .model_tensors = model_rows(),
       .layer_tensors =
           joined({sandwich_norm_rows(), attention_rows(), head_norm_rows(), mlp_rows()}),
-      .ignored_prefixes = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
-                           "model.multi_modal_projector."},
+      .ignored_prefixes = vision_prefixes(),
   };
 }
 

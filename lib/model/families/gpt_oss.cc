@@ -50,8 +50,7 @@ Architecture gpt_oss_architecture() {
                       "swiglu_limit": 7.0})",
       .aliases = {{"num_experts", "num_local_experts"},
                   {"num_experts_per_tok", "experts_per_token"}},
-      .switches = {{"attention_bias", &ModelConfig::attention_bias},
-                   {"attention_bias", &ModelConfig::output_bias}},
+      .switches = attention_bias_switches(),
       .numbers = {{"swiglu_limit", &ModelConfig::activation_limit}},
       // hidden_act says silu; the experts multiply by sigmoid(1.702 x).
       .resolve =

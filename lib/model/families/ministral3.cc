@@ -16,13 +16,10 @@ Architecture ministral3_architecture() {
                         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
                         "llama_4_scaling_beta": 0.1}})",
       .sliding_window = SlidingWindow::kAllLayers,
-      .prefixes = {{"model."},
-                   {"language_model.model.", "language_model."},
-                   {"model.language_model."}},
+      .prefixes = wrapped_prefixes(),
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), attention_rows(), mlp_rows()}),
-      .ignored_prefixes = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
-                           "model.multi_modal_projector."},
+      .ignored_prefixes = vision_prefixes(),
   };
 }
 

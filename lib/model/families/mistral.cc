@@ -11,13 +11,10 @@ Architecture mistral_architecture() {
       .attention_class = "MistralAttention",
       .description = "Mistral 7B, Nemo, Small 3, Ministral 8B",
       .sliding_window = SlidingWindow::kAllLayers,
-      .prefixes = {{"model."},
-                   {"language_model.model.", "language_model."},
-                   {"model.language_model."}},
+      .prefixes = wrapped_prefixes(),
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), attention_rows(), mlp_rows()}),
-      .ignored_prefixes = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
-                           "model.multi_modal_projector."},
+      .ignored_prefixes = vision_prefixes(),
   };
 }
 

@@ -78,11 +78,8 @@ double amax_of(const ObservedRange& range) {
 
 /// Names of Linears on disk, without ".weight".
 std::string name_of(const TensorRow& row, int64_t index) {
-  std::string name(row.name);
-  const size_t place = name.find("{}");
-  if (place != std::string::npos) name.replace(place, 2, std::to_string(index));
-  if (row.repeat != Dim::kOne && place == std::string::npos)
-    return name + "." + std::to_string(index);
+  const std::string name = row.name_of(index);
+  if (row.is_stacked()) return name + "." + std::to_string(index);
   return name.ends_with(".weight") ? name.substr(0, name.size() - 7) : name;
 }
 
