@@ -117,6 +117,30 @@ Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& val
   return tensor;
 }
 
+std::vector<std::string> k_and_v_scale_names(const Calibration& calibration) {
+  std::vector<std::string> names;
+  for (const AttentionCalibration& layer : calibration.layers)
+    if (!layer.ignored)
+      for (const char* suffix : {".k_scale", ".v_scale"}) names.push_back(layer.module + suffix);
+  return names;
+}
+
+std::vector<Tensor> k_and_v_scale_tensors(const ModelDir& model, const Calibration& calibration,
+                                          bool in_model_dtype) {
+  std::vector<Tensor> tensors;
+  const bool per_head = resolved_strategy(calibration.kv_args) == Strategy::kAttnHead;
+  for (const AttentionCalibration& layer : calibration.layers) {
+    if (layer.ignored) continue;
+    const DType dtype = in_model_dtype ? module_dtype(model, layer.module) : DType::kF32;
+    for (const auto& [suffix, side] : {std::pair(".k_scale", &layer.k), {".v_scale", &layer.v}}) {
+      const Shape shape =
+          per_head ? Shape{static_cast<int64_t>(side->scales.size()), 1, 1} : Shape{1};
+      tensors.push_back(scale_tensor(layer.module + suffix, shape, side->scales, dtype));
+    }
+  }
+  return tensors;
+}
+
 void check_covers_model(const ModelDir& model, const Calibration& calibration) {
   const std::vector<std::string> names = model.tensor_names();
   const auto layers = static_cast<int64_t>(calibration.num_hidden_layers);

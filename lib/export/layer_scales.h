@@ -31,6 +31,14 @@ float rounded_to(DType dtype, float value);
 /// A tensor of values stored as dtype (F16, BF16 or F32), rounded.
 Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& values, DType dtype);
 
+/// "<module>.k_scale" and "<module>.v_scale" of every layer that is not ignored.
+std::vector<std::string> k_and_v_scale_names(const Calibration& calibration);
+
+/// The tensors of those names, [1] or [heads, 1, 1]: float32, or in the dtype of the module's
+/// weights.
+std::vector<Tensor> k_and_v_scale_tensors(const ModelDir& model, const Calibration& calibration,
+                                          bool in_model_dtype);
+
 /// Throws Error unless the calibration has an entry for every attention module of its kind in the
 /// checkpoint, and the checkpoint a module for every entry.
 void check_covers_model(const ModelDir& model, const Calibration& calibration);

@@ -37,30 +37,6 @@ void check_fits(const std::vector<Scale>& scales, DType dtype) {
   }
 }
 
-std::vector<std::string> scale_names(const Calibration& calibration) {
-  std::vector<std::string> names;
-  for (const AttentionCalibration& layer : calibration.layers)
-    if (!layer.ignored)
-      for (const char* suffix : {".k_scale", ".v_scale"}) names.push_back(layer.module + suffix);
-  return names;
-}
-
-std::vector<Tensor> scale_tensors(const ExportInput& input) {
-  std::vector<Tensor> tensors;
-  const bool per_head = resolved_strategy(input.calibration.kv_args) == Strategy::kAttnHead;
-  for (const AttentionCalibration& layer : input.calibration.layers) {
-    if (layer.ignored) continue;
-    const DType dtype =
-        input.scale_in_model_dtype ? module_dtype(input.model, layer.module) : DType::kF32;
-    for (const auto& [suffix, side] : {std::pair(".k_scale", &layer.k), {".v_scale", &layer.v}}) {
-      const Shape shape =
-          per_head ? Shape{static_cast<int64_t>(side->scales.size()), 1, 1} : Shape{1};
-      tensors.push_back(scale_tensor(layer.module + suffix, shape, side->scales, dtype));
-    }
-  }
-  return tensors;
-}
-
 Json quantization_config(const Calibration& calibration) {
   Json config = Json::object();
   config["config_groups"] = Json::object();
@@ -83,7 +59,7 @@ class CompressedTensorsWriter : public Writer {
     check_scheme(input.calibration);
     check_is_unquantized(input.model);
     check_covers_model(input.model, input.calibration);
-    check_tensors_are_new(input.model, scale_names(input.calibration));
+    check_tensors_are_new(input.model, k_and_v_scale_names(input.calibration));
     if (!input.scale_in_model_dtype) return;
     for (const AttentionCalibration& layer : input.calibration.layers) {
       if (layer.ignored) continue;
@@ -97,7 +73,9 @@ class CompressedTensorsWriter : public Writer {
     Json config = input.model.config();
     config["quantization_config"] = quantization_config(input.calibration);
     copy_sidecar_files(input.model, folder);
-    copy_weights(input.model, scale_tensors(input), folder);
+    copy_weights(input.model,
+                 k_and_v_scale_tensors(input.model, input.calibration, input.scale_in_model_dtype),
+                 folder);
     write_text_file(folder / "config.json", config_text(config));
     write_text_file(folder / "recipe.yaml", to_yaml(input.recipe));
   }

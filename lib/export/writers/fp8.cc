@@ -22,24 +22,12 @@ class Fp8Writer : public Writer {
     if (input.scale_in_model_dtype)
       fail("scales beside FP8 weights are float32; scale dtype 'model' is not for them");
     check_covers_model(input.model, input.calibration);
-    std::vector<std::string> names;
-    for (const AttentionCalibration& layer : input.calibration.layers)
-      if (!layer.ignored)
-        for (const char* suffix : {".k_scale", ".v_scale"}) names.push_back(layer.module + suffix);
-    check_tensors_are_new(input.model, names);
+    check_tensors_are_new(input.model, k_and_v_scale_names(input.calibration));
   }
 
   void write(const ExportInput& input, const std::filesystem::path& folder) const override {
-    std::vector<Tensor> tensors;
-    for (const AttentionCalibration& layer : input.calibration.layers) {
-      if (layer.ignored) continue;
-      tensors.push_back(
-          scale_tensor(layer.module + ".k_scale", Shape{1}, layer.k.scales, DType::kF32));
-      tensors.push_back(
-          scale_tensor(layer.module + ".v_scale", Shape{1}, layer.v.scales, DType::kF32));
-    }
     copy_sidecar_files(input.model, folder);
-    copy_weights(input.model, tensors, folder);
+    copy_weights(input.model, k_and_v_scale_tensors(input.model, input.calibration, false), folder);
     write_text_file(folder / "config.json", config_text(input.model.config()));
     write_text_file(folder / "recipe.yaml", to_yaml(input.recipe));
   }
