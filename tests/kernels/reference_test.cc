@@ -7,7 +7,7 @@
 #include "support/backends.h"
 #include "support/near.h"
 
-// The judge of the other tests is itself judged, by PyTorch: tests/reference/kernels.py.
+// The judge of the other tests is itself judged, by PyTorch: tests/reference/kernels_torch.py.
 namespace kvcal {
 namespace {
 

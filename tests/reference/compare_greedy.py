@@ -9,8 +9,6 @@ import json
 import subprocess
 import sys
 
-sys.path.pop(0)  # transformers looks for a package "kernels", which is not the script beside this one
-
 import torch
 from transformers import AutoModelForCausalLM
 

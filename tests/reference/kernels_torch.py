@@ -1,6 +1,6 @@
 """Expected results of the backend's operations, from PyTorch in float64.
 
-    python tests/reference/kernels.py tests/fixtures/kernels
+    python tests/reference/kernels_torch.py tests/fixtures/kernels
 
 Needs torch 2.13.0. Attention is torch.nn.functional.scaled_dot_product_attention; with a soft-cap or sinks,
 which that function does not have, a softmax over the capped scores and one column more for the sinks. Norms and
