@@ -54,6 +54,28 @@ void HostBackend::fill_zero(std::byte* data, size_t bytes) {
   if (bytes > 0) std::memset(data, 0, bytes);
 }
 
+void HostBackend::observe_written(const AmaxSlot& seen, ComputeType type, const void* out,
+                                  int64_t count) {
+  if (seen)
+    observe_amax(
+        {.x = out, .type = type, .count = count, .amax = seen.amax, .nonfinite = seen.nonfinite});
+}
+
+void HostBackend::observe_attended(const AttentionArgs& args) {
+  const int64_t width = args.heads * args.value_dim();
+  const int64_t row_bytes = width * static_cast<int64_t>(bytes_of(args.out_type));
+  for (const Segment& segment : args.segments)
+    observe_written(args.seen, args.out_type,
+                    static_cast<const std::byte*>(args.out) + segment.q_begin * row_bytes,
+                    segment.q_count * width);
+}
+
+AttentionArgs with_current_segments(const AttentionArgs& args) {
+  AttentionArgs result = args;
+  if (args.current_segments) result.segments = {args.current_segments, args.segments.size()};
+  return result;
+}
+
 PackShape checked_pack_shape(std::span<const TensorView> parts) {
   KVCAL_CHECK(!parts.empty());
   for (const TensorView& part : parts) check_matrix(part);

@@ -14,7 +14,16 @@ class HostBackend : public Backend {
   void copy_in(std::span<const std::byte> host, std::byte* data) override;
   void copy_out(const std::byte* data, std::span<std::byte> host) override;
   void fill_zero(std::byte* data, size_t bytes) override;
+
+ protected:
+  /// Folds what an operation has written, [count] of type, into its slot.
+  void observe_written(const AmaxSlot& seen, ComputeType type, const void* out, int64_t count);
+  /// The same of attention's rows.
+  void observe_attended(const AttentionArgs& args);
 };
+
+/// The arguments with the segments that hold now.
+AttentionArgs with_current_segments(const AttentionArgs& args);
 
 /// What pack() will concatenate: rows in all, and the width they share.
 struct PackShape {

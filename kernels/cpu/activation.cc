@@ -167,6 +167,7 @@ void CpuBackend::activate(const ActivationArgs& args) {
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(activate_rows)(args, begin, end);
   });
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
 }
 
 void CpuBackend::multiply_gate(const MultiplyGateArgs& args) {
@@ -174,6 +175,7 @@ void CpuBackend::multiply_gate(const MultiplyGateArgs& args) {
   for_row_blocks(args.rows, args.heads * args.width, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(multiply_gate_rows)(args, begin, end);
   });
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.heads * args.width);
 }
 
 }  // namespace kvcal::cpu

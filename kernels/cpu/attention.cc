@@ -294,7 +294,8 @@ std::vector<AttentionTask> cut(const AttentionArgs& args) {
 
 }  // namespace
 
-void CpuBackend::attention(const AttentionArgs& args) {
+void CpuBackend::attention(const AttentionArgs& asked) {
+  const AttentionArgs args = with_current_segments(asked);
   check_attention(args);
   const std::vector<AttentionTask> tasks = cut(args);
   pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t index, int thread) {
@@ -302,6 +303,7 @@ void CpuBackend::attention(const AttentionArgs& args) {
         attention_scratch_size(args.head_dim, args.value_dim()));
     HWY_DYNAMIC_DISPATCH(attend)(args, tasks[static_cast<size_t>(index)], scratch);
   });
+  observe_attended(args);
 }
 
 }  // namespace kvcal::cpu

@@ -174,6 +174,7 @@ void CpuBackend::norm(const NormArgs& args) {
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(norm_rows)(args, begin, end);
   });
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
 }
 
 void CpuBackend::norm_heads(const NormHeadsArgs& args) {
@@ -188,6 +189,7 @@ void CpuBackend::gated_norm(const GatedNormArgs& args) {
   for_row_blocks(args.rows, args.groups * args.width, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(gated_norm_rows)(args, begin, end);
   });
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.groups * args.width);
 }
 
 }  // namespace kvcal::cpu

@@ -86,6 +86,7 @@ void ReferenceBackend::activate(const ActivationArgs& args) {
       reference::store_float(args.out_type, args.out, r * args.width + i,
                              static_cast<float>(activated(args.activation, gate) * up));
     }
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
 }
 
 void ReferenceBackend::multiply_gate(const MultiplyGateArgs& args) {
@@ -100,6 +101,7 @@ void ReferenceBackend::multiply_gate(const MultiplyGateArgs& args) {
         reference::store_float(args.out_type, args.out, t * args.heads * args.width + column,
                                static_cast<float>(x * reference::gated(args.function, gate)));
       }
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.heads * args.width);
 }
 
 void ReferenceBackend::add(const AddArgs& args) {

@@ -36,6 +36,7 @@ void ReferenceBackend::norm(const NormArgs& args) {
                              static_cast<float>((x[i] - mean) * inverse * args.weight[i] + bias));
     }
   }
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
 }
 
 void ReferenceBackend::norm_heads(const NormHeadsArgs& args) {
@@ -74,6 +75,7 @@ void ReferenceBackend::gated_norm(const GatedNormArgs& args) {
                                static_cast<float>(values[i] * inverse * weight[i] *
                                                   (args.gate_first ? 1.0 : gates[i])));
     }
+  observe_written(args.seen, args.out_type, args.out, args.rows * args.groups * args.width);
 }
 
 }  // namespace kvcal

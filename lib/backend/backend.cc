@@ -1,5 +1,9 @@
 #include "backend/backend.h"
 
+#include <cstring>
+
+#include "core/error.h"
+
 namespace kvcal {
 
 std::string_view name_of(ComputeType type) {
@@ -12,6 +16,59 @@ std::string_view name_of(ComputeType type) {
       return "float16";
   }
   return "";
+}
+
+void Backend::fetch(const std::byte* pinned, std::span<std::byte> data) {
+  copy_in({pinned, data.size()}, data.data());
+}
+
+void Backend::write_back(std::span<const std::byte> data, std::byte* pinned) {
+  copy_out(data.data(), {pinned, data.size()});
+}
+
+std::unique_ptr<Recording> Backend::record(const std::function<void()>&) {
+  fail(description(), " records no operations");
+}
+
+void Backend::residual_norm(const ResidualNormArgs& args) {
+  const float* x = args.x;
+  if (args.output_weight) {
+    norm({.x = x,
+          .weight = args.output_weight,
+          .centered = args.centered,
+          .epsilon = args.epsilon,
+          .rows = args.rows,
+          .width = args.width,
+          .out = args.scratch});
+    x = args.scratch;
+  }
+  add({.x = x, .multiplier = args.multiplier, .count = args.rows * args.width, .out = args.hidden});
+  if (args.next_weight)
+    norm({.x = args.hidden,
+          .weight = args.next_weight,
+          .bias = args.next_bias,
+          .centered = args.centered,
+          .epsilon = args.epsilon,
+          .rows = args.rows,
+          .width = args.width,
+          .out_type = args.out_type,
+          .out = args.out,
+          .seen = args.seen});
+}
+
+void Backend::enter_cache(const EnterCacheArgs& args) {
+  if (args.rope.x.data) rope(args.rope);
+  int64_t first_row = 0;
+  if (args.first_row)
+    copy_out(reinterpret_cast<const std::byte*>(args.first_row),
+             std::as_writable_bytes(std::span(&first_row, 1)));
+  for (const CacheSide* side : {&args.k, &args.v}) {
+    if (side->ranges) observe_kv({side->x, args.segments, side->ranges, side->histogram});
+    if (!side->out) continue;
+    const int64_t row_bytes = side->x.heads * side->x.head_dim * bytes_per_element(side->dtype);
+    store_kv({side->x, side->dtype, side->scales,
+              static_cast<std::byte*>(side->out) + first_row * row_bytes, side->saturated});
+  }
 }
 
 }  // namespace kvcal

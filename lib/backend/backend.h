@@ -2,7 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +15,13 @@
 namespace kvcal {
 
 class Backend;
+
+/// Operations that were written down once and can be run again and again (a CUDA graph).
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void play() = 0;
+};
 
 /// Memory of a backend: host memory for CPUs, device memory for GPUs. At least 64-byte aligned.
 class Buffer {
@@ -59,11 +68,35 @@ class Backend {
   /// that the activations between two operations stay near.
   virtual int64_t preferred_batch_tokens() const = 0;
 
+  /// Host code may read and write this backend's memory, and operations have happened when they
+  /// return. Elsewhere they happen later, in the order they were asked for; copy_out waits for
+  /// them.
+  virtual bool is_host() const { return true; }
+  /// Bytes of memory that are still free, where they are the backend's own.
+  virtual std::optional<uint64_t> free_memory() const { return std::nullopt; }
+  /// pack may run in one other thread beside the operations, so that weights travel meanwhile.
+  virtual bool packs_beside() const { return false; }
+
   virtual Buffer allocate(size_t bytes) = 0;  ///< throws Error when there is no memory
   virtual void free(std::byte* data, size_t bytes) noexcept = 0;
   virtual void copy_in(std::span<const std::byte> host, std::byte* data) = 0;
   virtual void copy_out(const std::byte* data, std::span<std::byte> host) = 0;
   virtual void fill_zero(std::byte* data, size_t bytes) = 0;
+
+  // What does not fit the backend's memory lies in host memory it copies from fast. A fetch goes on
+  // beside operations asked for later, until await is called; it begins after those asked for
+  // before. A write-back begins after what was asked for before, and fetches asked for later see
+  // it.
+  virtual Buffer allocate_pinned(size_t bytes) { return allocate(bytes); }
+  virtual void fetch(const std::byte* pinned, std::span<std::byte> data);
+  virtual void write_back(std::span<const std::byte> data, std::byte* pinned);
+  /// Operations asked for from now on see what was fetched before.
+  virtual void await_fetches() {}
+
+  virtual bool can_record() const { return false; }
+  /// Writes down the operations that body asks for, without running them: the ones whose arguments
+  /// are in backend memory, and no allocation, copy_in or copy_out.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& body);
 
   /// Concatenates F32, F16 or BF16 matrices [n_i, in] along their rows and packs them for type.
   virtual std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts,
@@ -89,6 +122,10 @@ class Backend {
   virtual void gather_rows(const GatherRowsArgs& args) = 0;
   virtual void scatter_add(const ScatterAddArgs& args) = 0;
   virtual void observe_amax(const ObserveAmaxArgs& args) = 0;
+
+  // Several of the above in one pass; here, one after the other.
+  virtual void residual_norm(const ResidualNormArgs& args);
+  virtual void enter_cache(const EnterCacheArgs& args);
 };
 
 inline Buffer::~Buffer() {
@@ -96,7 +133,8 @@ inline Buffer::~Buffer() {
 }
 
 struct BackendOptions {
-  int num_threads = 0;  ///< 0: one a core
+  int num_threads = 0;   ///< of backends in host memory; 0: one a core
+  int device_index = 0;  ///< of a GPU
 };
 
 }  // namespace kvcal

@@ -39,6 +39,15 @@ struct Segment {
   int64_t kv_begin = 0, kv_count = 0;  ///< rows of the KV storage
 };
 
+/// Where the largest finite magnitude of what an operation writes is folded in while it is written
+/// (a Linear's input, in the kernel that makes it). NaN and Inf are counted, not folded in. Both in
+/// backend memory; null: not asked for.
+struct AmaxSlot {
+  float* amax = nullptr;
+  uint64_t* nonfinite = nullptr;
+  explicit operator bool() const { return amax != nullptr; }
+};
+
 struct EmbedArgs {
   const TensorView& table;       ///< [vocab, hidden] F32, F16 or BF16, host memory
   std::span<const int32_t> ids;  ///< host; each in [0, vocab)
@@ -58,6 +67,26 @@ struct NormArgs {
   int64_t rows = 0, width = 0;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [rows, width] of out_type; may not alias x
+  AmaxSlot seen = {};
+};
+
+/// What stands between an output projection and the next one, in one pass: hidden += multiplier ·
+/// x, or multiplier · norm(x) where output_weight is given; then, where next_weight is given, out =
+/// norm of hidden. Both norms as in NormArgs.
+struct ResidualNormArgs {
+  const float* x = nullptr;              ///< [rows, width]
+  const float* output_weight = nullptr;  ///< [width], or null
+  float multiplier = 1.0f;
+  float* hidden = nullptr;             ///< [rows, width], added to
+  const float* next_weight = nullptr;  ///< [width], or null
+  const float* next_bias = nullptr;    ///< [width], or null
+  bool centered = false;
+  float epsilon = 0.0f;
+  int64_t rows = 0, width = 0;
+  float* scratch = nullptr;  ///< [rows, width]; contents afterwards are unspecified
+  ComputeType out_type = ComputeType::kFloat32;
+  void* out = nullptr;  ///< [rows, width] of out_type; may alias neither x nor hidden
+  AmaxSlot seen = {};   ///< of out
 };
 
 struct MatmulArgs {
@@ -68,6 +97,9 @@ struct MatmulArgs {
   int64_t rows = 0;
   float* out = nullptr;    ///< [rows, out_features] with row stride out_stride
   int64_t out_stride = 0;  ///< in floats; 0 means out_features
+  /// A decoding step: rows may differ in their last bits from what they are in a larger batch, if
+  /// that is faster.
+  bool is_decoding = false;
 };
 
 /// float32 heads inside rows: element (t, h, d) is at data[t * row_stride + h * head_dim + d].
@@ -128,6 +160,29 @@ struct StoreKvArgs {
       nullptr;  ///< [heads], added to: finite values with |x / scale| > max; may be null
 };
 
+/// One side of what enters the cache: as ObserveKvArgs where ranges is given, then as StoreKvArgs
+/// where out is given.
+struct CacheSide {
+  HeadsView x;  ///< contents afterwards are unspecified
+  ObservedRange* ranges = nullptr;
+  uint64_t* histogram = nullptr;
+  KvDType dtype = KvDType::kFloat32;
+  const float* scales = nullptr;
+  void* out = nullptr;
+  uint64_t* saturated = nullptr;
+};
+
+/// The one pass over new K and V: RoPE, extremes and histograms of each head, and the cache's
+/// elements. Gives the bytes of rope, observe_kv and store_kv one after the other.
+struct EnterCacheArgs {
+  CacheSide k, v;
+  RopeArgs rope;                      ///< x is the heads of k or of v that turn; x.data null: none
+  std::span<const Segment> segments;  ///< host; needed where something is observed
+  /// Backend memory, read when the operation runs: rows are stored from this row of out on. Null:
+  /// 0.
+  const int64_t* first_row = nullptr;
+};
+
 /// Stored heads as numbers again: real = scale * code for FP8.
 struct LoadKvArgs {
   const void* x = nullptr;  ///< [rows, heads, head_dim] of dtype, contiguous
@@ -147,6 +202,9 @@ struct AttentionArgs {
   const float* k_scales = nullptr;  ///< [kv_heads] for FP8: real = scale * code
   const float* v_scales = nullptr;
   std::span<const Segment> segments;  ///< host
+  /// Backend memory, [segments]: read when the operation runs, instead of segments, whose q rows
+  /// are then the same and whose kv_count is the most there will be. Null: segments hold.
+  const Segment* current_segments = nullptr;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t v_head_dim = 0;  ///< 0: head_dim
   float softmax_scale = 1.0f;
@@ -158,6 +216,7 @@ struct AttentionArgs {
       0;  ///< keys further back than window - 1 positions are not seen; 0: all are
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [q rows, heads * v_head_dim] of out_type
+  AmaxSlot seen = {};
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
@@ -172,6 +231,7 @@ struct ActivationArgs {
   int64_t rows = 0, width = 0;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [rows, width]
+  AmaxSlot seen = {};
 };
 
 /// out += multiplier · x.

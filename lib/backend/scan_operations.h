@@ -93,6 +93,7 @@ struct GatedNormArgs {
   int64_t rows = 0, groups = 0, width = 0;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [rows, groups, width] of out_type; may not overlap x or gate
+  AmaxSlot seen = {};
 };
 
 /// out(t, h, i) = x(t, h, i) times the function of gate(t, h, i). Heads of the gate may lie apart,
@@ -106,6 +107,7 @@ struct MultiplyGateArgs {
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [rows, heads, width] of out_type; may be x where both are float32 and
                         ///< x's rows follow each other
+  AmaxSlot seen = {};
 };
 
 }  // namespace kvcal

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "quant/fp8.h"
+#include "quant/host_device.h"
 #include "quant/quant_args.h"
 #include "quant/scale.h"
 
@@ -25,7 +26,7 @@ struct MagnitudeHistogram {
   /// Bin of a finite magnitude, from its float32 bits alone: the top three mantissa bits divide an
   /// octave into eight steps of equal width, so every backend sorts alike and no logarithm is
   /// taken.
-  static constexpr int bin_of(float magnitude) {
+  KVCAL_HD static constexpr int bin_of(float magnitude) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, magnitude) & 0x7fffffffu;
     const int bin = static_cast<int>(bits >> 20) - ((127 + kMinExponent) << 3);
     return bin < 0 ? 0 : bin >= kBins ? kBins - 1 : bin;
