@@ -11,10 +11,18 @@
 #include "kernels/backends.h"
 #include "quant/half.h"
 #include "support/catch.h"
+#ifdef KVCAL_TEST_SIMULATED_GPU
+#include "kernels/gpu/make_gpu_backend.h"
+#include "simulator/simulator.h"
+#endif
 
 namespace kvcal::test {
 
+/// By name: those of kBackends, and "simulated", the GPU's kernels on a device of the tests.
 inline std::unique_ptr<Backend> make_backend(std::string_view name, int num_threads = 1) {
+#ifdef KVCAL_TEST_SIMULATED_GPU
+  if (name == "simulated") return make_gpu_backend({});
+#endif
   return kBackends.at(name)({.num_threads = num_threads});
 }
 
@@ -28,7 +36,8 @@ class OnlyTargets {
 };
 
 /// Runs body(backend) for every backend but the reference: with each set of vector instructions
-/// that this machine has, one thread; then with two and three threads.
+/// that this machine has, one thread; then with two and three threads; the simulated GPU with its
+/// threads in both orders.
 template <class Body>
 void for_each_backend(const Body& body) {
   for (const auto& [name, make] : kBackends.rows()) {
@@ -49,6 +58,15 @@ void for_each_backend(const Body& body) {
       body(*backend);
     }
   }
+#ifdef KVCAL_TEST_SIMULATED_GPU
+  for (const auto order : {gpu::simulator::Order::kForward, gpu::simulator::Order::kReverse}) {
+    gpu::simulator::set_order(order);
+    const auto backend = make_backend("simulated");
+    INFO((order == gpu::simulator::Order::kForward ? "simulated GPU" : "simulated GPU, reversed"));
+    body(*backend);
+  }
+  gpu::simulator::set_order(gpu::simulator::Order::kForward);
+#endif
 }
 
 /// An array in a backend's memory.

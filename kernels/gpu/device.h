@@ -1,0 +1,192 @@
+#pragma once
+
+#include "backend/backend.h"
+#include "kernels/gpu/portability.h"
+#include "quant/half.h"
+
+// What kernels share: elements of every type, sums over lanes in a fixed order, and the slots that
+// blocks fold their extremes into. Everything here gives the same bytes in any order of threads.
+namespace kvcal::gpu {
+
+constexpr float kInfinity = __builtin_inff();
+
+constexpr int64_t ceil_div(int64_t count, int64_t of) {
+  return (count + of - 1) / of;
+}
+template <class T>
+KVCAL_HD constexpr T smaller(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+KVCAL_HD constexpr T larger(T a, T b) {
+  return a < b ? b : a;
+}
+KVCAL_HD inline bool is_finite(float value) {
+  return (bits_of(value) & 0x7f800000u) != 0x7f800000u;
+}
+KVCAL_HD inline float magnitude_of(float value) {
+  return float_of(bits_of(value) & 0x7fffffffu);
+}
+
+// ---- elements ----
+
+KVCAL_HD inline float to_float(float value) {
+  return value;
+}
+using kvcal::to_float;
+
+/// value as an element of T, rounded as quant/half.h does.
+template <class T>
+KVCAL_HD T element_of(float value);
+template <>
+KVCAL_HD inline float element_of<float>(float value) {
+  return value;
+}
+template <>
+KVCAL_HD inline BF16 element_of<BF16>(float value) {
+  return to_bf16(value);
+}
+template <>
+KVCAL_HD inline F16 element_of<F16>(float value) {
+  return to_f16(value);
+}
+
+/// Calls body(T{}) with the C++ type of an element.
+template <class Body>
+void with_type(ComputeType type, const Body& body) {
+  switch (type) {
+    case ComputeType::kFloat32:
+      return body(float{});
+    case ComputeType::kBFloat16:
+      return body(BF16{});
+    case ComputeType::kFloat16:
+      return body(F16{});
+  }
+}
+
+/// A KV cache's element and its scale as a number.
+KVCAL_HD inline float kv_to_float(float value, float) {
+  return value;
+}
+KVCAL_HD inline float kv_to_float(F16 value, float) {
+  return to_float(value);
+}
+KVCAL_HD inline float kv_to_float(BF16 value, float) {
+  return to_float(value);
+}
+template <fp8::Format kFormat>
+KVCAL_HD inline float kv_to_float(fp8::Code<kFormat> code, float scale) {
+  return scale * fp8::decode(code);
+}
+
+/// Calls body(T{}) with the C++ type of a KV cache's element.
+template <class Body>
+void with_kv_type(KvDType dtype, const Body& body) {
+  switch (dtype) {
+    case KvDType::kFloat32:
+      return body(float{});
+    case KvDType::kFloat16:
+      return body(F16{});
+    case KvDType::kBFloat16:
+      return body(BF16{});
+    case KvDType::kFp8E4m3:
+      return body(fp8::E4m3Fn{});
+    case KvDType::kFp8E4m3Fnuz:
+      return body(fp8::E4m3Fnuz{});
+    case KvDType::kFp8E5m2:
+      return body(fp8::E5m2{});
+  }
+}
+
+/// kCount elements that lie at an address of kCount * sizeof(T) bytes' alignment, in one access.
+template <class T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T values[kCount];
+};
+
+// ---- sums and extremes over lanes ----
+
+__device__ inline float warp_sum(float value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+__device__ inline float warp_max(float value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value = larger(value, shuffle_xor(value, mask));
+  return value;
+}
+__device__ inline unsigned warp_count(unsigned value) {
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+  return value;
+}
+
+struct WarpFloats {
+  float values[32];
+};
+/// The sum over a block's threads, in every thread. May be called again at once.
+__device__ inline float block_sum(float value) {
+  KVCAL_SHARED(WarpFloats, sums);
+  const float mine = warp_sum(value);
+  if (lane() == 0) sums.values[warp()] = mine;
+  __syncthreads();
+  float sum = lane() < static_cast<int>(blockDim.x) / kWarp ? sums.values[lane()] : 0.0f;
+  sum = warp_sum(sum);
+  __syncthreads();
+  return sum;
+}
+/// The largest over a block's threads, in every thread.
+__device__ inline float block_max(float value) {
+  KVCAL_SHARED(WarpFloats, maxima);
+  const float mine = warp_max(value);
+  if (lane() == 0) maxima.values[warp()] = mine;
+  __syncthreads();
+  float all = lane() < static_cast<int>(blockDim.x) / kWarp ? maxima.values[lane()] : -kInfinity;
+  all = warp_max(all);
+  __syncthreads();
+  return all;
+}
+
+// ---- slots that many blocks fold into ----
+
+/// *slot = max(*slot, value), for values and slots that are not negative.
+__device__ inline void fold_amax(float* slot, float value) {
+  atomicMax(reinterpret_cast<unsigned*>(slot), bits_of(value));
+}
+/// *slot = min(*slot, value), of any sign; no NaN, no -0.
+__device__ inline void fold_min(float* slot, float value) {
+  if (value >= 0.0f)
+    atomicMin(reinterpret_cast<int*>(slot), static_cast<int>(bits_of(value)));
+  else
+    atomicMax(reinterpret_cast<unsigned*>(slot), bits_of(value));
+}
+__device__ inline void fold_max(float* slot, float value) {
+  if (value >= 0.0f)
+    atomicMax(reinterpret_cast<int*>(slot), static_cast<int>(bits_of(value)));
+  else
+    atomicMin(reinterpret_cast<unsigned*>(slot), bits_of(value));
+}
+__device__ inline void add_count(uint64_t* slot, uint64_t count) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(slot), static_cast<unsigned long long>(count));
+}
+
+/// What one thread has seen of the values it wrote.
+struct SeenAmax {
+  float amax = 0.0f;
+  unsigned nonfinite = 0;
+  KVCAL_HD void see(float value) {
+    if (is_finite(value))
+      amax = larger(amax, magnitude_of(value));
+    else
+      ++nonfinite;
+  }
+};
+/// Folds what the block's threads have seen into the slot, where there is one. All threads call.
+__device__ inline void fold_seen(const AmaxSlot& slot, const SeenAmax& seen) {
+  if (!slot.amax) return;
+  const float amax = warp_max(seen.amax);
+  const unsigned nonfinite = warp_count(seen.nonfinite);
+  if (lane() != 0) return;
+  if (amax > 0.0f) fold_amax(slot.amax, amax);
+  if (nonfinite > 0) add_count(slot.nonfinite, nonfinite);
+}
+
+}  // namespace kvcal::gpu

@@ -1,0 +1,184 @@
+#include "kernels/gpu/gpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace kvcal::gpu {
+namespace {
+
+constexpr size_t kSmallChunk = size_t{1} << 20, kWeightsChunk = size_t{16} << 20;
+/// Lists of segments that stay on the device: those of all batches of a pass.
+constexpr size_t kSegmentLists = 1024;
+
+int checked_device(int index) {
+  const int count = device_count();
+  if (index < 0 || index >= count)
+    fail("device ", index, " does not exist: there ", count == 1 ? "is " : "are ", count, " ",
+         kVendorName, count == 1 ? " device" : " devices", ", numbered from 0");
+  use_device(index);
+  return index;
+}
+
+/// What a chip's FP8 instructions compute with: gfx94x have the FNUZ dialect.
+std::string fp8_words(const std::string& architecture) {
+  if (architecture.starts_with("gfx94")) return ", FP8 is E4M3FNUZ";
+  const bool has_fp8 = architecture.starts_with("gfx95") || architecture.starts_with("gfx12") ||
+                       architecture == "sm_89" || architecture.starts_with("sm_9") ||
+                       architecture.starts_with("sm_1");
+  return has_fp8 ? ", FP8 is E4M3FN" : ", no FP8 instructions";
+}
+
+class PlayableGraph : public Recording {
+ public:
+  PlayableGraph(std::unique_ptr<Graph> graph, Stream& stream, int device)
+      : graph_(std::move(graph)), stream_(stream), device_(device) {}
+  void play() override {
+    use_device(device_);
+    graph_->play(stream_);
+  }
+
+ private:
+  std::unique_ptr<Graph> graph_;
+  Stream& stream_;
+  int device_;
+};
+
+bool same(const Segment& a, const Segment& b) {
+  return a.q_begin == b.q_begin && a.q_count == b.q_count && a.kv_begin == b.kv_begin &&
+         a.kv_count == b.kv_count;
+}
+
+}  // namespace
+
+GpuBackend::GpuBackend(const BackendOptions& options)
+    : device_(checked_device(options.device_index)),
+      properties_(properties(device_)),
+      memory_(compute_),
+      small_(compute_, kSmallChunk, 8),
+      weights_(transfer_, kWeightsChunk, 4),
+      vendor_(open_vendor_matmul()),
+      vendor_name_(vendor_ ? vendor_->name() : "own matmul") {}
+
+GpuBackend::~GpuBackend() {
+  try {
+    stream().synchronize();
+    transfer_.synchronize();
+  } catch (...) {  // the device failed; what failed was told already
+  }
+  segments_.clear();
+  for (std::byte* data : pinned_) release_pinned_host(data);
+}
+
+std::string GpuBackend::description() const {
+  return std::string(kDeviceName) + ":" + std::to_string(device_) + " (" + properties_.name + ", " +
+         properties_.architecture + fp8_words(properties_.architecture) + ", " + vendor_name_ + ")";
+}
+
+Stream& GpuBackend::stream() {
+  use_device(device_);
+  return compute_;
+}
+
+std::optional<uint64_t> GpuBackend::free_memory() const {
+  use_device(device_);
+  return const_cast<DeviceMemory&>(memory_).free_bytes();
+}
+
+Buffer GpuBackend::allocate(size_t bytes) {
+  return {this, memory_.take(bytes, stream()), bytes};
+}
+
+void GpuBackend::free(std::byte* data, size_t) noexcept {
+  if (const auto found = std::ranges::find(pinned_, data); found != pinned_.end()) {
+    pinned_.erase(found);
+    return release_pinned_host(data);
+  }
+  memory_.give_back(data);
+}
+
+void GpuBackend::copy_in(std::span<const std::byte> host, std::byte* data) {
+  stream();
+  small_.copy(host, data);
+}
+
+void GpuBackend::copy_out(const std::byte* data, std::span<std::byte> host) {
+  if (host.empty()) return;
+  stream().copy(host.data(), data, host.size());
+  compute_.synchronize();
+}
+
+void GpuBackend::fill_zero(std::byte* data, size_t bytes) {
+  if (bytes > 0) stream().fill_zero(data, bytes);
+}
+
+Buffer GpuBackend::allocate_pinned(size_t bytes) {
+  stream();
+  auto* data = static_cast<std::byte*>(allocate_pinned_host(bytes));
+  if (!data) fail("no pinned host memory for ", bytes, " bytes of hidden states");
+  pinned_.push_back(data);
+  return {this, data, bytes};
+}
+
+void GpuBackend::fetch(const std::byte* pinned, std::span<std::byte> data) {
+  Event now;
+  now.record(stream());
+  transfer_.wait(now);
+  transfer_.copy(data.data(), pinned, data.size());
+  transferred_.record(transfer_);
+}
+
+void GpuBackend::write_back(std::span<const std::byte> data, std::byte* pinned) {
+  Event now;
+  now.record(stream());
+  transfer_.wait(now);
+  transfer_.copy(pinned, data.data(), data.size());
+  transferred_.record(transfer_);
+}
+
+void GpuBackend::await_fetches() {
+  stream().wait(transferred_);
+}
+
+std::unique_ptr<Recording> GpuBackend::record(const std::function<void()>& body) {
+  // A recording cannot wait for what happens outside it.
+  stream().synchronize();
+  transfer_.synchronize();
+  awaited_ = packed_;
+  return std::make_unique<PlayableGraph>(stream().record(body), compute_, device_);
+}
+
+const Segment* GpuBackend::on_device(std::span<const Segment> segments) {
+  const auto equal = [&](const DeviceSegments& known) {
+    return std::ranges::equal(known.host, segments, same);
+  };
+  const auto found = std::find_if(segments_.rbegin(), segments_.rend(), equal);
+  if (found != segments_.rend()) {
+    std::rotate(found.base() - 1, found.base(), segments_.end());
+    return segments_.back().device.as<Segment>();
+  }
+  if (segments_.size() == kSegmentLists) segments_.erase(segments_.begin());
+  DeviceSegments added{{segments.begin(), segments.end()}, allocate(segments.size_bytes())};
+  copy_in(std::as_bytes(segments), added.device.data());
+  segments_.push_back(std::move(added));
+  return segments_.back().device.as<Segment>();
+}
+
+}  // namespace kvcal::gpu
+
+namespace kvcal {
+
+std::unique_ptr<Backend> make_gpu_backend(const BackendOptions& options) {
+  return std::make_unique<gpu::GpuBackend>(options);
+}
+
+bool has_gpu_device() {
+  try {
+    return gpu::device_count() > 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace kvcal

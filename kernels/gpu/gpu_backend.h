@@ -1,0 +1,95 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "kernels/gpu/device_memory.h"
+#include "kernels/gpu/make_gpu_backend.h"
+#include "kernels/gpu/portability.h"
+#include "kernels/gpu/vendor_matmul.h"
+#include "kernels/host_backend.h"
+
+namespace kvcal::gpu {
+
+/// Segments, and where they lie on the device.
+struct DeviceSegments {
+  std::vector<Segment> host;
+  Buffer device;
+};
+
+/// One GPU: kernels of ours and, for matrix products, the vendor's library. Operations go to one
+/// stream in the order they are asked for; weights travel on another, from a second thread if need
+/// be.
+class GpuBackend : public Backend {
+ public:
+  explicit GpuBackend(const BackendOptions& options);
+  ~GpuBackend() override;
+
+  std::string_view name() const override { return kDeviceName; }
+  std::string description() const override;
+  bool supports(ComputeType) const override { return true; }
+  ComputeType preferred_compute_type() const override { return ComputeType::kBFloat16; }
+  int64_t preferred_batch_tokens() const override { return 16384; }
+  bool is_host() const override { return false; }
+  std::optional<uint64_t> free_memory() const override;
+  bool packs_beside() const override { return true; }
+
+  Buffer allocate(size_t bytes) override;
+  void free(std::byte* data, size_t bytes) noexcept override;
+  void copy_in(std::span<const std::byte> host, std::byte* data) override;
+  void copy_out(const std::byte* data, std::span<std::byte> host) override;
+  void fill_zero(std::byte* data, size_t bytes) override;
+  Buffer allocate_pinned(size_t bytes) override;
+  void fetch(const std::byte* pinned, std::span<std::byte> data) override;
+  void write_back(std::span<const std::byte> data, std::byte* pinned) override;
+  void await_fetches() override;
+  bool can_record() const override { return true; }
+  std::unique_ptr<Recording> record(const std::function<void()>& body) override;
+
+  std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
+  void embed(const EmbedArgs& args) override;
+  void norm(const NormArgs& args) override;
+  void norm_heads(const NormHeadsArgs& args) override;
+  void matmul(const MatmulArgs& args) override;
+  void rope(const RopeArgs& args) override;
+  void observe_kv(const ObserveKvArgs& args) override;
+  void store_kv(const StoreKvArgs& args) override;
+  void load_kv(const LoadKvArgs& args) override;
+  void copy_heads(const CopyHeadsArgs& args) override;
+  void attention(const AttentionArgs& args) override;
+  void activate(const ActivationArgs& args) override;
+  void add(const AddArgs& args) override;
+  void multiply_gate(const MultiplyGateArgs& args) override;
+  void gated_norm(const GatedNormArgs& args) override;
+  void causal_conv(const CausalConvArgs& args) override;
+  void ssm_scan(const SsmScanArgs& args) override;
+  void delta_scan(const DeltaScanArgs& args) override;
+  void gather_rows(const GatherRowsArgs& args) override;
+  void scatter_add(const ScatterAddArgs& args) override;
+  void observe_amax(const ObserveAmaxArgs& args) override;
+  void residual_norm(const ResidualNormArgs& args) override;
+  void enter_cache(const EnterCacheArgs& args) override;
+
+ private:
+  /// The stream of operations; this thread's calls go to the device from now on.
+  Stream& stream();
+  /// The segments in device memory. Lists that were asked for before are there already.
+  const Segment* on_device(std::span<const Segment> segments);
+  /// Device memory for an operation's own use, given back at the end of the C++ scope.
+  Buffer scratch(size_t bytes) { return allocate(bytes); }
+
+  int device_;
+  DeviceProperties properties_;
+  Stream compute_, transfer_;
+  DeviceMemory memory_;
+  Staging small_;    ///< for copy_in
+  Staging weights_;  ///< for pack
+  std::unique_ptr<VendorMatmul> vendor_;
+  std::string vendor_name_;
+  Event transferred_;                     ///< of transfer_, for await_fetches
+  uint64_t packed_ = 0, awaited_ = 0;     ///< matrices packed; those that compute_ has waited for
+  std::vector<DeviceSegments> segments_;  ///< last used at the end
+  std::vector<std::byte*> pinned_;
+};
+
+}  // namespace kvcal::gpu

@@ -1,0 +1,225 @@
+#include "kernels/gpu/portability.h"
+
+#include <cstring>
+
+namespace kvcal::gpu {
+
+#if defined(KVCAL_GPU_SIMULATED)
+
+int device_count() {
+  return 2;
+}
+DeviceProperties properties(int) {
+  return {"simulated device", "simulated", 4, size_t{227} << 10};
+}
+void use_device(int) {}
+MemoryState memory_state() {
+  return {simulator::free_memory(), simulator::total_memory()};
+}
+void* allocate_device(size_t bytes) {
+  return simulator::allocate(bytes);
+}
+void release_device(void* data) noexcept {
+  simulator::release(data);
+}
+void* allocate_pinned_host(size_t bytes) {
+  return ::operator new (bytes, std::align_val_t{256}, std::nothrow);
+}
+void release_pinned_host(void* data) noexcept {
+  simulator::run_everything();
+  ::operator delete (data, std::align_val_t{256});
+}
+
+Stream::Stream() : handle(new simulator::Queue) {}
+Stream::~Stream() {
+  delete handle;
+}
+void Stream::copy(void* to, const void* from, size_t bytes) {
+  handle->push([=] { std::memcpy(to, from, bytes); });
+}
+void Stream::fill_zero(void* data, size_t bytes) {
+  handle->push([=] { std::memset(data, 0, bytes); });
+}
+void Stream::wait(const Event& event) {
+  if (event.queue)
+    handle->push([queue = event.queue, position = event.position] { queue->run_until(position); });
+}
+void Stream::synchronize() {
+  handle->run_until(handle->position());
+}
+std::unique_ptr<Graph> Stream::record(const std::function<void()>& body) {
+  auto graph = std::make_unique<Graph>();
+  handle->capture_into(&graph->operations);
+  body();
+  handle->capture_into(nullptr);
+  return graph;
+}
+
+Event::Event() = default;
+Event::~Event() = default;
+void Event::record(Stream& stream) {
+  queue = stream.handle;
+  position = queue->position();
+}
+void Event::synchronize() const {
+  if (queue) queue->run_until(position);
+}
+double Event::since(const Event&) const {
+  return 0.0;
+}
+
+Graph::~Graph() = default;
+void Graph::play(Stream& stream) {
+  for (const auto& operation : operations) stream.handle->push(operation);
+}
+
+#else
+
+void check(KVCAL_VENDOR(Error_t) status, const char* what) {
+  if (status != KVCAL_VENDOR(Success))
+    fail(kVendorName, ": ", what, ": ", KVCAL_VENDOR(GetErrorString)(status));
+}
+
+int device_count() {
+  int count = 0;
+  const auto status = KVCAL_VENDOR(GetDeviceCount)(&count);
+  if (status != KVCAL_VENDOR(Success) || count == 0) {
+    (void)KVCAL_VENDOR(GetLastError)();
+    fail("no ", kVendorName, " device can be used here",
+         status == KVCAL_VENDOR(Success)
+             ? std::string()
+             : std::string(" (") + KVCAL_VENDOR(GetErrorString)(status) + ")",
+         ": install the driver, make the device visible to this process, or use --device cpu");
+  }
+  return count;
+}
+
+DeviceProperties properties(int device) {
+#if defined(__HIPCC__)
+  hipDeviceProp_t found;
+#else
+  cudaDeviceProp found;
+#endif
+  check(KVCAL_VENDOR(GetDeviceProperties)(&found, device), "reading the device's properties");
+#if defined(__HIPCC__)
+  std::string architecture = found.gcnArchName;  // "gfx90a:sramecc+:xnack-"
+  architecture = architecture.substr(0, architecture.find(':'));
+  const size_t shared = found.sharedMemPerBlock;
+#else
+  const std::string architecture =
+      "sm_" + std::to_string(found.major) + std::to_string(found.minor);
+  const size_t shared = found.sharedMemPerBlockOptin;
+#endif
+  return {found.name, architecture, found.multiProcessorCount, shared};
+}
+
+void use_device(int device) {
+  check(KVCAL_VENDOR(SetDevice)(device), "choosing the device");
+}
+
+MemoryState memory_state() {
+  MemoryState state;
+  check(KVCAL_VENDOR(MemGetInfo)(&state.free, &state.total), "asking for free memory");
+  return state;
+}
+
+void* allocate_device(size_t bytes) {
+  void* data = nullptr;
+  if (KVCAL_VENDOR(Malloc)(&data, bytes) == KVCAL_VENDOR(Success)) return data;
+  (void)KVCAL_VENDOR(GetLastError)();
+  return nullptr;
+}
+void release_device(void* data) noexcept {
+  (void)KVCAL_VENDOR(Free)(data);
+}
+
+void* allocate_pinned_host(size_t bytes) {
+  void* data = nullptr;
+#if defined(__HIPCC__)
+  const auto status = hipHostMalloc(&data, bytes, hipHostMallocDefault);
+#else
+  const auto status = cudaMallocHost(&data, bytes);
+#endif
+  if (status == KVCAL_VENDOR(Success)) return data;
+  (void)KVCAL_VENDOR(GetLastError)();
+  return nullptr;
+}
+void release_pinned_host(void* data) noexcept {
+#if defined(__HIPCC__)
+  (void)hipHostFree(data);
+#else
+  (void)cudaFreeHost(data);
+#endif
+}
+
+Stream::Stream() {
+  check(KVCAL_VENDOR(StreamCreateWithFlags)(&handle, KVCAL_VENDOR(StreamNonBlocking)),
+        "making a stream");
+}
+Stream::~Stream() {
+  (void)KVCAL_VENDOR(StreamDestroy)(handle);
+}
+void Stream::copy(void* to, const void* from, size_t bytes) {
+  check(KVCAL_VENDOR(MemcpyAsync)(to, from, bytes, KVCAL_VENDOR(MemcpyDefault), handle), "copying");
+}
+void Stream::fill_zero(void* data, size_t bytes) {
+  check(KVCAL_VENDOR(MemsetAsync)(data, 0, bytes, handle), "filling memory with zeros");
+}
+void Stream::wait(const Event& event) {
+  check(KVCAL_VENDOR(StreamWaitEvent)(handle, event.handle, 0), "waiting for another stream");
+}
+void Stream::synchronize() {
+  check(KVCAL_VENDOR(StreamSynchronize)(handle), "running on the device");
+}
+
+std::unique_ptr<Graph> Stream::record(const std::function<void()>& body) {
+  KVCAL_VENDOR(Graph_t) written = nullptr;
+  check(KVCAL_VENDOR(StreamBeginCapture)(handle, KVCAL_VENDOR(StreamCaptureModeThreadLocal)),
+        "recording");
+  try {
+    body();
+  } catch (...) {
+    (void)KVCAL_VENDOR(StreamEndCapture)(handle, &written);
+    if (written) (void)KVCAL_VENDOR(GraphDestroy)(written);
+    throw;
+  }
+  check(KVCAL_VENDOR(StreamEndCapture)(handle, &written), "recording");
+  auto graph = std::make_unique<Graph>();
+#if defined(__HIPCC__)
+  const auto status = hipGraphInstantiate(&graph->handle, written, nullptr, nullptr, 0);
+#else
+  const auto status = cudaGraphInstantiate(&graph->handle, written, 0);
+#endif
+  (void)KVCAL_VENDOR(GraphDestroy)(written);
+  check(status, "making a graph of what was recorded");
+  return graph;
+}
+
+Event::Event() {
+  check(KVCAL_VENDOR(EventCreate)(&handle), "making an event");
+}
+Event::~Event() {
+  (void)KVCAL_VENDOR(EventDestroy)(handle);
+}
+void Event::record(Stream& stream) {
+  check(KVCAL_VENDOR(EventRecord)(handle, stream.handle), "recording an event");
+}
+void Event::synchronize() const {
+  check(KVCAL_VENDOR(EventSynchronize)(handle), "running on the device");
+}
+double Event::since(const Event& start) const {
+  float milliseconds = 0.0f;
+  check(KVCAL_VENDOR(EventElapsedTime)(&milliseconds, start.handle, handle), "reading a clock");
+  return milliseconds;
+}
+
+Graph::~Graph() {
+  if (handle) (void)KVCAL_VENDOR(GraphExecDestroy)(handle);
+}
+void Graph::play(Stream& stream) {
+  check(KVCAL_VENDOR(GraphLaunch)(handle, stream.handle), "playing a recording");
+}
+
+#endif
+
+}  // namespace kvcal::gpu

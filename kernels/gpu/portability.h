@@ -1,0 +1,259 @@
+#pragma once
+
+// The only file that knows whose GPU this is: CUDA, HIP, or the simulated one of the tests. The
+// rest of kernels/gpu speaks of streams, launches and lanes, and of warps of 32 lanes: a wavefront
+// of 64 counts as two.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "quant/fp8.h"
+
+#if defined(KVCAL_GPU_SIMULATED)
+#include "simulator/language.h"
+#elif defined(__HIP_PLATFORM_AMD__) || defined(__HIPCC__)
+#include <hip/hip_runtime.h>
+#define KVCAL_VENDOR(name) hip##name
+#else
+#include <cuda_runtime.h>
+#define KVCAL_VENDOR(name) cuda##name
+#endif
+
+namespace kvcal::gpu {
+
+#if defined(KVCAL_GPU_SIMULATED)
+inline constexpr const char* kDeviceName = "simulated";
+inline constexpr const char* kVendorName = "simulated";
+#elif defined(__HIPCC__)
+inline constexpr const char* kDeviceName = "hip";
+inline constexpr const char* kVendorName = "HIP";
+#else
+inline constexpr const char* kDeviceName = "cuda";
+inline constexpr const char* kVendorName = "CUDA";
+#endif
+
+struct DeviceProperties {
+  std::string name;          ///< "NVIDIA H100 80GB HBM3"
+  std::string architecture;  ///< "sm_90", "gfx90a"
+  int multiprocessors = 0;
+  size_t shared_bytes_per_block = 0;  ///< the most a launch can ask for
+};
+
+/// How many devices there are. Throws Error that says what is missing where there is none.
+int device_count();
+DeviceProperties properties(int device);
+/// The device that this system thread's calls go to.
+void use_device(int device);
+
+struct MemoryState {
+  size_t free = 0, total = 0;
+};
+MemoryState memory_state();
+/// Null where there is not enough.
+void* allocate_device(size_t bytes);
+void release_device(void* data) noexcept;
+/// Host memory that the device copies from and to by itself. Null where there is not enough.
+void* allocate_pinned_host(size_t bytes);
+void release_pinned_host(void* data) noexcept;
+
+class Event;
+
+/// Work in order. Operations return before it is done.
+class Stream {
+ public:
+  Stream();
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  void copy(void* to, const void* from, size_t bytes);
+  void fill_zero(void* data, size_t bytes);
+  /// What is asked for from now on waits for the event.
+  void wait(const Event& event);
+  void synchronize();
+  /// The operations that body asks for, not run.
+  std::unique_ptr<class Graph> record(const std::function<void()>& body);
+
+#if defined(KVCAL_GPU_SIMULATED)
+  simulator::Queue* handle = nullptr;
+#else
+  KVCAL_VENDOR(Stream_t) handle = nullptr;
+#endif
+};
+
+/// A point of a stream. One that was never recorded has been reached.
+class Event {
+ public:
+  Event();
+  ~Event();
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void record(Stream& stream);
+  void synchronize() const;
+  /// Milliseconds between two points that have been reached.
+  double since(const Event& start) const;
+
+#if defined(KVCAL_GPU_SIMULATED)
+  simulator::Queue* queue = nullptr;
+  uint64_t position = 0;
+#else
+  KVCAL_VENDOR(Event_t) handle = nullptr;
+#endif
+};
+
+class Graph {
+ public:
+  ~Graph();
+  void play(Stream& stream);
+
+#if defined(KVCAL_GPU_SIMULATED)
+  std::vector<std::function<void()>> operations;
+#else
+  KVCAL_VENDOR(GraphExec_t) handle = nullptr;
+#endif
+};
+
+/// How many threads, and where.
+struct Launch {
+  Stream& stream;
+  int64_t blocks = 1;                   ///< x of the grid, up to 2^31 - 1
+  unsigned blocks_y = 1, blocks_z = 1;  ///< up to 65535 each
+  unsigned threads = 256;               ///< of a block; whole warps
+  size_t shared_bytes = 0;
+};
+
+#if !defined(KVCAL_GPU_SIMULATED)
+/// Throws Error with the vendor's words.
+void check(KVCAL_VENDOR(Error_t) status, const char* what);
+#endif
+
+/// Starts a kernel. Throws Error naming it where it cannot be started.
+template <class... Parameters, class... Arguments>
+void launch(const char* what, const Launch& where, void (*kernel)(Parameters...),
+            Arguments&&... arguments) {
+  if (where.blocks == 0) return;
+  KVCAL_CHECK(where.blocks > 0 && where.blocks < (int64_t{1} << 31));
+#if defined(KVCAL_GPU_SIMULATED)
+  (void)what;
+  where.stream.handle->push(
+      [kernel,
+       grid = simulator::Dim{static_cast<unsigned>(where.blocks), where.blocks_y, where.blocks_z},
+       threads = where.threads, shared = where.shared_bytes,
+       ... values = std::decay_t<Parameters>(std::forward<Arguments>(arguments))] {
+        simulator::run_kernel(grid, {threads, 1, 1}, shared, [&] { kernel(values...); });
+      });
+#else
+  if (where.shared_bytes > size_t{48} << 10)
+    check(KVCAL_VENDOR(FuncSetAttribute)(reinterpret_cast<const void*>(kernel),
+                                         KVCAL_VENDOR(FuncAttributeMaxDynamicSharedMemorySize),
+                                         static_cast<int>(where.shared_bytes)),
+          what);
+  kernel<<<dim3(static_cast<unsigned>(where.blocks), where.blocks_y, where.blocks_z),
+           dim3(where.threads), where.shared_bytes, where.stream.handle>>>(
+      std::forward<Arguments>(arguments)...);
+  check(KVCAL_VENDOR(GetLastError)(), what);
+#endif
+}
+
+// ---- inside kernels ----
+
+#if defined(KVCAL_GPU_SIMULATED)
+/// Declares name, of a type without constructors, shared by the threads of a block.
+#define KVCAL_SHARED(type, name)     \
+  static const char name##_site = 0; \
+  type& name =                       \
+      *static_cast<type*>(::kvcal::gpu::simulator::shared_memory(&name##_site, sizeof(type)))
+#else
+#define KVCAL_SHARED(type, name) __shared__ type name
+#endif
+
+/// Of Launch::shared_bytes; 16-byte aligned.
+__device__ inline std::byte* dynamic_shared() {
+#if defined(KVCAL_GPU_SIMULATED)
+  return simulator::dynamic_shared_memory();
+#else
+  extern __shared__ __align__(16) unsigned char kvcal_dynamic_shared[];
+  return reinterpret_cast<std::byte*>(kvcal_dynamic_shared);
+#endif
+}
+
+constexpr int kWarp = 32;
+__device__ inline int lane() {
+  return static_cast<int>(threadIdx.x % kWarp);
+}
+__device__ inline int warp() {
+  return static_cast<int>(threadIdx.x / kWarp);
+}
+
+/// The value of the lane whose number differs by the bits of mask. All 32 lanes take part.
+template <class T>
+__device__ inline T shuffle_xor(T value, int mask) {
+  static_assert(sizeof(T) == 4);
+#if defined(KVCAL_GPU_SIMULATED)
+  return simulator::shuffle(value, simulator::lane() ^ mask);
+#elif defined(__HIPCC__)
+  return __shfl_xor(value, mask, kWarp);
+#else
+  return __shfl_xor_sync(0xffffffffu, value, mask);
+#endif
+}
+/// The value of lane source. All 32 lanes take part.
+template <class T>
+__device__ inline T shuffle(T value, int source) {
+  static_assert(sizeof(T) == 4);
+#if defined(KVCAL_GPU_SIMULATED)
+  return simulator::shuffle(value, source);
+#elif defined(__HIPCC__)
+  return __shfl(value, source, kWarp);
+#else
+  return __shfl_sync(0xffffffffu, value, source);
+#endif
+}
+/// Shared memory written by other lanes of the warp before is seen after.
+__device__ inline void sync_warp() {
+#if defined(KVCAL_GPU_SIMULATED)
+  simulator::sync_warp();
+#elif defined(__HIPCC__)
+  __builtin_amdgcn_fence(__ATOMIC_ACQ_REL, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+#else
+  __syncwarp();
+#endif
+}
+
+/// The FP8 codes of two values as quant/fp8.h encodes them, the first in the low byte; where the
+/// chip can (kHasFp8Codec), else false is returned and nothing is written. NaN keeps no sign here:
+/// callers look for it.
+__device__ inline bool encode_pair_by_chip([[maybe_unused]] float first,
+                                           [[maybe_unused]] float second,
+                                           [[maybe_unused]] fp8::Format format,
+                                           [[maybe_unused]] uint16_t& codes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  if (format == fp8::Format::kE4m3Fn) {
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(second), "f"(first));
+    return true;
+  }
+  if (format == fp8::Format::kE5m2) {
+    asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(codes) : "f"(second), "f"(first));
+    return true;
+  }
+#endif
+  return false;
+}
+
+// Matrix instructions of a warp, where there are any: see warp_matrix.h.
+#if defined(KVCAL_GPU_SIMULATED) || !defined(__HIPCC__)
+#define KVCAL_HAS_WARP_MATRIX 1
+#else
+#define KVCAL_HAS_WARP_MATRIX 0
+#endif
+
+}  // namespace kvcal::gpu

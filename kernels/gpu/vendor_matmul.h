@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/operations.h"
+#include "kernels/gpu/portability.h"
+
+namespace kvcal::gpu {
+
+/// out[r, n] (+)= sum_k x[r, k] · weight[n, k] + bias[n], summed in float32.
+struct MatmulProblem {
+  ComputeType type = ComputeType::kFloat32;  ///< of x and weight
+  const void* x = nullptr;                   ///< [rows, in]
+  const void* weight = nullptr;              ///< [out, in]
+  const float* bias = nullptr;               ///< [out], or null
+  float* out = nullptr;                      ///< [rows, out] with row stride out_stride
+  bool accumulate = false;
+  int64_t rows = 0, in = 0, out_features = 0, out_stride = 0;
+};
+
+/// The vendor's matrix library, found when the program runs.
+class VendorMatmul {
+ public:
+  virtual ~VendorMatmul() = default;
+  virtual std::string name() const = 0;  ///< "cuBLASLt 13.0.2"
+  /// Whether it multiplies by a weight of this shape, whatever the number of rows.
+  virtual bool takes(const MatmulProblem& problem) = 0;
+  /// A row's bytes depend neither on the other rows nor on their number.
+  virtual void run(Stream& stream, const MatmulProblem& problem) = 0;
+};
+
+/// Null where the library is not installed or fits no version we know.
+std::unique_ptr<VendorMatmul> open_vendor_matmul();
+
+}  // namespace kvcal::gpu

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+/// Stacks that take turns on one system thread.
+namespace kvcal::gpu::simulator {
+
+/// Runs fiber number index of this system thread until it leaves or its body returns; a fiber that
+/// has returned starts anew. True when the body has returned.
+bool enter_fiber(size_t index, const std::function<void()>& body);
+/// From inside a fiber: back to enter_fiber's caller.
+void leave_fiber();
+
+}  // namespace kvcal::gpu::simulator

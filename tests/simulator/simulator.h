@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+/// A GPU in host memory, so that kernels/gpu is tested where there is none: every thread of a block
+/// is a fiber, barriers and warp exchanges switch between them, blocks run one after the other.
+/// Streams run as late as they may: an operation waits until somebody synchronizes, so a missing
+/// wait between streams, or a host that reads too early, shows as wrong bytes. A wrong barrier ends
+/// the program with a message; memory starts as NaN; out-of-bounds accesses are the sanitizers' to
+/// find.
+namespace kvcal::gpu::simulator {
+
+struct Dim {
+  unsigned x = 1, y = 1, z = 1;
+};
+
+constexpr int kWarpLanes = 32;
+constexpr int kWarpWords = 8;  ///< 32-bit words a lane may exchange at once
+
+/// What the running thread knows of itself.
+struct ThreadState {
+  Dim thread_index{0, 0, 0}, block_index{0, 0, 0}, block_dim, grid_dim;
+};
+const ThreadState& current();
+
+/// Waits for all threads of the block.
+void sync_threads();
+/// What every lane of the warp passed, [kWarpLanes][kWarpWords]; valid until the exchange after the
+/// next. All lanes must take part with the same kind.
+using WarpWords = uint32_t[kWarpLanes][kWarpWords];
+const WarpWords& exchange(int kind, const uint32_t* words, int count);
+int lane();
+
+/// Shared memory of the running block for one declaration, or the dynamic part of the launch.
+void* shared_memory(const void* declaration, size_t bytes);
+std::byte* dynamic_shared_memory();
+
+/// The order in which threads of a block, and blocks, take their turns. Results must not depend on
+/// it.
+enum class Order { kForward, kReverse };
+void set_order(Order order);
+
+/// Runs one kernel to its end.
+void run_kernel(Dim grid, Dim block, size_t shared_bytes, const std::function<void()>& thread);
+
+/// Work in order, run when something needs it.
+class Queue {
+ public:
+  ~Queue();
+  void push(std::function<void()> operation);
+  /// The number of operations pushed so far.
+  uint64_t position() const;
+  /// Runs operations until that many are done.
+  void run_until(uint64_t position);
+  /// While set, operations go there and do not run.
+  void capture_into(std::vector<std::function<void()>>* target);
+
+ private:
+  std::deque<std::function<void()>> pending_;
+  uint64_t pushed_ = 0, done_ = 0;
+  std::vector<std::function<void()>>* captured_ = nullptr;
+};
+/// Runs whatever is pending anywhere.
+void run_everything();
+
+/// Device memory, filled with NaN. Null where the limit is reached.
+void* allocate(size_t bytes);
+void release(void* data);
+/// Bytes that may be allocated at a time.
+void set_memory_limit(size_t bytes);
+size_t free_memory();
+size_t total_memory();
+
+}  // namespace kvcal::gpu::simulator
