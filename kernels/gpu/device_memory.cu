@@ -38,7 +38,7 @@ std::byte* DeviceMemory::take(size_t bytes, Stream& user) {
 }
 
 std::byte* DeviceMemory::use(DeviceBlock block, Stream& user) {
-  if (block.released && &user != &stream_) user.wait(*block.released);
+  if (block.released && &user != block.last_user) user.wait(*block.released);
   std::byte* data = block.data;
   used_.push_back(std::move(block));
   return data;
@@ -55,10 +55,10 @@ DeviceBlock DeviceMemory::allocate(size_t bytes) {
     fail("the device has no memory for ", bytes, " bytes (", state.free, " of ", state.total,
          " are free): set a smaller --memory-limit or --batch-tokens, or use a larger device");
   }
-  return {static_cast<std::byte*>(data), bytes, nullptr};
+  return {static_cast<std::byte*>(data), bytes, nullptr, nullptr};
 }
 
-void DeviceMemory::give_back(std::byte* data) noexcept {
+void DeviceMemory::give_back(std::byte* data, Stream& last_user) noexcept {
   try {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(used_, data, &DeviceBlock::data);
@@ -66,7 +66,8 @@ void DeviceMemory::give_back(std::byte* data) noexcept {
     DeviceBlock block = std::move(*found);
     used_.erase(found);
     if (!block.released) block.released = std::make_unique<Event>();
-    block.released->record(stream_);
+    block.released->record(last_user);
+    block.last_user = &last_user;
     kept_.push_back(std::move(block));
   } catch (...) {  // a device that failed: the block stays with used_ or is lost with the process
   }

@@ -12,7 +12,8 @@ namespace kvcal::gpu {
 struct DeviceBlock {
   std::byte* data = nullptr;
   size_t bytes = 0;
-  std::unique_ptr<Event> released;  ///< a point after the last use
+  const Stream* last_user = nullptr;
+  std::unique_ptr<Event> released;  ///< a point of it after the last use
 };
 
 /// Device memory in blocks that are kept when they are given back, since asking the driver makes
@@ -20,8 +21,7 @@ struct DeviceBlock {
 /// it.
 class DeviceMemory {
  public:
-  /// The stream that blocks are used on, unless take says otherwise.
-  explicit DeviceMemory(Stream& stream) : stream_(stream) {}
+  DeviceMemory() = default;
   ~DeviceMemory();
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
@@ -29,7 +29,8 @@ class DeviceMemory {
   /// At least bytes, 256-byte aligned, first used on user. Throws Error saying how much was wanted
   /// and what to set.
   std::byte* take(size_t bytes, Stream& user);
-  void give_back(std::byte* data) noexcept;
+  /// What last_user was asked for so far may still use the block.
+  void give_back(std::byte* data, Stream& last_user) noexcept;
   /// Free on the device, with what is kept here.
   size_t free_bytes();
 
@@ -38,7 +39,6 @@ class DeviceMemory {
   DeviceBlock allocate(size_t bytes);
   void release_kept();
 
-  Stream& stream_;
   std::mutex mutex_;
   std::vector<DeviceBlock> kept_, used_;
 };

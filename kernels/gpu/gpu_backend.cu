@@ -55,7 +55,6 @@ bool same(const Segment& a, const Segment& b) {
 GpuBackend::GpuBackend(const BackendOptions& options)
     : device_(checked_device(options.device_index)),
       properties_(properties(device_)),
-      memory_(compute_),
       small_(compute_, kSmallChunk, 8),
       weights_(transfer_, kWeightsChunk, 4),
       vendor_(open_vendor_matmul()),
@@ -95,7 +94,7 @@ void GpuBackend::free(std::byte* data, size_t) noexcept {
     pinned_.erase(found);
     return release_pinned_host(data);
   }
-  memory_.give_back(data);
+  memory_.give_back(data, compute_);
 }
 
 void GpuBackend::copy_in(std::span<const std::byte> host, std::byte* data) {
@@ -145,7 +144,7 @@ std::unique_ptr<Recording> GpuBackend::record(const std::function<void()>& body)
   // A recording cannot wait for what happens outside it.
   stream().synchronize();
   transfer_.synchronize();
-  awaited_ = packed_;
+  awaited_ = packed_.load();
   return std::make_unique<PlayableGraph>(stream().record(body), compute_, device_);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,9 @@ class GpuBackend : public Backend {
   Stream& stream();
   /// The segments in device memory. Lists that were asked for before are there already.
   const Segment* on_device(std::span<const Segment> segments);
+  /// A part of a matrix as elements of type, by way of the transfer stream.
+  void upload_part(const TensorView& part, ComputeType type, std::byte* out);
+  friend class GpuMatrix;
   /// Device memory for an operation's own use, given back at the end of the C++ scope.
   Buffer scratch(size_t bytes) { return allocate(bytes); }
 
@@ -86,8 +90,9 @@ class GpuBackend : public Backend {
   Staging weights_;  ///< for pack
   std::unique_ptr<VendorMatmul> vendor_;
   std::string vendor_name_;
-  Event transferred_;                     ///< of transfer_, for await_fetches
-  uint64_t packed_ = 0, awaited_ = 0;     ///< matrices packed; those that compute_ has waited for
+  Event transferred_;  ///< of transfer_, for await_fetches
+  /// Matrices packed, and those that compute_ has waited for, in the order they were packed.
+  std::atomic<uint64_t> packed_ = 0, awaited_ = 0;
   std::vector<DeviceSegments> segments_;  ///< last used at the end
   std::vector<std::byte*> pinned_;
 };

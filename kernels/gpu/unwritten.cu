@@ -3,36 +3,55 @@
 
 namespace kvcal::gpu {
 
-std::unique_ptr<PackedMatrix> GpuBackend::pack(std::span<const TensorView>, ComputeType) {
-  fail("pack is not written");
-}
-void GpuBackend::matmul(const MatmulArgs&) { fail("matmul is not written"); }
-std::unique_ptr<VendorMatmul> open_vendor_matmul() { return nullptr; }
-// kv
-void GpuBackend::observe_kv(const ObserveKvArgs&) { fail("observe_kv is not written"); }
-void GpuBackend::store_kv(const StoreKvArgs&) { fail("store_kv is not written"); }
-void GpuBackend::load_kv(const LoadKvArgs&) { fail("load_kv is not written"); }
-void GpuBackend::rope(const RopeArgs&) { fail("rope is not written"); }
-void GpuBackend::enter_cache(const EnterCacheArgs&) { fail("enter_cache is not written"); }
 // elementwise
-void GpuBackend::embed(const EmbedArgs&) { fail("embed is not written"); }
-void GpuBackend::activate(const ActivationArgs&) { fail("activate is not written"); }
-void GpuBackend::multiply_gate(const MultiplyGateArgs&) { fail("multiply_gate is not written"); }
-void GpuBackend::observe_amax(const ObserveAmaxArgs&) { fail("observe_amax is not written"); }
+void GpuBackend::embed(const EmbedArgs&) {
+  fail("embed is not written");
+}
+void GpuBackend::activate(const ActivationArgs&) {
+  fail("activate is not written");
+}
+void GpuBackend::multiply_gate(const MultiplyGateArgs&) {
+  fail("multiply_gate is not written");
+}
+void GpuBackend::observe_amax(const ObserveAmaxArgs&) {
+  fail("observe_amax is not written");
+}
 // norm
-void GpuBackend::norm(const NormArgs&) { fail("norm is not written"); }
-void GpuBackend::norm_heads(const NormHeadsArgs&) { fail("norm_heads is not written"); }
-void GpuBackend::gated_norm(const GatedNormArgs&) { fail("gated_norm is not written"); }
-void GpuBackend::residual_norm(const ResidualNormArgs&) { fail("residual_norm is not written"); }
+void GpuBackend::norm(const NormArgs&) {
+  fail("norm is not written");
+}
+void GpuBackend::norm_heads(const NormHeadsArgs&) {
+  fail("norm_heads is not written");
+}
+void GpuBackend::gated_norm(const GatedNormArgs&) {
+  fail("gated_norm is not written");
+}
+void GpuBackend::residual_norm(const ResidualNormArgs&) {
+  fail("residual_norm is not written");
+}
 // rows
-void GpuBackend::copy_heads(const CopyHeadsArgs&) { fail("copy_heads is not written"); }
-void GpuBackend::gather_rows(const GatherRowsArgs&) { fail("gather_rows is not written"); }
-void GpuBackend::scatter_add(const ScatterAddArgs&) { fail("scatter_add is not written"); }
+void GpuBackend::copy_heads(const CopyHeadsArgs&) {
+  fail("copy_heads is not written");
+}
+void GpuBackend::gather_rows(const GatherRowsArgs&) {
+  fail("gather_rows is not written");
+}
+void GpuBackend::scatter_add(const ScatterAddArgs&) {
+  fail("scatter_add is not written");
+}
 // scan
-void GpuBackend::causal_conv(const CausalConvArgs&) { fail("causal_conv is not written"); }
-void GpuBackend::ssm_scan(const SsmScanArgs&) { fail("ssm_scan is not written"); }
-void GpuBackend::delta_scan(const DeltaScanArgs&) { fail("delta_scan is not written"); }
+void GpuBackend::causal_conv(const CausalConvArgs&) {
+  fail("causal_conv is not written");
+}
+void GpuBackend::ssm_scan(const SsmScanArgs&) {
+  fail("ssm_scan is not written");
+}
+void GpuBackend::delta_scan(const DeltaScanArgs&) {
+  fail("delta_scan is not written");
+}
 // attention
-void GpuBackend::attention(const AttentionArgs&) { fail("attention is not written"); }
+void GpuBackend::attention(const AttentionArgs&) {
+  fail("attention is not written");
+}
 
 }  // namespace kvcal::gpu

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "backend/operations.h"
+#include "kernels/gpu/device_memory.h"
 #include "kernels/gpu/portability.h"
 
 namespace kvcal::gpu {
@@ -17,6 +18,7 @@ struct MatmulProblem {
   float* out = nullptr;                      ///< [rows, out] with row stride out_stride
   bool accumulate = false;
   int64_t rows = 0, in = 0, out_features = 0, out_stride = 0;
+  bool is_decoding = false;  ///< MatmulArgs::is_decoding
 };
 
 /// The vendor's matrix library, found when the program runs.
@@ -26,8 +28,8 @@ class VendorMatmul {
   virtual std::string name() const = 0;  ///< "cuBLASLt 13.0.2"
   /// Whether it multiplies by a weight of this shape, whatever the number of rows.
   virtual bool takes(const MatmulProblem& problem) = 0;
-  /// A row's bytes depend neither on the other rows nor on their number.
-  virtual void run(Stream& stream, const MatmulProblem& problem) = 0;
+  /// A row's bytes depend neither on the other rows nor on their number, unless is_decoding.
+  virtual void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) = 0;
 };
 
 /// Null where the library is not installed or fits no version we know.

@@ -4,7 +4,7 @@
 
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference_backend.h"
-#include "quant/calibration.h"
+#include "quant/magnitude_histogram.h"
 
 namespace kvcal {
 

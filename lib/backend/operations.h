@@ -175,9 +175,9 @@ struct CacheSide {
 /// The one pass over new K and V: RoPE, extremes and histograms of each head, and the cache's
 /// elements. Gives the bytes of rope, observe_kv and store_kv one after the other.
 struct EnterCacheArgs {
-  CacheSide k, v;
-  RopeArgs rope;                      ///< x is the heads of k or of v that turn; x.data null: none
-  std::span<const Segment> segments;  ///< host; needed where something is observed
+  CacheSide k = {}, v = {};
+  RopeArgs rope = {};  ///< x is the heads of k or of v that turn; x.data null: none
+  std::span<const Segment> segments = {};  ///< host; needed where something is observed
   /// Backend memory, read when the operation runs: rows are stored from this row of out on. Null:
   /// 0.
   const int64_t* first_row = nullptr;

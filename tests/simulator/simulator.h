@@ -45,6 +45,9 @@ std::byte* dynamic_shared_memory();
 enum class Order { kForward, kReverse };
 void set_order(Order order);
 
+/// Whether backends made from now on find a vendor's matrix library.
+void set_vendor_matmul(bool exists);
+
 /// Runs one kernel to its end.
 void run_kernel(Dim grid, Dim block, size_t shared_bytes, const std::function<void()>& thread);
 

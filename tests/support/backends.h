@@ -37,7 +37,7 @@ class OnlyTargets {
 
 /// Runs body(backend) for every backend but the reference: with each set of vector instructions
 /// that this machine has, one thread; then with two and three threads; the simulated GPU with its
-/// threads in both orders.
+/// threads in both orders, with and without a vendor's matrix library.
 template <class Body>
 void for_each_backend(const Body& body) {
   for (const auto& [name, make] : kBackends.rows()) {
@@ -61,11 +61,13 @@ void for_each_backend(const Body& body) {
 #ifdef KVCAL_TEST_SIMULATED_GPU
   for (const auto order : {gpu::simulator::Order::kForward, gpu::simulator::Order::kReverse}) {
     gpu::simulator::set_order(order);
+    gpu::simulator::set_vendor_matmul(order == gpu::simulator::Order::kReverse);
     const auto backend = make_backend("simulated");
     INFO((order == gpu::simulator::Order::kForward ? "simulated GPU" : "simulated GPU, reversed"));
     body(*backend);
   }
   gpu::simulator::set_order(gpu::simulator::Order::kForward);
+  gpu::simulator::set_vendor_matmul(false);
 #endif
 }
 

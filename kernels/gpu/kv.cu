@@ -1,0 +1,454 @@
+// What enters the cache and what is read of it: RoPE, extremes, histograms, FP8 codes.
+#include <array>
+#include <vector>
+
+#include "kernels/gpu/device.h"
+#include "kernels/gpu/gpu_backend.h"
+#include "quant/magnitude_histogram.h"
+
+namespace kvcal::gpu {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr int64_t kChunk = 256;  ///< tokens a block goes through, of one head
+constexpr int kBins = MagnitudeHistogram::kBins;
+/// Copies of a histogram in shared memory: neighbouring lanes often hit the same bin.
+constexpr int kCopies = 8;
+
+/// Stands where nothing is stored.
+struct Nothing {};
+
+struct Angles {
+  const int32_t* positions = nullptr;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  int64_t half = 0;  ///< pairs; 0: nothing turns
+  bool interleaved = false;
+};
+Angles angles_of(const RopeArgs& args) {
+  return {args.positions, args.cos, args.sin, args.rotary_dim / 2, args.interleaved};
+}
+
+struct SideArgs {
+  CacheSide side;
+  /// Heads of x that turn begin at turned_begin of each head (an MLA key may turn in part).
+  Angles angles;
+};
+struct EnterArgs {
+  SideArgs sides[2];
+  const Segment* chunks = nullptr;  ///< rows, and as "kv" the segment's number and first token
+  const int64_t* first_row = nullptr;
+  int64_t tokens = 0;
+};
+
+/// The two numbers of a pair after their turn. Products are rounded before they are added, here and
+/// wherever K turns, so that one pass gives the bytes of two.
+__device__ inline float turned_first(float x, float y, float cosine, float sine) {
+  return x * cosine - y * sine;
+}
+__device__ inline float turned_second(float x, float y, float cosine, float sine) {
+  return y * cosine + x * sine;
+}
+
+/// Dimension d of a head after its turn.
+__device__ inline float turned(const float* x, int64_t d, const Angles& angles, int64_t table_row) {
+  if (d >= 2 * angles.half) return x[d];
+  const int64_t pair = angles.interleaved ? d / 2 : d % angles.half;
+  const bool is_second = angles.interleaved ? d % 2 == 1 : d >= angles.half;
+  const float first = angles.interleaved ? x[2 * pair] : x[pair];
+  const float second = angles.interleaved ? x[2 * pair + 1] : x[pair + angles.half];
+  const float cosine = angles.cos[table_row + pair], sine = angles.sin[table_row + pair];
+  return is_second ? turned_second(first, second, cosine, sine)
+                   : turned_first(first, second, cosine, sine);
+}
+
+/// kVector neighbouring dimensions after their turn, by whole accesses.
+template <int kVector>
+__device__ inline void turned_vector(const float* x, int64_t d, const Angles& angles,
+                                     int64_t table_row, float (&values)[kVector]) {
+  using Vector = Pack<float, kVector>;
+  const auto load = [](const float* from) { return *reinterpret_cast<const Vector*>(from); };
+  const Vector own = load(x + d);
+  if (d >= 2 * angles.half) {
+    for (int i = 0; i < kVector; ++i) values[i] = own.values[i];
+    return;
+  }
+  if (angles.interleaved) {
+    for (int i = 0; i < kVector; i += 2) {
+      const int64_t pair = table_row + d / 2 + i / 2;
+      const float cosine = angles.cos[pair], sine = angles.sin[pair];
+      values[i] = turned_first(own.values[i], own.values[i + 1], cosine, sine);
+      values[i + 1] = turned_second(own.values[i], own.values[i + 1], cosine, sine);
+    }
+    return;
+  }
+  const bool is_second = d >= angles.half;
+  const int64_t pair = is_second ? d - angles.half : d;
+  const Vector other = load(x + (is_second ? d - angles.half : d + angles.half));
+  const Vector cosines = load(angles.cos + table_row + pair);
+  const Vector sines = load(angles.sin + table_row + pair);
+  for (int i = 0; i < kVector; ++i)
+    values[i] =
+        is_second
+            ? turned_second(other.values[i], own.values[i], cosines.values[i], sines.values[i])
+            : turned_first(own.values[i], other.values[i], cosines.values[i], sines.values[i]);
+}
+
+// ---- storing ----
+
+/// value as an element of the cache.
+template <class T>
+struct Stored {
+  static constexpr bool kIsFp8 = false;
+  __device__ static T of(float value, float) { return element_of<T>(value); }
+};
+template <fp8::Format kFormat>
+struct Stored<fp8::Code<kFormat>> {
+  static constexpr bool kIsFp8 = true;
+  static constexpr fp8::Format kOf = kFormat;
+  __device__ static fp8::Code<kFormat> of(float value, float scale) {
+    return fp8::encode<kFormat>(value / scale);
+  }
+};
+
+/// Stores kVector neighbours and counts the finite ones beyond FP8's range.
+template <class T, int kVector>
+__device__ inline void store_vector(T* out, const float (&values)[kVector], float scale,
+                                    unsigned& saturated) {
+  Pack<T, kVector> stored;
+  if constexpr (Stored<T>::kIsFp8) {
+    constexpr fp8::Format kFormat = Stored<T>::kOf;
+    float scaled[kVector];
+    for (int i = 0; i < kVector; ++i) {
+      scaled[i] = values[i] / scale;
+      if (is_finite(values[i]) && magnitude_of(scaled[i]) > fp8::max_value(kFormat)) ++saturated;
+    }
+    for (int i = 0; i < kVector; i += 2) {
+      uint16_t codes = 0;
+      const float second = scaled[kVector == 1 ? 0 : i + 1];
+      const bool has_nan = scaled[i] != scaled[i] || second != second;
+      if (kVector > 1 && !has_nan && encode_pair_by_chip(scaled[i], second, kFormat, codes)) {
+        stored.values[i] = T{static_cast<uint8_t>(codes & 0xffu)};
+        stored.values[kVector == 1 ? 0 : i + 1] = T{static_cast<uint8_t>(codes >> 8)};
+        continue;
+      }
+      stored.values[i] = fp8::encode<kFormat>(scaled[i]);
+      if constexpr (kVector > 1) stored.values[i + 1] = fp8::encode<kFormat>(second);
+    }
+  } else {
+    for (int i = 0; i < kVector; ++i) stored.values[i] = Stored<T>::of(values[i], scale);
+  }
+  *reinterpret_cast<Pack<T, kVector>*>(out) = stored;
+}
+
+// ---- observing ----
+
+/// What one thread has seen of a head.
+struct Seen {
+  float min = kInfinity, max = -kInfinity;
+  unsigned first_nonfinite = 0xffffffffu;
+};
+struct SharedBins {
+  unsigned counts[kBins * kCopies];
+};
+
+__device__ inline void see(float value, unsigned token, Seen& seen, SharedBins& bins) {
+  if (!is_finite(value)) {
+    seen.first_nonfinite = smaller(seen.first_nonfinite, token);
+    return;
+  }
+  value += 0.0f;  // -0 becomes +0, so that equal extremes have equal bytes
+  seen.min = smaller(seen.min, value);
+  seen.max = larger(seen.max, value);
+  atomicAdd(&bins.counts[MagnitudeHistogram::bin_of(value) * kCopies + lane() % kCopies], 1u);
+}
+
+__device__ inline void clear_bins(SharedBins& bins) {
+  for (int i = static_cast<int>(threadIdx.x); i < kBins * kCopies; i += kThreads)
+    bins.counts[i] = 0;
+  __syncthreads();
+}
+
+/// Adds a block's share to the range and the histogram of its head.
+__device__ inline void fold_seen(const Seen& seen, const SharedBins& bins, ObservedRange* range,
+                                 uint64_t* histogram) {
+  const float min = -warp_max(-seen.min), max = warp_max(seen.max);
+  unsigned first = seen.first_nonfinite;
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) first = smaller(first, shuffle_xor(first, mask));
+  if (lane() == 0) {
+    if (min <= max) {
+      fold_min(&range->min, min);
+      fold_max(&range->max, max);
+    }
+    if (first != 0xffffffffu)
+      atomicMin(reinterpret_cast<unsigned*>(&range->first_nonfinite), first);  // -1 is the largest
+  }
+  __syncthreads();
+  for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads) {
+    unsigned count = 0;
+    for (int copy = 0; copy < kCopies; ++copy) count += bins.counts[bin * kCopies + copy];
+    if (count > 0) add_count(histogram + bin, count);
+  }
+}
+
+__global__ void clear_ranges_kernel(ObservedRange* ranges, int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) ranges[i] = {kInfinity, -kInfinity, -1};
+}
+
+// ---- the pass ----
+
+/// A block: one head of K or V, up to kChunk tokens of one segment; a warp takes a token at a time.
+template <class T, bool kObserves, int kVector>
+__global__ void __launch_bounds__(kThreads) enter_cache_kernel(EnterArgs args) {
+  const int64_t k_heads = args.sides[0].side.x.heads;
+  const SideArgs& mine = args.sides[int64_t{blockIdx.y} < k_heads ? 0 : 1];
+  const CacheSide& side = mine.side;
+  const HeadsView& x = side.x;
+  const int64_t head = int64_t{blockIdx.y} < k_heads ? blockIdx.y : blockIdx.y - k_heads;
+  int64_t begin = int64_t{blockIdx.x} * kChunk, segment = 0, first_token = 0;
+  int64_t count = smaller(kChunk, args.tokens - begin);
+  if (args.chunks) {
+    const Segment& chunk = args.chunks[blockIdx.x];
+    begin = chunk.q_begin;
+    count = chunk.q_count;
+    segment = chunk.kv_begin;
+    first_token = chunk.kv_count;
+  }
+  KVCAL_SHARED(SharedBins, bins);
+  if constexpr (kObserves) clear_bins(bins);
+  Seen seen;
+  unsigned saturated = 0;
+  const int64_t first_row = args.first_row ? *args.first_row : 0;
+  float scale = 1.0f;
+  if constexpr (Stored<T>::kIsFp8) scale = side.scales[head];
+  for (int64_t t = warp(); t < count; t += kThreads / kWarp) {
+    const int64_t row = begin + t;
+    const float* values_of_head = x.data + row * x.row_stride + head * x.head_dim;
+    const int64_t table_row =
+        mine.angles.half > 0 ? mine.angles.positions[row] * mine.angles.half : 0;
+    for (int64_t d = lane() * kVector; d < x.head_dim; d += kWarp * kVector) {
+      float values[kVector];
+      if constexpr (kVector > 1)
+        turned_vector<kVector>(values_of_head, d, mine.angles, table_row, values);
+      else
+        values[0] = turned(values_of_head, d, mine.angles, table_row);
+      if constexpr (kObserves)
+        for (const float value : values)
+          see(value, static_cast<unsigned>(first_token + t), seen, bins);
+      if constexpr (!std::is_same_v<T, Nothing>)
+        store_vector(
+            static_cast<T*>(side.out) + ((first_row + row) * x.heads + head) * x.head_dim + d,
+            values, scale, saturated);
+    }
+  }
+  if constexpr (kObserves) {
+    __syncthreads();
+    fold_seen(seen, bins, side.ranges + segment * x.heads + head,
+              side.histogram + head * int64_t{kBins});
+  }
+  if (Stored<T>::kIsFp8 && side.saturated) {
+    saturated = warp_count(saturated);
+    if (lane() == 0 && saturated > 0) add_count(side.saturated + head, saturated);
+  }
+}
+
+template <>
+struct Stored<Nothing> {
+  static constexpr bool kIsFp8 = false;
+};
+
+bool is_aligned(const void* data, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+}
+
+/// Whether four dimensions may go together.
+bool takes_vectors(const SideArgs& args) {
+  const CacheSide& side = args.side;
+  if (side.x.heads == 0) return true;
+  const auto stored = static_cast<size_t>(bytes_per_element(side.dtype));
+  const Angles& angles = args.angles;
+  const bool turns_whole = angles.interleaved ? angles.half % 2 == 0 : angles.half % 4 == 0;
+  return side.x.head_dim % 4 == 0 && side.x.row_stride % 4 == 0 && is_aligned(side.x.data, 16) &&
+         (!side.out || is_aligned(side.out, 4 * stored)) && turns_whole &&
+         (angles.half == 0 || (is_aligned(angles.cos, 16) && is_aligned(angles.sin, 16)));
+}
+
+/// The segments cut into what a block takes.
+std::vector<Segment> chunks_of(std::span<const Segment> segments) {
+  std::vector<Segment> chunks;
+  for (size_t s = 0; s < segments.size(); ++s)
+    for (int64_t first = 0; first < segments[s].q_count; first += kChunk)
+      chunks.push_back({.q_begin = segments[s].q_begin + first,
+                        .q_count = std::min(kChunk, segments[s].q_count - first),
+                        .kv_begin = static_cast<int64_t>(s),
+                        .kv_count = first});
+  return chunks;
+}
+
+template <class T, bool kObserves>
+void launch_pass(const EnterArgs& args, int64_t blocks, Stream& stream) {
+  const auto heads = static_cast<unsigned>(args.sides[0].side.x.heads + args.sides[1].side.x.heads);
+  const Launch where{.stream = stream, .blocks = blocks, .blocks_y = heads, .threads = kThreads};
+  if (takes_vectors(args.sides[0]) && takes_vectors(args.sides[1]))
+    launch("enter_cache", where, enter_cache_kernel<T, kObserves, 4>, args);
+  else
+    launch("enter_cache", where, enter_cache_kernel<T, kObserves, 1>, args);
+}
+
+void run_pass(const EnterArgs& args, int64_t blocks, Stream& stream) {
+  const CacheSide& first = args.sides[0].side;
+  if (!first.out) return launch_pass<Nothing, true>(args, blocks, stream);
+  with_kv_type(first.dtype, [&](auto element) {
+    using T = decltype(element);
+    if (first.ranges)
+      launch_pass<T, true>(args, blocks, stream);
+    else
+      launch_pass<T, false>(args, blocks, stream);
+  });
+}
+
+/// Whether one launch can do both sides.
+bool alike(const CacheSide& a, const CacheSide& b) {
+  return (a.out == nullptr) == (b.out == nullptr) &&
+         (a.ranges == nullptr) == (b.ranges == nullptr) && (!a.out || a.dtype == b.dtype);
+}
+
+// ---- RoPE in place ----
+
+/// Rows of this block's tokens, each thread a pair at a time.
+__global__ void __launch_bounds__(kThreads) rope_kernel(HeadsView x, Angles angles, int rows) {
+  const int64_t begin = int64_t{blockIdx.x} * rows;
+  const auto half = static_cast<int>(angles.half), heads = static_cast<int>(x.heads);
+  const int count = static_cast<int>(smaller<int64_t>(rows, x.tokens - begin)) * heads * half;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
+    const int pair = i % half, head = i / half % heads;
+    const int64_t token = begin + i / half / heads;
+    float* values = x.data + token * x.row_stride + head * x.head_dim;
+    float& first = angles.interleaved ? values[2 * pair] : values[pair];
+    float& second = angles.interleaved ? values[2 * pair + 1] : values[pair + half];
+    const int64_t at = angles.positions[token] * angles.half + pair;
+    const float a = first, b = second, cosine = angles.cos[at], sine = angles.sin[at];
+    first = turned_first(a, b, cosine, sine);
+    second = turned_second(a, b, cosine, sine);
+  }
+}
+
+// ---- reading ----
+
+struct LoadArgs {
+  LoadKvArgs args;
+  int64_t count = 0;
+};
+
+template <class From, class To, int kVector>
+__global__ void __launch_bounds__(kThreads) load_kv_kernel(LoadArgs load) {
+  const LoadKvArgs& args = load.args;
+  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
+  if (i >= load.count) return;
+  float scale = 1.0f;
+  if constexpr (Stored<From>::kIsFp8) scale = args.scales[i / args.head_dim % args.heads];
+  const auto from =
+      *reinterpret_cast<const Pack<From, kVector>*>(static_cast<const From*>(args.x) + i);
+  Pack<To, kVector> to;
+  for (int n = 0; n < kVector; ++n)
+    to.values[n] = element_of<To>(kv_to_float(from.values[n], scale));
+  *reinterpret_cast<Pack<To, kVector>*>(static_cast<To*>(args.out) + i) = to;
+}
+
+template <class From, class To>
+void launch_load(const LoadArgs& load, Stream& stream) {
+  const bool by_four = load.args.head_dim % 4 == 0 && is_aligned(load.args.x, 4 * sizeof(From)) &&
+                       is_aligned(load.args.out, 4 * sizeof(To));
+  const int64_t threads = by_four ? load.count / 4 : load.count;
+  const Launch where{.stream = stream, .blocks = ceil_div(threads, kThreads), .threads = kThreads};
+  if (by_four)
+    launch("load_kv", where, load_kv_kernel<From, To, 4>, load);
+  else
+    launch("load_kv", where, load_kv_kernel<From, To, 1>, load);
+}
+
+}  // namespace
+
+void GpuBackend::enter_cache(const EnterCacheArgs& args) {
+  for (const CacheSide* side : {&args.k, &args.v}) {
+    if (side->ranges) check_observe_kv({side->x, args.segments, side->ranges, side->histogram});
+    if (side->out) check_store_kv({side->x, side->dtype, side->scales, side->out, side->saturated});
+  }
+  if (args.rope.x.data) check_rope(args.rope);
+  const auto with_angles = [&](const CacheSide& side) {
+    const bool turns = args.rope.x.data == side.x.data && side.x.data != nullptr;
+    return SideArgs{side, turns ? angles_of(args.rope) : Angles{}};
+  };
+  EnterArgs pass{.sides = {with_angles(args.k), with_angles(args.v)},
+                 .first_row = args.first_row,
+                 .tokens = args.k.x.tokens};
+  int64_t blocks = ceil_div(pass.tokens, kChunk);
+  if (args.k.ranges || args.v.ranges) {
+    const std::vector<Segment> chunks = chunks_of(args.segments);
+    for (const CacheSide* side : {&args.k, &args.v})
+      if (side->ranges) {
+        const int64_t count = static_cast<int64_t>(args.segments.size()) * side->x.heads;
+        launch("observe_kv",
+               {.stream = stream(), .blocks = ceil_div(count, kThreads), .threads = kThreads},
+               clear_ranges_kernel, side->ranges, count);
+      }
+    // Rows outside the segments are stored too, by a pass over all rows.
+    int64_t rows = 0;
+    for (const Segment& chunk : chunks) rows += chunk.q_count;
+    if (rows == pass.tokens || (!args.k.out && !args.v.out)) {
+      blocks = static_cast<int64_t>(chunks.size());
+      if (blocks > 0) pass.chunks = on_device(chunks);
+    } else {
+      EnterCacheArgs observe = args, store = args;
+      observe.k.out = observe.v.out = nullptr;
+      store.k.ranges = store.v.ranges = nullptr;
+      enter_cache(observe);
+      return enter_cache(store);
+    }
+  }
+  if (blocks == 0) return;
+  const bool has_k = args.k.out || args.k.ranges, has_v = args.v.out || args.v.ranges;
+  if (has_k && has_v && alike(args.k, args.v)) return run_pass(pass, blocks, stream());
+  for (const int side : {0, 1}) {
+    if (!(side == 0 ? has_k : has_v)) continue;
+    EnterArgs one = pass;
+    one.sides[0] = pass.sides[side];
+    one.sides[1] = {};
+    run_pass(one, blocks, stream());
+  }
+}
+
+void GpuBackend::observe_kv(const ObserveKvArgs& args) {
+  enter_cache({.k = {.x = args.x, .ranges = args.ranges, .histogram = args.histogram},
+               .segments = args.segments});
+}
+
+void GpuBackend::store_kv(const StoreKvArgs& args) {
+  enter_cache({.k = {.x = args.x,
+                     .dtype = args.dtype,
+                     .scales = args.scales,
+                     .out = args.out,
+                     .saturated = args.saturated}});
+}
+
+void GpuBackend::load_kv(const LoadKvArgs& args) {
+  check_load_kv(args);
+  const LoadArgs load{args, args.rows * args.heads * args.head_dim};
+  with_kv_type(args.dtype, [&](auto from) {
+    with_type(args.out_type,
+              [&](auto to) { launch_load<decltype(from), decltype(to)>(load, stream()); });
+  });
+}
+
+void GpuBackend::rope(const RopeArgs& args) {
+  check_rope(args);
+  if (args.rotary_dim == 0) return;
+  // About eight pairs a thread.
+  const int64_t pairs = args.x.heads * (args.rotary_dim / 2);
+  const int64_t rows = std::max<int64_t>(1, 8 * kThreads / pairs);
+  launch("rope", {.stream = stream(), .blocks = ceil_div(args.x.tokens, rows), .threads = kThreads},
+         rope_kernel, args.x, angles_of(args), static_cast<int>(rows));
+}
+
+}  // namespace kvcal::gpu

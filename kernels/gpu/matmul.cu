@@ -1,0 +1,248 @@
+// Weights on the device, and products with them: by the vendor's library where there is one, else
+// by the kernels here.
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/gpu/device.h"
+#include "kernels/gpu/gpu_backend.h"
+
+namespace kvcal::gpu {
+
+/// [out_features, in_features] row-major elements of type.
+class GpuMatrix : public PackedMatrix {
+ public:
+  GpuMatrix(GpuBackend& backend) : backend_(backend) {}
+  ~GpuMatrix() override {
+    // Given back on the operations' stream, which may never have waited for the upload.
+    try {
+      backend_.stream().wait(ready);
+    } catch (...) {  // the device failed
+    }
+  }
+  ComputeType type = ComputeType::kFloat32;
+  Buffer values;
+  Event ready;
+  uint64_t number = 0;  ///< in the order of packing, from 1
+
+ private:
+  GpuBackend& backend_;
+};
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+template <class From, class To>
+__global__ void convert_kernel(const From* from, To* to, int64_t count) {
+  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i < count) to[i] = element_of<To>(to_float(from[i]));
+}
+
+// ---- the tiled product ----
+
+constexpr int kTile = 64, kDepth = 16, kPerThread = 4;
+
+struct Tiles {
+  float x[kDepth][kTile + 4];
+  float weight[kDepth][kTile + 4];
+};
+
+struct OutArgs {
+  const float* bias;
+  float* out;
+  bool accumulate;
+  int64_t rows, in, out_features, stride;
+};
+
+__device__ inline void write_out(const OutArgs& args, int64_t row, int64_t feature, float sum) {
+  if (row >= args.rows || feature >= args.out_features) return;
+  if (args.bias) sum += args.bias[feature];
+  float& out = args.out[row * args.stride + feature];
+  out = args.accumulate ? out + sum : sum;
+}
+
+/// kTile rows of elements, kDepth of each, transposed into shared memory; zeros outside.
+template <class T>
+__device__ inline void load_tile(const T* from, int64_t first_row, int64_t rows, int64_t first,
+                                 int64_t in, float (&tile)[kDepth][kTile + 4]) {
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * kDepth; i += kThreads) {
+    const int k = i % kDepth, row = i / kDepth;
+    const bool inside = first_row + row < rows && first + k < in;
+    tile[k][row] = inside ? to_float(from[(first_row + row) * in + first + k]) : 0.0f;
+  }
+}
+
+/// Sums go along k from 0 to in, whatever the rows.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    matmul_kernel(const T* x, const T* weight, OutArgs args) {
+  KVCAL_SHARED(Tiles, tiles);
+  const int64_t first_row = int64_t{blockIdx.x} * kTile, first_out = int64_t{blockIdx.y} * kTile;
+  const int across = static_cast<int>(threadIdx.x) % 16 * kPerThread;
+  const int down = static_cast<int>(threadIdx.x) / 16 * kPerThread;
+  float sums[kPerThread][kPerThread] = {};
+  for (int64_t k = 0; k < args.in; k += kDepth) {
+    load_tile(x, first_row, args.rows, k, args.in, tiles.x);
+    load_tile(weight, first_out, args.out_features, k, args.in, tiles.weight);
+    __syncthreads();
+    for (int depth = 0; depth < kDepth; ++depth)
+      for (int i = 0; i < kPerThread; ++i)
+        for (int j = 0; j < kPerThread; ++j)
+          sums[i][j] = fmaf(tiles.x[depth][down + i], tiles.weight[depth][across + j], sums[i][j]);
+    __syncthreads();
+  }
+  for (int i = 0; i < kPerThread; ++i)
+    for (int j = 0; j < kPerThread; ++j)
+      write_out(args, first_row + down + i, first_out + across + j, sums[i][j]);
+}
+
+// ---- few rows: a warp an output, the weight read once ----
+
+constexpr int kFewRows = 4;
+
+template <class T, int kVector>
+__global__ void __launch_bounds__(kThreads)
+    few_rows_kernel(const T* x, const T* weight, OutArgs args) {
+  const int64_t feature = int64_t{blockIdx.x} * (kThreads / kWarp) + warp();
+  float sums[kFewRows] = {};
+  if (feature < args.out_features) {
+    for (int64_t k = lane() * kVector; k < args.in; k += kWarp * kVector) {
+      const auto w = *reinterpret_cast<const Pack<T, kVector>*>(weight + feature * args.in + k);
+      for (int row = 0; row < kFewRows; ++row) {
+        if (row >= args.rows) break;
+        const auto values = *reinterpret_cast<const Pack<T, kVector>*>(x + row * args.in + k);
+        for (int i = 0; i < kVector; ++i)
+          sums[row] = fmaf(to_float(values.values[i]), to_float(w.values[i]), sums[row]);
+      }
+    }
+  }
+  for (int row = 0; row < kFewRows; ++row) {
+    const float sum = warp_sum(sums[row]);
+    if (lane() == 0) write_out(args, row, feature, sum);
+  }
+}
+
+template <class T>
+void launch_few_rows(const MatmulProblem& problem, const OutArgs& args, Stream& stream) {
+  constexpr int kVector = static_cast<int>(16 / sizeof(T));
+  const Launch where{.stream = stream,
+                     .blocks = ceil_div(args.out_features, kThreads / kWarp),
+                     .threads = kThreads};
+  const bool by_vector = args.in % kVector == 0 && reinterpret_cast<uintptr_t>(problem.x) % 16 == 0;
+  const auto kernel = by_vector ? few_rows_kernel<T, kVector> : few_rows_kernel<T, 1>;
+  launch("matmul of few rows", where, kernel, static_cast<const T*>(problem.x),
+         static_cast<const T*>(problem.weight), args);
+}
+
+void launch_own(const MatmulProblem& problem, Stream& stream) {
+  const OutArgs args{problem.bias, problem.out,          problem.accumulate, problem.rows,
+                     problem.in,   problem.out_features, problem.out_stride};
+  with_type(problem.type, [&](auto element) {
+    using T = decltype(element);
+    if (problem.is_decoding && problem.rows <= kFewRows)
+      return launch_few_rows<T>(problem, args, stream);
+    const int64_t outs = ceil_div(args.out_features, kTile);
+    // The grid's y is short; outputs beyond it take another launch.
+    for (int64_t first = 0; first < outs; first += 65535) {
+      OutArgs part = args;
+      part.out += first * kTile;
+      if (part.bias) part.bias += first * kTile;
+      part.out_features -= first * kTile;
+      launch("matmul",
+             {.stream = stream,
+              .blocks = ceil_div(args.rows, kTile),
+              .blocks_y = static_cast<unsigned>(std::min<int64_t>(outs - first, 65535)),
+              .threads = kThreads},
+             matmul_kernel<T>, static_cast<const T*>(problem.x),
+             static_cast<const T*>(problem.weight) + first * kTile * args.in, part);
+    }
+  });
+}
+
+DType file_dtype_of(ComputeType type) {
+  return type == ComputeType::kFloat32    ? DType::kF32
+         : type == ComputeType::kBFloat16 ? DType::kBF16
+                                          : DType::kF16;
+}
+
+template <class Body>
+void with_file_type(DType dtype, const Body& body) {
+  if (dtype == DType::kF32) return body(float{});
+  if (dtype == DType::kBF16) return body(BF16{});
+  return body(F16{});
+}
+
+}  // namespace
+
+void GpuBackend::upload_part(const TensorView& part, ComputeType type, std::byte* out) {
+  if (part.dtype == file_dtype_of(type)) return weights_.copy(part.bytes, out);
+  const size_t from_bytes = part.dtype == DType::kF32 ? 4 : 2;
+  const size_t chunk_bytes = std::min(weights_.chunk_bytes(), part.bytes.size());
+  std::byte* raw = memory_.take(chunk_bytes, transfer_);
+  for (size_t begin = 0; begin < part.bytes.size(); begin += chunk_bytes) {
+    const auto bytes = part.bytes.subspan(begin, std::min(chunk_bytes, part.bytes.size() - begin));
+    weights_.copy(bytes, raw);
+    const auto count = static_cast<int64_t>(bytes.size() / from_bytes);
+    with_file_type(part.dtype, [&](auto from) {
+      with_type(type, [&](auto to) {
+        using From = decltype(from);
+        using To = decltype(to);
+        launch("convert",
+               {.stream = transfer_, .blocks = ceil_div(count, kThreads), .threads = kThreads},
+               convert_kernel<From, To>, reinterpret_cast<const From*>(raw),
+               reinterpret_cast<To*>(out) + begin / from_bytes, count);
+      });
+    });
+  }
+  memory_.give_back(raw, transfer_);
+}
+
+std::unique_ptr<PackedMatrix> GpuBackend::pack(std::span<const TensorView> parts,
+                                               ComputeType type) {
+  use_device(device_);
+  const PackShape shape = checked_pack_shape(parts);
+  auto matrix = std::make_unique<GpuMatrix>(*this);
+  matrix->out_features = shape.out_features;
+  matrix->in_features = shape.in_features;
+  matrix->type = type;
+  matrix->bytes = static_cast<size_t>(shape.out_features * shape.in_features) * bytes_of(type);
+  matrix->values = {this, memory_.take(matrix->bytes, transfer_), matrix->bytes};
+  std::byte* out = matrix->values.data();
+  for (const TensorView& part : parts) {
+    upload_part(part, type, out);
+    out += static_cast<size_t>(part.shape[0] * part.shape[1]) * bytes_of(type);
+  }
+  matrix->ready.record(transfer_);
+  matrix->number = ++packed_;
+  return matrix;
+}
+
+void GpuBackend::matmul(const MatmulArgs& args) {
+  const auto* weight = dynamic_cast<const GpuMatrix*>(&args.weight);
+  KVCAL_CHECK(weight != nullptr);
+  const int64_t stride = args.out_stride == 0 ? weight->out_features : args.out_stride;
+  KVCAL_CHECK(args.rows >= 0 && stride >= weight->out_features);
+  if (args.rows == 0) return;
+  if (weight->number > awaited_) {  // uploads are in order: this one stands for all before
+    stream().wait(weight->ready);
+    awaited_ = weight->number;
+  }
+  const MatmulProblem problem{.type = weight->type,
+                              .x = args.x,
+                              .weight = weight->values.data(),
+                              .bias = args.bias,
+                              .out = args.out,
+                              .accumulate = args.accumulate,
+                              .rows = args.rows,
+                              .in = weight->in_features,
+                              .out_features = weight->out_features,
+                              .out_stride = stride,
+                              .is_decoding = args.is_decoding};
+  const bool few = args.is_decoding && args.rows <= kFewRows;
+  if (vendor_ && !few && vendor_->takes(problem))
+    vendor_->run(stream(), memory_, problem);
+  else
+    launch_own(problem, stream());
+}
+
+}  // namespace kvcal::gpu

@@ -1,0 +1,50 @@
+// Stands for the vendor's matrix library on the simulated device.
+#include "kernels/gpu/vendor_matmul.h"
+
+#include "quant/half.h"
+#include "simulator/simulator.h"
+
+namespace kvcal::gpu {
+namespace {
+
+bool has_vendor_matmul = false;
+
+float element(ComputeType type, const void* data, int64_t i) {
+  if (type == ComputeType::kFloat32) return static_cast<const float*>(data)[i];
+  const uint16_t bits = static_cast<const uint16_t*>(data)[i];
+  return type == ComputeType::kBFloat16 ? to_float(BF16{bits}) : to_float(F16{bits});
+}
+
+class PlainLoops : public VendorMatmul {
+ public:
+  std::string name() const override { return "plain loops"; }
+  bool takes(const MatmulProblem& problem) override { return problem.in % 8 == 0; }
+  void run(Stream& stream, DeviceMemory&, const MatmulProblem& problem) override {
+    stream.handle->push([problem] {
+      for (int64_t row = 0; row < problem.rows; ++row)
+        for (int64_t n = 0; n < problem.out_features; ++n) {
+          double sum = problem.bias ? problem.bias[n] : 0.0f;
+          for (int64_t k = 0; k < problem.in; ++k)
+            sum += static_cast<double>(element(problem.type, problem.x, row * problem.in + k)) *
+                   element(problem.type, problem.weight, n * problem.in + k);
+          float& out = problem.out[row * problem.out_stride + n];
+          out = static_cast<float>(problem.accumulate ? out + sum : sum);
+        }
+    });
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<VendorMatmul> open_vendor_matmul() {
+  if (!has_vendor_matmul) return nullptr;
+  return std::make_unique<PlainLoops>();
+}
+
+namespace simulator {
+void set_vendor_matmul(bool exists) {
+  has_vendor_matmul = exists;
+}
+}  // namespace simulator
+
+}  // namespace kvcal::gpu
