@@ -16,19 +16,6 @@ void GpuBackend::multiply_gate(const MultiplyGateArgs&) {
 void GpuBackend::observe_amax(const ObserveAmaxArgs&) {
   fail("observe_amax is not written");
 }
-// norm
-void GpuBackend::norm(const NormArgs&) {
-  fail("norm is not written");
-}
-void GpuBackend::norm_heads(const NormHeadsArgs&) {
-  fail("norm_heads is not written");
-}
-void GpuBackend::gated_norm(const GatedNormArgs&) {
-  fail("gated_norm is not written");
-}
-void GpuBackend::residual_norm(const ResidualNormArgs&) {
-  fail("residual_norm is not written");
-}
 // rows
 void GpuBackend::copy_heads(const CopyHeadsArgs&) {
   fail("copy_heads is not written");
