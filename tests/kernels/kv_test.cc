@@ -56,8 +56,9 @@ TEST_CASE("store_kv: every backend writes the reference's bytes") {
   for (const KvDType dtype : {KvDType::kFloat32, KvDType::kFloat16, KvDType::kBFloat16,
                               KvDType::kFp8E4m3, KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2})
     for (const int64_t head_dim : {80, 64, 8, 7})
-      for (const int64_t tokens : {0, 1, 301}) {
-        const int64_t stride = 3 * head_dim + 5;
+      for (const auto& [tokens, padding] :
+           {std::pair<int64_t, int64_t>{0, 0}, {1, 0}, {301, 5}, {301, 8}}) {
+        const int64_t stride = 3 * head_dim + padding;
         const auto values = hard_values(tokens * stride);
         const Stored expected =
             store(*reference, values, tokens, 3, head_dim, stride, dtype, scales);
@@ -76,20 +77,22 @@ TEST_CASE("store_kv: every float32 with a short mantissa is rounded as the refer
   for (uint32_t bits = 0; bits < 0x100000u; ++bits) values.push_back(float_of(bits << 12));
   const int64_t count = static_cast<int64_t>(values.size());
   const auto reference = test::make_backend("reference");
-  const auto backend = test::make_backend("cpu");
   for (const KvDType dtype : {KvDType::kFloat16, KvDType::kBFloat16, KvDType::kFp8E4m3,
                               KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2}) {
-    INFO(name_of(dtype));
     const Stored expected = store(*reference, values, 1, 1, count, count, dtype, {1.0f});
-    const Stored actual = store(*backend, values, 1, 1, count, count, dtype, {1.0f});
-    CHECK(test::same_bytes(actual.bytes, expected.bytes));
-    CHECK(actual.saturated == expected.saturated);
+    for (const std::string& name : test::backend_names()) {
+      INFO(name << ", " << name_of(dtype));
+      const Stored actual =
+          store(*test::make_backend(name), values, 1, 1, count, count, dtype, {1.0f});
+      CHECK(test::same_bytes(actual.bytes, expected.bytes));
+      CHECK(actual.saturated == expected.saturated);
+    }
   }
 }
 
 TEST_CASE("store_kv: counts what is over the largest code, and neither NaN nor infinity") {
   const std::vector<float> values{448.0f, 448.1f, -900.0f, kInfinity, kNan, 0.0f, 447.0f, -448.0f};
-  for (const std::string name : {"cpu", "reference"}) {
+  for (const std::string& name : test::backend_names()) {
     const Stored stored =
         store(*test::make_backend(name), values, 1, 1, 8, 8, KvDType::kFp8E4m3, {1.0f});
     CHECK(stored.saturated == std::vector<uint64_t>{5 + 2});
@@ -168,10 +171,11 @@ TEST_CASE("observe_kv: every backend sees the reference's extremes, bins and fir
   const std::vector<Segment> segments{{.q_begin = 0, .q_count = 9},
                                       {.q_begin = 9, .q_count = 0},
                                       {.q_begin = 9, .q_count = 1},
-                                      {.q_begin = 10, .q_count = 130}};
+                                      {.q_begin = 10, .q_count = 390}};
   for (const int64_t head_dim : {80, 64, 8, 7})
-    for (const bool hard : {false, true}) {
-      const int64_t stride = 3 * head_dim + 5, tokens = 140;
+    for (const auto& [hard, padding] :
+         {std::pair<bool, int64_t>{false, 5}, {true, 5}, {false, 8}, {true, 8}}) {
+      const int64_t stride = 3 * head_dim + padding, tokens = 400;
       const auto values =
           hard ? hard_values(tokens * stride) : test::normal(tokens * stride, 3, 20.0f);
       const Observed expected = observe(*reference, values, segments, tokens, 3, head_dim, stride);
@@ -186,7 +190,7 @@ TEST_CASE("observe_kv: every backend sees the reference's extremes, bins and fir
 }
 
 TEST_CASE("observe_kv: NaN and infinity are told by token and stay out of range and histogram") {
-  for (const std::string name : {"cpu", "reference"}) {
+  for (const std::string& name : test::backend_names()) {
     const auto backend = test::make_backend(name);
     //                               token 0   token 1       token 2      token 3
     const std::vector<float> values{-0.0f, 1, -2.0f, kNan, kInfinity, 3, 0.5f, -0.0f};

@@ -13,6 +13,7 @@ struct MatmulCase {
   DType stored = DType::kF32;
   bool has_bias = false, accumulate = false;
   int64_t extra_stride = 0;
+  bool is_decoding = false;
 
   int64_t out_features() const {
     int64_t sum = 0;
@@ -54,7 +55,8 @@ std::vector<float> multiply(Backend& backend, const PackedMatrix& weight, const 
                   .accumulate = c.accumulate,
                   .rows = c.rows,
                   .out = out.data(),
-                  .out_stride = c.extra_stride == 0 ? 0 : stride});
+                  .out_stride = c.extra_stride == 0 ? 0 : stride,
+                  .is_decoding = c.is_decoding});
   return out.values();
 }
 
@@ -71,11 +73,15 @@ const std::vector<MatmulCase> kCases{
     {.rows = 2, .in = 1, .out = {1}},
     {.rows = 19, .in = 1536, .out = {17}, .stored = DType::kF16},
     {.rows = 130, .in = 96, .out = {700}, .stored = DType::kBF16, .extra_stride = 16},
+    {.rows = 1, .in = 1536, .out = {200, 3}, .has_bias = true, .is_decoding = true},
+    {.rows = 3, .in = 77, .out = {50}, .accumulate = true, .is_decoding = true},
+    {.rows = 4, .in = 40, .out = {9}, .extra_stride = 2, .is_decoding = true},
+    {.rows = 5, .in = 40, .out = {9}, .is_decoding = true},
 };
 
 TEST_CASE("matmul: every backend agrees with the reference") {
   const auto reference = test::make_backend("reference");
-  for (const ComputeType type : {ComputeType::kFloat32, ComputeType::kBFloat16})
+  for (const ComputeType type : test::kComputeTypes)
     for (MatmulCase c : kCases) {
       c.type = type;
       const auto expected = multiply(*reference, c);
@@ -90,9 +96,34 @@ TEST_CASE("matmul: every backend agrees with the reference") {
 TEST_CASE("matmul: results larger than the caches agree, too") {
   const MatmulCase c{.rows = 1100, .in = 24, .out = {1000}};
   const auto expected = multiply(*test::make_backend("reference"), c);
-  const auto actual = multiply(*test::make_backend("cpu", 2), c);
-  CHECK(test::agree_as_sums(actual, expected));
-  CHECK(test::largest_error(actual, expected) < 1e-5);
+  for (const std::string& name : test::backend_names()) {
+    INFO(name);
+    const auto actual = multiply(*test::make_backend(name, 2), c);
+    CHECK(test::agree_as_sums(actual, expected));
+    CHECK(test::largest_error(actual, expected) < 1e-5);
+  }
+}
+
+/// Row 6 of products with any number of rows before and behind it is the row alone.
+void check_row_alone(Backend& backend, ComputeType type, int64_t in, int64_t out_features,
+                     std::vector<float>& expected) {
+  constexpr int64_t kRow = 6;
+  MatmulCase c{.rows = 1, .in = in, .out = {out_features}, .type = type};
+  const auto weight = packed(backend, c);
+  if (expected.empty()) expected = multiply(backend, *weight, c, kRow);
+  for (const int64_t rows : {7, 16, 17, 64, 130, 300}) {
+    c.rows = rows;
+    const auto all = multiply(backend, *weight, c);
+    const auto begin = all.begin() + kRow * out_features;
+    INFO(name_of(type) << ", " << in << " -> " << out_features << ", " << rows << " rows, "
+                       << backend.description());
+    CHECK(test::same_bytes(std::vector<float>(begin, begin + out_features), expected));
+  }
+  for (const int64_t first : {4, 5}) {
+    c.rows = kRow + 1 - first;  // 3 rows, then 2
+    const auto all = multiply(backend, *weight, c, first);
+    CHECK(test::same_bytes(std::vector<float>(all.end() - out_features, all.end()), expected));
+  }
 }
 
 TEST_CASE("matmul: a row's bytes depend neither on the other rows nor on the threads") {
@@ -102,47 +133,42 @@ TEST_CASE("matmul: a row's bytes depend neither on the other rows nor on the thr
                                            {1536, 70},
                                            {77, 50},
                                            {5000, 64},
-                                           {14336, 96}}) {
-      if (!test::make_backend("cpu")->supports(type)) continue;
-      constexpr int64_t kRow = 6;
-      std::vector<float> expected;
-      for (const int threads : {1, 2, 3}) {
-        const auto backend = test::make_backend("cpu", threads);
-        MatmulCase c{.rows = 1, .in = in, .out = {out_features}, .type = type};
-        const auto weight = packed(*backend, c);
-        if (expected.empty()) expected = multiply(*backend, *weight, c, kRow);
-        for (const int64_t rows : {7, 16, 17, 64, 130, 300}) {
-          c.rows = rows;
-          const auto all = multiply(*backend, *weight, c);
-          const auto begin = all.begin() + kRow * out_features;
-          INFO(name_of(type) << ", " << in << " -> " << out_features << ", " << rows << " rows, "
-                             << threads << " threads");
-          CHECK(test::same_bytes(std::vector<float>(begin, begin + out_features), expected));
-        }
-        for (const int64_t first : {4, 5}) {
-          c.rows = kRow + 1 - first;  // 3 rows, then 2
-          const auto all = multiply(*backend, *weight, c, first);
-          CHECK(
-              test::same_bytes(std::vector<float>(all.end() - out_features, all.end()), expected));
+                                           {14336, 96}})
+      for (const std::string& name : test::backend_names()) {
+        if (name == "reference" || !test::make_backend(name)->supports(type)) continue;
+        if (name == "simulated" && in * out_features > 120000) continue;  // slow, and the same code
+        std::vector<float> expected;
+        for (const int threads : {1, 2, 3}) {
+          check_row_alone(*test::make_backend(name, threads), type, in, out_features, expected);
+          if (name != "cpu") break;
         }
       }
-    }
 }
 
 TEST_CASE("matmul: NaN and infinity reach the result") {
-  const auto backend = test::make_backend("cpu");
   const std::vector<float> w(64 * 32, 0.5f);
   const std::vector<TensorView> views{
       {"w", DType::kF32, Shape{64, 32}, std::as_bytes(std::span(w))}};
-  const auto weight = backend->pack(views, ComputeType::kFloat32);
-  std::vector<float> x(3 * 32, 1.0f);
-  x[5] = NAN;
-  x[40] = INFINITY;
-  std::vector<float> out(3 * 64);
-  backend->matmul({.x = x.data(), .weight = *weight, .rows = 3, .out = out.data()});
-  CHECK(std::isnan(out[0]));
-  CHECK(out[64] == INFINITY);
-  CHECK(out[128] == 16.0f);
+  std::vector<float> values(3 * 32, 1.0f);
+  values[5] = NAN;
+  values[40] = INFINITY;
+  for (const bool is_decoding : {false, true})
+    for (const std::string& name : test::backend_names()) {
+      INFO(name);
+      const auto backend = test::make_backend(name);
+      const auto weight = backend->pack(views, ComputeType::kFloat32);
+      const test::OnBackend<float> x(*backend, values);
+      const test::OnBackend<float> result(*backend, std::vector<float>(3 * 64));
+      backend->matmul({.x = x.data(),
+                       .weight = *weight,
+                       .rows = 3,
+                       .out = result.data(),
+                       .is_decoding = is_decoding});
+      const auto out = result.values();
+      CHECK(std::isnan(out[0]));
+      CHECK(out[64] == INFINITY);
+      CHECK(out[128] == 16.0f);
+    }
 }
 
 TEST_CASE("pack: rounds to nearest, ties to even, whatever the stored type") {
@@ -151,25 +177,26 @@ TEST_CASE("pack: rounds to nearest, ties to even, whatever the stored type") {
                                   1e-3f,       0.0f,        0x1p-24f};
   const int64_t n = static_cast<int64_t>(values.size());
   for (const DType stored : {DType::kF32, DType::kF16, DType::kBF16})
-    for (const ComputeType type : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
-      const auto backend = test::make_backend("cpu");
-      if (!backend->supports(type)) continue;
-      const auto bytes = stored_bytes(values, stored);
-      const std::vector<TensorView> views{{"w", stored, Shape{n, 1}, bytes}};
-      const auto weight = backend->pack(views, type);
-      CHECK(weight->out_features == n);
-      CHECK(weight->bytes >= static_cast<size_t>(n) * bytes_of(type));
-      const auto one = test::to_elements({1.0f}, type);
-      std::vector<float> out(values.size());
-      backend->matmul({.x = one.data(), .weight = *weight, .rows = 1, .out = out.data()});
-      const ComputeType as_stored = stored == DType::kF32    ? ComputeType::kFloat32
-                                    : stored == DType::kBF16 ? ComputeType::kBFloat16
-                                                             : ComputeType::kFloat16;
-      const auto expected =
-          test::to_floats(test::to_elements(test::to_floats(bytes, as_stored), type), type);
-      INFO(stored << " as " << name_of(type));
-      CHECK(test::same_bytes(out, expected));
-    }
+    for (const ComputeType type : test::kComputeTypes)
+      for (const std::string& name : test::backend_names()) {
+        const auto backend = test::make_backend(name);
+        if (!backend->supports(type)) continue;
+        const auto bytes = stored_bytes(values, stored);
+        const std::vector<TensorView> views{{"w", stored, Shape{n, 1}, bytes}};
+        const auto weight = backend->pack(views, type);
+        CHECK(weight->out_features == n);
+        CHECK(weight->bytes >= static_cast<size_t>(n) * bytes_of(type));
+        const test::OnBackend<std::byte> one(*backend, test::to_elements({1.0f}, type));
+        const test::OnBackend<float> out(*backend, std::vector<float>(values.size()));
+        backend->matmul({.x = one.data(), .weight = *weight, .rows = 1, .out = out.data()});
+        const ComputeType as_stored = stored == DType::kF32    ? ComputeType::kFloat32
+                                      : stored == DType::kBF16 ? ComputeType::kBFloat16
+                                                               : ComputeType::kFloat16;
+        const auto expected =
+            test::to_floats(test::to_elements(test::to_floats(bytes, as_stored), type), type);
+        INFO(name << ", " << stored << " as " << name_of(type));
+        CHECK(test::same_bytes(out.values(), expected));
+      }
 }
 
 TEST_CASE("pack: a part on an odd address gives the same bytes") {
@@ -192,31 +219,37 @@ TEST_CASE("pack: a part on an odd address gives the same bytes") {
 TEST_CASE("pack: says what is wrong with a part") {
   const std::vector<float> values(12, 1.0f);
   const auto bytes = std::as_bytes(std::span(values));
-  const auto message = [&](const std::vector<TensorView>& parts) -> std::string {
-    try {
-      test::make_backend("cpu")->pack(parts, ComputeType::kFloat32);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
-  CHECK(message({{"a", DType::kF32, Shape{3, 4}, bytes}, {"b", DType::kF32, Shape{4, 3}, bytes}}) ==
+  for (const std::string& name : test::backend_names()) {
+    const auto backend = test::make_backend(name);
+    const auto message = [&](const std::vector<TensorView>& parts) -> std::string {
+      try {
+        backend->pack(parts, ComputeType::kFloat32);
+      } catch (const Error& error) {
+        return error.what();
+      }
+      return "";
+    };
+    CHECK(
+        message({{"a", DType::kF32, Shape{3, 4}, bytes}, {"b", DType::kF32, Shape{4, 3}, bytes}}) ==
         "tensor 'b' has shape [4, 3], expected 4 columns as in 'a'");
-  CHECK(message({{"a", DType::kF32, Shape{12}, bytes}}) ==
-        "tensor 'a' has shape [12], expected two dimensions");
-  CHECK(message({{"a", DType::kI32, Shape{3, 4}, bytes}}) ==
-        "tensor 'a' is I32, expected F32, F16 or BF16");
-  CHECK(message({{"a", DType::kF32, Shape{3, 5}, bytes}}) ==
-        "tensor 'a': shape [3, 5] of F32 needs 60 bytes, it has 48");
+    CHECK(message({{"a", DType::kF32, Shape{12}, bytes}}) ==
+          "tensor 'a' has shape [12], expected two dimensions");
+    CHECK(message({{"a", DType::kI32, Shape{3, 4}, bytes}}) ==
+          "tensor 'a' is I32, expected F32, F16 or BF16");
+    CHECK(message({{"a", DType::kF32, Shape{3, 5}, bytes}}) ==
+          "tensor 'a': shape [3, 5] of F32 needs 60 bytes, it has 48");
+  }
 }
 
 TEST_CASE("matmul: no rows, no outputs and float16 are answered") {
-  const auto backend = test::make_backend("cpu", 2);
-  CHECK_FALSE(backend->supports(ComputeType::kFloat16));
-  const MatmulCase c{.rows = 0, .in = 8, .out = {4}};
-  CHECK(multiply(*backend, c).empty());
-  const MatmulCase none{.rows = 3, .in = 8, .out = {0}};
-  CHECK(multiply(*backend, none).empty());
+  CHECK_FALSE(test::make_backend("cpu", 2)->supports(ComputeType::kFloat16));
+  for (const std::string& name : test::backend_names()) {
+    const auto backend = test::make_backend(name, 2);
+    const MatmulCase c{.rows = 0, .in = 8, .out = {4}};
+    CHECK(multiply(*backend, c).empty());
+    const MatmulCase none{.rows = 3, .in = 8, .out = {0}};
+    CHECK(multiply(*backend, none).empty());
+  }
 }
 
 }  // namespace

@@ -26,6 +26,16 @@ inline std::unique_ptr<Backend> make_backend(std::string_view name, int num_thre
   return kBackends.at(name)({.num_threads = num_threads});
 }
 
+/// Of all backends that can run here.
+inline std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : kBackends.rows()) names.emplace_back(name);
+#ifdef KVCAL_TEST_SIMULATED_GPU
+  names.emplace_back("simulated");
+#endif
+  return names;
+}
+
 /// Limits the vector instructions that later calls choose from; back to all at the end.
 class OnlyTargets {
  public:
