@@ -83,14 +83,13 @@ void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv) {
     fail("the KV cache holds ", capacity_, " tokens, ", length_ + kv.k.tokens, " are needed");
   const Layer& entry = layers_[static_cast<size_t>(layer)];
   const auto before = static_cast<size_t>(length_);
-  backend_.store_kv({.x = kv.k,
-                     .dtype = entry.dtype,
-                     .scales = entry.k_scales.as<float>(),
-                     .out = entry.k.data() + before * entry.k_row_bytes});
-  backend_.store_kv({.x = kv.v,
-                     .dtype = entry.dtype,
-                     .scales = entry.v_scales.as<float>(),
-                     .out = entry.v.data() + before * entry.v_row_bytes});
+  EnterCacheArgs args = kv.entry();
+  args.k.dtype = args.v.dtype = entry.dtype;
+  args.k.scales = entry.k_scales.as<float>();
+  args.v.scales = entry.v_scales.as<float>();
+  args.k.out = entry.k.data() + before * entry.k_row_bytes;
+  args.v.out = entry.v.data() + before * entry.v_row_bytes;
+  backend_.enter_cache(args);
 }
 
 KvStorage KvCache::storage(int64_t layer) const {

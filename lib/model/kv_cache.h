@@ -35,7 +35,7 @@ class KvCache {
   KvDType dtype() const { return dtype_; }
   /// Forgets the sequence.
   void clear();
-  /// Stores the new tokens' K and V of a layer behind the ones it holds.
+  /// Turns the new tokens' K and stores K and V of a layer behind the ones it holds.
   void append(int64_t layer, const LayerRunner::KeysValues& kv);
   /// Of a recurrent layer, float32.
   RecurrentState& state(int64_t layer) { return layers_[static_cast<size_t>(layer)].state; }

@@ -24,9 +24,11 @@ Role down_of(Role up) {
 
 }  // namespace
 
-void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t rows) {
-  if (layer.mlp.width == 0 && layer.moe.experts.empty()) return;
-  if (config_.has_mlp_norm) normalize(hidden, layer.mlp_norm, rows, type_, normed_.data());
+void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t rows,
+                               bool is_normed) {
+  if (!has_feed_forward(layer)) return;
+  if (config_.has_mlp_norm && !is_normed)
+    normalize(hidden, layer.mlp_norm, rows, type_, normed_.data());
   if (layer.moe.experts.empty()) {
     activate(layer.mlp, normed_.data(), rows, Role::kUp, 0);
     add_projected(activated_.data(), layer.mlp.down, layer.mlp_output_norm, rows, hidden);

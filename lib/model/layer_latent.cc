@@ -31,8 +31,7 @@ LayerRunner::KeysValues LayerRunner::latent_keys_values(const PackedLayer& layer
   v.head_dim = latent.rope_dim;
   backend_.norm_heads(
       {.x = k, .weight = layer.latent_norm.weight.as<float>(), .epsilon = kLatentNormEpsilon});
-  rotate(v, layer_index, batch, ropes, false);
-  return {k, v};
+  return {k, v, rope_of(v, layer_index, batch, ropes, false)};
 }
 
 void LayerRunner::query_of_rank(const PackedLayer& layer, int64_t rows) {

@@ -19,6 +19,7 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
                                         RecurrentState* state) {
   layer_index_ = layer_index;
   const int64_t tokens = batch.num_tokens;
+  bool is_normed = false;
   if (layer.recurrence.in.matrix) {
     normalize(hidden, layer.input_norm, tokens, type_, normed_.data());
     observe(Role::kMixerIn, 0, normed_.data(), tokens, config_.hidden_size, type_);
@@ -27,9 +28,9 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
     scan(layer.recurrence, batch, state);
     gate_scanned(layer.recurrence, tokens);
     observe(Role::kMixerOut, 0, mixed_.data(), tokens, config_.recurrent.inner(), type_);
-    add_projected(mixed_.data(), layer.recurrence.out, layer.attention_output_norm, tokens, hidden);
+    is_normed = add_mixed(layer, mixed_.data(), layer.recurrence.out, tokens, hidden);
   }
-  feed_forward(layer, hidden, tokens);
+  feed_forward(layer, hidden, tokens, is_normed);
 }
 
 void LayerRunner::convolve(const PackedRecurrence& mixer, const TokenBatch& batch,

@@ -179,28 +179,53 @@ void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const
 }
 
 void LayerRunner::add_output(const PackedNorm& norm, int64_t rows, float* hidden) {
-  const float* output = projected_.as<float>();
-  if (norm.exists()) {
-    normalize(output, norm, rows, ComputeType::kFloat32, output_normed_.data());
-    output = output_normed_.as<float>();
-  }
-  backend_.add({.x = output,
-                .multiplier = config_.residual_multiplier,
-                .count = rows * config_.hidden_size,
-                .out = hidden});
+  backend_.residual_norm(output_args(norm, rows, hidden));
 }
 
-void LayerRunner::rotate(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
-                         const RopeTables& ropes, bool is_query) {
+ResidualNormArgs LayerRunner::output_args(const PackedNorm& norm, int64_t rows,
+                                          float* hidden) const {
+  KVCAL_CHECK(norm.bias.size() == 0);  // no family's output norm has one
+  return {.x = projected_.as<float>(),
+          .output_weight = norm.weight.as<float>(),
+          .multiplier = config_.residual_multiplier,
+          .hidden = hidden,
+          .centered = config_.architecture->centers_norm,
+          .epsilon = config_.norm_eps,
+          .rows = rows,
+          .width = config_.hidden_size,
+          .scratch = output_normed_.as<float>()};
+}
+
+bool LayerRunner::add_mixed(const PackedLayer& layer, const void* x, const PackedLinear& linear,
+                            int64_t rows, float* hidden) {
+  const PackedNorm& norm = layer.attention_output_norm;
+  const bool has_next = config_.has_mlp_norm && !config_.parallel_residual &&
+                        has_feed_forward(layer) && layer.mlp_norm.exists();
+  if (adds_directly(norm) || !has_next) {
+    add_projected(x, linear, norm, rows, hidden);
+    return false;
+  }
+  project(x, linear, rows, projected_.as<float>());
+  ResidualNormArgs args = output_args(norm, rows, hidden);
+  args.next_weight = layer.mlp_norm.weight.as<float>();
+  args.next_bias = layer.mlp_norm.bias.as<float>();
+  args.out_type = type_;
+  args.out = normed_.data();
+  backend_.residual_norm(args);
+  return true;
+}
+
+RopeArgs LayerRunner::rope_of(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
+                              const RopeTables& ropes, bool is_query) const {
   const int64_t rope = config_.layers[static_cast<size_t>(layer_index)].rope;
-  if (rope == kNoRope) return;
+  if (rope == kNoRope) return {};
   const RopeTable& table = ropes.table(rope);
-  backend_.rope({.x = heads,
-                 .positions = batch.positions[static_cast<size_t>(rope)].as<int32_t>(),
-                 .cos = is_query ? table.query_cos() : table.cos(),
-                 .sin = is_query ? table.query_sin() : table.sin(),
-                 .rotary_dim = table.rotary_dim(),
-                 .interleaved = config_.rope_is_interleaved});
+  return {.x = heads,
+          .positions = batch.positions[static_cast<size_t>(rope)].as<int32_t>(),
+          .cos = is_query ? table.query_cos() : table.cos(),
+          .sin = is_query ? table.query_sin() : table.sin(),
+          .rotary_dim = table.rotary_dim(),
+          .interleaved = config_.rope_is_interleaved};
 }
 
 LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64_t layer_index,
@@ -220,8 +245,7 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   HeadsView v = k;
   v.data += config_.kv_width();
   normalize_heads(k, layer.key_norm);
-  rotate(k, layer_index, batch, ropes, false);
-  return {k, v};
+  return {k, v, rope_of(k, layer_index, batch, ropes, false)};
 }
 
 void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
@@ -240,7 +264,8 @@ void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const Tok
   normalize_heads(q, layer.query_norm);
   if (config_.architecture->has_latent_attention)
     q.data += config_.latent.nope_dim;  // the last dimensions of each head turn
-  rotate(q, layer_index, batch, ropes, true);
+  const RopeArgs rope = rope_of(q, layer_index, batch, ropes, true);
+  if (rope.x.data) backend_.rope(rope);
 }
 
 void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* hidden,
@@ -252,9 +277,9 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
   if (layer.query_gate.matrix) gate_attended(layer, tokens);
   observe(Role::kOutput, 0, attended_.data(), tokens, config_.attended_width(), type_);
   // In parallel both read the layer's input, so the MLP goes before anything is added.
-  if (config_.parallel_residual) feed_forward(layer, hidden, tokens);
-  add_projected(attended_.data(), layer.output, layer.attention_output_norm, tokens, hidden);
-  if (!config_.parallel_residual) feed_forward(layer, hidden, tokens);
+  if (config_.parallel_residual) feed_forward(layer, hidden, tokens, false);
+  const bool is_normed = add_mixed(layer, attended_.data(), layer.output, tokens, hidden);
+  if (!config_.parallel_residual) feed_forward(layer, hidden, tokens, is_normed);
 }
 
 void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,

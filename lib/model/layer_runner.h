@@ -56,11 +56,20 @@ class LayerRunner {
  public:
   LayerRunner(const ModelConfig& config, Backend& backend, ComputeType type, int64_t max_tokens);
 
-  /// Input norm, K and V projections, their norms, RoPE on K: what enters the cache. For latent
-  /// attention "K" is the normed latent and "V" the rotated key, as in transformers. The views stay
-  /// valid until the next call.
+  /// Input norm, K and V projections and their norms: all that comes before the one pass in which
+  /// they turn, are observed and stored (Backend::enter_cache). For latent attention "K" is the
+  /// normed latent and "V" the key that turns, as in transformers. The views stay valid until the
+  /// next call.
   struct KeysValues {
     HeadsView k, v;
+    RopeArgs rope;  ///< of K, or of V for latent attention; without x where nothing turns
+    EnterCacheArgs entry() const {
+      EnterCacheArgs args;
+      args.k.x = k;
+      args.v.x = v;
+      args.rope = rope;
+      return args;
+    }
   };
   KeysValues keys_values(const PackedLayer& layer, int64_t layer_index, const float* hidden,
                          const TokenBatch& batch, const RopeTables& ropes);
@@ -92,8 +101,14 @@ class LayerRunner {
                      int64_t rows, float* hidden);
   /// The same of what already stands in projected_.
   void add_output(const PackedNorm& norm, int64_t rows, float* hidden);
-  void rotate(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
-              const RopeTables& ropes, bool is_query);
+  ResidualNormArgs output_args(const PackedNorm& norm, int64_t rows, float* hidden) const;
+  /// add_projected between a mixer and the MLP: also into normed_ what the MLP reads, where one
+  /// operation can do both. True if it did.
+  bool add_mixed(const PackedLayer& layer, const void* x, const PackedLinear& linear, int64_t rows,
+                 float* hidden);
+  /// Without x where the layer has no RoPE.
+  RopeArgs rope_of(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
+                   const RopeTables& ropes, bool is_query) const;
   KeysValues latent_keys_values(const PackedLayer& layer, int64_t layer_index,
                                 const TokenBatch& batch, const RopeTables& ropes);
   /// Into query_.
@@ -115,8 +130,9 @@ class LayerRunner {
   void scan_mamba2(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
   void scan_delta(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
   void gate_scanned(const PackedRecurrence& mixer, int64_t rows);
-  /// From normed_ (and hidden, where it has its own norm); nothing where the layer has no MLP.
-  void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows);
+  /// From normed_ (and hidden, where it has its own norm that has not run yet); nothing where the
+  /// layer has no MLP.
+  void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows, bool is_normed);
   /// The activated inner rows of x, into activated_.
   void activate(const PackedMlp& mlp, const void* x, int64_t rows, Role role, int64_t index);
   /// The chosen experts' and the shared expert's sum, added to out.
@@ -129,6 +145,9 @@ class LayerRunner {
   void observe(Role role, int64_t index, const void* x, int64_t rows, int64_t width,
                ComputeType type);
   bool adds_directly(const PackedNorm& norm) const;
+  static bool has_feed_forward(const PackedLayer& layer) {
+    return layer.mlp.width > 0 || !layer.moe.experts.empty();
+  }
 
   const ModelConfig& config_;
   Backend& backend_;

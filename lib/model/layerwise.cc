@@ -24,13 +24,18 @@ struct LayerwiseForward::Observers {
     Buffer ranges, histogram;
   };
 
-  void observe(Backend& backend, const LayerRunner::KeysValues& kv, const SampleBatch& batch) {
+  /// Has the batch observed when it enters the cache.
+  void join(EnterCacheArgs& args, const SampleBatch& batch) const {
     const auto offset = static_cast<size_t>(batch.first_sample) * heads_;
-    backend.observe_kv({kv.k, batch.tokens.segments, k.ranges.as<ObservedRange>() + offset,
-                        k.histogram.as<uint64_t>()});
-    backend.observe_kv({kv.v, batch.tokens.segments, v.ranges.as<ObservedRange>() + offset,
-                        v.histogram.as<uint64_t>()});
+    args.segments = batch.tokens.segments;
+    args.k.ranges = k.ranges.as<ObservedRange>() + offset;
+    args.k.histogram = k.histogram.as<uint64_t>();
+    args.v.ranges = v.ranges.as<ObservedRange>() + offset;
+    args.v.histogram = v.histogram.as<uint64_t>();
   }
+  LayerObservation take(Backend& backend) const { return {take(backend, k), take(backend, v)}; }
+
+ private:
   KvObservation take(Backend& backend, const Side& side) const {
     KvObservation result;
     result.ranges.resize(ranges_);
@@ -41,8 +46,6 @@ struct LayerwiseForward::Observers {
   }
 
   Side k, v;
-
- private:
   size_t heads_, ranges_;
 };
 
@@ -67,9 +70,17 @@ struct LayerwiseForward::Storage {
     }
   }
 
-  KvStorage store(Backend& backend, const LayerRunner::KeysValues& kv) {
-    backend.store_kv({kv.k, dtype_, k_scales_.as<float>(), k_.data(), k_saturated_.as<uint64_t>()});
-    backend.store_kv({kv.v, dtype_, v_scales_.as<float>(), v_.data(), v_saturated_.as<uint64_t>()});
+  /// Has the batch stored when it enters the cache.
+  void join(EnterCacheArgs& args) const {
+    args.k.dtype = args.v.dtype = dtype_;
+    args.k.scales = k_scales_.as<float>();
+    args.v.scales = v_scales_.as<float>();
+    args.k.out = k_.data();
+    args.v.out = v_.data();
+    args.k.saturated = k_saturated_.as<uint64_t>();
+    args.v.saturated = v_saturated_.as<uint64_t>();
+  }
+  KvStorage view() const {
     return {dtype_, k_.data(), v_.data(), k_scales_.as<float>(), v_scales_.as<float>()};
   }
   SaturationCounts saturated(Backend& backend) const {
@@ -230,12 +241,17 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
                         num_tokens_, "tokens");
 }
 
-template <class Visit>
-void LayerwiseForward::for_each_batch(Share share, const Visit& visit) {
+void LayerwiseForward::run_batches(Share share, const Pass& pass) {
   for (const SampleBatch& batch : batches_) {
     throw_if_interrupted();
-    visit(batch,
-          runner_->keys_values(packed_, packed_index_, hidden_of(batch), batch.tokens, *ropes_));
+    float* hidden = hidden_of(batch);
+    EnterCacheArgs args =
+        runner_->keys_values(packed_, packed_index_, hidden, batch.tokens, *ropes_).entry();
+    if (pass.observers) pass.observers->join(args, batch);
+    if (pass.storage) pass.storage->join(args);
+    backend_.enter_cache(args);
+    if (pass.finishes)
+      runner_->finish(packed_, packed_index_, hidden, batch.tokens, *ropes_, pass.storage->view());
     report(batch, share);
   }
 }
@@ -252,55 +268,38 @@ void LayerwiseForward::advance_without_attention(int64_t layer) {
 LayerObservation LayerwiseForward::observe(int64_t layer) {
   const bool is_last = layer == config_.last_attention_layer();
   bring_layer(layer, is_last ? LayerParts::kKeyValue : LayerParts::kAll);
-  Observers observers(backend_, num_samples_, config_.cache_heads());
-  for_each_batch(is_last ? Share::kWhole : Share::kFirstHalf,
-                 [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
-                   observers.observe(backend_, kv, batch);
-                 });
-  return {observers.take(backend_, observers.k), observers.take(backend_, observers.v)};
+  const Observers observers(backend_, num_samples_, config_.cache_heads());
+  run_batches(is_last ? Share::kWhole : Share::kFirstHalf, {.observers = &observers});
+  return observers.take(backend_);
 }
 
 SaturationCounts LayerwiseForward::count_saturated(int64_t layer,
                                                    const KvQuantization& quantization) {
   bring_layer(layer, LayerParts::kKeyValue);
-  Storage storage(backend_, config_, longest_batch_, quantization);
-  for_each_batch(Share::kNone, [&](const SampleBatch&, const LayerRunner::KeysValues& kv) {
-    storage.store(backend_, kv);
-  });
+  const Storage storage(backend_, config_, longest_batch_, quantization);
+  run_batches(Share::kNone, {.storage = &storage});
   return storage.saturated(backend_);
 }
 
 SaturationCounts LayerwiseForward::advance(int64_t layer, const KvQuantization& quantization) {
   bring_layer(layer, LayerParts::kAll);
-  Storage storage(backend_, config_, longest_batch_, quantization);
-  for_each_batch(Share::kSecondHalf,
-                 [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
-                   runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *ropes_,
-                                   storage.store(backend_, kv));
-                 });
+  const Storage storage(backend_, config_, longest_batch_, quantization);
+  run_batches(Share::kSecondHalf, {.storage = &storage, .finishes = true});
   return storage.saturated(backend_);
 }
 
 void LayerwiseForward::advance_exact(int64_t layer) {
   bring_layer(layer, LayerParts::kAll);
-  Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
-  for_each_batch(Share::kSecondHalf,
-                 [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
-                   runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *ropes_,
-                                   storage.store(backend_, kv));
-                 });
+  const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
+  run_batches(Share::kSecondHalf, {.storage = &storage, .finishes = true});
 }
 
 LayerObservation LayerwiseForward::observe_and_advance_exact(int64_t layer) {
   bring_layer(layer, LayerParts::kAll);
-  Observers observers(backend_, num_samples_, config_.cache_heads());
-  Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
-  for_each_batch(Share::kWhole, [&](const SampleBatch& batch, const LayerRunner::KeysValues& kv) {
-    observers.observe(backend_, kv, batch);
-    runner_->finish(packed_, layer, hidden_of(batch), batch.tokens, *ropes_,
-                    storage.store(backend_, kv));
-  });
-  return {observers.take(backend_, observers.k), observers.take(backend_, observers.v)};
+  const Observers observers(backend_, num_samples_, config_.cache_heads());
+  const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
+  run_batches(Share::kWhole, {.observers = &observers, .storage = &storage, .finishes = true});
+  return observers.take(backend_);
 }
 
 void LayerwiseForward::observe_linear_inputs(LinearInputObserver observer) {

@@ -87,8 +87,13 @@ class LayerwiseForward {
   /// Share of a layer's work that a pass stands for in the progress.
   enum class Share { kFirstHalf, kSecondHalf, kWhole, kNone };
   void report(const SampleBatch& batch, Share share);
-  template <class Visit>
-  void for_each_batch(Share share, const Visit& visit);
+  /// What one pass over a layer does with K and V.
+  struct Pass {
+    const Observers* observers = nullptr;
+    const Storage* storage = nullptr;
+    bool finishes = false;  ///< the rest of the layer, whose attention reads storage
+  };
+  void run_batches(Share share, const Pass& pass);
 
   const ModelConfig& config_;
   const Weights& weights_;

@@ -146,9 +146,13 @@ void Extremes::fold(const LinearInput& input) {
                         .count = input.rows * input.width,
                         .amax = amax.as<float>(),
                         .nonfinite = nonfinite.as<uint64_t>()});
+  float largest = 0.0f;
+  uint64_t bad = 0;
+  backend.copy_out(amax.data(), std::as_writable_bytes(std::span(&largest, 1)));
+  backend.copy_out(nonfinite.data(), std::as_writable_bytes(std::span(&bad, 1)));
   float& entry = inputs_[{input.layer, input.role, input.index}];
-  entry = std::max(entry, *amax.as<float>());
-  CHECK(*nonfinite.as<uint64_t>() == 0);
+  entry = std::max(entry, largest);
+  CHECK(bad == 0);
 }
 
 std::optional<double> Extremes::find_linear(const std::string& name) const {

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "model/layerwise.h"
+#include "support/model_fixture.h"
+
+namespace kvcal::test {
+
+/// Everything a calibration could see of a forward pass, as bytes, to compare two passes.
+class SeenBytes {
+ public:
+  void add(const LayerObservation& seen) {
+    for (const KvObservation* side : {&seen.k, &seen.v}) {
+      append(std::span(side->ranges));
+      append(std::span(side->histograms));
+    }
+  }
+  void add(const SaturationCounts& saturated) { append(std::span(&saturated, 1)); }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  template <class T>
+  void append(std::span<const T> values) {
+    const auto all = std::as_bytes(values);
+    bytes_.append(reinterpret_cast<const char*>(all.data()), all.size());
+  }
+  template <class T>
+  void append(std::span<T> values) {
+    append(std::span<const T>(values));
+  }
+
+  std::string bytes_;
+};
+
+/// Scales that clip some values of a fixture.
+inline KvQuantization clipping_quantization(const ModelConfig& config) {
+  const auto heads = static_cast<size_t>(config.cache_heads());
+  return {KvDType::kFp8E4m3, std::vector<float>(heads, 0.003f), std::vector<float>(heads, 0.001f)};
+}
+
+enum class RunMode { kQuantized, kExact, kExactInOnePass };
+
+/// All layers up to the last that attends, as a calibration walks them.
+template <class Forward>
+std::string run_layers(Forward& forward, const ModelConfig& config, RunMode mode) {
+  SeenBytes seen;
+  const KvQuantization quantization = clipping_quantization(config);
+  for (int64_t layer = 0; layer <= config.last_attention_layer(); ++layer) {
+    const bool is_last = layer == config.last_attention_layer();
+    if (!config.has_attention(layer)) {
+      forward.advance_without_attention(layer);
+    } else if (mode == RunMode::kExactInOnePass && !is_last) {
+      seen.add(forward.observe_and_advance_exact(layer));
+    } else {
+      seen.add(forward.observe(layer));
+      if (mode != RunMode::kQuantized || is_last)
+        seen.add(forward.count_saturated(layer, quantization));
+      if (is_last) continue;
+      if (mode == RunMode::kQuantized) seen.add(forward.advance(layer, quantization));
+      if (mode != RunMode::kQuantized) forward.advance_exact(layer);
+    }
+  }
+  return seen.bytes();
+}
+
+/// Samples of different lengths made of a fixture's ids.
+class FixtureSamples {
+ public:
+  explicit FixtureSamples(const ModelFixture& fixture) {
+    const auto count = fixture.ids.size();
+    for (const size_t length : {count, size_t{9}, size_t{1}, count, size_t{5}, count - 3})
+      samples_.emplace_back(std::span(fixture.ids).first(length));
+  }
+  std::span<const std::span<const TokenId>> spans() const { return samples_; }
+
+ private:
+  std::vector<std::span<const TokenId>> samples_;
+};
+
+}  // namespace kvcal::test
