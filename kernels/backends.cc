@@ -1,6 +1,9 @@
 #include "kernels/backends.h"
 
 #include "kernels/cpu/cpu_backend.h"
+#ifdef KVCAL_GPU_NAME
+#include "kernels/gpu/make_gpu_backend.h"
+#endif
 #include "kernels/reference/reference_backend.h"
 
 namespace kvcal {
@@ -9,6 +12,25 @@ const Registry<MakeBackend> kBackends{"device",
                                       {
                                           {"cpu", make_cpu_backend},
                                           {"reference", make_reference_backend},
+#ifdef KVCAL_GPU_NAME
+                                          {KVCAL_GPU_NAME, make_gpu_backend},
+#endif
                                       }};
+
+#ifdef KVCAL_GPU_NAME
+std::string_view gpu_device_name() {
+  return KVCAL_GPU_NAME;
+}
+bool has_gpu() {
+  return has_gpu_device();
+}
+#else
+std::string_view gpu_device_name() {
+  return "";
+}
+bool has_gpu() {
+  return false;
+}
+#endif
 
 }  // namespace kvcal

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,15 @@ class VendorMatmul {
   /// A row's bytes depend neither on the other rows nor on their number, unless is_decoding.
   virtual void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) = 0;
 };
+
+/// Calls multiply for as many rows at a time, so that a library whose kernels depend on the number
+/// of rows always gets the same. The last rows go through memory of our own, behind which stands
+/// whatever was there, and nobody reads what comes of it.
+void run_in_fixed_rows(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem,
+                       int64_t rows, const std::function<void(const MatmulProblem&)>& multiply);
+
+/// out += bias in every row, for libraries that know no bias.
+void add_bias(Stream& stream, const MatmulProblem& problem);
 
 /// Null where the library is not installed or fits no version we know.
 std::unique_ptr<VendorMatmul> open_vendor_matmul();

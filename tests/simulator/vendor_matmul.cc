@@ -19,11 +19,18 @@ class PlainLoops : public VendorMatmul {
  public:
   std::string name() const override { return "plain loops"; }
   bool takes(const MatmulProblem& problem) override { return problem.in % 8 == 0; }
-  void run(Stream& stream, DeviceMemory&, const MatmulProblem& problem) override {
+  void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
+    run_in_fixed_rows(stream, memory, problem, 16,
+                      [&](const MatmulProblem& part) { multiply(stream, part); });
+    if (problem.bias) add_bias(stream, problem);
+  }
+
+ private:
+  static void multiply(Stream& stream, const MatmulProblem& problem) {
     stream.handle->push([problem] {
       for (int64_t row = 0; row < problem.rows; ++row)
         for (int64_t n = 0; n < problem.out_features; ++n) {
-          double sum = problem.bias ? problem.bias[n] : 0.0f;
+          double sum = 0.0;
           for (int64_t k = 0; k < problem.in; ++k)
             sum += static_cast<double>(element(problem.type, problem.x, row * problem.in + k)) *
                    element(problem.type, problem.weight, n * problem.in + k);

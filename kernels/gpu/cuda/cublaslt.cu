@@ -1,0 +1,262 @@
+// NVIDIA's matrix library, loaded when the program runs, so that one binary starts everywhere.
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "kernels/gpu/vendor_matmul.h"
+
+namespace kvcal::gpu {
+namespace {
+
+/// The rows an algorithm is chosen for. The same one then serves any number of rows, so that a
+/// row's sum is always taken in the same order.
+constexpr int64_t kChosenForRows = 8192;
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+
+void* open_library() {
+  for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so",
+                           "/usr/local/cuda/lib64/libcublasLt.so"})
+    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
+  return nullptr;
+}
+
+/// The functions we call.
+struct Library {
+  void* handle = open_library();
+  template <class Function>
+  Function* find(const char* name) const {
+    void* found = handle ? dlsym(handle, name) : nullptr;
+    return reinterpret_cast<Function*>(found);
+  }
+#define KVCAL_FUNCTION(name) decltype(::name)* name = find<decltype(::name)>(#name)
+  KVCAL_FUNCTION(cublasLtCreate);
+  KVCAL_FUNCTION(cublasLtDestroy);
+  KVCAL_FUNCTION(cublasLtGetVersion);
+  KVCAL_FUNCTION(cublasLtGetStatusString);
+  KVCAL_FUNCTION(cublasLtMatmul);
+  KVCAL_FUNCTION(cublasLtMatmulAlgoCheck);
+  KVCAL_FUNCTION(cublasLtMatmulAlgoGetHeuristic);
+  KVCAL_FUNCTION(cublasLtMatmulDescCreate);
+  KVCAL_FUNCTION(cublasLtMatmulDescDestroy);
+  KVCAL_FUNCTION(cublasLtMatmulDescSetAttribute);
+  KVCAL_FUNCTION(cublasLtMatmulPreferenceCreate);
+  KVCAL_FUNCTION(cublasLtMatmulPreferenceDestroy);
+  KVCAL_FUNCTION(cublasLtMatmulPreferenceSetAttribute);
+  KVCAL_FUNCTION(cublasLtMatrixLayoutCreate);
+  KVCAL_FUNCTION(cublasLtMatrixLayoutDestroy);
+#undef KVCAL_FUNCTION
+  bool is_complete() const {
+    return cublasLtCreate && cublasLtDestroy && cublasLtGetVersion && cublasLtGetStatusString &&
+           cublasLtMatmul && cublasLtMatmulAlgoCheck && cublasLtMatmulAlgoGetHeuristic &&
+           cublasLtMatmulDescCreate && cublasLtMatmulDescDestroy &&
+           cublasLtMatmulDescSetAttribute && cublasLtMatmulPreferenceCreate &&
+           cublasLtMatmulPreferenceDestroy && cublasLtMatmulPreferenceSetAttribute &&
+           cublasLtMatrixLayoutCreate && cublasLtMatrixLayoutDestroy;
+  }
+  void check(cublasStatus_t status, const char* what) const {
+    if (status != CUBLAS_STATUS_SUCCESS)
+      fail("cuBLASLt: ", what, ": ", cublasLtGetStatusString(status));
+  }
+};
+
+const Library& library() {
+  static const Library loaded;
+  return loaded;
+}
+
+cudaDataType_t data_type_of(ComputeType type) {
+  return type == ComputeType::kFloat32    ? CUDA_R_32F
+         : type == ComputeType::kBFloat16 ? CUDA_R_16BF
+                                          : CUDA_R_16F;
+}
+
+/// The library sees columns where we see rows: out [out_features, rows] = weightᵀ [out_features,
+/// in] · x [in, rows].
+class Description {
+ public:
+  Description(const MatmulProblem& problem, int64_t rows) {
+    const auto type = data_type_of(problem.type);
+    const Library& lt = library();
+    // Without tensor cores' short floats in float32.
+    lt.check(lt.cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing");
+    const cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
+    set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, plain);
+    if (problem.bias) {
+      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, problem.bias);
+    }
+    layout(weight, type, problem.in, problem.out_features, problem.in);
+    layout(x, type, problem.in, rows, problem.in);
+    layout(out, CUDA_R_32F, problem.out_features, rows, problem.out_stride);
+  }
+  ~Description() {
+    const Library& lt = library();
+    for (const auto matrix : {weight, x, out})
+      if (matrix) lt.cublasLtMatrixLayoutDestroy(matrix);
+    if (product) lt.cublasLtMatmulDescDestroy(product);
+  }
+  Description(const Description&) = delete;
+  Description& operator=(const Description&) = delete;
+
+  cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
+
+ private:
+  template <class Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) {
+    const Library& lt = library();
+    lt.check(lt.cublasLtMatmulDescSetAttribute(product, attribute, &value, sizeof(value)),
+             "describing");
+  }
+  static void layout(cublasLtMatrixLayout_t& made, cudaDataType_t type, int64_t rows,
+                     int64_t columns, int64_t stride) {
+    const Library& lt = library();
+    lt.check(lt.cublasLtMatrixLayoutCreate(&made, type, static_cast<uint64_t>(rows),
+                                           static_cast<uint64_t>(columns), stride),
+             "describing");
+  }
+};
+
+class Preference {
+ public:
+  Preference() {
+    const Library& lt = library();
+    lt.check(lt.cublasLtMatmulPreferenceCreate(&handle), "describing");
+    // Sums in one sequence: split ones would depend on the number of rows.
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE, alignment = 16;
+    const uint64_t workspace = kWorkspaceBytes;
+    set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
+    set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
+    for (const auto side :
+         {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+          CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      set(side, alignment);
+  }
+  ~Preference() { library().cublasLtMatmulPreferenceDestroy(handle); }
+  Preference(const Preference&) = delete;
+  Preference& operator=(const Preference&) = delete;
+
+  cublasLtMatmulPreference_t handle = nullptr;
+
+ private:
+  template <class Value>
+  void set(cublasLtMatmulPreferenceAttributes_t attribute, const Value& value) {
+    const Library& lt = library();
+    lt.check(lt.cublasLtMatmulPreferenceSetAttribute(handle, attribute, &value, sizeof(value)),
+             "describing");
+  }
+};
+
+/// What an algorithm is chosen for.
+using Key = std::tuple<ComputeType, int64_t, int64_t, int64_t, bool, bool, int64_t>;
+
+struct Chosen {
+  bool exists = false;
+  cublasLtMatmulAlgo_t algorithm{};
+  std::set<int64_t> rows_taken, rows_refused;
+};
+
+class CublasLt : public VendorMatmul {
+ public:
+  CublasLt() { library().check(library().cublasLtCreate(&handle_), "starting"); }
+  ~CublasLt() override {
+    if (workspace_) release_device(workspace_);
+    library().cublasLtDestroy(handle_);
+  }
+
+  std::string name() const override {
+    const size_t version = library().cublasLtGetVersion();  // 130002, or 120805
+    return "cuBLASLt " + std::to_string(version / 10000) + "." +
+           std::to_string(version / 100 % 100);
+  }
+
+  bool takes(const MatmulProblem& problem) override { return chosen(problem).exists; }
+
+  void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
+    Chosen& choice = chosen(problem);
+    KVCAL_CHECK(choice.exists);
+    if (takes_rows(choice, problem)) return multiply(stream, choice, problem);
+    run_in_fixed_rows(stream, memory, problem, rows_chosen_for(problem),
+                      [&](const MatmulProblem& part) { multiply(stream, choice, part); });
+  }
+
+ private:
+  static int64_t rows_chosen_for(const MatmulProblem& problem) {
+    return problem.is_decoding ? problem.rows : kChosenForRows;
+  }
+
+  Chosen& chosen(const MatmulProblem& problem) {
+    const Key key{problem.type,
+                  problem.in,
+                  problem.out_features,
+                  problem.out_stride,
+                  problem.accumulate,
+                  problem.bias != nullptr,
+                  rows_chosen_for(problem)};
+    const auto [entry, is_new] = chosen_.try_emplace(key);
+    if (is_new) choose(problem, entry->second);
+    return entry->second;
+  }
+
+  void choose(const MatmulProblem& problem, Chosen& choice) {
+    const size_t element = bytes_of(problem.type);
+    const bool aligned = static_cast<size_t>(problem.in) * element % 16 == 0 &&
+                         problem.out_stride % 4 == 0 && problem.out_features % 4 == 0;
+    if (!aligned) return;
+    const Description description(problem, rows_chosen_for(problem));
+    const Preference preference;
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    const auto status = library().cublasLtMatmulAlgoGetHeuristic(
+        handle_, description.product, description.weight, description.x, description.out,
+        description.out, preference.handle, 1, &result, &found);
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0 || result.state != CUBLAS_STATUS_SUCCESS)
+      return;
+    choice.exists = true;
+    choice.algorithm = result.algo;
+  }
+
+  bool takes_rows(Chosen& choice, const MatmulProblem& problem) {
+    if (choice.rows_taken.contains(problem.rows)) return true;
+    if (choice.rows_refused.contains(problem.rows)) return false;
+    const Description description(problem, problem.rows);
+    cublasLtMatmulHeuristicResult_t result{};
+    const auto status = library().cublasLtMatmulAlgoCheck(
+        handle_, description.product, description.weight, description.x, description.out,
+        description.out, &choice.algorithm, &result);
+    const bool takes = status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= kWorkspaceBytes;
+    (takes ? choice.rows_taken : choice.rows_refused).insert(problem.rows);
+    return takes;
+  }
+
+  void multiply(Stream& stream, const Chosen& choice, const MatmulProblem& problem) {
+    if (!workspace_) workspace_ = allocate_device(kWorkspaceBytes);
+    if (!workspace_) fail("the device has no memory for cuBLASLt's workspace");
+    const Description description(problem, problem.rows);
+    const float one = 1.0f, before = problem.accumulate ? 1.0f : 0.0f;
+    library().check(
+        library().cublasLtMatmul(handle_, description.product, &one, problem.weight,
+                                 description.weight, problem.x, description.x, &before, problem.out,
+                                 description.out, problem.out, description.out, &choice.algorithm,
+                                 workspace_, kWorkspaceBytes, stream.handle),
+        "multiplying");
+  }
+
+  cublasLtHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+  std::map<Key, Chosen> chosen_;
+};
+
+}  // namespace
+
+std::unique_ptr<VendorMatmul> open_vendor_matmul() {
+  if (!library().is_complete()) return nullptr;
+  return std::make_unique<CublasLt>();
+}
+
+}  // namespace kvcal::gpu

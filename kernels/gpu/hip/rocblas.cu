@@ -1,0 +1,113 @@
+// AMD's matrix library, loaded when the program runs, so that one binary starts everywhere and
+// builds where the library is not installed. Source of the numbers below: rocblas-types.h.
+#include <dlfcn.h>
+
+#include "kernels/gpu/vendor_matmul.h"
+
+namespace kvcal::gpu {
+namespace {
+
+/// Rows of every product: which kernel the library takes depends on them, and so would the order of
+/// a row's sum.
+constexpr int64_t kRows = 2048;
+
+constexpr int kNone = 111, kTransposed = 112;                   // rocblas_operation
+constexpr int kFloat16 = 150, kFloat32 = 151, kBFloat16 = 168;  // rocblas_datatype
+constexpr int kStandardAlgorithm = 0;                           // rocblas_gemm_algo
+constexpr int kAtomicsNotAllowed = 0;                           // rocblas_atomics_mode
+
+using Handle = void*;
+using CreateHandle = int(Handle*);
+using DestroyHandle = int(Handle);
+using SetStream = int(Handle, hipStream_t);
+using SetAtomicsMode = int(Handle, int);
+using StatusToString = const char*(int);
+using GemmEx = int(Handle, int transposes_a, int transposes_b, int m, int n, int k,
+                   const void* alpha, const void* a, int a_type, int lda, const void* b, int b_type,
+                   int ldb, const void* beta, const void* c, int c_type, int ldc, void* d,
+                   int d_type, int ldd, int compute_type, int algorithm, int32_t solution,
+                   uint32_t flags);
+
+void* open_library() {
+  for (const char* name : {"librocblas.so.5", "librocblas.so.4", "librocblas.so.3",
+                           "librocblas.so.0", "librocblas.so", "/opt/rocm/lib/librocblas.so"})
+    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
+  return nullptr;
+}
+
+struct Library {
+  void* handle = open_library();
+  template <class Function>
+  Function* find(const char* name) const {
+    return handle ? reinterpret_cast<Function*>(dlsym(handle, name)) : nullptr;
+  }
+  CreateHandle* create = find<CreateHandle>("rocblas_create_handle");
+  DestroyHandle* destroy = find<DestroyHandle>("rocblas_destroy_handle");
+  SetStream* set_stream = find<SetStream>("rocblas_set_stream");
+  SetAtomicsMode* set_atomics_mode = find<SetAtomicsMode>("rocblas_set_atomics_mode");
+  StatusToString* status_to_string = find<StatusToString>("rocblas_status_to_string");
+  GemmEx* gemm_ex = find<GemmEx>("rocblas_gemm_ex");
+  bool is_complete() const {
+    return create && destroy && set_stream && set_atomics_mode && status_to_string && gemm_ex;
+  }
+  void check(int status, const char* what) const {
+    if (status != 0) fail("rocBLAS: ", what, ": ", status_to_string(status));
+  }
+};
+
+const Library& library() {
+  static const Library loaded;
+  return loaded;
+}
+
+int type_of(ComputeType type) {
+  return type == ComputeType::kFloat32    ? kFloat32
+         : type == ComputeType::kBFloat16 ? kBFloat16
+                                          : kFloat16;
+}
+
+class RocBlas : public VendorMatmul {
+ public:
+  RocBlas() {
+    library().check(library().create(&handle_), "starting");
+    library().check(library().set_atomics_mode(handle_, kAtomicsNotAllowed), "starting");
+  }
+  ~RocBlas() override { library().destroy(handle_); }
+
+  std::string name() const override { return "rocBLAS"; }
+  bool takes(const MatmulProblem& problem) override {
+    constexpr int64_t kMost = int64_t{1} << 30;
+    return problem.in < kMost && problem.out_stride < kMost;
+  }
+  void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
+    library().check(library().set_stream(handle_, stream.handle), "choosing the stream");
+    run_in_fixed_rows(stream, memory, problem, problem.is_decoding ? problem.rows : kRows,
+                      [&](const MatmulProblem& part) { multiply(part); });
+    if (problem.bias) add_bias(stream, problem);
+  }
+
+ private:
+  /// The library sees columns where we see rows.
+  void multiply(const MatmulProblem& problem) {
+    const float one = 1.0f, before = problem.accumulate ? 1.0f : 0.0f;
+    const int type = type_of(problem.type), in = static_cast<int>(problem.in);
+    const int stride = static_cast<int>(problem.out_stride);
+    library().check(
+        library().gemm_ex(handle_, kTransposed, kNone, static_cast<int>(problem.out_features),
+                          static_cast<int>(problem.rows), in, &one, problem.weight, type, in,
+                          problem.x, type, in, &before, problem.out, kFloat32, stride, problem.out,
+                          kFloat32, stride, kFloat32, kStandardAlgorithm, 0, 0),
+        "multiplying");
+  }
+
+  Handle handle_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<VendorMatmul> open_vendor_matmul() {
+  if (!library().is_complete()) return nullptr;
+  return std::make_unique<RocBlas>();
+}
+
+}  // namespace kvcal::gpu
