@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "checkpoint/safetensors_stream.h"
 #include "core/checked.h"
 #include "core/interrupt.h"
 
@@ -234,11 +235,20 @@ std::string header_of(const std::vector<TensorSource>& tensors,
   return header;
 }
 
-/// Copies the bytes of tensors; what lies side by side in one file is one copy.
-void write_bytes(FileWriter& writer, const std::vector<TensorSource>& tensors) {
+/// Generates or copies the bytes of tensors; what lies side by side in one file is one copy.
+void write_bytes(FileWriter& writer, const std::vector<TensorSource>& tensors,
+                 const WriteOptions& options) {
+  ThreadPool own_pool(1);
+  GeneratedStream generated(writer, options, options.pool ? *options.pool : own_pool);
   for (size_t i = 0; i < tensors.size();) {
     throw_if_interrupted();
     const TensorSource& first = tensors[i];
+    if (first.generate) {
+      generated.add(first);
+      ++i;
+      continue;
+    }
+    generated.finish();
     uint64_t size = byte_count(first.shape, first.dtype);
     ++i;
     if (first.file.empty()) {
@@ -246,18 +256,20 @@ void write_bytes(FileWriter& writer, const std::vector<TensorSource>& tensors) {
       writer.write(first.bytes);
       continue;
     }
-    for (; i < tensors.size() && tensors[i].file == first.file &&
+    for (; i < tensors.size() && !tensors[i].generate && tensors[i].file == first.file &&
            tensors[i].file_offset == first.file_offset + size;
          ++i)
       size += byte_count(tensors[i].shape, tensors[i].dtype);
     writer.append_range(first.file, first.file_offset, size);
   }
+  generated.finish();
 }
 
 }  // namespace
 
 void write_safetensors(const fs::path& path, std::vector<TensorSource> tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata,
+                       const WriteOptions& options) {
   std::sort(tensors.begin(), tensors.end(), [](const TensorSource& a, const TensorSource& b) {
     return a.dtype != b.dtype ? a.dtype > b.dtype : a.name < b.name;
   });
@@ -278,7 +290,7 @@ void write_safetensors(const fs::path& path, std::vector<TensorSource> tensors,
   FileWriter writer(path);
   writer.write(std::as_bytes(std::span(&length, 1)));
   writer.write(header);
-  write_bytes(writer, tensors);
+  write_bytes(writer, tensors, options);
   writer.close();
 }
 

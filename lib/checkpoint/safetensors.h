@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -8,6 +9,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "core/parallel.h"
 #include "core/tensor.h"
 
 namespace kvcal {
@@ -48,8 +50,8 @@ class SafetensorsFile {
   uint64_t data_offset_ = 0;
 };
 
-/// Where the bytes of a tensor to write come from: memory, or a range of a file that is copied, not
-/// read.
+/// Where the bytes of a tensor to write come from: memory, a range of a file that is copied, not
+/// read, or a function that makes them.
 struct TensorSource {
   std::string name;
   DType dtype = DType::kF32;
@@ -57,6 +59,9 @@ struct TensorSource {
   std::span<const std::byte> bytes;  ///< used when file is empty; borrowed until written
   fs::path file;
   uint64_t file_offset = 0;
+  /// Fills bytes, which begin offset bytes into the tensor at a whole element. Used where set, and
+  /// called from several threads at once.
+  std::function<void(uint64_t offset, std::span<std::byte> bytes)> generate = {};
 };
 
 /// A source that copies the bytes of a tensor of file.
@@ -64,13 +69,20 @@ TensorSource source_of(const SafetensorsFile& file, const TensorView& tensor);
 /// A source that borrows the bytes of tensor.
 TensorSource source_of(const Tensor& tensor);
 
+struct WriteOptions {
+  ThreadPool* pool = nullptr;  ///< generates; nullptr: the caller's thread
+  /// Told how many more bytes of generated tensors are in the file.
+  std::function<void(uint64_t bytes)> written = {};
+};
+
 /// Writes a file: header with tensors in the order of the format's own writer (by dtype, last of
 /// the enumeration first, then name), `__metadata__` first where there is any, padded with spaces
 /// to 8 bytes; same input, same bytes, and the same as the format's own writer gives. Streams:
 /// ranges that follow each other in one source file are one copy; never holds more than one copy
-/// buffer. Flushes. Throws Error for a repeated name or a header over 100 MB. Source: safetensors
-/// 0.8.0, `prepare` and `serialize_to_file`.
+/// buffer, or two for what is generated. Flushes. Throws Error for a repeated name or a header over
+/// 100 MB. Source: safetensors 0.8.0, `prepare` and `serialize_to_file`.
 void write_safetensors(const fs::path& path, std::vector<TensorSource> tensors,
-                       const std::map<std::string, std::string>& metadata);
+                       const std::map<std::string, std::string>& metadata,
+                       const WriteOptions& options = {});
 
 }  // namespace kvcal

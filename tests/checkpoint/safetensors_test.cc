@@ -269,3 +269,70 @@ TEST_CASE("safetensors: ranges of two files with equal offsets are not taken for
   const auto bytes = file.file().bytes().subspan(file.data_offset());
   CHECK(std::vector<std::byte>(bytes.begin(), bytes.end()) == bytes_of("aaBBCCccaa"));
 }
+
+TEST_CASE("safetensors: generated tensors are the bytes asked for, beside memory and ranges") {
+  const ScratchFolder scratch;
+  // Sizes around those of buffers and blocks, and odd ones that leave the next tensor unaligned.
+  const std::vector<std::pair<DType, int64_t>> sizes{
+      {DType::kU8, 1},       {DType::kU8, 3},       {DType::kBF16, 0},
+      {DType::kBF16, 65537}, {DType::kBF16, 99999}, {DType::kF32, 5},
+      {DType::kF32, 300001}, {DType::kU8, 9000001}, {DType::kF32, 2500000}};
+  const auto byte_at = [](size_t tensor, uint64_t at) {
+    return static_cast<std::byte>((at * 31 + at / 256 + tensor * 7) & 255);
+  };
+  const Tensor in_memory =
+      make_f32_tensor("t4 in memory", Shape{2}, std::vector<float>{1.0f, 2.0f});
+  std::vector<TensorSource> sources{source_of(in_memory)};
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto element = static_cast<uint64_t>(bits_of_dtype(sizes[i].first)) / 8;
+    TensorSource source{.name = "t" + std::to_string(i),
+                        .dtype = sizes[i].first,
+                        .shape = Shape{sizes[i].second},
+                        .bytes = {},
+                        .file = {},
+                        .file_offset = 0};
+    source.generate = [=](uint64_t offset, std::span<std::byte> bytes) {
+      KVCAL_CHECK(offset % element == 0 && bytes.size() % element == 0 && !bytes.empty());
+      for (size_t at = 0; at < bytes.size(); ++at) bytes[at] = byte_at(i, offset + at);
+    };
+    sources.push_back(source);
+  }
+  for (const int threads : {1, 4}) {
+    ThreadPool pool(threads);
+    uint64_t written = 0, generated = 0;
+    const fs::path path = scratch / "generated.safetensors";
+    write_safetensors(path, sources, {{"format", "pt"}},
+                      {.pool = &pool, .written = [&](uint64_t bytes) { written += bytes; }});
+    const SafetensorsFile file(path);
+    REQUIRE(file.tensors().size() == sources.size());
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      INFO("tensor " << i);
+      const TensorView* tensor = file.find("t" + std::to_string(i));
+      REQUIRE(tensor);
+      generated += tensor->bytes.size();
+      size_t wrong = 0;
+      for (size_t at = 0; at < tensor->bytes.size(); ++at)
+        wrong += tensor->bytes[at] == byte_at(i, at) ? 0 : 1;
+      CHECK(wrong == 0);
+    }
+    CHECK(written == generated);
+    CHECK(hex_of(file.find("t4 in memory")->bytes) == hex_of(in_memory.bytes));
+  }
+}
+
+TEST_CASE("safetensors: an error while tensors are generated comes out of the writer") {
+  const ScratchFolder scratch;
+  TensorSource source{.name = "t",
+                      .dtype = DType::kU8,
+                      .shape = Shape{20'000'000},
+                      .bytes = {},
+                      .file = {},
+                      .file_offset = 0};
+  source.generate = [](uint64_t offset, std::span<std::byte>) {
+    if (offset > 10'000'000) fail("no more");
+  };
+  ThreadPool pool(3);
+  CHECK(message_of([&] {
+          write_safetensors(scratch / "t.safetensors", {source}, {}, {.pool = &pool});
+        }) == "no more");
+}
