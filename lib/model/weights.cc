@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "model/expected_tensors.h"
 #include "model/kv_scales.h"
 #include "model/weight_rows.h"
 
@@ -67,24 +68,20 @@ class Weights::Binder {
   Binder(const ModelDir& model_dir, const ModelConfig& config)
       : model_dir_(model_dir), config_(config) {}
 
-  void bind(const TensorRow& row, const std::string& prefix, const LayerConfig* layer,
-            Table& table) {
-    if (!config_.holds(row.conditions, layer)) {
-      // A tied lm_head may be there all the same; transformers does not read it.
-      if (row.is_of_head()) expected_.insert(prefix + std::string(row.name));
-      return;
+  void bind(const ExpectedTensor& tensor, Table& table) {
+    const auto bound = bind_one(tensor);
+    if (!bound) return;
+    if (tensor.row->is_stacked()) {
+      bind_stacked(tensor, *bound, table);
+    } else {
+      table[{tensor.row->role, tensor.index}] = *bound;
     }
-    const int64_t count = row.repeat == Dim::kOne ? 1 : config_.size_of(row.repeat);
-    if (row.is_stacked()) {
-      bind_stacked(row, prefix + std::string(row.name), count, table);
-      return;
-    }
-    for (int64_t i = 0; i < count; ++i)
-      if (const auto bound = bind_one(row, prefix + row.name_of(i), shape_of(row)))
-        table[{row.role, i}] = *bound;
   }
 
   void finish() {
+    // A tied lm_head may be there all the same; transformers does not read it.
+    for (const TensorRow& row : config_.architecture->model_tensors)
+      if (row.is_of_head()) expected_.insert(config_.head_prefix + std::string(row.name));
     for (const std::string& name : model_dir_.tensor_names())
       if (!expected_.contains(name) && !is_kv_scale(name) && !is_ignored(name))
         problems_.add("unexpected: ", name, " ", model_dir_.tensor(name).shape);
@@ -92,14 +89,10 @@ class Weights::Binder {
   }
 
  private:
-  Shape shape_of(const TensorRow& row) const {
-    Shape shape;
-    for (const Dim dim : row.shape) shape.dims.push_back(config_.size_of(dim));
-    return shape;
-  }
-
-  std::optional<Bound> bind_one(const TensorRow& row, const std::string& name,
-                                const Shape& wanted) {
+  std::optional<Bound> bind_one(const ExpectedTensor& expected) {
+    const TensorRow& row = *expected.row;
+    const std::string& name = expected.name;
+    const Shape& wanted = expected.shape;
     expected_.insert(name);
     const TensorView* tensor = model_dir_.find(name);
     if (!tensor) {
@@ -138,17 +131,14 @@ class Weights::Binder {
   }
 
   /// One tensor [count, ...] as count tensors.
-  void bind_stacked(const TensorRow& row, const std::string& name, int64_t count, Table& table) {
-    Shape wanted = shape_of(row);
-    wanted.dims.insert(wanted.dims.begin(), count);
-    const auto bound = bind_one(row, name, wanted);
-    if (!bound) return;
-    const size_t bytes = bound->view.bytes.size() / static_cast<size_t>(count);
+  static void bind_stacked(const ExpectedTensor& tensor, const Bound& bound, Table& table) {
+    const int64_t count = tensor.count;
+    const size_t bytes = bound.view.bytes.size() / static_cast<size_t>(count);
     for (int64_t i = 0; i < count; ++i) {
-      Bound entry = *bound;
+      Bound entry = bound;
       entry.view.shape.dims.erase(entry.view.shape.dims.begin());
-      entry.view.bytes = bound->view.bytes.subspan(static_cast<size_t>(i) * bytes, bytes);
-      table[{row.role, i}] = entry;
+      entry.view.bytes = bound.view.bytes.subspan(static_cast<size_t>(i) * bytes, bytes);
+      table[{tensor.row->role, i}] = entry;
     }
   }
 
@@ -181,90 +171,12 @@ class Weights::Binder {
 Weights::Weights(const ModelDir& model_dir, const ModelConfig& config)
     : model_dir_(&model_dir), config_(&config) {
   Binder binder(model_dir, config);
-  for (const TensorRow& row : config.architecture->model_tensors)
-    binder.bind(row, row.is_of_head() ? config.head_prefix : config.backbone_prefix, nullptr,
-                model_);
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    Table& table = layers_.emplace_back();
-    for (const TensorRow& row : config.architecture->layer_tensors)
-      binder.bind(row, config.layer_prefix(layer), &config.layers[static_cast<size_t>(layer)],
-                  table);
-  }
+  layers_.resize(static_cast<size_t>(config.num_hidden_layers));
+  for (const ExpectedTensor& tensor : expected_tensors(config))
+    binder.bind(tensor,
+                tensor.layer == kNoLayer ? model_ : layers_[static_cast<size_t>(tensor.layer)]);
   binder.finish();
 }
-
-namespace {
-
-/// The fused tensors that may hold a role.
-std::vector<Role> fused_roles_of(Role role) {
-  switch (role) {
-    case Role::kQuery:
-      return {Role::kQueryKeyValue, Role::kQueryAndGate};
-    case Role::kQueryGate:
-      return {Role::kQueryAndGate};
-    case Role::kKey:
-    case Role::kValue:
-      return {Role::kQueryKeyValue};
-    case Role::kQueryBias:
-    case Role::kKeyBias:
-    case Role::kValueBias:
-      return {Role::kQueryKeyValueBias};
-    case Role::kGate:
-    case Role::kUp:
-      return {Role::kGateUp};
-    case Role::kExpertGate:
-    case Role::kExpertUp:
-      return {Role::kExpertGateUp};
-    case Role::kExpertGateBias:
-    case Role::kExpertUpBias:
-      return {Role::kExpertGateUpBias};
-    case Role::kSharedGate:
-    case Role::kSharedUp:
-      return {Role::kSharedGateUp};
-    default:
-      return {};
-  }
-}
-
-using RowRanges = std::vector<std::pair<int64_t, int64_t>>;
-
-/// Every head's first or second half.
-RowRanges query_and_gate_ranges(bool is_gate, const ModelConfig& config) {
-  RowRanges ranges;
-  for (int64_t head = 0; head < config.num_attention_heads; ++head)
-    ranges.emplace_back((2 * head + (is_gate ? 1 : 0)) * config.head_dim, config.head_dim);
-  return ranges;
-}
-
-/// Row ranges [begin, count] of a role inside its fused tensor.
-RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config) {
-  if (fused_role == Role::kQueryAndGate)
-    return query_and_gate_ranges(role == Role::kQueryGate, config);
-  if (fused_role != Role::kQueryKeyValue && fused_role != Role::kQueryKeyValueBias) {
-    const bool is_gate = role == Role::kGate || role == Role::kExpertGate ||
-                         role == Role::kExpertGateBias || role == Role::kSharedGate;
-    return {{is_gate ? 0 : rows / 2, rows / 2}};
-  }
-  const bool is_query = role == Role::kQuery || role == Role::kQueryBias;
-  const bool is_key = role == Role::kKey || role == Role::kKeyBias;
-  const int64_t q = config.query_width(), kv = config.kv_width();
-  if (config.architecture->fused_qkv == FusedQkv::kConcatenated)
-    return is_query ? std::vector{std::pair{int64_t{0}, q}}
-                    : std::vector{std::pair{is_key ? q : q + kv, kv}};
-  const int64_t group = q / config.num_key_value_heads, dim = config.head_dim;
-  RowRanges ranges;
-  for (int64_t head = 0; head < config.num_key_value_heads; ++head) {
-    const int64_t begin = head * (group + 2 * dim);
-    if (is_query) {
-      ranges.emplace_back(begin, group);
-    } else {
-      ranges.emplace_back(begin + group + (is_key ? 0 : dim), dim);
-    }
-  }
-  return ranges;
-}
-
-}  // namespace
 
 bool Weights::has(Role role) const {
   return model_.contains({role, 0});
