@@ -1,0 +1,102 @@
+#include <iostream>
+
+#include "commands.h"
+#include "core/json.h"
+#include "model/synthetic.h"
+#include "progress.h"
+
+namespace kvcal {
+namespace {
+
+struct SynthOptions {
+  std::string config, output, dtype = "auto", max_shard_size = "4GiB";
+  SyntheticOptions synthetic;
+  bool overwrite = false, json = false;
+};
+
+Json read_config_file(const fs::path& path) {
+  const JsonLimits limits{
+      .max_bytes = size_t{16} << 20, .max_values = 1'000'000, .has_python_constants = true};
+  const std::string text = read_text(path, limits.max_bytes);
+  return in_context(path.string(), [&] {
+    Json config = parse_json(text, limits);
+    if (!config.is_object()) fail("is ", kind_of(config), ", expected an object");
+    return config;
+  });
+}
+
+SyntheticOptions checked_options(const SynthOptions& options) {
+  SyntheticOptions checked = options.synthetic;
+  for (const auto& [word, dtype] :
+       {std::pair{"float32", DType::kF32}, {"float16", DType::kF16}, {"bfloat16", DType::kBF16}})
+    if (options.dtype == word) checked.dtype = dtype;
+  checked.max_shard_bytes =
+      in_context("--max-shard-size", [&] { return parse_byte_size(options.max_shard_size); });
+  return checked;
+}
+
+Json json_of(const SynthOptions& options, const SyntheticCheckpoint& made) {
+  return {{"path", options.output},
+          {"model_type", made.model_type},
+          {"seed", options.synthetic.seed},
+          {"num_hidden_layers", made.num_layers},
+          {"dtype", name_of(made.dtype)},
+          {"num_tensors", made.num_tensors},
+          {"bytes", made.bytes},
+          {"num_files", made.num_files}};
+}
+
+void run_synth(const SynthOptions& options) {
+  TerminalDiagnostics diagnostics;
+  const SyntheticOptions synthetic = checked_options(options);
+  const Json config = read_config_file(options.config);
+  AtomicDirectory output(options.output, options.overwrite);
+  const SyntheticCheckpoint made = in_context(options.config, [&] {
+    return write_synthetic_checkpoint(config, synthetic, output.path(), diagnostics);
+  });
+  output.commit();
+  if (options.json) {
+    std::cout << dump_json(json_of(options, made));
+    return;
+  }
+  std::cout << options.output << ": " << made.model_type << " with random weights, "
+            << made.num_layers << (made.num_layers == 1 ? " layer, " : " layers, ")
+            << made.num_tensors << " tensors, " << made.bytes << " bytes of " << made.dtype
+            << " in " << made.num_files << (made.num_files == 1 ? " file" : " files") << '\n';
+}
+
+}  // namespace
+
+void add_synth(CLI::App& app, std::function<void()>& run) {
+  auto options = std::make_shared<SynthOptions>();
+  CLI::App* command = app.add_subcommand(
+      "synth", "Write a checkpoint of a config.json with random weights, for benchmarks and tests");
+  command->add_option("output", options->output, "Folder to write")
+      ->required()
+      ->check(is_not_empty());
+  command->add_option("--config", options->config, "config.json of the model")
+      ->required()
+      ->check(is_not_empty());
+  command->add_option("--seed", options->synthetic.seed, "Same seed, same bytes")
+      ->capture_default_str()
+      ->check(is_not_negative());
+  command->add_option("--layers", options->synthetic.num_layers, "Only the first of the layers")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command
+      ->add_option("--dtype", options->dtype,
+                   "float32, float16 or bfloat16; auto: config.json's, or bfloat16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16"}));
+  command
+      ->add_option("--max-shard-size", options->max_shard_size,
+                   "What is larger goes into several files")
+      ->capture_default_str();
+  command->add_option("--threads", options->synthetic.threads, "0: one for each core")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
+  command->add_flag("--overwrite", options->overwrite, "Replace the output if it exists");
+  command->add_flag("--json", options->json, "Print JSON instead of text");
+  command->callback([options, &run] { run = [options] { run_synth(*options); }; });
+}
+
+}  // namespace kvcal
