@@ -148,6 +148,19 @@ std::unique_ptr<Recording> GpuBackend::record(const std::function<void()>& body)
   return std::make_unique<PlayableGraph>(stream().record(body), compute_, device_);
 }
 
+double GpuBackend::milliseconds_of(const std::function<void()>& body) {
+  Event begin, end;
+  begin.record(stream());
+  body();
+  end.record(stream());
+  end.synchronize();
+  return end.since(begin);
+}
+
+void GpuBackend::copy(const std::byte* from, std::byte* to, size_t bytes) {
+  stream().copy(to, from, bytes);
+}
+
 const Segment* GpuBackend::on_device(std::span<const Segment> segments) {
   const auto equal = [&](const DeviceSegments& known) {
     return std::ranges::equal(known.host, segments, same);
@@ -170,6 +183,14 @@ namespace kvcal {
 
 std::unique_ptr<Backend> make_gpu_backend(const BackendOptions& options) {
   return std::make_unique<gpu::GpuBackend>(options);
+}
+
+double gpu_milliseconds(Backend& backend, const std::function<void()>& body) {
+  return dynamic_cast<gpu::GpuBackend&>(backend).milliseconds_of(body);
+}
+
+void gpu_copy(Backend& backend, const std::byte* from, std::byte* to, size_t bytes) {
+  dynamic_cast<gpu::GpuBackend&>(backend).copy(from, to, bytes);
 }
 
 bool has_gpu_device() {

@@ -47,6 +47,10 @@ class GpuBackend : public Backend {
   bool can_record() const override { return true; }
   std::unique_ptr<Recording> record(const std::function<void()>& body) override;
 
+  /// By the device's clock.
+  double milliseconds_of(const std::function<void()>& body);
+  void copy(const std::byte* from, std::byte* to, size_t bytes);
+
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
   void embed(const EmbedArgs& args) override;
   void norm(const NormArgs& args) override;
@@ -81,6 +85,9 @@ class GpuBackend : public Backend {
   friend class GpuMatrix;
   /// Device memory for an operation's own use, given back at the end of the C++ scope.
   Buffer scratch(size_t bytes) { return allocate(bytes); }
+  /// Device memory that stays where it is, for attention that is recorded: what is recorded must
+  /// have run once before, with as many keys.
+  float* attention_scratch(size_t floats);
 
   int device_;
   DeviceProperties properties_;
@@ -95,6 +102,7 @@ class GpuBackend : public Backend {
   std::atomic<uint64_t> packed_ = 0, awaited_ = 0;
   std::vector<DeviceSegments> segments_;  ///< last used at the end
   std::vector<std::byte*> pinned_;
+  std::vector<Buffer> attention_scratch_;  ///< the last is in use; recordings know the others
 };
 
 }  // namespace kvcal::gpu

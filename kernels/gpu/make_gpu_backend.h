@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "backend/backend.h"
@@ -8,6 +9,10 @@ namespace kvcal {
 
 /// The backend of device options.device_index. Throws Error where there is no such device.
 std::unique_ptr<Backend> make_gpu_backend(const BackendOptions& options);
+/// Milliseconds of the device for what body asks a GPU backend for, by its own clock.
+double gpu_milliseconds(Backend& backend, const std::function<void()>& body);
+/// Copies within the device's memory.
+void gpu_copy(Backend& backend, const std::byte* from, std::byte* to, size_t bytes);
 /// Whether make_gpu_backend has a device to choose.
 bool has_gpu_device();
 

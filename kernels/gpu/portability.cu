@@ -174,7 +174,7 @@ void Stream::synchronize() {
 
 std::unique_ptr<Graph> Stream::record(const std::function<void()>& body) {
   KVCAL_VENDOR(Graph_t) written = nullptr;
-  check(KVCAL_VENDOR(StreamBeginCapture)(handle, KVCAL_VENDOR(StreamCaptureModeThreadLocal)),
+  check(KVCAL_VENDOR(StreamBeginCapture)(handle, KVCAL_VENDOR(StreamCaptureModeRelaxed)),
         "recording");
   try {
     body();

@@ -1,0 +1,165 @@
+// A checkpoint's forward on a device: prefill of random tokens layer by layer as calibration runs
+// it, against the machine's bf16 matrix rate in the same run, and decoding with a 16-bit and an FP8
+// cache.
+//   device_forward MODEL [--device cuda[:N]] [--samples 512] [--tokens 2048] [--decode 128]
+//   [--prompt 512]
+// MODEL may come from `kvcal synth`.
+#include <cstdio>
+#include <map>
+
+#include "bench/gpu/bench_device.h"
+#include "checkpoint/model_dir.h"
+#include "core/diagnostics.h"
+#include "model/decoder.h"
+#include "model/layerwise.h"
+
+namespace kvcal::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+struct Options {
+  std::string model, device = std::string(gpu_device_name());
+  int64_t samples = 512, tokens = 2048, decode = 128, prompt = 512;
+};
+
+double matmul_rate(Device& device, int64_t size) {
+  const auto weight = device.random_weight(size, size, ComputeType::kBFloat16);
+  const Buffer x = device.random_bf16(size * size);
+  const Buffer out = device.backend().allocate(static_cast<size_t>(size * size) * 4);
+  const double n = static_cast<double>(size);
+  return 2.0 * n * n * n / device.milliseconds([&] {
+    device.backend().matmul(
+        {.x = x.data(), .weight = *weight, .rows = size, .out = out.as<float>()});
+  }) * 1e3;
+}
+
+/// Multiply-adds a token and layer of a dense model, times two, and attention's of a causal
+/// sequence.
+double needed_flop(const ModelConfig& config, int64_t layers, double samples, double tokens) {
+  const auto hidden = static_cast<double>(config.hidden_size);
+  const double inner = static_cast<double>(config.intermediate_size);
+  const double linears = 2.0 * hidden *
+                         (2.0 * static_cast<double>(config.query_width()) +
+                          2.0 * static_cast<double>(config.kv_width()) + 3.0 * inner);
+  const double pairs = tokens * (tokens + 1) / 2;
+  const double attention = 4.0 * static_cast<double>(config.query_width()) * pairs;
+  return static_cast<double>(layers) * samples * (linears * tokens + attention);
+}
+
+void prefill(const Options& options, const ModelConfig& config, const Weights& weights,
+             Device& device) {
+  std::mt19937 random(3);
+  std::vector<std::vector<TokenId>> ids(static_cast<size_t>(options.samples));
+  std::vector<std::span<const TokenId>> samples;
+  for (auto& sample : ids) {
+    for (int64_t i = 0; i < options.tokens; ++i)
+      sample.push_back(static_cast<TokenId>(random() % static_cast<uint64_t>(config.vocab_size)));
+    samples.emplace_back(sample);
+  }
+  const double rate = matmul_rate(device, device.backend().is_host() ? 1024 : 8192);
+  SilentDiagnostics quiet;
+  const ComputeType type = device.backend().preferred_compute_type();
+  auto begin = Clock::now();
+  LayerwiseForward forward(config, weights, device.backend(), samples, {.compute_type = type},
+                           quiet);
+  std::printf("embedding %.2f s\n", seconds_since(begin));
+  begin = Clock::now();
+  const int64_t layers = config.num_hidden_layers;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const LayerObservation seen = forward.observe(layer);
+    if (layer == config.last_attention_layer()) break;
+    KvQuantization quantization;
+    const auto heads = static_cast<size_t>(config.cache_heads());
+    for (auto [side, scales] :
+         {std::pair{&seen.k, &quantization.k_scales}, {&seen.v, &quantization.v_scales}}) {
+      float amax = 1e-6f;
+      for (const ObservedRange& range : side->ranges)
+        amax = std::max({amax, range.max, -range.min});
+      scales->assign(heads, amax / 448.0f);
+    }
+    forward.advance(layer, quantization);
+  }
+  const double seconds = seconds_since(begin);
+  const double tokens = static_cast<double>(options.samples * options.tokens);
+  // The last layer stops after K and V.
+  const double flop = needed_flop(config, layers - 1, static_cast<double>(options.samples),
+                                  static_cast<double>(options.tokens));
+  std::printf(
+      "prefill with FP8 KV: %.0f tokens, %lld layers, %.2f s, %.0f tokens/s, %.1f TFLOP/s needed, "
+      "%.0f %% of the matrix rate (%.1f)\n",
+      tokens, static_cast<long long>(layers), seconds, tokens / seconds, flop / seconds / 1e12,
+      100 * flop / seconds / rate, rate / 1e12);
+}
+
+void decode(const Options& options, const ModelConfig& config, const Weights& weights,
+            Device& device) {
+  Decoder decoder(config, weights, device.backend(), device.backend().preferred_compute_type());
+  std::vector<TokenId> prompt;
+  for (int64_t i = 0; i < options.prompt; ++i)
+    prompt.push_back(static_cast<TokenId>((i * 7919) % config.vocab_size));
+  const std::vector<LayerKvScales> scales(static_cast<size_t>(config.num_hidden_layers),
+                                          {.k = {{0.05f}}, .v = {{0.05f}}});
+  for (const KvDType dtype : {KvDType::kBFloat16, KvDType::kFp8E4m3}) {
+    KvCache cache = decoder.make_cache(dtype, scales, options.prompt + options.decode + 4);
+    decoder.step(prompt, cache);
+    TokenId next = 1;
+    const auto step = [&] {
+      const std::vector<float> logits = decoder.step(std::span(&next, 1), cache);
+      next = static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
+    };
+    step();
+    step();
+    const auto begin = Clock::now();
+    for (int64_t i = 0; i < options.decode; ++i) step();
+    const double seconds = seconds_since(begin);
+    std::printf("decoding with a %s cache behind %lld tokens: %.1f tokens/s\n",
+                std::string(name_of(dtype)).c_str(), static_cast<long long>(options.prompt),
+                static_cast<double>(options.decode) / seconds);
+  }
+}
+
+void run(const Options& options) {
+  const ModelDir model_dir(options.model);
+  const ModelConfig config = read_model_config(model_dir);
+  const Weights weights(model_dir, config);
+  Device device(options.device, false);
+  std::printf("%s\n", device.backend().description().c_str());
+  if (options.samples > 0) prefill(options, config, weights, device);
+  if (options.decode > 0) decode(options, config, weights, device);
+}
+
+}  // namespace
+}  // namespace kvcal::bench
+
+int main(int argc, char** argv) {
+  try {
+    kvcal::bench::Options options;
+    const std::map<std::string, int64_t*> numbers{{"--samples", &options.samples},
+                                                  {"--tokens", &options.tokens},
+                                                  {"--decode", &options.decode},
+                                                  {"--prompt", &options.prompt}};
+    for (int i = 1; i < argc; ++i) {
+      const std::string word = argv[i];
+      const bool has_value = i + 1 < argc;
+      if (const auto number = numbers.find(word); number != numbers.end() && has_value)
+        *number->second = std::stoll(argv[++i]);
+      else if (word == "--device" && has_value)
+        options.device = argv[++i];
+      else
+        options.model = word;
+    }
+    if (options.model.empty())
+      kvcal::fail(
+          "usage: device_forward MODEL [--device D] [--samples N] [--tokens N] [--decode N] "
+          "[--prompt N]");
+    kvcal::bench::run(options);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}
