@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "kernels/gpu/chips.h"
 
 namespace kvcal::gpu {
 namespace {
@@ -21,13 +22,9 @@ int checked_device(int index) {
   return index;
 }
 
-/// What a chip's FP8 instructions compute with: gfx94x have the FNUZ dialect.
 std::string fp8_words(const std::string& architecture) {
-  if (architecture.starts_with("gfx94")) return ", FP8 is E4M3FNUZ";
-  const bool has_fp8 = architecture.starts_with("gfx95") || architecture.starts_with("gfx12") ||
-                       architecture == "sm_89" || architecture.starts_with("sm_9") ||
-                       architecture.starts_with("sm_1");
-  return has_fp8 ? ", FP8 is E4M3FN" : ", no FP8 instructions";
+  const auto format = native_fp8_format(architecture);
+  return format ? ", " + std::string(fp8::name_of(*format)) : ", no FP8 instructions";
 }
 
 class PlayableGraph : public Recording {

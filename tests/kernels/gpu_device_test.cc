@@ -1,0 +1,193 @@
+// What a backend with memory of its own promises beside its operations: copies, fetches beside the
+// operations, recordings, matrices packed in another thread, errors.
+#include <thread>
+
+#include "kernels/gpu/chips.h"
+#include "support/backends.h"
+#include "support/near.h"
+
+namespace kvcal {
+namespace {
+
+using Floats = std::vector<float>;
+
+/// Every backend that is not in host memory.
+template <class Body>
+void for_each_device(const Body& body) {
+  for (const std::string& name : test::backend_names()) {
+    const auto backend = test::make_backend(name);
+    if (backend->is_host()) continue;
+    INFO(backend->description());
+    body(*backend);
+  }
+}
+
+std::span<const std::byte> bytes_of(const Floats& values) {
+  return std::as_bytes(std::span(values));
+}
+
+TEST_CASE("device: copies take what the host holds now, in order with the operations") {
+  for_each_device([](Backend& backend) {
+    constexpr int64_t kCount = 3'000'001;  // several chunks of the staging memory
+    Floats values = test::normal(kCount, 1);
+    const Floats first = values;
+    const Buffer x = backend.allocate(kCount * 4), out = backend.allocate(kCount * 4);
+    backend.copy_in(bytes_of(values), x.data());
+    std::fill(values.begin(), values.end(), 5.0f);  // too late to matter
+    backend.fill_zero(out.data(), out.size());
+    backend.add({.x = x.as<float>(), .count = kCount, .out = out.as<float>()});
+    backend.copy_in(bytes_of(values), x.data());
+    Floats result(kCount);
+    backend.copy_out(out.data(), std::as_writable_bytes(std::span(result)));
+    CHECK(test::same_bytes(result, first));
+    backend.copy_out(x.data(), std::as_writable_bytes(std::span(result)));
+    CHECK(test::same_bytes(result, values));
+  });
+}
+
+TEST_CASE("device: memory that was given back serves again, after its last use") {
+  for_each_device([](Backend& backend) {
+    const Floats ones(1000, 1.0f);
+    const Buffer sum = backend.allocate(4000);
+    backend.fill_zero(sum.data(), 4000);
+    std::byte* last = nullptr;
+    int again = 0;
+    for (int round = 0; round < 10; ++round) {
+      const Buffer x = backend.allocate(4000);
+      again += x.data() == last;
+      last = x.data();
+      backend.copy_in(bytes_of(ones), x.data());
+      backend.add({.x = x.as<float>(), .count = 1000, .out = sum.as<float>()});
+    }
+    CHECK(again == 9);
+    Floats result(1000);
+    backend.copy_out(sum.data(), std::as_writable_bytes(std::span(result)));
+    CHECK(result == Floats(1000, 10.0f));
+  });
+}
+
+TEST_CASE("device: fetches and write-backs keep their order with the operations") {
+  for_each_device([](Backend& backend) {
+    constexpr int64_t kBatch = 500, kBatches = 5;
+    const Buffer pinned = backend.allocate_pinned(kBatch * kBatches * 4);
+    auto* host = pinned.as<float>();  // host memory
+    for (int64_t i = 0; i < kBatch * kBatches; ++i) host[i] = static_cast<float>(i);
+    const Buffer one = backend.allocate(kBatch * 4), two = backend.allocate(kBatch * 4);
+    const Buffer ones = backend.allocate(kBatch * 4);
+    backend.copy_in(bytes_of(Floats(kBatch, 1.0f)), ones.data());
+    const auto bytes_at = [&](int64_t batch) { return pinned.data() + batch * kBatch * 4; };
+    const auto buffer_of = [&](int64_t batch) -> const Buffer& {
+      return batch % 2 == 0 ? one : two;
+    };
+    const auto span_of = [](const Buffer& buffer) {
+      return std::span(buffer.data(), buffer.size());
+    };
+    for (int pass = 0; pass < 3; ++pass) {
+      backend.fetch(bytes_at(0), span_of(one));
+      for (int64_t batch = 0; batch < kBatches; ++batch) {
+        backend.await_fetches();
+        if (batch + 1 < kBatches) backend.fetch(bytes_at(batch + 1), span_of(buffer_of(batch + 1)));
+        backend.add({.x = ones.as<float>(), .count = kBatch, .out = buffer_of(batch).as<float>()});
+        backend.write_back(span_of(buffer_of(batch)), bytes_at(batch));
+      }
+    }
+    backend.await_fetches();
+    Floats last(kBatch);
+    backend.copy_out(one.data(), std::as_writable_bytes(std::span(last)));
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < kBatch * kBatches; ++i) wrong += host[i] != static_cast<float>(i + 3);
+    CHECK(wrong == 0);
+  });
+}
+
+TEST_CASE("device: a recording runs when it is played, as often as it is played") {
+  for_each_device([](Backend& backend) {
+    REQUIRE(backend.can_record());
+    const Buffer x = backend.allocate(400), out = backend.allocate(400);
+    backend.copy_in(bytes_of(Floats(100, 2.0f)), x.data());
+    backend.fill_zero(out.data(), 400);
+    const auto recording = backend.record(
+        [&] { backend.add({.x = x.as<float>(), .count = 100, .out = out.as<float>()}); });
+    const auto result = [&] {
+      Floats values(100);
+      backend.copy_out(out.data(), std::as_writable_bytes(std::span(values)));
+      return values;
+    };
+    CHECK(result() == Floats(100, 0.0f));
+    recording->play();
+    recording->play();
+    CHECK(result() == Floats(100, 4.0f));
+    backend.copy_in(bytes_of(Floats(100, 3.0f)), x.data());  // it reads what stands there now
+    recording->play();
+    CHECK(result() == Floats(100, 7.0f));
+  });
+}
+
+TEST_CASE("device: a matrix is packed in another thread beside operations") {
+  for_each_device([](Backend& backend) {
+    REQUIRE(backend.packs_beside());
+    constexpr int64_t kSize = 64;
+    const Floats values = test::normal(kSize * kSize, 3);
+    const TensorView view{"w", DType::kF32, Shape{kSize, kSize}, bytes_of(values)};
+    const Buffer x = backend.allocate(kSize * 4), out = backend.allocate(kSize * kSize * 4);
+    Floats row(kSize);
+    row[5] = 1.0f;
+    backend.copy_in(bytes_of(row), x.data());
+    backend.fill_zero(out.data(), out.size());
+    std::unique_ptr<PackedMatrix> weight;
+    for (int round = 0; round < 4; ++round) {
+      std::unique_ptr<PackedMatrix> next;
+      std::thread packer([&] { next = backend.pack(std::span(&view, 1), ComputeType::kFloat32); });
+      for (int i = 0; weight && i < 20; ++i)
+        backend.matmul(
+            {.x = x.data(), .weight = *weight, .rows = 1, .out = out.as<float>() + i * kSize});
+      packer.join();
+      weight = std::move(next);
+    }
+    Floats result(20 * kSize);
+    backend.copy_out(out.data(), std::as_writable_bytes(std::span(result)));
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < 20 * kSize; ++i)
+      wrong += result[static_cast<size_t>(i)] != values[static_cast<size_t>(i % kSize * kSize + 5)];
+    CHECK(wrong == 0);
+  });
+}
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_CASE("device: what cannot be had is told with what to do") {
+  for_each_device([](Backend& backend) {
+    const std::string message = message_of([&] { backend.allocate(size_t{1} << 46); });
+    CHECK(message.starts_with("the device has no memory for 70368744177664 bytes ("));
+    CHECK(message.find("are free): set a smaller --memory-limit or --batch-tokens") !=
+          std::string::npos);
+    CHECK(backend.free_memory().value_or(0) > 0);
+    CHECK(backend.allocate(1000).size() == 1000);  // it goes on
+  });
+}
+
+TEST_CASE("device: chips and the FP8 they compute with") {
+  using gpu::native_fp8_format;
+  for (const char* chip : {"sm_89", "sm_90", "sm_100", "sm_120", "gfx950", "gfx1200", "gfx1201"}) {
+    INFO(chip);
+    CHECK(native_fp8_format(chip) == fp8::Format::kE4m3Fn);
+  }
+  for (const char* chip : {"gfx940", "gfx941", "gfx942"}) {
+    INFO(chip);
+    CHECK(native_fp8_format(chip) == fp8::Format::kE4m3Fnuz);
+  }
+  for (const char* chip : {"sm_80", "sm_86", "gfx908", "gfx90a", "gfx1100", "simulated", ""}) {
+    INFO(chip);
+    CHECK_FALSE(native_fp8_format(chip).has_value());
+  }
+}
+
+}  // namespace
+}  // namespace kvcal
