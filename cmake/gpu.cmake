@@ -9,6 +9,7 @@ macro(add_cuda_kernels)  # a macro: languages are enabled for the whole project
     # Code of two kinds stays as PTX too: for chips between the listed ones, and for later ones.
     set(CMAKE_CUDA_ARCHITECTURES "80;86-real;89-real;90-real;100-real;120")
   endif()
+  find_program(CMAKE_CUDA_COMPILER nvcc HINTS /usr/local/cuda/bin ${PROJECT_SOURCE_DIR}/build/cuda-toolkit/bin REQUIRED)
   enable_language(CUDA)
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.8)
     message(FATAL_ERROR "CUDA ${CMAKE_CUDA_COMPILER_VERSION} was found, 12.8 or later is needed")
