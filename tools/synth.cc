@@ -32,6 +32,7 @@ SyntheticOptions checked_options(const SynthOptions& options) {
     if (options.dtype == word) checked.dtype = dtype;
   checked.max_shard_bytes =
       in_context("--max-shard-size", [&] { return parse_byte_size(options.max_shard_size); });
+  if (checked.max_shard_bytes == 0) fail("--max-shard-size is 0, expected a size like 4GiB");
   return checked;
 }
 

@@ -24,12 +24,6 @@ ModelConfig written_config(const Json& json) {
   return config;
 }
 
-DType written_dtype(const ModelConfig& config) {
-  return config.dtype == "float32"   ? DType::kF32
-         : config.dtype == "float16" ? DType::kF16
-                                     : DType::kBF16;
-}
-
 /// One file's tensors and their bytes.
 struct Shard {
   std::vector<TensorSource> tensors;
@@ -38,7 +32,7 @@ struct Shard {
 
 /// The tensors in the order of the tables; a file ends where the next one would make it too large.
 std::vector<Shard> shards_of(const ModelConfig& config, const SyntheticOptions& options) {
-  const DType dtype = written_dtype(config);
+  const DType dtype = weight_dtype(config);
   std::vector<Shard> shards(1);
   for (const ExpectedTensor& tensor : expected_tensors(config)) {
     const uint64_t bytes = byte_count(tensor.shape, dtype);
@@ -103,7 +97,7 @@ SyntheticCheckpoint write_synthetic_checkpoint(const Json& config, const Synthet
   SyntheticCheckpoint result{.model_type = parsed.model_type,
                              .num_layers = parsed.num_hidden_layers,
                              .num_files = static_cast<int64_t>(shards.size()),
-                             .dtype = written_dtype(parsed)};
+                             .dtype = weight_dtype(parsed)};
   for (const Shard& shard : shards) {
     result.num_tensors += static_cast<int64_t>(shard.tensors.size());
     result.bytes = checked_add(result.bytes, shard.bytes);

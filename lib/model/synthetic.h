@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/tensor.h"
+#include "model/model_config.h"
 
 namespace kvcal {
 
@@ -24,6 +25,9 @@ struct SyntheticOptions {
 /// where given, and the dtype that is written. Throws Error as parse_model_config does, and for
 /// more layers than config has.
 Json synthetic_config(const Json& config, const SyntheticOptions& options);
+
+/// Of the weights that config.json's dtype names; BF16 where it names none of F32, F16 and BF16.
+DType weight_dtype(const ModelConfig& config);
 
 struct SyntheticCheckpoint {
   std::string model_type;

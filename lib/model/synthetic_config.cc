@@ -62,13 +62,13 @@ void set_dtype(Json& config, Json& text, DType dtype) {
   if (!is_set) config["torch_dtype"] = dtype_word(dtype);
 }
 
-DType dtype_of(const ModelConfig& config) {
+}  // namespace
+
+DType weight_dtype(const ModelConfig& config) {
   return config.dtype == "float32"   ? DType::kF32
          : config.dtype == "float16" ? DType::kF16
                                      : DType::kBF16;
 }
-
-}  // namespace
 
 Json synthetic_config(const Json& config, const SyntheticOptions& options) {
   Json result = config;
@@ -88,7 +88,7 @@ Json synthetic_config(const Json& config, const SyntheticOptions& options) {
                    std::to_string(parsed.num_hidden_layers) + " layers",
                [&] { parse_model_config(result); });
   }
-  set_dtype(result, text, options.dtype.value_or(dtype_of(parsed)));
+  set_dtype(result, text, options.dtype.value_or(weight_dtype(parsed)));
   return result;
 }
 

@@ -39,6 +39,10 @@ bad "A shard size that is none" <<'CASE'
 $ kvcal synth --config model/config.json --max-shard-size big out
 CASE
 
+bad "A shard size of nothing" <<'CASE'
+$ kvcal synth --config model/config.json --max-shard-size 0 out
+CASE
+
 bad "A synthetic checkpoint without a config" 2 <<'CASE'
 $ kvcal synth out
 CASE
