@@ -10,7 +10,7 @@ namespace kvcal::gpu {
 
 constexpr float kInfinity = __builtin_inff();
 
-constexpr int64_t ceil_div(int64_t count, int64_t of) {
+KVCAL_HD constexpr int64_t ceil_div(int64_t count, int64_t of) {
   return (count + of - 1) / of;
 }
 template <class T>

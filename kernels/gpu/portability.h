@@ -165,6 +165,13 @@ void launch(const char* what, const Launch& where, void (*kernel)(Parameters...)
 
 // ---- inside kernels ----
 
+/// Before a loop over what lies in registers.
+#if defined(KVCAL_GPU_SIMULATED)
+#define KVCAL_UNROLL
+#else
+#define KVCAL_UNROLL _Pragma("unroll")
+#endif
+
 #if defined(KVCAL_GPU_SIMULATED)
 /// Declares name, of a type without constructors, shared by the threads of a block.
 #define KVCAL_SHARED(type, name)     \

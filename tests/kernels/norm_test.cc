@@ -57,6 +57,24 @@ TEST_CASE("norm: every backend agrees with the reference") {
         }
 }
 
+/// One lane of a CPU may sum up a whole row, which costs a digit where the row is this long.
+double sum_limit(const Backend& backend, int64_t width) {
+  return backend.is_host() && width > 20000 ? 1e-4 : 1e-5;
+}
+
+TEST_CASE("norm: rows of any width agree with the reference") {
+  const auto reference = test::make_backend("reference");
+  for (const int64_t width : {2, 3, 4, 512, 513, 2052, 16384, 16385, 100000})
+    for (const bool centered : {false, true}) {
+      const NormCase c{.rows = 3, .width = width, .centered = centered, .biased = true};
+      const auto expected = norm(*reference, c);
+      test::for_each_backend([&](Backend& backend) {
+        INFO("rows of " << width << ", centered " << centered);
+        CHECK(test::agree_relatively(norm(backend, c), expected, sum_limit(backend, width), 0.1));
+      });
+    }
+}
+
 TEST_CASE("norm: a mean far from zero costs a centered row no digits of its variance") {
   const auto reference = test::make_backend("reference");
   const NormCase c{.rows = 4, .width = 577, .centered = true, .deviation = 0.5f, .mean = 300.0f};
@@ -118,19 +136,20 @@ TEST_CASE("norm_heads: gives the bytes of norm on the same row") {
   const auto x = test::normal(80, 1), weight = test::normal(80, 2);
   for (const bool centered : {false, true})
     test::for_each_backend([&](Backend& backend) {
-      std::vector<float> out(80), heads = x;
-      backend.norm({.x = x.data(),
-                    .weight = weight.data(),
+      const test::OnBackend<float> row(backend, x), heads(backend, x), by(backend, weight);
+      const test::OnBackend<float> out(backend, std::vector<float>(80));
+      backend.norm({.x = row.data(),
+                    .weight = by.data(),
                     .centered = centered,
                     .epsilon = 1e-5f,
                     .rows = 1,
                     .width = 80,
                     .out = out.data()});
       backend.norm_heads({.x = {heads.data(), 1, 1, 80, 80},
-                          .weight = weight.data(),
+                          .weight = by.data(),
                           .centered = centered,
                           .epsilon = 1e-5f});
-      CHECK(test::same_bytes(heads, out));
+      CHECK(test::same_bytes(heads.values(), out.values()));
     });
 }
 
@@ -170,6 +189,82 @@ TEST_CASE("gated_norm: every backend agrees with the reference") {
                                          test::rounding_of(type), 1e-3));
           });
         }
+}
+
+struct ResidualCase {
+  int64_t rows = 0, width = 0;
+  bool has_output_norm = false, has_next = false, centered = false;
+  ComputeType type = ComputeType::kFloat32;
+};
+
+struct Residual {
+  std::vector<float> hidden, out, amax;
+  std::vector<uint64_t> nonfinite;
+};
+
+/// at_once: by the operation, else by its parts one after the other.
+Residual residual_norm(Backend& backend, const ResidualCase& c, bool at_once) {
+  const int64_t count = c.rows * c.width;
+  const test::OnBackend<float> x(backend, test::normal(count, 1)),
+      hidden(backend, test::normal(count, 2)), scratch(backend, test::normal(count, 3)),
+      output_weight(backend, test::normal(c.width, 4)),
+      next_weight(backend, test::normal(c.width, 5)), bias(backend, test::normal(c.width, 6)),
+      amax(backend, {0.5f});
+  const test::OnBackend<uint64_t> nonfinite(backend, {5});
+  const test::OnBackend<std::byte> out(
+      backend, std::vector<std::byte>(static_cast<size_t>(count) * bytes_of(c.type)));
+  const ResidualNormArgs args{.x = x.data(),
+                              .output_weight = c.has_output_norm ? output_weight.data() : nullptr,
+                              .multiplier = 0.22f,
+                              .hidden = hidden.data(),
+                              .next_weight = c.has_next ? next_weight.data() : nullptr,
+                              .next_bias = c.centered ? bias.data() : nullptr,
+                              .centered = c.centered,
+                              .epsilon = 1e-5f,
+                              .rows = c.rows,
+                              .width = c.width,
+                              .scratch = scratch.data(),
+                              .out_type = c.type,
+                              .out = out.data(),
+                              .seen = {amax.data(), nonfinite.data()}};
+  if (at_once)
+    backend.residual_norm(args);
+  else
+    backend.Backend::residual_norm(args);
+  return {hidden.values(), test::to_floats(out.values(), c.type), amax.values(),
+          nonfinite.values()};
+}
+
+TEST_CASE("residual_norm: agrees with the reference, and gives the bytes of its parts") {
+  const auto reference = test::make_backend("reference");
+  for (const auto& [rows, width] : {std::pair<int64_t, int64_t>{0, 8},
+                                    {1, 1},
+                                    {5, 37},
+                                    {70, 64},
+                                    {3, 577},
+                                    {2, 4096},
+                                    {1, 20001}})
+    for (const auto& [has_output_norm, has_next] : kKinds)
+      for (const bool centered : {false, true}) {
+        const ComputeType type = test::kComputeTypes[width % 3];
+        const ResidualCase c{rows, width, has_output_norm, has_next, centered, type};
+        const Residual expected = residual_norm(*reference, c, true);
+        test::for_each_backend([&](Backend& backend) {
+          INFO(rows << " rows of " << width << " as " << name_of(type) << ", output norm "
+                    << has_output_norm << ", next " << has_next << ", centered " << centered);
+          const Residual actual = residual_norm(backend, c, true);
+          const double sum = sum_limit(backend, width);
+          const double rounding = std::max(sum, test::rounding_of(type));
+          CHECK(test::agree_relatively(actual.hidden, expected.hidden, sum, 0.1));
+          CHECK(test::agree_relatively(actual.out, expected.out, rounding, 0.1));
+          CHECK(test::agree_relatively(actual.amax, expected.amax, rounding));
+          CHECK(actual.nonfinite == expected.nonfinite);
+          const Residual parts = residual_norm(backend, c, false);
+          CHECK(test::same_bytes(actual.hidden, parts.hidden));
+          CHECK(test::same_bytes(actual.out, parts.out));
+          CHECK(test::same_bytes(actual.amax, parts.amax));
+        });
+      }
 }
 
 }  // namespace

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "kernels/gpu/device.h"
+
+// Functions of one number in float32. None of them overflows on the way to a result that does not.
+namespace kvcal::gpu {
+
+__device__ inline float logistic(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+__device__ inline float softplus(float x) {
+  // fmaxf would lose a NaN.
+  return (x < 0.0f ? 0.0f : x) + log1pf(expf(-magnitude_of(x)));
+}
+/// What a gate multiplies by.
+__device__ inline float gate_of(GateFunction function, float gate) {
+  const float opened = logistic(gate);
+  return function == GateFunction::kSilu ? gate * opened : opened;
+}
+
+/// Source: torch.nn.functional silu, gelu (approximate "none" and "tanh") and relu.
+template <Activation kActivation>
+__device__ inline float activated(float x) {
+  if constexpr (kActivation == Activation::kSilu) return x * logistic(x);
+  if constexpr (kActivation == Activation::kGelu)
+    return 0.5f * x * erfcf(-0.70710678118654752f * x);
+  if constexpr (kActivation == Activation::kGeluTanh) {
+    // (1 + tanh(y)) / 2 is logistic(2 y), without the difference that costs digits left of zero.
+    const float inner = 1.5957691216057308f * (x + 0.044715f * x * x * x);  // 2 sqrt(2 / pi)
+    return x * logistic(inner);
+  }
+  if constexpr (kActivation == Activation::kQuickGelu) return x * logistic(1.702f * x);
+  if constexpr (kActivation == Activation::kRelu) return x < 0.0f ? 0.0f : x;
+  if constexpr (kActivation == Activation::kSquaredRelu) return x < 0.0f ? 0.0f : x * x;
+}
+
+}  // namespace kvcal::gpu

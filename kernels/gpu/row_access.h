@@ -1,0 +1,103 @@
+#pragma once
+
+#include "kernels/gpu/device.h"
+
+// How kernels go through rows: each thread takes four neighbouring elements at a time. Which thread
+// takes which does not depend on alignment, so neither do the bytes of a sum.
+namespace kvcal::gpu {
+
+using Four = Pack<float, 4>;
+
+/// The first of `left` float32 elements at x, up to four; zeros after them. With kAligned there are
+/// four, on a 16-byte address.
+template <bool kAligned>
+__device__ inline Four load_four(const float* x, int64_t left) {
+  if constexpr (kAligned) {
+    (void)left;
+    return *reinterpret_cast<const Four*>(x);
+  } else {
+    Four four{};
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j)
+      if (j < left) four.values[j] = x[j];
+    return four;
+  }
+}
+
+/// Writes four elements, or the `left` first of them; shows them to seen where that is asked for.
+template <bool kAligned, class T>
+__device__ inline void store_four(T* out, const Four& four, int64_t left, SeenAmax* seen) {
+  Pack<T, 4> rounded;
+  KVCAL_UNROLL
+  for (int j = 0; j < 4; ++j) {
+    rounded.values[j] = element_of<T>(four.values[j]);
+    if (seen && (kAligned || j < left)) seen->see(to_float(rounded.values[j]));
+  }
+  if constexpr (kAligned) {
+    *reinterpret_cast<Pack<T, 4>*>(out) = rounded;
+  } else {
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j)
+      if (j < left) out[j] = rounded.values[j];
+  }
+}
+
+/// fold_seen with one access to the slot a block, since all blocks meet there.
+__device__ inline void fold_seen_of_block(const AmaxSlot& slot, const SeenAmax& seen) {
+  if (!slot.amax) return;
+  const unsigned nonfinite = warp_count(seen.nonfinite);
+  if (lane() == 0 && nonfinite > 0) add_count(slot.nonfinite, nonfinite);
+  const float amax = block_max(seen.amax);
+  // An old value read here costs an atomic more, nothing else.
+  if (threadIdx.x == 0 && amax > *static_cast<const volatile float*>(slot.amax))
+    fold_amax(slot.amax, amax);
+}
+
+/// Whether fours can be read and written at pointer and at every multiple of stride after it.
+template <class T>
+bool holds_fours(const T* pointer, int64_t stride = 0) {
+  return reinterpret_cast<uintptr_t>(pointer) % (4 * sizeof(T)) == 0 && stride % 4 == 0;
+}
+inline bool holds_fours(ComputeType type, const void* pointer) {
+  return reinterpret_cast<uintptr_t>(pointer) % (4 * bytes_of(type)) == 0;
+}
+
+/// Calls body(std::bool_constant) with what is known when a kernel is started.
+template <class Body>
+void with_flag(bool flag, const Body& body) {
+  if (flag)
+    body(std::true_type{});
+  else
+    body(std::false_type{});
+}
+
+/// Piece `index` of rows cut into `pieces` each.
+struct Place {
+  int64_t row = 0;
+  int64_t piece = 0;
+};
+__device__ inline Place place_of(int64_t index, int64_t pieces) {
+  if (index < (int64_t{1} << 32) && pieces < (int64_t{1} << 32)) {
+    const auto small = static_cast<unsigned>(index), by = static_cast<unsigned>(pieces);
+    const unsigned row = small / by;  // several times as fast as with 64 bits
+    return {row, small - row * by};
+  }
+  return {index / pieces, index % pieces};
+}
+
+/// How to start a kernel that goes through pieces with for_pieces: on enough blocks to fill the
+/// device some times over, so that the last ones end together.
+inline Launch pieces_launch(Stream& stream, int64_t pieces, const DeviceProperties& properties) {
+  constexpr unsigned kThreads = 256;
+  return {.stream = stream,
+          .blocks = smaller(ceil_div(pieces, int64_t{kThreads}),
+                            int64_t{32} * properties.multiprocessors),
+          .threads = kThreads};
+}
+template <class Body>
+__device__ inline void for_pieces(int64_t pieces, const Body& body) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < pieces; i += step) body(i);
+}
+
+}  // namespace kvcal::gpu
