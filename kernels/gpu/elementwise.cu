@@ -1,22 +1,161 @@
-#include "kernels/gpu/device.h"
+#include "kernels/gpu/functions.h"
 #include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/row_access.h"
 
 namespace kvcal::gpu {
 namespace {
 
-constexpr unsigned kThreads = 256;
-
+template <bool kAligned>
 __global__ void add_kernel(AddArgs args) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < args.count) args.out[i] = args.out[i] + args.multiplier * args.x[i];
+  for_pieces(ceil_div(args.count, 4), [&](int64_t piece) {
+    const int64_t i = 4 * piece, left = args.count - i;
+    const Four x = load_four<kAligned>(args.x + i, left);
+    Four out = load_four<kAligned>(args.out + i, left);
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j) out.values[j] = out.values[j] + args.multiplier * x.values[j];
+    store_four<kAligned>(args.out + i, out, left, nullptr);
+  });
+}
+
+/// The gate and the other half where there is a limit. Comparisons that leave a NaN as it is.
+__device__ void cut(float limit, float& gate, float& up) {
+  gate = gate > limit ? limit : gate;
+  up = (up > limit ? limit : up < -limit ? -limit : up) + 1.0f;
+}
+
+template <Activation kActivation, class T, bool kAligned>
+__global__ void activate_kernel(ActivationArgs args) {
+  const int64_t pieces = ceil_div(args.width, 4);
+  SeenAmax seen;
+  for_pieces(args.rows * pieces, [&](int64_t piece) {
+    const Place place = place_of(piece, pieces);
+    const int64_t i = 4 * place.piece, left = args.width - i;
+    const float* x = args.x + place.row * (args.gated ? 2 * args.width : args.width) + i;
+    Four gate = load_four<kAligned>(x, left), up = {{1.0f, 1.0f, 1.0f, 1.0f}};
+    if (args.gated) up = load_four<kAligned>(x + args.width, left);
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j) {
+      if (args.limit > 0.0f) cut(args.limit, gate.values[j], up.values[j]);
+      gate.values[j] = activated<kActivation>(gate.values[j]) * up.values[j];
+    }
+    store_four<kAligned>(static_cast<T*>(args.out) + place.row * args.width + i, gate, left,
+                         args.seen.amax ? &seen : nullptr);
+  });
+  fold_seen_of_block(args.seen, seen);
+}
+
+template <class T, bool kAligned>
+__global__ void multiply_gate_kernel(MultiplyGateArgs args) {
+  const int64_t pieces = ceil_div(args.width, 4);
+  SeenAmax seen;
+  for_pieces(args.rows * args.heads * pieces, [&](int64_t piece) {
+    const Place place = place_of(piece, pieces);
+    const Place head = place_of(place.row, args.heads);  // its row, and which of the row's it is
+    const int64_t i = 4 * place.piece, left = args.width - i;
+    const float* x = args.x.data + head.row * args.x.row_stride + head.piece * args.width;
+    const float* gate = args.gate.data + head.row * args.gate.row_stride;
+    Four result = load_four<kAligned>(x + i, left);
+    const Four by = load_four<kAligned>(gate + head.piece * args.gate_head_stride + i, left);
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j) result.values[j] *= gate_of(args.function, by.values[j]);
+    store_four<kAligned>(static_cast<T*>(args.out) + place.row * args.width + i, result, left,
+                         args.seen.amax ? &seen : nullptr);
+  });
+  fold_seen_of_block(args.seen, seen);
+}
+
+template <class T, int kCount>
+__global__ void observe_amax_kernel(ObserveAmaxArgs args) {
+  const T* x = static_cast<const T*>(args.x);
+  SeenAmax seen;
+  for_pieces(ceil_div(args.count, kCount), [&](int64_t piece) {
+    const int64_t i = kCount * piece;
+    if (i + kCount <= args.count) {
+      const auto pack = *reinterpret_cast<const Pack<T, kCount>*>(x + i);
+      KVCAL_UNROLL
+      for (int j = 0; j < kCount; ++j) seen.see(to_float(pack.values[j]));
+    } else {
+      for (int64_t j = i; j < args.count; ++j) seen.see(to_float(x[j]));
+    }
+  });
+  fold_seen_of_block({args.amax, args.nonfinite}, seen);
+}
+
+/// Calls body(std::integral_constant) of the activation.
+template <class Body>
+void with_activation(Activation activation, const Body& body) {
+  switch (activation) {
+    case Activation::kSilu:
+      return body(std::integral_constant<Activation, Activation::kSilu>{});
+    case Activation::kGelu:
+      return body(std::integral_constant<Activation, Activation::kGelu>{});
+    case Activation::kGeluTanh:
+      return body(std::integral_constant<Activation, Activation::kGeluTanh>{});
+    case Activation::kQuickGelu:
+      return body(std::integral_constant<Activation, Activation::kQuickGelu>{});
+    case Activation::kRelu:
+      return body(std::integral_constant<Activation, Activation::kRelu>{});
+    case Activation::kSquaredRelu:
+      return body(std::integral_constant<Activation, Activation::kSquaredRelu>{});
+  }
 }
 
 }  // namespace
 
 void GpuBackend::add(const AddArgs& args) {
   check_add(args);
-  launch("add", {.stream = stream(), .blocks = ceil_div(args.count, kThreads), .threads = kThreads},
-         add_kernel, args);
+  const bool aligned = args.count % 4 == 0 && holds_fours(args.x) && holds_fours(args.out);
+  const Launch where = pieces_launch(stream(), ceil_div(args.count, 4), properties_);
+  with_flag(aligned, [&](auto is_aligned) {
+    launch("add", where, add_kernel<decltype(is_aligned)::value>, args);
+  });
+}
+
+void GpuBackend::activate(const ActivationArgs& args) {
+  check_activate(args);
+  const bool aligned =
+      args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.out_type, args.out);
+  const Launch where = pieces_launch(stream(), args.rows * ceil_div(args.width, 4), properties_);
+  with_activation(args.activation, [&](auto activation) {
+    with_type(args.out_type, [&](auto element) {
+      with_flag(aligned, [&](auto is_aligned) {
+        launch("activate", where,
+               activate_kernel<decltype(activation)::value, decltype(element),
+                               decltype(is_aligned)::value>,
+               args);
+      });
+    });
+  });
+}
+
+void GpuBackend::multiply_gate(const MultiplyGateArgs& asked) {
+  check_multiply_gate(asked);
+  MultiplyGateArgs args = asked;
+  if (args.gate_head_stride == 0) args.gate_head_stride = args.width;
+  const bool aligned = args.width % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
+                       holds_fours(args.gate.data, args.gate.row_stride) &&
+                       args.gate_head_stride % 4 == 0 && holds_fours(args.out_type, args.out);
+  const int64_t pieces = args.rows * args.heads * ceil_div(args.width, 4);
+  const Launch where = pieces_launch(stream(), pieces, properties_);
+  with_type(args.out_type, [&](auto element) {
+    with_flag(aligned, [&](auto is_aligned) {
+      launch("multiply_gate", where,
+             multiply_gate_kernel<decltype(element), decltype(is_aligned)::value>, args);
+    });
+  });
+}
+
+void GpuBackend::observe_amax(const ObserveAmaxArgs& args) {
+  check_observe_amax(args);
+  const bool aligned = reinterpret_cast<uintptr_t>(args.x) % 16 == 0;
+  with_type(args.type, [&](auto element) {
+    using T = decltype(element);
+    with_flag(aligned, [&](auto is_aligned) {
+      constexpr int kCount = decltype(is_aligned)::value ? 16 / static_cast<int>(sizeof(T)) : 1;
+      launch("observe_amax", pieces_launch(stream(), ceil_div(args.count, kCount), properties_),
+             observe_amax_kernel<T, kCount>, args);
+    });
+  });
 }
 
 }  // namespace kvcal::gpu

@@ -1,6 +1,7 @@
 #include <cmath>
+#include <functional>
 
-#include "support/backends.h"
+#include "support/every_backend.h"
 #include "support/near.h"
 
 namespace kvcal {
@@ -80,10 +81,11 @@ TEST_CASE("activate: accurate over the whole line, NaN stays NaN") {
 TEST_CASE("activate: the limit cuts the gate above, the other half on both sides") {
   //                              gate                        up
   const std::vector<float> x{9.0f, 7.0f, -100.0f, 0.5f, 9.0f, -9.0f, 2.0f, 7.0f};
-  for (const std::string name : {"cpu", "reference"}) {
-    const auto out = activate(*test::make_backend(name), x, {Activation::kRelu, 4, true, 7.0f});
+  const auto cuts = [&](Backend& backend) {
+    const auto out = activate(backend, x, {Activation::kRelu, 4, true, 7.0f});
     CHECK(out == std::vector<float>{7.0f * 8.0f, 7.0f * -6.0f, 0.0f, 0.5f * 8.0f});
-  }
+  };
+  test::for_every_backend(cuts);
 }
 
 TEST_CASE("multiply_gate: every backend agrees with the reference, heads of the gate apart") {
@@ -122,14 +124,93 @@ TEST_CASE("multiply_gate: every backend agrees with the reference, heads of the 
 
 TEST_CASE("multiply_gate: may write over x") {
   test::for_each_backend([](Backend& backend) {
-    const auto gate = test::normal(77, 2);
-    auto x = test::normal(77, 1);
-    std::vector<float> out(77);
+    const test::OnBackend<float> gate(backend, test::normal(77, 2)),
+        x(backend, test::normal(77, 1)), out(backend, std::vector<float>(77));
     for (float* to : {out.data(), x.data()})
       backend.multiply_gate(
           {.x = {x.data(), 77}, .gate = {gate.data(), 77}, .rows = 1, .width = 77, .out = to});
-    CHECK(test::same_bytes(x, out));
+    CHECK(test::same_bytes(x.values(), out.values()));
   });
+}
+
+/// An operation that writes 3 rows of 130 and folds what it has seen into a slot.
+using Observing = std::function<void(Backend&, const float* x, ComputeType, void* out, AmaxSlot)>;
+
+const std::vector<std::pair<std::string, Observing>>& observing() {
+  static const std::vector<std::pair<std::string, Observing>> all{
+      {"activate",
+       [](Backend& backend, const float* x, ComputeType type, void* out, AmaxSlot seen) {
+         backend.activate({.x = x,
+                           .gated = false,
+                           .activation = Activation::kRelu,
+                           .rows = 3,
+                           .width = 130,
+                           .out_type = type,
+                           .out = out,
+                           .seen = seen});
+       }},
+      {"multiply_gate",
+       [](Backend& backend, const float* x, ComputeType type, void* out, AmaxSlot seen) {
+         backend.multiply_gate({.x = {x, 130},
+                                .gate = {x, 130},
+                                .rows = 3,
+                                .heads = 2,
+                                .width = 65,
+                                .out_type = type,
+                                .out = out,
+                                .seen = seen});
+       }},
+      {"norm",
+       [](Backend& backend, const float* x, ComputeType type, void* out, AmaxSlot seen) {
+         backend.norm({.x = x,
+                       .weight = x,
+                       .rows = 3,
+                       .width = 130,
+                       .out_type = type,
+                       .out = out,
+                       .seen = seen});
+       }},
+      {"gated_norm",
+       [](Backend& backend, const float* x, ComputeType type, void* out, AmaxSlot seen) {
+         backend.gated_norm({.x = {x, 130},
+                             .gate = {x, 130},
+                             .weight = x,
+                             .rows = 3,
+                             .groups = 2,
+                             .width = 65,
+                             .out_type = type,
+                             .out = out,
+                             .seen = seen});
+       }},
+  };
+  return all;
+}
+
+TEST_CASE("seen: an operation folds in the amax of the elements it has written") {
+  auto values = test::normal(3 * 130, 1);
+  values[7] = NAN;
+  values[200] = INFINITY;
+  const auto check = [&](Backend& backend) {
+    for (const auto& [what, run] : observing())
+      for (const ComputeType type : test::kComputeTypes)
+        for (const float before : {0.25f, 1e6f}) {
+          INFO(what << " as " << name_of(type));
+          const test::OnBackend<float> x(backend, values), amax(backend, {before, before});
+          const test::OnBackend<uint64_t> nonfinite(backend, {5, 5});
+          const test::OnBackend<std::byte> out(backend,
+                                               std::vector<std::byte>(3 * 130 * bytes_of(type)));
+          run(backend, x.data(), type, out.data(), {amax.data(), nonfinite.data()});
+          backend.observe_amax({.x = out.data(),
+                                .type = type,
+                                .count = 3 * 130,
+                                .amax = amax.data() + 1,
+                                .nonfinite = nonfinite.data() + 1});
+          CHECK(amax.values()[0] == amax.values()[1]);
+          CHECK(nonfinite.values()[0] == nonfinite.values()[1]);
+          CHECK(nonfinite.values()[0] > 5);
+        }
+  };
+  test::for_every_backend(check);
 }
 
 }  // namespace

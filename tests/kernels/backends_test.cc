@@ -1,4 +1,4 @@
-#include "support/backends.h"
+#include "support/every_backend.h"
 
 namespace kvcal {
 namespace {
@@ -17,30 +17,49 @@ TEST_CASE("backends: the description tells what computes, with how many threads"
 }
 
 TEST_CASE("backends: memory is aligned, copies arrive, zeros are zeros") {
-  for (const auto& [name, make] : kBackends.rows()) {
-    const auto backend = make({.num_threads = 2});
-    const Buffer buffer = backend->allocate(100001);
-    CHECK(buffer.size() == 100001);
-    CHECK(reinterpret_cast<uintptr_t>(buffer.data()) % 64 == 0);
-    const std::vector<std::byte> sent(100001, std::byte{7});
-    std::vector<std::byte> back(100001);
-    backend->copy_in(sent, buffer.data());
-    backend->copy_out(buffer.data(), back);
-    CHECK(back == sent);
-    backend->fill_zero(buffer.data(), buffer.size());
-    backend->copy_out(buffer.data(), back);
-    CHECK(back == std::vector<std::byte>(100001));
-    CHECK(backend->allocate(0).size() == 0);
-    CHECK_THROWS_AS(backend->allocate(size_t{1} << 60), Error);
-  }
+  test::for_every_backend([](Backend& backend) {
+    // Of more bytes than a GPU's copies take at a time.
+    for (const size_t size : {size_t{100001}, size_t{3000001}}) {
+      const Buffer buffer = backend.allocate(size);
+      CHECK(buffer.size() == size);
+      CHECK(reinterpret_cast<uintptr_t>(buffer.data()) % 64 == 0);
+      std::vector<std::byte> sent(size), back(size);
+      for (size_t i = 0; i < size; ++i) sent[i] = static_cast<std::byte>(i * 7 % 251);
+      backend.copy_in(sent, buffer.data());
+      backend.copy_out(buffer.data(), back);
+      CHECK(back == sent);
+      backend.fill_zero(buffer.data(), buffer.size());
+      backend.copy_out(buffer.data(), back);
+      CHECK(back == std::vector<std::byte>(size));
+    }
+    CHECK(backend.allocate(0).size() == 0);
+    CHECK_THROWS_AS(backend.allocate(size_t{1} << 60), Error);
+  });
+}
+
+TEST_CASE("backends: what travels to and from pinned memory arrives, in order") {
+  test::for_every_backend([](Backend& backend) {
+    constexpr size_t kSize = 70001;
+    const test::OnBackend<float> hidden(backend, std::vector<float>(kSize, 1.0f)),
+        ones(backend, std::vector<float>(kSize, 1.0f)), back(backend, std::vector<float>(kSize));
+    const Buffer pinned = backend.allocate_pinned(kSize * sizeof(float));
+    const auto bytes = [](const test::OnBackend<float>& memory) {
+      return std::span(reinterpret_cast<std::byte*>(memory.data()), kSize * sizeof(float));
+    };
+    backend.add({.x = ones.data(), .count = kSize, .out = hidden.data()});
+    backend.write_back(bytes(hidden), pinned.data());  // of what add was asked for before
+    backend.fetch(pinned.data(), bytes(back));
+    backend.await_fetches();
+    backend.add({.x = ones.data(), .count = kSize, .out = back.data()});
+    CHECK(back.values() == std::vector<float>(kSize, 3.0f));
+  });
 }
 
 TEST_CASE("backends: the preferred type is one that is supported") {
-  for (const auto& [name, make] : kBackends.rows()) {
-    const auto backend = make({.num_threads = 1});
-    CHECK(backend->supports(backend->preferred_compute_type()));
-    CHECK(backend->supports(ComputeType::kFloat32));
-  }
+  test::for_every_backend([](Backend& backend) {
+    CHECK(backend.supports(backend.preferred_compute_type()));
+    CHECK(backend.supports(ComputeType::kFloat32));
+  });
 }
 
 }  // namespace

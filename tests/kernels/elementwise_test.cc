@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "support/backends.h"
+#include "support/every_backend.h"
 #include "support/near.h"
 
 namespace kvcal {
@@ -79,17 +79,19 @@ TEST_CASE("embed: a table on an odd address gives the same bytes") {
 
 TEST_CASE("embed: an id outside the table is an error that names it") {
   const auto table = test::to_elements(test::normal(3 * 4, 4), ComputeType::kFloat32);
-  for (const std::string name : {"cpu", "reference"})
+  const auto refuses = [&](Backend& backend) {
     for (const int32_t id : {-1, 3}) {
       std::string message;
       try {
-        embed(*test::make_backend(name), DType::kF32, table, 4, {0, id}, 1.0f);
+        embed(backend, DType::kF32, table, 4, {0, id}, 1.0f);
       } catch (const Error& error) {
         message = error.what();
       }
       CHECK(message == "token id " + std::to_string(id) +
                            " at position 1 leaves 'embed_tokens.weight' of 3 rows");
     }
+  };
+  test::for_every_backend(refuses);
 }
 
 struct RopeCase {
@@ -204,11 +206,25 @@ TEST_CASE("observe_amax: every backend folds in the reference's amax and counts 
 }
 
 TEST_CASE("observe_amax: the smallest and largest magnitudes are kept") {
-  for (const std::string name : {"cpu", "reference"}) {
-    const auto backend = test::make_backend(name);
-    CHECK(observe(*backend, {0.0f, -0x1p-149f}, ComputeType::kFloat32, 0.0f).amax == 0x1p-149f);
-    CHECK(observe(*backend, {-3.4e38f, INFINITY}, ComputeType::kFloat32, 0.0f).amax == 3.4e38f);
-    CHECK(observe(*backend, {NAN}, ComputeType::kFloat32, 0.0f).amax == 0.0f);
+  const auto keeps = [](Backend& backend) {
+    CHECK(observe(backend, {0.0f, -0x1p-149f}, ComputeType::kFloat32, 0.0f).amax == 0x1p-149f);
+    CHECK(observe(backend, {-3.4e38f, INFINITY}, ComputeType::kFloat32, 0.0f).amax == 3.4e38f);
+    CHECK(observe(backend, {NAN}, ComputeType::kFloat32, 0.0f).amax == 0.0f);
+  };
+  test::for_every_backend(keeps);
+}
+
+TEST_CASE("embed: a batch of more bytes than pass through at a time, rows longer than that") {
+  const auto reference = test::make_backend("reference");
+  for (const auto& [hidden, count] : {std::pair<int64_t, size_t>{577, 1500}, {300001, 3}}) {
+    const auto table = test::to_elements(test::normal(7 * hidden, 4), ComputeType::kFloat32);
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < count; ++i) ids.push_back(static_cast<int32_t>(i * 5 % 7));
+    const auto expected = embed(*reference, DType::kF32, table, hidden, ids, 0.3f);
+    test::for_each_backend([&](Backend& backend) {
+      INFO(count << " rows of " << hidden);
+      CHECK(test::same_bytes(embed(backend, DType::kF32, table, hidden, ids, 0.3f), expected));
+    });
   }
 }
 

@@ -1,4 +1,5 @@
 #include <functional>
+#include <numeric>
 
 #include "support/backends.h"
 #include "support/near.h"
@@ -22,17 +23,31 @@ std::vector<float> some(int64_t begin, int64_t count, int64_t width = kWidth, ui
   return {all.begin() + begin * width, all.begin() + (begin + count) * width};
 }
 
+using Floats = test::OnBackend<float>;
+
+/// What an operation has written.
 template <class T>
-Bytes bytes_of(const std::vector<T>& values) {
+Bytes bytes_of(const test::OnBackend<T>& memory) {
+  const auto values = memory.values();
   const auto bytes = std::as_bytes(std::span(values));
   return {bytes.begin(), bytes.end()};
+}
+template <class T>
+test::OnBackend<T> room_for(Backend& backend, int64_t count) {
+  return {backend, std::vector<T>(static_cast<size_t>(count))};
+}
+/// 0, 1, ...
+std::vector<int32_t> numbers(int64_t begin, int64_t count) {
+  std::vector<int32_t> all(static_cast<size_t>(count));
+  std::iota(all.begin(), all.end(), static_cast<int32_t>(begin));
+  return all;
 }
 
 RowOperation norm(bool centered) {
   return {centered ? "norm, centered" : "norm",
           [centered](Backend& backend, int64_t begin, int64_t count) {
-            const auto x = some(begin, count), weight = test::normal(kWidth, 2);
-            std::vector<BF16> out(x.size());
+            const Floats x(backend, some(begin, count)), weight(backend, test::normal(kWidth, 2));
+            const auto out = room_for<BF16>(backend, count * kWidth);
             backend.norm({.x = x.data(),
                           .weight = weight.data(),
                           .bias = centered ? weight.data() : nullptr,
@@ -48,8 +63,7 @@ RowOperation norm(bool centered) {
 
 RowOperation norm_heads(bool centered) {
   return {"norm_heads", [centered](Backend& backend, int64_t begin, int64_t count) {
-            auto x = some(begin, count);
-            const auto weight = test::normal(7 * 80, 2);
+            const Floats x(backend, some(begin, count)), weight(backend, test::normal(7 * 80, 2));
             backend.norm_heads({.x = {x.data(), count, 7, 80, kWidth},
                                 .weight = weight.data(),
                                 .weight_per_head = true,
@@ -62,8 +76,8 @@ RowOperation norm_heads(bool centered) {
 RowOperation activate(Activation activation, bool gated, float limit) {
   return {"activate " + std::to_string(static_cast<int>(activation)),
           [=](Backend& backend, int64_t begin, int64_t count) {
-            const auto x = some(begin, count, gated ? 2 * kWidth : kWidth);
-            std::vector<float> out(static_cast<size_t>(count * kWidth));
+            const Floats x(backend, some(begin, count, gated ? 2 * kWidth : kWidth));
+            const auto out = room_for<float>(backend, count * kWidth);
             backend.activate({.x = x.data(),
                               .gated = gated,
                               .activation = activation,
@@ -77,9 +91,10 @@ RowOperation activate(Activation activation, bool gated, float limit) {
 
 RowOperation gated_norm(bool gate_first) {
   return {"gated_norm", [gate_first](Backend& backend, int64_t begin, int64_t count) {
-            const auto x = some(begin, count), gate = some(begin, count, kWidth, 2);
-            const auto weight = test::normal(7 * 80, 3);
-            std::vector<BF16> out(static_cast<size_t>(count * 7 * 80));
+            const Floats x(backend, some(begin, count)),
+                gate(backend, some(begin, count, kWidth, 2)),
+                weight(backend, test::normal(7 * 80, 3));
+            const auto out = room_for<BF16>(backend, count * 7 * 80);
             backend.gated_norm({.x = {x.data(), kWidth},
                                 .gate = {gate.data(), kWidth},
                                 .weight = weight.data(),
@@ -97,8 +112,9 @@ RowOperation gated_norm(bool gate_first) {
 
 RowOperation multiply_gate(GateFunction function) {
   return {"multiply_gate", [function](Backend& backend, int64_t begin, int64_t count) {
-            const auto x = some(begin, count), gate = some(begin, count, kWidth, 2);
-            std::vector<F16> out(static_cast<size_t>(count * 3 * 77));
+            const Floats x(backend, some(begin, count)),
+                gate(backend, some(begin, count, kWidth, 2));
+            const auto out = room_for<F16>(backend, count * 3 * 77);
             backend.multiply_gate({.x = {x.data(), kWidth},
                                    .gate = {gate.data() + 77, kWidth},
                                    .gate_head_stride = 2 * 77,
@@ -114,8 +130,8 @@ RowOperation multiply_gate(GateFunction function) {
 
 RowOperation add() {
   return {"add", [](Backend& backend, int64_t begin, int64_t count) {
-            const auto x = some(begin, count);
-            auto out = some(begin, count, kWidth, 2);
+            const Floats x(backend, some(begin, count)),
+                out(backend, some(begin, count, kWidth, 2));
             backend.add(
                 {.x = x.data(), .multiplier = 0.3f, .count = count * kWidth, .out = out.data()});
             return bytes_of(out);
@@ -124,10 +140,9 @@ RowOperation add() {
 
 RowOperation scatter_add() {
   return {"scatter_add", [](Backend& backend, int64_t begin, int64_t count) {
-            const auto x = some(begin, count), weights = some(begin, count, 1, 3);
-            auto out = some(begin, count, kWidth, 2);
-            std::vector<int32_t> rows;
-            for (int64_t i = 0; i < count; ++i) rows.push_back(static_cast<int32_t>(i));
+            const Floats x(backend, some(begin, count)), weights(backend, some(begin, count, 1, 3)),
+                out(backend, some(begin, count, kWidth, 2));
+            const test::OnBackend<int32_t> rows(backend, numbers(0, count));
             backend.scatter_add({.x = x.data(),
                                  .rows = rows.data(),
                                  .weights = weights.data(),
@@ -142,9 +157,8 @@ RowOperation embed() {
   return {
       "embed", [](Backend& backend, int64_t begin, int64_t count) {
         const auto table = some(0, kRows);
-        auto out = some(begin, count, kWidth, 2);
-        std::vector<int32_t> ids;
-        for (int64_t i = begin; i < begin + count; ++i) ids.push_back(static_cast<int32_t>(i));
+        const Floats out(backend, some(begin, count, kWidth, 2));
+        const auto ids = numbers(begin, count);
         const TensorView view{"wpe", DType::kF32, Shape{kRows, kWidth},
                               std::as_bytes(std::span(table))};
         backend.embed(
@@ -155,11 +169,10 @@ RowOperation embed() {
 
 RowOperation rope(bool interleaved) {
   return {"rope", [interleaved](Backend& backend, int64_t begin, int64_t count) {
-            auto x = some(begin, count);
-            const auto cosines = test::normal(kRows * 30, 2), sines = test::normal(kRows * 30, 3);
-            std::vector<int32_t> positions;
-            for (int64_t i = begin; i < begin + count; ++i)
-              positions.push_back(static_cast<int32_t>(i));
+            const Floats x(backend, some(begin, count)),
+                cosines(backend, test::normal(kRows * 30, 2)),
+                sines(backend, test::normal(kRows * 30, 3));
+            const test::OnBackend<int32_t> positions(backend, numbers(begin, count));
             backend.rope({.x = {x.data(), count, 7, 80, kWidth},
                           .positions = positions.data(),
                           .cos = cosines.data(),
@@ -172,11 +185,11 @@ RowOperation rope(bool interleaved) {
 
 RowOperation through_cache(KvDType dtype) {
   return {"store_kv and load_kv", [dtype](Backend& backend, int64_t begin, int64_t count) {
-            auto x = some(begin, count);
-            const std::vector<float> scales{0.01f, 0.02f, 0.03f, 0.5f, 1.0f, 0.7f, 0.1f};
-            const size_t elements = static_cast<size_t>(count * 7 * 80);
-            Bytes stored(elements * static_cast<size_t>(bytes_per_element(dtype)));
-            std::vector<BF16> out(elements);
+            const Floats x(backend, some(begin, count)),
+                scales(backend, {0.01f, 0.02f, 0.03f, 0.5f, 1.0f, 0.7f, 0.1f});
+            const int64_t elements = count * 7 * 80;
+            const auto stored = room_for<std::byte>(backend, elements * bytes_per_element(dtype));
+            const auto out = room_for<BF16>(backend, elements);
             backend.store_kv({.x = {x.data(), count, 7, 80, kWidth},
                               .dtype = dtype,
                               .scales = scales.data(),

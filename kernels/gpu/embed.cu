@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/row_access.h"
+
+namespace kvcal::gpu {
+namespace {
+
+/// Elements as a file holds them, to their places in out.
+template <class T>
+__global__ void embed_kernel(const T* table, int64_t count, float multiplier, bool accumulate,
+                             float* out) {
+  for_pieces(count, [&](int64_t i) {
+    const float value = multiplier * to_float(table[i]);
+    out[i] = accumulate ? out[i] + value : value;
+  });
+}
+
+/// Copies elements [begin, begin + count) of the rows that ids name, one behind the other, to `to`.
+void gather(const EmbedArgs& args, int64_t begin, int64_t count, std::byte* to) {
+  const int64_t hidden = args.table.shape[1];
+  const auto bytes = static_cast<int64_t>(bits_of_dtype(args.table.dtype) / 8);
+  for (const int64_t end = begin + count; begin < end;) {
+    const int64_t row = begin / hidden, column = begin % hidden;
+    const int64_t part = std::min(hidden - column, end - begin);
+    const int64_t from = args.ids[static_cast<size_t>(row)] * hidden + column;
+    std::memcpy(to, args.table.bytes.data() + from * bytes, static_cast<size_t>(part * bytes));
+    to += part * bytes;
+    begin += part;
+  }
+}
+
+}  // namespace
+
+void GpuBackend::embed(const EmbedArgs& args) {
+  check_embed(args);
+  const auto bytes = static_cast<int64_t>(bits_of_dtype(args.table.dtype) / 8);
+  const int64_t count = static_cast<int64_t>(args.ids.size()) * args.table.shape[1];
+  if (count == 0) return;
+  const int64_t most = static_cast<int64_t>(small_.chunk_bytes()) / bytes;
+  // The stream works one chunk after the other, so all of them can pass through one place.
+  const Buffer table = scratch(static_cast<size_t>(std::min(most, count) * bytes));
+  for (int64_t begin = 0; begin < count; begin += most) {
+    const int64_t part = std::min(most, count - begin);
+    const auto [chunk, number] = small_.next();
+    gather(args, begin, part, chunk);
+    stream().copy(table.data(), chunk, static_cast<size_t>(part * bytes));
+    small_.asked(number);
+    const Launch where = pieces_launch(stream(), part, properties_);
+    const auto start = [&]<class T>(const T* elements) {
+      launch("embed", where, embed_kernel<T>, elements, part, args.multiplier, args.accumulate,
+             args.out + begin);
+    };
+    if (args.table.dtype == DType::kF32) start(table.as<float>());
+    if (args.table.dtype == DType::kF16) start(table.as<F16>());
+    if (args.table.dtype == DType::kBF16) start(table.as<BF16>());
+  }
+}
+
+}  // namespace kvcal::gpu

@@ -1,0 +1,89 @@
+#include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/row_access.h"
+
+namespace kvcal::gpu {
+namespace {
+
+template <bool kAligned>
+__global__ void copy_heads_kernel(CopyHeadsArgs args) {
+  const int64_t pieces = ceil_div(args.width, 4);
+  for_pieces(args.out.tokens * args.out.heads * pieces, [&](int64_t index) {
+    const Place place = place_of(index, pieces);
+    const Place head = place_of(place.row, args.out.heads);  // its token, and which head it is
+    const int64_t from = args.x.heads == 1 ? 0 : head.piece;
+    const int64_t i = 4 * place.piece, left = args.width - i;
+    const float* x = args.x.data + head.row * args.x.row_stride + from * args.x.head_dim;
+    float* out = args.out.data + head.row * args.out.row_stride + head.piece * args.out.head_dim;
+    store_four<kAligned>(out + i, load_four<kAligned>(x + i, left), left, nullptr);
+  });
+}
+
+/// Rows of `pieces` Units each.
+template <class Unit>
+__global__ void gather_rows_kernel(const Unit* x, const int32_t* rows, int64_t count,
+                                   int64_t pieces, Unit* out) {
+  for_pieces(count * pieces, [&](int64_t index) {
+    const Place place = place_of(index, pieces);
+    out[index] = x[rows[place.row] * pieces + place.piece];
+  });
+}
+
+template <bool kAligned>
+__global__ void scatter_add_kernel(ScatterAddArgs args) {
+  const int64_t pieces = ceil_div(args.width, 4);
+  for_pieces(args.count * pieces, [&](int64_t index) {
+    const Place place = place_of(index, pieces);
+    const int64_t i = 4 * place.piece, left = args.width - i;
+    const float weight = args.weights[place.row];
+    float* out = args.out + args.rows[place.row] * args.width + i;
+    const Four x = load_four<kAligned>(args.x + place.row * args.width + i, left);
+    Four sum = load_four<kAligned>(out, left);
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j) sum.values[j] = sum.values[j] + weight * x.values[j];
+    store_four<kAligned>(out, sum, left, nullptr);
+  });
+}
+
+}  // namespace
+
+void GpuBackend::copy_heads(const CopyHeadsArgs& args) {
+  check_copy_heads(args);
+  const bool aligned = args.width % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
+                       holds_fours(args.out.data, args.out.row_stride) &&
+                       args.x.head_dim % 4 == 0 && args.out.head_dim % 4 == 0;
+  const int64_t pieces = args.out.tokens * args.out.heads * ceil_div(args.width, 4);
+  const Launch where = pieces_launch(stream(), pieces, properties_);
+  with_flag(aligned, [&](auto is_aligned) {
+    launch("copy_heads", where, copy_heads_kernel<decltype(is_aligned)::value>, args);
+  });
+}
+
+void GpuBackend::gather_rows(const GatherRowsArgs& args) {
+  KVCAL_CHECK(args.count >= 0 && args.width > 0);
+  const auto start = [&]<class Unit>(Unit) {
+    const int64_t pieces =
+        args.width * static_cast<int64_t>(bytes_of(args.type)) / static_cast<int64_t>(sizeof(Unit));
+    launch("gather_rows", pieces_launch(stream(), args.count * pieces, properties_),
+           gather_rows_kernel<Unit>, static_cast<const Unit*>(args.x), args.rows, args.count,
+           pieces, static_cast<Unit*>(args.out));
+  };
+  const auto fits = [&](size_t bytes) {
+    return static_cast<size_t>(args.width) * bytes_of(args.type) % bytes == 0 &&
+           reinterpret_cast<uintptr_t>(args.x) % bytes == 0 &&
+           reinterpret_cast<uintptr_t>(args.out) % bytes == 0;
+  };
+  if (fits(16)) return start(Pack<uint32_t, 4>{});
+  if (fits(4)) return start(uint32_t{});
+  start(uint16_t{});
+}
+
+void GpuBackend::scatter_add(const ScatterAddArgs& args) {
+  KVCAL_CHECK(args.count >= 0 && args.width > 0);
+  const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.out);
+  const Launch where = pieces_launch(stream(), args.count * ceil_div(args.width, 4), properties_);
+  with_flag(aligned, [&](auto is_aligned) {
+    launch("scatter_add", where, scatter_add_kernel<decltype(is_aligned)::value>, args);
+  });
+}
+
+}  // namespace kvcal::gpu
