@@ -4,7 +4,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
-#include "support/backends.h"
+#include "support/every_backend.h"
 #include "support/near.h"
 
 // The judge of the other tests is itself judged, by PyTorch: tests/reference/kernels_torch.py.
@@ -30,92 +30,102 @@ bool flag(const Json& c, const char* key) {
 }
 
 constexpr double kLimit = 1e-6, kFloor = 0.1;
+using Floats = test::OnBackend<float>;
+
+/// So many numbers that nobody has written yet.
+Floats room(Backend& backend, size_t count) {
+  return {backend, std::vector<float>(count, NAN)};
+}
 
 TEST_CASE("reference: attention is torch's scaled_dot_product_attention") {
   for (const Json& c : cases("attention"))
-    for (const std::string name : {"reference", "cpu"}) {
-      const auto q = floats(c, "q"), k = floats(c, "k"), v = floats(c, "v");
+    test::for_every_backend([&](Backend& backend) {
+      const Floats q(backend, floats(c, "q")), k(backend, floats(c, "k")),
+          v(backend, floats(c, "v")), sinks(backend, floats(c, "sinks"));
+      const auto expected = floats(c, "out");
+      const Floats out = room(backend, expected.size());
       const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
       const std::vector<Segment> segments{
           {.q_count = number(c, "q_count"), .kv_count = number(c, "kv_count")}};
-      const auto sinks = floats(c, "sinks"), expected = floats(c, "out");
-      std::vector<float> out(expected.size());
-      test::make_backend(name)->attention({.q = q.data(),
-                                           .q_row_stride = heads * head_dim,
-                                           .k = k.data(),
-                                           .v = v.data(),
-                                           .segments = segments,
-                                           .heads = heads,
-                                           .kv_heads = number(c, "kv_heads"),
-                                           .head_dim = head_dim,
-                                           .v_head_dim = number(c, "v_head_dim"),
-                                           .softmax_scale = real(c, "softmax_scale"),
-                                           .softcap = real(c, "softcap"),
-                                           .sinks = sinks.empty() ? nullptr : sinks.data(),
-                                           .sliding_window = number(c, "sliding_window"),
-                                           .out = out.data()});
-      INFO(name);
-      CHECK(test::agree_relatively(out, expected, kLimit, 1.0));
-    }
+      backend.attention({.q = q.data(),
+                         .q_row_stride = heads * head_dim,
+                         .k = k.data(),
+                         .v = v.data(),
+                         .segments = segments,
+                         .heads = heads,
+                         .kv_heads = number(c, "kv_heads"),
+                         .head_dim = head_dim,
+                         .v_head_dim = number(c, "v_head_dim"),
+                         .softmax_scale = real(c, "softmax_scale"),
+                         .softcap = real(c, "softcap"),
+                         .sinks = floats(c, "sinks").empty() ? nullptr : sinks.data(),
+                         .sliding_window = number(c, "sliding_window"),
+                         .out = out.data()});
+      INFO(backend.name());
+      CHECK(test::agree_relatively(out.values(), expected, kLimit, 1.0));
+    });
 }
 
 TEST_CASE("reference: rope turns as torch's complex multiplication") {
-  for (const Json& c : cases("rope")) {
-    auto x = floats(c, "x");
-    const auto cosines = floats(c, "cos"), sines = floats(c, "sin");
-    const auto positions = c.at("positions").get<std::vector<int32_t>>();
-    const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
-    test::make_backend("reference")
-        ->rope({.x = {.data = x.data(),
-                      .tokens = number(c, "tokens"),
-                      .heads = heads,
-                      .head_dim = head_dim,
-                      .row_stride = heads * head_dim},
-                .positions = positions.data(),
-                .cos = cosines.data(),
-                .sin = sines.data(),
-                .rotary_dim = number(c, "rotary_dim"),
-                .interleaved = flag(c, "interleaved")});
-    CHECK(test::agree_relatively(x, floats(c, "out"), kLimit, kFloor));
-  }
+  for (const Json& c : cases("rope"))
+    test::for_every_backend([&](Backend& backend) {
+      const Floats x(backend, floats(c, "x")), cosines(backend, floats(c, "cos")),
+          sines(backend, floats(c, "sin"));
+      const test::OnBackend<int32_t> positions(backend,
+                                               c.at("positions").get<std::vector<int32_t>>());
+      const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
+      backend.rope({.x = {.data = x.data(),
+                          .tokens = number(c, "tokens"),
+                          .heads = heads,
+                          .head_dim = head_dim,
+                          .row_stride = heads * head_dim},
+                    .positions = positions.data(),
+                    .cos = cosines.data(),
+                    .sin = sines.data(),
+                    .rotary_dim = number(c, "rotary_dim"),
+                    .interleaved = flag(c, "interleaved")});
+      INFO(backend.name());
+      CHECK(test::agree_relatively(x.values(), floats(c, "out"), kLimit, kFloor));
+    });
 }
 
 TEST_CASE("reference: norm is torch's rms_norm and layer_norm") {
   for (const Json& c : cases("norm"))
-    for (const std::string name : {"reference", "cpu"}) {
-      const auto x = floats(c, "x"), weight = floats(c, "weight"), bias = floats(c, "bias");
-      std::vector<float> out(x.size());
-      test::make_backend(name)->norm({.x = x.data(),
-                                      .weight = weight.data(),
-                                      .bias = bias.empty() ? nullptr : bias.data(),
-                                      .centered = flag(c, "centered"),
-                                      .epsilon = real(c, "epsilon"),
-                                      .rows = number(c, "rows"),
-                                      .width = number(c, "width"),
-                                      .out = out.data()});
-      INFO(name);
-      CHECK(test::agree_relatively(out, floats(c, "out"), kLimit, 1.0));
-    }
+    test::for_every_backend([&](Backend& backend) {
+      const Floats x(backend, floats(c, "x")), weight(backend, floats(c, "weight")),
+          bias(backend, floats(c, "bias"));
+      const auto expected = floats(c, "out");
+      const Floats out = room(backend, expected.size());
+      backend.norm({.x = x.data(),
+                    .weight = weight.data(),
+                    .bias = floats(c, "bias").empty() ? nullptr : bias.data(),
+                    .centered = flag(c, "centered"),
+                    .epsilon = real(c, "epsilon"),
+                    .rows = number(c, "rows"),
+                    .width = number(c, "width"),
+                    .out = out.data()});
+      INFO(backend.name());
+      CHECK(test::agree_relatively(out.values(), expected, kLimit, 1.0));
+    });
 }
 
 TEST_CASE("reference: norm_heads is torch's norm of each head") {
   for (const Json& c : cases("norm_heads"))
-    for (const std::string name : {"reference", "cpu"}) {
-      auto x = floats(c, "x");
-      const auto weight = floats(c, "weight");
+    test::for_every_backend([&](Backend& backend) {
+      const Floats x(backend, floats(c, "x")), weight(backend, floats(c, "weight"));
       const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
-      test::make_backend(name)->norm_heads({.x = {.data = x.data(),
-                                                  .tokens = number(c, "tokens"),
-                                                  .heads = heads,
-                                                  .head_dim = head_dim,
-                                                  .row_stride = heads * head_dim},
-                                            .weight = weight.data(),
-                                            .weight_per_head = flag(c, "weight_per_head"),
-                                            .centered = flag(c, "centered"),
-                                            .epsilon = real(c, "epsilon")});
-      INFO(name);
-      CHECK(test::agree_relatively(x, floats(c, "out"), kLimit, 1.0));
-    }
+      backend.norm_heads({.x = {.data = x.data(),
+                                .tokens = number(c, "tokens"),
+                                .heads = heads,
+                                .head_dim = head_dim,
+                                .row_stride = heads * head_dim},
+                          .weight = weight.data(),
+                          .weight_per_head = flag(c, "weight_per_head"),
+                          .centered = flag(c, "centered"),
+                          .epsilon = real(c, "epsilon")});
+      INFO(backend.name());
+      CHECK(test::agree_relatively(x.values(), floats(c, "out"), kLimit, 1.0));
+    });
 }
 
 TEST_CASE("reference: activations are torch's") {
@@ -124,55 +134,56 @@ TEST_CASE("reference: activations are torch's") {
       {"gelu_tanh", Activation::kGeluTanh}, {"quick_gelu", Activation::kQuickGelu},
       {"relu", Activation::kRelu},          {"squared_relu", Activation::kSquaredRelu}};
   for (const Json& c : cases("activate"))
-    for (const std::string name : {"reference", "cpu"}) {
-      const auto x = floats(c, "x"), expected = floats(c, "out");
-      std::vector<float> out(expected.size());
-      test::make_backend(name)->activate(
-          {.x = x.data(),
-           .gated = flag(c, "gated"),
-           .activation = activations.at(required_string(c, "activation")),
-           .limit = real(c, "limit"),
-           .rows = number(c, "rows"),
-           .width = number(c, "width"),
-           .out = out.data()});
-      INFO(name << ", " << required_string(c, "activation"));
-      CHECK(test::agree_relatively(out, expected, kLimit, name == "cpu" ? kFloor : 1e-3));
-    }
+    test::for_every_backend([&](Backend& backend) {
+      const Floats x(backend, floats(c, "x"));
+      const auto expected = floats(c, "out");
+      const Floats out = room(backend, expected.size());
+      backend.activate({.x = x.data(),
+                        .gated = flag(c, "gated"),
+                        .activation = activations.at(required_string(c, "activation")),
+                        .limit = real(c, "limit"),
+                        .rows = number(c, "rows"),
+                        .width = number(c, "width"),
+                        .out = out.data()});
+      INFO(backend.name() << ", " << required_string(c, "activation"));
+      CHECK(test::agree_relatively(out.values(), expected, kLimit,
+                                   backend.name() == "reference" ? 1e-3 : kFloor));
+    });
 }
 
 TEST_CASE("reference: embed is torch's embedding, on top of what is there") {
   for (const Json& c : cases("embed"))
-    for (const std::string name : {"reference", "cpu"}) {
+    test::for_every_backend([&](Backend& backend) {
       const auto table = floats(c, "table");
       const auto ids = c.at("ids").get<std::vector<int32_t>>();
-      auto out = floats(c, "positions");
+      const Floats out(backend, floats(c, "positions"));
       const TensorView view{"wte", DType::kF32, Shape{number(c, "vocab"), number(c, "hidden")},
                             std::as_bytes(std::span(table))};
-      test::make_backend(name)->embed({.table = view,
-                                       .ids = ids,
-                                       .multiplier = real(c, "multiplier"),
-                                       .accumulate = true,
-                                       .out = out.data()});
-      INFO(name);
-      CHECK(test::agree_relatively(out, floats(c, "out"), kLimit, kFloor));
-    }
+      backend.embed({.table = view,
+                     .ids = ids,
+                     .multiplier = real(c, "multiplier"),
+                     .accumulate = true,
+                     .out = out.data()});
+      INFO(backend.name());
+      CHECK(test::agree_relatively(out.values(), floats(c, "out"), kLimit, kFloor));
+    });
 }
 
 TEST_CASE("reference: scatter_add is torch's index_add") {
   for (const Json& c : cases("scatter_add"))
-    for (const std::string name : {"reference", "cpu"}) {
-      const auto x = floats(c, "x"), weights = floats(c, "weights");
-      const auto rows = c.at("rows").get<std::vector<int32_t>>();
-      auto out = floats(c, "before");
-      test::make_backend(name)->scatter_add({.x = x.data(),
-                                             .rows = rows.data(),
-                                             .weights = weights.data(),
-                                             .count = number(c, "count"),
-                                             .width = number(c, "width"),
-                                             .out = out.data()});
-      INFO(name);
-      CHECK(test::agree_relatively(out, floats(c, "out"), kLimit, kFloor));
-    }
+    test::for_every_backend([&](Backend& backend) {
+      const Floats x(backend, floats(c, "x")), weights(backend, floats(c, "weights")),
+          out(backend, floats(c, "before"));
+      const test::OnBackend<int32_t> rows(backend, c.at("rows").get<std::vector<int32_t>>());
+      backend.scatter_add({.x = x.data(),
+                           .rows = rows.data(),
+                           .weights = weights.data(),
+                           .count = number(c, "count"),
+                           .width = number(c, "width"),
+                           .out = out.data()});
+      INFO(backend.name());
+      CHECK(test::agree_relatively(out.values(), floats(c, "out"), kLimit, kFloor));
+    });
 }
 
 TEST_CASE("reference: load_kv reads FP8 codes as torch does") {
@@ -181,45 +192,49 @@ TEST_CASE("reference: load_kv reads FP8 codes as torch does") {
   for (const Json& c : cases("load_kv"))
     for (const KvDType dtype : {KvDType::kFp8E4m3, KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2}) {
       if (name_of(dtype) != required_string(c, "dtype")) continue;
-      const auto scales = floats(c, "scales");
-      std::vector<float> out(256);
-      test::make_backend("reference")
-          ->load_kv({.x = codes.data(),
-                     .dtype = dtype,
-                     .scales = scales.data(),
-                     .rows = 1,
-                     .heads = 2,
-                     .head_dim = 128,
-                     .out = out.data()});
-      for (size_t code = 0; code < 256; ++code) {
-        INFO(name_of(dtype) << " code " << code);
-        const Json& expected = c.at("out").at(code);
-        if (expected.is_null())
-          CHECK(std::isnan(out[code]));
-        else if (expected.is_string())
-          CHECK(out[code] == (expected == "inf" ? 1.0f : -1.0f) * INFINITY);
-        else
-          CHECK(out[code] == expected.get<float>());
-      }
+      test::for_every_backend([&](Backend& backend) {
+        const test::OnBackend<uint8_t> x(backend, codes);
+        const Floats scales(backend, floats(c, "scales")), out = room(backend, 256);
+        backend.load_kv({.x = x.data(),
+                         .dtype = dtype,
+                         .scales = scales.data(),
+                         .rows = 1,
+                         .heads = 2,
+                         .head_dim = 128,
+                         .out = out.data()});
+        const auto values = out.values();
+        for (size_t code = 0; code < 256; ++code) {
+          INFO(backend.name() << ", " << name_of(dtype) << " code " << code);
+          const Json& expected = c.at("out").at(code);
+          if (expected.is_null())
+            CHECK(std::isnan(values[code]));
+          else if (expected.is_string())
+            CHECK(values[code] == (expected == "inf" ? 1.0f : -1.0f) * INFINITY);
+          else
+            CHECK(values[code] == expected.get<float>());
+        }
+      });
     }
 }
 
 TEST_CASE("reference: matmul is torch's linear") {
-  for (const Json& c : cases("matmul")) {
-    const auto x = floats(c, "x"), weight = floats(c, "weight"), bias = floats(c, "bias");
-    const auto expected = floats(c, "result");
-    const auto backend = test::make_backend("reference");
-    const std::vector<TensorView> views{{"w", DType::kF32, Shape{number(c, "out"), number(c, "in")},
-                                         std::as_bytes(std::span(weight))}};
-    const auto packed = backend->pack(views, ComputeType::kFloat32);
-    std::vector<float> out(expected.size());
-    backend->matmul({.x = x.data(),
-                     .weight = *packed,
-                     .bias = bias.data(),
-                     .rows = number(c, "rows"),
-                     .out = out.data()});
-    CHECK(test::agree_relatively(out, expected, kLimit, kFloor));
-  }
+  for (const Json& c : cases("matmul"))
+    test::for_every_backend([&](Backend& backend) {
+      const auto weight = floats(c, "weight"), expected = floats(c, "result");
+      const Floats x(backend, floats(c, "x")), bias(backend, floats(c, "bias")),
+          out = room(backend, expected.size());
+      const std::vector<TensorView> views{{"w", DType::kF32,
+                                           Shape{number(c, "out"), number(c, "in")},
+                                           std::as_bytes(std::span(weight))}};
+      const auto packed = backend.pack(views, ComputeType::kFloat32);
+      backend.matmul({.x = x.data(),
+                      .weight = *packed,
+                      .bias = bias.data(),
+                      .rows = number(c, "rows"),
+                      .out = out.data()});
+      INFO(backend.name());
+      CHECK(test::agree_relatively(out.values(), expected, kLimit, kFloor));
+    });
 }
 
 }  // namespace

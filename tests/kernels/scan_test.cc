@@ -2,7 +2,7 @@
 #include <functional>
 #include <limits>
 
-#include "support/backends.h"
+#include "support/every_backend.h"
 #include "support/near.h"
 
 // Operations that go along segments and keep a state: every law is tested on all of them.
@@ -15,12 +15,14 @@ struct Scanned {
 };
 
 /// One operation of fixed shape on inputs that are always the same. state holds one state a
-/// segment, or is null.
+/// segment, or is null; it and out are backend memory.
 struct ScanOperation {
   std::string what;
   int64_t out_width = 0, out_stride = 0, state_size = 0;
   std::function<void(Backend&, const std::vector<Segment>&, float* state, float* out)> run;
 };
+
+using Floats = test::OnBackend<float>;
 
 constexpr int64_t kTokens = 150;
 constexpr float kUntouched = -12345.0f;
@@ -40,8 +42,9 @@ ScanOperation conv(int64_t channels, int64_t kernel, bool silu, bool biased) {
       "causal_conv of " + std::to_string(channels) + " channels, kernel " + std::to_string(kernel),
       channels, out_stride, (kernel - 1) * channels,
       [=](Backend& backend, const std::vector<Segment>& segments, float* state, float* out) {
-        const auto x = input(x_stride, 1), weight = test::normal(channels * kernel, 2),
-                   bias = test::normal(channels, 3);
+        const Floats x(backend, input(x_stride, 1)),
+            weight(backend, test::normal(channels * kernel, 2)),
+            bias(backend, test::normal(channels, 3));
         backend.causal_conv({.x = {x.data(), x_stride},
                              .weight = weight.data(),
                              .bias = biased ? bias.data() : nullptr,
@@ -68,9 +71,9 @@ ScanOperation ssm(const SsmShape& s) {
           [=](Backend& backend, const std::vector<Segment>& segments, float* state, float* out) {
             // x, B, C and dt are slices of one projection.
             const int64_t stride = width + 2 * shared + s.heads;
-            const auto all = input(stride, 4);
-            const auto bias = test::normal(s.heads, 5), d = test::normal(s.heads, 6),
-                       a = negative(s.per_state ? s.heads * s.state_dim : s.heads, 7);
+            const Floats all(backend, input(stride, 4)), bias(backend, test::normal(s.heads, 5)),
+                d(backend, test::normal(s.heads, 6)),
+                a(backend, negative(s.per_state ? s.heads * s.state_dim : s.heads, 7));
             backend.ssm_scan({.x = {all.data(), stride},
                               .dt = {all.data() + width + 2 * shared, stride},
                               .dt_bias = s.limited ? nullptr : bias.data(),
@@ -104,10 +107,10 @@ ScanOperation delta(const DeltaShape& s) {
           width, width + 2, width * s.k_dim,
           [=](Backend& backend, const std::vector<Segment>& segments, float* state, float* out) {
             const int64_t stride = 2 * keys + width;
-            const auto all = input(stride, 8);
-            const auto g = s.raw ? input(s.v_heads, 9) : negative(kTokens * s.v_heads, 9);
-            const auto beta = input(s.v_heads, 10, s.raw ? 1.0f : 0.25f);
-            const auto rate = negative(s.v_heads, 11), bias = test::normal(s.v_heads, 12);
+            const Floats all(backend, input(stride, 8)),
+                g(backend, s.raw ? input(s.v_heads, 9) : negative(kTokens * s.v_heads, 9)),
+                beta(backend, input(s.v_heads, 10, s.raw ? 1.0f : 0.25f)),
+                rate(backend, negative(s.v_heads, 11)), bias(backend, test::normal(s.v_heads, 12));
             backend.delta_scan({.q = {all.data(), stride},
                                 .k = {all.data() + keys, stride},
                                 .v = {all.data() + 2 * keys, stride},
@@ -139,10 +142,12 @@ const std::vector<ScanOperation>& operations() {
 
 /// The operation from one state a segment, or without (empty).
 Scanned scan(const ScanOperation& operation, Backend& backend, const std::vector<Segment>& segments,
-             std::vector<float> states) {
-  std::vector<float> out(static_cast<size_t>(kTokens * operation.out_stride), kUntouched);
-  operation.run(backend, segments, states.empty() ? nullptr : states.data(), out.data());
-  return {out, states};
+             const std::vector<float>& states) {
+  const Floats state(backend, states),
+      out(backend,
+          std::vector<float>(static_cast<size_t>(kTokens * operation.out_stride), kUntouched));
+  operation.run(backend, segments, states.empty() ? nullptr : state.data(), out.data());
+  return {out.values(), state.values()};
 }
 
 std::vector<float> rows_of(const ScanOperation& operation, const std::vector<float>& out,
@@ -186,16 +191,9 @@ TEST_CASE("scans: every backend agrees with the reference and leaves other rows 
     }
 }
 
-/// Every backend of the tests, the reference too.
-template <class Body>
-void for_all_backends(const Body& body) {
-  body(*test::make_backend("reference"));
-  test::for_each_backend(body);
-}
-
 TEST_CASE("scans: going on from a state gives the bytes of one run") {
   for (const ScanOperation& operation : operations())
-    for_all_backends([&](Backend& backend) {
+    test::for_every_backend([&](Backend& backend) {
       INFO(operation.what << " on " << backend.name());
       const auto states = test::normal(operation.state_size, 20);
       const Scanned whole = scan(operation, backend, {{.q_begin = 5, .q_count = 80}}, states);
@@ -214,7 +212,7 @@ TEST_CASE("scans: going on from a state gives the bytes of one run") {
 
 TEST_CASE("scans: no state is a state of zeros") {
   for (const ScanOperation& operation : operations())
-    for_all_backends([&](Backend& backend) {
+    test::for_every_backend([&](Backend& backend) {
       INFO(operation.what << " on " << backend.name());
       const std::vector<float> zeros(static_cast<size_t>(4 * operation.state_size));
       CHECK(test::same_bytes(scan(operation, backend, kSegments, {}).out,
@@ -233,7 +231,7 @@ TEST_CASE("scans: a segment's bytes depend neither on the others nor on the thre
       CHECK(test::same_bytes(more.out, one.out));
       CHECK(test::same_bytes(more.state, one.state));
     }
-    for_all_backends([&](Backend& backend) {
+    test::for_every_backend([&](Backend& backend) {
       const Scanned whole = scan(operation, backend, kSegments, states);
       for (size_t s = 0; s < kSegments.size(); ++s) {
         INFO(operation.what << " on " << backend.name() << ", segment " << s);
@@ -250,94 +248,74 @@ TEST_CASE("scans: a segment's bytes depend neither on the others nor on the thre
   }
 }
 
+/// One channel of one state, B, C and A's magnitude 1, over rows of x: what it writes over them.
+std::vector<float> one_channel(Backend& backend, const std::vector<float>& x,
+                               const std::vector<float>& dt, const std::vector<Segment>& segments,
+                               float dt_min = 0.0f, float dt_max = INFINITY) {
+  const Floats out(backend, x), steps(backend, dt), rate(backend, {-1.0f}),
+      ones(backend, std::vector<float>(x.size(), 1.0f));
+  backend.ssm_scan({.x = {out.data(), 1},
+                    .dt = {steps.data(), 1},
+                    .dt_min = dt_min,
+                    .dt_max = dt_max,
+                    .a = rate.data(),
+                    .b = {ones.data(), 1},
+                    .c = {ones.data(), 1},
+                    .segments = segments,
+                    .heads = 1,
+                    .head_dim = 1,
+                    .groups = 1,
+                    .state_dim = 1,
+                    .out = out.data()});
+  return out.values();
+}
+
 TEST_CASE("ssm_scan: may write over x; steps far from zero stay numbers") {
-  const std::vector<Segment> segments{{.q_count = 3}};
-  const std::vector<float> x{1.0f, 2.0f, 3.0f}, ones(3, 1.0f), a{-1.0f};
-  for_all_backends([&](Backend& backend) {
-    auto out = x;
-    const std::vector<float> dt{-200.0f, 0.0f, 200.0f};  // softplus 0, ln 2, 200
-    backend.ssm_scan({.x = {out.data(), 1},
-                      .dt = {dt.data(), 1},
-                      .a = a.data(),
-                      .b = {ones.data(), 1},
-                      .c = {ones.data(), 1},
-                      .segments = segments,
-                      .heads = 1,
-                      .head_dim = 1,
-                      .groups = 1,
-                      .state_dim = 1,
-                      .out = out.data()});
+  test::for_every_backend([&](Backend& backend) {
+    // softplus 0, ln 2, 200
+    const auto out =
+        one_channel(backend, {1.0f, 2.0f, 3.0f}, {-200.0f, 0.0f, 200.0f}, {{.q_count = 3}});
     CHECK(test::agree_relatively(out, std::vector<float>{0.0f, 1.38629436f, 600.0f}, 1e-6, 1e-30));
   });
 }
 
 TEST_CASE("ssm_scan: the softplus keeps its digits from end to end") {
-  // One row a segment, x, B and C 1, no state before: out is the step size itself.
+  // One row a segment, x 1, no state before: out is the step size itself.
   std::vector<float> dt;
   for (float x = -87.0f; x <= 100.0f; x += 0.0625f) dt.push_back(x);
-  const int64_t count = static_cast<int64_t>(dt.size());
   std::vector<Segment> segments;
-  for (int64_t t = 0; t < count; ++t) segments.push_back({.q_begin = t, .q_count = 1});
+  for (size_t t = 0; t < dt.size(); ++t)
+    segments.push_back({.q_begin = static_cast<int64_t>(t), .q_count = 1});
   const std::vector<float> ones(dt.size(), 1.0f);
-  const float rate = -1.0f;
-  const auto run = [&](Backend& backend) {
-    std::vector<float> out(dt.size());
-    backend.ssm_scan({.x = {ones.data(), 1},
-                      .dt = {dt.data(), 1},
-                      .a = &rate,
-                      .b = {ones.data(), 1},
-                      .c = {ones.data(), 1},
-                      .segments = segments,
-                      .heads = 1,
-                      .head_dim = 1,
-                      .groups = 1,
-                      .state_dim = 1,
-                      .out = out.data()});
-    return out;
-  };
-  const auto expected = run(*test::make_backend("reference"));
-  for_all_backends(
-      [&](Backend& backend) { CHECK(test::agree_relatively(run(backend), expected, 5e-7)); });
+  const auto expected = one_channel(*test::make_backend("reference"), ones, dt, segments);
+  test::for_every_backend([&](Backend& backend) {
+    CHECK(test::agree_relatively(one_channel(backend, ones, dt, segments), expected, 5e-7));
+  });
 }
 
 TEST_CASE("scans: gates that are not numbers reach the output") {
   // A model with broken weights must be found out, not calibrated.
   const std::vector<Segment> segments{{.q_count = 1}};
-  const float one = 1.0f, rate = -1.0f, nan = std::numeric_limits<float>::quiet_NaN();
-  for_all_backends([&](Backend& backend) {
+  test::for_every_backend([&](Backend& backend) {
     INFO(backend.name());
-    float out = 0.0f;
-    backend.ssm_scan({.x = {&one, 1},
-                      .dt = {&nan, 1},
-                      .dt_min = 0.25f,
-                      .dt_max = 0.5f,
-                      .a = &rate,
-                      .b = {&one, 1},
-                      .c = {&one, 1},
-                      .segments = segments,
-                      .heads = 1,
-                      .head_dim = 1,
-                      .groups = 1,
-                      .state_dim = 1,
-                      .out = &out});
-    CHECK(std::isnan(out));
-    float state = 1.0f;
-    out = 0.0f;
-    backend.delta_scan({.q = {&one, 1},
-                        .k = {&one, 1},
-                        .v = {&one, 1},
-                        .g = {&nan, 1},
-                        .beta = {&one, 1},
-                        .decay_rate = &rate,
+    CHECK(std::isnan(one_channel(backend, {1.0f}, {NAN}, segments, 0.25f, 0.5f)[0]));
+    const Floats one(backend, {1.0f}), nan(backend, {NAN}), rate(backend, {-1.0f}),
+        state(backend, {1.0f}), out(backend, {0.0f});
+    backend.delta_scan({.q = {one.data(), 1},
+                        .k = {one.data(), 1},
+                        .v = {one.data(), 1},
+                        .g = {nan.data(), 1},
+                        .beta = {one.data(), 1},
+                        .decay_rate = rate.data(),
                         .segments = segments,
                         .k_heads = 1,
                         .v_heads = 1,
                         .k_dim = 1,
                         .v_dim = 1,
-                        .state = &state,
-                        .out = &out});
-    CHECK(std::isnan(out));
-    CHECK(std::isnan(state));
+                        .state = state.data(),
+                        .out = out.data()});
+    CHECK(std::isnan(out.values()[0]));
+    CHECK(std::isnan(state.values()[0]));
   });
 }
 

@@ -1,0 +1,319 @@
+#include <algorithm>
+
+#include "kernels/gpu/functions.h"
+#include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/row_access.h"
+
+// A state is a matrix whose lines do not know of each other: those of a head's dimensions in
+// ssm_scan, the columns of a value head in delta_scan. A line belongs to a group of 1 to 32 lanes,
+// each of which keeps kPart of its numbers in registers from the first row of the segment to the
+// last.
+namespace kvcal::gpu {
+namespace {
+
+constexpr int kPart = 16;
+constexpr int kThreads = 128;
+
+using Part = Pack<float, kPart>;
+
+/// Where this thread stands.
+struct Group {
+  int lanes = 0;     ///< of the group; a power of two
+  int lane = 0;      ///< in the group
+  int64_t line = 0;  ///< 0 where there is none: such a group goes along and writes nothing
+  bool is_real = false;
+  int first = 0;  ///< of the numbers kept here
+
+  __device__ Group(int group_lanes, int64_t lines) : lanes(group_lanes) {
+    const int thread = static_cast<int>(threadIdx.x);
+    lane = thread % lanes;
+    line = int64_t{blockIdx.x} * (kThreads / lanes) + thread / lanes;
+    is_real = line < lines;
+    if (!is_real) line = 0;
+    first = lane * kPart;
+  }
+  __device__ float sum(float value) const {
+    for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
+    return value;
+  }
+  /// What lane `index` of the group holds.
+  __device__ float from(float value, int index) const {
+    return shuffle(value, gpu::lane() - lane + index);
+  }
+};
+
+/// Numbers [first, first + kPart) of the count at x; zeros behind the end.
+template <bool kAligned>
+__device__ Part load_part(const float* x, int first, int64_t count) {
+  Part part{};
+  KVCAL_UNROLL
+  for (int j = 0; j < kPart; j += 4)
+    if (first + j < count) {
+      const Four four = load_four<kAligned>(x + first + j, count - first - j);
+      KVCAL_UNROLL
+      for (int i = 0; i < 4; ++i) part.values[j + i] = four.values[i];
+    }
+  return part;
+}
+
+/// The kept numbers of a line whose numbers lie stride apart.
+__device__ Part load_state(const float* state, int64_t stride, int first, int64_t count) {
+  Part part{};
+  if (!state) return part;
+  KVCAL_UNROLL
+  for (int j = 0; j < kPart; ++j)
+    if (first + j < count) part.values[j] = state[(first + j) * stride];
+  return part;
+}
+__device__ void store_state(const Part& part, float* state, int64_t stride, int first,
+                            int64_t count) {
+  KVCAL_UNROLL
+  for (int j = 0; j < kPart; ++j)
+    if (first + j < count) state[(first + j) * stride] = part.values[j];
+}
+
+template <class Args>
+struct OnDevice {
+  Args args;
+  const Segment* segments = nullptr;
+  int64_t segment_count = 0;
+  int lanes = 1;                ///< of a group
+  const Four* gates = nullptr;  ///< of delta_scan
+};
+
+// ---- ssm_scan ----
+
+struct SsmStep {
+  float size = 0.0f, decay = 0.0f;
+};
+/// The step of one head at one row. In double: an error of the decay is repeated at every row.
+__device__ SsmStep step_of(const SsmScanArgs& args, int64_t row, int64_t head) {
+  const double x = double{args.dt.data[row * args.dt.row_stride + head]} +
+                   (args.dt_bias ? args.dt_bias[head] : 0.0f);
+  double dt = (x < 0.0 ? 0.0 : x) + log1p(exp(-fabs(x)));
+  if (dt < args.dt_min) dt = args.dt_min;  // comparisons that leave a NaN as it is
+  if (dt > args.dt_max) dt = args.dt_max;
+  const double decay = args.a_per_state ? 0.0 : exp(dt * args.a[head]);
+  return {static_cast<float>(dt), static_cast<float>(decay)};
+}
+
+struct SsmRow {
+  float x = 0.0f;
+  Part b, c;
+};
+
+template <bool kPerState, bool kAligned>
+__global__ void __launch_bounds__(kThreads) ssm_kernel(OnDevice<SsmScanArgs> scan) {
+  const SsmScanArgs& args = scan.args;
+  const Group group(scan.lanes, args.heads * args.head_dim);
+  const int64_t head = group.line / args.head_dim, count = args.state_dim;
+  const int64_t shared = head / (args.heads / args.groups) * count;
+  const float skip = args.d ? args.d[head] : 0.0f;
+  Part rates{};
+  if constexpr (kPerState) rates = load_part<false>(args.a + head * count, group.first, count);
+  const auto load = [&](int64_t row) {
+    return SsmRow{
+        args.x.data[row * args.x.row_stride + group.line],
+        load_part<kAligned>(args.b.data + row * args.b.row_stride + shared, group.first, count),
+        load_part<kAligned>(args.c.data + row * args.c.row_stride + shared, group.first, count)};
+  };
+  for (int64_t s = blockIdx.y; s < scan.segment_count; s += gridDim.y) {
+    const Segment segment = scan.segments[s];
+    if (segment.q_count == 0) continue;
+    float* kept = nullptr;
+    if (args.state) kept = args.state + (s * args.heads * args.head_dim + group.line) * count;
+    Part state = load_state(kept, 1, group.first, count);
+    SsmRow next = load(segment.q_begin);
+    SsmStep steps;
+    for (int64_t t = 0; t < segment.q_count; ++t) {
+      const int turn = static_cast<int>(t % group.lanes);
+      // Each lane works out the step of another row.
+      if (turn == 0)
+        steps = step_of(args, segment.q_begin + smaller(t + group.lane, segment.q_count - 1), head);
+      const float size = group.from(steps.size, turn), decay = group.from(steps.decay, turn);
+      const SsmRow row = next;
+      // Asked for before out is written, as that could be x's rows.
+      if (t + 1 < segment.q_count) next = load(segment.q_begin + t + 1);
+      const float scaled = size * row.x;
+      float sum = 0.0f;
+      KVCAL_UNROLL
+      for (int n = 0; n < kPart; ++n) {
+        float& value = state.values[n];
+        const float kept_part = kPerState ? expf(size * rates.values[n]) : decay;
+        value = fmaf(kept_part, value, scaled * row.b.values[n]);
+        sum = fmaf(value, row.c.values[n], sum);
+      }
+      sum = group.sum(sum);
+      if (args.d) sum = fmaf(skip, row.x, sum);
+      if (group.is_real && group.lane == 0)
+        args.out[(segment.q_begin + t) * args.out_stride + group.line] = sum;
+    }
+    if (kept && group.is_real) store_state(state, kept, 1, group.first, count);
+  }
+}
+
+// ---- delta_scan ----
+
+/// What q and k are multiplied by, the decay and beta of every row and value head, to
+/// gates[row * v_heads + head]. A warp each; threads along x go through heads and rows of a
+/// segment.
+__global__ void delta_gates_kernel(OnDevice<DeltaScanArgs> scan, Four* gates) {
+  const DeltaScanArgs& args = scan.args;
+  const Place place = place_of(int64_t{blockIdx.x} * (blockDim.x / kWarp) + warp(), args.v_heads);
+  const int64_t head = place.piece, k_head = head / (args.v_heads / args.k_heads);
+  for (int64_t s = blockIdx.y; s < scan.segment_count; s += gridDim.y) {
+    const Segment segment = scan.segments[s];
+    if (place.row >= segment.q_count) continue;  // the whole warp
+    const int64_t row = segment.q_begin + place.row;
+    const float* q = args.q.data + row * args.q.row_stride + k_head * args.k_dim;
+    const float* k = args.k.data + row * args.k.row_stride + k_head * args.k_dim;
+    float q_squares = 0.0f, k_squares = 0.0f;
+    for (int64_t i = lane(); i < args.k_dim; i += kWarp) {
+      q_squares = fmaf(q[i], q[i], q_squares);
+      k_squares = fmaf(k[i], k[i], k_squares);
+    }
+    const double q_sum = warp_sum(q_squares), k_sum = warp_sum(k_squares);
+    if (lane() != 0) continue;
+    double g = args.g.data[row * args.g.row_stride + head];
+    if (args.decay_rate) {
+      g += args.g_bias ? args.g_bias[head] : 0.0f;
+      g = args.decay_rate[head] * ((g < 0.0 ? 0.0 : g) + log1p(exp(-fabs(g))));
+    }
+    double beta = args.beta.data[row * args.beta.row_stride + head];
+    if (args.logistic_beta) beta = 1.0 / (1.0 + exp(-beta));
+    const double scale = 1.0 / sqrt(static_cast<double>(args.k_dim));
+    const double q_scale = args.normalize ? scale / sqrt(q_sum + 1e-6) : scale;
+    const double k_scale = args.normalize ? 1.0 / sqrt(k_sum + 1e-6) : 1.0;
+    gates[row * args.v_heads + head] = {{static_cast<float>(q_scale), static_cast<float>(k_scale),
+                                         static_cast<float>(exp(g)), static_cast<float>(beta)}};
+  }
+}
+
+struct DeltaRow {
+  Four gates;
+  float v = 0.0f;
+  Part q, k;
+};
+
+/// One row through the kept numbers of a column; its output.
+__device__ float delta_step(const Group& group, const DeltaRow& row, Part& state) {
+  const auto [q_scale, k_scale, decay, beta] = row.gates.values;
+  Part k;
+  float known = 0.0f;
+  KVCAL_UNROLL
+  for (int i = 0; i < kPart; ++i) {
+    k.values[i] = row.k.values[i] * k_scale;
+    state.values[i] *= decay;
+    known = fmaf(k.values[i], state.values[i], known);
+  }
+  const float change = beta * (row.v - group.sum(known));
+  float sum = 0.0f;
+  KVCAL_UNROLL
+  for (int i = 0; i < kPart; ++i) {
+    state.values[i] = fmaf(k.values[i], change, state.values[i]);
+    sum = fmaf(row.q.values[i], state.values[i], sum);
+  }
+  return q_scale * group.sum(sum);
+}
+
+template <bool kAligned>
+__global__ void __launch_bounds__(kThreads) delta_kernel(OnDevice<DeltaScanArgs> scan) {
+  const DeltaScanArgs& args = scan.args;
+  const Group group(scan.lanes, args.v_heads * args.v_dim);
+  const int64_t head = group.line / args.v_dim, column = group.line % args.v_dim;
+  const int64_t k_first = head / (args.v_heads / args.k_heads) * args.k_dim;
+  const auto load = [&](int64_t row) {
+    return DeltaRow{scan.gates[row * args.v_heads + head],
+                    args.v.data[row * args.v.row_stride + group.line],
+                    load_part<kAligned>(args.q.data + row * args.q.row_stride + k_first,
+                                        group.first, args.k_dim),
+                    load_part<kAligned>(args.k.data + row * args.k.row_stride + k_first,
+                                        group.first, args.k_dim)};
+  };
+  for (int64_t s = blockIdx.y; s < scan.segment_count; s += gridDim.y) {
+    const Segment segment = scan.segments[s];
+    if (segment.q_count == 0) continue;
+    float* kept = nullptr;
+    if (args.state)
+      kept = args.state + (s * args.v_heads + head) * args.k_dim * args.v_dim + column;
+    Part state = load_state(kept, args.v_dim, group.first, args.k_dim);
+    DeltaRow next = load(segment.q_begin);
+    for (int64_t t = 0; t < segment.q_count; ++t) {
+      const DeltaRow row = next;
+      // Asked for before out is written, as that could be v's rows.
+      if (t + 1 < segment.q_count) next = load(segment.q_begin + t + 1);
+      const float out = delta_step(group, row, state);
+      if (group.is_real && group.lane == 0)
+        args.out[(segment.q_begin + t) * args.out_stride + group.line] = out;
+    }
+    if (kept && group.is_real) store_state(state, kept, args.v_dim, group.first, args.k_dim);
+  }
+}
+
+/// The arguments with what all kernels need, for lines of so many numbers.
+template <class Args>
+OnDevice<Args> prepared(const Args& args, const Segment* segments, int64_t numbers,
+                        const char* what) {
+  if (numbers > int64_t{kPart} * kWarp)
+    fail(what, " keeps up to ", kPart * kWarp, " numbers of a state's line, this one has ",
+         numbers);
+  OnDevice<Args> scan{.args = args,
+                      .segments = segments,
+                      .segment_count = static_cast<int64_t>(args.segments.size())};
+  while (scan.lanes * int64_t{kPart} < numbers) scan.lanes *= 2;
+  return scan;
+}
+
+/// As many blocks along x as the work of one segment needs, and one along y for each segment.
+template <class Args>
+Launch scan_launch(Stream& stream, const OnDevice<Args>& scan, int64_t blocks) {
+  return {.stream = stream,
+          .blocks = blocks,
+          .blocks_y = static_cast<unsigned>(std::min<int64_t>(scan.segment_count, 65535)),
+          .threads = kThreads};
+}
+
+}  // namespace
+
+void GpuBackend::ssm_scan(const SsmScanArgs& args) {
+  check_ssm_scan(args);
+  if (args.segments.empty()) return;
+  auto scan = prepared(args, on_device(args.segments), args.state_dim, "ssm_scan");
+  const int64_t lines = args.heads * args.head_dim;
+  if (args.out_stride == 0) scan.args.out_stride = lines;
+  const bool aligned = args.state_dim % 4 == 0 && holds_fours(args.b.data, args.b.row_stride) &&
+                       holds_fours(args.c.data, args.c.row_stride);
+  const Launch where = scan_launch(stream(), scan, ceil_div(lines * scan.lanes, kThreads));
+  with_flag(args.a_per_state, [&](auto per_state) {
+    with_flag(aligned, [&](auto is_aligned) {
+      launch("ssm_scan", where, ssm_kernel<decltype(per_state)::value, decltype(is_aligned)::value>,
+             scan);
+    });
+  });
+}
+
+void GpuBackend::delta_scan(const DeltaScanArgs& args) {
+  check_delta_scan(args);
+  if (args.segments.empty()) return;
+  auto scan = prepared(args, on_device(args.segments), args.k_dim, "delta_scan");
+  const int64_t lines = args.v_heads * args.v_dim;
+  if (args.out_stride == 0) scan.args.out_stride = lines;
+  int64_t longest = 0, end = 0;
+  for (const Segment& segment : args.segments) {
+    longest = std::max(longest, segment.q_count);
+    end = std::max(end, segment.q_begin + segment.q_count);
+  }
+  const Buffer gates = scratch(static_cast<size_t>(end * args.v_heads) * sizeof(Four));
+  scan.gates = gates.as<Four>();
+  launch("delta_scan's gates",
+         scan_launch(stream(), scan, ceil_div(longest * args.v_heads, kThreads / kWarp)),
+         delta_gates_kernel, scan, gates.as<Four>());
+  const bool aligned = args.k_dim % 4 == 0 && holds_fours(args.q.data, args.q.row_stride) &&
+                       holds_fours(args.k.data, args.k.row_stride);
+  const Launch where = scan_launch(stream(), scan, ceil_div(lines * scan.lanes, kThreads));
+  with_flag(aligned, [&](auto is_aligned) {
+    launch("delta_scan", where, delta_kernel<decltype(is_aligned)::value>, scan);
+  });
+}
+
+}  // namespace kvcal::gpu
