@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "backend/backend.h"
+#include "core/file.h"
+
+namespace kvcal {
+
+/// Where hidden states may go.
+struct HiddenRoom {
+  std::optional<uint64_t> bytes = {};  ///< of the backend's memory they may take
+  fs::path scratch_folder = {};        ///< of the file that a host backend keeps the rest in
+};
+
+/// The residual stream of all batches between two layers, [tokens, width] float32. In the backend's
+/// memory while they fit; else, on a host, in a mapped scratch file, and on a device in pinned host
+/// memory, from where the next batch is fetched while one computes.
+class HiddenStates {
+ public:
+  enum class Access {
+    kWrite,  ///< all rows are written, what they held is gone
+    kRead,
+    kUpdate  ///< read, then changed
+  };
+  /// rows: those of the batch, in backend memory, during the call.
+  using Visit = std::function<void(size_t batch, float* rows)>;
+
+  /// batch_tokens: of each batch.
+  HiddenStates(Backend& backend, int64_t width, std::vector<int64_t> batch_tokens,
+               const HiddenRoom& room);
+  ~HiddenStates();
+  HiddenStates(const HiddenStates&) = delete;
+  HiddenStates& operator=(const HiddenStates&) = delete;
+
+  /// Visits all batches in order.
+  void walk(Access access, const Visit& visit);
+  bool are_in_backend() const { return !scratch_ && pinned_.size() == 0; }
+
+ private:
+  void walk_resident(float* all, const Visit& visit);
+  void walk_pinned(Access access, const Visit& visit);
+  size_t bytes_of(size_t batch) const;
+  void fetch(size_t batch, size_t turn);
+
+  Backend& backend_;
+  int64_t width_;
+  std::vector<int64_t> batch_tokens_;
+  std::vector<size_t> offsets_;  ///< bytes before each batch
+  Buffer resident_;
+  std::optional<ScratchMapping> scratch_;
+  Buffer pinned_, turns_[2];           ///< all batches, and two on the device
+  size_t turn_ = 0;                    ///< the next batch's
+  std::optional<size_t> coming_ = {};  ///< batch that is fetched for it
+};
+
+}  // namespace kvcal
