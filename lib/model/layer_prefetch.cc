@@ -1,0 +1,55 @@
+#include "model/layer_prefetch.h"
+
+#include <utility>
+
+namespace kvcal {
+namespace {
+
+bool covers(LayerParts held, LayerParts wanted) {
+  return held == wanted || held == LayerParts::kAll;
+}
+
+}  // namespace
+
+PackedLayer LayerPrefetch::pack(int64_t layer, LayerParts parts) const {
+  weights_.will_need(layer + 1);
+  PackedLayer packed = pack_layer(weights_, config_, layer, parts, backend_, type_);
+  weights_.drop(layer);
+  return packed;
+}
+
+const PackedLayer& LayerPrefetch::bring(int64_t layer, LayerParts parts) {
+  if (index_ == layer && covers(parts_, parts)) return packed_;
+  packed_ = PackedLayer{};
+  index_ = -1;
+  if (coming_.valid()) {
+    const bool is_wanted = coming_index_ == layer && covers(coming_parts_, parts);
+    std::future<PackedLayer> coming = std::exchange(coming_, {});
+    if (is_wanted) {
+      packed_ = coming.get();
+      index_ = layer;
+      parts_ = coming_parts_;
+    } else {
+      coming.wait();
+    }
+  }
+  if (index_ != layer) {
+    packed_ = pack(layer, parts);
+    index_ = layer;
+    parts_ = parts;
+  }
+  start_next();
+  return packed_;
+}
+
+void LayerPrefetch::start_next() {
+  const int64_t next = index_ + 1, last = config_.last_attention_layer();
+  if (!backend_.packs_beside() || next > last) return;
+  coming_index_ = next;
+  // Of the last layer only K and V are observed.
+  coming_parts_ = next == last ? LayerParts::kKeyValue : LayerParts::kAll;
+  coming_ = std::async(std::launch::async,
+                       [this, next, parts = coming_parts_] { return pack(next, parts); });
+}
+
+}  // namespace kvcal

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <future>
+
+#include "model/packed_layer.h"
+
+namespace kvcal {
+
+/// Brings the layers of a calibration, one packed layer at a time. Where the backend packs beside
+/// its operations, the next one is packed in another thread while this one computes, so that two
+/// are in memory. Borrows all it is given; its end waits for the other thread.
+class LayerPrefetch {
+ public:
+  LayerPrefetch(const Weights& weights, const ModelConfig& config, Backend& backend,
+                ComputeType type)
+      : weights_(weights), config_(config), backend_(backend), type_(type) {}
+
+  /// The layer, with at least these parts; valid until the next call. Throws what packing it threw.
+  const PackedLayer& bring(int64_t layer, LayerParts parts);
+  /// The layer brought last; -1: none.
+  int64_t index() const { return index_; }
+
+  /// Layers in memory at one time.
+  static int64_t layers_held(const Backend& backend) { return backend.packs_beside() ? 2 : 1; }
+
+ private:
+  PackedLayer pack(int64_t layer, LayerParts parts) const;
+  void start_next();
+
+  const Weights& weights_;
+  const ModelConfig& config_;
+  Backend& backend_;
+  ComputeType type_;
+  PackedLayer packed_;
+  int64_t index_ = -1;
+  LayerParts parts_ = LayerParts::kKeyValue;
+  int64_t coming_index_ = -1;
+  LayerParts coming_parts_ = LayerParts::kKeyValue;
+  std::future<PackedLayer> coming_;  ///< its destructor waits
+};
+
+}  // namespace kvcal
