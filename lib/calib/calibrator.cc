@@ -118,7 +118,7 @@ KvQuantization quantization_of(const AttentionCalibration& layer, const ModelCon
 
 /// One layer in quantized mode: its scales come from all samples before its attention reads K and V
 /// with them.
-AttentionCalibration calibrate_quantized(LayerwiseForward& forward, const ModelConfig& config,
+AttentionCalibration calibrate_quantized(LayerForward& forward, const ModelConfig& config,
                                          const QuantArgs& args, fp8::Format format,
                                          std::span<const Sample> samples, int64_t index,
                                          bool ignored) {
@@ -134,7 +134,7 @@ AttentionCalibration calibrate_quantized(LayerwiseForward& forward, const ModelC
   const bool may_clip = make_observer(args)->may_clip();
   SaturationCounts saturated;
   if (!is_last) {
-    saturated = forward.advance(index, quantization);
+    saturated = forward.advance(index, quantization).saturated;
   } else if (may_clip) {
     saturated = forward.count_saturated(index, quantization);
   }
@@ -147,7 +147,7 @@ AttentionCalibration calibrate_quantized(LayerwiseForward& forward, const ModelC
   return layer;
 }
 
-AttentionCalibration calibrate_exact(LayerwiseForward& forward, const ModelConfig& config,
+AttentionCalibration calibrate_exact(LayerForward& forward, const ModelConfig& config,
                                      const QuantArgs& args, fp8::Format format,
                                      std::span<const Sample> samples, int64_t index, bool ignored) {
   const bool is_last = index == config.last_attention_layer();
@@ -200,7 +200,7 @@ Calibration empty_calibration(const Recipe& recipe, const ModelConfig& config) {
           .layers = {}};
 }
 
-Calibration calibrate(LayerwiseForward& forward, const ModelConfig& config, const Recipe& recipe,
+Calibration calibrate(LayerForward& forward, const ModelConfig& config, const Recipe& recipe,
                       std::span<const Sample> samples, KvForward kv_forward,
                       Diagnostics& diagnostics) {
   const std::vector<bool> ignored = ignored_layers(recipe, config);

@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "model/layerwise.h"
+#include "model/layer_forward.h"
+#include "model/model_config.h"
 #include "quant/calibration.h"
 #include "recipe/recipe.h"
 #include "text/dataset.h"
@@ -25,7 +26,7 @@ std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config
 /// Runs the samples through forward layer by layer and makes the scales the recipe asks for.
 /// samples are those forward was made of, for messages. Throws Error naming layer, head, record and
 /// token for NaN or Inf in K or V.
-Calibration calibrate(LayerwiseForward& forward, const ModelConfig& config, const Recipe& recipe,
+Calibration calibrate(LayerForward& forward, const ModelConfig& config, const Recipe& recipe,
                       std::span<const Sample> samples, KvForward kv_forward,
                       Diagnostics& diagnostics);
 

@@ -91,7 +91,7 @@ void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
   batch.segments = {{.q_begin = 0, .q_count = count, .kv_begin = 0, .kv_count = after}};
   TokenPositions positions;
   for (int64_t position = before; position < after; ++position) positions.add(position, after);
-  batch.positions = positions.upload_rows(ropes, backend_);
+  batch.keep_positions(positions.upload_rows(ropes, backend_));
 
   embed_tokens(config_, weights_, ids, positions.values(), backend_, hidden_.as<float>());
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {

@@ -27,8 +27,11 @@ Role down_of(Role up) {
 void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t rows,
                                bool is_normed) {
   if (!has_feed_forward(layer)) return;
-  if (config_.has_mlp_norm && !is_normed)
-    normalize(hidden, layer.mlp_norm, rows, type_, normed_.data());
+  if (!config_.has_mlp_norm) {
+    fold(mlp_input_slot(layer), normed_.data(), rows * config_.hidden_size, type_);
+  } else if (!is_normed) {
+    normalize(hidden, layer.mlp_norm, rows, type_, normed_.data(), mlp_input_slot(layer));
+  }
   if (layer.moe.experts.empty()) {
     activate(layer.mlp, normed_.data(), rows, Role::kUp, 0);
     add_projected(activated_.data(), layer.mlp.down, layer.mlp_output_norm, rows, hidden);
@@ -45,6 +48,11 @@ void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t 
   add_output(layer.mlp_output_norm, rows, hidden);
 }
 
+AmaxSlot LayerRunner::mlp_input_slot(const PackedLayer& layer) const {
+  if (layer.moe.experts.empty()) return slot_of(Role::kUp);
+  return type_ == ComputeType::kFloat32 ? slot_of(Role::kRouter) : AmaxSlot{};
+}
+
 void LayerRunner::activate(const PackedMlp& mlp, const void* x, int64_t rows, Role role,
                            int64_t index) {
   observe(role, index, x, rows, config_.hidden_size, type_);
@@ -56,7 +64,8 @@ void LayerRunner::activate(const PackedMlp& mlp, const void* x, int64_t rows, Ro
                      .rows = rows,
                      .width = mlp.width,
                      .out_type = type_,
-                     .out = activated_.data()});
+                     .out = activated_.data(),
+                     .seen = slot_of(down_of(role), index)});
   observe(down_of(role), index, activated_.data(), rows, mlp.width, type_);
 }
 
@@ -65,7 +74,8 @@ std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const flo
   // Choices are discrete, so the router reads and multiplies float32 whatever the compute type.
   const void* input = normed_.data();
   if (type_ != ComputeType::kFloat32) {
-    normalize(hidden, layer.mlp_norm, rows, ComputeType::kFloat32, router_input_.data());
+    normalize(hidden, layer.mlp_norm, rows, ComputeType::kFloat32, router_input_.data(),
+              slot_of(Role::kRouter));
     input = router_input_.data();
   }
   observe(Role::kRouter, 0, input, rows, config_.hidden_size, ComputeType::kFloat32);
@@ -104,6 +114,7 @@ void LayerRunner::add_expert(const PackedMlp& expert, std::span<const int32_t> t
                         .count = count,
                         .width = config_.hidden_size,
                         .out = gathered_.data()});
+  fold(slot_of(role, index), gathered_.data(), count * config_.hidden_size, type_);
   activate(expert, gathered_.data(), count, role, index);
   project(activated_.data(), expert.down, count, expert_out_.as<float>());
   backend_.scatter_add({.x = expert_out_.as<float>(),

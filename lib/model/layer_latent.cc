@@ -43,7 +43,8 @@ void LayerRunner::query_of_rank(const PackedLayer& layer, int64_t rows) {
                  .rows = rows,
                  .width = rank,
                  .out_type = type_,
-                 .out = query_normed_.data()});
+                 .out = query_normed_.data(),
+                 .seen = slot_of(Role::kQueryUp)});
   observe(Role::kQueryUp, 0, query_normed_.data(), rows, rank, type_);
   project(query_normed_.data(), layer.query, rows, query_.as<float>());
 }
@@ -81,6 +82,7 @@ KvStorage LayerRunner::expand(const PackedLayer& layer, const TokenBatch& batch,
                     .head_dim = latent.rope_dim,
                     .out_type = ComputeType::kFloat32,
                     .out = rotated_key_.data()});
+  fold(slot_of(Role::kLatentUp), latent_.data(), rows * latent.latent_rank, type_);
   observe(Role::kLatentUp, 0, latent_.data(), rows, latent.latent_rank, type_);
   project(latent_.data(), layer.latent_up, rows, expanded_.as<float>());
 

@@ -18,10 +18,11 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
                                         float* hidden, const TokenBatch& batch,
                                         RecurrentState* state) {
   layer_index_ = layer_index;
+  is_decoding_ = batch.is_decoding;
   const int64_t tokens = batch.num_tokens;
   bool is_normed = false;
   if (layer.recurrence.in.matrix) {
-    normalize(hidden, layer.input_norm, tokens, type_, normed_.data());
+    normalize(hidden, layer.input_norm, tokens, type_, normed_.data(), slot_of(Role::kMixerIn));
     observe(Role::kMixerIn, 0, normed_.data(), tokens, config_.hidden_size, type_);
     project(normed_.data(), layer.recurrence.in, tokens, mixed_in_.as<float>());
     convolve(layer.recurrence, batch, state);
@@ -66,7 +67,7 @@ void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& ba
   const RecurrentConfig& recurrent = config_.recurrent;
   const int64_t tokens = batch.num_tokens, inner = recurrent.inner();
   const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
-  convert(type_, convolved_.as<float>(), tokens, inner, mixed_.data());
+  convert(type_, convolved_.as<float>(), tokens, inner, mixed_.data(), slot_of(Role::kMixerStates));
   observe(Role::kMixerStates, 0, mixed_.data(), tokens, inner, type_);
   project(mixed_.data(), mixer.states, tokens, states_.as<float>());
   int64_t first = 0;
@@ -80,7 +81,8 @@ void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& ba
   backend_.copy_heads({.x = {states_.as<float>(), tokens, 1, rank, width},
                        .out = {step_rank_.as<float>(), tokens, 1, rank, rank},
                        .width = rank});
-  convert(type_, step_rank_.as<float>(), tokens, rank, step_input_.data());
+  convert(type_, step_rank_.as<float>(), tokens, rank, step_input_.data(),
+          slot_of(Role::kMixerStep));
   observe(Role::kMixerStep, 0, step_input_.data(), tokens, rank, type_);
   project(step_input_.data(), mixer.step, tokens, steps_.as<float>());
   backend_.ssm_scan({.x = columns(convolved_, 0, inner),
@@ -155,7 +157,8 @@ void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
                             .rows = rows,
                             .width = recurrent.inner(),
                             .out_type = type_,
-                            .out = mixed_.data()});
+                            .out = mixed_.data(),
+                            .seen = slot_of(Role::kMixerOut)});
     return;
   }
   const bool is_mamba = config_.architecture->recurrence == Mixer::kMamba2;
@@ -170,7 +173,8 @@ void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
                        .groups = groups,
                        .width = recurrent.inner() / groups,
                        .out_type = type_,
-                       .out = mixed_.data()});
+                       .out = mixed_.data(),
+                       .seen = slot_of(Role::kMixerOut)});
 }
 
 }  // namespace kvcal

@@ -108,8 +108,14 @@ void LayerRunner::observe(Role role, int64_t index, const void* x, int64_t rows,
                .width = width});
 }
 
-void LayerRunner::convert(ComputeType type, const float* x, int64_t rows, int64_t width,
-                          void* out) {
+void LayerRunner::fold(AmaxSlot slot, const void* x, int64_t count, ComputeType type) {
+  if (slot)
+    backend_.observe_amax(
+        {.x = x, .type = type, .count = count, .amax = slot.amax, .nonfinite = slot.nonfinite});
+}
+
+void LayerRunner::convert(ComputeType type, const float* x, int64_t rows, int64_t width, void* out,
+                          AmaxSlot seen) {
   backend_.load_kv({.x = x,
                     .dtype = KvDType::kFloat32,
                     .rows = rows,
@@ -117,12 +123,13 @@ void LayerRunner::convert(ComputeType type, const float* x, int64_t rows, int64_
                     .head_dim = width,
                     .out_type = type,
                     .out = out});
+  fold(seen, out, rows * width, type);
 }
 
 void LayerRunner::normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type,
-                            void* out) {
+                            void* out, AmaxSlot seen) {
   if (!norm.exists()) {  // families that norm outputs only
-    convert(type, x, rows, config_.hidden_size, out);
+    convert(type, x, rows, config_.hidden_size, out, seen);
     return;
   }
   backend_.norm({.x = x,
@@ -133,7 +140,8 @@ void LayerRunner::normalize(const float* x, const PackedNorm& norm, int64_t rows
                  .rows = rows,
                  .width = config_.hidden_size,
                  .out_type = type,
-                 .out = out});
+                 .out = out,
+                 .seen = seen});
 }
 
 void LayerRunner::normalize_heads(const HeadsView& heads, const PackedNorm& norm) {
@@ -156,7 +164,8 @@ void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t row
                    .weight = *linear.matrix,
                    .bias = linear.bias.as<float>(),
                    .rows = rows,
-                   .out = out});
+                   .out = out,
+                   .is_decoding = is_decoding_});
 }
 
 bool LayerRunner::adds_directly(const PackedNorm& norm) const {
@@ -171,7 +180,8 @@ void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const
                      .bias = linear.bias.as<float>(),
                      .accumulate = true,
                      .rows = rows,
-                     .out = hidden});
+                     .out = hidden,
+                     .is_decoding = is_decoding_});
     return;
   }
   project(x, linear, rows, projected_.as<float>());
@@ -211,6 +221,7 @@ bool LayerRunner::add_mixed(const PackedLayer& layer, const void* x, const Packe
   args.next_bias = layer.mlp_norm.bias.as<float>();
   args.out_type = type_;
   args.out = normed_.data();
+  args.seen = mlp_input_slot(layer);
   backend_.residual_norm(args);
   return true;
 }
@@ -221,7 +232,7 @@ RopeArgs LayerRunner::rope_of(const HeadsView& heads, int64_t layer_index, const
   if (rope == kNoRope) return {};
   const RopeTable& table = ropes.table(rope);
   return {.x = heads,
-          .positions = batch.positions[static_cast<size_t>(rope)].as<int32_t>(),
+          .positions = batch.positions[static_cast<size_t>(rope)],
           .cos = is_query ? table.query_cos() : table.cos(),
           .sin = is_query ? table.query_sin() : table.sin(),
           .rotary_dim = table.rotary_dim(),
@@ -232,7 +243,9 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
                                                  const float* hidden, const TokenBatch& batch,
                                                  const RopeTables& ropes) {
   layer_index_ = layer_index;
-  normalize(hidden, layer.input_norm, batch.num_tokens, type_, normed_.data());
+  is_decoding_ = batch.is_decoding;
+  normalize(hidden, layer.input_norm, batch.num_tokens, type_, normed_.data(),
+            slot_of(Role::kQuery));
   observe(Role::kQuery, 0, normed_.data(), batch.num_tokens, config_.hidden_size, type_);
   project(normed_.data(), layer.key_value, batch.num_tokens, key_value_.as<float>());
   if (config_.architecture->has_latent_attention)
@@ -296,6 +309,7 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .k_scales = kv.k_scales,
        .v_scales = kv.v_scales,
        .segments = batch.segments,
+       .current_segments = batch.current_segments,
        .heads = config_.num_attention_heads,
        .kv_heads = config_.num_key_value_heads,
        .head_dim = config_.head_dim,
@@ -305,7 +319,9 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .sinks = layer.sinks.as<float>(),
        .sliding_window = config_.layers[static_cast<size_t>(layer_index)].sliding_window,
        .out_type = has_gate ? ComputeType::kFloat32 : type_,
-       .out = has_gate ? ungated_.data() : attended_.data()});
+       .out = has_gate ? ungated_.data() : attended_.data(),
+       .seen = has_gate ? AmaxSlot{} : slot_of(Role::kOutput),
+       .is_decoding = batch.is_decoding});
 }
 
 void LayerRunner::gate_attended(const PackedLayer& layer, int64_t rows) {
@@ -316,7 +332,8 @@ void LayerRunner::gate_attended(const PackedLayer& layer, int64_t rows) {
                           .rows = rows,
                           .width = width,
                           .out_type = type_,
-                          .out = attended_.data()});
+                          .out = attended_.data(),
+                          .seen = slot_of(Role::kOutput)});
 }
 
 }  // namespace kvcal

@@ -17,7 +17,20 @@ namespace kvcal {
 struct TokenBatch {
   int64_t num_tokens = 0;
   std::vector<Segment> segments;  ///< rows of this batch; kv rows of the storage attention reads
-  std::vector<Buffer> positions;  ///< int32 [num_tokens] rows of each rope's table
+  std::vector<const int32_t*> positions;  ///< [num_tokens] rows of each rope's table
+  std::vector<Buffer> owned_positions;    ///< where they lie, if the batch keeps them
+  /// Of one decoding step, whose rows may differ from a larger batch's in their last bits.
+  bool is_decoding = false;
+  // Of a recorded step, in backend memory and read when it is played: what segments are then, and
+  // the row of the cache its token goes to.
+  const Segment* current_segments = nullptr;
+  const int64_t* first_row = nullptr;
+
+  void keep_positions(std::vector<Buffer> rows) {
+    owned_positions = std::move(rows);
+    positions.clear();
+    for (const Buffer& row : owned_positions) positions.push_back(row.as<int32_t>());
+  }
 };
 
 /// K and V as attention reads them, [rows, cache_heads, cache_k_dim or cache_v_dim], and their
@@ -48,6 +61,8 @@ struct LinearInput {
   int64_t rows = 0, width = 0;
 };
 using LinearInputObserver = std::function<void(const LinearInput&)>;
+/// Where the largest magnitude of a Linear's input goes; index of an expert.
+using AmaxSlotOf = std::function<AmaxSlot(Role role, int64_t index)>;
 
 /// Runs one decoder layer over one batch. Owns the activations of a batch and nothing else; the
 /// residual stream is the caller's. The forward pass is: keys_values, then whatever observes or
@@ -86,14 +101,19 @@ class LayerRunner {
 
   /// Is shown every Linear's input from now on.
   void observe_linear_inputs(LinearInputObserver observer) { observer_ = std::move(observer); }
+  /// From now on the largest magnitude of every Linear's input is folded into its slot, by the
+  /// operation that makes the input wherever it can. Empty: no longer.
+  void fold_linear_amax(AmaxSlotOf slot_of) { slot_of_ = std::move(slot_of); }
 
   /// Bytes of activations a token of a batch takes.
   static size_t bytes_per_token(const ModelConfig& config, ComputeType type);
 
  private:
-  void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out);
+  void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out,
+                 AmaxSlot seen);
   /// float32 [rows, width] as type.
-  void convert(ComputeType type, const float* x, int64_t rows, int64_t width, void* out);
+  void convert(ComputeType type, const float* x, int64_t rows, int64_t width, void* out,
+               AmaxSlot seen);
   void normalize_heads(const HeadsView& heads, const PackedNorm& norm);
   void project(const void* x, const PackedLinear& linear, int64_t rows, float* out);
   /// hidden += residual_multiplier · norm(linear(x)), or without what the layer does not have.
@@ -144,6 +164,13 @@ class LayerRunner {
   std::vector<float> route_logits(const PackedLayer& layer, const float* hidden, int64_t rows);
   void observe(Role role, int64_t index, const void* x, int64_t rows, int64_t width,
                ComputeType type);
+  AmaxSlot slot_of(Role role, int64_t index = 0) const {
+    return slot_of_ ? slot_of_(role, index) : AmaxSlot{};
+  }
+  /// Of normed_ where the MLP reads it; none where only rows of it are read.
+  AmaxSlot mlp_input_slot(const PackedLayer& layer) const;
+  /// Where what makes an input folds nothing in.
+  void fold(AmaxSlot slot, const void* x, int64_t count, ComputeType type);
   bool adds_directly(const PackedNorm& norm) const;
   static bool has_feed_forward(const PackedLayer& layer) {
     return layer.mlp.width > 0 || !layer.moe.experts.empty();
@@ -153,15 +180,17 @@ class LayerRunner {
   Backend& backend_;
   ComputeType type_;
   LinearInputObserver observer_;
-  int64_t layer_index_ = 0;  ///< of the last keys_values
-  Buffer normed_;            ///< [tokens, hidden] of type
-  Buffer query_;             ///< [tokens, query_width] float32
-  Buffer query_down_;        ///< [tokens, query_rank] float32
-  Buffer query_normed_;      ///< [tokens, query_rank] of type
-  Buffer key_value_;         ///< [tokens, K and V, or latent_rank + rope_dim] float32
-  Buffer attended_;          ///< [tokens, attended_width] of type
-  Buffer ungated_;           ///< [tokens, query_width] float32, where attention's output has a gate
-  Buffer query_gate_;        ///< [tokens, query_width] float32
+  AmaxSlotOf slot_of_;
+  bool is_decoding_ = false;  ///< of the batch
+  int64_t layer_index_ = 0;   ///< of the last keys_values
+  Buffer normed_;             ///< [tokens, hidden] of type
+  Buffer query_;              ///< [tokens, query_width] float32
+  Buffer query_down_;         ///< [tokens, query_rank] float32
+  Buffer query_normed_;       ///< [tokens, query_rank] of type
+  Buffer key_value_;          ///< [tokens, K and V, or latent_rank + rope_dim] float32
+  Buffer attended_;           ///< [tokens, attended_width] of type
+  Buffer ungated_;     ///< [tokens, query_width] float32, where attention's output has a gate
+  Buffer query_gate_;  ///< [tokens, query_width] float32
   Buffer mixed_in_;   ///< [tokens, gate, channels and what else PackedRecurrence::in gives] float32
   Buffer convolved_;  ///< [tokens, channels] float32
   Buffer states_;     ///< [tokens, step_rank + 2 * state_dim] float32

@@ -33,7 +33,9 @@ struct LayerwiseForward::Observers {
     args.v.ranges = v.ranges.as<ObservedRange>() + offset;
     args.v.histogram = v.histogram.as<uint64_t>();
   }
-  LayerObservation take(Backend& backend) const { return {take(backend, k), take(backend, v)}; }
+  LayerObservation take(Backend& backend, std::vector<LinearAmax> linears) const {
+    return {take(backend, k), take(backend, v), std::move(linears)};
+  }
 
  private:
   KvObservation take(Backend& backend, const Side& side) const {
@@ -112,22 +114,39 @@ uint64_t cached_bytes_per_token(const ModelConfig& config) {
          sizeof(float);
 }
 
-/// The wanted batch, or the smallest one when the memory limit leaves room for no more.
-int64_t batch_tokens_within(const ModelConfig& config, const LayerwiseOptions& options,
-                            const Backend& backend, int64_t longest) {
+/// Bytes of the backend's memory that may be taken; nullopt: as many as it gives.
+std::optional<uint64_t> memory_budget(const LayerwiseOptions& options, const Backend& backend) {
+  std::optional<uint64_t> budget = options.memory_limit;
+  if (const std::optional<uint64_t> free = backend.free_memory()) {
+    // The rest is for what its libraries take and for what cannot be joined.
+    const uint64_t usable = *free - *free / 16;
+    budget = std::min(budget.value_or(usable), usable);
+  }
+  return budget;
+}
+
+uint64_t packed_bytes_held(const ModelConfig& config, ComputeType type, const Backend& backend) {
+  return packed_layer_bytes(config, type) *
+         static_cast<uint64_t>(LayerPrefetch::layers_held(backend));
+}
+
+/// The wanted batch, or the smallest one when the budget leaves room for no more.
+int64_t batch_tokens_within(const std::optional<uint64_t>& budget, const ModelConfig& config,
+                            const LayerwiseOptions& options, const Backend& backend,
+                            int64_t longest) {
   const int64_t preferred =
       options.batch_tokens > 0 ? options.batch_tokens : backend.preferred_batch_tokens();
   const int64_t wanted = std::max(preferred, longest);
-  if (!options.memory_limit) return wanted;
-  const uint64_t layer = packed_layer_bytes(config, options.compute_type);
+  if (!budget) return wanted;
+  const uint64_t layers = packed_bytes_held(config, options.compute_type, backend);
   const uint64_t per_token =
       LayerRunner::bytes_per_token(config, options.compute_type) + cached_bytes_per_token(config);
-  const uint64_t least = layer + per_token * static_cast<uint64_t>(longest);
-  if (least > *options.memory_limit)
-    fail("the memory limit of ", *options.memory_limit,
-         " bytes cannot hold one layer and the longest sample of ", longest, " tokens, which take ",
-         least, " bytes");
-  const uint64_t room = (*options.memory_limit - layer) / 2 / per_token;
+  const uint64_t least = layers + per_token * static_cast<uint64_t>(longest);
+  if (least > *budget)
+    fail(options.memory_limit == budget ? "the memory limit of " : "the device's free memory of ",
+         *budget, " bytes cannot hold ", backend.packs_beside() ? "two layers" : "one layer",
+         " and the longest sample of ", longest, " tokens, which take ", least, " bytes");
+  const uint64_t room = (*budget - layers) / 2 / per_token;
   return std::clamp(static_cast<int64_t>(room), longest, wanted);
 }
 
@@ -141,15 +160,28 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
       weights_(weights),
       backend_(backend),
       diagnostics_(diagnostics),
-      type_(options.compute_type) {
+      type_(options.compute_type),
+      layers_(weights, config, backend, options.compute_type) {
   if (!backend.supports(type_))
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
   const int64_t longest = longest_of(samples);
-  make_batches(samples, batch_tokens_within(config, options, backend, longest));
-  for (const SampleBatch& batch : batches_)
+  const auto budget = memory_budget(options, backend);
+  make_batches(samples, batch_tokens_within(budget, config, options, backend, longest));
+  std::vector<int64_t> batch_tokens;
+  for (const SampleBatch& batch : batches_) {
+    batch_tokens.push_back(batch.tokens.num_tokens);
     longest_batch_ = std::max(longest_batch_, batch.tokens.num_tokens);
+  }
   runner_ = std::make_unique<LayerRunner>(config, backend, type_, longest_batch_);
-  reserve_hidden(options);
+  HiddenRoom room{.scratch_folder = options.scratch_folder};
+  if (budget) {
+    const uint64_t per_token = LayerRunner::bytes_per_token(config, type_) +
+                               (backend.is_host() ? 0 : cached_bytes_per_token(config));
+    const uint64_t others = packed_bytes_held(config, type_, backend) +
+                            per_token * static_cast<uint64_t>(longest_batch_);
+    room.bytes = *budget - std::min(*budget, others);
+  }
+  hidden_.emplace(backend, config.hidden_size, std::move(batch_tokens), room);
   embed(samples);
 }
 
@@ -163,7 +195,7 @@ void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> sa
   TokenPositions positions;
   const auto close_batch = [&] {
     if (!batches_.empty())
-      batches_.back().tokens.positions = positions.upload_rows(*ropes_, backend_);
+      batches_.back().tokens.keep_positions(positions.upload_rows(*ropes_, backend_));
     positions = {};
   };
   for (const int64_t length : lengths) {
@@ -188,26 +220,9 @@ void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> sa
   close_batch();
 }
 
-void LayerwiseForward::reserve_hidden(const LayerwiseOptions& options) {
-  const auto bytes = static_cast<size_t>(num_tokens_ * config_.hidden_size) * sizeof(float);
-  const uint64_t others =
-      packed_layer_bytes(config_, type_) +
-      LayerRunner::bytes_per_token(config_, type_) * static_cast<uint64_t>(longest_batch_);
-  if (options.memory_limit && others + bytes > *options.memory_limit) {
-    hidden_scratch_.emplace(options.scratch_folder, bytes);
-  } else {
-    hidden_buffer_ = backend_.allocate(bytes);
-  }
-}
-
-float* LayerwiseForward::hidden_of(const SampleBatch& batch) const {
-  float* hidden = hidden_scratch_ ? reinterpret_cast<float*>(hidden_scratch_->data())
-                                  : hidden_buffer_.as<float>();
-  return hidden + batch.first_token * config_.hidden_size;
-}
-
 void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples) {
-  for (const SampleBatch& batch : batches_) {
+  hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
+    const SampleBatch& batch = batches_[index];
     std::vector<TokenId> ids;
     std::vector<int32_t> positions;
     for (size_t i = 0; i < batch.tokens.segments.size(); ++i) {
@@ -215,19 +230,8 @@ void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples) 
       ids.insert(ids.end(), sample.begin(), sample.end());
       for (size_t at = 0; at < sample.size(); ++at) positions.push_back(static_cast<int32_t>(at));
     }
-    embed_tokens(config_, weights_, ids, positions, backend_, hidden_of(batch));
-  }
-}
-
-void LayerwiseForward::bring_layer(int64_t layer, LayerParts parts) {
-  if (packed_index_ == layer && (packed_parts_ == parts || packed_parts_ == LayerParts::kAll))
-    return;
-  packed_ = PackedLayer{};
-  weights_.will_need(layer + 1);
-  packed_ = pack_layer(weights_, config_, layer, parts, backend_, type_);
-  weights_.drop(layer);
-  packed_index_ = layer;
-  packed_parts_ = parts;
+    embed_tokens(config_, weights_, ids, positions, backend_, hidden);
+  });
 }
 
 void LayerwiseForward::report(const SampleBatch& batch, Share share) {
@@ -237,69 +241,88 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
   // Tokens that would be through all layers had the work gone by samples: what people expect to
   // read.
   diagnostics_.progress("calibrating",
-                        (packed_index_ * num_tokens_ + done) / config_.num_hidden_layers,
+                        (layers_.index() * num_tokens_ + done) / config_.num_hidden_layers,
                         num_tokens_, "tokens");
 }
 
-void LayerwiseForward::run_batches(Share share, const Pass& pass) {
-  for (const SampleBatch& batch : batches_) {
+void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const Pass& pass) {
+  using Access = HiddenStates::Access;
+  hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t index, float* hidden) {
     throw_if_interrupted();
-    float* hidden = hidden_of(batch);
+    const SampleBatch& batch = batches_[index];
     EnterCacheArgs args =
-        runner_->keys_values(packed_, packed_index_, hidden, batch.tokens, *ropes_).entry();
+        runner_->keys_values(layer, layers_.index(), hidden, batch.tokens, *ropes_).entry();
     if (pass.observers) pass.observers->join(args, batch);
     if (pass.storage) pass.storage->join(args);
     backend_.enter_cache(args);
     if (pass.finishes)
-      runner_->finish(packed_, packed_index_, hidden, batch.tokens, *ropes_, pass.storage->view());
+      runner_->finish(layer, layers_.index(), hidden, batch.tokens, *ropes_, pass.storage->view());
     report(batch, share);
-  }
+  });
 }
 
-void LayerwiseForward::advance_without_attention(int64_t layer) {
-  bring_layer(layer, LayerParts::kAll);
-  for (const SampleBatch& batch : batches_) {
+LayerAdvance LayerwiseForward::advance_without_attention(int64_t layer) {
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
+  hidden_->walk(HiddenStates::Access::kUpdate, [&](size_t index, float* hidden) {
     throw_if_interrupted();
-    runner_->run_without_attention(packed_, layer, hidden_of(batch), batch.tokens, nullptr);
+    const SampleBatch& batch = batches_[index];
+    runner_->run_without_attention(packed, layer, hidden, batch.tokens, nullptr);
     report(batch, Share::kWhole);
-  }
+  });
+  return {.linears = take_linears()};
 }
 
 LayerObservation LayerwiseForward::observe(int64_t layer) {
   const bool is_last = layer == config_.last_attention_layer();
-  bring_layer(layer, is_last ? LayerParts::kKeyValue : LayerParts::kAll);
+  const PackedLayer& packed =
+      layers_.bring(layer, is_last ? LayerParts::kKeyValue : LayerParts::kAll);
   const Observers observers(backend_, num_samples_, config_.cache_heads());
-  run_batches(is_last ? Share::kWhole : Share::kFirstHalf, {.observers = &observers});
-  return observers.take(backend_);
+  run_batches(packed, is_last ? Share::kWhole : Share::kFirstHalf, {.observers = &observers});
+  return observers.take(backend_, take_linears());
 }
 
 SaturationCounts LayerwiseForward::count_saturated(int64_t layer,
                                                    const KvQuantization& quantization) {
-  bring_layer(layer, LayerParts::kKeyValue);
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kKeyValue);
   const Storage storage(backend_, config_, longest_batch_, quantization);
-  run_batches(Share::kNone, {.storage = &storage});
+  run_batches(packed, Share::kNone, {.storage = &storage});
+  take_linears();  // which observe gives too
   return storage.saturated(backend_);
 }
 
-SaturationCounts LayerwiseForward::advance(int64_t layer, const KvQuantization& quantization) {
-  bring_layer(layer, LayerParts::kAll);
+LayerAdvance LayerwiseForward::advance(int64_t layer, const KvQuantization& quantization) {
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
   const Storage storage(backend_, config_, longest_batch_, quantization);
-  run_batches(Share::kSecondHalf, {.storage = &storage, .finishes = true});
-  return storage.saturated(backend_);
+  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
+  return {storage.saturated(backend_), take_linears()};
 }
 
-void LayerwiseForward::advance_exact(int64_t layer) {
-  bring_layer(layer, LayerParts::kAll);
+LayerAdvance LayerwiseForward::advance_exact(int64_t layer) {
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
   const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
-  run_batches(Share::kSecondHalf, {.storage = &storage, .finishes = true});
+  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
+  return {.linears = take_linears()};
 }
 
 LayerObservation LayerwiseForward::observe_and_advance_exact(int64_t layer) {
-  bring_layer(layer, LayerParts::kAll);
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
   const Observers observers(backend_, num_samples_, config_.cache_heads());
   const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
-  run_batches(Share::kWhole, {.observers = &observers, .storage = &storage, .finishes = true});
-  return observers.take(backend_);
+  run_batches(packed, Share::kWhole,
+              {.observers = &observers, .storage = &storage, .finishes = true});
+  return observers.take(backend_, take_linears());
+}
+
+void LayerwiseForward::observe_linear_amax(bool wanted) {
+  linears_ = wanted ? std::make_unique<LinearAmaxSlots>(config_, backend_) : nullptr;
+  runner_->fold_linear_amax(
+      wanted
+          ? [slots = linears_.get()](Role role, int64_t index) { return slots->slot(role, index); }
+          : AmaxSlotOf{});
+}
+
+std::vector<LinearAmax> LayerwiseForward::take_linears() {
+  return linears_ ? linears_->take() : std::vector<LinearAmax>{};
 }
 
 void LayerwiseForward::observe_linear_inputs(LinearInputObserver observer) {

@@ -9,8 +9,10 @@
 
 #include "core/diagnostics.h"
 #include "core/file.h"
+#include "model/hidden_states.h"
+#include "model/layer_forward.h"
+#include "model/layer_prefetch.h"
 #include "model/layer_runner.h"
-#include "quant/calibration.h"
 
 namespace kvcal {
 
@@ -18,56 +20,31 @@ struct LayerwiseOptions {
   ComputeType compute_type = ComputeType::kFloat32;
   int64_t batch_tokens = 0;  ///< tokens that go through a layer together; 0: as the backend likes
   std::optional<uint64_t> memory_limit =
-      {};                        ///< bytes; hidden states past it live in a scratch file
-  fs::path scratch_folder = {};  ///< where that file goes
+      {};                        ///< bytes; hidden states past it live elsewhere (HiddenStates)
+  fs::path scratch_folder = {};  ///< of their file, on a host
 };
 
-/// What K and V of one layer were over all samples. ranges are [samples, cache_heads].
-struct KvObservation {
-  std::vector<ObservedRange> ranges;
-  std::vector<MagnitudeHistogram> histograms;  ///< [cache_heads]
-};
-struct LayerObservation {
-  KvObservation k, v;
-};
-
-/// How K and V are stored for attention: one scale a head, [cache_heads].
-struct KvQuantization {
-  KvDType dtype = KvDType::kFp8E4m3;
-  std::vector<float> k_scales, v_scales;
-};
-
-/// Values that were clipped while stored, summed over heads.
-struct SaturationCounts {
-  uint64_t k = 0, v = 0;
-};
-
-/// A forward pass of many samples with the layer as the outer loop: bring a layer's weights, push
-/// every batch through it, drop them. The peak is one packed layer, the activations of one batch
-/// and the hidden states. Call for each layer in order: observe, then one of the advances.
-class LayerwiseForward {
+/// LayerForward on one backend: bring a layer's weights, push every batch through it, drop them.
+/// The peak is one packed layer (two where the next is packed meanwhile), the activations of one
+/// batch and the hidden states.
+class LayerwiseForward : public LayerForward {
  public:
   /// samples are borrowed for the constructor only. Throws Error when the memory limit cannot hold
   /// one layer.
   LayerwiseForward(const ModelConfig& config, const Weights& weights, Backend& backend,
                    std::span<const std::span<const TokenId>> samples,
                    const LayerwiseOptions& options, Diagnostics& diagnostics);
-  ~LayerwiseForward();
+  ~LayerwiseForward() override;
 
-  /// K after RoPE and V of every sample, unquantized.
-  LayerObservation observe(int64_t layer);
-  /// What quantization clips of this layer's K and V; only before the layer is advanced.
-  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization);
-  /// The rest of the layer, whose attention reads K and V as quantization stores them.
-  SaturationCounts advance(int64_t layer, const KvQuantization& quantization);
-  /// The rest of the layer, whose attention reads K and V unquantized.
-  void advance_exact(int64_t layer);
-  /// A layer whose tokens are mixed without K and V.
-  void advance_without_attention(int64_t layer);
-  /// observe and advance_exact in one pass.
-  LayerObservation observe_and_advance_exact(int64_t layer);
+  LayerObservation observe(int64_t layer) override;
+  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance_exact(int64_t layer) override;
+  LayerAdvance advance_without_attention(int64_t layer) override;
+  LayerObservation observe_and_advance_exact(int64_t layer) override;
+  int64_t num_tokens() const override { return num_tokens_; }
+  void observe_linear_amax(bool wanted) override;
 
-  int64_t num_tokens() const { return num_tokens_; }
   /// Is shown every Linear's input of the layers that run from now on.
   void observe_linear_inputs(LinearInputObserver observer);
 
@@ -80,10 +57,8 @@ class LayerwiseForward {
   };
 
   void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
-  void reserve_hidden(const LayerwiseOptions& options);
   void embed(std::span<const std::span<const TokenId>> samples);
-  void bring_layer(int64_t layer, LayerParts parts);
-  float* hidden_of(const SampleBatch& batch) const;
+  std::vector<LinearAmax> take_linears();
   /// Share of a layer's work that a pass stands for in the progress.
   enum class Share { kFirstHalf, kSecondHalf, kWhole, kNone };
   void report(const SampleBatch& batch, Share share);
@@ -93,7 +68,7 @@ class LayerwiseForward {
     const Storage* storage = nullptr;
     bool finishes = false;  ///< the rest of the layer, whose attention reads storage
   };
-  void run_batches(Share share, const Pass& pass);
+  void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
 
   const ModelConfig& config_;
   const Weights& weights_;
@@ -104,11 +79,9 @@ class LayerwiseForward {
   std::vector<SampleBatch> batches_;
   std::unique_ptr<RopeTables> ropes_;
   std::unique_ptr<LayerRunner> runner_;
-  Buffer hidden_buffer_;
-  std::optional<ScratchMapping> hidden_scratch_;
-  PackedLayer packed_;
-  int64_t packed_index_ = -1;
-  LayerParts packed_parts_ = LayerParts::kKeyValue;
+  std::unique_ptr<LinearAmaxSlots> linears_;  ///< null: not asked for
+  std::optional<HiddenStates> hidden_;
+  LayerPrefetch layers_;
 };
 
 }  // namespace kvcal

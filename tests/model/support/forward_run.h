@@ -17,19 +17,28 @@ class SeenBytes {
       append(std::span(side->ranges));
       append(std::span(side->histograms));
     }
+    add(seen.linears);
+  }
+  void add(const LayerAdvance& advance) {
+    add(advance.saturated);
+    add(advance.linears);
+  }
+  void add(const std::vector<LinearAmax>& linears) {
+    for (const LinearAmax& one : linears) {
+      const auto index = static_cast<double>(one.index);
+      const double values[] = {static_cast<double>(one.role), index, one.amax.value,
+                               static_cast<double>(one.nonfinite)};
+      append(std::span(values));
+    }
   }
   void add(const SaturationCounts& saturated) { append(std::span(&saturated, 1)); }
   const std::string& bytes() const { return bytes_; }
 
  private:
-  template <class T>
-  void append(std::span<const T> values) {
+  template <class T, size_t kExtent>
+  void append(std::span<T, kExtent> values) {
     const auto all = std::as_bytes(values);
     bytes_.append(reinterpret_cast<const char*>(all.data()), all.size());
-  }
-  template <class T>
-  void append(std::span<T> values) {
-    append(std::span<const T>(values));
   }
 
   std::string bytes_;
@@ -44,14 +53,13 @@ inline KvQuantization clipping_quantization(const ModelConfig& config) {
 enum class RunMode { kQuantized, kExact, kExactInOnePass };
 
 /// All layers up to the last that attends, as a calibration walks them.
-template <class Forward>
-std::string run_layers(Forward& forward, const ModelConfig& config, RunMode mode) {
+inline std::string run_layers(LayerForward& forward, const ModelConfig& config, RunMode mode) {
   SeenBytes seen;
   const KvQuantization quantization = clipping_quantization(config);
   for (int64_t layer = 0; layer <= config.last_attention_layer(); ++layer) {
     const bool is_last = layer == config.last_attention_layer();
     if (!config.has_attention(layer)) {
-      forward.advance_without_attention(layer);
+      seen.add(forward.advance_without_attention(layer));
     } else if (mode == RunMode::kExactInOnePass && !is_last) {
       seen.add(forward.observe_and_advance_exact(layer));
     } else {
@@ -60,7 +68,7 @@ std::string run_layers(Forward& forward, const ModelConfig& config, RunMode mode
         seen.add(forward.count_saturated(layer, quantization));
       if (is_last) continue;
       if (mode == RunMode::kQuantized) seen.add(forward.advance(layer, quantization));
-      if (mode != RunMode::kQuantized) forward.advance_exact(layer);
+      if (mode != RunMode::kQuantized) seen.add(forward.advance_exact(layer));
     }
   }
   return seen.bytes();
