@@ -1,0 +1,198 @@
+#include "model/divided_forward.h"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <numeric>
+#include <string>
+
+#include "core/error.h"
+
+namespace kvcal {
+namespace {
+
+/// Thrown into the other parts when one has failed; never leaves this file.
+struct Stopped {};
+
+void merge(KvObservation& seen, const KvObservation& next) {
+  seen.ranges.insert(seen.ranges.end(), next.ranges.begin(), next.ranges.end());
+  for (size_t head = 0; head < seen.histograms.size(); ++head)
+    for (size_t bin = 0; bin < seen.histograms[head].counts.size(); ++bin)
+      seen.histograms[head].counts[bin] += next.histograms[head].counts[bin];
+}
+
+void merge(LayerObservation& seen, const LayerObservation& next) {
+  merge(seen.k, next.k);
+  merge(seen.v, next.v);
+  merge_linear_amax(seen.linears, next.linears);
+}
+
+void merge(SaturationCounts& counts, const SaturationCounts& next) {
+  counts.k += next.k;
+  counts.v += next.v;
+}
+
+void merge(LayerAdvance& advance, const LayerAdvance& next) {
+  merge(advance.saturated, next.saturated);
+  merge_linear_amax(advance.linears, next.linears);
+}
+
+template <class Result>
+Result merged(std::vector<Result> results) {
+  for (size_t i = 1; i < results.size(); ++i) merge(results[0], results[i]);
+  return std::move(results[0]);
+}
+
+}  // namespace
+
+/// Makes one line of all parts' progress, and ends the others' pass when one has failed.
+class DividedForward::SharedDiagnostics {
+ public:
+  SharedDiagnostics(Diagnostics& diagnostics, size_t parts) : diagnostics_(diagnostics) {
+    for (size_t i = 0; i < parts; ++i) parts_.push_back(std::make_unique<Part>(*this));
+  }
+  Diagnostics& part(size_t index) { return *parts_[index]; }
+
+  std::atomic<bool> has_failed = false;
+
+ private:
+  struct Part : Diagnostics {
+    explicit Part(SharedDiagnostics& owner) : shared(owner) {}
+    void warn(const std::string& message) override {
+      const std::lock_guard lock(shared.mutex_);
+      shared.diagnostics_.warn(message);
+    }
+    void progress(std::string_view stage, int64_t now, int64_t all,
+                  std::string_view unit) override {
+      if (shared.has_failed) throw Stopped{};
+      const std::lock_guard lock(shared.mutex_);
+      done = now;
+      total = all;
+      int64_t sum = 0, whole = 0;
+      for (const auto& part : shared.parts_) {
+        sum += part->done;
+        whole += part->total;
+      }
+      // Before all have begun the whole is not known.
+      if (std::ranges::all_of(shared.parts_, [](const auto& part) { return part->total > 0; }))
+        shared.diagnostics_.progress(stage, sum, whole, unit);
+    }
+    SharedDiagnostics& shared;
+    int64_t done = 0, total = 0;
+  };
+
+  Diagnostics& diagnostics_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Part>> parts_;
+};
+
+std::vector<size_t> DividedForward::divide(std::span<const int64_t> lengths, size_t ranges) {
+  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  std::vector<size_t> begins{0};
+  int64_t before = 0;
+  for (size_t sample = 0; sample < lengths.size(); ++sample) {
+    // A range begins with the sample whose middle is the first past its share of the tokens.
+    const auto begun = static_cast<int64_t>(begins.size());
+    const int64_t middle = 2 * before + lengths[sample];
+    if (begins.size() < ranges && sample > begins.back() &&
+        middle * static_cast<int64_t>(ranges) >= 2 * total * begun)
+      begins.push_back(sample);
+    before += lengths[sample];
+  }
+  begins.push_back(lengths.size());
+  return begins;
+}
+
+DividedForward::DividedForward(const ModelConfig& config, const Weights& weights,
+                               std::span<Backend* const> backends,
+                               std::span<const std::span<const TokenId>> samples,
+                               const LayerwiseOptions& options, Diagnostics& diagnostics) {
+  KVCAL_CHECK(!backends.empty() && !samples.empty());
+  std::vector<int64_t> lengths;
+  for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.size()));
+  const std::vector<size_t> begins = divide(lengths, backends.size());
+  const size_t count = begins.size() - 1;
+  diagnostics_ = std::make_unique<SharedDiagnostics>(diagnostics, count);
+  parts_.resize(count);
+  run_parts(count, [&](size_t i) {
+    parts_[i] = std::make_unique<LayerwiseForward>(
+        config, weights, *backends[i], samples.subspan(begins[i], begins[i + 1] - begins[i]),
+        options, diagnostics_->part(i));
+  });
+}
+
+DividedForward::~DividedForward() = default;
+
+void DividedForward::run_parts(size_t count, const std::function<void(size_t)>& body) {
+  if (count == 1) return body(0);  // where the caller's own thread has what it set up
+  std::vector<std::future<void>> running;
+  for (size_t i = 0; i < count; ++i)
+    running.push_back(std::async(std::launch::async, [&, i] {
+      try {
+        body(i);
+      } catch (...) {
+        diagnostics_->has_failed = true;
+        throw;
+      }
+    }));
+  std::exception_ptr error;
+  for (std::future<void>& part : running) try {
+      part.get();
+    } catch (const Stopped&) {
+      // Another one says why.
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  if (error) std::rethrow_exception(error);
+}
+
+template <class Result>
+std::vector<Result> DividedForward::collect(const std::function<Result(LayerwiseForward&)>& body) {
+  std::vector<Result> results(parts_.size());
+  run_parts(parts_.size(), [&](size_t i) { results[i] = body(*parts_[i]); });
+  return results;
+}
+
+LayerObservation DividedForward::observe(int64_t layer) {
+  return merged(
+      collect<LayerObservation>([=](LayerwiseForward& part) { return part.observe(layer); }));
+}
+
+SaturationCounts DividedForward::count_saturated(int64_t layer,
+                                                 const KvQuantization& quantization) {
+  return merged(collect<SaturationCounts>(
+      [&](LayerwiseForward& part) { return part.count_saturated(layer, quantization); }));
+}
+
+LayerAdvance DividedForward::advance(int64_t layer, const KvQuantization& quantization) {
+  return merged(collect<LayerAdvance>(
+      [&](LayerwiseForward& part) { return part.advance(layer, quantization); }));
+}
+
+LayerAdvance DividedForward::advance_exact(int64_t layer) {
+  return merged(
+      collect<LayerAdvance>([=](LayerwiseForward& part) { return part.advance_exact(layer); }));
+}
+
+LayerAdvance DividedForward::advance_without_attention(int64_t layer) {
+  return merged(collect<LayerAdvance>(
+      [=](LayerwiseForward& part) { return part.advance_without_attention(layer); }));
+}
+
+LayerObservation DividedForward::observe_and_advance_exact(int64_t layer) {
+  return merged(collect<LayerObservation>(
+      [=](LayerwiseForward& part) { return part.observe_and_advance_exact(layer); }));
+}
+
+int64_t DividedForward::num_tokens() const {
+  int64_t tokens = 0;
+  for (const auto& part : parts_) tokens += part->num_tokens();
+  return tokens;
+}
+
+void DividedForward::observe_linear_amax(bool wanted) {
+  for (const auto& part : parts_) part->observe_linear_amax(wanted);
+}
+
+}  // namespace kvcal
