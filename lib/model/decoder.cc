@@ -27,6 +27,12 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
 
 namespace {
 
+/// The longest sequence whose frequencies are not stretched yet.
+int64_t rope_block_end(const RopeConfig& rope) {
+  return rope.type == RopeConfig::Type::kDynamic ? rope.max_position_embeddings
+                                                 : rope.original_max_position_embeddings;
+}
+
 void finish_logits(const ModelConfig& config, std::vector<float>& logits) {
   const float cap = config.logits_softcap;
   if (config.logits_multiplier != 1.0f)
@@ -43,11 +49,15 @@ KvCache Decoder::make_cache(KvDType dtype, const std::vector<LayerKvScales>& sca
 }
 
 std::vector<float> Decoder::step(std::span<const TokenId> ids, KvCache& cache) {
+  check(ids, cache);
+  if (ids.size() == 1 && DecoderStep::can_record(config_, backend_, cache.length() + 1))
+    return run_recorded(ids[0], cache);
   run(ids, cache);
   return logits_of(static_cast<int64_t>(ids.size()) - 1, 1);
 }
 
 std::vector<float> Decoder::step_all(std::span<const TokenId> ids, KvCache& cache) {
+  check(ids, cache);
   run(ids, cache);
   return logits_of(0, static_cast<int64_t>(ids.size()));
 }
@@ -62,7 +72,7 @@ const RopeTables& Decoder::ropes_for(int64_t length) {
       return rope_block(rope, a) == rope_block(rope, b);
     };
     if (ropes_ && !same(rope_length_, length)) is_current = false;
-    if (!same(wanted, length)) wanted = length;
+    if (!same(wanted, length)) wanted = std::max(length, std::min(wanted, rope_block_end(rope)));
   }
   if (!is_current) {
     rope_length_ = wanted;
@@ -71,15 +81,19 @@ const RopeTables& Decoder::ropes_for(int64_t length) {
   return *ropes_;
 }
 
-void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
+void Decoder::check(std::span<const TokenId> ids, const KvCache& cache) const {
   KVCAL_CHECK(!ids.empty());
   for (const TokenId id : ids)
     if (id < 0 || id >= config_.vocab_size)
       fail("token id ", id, " is outside the vocabulary of ", config_.vocab_size);
-  const auto count = static_cast<int64_t>(ids.size());
-  const int64_t before = cache.length(), after = before + count;
+  const int64_t after = cache.length() + static_cast<int64_t>(ids.size());
   if (after > cache.capacity())
     fail("the KV cache holds ", cache.capacity(), " tokens, ", after, " are needed");
+}
+
+void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
+  const auto count = static_cast<int64_t>(ids.size());
+  const int64_t before = cache.length(), after = before + count;
   if (runner_tokens_ < count) {
     runner_ = std::make_unique<LayerRunner>(config_, backend_, type_, count);
     hidden_ = backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
@@ -88,23 +102,44 @@ void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
   const RopeTables& ropes = ropes_for(after);
   TokenBatch batch;
   batch.num_tokens = count;
+  batch.is_decoding = count == 1;
   batch.segments = {{.q_begin = 0, .q_count = count, .kv_begin = 0, .kv_count = after}};
   TokenPositions positions;
   for (int64_t position = before; position < after; ++position) positions.add(position, after);
   batch.keep_positions(positions.upload_rows(ropes, backend_));
 
   embed_tokens(config_, weights_, ids, positions.values(), backend_, hidden_.as<float>());
+  run_layers(*runner_, batch, ropes, hidden_.as<float>(), cache);
+  cache.advance(count);
+}
+
+std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
+  const RopeTables& ropes = ropes_for(cache.length() + 1);
+  if (!step_) step_ = std::make_unique<DecoderStep>(config_, backend_, type_);
+  const auto position = static_cast<int32_t>(cache.length());
+  embed_tokens(config_, weights_, std::span(&id, 1), std::span(&position, 1), backend_,
+               step_->hidden());
+  step_->run(cache, ropes,
+             [&](LayerRunner& runner, const TokenBatch& batch, float* hidden, void* normed,
+                 float* logits) {
+               run_layers(runner, batch, ropes, hidden, cache);
+               project_logits(hidden, 1, normed, logits, true);
+             });
+  cache.advance(1);
+  return read_logits(step_->logits(), 1);
+}
+
+void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
+                         float* hidden, KvCache& cache) {
   for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
     const PackedLayer& packed = layers_[static_cast<size_t>(layer)];
     if (!config_.has_attention(layer)) {
-      runner_->run_without_attention(packed, layer, hidden_.as<float>(), batch,
-                                     &cache.state(layer));
+      runner.run_without_attention(packed, layer, hidden, batch, &cache.state(layer));
       continue;
     }
-    cache.append(layer, runner_->keys_values(packed, layer, hidden_.as<float>(), batch, ropes));
-    runner_->finish(packed, layer, hidden_.as<float>(), batch, ropes, cache.storage(layer));
+    cache.append(layer, runner.keys_values(packed, layer, hidden, batch, ropes), batch.first_row);
+    runner.finish(packed, layer, hidden, batch, ropes, cache.storage(layer));
   }
-  cache.advance(count);
 }
 
 std::vector<float> Decoder::logits_of(int64_t first_row, int64_t rows) {
@@ -112,7 +147,14 @@ std::vector<float> Decoder::logits_of(int64_t first_row, int64_t rows) {
   const Buffer normed = backend_.allocate(normed_bytes);
   const Buffer logits =
       backend_.allocate(static_cast<size_t>(rows * config_.vocab_size) * sizeof(float));
-  backend_.norm({.x = hidden_.as<float>() + first_row * config_.hidden_size,
+  project_logits(hidden_.as<float>() + first_row * config_.hidden_size, rows, normed.data(),
+                 logits.as<float>(), first_row == 0 && rows == 1);
+  return read_logits(logits.data(), rows);
+}
+
+void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
+                             bool is_decoding) {
+  backend_.norm({.x = hidden,
                  .weight = final_norm_.weight.as<float>(),
                  .bias = final_norm_.bias.as<float>(),
                  .centered = config_.architecture->centers_norm,
@@ -120,14 +162,18 @@ std::vector<float> Decoder::logits_of(int64_t first_row, int64_t rows) {
                  .rows = rows,
                  .width = config_.hidden_size,
                  .out_type = type_,
-                 .out = normed.data()});
-  backend_.matmul({.x = normed.data(),
+                 .out = normed});
+  backend_.matmul({.x = normed,
                    .weight = *output_embedding_.matrix,
                    .bias = output_embedding_.bias.as<float>(),
                    .rows = rows,
-                   .out = logits.as<float>()});
+                   .out = logits,
+                   .is_decoding = is_decoding});
+}
+
+std::vector<float> Decoder::read_logits(const std::byte* logits, int64_t rows) {
   std::vector<float> host(static_cast<size_t>(rows * config_.vocab_size));
-  backend_.copy_out(logits.data(), std::as_writable_bytes(std::span(host)));
+  backend_.copy_out(logits, std::as_writable_bytes(std::span(host)));
   finish_logits(config_, host);
   const auto bad = std::ranges::find_if(host, [](float value) { return !std::isfinite(value); });
   if (bad != host.end())

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/token.h"
+#include "model/decoder_step.h"
 #include "model/kv_cache.h"
 #include "model/layer_runner.h"
 #include "model/weights.h"
@@ -31,8 +32,16 @@ class Decoder {
   const ModelConfig& config() const { return config_; }
 
  private:
+  void check(std::span<const TokenId> ids, const KvCache& cache) const;
   void run(std::span<const TokenId> ids, KvCache& cache);
+  std::vector<float> run_recorded(TokenId id, KvCache& cache);
+  void run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
+                  float* hidden, KvCache& cache);
   std::vector<float> logits_of(int64_t first_row, int64_t rows);
+  /// hidden: [rows, hidden_size]; normed: the same of type; logits: [rows, vocab_size].
+  void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
+                      bool is_decoding);
+  std::vector<float> read_logits(const std::byte* logits, int64_t rows);
   const RopeTables& ropes_for(int64_t length);
 
   const ModelConfig& config_;
@@ -46,7 +55,8 @@ class Decoder {
   int64_t rope_length_ = 0;
   std::unique_ptr<LayerRunner> runner_;
   int64_t runner_tokens_ = 0;
-  Buffer hidden_;  ///< [runner_tokens_, hidden_size] float32
+  Buffer hidden_;                      ///< [runner_tokens_, hidden_size] float32
+  std::unique_ptr<DecoderStep> step_;  ///< null until one is recorded
 };
 
 }  // namespace kvcal

@@ -78,18 +78,30 @@ void KvCache::clear() {
       if (state->size() > 0) backend_.fill_zero(state->data(), state->size());
 }
 
-void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv) {
+void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv, const int64_t* first_row) {
   if (length_ + kv.k.tokens > capacity_)
     fail("the KV cache holds ", capacity_, " tokens, ", length_ + kv.k.tokens, " are needed");
   const Layer& entry = layers_[static_cast<size_t>(layer)];
-  const auto before = static_cast<size_t>(length_);
+  const size_t before = first_row ? 0 : static_cast<size_t>(length_);
   EnterCacheArgs args = kv.entry();
   args.k.dtype = args.v.dtype = entry.dtype;
   args.k.scales = entry.k_scales.as<float>();
   args.v.scales = entry.v_scales.as<float>();
   args.k.out = entry.k.data() + before * entry.k_row_bytes;
   args.v.out = entry.v.data() + before * entry.v_row_bytes;
+  args.first_row = first_row;
   backend_.enter_cache(args);
+}
+
+std::vector<uintptr_t> KvCache::places() const {
+  std::vector<uintptr_t> places{static_cast<uintptr_t>(capacity_)};
+  for (const Layer& layer : layers_) {
+    places.push_back(static_cast<uintptr_t>(layer.dtype));
+    for (const Buffer* buffer : {&layer.k, &layer.v, &layer.k_scales, &layer.v_scales,
+                                 &layer.state.convolution, &layer.state.scan})
+      places.push_back(reinterpret_cast<uintptr_t>(buffer->data()));
+  }
+  return places;
 }
 
 KvStorage KvCache::storage(int64_t layer) const {

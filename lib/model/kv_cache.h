@@ -36,11 +36,16 @@ class KvCache {
   /// Forgets the sequence.
   void clear();
   /// Turns the new tokens' K and stores K and V of a layer behind the ones it holds.
-  void append(int64_t layer, const LayerRunner::KeysValues& kv);
+  /// first_row: in backend memory, where their first row is read from when this runs; null:
+  /// length().
+  void append(int64_t layer, const LayerRunner::KeysValues& kv, const int64_t* first_row = nullptr);
   /// Of a recurrent layer, float32.
   RecurrentState& state(int64_t layer) { return layers_[static_cast<size_t>(layer)].state; }
   /// The layer's whole storage, for attention.
   KvStorage storage(int64_t layer) const;
+  /// Addresses and dtypes of all it stores: where they are equal, operations recorded on one cache
+  /// hold for the other.
+  std::vector<uintptr_t> places() const;
   /// Makes count appended tokens part of the sequence, once all layers have them.
   void advance(int64_t count);
 
