@@ -26,7 +26,7 @@ std::vector<float> read_npy(const fs::path& path) {
 
 void check_folder(const fs::path& folder) {
   const std::vector<float> logits = read_npy(folder / "logits.npy");
-  for (const std::string backend : {"reference", "cpu"}) {
+  for (const std::string& backend : test::backend_names()) {
     INFO(backend);
     test::ModelFixture fixture(folder, backend);
     fixture.ids =

@@ -8,9 +8,9 @@
 #include "backend/backend.h"
 #include "checkpoint/model_dir.h"
 #include "core/token.h"
-#include "kernels/backends.h"
 #include "model/architecture.h"
 #include "model/weights.h"
+#include "support/backend_list.h"
 
 namespace kvcal::test {
 
@@ -35,7 +35,7 @@ struct ModelFixture {
         model_dir(folder),
         config(read_model_config(model_dir)),
         weights(model_dir, config),
-        backend(kBackends.at(backend_name)({.num_threads = threads})),
+        backend(make_backend(backend_name, threads)),
         expected(parse_json(read_text(folder / "expected.json"))),
         ids(expected.value("ids", std::vector<TokenId>())) {}
 

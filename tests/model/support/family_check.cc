@@ -34,7 +34,7 @@ double distance(const std::vector<float>& logits, const std::vector<float>& expe
 namespace {
 
 void check_logits(const fs::path& folder, const std::vector<float>& expected) {
-  for (const std::string backend : {"reference", "cpu"}) {
+  for (const std::string& backend : backend_names()) {
     INFO("float32 on " << backend);
     ModelFixture fixture(folder, backend);
     CHECK(distance(all_logits(fixture, ComputeType::kFloat32), expected) <= kFloat32Tolerance);
@@ -173,8 +173,8 @@ std::optional<double> Extremes::find_linear(const std::string& name) const {
 
 namespace {
 
-void check_greedy(const fs::path& folder, const Json& expected) {
-  ModelFixture fixture(folder);
+void check_greedy(ModelFixture& fixture) {
+  const Json& expected = fixture.expected;
   Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
   KvCache cache = decoder.make_cache(KvDType::kFloat32, {}, 64);
   const auto prompt = expected.at("greedy_prompt").get<std::vector<TokenId>>();
@@ -269,16 +269,21 @@ void set_attributes(ModelConfig& config, const Json& attributes) {
 void check_fixture(const std::string& name) {
   INFO(name);
   const fs::path folder = model_fixture(name);
-  ModelFixture fixture(folder);
   const std::vector<float> expected = read_expected_logits(folder);
   check_logits(folder, expected);
-  Extremes extremes(fixture, ComputeType::kFloat32);
-  extremes.check_kv(fixture.expected.at("layers"), kFloat32Tolerance);
-  if (fixture.expected.contains("linear_input_amax"))
-    extremes.check_linear_inputs(fixture.expected["linear_input_amax"]);
-  check_greedy(folder, fixture.expected);
-  if (!fixture.backend->supports(ComputeType::kBFloat16)) return;
-  CHECK(rms_distance(all_logits(fixture, ComputeType::kBFloat16), expected) <= kBFloat16Tolerance);
+  for (const std::string& backend : backend_names()) {
+    if (backend == "reference") continue;
+    INFO(backend);
+    ModelFixture fixture(folder, backend);
+    Extremes extremes(fixture, ComputeType::kFloat32);
+    extremes.check_kv(fixture.expected.at("layers"), kFloat32Tolerance);
+    if (fixture.expected.contains("linear_input_amax"))
+      extremes.check_linear_inputs(fixture.expected["linear_input_amax"]);
+    check_greedy(fixture);
+    if (fixture.backend->supports(ComputeType::kBFloat16))
+      CHECK(rms_distance(all_logits(fixture, ComputeType::kBFloat16), expected) <=
+            kBFloat16Tolerance);
+  }
 }
 
 /// Each variation that fixture.json names moves the logits as far as it does in transformers.

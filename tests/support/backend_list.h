@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backends.h"
+#ifdef KVCAL_TEST_SIMULATED_GPU
+#include "kernels/gpu/make_gpu_backend.h"
+#include "simulator/simulator.h"
+#endif
+
+namespace kvcal::test {
+
+/// By name: those of kBackends, and "simulated", the GPU's kernels on a device of the tests.
+inline std::unique_ptr<Backend> make_backend(std::string_view name, int num_threads = 1) {
+#ifdef KVCAL_TEST_SIMULATED_GPU
+  if (name == "simulated") return make_gpu_backend({});
+#endif
+  return kBackends.at(name)({.num_threads = num_threads});
+}
+
+/// Of all backends that can run here.
+inline std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, make] : kBackends.rows())
+    if (name != gpu_device_name() || has_gpu()) names.emplace_back(name);
+#ifdef KVCAL_TEST_SIMULATED_GPU
+  names.emplace_back("simulated");
+#endif
+  return names;
+}
+
+}  // namespace kvcal::test
