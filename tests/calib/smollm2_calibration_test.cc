@@ -1,5 +1,6 @@
 // A real model against transformers in float32: tests/reference/smollm2.py.
 #include "calib/calibrator.h"
+#include "model/layerwise.h"
 #include "support/catch.h"
 #include "support/demo_model.h"
 #include "support/model_fixture.h"
