@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -11,6 +12,7 @@
 #include "export/manifest.h"
 #include "export/writer.h"
 #include "kvcal_version.h"
+#include "model/divided_forward.h"
 #include "progress.h"
 #include "table.h"
 
@@ -170,7 +172,7 @@ struct CalibrationRun {
   const ModelConfig& config;
   const Dataset& dataset;
   const std::vector<Sample>& samples;
-  const Backend& backend;
+  const std::string& device;
   ComputeType compute_type;
   const Recipe& recipe;
   const Calibration& calibration;
@@ -190,7 +192,7 @@ Json manifest_of(const CalibrationRun& run) {
                       .compute_dtype = std::string(name_of(run.compute_type)),
                       .kv_forward = run.options.kv_forward,
                       .leave_out_machine = run.options.reproducible,
-                      .device = run.backend.description(),
+                      .device = run.device,
                       .seconds = run.clock.seconds(),
                       .peak_rss_bytes = peak_rss_bytes()};
   for (const Sample& sample : run.samples) {
@@ -200,9 +202,20 @@ Json manifest_of(const CalibrationRun& run) {
   return make_manifest(input, run.recipe, run.calibration);
 }
 
+/// The devices' descriptions, equal ones once.
+std::string description_of(const std::vector<std::unique_ptr<Backend>>& backends) {
+  std::vector<std::string> all;
+  for (const auto& backend : backends) all.push_back(backend->description());
+  if (all.size() > 1 && std::ranges::count(all, all[0]) == std::ssize(all))
+    return std::to_string(all.size()) + " x " + all[0];
+  std::string text;
+  for (const std::string& one : all) text += (text.empty() ? "" : ", ") + one;
+  return text;
+}
+
 LayerwiseOptions layerwise_options(const CalibrateOptions& options, const Backend& backend,
-                                   const fs::path& scratch) {
-  LayerwiseOptions layerwise{.compute_type = compute_type_of(options.device, backend),
+                                   const ModelConfig& config, const fs::path& scratch) {
+  LayerwiseOptions layerwise{.compute_type = compute_type_of(options.device, backend, config),
                              .batch_tokens = options.batch_tokens,
                              .scratch_folder = scratch};
   if (!options.memory_limit.empty())
@@ -214,12 +227,15 @@ LayerwiseOptions layerwise_options(const CalibrateOptions& options, const Backen
 /// The forward pass over all samples and the scales made of it.
 Calibration measure(const CalibrateOptions& options, const ModelDir& model_dir,
                     const ModelConfig& config, const Recipe& recipe,
-                    const std::vector<Sample>& samples, Backend& backend,
+                    const std::vector<Sample>& samples,
+                    const std::vector<std::unique_ptr<Backend>>& backends,
                     const LayerwiseOptions& layerwise, Diagnostics& diagnostics) {
   const Weights weights = in_context(options.model, [&] { return Weights(model_dir, config); });
   std::vector<std::span<const TokenId>> ids;
   for (const Sample& sample : samples) ids.emplace_back(sample.ids);
-  LayerwiseForward forward(config, weights, backend, ids, layerwise, diagnostics);
+  std::vector<Backend*> devices;
+  for (const auto& backend : backends) devices.push_back(backend.get());
+  DividedForward forward(config, weights, devices, ids, layerwise, diagnostics);
   return calibrate(forward, config, recipe, samples, parse_kv_forward(options.kv_forward),
                    diagnostics);
 }
@@ -240,22 +256,23 @@ void run_calibrate(CalibrateOptions options) {
   check_formats(options, writers, model_dir, planned_calibration(recipe, config, ignored), recipe);
   check_target(model_dir, options.output);
   AtomicDirectory output(options.output, options.overwrite);
-  const auto backend = open_backend(options.device);
+  const auto backends = open_backends(options.device);
+  const std::string device = description_of(backends);
   const LayerwiseOptions layerwise =
-      layerwise_options(options, *backend, output.target().parent_path());
+      layerwise_options(options, *backends[0], config, output.target().parent_path());
   const auto dataset = open_dataset(options.dataset);
   const auto samples = read_all_samples(options, *dataset, model_dir, config, diagnostics);
   clock.end("load");
 
   const Calibration calibration =
-      measure(options, model_dir, config, recipe, samples, *backend, layerwise, diagnostics);
+      measure(options, model_dir, config, recipe, samples, backends, layerwise, diagnostics);
   clock.end("calibrate");
 
   check_formats(options, writers, model_dir, calibration, recipe);
   const ExportInput input = export_input(options, model_dir, calibration, recipe);
   write_formats(options.formats, writers, input, output.path());
   clock.end("write");
-  const Json manifest = manifest_of({options, model_dir, config, *dataset, samples, *backend,
+  const Json manifest = manifest_of({options, model_dir, config, *dataset, samples, device,
                                      layerwise.compute_type, recipe, calibration, clock});
   write_text(output.path() / kManifestName, dump_json(manifest));
   output.commit();
@@ -328,7 +345,8 @@ void add_calibrate(CLI::App& app, std::function<void()>& run) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   command->add_option("--memory-limit", options->memory_limit,
-                      "Such as 8GiB; hidden states past it go to a scratch file");
+                      "Such as 8GiB; hidden states past it go to a scratch file, of a GPU to "
+                      "pinned host memory");
   command->callback([options, &run] { run = [options] { run_calibrate(*options); }; });
 }
 

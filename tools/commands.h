@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 #include "checkpoint/model_dir.h"
@@ -44,10 +45,13 @@ struct DeviceOptions {
 };
 void add_device_options(CLI::App& command, DeviceOptions& options);
 
-/// The backend of --device. Throws Error with what can be had.
+/// The backends of --device, NAME or NAME:I,J on GPUs. Throws Error with what can be had.
+std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options);
+/// The same for a command that runs on one.
 std::unique_ptr<Backend> open_backend(const DeviceOptions& options);
-/// --compute-dtype on that backend. Throws Error where it cannot.
-ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend);
+/// --compute-dtype for the model on that backend. Throws Error where it cannot.
+ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend,
+                            const ModelConfig& config);
 
 /// config.json, checked; its path stands in front of any message.
 ModelConfig read_config(const ModelDir& model_dir);

@@ -26,7 +26,7 @@ struct LoadedModel {
         weights(in_context(options.model, [&] { return Weights(model_dir, config); })),
         tokenizer(make_tokenizer(model_dir.path())),
         backend(open_backend(options.device)),
-        decoder(config, weights, *backend, compute_type_of(options.device, *backend)) {}
+        decoder(config, weights, *backend, compute_type_of(options.device, *backend, config)) {}
 
   ModelDir model_dir;
   ModelConfig config;

@@ -67,6 +67,27 @@ bad "An unknown device" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device gpu
 CASE
 
+bad "A GPU in a build without its toolkit" <<'CASE'
+# What is built in and which preset adds the rest is said.
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cuda
+CASE
+
+bad "A device number of a device that is one" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cpu:0
+CASE
+
+bad "A list of devices with a hole" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cuda:0,,1
+CASE
+
+bad "A device twice" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --device cuda:0,1,0
+CASE
+
+bad "Several devices for a command that runs on one" <<'CASE'
+$ kvcal generate model --prompt a --device cuda:0,1
+CASE
+
 bad "An unknown compute dtype" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --compute-dtype bf16
 CASE
