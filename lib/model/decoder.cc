@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/upload.h"
 #include "model/embedding.h"
 
 namespace kvcal {
@@ -21,8 +20,7 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
   final_norm_ = pack_final_norm(weights, config, backend);
   output_embedding_.matrix = backend.pack(std::span(&weights.output_embedding(), 1), type);
   if (weights.has(Role::kLmHeadBias))
-    output_embedding_.bias =
-        upload<float>(as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend);
+    output_embedding_.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};
 }
 
 namespace {
@@ -155,8 +153,8 @@ std::vector<float> Decoder::logits_of(int64_t first_row, int64_t rows) {
 void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                              bool is_decoding) {
   backend_.norm({.x = hidden,
-                 .weight = final_norm_.weight.as<float>(),
-                 .bias = final_norm_.bias.as<float>(),
+                 .weight = final_norm_.weight.get(),
+                 .bias = final_norm_.bias.get(),
                  .centered = config_.architecture->centers_norm,
                  .epsilon = config_.norm_eps,
                  .rows = rows,
@@ -165,7 +163,7 @@ void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, fl
                  .out = normed});
   backend_.matmul({.x = normed,
                    .weight = *output_embedding_.matrix,
-                   .bias = output_embedding_.bias.as<float>(),
+                   .bias = output_embedding_.bias.get(),
                    .rows = rows,
                    .out = logits,
                    .is_decoding = is_decoding});

@@ -53,27 +53,32 @@ void DecoderStep::place_token(const KvCache& cache, const RopeTables& ropes) {
   backend_.copy_in(current, current_.data());
 }
 
-Recording& DecoderStep::recording_for(const KvCache& cache, const RopeTables& ropes,
-                                      const Body& body) {
+DecoderStep::Places DecoderStep::places_of(const KvCache& cache, const RopeTables& ropes) {
   Places places = cache.places();
   for (int64_t rope = 0; rope < ropes.count(); ++rope)
     for (const float* table : {ropes.table(rope).cos(), ropes.table(rope).sin(),
                                ropes.table(rope).query_cos(), ropes.table(rope).query_sin()})
       places.push_back(reinterpret_cast<uintptr_t>(table));
-  const auto found = std::ranges::find(recordings_, places,
-                                       [](const auto& one) -> const Places& { return one.first; });
-  if (found != recordings_.end()) return *found->second;
-  if (recordings_.size() == kMostRecordings) recordings_.erase(recordings_.begin());
-  batch_.segments = {{.q_begin = 0, .q_count = 1, .kv_begin = 0, .kv_count = cache.capacity()}};
-  auto recording = backend_.record(
-      [&] { body(runner_, batch_, hidden_.as<float>(), normed_.data(), logits_.as<float>()); });
-  recordings_.emplace_back(std::move(places), std::move(recording));
-  return *recordings_.back().second;
+  return places;
 }
 
 void DecoderStep::run(const KvCache& cache, const RopeTables& ropes, const Body& body) {
   place_token(cache, ropes);
-  recording_for(cache, ropes, body).play();
+  // What a recording reads of it is the most there will be.
+  batch_.segments = {{.q_begin = 0, .q_count = 1, .kv_begin = 0, .kv_count = cache.capacity()}};
+  const auto step = [&] {
+    body(runner_, batch_, hidden_.as<float>(), normed_.data(), logits_.as<float>());
+  };
+  Places places = places_of(cache, ropes);
+  const auto known =
+      std::ranges::find_if(recordings_, [&](const auto& one) { return one.first == places; });
+  if (known == recordings_.end()) {
+    if (recordings_.size() == kMostRecordings) recordings_.erase(recordings_.begin());
+    recordings_.emplace_back(std::move(places), nullptr);
+    return step();
+  }
+  if (!known->second) known->second = backend_.record(step);
+  known->second->play();
 }
 
 }  // namespace kvcal

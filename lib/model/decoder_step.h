@@ -14,8 +14,9 @@ namespace kvcal {
 
 /// Steps of one token whose operations are recorded once and then played for every token. All that
 /// changes from step to step (positions, the sequence's length, the row of the cache) lies in
-/// buffers that stay where they are. A recording is made anew for another cache or other rope
-/// tables. Borrows config and backend.
+/// buffers that stay where they are. The first step on a cache, or with other rope tables, runs as
+/// it is asked for, so that all that operations set up once is there when the second is recorded.
+/// Borrows config and backend.
 class DecoderStep {
  public:
   DecoderStep(const ModelConfig& config, Backend& backend, ComputeType type);
@@ -37,7 +38,7 @@ class DecoderStep {
  private:
   using Places = std::vector<uintptr_t>;
   void place_token(const KvCache& cache, const RopeTables& ropes);
-  Recording& recording_for(const KvCache& cache, const RopeTables& ropes, const Body& body);
+  static Places places_of(const KvCache& cache, const RopeTables& ropes);
 
   const ModelConfig& config_;
   Backend& backend_;
@@ -47,7 +48,8 @@ class DecoderStep {
   Buffer logits_;   ///< [1, vocab_size] float32
   Buffer current_;  ///< Segment, int64 row of the cache, int32 row of each rope's table
   TokenBatch batch_;
-  std::vector<std::pair<Places, std::unique_ptr<Recording>>> recordings_;  ///< oldest first
+  /// Null after the first step; oldest first.
+  std::vector<std::pair<Places, std::unique_ptr<Recording>>> recordings_;
 };
 
 }  // namespace kvcal

@@ -30,7 +30,7 @@ LayerRunner::KeysValues LayerRunner::latent_keys_values(const PackedLayer& layer
   v.data += latent.latent_rank;
   v.head_dim = latent.rope_dim;
   backend_.norm_heads(
-      {.x = k, .weight = layer.latent_norm.weight.as<float>(), .epsilon = kLatentNormEpsilon});
+      {.x = k, .weight = layer.latent_norm.weight.get(), .epsilon = kLatentNormEpsilon});
   return {k, v, rope_of(v, layer_index, batch, ropes, false)};
 }
 
@@ -38,7 +38,7 @@ void LayerRunner::query_of_rank(const PackedLayer& layer, int64_t rows) {
   const int64_t rank = config_.latent.query_rank;
   project(normed_.data(), layer.query_down, rows, query_down_.as<float>());
   backend_.norm({.x = query_down_.as<float>(),
-                 .weight = layer.query_down_norm.weight.as<float>(),
+                 .weight = layer.query_down_norm.weight.get(),
                  .epsilon = kLatentNormEpsilon,
                  .rows = rows,
                  .width = rank,

@@ -38,8 +38,8 @@ void LayerRunner::convolve(const PackedRecurrence& mixer, const TokenBatch& batc
                            RecurrentState* state) {
   const RecurrentConfig& recurrent = config_.recurrent;
   backend_.causal_conv({.x = columns(mixed_in_, recurrent.inner(), mixer.in.matrix->out_features),
-                        .weight = mixer.conv_weight.as<float>(),
-                        .bias = mixer.conv_bias.as<float>(),
+                        .weight = mixer.conv_weight.get(),
+                        .bias = mixer.conv_bias.get(),
                         .silu = true,
                         .segments = batch.segments,
                         .channels = recurrent.channels,
@@ -75,7 +75,7 @@ void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& ba
                                     {&mixer.b_norm, recurrent.state_dim},
                                     {&mixer.c_norm, recurrent.state_dim}}) {
     const HeadsView part{states_.as<float>() + first, tokens, 1, count, width};
-    backend_.norm_heads({.x = part, .weight = norm->as<float>(), .epsilon = config_.norm_eps});
+    backend_.norm_heads({.x = part, .weight = norm->get(), .epsilon = config_.norm_eps});
     first += count;
   }
   backend_.copy_heads({.x = {states_.as<float>(), tokens, 1, rank, width},
@@ -87,12 +87,12 @@ void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& ba
   project(step_input_.data(), mixer.step, tokens, steps_.as<float>());
   backend_.ssm_scan({.x = columns(convolved_, 0, inner),
                      .dt = columns(steps_, 0, inner),
-                     .dt_bias = mixer.dt_bias.as<float>(),
-                     .a = mixer.decay.as<float>(),
+                     .dt_bias = mixer.dt_bias.get(),
+                     .a = mixer.decay.get(),
                      .a_per_state = true,
                      .b = columns(states_, rank, width),
                      .c = columns(states_, rank + recurrent.state_dim, width),
-                     .d = mixer.skip.as<float>(),
+                     .d = mixer.skip.get(),
                      .segments = batch.segments,
                      .heads = recurrent.heads,
                      .head_dim = 1,
@@ -109,13 +109,13 @@ void LayerRunner::scan_mamba2(const PackedRecurrence& mixer, const TokenBatch& b
   const int64_t states = recurrent.groups * recurrent.state_dim;
   backend_.ssm_scan({.x = columns(convolved_, 0, channels),
                      .dt = columns(mixed_in_, inner + channels, mixer.in.matrix->out_features),
-                     .dt_bias = mixer.dt_bias.as<float>(),
+                     .dt_bias = mixer.dt_bias.get(),
                      .dt_min = recurrent.dt_min,
                      .dt_max = recurrent.dt_max,
-                     .a = mixer.decay.as<float>(),
+                     .a = mixer.decay.get(),
                      .b = columns(convolved_, inner, channels),
                      .c = columns(convolved_, inner + states, channels),
-                     .d = mixer.skip.as<float>(),
+                     .d = mixer.skip.get(),
                      .segments = batch.segments,
                      .heads = recurrent.heads,
                      .head_dim = recurrent.head_dim,
@@ -136,8 +136,8 @@ void LayerRunner::scan_delta(const PackedRecurrence& mixer, const TokenBatch& ba
                        .v = columns(convolved_, 2 * keys, channels),
                        .g = columns(mixed_in_, gates + recurrent.heads, width),
                        .beta = columns(mixed_in_, gates, width),
-                       .decay_rate = mixer.decay.as<float>(),
-                       .g_bias = mixer.dt_bias.as<float>(),
+                       .decay_rate = mixer.decay.get(),
+                       .g_bias = mixer.dt_bias.get(),
                        .logistic_beta = true,
                        .segments = batch.segments,
                        .k_heads = recurrent.groups,
@@ -165,7 +165,7 @@ void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
   const int64_t groups = is_mamba ? recurrent.norm_groups : recurrent.heads;
   backend_.gated_norm({.x = columns(scanned_, 0, recurrent.inner()),
                        .gate = columns(mixed_in_, 0, mixer.in.matrix->out_features),
-                       .weight = mixer.norm.as<float>(),
+                       .weight = mixer.norm.get(),
                        .weight_per_group = is_mamba,
                        .gate_first = is_mamba,
                        .epsilon = config_.norm_eps,

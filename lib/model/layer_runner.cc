@@ -133,8 +133,8 @@ void LayerRunner::normalize(const float* x, const PackedNorm& norm, int64_t rows
     return;
   }
   backend_.norm({.x = x,
-                 .weight = norm.weight.as<float>(),
-                 .bias = norm.bias.as<float>(),
+                 .weight = norm.weight.get(),
+                 .bias = norm.bias.get(),
                  .centered = config_.architecture->centers_norm,
                  .epsilon = config_.norm_eps,
                  .rows = rows,
@@ -153,7 +153,7 @@ void LayerRunner::normalize_heads(const HeadsView& heads, const PackedNorm& norm
   }
   backend_.norm_heads(
       {.x = x,
-       .weight = norm.weight.as<float>(),
+       .weight = norm.weight.get(),
        .weight_per_head = config_.architecture->qk_norm == QkNorm::kPerHeadOwnWeight,
        .centered = config_.architecture->centers_norm,
        .epsilon = config_.norm_eps});
@@ -162,7 +162,7 @@ void LayerRunner::normalize_heads(const HeadsView& heads, const PackedNorm& norm
 void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t rows, float* out) {
   backend_.matmul({.x = x,
                    .weight = *linear.matrix,
-                   .bias = linear.bias.as<float>(),
+                   .bias = linear.bias.get(),
                    .rows = rows,
                    .out = out,
                    .is_decoding = is_decoding_});
@@ -177,7 +177,7 @@ void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const
   if (adds_directly(norm)) {
     backend_.matmul({.x = x,
                      .weight = *linear.matrix,
-                     .bias = linear.bias.as<float>(),
+                     .bias = linear.bias.get(),
                      .accumulate = true,
                      .rows = rows,
                      .out = hidden,
@@ -194,9 +194,9 @@ void LayerRunner::add_output(const PackedNorm& norm, int64_t rows, float* hidden
 
 ResidualNormArgs LayerRunner::output_args(const PackedNorm& norm, int64_t rows,
                                           float* hidden) const {
-  KVCAL_CHECK(norm.bias.size() == 0);  // no family's output norm has one
+  KVCAL_CHECK(!norm.bias.exists());  // no family's output norm has one
   return {.x = projected_.as<float>(),
-          .output_weight = norm.weight.as<float>(),
+          .output_weight = norm.weight.get(),
           .multiplier = config_.residual_multiplier,
           .hidden = hidden,
           .centered = config_.architecture->centers_norm,
@@ -217,8 +217,8 @@ bool LayerRunner::add_mixed(const PackedLayer& layer, const void* x, const Packe
   }
   project(x, linear, rows, projected_.as<float>());
   ResidualNormArgs args = output_args(norm, rows, hidden);
-  args.next_weight = layer.mlp_norm.weight.as<float>();
-  args.next_bias = layer.mlp_norm.bias.as<float>();
+  args.next_weight = layer.mlp_norm.weight.get();
+  args.next_bias = layer.mlp_norm.bias.get();
   args.out_type = type_;
   args.out = normed_.data();
   args.seen = mlp_input_slot(layer);
@@ -316,7 +316,7 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .v_head_dim = is_latent ? config_.latent.value_dim : config_.head_dim,
        .softmax_scale = config_.softmax_scale,
        .softcap = config_.attention_softcap,
-       .sinks = layer.sinks.as<float>(),
+       .sinks = layer.sinks.get(),
        .sliding_window = config_.layers[static_cast<size_t>(layer_index)].sliding_window,
        .out_type = has_gate ? ComputeType::kFloat32 : type_,
        .out = has_gate ? ungated_.data() : attended_.data(),

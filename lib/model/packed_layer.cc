@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "backend/upload.h"
-
 namespace kvcal {
 namespace {
 
@@ -25,7 +23,7 @@ class Packer {
   PackedNorm norm(Role role, std::initializer_list<Role> bias = {}) const {
     PackedNorm packed;
     if (!weights_.has(layer_, role)) return packed;
-    packed.weight = upload<float>(norm_weight(all_rows(role), config_), backend_);
+    packed.weight = {norm_weight(all_rows(role), config_), backend_};
     packed.bias = biases(bias);
     return packed;
   }
@@ -36,9 +34,9 @@ class Packer {
     return linear_as(type_, roles, bias, index);
   }
 
-  Buffer values(Role role) const {
+  PackedValues values(Role role) const {
     if (!weights_.has(layer_, role)) return {};
-    return upload<float>(as_float32(weights_.rows(layer_, role).parts), backend_);
+    return {as_float32(weights_.rows(layer_, role).parts), backend_};
   }
 
   void pack_key_value(PackedLayer& packed) const {
@@ -132,14 +130,14 @@ class Packer {
   }
 
   /// One after the other; empty where the layer has none.
-  Buffer biases(std::initializer_list<Role> roles, int64_t index = 0) const {
+  PackedValues biases(std::initializer_list<Role> roles, int64_t index = 0) const {
     std::vector<float> all;
     for (const Role role : roles) {
       if (!weights_.has(layer_, role)) continue;
       const std::vector<float> part = as_float32(weights_.rows(layer_, role, index).parts);
       all.insert(all.end(), part.begin(), part.end());
     }
-    return all.empty() ? Buffer{} : upload<float>(all, backend_);
+    return {std::move(all), backend_};
   }
 
   /// A tensor, or those of all heads where each has its own.
@@ -185,11 +183,9 @@ PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_
 
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend) {
   PackedNorm packed;
-  packed.weight =
-      upload<float>(norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config), backend);
+  packed.weight = {norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config), backend};
   if (weights.has(Role::kFinalNormBias))
-    packed.bias =
-        upload<float>(as_float32(std::span(&weights.at(Role::kFinalNormBias), 1)), backend);
+    packed.bias = {as_float32(std::span(&weights.at(Role::kFinalNormBias), 1)), backend};
   return packed;
 }
 

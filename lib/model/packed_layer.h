@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/upload.h"
 #include "model/weights.h"
 
 namespace kvcal {
@@ -12,15 +14,39 @@ namespace kvcal {
 /// What of a layer is packed.
 enum class LayerParts { kKeyValue, kAll };
 
-/// A norm's weights as the backend applies them, float32; empty where the layer has no such norm.
+/// Float32 values beside a layer's matrices. They go to the backend when an operation first asks
+/// for them, so that packing, which may run in another thread, asks it for matrices alone.
+class PackedValues {
+ public:
+  PackedValues() = default;
+  PackedValues(std::vector<float> values, Backend& backend)
+      : values_(std::move(values)), backend_(&backend) {}
+
+  bool exists() const { return !values_.empty() || sent_.size() > 0; }
+  /// In backend memory; null where there are none.
+  const float* get() const {
+    if (!values_.empty()) {
+      sent_ = upload<float>(values_, *backend_);
+      values_ = {};
+    }
+    return sent_.as<float>();
+  }
+
+ private:
+  mutable std::vector<float> values_;  ///< until they are sent
+  mutable Buffer sent_;
+  Backend* backend_ = nullptr;
+};
+
+/// A norm's weights as the backend applies them; without them where the layer has no such norm.
 struct PackedNorm {
-  Buffer weight, bias;
-  bool exists() const { return weight.size() > 0; }
+  PackedValues weight, bias;
+  bool exists() const { return weight.exists(); }
 };
 
 struct PackedLinear {
   std::unique_ptr<PackedMatrix> matrix;  ///< [out, in]; null where the layer has no such Linear
-  Buffer bias;                           ///< float32 [out]; empty where there is none
+  PackedValues bias;                     ///< [out], or none
 };
 
 /// down(activation(gate) * up), or down(activation(up)).
@@ -43,15 +69,15 @@ struct PackedExperts {
 /// the raw step sizes [heads] (Mamba 2) or strengths and decays [2 * heads] (delta net).
 struct PackedRecurrence {
   PackedLinear in, out;
-  Buffer conv_weight;  ///< [channels, kernel]
-  Buffer conv_bias;    ///< [channels], or empty
-  Buffer dt_bias;      ///< [heads]
-  Buffer decay;        ///< -exp(A_log): [heads], Mamba 1: [heads, state_dim]
-  Buffer skip;         ///< [heads] D, or empty
-  Buffer norm;         ///< of the gated norm
+  PackedValues conv_weight;  ///< [channels, kernel]
+  PackedValues conv_bias;    ///< [channels], or none
+  PackedValues dt_bias;      ///< [heads]
+  PackedValues decay;        ///< -exp(A_log): [heads], Mamba 1: [heads, state_dim]
+  PackedValues skip;         ///< [heads] D, or none
+  PackedValues norm;         ///< of the gated norm
   // Mamba 1: where step sizes, B and C come from.
   PackedLinear states, step;
-  Buffer step_norm, b_norm, c_norm;
+  PackedValues step_norm, b_norm, c_norm;
 };
 
 /// One layer in the layout the backend computes with.
@@ -65,7 +91,7 @@ struct PackedLayer {
   PackedLinear query_down;  ///< in front of query
   PackedNorm query_down_norm, latent_norm;
   PackedLinear latent_up;       ///< [heads * (nope_dim + value_dim), latent_rank]
-  Buffer sinks;                 ///< float32 [heads], or empty
+  PackedValues sinks;           ///< [heads], or none
   PackedRecurrence recurrence;  ///< without matrices where the layer has none
   PackedMlp mlp;                ///< width 0 in a layer without, or of experts
   PackedExperts moe;            ///< empty in a dense layer

@@ -1,6 +1,5 @@
 #include <cmath>
 
-#include "backend/upload.h"
 #include "model/packed_layer.h"
 #include "model/weight_rows.h"
 
@@ -40,13 +39,10 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
     return weights.has(layer, role) ? as_float32(weights.rows(layer, role).parts)
                                     : std::vector<float>();
   };
-  const auto buffer = [&](Role role) {
-    const std::vector<float> host = values(role);
-    return host.empty() ? Buffer{} : upload<float>(host, backend);
-  };
+  const auto packed_values = [&](Role role) { return PackedValues(values(role), backend); };
   PackedRecurrence packed;
   const auto linear = [&](Role role) {
-    return PackedLinear{backend.pack(weights.rows(layer, role).parts, type), Buffer{}};
+    return PackedLinear{backend.pack(weights.rows(layer, role).parts, type), {}};
   };
   const WeightRows in = weights.rows(layer, Role::kMixerIn);
   if (weights.has(layer, Role::kMixerGates)) {
@@ -61,22 +57,22 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
     packed.in.matrix = backend.pack(parts, type);
     packed.states = linear(Role::kMixerStates);
     packed.step = linear(Role::kMixerStep);
-    packed.step_norm = buffer(Role::kMixerStepNorm);
-    packed.b_norm = buffer(Role::kMixerBNorm);
-    packed.c_norm = buffer(Role::kMixerCNorm);
+    packed.step_norm = packed_values(Role::kMixerStepNorm);
+    packed.b_norm = packed_values(Role::kMixerBNorm);
+    packed.c_norm = packed_values(Role::kMixerCNorm);
   } else {
-    packed.in = {backend.pack(in.parts, type), buffer(Role::kMixerInBias)};
+    packed.in = {backend.pack(in.parts, type), packed_values(Role::kMixerInBias)};
   }
   packed.out = {backend.pack(weights.rows(layer, Role::kMixerOut).parts, type),
-                buffer(Role::kMixerOutBias)};
-  packed.conv_weight = buffer(Role::kMixerConv);
-  packed.conv_bias = buffer(Role::kMixerConvBias);
-  packed.dt_bias = buffer(Role::kMixerStepBias);
+                packed_values(Role::kMixerOutBias)};
+  packed.conv_weight = packed_values(Role::kMixerConv);
+  packed.conv_bias = packed_values(Role::kMixerConvBias);
+  packed.dt_bias = packed_values(Role::kMixerStepBias);
   std::vector<float> decay = values(Role::kMixerDecay);
   for (float& value : decay) value = -std::exp(value);
-  packed.decay = upload<float>(decay, backend);
-  packed.skip = buffer(Role::kMixerSkip);
-  packed.norm = buffer(Role::kMixerNorm);
+  packed.decay = {std::move(decay), backend};
+  packed.skip = packed_values(Role::kMixerSkip);
+  packed.norm = packed_values(Role::kMixerNorm);
   return packed;
 }
 

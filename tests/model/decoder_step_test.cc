@@ -81,7 +81,7 @@ TEST_CASE("a model without stretched ropes records once a cache and plays every 
     decoder.step(ids.subspan(i, 1), second);
   }
   CHECK(backend.num_recordings == 2);
-  CHECK(backend.num_plays == 16);
+  CHECK(backend.num_plays == 14);  // all but the first of each
   first.clear();
   decoder.step(ids.first(1), first);
   CHECK(backend.num_recordings == 2);
@@ -95,13 +95,14 @@ TEST_CASE("steps past the rope tables' rows are recorded anew and stay exact") {
   for (ModelFixture* fixture : {&host, &device}) {
     Decoder decoder(fixture->config, fixture->weights, *fixture->backend, ComputeType::kFloat32);
     KvCache cache = decoder.make_cache(KvDType::kFloat16, {}, 300);
-    const std::vector<TokenId> prompt(250, 7);
+    const std::vector<TokenId> prompt(125, 7);
+    decoder.step(prompt, cache);
     decoder.step(prompt, cache);
     for (TokenId id = 0; id < 10; ++id) logits.push_back(decoder.step(std::span(&id, 1), cache));
   }
   for (size_t i = 0; i < 10; ++i) CHECK(logits[i] == logits[i + 10]);
-  CHECK(backend.num_recordings <= 2);
-  CHECK(backend.num_plays == 10);
+  CHECK(backend.num_recordings == 2);
+  CHECK(backend.num_plays == 8);  // all but the first with each table
 }
 
 TEST_CASE("one token is a decoding step, more are not") {
