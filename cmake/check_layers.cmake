@@ -1,7 +1,7 @@
 # The include rules the compiler cannot see, as the test "layering":
 #   cmake -DROOT=<source> -P check_layers.cmake
 # For every layer: which layers it may include (exactly, where linking would be transitive), which third
-# party headers, no relative includes, no file over 500 lines. A violation is an error with file and line.
+# party headers, no relative includes, no vendor's name in a GPU kernel, no file over 500 lines. A violation is an error.
 cmake_minimum_required(VERSION 3.22)
 
 set(layers core quant checkpoint recipe text backend kernels model calib export eval)
@@ -18,7 +18,8 @@ set(export_may core quant recipe checkpoint export)
 set(eval_may core quant text model eval)
 
 # Third-party headers by first path part, each with the layers that may name them.
-set(third_party nlohmann openssl yaml-cpp sentencepiece pcre2.h utf8proc.h oneapi dnnl hwy omp.h CLI)
+set(third_party nlohmann openssl yaml-cpp sentencepiece pcre2.h utf8proc.h oneapi dnnl hwy omp.h CLI
+  cuda_runtime.h cublasLt.h hip)
 set(nlohmann_in core)
 set(openssl_in core)
 set(yaml-cpp_in recipe text)
@@ -30,6 +31,9 @@ set(dnnl_in kernels)
 set(hwy_in kernels)
 set(omp.h_in kernels)
 set(CLI_in tools)
+set(cuda_runtime.h_in kernels)
+set(cublasLt.h_in kernels)
+set(hip_in kernels)
 
 set(violations "")
 set(checked 0)
@@ -60,6 +64,11 @@ foreach(layer ${layers} tools)
       endif()
     endforeach()
     file(READ ${file} content)
+    # portability.h is the only file of kernels/gpu that knows the vendor; cuda/ and hip/ hold the adapters of libraries.
+    if(shown MATCHES "^kernels/gpu/[^/]+$" AND NOT shown MATCHES "/portability\\.(h|cu)$" AND
+       content MATCHES "(__CUDA|__HIP|[^A-Za-z_](cuda|hip|cublas|rocblas)[A-Z_][A-Za-z]+)")
+      list(APPEND violations "${shown}: '${CMAKE_MATCH_1}' is a vendor's, only portability.h may name it")
+    endif()
     string(REGEX REPLACE "[^\n]" "" newlines "${content}")
     string(LENGTH "${newlines}" count)
     if(count GREATER 500)

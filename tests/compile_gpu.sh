@@ -18,10 +18,6 @@ for preset in "$@"; do
   message=$("$program" calibrate tests/fixtures/models/llama --recipe recipes/fp8_kv_tensor.yaml \
     --dataset tests/cli/data/small.jsonl --output build/$preset/no_device --device "$preset" 2>&1) || status=$?
   echo "$message"
-  if "$program" calibrate --help | grep -q "$preset"; then :; else
-    echo "error: --help of the $preset build does not name $preset" >&2
-    exit 1
-  fi
   if [[ $status -eq 0 ]]; then
     echo "there is a device: run tools/gpu_check.sh"
   elif [[ $status -ne 1 || $message != *"device can be used here"* || -e build/$preset/no_device ]]; then
