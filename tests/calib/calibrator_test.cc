@@ -1,6 +1,7 @@
 #include "calib/calibrator.h"
 
 #include "calib/observer.h"
+#include "model/divided_forward.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
@@ -195,6 +196,48 @@ TEST_CASE("NaN in the weights is an error that names layer, head and token") {
         }) ==
         "NaN or Inf in K of layer 1, head 1, at token 0 of record 41: the weights or the compute "
         "dtype cannot carry this model");
+}
+
+TEST_CASE("the scales of several devices are those of one") {
+  for (const std::string name : {"llama", "mixtral", "jamba", "deepseek_v2"})
+    for (const KvForward mode : {KvForward::kExact, KvForward::kQuantized}) {
+      INFO(name);
+      ModelFixture fixture(name, "reference");
+      std::vector<Sample> samples;
+      for (const size_t length : {7, 3, 12, 1, 9})
+        samples.push_back({static_cast<int64_t>(samples.size()),
+                           {fixture.ids.begin(), fixture.ids.begin() + length}});
+      // An observer for which the order of the samples matters.
+      const Recipe recipe = recipe_with("minmax", Strategy::kTensor, 0.3);
+      const Calibration one = run(fixture, recipe, samples, mode);
+      for (const size_t count : {2, 3}) {
+        std::vector<std::unique_ptr<Backend>> owned;
+        std::vector<Backend*> backends;
+        for (size_t i = 0; i < count; ++i) {
+          owned.push_back(kBackends.at("reference")({.num_threads = 1}));
+          backends.push_back(owned.back().get());
+        }
+        std::vector<std::span<const TokenId>> ids;
+        for (const Sample& sample : samples) ids.emplace_back(sample.ids);
+        SilentDiagnostics silent;
+        DividedForward forward(fixture.config, fixture.weights, backends, ids, {.batch_tokens = 64},
+                               silent);
+        const Calibration several =
+            calibrate(forward, fixture.config, recipe, samples, mode, silent);
+        REQUIRE(several.layers.size() == one.layers.size());
+        for (size_t layer = 0; layer < one.layers.size(); ++layer)
+          for (const auto side : {&AttentionCalibration::k, &AttentionCalibration::v}) {
+            const KvTensorCalibration& a = several.layers[layer].*side;
+            const KvTensorCalibration& b = one.layers[layer].*side;
+            REQUIRE(a.scales.size() == b.scales.size());
+            for (size_t i = 0; i < a.scales.size(); ++i)
+              CHECK(a.scales[i].value == b.scales[i].value);
+            CHECK(a.num_saturated == b.num_saturated);
+            CHECK(a.statistics.num_values == b.statistics.num_values);
+            CHECK(a.statistics.range().amax().value == b.statistics.range().amax().value);
+          }
+      }
+    }
 }
 
 TEST_CASE("observers refuse to answer before they saw anything") {
