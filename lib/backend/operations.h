@@ -217,6 +217,9 @@ struct AttentionArgs {
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [q rows, heads * v_head_dim] of out_type
   AmaxSlot seen = {};
+  /// A decoding step: a query's last bits may differ from what they are in a larger batch, if that
+  /// is faster. They depend on its sequence alone even so.
+  bool is_decoding = false;
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };

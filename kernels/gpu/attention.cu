@@ -1,0 +1,43 @@
+#include "kernels/gpu/attention.h"
+
+#include <algorithm>
+
+#include "kernels/gpu/gpu_backend.h"
+
+namespace kvcal::gpu {
+
+AttentionGrid attention_grid(const AttentionArgs& args, int rows) {
+  const int group = static_cast<int>(args.heads / args.kv_heads);
+  AttentionGrid grid{.rows = rows, .packed_heads = 1, .first_segment = 0, .query_blocks = 0};
+  for (int packed = std::min(group, 16); packed > 1; --packed)
+    if (group % packed == 0) {
+      grid.packed_heads = packed;
+      break;
+    }
+  int64_t queries = 0;
+  for (const Segment& segment : args.segments) queries = std::max(queries, segment.q_count);
+  grid.query_blocks = ceil_div(queries, rows / grid.packed_heads);
+  return grid;
+}
+
+float* GpuBackend::attention_scratch(size_t floats) {
+  const size_t bytes = floats * sizeof(float);
+  const size_t now = attention_scratch_.empty() ? 0 : attention_scratch_.back().size();
+  if (bytes > now)
+    attention_scratch_.push_back(allocate(std::max({bytes, 2 * now, size_t{1} << 20})));
+  return attention_scratch_.back().as<float>();
+}
+
+void GpuBackend::attention(const AttentionArgs& asked) {
+  check_attention(asked);
+  if (asked.segments.empty()) return;
+  DeviceAttention args = asked;
+  args.v_head_dim = asked.value_dim();
+  if (!args.current_segments) args.current_segments = on_device(asked.segments);
+  if (const int64_t floats = decoding_scratch(args); args.is_decoding && floats > 0)
+    return attend_decoding(stream(), args, attention_scratch(static_cast<size_t>(floats)));
+  if (!attend_with_matrices(stream(), args, properties_.shared_bytes_per_block))
+    attend_simt(stream(), args);
+}
+
+}  // namespace kvcal::gpu

@@ -1,0 +1,129 @@
+#pragma once
+
+#include "kernels/gpu/device.h"
+
+// What the attention kernels share. Each walks keys in tiles that begin at multiples of the tile's
+// size, counted from the sequence's first key, with the running softmax of Milakov and Gimelshein
+// (2018); a query's sums are its own, so its bytes do not depend on which other queries there are.
+namespace kvcal::gpu {
+
+constexpr float kLog2e = 1.44269504088896340736f;
+constexpr float kLowest = -3.40282346638528859812e+38f;
+
+/// How queries are dealt out to blocks. A row of a block is a query of one head; heads that share
+/// keys stand together, so that the tiles brought for one serve all.
+struct AttentionGrid {
+  int rows = 0;               ///< of a block
+  int packed_heads = 0;       ///< of them that belong to one query; divides heads / kv_heads
+  int64_t first_segment = 0;  ///< of blockIdx.y 0
+  int64_t query_blocks = 0;   ///< of the longest segment
+};
+
+/// The arguments as kernels take them: current_segments is where segments are on the device,
+/// v_head_dim is never 0; no host pointer is followed.
+using DeviceAttention = AttentionArgs;
+
+/// The rows of this block.
+struct BlockRows {
+  Segment segment;
+  int64_t first_query = 0;  ///< within the segment
+  int first_head = 0, kv_head = 0, packed_heads = 1;
+  int count = 0;  ///< 0: nothing to do
+
+  __device__ int64_t query(int row) const { return first_query + row / packed_heads; }
+  __device__ int head(int row) const { return first_head + row % packed_heads; }
+  __device__ int64_t position(int row) const {
+    return segment.kv_count - segment.q_count + query(row);
+  }
+};
+
+/// Of grid.x, the longest work first, and grid.y, the segments.
+__device__ inline BlockRows rows_of_block(const DeviceAttention& args, const AttentionGrid& grid) {
+  BlockRows rows;
+  rows.segment = args.current_segments[grid.first_segment + blockIdx.y];
+  rows.packed_heads = grid.packed_heads;
+  const int head_groups = static_cast<int>(args.heads) / grid.packed_heads;
+  const int64_t block = grid.query_blocks - 1 - blockIdx.x / head_groups;
+  rows.first_head = static_cast<int>(blockIdx.x) % head_groups * grid.packed_heads;
+  rows.kv_head = rows.first_head / static_cast<int>(args.heads / args.kv_heads);
+  const int64_t queries = grid.rows / grid.packed_heads;
+  rows.first_query = block * queries;
+  const int64_t left = rows.segment.q_count - rows.first_query;
+  rows.count = static_cast<int>(larger<int64_t>(smaller(queries, left), 0)) * grid.packed_heads;
+  return rows;
+}
+
+/// Keys that a query sees, counted from the sequence's first; none where last < first.
+struct SeenKeys {
+  int64_t first = 0, last = -1;
+  __device__ bool holds(int64_t key) const { return key >= first && key <= last; }
+};
+__device__ inline SeenKeys seen_at(const DeviceAttention& args, int64_t position) {
+  const int64_t window = args.sliding_window;
+  return {window > 0 ? larger<int64_t>(position - window + 1, 0) : 0, position};
+}
+
+/// What a KV head's stored elements are multiplied by.
+__device__ inline float scale_of(const DeviceAttention& args, const float* scales, int kv_head) {
+  return args.kv_dtype >= KvDType::kFp8E4m3 ? scales[kv_head] : 1.0f;
+}
+
+/// Scores from sums of products: in units of powers of two, capped.
+struct ScoreUnits {
+  float factor = 1.0f;  ///< sum -> score, or -> score / cap
+  float cap = 0.0f;
+  __device__ float score(float sum) const {
+    return cap > 0.0f ? cap * tanhf(sum * factor) : sum * factor;
+  }
+};
+__device__ inline ScoreUnits score_units(const DeviceAttention& args, float scale) {
+  const float real = args.softmax_scale * scale;
+  if (args.softcap > 0.0f) return {real / args.softcap, args.softcap * kLog2e};
+  return {real * kLog2e, 0.0f};
+}
+
+/// The maximum and the sum that a softmax of head begins with: those of its sink, if any.
+struct SoftmaxStart {
+  float largest = kLowest, sum = 0.0f;
+};
+__device__ inline SoftmaxStart softmax_start(const DeviceAttention& args, int64_t head) {
+  if (!args.sinks) return {};
+  return {larger(args.sinks[head] * kLog2e, kLowest), 1.0f};
+}
+
+/// Rounds and writes one element of out and notes what was written.
+__device__ inline void write_attended(const DeviceAttention& args, int64_t at, float value,
+                                      SeenAmax& seen) {
+  switch (args.out_type) {
+    case ComputeType::kFloat32:
+      static_cast<float*>(args.out)[at] = value;
+      return seen.see(value);
+    case ComputeType::kBFloat16: {
+      const BF16 rounded = to_bf16(value);
+      static_cast<BF16*>(args.out)[at] = rounded;
+      return seen.see(to_float(rounded));
+    }
+    case ComputeType::kFloat16: {
+      const F16 rounded = to_f16(value);
+      static_cast<F16*>(args.out)[at] = rounded;
+      return seen.see(to_float(rounded));
+    }
+  }
+}
+
+// ---- the host's side ----
+
+/// The grid of rows a block; the most packed heads that divide a KV head's.
+AttentionGrid attention_grid(const AttentionArgs& args, int rows);
+
+/// For everything; in float32.
+void attend_simt(Stream& stream, const DeviceAttention& args);
+/// With matrix instructions, for 16-bit results; false where they do not serve.
+bool attend_with_matrices(Stream& stream, const DeviceAttention& args, size_t shared_limit);
+
+/// Floats that attend_decoding needs; 0: it does not serve.
+int64_t decoding_scratch(const AttentionArgs& args);
+/// A few queries a segment, the keys divided among blocks. In float32.
+void attend_decoding(Stream& stream, const DeviceAttention& args, float* scratch);
+
+}  // namespace kvcal::gpu

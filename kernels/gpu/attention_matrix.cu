@@ -1,0 +1,407 @@
+#include "kernels/gpu/attention.h"
+
+#if KVCAL_HAS_WARP_MATRIX
+#include "kernels/gpu/attention_tiles.h"
+
+// Attention with matrix instructions, 16-bit products and float32 sums, after FlashAttention-2 (Dao
+// 2023): each warp keeps the scores and sums of its own rows in registers, tiles of keys and values
+// come through shared memory while the tile before is worked on.
+namespace kvcal::gpu {
+namespace {
+
+constexpr int64_t kMaxKeys = int64_t{1} << 30;
+
+template <class Kv, int kDim>
+class MatrixAttend {
+ public:
+  using Tiles = MatrixTiles<Kv, kDim>;
+  using Half = typename Tiles::Half;
+
+  __device__ __forceinline__ MatrixAttend(const DeviceAttention& args, const BlockRows& rows,
+                                          std::byte* shared)
+      : args_(args), rows_(rows), store_(args, rows, shared) {}
+
+  __device__ __forceinline__ void run() {
+    const int first = static_cast<int>(seen_at(args_, rows_.position(0)).first);
+    const int last = static_cast<int>(rows_.position(rows_.count - 1));
+    const int all_begin = static_cast<int>(seen_at(args_, last).first);
+    const int all_end = static_cast<int>(rows_.position(0));
+    const int begin = first / kMatrixKeys * kMatrixKeys;
+    if constexpr (Tiles::kIsDirect) store_.copy_tile(store_.k, args_.k, args_.head_dim, begin);
+    if constexpr (Tiles::kIsStaged) store_.copy_codes(begin);
+    store_.load_queries();
+    start_rows();
+    for (int tile = begin; tile <= last; tile += kMatrixKeys) {
+      const bool has_next = tile + kMatrixKeys <= last;
+      await_keys(tile, has_next);
+      multiply_keys();
+      await_values(tile, has_next);
+      const bool is_masked = tile < all_begin || tile + kMatrixKeys - 1 > all_end;
+      soften(tile, is_masked);
+      if (is_masked) set_nonfinite_values_apart(tile);
+      add_values();
+    }
+    write();
+  }
+
+ private:
+  static constexpr int kRowTiles = Tiles::kRowTiles, kKeyTiles = kMatrixKeys / 8;
+  static constexpr int kValueTiles = kDim / 8;
+
+  __device__ static int group() { return lane() / 4; }
+  __device__ static int pair() { return lane() % 4 * 2; }
+  __device__ static int row_of(int tile, int half) {
+    return (warp() * kRowTiles + tile) * 16 + half * 8 + group();
+  }
+
+  __device__ __forceinline__ bool sees(int row, int key) const {
+    const int last = store_.last_seen[row];
+    const int window = static_cast<int>(smaller<int64_t>(args_.sliding_window, kMaxKeys));
+    return key <= last && (window == 0 || key > last - window);
+  }
+
+  __device__ __forceinline__ void start_rows() {
+    const float code_scale = Tiles::kIsStaged ? code_power(store_.format_of_codes()) : 1.0f;
+    units_ = score_units(args_, scale_of(args_, args_.k_scales, rows_.kv_head) * code_scale);
+    KVCAL_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      KVCAL_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        Row& row = row_[i][half];
+        const int index = row_of(i, half);
+        if (index >= rows_.count) continue;
+        const SoftmaxStart start = softmax_start(args_, rows_.head(index));
+        row.largest = start.largest;
+        row.sum = pair() == 0 ? start.sum * power_of_two(Tiles::kHeadroom) : 0.0f;
+      }
+    }
+  }
+
+  /// Returns when the keys of the tile have come; others' are asked for where there is room.
+  __device__ __forceinline__ void await_keys(int tile, bool has_next) {
+    if constexpr (Tiles::kIsDirect) {
+      await_copies();
+      __syncthreads();
+      store_.copy_tile(store_.v, args_.v, args_.v_head_dim, tile);
+    } else if constexpr (Tiles::kIsStaged) {
+      await_copies();
+      __syncthreads();
+      store_.spread_codes();
+      __syncthreads();
+      if (has_next) store_.copy_codes(tile + kMatrixKeys);
+    } else {
+      __syncthreads();
+      store_.split_tile(store_.k, args_.k, args_.head_dim, tile);
+      store_.split_tile(store_.v, args_.v, args_.v_head_dim, tile);
+      __syncthreads();
+    }
+  }
+  /// The same of values.
+  __device__ __forceinline__ void await_values(int tile, bool has_next) {
+    if constexpr (Tiles::kIsDirect) {
+      await_copies();
+      __syncthreads();
+      if (has_next) store_.copy_tile(store_.k, args_.k, args_.head_dim, tile + kMatrixKeys);
+    }
+  }
+
+  __device__ __forceinline__ void multiply_keys() {
+    KVCAL_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      KVCAL_UNROLL
+      for (int n = 0; n < kKeyTiles; ++n) scores_[i][n] = {};
+    }
+    KVCAL_UNROLL
+    for (int step = 0; step < kDim / 16; ++step) {
+      FragmentA q[Tiles::kQueryParts][kRowTiles];
+      KVCAL_UNROLL
+      for (int part = 0; part < Tiles::kQueryParts; ++part) {
+        KVCAL_UNROLL
+        for (int i = 0; i < kRowTiles; ++i)
+          load_matrices(
+              q[part][i].words,
+              store_.q + part * Tiles::kQueryElements +
+                  Tiles::at((warp() * kRowTiles + i) * 16 + lane() % 16, 2 * step + lane() / 16),
+              false);
+      }
+      KVCAL_UNROLL
+      for (int part = 0; part < Tiles::kKeyParts; ++part) {
+        KVCAL_UNROLL
+        for (int n = 0; n < kKeyTiles; n += 2) {
+          uint32_t k[4];
+          load_matrices(
+              k,
+              store_.k + part * Tiles::kTileElements +
+                  Tiles::at(n * 8 + lane() / 16 * 8 + lane() % 8, 2 * step + lane() / 8 % 2),
+              false);
+          multiply_parts(q, part, k, n, scores_);
+        }
+      }
+    }
+  }
+
+  /// Sums of 16 columns += a in parts · one part of b; the least products are left out.
+  template <int kColumnTiles>
+  __device__ __forceinline__ void multiply_parts(
+      const FragmentA (&a)[Tiles::kQueryParts][kRowTiles], int part_of_b, const uint32_t (&b)[4],
+      int column, FragmentC (&sums)[kRowTiles][kColumnTiles]) const {
+    const FragmentB low{{b[0], b[1]}}, high{{b[2], b[3]}};
+    KVCAL_UNROLL
+    for (int part = 0; part < Tiles::kQueryParts; ++part) {
+      if (part + part_of_b == 2) continue;
+      KVCAL_UNROLL
+      for (int i = 0; i < kRowTiles; ++i) {
+        multiply_fragments<Half>(sums[i][column], a[part][i], low);
+        multiply_fragments<Half>(sums[i][column + 1], a[part][i], high);
+      }
+    }
+  }
+
+  /// Sums of products become scores, then weights below the maximum so far.
+  __device__ __forceinline__ void soften(int tile, bool is_masked) {
+    KVCAL_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      KVCAL_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        Row& row = row_[i][half];
+        const int index = row_of(i, half);
+        const float factor = units_.factor * store_.unscale[index];
+        float largest = row.largest;
+        KVCAL_UNROLL
+        for (int n = 0; n < kKeyTiles; ++n) {
+          KVCAL_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            float& score = scores_[i][n].sums[2 * half + e];
+            score = capped(score * factor);
+            if (is_masked && !sees(index, tile + n * 8 + pair() + e)) score = -kInfinity;
+            largest = fmaxf(largest, score);
+          }
+        }
+        largest = fmaxf(largest, shuffle_xor(largest, 1));
+        largest = fmaxf(largest, shuffle_xor(largest, 2));
+        rescale(i, half, power_of_two(row.largest - largest));
+        row.largest = largest;
+        largest -= Tiles::kHeadroom;
+        KVCAL_UNROLL
+        for (int n = 0; n < kKeyTiles; ++n) {
+          KVCAL_UNROLL
+          for (int e = 0; e < 2; ++e) {
+            float& score = scores_[i][n].sums[2 * half + e];
+            score = power_of_two(score - largest);
+            row.sum += score;
+          }
+        }
+      }
+    }
+  }
+  __device__ __forceinline__ void rescale(int i, int half, float correction) {
+    row_[i][half].sum *= correction;
+    KVCAL_UNROLL
+    for (int n = 0; n < kValueTiles; ++n) {
+      out_[i][n].sums[2 * half] *= correction;
+      out_[i][n].sums[2 * half + 1] *= correction;
+    }
+  }
+  /// cap · tanh(x) where there is a cap.
+  __device__ __forceinline__ float capped(float x) const {
+    if (units_.cap == 0.0f) return x;
+    return units_.cap - 2.0f * units_.cap * reciprocal(power_of_two(2.0f * kLog2e * x) + 1.0f);
+  }
+
+  __device__ static bool is_nonfinite(uint32_t half) {
+    constexpr uint32_t kExponent = std::is_same_v<Half, F16> ? 0x7c00u : 0x7f80u;
+    return (half & kExponent) == kExponent;
+  }
+
+  /// A weight of 0 does not hide infinity or NaN from a matrix instruction. Where a tile holds any,
+  /// they are added to the rows that see them, and 0 stands in their place.
+  __device__ __forceinline__ void set_nonfinite_values_apart(int tile) {
+    constexpr int kWords = Tiles::kKeyParts * Tiles::kTileElements / 2;
+    uint32_t* words = reinterpret_cast<uint32_t*>(store_.v);
+    for (int i = static_cast<int>(threadIdx.x); i < kMatrixKeys * kDim / 8; i += kMatrixThreads) {
+      const auto eight = *reinterpret_cast<const Pack<uint32_t, 4>*>(
+          store_.v + Tiles::at(i / (kDim / 8), i % (kDim / 8)));
+      for (const uint32_t word : eight.values)
+        if (is_nonfinite(word) || is_nonfinite(word >> 16)) *store_.has_nonfinite = 1;
+    }
+    __syncthreads();
+    if (!*store_.has_nonfinite) return;
+    for (int key = 0; key < kMatrixKeys; ++key) add_nonfinite_values(tile, key);
+    __syncthreads();
+    if (threadIdx.x == 0) *store_.has_nonfinite = 0;
+    for (int i = static_cast<int>(threadIdx.x); i < kWords; i += kMatrixThreads)
+      words[i] = (is_nonfinite(words[i]) ? 0u : words[i] & 0xffffu) |
+                 (is_nonfinite(words[i] >> 16) ? 0u : words[i] & 0xffff0000u);
+    __syncthreads();
+  }
+  __device__ __forceinline__ void add_nonfinite_values(int tile, int key) {
+    KVCAL_UNROLL
+    for (int n = 0; n < kValueTiles; ++n) {
+      KVCAL_UNROLL
+      for (int e = 0; e < 2; ++e) {
+        const Half half{store_.v[Tiles::at(key, n) + pair() + e]};
+        if (!is_nonfinite(half.bits)) continue;
+        KVCAL_UNROLL
+        for (int i = 0; i < 2 * kRowTiles; ++i) {
+          if (sees(row_of(i / 2, i % 2), tile + key))
+            out_[i / 2][n].sums[i % 2 * 2 + e] += to_float(half);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void add_values() {
+    KVCAL_UNROLL
+    for (int step = 0; step < kKeyTiles / 2; ++step) {
+      FragmentA weights[Tiles::kQueryParts][kRowTiles];
+      KVCAL_UNROLL
+      for (int i = 0; i < kRowTiles; ++i) {
+        KVCAL_UNROLL
+        for (int w = 0; w < 4; ++w) {
+          const FragmentC& from = scores_[i][2 * step + w / 2];
+          const float first = from.sums[w % 2 * 2], second = from.sums[w % 2 * 2 + 1];
+          const uint32_t rounded = pair_of<Half>(first, second);
+          weights[0][i].words[w] = rounded;
+          if constexpr (Tiles::kQueryParts == 2)
+            weights[1][i].words[w] = pair_of<Half>(first - float_of(rounded << 16),
+                                                   second - float_of(rounded & 0xffff0000u));
+        }
+      }
+      KVCAL_UNROLL
+      for (int part = 0; part < Tiles::kKeyParts; ++part) {
+        KVCAL_UNROLL
+        for (int n = 0; n < kValueTiles; n += 2) {
+          uint32_t v[4];
+          load_matrices(v,
+                        store_.v + part * Tiles::kTileElements +
+                            Tiles::at(step * 16 + lane() % 16, n + lane() / 16),
+                        true);
+          multiply_parts(weights, part, v, n, out_);
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void write() {
+    const float code_scale = Tiles::kIsStaged ? code_power(store_.format_of_codes()) : 1.0f;
+    const float scale = scale_of(args_, args_.v_scales, rows_.kv_head) * code_scale;
+    SeenAmax seen;
+    KVCAL_UNROLL
+    for (int i = 0; i < kRowTiles; ++i) {
+      KVCAL_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        float sum = row_[i][half].sum;
+        sum += shuffle_xor(sum, 1);
+        sum += shuffle_xor(sum, 2);
+        const int row = row_of(i, half);
+        if (row >= rows_.count) continue;
+        const int64_t q_row = rows_.segment.q_begin + rows_.query(row);
+        const int64_t at = (q_row * args_.heads + rows_.head(row)) * args_.v_head_dim;
+        KVCAL_UNROLL
+        for (int n = 0; n < kValueTiles; ++n)
+          if (n * 8 < args_.v_head_dim)
+            write_pair(at + n * 8 + pair(), out_[i][n].sums[2 * half] * (scale / sum),
+                       out_[i][n].sums[2 * half + 1] * (scale / sum), seen);
+      }
+    }
+    fold_seen(args_.seen, seen);
+  }
+  __device__ __forceinline__ void write_pair(int64_t at, float first, float second,
+                                             SeenAmax& seen) const {
+    const bool is_bf16 = args_.out_type == ComputeType::kBFloat16;
+    const uint32_t word = is_bf16 ? pair_of<BF16>(first, second) : pair_of<F16>(first, second);
+    *reinterpret_cast<uint32_t*>(static_cast<uint16_t*>(args_.out) + at) = word;
+    if (!args_.seen.amax) return;
+    for (int e = 0; e < 2; ++e) {
+      const auto bits = static_cast<uint16_t>(word >> (16 * e));
+      seen.see(is_bf16 ? to_float(BF16{bits}) : to_float(F16{bits}));
+    }
+  }
+
+  /// A query of this thread's fragments.
+  struct Row {
+    float largest = kLowest, sum = 0.0f;
+  };
+  const DeviceAttention& args_;
+  const BlockRows& rows_;
+  MatrixStore<Kv, kDim> store_;
+  ScoreUnits units_;
+  Row row_[kRowTiles][2];
+  FragmentC scores_[kRowTiles][kKeyTiles];  ///< scores, then weights
+  FragmentC out_[kRowTiles][kValueTiles] = {};
+};
+
+template <class Kv, int kDim>
+__global__ __launch_bounds__(kMatrixThreads,
+                             2) void attend_with_matrices_kernel(DeviceAttention args,
+                                                                 AttentionGrid grid) {
+  const BlockRows rows = rows_of_block(args, grid);
+  if (rows.count == 0) return;
+  MatrixAttend<Kv, kDim>(args, rows, dynamic_shared()).run();
+}
+
+template <class Kv, int kDim>
+bool launch_attention(Stream& stream, const DeviceAttention& args, size_t shared_limit) {
+  constexpr size_t kSharedBytes = MatrixTiles<Kv, kDim>::kSharedBytes;
+  if (kSharedBytes > shared_limit) return false;
+  AttentionGrid grid = attention_grid(args, MatrixTiles<Kv, kDim>::kRows);
+  const int64_t count = static_cast<int64_t>(args.segments.size());
+  for (grid.first_segment = 0; grid.first_segment < count; grid.first_segment += 65535)
+    launch("attention",
+           {.stream = stream,
+            .blocks = grid.query_blocks * (args.heads / grid.packed_heads),
+            .blocks_y = static_cast<unsigned>(smaller<int64_t>(count - grid.first_segment, 65535)),
+            .threads = kMatrixThreads,
+            .shared_bytes = kSharedBytes},
+           attend_with_matrices_kernel<Kv, kDim>, args, grid);
+  return true;
+}
+
+template <class Kv>
+bool launch_for_width(Stream& stream, const DeviceAttention& args, size_t shared_limit) {
+  const int64_t dim = larger(args.head_dim, args.v_head_dim);
+  if (dim <= 64) return launch_attention<Kv, 64>(stream, args, shared_limit);
+  if (dim <= 96) return launch_attention<Kv, 96>(stream, args, shared_limit);
+  if (dim <= 128) return launch_attention<Kv, 128>(stream, args, shared_limit);
+  return launch_attention<Kv, 256>(stream, args, shared_limit);
+}
+
+bool is_aligned(const void* data, size_t to) {
+  return reinterpret_cast<uintptr_t>(data) % to == 0;
+}
+
+}  // namespace
+
+bool attend_with_matrices(Stream& stream, const DeviceAttention& args, size_t shared_limit) {
+  const int64_t bytes = bytes_per_element(args.kv_dtype);
+  if (args.out_type == ComputeType::kFloat32) return false;
+  if (args.head_dim > 256 || args.v_head_dim > 256 || args.v_head_dim % 8 != 0) return false;
+  if (args.head_dim * bytes % 16 != 0 || args.v_head_dim * bytes % 16 != 0) return false;
+  if (!is_aligned(args.k, 16) || !is_aligned(args.v, 16) || !is_aligned(args.out, 4)) return false;
+  for (const Segment& segment : args.segments)
+    if (segment.kv_count >= kMaxKeys) return false;
+  switch (args.kv_dtype) {
+    case KvDType::kFloat32:
+      return launch_for_width<float>(stream, args, shared_limit);
+    case KvDType::kFloat16:
+      return launch_for_width<F16>(stream, args, shared_limit);
+    case KvDType::kBFloat16:
+      return launch_for_width<BF16>(stream, args, shared_limit);
+    default:
+      return launch_for_width<Fp8Element>(stream, args, shared_limit);
+  }
+}
+
+}  // namespace kvcal::gpu
+
+#else
+
+namespace kvcal::gpu {
+
+bool attend_with_matrices(Stream&, const DeviceAttention&, size_t) {
+  return false;
+}
+
+}  // namespace kvcal::gpu
+
+#endif

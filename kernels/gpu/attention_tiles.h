@@ -1,0 +1,212 @@
+#pragma once
+
+#include "kernels/gpu/attention.h"
+#include "kernels/gpu/warp_matrix.h"
+
+// Queries, keys and values on their way to matrix instructions: 16-bit tiles in shared memory.
+namespace kvcal::gpu {
+
+constexpr int kMatrixThreads = 128;
+constexpr int kMatrixKeys = 64;  ///< of a tile
+
+/// A stored FP8 code, of the format that the cache's dtype names.
+struct Fp8Element {
+  uint8_t bits;
+};
+
+/// What is multiplied, and how it lies in shared memory. FP8 and float16 caches are exact in
+/// float16, queries and weights are rounded to it. bfloat16 and float32 go as bfloat16, whose range
+/// holds every number: bfloat16 caches exactly, everything else as the sum of two parts, of which
+/// the product of the lesser ones is left out.
+template <class Kv, int kDim>
+struct MatrixTiles {
+  static constexpr bool kIsDirect = std::is_same_v<Kv, F16> || std::is_same_v<Kv, BF16>;
+  static constexpr bool kIsStaged = std::is_same_v<Kv, Fp8Element>;
+  using Half = std::conditional_t<kIsStaged || std::is_same_v<Kv, F16>, F16, BF16>;
+  static constexpr int kQueryParts = std::is_same_v<Half, BF16> ? 2 : 1;
+  static constexpr int kKeyParts = std::is_same_v<Kv, float> ? 2 : 1;
+  static constexpr int kRowTiles = kDim <= 128 ? 2 : 1;  ///< of 16 rows, to a warp
+  static constexpr int kRows = kMatrixThreads / kWarp * 16 * kRowTiles;
+  /// Weights are below 2^kHeadroom: float16 keeps more of the small ones so.
+  static constexpr float kHeadroom = std::is_same_v<Half, F16> ? 14.0f : 0.0f;
+  /// The exponent that a query's largest element is brought to.
+  static constexpr int kQueryExponent = std::is_same_v<Half, F16> ? 14 : 0;
+
+  // Rows of 8-element chunks in an order that spreads a column over all banks.
+  static constexpr bool kIsSwizzled = kDim % 64 == 0;
+  static constexpr int kStride = kIsSwizzled ? kDim : kDim + 8;
+  __device__ static int at(int row, int chunk) {
+    return row * kStride + (kIsSwizzled ? chunk ^ (row & 7) : chunk) * 8;
+  }
+  static constexpr int kQueryElements = kRows * kStride, kTileElements = kMatrixKeys * kStride;
+  static constexpr int kStagedBytes = kIsStaged ? kMatrixKeys * kDim : 0;  ///< of K, and of V
+  static constexpr size_t kSharedBytes =
+      size_t{2} * (kQueryParts * kQueryElements + 2 * kKeyParts * kTileElements) +
+      2 * kStagedBytes + 2 * sizeof(float) * kRows + 16;
+};
+
+/// The shared memory of a block, and how it is filled.
+template <class Kv, int kDim>
+class MatrixStore {
+ public:
+  using Tiles = MatrixTiles<Kv, kDim>;
+  using Half = typename Tiles::Half;
+
+  __device__ __forceinline__ MatrixStore(const DeviceAttention& args, const BlockRows& rows,
+                                         std::byte* shared)
+      : args_(args), rows_(rows) {
+    q = reinterpret_cast<uint16_t*>(shared);
+    k = q + Tiles::kQueryParts * Tiles::kQueryElements;
+    v = k + Tiles::kKeyParts * Tiles::kTileElements;
+    staged_ = reinterpret_cast<std::byte*>(v + Tiles::kKeyParts * Tiles::kTileElements);
+    unscale = reinterpret_cast<float*>(staged_ + 2 * Tiles::kStagedBytes);
+    last_seen = reinterpret_cast<int*>(unscale + Tiles::kRows);
+    has_nonfinite = last_seen + Tiles::kRows;
+  }
+
+  uint16_t *q, *k, *v;  ///< parts of [rows or keys, kDim]
+  float* unscale;       ///< [rows]: what brings a query back to its size
+  int* last_seen;       ///< [rows]: the last key that a query sees; -1 where there is no query
+  int* has_nonfinite;   ///< zero where nobody is looking
+
+  /// Queries in parts, each row times the power of two that makes its largest element's exponent
+  /// kQueryExponent.
+  __device__ __forceinline__ void load_queries() {
+    if (threadIdx.x == 0) *has_nonfinite = 0;
+    for (int row = warp(); row < Tiles::kRows; row += kMatrixThreads / kWarp) {
+      float values[kQueryWords][2];
+      uint32_t largest = 0;
+      KVCAL_UNROLL
+      for (int i = 0; i < kQueryWords; ++i) {
+        KVCAL_UNROLL
+        for (int e = 0; e < 2; ++e) {
+          values[i][e] = query(row, 2 * (lane() + i * kWarp) + e);
+          largest = larger(largest, bits_of(values[i][e]) & 0x7fffffffu);
+        }
+      }
+      for (int mask = kWarp / 2; mask > 0; mask /= 2)
+        largest = larger(largest, shuffle_xor(largest, mask));
+      const uint32_t wanted = 254u + Tiles::kQueryExponent;
+      const uint32_t exponent = smaller(largest >> 23, wanted - 1);
+      const bool is_finite_row = largest < 0x7f800000u;
+      const uint32_t field = is_finite_row ? smaller(wanted - exponent, 253u) : 127u;
+      if (lane() == 0) {
+        unscale[row] = float_of((254u - field) << 23);
+        last_seen[row] = row < rows_.count ? static_cast<int>(rows_.position(row)) : -1;
+      }
+      KVCAL_UNROLL
+      for (int i = 0; i < kQueryWords; ++i) {
+        const int word = lane() + i * kWarp;
+        if (word >= kDim / 2) continue;
+        const float scale = float_of(field << 23);
+        put_parts<Tiles::kQueryParts>(q + Tiles::at(row, word / 4) + word % 4 * 2,
+                                      Tiles::kQueryElements, values[i][0] * scale,
+                                      values[i][1] * scale);
+      }
+    }
+    __syncthreads();
+  }
+
+  /// Asks for a tile of 16-bit keys or values.
+  __device__ __forceinline__ void copy_tile(uint16_t* to, const void* from, int64_t dim,
+                                            int tile) const {
+    constexpr int kChunks = kDim / 8;
+    for (int i = static_cast<int>(threadIdx.x); i < kMatrixKeys * kChunks; i += kMatrixThreads) {
+      const int key = i / kChunks, chunk = i % kChunks;
+      const bool exists = tile + key < rows_.segment.kv_count && chunk * 8 < dim;
+      copy_16_bytes(to + Tiles::at(key, chunk),
+                    exists ? chunk_at(from, dim, tile + key, chunk * 16) : from, exists);
+    }
+  }
+
+  /// Asks for the codes of a tile.
+  __device__ __forceinline__ void copy_codes(int tile) const {
+    constexpr int kChunks = kDim / 16;
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kMatrixKeys * kChunks;
+         i += kMatrixThreads) {
+      const bool is_value = i >= kMatrixKeys * kChunks;
+      const int key = i / kChunks % kMatrixKeys, chunk = i % kChunks;
+      const int64_t dim = is_value ? args_.v_head_dim : args_.head_dim;
+      const void* from = is_value ? args_.v : args_.k;
+      const bool exists = tile + key < rows_.segment.kv_count && chunk * 16 < dim;
+      copy_16_bytes(staged_ + i * 16, exists ? chunk_at(from, dim, tile + key, chunk * 16) : from,
+                    exists);
+    }
+  }
+  /// Codes that have come, as tiles.
+  __device__ __forceinline__ void spread_codes() const {
+    constexpr int kChunks = kDim / 16;
+    const fp8::Format format = format_of_codes();
+    for (int i = static_cast<int>(threadIdx.x); i < 2 * kMatrixKeys * kChunks;
+         i += kMatrixThreads) {
+      uint16_t* tile = i >= kMatrixKeys * kChunks ? v : k;
+      const int key = i / kChunks % kMatrixKeys, chunk = i % kChunks;
+      const auto codes = *reinterpret_cast<const Pack<uint32_t, 4>*>(staged_ + i * 16);
+      KVCAL_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        Pack<uint32_t, 4> halves;
+        KVCAL_UNROLL
+        for (int w = 0; w < 2; ++w) {
+          uint32_t low, high;
+          spread_bytes(codes.values[2 * half + w], low, high);
+          halves.values[2 * w] = halves_of_codes(low, format);
+          halves.values[2 * w + 1] = halves_of_codes(high, format);
+        }
+        *reinterpret_cast<Pack<uint32_t, 4>*>(tile + Tiles::at(key, 2 * chunk + half)) = halves;
+      }
+    }
+  }
+
+  /// A tile of float32 keys or values in parts.
+  __device__ __forceinline__ void split_tile(uint16_t* to, const void* from, int64_t dim,
+                                             int tile) const {
+    constexpr int kChunks = kDim / 4;
+    for (int i = static_cast<int>(threadIdx.x); i < kMatrixKeys * kChunks; i += kMatrixThreads) {
+      const int key = i / kChunks, chunk = i % kChunks;
+      const bool exists = tile + key < rows_.segment.kv_count && chunk * 4 < dim;
+      Pack<float, 4> four{};
+      if (exists)
+        four = *static_cast<const Pack<float, 4>*>(chunk_at(from, dim, tile + key, chunk * 16));
+      uint16_t* at = to + Tiles::at(key, chunk / 2) + chunk % 2 * 4;
+      put_parts<Tiles::kKeyParts>(at, Tiles::kTileElements, four.values[0], four.values[1]);
+      put_parts<Tiles::kKeyParts>(at + 2, Tiles::kTileElements, four.values[2], four.values[3]);
+    }
+  }
+
+  __device__ fp8::Format format_of_codes() const {
+    return args_.kv_dtype == KvDType::kFp8E5m2       ? fp8::Format::kE5m2
+           : args_.kv_dtype == KvDType::kFp8E4m3Fnuz ? fp8::Format::kE4m3Fnuz
+                                                     : fp8::Format::kE4m3Fn;
+  }
+
+ private:
+  static constexpr int kQueryWords = (kDim / 2 + kWarp - 1) / kWarp;
+
+  __device__ __forceinline__ float query(int row, int d) const {
+    if (row >= rows_.count || d >= args_.head_dim) return 0.0f;
+    return args_.q[(rows_.segment.q_begin + rows_.query(row)) * args_.q_row_stride +
+                   rows_.head(row) * args_.head_dim + d];
+  }
+  __device__ __forceinline__ const void* chunk_at(const void* rows, int64_t dim, int64_t key,
+                                                  int byte) const {
+    constexpr int64_t kBytes = sizeof(Kv);
+    const int64_t head = (rows_.segment.kv_begin + key) * args_.kv_heads + rows_.kv_head;
+    return static_cast<const std::byte*>(rows) + head * dim * kBytes + byte;
+  }
+  /// Two neighbours: rounded, and what is left of them.
+  template <int kParts>
+  __device__ __forceinline__ static void put_parts(uint16_t* at, int part_elements, float first,
+                                                   float second) {
+    const uint32_t rounded = pair_of<Half>(first, second);
+    *reinterpret_cast<uint32_t*>(at) = rounded;
+    if constexpr (kParts == 2)
+      *reinterpret_cast<uint32_t*>(at + part_elements) =
+          pair_of<Half>(first - float_of(rounded << 16), second - float_of(rounded & 0xffff0000u));
+  }
+
+  const DeviceAttention& args_;
+  const BlockRows& rows_;
+  std::byte* staged_;
+};
+
+}  // namespace kvcal::gpu

@@ -1,0 +1,199 @@
+#pragma once
+
+#include "kernels/gpu/device.h"
+
+// What a warp does with matrices of 16-bit floats, and copies that go on while threads compute; the
+// instructions where KVCAL_HAS_WARP_MATRIX, simulated for the tests. Fragments are laid out as the
+// PTX ISA says (mma.m16n8k16, ldmatrix): with group = lane / 4 and pair = 2 · (lane % 4), a
+// register of A holds row group or group + 8 and columns pair, pair + 1, of B rows pair, pair + 1
+// and column group.
+namespace kvcal::gpu {
+
+/// 16 × 16, row by row: {rows below 8, columns below 8}, {rows from 8, below 8}, {below 8, from
+/// 8}, {from 8, from 8}.
+struct FragmentA {
+  uint32_t words[4];
+};
+/// 16 × 8: {rows below 8}, {rows from 8}.
+struct FragmentB {
+  uint32_t words[2];
+};
+/// 16 × 8 sums: {row group, columns pair, pair + 1}, {row group + 8, the same}.
+struct FragmentC {
+  float sums[4];
+};
+
+#if defined(KVCAL_GPU_SIMULATED)
+
+inline float half_number(F16 value) {
+  static const std::vector<float> table = [] {
+    std::vector<float> numbers;
+    for (uint32_t bits = 0; bits < 65536; ++bits)
+      numbers.push_back(to_float(F16{static_cast<uint16_t>(bits)}));
+    return numbers;
+  }();
+  return table[value.bits];
+}
+inline float half_number(BF16 value) {
+  return to_float(value);
+}
+
+/// c += a · b; T is F16 or BF16.
+template <class T>
+inline void multiply_fragments(FragmentC& c, const FragmentA& a, const FragmentB& b) {
+  const uint32_t mine[6] = {a.words[0], a.words[1], a.words[2], a.words[3], b.words[0], b.words[1]};
+  const auto& all = simulator::exchange(simulator::kMatrix, mine, 6);
+  const auto half = [&](int lane, int word, int k) {
+    return half_number(T{static_cast<uint16_t>(all[lane][word] >> (k % 2 * 16))});
+  };
+  const int group = lane() / 4, pair = lane() % 4 * 2;
+  for (int i = 0; i < 4; ++i) {
+    const int row_half = i / 2, column = pair + i % 2;
+    for (int k = 0; k < 16; ++k)
+      c.sums[i] += half(group * 4 + k % 8 / 2, k / 8 * 2 + row_half, k) *
+                   half(column * 4 + k % 8 / 2, 4 + k / 8, k);
+  }
+}
+
+inline void load_matrices(uint32_t (&words)[4], const void* row, bool transposed) {
+  uint32_t address[2];
+  __builtin_memcpy(address, &row, 8);
+  const auto& all = simulator::exchange(simulator::kMatrix, address, 2);
+  const auto element = [&](int matrix, int row_of, int column) {
+    const uint16_t* at = nullptr;
+    __builtin_memcpy(&at, all[matrix * 8 + row_of], 8);
+    return static_cast<uint32_t>(at[column]);
+  };
+  const int group = lane() / 4, pair = lane() % 4 * 2;
+  for (int i = 0; i < 4; ++i)
+    words[i] = transposed ? element(i, pair, group) | element(i, pair + 1, group) << 16
+                          : element(i, group, pair) | element(i, group, pair + 1) << 16;
+}
+
+template <class T>
+inline uint32_t pair_of(float low, float high) {
+  return element_of<T>(low).bits | static_cast<uint32_t>(element_of<T>(high).bits) << 16;
+}
+
+inline void copy_16_bytes(void* to, const void* from, bool exists) {
+  if (exists)
+    __builtin_memcpy(to, from, 16);
+  else
+    __builtin_memset(to, 0, 16);
+}
+inline void await_copies() {}
+
+inline float power_of_two(float x) {
+  return exp2f(x);
+}
+inline float reciprocal(float x) {
+  return 1.0f / x;
+}
+
+inline void spread_bytes(uint32_t four, uint32_t& low, uint32_t& high) {
+  low = (four & 0xffu) << 8 | (four & 0xff00u) << 16;
+  high = (four >> 16 & 0xffu) << 8 | (four & 0xff000000u);
+}
+
+#else
+
+/// c += a · b; T is F16 or BF16.
+template <class T>
+__device__ inline void multiply_fragments(FragmentC& c, const FragmentA& a, const FragmentB& b) {
+  if constexpr (std::is_same_v<T, F16>)
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c.sums[0]), "+f"(c.sums[1]), "+f"(c.sums[2]), "+f"(c.sums[3])
+        : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b.words[0]),
+          "r"(b.words[1]));
+  else
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c.sums[0]), "+f"(c.sums[1]), "+f"(c.sums[2]), "+f"(c.sums[3])
+        : "r"(a.words[0]), "r"(a.words[1]), "r"(a.words[2]), "r"(a.words[3]), "r"(b.words[0]),
+          "r"(b.words[1]));
+}
+
+__device__ inline uint32_t shared_address(const void* shared) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+}
+
+/// Four 8 × 8 matrices of 16-bit elements: lane 8 i + r gives the address of row r of matrix i, in
+/// shared memory and 16-byte aligned. Word i: row group and columns pair, pair + 1 of matrix i;
+/// transposed: rows pair, pair + 1 and column group.
+__device__ inline void load_matrices(uint32_t (&words)[4], const void* row, bool transposed) {
+  if (transposed)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+/// Two elements of T, rounded to nearest even; the first in the low half.
+template <class T>
+__device__ inline uint32_t pair_of(float low, float high) {
+  uint32_t pair;
+  if constexpr (std::is_same_v<T, F16>)
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+/// Global to shared memory, both 16-byte aligned; zeros where nothing exists. Seen by this thread
+/// after await_copies, by others after a barrier behind that.
+__device__ inline void copy_16_bytes(void* to, const void* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(exists ? 16 : 0)
+               : "memory");
+}
+__device__ inline void await_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+/// 2^x within 2 units in the last place; 0 where that is subnormal.
+__device__ inline float power_of_two(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// 1 / x within a unit in the last place.
+__device__ inline float reciprocal(float x) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+/// The four bytes in the upper halves of 16-bit words.
+__device__ inline void spread_bytes(uint32_t four, uint32_t& low, uint32_t& high) {
+  low = __byte_perm(four, 0, 0x1404);
+  high = __byte_perm(four, 0, 0x3424);
+}
+
+#endif
+
+/// FP8 codes as F16 with the code's exponent bits, two and two: short of a power of two, see
+/// code_power. NaN stays NaN.
+__device__ inline uint32_t halves_of_codes(uint32_t spread, fp8::Format format) {
+  if (format == fp8::Format::kE5m2) return spread;
+  const uint32_t halves = (spread & 0x80008000u) | (spread >> 1 & 0x3f803f80u);
+  if (format == fp8::Format::kE4m3Fn)  // all ones: the carry sets the exponent's upper bit too
+    return halves | (((halves & 0x7fff7fffu) + 0x00800080u) & 0x40004000u);
+  // -0 is NaN: the sign where the sum with the magnitude does not carry into it.
+  const uint32_t nan = halves & ~((halves & 0x7fff7fffu) + 0x7fff7fffu) & 0x80008000u;
+  return halves | (nan - (nan >> 6));
+}
+/// What halves_of_codes gives times this is the code's number.
+__device__ inline float code_power(fp8::Format format) {
+  return format == fp8::Format::kE4m3Fn ? 256.0f : format == fp8::Format::kE4m3Fnuz ? 128.0f : 1.0f;
+}
+
+}  // namespace kvcal::gpu

@@ -1,0 +1,142 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "support/backends.h"
+#include "support/near.h"
+
+namespace kvcal::test {
+
+/// One call of attention, with random queries, keys and values.
+struct AttentionCase {
+  std::string what;
+  std::vector<Segment> segments;
+  int64_t heads = 1, kv_heads = 1, head_dim = 64;
+  KvDType kv_dtype = KvDType::kFloat32;
+  int64_t sliding_window = 0;
+  ComputeType out_type = ComputeType::kFloat32;
+  int64_t extra_stride = 0;
+  float deviation = 1.0f;
+  int64_t v_head_dim = 0;
+  float softcap = 0.0f;
+  bool sinks = false;
+  bool is_decoding = false;
+
+  int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
+  int64_t q_rows() const {
+    int64_t rows = 0;
+    for (const Segment& s : segments) rows = std::max(rows, s.q_begin + s.q_count);
+    return rows;
+  }
+  int64_t kv_rows() const {
+    int64_t rows = 0;
+    for (const Segment& s : segments) rows = std::max(rows, s.kv_begin + s.kv_count);
+    return rows;
+  }
+};
+
+inline std::vector<float> head_scales(int64_t heads, float first) {
+  std::vector<float> scales;
+  for (int64_t h = 0; h < heads; ++h)
+    scales.push_back(first * (1.0f + 0.37f * static_cast<float>(h)));
+  return scales;
+}
+
+/// Random K or V as elements of the cache, written by the reference.
+inline std::vector<std::byte> random_cache(const AttentionCase& c, int64_t dim, uint64_t seed,
+                                           const std::vector<float>& scales) {
+  std::vector<float> x = normal(c.kv_rows() * c.kv_heads * dim, seed, c.deviation);
+  std::vector<std::byte> out(x.size() * static_cast<size_t>(bytes_per_element(c.kv_dtype)));
+  make_backend("reference")
+      ->store_kv({.x = {.data = x.data(),
+                        .tokens = c.kv_rows(),
+                        .heads = c.kv_heads,
+                        .head_dim = dim,
+                        .row_stride = c.kv_heads * dim},
+                  .dtype = c.kv_dtype,
+                  .scales = scales.data(),
+                  .out = out.data()});
+  return out;
+}
+
+/// The inputs of a case in a backend's memory.
+class AttentionInputs {
+ public:
+  AttentionInputs(Backend& backend, const AttentionCase& c)
+      : backend_(backend),
+        q_(backend, normal(c.q_rows() * q_stride(c), 1, c.deviation)),
+        k_(backend, random_cache(c, c.head_dim, 2, head_scales(c.kv_heads, kKScale))),
+        v_(backend, random_cache(c, c.value_dim(), 3, head_scales(c.kv_heads, kVScale))),
+        k_scale_(backend, head_scales(c.kv_heads, kKScale)),
+        v_scale_(backend, head_scales(c.kv_heads, kVScale)),
+        sinks_(backend, normal(c.heads, 4, 2.0f)),
+        amax_(backend, std::vector<float>{0.0f}),
+        nonfinite_(backend, std::vector<uint64_t>{0}) {}
+
+  /// out: [q rows, heads, value_dim]; current: segments in backend memory, or null.
+  void attend(const AttentionCase& c, std::byte* out, const Segment* current = nullptr) {
+    backend_.attention({.q = q_.data(),
+                        .q_row_stride = q_stride(c),
+                        .k = k_.data(),
+                        .v = v_.data(),
+                        .kv_dtype = c.kv_dtype,
+                        .k_scales = k_scale_.data(),
+                        .v_scales = v_scale_.data(),
+                        .segments = c.segments,
+                        .current_segments = current,
+                        .heads = c.heads,
+                        .kv_heads = c.kv_heads,
+                        .head_dim = c.head_dim,
+                        .v_head_dim = c.v_head_dim,
+                        .softmax_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+                        .softcap = c.softcap,
+                        .sinks = c.sinks ? sinks_.data() : nullptr,
+                        .sliding_window = c.sliding_window,
+                        .out_type = c.out_type,
+                        .out = out,
+                        .seen = {amax_.data(), nonfinite_.data()},
+                        .is_decoding = c.is_decoding});
+  }
+  /// The same, poisoned first, as numbers.
+  std::vector<float> attend(const AttentionCase& c) {
+    const OnBackend<std::byte> out(backend_, poison(c));
+    attend(c, out.data());
+    return to_floats(out.values(), c.out_type);
+  }
+  static std::vector<std::byte> poison(const AttentionCase& c) {
+    const auto count = static_cast<size_t>(c.q_rows() * c.heads * c.value_dim());
+    return std::vector<std::byte>(count * bytes_of(c.out_type), std::byte{0xff});
+  }
+  float amax() const { return amax_.values()[0]; }
+  uint64_t nonfinite() const { return nonfinite_.values()[0]; }
+
+ private:
+  static constexpr float kKScale = 0.011f, kVScale = 0.02f;
+  static int64_t q_stride(const AttentionCase& c) { return c.heads * c.head_dim + c.extra_stride; }
+
+  Backend& backend_;
+  OnBackend<float> q_;
+  OnBackend<std::byte> k_, v_;
+  OnBackend<float> k_scale_, v_scale_, sinks_, amax_;
+  OnBackend<uint64_t> nonfinite_;
+};
+
+inline std::vector<float> attend(Backend& backend, const AttentionCase& c) {
+  return AttentionInputs(backend, c).attend(c);
+}
+
+inline std::vector<Segment> prefill(std::vector<int64_t> lengths) {
+  std::vector<Segment> segments;
+  int64_t begin = 0;
+  for (const int64_t n : lengths) {
+    segments.push_back({.q_begin = begin, .q_count = n, .kv_begin = begin, .kv_count = n});
+    begin += n;
+  }
+  return segments;
+}
+
+}  // namespace kvcal::test
