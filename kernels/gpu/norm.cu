@@ -159,7 +159,7 @@ struct NormRows {
 template <class T, bool kAligned, bool kWide>
 __global__ void __launch_bounds__(1024) norm_kernel(NormRows args, int row_threads) {
   const RowPart<kWide> part(row_threads, args.rows, args.width);
-  const int64_t token = part.row / args.heads, head = part.row % args.heads;
+  const auto [token, head] = place_of(part.row, args.heads);
   const int64_t offset = token * args.row_stride + head * args.width;
   const float* x = args.x + offset;
   const float* weight = args.weight + head * args.weight_stride;
@@ -219,7 +219,8 @@ __global__ void __launch_bounds__(1024)
 template <class T, bool kAligned, bool kWide>
 __global__ void __launch_bounds__(1024) gated_norm_kernel(GatedNormArgs args, int row_threads) {
   const RowPart<kWide> part(row_threads, args.rows * args.groups, args.width);
-  const int64_t token = part.row / args.groups, first = part.row % args.groups * args.width;
+  const auto [token, group] = place_of(part.row, args.groups);
+  const int64_t first = group * args.width;
   const float* x = args.x.data + token * args.x.row_stride + first;
   const float* gate = args.gate.data + token * args.gate.row_stride + first;
   const float* weight = args.weight + (args.weight_per_group ? first : 0);

@@ -6,8 +6,8 @@
 
 // A state is a matrix whose lines do not know of each other: those of a head's dimensions in
 // ssm_scan, the columns of a value head in delta_scan. A line belongs to a group of 1 to 32 lanes,
-// each of which keeps kPart of its numbers in registers from the first row of the segment to the
-// last.
+// which take its numbers in turn, four at a time. Each keeps kPart of them in registers from the
+// first row of the segment to the last.
 namespace kvcal::gpu {
 namespace {
 
@@ -22,7 +22,6 @@ struct Group {
   int lane = 0;      ///< in the group
   int64_t line = 0;  ///< 0 where there is none: such a group goes along and writes nothing
   bool is_real = false;
-  int first = 0;  ///< of the numbers kept here
 
   __device__ Group(int group_lanes, int64_t lines) : lanes(group_lanes) {
     const int thread = static_cast<int>(threadIdx.x);
@@ -30,8 +29,9 @@ struct Group {
     line = int64_t{blockIdx.x} * (kThreads / lanes) + thread / lanes;
     is_real = line < lines;
     if (!is_real) line = 0;
-    first = lane * kPart;
   }
+  /// Which number of the line is the n-th of those kept here.
+  __device__ int number(int n) const { return 4 * (n / 4 * lanes + lane) + n % 4; }
   __device__ float sum(float value) const {
     for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
     return value;
@@ -42,34 +42,35 @@ struct Group {
   }
 };
 
-/// Numbers [first, first + kPart) of the count at x; zeros behind the end.
+/// The numbers of this lane, of the count at x; zeros behind the end.
 template <bool kAligned>
-__device__ Part load_part(const float* x, int first, int64_t count) {
+__device__ Part load_part(const Group& group, const float* x, int64_t count) {
   Part part{};
   KVCAL_UNROLL
-  for (int j = 0; j < kPart; j += 4)
-    if (first + j < count) {
-      const Four four = load_four<kAligned>(x + first + j, count - first - j);
-      KVCAL_UNROLL
-      for (int i = 0; i < 4; ++i) part.values[j + i] = four.values[i];
-    }
+  for (int n = 0; n < kPart; n += 4) {
+    const int i = group.number(n);
+    if (i >= count) continue;
+    const Four four = load_four<kAligned>(x + i, count - i);
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j) part.values[n + j] = four.values[j];
+  }
   return part;
 }
 
-/// The kept numbers of a line whose numbers lie stride apart.
-__device__ Part load_state(const float* state, int64_t stride, int first, int64_t count) {
+/// The kept numbers of a line whose numbers lie stride apart. Null: zeros.
+__device__ Part load_state(const Group& group, const float* state, int64_t stride, int64_t count) {
   Part part{};
   if (!state) return part;
   KVCAL_UNROLL
-  for (int j = 0; j < kPart; ++j)
-    if (first + j < count) part.values[j] = state[(first + j) * stride];
+  for (int n = 0; n < kPart; ++n)
+    if (group.number(n) < count) part.values[n] = state[group.number(n) * stride];
   return part;
 }
-__device__ void store_state(const Part& part, float* state, int64_t stride, int first,
+__device__ void store_state(const Group& group, const Part& part, float* state, int64_t stride,
                             int64_t count) {
   KVCAL_UNROLL
-  for (int j = 0; j < kPart; ++j)
-    if (first + j < count) state[(first + j) * stride] = part.values[j];
+  for (int n = 0; n < kPart; ++n)
+    if (group.number(n) < count) state[group.number(n) * stride] = part.values[n];
 }
 
 template <class Args>
@@ -110,23 +111,23 @@ __global__ void __launch_bounds__(kThreads) ssm_kernel(OnDevice<SsmScanArgs> sca
   const int64_t shared = head / (args.heads / args.groups) * count;
   const float skip = args.d ? args.d[head] : 0.0f;
   Part rates{};
-  if constexpr (kPerState) rates = load_part<false>(args.a + head * count, group.first, count);
+  if constexpr (kPerState) rates = load_part<false>(group, args.a + head * count, count);
   const auto load = [&](int64_t row) {
     return SsmRow{
         args.x.data[row * args.x.row_stride + group.line],
-        load_part<kAligned>(args.b.data + row * args.b.row_stride + shared, group.first, count),
-        load_part<kAligned>(args.c.data + row * args.c.row_stride + shared, group.first, count)};
+        load_part<kAligned>(group, args.b.data + row * args.b.row_stride + shared, count),
+        load_part<kAligned>(group, args.c.data + row * args.c.row_stride + shared, count)};
   };
   for (int64_t s = blockIdx.y; s < scan.segment_count; s += gridDim.y) {
     const Segment segment = scan.segments[s];
     if (segment.q_count == 0) continue;
     float* kept = nullptr;
     if (args.state) kept = args.state + (s * args.heads * args.head_dim + group.line) * count;
-    Part state = load_state(kept, 1, group.first, count);
+    Part state = load_state(group, kept, 1, count);
     SsmRow next = load(segment.q_begin);
     SsmStep steps;
     for (int64_t t = 0; t < segment.q_count; ++t) {
-      const int turn = static_cast<int>(t % group.lanes);
+      const int turn = static_cast<int>(t) & (group.lanes - 1);
       // Each lane works out the step of another row.
       if (turn == 0)
         steps = step_of(args, segment.q_begin + smaller(t + group.lane, segment.q_count - 1), head);
@@ -148,7 +149,7 @@ __global__ void __launch_bounds__(kThreads) ssm_kernel(OnDevice<SsmScanArgs> sca
       if (group.is_real && group.lane == 0)
         args.out[(segment.q_begin + t) * args.out_stride + group.line] = sum;
     }
-    if (kept && group.is_real) store_state(state, kept, 1, group.first, count);
+    if (kept && group.is_real) store_state(group, state, kept, 1, count);
   }
 }
 
@@ -223,12 +224,10 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(OnDevice<DeltaScanArgs>
   const int64_t head = group.line / args.v_dim, column = group.line % args.v_dim;
   const int64_t k_first = head / (args.v_heads / args.k_heads) * args.k_dim;
   const auto load = [&](int64_t row) {
-    return DeltaRow{scan.gates[row * args.v_heads + head],
-                    args.v.data[row * args.v.row_stride + group.line],
-                    load_part<kAligned>(args.q.data + row * args.q.row_stride + k_first,
-                                        group.first, args.k_dim),
-                    load_part<kAligned>(args.k.data + row * args.k.row_stride + k_first,
-                                        group.first, args.k_dim)};
+    return DeltaRow{
+        scan.gates[row * args.v_heads + head], args.v.data[row * args.v.row_stride + group.line],
+        load_part<kAligned>(group, args.q.data + row * args.q.row_stride + k_first, args.k_dim),
+        load_part<kAligned>(group, args.k.data + row * args.k.row_stride + k_first, args.k_dim)};
   };
   for (int64_t s = blockIdx.y; s < scan.segment_count; s += gridDim.y) {
     const Segment segment = scan.segments[s];
@@ -236,7 +235,7 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(OnDevice<DeltaScanArgs>
     float* kept = nullptr;
     if (args.state)
       kept = args.state + (s * args.v_heads + head) * args.k_dim * args.v_dim + column;
-    Part state = load_state(kept, args.v_dim, group.first, args.k_dim);
+    Part state = load_state(group, kept, args.v_dim, args.k_dim);
     DeltaRow next = load(segment.q_begin);
     for (int64_t t = 0; t < segment.q_count; ++t) {
       const DeltaRow row = next;
@@ -246,7 +245,7 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(OnDevice<DeltaScanArgs>
       if (group.is_real && group.lane == 0)
         args.out[(segment.q_begin + t) * args.out_stride + group.line] = out;
     }
-    if (kept && group.is_real) store_state(state, kept, args.v_dim, group.first, args.k_dim);
+    if (kept && group.is_real) store_state(group, state, kept, args.v_dim, args.k_dim);
   }
 }
 
