@@ -10,44 +10,9 @@
 #include "model/model_config.h"
 #include "model/packed_layer.h"
 #include "model/rope.h"
+#include "model/token_batch.h"
 
 namespace kvcal {
-
-/// Tokens that go through a layer together: whole or continued sequences, packed without padding.
-struct TokenBatch {
-  int64_t num_tokens = 0;
-  std::vector<Segment> segments;  ///< rows of this batch; kv rows of the storage attention reads
-  std::vector<const int32_t*> positions;  ///< [num_tokens] rows of each rope's table
-  std::vector<Buffer> owned_positions;    ///< where they lie, if the batch keeps them
-  /// Of one decoding step, whose rows may differ from a larger batch's in their last bits.
-  bool is_decoding = false;
-  // Of a recorded step, in backend memory and read when it is played: what segments are then, and
-  // the row of the cache its token goes to.
-  const Segment* current_segments = nullptr;
-  const int64_t* first_row = nullptr;
-
-  void keep_positions(std::vector<Buffer> rows) {
-    owned_positions = std::move(rows);
-    positions.clear();
-    for (const Buffer& row : owned_positions) positions.push_back(row.as<int32_t>());
-  }
-};
-
-/// K and V as attention reads them, [rows, cache_heads, cache_k_dim or cache_v_dim], and their
-/// scales per head.
-struct KvStorage {
-  KvDType dtype = KvDType::kFloat32;
-  const void* k = nullptr;
-  const void* v = nullptr;
-  const float* k_scales = nullptr;
-  const float* v_scales = nullptr;
-};
-
-/// What a recurrent layer knows of a sequence's earlier tokens, float32.
-struct RecurrentState {
-  Buffer convolution;  ///< [kernel - 1, channels]
-  Buffer scan;         ///< [heads, head_dim, state_dim], a delta net's [heads, state_dim, head_dim]
-};
 
 /// The input of the Linears that share it, which one role names: kQuery (and K, V), kQueryUp,
 /// kLatentUp, kOutput, kUp (and gate), kDown, kExpertUp, kExpertDown, kRouter, kSharedUp,
