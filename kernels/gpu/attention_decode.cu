@@ -94,8 +94,8 @@ class Decode {
     using Chunk = Pack<uint32_t, 4>;
     __syncthreads();
     KVCAL_UNROLL
-    for (int i = thread(); i < kKeys * kChunks; i += kThreads) {
-      const int key = i / kChunks, chunk = i % kChunks;
+    for (int i = 0; i < kKeys * kChunks / kThreads; ++i) {
+      const int key = (thread() + i * kThreads) / kChunks, chunk = thread() % kChunks;
       const int64_t d = piece + chunk * kEach;
       Chunk bytes{};
       if (begin_ + key < end_ && d < dim) {

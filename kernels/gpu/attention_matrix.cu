@@ -21,7 +21,7 @@ class MatrixAttend {
                                           std::byte* shared)
       : args_(args), rows_(rows), store_(args, rows, shared) {}
 
-  __device__ __forceinline__ void run() {
+  __device__ __forceinline__ void run(const AttentionGrid& grid) {
     const int first = static_cast<int>(seen_at(args_, rows_.position(0)).first);
     const int last = static_cast<int>(rows_.position(rows_.count - 1));
     const int all_begin = static_cast<int>(seen_at(args_, last).first);
@@ -37,11 +37,12 @@ class MatrixAttend {
       multiply_keys();
       await_values(tile, has_next);
       const bool is_masked = tile < all_begin || tile + kMatrixKeys - 1 > all_end;
-      soften(tile, is_masked);
+      scale_scores(tile, is_masked);
+      soften();
       if (is_masked) set_nonfinite_values_apart(tile);
       add_values();
     }
-    write();
+    write(rows_of_block(args_, grid));  // again, which costs less than keeping it in registers
   }
 
  private:
@@ -157,40 +158,55 @@ class MatrixAttend {
     }
   }
 
-  /// Sums of products become scores, then weights below the maximum so far.
-  __device__ __forceinline__ void soften(int tile, bool is_masked) {
+  /// Calls body(score, row of fragments, its half, key of the tile) for every score.
+  template <class Body>
+  __device__ __forceinline__ void for_each_score(const Body& body) {
     KVCAL_UNROLL
-    for (int i = 0; i < kRowTiles; ++i) {
+    for (int i = 0; i < 2 * kRowTiles; ++i) {
       KVCAL_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        Row& row = row_[i][half];
-        const int index = row_of(i, half);
-        const float factor = units_.factor * store_.unscale[index];
-        float largest = row.largest;
-        KVCAL_UNROLL
-        for (int n = 0; n < kKeyTiles; ++n) {
-          KVCAL_UNROLL
-          for (int e = 0; e < 2; ++e) {
-            float& score = scores_[i][n].sums[2 * half + e];
-            score = capped(score * factor);
-            if (is_masked && !sees(index, tile + n * 8 + pair() + e)) score = -kInfinity;
-            largest = fmaxf(largest, score);
-          }
-        }
-        largest = fmaxf(largest, shuffle_xor(largest, 1));
-        largest = fmaxf(largest, shuffle_xor(largest, 2));
-        rescale(i, half, power_of_two(row.largest - largest));
-        row.largest = largest;
-        largest -= Tiles::kHeadroom;
-        KVCAL_UNROLL
-        for (int n = 0; n < kKeyTiles; ++n) {
-          KVCAL_UNROLL
-          for (int e = 0; e < 2; ++e) {
-            float& score = scores_[i][n].sums[2 * half + e];
-            score = power_of_two(score - largest);
-            row.sum += score;
-          }
-        }
+      for (int n = 0; n < 2 * kKeyTiles; ++n)
+        body(scores_[i / 2][n / 2].sums[i % 2 * 2 + n % 2], i / 2, i % 2,
+             n / 2 * 8 + pair() + n % 2);
+    }
+  }
+
+  /// Sums of products become scores, in units of powers of two.
+  __device__ __forceinline__ void scale_scores(int tile, bool is_masked) {
+    for_each_score([&](float& score, int i, int half, int) {
+      score *= units_.factor * store_.unscale[row_of(i, half)];
+    });
+    if (units_.cap > 0.0f) {
+      const float cap = units_.cap;
+      for_each_score([&](float& score, int, int, int) {
+        // cap · tanh(score)
+        score = cap - 2.0f * cap * reciprocal(power_of_two(2.0f * kLog2e * score) + 1.0f);
+      });
+    }
+    if (!is_masked) return;
+    for_each_score([&](float& score, int i, int half, int key) {
+      if (!sees(row_of(i, half), tile + key)) score = -kInfinity;
+    });
+  }
+
+  /// Scores become weights below the maximum so far.
+  __device__ __forceinline__ void soften() {
+    KVCAL_UNROLL
+    for (int i = 0; i < 2 * kRowTiles; ++i) {
+      Row& row = row_[i / 2][i % 2];
+      float largest = row.largest;
+      KVCAL_UNROLL
+      for (int n = 0; n < 2 * kKeyTiles; ++n)
+        largest = fmaxf(largest, scores_[i / 2][n / 2].sums[i % 2 * 2 + n % 2]);
+      largest = fmaxf(largest, shuffle_xor(largest, 1));
+      largest = fmaxf(largest, shuffle_xor(largest, 2));
+      rescale(i / 2, i % 2, power_of_two(row.largest - largest));
+      row.largest = largest;
+      largest -= Tiles::kHeadroom;
+      KVCAL_UNROLL
+      for (int n = 0; n < 2 * kKeyTiles; ++n) {
+        float& score = scores_[i / 2][n / 2].sums[i % 2 * 2 + n % 2];
+        score = power_of_two(score - largest);
+        row.sum += score;
       }
     }
   }
@@ -202,36 +218,15 @@ class MatrixAttend {
       out_[i][n].sums[2 * half + 1] *= correction;
     }
   }
-  /// cap · tanh(x) where there is a cap.
-  __device__ __forceinline__ float capped(float x) const {
-    if (units_.cap == 0.0f) return x;
-    return units_.cap - 2.0f * units_.cap * reciprocal(power_of_two(2.0f * kLog2e * x) + 1.0f);
-  }
-
-  __device__ static bool is_nonfinite(uint32_t half) {
-    constexpr uint32_t kExponent = std::is_same_v<Half, F16> ? 0x7c00u : 0x7f80u;
-    return (half & kExponent) == kExponent;
-  }
-
   /// A weight of 0 does not hide infinity or NaN from a matrix instruction. Where a tile holds any,
   /// they are added to the rows that see them, and 0 stands in their place.
   __device__ __forceinline__ void set_nonfinite_values_apart(int tile) {
-    constexpr int kWords = Tiles::kKeyParts * Tiles::kTileElements / 2;
-    uint32_t* words = reinterpret_cast<uint32_t*>(store_.v);
-    for (int i = static_cast<int>(threadIdx.x); i < kMatrixKeys * kDim / 8; i += kMatrixThreads) {
-      const auto eight = *reinterpret_cast<const Pack<uint32_t, 4>*>(
-          store_.v + Tiles::at(i / (kDim / 8), i % (kDim / 8)));
-      for (const uint32_t word : eight.values)
-        if (is_nonfinite(word) || is_nonfinite(word >> 16)) *store_.has_nonfinite = 1;
-    }
+    store_.look_for_nonfinite_values();
     __syncthreads();
     if (!*store_.has_nonfinite) return;
     for (int key = 0; key < kMatrixKeys; ++key) add_nonfinite_values(tile, key);
     __syncthreads();
-    if (threadIdx.x == 0) *store_.has_nonfinite = 0;
-    for (int i = static_cast<int>(threadIdx.x); i < kWords; i += kMatrixThreads)
-      words[i] = (is_nonfinite(words[i]) ? 0u : words[i] & 0xffffu) |
-                 (is_nonfinite(words[i] >> 16) ? 0u : words[i] & 0xffff0000u);
+    store_.clear_nonfinite_values();
     __syncthreads();
   }
   __device__ __forceinline__ void add_nonfinite_values(int tile, int key) {
@@ -240,7 +235,7 @@ class MatrixAttend {
       KVCAL_UNROLL
       for (int e = 0; e < 2; ++e) {
         const Half half{store_.v[Tiles::at(key, n) + pair() + e]};
-        if (!is_nonfinite(half.bits)) continue;
+        if (!store_.is_nonfinite(half.bits)) continue;
         KVCAL_UNROLL
         for (int i = 0; i < 2 * kRowTiles; ++i) {
           if (sees(row_of(i / 2, i % 2), tile + key))
@@ -282,9 +277,9 @@ class MatrixAttend {
     }
   }
 
-  __device__ __forceinline__ void write() {
+  __device__ __forceinline__ void write(const BlockRows& rows) {
     const float code_scale = Tiles::kIsStaged ? code_power(store_.format_of_codes()) : 1.0f;
-    const float scale = scale_of(args_, args_.v_scales, rows_.kv_head) * code_scale;
+    const float scale = scale_of(args_, args_.v_scales, rows.kv_head) * code_scale;
     SeenAmax seen;
     KVCAL_UNROLL
     for (int i = 0; i < kRowTiles; ++i) {
@@ -294,9 +289,9 @@ class MatrixAttend {
         sum += shuffle_xor(sum, 1);
         sum += shuffle_xor(sum, 2);
         const int row = row_of(i, half);
-        if (row >= rows_.count) continue;
-        const int64_t q_row = rows_.segment.q_begin + rows_.query(row);
-        const int64_t at = (q_row * args_.heads + rows_.head(row)) * args_.v_head_dim;
+        if (row >= rows.count) continue;
+        const int64_t q_row = rows.segment.q_begin + rows.query(row);
+        const int64_t at = (q_row * args_.heads + rows.head(row)) * args_.v_head_dim;
         KVCAL_UNROLL
         for (int n = 0; n < kValueTiles; ++n)
           if (n * 8 < args_.v_head_dim)
@@ -337,7 +332,7 @@ __global__ __launch_bounds__(kMatrixThreads,
                                                                  AttentionGrid grid) {
   const BlockRows rows = rows_of_block(args, grid);
   if (rows.count == 0) return;
-  MatrixAttend<Kv, kDim>(args, rows, dynamic_shared()).run();
+  MatrixAttend<Kv, kDim>(args, rows, dynamic_shared()).run(grid);
 }
 
 template <class Kv, int kDim>

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "kernels/gpu/attention.h"
+
+namespace kvcal::gpu {
+
+constexpr int kMatrixThreads = 128;
+constexpr int kMatrixKeys = 64;  ///< of a tile
+
+/// A stored FP8 code, of the format that the cache's dtype names.
+struct Fp8Element {
+  uint8_t bits;
+};
+
+/// What is multiplied, and how it lies in shared memory. FP8 and float16 caches are exact in
+/// float16, queries and weights are rounded to it. bfloat16 and float32 go as bfloat16, whose range
+/// holds every number: bfloat16 caches exactly, everything else as the sum of two parts, of which
+/// the product of the lesser ones is left out.
+template <class Kv, int kDim>
+struct MatrixTiles {
+  static constexpr bool kIsDirect = std::is_same_v<Kv, F16> || std::is_same_v<Kv, BF16>;
+  static constexpr bool kIsStaged = std::is_same_v<Kv, Fp8Element>;
+  using Half = std::conditional_t<kIsStaged || std::is_same_v<Kv, F16>, F16, BF16>;
+  static constexpr int kQueryParts = std::is_same_v<Half, BF16> ? 2 : 1;
+  static constexpr int kKeyParts = std::is_same_v<Kv, float> ? 2 : 1;
+  static constexpr int kRowTiles = kDim <= 128 ? 2 : 1;  ///< of 16 rows, to a warp
+  static constexpr int kRows = kMatrixThreads / kWarp * 16 * kRowTiles;
+  /// Weights are below 2^kHeadroom: float16 keeps more of the small ones so.
+  static constexpr float kHeadroom = std::is_same_v<Half, F16> ? 14.0f : 0.0f;
+  /// The exponent that a query's largest element is brought to.
+  static constexpr int kQueryExponent = std::is_same_v<Half, F16> ? 14 : 0;
+
+  // Rows of 8-element chunks in an order that spreads a column over all banks.
+  static constexpr bool kIsSwizzled = kDim % 64 == 0;
+  static constexpr int kStride = kIsSwizzled ? kDim : kDim + 8;
+  __device__ static int at(int row, int chunk) {
+    return row * kStride + (kIsSwizzled ? chunk ^ (row & 7) : chunk) * 8;
+  }
+  static constexpr int kQueryElements = kRows * kStride, kTileElements = kMatrixKeys * kStride;
+  static constexpr int kStagedBytes = kIsStaged ? kMatrixKeys * kDim : 0;  ///< of K, and of V
+  static constexpr size_t kSharedBytes =
+      size_t{2} * (kQueryParts * kQueryElements + 2 * kKeyParts * kTileElements) +
+      2 * kStagedBytes + 2 * sizeof(float) * kRows + 16;
+};
+
+}  // namespace kvcal::gpu
