@@ -14,10 +14,13 @@ constexpr std::align_val_t kAlignment{64};
 /// No request larger than what a process can address reaches the allocator.
 constexpr size_t kAddressSpace = size_t{1} << 47;
 
-/// A matrix of a float type whose bytes match its shape. Throws Error otherwise.
-void check_matrix(const TensorView& view) {
+void check_float(const TensorView& view) {
   if (!is_float(view.dtype))
     fail("tensor '", view.name, "' is ", view.dtype, ", expected F32, F16 or BF16");
+}
+
+/// A matrix whose bytes match its shape. Throws Error otherwise.
+void check_matrix(const TensorView& view) {
   if (view.shape.rank() != 2)
     fail("tensor '", view.name, "' has shape ", view.shape, ", expected two dimensions");
   const uint64_t wanted = byte_count(view.shape, view.dtype);
@@ -77,6 +80,11 @@ AttentionArgs with_current_segments(const AttentionArgs& args) {
 }
 
 PackShape checked_pack_shape(std::span<const TensorView> parts) {
+  for (const TensorView& part : parts) check_float(part);
+  return concatenated_shape(parts);
+}
+
+PackShape concatenated_shape(std::span<const TensorView> parts) {
   KVCAL_CHECK(!parts.empty());
   for (const TensorView& part : parts) check_matrix(part);
   PackShape shape{.out_features = 0, .in_features = parts[0].shape[1]};
@@ -90,6 +98,7 @@ PackShape checked_pack_shape(std::span<const TensorView> parts) {
 }
 
 void check_embed(const EmbedArgs& args) {
+  check_float(args.table);
   check_matrix(args.table);
   for (size_t i = 0; i < args.ids.size(); ++i)
     if (args.ids[i] < 0 || args.ids[i] >= args.table.shape[0])

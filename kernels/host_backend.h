@@ -34,6 +34,8 @@ struct PackShape {
 /// Checks the parts of a pack: at least one, rank 2, equal width, F32, F16 or BF16, bytes as the
 /// shape says. Throws Error naming the part that is wrong.
 PackShape checked_pack_shape(std::span<const TensorView> parts);
+/// The same for parts of any type.
+PackShape concatenated_shape(std::span<const TensorView> parts);
 
 /// Throws Error where the table is not [vocab, hidden] of F32, F16 or BF16, or an id leaves it.
 void check_embed(const EmbedArgs& args);

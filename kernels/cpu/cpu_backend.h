@@ -26,6 +26,8 @@ class CpuBackend : public HostBackend {
 
   void fill_zero(std::byte* data, size_t bytes) override;
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
+  std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
+                                         std::span<const float> scales) override;
   void embed(const EmbedArgs& args) override;
   void norm(const NormArgs& args) override;
   void norm_heads(const NormHeadsArgs& args) override;
@@ -46,8 +48,13 @@ class CpuBackend : public HostBackend {
   void gather_rows(const GatherRowsArgs& args) override;
   void scatter_add(const ScatterAddArgs& args) override;
   void observe_amax(const ObserveAmaxArgs& args) override;
+  void quantize_rows(const QuantizeRowsArgs& args) override;
+  void matmul_fp8(const Fp8MatmulArgs& args) override;
 
  private:
+  /// pack of what was checked; F8_E4M3 parts too, as the numbers their codes stand for.
+  std::unique_ptr<PackedMatrix> pack_checked(std::span<const TensorView> parts,
+                                             const PackShape& shape, ComputeType type);
   /// Calls body(begin, end) for blocks of rows that hold about the same number of elements each.
   template <class Body>
   void for_row_blocks(int64_t rows, int64_t elements_per_row, const Body& body) {
@@ -61,6 +68,7 @@ class CpuBackend : public HostBackend {
 
   ThreadPool pool_;
   std::vector<Scratch> scratch_;  ///< one a thread
+  Scratch fp8_inputs_, fp8_sums_;  ///< of matmul_fp8, for all threads
   GemmLibrary gemms_;
 };
 

@@ -11,6 +11,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/kv.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/fp8_write-inl.h"
 #include "kernels/cpu/kv_read-inl.h"
 #include "kernels/cpu/vector-inl.h"
 
@@ -42,10 +43,6 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 struct LaneRange {
   VF min, max;
 };
-
-HWY_INLINE VI magnitude_bits(VF v) {
-  return hn::And(as_int(v), set_int(0x7fffffff));
-}
 
 /// Folds values in and gives their bins; true when one of them is not finite.
 HWY_INLINE bool fold(VF values, LaneRange& range, int32_t* bins) {
@@ -103,61 +100,6 @@ ObservedRange observe_head(const ObserveTask& task, LaneBins& counts) {
           .first_nonfinite = static_cast<int32_t>(first_nonfinite)};
 }
 
-/// As fp8::encode, bit for bit.
-template <fp8::Format kFormat>
-HWY_INLINE VI encode(VF value) {
-  constexpr fp8::Layout kLayout = fp8::layout_of(kFormat);
-  constexpr int kDropped = 23 - kLayout.mantissa_bits;
-  constexpr bool kIsFnuz = kLayout.nan_code == 0x80;
-  constexpr int32_t kAnchor = (127 + 24 - kLayout.bias - kLayout.mantissa_bits) << 23;
-  const VI bits = as_int(value);
-  const VI sign = hn::And(hn::ShiftRight<24>(bits), set_int(0x80));
-  const VI magnitude = hn::And(bits, set_int(0x7fffffff));
-  const VI anchor = set_int(kAnchor);
-  const VI tiny = hn::Sub(as_int(hn::Add(as_float(magnitude), as_float(anchor))), anchor);
-  const VI odd = hn::And(hn::ShiftRight<kDropped>(magnitude), set_int(1));
-  const VI rounded = hn::Add(magnitude, hn::Add(odd, set_int((1 << (kDropped - 1)) - 1)));
-  VI code = hn::Sub(hn::ShiftRight<kDropped>(rounded),
-                    set_int((127 - kLayout.bias) << kLayout.mantissa_bits));
-  code = hn::IfThenElse(hn::Lt(magnitude, set_int((128 - kLayout.bias) << 23)), tiny, code);
-  const VI largest = set_int(static_cast<int32_t>(bits_of(fp8::max_value(kFormat))));
-  code = hn::IfThenElse(hn::Lt(magnitude, largest), code,
-                        set_int(static_cast<int32_t>(kLayout.max_code)));
-  VI full = hn::Or(sign, code);
-  if (kIsFnuz) full = hn::IfThenElse(hn::Eq(code, set_int(0)), code, full);
-  const VI nan = hn::Or(sign, set_int(static_cast<int32_t>(kLayout.nan_code)));
-  return hn::IfThenElse(hn::Gt(magnitude, set_int(0x7f800000)), nan, full);
-}
-
-/// Codes of x / scale; counts the finite values that are over the largest code.
-template <fp8::Format kFormat>
-HWY_INLINE VI quantize(VF x, VF scale, uint64_t& saturated) {
-  const VF scaled = hn::Div(x, scale);
-  const auto over = hn::Gt(hn::Abs(scaled), set(fp8::max_value(kFormat)));
-  const auto finite = hn::RebindMask(DF(), hn::Lt(magnitude_bits(x), set_int(0x7f800000)));
-  saturated += hn::CountTrue(DF(), hn::And(over, finite));
-  return encode<kFormat>(scaled);
-}
-
-template <fp8::Format kFormat>
-uint64_t quantize_head(const float* x, int64_t head_dim, float scale, uint8_t* out) {
-  const DU8 d8;
-  const VF divisor = set(scale);
-  uint64_t saturated = 0;
-  int64_t i = 0;
-  for (; i + lanes() <= head_dim; i += lanes()) {
-    const VI codes = quantize<kFormat>(load_as_float(x + i), divisor, saturated);
-    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(DU(), codes)), d8, out + i);
-  }
-  if (i < head_dim) {
-    uint8_t tail[kMaxLanes];
-    const VI codes = quantize<kFormat>(load_part(x + i, head_dim - i), divisor, saturated);
-    hn::StoreU(hn::TruncateTo(d8, hn::BitCast(DU(), codes)), d8, tail);
-    std::memcpy(out + i, tail, static_cast<size_t>(head_dim - i));
-  }
-  return saturated;
-}
-
 /// One head of one token; how many values saturated.
 HWY_INLINE uint64_t store_head(const StoreKvArgs& args, const float* x, int64_t head, int64_t out) {
   const int64_t head_dim = args.x.head_dim;
@@ -177,13 +119,13 @@ HWY_INLINE uint64_t store_head(const StoreKvArgs& args, const float* x, int64_t 
   auto* codes = static_cast<uint8_t*>(args.out) + out;
   switch (fp8_format(args.dtype)) {
     case fp8::Format::kE4m3Fn:
-      return quantize_head<fp8::Format::kE4m3Fn>(x, head_dim, args.scales[head], codes);
+      return quantize_row<fp8::Format::kE4m3Fn>(x, head_dim, args.scales[head], codes);
     case fp8::Format::kE4m3Fnuz:
-      return quantize_head<fp8::Format::kE4m3Fnuz>(x, head_dim, args.scales[head], codes);
+      return quantize_row<fp8::Format::kE4m3Fnuz>(x, head_dim, args.scales[head], codes);
     case fp8::Format::kE5m2:
       break;
   }
-  return quantize_head<fp8::Format::kE5m2>(x, head_dim, args.scales[head], codes);
+  return quantize_row<fp8::Format::kE5m2>(x, head_dim, args.scales[head], codes);
 }
 
 void store_kv_rows(const StoreKvArgs& args, int64_t begin, int64_t end) {

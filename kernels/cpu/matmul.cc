@@ -44,6 +44,9 @@ template <class Out>
 void convert_to(DType dtype, const std::byte* in, int64_t count, void* out) {
   if (dtype == DType::kF32) return convert_as<float, Out>(in, count, out);
   if (dtype == DType::kF16) return convert_as<F16, Out>(in, count, out);
+  if (dtype == DType::kF8E4M3)
+    return read_fp8_row<fp8::Format::kE4m3Fn>(reinterpret_cast<const uint8_t*>(in), count, 1.0f,
+                                              static_cast<Out*>(out));
   convert_as<BF16, Out>(in, count, out);
 }
 
@@ -209,8 +212,12 @@ class Multiplication {
 
 std::unique_ptr<PackedMatrix> CpuBackend::pack(std::span<const TensorView> parts,
                                                ComputeType type) {
+  return pack_checked(parts, checked_pack_shape(parts), type);
+}
+
+std::unique_ptr<PackedMatrix> CpuBackend::pack_checked(std::span<const TensorView> parts,
+                                                       const PackShape& shape, ComputeType type) {
   use_one_thread_here();
-  const PackShape shape = checked_pack_shape(parts);
   const int64_t row_bytes = shape.in_features * static_cast<int64_t>(bytes_of(type));
   auto packed = std::make_unique<CpuMatrix>();
   packed->out_features = shape.out_features;

@@ -12,6 +12,8 @@
 
 namespace kvcal::gpu {
 
+class GpuMatrix;
+
 /// Segments, and where they lie on the device.
 struct DeviceSegments {
   std::vector<Segment> host;
@@ -52,6 +54,8 @@ class GpuBackend : public Backend {
   void copy(const std::byte* from, std::byte* to, size_t bytes);
 
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
+  std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
+                                         std::span<const float> scales) override;
   void embed(const EmbedArgs& args) override;
   void norm(const NormArgs& args) override;
   void norm_heads(const NormHeadsArgs& args) override;
@@ -72,17 +76,26 @@ class GpuBackend : public Backend {
   void gather_rows(const GatherRowsArgs& args) override;
   void scatter_add(const ScatterAddArgs& args) override;
   void observe_amax(const ObserveAmaxArgs& args) override;
+  void quantize_rows(const QuantizeRowsArgs& args) override;
+  void matmul_fp8(const Fp8MatmulArgs& args) override;
   void residual_norm(const ResidualNormArgs& args) override;
   void enter_cache(const EnterCacheArgs& args) override;
 
  private:
   /// The stream of operations; this thread's calls go to the device from now on.
   Stream& stream();
+  /// Throws Error where a recording is being made, which can hold operations only.
+  void check_not_recording(const char* what) const;
   /// The segments in device memory. Lists that were asked for before are there already.
   const Segment* on_device(std::span<const Segment> segments);
   /// A part of a matrix as elements of type, by way of the transfer stream.
   void upload_part(const TensorView& part, ComputeType type, std::byte* out);
   friend class GpuMatrix;
+  /// Operations asked for from now on see the weight.
+  void await_upload(const GpuMatrix& weight);
+  /// An FP8 product by the vendor's library, as it is or as one of bfloat16; false where it takes
+  /// neither.
+  bool multiply_fp8_by_vendor(const MatmulProblem& problem);
   /// Device memory for an operation's own use, given back at the end of the C++ scope.
   Buffer scratch(size_t bytes) { return allocate(bytes); }
   /// Device memory that stays where it is, for attention that is recorded: what is recorded must
@@ -100,6 +113,7 @@ class GpuBackend : public Backend {
   Event transferred_;  ///< of transfer_, for await_fetches
   /// Matrices packed, and those that compute_ has waited for, in the order they were packed.
   std::atomic<uint64_t> packed_ = 0, awaited_ = 0;
+  bool is_recording_ = false;
   std::vector<DeviceSegments> segments_;  ///< last used at the end
   std::vector<std::byte*> pinned_;
   std::vector<Buffer> attention_scratch_;  ///< the last is in use; recordings know the others

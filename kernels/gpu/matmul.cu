@@ -3,34 +3,20 @@
 #include <algorithm>
 #include <cstring>
 
-#include "kernels/gpu/device.h"
 #include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/gpu_matrix.h"
+#include "kernels/gpu/kv_number.h"
 
 namespace kvcal::gpu {
-
-/// [out_features, in_features] row-major elements of type.
-class GpuMatrix : public PackedMatrix {
- public:
-  GpuMatrix(GpuBackend& backend) : backend_(backend) {}
-  ~GpuMatrix() override {
-    // Given back on the operations' stream, which may never have waited for the upload.
-    try {
-      backend_.stream().wait(ready);
-    } catch (...) {  // the device failed
-    }
-  }
-  ComputeType type = ComputeType::kFloat32;
-  Buffer values;
-  Event ready;
-  uint64_t number = 0;  ///< in the order of packing, from 1
-
- private:
-  GpuBackend& backend_;
-};
 
 namespace {
 
 constexpr unsigned kThreads = 256;
+
+KVCAL_HD inline float to_float(fp8::E4m3Fn code) {
+  return number_of(code);
+}
+using gpu::to_float;
 
 template <class From, class To>
 __global__ void convert_kernel(const From* from, To* to, int64_t count) {
@@ -48,6 +34,7 @@ struct Tiles {
 };
 
 struct OutArgs {
+  ProductScales scales;
   const float* bias;
   float* out;
   bool accumulate;
@@ -56,6 +43,8 @@ struct OutArgs {
 
 __device__ inline void write_out(const OutArgs& args, int64_t row, int64_t feature, float sum) {
   if (row >= args.rows || feature >= args.out_features) return;
+  if (args.scales.x) sum *= args.scales.x[args.scales.per_row ? row : 0];
+  if (args.scales.weight) sum *= args.scales.weight[args.scales.per_feature ? feature : 0];
   if (args.bias) sum += args.bias[feature];
   float& out = args.out[row * args.stride + feature];
   out = args.accumulate ? out + sum : sum;
@@ -98,8 +87,6 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- few rows: a warp an output, the weight read once ----
 
-constexpr int kFewRows = 4;
-
 template <class T, int kVector>
 __global__ void __launch_bounds__(kThreads)
     few_rows_kernel(const T* x, const T* weight, OutArgs args) {
@@ -134,10 +121,19 @@ void launch_few_rows(const MatmulProblem& problem, const OutArgs& args, Stream& 
          static_cast<const T*>(problem.weight), args);
 }
 
-void launch_own(const MatmulProblem& problem, Stream& stream) {
-  const OutArgs args{problem.bias, problem.out,          problem.accumulate, problem.rows,
-                     problem.in,   problem.out_features, problem.out_stride};
-  with_type(problem.type, [&](auto element) {
+/// Calls body(T{}) with the C++ type of x's and the weight's elements.
+template <class Body>
+void with_element(const MatmulProblem& problem, const Body& body) {
+  if (problem.is_fp8) return body(fp8::E4m3Fn{});
+  with_type(problem.type, body);
+}
+
+}  // namespace
+
+void multiply_own(const MatmulProblem& problem, Stream& stream) {
+  const OutArgs args{problem.scales, problem.bias, problem.out,          problem.accumulate,
+                     problem.rows,   problem.in,   problem.out_features, problem.out_stride};
+  with_element(problem, [&](auto element) {
     using T = decltype(element);
     if (problem.is_decoding && problem.rows <= kFewRows)
       return launch_few_rows<T>(problem, args, stream);
@@ -147,6 +143,7 @@ void launch_own(const MatmulProblem& problem, Stream& stream) {
       OutArgs part = args;
       part.out += first * kTile;
       if (part.bias) part.bias += first * kTile;
+      if (part.scales.per_feature) part.scales.weight += first * kTile;
       part.out_features -= first * kTile;
       launch("matmul",
              {.stream = stream,
@@ -158,6 +155,8 @@ void launch_own(const MatmulProblem& problem, Stream& stream) {
     }
   });
 }
+
+namespace {
 
 DType file_dtype_of(ComputeType type) {
   return type == ComputeType::kFloat32    ? DType::kF32
@@ -217,16 +216,19 @@ std::unique_ptr<PackedMatrix> GpuBackend::pack(std::span<const TensorView> parts
   return matrix;
 }
 
+void GpuBackend::await_upload(const GpuMatrix& weight) {
+  if (weight.number <= awaited_) return;
+  stream().wait(weight.ready);  // uploads are in order: this one stands for all before
+  awaited_ = weight.number;
+}
+
 void GpuBackend::matmul(const MatmulArgs& args) {
   const auto* weight = dynamic_cast<const GpuMatrix*>(&args.weight);
-  KVCAL_CHECK(weight != nullptr);
+  KVCAL_CHECK(weight != nullptr && !weight->is_fp8);
   const int64_t stride = args.out_stride == 0 ? weight->out_features : args.out_stride;
   KVCAL_CHECK(args.rows >= 0 && stride >= weight->out_features);
   if (args.rows == 0) return;
-  if (weight->number > awaited_) {  // uploads are in order: this one stands for all before
-    stream().wait(weight->ready);
-    awaited_ = weight->number;
-  }
+  await_upload(*weight);
   const MatmulProblem problem{.type = weight->type,
                               .x = args.x,
                               .weight = weight->values.data(),
@@ -242,7 +244,7 @@ void GpuBackend::matmul(const MatmulArgs& args) {
   if (vendor_ && !few && vendor_->takes(problem))
     vendor_->run(stream(), memory_, problem);
   else
-    launch_own(problem, stream());
+    multiply_own(problem, stream());
 }
 
 }  // namespace kvcal::gpu

@@ -19,7 +19,7 @@ __global__ void add_bias_kernel(MatmulProblem problem) {
 
 MatmulProblem rows_of(const MatmulProblem& problem, int64_t first, int64_t count) {
   MatmulProblem part = problem;
-  const auto x_bytes = static_cast<size_t>(first * problem.in) * bytes_of(problem.type);
+  const auto x_bytes = static_cast<size_t>(first * problem.in) * problem.element_bytes();
   part.x = static_cast<const std::byte*>(problem.x) + x_bytes;
   part.out += first * problem.out_stride;
   part.rows = count;
@@ -35,7 +35,7 @@ void run_in_fixed_rows(Stream& stream, DeviceMemory& memory, const MatmulProblem
   const int64_t rest = problem.rows - whole;
   if (rest == 0) return;
   const MatmulProblem last = rows_of(problem, whole, rest);
-  const size_t x_row = static_cast<size_t>(problem.in) * bytes_of(problem.type);
+  const size_t x_row = static_cast<size_t>(problem.in) * problem.element_bytes();
   const size_t out_row = static_cast<size_t>(problem.out_stride) * sizeof(float);
   // The last row ends where its outputs end, not with its stride.
   const size_t out_bytes = static_cast<size_t>(rest - 1) * out_row +

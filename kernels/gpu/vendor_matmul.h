@@ -10,9 +10,18 @@
 
 namespace kvcal::gpu {
 
+/// What sums of FP8 codes are multiplied by; nothing where null.
+struct ProductScales {
+  const float* x = nullptr;       ///< one, or [rows] with per_row
+  const float* weight = nullptr;  ///< one, or [out] with per_feature
+  bool per_row = false, per_feature = false;
+};
+
 /// out[r, n] (+)= sum_k x[r, k] · weight[n, k] + bias[n], summed in float32.
 struct MatmulProblem {
   ComputeType type = ComputeType::kFloat32;  ///< of x and weight
+  bool is_fp8 = false;                       ///< they are E4M3FN codes, whatever type says
+  ProductScales scales = {};                 ///< of FP8
   const void* x = nullptr;                   ///< [rows, in]
   const void* weight = nullptr;              ///< [out, in]
   const float* bias = nullptr;               ///< [out], or null
@@ -20,6 +29,8 @@ struct MatmulProblem {
   bool accumulate = false;
   int64_t rows = 0, in = 0, out_features = 0, out_stride = 0;
   bool is_decoding = false;  ///< MatmulArgs::is_decoding
+
+  size_t element_bytes() const { return is_fp8 ? 1 : bytes_of(type); }
 };
 
 /// The vendor's matrix library, found when the program runs.

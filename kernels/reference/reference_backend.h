@@ -16,6 +16,8 @@ class ReferenceBackend : public HostBackend {
   int64_t preferred_batch_tokens() const override { return 512; }
 
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
+  std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
+                                         std::span<const float> scales) override;
   void embed(const EmbedArgs& args) override;
   void norm(const NormArgs& args) override;
   void norm_heads(const NormHeadsArgs& args) override;
@@ -36,6 +38,8 @@ class ReferenceBackend : public HostBackend {
   void gather_rows(const GatherRowsArgs& args) override;
   void scatter_add(const ScatterAddArgs& args) override;
   void observe_amax(const ObserveAmaxArgs& args) override;
+  void quantize_rows(const QuantizeRowsArgs& args) override;
+  void matmul_fp8(const Fp8MatmulArgs& args) override;
 };
 
 /// Row-major values, each rounded to type.

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/fp8_operations.h"
 #include "backend/operations.h"
 #include "backend/scan_operations.h"
 
@@ -101,6 +102,9 @@ class Backend {
   /// Concatenates F32, F16 or BF16 matrices [n_i, in] along their rows and packs them for type.
   virtual std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts,
                                              ComputeType type) = 0;
+  /// The same of F8_E4M3 matrices, for matmul_fp8. Scales (host): one a part, or one an output row.
+  virtual std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
+                                                 std::span<const float> scales) = 0;
 
   virtual void embed(const EmbedArgs& args) = 0;
   virtual void norm(const NormArgs& args) = 0;
@@ -122,6 +126,8 @@ class Backend {
   virtual void gather_rows(const GatherRowsArgs& args) = 0;
   virtual void scatter_add(const ScatterAddArgs& args) = 0;
   virtual void observe_amax(const ObserveAmaxArgs& args) = 0;
+  virtual void quantize_rows(const QuantizeRowsArgs& args) = 0;
+  virtual void matmul_fp8(const Fp8MatmulArgs& args) = 0;
 
   // Several of the above in one pass; here, one after the other.
   virtual void residual_norm(const ResidualNormArgs& args);

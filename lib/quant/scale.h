@@ -3,6 +3,7 @@
 #include "quant/fp8.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <limits>
 
@@ -33,9 +34,9 @@ struct Scale {
 
 /// The only place where an amax becomes a scale. A group of zeros gets float32's epsilon.
 /// Source: compressed-tensors `calculate_qparams`, steps 1 and 5, symmetric.
-inline Scale scale_from(Amax amax, fp8::Format format) {
+KVCAL_HD inline Scale scale_from(Amax amax, fp8::Format format) {
   const float scale = amax.value / fp8::max_value(format);
-  return {scale == 0.0f ? std::numeric_limits<float>::epsilon() : scale};
+  return {scale == 0.0f ? FLT_EPSILON : scale};
 }
 
 }  // namespace kvcal

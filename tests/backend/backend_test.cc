@@ -34,6 +34,10 @@ class CountingBackend : public Backend {
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView>, ComputeType) override {
     return nullptr;
   }
+  std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView>,
+                                         std::span<const float>) override {
+    return nullptr;
+  }
   void embed(const EmbedArgs&) override {}
   void norm(const NormArgs&) override {}
   void norm_heads(const NormHeadsArgs&) override {}
@@ -54,6 +58,8 @@ class CountingBackend : public Backend {
   void gather_rows(const GatherRowsArgs&) override {}
   void scatter_add(const ScatterAddArgs&) override {}
   void observe_amax(const ObserveAmaxArgs&) override {}
+  void quantize_rows(const QuantizeRowsArgs&) override {}
+  void matmul_fp8(const Fp8MatmulArgs&) override {}
 };
 
 TEST_CASE("buffer: gives its memory back once, moved or assigned") {

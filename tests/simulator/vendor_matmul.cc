@@ -9,7 +9,10 @@ namespace {
 
 bool has_vendor_matmul = false;
 
-float element(ComputeType type, const void* data, int64_t i) {
+float element(const MatmulProblem& problem, const void* data, int64_t i) {
+  const ComputeType type = problem.type;
+  if (problem.is_fp8)
+    return fp8::decode(static_cast<const uint8_t*>(data)[i], fp8::Format::kE4m3Fn);
   if (type == ComputeType::kFloat32) return static_cast<const float*>(data)[i];
   const uint16_t bits = static_cast<const uint16_t*>(data)[i];
   return type == ComputeType::kBFloat16 ? to_float(BF16{bits}) : to_float(F16{bits});
@@ -18,7 +21,12 @@ float element(ComputeType type, const void* data, int64_t i) {
 class PlainLoops : public VendorMatmul {
  public:
   std::string name() const override { return "plain loops"; }
-  bool takes(const MatmulProblem& problem) override { return problem.in % 8 == 0; }
+  /// FP8 as the libraries that have it: wider rows, a scale a matrix, no bias.
+  bool takes(const MatmulProblem& problem) override {
+    const ProductScales& scales = problem.scales;
+    if (!problem.is_fp8) return problem.in % 8 == 0;
+    return problem.in % 16 == 0 && !scales.per_row && !scales.per_feature && !problem.bias;
+  }
   void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
     run_in_fixed_rows(stream, memory, problem, 16,
                       [&](const MatmulProblem& part) { multiply(stream, part); });
@@ -32,8 +40,10 @@ class PlainLoops : public VendorMatmul {
         for (int64_t n = 0; n < problem.out_features; ++n) {
           double sum = 0.0;
           for (int64_t k = 0; k < problem.in; ++k)
-            sum += static_cast<double>(element(problem.type, problem.x, row * problem.in + k)) *
-                   element(problem.type, problem.weight, n * problem.in + k);
+            sum += static_cast<double>(element(problem, problem.x, row * problem.in + k)) *
+                   element(problem, problem.weight, n * problem.in + k);
+          if (problem.scales.x) sum *= *problem.scales.x;
+          if (problem.scales.weight) sum *= *problem.scales.weight;
           float& out = problem.out[row * problem.out_stride + n];
           out = static_cast<float>(problem.accumulate ? out + sum : sum);
         }

@@ -111,6 +111,12 @@ class PretendingBackend : public Backend {
     const std::lock_guard lock(inner_mutex_);
     return std::make_unique<Packed>(inner_->pack(parts, type));
   }
+  std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
+                                         std::span<const float> scales) override {
+    KVCAL_CHECK(!recorded_);
+    const std::lock_guard lock(inner_mutex_);
+    return std::make_unique<Packed>(inner_->pack_fp8(parts, scales));
+  }
 
   void embed(const EmbedArgs& args) override {
     KVCAL_CHECK(!recorded_);
@@ -131,6 +137,21 @@ class PretendingBackend : public Backend {
                       .out = args.out,
                       .out_stride = args.out_stride,
                       .is_decoding = args.is_decoding});
+    });
+  }
+  void matmul_fp8(const Fp8MatmulArgs& args) override {
+    count("matmul_fp8");
+    enqueue([this, args, matrix = static_cast<const Packed&>(args.weight).matrix] {
+      inner_->matmul_fp8({.x = args.x,
+                          .x_scales = args.x_scales,
+                          .scale_per_row = args.scale_per_row,
+                          .weight = *matrix,
+                          .bias = args.bias,
+                          .accumulate = args.accumulate,
+                          .rows = args.rows,
+                          .out = args.out,
+                          .out_stride = args.out_stride,
+                          .is_decoding = args.is_decoding});
     });
   }
 #define KVCAL_ASK(operation, Args)              \
@@ -155,6 +176,7 @@ class PretendingBackend : public Backend {
   KVCAL_ASK(gather_rows, GatherRowsArgs)
   KVCAL_ASK(scatter_add, ScatterAddArgs)
   KVCAL_ASK(observe_amax, ObserveAmaxArgs)
+  KVCAL_ASK(quantize_rows, QuantizeRowsArgs)
   KVCAL_ASK(residual_norm, ResidualNormArgs)
   KVCAL_ASK(enter_cache, EnterCacheArgs)
 #undef KVCAL_ASK

@@ -67,10 +67,11 @@ const Library& library() {
   return loaded;
 }
 
-cudaDataType_t data_type_of(ComputeType type) {
-  return type == ComputeType::kFloat32    ? CUDA_R_32F
-         : type == ComputeType::kBFloat16 ? CUDA_R_16BF
-                                          : CUDA_R_16F;
+cudaDataType_t data_type_of(const MatmulProblem& problem) {
+  return problem.is_fp8                           ? CUDA_R_8F_E4M3
+         : problem.type == ComputeType::kFloat32  ? CUDA_R_32F
+         : problem.type == ComputeType::kBFloat16 ? CUDA_R_16BF
+                                                  : CUDA_R_16F;
 }
 
 /// The library sees columns where we see rows: out [out_features, rows] = weightᵀ [out_features,
@@ -78,7 +79,7 @@ cudaDataType_t data_type_of(ComputeType type) {
 class Description {
  public:
   Description(const MatmulProblem& problem, int64_t rows) {
-    const auto type = data_type_of(problem.type);
+    const auto type = data_type_of(problem);
     const Library& lt = library();
     // Without tensor cores' short floats in float32.
     lt.check(lt.cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing");
@@ -89,6 +90,12 @@ class Description {
       const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, problem.bias);
+    }
+    if (problem.is_fp8) {
+      const int8_t fast_sums = 0;  // fewer bits than float32
+      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast_sums);
+      if (problem.scales.weight) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, problem.scales.weight);
+      if (problem.scales.x) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, problem.scales.x);
     }
     layout(weight, type, problem.in, problem.out_features, problem.in);
     layout(x, type, problem.in, rows, problem.in);
@@ -153,7 +160,7 @@ class Preference {
 };
 
 /// What an algorithm is chosen for.
-using Key = std::tuple<ComputeType, int64_t, int64_t, int64_t, bool, bool, int64_t>;
+using Key = std::tuple<cudaDataType_t, int64_t, int64_t, int64_t, bool, bool, int64_t>;
 
 struct Chosen {
   bool exists = false;
@@ -186,17 +193,17 @@ class CublasLt : public VendorMatmul {
   }
 
  private:
+  static bool has_plain_scales(const MatmulProblem& problem) {
+    const ProductScales& scales = problem.scales;
+    return !problem.is_fp8 || (!scales.per_row && !scales.per_feature && !problem.bias);
+  }
   static int64_t rows_chosen_for(const MatmulProblem& problem) {
     return problem.is_decoding ? problem.rows : kChosenForRows;
   }
 
   Chosen& chosen(const MatmulProblem& problem) {
-    const Key key{problem.type,
-                  problem.in,
-                  problem.out_features,
-                  problem.out_stride,
-                  problem.accumulate,
-                  problem.bias != nullptr,
+    const Key key{data_type_of(problem),   problem.in,         problem.out_features,
+                  problem.out_stride,      problem.accumulate, problem.bias != nullptr,
                   rows_chosen_for(problem)};
     const auto [entry, is_new] = chosen_.try_emplace(key);
     if (is_new) choose(problem, entry->second);
@@ -204,10 +211,11 @@ class CublasLt : public VendorMatmul {
   }
 
   void choose(const MatmulProblem& problem, Chosen& choice) {
-    const size_t element = bytes_of(problem.type);
-    const bool aligned = static_cast<size_t>(problem.in) * element % 16 == 0 &&
-                         problem.out_stride % 4 == 0 && problem.out_features % 4 == 0;
-    if (!aligned) return;
+    // FP8 asks for more than the alignment of rows, knows a scale a matrix and another bias.
+    const int64_t features = problem.is_fp8 ? 16 : 4;
+    const bool aligned = static_cast<size_t>(problem.in) * problem.element_bytes() % 16 == 0 &&
+                         problem.out_stride % 4 == 0 && problem.out_features % features == 0;
+    if (!aligned || !has_plain_scales(problem)) return;
     const Description description(problem, rows_chosen_for(problem));
     const Preference preference;
     cublasLtMatmulHeuristicResult_t result{};

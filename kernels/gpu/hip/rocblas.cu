@@ -77,7 +77,7 @@ class RocBlas : public VendorMatmul {
   std::string name() const override { return "rocBLAS"; }
   bool takes(const MatmulProblem& problem) override {
     constexpr int64_t kMost = int64_t{1} << 30;
-    return problem.in < kMost && problem.out_stride < kMost;
+    return !problem.is_fp8 && problem.in < kMost && problem.out_stride < kMost;
   }
   void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
     library().check(library().set_stream(handle_, stream.handle), "choosing the stream");

@@ -1,0 +1,206 @@
+// FP8 codes are exact in bfloat16 and float32: they are multiplied as such, by the GEMM of matmul.
+#include <atomic>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/targets.h"
+#include "kernels/fp8_checks.h"
+#include "quant/scale.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/fp8_matmul.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/fp8_write-inl.h"
+#include "kernels/cpu/kv_read-inl.h"
+#include "kernels/cpu/vector-inl.h"
+
+#ifndef KVCAL_KERNELS_CPU_FP8_MATMUL_ONCE
+#define KVCAL_KERNELS_CPU_FP8_MATMUL_ONCE
+namespace kvcal::cpu {
+/// Sums of codes that become results.
+struct ScaledRows {
+  const float* sums = nullptr;  ///< [rows, width], its rows sums_stride apart; may be out
+  int64_t sums_stride = 0, width = 0;
+  const float* row_scales = nullptr;  ///< one, or one a row with scale_per_row
+  bool scale_per_row = false;
+  std::span<const float> scales;  ///< one, or [width]
+  const float* bias = nullptr;    ///< [width], or null
+  bool accumulate = false;
+  float* out = nullptr;
+  int64_t out_stride = 0;
+};
+}  // namespace kvcal::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// The largest finite magnitude.
+template <class T>
+HWY_INLINE float row_amax(const T* x, int64_t width) {
+  VI amax = set_int(0);
+  const auto fold = [&](VF v) {
+    const VI magnitude = magnitude_bits(v);
+    const auto finite = hn::Lt(magnitude, set_int(0x7f800000));
+    amax = hn::Max(amax, hn::IfThenElseZero(finite, magnitude));
+  };
+  int64_t i = 0;
+  for (; i + lanes() <= width; i += lanes()) fold(load_as_float(x + i));
+  if (i < width) fold(load_part(x + i, width - i));
+  return float_of(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(DI(), amax))));
+}
+
+template <fp8::Format kFormat, class T>
+uint64_t quantize_as(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
+  uint64_t saturated = 0;
+  for (int64_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(args.x) + row * args.width;
+    if (!args.scales)
+      args.row_scales[row] = scale_from(Amax{row_amax(x, args.width)}, kFormat).value;
+    const float scale =
+        args.scales ? args.scales[args.scale_per_row ? row : 0] : args.row_scales[row];
+    saturated += quantize_row<kFormat>(x, args.width, scale, args.out + row * args.width);
+  }
+  return saturated;
+}
+
+template <fp8::Format kFormat>
+uint64_t quantize_of(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
+  if (args.type == ComputeType::kFloat32) return quantize_as<kFormat, float>(args, begin, end);
+  if (args.type == ComputeType::kFloat16) return quantize_as<kFormat, F16>(args, begin, end);
+  return quantize_as<kFormat, BF16>(args, begin, end);
+}
+
+/// Rows [begin, end); how many values saturated.
+uint64_t quantize_some_rows(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
+  switch (args.format) {
+    case fp8::Format::kE4m3Fn:
+      return quantize_of<fp8::Format::kE4m3Fn>(args, begin, end);
+    case fp8::Format::kE4m3Fnuz:
+      return quantize_of<fp8::Format::kE4m3Fnuz>(args, begin, end);
+    case fp8::Format::kE5m2:
+      break;
+  }
+  return quantize_of<fp8::Format::kE5m2>(args, begin, end);
+}
+
+/// Codes [begin, end) as numbers of type.
+void decode_codes(const uint8_t* codes, int64_t begin, int64_t end, ComputeType type, void* out) {
+  constexpr fp8::Format kFormat = fp8::Format::kE4m3Fn;
+  if (type == ComputeType::kFloat32)
+    return read_fp8_row<kFormat>(codes + begin, end - begin, 1.0f,
+                                 static_cast<float*>(out) + begin);
+  read_fp8_row<kFormat>(codes + begin, end - begin, 1.0f, static_cast<BF16*>(out) + begin);
+}
+
+void scale_rows(const ScaledRows& args, int64_t begin, int64_t end) {
+  const bool scale_each = args.scales.size() > 1;
+  const float* scales = args.scales.data();
+  for (int64_t row = begin; row < end; ++row) {
+    const float* sums = args.sums + row * args.sums_stride;
+    float* out = args.out + row * args.out_stride;
+    const float row_scale = args.row_scales[args.scale_per_row ? row : 0];
+    const auto load = [](const float* from, int64_t left) {
+      return left < lanes() ? load_part(from, left) : hn::LoadU(DF(), from);
+    };
+    for (int64_t i = 0; i < args.width; i += lanes()) {
+      const int64_t left = args.width - i;
+      const VF scale = scale_each ? load(scales + i, left) : set(scales[0]);
+      VF v = hn::Mul(hn::Mul(load(sums + i, left), set(row_scale)), scale);
+      if (args.bias) v = hn::Add(v, load(args.bias + i, left));
+      if (args.accumulate) v = hn::Add(v, load(out + i, left));
+      if (left < lanes())
+        store_part(v, out + i, left);
+      else
+        hn::StoreU(v, DF(), out + i);
+    }
+  }
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvcal::cpu {
+HWY_EXPORT(quantize_some_rows);
+HWY_EXPORT(decode_codes);
+HWY_EXPORT(scale_rows);
+
+namespace {
+
+/// Sums and decoded inputs that are kept apart at a time.
+constexpr int64_t kChunkBytes = int64_t{32} << 20;
+
+class CpuFp8Matrix : public PackedMatrix {
+ public:
+  std::unique_ptr<PackedMatrix> values;  ///< the codes as numbers of type
+  ComputeType type = ComputeType::kFloat32;
+  std::vector<float> scales;  ///< one, or [out_features]
+};
+
+int64_t chunk_rows(const CpuFp8Matrix& weight) {
+  const int64_t widest = std::max({int64_t{1}, weight.in_features, weight.out_features});
+  return std::max(Gemm::kTallest, kChunkBytes / 4 / widest / Gemm::kTallest * Gemm::kTallest);
+}
+
+}  // namespace
+
+void CpuBackend::quantize_rows(const QuantizeRowsArgs& args) {
+  check_quantize_rows(args);
+  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
+    const uint64_t saturated = HWY_DYNAMIC_DISPATCH(quantize_some_rows)(args, begin, end);
+    if (saturated > 0 && args.saturated)
+      std::atomic_ref(*args.saturated).fetch_add(saturated, std::memory_order_relaxed);
+  });
+}
+
+std::unique_ptr<PackedMatrix> CpuBackend::pack_fp8(std::span<const TensorView> parts,
+                                                   std::span<const float> scales) {
+  Fp8PackShape packed = checked_fp8_pack(parts, scales);
+  auto matrix = std::make_unique<CpuFp8Matrix>();
+  matrix->type = preferred_compute_type();
+  matrix->values = pack_checked(parts, packed.shape, matrix->type);
+  matrix->out_features = packed.shape.out_features;
+  matrix->in_features = packed.shape.in_features;
+  matrix->scales = std::move(packed.scales);
+  matrix->bytes = matrix->values->bytes + matrix->scales.size() * sizeof(float);
+  return matrix;
+}
+
+void CpuBackend::matmul_fp8(const Fp8MatmulArgs& args) {
+  check_matmul_fp8(args);
+  const auto* weight = dynamic_cast<const CpuFp8Matrix*>(&args.weight);
+  KVCAL_CHECK(weight != nullptr);
+  const int64_t in = weight->in_features, width = weight->out_features;
+  const int64_t stride = out_stride_of(args), chunk = chunk_rows(*weight);
+  if (width == 0) return;
+  for (int64_t first = 0; first < args.rows; first += chunk) {
+    const int64_t rows = std::min(chunk, args.rows - first);
+    float* out = args.out + first * stride;
+    // Where nothing is added to, sums become results in their place.
+    float* sums = args.accumulate ? fp8_sums_.get<float>(rows * width) : out;
+    const int64_t sums_stride = args.accumulate ? width : stride;
+    auto* x = fp8_inputs_.get<std::byte>(rows * in * static_cast<int64_t>(bytes_of(weight->type)));
+    for_row_blocks(rows * in, 1, [&](int64_t begin, int64_t end) {
+      HWY_DYNAMIC_DISPATCH(decode_codes)(args.x + first * in, begin, end, weight->type, x);
+    });
+    matmul(
+        {.x = x, .weight = *weight->values, .rows = rows, .out = sums, .out_stride = sums_stride});
+    const ScaledRows results{.sums = sums,
+                             .sums_stride = sums_stride,
+                             .width = width,
+                             .row_scales = args.x_scales + (args.scale_per_row ? first : 0),
+                             .scale_per_row = args.scale_per_row,
+                             .scales = weight->scales,
+                             .bias = args.bias,
+                             .accumulate = args.accumulate,
+                             .out = out,
+                             .out_stride = stride};
+    for_row_blocks(rows, width, [&](int64_t begin, int64_t end) {
+      HWY_DYNAMIC_DISPATCH(scale_rows)(results, begin, end);
+    });
+  }
+}
+
+}  // namespace kvcal::cpu
+#endif  // HWY_ONCE

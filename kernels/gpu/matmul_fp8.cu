@@ -1,0 +1,203 @@
+// Products of FP8 codes: by the vendor's library where chip and library have them, else by the
+// library with the codes as bfloat16, in which they are exact, else by kernels of ours.
+#include "kernels/fp8_checks.h"
+#include "kernels/gpu/gpu_matrix.h"
+#include "kernels/gpu/kv_number.h"
+#include "kernels/gpu/row_access.h"
+
+namespace kvcal::gpu {
+namespace {
+
+constexpr unsigned kThreads = 256;
+/// Sums, or decoded inputs, that are kept apart at a time; and the step of their number of rows, a
+/// multiple of what libraries multiply together.
+constexpr int64_t kApartBytes = int64_t{256} << 20, kRowStep = 2048;
+
+constexpr int kCodes = 16;
+
+/// Codes of E4M3FN as bfloat16, exactly. kCount at a time, and those behind the last one by one.
+template <int kCount>
+__global__ void decode_kernel(const fp8::E4m3Fn* codes, BF16* out, int64_t count) {
+  const int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kCount;
+  const auto decoded = [](fp8::E4m3Fn code) {
+    return BF16{static_cast<uint16_t>(bits_of(number_of(code)) >> 16)};
+  };
+  if (first + kCount > count) {
+    for (int64_t i = first; i < count; ++i) out[i] = decoded(codes[i]);
+    return;
+  }
+  const auto loaded = *reinterpret_cast<const Pack<fp8::E4m3Fn, kCount>*>(codes + first);
+  constexpr int kPiece = kCount < 8 ? kCount : 8;
+  KVCAL_UNROLL
+  for (int piece = 0; piece < kCount; piece += kPiece) {
+    Pack<BF16, kPiece> values;
+    KVCAL_UNROLL
+    for (int i = 0; i < kPiece; ++i) values.values[i] = decoded(loaded.values[piece + i]);
+    *reinterpret_cast<Pack<BF16, kPiece>*>(out + first + piece) = values;
+  }
+}
+
+void decode(Stream& stream, const void* codes, std::byte* out, int64_t count) {
+  const auto* from = static_cast<const fp8::E4m3Fn*>(codes);
+  const bool by_vector = reinterpret_cast<uintptr_t>(codes) % kCodes == 0;
+  launch("decoding FP8",
+         {.stream = stream,
+          .blocks = ceil_div(count, by_vector ? int64_t{kThreads} * kCodes : int64_t{kThreads}),
+          .threads = kThreads},
+         by_vector ? decode_kernel<kCodes> : decode_kernel<1>, from, reinterpret_cast<BF16*>(out),
+         count);
+}
+
+/// out (+)= sums · scales + bias; sums may be out.
+template <bool kAligned>
+__global__ void scale_kernel(const float* sums, int64_t sums_stride, MatmulProblem problem) {
+  const ProductScales scales = problem.scales;
+  const int64_t fours = ceil_div(problem.out_features, int64_t{4});
+  for_pieces(problem.rows * fours, [&](int64_t index) {
+    const auto [row, four] = place_of(index, fours);
+    const int64_t begin = four * 4, left = problem.out_features - begin;
+    const auto load = [&](const float* from) { return load_four<kAligned>(from + begin, left); };
+    float* out = problem.out + row * problem.out_stride;
+    const float row_scale = scales.x[scales.per_row ? row : 0];
+    Four values = load(sums + row * sums_stride), factors{}, bias{}, before{};
+    if (scales.per_feature) factors = load(scales.weight);
+    if (problem.bias) bias = load(problem.bias);
+    if (problem.accumulate) before = load(out);
+    KVCAL_UNROLL
+    for (int i = 0; i < 4; ++i) {
+      float& value = values.values[i];
+      value *= row_scale;
+      value *= scales.per_feature ? factors.values[i] : scales.weight[0];
+      if (problem.bias) value += bias.values[i];
+      if (problem.accumulate) value = before.values[i] + value;
+    }
+    store_four<kAligned>(out + begin, values, left, nullptr);
+  });
+}
+
+void scale(Stream& stream, const DeviceProperties& properties, const float* sums,
+           int64_t sums_stride, const MatmulProblem& problem) {
+  const bool aligned = problem.out_features % 4 == 0 && holds_fours(sums, sums_stride) &&
+                       holds_fours(problem.out, problem.out_stride) && holds_fours(problem.bias) &&
+                       holds_fours(problem.scales.weight);
+  const int64_t pieces = problem.rows * ceil_div(problem.out_features, int64_t{4});
+  launch("scaling sums", pieces_launch(stream, pieces, properties),
+         aligned ? scale_kernel<true> : scale_kernel<false>, sums, sums_stride, problem);
+}
+
+/// Some rows of a problem.
+MatmulProblem rows_of(const MatmulProblem& problem, int64_t first, int64_t rows) {
+  MatmulProblem part = problem;
+  part.x = static_cast<const uint8_t*>(problem.x) + first * problem.in;
+  part.out += first * problem.out_stride;
+  if (part.scales.per_row) part.scales.x += first;
+  part.rows = rows;
+  return part;
+}
+
+/// The sums of codes that a library is asked for.
+MatmulProblem plain_sums(const MatmulProblem& problem, float* out, int64_t out_stride) {
+  MatmulProblem sums = problem;
+  sums.scales = {};
+  sums.bias = nullptr;
+  sums.accumulate = false;
+  sums.out = out;
+  sums.out_stride = out_stride;
+  return sums;
+}
+
+}  // namespace
+
+bool GpuBackend::multiply_fp8_by_vendor(const MatmulProblem& problem) {
+  if (vendor_->takes(problem)) {
+    vendor_->run(stream(), memory_, problem);
+    return true;
+  }
+  // Where something is added to, sums stand apart first. Decoding has no memory for that: it may be
+  // recorded.
+  const bool apart = problem.accumulate;
+  const int64_t stride = apart ? problem.out_features : problem.out_stride;
+  MatmulProblem asked = plain_sums(problem, problem.out, stride);
+  const bool decoded = !vendor_->takes(asked);
+  if (decoded) {
+    asked.is_fp8 = false;
+    asked.type = ComputeType::kBFloat16;
+  }
+  if ((decoded && !vendor_->takes(asked)) || (problem.is_decoding && (decoded || apart)))
+    return false;
+
+  const int64_t row_bytes = larger(apart ? stride * 4 : 0, decoded ? problem.in * 2 : 0);
+  const int64_t fitting = kApartBytes / larger<int64_t>(row_bytes, 1) / kRowStep * kRowStep;
+  const int64_t chunk =
+      row_bytes == 0 ? problem.rows : smaller(problem.rows, larger(fitting, kRowStep));
+  const auto room = [&](bool wanted, int64_t bytes) {
+    return wanted ? scratch(static_cast<size_t>(bytes)) : Buffer();
+  };
+  const Buffer weight = room(decoded, problem.out_features * problem.in * 2);
+  const Buffer inputs = room(decoded, chunk * problem.in * 2);
+  const Buffer sums = room(apart, chunk * stride * 4);
+  if (decoded) decode(stream(), problem.weight, weight.data(), problem.out_features * problem.in);
+  for (int64_t first = 0; first < problem.rows; first += chunk) {
+    const MatmulProblem part = rows_of(problem, first, smaller(chunk, problem.rows - first));
+    asked.x = decoded ? inputs.data() : part.x;
+    asked.weight = decoded ? weight.data() : part.weight;
+    asked.out = apart ? sums.as<float>() : part.out;
+    asked.rows = part.rows;
+    if (decoded) decode(stream(), part.x, inputs.data(), part.rows * part.in);
+    vendor_->run(stream(), memory_, asked);
+    scale(stream(), properties_, asked.out, stride, part);
+  }
+  return true;
+}
+
+std::unique_ptr<PackedMatrix> GpuBackend::pack_fp8(std::span<const TensorView> parts,
+                                                   std::span<const float> scales) {
+  use_device(device_);
+  const Fp8PackShape packed = checked_fp8_pack(parts, scales);
+  auto matrix = std::make_unique<GpuMatrix>(*this);
+  matrix->out_features = packed.shape.out_features;
+  matrix->in_features = packed.shape.in_features;
+  matrix->is_fp8 = true;
+  matrix->scale_per_feature = packed.scale_per_row();
+  const std::span<const std::byte> scale_bytes = std::as_bytes(std::span(packed.scales));
+  const auto codes = static_cast<size_t>(matrix->out_features * matrix->in_features);
+  matrix->bytes = codes + scale_bytes.size();
+  matrix->values = {this, memory_.take(codes, transfer_), codes};
+  matrix->scales = {this, memory_.take(scale_bytes.size(), transfer_), scale_bytes.size()};
+  std::byte* out = matrix->values.data();
+  for (const TensorView& part : parts) {
+    weights_.copy(part.bytes, out);
+    out += part.bytes.size();
+  }
+  weights_.copy(scale_bytes, matrix->scales.data());
+  matrix->ready.record(transfer_);
+  matrix->number = ++packed_;
+  return matrix;
+}
+
+void GpuBackend::matmul_fp8(const Fp8MatmulArgs& args) {
+  check_matmul_fp8(args);
+  const auto* weight = dynamic_cast<const GpuMatrix*>(&args.weight);
+  KVCAL_CHECK(weight != nullptr && weight->is_fp8);
+  if (args.rows == 0 || weight->out_features == 0) return;
+  await_upload(*weight);
+  const MatmulProblem problem{.is_fp8 = true,
+                              .scales = {.x = args.x_scales,
+                                         .weight = weight->scales.as<float>(),
+                                         .per_row = args.scale_per_row,
+                                         .per_feature = weight->scale_per_feature},
+                              .x = args.x,
+                              .weight = weight->values.data(),
+                              .bias = args.bias,
+                              .out = args.out,
+                              .accumulate = args.accumulate,
+                              .rows = args.rows,
+                              .in = weight->in_features,
+                              .out_features = weight->out_features,
+                              .out_stride = out_stride_of(args),
+                              .is_decoding = args.is_decoding};
+  const bool few = args.is_decoding && args.rows <= kFewRows;
+  if (!vendor_ || few || !multiply_fp8_by_vendor(problem)) multiply_own(problem, stream());
+}
+
+}  // namespace kvcal::gpu

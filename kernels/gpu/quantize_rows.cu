@@ -1,0 +1,158 @@
+// FP8 codes of a Linear's input, with scales that are given or that are made of each row.
+#include "kernels/fp8_checks.h"
+#include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/row_access.h"
+#include "quant/scale.h"
+
+namespace kvcal::gpu {
+namespace {
+
+/// Elements a thread takes at a time: their codes are one access.
+constexpr int kVector = 16;
+
+/// kCount elements as numbers, by accesses of 16 bytes where there are so many.
+template <int kCount, class T>
+__device__ inline void load_values(const T* x, float (&values)[kCount]) {
+  constexpr int kPiece = kCount == 1 ? 1 : static_cast<int>(16 / sizeof(T));
+  KVCAL_UNROLL
+  for (int piece = 0; piece < kCount; piece += kPiece) {
+    const auto loaded = *reinterpret_cast<const Pack<T, kPiece>*>(x + piece);
+    KVCAL_UNROLL
+    for (int i = 0; i < kPiece; ++i) values[piece + i] = to_float(loaded.values[i]);
+  }
+}
+
+/// Codes of two numbers, the first in the low byte.
+__device__ inline uint16_t encode_pair(float first, float second, fp8::Format format) {
+  uint16_t codes = 0;
+  const bool has_nan = first != first || second != second;
+  if (!has_nan && encode_pair_by_chip(first, second, format, codes)) return codes;
+  const unsigned high = fp8::encode(second, format);
+  return static_cast<uint16_t>(fp8::encode(first, format) | high << 8);
+}
+
+/// Writes the codes of values / scale; how many finite values are beyond the largest code.
+template <int kCount>
+__device__ inline unsigned store_codes(const float (&values)[kCount], float scale,
+                                       const QuantizeRowsArgs& args, uint8_t* out) {
+  const float largest = fp8::max_value(args.format);
+  Pack<uint8_t, kCount> codes;
+  unsigned saturated = 0;
+  float scaled[kCount];
+  KVCAL_UNROLL
+  for (int i = 0; i < kCount; ++i) {
+    scaled[i] = values[i] / scale;
+    if (is_finite(values[i]) && magnitude_of(scaled[i]) > largest) ++saturated;
+  }
+  if constexpr (kCount == 1) {
+    codes.values[0] = fp8::encode(scaled[0], args.format);
+  } else {
+    KVCAL_UNROLL
+    for (int i = 0; i < kCount; i += 2) {
+      const uint16_t pair = encode_pair(scaled[i], scaled[i + 1], args.format);
+      codes.values[i] = static_cast<uint8_t>(pair & 0xffu);
+      codes.values[i + 1] = static_cast<uint8_t>(pair >> 8);
+    }
+  }
+  *reinterpret_cast<Pack<uint8_t, kCount>*>(out) = codes;
+  return saturated;
+}
+
+/// All threads of a warp call.
+__device__ inline void add_saturated(const QuantizeRowsArgs& args, unsigned saturated) {
+  if (!args.saturated) return;
+  const unsigned count = warp_count(saturated);
+  if (lane() == 0 && count > 0) add_count(args.saturated, count);
+}
+
+/// Scales are given. The last piece of a row may be shorter where it is the only row.
+template <class T, int kCount>
+__global__ void quantize_kernel(QuantizeRowsArgs args) {
+  const T* x = static_cast<const T*>(args.x);
+  const int64_t pieces_of_row = ceil_div(args.width, int64_t{kCount});
+  unsigned saturated = 0;
+  for_pieces(args.rows * pieces_of_row, [&](int64_t index) {
+    const auto [row, piece] = place_of(index, pieces_of_row);
+    const float scale = args.scales[args.scale_per_row ? row : 0];
+    const int64_t begin = piece * kCount, at = row * args.width + begin;
+    if (begin + kCount <= args.width) {
+      float values[kCount];
+      load_values<kCount>(x + at, values);
+      saturated += store_codes<kCount>(values, scale, args, args.out + at);
+    } else {
+      for (int64_t i = at; i < args.width; ++i) {
+        const float value[1] = {to_float(x[i])};
+        saturated += store_codes<1>(value, scale, args, args.out + i);
+      }
+    }
+  });
+  add_saturated(args, saturated);
+}
+
+/// A block a row: its largest magnitude, then its codes. What a thread reads first stays in
+/// registers, the rest of a long row in the cache.
+template <class T, int kCount>
+__global__ void quantize_by_row_kernel(QuantizeRowsArgs args) {
+  const T* x = static_cast<const T*>(args.x) + int64_t{blockIdx.x} * args.width;
+  uint8_t* out = args.out + int64_t{blockIdx.x} * args.width;
+  const int64_t mine = int64_t{threadIdx.x} * kCount, step = int64_t{blockDim.x} * kCount;
+  float kept[kCount] = {}, values[kCount];
+  if (mine < args.width) load_values<kCount>(x + mine, kept);
+  SeenAmax seen;
+  KVCAL_UNROLL
+  for (int i = 0; i < kCount; ++i) seen.see(kept[i]);
+  for (int64_t at = mine + step; at < args.width; at += step) {
+    load_values<kCount>(x + at, values);
+    KVCAL_UNROLL
+    for (int i = 0; i < kCount; ++i) seen.see(values[i]);
+  }
+  const float scale = scale_from(Amax{block_max(seen.amax)}, args.format).value;
+  if (threadIdx.x == 0) args.row_scales[blockIdx.x] = scale;
+  unsigned saturated = 0;
+  if (mine < args.width) saturated += store_codes<kCount>(kept, scale, args, out + mine);
+  for (int64_t at = mine + step; at < args.width; at += step) {
+    load_values<kCount>(x + at, values);
+    saturated += store_codes<kCount>(values, scale, args, out + at);
+  }
+  add_saturated(args, saturated);
+}
+
+bool is_aligned(const QuantizeRowsArgs& args) {
+  return reinterpret_cast<uintptr_t>(args.x) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(args.out) % 16 == 0;
+}
+
+template <class T, int kCount>
+void launch_quantize(const QuantizeRowsArgs& args, Stream& stream,
+                     const DeviceProperties& properties) {
+  const int64_t pieces = ceil_div(args.width, int64_t{kCount});
+  if (args.scales)
+    return launch("quantize_rows", pieces_launch(stream, args.rows * pieces, properties),
+                  quantize_kernel<T, kCount>, args);
+  const int64_t threads = smaller<int64_t>(1024, ceil_div(pieces, int64_t{kWarp}) * kWarp);
+  launch("quantize_rows",
+         {.stream = stream, .blocks = args.rows, .threads = static_cast<unsigned>(threads)},
+         quantize_by_row_kernel<T, kCount>, args);
+}
+
+}  // namespace
+
+void GpuBackend::quantize_rows(const QuantizeRowsArgs& asked) {
+  check_quantize_rows(asked);
+  if (asked.rows == 0) return;
+  QuantizeRowsArgs args = asked;
+  if (args.scales && !args.scale_per_row) {  // rows follow each other: one long one
+    args.width *= args.rows;
+    args.rows = 1;
+  }
+  const bool whole = (args.scales && args.rows == 1) || args.width % kVector == 0;
+  with_type(args.type, [&](auto element) {
+    using T = decltype(element);
+    if (whole && is_aligned(args))
+      launch_quantize<T, kVector>(args, stream(), properties_);
+    else
+      launch_quantize<T, 1>(args, stream(), properties_);
+  });
+}
+
+}  // namespace kvcal::gpu
