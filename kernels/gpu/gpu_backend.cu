@@ -27,6 +27,18 @@ std::string fp8_words(const std::string& architecture) {
   return format ? ", " + std::string(fp8::name_of(*format)) : ", no FP8 instructions";
 }
 
+/// Sets a flag for the time of a recording.
+class Recorded {
+ public:
+  explicit Recorded(bool& flag) : flag_(flag) { flag_ = true; }
+  ~Recorded() { flag_ = false; }
+  Recorded(const Recorded&) = delete;
+  Recorded& operator=(const Recorded&) = delete;
+
+ private:
+  bool& flag_;
+};
+
 class PlayableGraph : public Recording {
  public:
   PlayableGraph(std::unique_ptr<Graph> graph, Stream& stream, int device)
@@ -77,12 +89,17 @@ Stream& GpuBackend::stream() {
   return compute_;
 }
 
+void GpuBackend::check_not_recording(const char* what) const {
+  if (is_recording_) fail(what, " while operations are recorded");
+}
+
 std::optional<uint64_t> GpuBackend::free_memory() const {
   use_device(device_);
   return const_cast<DeviceMemory&>(memory_).free_bytes();
 }
 
 Buffer GpuBackend::allocate(size_t bytes) {
+  check_not_recording("memory is taken");  // others would have it by the time it is played
   return {this, memory_.take(bytes, stream()), bytes};
 }
 
@@ -95,11 +112,13 @@ void GpuBackend::free(std::byte* data, size_t) noexcept {
 }
 
 void GpuBackend::copy_in(std::span<const std::byte> host, std::byte* data) {
+  check_not_recording("host memory is copied");
   stream();
   small_.copy(host, data);
 }
 
 void GpuBackend::copy_out(const std::byte* data, std::span<std::byte> host) {
+  check_not_recording("memory is copied out");
   if (host.empty()) return;
   stream().copy(host.data(), data, host.size());
   compute_.synchronize();
@@ -142,6 +161,7 @@ std::unique_ptr<Recording> GpuBackend::record(const std::function<void()>& body)
   stream().synchronize();
   transfer_.synchronize();
   awaited_ = packed_.load();
+  const Recorded recorded(is_recording_);
   return std::make_unique<PlayableGraph>(stream().record(body), compute_, device_);
 }
 

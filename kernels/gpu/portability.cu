@@ -50,7 +50,12 @@ void Stream::synchronize() {
 std::unique_ptr<Graph> Stream::record(const std::function<void()>& body) {
   auto graph = std::make_unique<Graph>();
   handle->capture_into(&graph->operations);
-  body();
+  try {
+    body();
+  } catch (...) {
+    handle->capture_into(nullptr);
+    throw;
+  }
   handle->capture_into(nullptr);
   return graph;
 }

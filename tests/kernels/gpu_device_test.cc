@@ -123,6 +123,23 @@ TEST_CASE("device: a recording runs when it is played, as often as it is played"
   });
 }
 
+TEST_CASE("device: what cannot be recorded is refused, and nothing stays recorded") {
+  for_each_device([](Backend& backend) {
+    const Buffer x = backend.allocate(400), out = backend.allocate(400);
+    Floats values(100, 2.0f);
+    CHECK_THROWS(backend.record([&] { backend.allocate(400); }));
+    CHECK_THROWS(backend.record([&] { backend.copy_in(bytes_of(values), x.data()); }));
+    CHECK_THROWS(backend.record(
+        [&] { backend.copy_out(x.data(), std::as_writable_bytes(std::span(values))); }));
+    backend.copy_in(bytes_of(values), x.data());
+    backend.fill_zero(out.data(), 400);
+    backend.add({.x = x.as<float>(), .count = 100, .out = out.as<float>()});
+    Floats result(100);
+    backend.copy_out(out.data(), std::as_writable_bytes(std::span(result)));
+    CHECK(result == Floats(100, 2.0f));
+  });
+}
+
 TEST_CASE("device: a matrix is packed in another thread beside operations") {
   for_each_device([](Backend& backend) {
     REQUIRE(backend.packs_beside());

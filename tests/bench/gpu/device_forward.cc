@@ -3,7 +3,7 @@
 // cache.
 //   device_forward MODEL [--device cuda[:N]] [--samples 512] [--tokens 2048] [--decode 128]
 //   [--prompt 512]
-// MODEL may come from `kvcal synth`.
+// --square: the size of the product that gives the rate. MODEL may come from `kvcal synth`.
 #include <cstdio>
 #include <map>
 
@@ -23,7 +23,7 @@ double seconds_since(Clock::time_point begin) {
 
 struct Options {
   std::string model, device = std::string(gpu_device_name());
-  int64_t samples = 512, tokens = 2048, decode = 128, prompt = 512;
+  int64_t samples = 512, tokens = 2048, decode = 128, prompt = 512, square = 8192;
 };
 
 double matmul_rate(Device& device, int64_t size) {
@@ -60,7 +60,7 @@ void prefill(const Options& options, const ModelConfig& config, const Weights& w
       sample.push_back(static_cast<TokenId>(random() % static_cast<uint64_t>(config.vocab_size)));
     samples.emplace_back(sample);
   }
-  const double rate = matmul_rate(device, device.backend().is_host() ? 1024 : 8192);
+  const double rate = matmul_rate(device, options.square);
   SilentDiagnostics quiet;
   const ComputeType type = device.backend().preferred_compute_type();
   auto begin = Clock::now();
@@ -141,7 +141,8 @@ int main(int argc, char** argv) {
     const std::map<std::string, int64_t*> numbers{{"--samples", &options.samples},
                                                   {"--tokens", &options.tokens},
                                                   {"--decode", &options.decode},
-                                                  {"--prompt", &options.prompt}};
+                                                  {"--prompt", &options.prompt},
+                                                  {"--square", &options.square}};
     for (int i = 1; i < argc; ++i) {
       const std::string word = argv[i];
       const bool has_value = i + 1 < argc;

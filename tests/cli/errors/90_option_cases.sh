@@ -85,6 +85,7 @@ $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out -
 CASE
 
 bad "Several devices for a command that runs on one" <<'CASE'
+add_tokenizer
 $ kvcal generate model --prompt a --device cuda:0,1
 CASE
 
