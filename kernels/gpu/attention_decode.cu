@@ -265,9 +265,6 @@ Stretches stretches_of(const AttentionArgs& args) {
 int64_t results_of(const AttentionArgs& args, const Stretches& out) {
   return static_cast<int64_t>(args.segments.size()) * out.queries * args.heads * out.count;
 }
-bool is_aligned(const void* data) {
-  return reinterpret_cast<uintptr_t>(data) % kChunkBytes == 0;
-}
 
 template <class Kv, int kRows>
 void launch_decoding(Stream& stream, const DeviceAttention& args, const Stretches& out) {
@@ -290,7 +287,8 @@ int64_t decoding_scratch(const AttentionArgs& args) {
   if (out.queries == 0 || out.queries > kMostQueries || args.segments.size() > 65535) return 0;
   if (args.head_dim * bytes % kChunkBytes != 0 || args.v_head_dim * bytes % kChunkBytes != 0)
     return 0;
-  if (!is_aligned(args.k) || !is_aligned(args.v) || args.head_dim > 640) return 0;
+  if (!is_aligned(args.k, kChunkBytes) || !is_aligned(args.v, kChunkBytes) || args.head_dim > 640)
+    return 0;
   return results_of(args, out) * (args.v_head_dim + 2);
 }
 

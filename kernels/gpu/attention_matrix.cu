@@ -361,10 +361,6 @@ bool launch_for_width(Stream& stream, const DeviceAttention& args, size_t shared
   return launch_attention<Kv, 256>(stream, args, shared_limit);
 }
 
-bool is_aligned(const void* data, size_t to) {
-  return reinterpret_cast<uintptr_t>(data) % to == 0;
-}
-
 }  // namespace
 
 bool attend_with_matrices(Stream& stream, const DeviceAttention& args, size_t shared_limit) {

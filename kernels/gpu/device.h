@@ -28,6 +28,11 @@ KVCAL_HD inline float magnitude_of(float value) {
   return float_of(bits_of(value) & 0x7fffffffu);
 }
 
+/// Whether accesses of so many bytes may begin at data.
+inline bool is_aligned(const void* data, size_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
+}
+
 // ---- elements ----
 
 KVCAL_HD inline float to_float(float value) {

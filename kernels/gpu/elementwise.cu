@@ -147,7 +147,7 @@ void GpuBackend::multiply_gate(const MultiplyGateArgs& asked) {
 
 void GpuBackend::observe_amax(const ObserveAmaxArgs& args) {
   check_observe_amax(args);
-  const bool aligned = reinterpret_cast<uintptr_t>(args.x) % 16 == 0;
+  const bool aligned = is_aligned(args.x, 16);
   with_type(args.type, [&](auto element) {
     using T = decltype(element);
     with_flag(aligned, [&](auto is_aligned) {

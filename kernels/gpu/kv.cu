@@ -1,9 +1,10 @@
-// What enters the cache and what is read of it: RoPE, extremes, histograms, FP8 codes.
+// What enters the cache: RoPE, extremes, histograms, codes, in one pass.
 #include <array>
 #include <vector>
 
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/rope.h"
 #include "quant/magnitude_histogram.h"
 
 namespace kvcal::gpu {
@@ -18,17 +19,6 @@ constexpr int kCopies = 8;
 /// Stands where nothing is stored.
 struct Nothing {};
 
-struct Angles {
-  const int32_t* positions = nullptr;
-  const float* cos = nullptr;
-  const float* sin = nullptr;
-  int64_t half = 0;  ///< pairs; 0: nothing turns
-  bool interleaved = false;
-};
-Angles angles_of(const RopeArgs& args) {
-  return {args.positions, args.cos, args.sin, args.rotary_dim / 2, args.interleaved};
-}
-
 struct SideArgs {
   CacheSide side;
   /// Heads of x that turn begin at turned_begin of each head (an MLA key may turn in part).
@@ -40,15 +30,6 @@ struct EnterArgs {
   const int64_t* first_row = nullptr;
   int64_t tokens = 0;
 };
-
-/// The two numbers of a pair after their turn. Products are rounded before they are added, here and
-/// wherever K turns, so that one pass gives the bytes of two.
-__device__ inline float turned_first(float x, float y, float cosine, float sine) {
-  return x * cosine - y * sine;
-}
-__device__ inline float turned_second(float x, float y, float cosine, float sine) {
-  return y * cosine + x * sine;
-}
 
 /// Dimension d of a head after its turn.
 __device__ inline float turned(const float* x, int64_t d, const Angles& angles, int64_t table_row) {
@@ -258,10 +239,6 @@ struct Stored<Nothing> {
   static constexpr bool kIsFp8 = false;
 };
 
-bool is_aligned(const void* data, size_t bytes) {
-  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
-}
-
 /// Whether four dimensions may go together.
 bool takes_vectors(const SideArgs& args) {
   const CacheSide& side = args.side;
@@ -312,60 +289,6 @@ void run_pass(const EnterArgs& args, int64_t blocks, Stream& stream) {
 bool alike(const CacheSide& a, const CacheSide& b) {
   return (a.out == nullptr) == (b.out == nullptr) &&
          (a.ranges == nullptr) == (b.ranges == nullptr) && (!a.out || a.dtype == b.dtype);
-}
-
-// ---- RoPE in place ----
-
-/// Rows of this block's tokens, each thread a pair at a time.
-__global__ void __launch_bounds__(kThreads) rope_kernel(HeadsView x, Angles angles, int rows) {
-  const int64_t begin = int64_t{blockIdx.x} * rows;
-  const auto half = static_cast<int>(angles.half), heads = static_cast<int>(x.heads);
-  const int count = static_cast<int>(smaller<int64_t>(rows, x.tokens - begin)) * heads * half;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) {
-    const int pair = i % half, head = i / half % heads;
-    const int64_t token = begin + i / half / heads;
-    float* values = x.data + token * x.row_stride + head * x.head_dim;
-    float& first = angles.interleaved ? values[2 * pair] : values[pair];
-    float& second = angles.interleaved ? values[2 * pair + 1] : values[pair + half];
-    const int64_t at = angles.positions[token] * angles.half + pair;
-    const float a = first, b = second, cosine = angles.cos[at], sine = angles.sin[at];
-    first = turned_first(a, b, cosine, sine);
-    second = turned_second(a, b, cosine, sine);
-  }
-}
-
-// ---- reading ----
-
-struct LoadArgs {
-  LoadKvArgs args;
-  int64_t count = 0;
-};
-
-template <class From, class To, int kVector>
-__global__ void __launch_bounds__(kThreads) load_kv_kernel(LoadArgs load) {
-  const LoadKvArgs& args = load.args;
-  const int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kVector;
-  if (i >= load.count) return;
-  float scale = 1.0f;
-  if constexpr (Stored<From>::kIsFp8) scale = args.scales[i / args.head_dim % args.heads];
-  const auto from =
-      *reinterpret_cast<const Pack<From, kVector>*>(static_cast<const From*>(args.x) + i);
-  Pack<To, kVector> to;
-  for (int n = 0; n < kVector; ++n)
-    to.values[n] = element_of<To>(kv_to_float(from.values[n], scale));
-  *reinterpret_cast<Pack<To, kVector>*>(static_cast<To*>(args.out) + i) = to;
-}
-
-template <class From, class To>
-void launch_load(const LoadArgs& load, Stream& stream) {
-  const bool by_four = load.args.head_dim % 4 == 0 && is_aligned(load.args.x, 4 * sizeof(From)) &&
-                       is_aligned(load.args.out, 4 * sizeof(To));
-  const int64_t threads = by_four ? load.count / 4 : load.count;
-  const Launch where{.stream = stream, .blocks = ceil_div(threads, kThreads), .threads = kThreads};
-  if (by_four)
-    launch("load_kv", where, load_kv_kernel<From, To, 4>, load);
-  else
-    launch("load_kv", where, load_kv_kernel<From, To, 1>, load);
 }
 
 }  // namespace
@@ -430,25 +353,6 @@ void GpuBackend::store_kv(const StoreKvArgs& args) {
                      .scales = args.scales,
                      .out = args.out,
                      .saturated = args.saturated}});
-}
-
-void GpuBackend::load_kv(const LoadKvArgs& args) {
-  check_load_kv(args);
-  const LoadArgs load{args, args.rows * args.heads * args.head_dim};
-  with_kv_type(args.dtype, [&](auto from) {
-    with_type(args.out_type,
-              [&](auto to) { launch_load<decltype(from), decltype(to)>(load, stream()); });
-  });
-}
-
-void GpuBackend::rope(const RopeArgs& args) {
-  check_rope(args);
-  if (args.rotary_dim == 0) return;
-  // About eight pairs a thread.
-  const int64_t pairs = args.x.heads * (args.rotary_dim / 2);
-  const int64_t rows = std::max<int64_t>(1, 8 * kThreads / pairs);
-  launch("rope", {.stream = stream(), .blocks = ceil_div(args.x.tokens, rows), .threads = kThreads},
-         rope_kernel, args.x, angles_of(args), static_cast<int>(rows));
 }
 
 }  // namespace kvcal::gpu

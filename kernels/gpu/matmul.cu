@@ -115,7 +115,7 @@ void launch_few_rows(const MatmulProblem& problem, const OutArgs& args, Stream& 
   const Launch where{.stream = stream,
                      .blocks = ceil_div(args.out_features, kThreads / kWarp),
                      .threads = kThreads};
-  const bool by_vector = args.in % kVector == 0 && reinterpret_cast<uintptr_t>(problem.x) % 16 == 0;
+  const bool by_vector = args.in % kVector == 0 && is_aligned(problem.x, 16);
   const auto kernel = by_vector ? few_rows_kernel<T, kVector> : few_rows_kernel<T, 1>;
   launch("matmul of few rows", where, kernel, static_cast<const T*>(problem.x),
          static_cast<const T*>(problem.weight), args);

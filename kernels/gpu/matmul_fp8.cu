@@ -11,7 +11,7 @@ namespace {
 constexpr unsigned kThreads = 256;
 /// Sums, or decoded inputs, that are kept apart at a time; and the step of their number of rows, a
 /// multiple of what libraries multiply together.
-constexpr int64_t kApartBytes = int64_t{256} << 20, kRowStep = 2048;
+constexpr int64_t kApartBytes = int64_t{64} << 20, kRowStep = 2048;
 
 constexpr int kCodes = 16;
 

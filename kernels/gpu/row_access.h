@@ -56,10 +56,10 @@ __device__ inline void fold_seen_of_block(const AmaxSlot& slot, const SeenAmax& 
 /// Whether fours can be read and written at pointer and at every multiple of stride after it.
 template <class T>
 bool holds_fours(const T* pointer, int64_t stride = 0) {
-  return reinterpret_cast<uintptr_t>(pointer) % (4 * sizeof(T)) == 0 && stride % 4 == 0;
+  return is_aligned(pointer, 4 * sizeof(T)) && stride % 4 == 0;
 }
 inline bool holds_fours(ComputeType type, const void* pointer) {
-  return reinterpret_cast<uintptr_t>(pointer) % (4 * bytes_of(type)) == 0;
+  return is_aligned(pointer, 4 * bytes_of(type));
 }
 
 /// Calls body(std::bool_constant) with what is known when a kernel is started.

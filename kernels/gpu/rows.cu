@@ -69,8 +69,7 @@ void GpuBackend::gather_rows(const GatherRowsArgs& args) {
   };
   const auto fits = [&](size_t bytes) {
     return static_cast<size_t>(args.width) * bytes_of(args.type) % bytes == 0 &&
-           reinterpret_cast<uintptr_t>(args.x) % bytes == 0 &&
-           reinterpret_cast<uintptr_t>(args.out) % bytes == 0;
+           is_aligned(args.x, bytes) && is_aligned(args.out, bytes);
   };
   if (fits(16)) return start(Pack<uint32_t, 4>{});
   if (fits(4)) return start(uint32_t{});
