@@ -117,11 +117,6 @@ __global__ void quantize_by_row_kernel(QuantizeRowsArgs args) {
   add_saturated(args, saturated);
 }
 
-bool is_aligned(const QuantizeRowsArgs& args) {
-  return reinterpret_cast<uintptr_t>(args.x) % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(args.out) % 16 == 0;
-}
-
 template <class T, int kCount>
 void launch_quantize(const QuantizeRowsArgs& args, Stream& stream,
                      const DeviceProperties& properties) {
@@ -148,7 +143,7 @@ void GpuBackend::quantize_rows(const QuantizeRowsArgs& asked) {
   const bool whole = (args.scales && args.rows == 1) || args.width % kVector == 0;
   with_type(args.type, [&](auto element) {
     using T = decltype(element);
-    if (whole && is_aligned(args))
+    if (whole && is_aligned(args.x, 16) && is_aligned(args.out, 16))
       launch_quantize<T, kVector>(args, stream(), properties_);
     else
       launch_quantize<T, 1>(args, stream(), properties_);
