@@ -53,7 +53,11 @@ else
   build "$folder"
 fi
 
-note "$(date -u +%F) $("$folder/tests/gpu_device")"
+device=$("$folder/tests/gpu_device") || { echo "$device" >&2; exit 1; }
+note "$(date -u +%F) $device"
+if [[ $device == *"own matmul"* ]]; then
+  note "matrix library: FAILED, none was found (set LD_LIBRARY_PATH); what follows measures our own slow kernel"
+fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
@@ -68,8 +72,10 @@ if wanted tests; then
   done
 fi
 
-if wanted sanitize && command -v compute-sanitizer >/dev/null; then
-  for tool in memcheck racecheck; do
+if wanted sanitize && ! command -v compute-sanitizer >/dev/null; then
+  note "compute-sanitizer: not installed, memory accesses were not checked"
+elif wanted sanitize; then
+  for tool in memcheck racecheck synccheck; do
     if compute-sanitizer --tool "$tool" --error-exitcode 1 "$folder/tests/test_kernels" "~[slow]~[.]" \
         >"$scratch/$tool.log" 2>&1; then
       note "$tool: $(grep 'SUMMARY' "$scratch/$tool.log" | tail -1)"

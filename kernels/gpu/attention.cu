@@ -20,14 +20,6 @@ AttentionGrid attention_grid(const AttentionArgs& args, int rows) {
   return grid;
 }
 
-float* GpuBackend::attention_scratch(size_t floats) {
-  const size_t bytes = floats * sizeof(float);
-  const size_t now = attention_scratch_.empty() ? 0 : attention_scratch_.back().size();
-  if (bytes > now)
-    attention_scratch_.push_back(allocate(std::max({bytes, 2 * now, size_t{1} << 20})));
-  return attention_scratch_.back().as<float>();
-}
-
 void GpuBackend::attention(const AttentionArgs& asked) {
   check_attention(asked);
   if (asked.segments.empty()) return;
@@ -35,7 +27,9 @@ void GpuBackend::attention(const AttentionArgs& asked) {
   args.v_head_dim = asked.value_dim();
   if (!args.current_segments) args.current_segments = on_device(asked.segments);
   if (const int64_t floats = decoding_scratch(args); args.is_decoding && floats > 0)
-    return attend_decoding(stream(), args, attention_scratch(static_cast<size_t>(floats)));
+    return attend_decoding(
+        stream(), args,
+        reinterpret_cast<float*>(lasting_scratch(static_cast<size_t>(floats) * sizeof(float))));
   if (!attend_with_matrices(stream(), args, properties_.shared_bytes_per_block))
     attend_simt(stream(), args);
 }

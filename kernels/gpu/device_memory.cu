@@ -21,6 +21,7 @@ DeviceMemory::~DeviceMemory() {
 
 std::byte* DeviceMemory::take(size_t bytes, Stream& user) {
   const std::lock_guard lock(mutex_);
+  if (is_closed_) fail("memory is taken while operations are recorded");
   const size_t wanted = rounded(bytes);
   // The smallest that is large enough. A block a little too large does as well; a much larger one
   // is kept for those who need it.
@@ -63,12 +64,11 @@ void DeviceMemory::give_back(std::byte* data, Stream& last_user) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find(used_, data, &DeviceBlock::data);
     KVCAL_CHECK(found != used_.end());
-    DeviceBlock block = std::move(*found);
+    if (!found->released) found->released = std::make_unique<Event>();
+    found->released->record(last_user);
+    found->last_user = &last_user;
+    kept_.push_back(std::move(*found));
     used_.erase(found);
-    if (!block.released) block.released = std::make_unique<Event>();
-    block.released->record(last_user);
-    block.last_user = &last_user;
-    kept_.push_back(std::move(block));
   } catch (...) {  // a device that failed: the block stays with used_ or is lost with the process
   }
 }

@@ -34,13 +34,42 @@ class DeviceMemory {
   /// Free on the device, with what is kept here.
   size_t free_bytes();
 
+  /// While one lives, take throws: what is recorded would be played when others have the block.
+  class Closed {
+   public:
+    explicit Closed(DeviceMemory& memory) : memory_(memory) { memory_.is_closed_ = true; }
+    ~Closed() { memory_.is_closed_ = false; }
+    Closed(const Closed&) = delete;
+    Closed& operator=(const Closed&) = delete;
+
+   private:
+    DeviceMemory& memory_;
+  };
+
  private:
   std::byte* use(DeviceBlock block, Stream& user);
   DeviceBlock allocate(size_t bytes);
   void release_kept();
 
   std::mutex mutex_;
+  bool is_closed_ = false;
   std::vector<DeviceBlock> kept_, used_;
+};
+
+/// A block for the time of a C++ scope, used on one stream.
+class HeldMemory {
+ public:
+  HeldMemory(DeviceMemory& memory, Stream& user, size_t bytes)
+      : data(memory.take(bytes, user)), memory_(memory), user_(user) {}
+  ~HeldMemory() { memory_.give_back(data, user_); }
+  HeldMemory(const HeldMemory&) = delete;
+  HeldMemory& operator=(const HeldMemory&) = delete;
+
+  std::byte* const data;
+
+ private:
+  DeviceMemory& memory_;
+  Stream& user_;
 };
 
 /// Pinned host memory that data passes through on its way to the device, so that a copy neither

@@ -65,7 +65,7 @@ GpuBackend::GpuBackend(const BackendOptions& options)
     : device_(checked_device(options.device_index)),
       properties_(properties(device_)),
       small_(compute_, kSmallChunk, 8),
-      weights_(transfer_, kWeightsChunk, 4),
+      weights_(upload_, kWeightsChunk, 4),
       vendor_(open_vendor_matmul()),
       vendor_name_(vendor_ ? vendor_->name() : "own matmul") {}
 
@@ -73,9 +73,11 @@ GpuBackend::~GpuBackend() {
   try {
     stream().synchronize();
     transfer_.synchronize();
+    upload_.synchronize();
   } catch (...) {  // the device failed; what failed was told already
   }
   segments_.clear();
+  lasting_scratch_.clear();
   for (std::byte* data : pinned_) release_pinned_host(data);
 }
 
@@ -99,14 +101,19 @@ std::optional<uint64_t> GpuBackend::free_memory() const {
 }
 
 Buffer GpuBackend::allocate(size_t bytes) {
-  check_not_recording("memory is taken");  // others would have it by the time it is played
   return {this, memory_.take(bytes, stream()), bytes};
 }
 
 void GpuBackend::free(std::byte* data, size_t) noexcept {
-  if (const auto found = std::ranges::find(pinned_, data); found != pinned_.end()) {
-    pinned_.erase(found);
-    return release_pinned_host(data);
+  try {
+    use_device(device_);
+    if (const auto found = std::ranges::find(pinned_, data); found != pinned_.end()) {
+      transfer_.synchronize();
+      pinned_.erase(found);
+      return release_pinned_host(data);
+    }
+  } catch (...) {  // the device failed; the memory goes with the process
+    return;
   }
   memory_.give_back(data, compute_);
 }
@@ -137,37 +144,40 @@ Buffer GpuBackend::allocate_pinned(size_t bytes) {
 }
 
 void GpuBackend::fetch(const std::byte* pinned, std::span<std::byte> data) {
+  Stream& compute = stream();
   Event now;
-  now.record(stream());
+  now.record(compute);
   transfer_.wait(now);
   transfer_.copy(data.data(), pinned, data.size());
-  transferred_.record(transfer_);
+  fetched_.record(transfer_);
 }
 
 void GpuBackend::write_back(std::span<const std::byte> data, std::byte* pinned) {
+  Stream& compute = stream();
   Event now;
-  now.record(stream());
+  now.record(compute);
   transfer_.wait(now);
   transfer_.copy(pinned, data.data(), data.size());
-  transferred_.record(transfer_);
 }
 
 void GpuBackend::await_fetches() {
-  stream().wait(transferred_);
+  stream().wait(fetched_);
 }
 
 std::unique_ptr<Recording> GpuBackend::record(const std::function<void()>& body) {
   // A recording cannot wait for what happens outside it.
   stream().synchronize();
-  transfer_.synchronize();
+  upload_.synchronize();
   awaited_ = packed_.load();
   const Recorded recorded(is_recording_);
+  const DeviceMemory::Closed closed(memory_);
   return std::make_unique<PlayableGraph>(stream().record(body), compute_, device_);
 }
 
 double GpuBackend::milliseconds_of(const std::function<void()>& body) {
-  Event begin, end;
-  begin.record(stream());
+  Stream& compute = stream();
+  Event begin(true), end(true);
+  begin.record(compute);
   body();
   end.record(stream());
   end.synchronize();
@@ -178,6 +188,13 @@ void GpuBackend::copy(const std::byte* from, std::byte* to, size_t bytes) {
   stream().copy(to, from, bytes);
 }
 
+std::byte* GpuBackend::lasting_scratch(size_t bytes) {
+  const size_t now = lasting_scratch_.empty() ? 0 : lasting_scratch_.back().size();
+  if (bytes > now)
+    lasting_scratch_.push_back(allocate(std::max({bytes, 2 * now, size_t{1} << 20})));
+  return lasting_scratch_.back().data();
+}
+
 const Segment* GpuBackend::on_device(std::span<const Segment> segments) {
   const auto equal = [&](const DeviceSegments& known) {
     return std::ranges::equal(known.host, segments, same);
@@ -185,9 +202,11 @@ const Segment* GpuBackend::on_device(std::span<const Segment> segments) {
   const auto found = std::find_if(segments_.rbegin(), segments_.rend(), equal);
   if (found != segments_.rend()) {
     std::rotate(found.base() - 1, found.base(), segments_.end());
+    segments_.back().is_recorded |= is_recording_;
     return segments_.back().device.as<Segment>();
   }
-  if (segments_.size() == kSegmentLists) segments_.erase(segments_.begin());
+  const auto oldest = std::ranges::find(segments_, false, &DeviceSegments::is_recorded);
+  if (segments_.size() >= kSegmentLists && oldest != segments_.end()) segments_.erase(oldest);
   DeviceSegments added{{segments.begin(), segments.end()}, allocate(segments.size_bytes())};
   copy_in(std::as_bytes(segments), added.device.data());
   segments_.push_back(std::move(added));

@@ -18,6 +18,7 @@ class GpuMatrix;
 struct DeviceSegments {
   std::vector<Segment> host;
   Buffer device;
+  bool is_recorded = false;  ///< a recording reads them where they are
 };
 
 /// One GPU: kernels of ours and, for matrix products, the vendor's library. Operations go to one
@@ -88,7 +89,7 @@ class GpuBackend : public Backend {
   void check_not_recording(const char* what) const;
   /// The segments in device memory. Lists that were asked for before are there already.
   const Segment* on_device(std::span<const Segment> segments);
-  /// A part of a matrix as elements of type, by way of the transfer stream.
+  /// A part of a matrix as elements of type, by way of the upload stream.
   void upload_part(const TensorView& part, ComputeType type, std::byte* out);
   friend class GpuMatrix;
   /// Operations asked for from now on see the weight.
@@ -98,25 +99,25 @@ class GpuBackend : public Backend {
   bool multiply_fp8_by_vendor(const MatmulProblem& problem);
   /// Device memory for an operation's own use, given back at the end of the C++ scope.
   Buffer scratch(size_t bytes) { return allocate(bytes); }
-  /// Device memory that stays where it is, for attention that is recorded: what is recorded must
-  /// have run once before, with as many keys.
-  float* attention_scratch(size_t floats);
+  /// Memory for the operation asked for next alone, which stays where it is for recordings: what is
+  /// recorded must have run once before with the same shapes.
+  std::byte* lasting_scratch(size_t bytes);
 
   int device_;
   DeviceProperties properties_;
-  Stream compute_, transfer_;
+  Stream compute_, transfer_, upload_;  ///< operations; hidden states; weights
   DeviceMemory memory_;
   Staging small_;    ///< for copy_in
   Staging weights_;  ///< for pack
   std::unique_ptr<VendorMatmul> vendor_;
   std::string vendor_name_;
-  Event transferred_;  ///< of transfer_, for await_fetches
+  Event fetched_;  ///< of transfer_
   /// Matrices packed, and those that compute_ has waited for, in the order they were packed.
   std::atomic<uint64_t> packed_ = 0, awaited_ = 0;
   bool is_recording_ = false;
   std::vector<DeviceSegments> segments_;  ///< last used at the end
   std::vector<std::byte*> pinned_;
-  std::vector<Buffer> attention_scratch_;  ///< the last is in use; recordings know the others
+  std::vector<Buffer> lasting_scratch_;  ///< the last is in use; recordings know the others
 };
 
 }  // namespace kvcal::gpu

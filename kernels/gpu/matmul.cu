@@ -87,23 +87,28 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- few rows: a warp an output, the weight read once ----
 
-template <class T, int kVector>
+/// kRows: 1, or kFewRows, of which the last may not exist.
+template <class T, int kVector, int kRows>
 __global__ void __launch_bounds__(kThreads)
     few_rows_kernel(const T* x, const T* weight, OutArgs args) {
   const int64_t feature = int64_t{blockIdx.x} * (kThreads / kWarp) + warp();
-  float sums[kFewRows] = {};
+  float sums[kRows] = {};
   if (feature < args.out_features) {
+    KVCAL_UNROLL_BY(4)
     for (int64_t k = lane() * kVector; k < args.in; k += kWarp * kVector) {
       const auto w = *reinterpret_cast<const Pack<T, kVector>*>(weight + feature * args.in + k);
-      for (int row = 0; row < kFewRows; ++row) {
-        if (row >= args.rows) break;
+      KVCAL_UNROLL
+      for (int row = 0; row < kRows; ++row) {
+        if (kRows > 1 && row >= args.rows) continue;
         const auto values = *reinterpret_cast<const Pack<T, kVector>*>(x + row * args.in + k);
+        KVCAL_UNROLL
         for (int i = 0; i < kVector; ++i)
           sums[row] = fmaf(to_float(values.values[i]), to_float(w.values[i]), sums[row]);
       }
     }
   }
-  for (int row = 0; row < kFewRows; ++row) {
+  KVCAL_UNROLL
+  for (int row = 0; row < kRows; ++row) {
     const float sum = warp_sum(sums[row]);
     if (lane() == 0) write_out(args, row, feature, sum);
   }
@@ -116,7 +121,10 @@ void launch_few_rows(const MatmulProblem& problem, const OutArgs& args, Stream& 
                      .blocks = ceil_div(args.out_features, kThreads / kWarp),
                      .threads = kThreads};
   const bool by_vector = args.in % kVector == 0 && is_aligned(problem.x, 16);
-  const auto kernel = by_vector ? few_rows_kernel<T, kVector> : few_rows_kernel<T, 1>;
+  const bool is_one = args.rows == 1;
+  const auto kernel =
+      by_vector ? (is_one ? few_rows_kernel<T, kVector, 1> : few_rows_kernel<T, kVector, kFewRows>)
+                : (is_one ? few_rows_kernel<T, 1, 1> : few_rows_kernel<T, 1, kFewRows>);
   launch("matmul of few rows", where, kernel, static_cast<const T*>(problem.x),
          static_cast<const T*>(problem.weight), args);
 }
@@ -177,7 +185,8 @@ void GpuBackend::upload_part(const TensorView& part, ComputeType type, std::byte
   if (part.dtype == file_dtype_of(type)) return weights_.copy(part.bytes, out);
   const size_t from_bytes = part.dtype == DType::kF32 ? 4 : 2;
   const size_t chunk_bytes = std::min(weights_.chunk_bytes(), part.bytes.size());
-  std::byte* raw = memory_.take(chunk_bytes, transfer_);
+  const HeldMemory held(memory_, upload_, chunk_bytes);
+  std::byte* raw = held.data;
   for (size_t begin = 0; begin < part.bytes.size(); begin += chunk_bytes) {
     const auto bytes = part.bytes.subspan(begin, std::min(chunk_bytes, part.bytes.size() - begin));
     weights_.copy(bytes, raw);
@@ -187,13 +196,12 @@ void GpuBackend::upload_part(const TensorView& part, ComputeType type, std::byte
         using From = decltype(from);
         using To = decltype(to);
         launch("convert",
-               {.stream = transfer_, .blocks = ceil_div(count, kThreads), .threads = kThreads},
+               {.stream = upload_, .blocks = ceil_div(count, kThreads), .threads = kThreads},
                convert_kernel<From, To>, reinterpret_cast<const From*>(raw),
                reinterpret_cast<To*>(out) + begin / from_bytes, count);
       });
     });
   }
-  memory_.give_back(raw, transfer_);
 }
 
 std::unique_ptr<PackedMatrix> GpuBackend::pack(std::span<const TensorView> parts,
@@ -205,13 +213,18 @@ std::unique_ptr<PackedMatrix> GpuBackend::pack(std::span<const TensorView> parts
   matrix->in_features = shape.in_features;
   matrix->type = type;
   matrix->bytes = static_cast<size_t>(shape.out_features * shape.in_features) * bytes_of(type);
-  matrix->values = {this, memory_.take(matrix->bytes, transfer_), matrix->bytes};
+  matrix->values = {this, memory_.take(matrix->bytes, upload_), matrix->bytes};
   std::byte* out = matrix->values.data();
-  for (const TensorView& part : parts) {
-    upload_part(part, type, out);
-    out += static_cast<size_t>(part.shape[0] * part.shape[1]) * bytes_of(type);
+  try {
+    for (const TensorView& part : parts) {
+      upload_part(part, type, out);
+      out += static_cast<size_t>(part.shape[0] * part.shape[1]) * bytes_of(type);
+    }
+  } catch (...) {
+    matrix->ready.record(upload_);  // what was asked for still writes there
+    throw;
   }
-  matrix->ready.record(transfer_);
+  matrix->ready.record(upload_);
   matrix->number = ++packed_;
   return matrix;
 }

@@ -162,15 +162,15 @@ std::unique_ptr<PackedMatrix> GpuBackend::pack_fp8(std::span<const TensorView> p
   const std::span<const std::byte> scale_bytes = std::as_bytes(std::span(packed.scales));
   const auto codes = static_cast<size_t>(matrix->out_features * matrix->in_features);
   matrix->bytes = codes + scale_bytes.size();
-  matrix->values = {this, memory_.take(codes, transfer_), codes};
-  matrix->scales = {this, memory_.take(scale_bytes.size(), transfer_), scale_bytes.size()};
+  matrix->values = {this, memory_.take(codes, upload_), codes};
+  matrix->scales = {this, memory_.take(scale_bytes.size(), upload_), scale_bytes.size()};
   std::byte* out = matrix->values.data();
   for (const TensorView& part : parts) {
     weights_.copy(part.bytes, out);
     out += part.bytes.size();
   }
   weights_.copy(scale_bytes, matrix->scales.data());
-  matrix->ready.record(transfer_);
+  matrix->ready.record(upload_);
   matrix->number = ++packed_;
   return matrix;
 }

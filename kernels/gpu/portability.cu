@@ -12,7 +12,9 @@ int device_count() {
 DeviceProperties properties(int) {
   return {"simulated device", "simulated", 4, size_t{227} << 10};
 }
-void use_device(int) {}
+void use_device(int device) {
+  simulator::set_current_device(device);
+}
 MemoryState memory_state() {
   return {simulator::free_memory(), simulator::total_memory()};
 }
@@ -60,9 +62,11 @@ std::unique_ptr<Graph> Stream::record(const std::function<void()>& body) {
   return graph;
 }
 
-Event::Event() = default;
+Event::Event(bool) {}
 Event::~Event() = default;
 void Event::record(Stream& stream) {
+  if (device != simulator::current_device() || device != stream.handle->device())
+    simulator::stop("an event is recorded on another device than it was made on");
   queue = stream.handle;
   position = queue->position();
 }
@@ -200,8 +204,9 @@ std::unique_ptr<Graph> Stream::record(const std::function<void()>& body) {
   return graph;
 }
 
-Event::Event() {
-  check(KVCAL_VENDOR(EventCreate)(&handle), "making an event");
+Event::Event(bool timed) {
+  const unsigned flags = timed ? 0u : KVCAL_VENDOR(EventDisableTiming);
+  check(KVCAL_VENDOR(EventCreateWithFlags)(&handle, flags), "making an event");
 }
 Event::~Event() {
   (void)KVCAL_VENDOR(EventDestroy)(handle);

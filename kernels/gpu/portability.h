@@ -91,7 +91,8 @@ class Stream {
 /// A point of a stream. One that was never recorded has been reached.
 class Event {
  public:
-  Event();
+  /// timed: since() may be asked of it.
+  explicit Event(bool timed = false);
   ~Event();
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
@@ -102,6 +103,7 @@ class Event {
   double since(const Event& start) const;
 
 #if defined(KVCAL_GPU_SIMULATED)
+  const int device = simulator::current_device();
   simulator::Queue* queue = nullptr;
   uint64_t position = 0;
 #else
@@ -168,16 +170,19 @@ void launch(const char* what, const Launch& where, void (*kernel)(Parameters...)
 /// Before a loop over what lies in registers.
 #if defined(KVCAL_GPU_SIMULATED)
 #define KVCAL_UNROLL
+#define KVCAL_UNROLL_BY(times)
 #else
+#define KVCAL_PRAGMA(words) _Pragma(#words)
 #define KVCAL_UNROLL _Pragma("unroll")
+#define KVCAL_UNROLL_BY(times) KVCAL_PRAGMA(unroll times)
 #endif
 
 #if defined(KVCAL_GPU_SIMULATED)
 /// Declares name, of a type without constructors, shared by the threads of a block.
 #define KVCAL_SHARED(type, name)     \
   static const char name##_site = 0; \
-  type& name =                       \
-      *static_cast<type*>(::kvcal::gpu::simulator::shared_memory(&name##_site, sizeof(type)))
+  type& name = *static_cast<type*>(  \
+      ::kvcal::gpu::simulator::shared_memory(&name##_site, sizeof(type), alignof(type)))
 #else
 #define KVCAL_SHARED(type, name) __shared__ type name
 #endif

@@ -302,11 +302,12 @@ void GpuBackend::delta_scan(const DeltaScanArgs& args) {
     longest = std::max(longest, segment.q_count);
     end = std::max(end, segment.q_begin + segment.q_count);
   }
-  const Buffer gates = scratch(static_cast<size_t>(end * args.v_heads) * sizeof(Four));
-  scan.gates = gates.as<Four>();
+  const size_t gate_bytes = static_cast<size_t>(end * args.v_heads) * sizeof(Four);
+  auto* gates = reinterpret_cast<Four*>(lasting_scratch(gate_bytes));
+  scan.gates = gates;
   launch("delta_scan's gates",
          scan_launch(stream(), scan, ceil_div(longest * args.v_heads, kThreads / kWarp)),
-         delta_gates_kernel, scan, gates.as<Four>());
+         delta_gates_kernel, scan, gates);
   const bool aligned = args.k_dim % 4 == 0 && holds_fours(args.q.data, args.q.row_stride) &&
                        holds_fours(args.k.data, args.k.row_stride);
   const Launch where = scan_launch(stream(), scan, ceil_div(lines * scan.lanes, kThreads));

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstdlib>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/backends.h"
 #ifdef KVCAL_TEST_SIMULATED_GPU
 #include "kernels/gpu/make_gpu_backend.h"
@@ -23,6 +26,9 @@ inline std::unique_ptr<Backend> make_backend(std::string_view name, int num_thre
 /// Of all backends that can run here.
 inline std::vector<std::string> backend_names() {
   std::vector<std::string> names;
+  const char* required = std::getenv("KVCAL_REQUIRE_GPU");
+  if (required && std::string_view(required) == "1" && !has_gpu())
+    fail("KVCAL_REQUIRE_GPU=1, and there is no device that this build can use");
   for (const auto& [name, make] : kBackends.rows())
     if (name != gpu_device_name() || has_gpu()) names.emplace_back(name);
 #ifdef KVCAL_TEST_SIMULATED_GPU
