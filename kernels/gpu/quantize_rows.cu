@@ -9,6 +9,8 @@ namespace {
 
 /// Elements a thread takes at a time: their codes are one access.
 constexpr int kVector = 16;
+/// Threads that a row is given at most.
+constexpr int kMostThreads = 1024;
 
 /// kCount elements as numbers, by accesses of 16 bytes where there are so many.
 template <int kCount, class T>
@@ -92,7 +94,7 @@ __global__ void quantize_kernel(QuantizeRowsArgs args) {
 /// A block a row: its largest magnitude, then its codes. What a thread reads first stays in
 /// registers, the rest of a long row in the cache.
 template <class T, int kCount>
-__global__ void quantize_by_row_kernel(QuantizeRowsArgs args) {
+__global__ void __launch_bounds__(kMostThreads) quantize_by_row_kernel(QuantizeRowsArgs args) {
   const T* x = static_cast<const T*>(args.x) + int64_t{blockIdx.x} * args.width;
   uint8_t* out = args.out + int64_t{blockIdx.x} * args.width;
   const int64_t mine = int64_t{threadIdx.x} * kCount, step = int64_t{blockDim.x} * kCount;
@@ -124,7 +126,7 @@ void launch_quantize(const QuantizeRowsArgs& args, Stream& stream,
   if (args.scales)
     return launch("quantize_rows", pieces_launch(stream, args.rows * pieces, properties),
                   quantize_kernel<T, kCount>, args);
-  const int64_t threads = smaller<int64_t>(1024, ceil_div(pieces, int64_t{kWarp}) * kWarp);
+  const int64_t threads = smaller<int64_t>(kMostThreads, ceil_div(pieces, int64_t{kWarp}) * kWarp);
   launch("quantize_rows",
          {.stream = stream, .blocks = args.rows, .threads = static_cast<unsigned>(threads)},
          quantize_by_row_kernel<T, kCount>, args);

@@ -15,6 +15,10 @@ namespace {
 /// row's sum is always taken in the same order.
 constexpr int64_t kChosenForRows = 8192;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+/// What matrices are promised to start at, and rows to be multiples of.
+constexpr uint32_t kAlignment = 16;
+/// Algorithms asked for; the first that sums in one sequence is taken.
+constexpr int kAsked = 8;
 
 void* open_library() {
   for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so",
@@ -38,6 +42,7 @@ struct Library {
   KVCAL_FUNCTION(cublasLtGetStatusString);
   KVCAL_FUNCTION(cublasLtMatmul);
   KVCAL_FUNCTION(cublasLtMatmulAlgoCheck);
+  KVCAL_FUNCTION(cublasLtMatmulAlgoConfigGetAttribute);  // may be missing
   KVCAL_FUNCTION(cublasLtMatmulAlgoGetHeuristic);
   KVCAL_FUNCTION(cublasLtMatmulDescCreate);
   KVCAL_FUNCTION(cublasLtMatmulDescDestroy);
@@ -135,14 +140,14 @@ class Preference {
     const Library& lt = library();
     lt.check(lt.cublasLtMatmulPreferenceCreate(&handle), "describing");
     // Sums in one sequence: split ones would depend on the number of rows.
-    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE, alignment = 16;
+    const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
     const uint64_t workspace = kWorkspaceBytes;
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
     for (const auto side :
          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
-      set(side, alignment);
+      set(side, kAlignment);
   }
   ~Preference() { library().cublasLtMatmulPreferenceDestroy(handle); }
   Preference(const Preference&) = delete;
@@ -159,7 +164,7 @@ class Preference {
   }
 };
 
-/// What an algorithm is chosen for.
+/// What an algorithm is chosen for: all that it depends on of the problems that are looked up.
 using Key = std::tuple<cudaDataType_t, int64_t, int64_t, int64_t, bool, bool, int64_t>;
 
 struct Chosen {
@@ -182,7 +187,13 @@ class CublasLt : public VendorMatmul {
            std::to_string(version / 100 % 100);
   }
 
-  bool takes(const MatmulProblem& problem) override { return chosen(problem).exists; }
+  /// Asked of each problem; only what comes after it is remembered for those of its shape. Where
+  /// rows are aligned, all start like the first, which starts like its buffer: so neither does the
+  /// answer depend on the number of rows, nor on which of them are multiplied together.
+  bool takes(const MatmulProblem& problem) override {
+    return has_plain_scales(problem) && has_aligned_rows(problem) && is_aligned(problem) &&
+           chosen(problem).exists;
+  }
 
   void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
     Chosen& choice = chosen(problem);
@@ -193,9 +204,22 @@ class CublasLt : public VendorMatmul {
   }
 
  private:
+  /// FP8 knows a scale a matrix and another bias.
   static bool has_plain_scales(const MatmulProblem& problem) {
     const ProductScales& scales = problem.scales;
     return !problem.is_fp8 || (!scales.per_row && !scales.per_feature && !problem.bias);
+  }
+  /// FP8 asks for more than the alignment of rows.
+  static bool has_aligned_rows(const MatmulProblem& problem) {
+    const int64_t features = problem.is_fp8 ? 16 : 4;
+    return static_cast<size_t>(problem.in) * problem.element_bytes() % kAlignment == 0 &&
+           problem.out_stride % 4 == 0 && problem.out_features % features == 0;
+  }
+  static bool is_aligned(const MatmulProblem& problem) {
+    for (const void* data : {problem.x, problem.weight, static_cast<const void*>(problem.out),
+                             static_cast<const void*>(problem.bias)})
+      if (reinterpret_cast<uintptr_t>(data) % kAlignment != 0) return false;
+    return true;
   }
   static int64_t rows_chosen_for(const MatmulProblem& problem) {
     return problem.is_decoding ? problem.rows : kChosenForRows;
@@ -211,22 +235,30 @@ class CublasLt : public VendorMatmul {
   }
 
   void choose(const MatmulProblem& problem, Chosen& choice) {
-    // FP8 asks for more than the alignment of rows, knows a scale a matrix and another bias.
-    const int64_t features = problem.is_fp8 ? 16 : 4;
-    const bool aligned = static_cast<size_t>(problem.in) * problem.element_bytes() % 16 == 0 &&
-                         problem.out_stride % 4 == 0 && problem.out_features % features == 0;
-    if (!aligned || !has_plain_scales(problem)) return;
     const Description description(problem, rows_chosen_for(problem));
     const Preference preference;
-    cublasLtMatmulHeuristicResult_t result{};
+    cublasLtMatmulHeuristicResult_t results[kAsked] = {};
     int found = 0;
     const auto status = library().cublasLtMatmulAlgoGetHeuristic(
         handle_, description.product, description.weight, description.x, description.out,
-        description.out, preference.handle, 1, &result, &found);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0 || result.state != CUBLAS_STATUS_SUCCESS)
-      return;
-    choice.exists = true;
-    choice.algorithm = result.algo;
+        description.out, preference.handle, kAsked, results, &found);
+    if (status != CUBLAS_STATUS_SUCCESS) return;
+    for (int i = 0; i < found && !choice.exists; ++i) {
+      if (results[i].state != CUBLAS_STATUS_SUCCESS || !is_unsplit(results[i].algo)) continue;
+      choice.exists = true;
+      choice.algorithm = results[i].algo;
+    }
+  }
+
+  /// Whether a sum is taken in one sequence. A library that cannot tell was asked for such ones.
+  static bool is_unsplit(const cublasLtMatmulAlgo_t& algorithm) {
+    const Library& lt = library();
+    if (!lt.cublasLtMatmulAlgoConfigGetAttribute) return true;
+    int32_t splits = 0;
+    size_t written = 0;
+    const auto status = lt.cublasLtMatmulAlgoConfigGetAttribute(
+        &algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &splits, sizeof(splits), &written);
+    return status == CUBLAS_STATUS_SUCCESS && splits <= 1;
   }
 
   bool takes_rows(Chosen& choice, const MatmulProblem& problem) {

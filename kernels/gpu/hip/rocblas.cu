@@ -2,6 +2,9 @@
 // builds where the library is not installed. Source of the numbers below: rocblas-types.h.
 #include <dlfcn.h>
 
+#include <array>
+#include <memory>
+
 #include "kernels/gpu/vendor_matmul.h"
 
 namespace kvcal::gpu {
@@ -11,6 +14,7 @@ namespace {
 /// a row's sum.
 constexpr int64_t kRows = 2048;
 
+constexpr int kSuccess = 0;                                     // rocblas_status
 constexpr int kNone = 111, kTransposed = 112;                   // rocblas_operation
 constexpr int kFloat16 = 150, kFloat32 = 151, kBFloat16 = 168;  // rocblas_datatype
 constexpr int kStandardAlgorithm = 0;                           // rocblas_gemm_algo
@@ -51,7 +55,7 @@ struct Library {
     return create && destroy && set_stream && set_atomics_mode && status_to_string && gemm_ex;
   }
   void check(int status, const char* what) const {
-    if (status != 0) fail("rocBLAS: ", what, ": ", status_to_string(status));
+    if (status != kSuccess) fail("rocBLAS: ", what, ": ", status_to_string(status));
   }
 };
 
@@ -71,36 +75,68 @@ class RocBlas : public VendorMatmul {
   RocBlas() {
     library().check(library().create(&handle_), "starting");
     library().check(library().set_atomics_mode(handle_, kAtomicsNotAllowed), "starting");
+    probe();
   }
   ~RocBlas() override { library().destroy(handle_); }
 
   std::string name() const override { return "rocBLAS"; }
   bool takes(const MatmulProblem& problem) override {
     constexpr int64_t kMost = int64_t{1} << 30;
-    return !problem.is_fp8 && problem.in < kMost && problem.out_stride < kMost;
+    return !problem.is_fp8 && works_[index_of(problem.type)] && problem.in < kMost &&
+           problem.out_stride < kMost;
   }
   void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
     library().check(library().set_stream(handle_, stream.handle), "choosing the stream");
-    run_in_fixed_rows(stream, memory, problem, problem.is_decoding ? problem.rows : kRows,
-                      [&](const MatmulProblem& part) { multiply(part); });
+    run_in_fixed_rows(
+        stream, memory, problem, problem.is_decoding ? problem.rows : kRows,
+        [&](const MatmulProblem& part) { library().check(multiply(part), "multiplying"); });
     if (problem.bias) add_bias(stream, problem);
   }
 
  private:
-  /// The library sees columns where we see rows.
-  void multiply(const MatmulProblem& problem) {
+  static size_t index_of(ComputeType type) { return static_cast<size_t>(type); }
+
+  /// Tries a tiny product of each element type: a chip may not have all. Here, since when products
+  /// are asked for the device may be recording, and takes no other calls.
+  void probe() {
+    constexpr int64_t kWidth = 16;
+    constexpr size_t kMatrixBytes = kWidth * kWidth * sizeof(float);
+    const auto release = [](void* data) { release_device(data); };
+    const std::unique_ptr<void, decltype(release)> memory(allocate_device(3 * kMatrixBytes),
+                                                          release);
+    if (!memory) fail("the device has no memory for trying rocBLAS");
+    auto* matrices = static_cast<std::byte*>(memory.get());
+    Stream stream;
+    library().check(library().set_stream(handle_, stream.handle), "choosing the stream");
+    stream.fill_zero(matrices, 3 * kMatrixBytes);
+    for (const ComputeType type :
+         {ComputeType::kFloat32, ComputeType::kBFloat16, ComputeType::kFloat16})
+      works_[index_of(type)] =
+          multiply({.type = type,
+                    .x = matrices,
+                    .weight = matrices + kMatrixBytes,
+                    .out = reinterpret_cast<float*>(matrices + 2 * kMatrixBytes),
+                    .rows = kWidth,
+                    .in = kWidth,
+                    .out_features = kWidth,
+                    .out_stride = kWidth}) == kSuccess;
+    stream.synchronize();
+    library().check(library().set_stream(handle_, nullptr), "choosing the stream");
+  }
+
+  /// The library's status. It sees columns where we see rows.
+  int multiply(const MatmulProblem& problem) {
     const float one = 1.0f, before = problem.accumulate ? 1.0f : 0.0f;
     const int type = type_of(problem.type), in = static_cast<int>(problem.in);
     const int stride = static_cast<int>(problem.out_stride);
-    library().check(
-        library().gemm_ex(handle_, kTransposed, kNone, static_cast<int>(problem.out_features),
-                          static_cast<int>(problem.rows), in, &one, problem.weight, type, in,
-                          problem.x, type, in, &before, problem.out, kFloat32, stride, problem.out,
-                          kFloat32, stride, kFloat32, kStandardAlgorithm, 0, 0),
-        "multiplying");
+    return library().gemm_ex(handle_, kTransposed, kNone, static_cast<int>(problem.out_features),
+                             static_cast<int>(problem.rows), in, &one, problem.weight, type, in,
+                             problem.x, type, in, &before, problem.out, kFloat32, stride,
+                             problem.out, kFloat32, stride, kFloat32, kStandardAlgorithm, 0, 0);
   }
 
   Handle handle_ = nullptr;
+  std::array<bool, 3> works_{};  ///< of each ComputeType
 };
 
 }  // namespace
