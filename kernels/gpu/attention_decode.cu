@@ -32,10 +32,12 @@ struct Stretches {
 };
 
 template <int kRows>
-struct DecodingShared {
+struct alignas(16) DecodingShared {
   std::byte rows[kKeys][kStride];  ///< a piece of every key's row
   float weights[kRows][kKeys];     ///< scores, then weights
 };
+static_assert(alignof(DecodingShared<1>) == 16 && sizeof(DecodingShared<1>::rows[0]) % 16 == 0 &&
+              sizeof(DecodingShared<1>::weights[0]) % 16 == 0);
 
 /// kRows queries and heads that share a KV head, against one stretch of keys.
 template <class Kv, int kRows>

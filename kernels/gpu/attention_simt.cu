@@ -15,18 +15,21 @@ constexpr int kValues = 128;      ///< of v_head_dim to a block
 constexpr int kValueKeys = 32;    ///< of a tile's at a time
 constexpr float kUnseen = -1.0f;  ///< stands where a weight would; no weight is negative
 
-// Rows are padded so that neighbours lie in different banks.
+// Rows are padded so that neighbours lie in different banks; they are read 16 bytes at a time.
 struct DotTiles {
   float q[kRows][kDims + 4], k[kKeys][kDims + 4];
 };
-union Tiles {
+union alignas(16) Tiles {
   DotTiles dot;
   float v[kValueKeys][kValues];
 };
-struct Weights {
+struct alignas(16) Weights {
   float of[kRows][kKeys + 4];  ///< sums of products, then weights
   float correction[kRows];     ///< of what was summed before; at the end the sum of weights
 };
+static_assert(alignof(Tiles) == 16 && alignof(Weights) == 16);
+static_assert(sizeof(DotTiles::q[0]) % 16 == 0 && sizeof(DotTiles::q) % 16 == 0 &&
+              sizeof(Weights::of[0]) % 16 == 0);
 
 /// One thread's part of a block's work.
 template <class Kv>

@@ -58,6 +58,8 @@ inline void multiply_fragments(FragmentC& c, const FragmentA& a, const FragmentB
 inline void load_matrices(uint32_t (&words)[4], const void* row, bool transposed) {
   uint32_t address[2];
   __builtin_memcpy(address, &row, 8);
+  if (reinterpret_cast<uintptr_t>(row) % 16 != 0)
+    simulator::stop("a row of a matrix is not aligned");
   const auto& all = simulator::exchange(simulator::kMatrix, address, 2);
   const auto element = [&](int matrix, int row_of, int column) {
     const uint16_t* at = nullptr;
@@ -76,12 +78,11 @@ inline uint32_t pair_of(float low, float high) {
 }
 
 inline void copy_16_bytes(void* to, const void* from, bool exists) {
-  if (exists)
-    __builtin_memcpy(to, from, 16);
-  else
-    __builtin_memset(to, 0, 16);
+  simulator::start_copy(to, from, exists);
 }
-inline void await_copies() {}
+inline void await_copies() {
+  simulator::finish_copies();
+}
 
 inline float power_of_two(float x) {
   return exp2f(x);

@@ -1,22 +1,20 @@
 #include "simulator/simulator.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <set>
 
 #include "simulator/fiber.h"
 
 namespace kvcal::gpu::simulator {
 namespace {
-
-[[noreturn]] void stop(const char* what) {
-  std::fprintf(stderr, "simulated GPU: %s\n", what);
-  std::abort();
-}
 
 enum class State : uint8_t { kReady, kAtBlock, kAtWarp, kDone };
 
@@ -26,14 +24,42 @@ struct Warp {
   unsigned generation = 0;
 };
 
+/// Memory at an odd multiple of its alignment, so that nothing is aligned better by chance.
+class SharedMemory {
+ public:
+  SharedMemory(size_t bytes, size_t alignment)
+      : unit_(std::align_val_t{std::max<size_t>(16, 2 * alignment)}),
+        bytes_(bytes),
+        memory_(static_cast<std::byte*>(::operator new(alignment + bytes, unit_))),
+        data_(memory_ + alignment) {}
+  ~SharedMemory() { ::operator delete(memory_, unit_); }
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  std::byte* data() const { return data_; }
+  void fill_with_nan() const { std::memset(data_, 0xff, bytes_); }
+
+ private:
+  std::align_val_t unit_;
+  size_t bytes_;
+  std::byte *memory_, *data_;
+};
+
+struct Copy {
+  void* to;
+  const void* from;
+  bool exists;
+};
+
 /// One block while it runs.
 struct Block {
   std::vector<State> states;
   std::vector<ThreadState> threads;
   std::vector<Warp> warps;
   size_t at_barrier = 0, running = 0;
-  std::map<const void*, std::pair<std::unique_ptr<std::byte[]>, size_t>> shared;
-  std::unique_ptr<std::byte[]> dynamic;
+  std::vector<std::vector<Copy>> copies;  ///< of each thread, under way
+  std::map<const void*, SharedMemory> shared;
+  std::optional<SharedMemory> dynamic;
 };
 
 thread_local Block* block = nullptr;
@@ -52,16 +78,32 @@ void release_warp(size_t warp) {
     if (block->states[i] == State::kAtWarp) block->states[i] = State::kReady;
 }
 
+/// Lets every lane of a warp go on that can; true if one could.
+bool take_turns_in_warp(size_t warp, const std::function<void()>& thread) {
+  bool moved = false;
+  for (size_t turn = 0; turn < kWarpLanes; ++turn) {
+    const size_t i = warp * kWarpLanes + (order == Order::kReverse ? kWarpLanes - 1 - turn : turn);
+    if (block->states[i] != State::kReady) continue;
+    block->running = i;
+    if (enter_fiber(i, thread)) {
+      block->states[i] = State::kDone;
+      if (!block->copies[i].empty()) stop("a thread ends with copies under way");
+    }
+    moved = true;
+  }
+  return moved;
+}
+
 /// Lets every thread go on that can; true if one could.
 bool take_turns(const std::function<void()>& thread) {
   bool moved = false;
-  const size_t count = block->states.size();
+  const size_t count = block->warps.size();
   for (size_t turn = 0; turn < count; ++turn) {
-    const size_t i = order == Order::kForward ? turn : count - 1 - turn;
-    if (block->states[i] != State::kReady) continue;
-    block->running = i;
-    if (enter_fiber(i, thread)) block->states[i] = State::kDone;
-    moved = true;
+    const size_t warp = order == Order::kReverse ? count - 1 - turn : turn;
+    while (take_turns_in_warp(warp, thread)) {
+      moved = true;
+      if (order != Order::kGreedy) break;
+    }
   }
   return moved;
 }
@@ -71,8 +113,8 @@ void run_block(const std::function<void()>& thread) {
   std::fill(block->states.begin(), block->states.end(), State::kReady);
   block->at_barrier = 0;
   for (Warp& warp : block->warps) warp.waiting = 0;
-  for (auto& [declaration, memory] : block->shared)
-    std::memset(memory.first.get(), 0xff, memory.second);
+  for (const auto& [declaration, memory] : block->shared) memory.fill_with_nan();
+  block->dynamic->fill_with_nan();
   while (take_turns(thread)) {
   }
   for (size_t i = 0; i < count; ++i)
@@ -89,6 +131,13 @@ std::set<Queue*>& queues() {
   return all;
 }
 
+std::atomic<int> capturing = 0;
+void check_not_capturing(const char* what) {
+  if (capturing > 0) stop(what);
+}
+
+thread_local int device = 0;
+
 struct Memory {
   std::mutex mutex;
   std::map<void*, size_t> blocks;
@@ -100,6 +149,11 @@ Memory& memory() {
 }
 
 }  // namespace
+
+void stop(const char* what) {
+  std::fprintf(stderr, "simulated GPU: %s\n", what);
+  std::abort();
+}
 
 const ThreadState& current() {
   return block->threads[block->running];
@@ -133,18 +187,40 @@ const WarpWords& exchange(int kind, const uint32_t* words, int count) {
   return slot;
 }
 
-void* shared_memory(const void* declaration, size_t bytes) {
-  auto& [data, size] = block->shared[declaration];
-  if (!data) {
-    data = std::make_unique<std::byte[]>(bytes);
-    size = bytes;
-    std::memset(data.get(), 0xff, bytes);
-  }
-  return data.get();
+void* shared_memory(const void* declaration, size_t bytes, size_t alignment) {
+  const auto [found, is_new] = block->shared.try_emplace(declaration, bytes, alignment);
+  if (is_new) found->second.fill_with_nan();
+  return found->second.data();
 }
 
 std::byte* dynamic_shared_memory() {
-  return block->dynamic.get();
+  return block->dynamic->data();
+}
+
+void start_copy(void* to, const void* from, bool exists) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 ||
+      (exists && reinterpret_cast<uintptr_t>(from) % 16 != 0))
+    stop("a copy of 16 bytes is not aligned");
+  std::memset(to, 0xff, 16);
+  block->copies[block->running].push_back({to, from, exists});
+}
+
+void finish_copies() {
+  std::vector<Copy>& copies = block->copies[block->running];
+  for (const Copy& copy : copies)
+    if (copy.exists)
+      std::memcpy(copy.to, copy.from, 16);
+    else
+      std::memset(copy.to, 0, 16);
+  copies.clear();
+}
+
+int current_device() {
+  return device;
+}
+
+void set_current_device(int wanted) {
+  device = wanted;
 }
 
 void set_order(Order wanted) {
@@ -162,11 +238,12 @@ void run_kernel(Dim grid, Dim dim, size_t shared_bytes, const std::function<void
   state.states.resize(count);
   state.threads.resize(count);
   state.warps.resize(count / kWarpLanes);
-  state.dynamic = std::make_unique<std::byte[]>(shared_bytes);
+  state.copies.resize(count);
+  state.dynamic.emplace(shared_bytes, 16);
   block = &state;
   const size_t blocks = size_t{grid.x} * grid.y * grid.z;
   for (size_t turn = 0; turn < blocks; ++turn) {
-    const size_t b = order == Order::kForward ? turn : blocks - 1 - turn;
+    const size_t b = order == Order::kReverse ? blocks - 1 - turn : turn;
     const Dim at{static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
                  static_cast<unsigned>(b / grid.x / grid.y)};
     for (size_t t = 0; t < count; ++t)
@@ -176,7 +253,6 @@ void run_kernel(Dim grid, Dim dim, size_t shared_bytes, const std::function<void
           at,
           dim,
           grid};
-    std::memset(state.dynamic.get(), 0xff, shared_bytes);
     run_block(thread);
   }
   block = nullptr;
@@ -189,6 +265,7 @@ Queue::~Queue() {
 }
 
 void Queue::push(std::function<void()> operation) {
+  if (device_ != current_device()) stop("work is given to another device than the current one");
   const std::lock_guard lock(queue_mutex());
   if (captured_) return captured_->push_back(std::move(operation));
   queues().insert(this);
@@ -213,6 +290,7 @@ void Queue::run_until(uint64_t position) {
 
 void Queue::capture_into(std::vector<std::function<void()>>* target) {
   const std::lock_guard lock(queue_mutex());
+  capturing += (target ? 1 : 0) - (captured_ ? 1 : 0);
   captured_ = target;
 }
 
@@ -222,6 +300,7 @@ void run_everything() {
 }
 
 void* allocate(size_t bytes) {
+  check_not_capturing("memory is allocated while operations are captured");
   const std::lock_guard lock(memory().mutex);
   if (bytes > memory().limit - memory().used) return nullptr;
   void* data = ::operator new (bytes, std::align_val_t{256});
@@ -232,6 +311,7 @@ void* allocate(size_t bytes) {
 }
 
 void release(void* data) {
+  check_not_capturing("memory is released while operations are captured");
   run_everything();
   const std::lock_guard lock(memory().mutex);
   const auto found = memory().blocks.find(data);

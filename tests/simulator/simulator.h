@@ -11,9 +11,13 @@
 /// is a fiber, barriers and warp exchanges switch between them, blocks run one after the other.
 /// Streams run as late as they may: an operation waits until somebody synchronizes, so a missing
 /// wait between streams, or a host that reads too early, shows as wrong bytes. A wrong barrier ends
-/// the program with a message; memory starts as NaN; out-of-bounds accesses are the sanitizers' to
-/// find.
+/// the program with a message, as does work given to a device that is not the current one; memory
+/// starts as NaN and is aligned no better than promised; out-of-bounds accesses are the sanitizers'
+/// to find.
 namespace kvcal::gpu::simulator {
+
+/// Ends the program, telling what a real device would not have borne.
+[[noreturn]] void stop(const char* what);
 
 struct Dim {
   unsigned x = 1, y = 1, z = 1;
@@ -36,13 +40,19 @@ using WarpWords = uint32_t[kWarpLanes][kWarpWords];
 const WarpWords& exchange(int kind, const uint32_t* words, int count);
 int lane();
 
-/// Shared memory of the running block for one declaration, or the dynamic part of the launch.
-void* shared_memory(const void* declaration, size_t bytes);
+/// Shared memory of the running block for one declaration, aligned to alignment and no better, or
+/// the dynamic part of the launch.
+void* shared_memory(const void* declaration, size_t bytes, size_t alignment);
 std::byte* dynamic_shared_memory();
 
+/// Copies 16 bytes, or zeros where nothing exists, when the thread calls finish_copies; until then
+/// the target is NaN. A thread must not end with copies under way.
+void start_copy(void* to, const void* from, bool exists);
+void finish_copies();
+
 /// The order in which threads of a block, and blocks, take their turns. Results must not depend on
-/// it.
-enum class Order { kForward, kReverse };
+/// it. kGreedy: a warp runs until all its lanes wait for the block, so that warps are far apart.
+enum class Order { kForward, kReverse, kGreedy };
 void set_order(Order order);
 
 /// Whether backends made from now on find a vendor's matrix library.
@@ -51,10 +61,15 @@ void set_vendor_matmul(bool exists);
 /// Runs one kernel to its end.
 void run_kernel(Dim grid, Dim block, size_t shared_bytes, const std::function<void()>& thread);
 
-/// Work in order, run when something needs it.
+/// The device that this system thread's calls go to.
+int current_device();
+void set_current_device(int device);
+
+/// Work in order, run when something needs it, of the device that is current when it is made.
 class Queue {
  public:
   ~Queue();
+  int device() const { return device_; }
   void push(std::function<void()> operation);
   /// The number of operations pushed so far.
   uint64_t position() const;
@@ -64,6 +79,7 @@ class Queue {
   void capture_into(std::vector<std::function<void()>>* target);
 
  private:
+  const int device_ = current_device();
   std::deque<std::function<void()>> pending_;
   uint64_t pushed_ = 0, done_ = 0;
   std::vector<std::function<void()>>* captured_ = nullptr;
@@ -71,7 +87,8 @@ class Queue {
 /// Runs whatever is pending anywhere.
 void run_everything();
 
-/// Device memory, filled with NaN. Null where the limit is reached.
+/// Device memory, filled with NaN. Null where the limit is reached. Neither may be called while a
+/// queue captures.
 void* allocate(size_t bytes);
 void release(void* data);
 /// Bytes that may be allocated at a time.
