@@ -110,6 +110,26 @@ TEST_CASE("matmul_fp8: every backend agrees with the reference") {
   }
 }
 
+TEST_CASE("matmul_fp8: scales of each kind in turn, by one backend and one shape") {
+  const auto reference = test::make_backend("reference");
+  const Fp8Case plain{.rows = 7, .in = 64, .out = {48}};
+  Fp8Case by_row = plain, biased = plain, by_feature = plain;
+  by_row.per_row = by_feature.per_feature = biased.has_bias = true;
+  // What is remembered of a shape must serve the next, whichever comes first.
+  const std::vector<std::vector<Fp8Case>> orders{{plain, by_row, biased, by_row, by_feature, plain},
+                                                 {by_row, plain, by_feature, biased, by_row, plain},
+                                                 {by_feature, by_row, plain, biased}};
+  for (const auto& order : orders)
+    test::for_each_backend([&](Backend& backend) {
+      for (const Fp8Case& c : order) {
+        INFO("per row " << c.per_row << ", per feature " << c.per_feature << ", bias "
+                        << c.has_bias);
+        const auto expected = multiply(*reference, *packed(*reference, c), c);
+        CHECK(test::agree_as_sums(multiply(backend, *packed(backend, c), c), expected));
+      }
+    });
+}
+
 TEST_CASE("matmul_fp8: more rows than are multiplied at a time") {
   const Fp8Case c{
       .rows = 2050, .in = 16392, .out = {1}, .per_row = true, .has_bias = true, .accumulate = true};

@@ -126,6 +126,25 @@ void check_row_alone(Backend& backend, ComputeType type, int64_t in, int64_t out
   }
 }
 
+/// The same at the widths of a model and the rows of its batches, where libraries change kernels.
+void check_rows_of_model(Backend& backend, int64_t in, int64_t out_features) {
+  MatmulCase c{
+      .in = in, .out = {out_features}, .type = ComputeType::kBFloat16, .stored = DType::kBF16};
+  const auto weight = packed(backend, c);
+  std::vector<float> fewer;
+  for (const int64_t rows : {1, 77, 2048, 8193}) {
+    c.rows = rows;
+    std::vector<float> all = multiply(backend, *weight, c);
+    INFO(in << " -> " << out_features << ", " << rows << " rows, " << backend.description());
+    const auto common = all.begin() + static_cast<int64_t>(fewer.size());
+    CHECK(test::same_bytes(std::vector<float>(all.begin(), common), fewer));
+    c.rows = 1;
+    CHECK(test::same_bytes(std::vector<float>(all.end() - out_features, all.end()),
+                           multiply(backend, *weight, c, rows - 1)));
+    fewer = std::move(all);
+  }
+}
+
 TEST_CASE("matmul: a row's bytes depend neither on the other rows nor on the threads") {
   for (const ComputeType type : {ComputeType::kFloat32, ComputeType::kBFloat16})
     for (const auto& [in, out_features] : {std::pair<int64_t, int64_t>{576, 576},
@@ -143,6 +162,13 @@ TEST_CASE("matmul: a row's bytes depend neither on the other rows nor on the thr
           if (name != "cpu") break;
         }
       }
+  for (const std::string& name : test::backend_names()) {
+    if (name == "cpu" || name == "reference" || name == "simulated") continue;
+    const auto backend = test::make_backend(name);
+    for (const auto& [in, out_features] :
+         {std::pair<int64_t, int64_t>{4096, 14336}, {14336, 4096}, {4096, 6144}})
+      check_rows_of_model(*backend, in, out_features);
+  }
 }
 
 TEST_CASE("matmul: NaN and infinity reach the result") {

@@ -1,6 +1,9 @@
 // Stands for the vendor's matrix library on the simulated device.
 #include "kernels/gpu/vendor_matmul.h"
 
+#include <map>
+#include <tuple>
+
 #include "quant/half.h"
 #include "simulator/simulator.h"
 
@@ -21,11 +24,10 @@ float element(const MatmulProblem& problem, const void* data, int64_t i) {
 class PlainLoops : public VendorMatmul {
  public:
   std::string name() const override { return "plain loops"; }
-  /// FP8 as the libraries that have it: wider rows, a scale a matrix, no bias.
+  /// As the libraries that choose an algorithm a shape, once: what a problem of the same shape may
+  /// differ in is decided before the look-up.
   bool takes(const MatmulProblem& problem) override {
-    const ProductScales& scales = problem.scales;
-    if (!problem.is_fp8) return problem.in % 8 == 0;
-    return problem.in % 16 == 0 && !scales.per_row && !scales.per_feature && !problem.bias;
+    return has_plain_scales(problem) && is_chosen(problem);
   }
   void run(Stream& stream, DeviceMemory& memory, const MatmulProblem& problem) override {
     run_in_fixed_rows(stream, memory, problem, 16,
@@ -34,6 +36,22 @@ class PlainLoops : public VendorMatmul {
   }
 
  private:
+  using Key = std::tuple<bool, ComputeType, int64_t, int64_t, int64_t, bool, bool>;
+
+  /// FP8 as the libraries that have it: a scale a matrix, no bias.
+  static bool has_plain_scales(const MatmulProblem& problem) {
+    const ProductScales& scales = problem.scales;
+    return !problem.is_fp8 || (!scales.per_row && !scales.per_feature && !problem.bias);
+  }
+  bool is_chosen(const MatmulProblem& problem) {
+    const Key key{problem.is_fp8,         problem.type,       problem.in,
+                  problem.out_features,   problem.out_stride, problem.accumulate,
+                  problem.bias != nullptr};
+    const auto [entry, is_new] = chosen_.try_emplace(key);
+    if (is_new) entry->second = problem.in % (problem.is_fp8 ? 16 : 8) == 0;
+    return entry->second;
+  }
+
   static void multiply(Stream& stream, const MatmulProblem& problem) {
     stream.handle->push([problem] {
       for (int64_t row = 0; row < problem.rows; ++row)
@@ -49,6 +67,8 @@ class PlainLoops : public VendorMatmul {
         }
     });
   }
+
+  std::map<Key, bool> chosen_;
 };
 
 }  // namespace
