@@ -113,4 +113,4 @@ fi
 printf '\n== in short\n'
 printf '%s\n' "${table[@]}"
 [[ -f $scratch/kernels.log ]] && cat "$scratch/kernels.log"
-! printf '%s\n' "${table[@]}" | grep -q FAILED
+[[ ${table[*]} != *FAILED* ]]

@@ -34,6 +34,8 @@ class DeviceMemory {
   /// Free on the device, with what is kept here.
   size_t free_bytes();
 
+  /// Whether operations are being recorded.
+  bool is_closed() const { return is_closed_; }
   /// While one lives, take throws: what is recorded would be played when others have the block.
   class Closed {
    public:

@@ -40,7 +40,7 @@ void GpuBackend::embed(const EmbedArgs& args) {
   if (count == 0) return;
   const int64_t most = static_cast<int64_t>(small_.chunk_bytes()) / bytes;
   // The stream works one chunk after the other, so all of them can pass through one place.
-  const Buffer table = scratch(static_cast<size_t>(std::min(most, count) * bytes));
+  const Buffer table = allocate(static_cast<size_t>(std::min(most, count) * bytes));
   for (int64_t begin = 0; begin < count; begin += most) {
     const int64_t part = std::min(most, count - begin);
     const auto [chunk, number] = small_.next();

@@ -27,18 +27,6 @@ std::string fp8_words(const std::string& architecture) {
   return format ? ", " + std::string(fp8::name_of(*format)) : ", no FP8 instructions";
 }
 
-/// Sets a flag for the time of a recording.
-class Recorded {
- public:
-  explicit Recorded(bool& flag) : flag_(flag) { flag_ = true; }
-  ~Recorded() { flag_ = false; }
-  Recorded(const Recorded&) = delete;
-  Recorded& operator=(const Recorded&) = delete;
-
- private:
-  bool& flag_;
-};
-
 class PlayableGraph : public Recording {
  public:
   PlayableGraph(std::unique_ptr<Graph> graph, Stream& stream, int device)
@@ -92,7 +80,7 @@ Stream& GpuBackend::stream() {
 }
 
 void GpuBackend::check_not_recording(const char* what) const {
-  if (is_recording_) fail(what, " while operations are recorded");
+  if (memory_.is_closed()) fail(what, " while operations are recorded");
 }
 
 std::optional<uint64_t> GpuBackend::free_memory() const {
@@ -169,7 +157,6 @@ std::unique_ptr<Recording> GpuBackend::record(const std::function<void()>& body)
   stream().synchronize();
   upload_.synchronize();
   awaited_ = packed_.load();
-  const Recorded recorded(is_recording_);
   const DeviceMemory::Closed closed(memory_);
   return std::make_unique<PlayableGraph>(stream().record(body), compute_, device_);
 }
@@ -202,7 +189,7 @@ const Segment* GpuBackend::on_device(std::span<const Segment> segments) {
   const auto found = std::find_if(segments_.rbegin(), segments_.rend(), equal);
   if (found != segments_.rend()) {
     std::rotate(found.base() - 1, found.base(), segments_.end());
-    segments_.back().is_recorded |= is_recording_;
+    segments_.back().is_recorded |= memory_.is_closed();
     return segments_.back().device.as<Segment>();
   }
   const auto oldest = std::ranges::find(segments_, false, &DeviceSegments::is_recorded);

@@ -22,8 +22,8 @@ struct DeviceSegments {
 };
 
 /// One GPU: kernels of ours and, for matrix products, the vendor's library. Operations go to one
-/// stream in the order they are asked for; weights travel on another, from a second thread if need
-/// be.
+/// stream in the order they are asked for; hidden states that do not fit travel on a second one,
+/// weights on a third, from another thread if need be.
 class GpuBackend : public Backend {
  public:
   explicit GpuBackend(const BackendOptions& options);
@@ -97,8 +97,6 @@ class GpuBackend : public Backend {
   /// An FP8 product by the vendor's library, as it is or as one of bfloat16; false where it takes
   /// neither.
   bool multiply_fp8_by_vendor(const MatmulProblem& problem);
-  /// Device memory for an operation's own use, given back at the end of the C++ scope.
-  Buffer scratch(size_t bytes) { return allocate(bytes); }
   /// Memory for the operation asked for next alone, which stays where it is for recordings: what is
   /// recorded must have run once before with the same shapes.
   std::byte* lasting_scratch(size_t bytes);
@@ -114,7 +112,6 @@ class GpuBackend : public Backend {
   Event fetched_;  ///< of transfer_
   /// Matrices packed, and those that compute_ has waited for, in the order they were packed.
   std::atomic<uint64_t> packed_ = 0, awaited_ = 0;
-  bool is_recording_ = false;
   std::vector<DeviceSegments> segments_;  ///< last used at the end
   std::vector<std::byte*> pinned_;
   std::vector<Buffer> lasting_scratch_;  ///< the last is in use; recordings know the others

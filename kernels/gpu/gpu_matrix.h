@@ -30,6 +30,9 @@ class GpuMatrix : public PackedMatrix {
 
 /// Rows of a decoding step that multiply_own takes together, reading the weight once.
 constexpr int kFewRows = 4;
+inline bool has_few_rows(const MatmulProblem& problem) {
+  return problem.is_decoding && problem.rows <= kFewRows;
+}
 
 /// The product by kernels of ours, whatever its elements, scales and shape.
 void multiply_own(const MatmulProblem& problem, Stream& stream);

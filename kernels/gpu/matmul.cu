@@ -143,8 +143,7 @@ void multiply_own(const MatmulProblem& problem, Stream& stream) {
                      problem.rows,   problem.in,   problem.out_features, problem.out_stride};
   with_element(problem, [&](auto element) {
     using T = decltype(element);
-    if (problem.is_decoding && problem.rows <= kFewRows)
-      return launch_few_rows<T>(problem, args, stream);
+    if (has_few_rows(problem)) return launch_few_rows<T>(problem, args, stream);
     const int64_t outs = ceil_div(args.out_features, kTile);
     // The grid's y is short; outputs beyond it take another launch.
     for (int64_t first = 0; first < outs; first += 65535) {
@@ -253,8 +252,7 @@ void GpuBackend::matmul(const MatmulArgs& args) {
                               .out_features = weight->out_features,
                               .out_stride = stride,
                               .is_decoding = args.is_decoding};
-  const bool few = args.is_decoding && args.rows <= kFewRows;
-  if (vendor_ && !few && vendor_->takes(problem))
+  if (vendor_ && !has_few_rows(problem) && vendor_->takes(problem))
     vendor_->run(stream(), memory_, problem);
   else
     multiply_own(problem, stream());

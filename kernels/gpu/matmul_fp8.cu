@@ -131,7 +131,7 @@ bool GpuBackend::multiply_fp8_by_vendor(const MatmulProblem& problem) {
   const int64_t chunk =
       row_bytes == 0 ? problem.rows : smaller(problem.rows, larger(fitting, kRowStep));
   const auto room = [&](bool wanted, int64_t bytes) {
-    return wanted ? scratch(static_cast<size_t>(bytes)) : Buffer();
+    return wanted ? allocate(static_cast<size_t>(bytes)) : Buffer();
   };
   const Buffer weight = room(decoded, problem.out_features * problem.in * 2);
   const Buffer inputs = room(decoded, chunk * problem.in * 2);
@@ -196,8 +196,8 @@ void GpuBackend::matmul_fp8(const Fp8MatmulArgs& args) {
                               .out_features = weight->out_features,
                               .out_stride = out_stride_of(args),
                               .is_decoding = args.is_decoding};
-  const bool few = args.is_decoding && args.rows <= kFewRows;
-  if (!vendor_ || few || !multiply_fp8_by_vendor(problem)) multiply_own(problem, stream());
+  if (!vendor_ || has_few_rows(problem) || !multiply_fp8_by_vendor(problem))
+    multiply_own(problem, stream());
 }
 
 }  // namespace kvcal::gpu

@@ -242,7 +242,7 @@ __device__ inline void sync_warp() {
 }
 
 /// The FP8 codes of two values as quant/fp8.h encodes them, the first in the low byte; where the
-/// chip can (kHasFp8Codec), else false is returned and nothing is written. NaN keeps no sign here:
+/// chip can, else false is returned and nothing is written. NaN keeps no sign here:
 /// callers look for it.
 __device__ inline bool encode_pair_by_chip([[maybe_unused]] float first,
                                            [[maybe_unused]] float second,
