@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 
 #include "kernels/cpu/aligned_view.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -9,20 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/vector-inl.h"
-
-#ifndef KVCAL_KERNELS_CPU_ELEMENTWISE_ONCE
-#define KVCAL_KERNELS_CPU_ELEMENTWISE_ONCE
-namespace kvcal::cpu {
-
-/// Of some values: the largest finite magnitude, and how many were not finite.
-struct Magnitudes {
-  float amax = 0.0f;
-  uint64_t nonfinite = 0;
-};
-
-}  // namespace kvcal::cpu
-#endif
+#include "kernels/cpu/amax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
@@ -109,30 +95,13 @@ void rope_rows(const RopeArgs& args, int64_t begin, int64_t end) {
     }
 }
 
-template <class In>
-Magnitudes magnitudes_as(const In* x, int64_t count) {
-  const VI infinity = set_int(0x7f800000);
-  VI largest = set_int(0), nonfinite = set_int(0);
-  const auto fold = [&](VF v) HWY_ATTR {
-    const VI magnitude = hn::And(as_int(v), set_int(0x7fffffff));
-    const auto finite = hn::Lt(magnitude, infinity);
-    largest = hn::Max(largest, hn::IfThenElseZero(finite, magnitude));
-    nonfinite = hn::Add(nonfinite, hn::IfThenZeroElse(finite, set_int(1)));
-  };
-  int64_t i = 0;
-  for (; i + lanes() <= count; i += lanes()) fold(load_as_float(x + i));
-  if (i < count) fold(load_part(x + i, count - i));
-  return {.amax = hn::GetLane(as_float(hn::MaxOfLanes(DI(), largest))),
-          .nonfinite = static_cast<uint64_t>(hn::GetLane(hn::SumOfLanes(DI(), nonfinite)))};
-}
-
 Magnitudes magnitudes(const ObserveAmaxArgs& args, int64_t begin, int64_t end) {
   const int64_t count = end - begin;
   if (args.type == ComputeType::kFloat32)
-    return magnitudes_as(static_cast<const float*>(args.x) + begin, count);
+    return magnitudes_of(static_cast<const float*>(args.x) + begin, count);
   if (args.type == ComputeType::kFloat16)
-    return magnitudes_as(static_cast<const F16*>(args.x) + begin, count);
-  return magnitudes_as(static_cast<const BF16*>(args.x) + begin, count);
+    return magnitudes_of(static_cast<const F16*>(args.x) + begin, count);
+  return magnitudes_of(static_cast<const BF16*>(args.x) + begin, count);
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE
@@ -162,13 +131,7 @@ void CpuBackend::rope(const RopeArgs& args) {
 void CpuBackend::observe_amax(const ObserveAmaxArgs& args) {
   check_observe_amax(args);
   for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
-    const Magnitudes seen = HWY_DYNAMIC_DISPATCH(magnitudes)(args, begin, end);
-    const std::atomic_ref amax(*args.amax);
-    float before = amax.load(std::memory_order_relaxed);
-    while (before < seen.amax && !amax.compare_exchange_weak(before, seen.amax)) {
-    }
-    if (seen.nonfinite > 0)
-      std::atomic_ref(*args.nonfinite).fetch_add(seen.nonfinite, std::memory_order_relaxed);
+    fold_into({args.amax, args.nonfinite}, HWY_DYNAMIC_DISPATCH(magnitudes)(args, begin, end));
   });
 }
 

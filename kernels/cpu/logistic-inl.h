@@ -6,7 +6,7 @@
 #define KVCAL_KERNELS_CPU_LOGISTIC_INL_H_
 #endif
 
-#include "kernels/cpu/vector-inl.h"
+#include "kernels/cpu/amax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
@@ -22,16 +22,22 @@ HWY_INLINE VF gate_of(VF gate) {
   return times_logistic(kFunction == GateFunction::kSilu ? gate : set(1.0f), hn::Neg(gate));
 }
 
-/// x times the function of its gate. out may be x.
+/// x times the function of its gate; what is written is folded into seen, whose row the caller
+/// ends. out may be x.
 template <GateFunction kFunction, class Out>
-HWY_INLINE void gate_row(const float* x, const float* gate, int64_t width, Out* out) {
+HWY_INLINE void gate_row(const float* x, const float* gate, int64_t width, Out* out,
+                         AmaxFold<Out>& seen) {
   int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes())
-    store_from_float(hn::Mul(load_as_float(x + i), gate_of<kFunction>(load_as_float(gate + i))),
-                     out + i);
-  if (const int64_t left = width - i; left > 0)
-    store_part(hn::Mul(load_part(x + i, left), gate_of<kFunction>(load_part(gate + i, left))),
-               out + i, left);
+  for (; i + lanes() <= width; i += lanes()) {
+    const VF value = hn::Mul(load_as_float(x + i), gate_of<kFunction>(load_as_float(gate + i)));
+    seen.fold(value);
+    store_from_float(value, out + i);
+  }
+  if (const int64_t left = width - i; left > 0) {
+    const VF value = hn::Mul(load_part(x + i, left), gate_of<kFunction>(load_part(gate + i, left)));
+    seen.fold_part(value, left);
+    store_part(value, out + i, left);
+  }
 }
 
 /// log(1 + e^x), within 4 ulp; NaN stays NaN. With u = e^-|x|, log(1 + u) = 2 atanh(u / (2 + u)),

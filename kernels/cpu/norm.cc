@@ -71,62 +71,73 @@ struct NormRow {
   RowScale scale = {};
 };
 
-/// A row with its own scale, times weight, plus bias. out may be x.
+/// A row with its own scale, times weight, plus bias; what is written is folded into seen, whose
+/// row the caller ends. out may be x.
 template <bool kCentered, bool kHasBias, class Out>
-HWY_INLINE void scale_row(const NormRow& row, Out* out) {
+HWY_INLINE void scale_row(const NormRow& row, Out* out, AmaxFold<Out>& seen) {
   const float* bias =
       kHasBias ? row.bias : row.weight;  // read, and left alone, where there is none
   const RowScale scale = row.scale;
   int64_t i = 0;
-  for (; i + lanes() <= row.width; i += lanes())
-    store_from_float(
-        normed<kCentered, kHasBias>(load_as_float(row.x + i), scale, load_as_float(row.weight + i),
-                                    load_as_float(bias + i)),
-        out + i);
-  if (const int64_t left = row.width - i; left > 0)
-    store_part(
+  for (; i + lanes() <= row.width; i += lanes()) {
+    const VF value = normed<kCentered, kHasBias>(
+        load_as_float(row.x + i), scale, load_as_float(row.weight + i), load_as_float(bias + i));
+    seen.fold(value);
+    store_from_float(value, out + i);
+  }
+  if (const int64_t left = row.width - i; left > 0) {
+    const VF value =
         normed<kCentered, kHasBias>(load_part(row.x + i, left), scale,
-                                    load_part(row.weight + i, left), load_part(bias + i, left)),
-        out + i, left);
-}
-
-template <class Out>
-HWY_INLINE void norm_row(NormRow row, bool centered, float epsilon, Out* out) {
-  row.scale = row_scale(row.x, row.width, centered, epsilon);
-  if (centered)
-    row.bias ? scale_row<true, true>(row, out) : scale_row<true, false>(row, out);
-  else
-    row.bias ? scale_row<false, true>(row, out) : scale_row<false, false>(row, out);
-}
-
-template <class Out>
-void norm_as(const NormArgs& args, int64_t begin, int64_t end) {
-  for (int64_t row = begin; row < end; ++row) {
-    const int64_t first = row * args.width;
-    norm_row({.x = args.x + first, .weight = args.weight, .bias = args.bias, .width = args.width},
-             args.centered, args.epsilon, static_cast<Out*>(args.out) + first);
+                                    load_part(row.weight + i, left), load_part(bias + i, left));
+    seen.fold_part(value, left);
+    store_part(value, out + i, left);
   }
 }
 
-void norm_rows(const NormArgs& args, int64_t begin, int64_t end) {
+template <class Out>
+HWY_INLINE void norm_row(NormRow row, bool centered, float epsilon, Out* out, AmaxFold<Out>& seen) {
+  row.scale = row_scale(row.x, row.width, centered, epsilon);
+  if (centered)
+    row.bias ? scale_row<true, true>(row, out, seen) : scale_row<true, false>(row, out, seen);
+  else
+    row.bias ? scale_row<false, true>(row, out, seen) : scale_row<false, false>(row, out, seen);
+}
+
+template <class Out>
+HWY_NOINLINE Magnitudes norm_as(const NormArgs& args, int64_t begin, int64_t end) {
+  AmaxFold<Out> seen;
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t first = row * args.width;
+    Out* out = static_cast<Out*>(args.out) + first;
+    norm_row({.x = args.x + first, .weight = args.weight, .bias = args.bias, .width = args.width},
+             args.centered, args.epsilon, out, seen);
+    seen.end_row(out, args.width);
+  }
+  return seen.magnitudes();
+}
+
+Magnitudes norm_rows(const NormArgs& args, int64_t begin, int64_t end) {
   if (args.out_type == ComputeType::kFloat32) return norm_as<float>(args, begin, end);
   if (args.out_type == ComputeType::kFloat16) return norm_as<F16>(args, begin, end);
-  norm_as<BF16>(args, begin, end);
+  return norm_as<BF16>(args, begin, end);
 }
 
 void norm_heads_rows(const NormHeadsArgs& args, int64_t begin, int64_t end) {
   const int64_t head_dim = args.x.head_dim, step = args.weight_per_head ? head_dim : 0;
+  AmaxFold<float> unused;
   for (int64_t t = begin; t < end; ++t)
     for (int64_t h = 0; h < args.x.heads; ++h) {
       float* x = args.x.data + t * args.x.row_stride + h * head_dim;
       norm_row({.x = x, .weight = args.weight + h * step, .width = head_dim}, args.centered,
-               args.epsilon, x);
+               args.epsilon, x, unused);
     }
 }
 
 /// product holds width floats, for what lies between norm and gate.
 template <GateFunction kFunction, class Out>
-HWY_NOINLINE void gated_norm_as(const GatedNormArgs& args, int64_t row, float* product) {
+HWY_NOINLINE Magnitudes gated_norm_as(const GatedNormArgs& args, int64_t row, float* product) {
+  AmaxFold<Out> seen;
+  AmaxFold<float> unused;
   for (int64_t g = 0; g < args.groups; ++g) {
     const int64_t first = g * args.width;
     const float* x = args.x.data + row * args.x.row_stride + first;
@@ -134,30 +145,36 @@ HWY_NOINLINE void gated_norm_as(const GatedNormArgs& args, int64_t row, float* p
     const float* weight = args.weight + (args.weight_per_group ? first : 0);
     Out* out = static_cast<Out*>(args.out) + row * args.groups * args.width + first;
     if (args.gate_first) {
-      gate_row<kFunction>(x, gate, args.width, product);
-      norm_row({.x = product, .weight = weight, .width = args.width}, false, args.epsilon, out);
+      gate_row<kFunction>(x, gate, args.width, product, unused);
+      norm_row({.x = product, .weight = weight, .width = args.width}, false, args.epsilon, out,
+               seen);
     } else {
-      norm_row({.x = x, .weight = weight, .width = args.width}, false, args.epsilon, product);
-      gate_row<kFunction>(product, gate, args.width, out);
+      norm_row({.x = x, .weight = weight, .width = args.width}, false, args.epsilon, product,
+               unused);
+      gate_row<kFunction>(product, gate, args.width, out, seen);
     }
+    seen.end_row(out, args.width);
   }
+  return seen.magnitudes();
 }
 
 template <GateFunction kFunction>
-void gated_norm_row(const GatedNormArgs& args, int64_t row, float* product) {
+Magnitudes gated_norm_row(const GatedNormArgs& args, int64_t row, float* product) {
   if (args.out_type == ComputeType::kFloat32)
     return gated_norm_as<kFunction, float>(args, row, product);
   if (args.out_type == ComputeType::kFloat16)
     return gated_norm_as<kFunction, F16>(args, row, product);
-  gated_norm_as<kFunction, BF16>(args, row, product);
+  return gated_norm_as<kFunction, BF16>(args, row, product);
 }
 
-void gated_norm_rows(const GatedNormArgs& args, int64_t begin, int64_t end) {
+Magnitudes gated_norm_rows(const GatedNormArgs& args, int64_t begin, int64_t end) {
   std::vector<float> product(static_cast<size_t>(args.width));
+  Magnitudes seen;
   for (int64_t row = begin; row < end; ++row)
-    args.function == GateFunction::kSilu
-        ? gated_norm_row<GateFunction::kSilu>(args, row, product.data())
-        : gated_norm_row<GateFunction::kSigmoid>(args, row, product.data());
+    seen.merge(args.function == GateFunction::kSilu
+                   ? gated_norm_row<GateFunction::kSilu>(args, row, product.data())
+                   : gated_norm_row<GateFunction::kSigmoid>(args, row, product.data()));
+  return seen;
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE
@@ -172,9 +189,8 @@ HWY_EXPORT(norm_heads_rows);
 void CpuBackend::norm(const NormArgs& args) {
   check_norm(args);
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(norm_rows)(args, begin, end);
+    fold_into(args.seen, HWY_DYNAMIC_DISPATCH(norm_rows)(args, begin, end));
   });
-  observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
 }
 
 void CpuBackend::norm_heads(const NormHeadsArgs& args) {
@@ -187,9 +203,8 @@ void CpuBackend::norm_heads(const NormHeadsArgs& args) {
 void CpuBackend::gated_norm(const GatedNormArgs& args) {
   check_gated_norm(args);
   for_row_blocks(args.rows, args.groups * args.width, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(gated_norm_rows)(args, begin, end);
+    fold_into(args.seen, HWY_DYNAMIC_DISPATCH(gated_norm_rows)(args, begin, end));
   });
-  observe_written(args.seen, args.out_type, args.out, args.rows * args.groups * args.width);
 }
 
 }  // namespace kvcal::cpu

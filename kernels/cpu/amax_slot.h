@@ -1,0 +1,33 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "backend/operations.h"
+
+namespace kvcal::cpu {
+
+/// Of some values: the largest finite magnitude, and how many were not finite.
+struct Magnitudes {
+  float amax = 0.0f;
+  uint64_t nonfinite = 0;
+
+  void merge(const Magnitudes& other) {
+    amax = other.amax > amax ? other.amax : amax;
+    nonfinite += other.nonfinite;
+  }
+};
+
+/// Folds what one block of an operation has written into the operation's slot, where it has one.
+/// Any thread may call it: neither a maximum nor a count depends on the order.
+inline void fold_into(const AmaxSlot& seen, const Magnitudes& block) {
+  if (!seen) return;
+  const std::atomic_ref amax(*seen.amax);
+  float before = amax.load(std::memory_order_relaxed);
+  while (before < block.amax && !amax.compare_exchange_weak(before, block.amax)) {
+  }
+  if (block.nonfinite > 0)
+    std::atomic_ref(*seen.nonfinite).fetch_add(block.nonfinite, std::memory_order_relaxed);
+}
+
+}  // namespace kvcal::cpu
