@@ -1,25 +1,99 @@
 #include "core/parallel.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
+#include <chrono>
+#include <system_error>
+
+#include "core/error.h"
 
 namespace kvcal {
+namespace {
+
+constexpr uint32_t kOpen = uint32_t{1} << 31;
+/// Longer than the work between two operations of a small model, and about what waking a sleeping
+/// thread takes: who waits in vain wastes no more than that.
+constexpr auto kSpin = std::chrono::microseconds(60);
+
+/// Tells the CPU that this is a loop that waits.
+void pause_cpu() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void pin(std::thread& thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  // A system that refuses leaves the thread free, which is no error.
+  pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
+}
+
+}  // namespace
+
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  return cpus;
+}
 
 ThreadPool::ThreadPool(int num_threads, std::function<void()> on_start)
     : on_start_(std::move(on_start)) {
   if (num_threads <= 0)
     num_threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   if (on_start_) on_start_();
+  try {
+    start(num_threads);
+  } catch (const std::system_error& error) {
+    const size_t started = workers_.size();
+    stop();
+    fail("cannot start thread ", started + 2, " of ", num_threads, ": ", error.what());
+  }
+}
+
+void ThreadPool::start(int num_threads) {
+  const std::vector<int> cpus = allowed_cpus();
+  const auto threads = static_cast<size_t>(num_threads);
+  spins_ = threads <= cpus.size();
+  workers_.reserve(threads - 1);
   for (int thread = 1; thread < num_threads; ++thread)
     workers_.emplace_back([this, thread] { work(thread); });
+  // With fewer threads than CPUs, other processes that do the same would share the first ones. The
+  // caller's thread stays free: whatever threads it starts later would keep to its CPU, too.
+  if (threads > 1 && threads == cpus.size())
+    for (size_t i = 0; i < workers_.size(); ++i) pin(workers_[i], cpus[i + 1]);
 }
 
 ThreadPool::~ThreadPool() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  wake_.notify_all();
+  stop();
+}
+
+void ThreadPool::stop() {
+  stopping_ = true;
+  ++generation_;
+  generation_.notify_all();
   for (std::thread& worker : workers_) worker.join();
+}
+
+template <class IsDone>
+void ThreadPool::spin_until(const IsDone& is_done) const {
+  if (!spins_) return;
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      if (is_done()) return;
+      pause_cpu();
+    }
+  } while (std::chrono::steady_clock::now() < end);
 }
 
 void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, int)>& body) {
@@ -28,53 +102,69 @@ void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, i
     for (int64_t i = 0; i < count; ++i) body(i, 0);
     return;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    body_ = &body;
-    next_ = 0;
-    count_ = count;
-    error_ = nullptr;
-    busy_ = static_cast<int>(workers_.size());
-    ++generation_;
-  }
-  wake_.notify_all();
+  body_ = &body;
+  count_ = count;
+  error_ = nullptr;
+  has_failed_.store(false, std::memory_order_relaxed);
+  next_.store(0, std::memory_order_relaxed);
+  gate_.store(kOpen, std::memory_order_release);
+  generation_.fetch_add(1, std::memory_order_release);
+  wake(count - 1);
   run_indices(0);
-  std::unique_lock lock(mutex_);
-  finished_.wait(lock, [this] { return busy_ == 0; });
+  gate_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  const auto is_empty = [this] { return gate_.load(std::memory_order_acquire) == 0; };
+  spin_until(is_empty);
+  while (!is_empty()) {
+    const uint32_t inside = gate_.load(std::memory_order_acquire);
+    if (inside != 0) gate_.wait(inside, std::memory_order_acquire);
+  }
   body_ = nullptr;
-  if (error_) std::rethrow_exception(error_);
+  if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+/// As many workers as there are indices for; waking a thread costs the one that wakes it.
+void ThreadPool::wake(int64_t count) {
+  if (count >= static_cast<int64_t>(workers_.size())) return generation_.notify_all();
+  for (int64_t i = 0; i < count; ++i) generation_.notify_one();
 }
 
 void ThreadPool::work(int thread) {
   if (on_start_) on_start_();
-  int64_t seen = 0;
+  uint32_t seen = 0;
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-      if (stopping_) return;
-      seen = generation_;
-    }
+    spin_until([&] { return generation_.load(std::memory_order_acquire) != seen; });
+    generation_.wait(seen, std::memory_order_acquire);
+    seen = generation_.load(std::memory_order_acquire);
+    if (stopping_) return;
+    if (!enter()) continue;
     run_indices(thread);
-    const std::lock_guard lock(mutex_);
-    if (--busy_ == 0) finished_.notify_one();
+    leave();
   }
+}
+
+bool ThreadPool::enter() {
+  uint32_t inside = gate_.load(std::memory_order_relaxed);
+  while (inside & kOpen)
+    if (gate_.compare_exchange_weak(inside, inside + 1, std::memory_order_acquire,
+                                    std::memory_order_relaxed))
+      return true;
+  return false;
+}
+
+void ThreadPool::leave() {
+  // The last one out of a closed loop wakes the caller.
+  if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
 }
 
 void ThreadPool::run_indices(int thread) {
   while (true) {
-    int64_t index = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      if (next_ >= count_) return;
-      index = next_++;
-    }
+    const int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
+    if (index >= count_) return;
     try {
       (*body_)(index, thread);
     } catch (...) {
-      const std::lock_guard lock(mutex_);
-      if (!error_) error_ = std::current_exception();
-      next_ = count_;
+      if (!has_failed_.exchange(true)) error_ = std::current_exception();
+      next_.store(count_, std::memory_order_relaxed);
     }
   }
 }

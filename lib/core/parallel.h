@@ -1,20 +1,26 @@
 #pragma once
 
-#include <condition_variable>
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 namespace kvcal {
 
-/// A fixed set of threads that share the indices of one loop at a time. Threads sleep when idle.
+/// CPUs that this process may run on, by number; empty where the system does not tell.
+std::vector<int> allowed_cpus();
+
+/// A fixed set of threads that share the indices of one loop at a time. After a loop they stay
+/// awake for some tens of microseconds, since the next one mostly comes soon, and then sleep; with
+/// more threads than CPUs they sleep at once. Where there is one thread for each CPU, those of the
+/// pool keep to one CPU each.
 class ThreadPool {
  public:
-  /// num_threads counts the caller, who works too; 0 means one a hardware thread. on_start runs
-  /// once in each thread of the pool before its first task, and once in the caller.
+  /// num_threads counts the caller, who works too; 0 means one a CPU. on_start runs once in each
+  /// thread of the pool before its first task, and once in the caller. Throws Error where a thread
+  /// cannot be started.
   explicit ThreadPool(int num_threads, std::function<void()> on_start = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -23,23 +29,36 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   /// Calls body(index, thread) for every index in [0, count), in any order, on any thread of
-  /// [0, num_threads). Returns when all are done; rethrows the first exception. Not reentrant.
+  /// [0, num_threads). Returns when all are done; rethrows the first exception, after which no
+  /// further index begins. Not reentrant.
   void parallel_for(int64_t count, const std::function<void(int64_t index, int thread)>& body);
 
  private:
+  void start(int num_threads);
+  void stop();
   void work(int thread);
+  bool enter();
+  void leave();
   void run_indices(int thread);
+  void wake(int64_t count);
+  template <class IsDone>
+  void spin_until(const IsDone& is_done) const;
 
   std::vector<std::thread> workers_;
   std::function<void()> on_start_;
-  std::mutex mutex_;
-  std::condition_variable wake_, finished_;
+  bool spins_ = false;
+  // Of the loop that runs; written while nobody is inside.
   const std::function<void(int64_t, int)>* body_ = nullptr;
-  int64_t next_ = 0, count_ = 0;
-  int64_t generation_ = 0;
-  int busy_ = 0;
-  bool stopping_ = false;
+  int64_t count_ = 0;
   std::exception_ptr error_;
+  std::atomic<bool> has_failed_ = false, stopping_ = false;
+  // Each is written by many threads, so each has a cache line of its own.
+  alignas(64) std::atomic<int64_t> next_ = 0;
+  /// Loops begun; what sleeping workers wait for.
+  alignas(64) std::atomic<uint32_t> generation_ = 0;
+  /// Workers inside the loop, and kOpen while more may enter. A worker that wakes too late finds it
+  /// closed, so nobody waits for it.
+  alignas(64) std::atomic<uint32_t> gate_ = 0;
 };
 
 }  // namespace kvcal
