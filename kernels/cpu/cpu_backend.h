@@ -8,6 +8,7 @@
 #include "core/parallel.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/cpu/tile_product.h"
 #include "kernels/host_backend.h"
 
 namespace kvcal::cpu {
@@ -22,7 +23,9 @@ class CpuBackend : public HostBackend {
   std::string description() const override;
   bool supports(ComputeType type) const override;
   ComputeType preferred_compute_type() const override;
-  int64_t preferred_batch_tokens() const override { return int64_t{512} * pool_.num_threads(); }
+  int64_t preferred_batch_tokens(int64_t) const override {
+    return int64_t{512} * pool_.num_threads();
+  }
 
   void fill_zero(std::byte* data, size_t bytes) override;
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
@@ -30,6 +33,7 @@ class CpuBackend : public HostBackend {
                                          std::span<const float> scales) override;
   void embed(const EmbedArgs& args) override;
   void norm(const NormArgs& args) override;
+  void residual_norm(const ResidualNormArgs& args) override;
   void norm_heads(const NormHeadsArgs& args) override;
   void matmul(const MatmulArgs& args) override;
   void rope(const RopeArgs& args) override;
@@ -52,6 +56,9 @@ class CpuBackend : public HostBackend {
   void matmul_fp8(const Fp8MatmulArgs& args) override;
 
  private:
+  void attention_in_float32(const AttentionArgs& args);
+  /// With tile_instructions().
+  void attention_in_tiles(const AttentionArgs& args);
   /// pack of what was checked; F8_E4M3 parts too, as the numbers their codes stand for.
   std::unique_ptr<PackedMatrix> pack_checked(std::span<const TensorView> parts,
                                              const PackShape& shape, ComputeType type);
@@ -67,8 +74,9 @@ class CpuBackend : public HostBackend {
   static constexpr int64_t kBlockElements = 32768;
 
   ThreadPool pool_;
-  std::vector<Scratch> scratch_;  ///< one a thread
+  std::vector<Scratch> scratch_;   ///< one a thread
   Scratch fp8_inputs_, fp8_sums_;  ///< of matmul_fp8, for all threads
+  Scratch tiled_cache_;            ///< of attention_in_tiles, for all threads
   GemmLibrary gemms_;
 };
 

@@ -7,7 +7,7 @@
 #define KVCAL_KERNELS_CPU_QUERY_TILE_INL_H_
 #endif
 
-#include "kernels/cpu/vector-inl.h"
+#include "kernels/cpu/attention_lanes-inl.h"
 
 #ifndef KVCAL_KERNELS_CPU_QUERY_TILE_ONCE
 #define KVCAL_KERNELS_CPU_QUERY_TILE_ONCE
@@ -22,7 +22,6 @@ constexpr int64_t kQueries = 48;
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kLanes = HWY_LANES(float);
 /// Vectors of queries that one step of multiply keeps in registers, and rows: 24 sums of 32
 /// registers, or 12 of 16.
 constexpr int64_t kStrip = 3;
@@ -74,65 +73,6 @@ HWY_NOINLINE void multiply(const Product& p) {
     for (; row + 2 <= p.rows; row += 2) multiply_tile<2>(p, row, column);
     for (; row < p.rows; ++row) multiply_tile<1>(p, row, column);
   }
-}
-
-#if HWY_TARGET != HWY_SCALAR
-using D4 = hn::FixedTag<float, 4>;
-using V4 = hn::Vec<D4>;
-
-HWY_INLINE void transpose(V4& a, V4& b, V4& c, V4& d) {
-  const D4 d4;
-  const V4 ab_low = hn::InterleaveLower(d4, a, b), ab_high = hn::InterleaveUpper(d4, a, b);
-  const V4 cd_low = hn::InterleaveLower(d4, c, d), cd_high = hn::InterleaveUpper(d4, c, d);
-  a = hn::ConcatLowerLower(d4, cd_low, ab_low);
-  b = hn::ConcatUpperUpper(d4, cd_low, ab_low);
-  c = hn::ConcatLowerLower(d4, cd_high, ab_high);
-  d = hn::ConcatUpperUpper(d4, cd_high, ab_high);
-}
-#endif
-
-/// out[d * kQueries + i] = scale · rows[i][d] for four rows.
-HWY_INLINE void rows_to_columns(const float* const* rows, int64_t count, float scale, float* out) {
-  int64_t d = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const D4 d4;
-  const V4 times = hn::Set(d4, scale);
-  for (; d + 4 <= count; d += 4) {
-    V4 r0 = hn::Mul(hn::LoadU(d4, rows[0] + d), times);
-    V4 r1 = hn::Mul(hn::LoadU(d4, rows[1] + d), times);
-    V4 r2 = hn::Mul(hn::LoadU(d4, rows[2] + d), times);
-    V4 r3 = hn::Mul(hn::LoadU(d4, rows[3] + d), times);
-    transpose(r0, r1, r2, r3);
-    hn::Store(r0, d4, out + d * kQueries);
-    hn::Store(r1, d4, out + (d + 1) * kQueries);
-    hn::Store(r2, d4, out + (d + 2) * kQueries);
-    hn::Store(r3, d4, out + (d + 3) * kQueries);
-  }
-#endif
-  for (; d < count; ++d)
-    for (int64_t i = 0; i < 4; ++i) out[d * kQueries + i] = rows[i][d] * scale;
-}
-
-/// out[i * count + d] = in[d * kQueries + i] / divisors[i] for four rows.
-HWY_INLINE void columns_to_rows(const float* in, const float* divisors, int64_t count, float* out) {
-  int64_t d = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const D4 d4;
-  const V4 divisor = hn::Load(d4, divisors);
-  for (; d + 4 <= count; d += 4) {
-    V4 c0 = hn::Div(hn::Load(d4, in + d * kQueries), divisor);
-    V4 c1 = hn::Div(hn::Load(d4, in + (d + 1) * kQueries), divisor);
-    V4 c2 = hn::Div(hn::Load(d4, in + (d + 2) * kQueries), divisor);
-    V4 c3 = hn::Div(hn::Load(d4, in + (d + 3) * kQueries), divisor);
-    transpose(c0, c1, c2, c3);
-    hn::StoreU(c0, d4, out + d);
-    hn::StoreU(c1, d4, out + count + d);
-    hn::StoreU(c2, d4, out + 2 * count + d);
-    hn::StoreU(c3, d4, out + 3 * count + d);
-  }
-#endif
-  for (; d < count; ++d)
-    for (int64_t i = 0; i < 4; ++i) out[i * count + d] = in[d * kQueries + i] / divisors[i];
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

@@ -33,7 +33,7 @@ class GpuBackend : public Backend {
   std::string description() const override;
   bool supports(ComputeType) const override { return true; }
   ComputeType preferred_compute_type() const override { return ComputeType::kBFloat16; }
-  int64_t preferred_batch_tokens() const override { return 16384; }
+  int64_t preferred_batch_tokens(int64_t) const override { return 16384; }
   bool is_host() const override { return false; }
   std::optional<uint64_t> free_memory() const override;
   bool packs_beside() const override { return true; }

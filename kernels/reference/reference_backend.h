@@ -13,7 +13,7 @@ class ReferenceBackend : public HostBackend {
   std::string description() const override { return "reference (plain loops, 1 thread)"; }
   bool supports(ComputeType) const override { return true; }
   ComputeType preferred_compute_type() const override { return ComputeType::kFloat32; }
-  int64_t preferred_batch_tokens() const override { return 512; }
+  int64_t preferred_batch_tokens(int64_t) const override { return 512; }
 
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
   std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,

@@ -71,4 +71,22 @@ void Backend::enter_cache(const EnterCacheArgs& args) {
   }
 }
 
+void Backend::matmul_activate(const MatmulActivateArgs& args) {
+  matmul({.x = args.x,
+          .weight = args.weight,
+          .bias = args.bias,
+          .rows = args.rows,
+          .out = args.scratch,
+          .is_decoding = args.is_decoding});
+  activate({.x = args.scratch,
+            .gated = args.gated,
+            .activation = args.activation,
+            .limit = args.limit,
+            .rows = args.rows,
+            .width = args.width,
+            .out_type = args.out_type,
+            .out = args.out,
+            .seen = args.seen});
+}
+
 }  // namespace kvcal

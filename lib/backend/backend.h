@@ -66,8 +66,10 @@ class Backend {
   /// What --compute-dtype auto means here.
   virtual ComputeType preferred_compute_type() const = 0;
   /// Tokens that should go through a layer together: enough to keep every thread busy, few enough
-  /// that the activations between two operations stay near.
-  virtual int64_t preferred_batch_tokens() const = 0;
+  /// that the activations between two operations, bytes_per_token of each token, stay near.
+  virtual int64_t preferred_batch_tokens(int64_t bytes_per_token) const = 0;
+  /// matmul_activate needs no scratch.
+  virtual bool activates_in_matmul() const { return false; }
 
   /// Host code may read and write this backend's memory, and operations have happened when they
   /// return. Elsewhere they happen later, in the order they were asked for; copy_out waits for
@@ -132,6 +134,7 @@ class Backend {
   // Several of the above in one pass; here, one after the other.
   virtual void residual_norm(const ResidualNormArgs& args);
   virtual void enter_cache(const EnterCacheArgs& args);
+  virtual void matmul_activate(const MatmulActivateArgs& args);
 };
 
 inline Buffer::~Buffer() {

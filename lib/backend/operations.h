@@ -214,6 +214,9 @@ struct AttentionArgs {
   const float* sinks = nullptr;
   int64_t sliding_window =
       0;  ///< keys further back than window - 1 positions are not seen; 0: all are
+  /// What q, k, v and the weights may be rounded to before they are multiplied; sums and softmax
+  /// are float32.
+  ComputeType product_type = ComputeType::kFloat32;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [q rows, heads * v_head_dim] of out_type
   AmaxSlot seen = {};
@@ -235,6 +238,25 @@ struct ActivationArgs {
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [rows, width]
   AmaxSlot seen = {};
+};
+
+/// A matmul whose float32 result nobody else reads, and the activation of it, as in MatmulArgs and
+/// ActivationArgs.
+struct MatmulActivateArgs {
+  const void* x = nullptr;      ///< [rows, in_features] of the type the weight was packed for
+  const PackedMatrix& weight;   ///< [2 * width, in]: gate, then up; [width, in] where not gated
+  const float* bias = nullptr;  ///< [out_features], or null
+  bool gated = true;
+  Activation activation = Activation::kSilu;
+  float limit = 0.0f;
+  int64_t rows = 0, width = 0;
+  /// [rows, out_features] where the backend does not activate in its matmul; unspecified
+  /// afterwards.
+  float* scratch = nullptr;
+  ComputeType out_type = ComputeType::kFloat32;
+  void* out = nullptr;  ///< [rows, width]
+  AmaxSlot seen = {};
+  bool is_decoding = false;
 };
 
 /// out += multiplier · x.

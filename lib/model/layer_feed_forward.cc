@@ -56,16 +56,19 @@ AmaxSlot LayerRunner::mlp_input_slot(const PackedLayer& layer) const {
 void LayerRunner::activate(const PackedMlp& mlp, const void* x, int64_t rows, Role role,
                            int64_t index) {
   observe(role, index, x, rows, config_.hidden_size, type_);
-  project(x, mlp.in, rows, inner_.as<float>());
-  backend_.activate({.x = inner_.as<float>(),
-                     .gated = mlp.gated,
-                     .activation = config_.activation,
-                     .limit = config_.activation_limit,
-                     .rows = rows,
-                     .width = mlp.width,
-                     .out_type = type_,
-                     .out = activated_.data(),
-                     .seen = slot_of(down_of(role), index)});
+  backend_.matmul_activate({.x = x,
+                            .weight = *mlp.in.matrix,
+                            .bias = mlp.in.bias.get(),
+                            .gated = mlp.gated,
+                            .activation = config_.activation,
+                            .limit = config_.activation_limit,
+                            .rows = rows,
+                            .width = mlp.width,
+                            .scratch = inner_.as<float>(),
+                            .out_type = type_,
+                            .out = activated_.data(),
+                            .seen = slot_of(down_of(role), index),
+                            .is_decoding = is_decoding_});
   observe(down_of(role), index, activated_.data(), rows, mlp.width, type_);
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 /// Widths of a token's activations, in elements.
 struct Widths {
-  explicit Widths(const ModelConfig& config)
+  Widths(const ModelConfig& config, const Backend& backend)
       : hidden(static_cast<size_t>(config.hidden_size)),
         query(static_cast<size_t>(config.query_width())),
         query_rank(static_cast<size_t>(config.latent.query_rank)),
@@ -28,6 +28,7 @@ struct Widths {
         states(step_rank == 0 ? 0
                               : step_rank + 2 * static_cast<size_t>(config.recurrent.state_dim)),
         inner(static_cast<size_t>(std::max(config.moe.shared_intermediate_size, widest(config)))),
+        projected_inner(backend.activates_in_matmul() ? 0 : 2 * inner),
         expert_hidden(config.architecture->has_experts() ? hidden : 0),
         logits(config.architecture->has_experts() ? static_cast<size_t>(config.moe.num_experts + 1)
                                                   : 0) {}
@@ -42,30 +43,31 @@ struct Widths {
   size_t steps() const { return step_rank == 0 ? 0 : mixed; }
   size_t bytes(size_t element) const {
     return element * (hidden + query_rank + attended + mixed + step_rank + inner + expert_hidden) +
-           sizeof(float) *
-               (query + 2 * query_gate + query_rank + key_value + mixed_in + channels + mixed +
-                steps() + step_rank + states + 2 * inner + 2 * hidden + 2 * expert_hidden + logits);
+           sizeof(float) * (query + 2 * query_gate + query_rank + key_value + mixed_in + channels +
+                            mixed + steps() + step_rank + states + projected_inner + 2 * hidden +
+                            2 * expert_hidden + logits);
   }
 
   size_t hidden, query, query_rank, key_value, attended, query_gate, mixed_in, channels, mixed,
-      step_rank, states, inner, expert_hidden, logits;
+      step_rank, states, inner, projected_inner, expert_hidden, logits;
 };
 
 }  // namespace
 
-size_t LayerRunner::bytes_per_token(const ModelConfig& config, ComputeType type) {
+size_t LayerRunner::bytes_per_token(const ModelConfig& config, ComputeType type,
+                                    const Backend& backend) {
   size_t expanded = 0;
   if (config.architecture->has_latent_attention)
     expanded = sizeof(float) *
                static_cast<size_t>(config.size_of(Dim::kLatentUpWidth) + config.query_width() +
                                    config.attended_width() + config.size_of(Dim::kLatentWidth));
-  return Widths(config).bytes(bytes_of(type)) + expanded;
+  return Widths(config, backend).bytes(bytes_of(type)) + expanded;
 }
 
 LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeType type,
                          int64_t max_tokens)
     : config_(config), backend_(backend), type_(type) {
-  const Widths widths(config);
+  const Widths widths(config, backend);
   const auto reserve = [&](Buffer& buffer, size_t width, size_t element) {
     if (width > 0) buffer = backend.allocate(static_cast<size_t>(max_tokens) * width * element);
   };
@@ -86,7 +88,7 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
   reserve(steps_, widths.steps(), sizeof(float));
   reserve(scanned_, widths.mixed, sizeof(float));
   reserve(mixed_, widths.mixed, element);
-  reserve(inner_, 2 * widths.inner, sizeof(float));
+  reserve(inner_, widths.projected_inner, sizeof(float));
   reserve(activated_, widths.inner, element);
   reserve(projected_, widths.hidden, sizeof(float));
   reserve(output_normed_, widths.hidden, sizeof(float));
@@ -318,6 +320,7 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .softcap = config_.attention_softcap,
        .sinks = layer.sinks.get(),
        .sliding_window = config_.layers[static_cast<size_t>(layer_index)].sliding_window,
+       .product_type = type_,
        .out_type = has_gate ? ComputeType::kFloat32 : type_,
        .out = has_gate ? ungated_.data() : attended_.data(),
        .seen = has_gate ? AmaxSlot{} : slot_of(Role::kOutput),

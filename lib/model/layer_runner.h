@@ -71,7 +71,8 @@ class LayerRunner {
   void fold_linear_amax(AmaxSlotOf slot_of) { slot_of_ = std::move(slot_of); }
 
   /// Bytes of activations a token of a batch takes.
-  static size_t bytes_per_token(const ModelConfig& config, ComputeType type);
+  static size_t bytes_per_token(const ModelConfig& config, ComputeType type,
+                                const Backend& backend);
 
  private:
   void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out,
@@ -164,7 +165,7 @@ class LayerRunner {
   Buffer steps_;          ///< [tokens, heads] float32
   Buffer scanned_;        ///< [tokens, inner] float32
   Buffer mixed_;          ///< [tokens, inner] of type
-  Buffer inner_;          ///< [tokens, gate and up of the widest MLP] float32
+  Buffer inner_;          ///< [tokens, gate and up of the widest MLP] float32, where needed
   Buffer activated_;      ///< [tokens, the widest MLP] of type
   Buffer projected_;      ///< [tokens, hidden] float32, before norm and residual
   Buffer output_normed_;  ///< [tokens, hidden] float32

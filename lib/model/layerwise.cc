@@ -134,13 +134,15 @@ uint64_t packed_bytes_held(const ModelConfig& config, ComputeType type, const Ba
 int64_t batch_tokens_within(const std::optional<uint64_t>& budget, const ModelConfig& config,
                             const LayerwiseOptions& options, const Backend& backend,
                             int64_t longest) {
+  const auto activations =
+      static_cast<int64_t>(LayerRunner::bytes_per_token(config, options.compute_type, backend));
   const int64_t preferred =
-      options.batch_tokens > 0 ? options.batch_tokens : backend.preferred_batch_tokens();
+      options.batch_tokens > 0 ? options.batch_tokens : backend.preferred_batch_tokens(activations);
   const int64_t wanted = std::max(preferred, longest);
   if (!budget) return wanted;
   const uint64_t layers = packed_bytes_held(config, options.compute_type, backend);
-  const uint64_t per_token =
-      LayerRunner::bytes_per_token(config, options.compute_type) + cached_bytes_per_token(config);
+  const uint64_t per_token = LayerRunner::bytes_per_token(config, options.compute_type, backend) +
+                             cached_bytes_per_token(config);
   const uint64_t least = layers + per_token * static_cast<uint64_t>(longest);
   if (least > *budget)
     fail(options.memory_limit == budget ? "the memory limit of " : "the device's free memory of ",
@@ -175,7 +177,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
   runner_ = std::make_unique<LayerRunner>(config, backend, type_, longest_batch_);
   HiddenRoom room{.scratch_folder = options.scratch_folder};
   if (budget) {
-    const uint64_t per_token = LayerRunner::bytes_per_token(config, type_) +
+    const uint64_t per_token = LayerRunner::bytes_per_token(config, type_, backend) +
                                (backend.is_host() ? 0 : cached_bytes_per_token(config));
     const uint64_t others = packed_bytes_held(config, type_, backend) +
                             per_token * static_cast<uint64_t>(longest_batch_);

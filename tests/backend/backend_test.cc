@@ -22,7 +22,7 @@ class CountingBackend : public Backend {
   std::string description() const override { return "counting"; }
   bool supports(ComputeType) const override { return false; }
   ComputeType preferred_compute_type() const override { return ComputeType::kFloat32; }
-  int64_t preferred_batch_tokens() const override { return 1; }
+  int64_t preferred_batch_tokens(int64_t) const override { return 1; }
   Buffer allocate(size_t bytes) override { return {this, new std::byte[bytes], bytes}; }
   void free(std::byte* data, size_t) noexcept override {
     delete[] data;

@@ -105,7 +105,7 @@ TEST_CASE("a forward pass sees the same bytes wherever its hidden states lie, in
     const std::string expected = run(nullptr, {});
     const uint64_t layer = packed_layer_bytes(fixture.config, ComputeType::kFloat32);
     const uint64_t token =
-        LayerRunner::bytes_per_token(fixture.config, ComputeType::kFloat32) +
+        LayerRunner::bytes_per_token(fixture.config, ComputeType::kFloat32, *fixture.backend) +
         sizeof(float) *
             static_cast<uint64_t>(fixture.config.cache_heads() *
                                   (fixture.config.cache_k_dim() + fixture.config.cache_v_dim()));

@@ -101,7 +101,8 @@ TEST_CASE("two packed layers count under the memory limit where one is packed ah
   const FixtureSamples samples(host);
   SilentDiagnostics silent;
   const uint64_t layer = packed_layer_bytes(host.config, ComputeType::kFloat32);
-  const uint64_t batch = 48 * LayerRunner::bytes_per_token(host.config, ComputeType::kFloat32);
+  const uint64_t batch =
+      48 * LayerRunner::bytes_per_token(host.config, ComputeType::kFloat32, *device.backend);
   const auto fits = [&](ModelFixture& fixture, uint64_t limit) {
     try {
       LayerwiseForward(fixture.config, fixture.weights, *fixture.backend, samples.spans(),

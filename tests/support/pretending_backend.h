@@ -33,7 +33,9 @@ class PretendingBackend : public Backend {
   std::string description() const override { return "pretending " + inner_->description(); }
   bool supports(ComputeType type) const override { return inner_->supports(type); }
   ComputeType preferred_compute_type() const override { return inner_->preferred_compute_type(); }
-  int64_t preferred_batch_tokens() const override { return inner_->preferred_batch_tokens(); }
+  int64_t preferred_batch_tokens(int64_t bytes_per_token) const override {
+    return inner_->preferred_batch_tokens(bytes_per_token);
+  }
   bool is_host() const override { return false; }
   std::optional<uint64_t> free_memory() const override {
     if (!memory) return std::nullopt;

@@ -1,0 +1,180 @@
+#include "kernels/cpu/tile_product.h"
+
+#include "core/error.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#endif
+
+namespace kvcal::cpu {
+
+#if defined(__x86_64__)
+namespace {
+
+bool has_avx512_bf16() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
+}
+
+/// Linux lends the tiles' registers to a process that asks.
+bool has_amx_bf16() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (!__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return false;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  if ((edx & kAmxBf16) == 0 || (edx & kAmxTile) == 0) return false;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // asm/prctl.h: ARCH_REQ_XCOMP_PERM
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+/// Operand of ldtilecfg. Source: Intel SDM, volume 1, "Advanced Matrix Extensions".
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t column_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+static_assert(sizeof(TileConfig) == 64);
+
+// GCC's own intrinsic tells the compiler of eight of the bytes only.
+void load_tile_config() {
+  const TileConfig config;
+  asm volatile("ldtilecfg %0" ::"m"(config) : "memory");
+}
+void release_tiles() {
+  asm volatile("tilerelease" ::: "memory");
+}
+
+/// Tiles 0 and 1 (and 2 and 3 for the second 16 rows) hold sums, 4 and 5 rows of a, 6 and 7 of b.
+template <bool kTwoRows>
+__attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProduct& p,
+                                                                 const BF16* a, const uint32_t* b,
+                                                                 float* c) {
+  const int64_t a_bytes = p.a_stride * 2, b_bytes = p.b_stride * 4, c_bytes = p.c_stride * 4;
+  float* below = c + kTileRows * p.c_stride;
+  if (p.accumulate) {
+    _tile_loadd(0, c, c_bytes);
+    _tile_loadd(1, c + 16, c_bytes);
+    if (kTwoRows) _tile_loadd(2, below, c_bytes);
+    if (kTwoRows) _tile_loadd(3, below + 16, c_bytes);
+  } else {
+    _tile_zero(0);
+    _tile_zero(1);
+    if (kTwoRows) _tile_zero(2);
+    if (kTwoRows) _tile_zero(3);
+  }
+  for (int64_t step = 0; step < p.steps; step += kTileSteps) {
+    const uint32_t* pairs = b + step / 2 * p.b_stride;
+    _tile_loadd(6, pairs, b_bytes);
+    _tile_loadd(4, a + step, a_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, pairs + 16, b_bytes);
+    _tile_dpbf16ps(1, 4, 7);
+    if (kTwoRows) _tile_loadd(5, a + kTileRows * p.a_stride + step, a_bytes);
+    if (kTwoRows) _tile_dpbf16ps(2, 5, 6);
+    if (kTwoRows) _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, c_bytes);
+  _tile_stored(1, c + 16, c_bytes);
+  if (kTwoRows) _tile_stored(2, below, c_bytes);
+  if (kTwoRows) _tile_stored(3, below + 16, c_bytes);
+}
+
+void multiply_amx(const TileProduct& p) {
+  for (int64_t column = 0; column < p.columns; column += kTileColumns) {
+    int64_t row = 0;
+    for (; row + 2 * kTileRows <= p.rows; row += 2 * kTileRows)
+      multiply_block<true>(p, p.a + row * p.a_stride, p.b + column,
+                           p.c + row * p.c_stride + column);
+    if (row < p.rows)
+      multiply_block<false>(p, p.a + row * p.a_stride, p.b + column,
+                            p.c + row * p.c_stride + column);
+  }
+}
+
+/// Eight rows by 32 columns: 16 sums of 32 registers.
+__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void multiply_rows(
+    const TileProduct& p, const BF16* a, const uint32_t* b, float* c) {
+  constexpr int64_t kRows = 8;
+  __m512 sums[kRows][2];
+  for (int64_t m = 0; m < kRows; ++m)
+    for (int64_t i = 0; i < 2; ++i)
+      sums[m][i] =
+          p.accumulate ? _mm512_loadu_ps(c + m * p.c_stride + 16 * i) : _mm512_setzero_ps();
+  for (int64_t pair = 0; pair < p.steps / 2; ++pair) {
+    const auto b0 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride));
+    const auto b1 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride + 16));
+    for (int64_t m = 0; m < kRows; ++m) {
+      int32_t both = 0;
+      __builtin_memcpy(&both, a + m * p.a_stride + 2 * pair, sizeof both);
+      const auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(both));
+      sums[m][0] = _mm512_dpbf16_ps(sums[m][0], x, b0);
+      sums[m][1] = _mm512_dpbf16_ps(sums[m][1], x, b1);
+    }
+  }
+  for (int64_t m = 0; m < kRows; ++m)
+    for (int64_t i = 0; i < 2; ++i) _mm512_storeu_ps(c + m * p.c_stride + 16 * i, sums[m][i]);
+}
+
+void multiply_avx512(const TileProduct& p) {
+  for (int64_t column = 0; column < p.columns; column += kTileColumns)
+    for (int64_t row = 0; row < p.rows; row += 8)
+      multiply_rows(p, p.a + row * p.a_stride, p.b + column, p.c + row * p.c_stride + column);
+}
+
+TileInstructions find_instructions() {
+  if (!has_avx512_bf16()) return TileInstructions::kNone;
+  return has_amx_bf16() ? TileInstructions::kAmxBf16 : TileInstructions::kAvx512Bf16;
+}
+
+}  // namespace
+
+TileSession::TileSession(TileInstructions instructions) : instructions_(instructions) {
+  if (instructions_ == TileInstructions::kAmxBf16) load_tile_config();
+}
+TileSession::~TileSession() {
+  if (instructions_ == TileInstructions::kAmxBf16) release_tiles();
+}
+void TileSession::multiply(const TileProduct& product) const {
+  instructions_ == TileInstructions::kAmxBf16 ? multiply_amx(product) : multiply_avx512(product);
+}
+
+#else
+namespace {
+TileInstructions find_instructions() {
+  return TileInstructions::kNone;
+}
+}  // namespace
+TileSession::TileSession(TileInstructions instructions) : instructions_(instructions) {}
+TileSession::~TileSession() = default;
+void TileSession::multiply(const TileProduct&) const {
+  KVCAL_CHECK(instructions_ != TileInstructions::kNone);
+}
+#endif
+
+TileInstructions tile_instructions() {
+  static const TileInstructions found = find_instructions();
+  return found;
+}
+
+std::string_view name_of(TileInstructions instructions) {
+  switch (instructions) {
+    case TileInstructions::kNone:
+      return "";
+    case TileInstructions::kAvx512Bf16:
+      return "avx512_bf16";
+    case TileInstructions::kAmxBf16:
+      return "amx_bf16";
+  }
+  return "";
+}
+
+}  // namespace kvcal::cpu
