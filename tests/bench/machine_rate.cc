@@ -1,0 +1,159 @@
+#include "bench/machine_rate.h"
+
+#include <omp.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <sstream>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/cpu/onednn.h"
+#include "quant/half.h"
+
+namespace kvcal::bench {
+namespace {
+
+double seconds_of(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+/// The best of repeats: as many as take about a quarter of a second, at least three.
+MachineRate best_of(double flop, std::string source, const std::function<void()>& body) {
+  MachineRate best{.source = std::move(source)};
+  body();  // makes and warms what is made once
+  const double end = seconds_of(CLOCK_MONOTONIC) + 0.25;
+  for (int i = 0; i < 3 || seconds_of(CLOCK_MONOTONIC) < end; ++i) {
+    const double wall = seconds_of(CLOCK_MONOTONIC), cpu = process_cpu_seconds();
+    body();
+    const double wall_end = seconds_of(CLOCK_MONOTONIC), cpu_end = process_cpu_seconds();
+    best.flop_per_second = std::max(best.flop_per_second, flop / (wall_end - wall));
+    best.flop_per_cpu_second = std::max(best.flop_per_cpu_second, flop / (cpu_end - cpu));
+  }
+  return best;
+}
+
+/// Normal numbers: zeros would multiply at another clock rate.
+std::vector<std::byte> random_matrix(int64_t size, ComputeType type) {
+  std::vector<std::byte> bytes(static_cast<size_t>(size * size) * bytes_of(type));
+  uint32_t state = 1;
+  for (size_t i = 0; i < static_cast<size_t>(size * size); ++i) {
+    state = state * 1664525u + 1013904223u;
+    const float value = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
+    if (type == ComputeType::kFloat32) {
+      reinterpret_cast<float*>(bytes.data())[i] = value;
+    } else {
+      reinterpret_cast<BF16*>(bytes.data())[i] = to_bf16(value);
+    }
+  }
+  return bytes;
+}
+
+MachineRate onednn_rate_here(ComputeType type, int64_t size) {
+  using Memory = dnnl::memory;
+  const auto in = type == ComputeType::kFloat32 ? Memory::data_type::f32 : Memory::data_type::bf16;
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  dnnl::stream stream(engine);
+  const Memory::dims dims{size, size}, strides{size, 1};
+  const Memory::desc x_desc(dims, in, strides), out_desc(dims, Memory::data_type::f32, strides);
+  const auto description =
+      cpu::describe_matmul(engine, x_desc, {dims, in, Memory::format_tag::any}, out_desc);
+  std::vector<std::byte> x = random_matrix(size, type);
+  Memory plain(x_desc, engine, x.data());
+  Memory packed(description.weights_desc(), engine), out(out_desc, engine);
+  Memory scratchpad(description.scratchpad_desc(), engine);
+  dnnl::reorder(plain, packed).execute(stream, plain, packed);
+  const dnnl::matmul product(description);
+  const double n = static_cast<double>(size);
+  return best_of(2 * n * n * n, "oneDNN " + std::to_string(size), [&] {
+    product.execute(stream, {{DNNL_ARG_SRC, plain},
+                             {DNNL_ARG_WEIGHTS, packed},
+                             {DNNL_ARG_DST, out},
+                             {DNNL_ARG_SCRATCHPAD, scratchpad}});
+    stream.wait();
+  });
+}
+
+}  // namespace
+
+double process_cpu_seconds() {
+  return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+uint64_t peak_rss_bytes() {
+  std::ifstream status("/proc/self/status");
+  constexpr std::string_view kKey = "VmHWM:";
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(kKey)) return std::stoull(line.substr(kKey.size())) * 1024;
+  return 0;
+}
+
+double seconds_since_process_start() {
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  std::getline(file, line);
+  // The name in parentheses may hold spaces; the start, in ticks since boot, is the 20th behind it.
+  std::istringstream fields(line.substr(line.rfind(')') + 2));
+  std::string field;
+  for (int i = 0; i < 20; ++i) fields >> field;
+  return seconds_of(CLOCK_BOOTTIME) - std::stod(field) / static_cast<double>(sysconf(_SC_CLK_TCK));
+}
+
+void MachineRate::take_larger(const MachineRate& other) {
+  if (other.flop_per_second > flop_per_second) {
+    flop_per_second = other.flop_per_second;
+    source = other.source;
+  }
+  flop_per_cpu_second = std::max(flop_per_cpu_second, other.flop_per_cpu_second);
+}
+
+MachineRate onednn_rate(ComputeType type, int64_t size, int num_threads) {
+  // In a thread of its own: the number of OpenMP's threads is the calling thread's setting, which
+  // the backend has set to one.
+  MachineRate rate;
+  std::exception_ptr error;
+  std::thread([&] {
+    try {
+      omp_set_num_threads(num_threads);
+      rate = onednn_rate_here(type, size);
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }).join();
+  if (error) std::rethrow_exception(error);
+  return rate;
+}
+
+MachineRate backend_rate(Backend& backend, ComputeType type, int64_t size) {
+  const std::vector<std::byte> w = random_matrix(size, ComputeType::kBFloat16);
+  const std::vector<TensorView> views{{"w", DType::kBF16, Shape{size, size}, w}};
+  const auto weight = backend.pack(views, type);
+  const std::vector<std::byte> values = random_matrix(size, type);
+  const Buffer x = backend.allocate(values.size());
+  backend.copy_in(values, x.data());
+  const Buffer out = backend.allocate(static_cast<size_t>(size * size) * sizeof(float));
+  const double n = static_cast<double>(size);
+  return best_of(2 * n * n * n, "kvcal " + std::to_string(size), [&] {
+    backend.matmul({.x = x.data(), .weight = *weight, .rows = size, .out = out.as<float>()});
+  });
+}
+
+MachineRate machine_rate(Backend& backend, ComputeType type, int num_threads) {
+  MachineRate best;
+  for (const int64_t size : {2048, 4096}) {
+    best.take_larger(onednn_rate(type, size, num_threads));
+    best.take_larger(backend_rate(backend, type, size));
+  }
+  return best;
+}
+
+}  // namespace kvcal::bench

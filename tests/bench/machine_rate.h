@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace kvcal::bench {
+
+/// Seconds of processor time that all threads of this process took so far.
+double process_cpu_seconds();
+/// High-water mark of this process' memory, in bytes.
+uint64_t peak_rss_bytes();
+/// Seconds since this process was started, to the kernel's hundredth.
+double seconds_since_process_start();
+
+/// The machine's limit for matrix products, as it is at this moment.
+struct MachineRate {
+  double flop_per_second = 0;      ///< by the wall clock
+  double flop_per_cpu_second = 0;  ///< by the time of all threads: other processes do not count
+  std::string source;              ///< "oneDNN 4096", what was fastest
+  void take_larger(const MachineRate& other);
+};
+
+/// oneDNN's plain product of two square matrices [size, size], its own layout for the weight,
+/// float32 sums; the best of a few repeats on that many threads. Throws Error where oneDNN cannot.
+MachineRate onednn_rate(ComputeType type, int64_t size, int num_threads);
+
+/// The same product by the backend's matmul.
+MachineRate backend_rate(Backend& backend, ComputeType type, int64_t size);
+
+/// The best of both at some sizes: about a second of work. This is what "the GEMM rate measured in
+/// the same run" means in all tables.
+MachineRate machine_rate(Backend& backend, ComputeType type, int num_threads);
+
+}  // namespace kvcal::bench

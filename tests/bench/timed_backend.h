@@ -1,0 +1,192 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "backend/backend.h"
+
+namespace kvcal::bench {
+
+using Clock = std::chrono::steady_clock;
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// FLOP of causal attention, 2 a multiplication with its addition: keys further back than the
+/// window are not counted. width: head_dim + v_head_dim of all query heads.
+inline double attention_flop(int64_t history, int64_t queries, int64_t window, int64_t width) {
+  double pairs = 0;
+  for (int64_t i = 0; i < queries; ++i) {
+    const int64_t visible = history + i + 1;
+    pairs += static_cast<double>(window > 0 ? std::min(visible, window) : visible);
+  }
+  return 2.0 * pairs * static_cast<double>(width);
+}
+
+/// What one operation cost so far.
+struct OperationTime {
+  int64_t calls = 0;
+  double seconds = 0;  ///< wall
+  double flop = 0;     ///< of matmul and attention
+};
+
+/// A host backend's operations, timed by name. Everything goes to the backend inside; the default
+/// bodies of Backend's fused operations are never used here, so that what is timed is what runs.
+class TimedBackend : public Backend {
+ public:
+  explicit TimedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+
+  /// Of the thread that made this; packing in another thread is apart.
+  std::map<std::string, OperationTime> operations, beside;
+  /// When a layer's matrices were first packed, and when the first layer's arithmetic began.
+  Clock::time_point first_pack = {}, first_operation = {};
+
+  void clear() {
+    operations.clear();
+    beside.clear();
+  }
+
+  std::string_view name() const override { return inner_->name(); }
+  std::string description() const override { return inner_->description(); }
+  bool supports(ComputeType type) const override { return inner_->supports(type); }
+  ComputeType preferred_compute_type() const override { return inner_->preferred_compute_type(); }
+  int64_t preferred_batch_tokens(int64_t bytes_per_token) const override {
+    return inner_->preferred_batch_tokens(bytes_per_token);
+  }
+  bool activates_in_matmul() const override { return inner_->activates_in_matmul(); }
+  bool is_host() const override { return inner_->is_host(); }
+  std::optional<uint64_t> free_memory() const override { return inner_->free_memory(); }
+  bool packs_beside() const override { return inner_->packs_beside(); }
+  bool can_record() const override { return inner_->can_record(); }
+  std::unique_ptr<Recording> record(const std::function<void()>& body) override {
+    return inner_->record(body);
+  }
+
+  Buffer allocate(size_t bytes) override {
+    return timed("allocate", 0, [&] { return inner_->allocate(bytes); });
+  }
+  Buffer allocate_pinned(size_t bytes) override {
+    return timed("allocate", 0, [&] { return inner_->allocate_pinned(bytes); });
+  }
+  void free(std::byte* data, size_t bytes) noexcept override { inner_->free(data, bytes); }
+  void copy_in(std::span<const std::byte> host, std::byte* data) override {
+    timed("copy", 0, [&] { inner_->copy_in(host, data); });
+  }
+  void copy_out(const std::byte* data, std::span<std::byte> host) override {
+    timed("copy", 0, [&] { inner_->copy_out(data, host); });
+  }
+  void fill_zero(std::byte* data, size_t bytes) override {
+    timed("fill_zero", 0, [&] { inner_->fill_zero(data, bytes); });
+  }
+  void fetch(const std::byte* pinned, std::span<std::byte> data) override {
+    timed("copy", 0, [&] { inner_->fetch(pinned, data); });
+  }
+  void write_back(std::span<const std::byte> data, std::byte* pinned) override {
+    timed("copy", 0, [&] { inner_->write_back(data, pinned); });
+  }
+  void await_fetches() override {
+    timed("copy", 0, [&] { inner_->await_fetches(); });
+  }
+  std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override {
+    return timed("pack", 0, [&] { return inner_->pack(parts, type); });
+  }
+  std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
+                                         std::span<const float> scales) override {
+    return timed("pack", 0, [&] { return inner_->pack_fp8(parts, scales); });
+  }
+
+  void matmul(const MatmulArgs& args) override {
+    timed("matmul", matmul_flop(args), [&] { inner_->matmul(args); });
+  }
+  void matmul_activate(const MatmulActivateArgs& args) override {
+    timed("matmul_activate", matmul_flop(args), [&] { inner_->matmul_activate(args); });
+  }
+  void attention(const AttentionArgs& args) override {
+    double flop = 0;
+    for (const Segment& segment : args.segments)
+      flop += attention_flop(segment.kv_count - segment.q_count, segment.q_count,
+                             args.sliding_window, args.heads * (args.head_dim + args.value_dim()));
+    timed("attention", flop, [&] { inner_->attention(args); });
+  }
+#define KVCAL_TIME(operation, Args)                         \
+  void operation(const Args& args) override {               \
+    timed(#operation, 0, [&] { inner_->operation(args); }); \
+  }
+  KVCAL_TIME(embed, EmbedArgs)
+  KVCAL_TIME(norm, NormArgs)
+  KVCAL_TIME(norm_heads, NormHeadsArgs)
+  KVCAL_TIME(rope, RopeArgs)
+  KVCAL_TIME(observe_kv, ObserveKvArgs)
+  KVCAL_TIME(store_kv, StoreKvArgs)
+  KVCAL_TIME(load_kv, LoadKvArgs)
+  KVCAL_TIME(copy_heads, CopyHeadsArgs)
+  KVCAL_TIME(activate, ActivationArgs)
+  KVCAL_TIME(add, AddArgs)
+  KVCAL_TIME(multiply_gate, MultiplyGateArgs)
+  KVCAL_TIME(gated_norm, GatedNormArgs)
+  KVCAL_TIME(causal_conv, CausalConvArgs)
+  KVCAL_TIME(ssm_scan, SsmScanArgs)
+  KVCAL_TIME(delta_scan, DeltaScanArgs)
+  KVCAL_TIME(gather_rows, GatherRowsArgs)
+  KVCAL_TIME(scatter_add, ScatterAddArgs)
+  KVCAL_TIME(observe_amax, ObserveAmaxArgs)
+  KVCAL_TIME(quantize_rows, QuantizeRowsArgs)
+  KVCAL_TIME(matmul_fp8, Fp8MatmulArgs)
+  KVCAL_TIME(residual_norm, ResidualNormArgs)
+  KVCAL_TIME(enter_cache, EnterCacheArgs)
+#undef KVCAL_TIME
+
+ private:
+  template <class Args>
+  static double matmul_flop(const Args& args) {
+    return 2.0 * static_cast<double>(args.rows) * static_cast<double>(args.weight.in_features) *
+           static_cast<double>(args.weight.out_features);
+  }
+
+  /// Notes the call when its body has ended.
+  class Stopwatch {
+   public:
+    Stopwatch(TimedBackend& owner, std::string_view name, double flop)
+        : owner_(owner), name_(name), flop_(flop) {
+      if (name == "pack" && owner.first_pack == Clock::time_point{}) owner.first_pack = begin_;
+      const bool is_arithmetic = name != "pack" && name != "embed" && name != "allocate" &&
+                                 name != "copy" && name != "fill_zero";
+      if (is_arithmetic && owner.first_operation == Clock::time_point{})
+        owner.first_operation = begin_;
+    }
+    ~Stopwatch() {
+      const std::lock_guard lock(owner_.mutex_);
+      auto& list = std::this_thread::get_id() == owner_.thread_ ? owner_.operations : owner_.beside;
+      OperationTime& time = list[std::string(name_)];
+      ++time.calls;
+      time.seconds += seconds_since(begin_);
+      time.flop += flop_;
+    }
+
+   private:
+    TimedBackend& owner_;
+    std::string_view name_;
+    double flop_;
+    Clock::time_point begin_ = Clock::now();
+  };
+
+  template <class Body>
+  std::invoke_result_t<const Body&> timed(std::string_view name, double flop, const Body& body) {
+    const Stopwatch stopwatch(*this, name, flop);
+    return body();
+  }
+
+  std::unique_ptr<Backend> inner_;
+  std::thread::id thread_ = std::this_thread::get_id();
+  std::mutex mutex_;
+};
+
+}  // namespace kvcal::bench
