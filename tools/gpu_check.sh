@@ -106,7 +106,7 @@ if wanted measure; then
     "$folder/kvcal" synth --config tests/bench/gpu/llama3_8b.json --seed 1 --layers 4 --dtype bfloat16 "$scratch/peer"
     python3 -c 'import json, random; random.seed(1); print(json.dumps({"ids": [[random.randrange(128000) for _ in range(2048)] for _ in range(32)]}))' \
       >"$scratch/tokens.json"
-    python3 tests/bench/calibrate_against_transformers.py "$folder/kvcal" "$scratch/peer" "$scratch/tokens.json" --device cuda
+    python3 tests/bench/against_peers.py "$folder/kvcal" "$scratch/peer" "$scratch/tokens.json" --device cuda
   fi
 fi
 
