@@ -1,6 +1,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
 
@@ -13,53 +14,95 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// add(value, sum) over a row, in an order that only the width decides. Lanes behind the end hold
-/// `behind`, which must add nothing.
-template <class Add>
-HWY_INLINE float sum_over(const float* x, int64_t width, VF behind, const Add& add) {
-  VF sum0 = set(0.0f), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  int64_t i = 0;
-  for (; i + 4 * lanes() <= width; i += 4 * lanes()) {
-    sum0 = add(load_as_float(x + i), sum0);
-    sum1 = add(load_as_float(x + i + lanes()), sum1);
-    sum2 = add(load_as_float(x + i + 2 * lanes()), sum2);
-    sum3 = add(load_as_float(x + i + 3 * lanes()), sum3);
-  }
-  for (; i + lanes() <= width; i += lanes()) sum0 = add(load_as_float(x + i), sum0);
-  if (const int64_t left = width - i; left > 0) {
-    const auto inside = hn::FirstN(DF(), static_cast<size_t>(left));
-    sum0 = add(hn::IfThenElse(inside, load_part(x + i, left), behind), sum0);
-  }
-  return hn::GetLane(hn::SumOfLanes(DF(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
-}
-
 /// What is taken off each value of a row, and what it is then multiplied by.
 struct RowScale {
   float mean = 0.0f, inverse = 1.0f;
 };
-
-HWY_INLINE RowScale row_scale(const float* x, int64_t width, bool centered, float epsilon) {
-  const float count = static_cast<float>(width);
-  const VF zero = set(0.0f);
-  if (!centered) {
-    const auto add_square = [](VF v, VF sum) HWY_ATTR { return hn::MulAdd(v, v, sum); };
-    return {0.0f, 1.0f / std::sqrt(sum_over(x, width, zero, add_square) / count + epsilon)};
-  }
-  const auto add_value = [](VF v, VF sum) HWY_ATTR { return hn::Add(v, sum); };
-  const float mean = sum_over(x, width, zero, add_value) / count;
-  const VF means = set(mean);
-  const auto add_square = [means](VF v, VF sum) HWY_ATTR {
-    const VF distance = hn::Sub(v, means);
-    return hn::MulAdd(distance, distance, sum);
-  };
-  return {mean, 1.0f / std::sqrt(sum_over(x, width, means, add_square) / count + epsilon)};
-}
 
 template <bool kCentered, bool kHasBias>
 HWY_INLINE VF normed(VF x, const RowScale& scale, VF weight, VF bias) {
   const VF distance = kCentered ? hn::Sub(x, set(scale.mean)) : x;
   const VF scaled = hn::Mul(distance, set(scale.inverse));
   return kHasBias ? hn::MulAdd(scaled, weight, bias) : hn::Mul(scaled, weight);
+}
+
+/// A row that lies in memory.
+struct StoredRow {
+  const float* x = nullptr;
+  HWY_INLINE VF at(int64_t i) const { return load_as_float(x + i); }
+  HWY_INLINE VF part(int64_t i, int64_t count) const { return load_part(x + i, count); }
+};
+
+enum class OutputNorm : uint8_t { kNone, kRms, kCentered };
+
+/// A row that is added to where it is read, the first time: hidden += multiplier · x, or
+/// multiplier · norm(x).
+template <OutputNorm kNorm>
+struct ResidualRow {
+  const float* x = nullptr;
+  const float* weight = nullptr;
+  RowScale scale = {};
+  float multiplier = 1.0f;
+  float* hidden = nullptr;
+
+  HWY_INLINE VF sum(VF value, VF weights, VF before) const {
+    if (kNorm != OutputNorm::kNone)
+      value = normed<kNorm == OutputNorm::kCentered, false>(value, scale, weights, weights);
+    return hn::MulAdd(set(multiplier), value, before);
+  }
+  HWY_INLINE VF at(int64_t i) const {
+    const VF value =
+        sum(load_as_float(x + i), load_as_float(weight + i), load_as_float(hidden + i));
+    store_from_float(value, hidden + i);
+    return value;
+  }
+  HWY_INLINE VF part(int64_t i, int64_t count) const {
+    const VF value =
+        sum(load_part(x + i, count), load_part(weight + i, count), load_part(hidden + i, count));
+    store_part(value, hidden + i, count);
+    return value;
+  }
+};
+
+/// add(value, sum) over a row, in an order that only the width decides. Lanes behind the end hold
+/// `behind`, which must add nothing.
+template <class Row, class Add>
+HWY_INLINE float sum_over(const Row& row, int64_t width, VF behind, const Add& add) {
+  VF sum0 = set(0.0f), sum1 = sum0, sum2 = sum0, sum3 = sum0;
+  int64_t i = 0;
+  for (; i + 4 * lanes() <= width; i += 4 * lanes()) {
+    sum0 = add(row.at(i), sum0);
+    sum1 = add(row.at(i + lanes()), sum1);
+    sum2 = add(row.at(i + 2 * lanes()), sum2);
+    sum3 = add(row.at(i + 3 * lanes()), sum3);
+  }
+  for (; i + lanes() <= width; i += lanes()) sum0 = add(row.at(i), sum0);
+  if (const int64_t left = width - i; left > 0) {
+    const auto inside = hn::FirstN(DF(), static_cast<size_t>(left));
+    sum0 = add(hn::IfThenElse(inside, row.part(i, left), behind), sum0);
+  }
+  return hn::GetLane(hn::SumOfLanes(DF(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
+}
+
+/// row is read once by its own functions; what is read again is read from x, where it lies then.
+template <class Row>
+HWY_INLINE RowScale row_scale(const Row& row, const float* x, int64_t width, bool centered,
+                              float epsilon) {
+  const float count = static_cast<float>(width);
+  const VF zero = set(0.0f);
+  if (!centered) {
+    const auto add_square = [](VF v, VF sum) HWY_ATTR { return hn::MulAdd(v, v, sum); };
+    return {0.0f, 1.0f / std::sqrt(sum_over(row, width, zero, add_square) / count + epsilon)};
+  }
+  const auto add_value = [](VF v, VF sum) HWY_ATTR { return hn::Add(v, sum); };
+  const float mean = sum_over(row, width, zero, add_value) / count;
+  const VF means = set(mean);
+  const auto add_square = [means](VF v, VF sum) HWY_ATTR {
+    const VF distance = hn::Sub(v, means);
+    return hn::MulAdd(distance, distance, sum);
+  };
+  return {mean,
+          1.0f / std::sqrt(sum_over(StoredRow{x}, width, means, add_square) / count + epsilon)};
 }
 
 /// One row's inputs.
@@ -94,13 +137,19 @@ HWY_INLINE void scale_row(const NormRow& row, Out* out, AmaxFold<Out>& seen) {
   }
 }
 
+/// The same for a row whose kind is known when it runs.
 template <class Out>
-HWY_INLINE void norm_row(NormRow row, bool centered, float epsilon, Out* out, AmaxFold<Out>& seen) {
-  row.scale = row_scale(row.x, row.width, centered, epsilon);
+HWY_INLINE void write_row(const NormRow& row, bool centered, Out* out, AmaxFold<Out>& seen) {
   if (centered)
     row.bias ? scale_row<true, true>(row, out, seen) : scale_row<true, false>(row, out, seen);
   else
     row.bias ? scale_row<false, true>(row, out, seen) : scale_row<false, false>(row, out, seen);
+}
+
+template <class Out>
+HWY_INLINE void norm_row(NormRow row, bool centered, float epsilon, Out* out, AmaxFold<Out>& seen) {
+  row.scale = row_scale(StoredRow{row.x}, row.x, row.width, centered, epsilon);
+  write_row(row, centered, out, seen);
 }
 
 template <class Out>
@@ -120,6 +169,48 @@ Magnitudes norm_rows(const NormArgs& args, int64_t begin, int64_t end) {
   if (args.out_type == ComputeType::kFloat32) return norm_as<float>(args, begin, end);
   if (args.out_type == ComputeType::kFloat16) return norm_as<F16>(args, begin, end);
   return norm_as<BF16>(args, begin, end);
+}
+
+template <OutputNorm kNorm, class Out>
+HWY_NOINLINE Magnitudes residual_as(const ResidualNormArgs& args, int64_t begin, int64_t end) {
+  AmaxFold<Out> seen;
+  const int64_t width = args.width;
+  for (int64_t row = begin; row < end; ++row) {
+    ResidualRow<kNorm> residual{.x = args.x + row * width,
+                                .weight = args.output_weight,
+                                .scale = {},
+                                .multiplier = args.multiplier,
+                                .hidden = args.hidden + row * width};
+    if (kNorm == OutputNorm::kNone)
+      residual.weight = residual.x;  // read, and left alone
+    else
+      residual.scale =
+          row_scale(StoredRow{residual.x}, residual.x, width, args.centered, args.epsilon);
+    const RowScale scale = row_scale(residual, residual.hidden, width, args.centered, args.epsilon);
+    if (!args.next_weight) continue;
+    Out* out = static_cast<Out*>(args.out) + row * width;
+    write_row({.x = residual.hidden,
+               .weight = args.next_weight,
+               .bias = args.next_bias,
+               .width = width,
+               .scale = scale},
+              args.centered, out, seen);
+    seen.end_row(out, width);
+  }
+  return seen.magnitudes();
+}
+
+template <OutputNorm kNorm>
+Magnitudes residual_by(const ResidualNormArgs& args, int64_t begin, int64_t end) {
+  if (args.out_type == ComputeType::kFloat32) return residual_as<kNorm, float>(args, begin, end);
+  if (args.out_type == ComputeType::kFloat16) return residual_as<kNorm, F16>(args, begin, end);
+  return residual_as<kNorm, BF16>(args, begin, end);
+}
+
+Magnitudes residual_rows(const ResidualNormArgs& args, int64_t begin, int64_t end) {
+  if (!args.output_weight) return residual_by<OutputNorm::kNone>(args, begin, end);
+  if (args.centered) return residual_by<OutputNorm::kCentered>(args, begin, end);
+  return residual_by<OutputNorm::kRms>(args, begin, end);
 }
 
 void norm_heads_rows(const NormHeadsArgs& args, int64_t begin, int64_t end) {
@@ -185,11 +276,20 @@ namespace kvcal::cpu {
 HWY_EXPORT(gated_norm_rows);
 HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_heads_rows);
+HWY_EXPORT(residual_rows);
 
 void CpuBackend::norm(const NormArgs& args) {
   check_norm(args);
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
     fold_into(args.seen, HWY_DYNAMIC_DISPATCH(norm_rows)(args, begin, end));
+  });
+}
+
+void CpuBackend::residual_norm(const ResidualNormArgs& args) {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0 && args.epsilon >= 0.0f);
+  for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
+    const Magnitudes seen = HWY_DYNAMIC_DISPATCH(residual_rows)(args, begin, end);
+    if (args.next_weight) fold_into(args.seen, seen);
   });
 }
 
