@@ -37,6 +37,7 @@ class CpuBackend : public HostBackend {
   void norm_heads(const NormHeadsArgs& args) override;
   void matmul(const MatmulArgs& args) override;
   void rope(const RopeArgs& args) override;
+  void enter_cache(const EnterCacheArgs& args) override;
   void observe_kv(const ObserveKvArgs& args) override;
   void store_kv(const StoreKvArgs& args) override;
   void load_kv(const LoadKvArgs& args) override;

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "kernels/cpu/aligned_view.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
@@ -9,6 +7,7 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/amax-inl.h"
+#include "kernels/cpu/rope-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
@@ -45,54 +44,10 @@ void embed_rows(const EmbedArgs& args, int64_t begin, int64_t end) {
   embed_as<BF16>(args, begin, end);
 }
 
-/// Turns (a, b) by the angles of cosine and sine.
-HWY_INLINE void turn(VF& a, VF& b, VF cosine, VF sine) {
-  const VF x = a, y = b;
-  a = hn::MulSub(x, cosine, hn::Mul(y, sine));
-  b = hn::MulAdd(y, cosine, hn::Mul(x, sine));
-}
-
-/// Pairs (i, i + pairs) of one head.
-void turn_halves(float* x, const float* cosines, const float* sines, int64_t pairs) {
-  int64_t i = 0;
-  for (; i + lanes() <= pairs; i += lanes()) {
-    VF a = load_as_float(x + i), b = load_as_float(x + pairs + i);
-    turn(a, b, load_as_float(cosines + i), load_as_float(sines + i));
-    store_from_float(a, x + i);
-    store_from_float(b, x + pairs + i);
-  }
-  const int64_t left = pairs - i;
-  if (left == 0) return;
-  VF a = load_part(x + i, left), b = load_part(x + pairs + i, left);
-  turn(a, b, load_part(cosines + i, left), load_part(sines + i, left));
-  store_part(a, x + i, left);
-  store_part(b, x + pairs + i, left);
-}
-
-/// Pairs (2i, 2i + 1) of one head.
-void turn_neighbours(float* x, const float* cosines, const float* sines, int64_t pairs) {
-  for (int64_t i = 0; i < pairs; i += lanes()) {
-    const int64_t here = std::min(lanes(), pairs - i);
-    float both[2 * kMaxLanes] = {};
-    std::memcpy(both, x + 2 * i, static_cast<size_t>(2 * here) * sizeof(float));
-    VF a, b;
-    hn::LoadInterleaved2(DF(), both, a, b);
-    turn(a, b, load_part(cosines + i, here), load_part(sines + i, here));
-    hn::StoreInterleaved2(a, b, DF(), both);
-    std::memcpy(x + 2 * i, both, static_cast<size_t>(2 * here) * sizeof(float));
-  }
-}
-
 void rope_rows(const RopeArgs& args, int64_t begin, int64_t end) {
-  const int64_t pairs = args.rotary_dim / 2;
   for (int64_t t = begin; t < end; ++t)
-    for (int64_t h = 0; h < args.x.heads; ++h) {
-      float* x = args.x.data + t * args.x.row_stride + h * args.x.head_dim;
-      const float* cosines = args.cos + args.positions[t] * pairs;
-      const float* sines = args.sin + args.positions[t] * pairs;
-      args.interleaved ? turn_neighbours(x, cosines, sines, pairs)
-                       : turn_halves(x, cosines, sines, pairs);
-    }
+    for (int64_t h = 0; h < args.x.heads; ++h)
+      turn_head(args, t, args.x.data + t * args.x.row_stride + h * args.x.head_dim);
 }
 
 Magnitudes magnitudes(const ObserveAmaxArgs& args, int64_t begin, int64_t end) {

@@ -1,0 +1,227 @@
+#include "kernels/cpu/kv_entry.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/kv_entry.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/kv_observe-inl.h"
+#include "kernels/cpu/kv_write-inl.h"
+#include "kernels/cpu/rope-inl.h"
+
+#ifndef KVCAL_KERNELS_CPU_KV_ENTRY_ONCE
+#define KVCAL_KERNELS_CPU_KV_ENTRY_ONCE
+namespace kvcal::cpu {
+
+/// Adds one head's counts to what all threads add to.
+inline void add_bins(const BinCounts& counts, uint64_t* histogram) {
+  // Whole numbers: any order of the additions gives the same sum.
+  for (size_t bin = 0; bin < counts.bins.size(); ++bin)
+    if (const uint64_t count = counts.bins[bin]; count > 0)
+      std::atomic_ref(histogram[bin]).fetch_add(count, std::memory_order_relaxed);
+}
+
+}  // namespace kvcal::cpu
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// Heads of one projection lie between those of others, where the processor foresees no addresses.
+HWY_INLINE void prefetch_row(const float* x, int64_t count) {
+  constexpr int64_t kLine = 64 / sizeof(float);
+  for (int64_t i = 0; i < count; i += kLine) hwy::Prefetch(x + i);
+}
+
+/// Head h of a part: turned, folded into the range and stored while each row is near.
+HWY_INLINE void enter_rows(const KvPass& pass, const KvPart& part, int64_t h, RangeFold* range) {
+  constexpr int64_t kAhead = 4;
+  const CacheSide& side = pass.side;
+  const StoreKvArgs stored{
+      .x = side.x, .dtype = side.dtype, .scales = side.scales, .out = side.out};
+  const int64_t head_dim = side.x.head_dim;
+  uint64_t saturated = 0;
+  for (int64_t t = part.begin; t < part.end; ++t) {
+    float* x = side.x.data + t * side.x.row_stride + h * head_dim;
+    if (t + kAhead < part.end) prefetch_row(x + kAhead * side.x.row_stride, head_dim);
+    if (pass.rope) turn_head(*pass.rope, t, x);
+    if (range) range->fold_row(x, head_dim, part.before + t - part.begin);
+    if (side.out)
+      saturated += store_head(stored, x, h, ((pass.first_row + t) * side.x.heads + h) * head_dim);
+  }
+  if (saturated > 0 && side.saturated)
+    std::atomic_ref(side.saturated[h]).fetch_add(saturated, std::memory_order_relaxed);
+}
+
+/// ranges: [heads] of this part, written where the side is observed and the part is of a segment.
+void enter_part(const KvPass& pass, const KvPart& part, ObservedRange* ranges) {
+  const HeadsView& x = pass.side.x;
+  if (!ranges || part.segment < 0) {
+    for (int64_t h = 0; h < x.heads; ++h) enter_rows(pass, part, h, nullptr);
+    return;
+  }
+  BinCounts counts;
+  counts.pairs.fill(0);
+  for (int64_t h = 0; h < x.heads; ++h) {
+    RangeFold range;
+    enter_rows(pass, part, h, &range);
+    ranges[h] = range.range();
+    counts.bins.fill(0);
+    count_rows({.x = x.data + part.begin * x.row_stride + h * x.head_dim,
+                .tokens = part.end - part.begin,
+                .head_dim = x.head_dim,
+                .row_stride = x.row_stride},
+               ranges[h], counts);
+    add_bins(counts, pass.side.histogram + h * BinCounts::kBins);
+  }
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvcal::cpu {
+HWY_EXPORT(enter_part);
+
+namespace {
+
+/// Tokens [begin, end) as parts of a segment, or of none.
+void add_parts(KvPart part, int64_t part_tokens, std::vector<KvPart>& parts) {
+  for (const int64_t end = part.end; part.begin < end; part.begin = part.end) {
+    part.end = std::min(end, part.begin + part_tokens);
+    parts.push_back(part);
+    part.before += part.end - part.begin;
+  }
+}
+
+/// Every row once where the segments follow each other; else none.
+std::vector<KvPart> parts_of_rows(std::span<const Segment> segments, int64_t tokens,
+                                  int64_t part_tokens) {
+  std::vector<KvPart> parts;
+  int64_t done = 0;
+  for (size_t s = 0; s < segments.size(); ++s) {
+    const Segment& segment = segments[s];
+    if (segment.q_begin < done) return {};
+    add_parts({.begin = done, .end = segment.q_begin}, part_tokens, parts);
+    done = segment.q_begin + segment.q_count;
+    add_parts({.begin = segment.q_begin, .end = done, .segment = static_cast<int64_t>(s)},
+              part_tokens, parts);
+  }
+  add_parts({.begin = done, .end = tokens}, part_tokens, parts);
+  return parts;
+}
+
+std::vector<KvPart> parts_of_segments(std::span<const Segment> segments, int64_t part_tokens) {
+  std::vector<KvPart> parts;
+  for (size_t s = 0; s < segments.size(); ++s)
+    add_parts({.begin = segments[s].q_begin,
+               .end = segments[s].q_begin + segments[s].q_count,
+               .segment = static_cast<int64_t>(s)},
+              part_tokens, parts);
+  return parts;
+}
+
+/// Values of a head that are read again from a near cache.
+int64_t tokens_of_part(int64_t head_dim) {
+  return std::clamp<int64_t>(BinCounts::kMaxValues / head_dim, 1, 256);
+}
+
+/// ranges of the segments: those of their parts, [parts, heads], together.
+void merge_ranges(std::span<const KvPart> parts, std::span<const ObservedRange> seen,
+                  size_t num_segments, const CacheSide& side) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const auto heads = static_cast<size_t>(side.x.heads);
+  std::fill_n(side.ranges, num_segments * heads, ObservedRange{kInfinity, -kInfinity, -1});
+  for (size_t p = 0; p < parts.size(); ++p) {
+    if (parts[p].segment < 0) continue;
+    for (size_t h = 0; h < heads; ++h) {
+      const ObservedRange& part = seen[p * heads + h];
+      ObservedRange& all = side.ranges[static_cast<size_t>(parts[p].segment) * heads + h];
+      all.min = std::min(all.min, part.min);
+      all.max = std::max(all.max, part.max);
+      if (all.first_nonfinite < 0) all.first_nonfinite = part.first_nonfinite;
+    }
+  }
+}
+
+/// The parts' pass over each side.
+void run_parts(ThreadPool& pool, std::span<const KvPart> parts, size_t num_segments,
+               std::span<const KvPass> passes) {
+  std::vector<std::vector<ObservedRange>> seen(passes.size());
+  for (size_t i = 0; i < passes.size(); ++i)
+    if (const CacheSide& side = passes[i].side; side.ranges)
+      seen[i].resize(parts.size() * static_cast<size_t>(side.x.heads));
+  const auto count = static_cast<int64_t>(parts.size());
+  pool.parallel_for(count * static_cast<int64_t>(passes.size()), [&](int64_t task, int) {
+    const auto p = static_cast<size_t>(task % count), i = static_cast<size_t>(task / count);
+    ObservedRange* ranges =
+        seen[i].empty() ? nullptr : &seen[i][p * static_cast<size_t>(passes[i].side.x.heads)];
+    HWY_DYNAMIC_DISPATCH(enter_part)(passes[i], parts[p], ranges);
+  });
+  for (size_t i = 0; i < passes.size(); ++i)
+    if (passes[i].side.ranges) merge_ranges(parts, seen[i], num_segments, passes[i].side);
+}
+
+bool is_same(const HeadsView& a, const HeadsView& b) {
+  return a.data == b.data && a.tokens == b.tokens && a.heads == b.heads &&
+         a.head_dim == b.head_dim && a.row_stride == b.row_stride;
+}
+
+bool has_work(const CacheSide& side) {
+  return side.ranges != nullptr || side.out != nullptr;
+}
+
+void check_side(const CacheSide& side, std::span<const Segment> segments) {
+  if (side.ranges) check_observe_kv({side.x, segments, side.ranges, side.histogram});
+  if (side.out) check_store_kv({side.x, side.dtype, side.scales, side.out, side.saturated});
+}
+
+}  // namespace
+
+void CpuBackend::observe_kv(const ObserveKvArgs& args) {
+  check_observe_kv(args);
+  const KvPass pass{{.x = args.x, .ranges = args.ranges, .histogram = args.histogram}};
+  run_parts(pool_, parts_of_segments(args.segments, tokens_of_part(args.x.head_dim)),
+            args.segments.size(), {&pass, 1});
+}
+
+void CpuBackend::enter_cache(const EnterCacheArgs& args) {
+  const std::span<const Segment> segments =
+      args.k.ranges || args.v.ranges ? args.segments : std::span<const Segment>();
+  const int64_t tokens = has_work(args.k) ? args.k.x.tokens : args.v.x.tokens;
+  const int64_t head_dim = std::max(args.k.x.head_dim, args.v.x.head_dim);
+  const std::vector<KvPart> parts = head_dim > 0
+                                        ? parts_of_rows(segments, tokens, tokens_of_part(head_dim))
+                                        : std::vector<KvPart>();
+  const bool has_same_rows =
+      !has_work(args.k) || !has_work(args.v) || args.k.x.tokens == args.v.x.tokens;
+  if (parts.empty() || !has_same_rows) return Backend::enter_cache(args);
+
+  std::vector<KvPass> passes;
+  bool turned = !args.rope.x.data;
+  for (const CacheSide* side : {&args.k, &args.v}) {
+    if (!has_work(*side)) continue;
+    check_side(*side, segments);
+    const bool turns = !turned && is_same(args.rope.x, side->x);
+    turned |= turns;
+    passes.push_back({.side = *side,
+                      .rope = turns ? &args.rope : nullptr,
+                      .first_row = args.first_row ? *args.first_row : 0});
+  }
+  if (turned && args.rope.x.data)
+    check_rope(args.rope);
+  else if (!turned)
+    rope(args.rope);
+  run_parts(pool_, parts, segments.size(), passes);
+}
+
+}  // namespace kvcal::cpu
+#endif  // HWY_ONCE

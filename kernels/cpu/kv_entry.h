@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "backend/operations.h"
+#include "quant/magnitude_histogram.h"
+
+namespace kvcal::cpu {
+
+/// Rows [begin, end) of new K or V that go through the pass together: of one segment, or of none.
+struct KvPart {
+  int64_t begin = 0, end = 0;
+  int64_t segment = -1;
+  int64_t before = 0;  ///< tokens of the segment that come before
+};
+
+/// What one side's pass does.
+struct KvPass {
+  CacheSide side = {};
+  const RopeArgs* rope = nullptr;  ///< null: its heads do not turn
+  int64_t first_row = 0;           ///< of out
+};
+
+/// Counts of one head. Two values are counted at a time, in the row and the column of a table that
+/// their bins name: half the additions to memory, and hardly ever twice the same place in turn,
+/// where the second would wait for the first. The table's places are a window of bins below the
+/// largest value's; place 0 is bin 0, and what lies between is counted on its own.
+struct BinCounts {
+  static constexpr int64_t kBins = MagnitudeHistogram::kBins;
+  static constexpr int64_t kPlaces = 128;  ///< 16 octaves
+  static constexpr int64_t kMaxValues = 16384;
+  static constexpr int64_t kRowLength = 256;  ///< so that two bytes are an index
+
+  std::array<uint32_t, kBins> bins;
+  std::array<uint16_t, kPlaces * kRowLength> pairs;  ///< zeros between two heads
+  std::array<uint8_t, kMaxValues> places;
+};
+
+}  // namespace kvcal::cpu

@@ -1,0 +1,186 @@
+// Extremes and histogram of one head. The guard is Highway's, see vector-inl.h.
+#if defined(KVCAL_KERNELS_CPU_KV_OBSERVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCAL_KERNELS_CPU_KV_OBSERVE_INL_H_
+#undef KVCAL_KERNELS_CPU_KV_OBSERVE_INL_H_
+#else
+#define KVCAL_KERNELS_CPU_KV_OBSERVE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/kv_entry.h"
+#include "kernels/cpu/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// Some tokens of one head.
+struct HeadRows {
+  float* x = nullptr;  ///< first value of the head in the first token
+  int64_t tokens = 0, head_dim = 0, row_stride = 0;
+  HWY_INLINE float* row(int64_t t) const { return x + t * row_stride; }
+};
+
+/// Extremes of finite values, a row at a time.
+class RangeFold {
+ public:
+  HWY_INLINE RangeFold() : min_(set(kInfinity)), max_(set(-kInfinity)) {}
+
+  /// Row t of a head.
+  HWY_INLINE void fold_row(const float* x, int64_t count, int64_t t) {
+    VF min = min_, max = max_;
+    VI largest = set_int(0);
+    const auto fold = [&](VF v) HWY_ATTR {
+      min = hn::Min(min, v);
+      max = hn::Max(max, v);
+      largest = hn::Max(largest, hn::And(as_int(v), set_int(0x7fffffff)));
+    };
+    int64_t i = 0;
+    for (; i + lanes() <= count; i += lanes()) fold(load_as_float(x + i));
+    if (const int64_t left = count - i; left > 0) {
+      // The lanes behind repeat the last value, which changes neither extreme.
+      float values[kMaxLanes];
+      for (int64_t lane = 0; lane < lanes(); ++lane) values[lane] = x[i + std::min(lane, left - 1)];
+      fold(load_as_float(values));
+    }
+    if (hn::AllTrue(DI(), hn::Lt(largest, set_int(0x7f800000)))) {
+      min_ = min;
+      max_ = max;
+    } else {
+      fold_nonfinite_row(x, count, t);
+    }
+  }
+  bool is_finite() const { return first_nonfinite_ < 0; }
+  /// Zeros are +0.
+  HWY_INLINE ObservedRange range() const {
+    return {.min = std::min(rest_min_, hn::GetLane(hn::MinOfLanes(DF(), min_))) + 0.0f,
+            .max = std::max(rest_max_, hn::GetLane(hn::MaxOfLanes(DF(), max_))) + 0.0f,
+            .first_nonfinite = static_cast<int32_t>(first_nonfinite_)};
+  }
+
+ private:
+  static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+  HWY_NOINLINE void fold_nonfinite_row(const float* x, int64_t count, int64_t t) {
+    if (first_nonfinite_ < 0) first_nonfinite_ = t;
+    for (int64_t i = 0; i < count; ++i) {
+      if (!std::isfinite(x[i])) continue;
+      rest_min_ = std::min(rest_min_, x[i]);
+      rest_max_ = std::max(rest_max_, x[i]);
+    }
+  }
+
+  VF min_, max_;
+  float rest_min_ = kInfinity, rest_max_ = -kInfinity;  ///< of rows that hold NaN or infinity
+  int64_t first_nonfinite_ = -1;
+};
+
+/// The window of bins that the table counts: place p > 0 is bin below + p.
+struct BinWindow {
+  int below = 0;
+};
+
+/// Places of one row; true where a value lies between bin 0 and the window.
+HWY_INLINE bool place_row(const float* x, int64_t count, BinWindow window, uint8_t* places) {
+  // As MagnitudeHistogram::bin_of, in steps of an eighth octave from float32's smallest.
+  constexpr int32_t kFirst = (127 + MagnitudeHistogram::kMinExponent) << 3;
+  const DU8 d8;
+  auto between = hn::Ne(set_int(0), set_int(0));
+  const auto place = [&](VF v) HWY_ATTR {
+    const VI magnitude = hn::And(as_int(v), set_int(0x7fffffff));
+    const VI step =
+        hn::Min(hn::ShiftRight<20>(magnitude), set_int(kFirst + MagnitudeHistogram::kBins - 1));
+    const VI above = hn::Sub(step, set_int(kFirst + window.below));
+    between = hn::Or(between, hn::And(hn::Gt(step, set_int(kFirst)), hn::Lt(above, set_int(1))));
+    return hn::TruncateTo(d8, hn::BitCast(DU(), hn::Max(above, set_int(0))));
+  };
+  int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes())
+    hn::StoreU(place(load_as_float(x + i)), d8, places + i);
+  if (const int64_t left = count - i; left > 0) {
+    uint8_t tail[kMaxLanes];
+    hn::StoreU(place(load_part(x + i, left)), d8, tail);
+    std::memcpy(places + i, tail, static_cast<size_t>(left));
+  }
+  return !hn::AllFalse(DI(), between);
+}
+
+/// Puts the values between bin 0 and the window, which place 0 counts, where they belong.
+HWY_NOINLINE void correct_row(const float* x, int64_t count, BinWindow window, BinCounts& counts) {
+  for (int64_t i = 0; i < count; ++i) {
+    const int bin = MagnitudeHistogram::bin_of(x[i]);
+    if (bin == 0 || bin > window.below) continue;
+    ++counts.bins[static_cast<size_t>(bin)];
+    --counts.bins[0];  // modulo 2^32, until place 0 is added
+  }
+}
+
+HWY_INLINE void count_pairs(int64_t count, BinCounts& counts) {
+  const uint8_t* places = counts.places.data();
+  uint16_t* pairs = counts.pairs.data();
+  const auto add = [&](int64_t i) HWY_ATTR {
+    uint16_t index;
+    std::memcpy(&index, places + i, sizeof(index));
+    ++pairs[index];
+  };
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    add(i);
+    add(i + 2);
+    add(i + 4);
+    add(i + 6);
+  }
+  for (; i + 2 <= count; i += 2) add(i);
+}
+
+/// Adds rows and columns of the table to the bins, and empties it.
+HWY_INLINE void add_pairs(BinWindow window, BinCounts& counts) {
+  std::array<uint32_t, BinCounts::kPlaces> places;
+  std::array<uint16_t, BinCounts::kPlaces> columns{};  // no more than kMaxValues / 2 each
+  for (size_t r = 0; r < BinCounts::kPlaces; ++r) {
+    uint16_t* row = counts.pairs.data() + r * BinCounts::kRowLength;
+    uint16_t sum = 0;
+    for (size_t c = 0; c < BinCounts::kPlaces; ++c) {
+      sum = static_cast<uint16_t>(sum + row[c]);
+      columns[c] = static_cast<uint16_t>(columns[c] + row[c]);
+      row[c] = 0;
+    }
+    places[r] = sum;
+  }
+  counts.bins[0] += places[0] + columns[0];
+  const size_t below = static_cast<size_t>(window.below);
+  for (size_t p = 1; p < BinCounts::kPlaces && below + p < BinCounts::kBins; ++p)
+    counts.bins[below + p] += places[p] + columns[p];
+}
+
+HWY_INLINE void count_one_by_one(const HeadRows& rows, BinCounts& counts) {
+  for (int64_t t = 0; t < rows.tokens; ++t)
+    for (const float* x = rows.row(t); x < rows.row(t) + rows.head_dim; ++x)
+      if (std::isfinite(*x)) ++counts.bins[static_cast<size_t>(MagnitudeHistogram::bin_of(*x))];
+}
+
+/// Counts values into bins that hold zeros before; range is theirs.
+HWY_INLINE void count_rows(const HeadRows& rows, const ObservedRange& range, BinCounts& counts) {
+  constexpr int64_t kFewValues = 1024;  // not worth emptying a table
+  const int64_t values = rows.tokens * rows.head_dim;
+  if (values < kFewValues || values > BinCounts::kMaxValues || range.first_nonfinite >= 0)
+    return count_one_by_one(rows, counts);
+  const float largest = std::max(-range.min, range.max);
+  constexpr int kWidth = static_cast<int>(BinCounts::kPlaces) - 1;
+  const BinWindow window{std::max(0, MagnitudeHistogram::bin_of(largest) - kWidth)};
+  for (int64_t t = 0; t < rows.tokens; ++t)
+    if (place_row(rows.row(t), rows.head_dim, window, counts.places.data() + t * rows.head_dim))
+      correct_row(rows.row(t), rows.head_dim, window, counts);
+  count_pairs(values, counts);
+  add_pairs(window, counts);
+  if (values % 2 == 1)
+    ++counts.bins[static_cast<size_t>(
+        MagnitudeHistogram::bin_of(rows.row(rows.tokens - 1)[rows.head_dim - 1]))];
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard of one instruction set
