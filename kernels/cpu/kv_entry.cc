@@ -42,7 +42,7 @@ HWY_INLINE void prefetch_row(const float* x, int64_t count) {
 }
 
 /// Head h of a part: turned, folded into the range and stored while each row is near.
-HWY_INLINE void enter_rows(const KvPass& pass, const KvPart& part, int64_t h, RangeFold* range) {
+HWY_NOINLINE void enter_rows(const KvPass& pass, const KvPart& part, int64_t h, RangeFold* range) {
   constexpr int64_t kAhead = 4;
   const CacheSide& side = pass.side;
   const StoreKvArgs stored{

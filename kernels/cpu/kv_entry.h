@@ -23,14 +23,14 @@ struct KvPass {
 };
 
 /// Counts of one head. Two values are counted at a time, in the row and the column of a table that
-/// their bins name: half the additions to memory, and hardly ever twice the same place in turn,
-/// where the second would wait for the first. The table's places are a window of bins below the
+/// their bins name: half the additions to memory. Two tables lie side by side and are used in turn,
+/// so that like values do not wait for each other. A table's places are a window of bins below the
 /// largest value's; place 0 is bin 0, and what lies between is counted on its own.
 struct BinCounts {
   static constexpr int64_t kBins = MagnitudeHistogram::kBins;
   static constexpr int64_t kPlaces = 128;  ///< 16 octaves
   static constexpr int64_t kMaxValues = 16384;
-  static constexpr int64_t kRowLength = 256;  ///< so that two bytes are an index
+  static constexpr int64_t kRowLength = 2 * kPlaces;  ///< of both: two bytes are an index
 
   std::array<uint32_t, kBins> bins;
   std::array<uint16_t, kPlaces * kRowLength> pairs;  ///< zeros between two heads

@@ -30,7 +30,8 @@ class RangeFold {
 
   /// Row t of a head.
   HWY_INLINE void fold_row(const float* x, int64_t count, int64_t t) {
-    VF min = min_, max = max_;
+    // Apart from the rows before, which would make each row wait for the last.
+    VF min = set(kInfinity), max = set(-kInfinity);
     VI largest = set_int(0);
     const auto fold = [&](VF v) HWY_ATTR {
       min = hn::Min(min, v);
@@ -46,8 +47,8 @@ class RangeFold {
       fold(load_as_float(values));
     }
     if (hn::AllTrue(DI(), hn::Lt(largest, set_int(0x7f800000)))) {
-      min_ = min;
-      max_ = max;
+      min_ = hn::Min(min_, min);
+      max_ = hn::Max(max_, max);
     } else {
       fold_nonfinite_row(x, count, t);
     }
@@ -111,41 +112,42 @@ HWY_INLINE bool place_row(const float* x, int64_t count, BinWindow window, uint8
 HWY_NOINLINE void correct_row(const float* x, int64_t count, BinWindow window, BinCounts& counts) {
   for (int64_t i = 0; i < count; ++i) {
     const int bin = MagnitudeHistogram::bin_of(x[i]);
-    if (bin == 0 || bin > window.below) continue;
-    ++counts.bins[static_cast<size_t>(bin)];
-    --counts.bins[0];  // modulo 2^32, until place 0 is added
+    const uint32_t between = bin > 0 && bin <= window.below ? 1 : 0;
+    counts.bins[static_cast<size_t>(bin)] += between;
+    counts.bins[0] -= between;  // modulo 2^32, until place 0 is added
   }
 }
 
-HWY_INLINE void count_pairs(int64_t count, BinCounts& counts) {
+HWY_NOINLINE void count_pairs(int64_t count, BinCounts& counts) {
   const uint8_t* places = counts.places.data();
   uint16_t* pairs = counts.pairs.data();
-  const auto add = [&](int64_t i) HWY_ATTR {
+  const auto add = [&](int64_t i, int64_t table) HWY_ATTR {
     uint16_t index;
     std::memcpy(&index, places + i, sizeof(index));
-    ++pairs[index];
+    ++pairs[index + table * BinCounts::kPlaces];
   };
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    add(i);
-    add(i + 2);
-    add(i + 4);
-    add(i + 6);
+    add(i, 0);
+    add(i + 2, 1);
+    add(i + 4, 0);
+    add(i + 6, 1);
   }
-  for (; i + 2 <= count; i += 2) add(i);
+  for (; i + 2 <= count; i += 2) add(i, 0);
 }
 
-/// Adds rows and columns of the table to the bins, and empties it.
-HWY_INLINE void add_pairs(BinWindow window, BinCounts& counts) {
+/// Adds rows and columns of the tables to the bins, and empties them.
+HWY_NOINLINE void add_pairs(BinWindow window, BinCounts& counts) {
   std::array<uint32_t, BinCounts::kPlaces> places;
   std::array<uint16_t, BinCounts::kPlaces> columns{};  // no more than kMaxValues / 2 each
   for (size_t r = 0; r < BinCounts::kPlaces; ++r) {
     uint16_t* row = counts.pairs.data() + r * BinCounts::kRowLength;
     uint16_t sum = 0;
     for (size_t c = 0; c < BinCounts::kPlaces; ++c) {
-      sum = static_cast<uint16_t>(sum + row[c]);
-      columns[c] = static_cast<uint16_t>(columns[c] + row[c]);
-      row[c] = 0;
+      const auto both = static_cast<uint16_t>(row[c] + row[c + BinCounts::kPlaces]);
+      sum = static_cast<uint16_t>(sum + both);
+      columns[c] = static_cast<uint16_t>(columns[c] + both);
+      row[c] = row[c + BinCounts::kPlaces] = 0;
     }
     places[r] = sum;
   }
@@ -155,14 +157,14 @@ HWY_INLINE void add_pairs(BinWindow window, BinCounts& counts) {
     counts.bins[below + p] += places[p] + columns[p];
 }
 
-HWY_INLINE void count_one_by_one(const HeadRows& rows, BinCounts& counts) {
+HWY_NOINLINE void count_one_by_one(const HeadRows& rows, BinCounts& counts) {
   for (int64_t t = 0; t < rows.tokens; ++t)
     for (const float* x = rows.row(t); x < rows.row(t) + rows.head_dim; ++x)
       if (std::isfinite(*x)) ++counts.bins[static_cast<size_t>(MagnitudeHistogram::bin_of(*x))];
 }
 
 /// Counts values into bins that hold zeros before; range is theirs.
-HWY_INLINE void count_rows(const HeadRows& rows, const ObservedRange& range, BinCounts& counts) {
+HWY_NOINLINE void count_rows(const HeadRows& rows, const ObservedRange& range, BinCounts& counts) {
   constexpr int64_t kFewValues = 1024;  // not worth emptying a table
   const int64_t values = rows.tokens * rows.head_dim;
   if (values < kFewValues || values > BinCounts::kMaxValues || range.first_nonfinite >= 0)
