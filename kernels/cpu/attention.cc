@@ -17,10 +17,8 @@ namespace kvcal::cpu {
 /// Keys in a block; blocks begin at multiples of it, counted from the segment's first key.
 constexpr int64_t kKeys = 64;
 
-/// Floats of working memory; a row of each part begins at a multiple of 64 bytes.
 inline int64_t attention_scratch_size(int64_t head_dim, int64_t value_dim) {
-  return (head_dim + value_dim + kKeys) * kQueries + 4 * value_dim +
-         (head_dim + value_dim) * kKeys + 5 * kQueries;
+  return (head_dim + value_dim + kKeys) * kQueries + (head_dim + value_dim) * kKeys + 3 * kQueries;
 }
 
 }  // namespace kvcal::cpu
@@ -37,21 +35,26 @@ class Attend {
         task_(task),
         head_dim_(args.head_dim),
         value_dim_(args.value_dim()),
-        lanes_(args, task, take(scratch, AttentionLanes<kQueries>::kScratch)) {
+        lanes_(args, task) {
     q_ = take(scratch, head_dim_ * kQueries);
     out_ = take(scratch, value_dim_ * kQueries);
     scores_ = take(scratch, kKeys * kQueries);
     k_ = take(scratch, head_dim_ * kKeys);
     v_ = take(scratch, value_dim_ * kKeys);
+    max_ = take(scratch, kQueries);
+    sum_ = take(scratch, kQueries);
+    correction_ = take(scratch, kQueries);
   }
 
   void run() {
-    lanes_.load_queries(1.0f, q_);
+    load_queries();
+    start_softmax();
     std::fill_n(out_, value_dim_ * kQueries, 0.0f);
     const int64_t begin = lanes_.begin(), end = lanes_.end();
     for (int64_t block = begin / kKeys * kKeys; block < end; block += kKeys)
       add_keys(std::max(block, begin), std::min(block + kKeys, end));
-    lanes_.store_results(out_, 1.0f, v_);
+    for (int64_t lane = 0; lane < kQueries; ++lane) sum_[lane] = 1.0f / sum_[lane];
+    lanes_.store_results(out_, sum_, v_);
   }
 
  private:
@@ -59,6 +62,25 @@ class Attend {
     float* part = scratch;
     scratch += count;
     return part;
+  }
+
+  void load_queries() {
+    for (int64_t lane = 0; lane < kQueries; lane += 4) {
+      const float* rows[4];
+      for (int64_t i = 0; i < 4; ++i) rows[i] = lanes_.query(lane + i);
+      rows_to_columns(rows, head_dim_, q_ + lane, kQueries);
+    }
+    const VF factor = set(lanes_.score_factor());
+    for (int64_t i = 0; i < head_dim_ * kQueries; i += kLanes)
+      hn::Store(hn::Mul(factor, hn::Load(DF(), q_ + i)), DF(), q_ + i);
+  }
+
+  /// Nothing seen yet but the sink, whose weight is 1 while it is the maximum.
+  void start_softmax() {
+    for (int64_t lane = 0; lane < kQueries; ++lane) {
+      max_[lane] = lanes_.has_sinks() ? lanes_.sink(lane) : std::numeric_limits<float>::lowest();
+      sum_[lane] = lanes_.has_sinks() ? 1.0f : 0.0f;
+    }
   }
 
   /// Where keys or values lie.
@@ -102,7 +124,8 @@ class Attend {
               .steps = head_dim_,
               .b = q_,
               .out = scores_});
-    lanes_.finish_scores(begin, end, scores_);
+    if (args_.softcap > 0.0f) lanes_.cap_scores(end - begin, scores_);
+    lanes_.hide_keys(begin, end, scores_);
     for (int64_t lane = 0; lane < kQueries; lane += kStrip * kLanes) soften(end - begin, lane);
     const Rows v = read({args_.v, args_.v_scales, value_dim_, v_}, begin, end);
     multiply({.a = v.first,
@@ -111,14 +134,25 @@ class Attend {
               .rows = value_dim_,
               .steps = end - begin,
               .b = scores_,
-              .factor = lanes_.correction(),
+              .factor = correction_,
               .out = out_});
   }
 
   /// Turns the scores of a strip of queries into weights below the maximum so far.
   void soften(int64_t keys, int64_t lane) {
+    const float* scores = scores_ + lane;
     VF largest[kStrip], sums[kStrip];
-    lanes_.raise_maxima<kStrip>(scores_, keys, lane, largest, sums);
+    for (int64_t i = 0; i < kStrip; ++i) largest[i] = hn::Load(DF(), max_ + lane + i * kLanes);
+    for (int64_t key = 0; key < keys; ++key)
+      for (int64_t i = 0; i < kStrip; ++i)
+        largest[i] = hn::Max(largest[i], hn::Load(DF(), scores + key * kQueries + i * kLanes));
+    for (int64_t i = 0; i < kStrip; ++i) {
+      const int64_t at = lane + i * kLanes;
+      const VF correction = exp2_of_negative(hn::Sub(hn::Load(DF(), max_ + at), largest[i]));
+      hn::Store(correction, DF(), correction_ + at);
+      hn::Store(largest[i], DF(), max_ + at);
+      sums[i] = hn::Mul(correction, hn::Load(DF(), sum_ + at));
+    }
     for (int64_t key = 0; key < keys; ++key)
       for (int64_t i = 0; i < kStrip; ++i) {
         float* score = scores_ + key * kQueries + lane + i * kLanes;
@@ -126,17 +160,18 @@ class Attend {
         hn::Store(weight, DF(), score);
         sums[i] = hn::Add(sums[i], weight);
       }
-    lanes_.store_sums<kStrip>(lane, sums);
+    for (int64_t i = 0; i < kStrip; ++i) hn::Store(sums[i], DF(), sum_ + lane + i * kLanes);
   }
 
   const AttentionArgs& args_;
   const AttentionTask& task_;
   const int64_t head_dim_, value_dim_;
   AttentionLanes<kQueries> lanes_;
-  float* q_;       ///< [head_dim, kQueries]
-  float* out_;     ///< [value_dim, kQueries]
-  float* scores_;  ///< [kKeys, kQueries]: scores, then weights
-  float *k_, *v_;  ///< [kKeys, head_dim] and [kKeys, value_dim]; v_ four rows at least
+  float* q_;                         ///< [head_dim, kQueries]
+  float* out_;                       ///< [value_dim, kQueries]
+  float* scores_;                    ///< [kKeys, kQueries]: scores, then weights
+  float *k_, *v_;                    ///< [kKeys, head_dim] and [kKeys, value_dim]
+  float *max_, *sum_, *correction_;  ///< [kQueries]
 };
 
 void attend(const AttentionArgs& args, const AttentionTask& task, float* scratch) {

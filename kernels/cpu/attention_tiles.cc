@@ -59,11 +59,11 @@ struct CacheBlock {
 };
 
 inline int64_t tile_layout_scratch(const TiledCache& cache) {
-  return cache.v_dim * kTileColumns + kTileColumns * cache.v_dim;
+  // Rows of bfloat16, their pairs, and the pairs turned.
+  return cache.v_dim * kTileColumns / 2 + cache.v_dim * kTileColumns;
 }
 inline int64_t tile_attention_scratch(const TiledCache& cache) {
-  return (cache.k_dim * 3 / 2 + cache.v_dim + kTileKeys * 3 / 2 + 5) * kTileQueries +
-         4 * cache.v_dim;
+  return (cache.k_dim + cache.v_dim + kTileKeys * 3 / 2 + 3) * kTileQueries + 4 * cache.v_dim;
 }
 
 }  // namespace kvcal::cpu
@@ -72,44 +72,71 @@ inline int64_t tile_attention_scratch(const TiledCache& cache) {
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// bfloat16 of two finite numbers, the first in the low half. Ties go away from zero.
-HWY_INLINE VI pair_of(VF low, VF high) {
-  const VI half = set_int(0x8000);
-  const VI first =
-      hn::BitCast(DI(), hn::ShiftRight<16>(hn::BitCast(DU(), hn::Add(as_int(low), half))));
-  const VI second = hn::And(hn::Add(as_int(high), half), set_int(static_cast<int32_t>(0xffff0000)));
-  return hn::Or(first, second);
+/// Weights are cut to bfloat16, not rounded, and so are made larger beforehand by what cutting
+/// takes off on average: 2^-8 · (1/2) / ln 2 of a value whose logarithm is evenly spread. Their sum
+/// is larger by the same.
+constexpr float kCutLoss = 1.0f + 0.00281782f;
+
+/// The upper halves of two numbers, the first's in the low half.
+HWY_INLINE VU cut_pair(VF low, VF high) {
+  const VU upper = hn::Set(DU(), 0xffff0000u);
+  return hn::Or(hn::ShiftRight<16>(hn::BitCast(DU(), low)),
+                hn::And(hn::BitCast(DU(), high), upper));
 }
 
-/// 2^x for x <= 0 within 1e-4, less than a bfloat16 weight's own rounding of 2e-3; 0 below -126.5,
-/// NaN stays NaN. The polynomial meets 2^f at the Chebyshev nodes of [-1/2, 1/2].
+/// kCutLoss · 2^x for x < 127, within 1e-4, less than cutting's own 2e-3; 0 below -126.5 and at
+/// -infinity; NaN stays NaN. The polynomials meet 2^f at the Chebyshev nodes.
 HWY_INLINE VF weight_of(VF x) {
+#if HWY_TARGET == HWY_AVX3
+  const VF f{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF)};  // in [0, 1)
+  VF sum = set(0.07896726f * kCutLoss);
+  sum = hn::MulAdd(sum, f, set(0.22469316f * kCutLoss));
+  sum = hn::MulAdd(sum, f, set(0.69632477f * kCutLoss));
+  sum = hn::MulAdd(sum, f, set(0.99990029f * kCutLoss));
+  return VF{_mm512_scalef_ps(sum.raw, x.raw)};
+#else
   // The low bits of the sum are the whole part plus float32's bias.
   const VF shift = set(kWholeShift + 127.0f);
   const VF clamped = hn::Max(set(-127.0f), x);
   const VF shifted = hn::Add(clamped, shift);
   const VF f = hn::Sub(clamped, hn::Sub(shifted, shift));
-  VF sum = set(0.05583828f);
-  sum = hn::MulAdd(sum, f, set(0.24263948f));
-  sum = hn::MulAdd(sum, f, set(0.69313673f));
-  sum = hn::MulAdd(sum, f, set(0.99992456f));
+  VF sum = set(0.05583828f * kCutLoss);
+  sum = hn::MulAdd(sum, f, set(0.24263948f * kCutLoss));
+  sum = hn::MulAdd(sum, f, set(0.69313673f * kCutLoss));
+  sum = hn::MulAdd(sum, f, set(0.99992456f * kCutLoss));
   return hn::Mul(sum, as_float(hn::ShiftLeft<23>(as_int(shifted))));
+#endif
 }
 
-/// Rows of V, [keys, dim] of the cache, become [v_dim, kTileColumns] columns. scratch: as large as
-/// the two together.
+/// Pairs of bfloat16 are moved as if they were float32.
+HWY_INLINE const float* as_columns(const uint32_t* pairs) {
+  return reinterpret_cast<const float*>(pairs);
+}
+
+/// kTileColumns rows of V become columns of out [v_dim, kTileKeys].
 void lay_out_values(const KvRows& rows, int64_t v_dim, float* scratch, BF16* out) {
-  float* values = scratch;                          // [kTileColumns, v_dim]
-  float* columns = scratch + kTileColumns * v_dim;  // [v_dim, kTileColumns]
-  std::fill_n(values, kTileColumns * v_dim, 0.0f);
+  constexpr int64_t kPairs = kTileColumns / 2;
+  auto* values = reinterpret_cast<BF16*>(scratch);                      // [kTileColumns, v_dim]
+  auto* pairs = reinterpret_cast<uint32_t*>(scratch + v_dim * kPairs);  // [kPairs, v_dim]
+  float* turned = scratch + 2 * v_dim * kPairs;                         // [v_dim, kPairs]
+  std::fill_n(values, kTileColumns * v_dim, BF16{});
   read_kv(rows, values, v_dim);
-  for (int64_t key = 0; key < kTileColumns; key += 4) {
+  for (int64_t pair = 0; pair < kPairs; ++pair) {
+    const uint16_t* low = &values[2 * pair * v_dim].bits;
+    const uint16_t* high = low + v_dim;
+    for (int64_t d = 0; d < v_dim; d += kLanes)
+      hn::StoreU(hn::Or(hn::PromoteTo(DU(), hn::LoadU(DU16(), low + d)),
+                        hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(DU16(), high + d)))),
+                 DU(), pairs + pair * v_dim + d);
+  }
+  for (int64_t pair = 0; pair < kPairs; pair += 4) {
     const float* four[4];
-    for (int64_t i = 0; i < 4; ++i) four[i] = values + (key + i) * v_dim;
-    rows_to_columns(four, v_dim, 1.0f, columns + key, kTileColumns);
+    for (int64_t i = 0; i < 4; ++i) four[i] = as_columns(pairs + (pair + i) * v_dim);
+    rows_to_columns(four, v_dim, turned + pair, kPairs);
   }
   for (int64_t d = 0; d < v_dim; ++d)
-    convert_row(columns + d * kTileColumns, kTileColumns, out + d * kTileKeys);
+    std::memcpy(static_cast<void*>(out + d * kTileKeys), turned + d * kPairs,
+                kTileColumns * sizeof(BF16));
 }
 
 void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const TiledCache& cache,
@@ -135,26 +162,28 @@ void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const Til
                    cache.v_dim, scratch, block.v + key);
 }
 
-/// One task: its queries against all keys they see.
+/// One task: its queries against all keys they see. Scores are taken relative to a reference of
+/// each query, which follows the largest only when that is far above it: a weight then has as many
+/// digits as below, and what was summed need not be corrected.
 class AttendInTiles {
  public:
   AttendInTiles(const AttentionArgs& args, const AttentionTask& task, const TiledCache& cache,
                 const TileSession& tiles, float* scratch)
-      : args_(args),
-        task_(task),
-        cache_(cache),
-        tiles_(tiles),
-        lanes_(args, task, take(scratch, Lanes::kScratch)) {
+      : args_(args), task_(task), cache_(cache), tiles_(tiles), lanes_(args, task) {
     q_ = reinterpret_cast<uint32_t*>(take(scratch, cache.k_dim / 2 * kTileQueries));
-    columns_ = take(scratch, cache.k_dim * kTileQueries);
+    query_rows_ = reinterpret_cast<BF16*>(take(scratch, cache.k_dim / 2 * kTileQueries));
     out_ = take(scratch, cache.v_dim * kTileQueries);
     scores_ = take(scratch, kTileKeys * kTileQueries);
     weights_ = reinterpret_cast<uint32_t*>(take(scratch, kTileKeys / 2 * kTileQueries));
+    start_ = take(scratch, kTileQueries);
+    sum_ = take(scratch, kTileQueries);
+    correction_ = take(scratch, kTileQueries);
     rows_ = take(scratch, 4 * cache.v_dim);
   }
 
   void run() {
     load_queries();
+    start_softmax();
     std::fill_n(out_, cache_.v_dim * kTileQueries, 0.0f);
     const int64_t begin = lanes_.begin(), end = lanes_.end();
     for (int64_t block = begin / kTileKeys; block * kTileKeys < end; ++block) {
@@ -162,13 +191,16 @@ class AttendInTiles {
       add_keys(block, std::max<int64_t>(0, begin - first) / kTileColumns * kTileColumns,
                round_up_to(std::min(kTileKeys, end - first), kTileColumns));
     }
-    lanes_.store_results(out_, scale_of(args_.v_scales), rows_);
+    for (int64_t lane = 0; lane < kTileQueries; ++lane)
+      sum_[lane] = scale_of(args_.v_scales) * kCutLoss / sum_[lane];
+    lanes_.store_results(out_, sum_, rows_);
   }
 
  private:
-  using Lanes = AttentionLanes<kTileQueries>;
-  static constexpr int64_t kStrip = kLanes >= 4 ? 2 : 1;
+  static constexpr int64_t kStrip = 2;
   static_assert(kTileQueries % (kStrip * kLanes) == 0);
+  /// How far, in powers of two, the largest score may lie above the reference.
+  static constexpr float kHeadroom = 8.0f;
 
   static float* take(float*& scratch, int64_t count) {
     float* part = scratch;
@@ -180,22 +212,38 @@ class AttendInTiles {
   }
 
   void load_queries() {
-    lanes_.load_queries(scale_of(args_.k_scales), columns_);
-    std::fill_n(columns_ + args_.head_dim * kTileQueries,
-                (cache_.k_dim - args_.head_dim) * kTileQueries, 0.0f);
-    for (int64_t pair = 0; pair < cache_.k_dim / 2; ++pair)
-      for (int64_t lane = 0; lane < kTileQueries; lane += kLanes) {
-        const float* low = columns_ + 2 * pair * kTileQueries + lane;
-        store_pair(hn::Load(DF(), low), hn::Load(DF(), low + kTileQueries),
-                   q_ + pair * kTileQueries + lane);
-      }
-  }
-  HWY_INLINE static void store_pair(VF low, VF high, uint32_t* out) {
-    hn::Store(hn::BitCast(DU(), pair_of(low, high)), DU(), out);
+    const int64_t head_dim = args_.head_dim;
+    const VF factor = set(lanes_.score_factor() * scale_of(args_.k_scales));
+    for (int64_t lane = 0; lane < kTileQueries; ++lane) {
+      const float* from = lanes_.query(lane);
+      BF16* to = query_rows_ + lane * cache_.k_dim;
+      int64_t d = 0;
+      for (; d + kLanes <= head_dim; d += kLanes)
+        store_from_float(hn::Mul(factor, load_as_float(from + d)), to + d);
+      if (d < head_dim)
+        store_part(hn::Mul(factor, load_part(from + d, head_dim - d)), to + d, head_dim - d);
+      std::fill_n(to + head_dim, cache_.k_dim - head_dim, BF16{});
+    }
+    const int64_t pairs = cache_.k_dim / 2;
+    const float* rows = reinterpret_cast<const float*>(query_rows_);
+    for (int64_t lane = 0; lane < kTileQueries; lane += 4) {
+      const float* four[4];
+      for (int64_t i = 0; i < 4; ++i) four[i] = rows + (lane + i) * pairs;
+      rows_to_columns(four, pairs, reinterpret_cast<float*>(q_) + lane, kTileQueries);
+    }
   }
 
-  /// Folds keys [begin, end) of a block into sums and maxima.
+  /// Nothing seen yet but the sink.
+  void start_softmax() {
+    for (int64_t lane = 0; lane < kTileQueries; ++lane) {
+      start_[lane] = lanes_.has_sinks() ? -lanes_.sink(lane) : 0.0f;
+      sum_[lane] = lanes_.has_sinks() ? kCutLoss : 0.0f;
+    }
+  }
+
+  /// Folds keys [begin, end) of a block into sums and references.
   void add_keys(int64_t block, int64_t begin, int64_t end) {
+    const bool is_capped = args_.softcap > 0.0f;
     const BF16* k = cache_.block(task_.segment_index, task_.kv_head, block);
     tiles_.multiply({.a = k + begin * cache_.k_dim,
                      .a_stride = cache_.k_dim,
@@ -205,13 +253,18 @@ class AttendInTiles {
                      .c_stride = kTileQueries,
                      .rows = end - begin,
                      .columns = kTileQueries,
-                     .steps = cache_.k_dim});
+                     .steps = cache_.k_dim,
+                     .start = is_capped ? nullptr : start_});
+    if (is_capped) {
+      lanes_.cap_scores(end - begin, scores_);
+      take_references(end - begin);
+    }
     const int64_t first = block * kTileKeys;
-    lanes_.finish_scores(first + begin, first + end, scores_);
-    bool changed = false;
+    lanes_.hide_keys(first + begin, first + end, scores_);
+    bool moved = false;
     for (int64_t lane = 0; lane < kTileQueries; lane += kStrip * kLanes)
-      changed |= soften(end - begin, lane);
-    if (changed) correct();
+      moved |= soften(end - begin, lane);
+    if (moved) correct();
     tiles_.multiply({.a = k + kTileKeys * cache_.k_dim + begin,
                      .a_stride = kTileKeys,
                      .b = weights_,
@@ -224,29 +277,75 @@ class AttendInTiles {
                      .accumulate = true});
   }
 
-  /// Turns the scores of a strip of queries into pairs of weights below the maximum so far; true
-  /// where what was summed before must be corrected.
+  void take_references(int64_t keys) {
+    for (int64_t key = 0; key < keys; ++key)
+      for (int64_t lane = 0; lane < kTileQueries; lane += kLanes) {
+        float* score = scores_ + key * kTileQueries + lane;
+        hn::Store(hn::Add(hn::Load(DF(), score), hn::Load(DF(), start_ + lane)), DF(), score);
+      }
+  }
+
+  /// Turns the scores of a strip of queries into pairs of weights; true where a reference moved, so
+  /// that what was summed before must be corrected.
   bool soften(int64_t keys, int64_t lane) {
-    VF largest[kStrip], sums[kStrip];
-    const bool changed = lanes_.raise_maxima<kStrip>(scores_, keys, lane, largest, sums);
+    VF by[kStrip];
+    const bool moved = move_references(keys, lane, by);
+    moved ? weigh<true>(keys, lane, by) : weigh<false>(keys, lane, by);
+    return moved;
+  }
+
+  /// by: how far.
+  HWY_INLINE bool move_references(int64_t keys, int64_t lane, VF* by) {
+    const VF lowest = set(std::numeric_limits<float>::lowest());
+    const float* scores = scores_ + lane;
+    VF largest[kStrip];
+    for (int64_t i = 0; i < kStrip; ++i) largest[i] = lowest;
+    for (int64_t key = 0; key < keys; ++key)
+      for (int64_t i = 0; i < kStrip; ++i)
+        largest[i] = hn::Max(largest[i], hn::Load(DF(), scores + key * kTileQueries + i * kLanes));
+    bool moved = false;
+    for (int64_t i = 0; i < kStrip; ++i) {
+      const int64_t at = lane + i * kLanes;
+      const VF sum = hn::Load(DF(), sum_ + at);
+      // The first keys decide the reference, whatever they are.
+      const auto is_first = hn::Eq(sum, set(0.0f));
+      const auto moves = hn::Gt(largest[i], hn::IfThenElse(is_first, lowest, set(kHeadroom)));
+      moved |= !hn::AllFalse(DF(), moves);
+      by[i] = hn::IfThenElseZero(moves, largest[i]);
+      const VF correction =
+          hn::IfThenElse(hn::AndNot(is_first, moves), exp2_of_negative(hn::Neg(by[i])), set(1.0f));
+      hn::Store(correction, DF(), correction_ + at);
+      hn::Store(hn::Mul(sum, correction), DF(), sum_ + at);
+      hn::Store(hn::Sub(hn::Load(DF(), start_ + at), by[i]), DF(), start_ + at);
+    }
+    return moved;
+  }
+
+  template <bool kMoved>
+  HWY_INLINE void weigh(int64_t keys, int64_t lane, const VF* by) {
+    VF sums[kStrip];
+    for (int64_t i = 0; i < kStrip; ++i) sums[i] = hn::Load(DF(), sum_ + lane + i * kLanes);
     for (int64_t key = 0; key < keys; key += 2)
       for (int64_t i = 0; i < kStrip; ++i) {
         const float* score = scores_ + key * kTileQueries + lane + i * kLanes;
-        const VF low = weight_of(hn::Sub(hn::Load(DF(), score), largest[i]));
-        const VF high = weight_of(hn::Sub(hn::Load(DF(), score + kTileQueries), largest[i]));
-        store_pair(low, high, weights_ + key / 2 * kTileQueries + lane + i * kLanes);
+        VF low = hn::Load(DF(), score), high = hn::Load(DF(), score + kTileQueries);
+        if (kMoved) {
+          low = hn::Sub(low, by[i]);
+          high = hn::Sub(high, by[i]);
+        }
+        low = weight_of(low);
+        high = weight_of(high);
+        hn::Store(cut_pair(low, high), DU(), weights_ + key / 2 * kTileQueries + lane + i * kLanes);
         sums[i] = hn::Add(sums[i], hn::Add(low, high));
       }
-    lanes_.store_sums<kStrip>(lane, sums);
-    return changed;
+    for (int64_t i = 0; i < kStrip; ++i) hn::Store(sums[i], DF(), sum_ + lane + i * kLanes);
   }
 
   void correct() {
     for (int64_t d = 0; d < cache_.v_dim; ++d)
       for (int64_t lane = 0; lane < kTileQueries; lane += kLanes) {
         float* sum = out_ + d * kTileQueries + lane;
-        hn::Store(hn::Mul(hn::Load(DF(), sum), hn::Load(DF(), lanes_.correction() + lane)), DF(),
-                  sum);
+        hn::Store(hn::Mul(hn::Load(DF(), sum), hn::Load(DF(), correction_ + lane)), DF(), sum);
       }
   }
 
@@ -254,13 +353,15 @@ class AttendInTiles {
   const AttentionTask& task_;
   const TiledCache& cache_;
   const TileSession& tiles_;
-  Lanes lanes_;
-  uint32_t* q_;        ///< [k_dim / 2, kTileQueries] pairs
-  float* columns_;     ///< [k_dim, kTileQueries]: the queries in float32
-  float* out_;         ///< [v_dim, kTileQueries]
-  float* scores_;      ///< [kTileKeys, kTileQueries]
-  uint32_t* weights_;  ///< [kTileKeys / 2, kTileQueries] pairs
-  float* rows_;        ///< [4, v_dim]
+  AttentionLanes<kTileQueries> lanes_;
+  uint32_t* q_;               ///< [k_dim / 2, kTileQueries] pairs
+  BF16* query_rows_;          ///< [kTileQueries, k_dim]
+  float* out_;                ///< [v_dim, kTileQueries]
+  float* scores_;             ///< [kTileKeys, kTileQueries], relative to the references
+  uint32_t* weights_;         ///< [kTileKeys / 2, kTileQueries] pairs
+  float* start_;              ///< [kTileQueries]: the references, negative
+  float *sum_, *correction_;  ///< [kTileQueries]
+  float* rows_;               ///< [4, v_dim]
 };
 
 void attend_in_tiles(const AttentionArgs& args, const AttentionTask& task, const TiledCache& cache,

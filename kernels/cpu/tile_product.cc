@@ -57,7 +57,7 @@ void release_tiles() {
 template <bool kTwoRows>
 __attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProduct& p,
                                                                  const BF16* a, const uint32_t* b,
-                                                                 float* c) {
+                                                                 float* c, const float* start) {
   const int64_t a_bytes = p.a_stride * 2, b_bytes = p.b_stride * 4, c_bytes = p.c_stride * 4;
   float* below = c + kTileRows * p.c_stride;
   if (p.accumulate) {
@@ -65,6 +65,11 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProdu
     _tile_loadd(1, c + 16, c_bytes);
     if (kTwoRows) _tile_loadd(2, below, c_bytes);
     if (kTwoRows) _tile_loadd(3, below + 16, c_bytes);
+  } else if (start) {  // one row again and again
+    _tile_loadd(0, start, 0);
+    _tile_loadd(1, start + 16, 0);
+    if (kTwoRows) _tile_loadd(2, start, 0);
+    if (kTwoRows) _tile_loadd(3, start + 16, 0);
   } else {
     _tile_zero(0);
     _tile_zero(1);
@@ -90,25 +95,27 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProdu
 
 void multiply_amx(const TileProduct& p) {
   for (int64_t column = 0; column < p.columns; column += kTileColumns) {
+    const float* start = p.start ? p.start + column : nullptr;
     int64_t row = 0;
     for (; row + 2 * kTileRows <= p.rows; row += 2 * kTileRows)
-      multiply_block<true>(p, p.a + row * p.a_stride, p.b + column,
-                           p.c + row * p.c_stride + column);
+      multiply_block<true>(p, p.a + row * p.a_stride, p.b + column, p.c + row * p.c_stride + column,
+                           start);
     if (row < p.rows)
       multiply_block<false>(p, p.a + row * p.a_stride, p.b + column,
-                            p.c + row * p.c_stride + column);
+                            p.c + row * p.c_stride + column, start);
   }
 }
 
 /// Eight rows by 32 columns: 16 sums of 32 registers.
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void multiply_rows(
-    const TileProduct& p, const BF16* a, const uint32_t* b, float* c) {
+    const TileProduct& p, const BF16* a, const uint32_t* b, float* c, const float* start) {
   constexpr int64_t kRows = 8;
   __m512 sums[kRows][2];
   for (int64_t m = 0; m < kRows; ++m)
     for (int64_t i = 0; i < 2; ++i)
-      sums[m][i] =
-          p.accumulate ? _mm512_loadu_ps(c + m * p.c_stride + 16 * i) : _mm512_setzero_ps();
+      sums[m][i] = p.accumulate ? _mm512_loadu_ps(c + m * p.c_stride + 16 * i)
+                   : start      ? _mm512_loadu_ps(start + 16 * i)
+                                : _mm512_setzero_ps();
   for (int64_t pair = 0; pair < p.steps / 2; ++pair) {
     const auto b0 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride));
     const auto b1 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride + 16));
@@ -127,7 +134,8 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void multiply_ro
 void multiply_avx512(const TileProduct& p) {
   for (int64_t column = 0; column < p.columns; column += kTileColumns)
     for (int64_t row = 0; row < p.rows; row += 8)
-      multiply_rows(p, p.a + row * p.a_stride, p.b + column, p.c + row * p.c_stride + column);
+      multiply_rows(p, p.a + row * p.a_stride, p.b + column, p.c + row * p.c_stride + column,
+                    p.start ? p.start + column : nullptr);
 }
 
 TileInstructions find_instructions() {

@@ -15,8 +15,8 @@ enum class TileInstructions : uint8_t { kNone, kAvx512Bf16, kAmxBf16 };
 TileInstructions tile_instructions();
 std::string_view name_of(TileInstructions instructions);
 
-/// c [rows, columns] = a · b, or c += a · b. A row of c depends on its row of a alone, and is
-/// summed in an order that only the steps decide.
+/// c [rows, columns] = start + a · b, or c += a · b. A row of c depends on its row of a alone, and
+/// is summed in an order that only the steps decide.
 struct TileProduct {
   const BF16* a = nullptr;  ///< [rows, steps]
   int64_t a_stride = 0;     ///< in elements
@@ -25,10 +25,11 @@ struct TileProduct {
   int64_t b_stride = 0;  ///< in pairs
   float* c = nullptr;
   int64_t c_stride = 0;
-  int64_t rows = 0;     ///< a multiple of kTileRows
-  int64_t columns = 0;  ///< a multiple of kTileColumns
-  int64_t steps = 0;    ///< a multiple of kTileSteps
-  bool accumulate = false;
+  int64_t rows = 0;              ///< a multiple of kTileRows
+  int64_t columns = 0;           ///< a multiple of kTileColumns
+  int64_t steps = 0;             ///< a multiple of kTileSteps
+  const float* start = nullptr;  ///< [columns], added to every row; null: zero
+  bool accumulate = false;       ///< start is not read
 };
 constexpr int64_t kTileRows = 16, kTileColumns = 32, kTileSteps = 32;
 

@@ -24,6 +24,7 @@ struct AttentionCase {
   int64_t v_head_dim = 0;
   float softcap = 0.0f;
   bool sinks = false;
+  ComputeType product_type = ComputeType::kFloat32;
   bool is_decoding = false;
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
@@ -96,6 +97,7 @@ class AttentionInputs {
                         .softcap = c.softcap,
                         .sinks = c.sinks ? sinks_.data() : nullptr,
                         .sliding_window = c.sliding_window,
+                        .product_type = c.product_type,
                         .out_type = c.out_type,
                         .out = out,
                         .seen = {amax_.data(), nonfinite_.data()},
