@@ -35,6 +35,7 @@ struct Workload {
   int64_t num_tokens = 0;
   ComputeType type;
   KvForward kv_forward;
+  int threads = 1;
   LayerwiseOptions layerwise;
 };
 
@@ -47,6 +48,7 @@ struct NeededFlop {
 struct Run {
   double seconds = 0, cpu_seconds = 0;
   std::map<std::string, OperationTime> operations, beside;
+  uint64_t packed_bytes = 0;
   MachineRate rate;
   double share(const NeededFlop& flop) const {
     return flop.total() / seconds / rate.flop_per_second;
@@ -131,6 +133,7 @@ Run run_once(const Workload& work, TimedBackend& backend) {
   run.cpu_seconds = process_cpu_seconds() - cpu;
   run.operations = backend.operations;
   run.beside = backend.beside;
+  run.packed_bytes = backend.packed_bytes;
   return run;
 }
 
@@ -177,7 +180,9 @@ Json to_json(const Run& run, const NeededFlop& flop, const Start& start, const W
   for (const auto& [name, time] : run.operations)
     operations[name] = {{"calls", time.calls}, {"seconds", time.seconds}, {"flop", time.flop}};
   return {{"device", device},
+          {"threads", work.threads},
           {"layers", work.config.num_hidden_layers},
+          {"hidden_size", work.config.hidden_size},
           {"samples", work.samples.size()},
           {"tokens", work.num_tokens},
           {"compute_dtype", std::string(name_of(work.type))},
@@ -197,6 +202,8 @@ Json to_json(const Run& run, const NeededFlop& flop, const Start& start, const W
           {"seconds_to_first_pack", start.to_first_pack},
           {"seconds_to_first_layer", start.to_first_layer},
           {"operations", operations},
+          {"packed_bytes", run.packed_bytes},
+          {"pack_seconds_beside", seconds_in(run.beside)},
           {"seconds_outside", run.seconds - seconds_in(run.operations)}};
 }
 
@@ -207,19 +214,15 @@ uint64_t parse_bytes(const std::string& text) {
   return number << kUnits.at(end == text.size() ? "B" : text.substr(end));
 }
 
-/// The rate around a run is the larger of what was measured before it and after it. The runs'
-/// middle one, by its share of the rate, is shown.
-void run(const Options& options) {
-  const ModelDir model_dir(options.model);
-  const ModelConfig whole = read_model_config(model_dir);
-  const Weights weights(model_dir, whole);
-  ModelConfig config = whole;
-  if (options.layers > 0 && options.layers < whole.num_hidden_layers) {
-    config.num_hidden_layers = options.layers;
-    config.layers.resize(static_cast<size_t>(options.layers));
+ModelConfig cut_config(ModelConfig config, int64_t layers) {
+  if (layers > 0 && layers < config.num_hidden_layers) {
+    config.num_hidden_layers = layers;
+    config.layers.resize(static_cast<size_t>(layers));
   }
-  TimedBackend backend(
-      kBackends.at("cpu")({.num_threads = static_cast<int>(options.threads), .device_index = 0}));
+  return config;
+}
+
+Workload make_workload(const Options& options, const Weights& weights, const ModelConfig& config) {
   static const Registry<ComputeType> kTypes{
       "compute dtype", {{"float32", ComputeType::kFloat32}, {"bfloat16", ComputeType::kBFloat16}}};
   static const Registry<KvForward> kModes{
@@ -229,21 +232,25 @@ void run(const Options& options) {
                 .samples = make_samples(options, config.vocab_size),
                 .type = kTypes.at(options.compute_dtype),
                 .kv_forward = kModes.at(options.kv_forward),
+                .threads = static_cast<int>(options.threads),
                 .layerwise = {.batch_tokens = options.batch_tokens}};
+  if (work.threads == 0) work.threads = static_cast<int>(std::thread::hardware_concurrency());
   work.layerwise.compute_type = work.type;
   work.layerwise.scratch_folder = fs::temp_directory_path();
   if (!options.limit.empty()) work.layerwise.memory_limit = parse_bytes(options.limit);
   for (const Sample& sample : work.samples) work.num_tokens += std::ssize(sample.ids);
-  const NeededFlop flop = needed_flop(config, work.samples);
-  const int threads = options.threads > 0 ? static_cast<int>(options.threads)
-                                          : static_cast<int>(std::thread::hardware_concurrency());
+  return work;
+}
 
+/// The rate around a run is the larger of what was measured before it and after it. Gives the
+/// middle run by its share of the rate.
+Run run_all(const Workload& work, const NeededFlop& flop, int64_t count, TimedBackend& backend,
+            Start& start) {
   std::vector<Run> runs;
-  Start start;
   MachineRate before;
   const double process_age = seconds_since_process_start();
   const auto now = Clock::now();
-  for (int64_t i = 0; i < options.runs; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     Run one = run_once(work, backend);
     if (i == 0) {
       const auto age_at = [&](Clock::time_point time) {
@@ -251,14 +258,27 @@ void run(const Options& options) {
       };
       start = {age_at(backend.first_pack), age_at(backend.first_operation), peak_rss_bytes()};
     }
-    const MachineRate after = machine_rate(backend, work.type, threads);
+    const MachineRate after = machine_rate(backend, work.type, work.threads);
     one.rate = after;
     one.rate.take_larger(before);
     before = after;
     runs.push_back(std::move(one));
   }
   std::ranges::sort(runs, {}, [&](const Run& one) { return one.share(flop); });
-  const Run& middle = runs[runs.size() / 2];
+  return std::move(runs[runs.size() / 2]);
+}
+
+void run(const Options& options) {
+  const ModelDir model_dir(options.model);
+  const ModelConfig whole = read_model_config(model_dir);
+  const Weights weights(model_dir, whole);
+  const ModelConfig config = cut_config(whole, options.layers);
+  TimedBackend backend(
+      kBackends.at("cpu")({.num_threads = static_cast<int>(options.threads), .device_index = 0}));
+  const Workload work = make_workload(options, weights, config);
+  const NeededFlop flop = needed_flop(config, work.samples);
+  Start start;
+  const Run middle = run_all(work, flop, options.runs, backend, start);
   if (options.json) {
     std::printf("%s\n", to_json(middle, flop, start, work, backend.description()).dump(2).c_str());
     return;

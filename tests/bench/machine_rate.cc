@@ -1,6 +1,7 @@
 #include "bench/machine_rate.h"
 
 #include <omp.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +27,14 @@ double seconds_of(clockid_t clock) {
   clock_gettime(clock, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
+
+/// CPUs of the process as it was started: threads that the backend pins hand theirs on.
+const cpu_set_t kAllowed = [] {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof(set), &set);
+  return set;
+}();
 
 /// The best of repeats: as many as take about a quarter of a second, at least three.
 MachineRate best_of(double flop, std::string source, const std::function<void()>& body) {
@@ -123,6 +132,7 @@ MachineRate onednn_rate(ComputeType type, int64_t size, int num_threads) {
   std::exception_ptr error;
   std::thread([&] {
     try {
+      sched_setaffinity(0, sizeof(kAllowed), &kAllowed);
       omp_set_num_threads(num_threads);
       rate = onednn_rate_here(type, size);
     } catch (...) {

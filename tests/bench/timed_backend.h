@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -46,12 +47,14 @@ class TimedBackend : public Backend {
 
   /// Of the thread that made this; packing in another thread is apart.
   std::map<std::string, OperationTime> operations, beside;
+  std::atomic<uint64_t> packed_bytes = 0;
   /// When a layer's matrices were first packed, and when the first layer's arithmetic began.
   Clock::time_point first_pack = {}, first_operation = {};
 
   void clear() {
     operations.clear();
     beside.clear();
+    packed_bytes = 0;
   }
 
   std::string_view name() const override { return inner_->name(); }
@@ -96,11 +99,11 @@ class TimedBackend : public Backend {
     timed("copy", 0, [&] { inner_->await_fetches(); });
   }
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override {
-    return timed("pack", 0, [&] { return inner_->pack(parts, type); });
+    return packed(timed("pack", 0, [&] { return inner_->pack(parts, type); }));
   }
   std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
                                          std::span<const float> scales) override {
-    return timed("pack", 0, [&] { return inner_->pack_fp8(parts, scales); });
+    return packed(timed("pack", 0, [&] { return inner_->pack_fp8(parts, scales); }));
   }
 
   void matmul(const MatmulArgs& args) override {
@@ -145,6 +148,10 @@ class TimedBackend : public Backend {
 #undef KVCAL_TIME
 
  private:
+  std::unique_ptr<PackedMatrix> packed(std::unique_ptr<PackedMatrix> matrix) {
+    packed_bytes += matrix->bytes;
+    return matrix;
+  }
   template <class Args>
   static double matmul_flop(const Args& args) {
     return 2.0 * static_cast<double>(args.rows) * static_cast<double>(args.weight.in_features) *
