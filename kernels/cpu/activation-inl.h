@@ -15,7 +15,7 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 /// 0.5 x (1 + tanh(u)) = x · logistic(2u), which keeps its digits where tanh is near -1.
 HWY_INLINE VF gelu_tanh(VF x) {
   const VF cubic = hn::MulAdd(hn::Mul(set(0.044715f), hn::Mul(x, x)), x, x);
-  return times_logistic(x, hn::Mul(set(-1.59576912f), cubic));
+  return times_logistic(x, hn::Mul(set(1.59576912f), cubic));
 }
 
 /// x · Φ(x), where Φ(-t√2) = erfc(t) / 2 and erfc(t) = e^(-t²) · s · P(s), s = 1 / (1 + 0.35 t). P
@@ -42,10 +42,10 @@ HWY_INLINE VF gelu(VF x) {
 
 template <Activation kActivation>
 HWY_INLINE VF activated(VF x) {
-  if (kActivation == Activation::kSilu) return times_logistic(x, hn::Neg(x));
+  if (kActivation == Activation::kSilu) return times_logistic(x, x);
   if (kActivation == Activation::kGelu) return gelu(x);
   if (kActivation == Activation::kGeluTanh) return gelu_tanh(x);
-  if (kActivation == Activation::kQuickGelu) return times_logistic(x, hn::Mul(set(-1.702f), x));
+  if (kActivation == Activation::kQuickGelu) return times_logistic(x, hn::Mul(set(1.702f), x));
   const VF positive = hn::IfThenZeroElse(hn::Lt(x, set(0.0f)), x);  // NaN stays
   return kActivation == Activation::kRelu ? positive : hn::Mul(positive, positive);
 }
@@ -75,13 +75,16 @@ HWY_INLINE VF gated(VF gate, VF up, VF limit) {
 template <Activation kActivation, Gate kGate, class Out>
 HWY_INLINE void activate_row(const ActivationRow& row, Out* out, AmaxFold<Out>& seen) {
   const VF limit = set(row.limit);
-  int64_t i = 0;
-  for (; i + lanes() <= row.width; i += lanes()) {
+  const auto value_at = [&](int64_t i) HWY_ATTR {
     const VF value =
         gated<kActivation, kGate>(load_as_float(row.gate + i), load_as_float(row.up + i), limit);
     seen.fold(value);
-    store_from_float(value, out + i);
-  }
+    return value;
+  };
+  int64_t i = 0;
+  for (; i + 2 * lanes() <= row.width; i += 2 * lanes())
+    store_two_from_float(value_at(i), value_at(i + lanes()), out + i);
+  for (; i + lanes() <= row.width; i += lanes()) store_from_float(value_at(i), out + i);
   if (const int64_t left = row.width - i; left > 0) {
     const VF value = gated<kActivation, kGate>(load_part(row.gate + i, left),
                                                load_part(row.up + i, left), limit);

@@ -6,20 +6,45 @@
 #define KVCAL_KERNELS_CPU_LOGISTIC_INL_H_
 #endif
 
+#include <limits>
+
 #include "kernels/cpu/amax-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// x · logistic(u), given -u.
-HWY_INLINE VF times_logistic(VF x, VF minus_u) {
-  return hn::Div(x, hn::Add(set(1.0f), exp(minus_u)));
+/// 1 + e^-u, within 2 ulp; infinity where u < -88.7. NaN may be lost.
+HWY_INLINE VF one_plus_exp_of_negative(VF u) {
+  // Beyond 30 the sum is 1; the exponent below must not leave float32's.
+  const VF clamped = hn::Min(u, set(30.0f));
+  const VF shifted = hn::MulAdd(clamped, set(-1.44269504f), set(kWholeShift));
+  const VF whole = hn::Sub(shifted, set(kWholeShift));
+  // ln 2 in two parts, as in exp. e^-r is the polynomial with the least relative error, 1e-7.
+  VF r = hn::MulAdd(whole, set(0.693359375f), clamped);
+  r = hn::MulAdd(whole, set(-2.12194440e-4f), r);
+  VF sum = set(-0.0082900587f);
+  sum = hn::MulAdd(sum, r, set(0.041899313f));
+  sum = hn::MulAdd(sum, r, set(-0.16667648f));
+  sum = hn::MulAdd(sum, r, set(0.49999139f));
+  sum = hn::MulAdd(sum, r, set(-0.9999997f));
+  sum = hn::MulAdd(sum, r, set(1.0f));
+  // The whole part stands in shifted's low bits, and all others are shifted out.
+  const VF power = as_float(hn::Add(as_int(sum), hn::ShiftLeft<23>(as_int(shifted))));
+  return hn::IfThenElse(hn::Lt(u, set(-88.72283f)), set(std::numeric_limits<float>::infinity()),
+                        hn::Add(power, set(1.0f)));
 }
 
-/// What a gate multiplies by.
+/// x · logistic(u), where x is NaN if u is.
+HWY_INLINE VF times_logistic(VF x, VF u) {
+  return hn::Div(x, one_plus_exp_of_negative(u));
+}
+
+/// What a gate multiplies by; NaN stays NaN.
 template <GateFunction kFunction>
 HWY_INLINE VF gate_of(VF gate) {
-  return times_logistic(kFunction == GateFunction::kSilu ? gate : set(1.0f), hn::Neg(gate));
+  if (kFunction == GateFunction::kSilu) return times_logistic(gate, gate);
+  const VF one = set(1.0f);
+  return hn::Div(one, hn::Add(one, exp(hn::Neg(gate))));
 }
 
 /// x times the function of its gate; what is written is folded into seen, whose row the caller

@@ -113,6 +113,29 @@ HWY_INLINE void store_from_float(VF v, F16* out) {
   store_low_halves(hn::Or(code, sign), &out->bits);
 }
 
+/// Two vectors, one behind the other.
+template <class T>
+HWY_INLINE void store_two_from_float(VF a, VF b, T* out) {
+  store_from_float(a, out);
+  store_from_float(b, out + lanes());
+}
+#if HWY_TARGET != HWY_SCALAR
+/// The same bits as store_from_float, in the high halves; the low ones hold what was cut off.
+HWY_INLINE VI rounded_to_bf16(VF v) {
+  const VI bits = as_int(v);
+  const VI odd = hn::And(hn::ShiftRight<16>(bits), set_int(1));
+  const VI rounded = hn::Add(hn::Add(bits, set_int(0x7fff)), odd);
+  const VI quiet = hn::OrAnd(set_int(0x7fc00000), bits, set_int(INT32_MIN));
+  return hn::IfThenElse(hn::RebindMask(DI(), hn::Ne(v, v)), quiet, rounded);
+}
+HWY_INLINE void store_two_from_float(VF a, VF b, BF16* out) {
+  using D = hn::Repartition<uint16_t, DF>;
+  const auto low = hn::BitCast(D(), rounded_to_bf16(a));
+  const auto high = hn::BitCast(D(), rounded_to_bf16(b));
+  hn::StoreU(hn::ConcatOdd(D(), high, low), D(), &out->bits);
+}
+#endif
+
 /// The first count elements (fewer than a vector), zeros behind.
 template <class T>
 HWY_INLINE VF load_part(const T* x, int64_t count) {
