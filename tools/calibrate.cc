@@ -1,18 +1,19 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "calib/calibrator.h"
 #include "commands.h"
 #include "core/file.h"
+#include "core/process_memory.h"
 #include "core/registry.h"
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/writer.h"
 #include "kvcal_version.h"
 #include "model/divided_forward.h"
+#include "process_limit.h"
 #include "progress.h"
 #include "table.h"
 
@@ -48,15 +49,6 @@ class StageClock {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
   std::map<std::string, double> seconds_;
 };
-
-/// High-water mark of this process. getrusage would count a large parent's pages, kept over exec.
-uint64_t peak_rss_bytes() {
-  std::ifstream status("/proc/self/status");
-  constexpr std::string_view kKey = "VmHWM:";
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(kKey)) return std::stoull(line.substr(kKey.size())) * 1024;
-  return 0;
-}
 
 KvForward parse_kv_forward(const std::string& name) {
   static const Registry<KvForward> kModes{
@@ -194,7 +186,7 @@ Json manifest_of(const CalibrationRun& run) {
                       .leave_out_machine = run.options.reproducible,
                       .device = run.device,
                       .seconds = run.clock.seconds(),
-                      .peak_rss_bytes = peak_rss_bytes()};
+                      .peak_rss_bytes = peak_resident_bytes()};
   for (const Sample& sample : run.samples) {
     input.sample_indices.push_back(sample.index);
     input.num_tokens += static_cast<int64_t>(sample.ids.size());
@@ -258,10 +250,11 @@ void run_calibrate(CalibrateOptions options) {
   AtomicDirectory output(options.output, options.overwrite);
   const auto backends = open_backends(options.device);
   const std::string device = description_of(backends);
-  const LayerwiseOptions layerwise =
+  LayerwiseOptions layerwise =
       layerwise_options(options, *backends[0], config, output.target().parent_path());
   const auto dataset = open_dataset(options.dataset);
   const auto samples = read_all_samples(options, *dataset, model_dir, config, diagnostics);
+  if (backends[0]->is_host()) set_process_memory(layerwise, config, options.device.threads);
   clock.end("load");
 
   const Calibration calibration =
@@ -344,9 +337,10 @@ void add_calibrate(CLI::App& app, std::function<void()>& run) {
                    "Tokens that go through a layer together; 0: as the device likes")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  command->add_option("--memory-limit", options->memory_limit,
-                      "Such as 8GiB; hidden states past it go to a scratch file, of a GPU to "
-                      "pinned host memory");
+  command->add_option(
+      "--memory-limit", options->memory_limit,
+      "Of the process, such as 8GiB; of a GPU, its memory. Hidden states past it go to "
+      "a scratch file, of a GPU to pinned host memory");
   command->callback([options, &run] { run = [options] { run_calibrate(*options); }; });
 }
 

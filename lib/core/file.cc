@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "core/interrupt.h"
+#include "core/pages.h"
 
 namespace kvcal {
 namespace {
@@ -81,23 +82,11 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-namespace {
-
-void advise(std::span<const std::byte> part, int advice) {
-  if (part.empty()) return;
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
-  ::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
-}
-
-}  // namespace
-
 void MappedFile::will_need(std::span<const std::byte> part) const {
-  advise(part, MADV_WILLNEED);
+  will_need_pages(part);
 }
 void MappedFile::drop(std::span<const std::byte> part) const {
-  advise(part, MADV_DONTNEED);
+  release_pages(part);
 }
 
 std::string read_text(const fs::path& path, size_t max_bytes) {

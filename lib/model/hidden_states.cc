@@ -4,6 +4,7 @@
 
 #include "core/checked.h"
 #include "core/error.h"
+#include "core/pages.h"
 
 namespace kvcal {
 
@@ -42,13 +43,23 @@ size_t HiddenStates::bytes_of(size_t batch) const {
 
 void HiddenStates::walk(Access access, const Visit& visit) {
   if (pinned_.size() > 0) return walk_pinned(access, visit);
-  walk_resident(scratch_ ? reinterpret_cast<float*>(scratch_->data()) : resident_.as<float>(),
-                visit);
+  if (scratch_) return walk_scratch(access, visit);
+  for (size_t batch = 0; batch < batch_tokens_.size(); ++batch)
+    visit(batch, resident_.as<float>() + offsets_[batch] / sizeof(float));
 }
 
-void HiddenStates::walk_resident(float* all, const Visit& visit) {
-  for (size_t batch = 0; batch < batch_tokens_.size(); ++batch)
-    visit(batch, all + offsets_[batch] / sizeof(float));
+/// Mapped pages count as the process's memory, so those of one batch are held at a time; where
+/// memory is free the system keeps them all the same, and they come back at little cost.
+void HiddenStates::walk_scratch(Access access, const Visit& visit) {
+  const auto part = [&](size_t batch) {
+    return std::span(scratch_->data() + offsets_[batch], bytes_of(batch));
+  };
+  for (size_t batch = 0; batch < batch_tokens_.size(); ++batch) {
+    if (access != Access::kWrite && batch + 1 < batch_tokens_.size())
+      will_need_pages(part(batch + 1));
+    visit(batch, reinterpret_cast<float*>(part(batch).data()));
+    release_pages(part(batch));
+  }
 }
 
 void HiddenStates::fetch(size_t batch, size_t turn) {

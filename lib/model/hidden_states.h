@@ -42,7 +42,7 @@ class HiddenStates {
   bool are_in_backend() const { return !scratch_ && pinned_.size() == 0; }
 
  private:
-  void walk_resident(float* all, const Visit& visit);
+  void walk_scratch(Access access, const Visit& visit);
   void walk_pinned(Access access, const Visit& visit);
   size_t bytes_of(size_t batch) const;
   void fetch(size_t batch, size_t turn);

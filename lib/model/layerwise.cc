@@ -7,6 +7,7 @@
 #include "backend/upload.h"
 #include "core/interrupt.h"
 #include "model/embedding.h"
+#include "model/memory_plan.h"
 
 namespace kvcal {
 
@@ -102,55 +103,17 @@ struct LayerwiseForward::Storage {
 
 namespace {
 
-int64_t longest_of(std::span<const std::span<const TokenId>> samples) {
-  size_t longest = 0;
-  for (const auto& sample : samples) longest = std::max(longest, sample.size());
-  return static_cast<int64_t>(longest);
+std::vector<int64_t> lengths_of(std::span<const std::span<const TokenId>> samples) {
+  std::vector<int64_t> lengths;
+  for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.size()));
+  return lengths;
 }
 
-uint64_t cached_bytes_per_token(const ModelConfig& config) {
-  return static_cast<uint64_t>(config.cache_heads() *
-                               (config.cache_k_dim() + config.cache_v_dim())) *
-         sizeof(float);
-}
-
-/// Bytes of the backend's memory that may be taken; nullopt: as many as it gives.
-std::optional<uint64_t> memory_budget(const LayerwiseOptions& options, const Backend& backend) {
-  std::optional<uint64_t> budget = options.memory_limit;
-  if (const std::optional<uint64_t> free = backend.free_memory()) {
-    // The rest is for what its libraries take and for what cannot be joined.
-    const uint64_t usable = *free - *free / 16;
-    budget = std::min(budget.value_or(usable), usable);
-  }
-  return budget;
-}
-
-uint64_t packed_bytes_held(const ModelConfig& config, ComputeType type, const Backend& backend) {
-  return packed_layer_bytes(config, type) *
-         static_cast<uint64_t>(LayerPrefetch::layers_held(backend));
-}
-
-/// The wanted batch, or the smallest one when the budget leaves room for no more.
-int64_t batch_tokens_within(const std::optional<uint64_t>& budget, const ModelConfig& config,
-                            const LayerwiseOptions& options, const Backend& backend,
-                            int64_t longest) {
-  const auto activations =
-      static_cast<int64_t>(LayerRunner::bytes_per_token(config, options.compute_type, backend));
-  const int64_t preferred =
-      options.batch_tokens > 0 ? options.batch_tokens : backend.preferred_batch_tokens(activations);
-  const int64_t wanted = std::max(preferred, longest);
-  if (!budget) return wanted;
-  const uint64_t layers = packed_bytes_held(config, options.compute_type, backend);
-  const uint64_t per_token = LayerRunner::bytes_per_token(config, options.compute_type, backend) +
-                             cached_bytes_per_token(config);
-  const uint64_t least = layers + per_token * static_cast<uint64_t>(longest);
-  if (least > *budget)
-    fail(options.memory_limit == budget ? "the memory limit of " : "the device's free memory of ",
-         *budget, " bytes cannot hold ", backend.packs_beside() ? "two layers" : "one layer",
-         " and the longest sample of ", longest, " tokens, which take ", least, " bytes");
-  const uint64_t room = (*budget - layers) / 2 / per_token;
-  return std::clamp(static_cast<int64_t>(room), longest, wanted);
-}
+/// Bytes that one look-up in a mapped table may bring into memory beside its row: the system maps
+/// the pages around a missing one, too.
+constexpr int64_t kMappedAround = int64_t{64} << 10;
+/// Of a large table no more than this is mapped at a time.
+constexpr int64_t kMappedTable = int64_t{64} << 20;
 
 }  // namespace
 
@@ -166,24 +129,21 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
       layers_(weights, config, backend, options.compute_type) {
   if (!backend.supports(type_))
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
-  const int64_t longest = longest_of(samples);
-  const auto budget = memory_budget(options, backend);
-  make_batches(samples, batch_tokens_within(budget, config, options, backend, longest));
+  const MemoryPlan plan(config, weights, backend, options, lengths_of(samples));
+  make_batches(samples, plan.batch_tokens());
   std::vector<int64_t> batch_tokens;
   for (const SampleBatch& batch : batches_) {
     batch_tokens.push_back(batch.tokens.num_tokens);
     longest_batch_ = std::max(longest_batch_, batch.tokens.num_tokens);
   }
   runner_ = std::make_unique<LayerRunner>(config, backend, type_, longest_batch_);
-  HiddenRoom room{.scratch_folder = options.scratch_folder};
-  if (budget) {
-    const uint64_t per_token = LayerRunner::bytes_per_token(config, type_, backend) +
-                               (backend.is_host() ? 0 : cached_bytes_per_token(config));
-    const uint64_t others = packed_bytes_held(config, type_, backend) +
-                            per_token * static_cast<uint64_t>(longest_batch_);
-    room.bytes = *budget - std::min(*budget, others);
-  }
-  hidden_.emplace(backend, config.hidden_size, std::move(batch_tokens), room);
+  hidden_.emplace(backend, config.hidden_size, std::move(batch_tokens),
+                  HiddenRoom{.bytes = plan.hidden_bytes(longest_batch_),
+                             .scratch_folder = options.scratch_folder});
+  if (backend.is_host() && plan.is_limit_found() && !hidden_->are_in_backend())
+    diagnostics.warn("hidden states go to a scratch file in '" + options.scratch_folder.string() +
+                     "': this process can have no more than " + std::to_string(*plan.limit()) +
+                     " bytes of memory");
   embed(samples);
 }
 
@@ -191,8 +151,7 @@ LayerwiseForward::~LayerwiseForward() = default;
 
 void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> samples,
                                     int64_t batch_tokens) {
-  std::vector<int64_t> lengths;
-  for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.size()));
+  const std::vector<int64_t> lengths = lengths_of(samples);
   ropes_ = std::make_unique<RopeTables>(config_, lengths, backend_);
   TokenPositions positions;
   const auto close_batch = [&] {
@@ -232,8 +191,26 @@ void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples) 
       ids.insert(ids.end(), sample.begin(), sample.end());
       for (size_t at = 0; at < sample.size(); ++at) positions.push_back(static_cast<int32_t>(at));
     }
-    embed_tokens(config_, weights_, ids, positions, backend_, hidden);
+    embed(ids, positions, hidden);
   });
+  weights_.drop(Role::kEmbedding);
+  weights_.drop(Role::kPositionEmbedding);
+}
+
+void LayerwiseForward::embed(std::span<const TokenId> ids, std::span<const int32_t> positions,
+                             float* hidden) {
+  const TensorView& embedding = weights_.at(Role::kEmbedding);
+  const auto table = static_cast<int64_t>(embedding.bytes.size());
+  const int64_t row = table / std::max<int64_t>(1, embedding.shape[0]);
+  const auto part = static_cast<size_t>(
+      table > kMappedTable ? std::max<int64_t>(1, kMappedTable / (row + kMappedAround))
+                           : std::ssize(ids));
+  for (size_t begin = 0; begin < ids.size(); begin += part) {
+    const size_t count = std::min(part, ids.size() - begin);
+    embed_tokens(config_, weights_, ids.subspan(begin, count), positions.subspan(begin, count),
+                 backend_, hidden + static_cast<int64_t>(begin) * config_.hidden_size);
+    if (part < ids.size()) weights_.drop(Role::kEmbedding);
+  }
 }
 
 void LayerwiseForward::report(const SampleBatch& batch, Share share) {

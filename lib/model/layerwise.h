@@ -1,36 +1,26 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "core/file.h"
 #include "model/hidden_states.h"
 #include "model/layer_forward.h"
 #include "model/layer_prefetch.h"
 #include "model/layer_runner.h"
+#include "model/layerwise_options.h"
 
 namespace kvcal {
-
-struct LayerwiseOptions {
-  ComputeType compute_type = ComputeType::kFloat32;
-  int64_t batch_tokens = 0;  ///< tokens that go through a layer together; 0: as the backend likes
-  std::optional<uint64_t> memory_limit =
-      {};                        ///< bytes; hidden states past it live elsewhere (HiddenStates)
-  fs::path scratch_folder = {};  ///< of their file, on a host
-};
 
 /// LayerForward on one backend: bring a layer's weights, push every batch through it, drop them.
 /// The peak is one packed layer (two where the next is packed meanwhile), the activations of one
 /// batch and the hidden states.
 class LayerwiseForward : public LayerForward {
  public:
-  /// samples are borrowed for the constructor only. Throws Error when the memory limit cannot hold
-  /// one layer.
+  /// samples are borrowed for the constructor only. Throws Error as MemoryPlan does.
   LayerwiseForward(const ModelConfig& config, const Weights& weights, Backend& backend,
                    std::span<const std::span<const TokenId>> samples,
                    const LayerwiseOptions& options, Diagnostics& diagnostics);
@@ -58,6 +48,7 @@ class LayerwiseForward : public LayerForward {
 
   void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
   void embed(std::span<const std::span<const TokenId>> samples);
+  void embed(std::span<const TokenId> ids, std::span<const int32_t> positions, float* hidden);
   std::vector<LinearAmax> take_linears();
   /// Share of a layer's work that a pass stands for in the progress.
   enum class Share { kFirstHalf, kSecondHalf, kWhole, kNone };

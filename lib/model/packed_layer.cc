@@ -126,7 +126,10 @@ class Packer {
       sources.push_back(weights_.rows(layer_, role, index));
       parts.insert(parts.end(), sources.back().parts.begin(), sources.back().parts.end());
     }
-    return {backend_.pack(parts, type), biases(bias, index)};
+    PackedLinear packed{backend_.pack(parts, type), biases(bias, index)};
+    // Mapped pages count as memory: those of one matrix at a time.
+    for (const Role role : roles) weights_.drop(layer_, role, index);
+    return packed;
   }
 
   /// One after the other; empty where the layer has none.

@@ -265,10 +265,38 @@ void Weights::will_need(int64_t layer) const {
                  [](const MappedFile& file, auto bytes) { file.will_need(bytes); });
 }
 
+void Weights::drop(const TensorView& tensor) const {
+  with_mapping(*model_dir_, tensor, [](const MappedFile& file, auto bytes) { file.drop(bytes); });
+}
+
 void Weights::drop(int64_t layer) const {
-  for (const auto& [key, bound] : layers_.at(static_cast<size_t>(layer)))
-    with_mapping(*model_dir_, bound.view,
-                 [](const MappedFile& file, auto bytes) { file.drop(bytes); });
+  for (const auto& [key, bound] : layers_.at(static_cast<size_t>(layer))) drop(bound.view);
+}
+
+void Weights::drop(int64_t layer, Role role, int64_t index) const {
+  const Bound* bound = find(layer, role, index);
+  for (const Role fused_role : fused_roles_of(role))
+    if (!bound) bound = find(layer, fused_role, index);
+  if (bound) drop(bound->view);
+}
+
+void Weights::drop(Role role) const {
+  if (has(role)) drop(at(role));
+}
+
+uint64_t Weights::read_bytes(const Bound& bound) {
+  const uint64_t mapped = bound.view.bytes.size();
+  // dequantized makes float32 of bytes; transposed and deinterleaved make one copy each.
+  if (bound.block_scale) return mapped * (1 + sizeof(float));
+  if (bound.layout == Layout::kOutIn) return mapped;
+  return mapped * (bound.layout == Layout::kInOutInterleaved ? 3 : 2);
+}
+
+uint64_t Weights::largest_read_bytes() const {
+  uint64_t largest = 0;
+  for (const Table& layer : layers_)
+    for (const auto& [key, bound] : layer) largest = std::max(largest, read_bytes(bound));
+  return largest;
 }
 
 }  // namespace kvcal

@@ -43,6 +43,12 @@ class Weights {
   /// Tells the system that a layer's bytes will be read soon, or are no longer needed.
   void will_need(int64_t layer) const;
   void drop(int64_t layer) const;
+  /// The same of what rows(layer, role, index) read, and of a tensor of the whole model.
+  void drop(int64_t layer, Role role, int64_t index) const;
+  void drop(Role role) const;
+  /// The most bytes that rows() of any role has in memory at one time: mapped, and copied where the
+  /// file does not hold them as they are.
+  uint64_t largest_read_bytes() const;
 
  private:
   struct Bound {
@@ -54,6 +60,8 @@ class Weights {
   class Binder;
 
   const Bound* find(int64_t layer, Role role, int64_t index) const;
+  void drop(const TensorView& tensor) const;
+  static uint64_t read_bytes(const Bound& bound);
   WeightRows whole(const Bound& bound) const;
   WeightRows fused(const Bound& bound, Role role, Role fused_role) const;
 

@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <mutex>
 #include <set>
 #include <thread>
 
 #include "model/layer_prefetch.h"
+#include "model/memory_plan.h"
 #include "model/support/forward_run.h"
 #include "support/catch.h"
 #include "support/pretending_backend.h"
@@ -100,9 +102,12 @@ TEST_CASE("two packed layers count under the memory limit where one is packed ah
   watch(device);
   const FixtureSamples samples(host);
   SilentDiagnostics silent;
+  const auto least = [&](const ModelFixture& fixture) {
+    const std::vector<int64_t> lengths = samples.lengths();
+    return memory_needs(fixture.config, fixture.weights, *fixture.backend, {}, lengths)
+        .with_batch(std::ranges::max(lengths));
+  };
   const uint64_t layer = packed_layer_bytes(host.config, ComputeType::kFloat32);
-  const uint64_t batch =
-      48 * LayerRunner::bytes_per_token(host.config, ComputeType::kFloat32, *device.backend);
   const auto fits = [&](ModelFixture& fixture, uint64_t limit) {
     try {
       LayerwiseForward(fixture.config, fixture.weights, *fixture.backend, samples.spans(),
@@ -113,7 +118,9 @@ TEST_CASE("two packed layers count under the memory limit where one is packed ah
     }
     return true;
   };
-  CHECK(fits(host, 5 * layer / 4 + batch));
-  CHECK_FALSE(fits(device, 2 * layer));
-  CHECK(fits(device, 9 * layer / 4 + batch));
+  CHECK(fits(host, least(host)));
+  CHECK_FALSE(fits(host, least(host) - 1));
+  CHECK(least(device) > 2 * layer);
+  CHECK_FALSE(fits(device, least(device) - 1));
+  CHECK(fits(device, least(device)));
 }

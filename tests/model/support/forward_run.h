@@ -83,6 +83,11 @@ class FixtureSamples {
       samples_.emplace_back(std::span(fixture.ids).first(length));
   }
   std::span<const std::span<const TokenId>> spans() const { return samples_; }
+  std::vector<int64_t> lengths() const {
+    std::vector<int64_t> lengths;
+    for (const auto& sample : samples_) lengths.push_back(static_cast<int64_t>(sample.size()));
+    return lengths;
+  }
 
  private:
   std::vector<std::span<const TokenId>> samples_;

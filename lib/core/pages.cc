@@ -1,0 +1,29 @@
+#include "core/pages.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace kvcal {
+namespace {
+
+void advise(std::span<const std::byte> part, int advice) {
+  if (part.empty()) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
+  const auto end = reinterpret_cast<uintptr_t>(part.data()) + part.size();
+  ::madvise(reinterpret_cast<void*>(begin), end - begin, advice);
+}
+
+}  // namespace
+
+void will_need_pages(std::span<const std::byte> part) {
+  advise(part, MADV_WILLNEED);
+}
+
+void release_pages(std::span<const std::byte> part) {
+  advise(part, MADV_DONTNEED);
+}
+
+}  // namespace kvcal

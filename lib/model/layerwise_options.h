@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "backend/backend.h"
+
+namespace kvcal {
+
+struct LayerwiseOptions {
+  ComputeType compute_type = ComputeType::kFloat32;
+  int64_t batch_tokens = 0;  ///< tokens that go through a layer together; 0: as the backend likes
+  /// Bytes, of the whole process on a host, of the backend's memory elsewhere; hidden states past
+  /// it live elsewhere (HiddenStates).
+  std::optional<uint64_t> memory_limit = {};
+  std::filesystem::path scratch_folder = {};  ///< of their file, on a host
+  // On a host:
+  uint64_t process_bytes = 0;  ///< of the limit, what the process takes beside the forward pass
+  /// What the process can take at most; the limit where none is given.
+  std::optional<uint64_t> process_can_take = {};
+};
+
+}  // namespace kvcal

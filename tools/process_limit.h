@@ -1,0 +1,12 @@
+#pragma once
+
+#include "model/layerwise_options.h"
+#include "model/model_config.h"
+
+namespace kvcal {
+
+/// Fills in what a host's process takes beside the forward pass that follows, and the most it can
+/// have. To be called when all is read. threads: 0 means one a CPU.
+void set_process_memory(LayerwiseOptions& options, const ModelConfig& config, int threads);
+
+}  // namespace kvcal
