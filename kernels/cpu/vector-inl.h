@@ -126,7 +126,7 @@ HWY_INLINE VI rounded_to_bf16(VF v) {
   const VI odd = hn::And(hn::ShiftRight<16>(bits), set_int(1));
   const VI rounded = hn::Add(hn::Add(bits, set_int(0x7fff)), odd);
   const VI quiet = hn::OrAnd(set_int(0x7fc00000), bits, set_int(INT32_MIN));
-  return hn::IfThenElse(hn::RebindMask(DI(), hn::Ne(v, v)), quiet, rounded);
+  return hn::IfThenElse(hn::RebindMask(DI(), hn::IsNaN(v)), quiet, rounded);
 }
 HWY_INLINE void store_two_from_float(VF a, VF b, BF16* out) {
   using D = hn::Repartition<uint16_t, DF>;

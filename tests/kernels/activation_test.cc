@@ -78,6 +78,24 @@ TEST_CASE("activate: accurate over the whole line, NaN stays NaN") {
   }
 }
 
+TEST_CASE("activate: writes every float32 with a short mantissa as the reference does") {
+  // 12 mantissa bits reach every halfway point and every kind of NaN; the ones below, too, since a
+  // NaN of ones overflows when it is rounded.
+  std::vector<float> x;
+  for (uint32_t bits = 0; bits < 0x100000u; ++bits) x.push_back(float_of(bits << 12));
+  for (uint32_t bits = 0; bits < 0x1000u; ++bits) x.push_back(float_of(bits << 20 | 0xfffffu));
+  const auto reference = test::make_backend("reference");
+  const int64_t width = 0x1000;
+  for (const ComputeType type : {ComputeType::kBFloat16, ComputeType::kFloat16}) {
+    const ActivationCase c{Activation::kRelu, width, false, 0.0f, type};
+    const auto expected = activate(*reference, x, c);
+    test::for_each_backend([&](Backend& backend) {
+      INFO(name_of(type));
+      CHECK(test::same_bytes(activate(backend, x, c), expected));
+    });
+  }
+}
+
 TEST_CASE("activate: the limit cuts the gate above, the other half on both sides") {
   //                              gate                        up
   const std::vector<float> x{9.0f, 7.0f, -100.0f, 0.5f, 9.0f, -9.0f, 2.0f, 7.0f};
@@ -190,6 +208,8 @@ TEST_CASE("seen: an operation folds in the amax of the elements it has written")
   auto values = test::normal(3 * 130, 1);
   values[7] = NAN;
   values[200] = INFINITY;
+  values[300] = 65519.0f;  // of finite ones the largest in float16, but not the next
+  values[301] = 65521.0f;
   const auto check = [&](Backend& backend) {
     for (const auto& [what, run] : observing())
       for (const ComputeType type : test::kComputeTypes)
