@@ -137,9 +137,10 @@ Run run_once(const Workload& work, TimedBackend& backend) {
   return run;
 }
 
-double seconds_in(const std::map<std::string, OperationTime>& operations) {
+double seconds_in(const std::map<std::string, OperationTime>& operations,
+                  double OperationTime::*kind = &OperationTime::seconds) {
   double sum = 0;
-  for (const auto& [name, time] : operations) sum += time.seconds;
+  for (const auto& [name, time] : operations) sum += time.*kind;
   return sum;
 }
 
@@ -156,21 +157,29 @@ void print_table(const Run& run, const NeededFlop& flop, const Start& start) {
   std::printf("computed twice: %.2f %% of the needed FLOP\n", 100 * flop.recomputed / flop.total());
   std::printf("peak memory %.1f MB, start to first layer %.3f s (to its packing %.3f s)\n\n",
               static_cast<double>(start.peak_rss) / 1e6, start.to_first_layer, start.to_first_pack);
-  std::printf("%-16s %8s %9s %7s %9s %8s\n", "operation", "calls", "seconds", "share", "GFLOP/s",
-              "of rate");
+  std::printf("%-16s %7s %9s %7s %8s %9s %7s %14s %8s\n", "operation", "calls", "wall s", "share",
+              "of rate", "cpu s", "share", "GF/s a thread", "of rate");
   const auto line = [&](const std::string& name, const OperationTime& time) {
-    std::printf("%-16s %8lld %9.3f %6.1f%%", name.c_str(), static_cast<long long>(time.calls),
+    std::printf("%-16s %7lld %9.3f %6.1f%%", name.c_str(), static_cast<long long>(time.calls),
                 time.seconds, 100 * time.seconds / run.seconds);
     if (time.flop > 0)
-      std::printf(" %9.1f %7.1f%%", time.flop / time.seconds / 1e9,
-                  100 * time.flop / time.seconds / run.rate.flop_per_second);
+      std::printf(" %7.1f%%", 100 * time.flop / time.seconds / run.rate.flop_per_second);
+    std::printf(time.flop > 0 ? " %9.3f %6.1f%%" : " %18.3f %6.1f%%", time.cpu_seconds,
+                100 * time.cpu_seconds / run.cpu_seconds);
+    if (time.flop > 0)
+      std::printf(" %14.1f %7.1f%%", time.flop / time.cpu_seconds / 1e9,
+                  100 * time.flop / time.cpu_seconds / run.rate.flop_per_cpu_second);
     std::printf("\n");
   };
   std::vector<std::pair<std::string, OperationTime>> sorted(run.operations.begin(),
                                                             run.operations.end());
-  std::ranges::sort(sorted, std::greater(), [](const auto& entry) { return entry.second.seconds; });
+  std::ranges::sort(sorted, std::greater(),
+                    [](const auto& entry) { return entry.second.cpu_seconds; });
   for (const auto& [name, time] : sorted) line(name, time);
-  line("outside", {.calls = 0, .seconds = run.seconds - seconds_in(run.operations)});
+  line("outside",
+       {.calls = 0,
+        .seconds = run.seconds - seconds_in(run.operations),
+        .cpu_seconds = run.cpu_seconds - seconds_in(run.operations, &OperationTime::cpu_seconds)});
   for (const auto& [name, time] : run.beside) line(name + " beside", time);
 }
 
@@ -178,7 +187,10 @@ Json to_json(const Run& run, const NeededFlop& flop, const Start& start, const W
              const std::string& device) {
   Json operations = Json::object();
   for (const auto& [name, time] : run.operations)
-    operations[name] = {{"calls", time.calls}, {"seconds", time.seconds}, {"flop", time.flop}};
+    operations[name] = {{"calls", time.calls},
+                        {"seconds", time.seconds},
+                        {"cpu_seconds", time.cpu_seconds},
+                        {"flop", time.flop}};
   return {{"device", device},
           {"threads", work.threads},
           {"layers", work.config.num_hidden_layers},

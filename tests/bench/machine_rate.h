@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -13,6 +14,17 @@ double process_cpu_seconds();
 uint64_t peak_rss_bytes();
 /// Seconds since this process was started, to the kernel's hundredth.
 double seconds_since_process_start();
+
+/// FLOP of causal attention, 2 a multiplication with its addition: keys further back than the
+/// window are not counted. width: head_dim + v_head_dim of all query heads.
+inline double attention_flop(int64_t history, int64_t queries, int64_t window, int64_t width) {
+  double pairs = 0;
+  for (int64_t i = 0; i < queries; ++i) {
+    const int64_t visible = history + i + 1;
+    pairs += static_cast<double>(window > 0 ? std::min(visible, window) : visible);
+  }
+  return 2.0 * pairs * static_cast<double>(width);
+}
 
 /// The machine's limit for matrix products, as it is at this moment.
 struct MachineRate {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "backend/backend.h"
+#include "bench/machine_rate.h"
 
 namespace kvcal::bench {
 
@@ -21,22 +21,12 @@ inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// FLOP of causal attention, 2 a multiplication with its addition: keys further back than the
-/// window are not counted. width: head_dim + v_head_dim of all query heads.
-inline double attention_flop(int64_t history, int64_t queries, int64_t window, int64_t width) {
-  double pairs = 0;
-  for (int64_t i = 0; i < queries; ++i) {
-    const int64_t visible = history + i + 1;
-    pairs += static_cast<double>(window > 0 ? std::min(visible, window) : visible);
-  }
-  return 2.0 * pairs * static_cast<double>(width);
-}
-
 /// What one operation cost so far.
 struct OperationTime {
   int64_t calls = 0;
-  double seconds = 0;  ///< wall
-  double flop = 0;     ///< of matmul and attention
+  double seconds = 0;      ///< wall
+  double cpu_seconds = 0;  ///< of all threads of the process
+  double flop = 0;         ///< of matmul and attention
 };
 
 /// A host backend's operations, timed by name. Everything goes to the backend inside; the default
@@ -175,6 +165,7 @@ class TimedBackend : public Backend {
       OperationTime& time = list[std::string(name_)];
       ++time.calls;
       time.seconds += seconds_since(begin_);
+      time.cpu_seconds += process_cpu_seconds() - cpu_begin_;
       time.flop += flop_;
     }
 
@@ -183,6 +174,7 @@ class TimedBackend : public Backend {
     std::string_view name_;
     double flop_;
     Clock::time_point begin_ = Clock::now();
+    double cpu_begin_ = process_cpu_seconds();
   };
 
   template <class Body>
