@@ -189,6 +189,27 @@ TEST_CASE("observe_kv: every backend sees the reference's extremes, bins and fir
     }
 }
 
+TEST_CASE("observe_kv: finite values of every magnitude are counted as the reference does") {
+  constexpr int64_t kTokens = 300, kHeadDim = 37;
+  const std::vector<Segment> segments{{.q_begin = 0, .q_count = kTokens}};
+  const auto reference = test::make_backend("reference");
+  // Octaves that the magnitudes spread over, and the one they begin at: all, a few, those that meet
+  // in the first or the last bin.
+  for (const auto& [octaves, first] :
+       {std::pair{250, -140}, {60, -30}, {30, -20}, {16, 0}, {3, 5}, {1, -60}, {2, 60}}) {
+    auto values = test::normal(kTokens * kHeadDim, 4);
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = i % 11 == 0 ? 0.0f : std::ldexp(values[i], first + static_cast<int>(i) % octaves);
+    const Observed expected = observe(*reference, values, segments, kTokens, 1, kHeadDim, kHeadDim);
+    test::for_each_backend([&](Backend& backend) {
+      INFO(octaves << " octaves from " << first);
+      const Observed actual = observe(backend, values, segments, kTokens, 1, kHeadDim, kHeadDim);
+      CHECK(test::same_bytes(actual.extremes, expected.extremes));
+      CHECK(test::same_bytes(actual.histogram, expected.histogram));
+    });
+  }
+}
+
 TEST_CASE("observe_kv: NaN and infinity are told by token and stay out of range and histogram") {
   for (const std::string& name : test::backend_names()) {
     const auto backend = test::make_backend(name);
