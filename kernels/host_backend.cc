@@ -3,6 +3,10 @@
 #include <cstring>
 #include <new>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "core/checked.h"
 #include "core/error.h"
 
@@ -10,9 +14,23 @@ namespace kvcal {
 
 namespace {
 
-constexpr std::align_val_t kAlignment{64};
+/// From here on memory is asked for in huge pages: a matrix product walks through more small ones
+/// than the processor keeps in mind.
+constexpr size_t kHuge = size_t{2} << 20;
+constexpr std::align_val_t alignment_of(size_t bytes) {
+  return std::align_val_t{bytes < 2 * kHuge ? 64 : kHuge};
+}
 /// No request larger than what a process can address reaches the allocator.
 constexpr size_t kAddressSpace = size_t{1} << 47;
+
+/// Whole huge pages alone, so that no more memory is taken than was asked for.
+void advise_huge_pages(void* data, size_t bytes) {
+#if defined(__linux__)
+  if (bytes >= 2 * kHuge) madvise(data, bytes / kHuge * kHuge, MADV_HUGEPAGE);
+#else
+  static_cast<void>(data), static_cast<void>(bytes);
+#endif
+}
 
 void check_float(const TensorView& view) {
   if (!is_float(view.dtype))
@@ -36,13 +54,15 @@ void check_rows(std::span<const Segment> segments) {
 }  // namespace
 
 Buffer HostBackend::allocate(size_t bytes) {
-  void* data = bytes > kAddressSpace ? nullptr : ::operator new(bytes, kAlignment, std::nothrow);
+  void* data =
+      bytes > kAddressSpace ? nullptr : ::operator new(bytes, alignment_of(bytes), std::nothrow);
   if (!data) fail("no memory for a buffer of ", bytes, " bytes");
+  advise_huge_pages(data, bytes);
   return {this, static_cast<std::byte*>(data), bytes};
 }
 
-void HostBackend::free(std::byte* data, size_t) noexcept {
-  ::operator delete(data, kAlignment);
+void HostBackend::free(std::byte* data, size_t bytes) noexcept {
+  ::operator delete(data, alignment_of(bytes));
 }
 
 void HostBackend::copy_in(std::span<const std::byte> host, std::byte* data) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/parallel.h"
+#include "kernels/cpu/cache_sizes.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/tile_product.h"
@@ -23,8 +24,8 @@ class CpuBackend : public HostBackend {
   std::string description() const override;
   bool supports(ComputeType type) const override;
   ComputeType preferred_compute_type() const override;
-  int64_t preferred_batch_tokens(int64_t) const override {
-    return int64_t{512} * pool_.num_threads();
+  int64_t preferred_batch_tokens(int64_t bytes_per_token) const override {
+    return batch_tokens_near(cache_sizes(), pool_.num_threads(), bytes_per_token);
   }
 
   void fill_zero(std::byte* data, size_t bytes) override;
@@ -36,6 +37,8 @@ class CpuBackend : public HostBackend {
   void residual_norm(const ResidualNormArgs& args) override;
   void norm_heads(const NormHeadsArgs& args) override;
   void matmul(const MatmulArgs& args) override;
+  void matmul_activate(const MatmulActivateArgs& args) override;
+  bool activates_in_matmul() const override { return true; }
   void rope(const RopeArgs& args) override;
   void enter_cache(const EnterCacheArgs& args) override;
   void observe_kv(const ObserveKvArgs& args) override;

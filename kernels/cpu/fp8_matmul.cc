@@ -130,6 +130,7 @@ namespace {
 
 /// Sums and decoded inputs that are kept apart at a time.
 constexpr int64_t kChunkBytes = int64_t{32} << 20;
+constexpr int64_t kChunkStep = 512;  ///< rows: whole blocks of any Gemm
 
 class CpuFp8Matrix : public PackedMatrix {
  public:
@@ -140,7 +141,7 @@ class CpuFp8Matrix : public PackedMatrix {
 
 int64_t chunk_rows(const CpuFp8Matrix& weight) {
   const int64_t widest = std::max({int64_t{1}, weight.in_features, weight.out_features});
-  return std::max(Gemm::kTallest, kChunkBytes / 4 / widest / Gemm::kTallest * Gemm::kTallest);
+  return std::max(kChunkStep, kChunkBytes / 4 / widest / kChunkStep * kChunkStep);
 }
 
 }  // namespace

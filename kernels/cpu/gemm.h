@@ -19,40 +19,41 @@ struct PanelShape {
 };
 
 /// A packed part of a weight; its storage is the PackedMatrix's.
-struct Panel;
-struct FreePanel {
-  void operator()(Panel* panel) const;
+struct Panel {
+  virtual ~Panel() = default;
 };
-using PanelPointer = std::unique_ptr<Panel, FreePanel>;
 
-/// oneDNN's multiplications by panels of one shape, for a few fixed numbers of rows ("heights").
-/// A row's result is the same bytes at every height that height_for() gives, and wherever the row
-/// stands: each height is compared with one of them when the shape is first met, and is not used
-/// where oneDNN sums in another order. So a result depends neither on the number of rows nor on
-/// the number of threads.
+/// Multiplications by panels of one shape, for some numbers of rows ("heights"). A row's result is
+/// the same bytes at every height that height_for() gives, and wherever the row stands: so it
+/// depends neither on the number of rows nor on the number of threads.
 class Gemm {
  public:
-  static constexpr int64_t kTallest = 128;
-
-  ~Gemm();
-  const PanelShape& shape() const;
-  size_t panel_bytes() const;
+  virtual ~Gemm() = default;
+  virtual const PanelShape& shape() const = 0;
+  virtual size_t panel_bytes() const = 0;
   /// Lays row-major [width, depth] of the shape's type out in storage, which must be aligned to 64.
-  PanelPointer pack(const void* rows, std::byte* storage, int thread) const;
+  virtual std::unique_ptr<Panel> pack(const void* rows, std::byte* storage, int thread) const = 0;
   /// The height to use while `rows` rows (at least 1) are left; those behind them are padding.
-  int64_t height_for(int64_t rows) const;
-  /// out [height, width] = x [height, depth] · panelᵀ, both contiguous.
-  void run(int64_t height, const void* x, const Panel& panel, float* out, int thread) const;
-
- private:
-  friend class GemmLibrary;
-  struct State;
-  explicit Gemm(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  virtual int64_t height_for(int64_t rows) const = 0;
+  /// Elements in a row of x: depth, and zeros behind it.
+  virtual int64_t x_stride() const = 0;
+  /// Floats in a row of out: width, and what nobody reads behind it.
+  virtual int64_t out_stride() const = 0;
+  /// out [height, out_stride] = x [height, x_stride] · panelᵀ, both contiguous.
+  virtual void run(int64_t height, const void* x, const Panel& panel, float* out,
+                   int thread) const = 0;
 };
 
-/// The shapes met so far. Runs oneDNN on the calling thread alone; `thread` below and in Gemm
-/// chooses working memory, so a number may be used by one thread at a time.
+/// How a weight is best cut.
+struct GemmBlocking {
+  int64_t tallest = 0;    ///< no height_for() is larger
+  int64_t rows = 0;       ///< of x that one task should multiply, at most
+  int64_t max_width = 0;  ///< of a panel
+};
+
+/// The shapes met so far: our tiles where the processor has AMX, else oneDNN. Runs on the calling
+/// thread alone; `thread` below and in Gemm chooses working memory, so a number may be used by one
+/// thread at a time.
 class GemmLibrary {
  public:
   explicit GemmLibrary(int num_threads);
@@ -60,8 +61,9 @@ class GemmLibrary {
   bool supports(ComputeType type) const;
   /// Whether bfloat16 multiplies faster than float32 here.
   bool has_fast_bfloat16() const;
-  /// oneDNN's name of what multiplies bfloat16 (or float32 without it), "brg:avx512_core_amx_bf16".
+  /// What multiplies bfloat16 (or float32 without it), "amx_bf16" or oneDNN's name for it.
   std::string implementation() const;
+  GemmBlocking blocking(ComputeType type, int64_t depth) const;
   /// Made on first use, by one thread at a time; lives as long as the library.
   const Gemm& get(const PanelShape& shape);
 

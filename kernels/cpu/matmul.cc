@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/cpu/activation.h"
 #include "kernels/cpu/aligned_view.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
@@ -19,7 +20,8 @@
 namespace kvcal::cpu {
 /// A finished tile and where it goes.
 struct TileOutput {
-  const float* tile = nullptr;  ///< [rows, width], contiguous
+  const float* tile = nullptr;  ///< [rows, width] with row stride tile_stride
+  int64_t tile_stride = 0;
   int64_t rows = 0, width = 0;
   const float* bias = nullptr;  ///< [width], or null
   bool accumulate = false;
@@ -63,7 +65,7 @@ HWY_INLINE VF finished(const TileOutput& output, VF v, int64_t column, const flo
 
 void write_tile(const TileOutput& output) {
   for (int64_t row = 0; row < output.rows; ++row) {
-    const float* tile = output.tile + row * output.width;
+    const float* tile = output.tile + row * output.tile_stride;
     float* out = output.out + row * output.out_stride;
     int64_t i = 0;
     for (; i + lanes() <= output.width; i += lanes()) {
@@ -92,30 +94,23 @@ HWY_EXPORT(write_tile);
 
 namespace {
 
-/// Panels as wide as keeps one within half of a common level 2 cache.
-constexpr int64_t kPanelBytes = int64_t{512} << 10;
-constexpr int64_t kMinWidth = 64, kMaxWidth = 512;
-/// Rows of x that one task multiplies by one panel: they stay in the level 2 cache, too.
-constexpr int64_t kRowsBytes = int64_t{1} << 20;
-constexpr int64_t kMaxRows = 1024;
 /// Results larger than this are written past the caches.
 constexpr int64_t kStreamBytes = int64_t{4} << 20;
+constexpr int64_t kWidthStep = 64;
 
 int64_t round_up(int64_t value, int64_t step) {
   return (value + step - 1) / step * step;
 }
 
 /// Width of all panels but the last: the parts of out_features are about equal.
-int64_t panel_width(int64_t out_features, int64_t row_bytes) {
-  const int64_t fitting = kPanelBytes / std::max<int64_t>(1, row_bytes) / kMinWidth * kMinWidth;
-  const int64_t widest = std::clamp(fitting, kMinWidth, kMaxWidth);
-  const int64_t panels = (out_features + widest - 1) / widest;
-  return round_up((out_features + panels - 1) / panels, kMinWidth);
+int64_t panel_width(int64_t out_features, int64_t max_width) {
+  const int64_t panels = (out_features + max_width - 1) / max_width;
+  return round_up((out_features + panels - 1) / panels, kWidthStep);
 }
 
 struct PackedPanel {
   const Gemm* gemm = nullptr;
-  PanelPointer panel;
+  std::unique_ptr<Panel> panel;
   int64_t column = 0;
 };
 
@@ -124,7 +119,10 @@ class CpuMatrix : public PackedMatrix {
  public:
   ComputeType type = ComputeType::kFloat32;
   Buffer storage;
+  /// In the order of their columns. An even number of columns is cut in two like halves, so that
+  /// gate and up have panels of the same widths.
   std::vector<PackedPanel> panels;
+  GemmBlocking blocking;
 };
 
 /// Rows [begin, begin + count) of the concatenated parts, converted to type.
@@ -143,70 +141,172 @@ void gather_panel(std::span<const TensorView> parts, int64_t begin, int64_t coun
   }
 }
 
-/// One call of matmul: its rows in groups, the last of them padded.
+/// Multiplies blocks of rows by panels: the order of work of matmul and matmul_activate.
+class RowBlocks {
+ public:
+  RowBlocks(const CpuMatrix& weight, const void* x, int64_t rows)
+      : weight_(weight),
+        x_(static_cast<const std::byte*>(x)),
+        rows_(rows),
+        row_bytes_(weight.in_features * static_cast<int64_t>(bytes_of(weight.type))) {
+    if (weight.panels.empty()) return;
+    blocks_ = (rows + weight.blocking.rows - 1) / weight.blocking.rows;
+    if (blocks_ > 0) block_rows_ = round_up((rows + blocks_ - 1) / blocks_, kRowStep);
+    for (const PackedPanel& panel : weight.panels) {
+      tile_size_ = std::max(tile_size_, weight.blocking.tallest * panel.gemm->out_stride());
+      x_size_ = std::max(x_size_, weight.blocking.tallest * panel.gemm->x_stride() *
+                                      static_cast<int64_t>(bytes_of(weight.type)));
+    }
+  }
+
+  int64_t blocks() const { return blocks_; }
+  /// Floats that multiply needs for each result, a whole number of cache lines, and bytes behind
+  /// them for rows that must be copied.
+  int64_t tile_size() const { return round_up(tile_size_, 16); }
+  int64_t scratch_size(int64_t tiles) const { return tiles * tile_size() + (x_size_ + 3) / 4; }
+
+  /// use(row, rows, height) for all rows of a block; height is what multiply takes.
+  template <class Use>
+  void for_heights(int64_t block, const Use& use) const {
+    const int64_t end = std::min(rows_, (block + 1) * block_rows_);
+    for (int64_t row = block * block_rows_; row < end;) {
+      const int64_t height = weight_.panels[0].gemm->height_for(end - row);
+      const int64_t rows = std::min(height, end - row);
+      use(row, rows, height);
+      row += rows;
+    }
+  }
+
+  /// Rows of x with zeros behind, where the panels need more than there are; else where they lie.
+  const void* rows_at(int64_t row, int64_t rows, int64_t height, void* padded) const {
+    const std::byte* x = x_ + row * row_bytes_;
+    const int64_t stride =
+        weight_.panels[0].gemm->x_stride() * static_cast<int64_t>(bytes_of(weight_.type));
+    if (rows == height && stride == row_bytes_) return x;
+    auto* out = static_cast<std::byte*>(padded);
+    std::memset(out, 0, static_cast<size_t>(height * stride));
+    for (int64_t i = 0; i < rows; ++i)
+      std::memcpy(out + i * stride, x + i * row_bytes_, static_cast<size_t>(row_bytes_));
+    return padded;
+  }
+
+ private:
+  static constexpr int64_t kRowStep = 32;
+  const CpuMatrix& weight_;
+  const std::byte* x_;
+  int64_t rows_, row_bytes_;
+  int64_t blocks_ = 0, block_rows_ = 0;
+  int64_t tile_size_ = 0, x_size_ = 0;
+};
+
+/// One call of matmul.
 class Multiplication {
  public:
   Multiplication(const MatmulArgs& args, const CpuMatrix& weight)
       : args_(args),
         weight_(weight),
-        row_bytes_(weight.in_features * static_cast<int64_t>(bytes_of(weight.type))),
+        blocks_(weight, args.x, args.rows),
         out_stride_(args.out_stride == 0 ? weight.out_features : args.out_stride) {
-    const int64_t fitting = kRowsBytes / std::max<int64_t>(1, row_bytes_) / Gemm::kTallest;
-    group_rows_ = std::clamp(fitting * Gemm::kTallest, Gemm::kTallest, kMaxRows);
     streams_ = !args.accumulate && args.rows * weight.out_features * 4 > kStreamBytes &&
                reinterpret_cast<uintptr_t>(args.out) % 64 == 0 && out_stride_ % 16 == 0;
   }
 
-  int64_t tasks() const {
-    const int64_t groups = (args_.rows + group_rows_ - 1) / group_rows_;
-    return groups * static_cast<int64_t>(weight_.panels.size());
-  }
+  int64_t tasks() const { return blocks_.blocks() * static_cast<int64_t>(weight_.panels.size()); }
 
   void run(int64_t task, int thread, Scratch& scratch) const {
     const int64_t num_panels = static_cast<int64_t>(weight_.panels.size());
     const PackedPanel& panel = weight_.panels[static_cast<size_t>(task % num_panels)];
-    const int64_t begin = task / num_panels * group_rows_;
-    const int64_t end = std::min(args_.rows, begin + group_rows_);
-    float* tile = scratch.get<float>(Gemm::kTallest * (kMaxWidth + (row_bytes_ + 3) / 4));
-    for (int64_t row = begin; row < end;) {
-      const int64_t height = panel.gemm->height_for(end - row);
-      const int64_t rows = std::min(height, end - row);
-      const void* x = rows_at(row, rows, height, tile + Gemm::kTallest * kMaxWidth);
+    float* tile = scratch.get<float>(blocks_.scratch_size(1));
+    blocks_.for_heights(task / num_panels, [&](int64_t row, int64_t rows, int64_t height) {
+      const void* x = blocks_.rows_at(row, rows, height, tile + blocks_.tile_size());
       panel.gemm->run(height, x, *panel.panel, tile, thread);
-      HWY_DYNAMIC_DISPATCH(write_tile)(output(panel, tile, row, rows));
-      row += rows;
-    }
+      HWY_DYNAMIC_DISPATCH(write_tile)
+      ({.tile = tile,
+        .tile_stride = panel.gemm->out_stride(),
+        .rows = rows,
+        .width = panel.gemm->shape().width,
+        .bias = args_.bias ? args_.bias + panel.column : nullptr,
+        .accumulate = args_.accumulate,
+        .streams = streams_ && panel.column % 16 == 0,
+        .out = args_.out + row * out_stride_ + panel.column,
+        .out_stride = out_stride_});
+    });
   }
 
  private:
-  /// Rows of x, copied with zeros behind where the tile is higher than what is left.
-  const void* rows_at(int64_t row, int64_t rows, int64_t height, void* padded) const {
-    const auto* x = static_cast<const std::byte*>(args_.x) + row * row_bytes_;
-    if (rows == height) return x;
-    std::memcpy(padded, x, static_cast<size_t>(rows * row_bytes_));
-    std::memset(static_cast<std::byte*>(padded) + rows * row_bytes_, 0,
-                static_cast<size_t>((height - rows) * row_bytes_));
-    return padded;
-  }
-
-  TileOutput output(const PackedPanel& panel, const float* tile, int64_t row, int64_t rows) const {
-    return {.tile = tile,
-            .rows = rows,
-            .width = panel.gemm->shape().width,
-            .bias = args_.bias ? args_.bias + panel.column : nullptr,
-            .accumulate = args_.accumulate,
-            .streams = streams_,
-            .out = args_.out + row * out_stride_ + panel.column,
-            .out_stride = out_stride_};
-  }
-
   const MatmulArgs& args_;
   const CpuMatrix& weight_;
-  int64_t row_bytes_;
+  RowBlocks blocks_;
   int64_t out_stride_;
-  int64_t group_rows_ = 0;
   bool streams_ = false;
 };
+
+/// One call of matmul_activate: a panel of gate and the one of up beside it, activated while both
+/// results are near.
+class Activated {
+ public:
+  Activated(const MatmulActivateArgs& args, const CpuMatrix& weight)
+      : args_(args),
+        weight_(weight),
+        halves_(args.gated ? 2 : 1),
+        blocks_(weight, args.x, args.rows) {}
+
+  int64_t tasks() const { return blocks_.blocks() * panels(); }
+
+  void run(int64_t task, int thread, Scratch& scratch) const {
+    const int64_t index = task % panels();
+    float* gate = scratch.get<float>(blocks_.scratch_size(halves_));
+    float* up = args_.gated ? gate + blocks_.tile_size() : nullptr;
+    blocks_.for_heights(task / panels(), [&](int64_t row, int64_t rows, int64_t height) {
+      const void* x = blocks_.rows_at(row, rows, height, gate + halves_ * blocks_.tile_size());
+      const PackedPanel& first = multiply(index, height, rows, x, gate, thread);
+      if (up) multiply(panels() + index, height, rows, x, up, thread);
+      const int64_t element = row * args_.width + first.column;
+      fold_into(args_.seen,
+                activate_block({.gate = gate,
+                                .up = up,
+                                .x_stride = first.gemm->out_stride(),
+                                .rows = rows,
+                                .width = first.gemm->shape().width,
+                                .activation = args_.activation,
+                                .limit = args_.limit,
+                                .out_type = args_.out_type,
+                                .out = static_cast<std::byte*>(args_.out) +
+                                       element * static_cast<int64_t>(bytes_of(args_.out_type)),
+                                .out_stride = args_.width}));
+    });
+  }
+
+ private:
+  int64_t panels() const { return static_cast<int64_t>(weight_.panels.size()) / halves_; }
+
+  const PackedPanel& multiply(int64_t index, int64_t height, int64_t rows, const void* x,
+                              float* tile, int thread) const {
+    const PackedPanel& panel = weight_.panels[static_cast<size_t>(index)];
+    const int64_t stride = panel.gemm->out_stride();
+    panel.gemm->run(height, x, *panel.panel, tile, thread);
+    if (args_.bias) HWY_DYNAMIC_DISPATCH(write_tile)
+    ({.tile = tile,
+      .tile_stride = stride,
+      .rows = rows,
+      .width = panel.gemm->shape().width,
+      .bias = args_.bias + panel.column,
+      .out = tile,
+      .out_stride = stride});
+    return panel;
+  }
+
+  const MatmulActivateArgs& args_;
+  const CpuMatrix& weight_;
+  int64_t halves_;
+  RowBlocks blocks_;
+};
+
+const CpuMatrix& checked(const PackedMatrix& weight) {
+  const auto* matrix = dynamic_cast<const CpuMatrix*>(&weight);
+  KVCAL_CHECK(matrix != nullptr);
+  return *matrix;
+}
 
 }  // namespace
 
@@ -224,11 +324,13 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack_checked(std::span<const TensorVie
   packed->in_features = shape.in_features;
   packed->type = type;
   if (shape.out_features == 0) return packed;
-  const int64_t width = panel_width(shape.out_features, row_bytes);
+  packed->blocking = gemms_.blocking(type, shape.in_features);
+  const int64_t half = shape.out_features / (shape.out_features % 2 == 0 ? 2 : 1);
+  const int64_t width = panel_width(half, packed->blocking.max_width);
   size_t bytes = 0;
   std::vector<size_t> offsets;
-  for (int64_t column = 0; column < shape.out_features; column += width) {
-    const int64_t here = std::min(width, shape.out_features - column);
+  for (int64_t column = 0, here = 0; column < shape.out_features; column += here) {
+    here = std::min(width, half - column % half);
     const Gemm& gemm = gemms_.get({.type = type, .depth = shape.in_features, .width = here});
     packed->panels.push_back({&gemm, nullptr, column});
     offsets.push_back(bytes);
@@ -249,12 +351,23 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack_checked(std::span<const TensorVie
 
 void CpuBackend::matmul(const MatmulArgs& args) {
   use_one_thread_here();
-  const auto* weight = dynamic_cast<const CpuMatrix*>(&args.weight);
-  KVCAL_CHECK(weight != nullptr && args.rows >= 0);
-  KVCAL_CHECK(args.out_stride == 0 || args.out_stride >= weight->out_features);
-  const Multiplication multiplication(args, *weight);
+  const CpuMatrix& weight = checked(args.weight);
+  KVCAL_CHECK(args.rows >= 0);
+  KVCAL_CHECK(args.out_stride == 0 || args.out_stride >= weight.out_features);
+  const Multiplication multiplication(args, weight);
   pool_.parallel_for(multiplication.tasks(), [&](int64_t task, int thread) {
     multiplication.run(task, thread, scratch_[static_cast<size_t>(thread)]);
+  });
+}
+
+void CpuBackend::matmul_activate(const MatmulActivateArgs& args) {
+  use_one_thread_here();
+  const CpuMatrix& weight = checked(args.weight);
+  KVCAL_CHECK(args.rows >= 0 && args.limit >= 0.0f && (args.gated || args.limit == 0.0f));
+  KVCAL_CHECK(weight.out_features == (args.gated ? 2 : 1) * args.width);
+  const Activated activated(args, weight);
+  pool_.parallel_for(activated.tasks(), [&](int64_t task, int thread) {
+    activated.run(task, thread, scratch_[static_cast<size_t>(thread)]);
   });
 }
 

@@ -94,15 +94,15 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProdu
 }
 
 void multiply_amx(const TileProduct& p) {
+  const int64_t blocks = (p.rows + 2 * kTileRows - 1) / (2 * kTileRows);
   for (int64_t column = 0; column < p.columns; column += kTileColumns) {
     const float* start = p.start ? p.start + column : nullptr;
-    int64_t row = 0;
-    for (; row + 2 * kTileRows <= p.rows; row += 2 * kTileRows)
-      multiply_block<true>(p, p.a + row * p.a_stride, p.b + column, p.c + row * p.c_stride + column,
-                           start);
-    if (row < p.rows)
-      multiply_block<false>(p, p.a + row * p.a_stride, p.b + column,
-                            p.c + row * p.c_stride + column, start);
+    for (int64_t block = 0; block < blocks; ++block) {
+      const int64_t row = block * 2 * kTileRows;
+      const auto multiply =
+          row + 2 * kTileRows <= p.rows ? multiply_block<true> : multiply_block<false>;
+      multiply(p, p.a + row * p.a_stride, p.b + column, p.c + row * p.c_stride + column, start);
+    }
   }
 }
 

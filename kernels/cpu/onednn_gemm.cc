@@ -1,0 +1,170 @@
+#include "kernels/cpu/onednn_gemm.h"
+
+#include <array>
+#include <cstring>
+
+#include "core/error.h"
+#include "quant/half.h"
+
+namespace kvcal::cpu {
+
+namespace {
+
+using Memory = dnnl::memory;
+
+constexpr std::array<int64_t, 5> kHeights{1, 4, 16, 64, kDnnTallest};
+/// The height whose order of sums counts: low enough to decode with, high enough to fill an AMX
+/// tile.
+constexpr int64_t kJudge = 16;
+
+Memory::data_type data_type_of(ComputeType type) {
+  KVCAL_CHECK(type != ComputeType::kFloat16);
+  return type == ComputeType::kBFloat16 ? Memory::data_type::bf16 : Memory::data_type::f32;
+}
+
+Memory::desc row_major(int64_t rows, int64_t columns, Memory::data_type type) {
+  return {{rows, columns}, type, Memory::dims{columns, 1}};
+}
+
+struct Tile {
+  dnnl::matmul primitive;
+  Memory::desc x, out, scratchpad;
+  bool is_exact = true;  ///< gives kJudge's bytes
+};
+
+struct DnnPanel : Panel {
+  explicit DnnPanel(Memory packed) : memory(std::move(packed)) {}
+  Memory memory;
+};
+
+/// Values in [-1, 1) of type, the same in every run.
+std::vector<std::byte> noise(int64_t count, ComputeType type) {
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * bytes_of(type));
+  uint32_t state = 12345;
+  for (int64_t i = 0; i < count; ++i) {
+    state = state * 1664525u + 1013904223u;
+    const float value = static_cast<float>(static_cast<int32_t>(state)) * 0x1p-31f;
+    const BF16 half = to_bf16(value);
+    const void* element = type == ComputeType::kBFloat16 ? static_cast<const void*>(&half) : &value;
+    std::memcpy(bytes.data() + static_cast<size_t>(i) * bytes_of(type), element, bytes_of(type));
+  }
+  return bytes;
+}
+
+class DnnGemm : public Gemm {
+ public:
+  DnnGemm(DnnSession& session, const PanelShape& shape)
+      : session_(session),
+        shape_(shape),
+        panel_({shape.depth, shape.width}, data_type_of(shape.type), Memory::format_tag::any) {
+    for (size_t i = kHeights.size(); i-- > 0;)  // the tallest chooses the panel's layout
+      tiles_[i] = make_tile(kHeights[i]);
+    compare_heights();
+  }
+
+  const PanelShape& shape() const override { return shape_; }
+  size_t panel_bytes() const override { return panel_.get_size(); }
+  int64_t x_stride() const override { return shape_.depth; }
+  int64_t out_stride() const override { return shape_.width; }
+
+  std::unique_ptr<Panel> pack(const void* rows, std::byte* storage, int thread) const override {
+    // Row-major [width, depth] is column-major [depth, width]; oneDNN only reads it.
+    Memory source(
+        {{shape_.depth, shape_.width}, data_type_of(shape_.type), Memory::dims{1, shape_.depth}},
+        session_.engine, const_cast<void*>(rows));
+    auto packed = std::make_unique<DnnPanel>(Memory(panel_, session_.engine, storage));
+    dnnl::reorder(source, packed->memory)
+        .execute(session_.streams[static_cast<size_t>(thread)], source, packed->memory);
+    return packed;
+  }
+
+  int64_t height_for(int64_t rows) const override {
+    for (size_t i = kHeights.size(); kHeights[--i] >= kJudge;)
+      if (tiles_[i].is_exact && kHeights[i] <= rows) return kHeights[i];
+    size_t i = 0;  // fewer than kJudge: the next one up, padded
+    while (!tiles_[i].is_exact || kHeights[i] < rows) ++i;
+    return kHeights[i];
+  }
+
+  void run(int64_t height, const void* x, const Panel& panel, float* out,
+           int thread) const override {
+    size_t index = 0;
+    while (kHeights[index] != height) ++index;
+    const Tile& tile = tiles_[index];
+    std::byte* working_memory = session_.scratchpads[static_cast<size_t>(thread)].get<std::byte>(
+        static_cast<int64_t>(tile.scratchpad.get_size()));
+    tile.primitive.execute(
+        session_.streams[static_cast<size_t>(thread)],
+        {{DNNL_ARG_SRC, Memory(tile.x, session_.engine, const_cast<void*>(x))},
+         {DNNL_ARG_WEIGHTS, static_cast<const DnnPanel&>(panel).memory},
+         {DNNL_ARG_DST, Memory(tile.out, session_.engine, out)},
+         {DNNL_ARG_SCRATCHPAD, Memory(tile.scratchpad, session_.engine, working_memory)}});
+  }
+
+ private:
+  Tile make_tile(int64_t height) {
+    Tile tile{.primitive = {},
+              .x = row_major(height, shape_.depth, data_type_of(shape_.type)),
+              .out = row_major(height, shape_.width, Memory::data_type::f32),
+              .scratchpad = {}};
+    const auto desc = describe_matmul(session_.engine, tile.x, panel_, tile.out);
+    tile.primitive = dnnl::matmul(desc);
+    tile.scratchpad = desc.scratchpad_desc();
+    panel_ = desc.weights_desc();
+    return tile;
+  }
+
+  /// Marks the heights whose sums run in another order than kJudge's.
+  void compare_heights() {
+    const size_t row_bytes = static_cast<size_t>(shape_.depth) * bytes_of(shape_.type);
+    Scratch storage, expected_memory, actual_memory;
+    const auto weight = noise(shape_.width * shape_.depth, shape_.type);
+    const auto x = noise(kDnnTallest * shape_.depth, shape_.type);
+    const auto packed =
+        pack(weight.data(), storage.get<std::byte>(static_cast<int64_t>(panel_bytes())), 0);
+    auto* expected = expected_memory.get<float>(kDnnTallest * shape_.width);
+    auto* actual = actual_memory.get<float>(kDnnTallest * shape_.width);
+    const auto run_at = [&](int64_t height, float* out) {
+      for (int64_t row = 0; row < kDnnTallest; row += height)
+        run(height, x.data() + static_cast<size_t>(row) * row_bytes, *packed,
+            out + row * shape_.width, 0);
+    };
+    run_at(kJudge, expected);
+    for (size_t i = 0; i < kHeights.size(); ++i) {
+      run_at(kHeights[i], actual);
+      tiles_[i].is_exact =
+          std::memcmp(actual, expected,
+                      static_cast<size_t>(kDnnTallest * shape_.width) * sizeof(float)) == 0;
+    }
+  }
+
+  DnnSession& session_;
+  PanelShape shape_;
+  Memory::desc panel_;
+  std::array<Tile, kHeights.size()> tiles_;
+};
+
+}  // namespace
+
+std::string dnn_implementation(const DnnSession& session, ComputeType type) {
+  const Memory::data_type data_type = data_type_of(type);
+  try {
+    return describe_matmul(session.engine, row_major(kDnnTallest, 64, data_type),
+                           {{64, 64}, data_type, Memory::format_tag::any},
+                           row_major(kDnnTallest, 64, Memory::data_type::f32))
+        .impl_info_str();
+  } catch (const dnnl::error&) {
+    return "";
+  }
+}
+
+std::unique_ptr<Gemm> make_dnn_gemm(DnnSession& session, const PanelShape& shape) {
+  try {
+    return std::make_unique<DnnGemm>(session, shape);
+  } catch (const dnnl::error& error) {
+    fail("oneDNN cannot multiply ", name_of(shape.type), " by [", shape.width, ", ", shape.depth,
+         "]: ", error.what());
+  }
+}
+
+}  // namespace kvcal::cpu

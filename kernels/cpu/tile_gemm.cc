@@ -1,0 +1,115 @@
+#include "kernels/cpu/tile_gemm.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/tile_gemm.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// Rows of a weight, [rows, 2 * pairs], become columns of pairs, out [pairs, kTileColumns].
+void pack_columns(const BF16* weight, int64_t rows, int64_t pairs, uint32_t* out) {
+  // Pairs of bfloat16 are moved as if they were float32; rows that are missing repeat the last.
+  const auto* from = reinterpret_cast<const float*>(weight);
+  for (int64_t row = 0; row < kTileColumns; row += 4) {
+    const float* four[4];
+    for (int64_t i = 0; i < 4; ++i) four[i] = from + std::min(row + i, rows - 1) * pairs;
+    rows_to_columns(four, pairs, reinterpret_cast<float*>(out) + row, kTileColumns);
+  }
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvcal::cpu {
+HWY_EXPORT(pack_columns);
+
+namespace {
+
+/// Steps whose weights, [kDepth, kTileColumns], stay in the level 1 cache while all rows pass.
+constexpr int64_t kDepth = 512;
+
+int64_t round_up(int64_t value, int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+/// For each kTileColumns of the width: pairs [depth / 2, kTileColumns].
+struct TilePanel : Panel {
+  explicit TilePanel(const uint32_t* packed) : pairs(packed) {}
+  const uint32_t* pairs;
+};
+
+class TileGemm : public Gemm {
+ public:
+  explicit TileGemm(const PanelShape& shape)
+      : shape_(shape),
+        depth_(round_up(shape.depth, kTileSteps)),
+        width_(round_up(shape.width, kTileColumns)) {}
+
+  const PanelShape& shape() const override { return shape_; }
+  size_t panel_bytes() const override {
+    return static_cast<size_t>(depth_ * width_) * sizeof(BF16);
+  }
+  int64_t x_stride() const override { return depth_; }
+  int64_t out_stride() const override { return width_; }
+
+  std::unique_ptr<Panel> pack(const void* rows, std::byte* storage, int) const override {
+    const auto* weight = static_cast<const BF16*>(rows);
+    std::vector<BF16> padded;
+    if (depth_ != shape_.depth) {
+      padded.assign(static_cast<size_t>(depth_ * shape_.width), BF16{});
+      for (int64_t row = 0; row < shape_.width; ++row)
+        std::copy_n(weight + row * shape_.depth, shape_.depth, padded.data() + row * depth_);
+      weight = padded.data();
+    }
+    auto* out = reinterpret_cast<uint32_t*>(storage);
+    for (int64_t column = 0; column < shape_.width; column += kTileColumns)
+      HWY_DYNAMIC_DISPATCH(pack_columns)
+    (weight + column * depth_, std::min(kTileColumns, shape_.width - column), depth_ / 2,
+     out + column * depth_ / 2);
+    return std::make_unique<TilePanel>(out);
+  }
+
+  int64_t height_for(int64_t rows) const override {
+    return std::clamp(rows / kTileRows * kTileRows, kTileRows, kTileGemmTallest);
+  }
+
+  void run(int64_t height, const void* x, const Panel& panel, float* out, int) const override {
+    const uint32_t* pairs = static_cast<const TilePanel&>(panel).pairs;
+    const TileSession tiles(tile_instructions());
+    for (int64_t step = 0; step < depth_; step += kDepth)
+      for (int64_t column = 0; column < width_; column += kTileColumns)
+        tiles.multiply({.a = static_cast<const BF16*>(x) + step,
+                        .a_stride = depth_,
+                        .b = pairs + column * depth_ / 2 + step / 2 * kTileColumns,
+                        .b_stride = kTileColumns,
+                        .c = out + column,
+                        .c_stride = width_,
+                        .rows = height,
+                        .columns = kTileColumns,
+                        .steps = std::min(kDepth, depth_ - step),
+                        .accumulate = step > 0});
+  }
+
+ private:
+  PanelShape shape_;
+  int64_t depth_, width_;  ///< in whole tiles
+};
+
+}  // namespace
+
+std::unique_ptr<Gemm> make_tile_gemm(const PanelShape& shape) {
+  KVCAL_CHECK(shape.type == ComputeType::kBFloat16);
+  return std::make_unique<TileGemm>(shape);
+}
+
+}  // namespace kvcal::cpu
+#endif  // HWY_ONCE
