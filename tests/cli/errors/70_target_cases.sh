@@ -54,9 +54,9 @@ CASE
 bad "The disk takes no scratch file" <<'CASE'
 # --memory-limit moves hidden states to a scratch file beside the output.
 for i in $(seq 200); do cat "$DATA/data.jsonl"; done >data.jsonl
-$ (ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --memory-limit 512KiB)
+$ (ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --threads 1 --memory-limit 133MiB)
 CASE
 
 bad "A memory limit below one layer" <<'CASE'
-$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --memory-limit 16KiB
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --threads 1 --compute-dtype float32 --memory-limit 16KiB
 CASE
