@@ -23,6 +23,14 @@ struct Panel {
   virtual ~Panel() = default;
 };
 
+/// Where a Gemm's results go: out [height, stride] = start + x·panelᵀ, or out += x·panelᵀ.
+struct GemmResult {
+  float* out = nullptr;
+  int64_t stride = 0;
+  const float* start = nullptr;  ///< [width], added to every row; null: zero
+  bool accumulate = false;       ///< start is not read
+};
+
 /// Multiplications by panels of one shape, for some numbers of rows ("heights"). A row's result is
 /// the same bytes at every height that height_for() gives, and wherever the row stands: so it
 /// depends neither on the number of rows nor on the number of threads.
@@ -39,8 +47,10 @@ class Gemm {
   virtual int64_t x_stride() const = 0;
   /// Floats in a row of out: width, and what nobody reads behind it.
   virtual int64_t out_stride() const = 0;
-  /// out [height, out_stride] = x [height, x_stride] · panelᵀ, both contiguous.
-  virtual void run(int64_t height, const void* x, const Panel& panel, float* out,
+  /// Takes any GemmResult; else only one of stride out_stride that is not added to.
+  virtual bool runs_in_place() const = 0;
+  /// x: [height, x_stride].
+  virtual void run(int64_t height, const void* x, const Panel& panel, const GemmResult& result,
                    int thread) const = 0;
 };
 

@@ -20,7 +20,7 @@
 namespace kvcal::cpu {
 /// A finished tile and where it goes.
 struct TileOutput {
-  const float* tile = nullptr;  ///< [rows, width] with row stride tile_stride
+  float* tile = nullptr;  ///< [rows, width] with row stride tile_stride
   int64_t tile_stride = 0;
   int64_t rows = 0, width = 0;
   const float* bias = nullptr;  ///< [width], or null
@@ -219,21 +219,59 @@ class Multiplication {
     float* tile = scratch.get<float>(blocks_.scratch_size(1));
     blocks_.for_heights(task / num_panels, [&](int64_t row, int64_t rows, int64_t height) {
       const void* x = blocks_.rows_at(row, rows, height, tile + blocks_.tile_size());
-      panel.gemm->run(height, x, *panel.panel, tile, thread);
-      HWY_DYNAMIC_DISPATCH(write_tile)
-      ({.tile = tile,
-        .tile_stride = panel.gemm->out_stride(),
-        .rows = rows,
-        .width = panel.gemm->shape().width,
-        .bias = args_.bias ? args_.bias + panel.column : nullptr,
-        .accumulate = args_.accumulate,
-        .streams = streams_ && panel.column % 16 == 0,
-        .out = args_.out + row * out_stride_ + panel.column,
-        .out_stride = out_stride_});
+      const TileOutput output{.tile = tile,
+                              .tile_stride = panel.gemm->out_stride(),
+                              .rows = rows,
+                              .width = panel.gemm->shape().width,
+                              .out = args_.out + row * out_stride_ + panel.column,
+                              .out_stride = out_stride_};
+      panel.gemm->runs_in_place() && !streams_ && !(args_.accumulate && args_.bias)
+          ? run_in_place(panel, x, height, output, thread)
+          : run_apart(panel, x, height, output, thread);
     });
   }
 
  private:
+  const float* bias_of(const PackedPanel& panel) const {
+    return args_.bias ? args_.bias + panel.column : nullptr;
+  }
+
+  /// Results are written once, where they belong. Those of padding are not, but the others' sums
+  /// run in the same order.
+  void run_in_place(const PackedPanel& panel, const void* x, int64_t height,
+                    const TileOutput& output, int thread) const {
+    GemmResult result{.out = output.out,
+                      .stride = output.out_stride,
+                      .start = bias_of(panel),
+                      .accumulate = args_.accumulate};
+    if (output.rows == height) return panel.gemm->run(height, x, *panel.panel, result, thread);
+    float* tile = output.tile;
+    const auto row_bytes = static_cast<size_t>(output.width) * sizeof(float);
+    std::memset(tile, 0, static_cast<size_t>(height) * row_bytes);
+    for (int64_t row = 0; args_.accumulate && row < output.rows; ++row)
+      std::memcpy(tile + row * output.width, output.out + row * output.out_stride, row_bytes);
+    result.out = tile;
+    result.stride = output.width;
+    panel.gemm->run(height, x, *panel.panel, result, thread);
+    for (int64_t row = 0; row < output.rows; ++row)
+      std::memcpy(output.out + row * output.out_stride, tile + row * output.width, row_bytes);
+  }
+
+  void run_apart(const PackedPanel& panel, const void* x, int64_t height, TileOutput output,
+                 int thread) const {
+    // Where the same call may run in place for fewer rows, a bias must be added first there too.
+    const bool starts_with_bias = panel.gemm->runs_in_place() && !args_.accumulate;
+    panel.gemm->run(height, x, *panel.panel,
+                    {.out = output.tile,
+                     .stride = output.tile_stride,
+                     .start = starts_with_bias ? bias_of(panel) : nullptr},
+                    thread);
+    output.bias = starts_with_bias ? nullptr : bias_of(panel);
+    output.accumulate = args_.accumulate;
+    output.streams = streams_ && panel.column % 16 == 0;
+    HWY_DYNAMIC_DISPATCH(write_tile)(output);
+  }
+
   const MatmulArgs& args_;
   const CpuMatrix& weight_;
   RowBlocks blocks_;
@@ -284,7 +322,7 @@ class Activated {
                               float* tile, int thread) const {
     const PackedPanel& panel = weight_.panels[static_cast<size_t>(index)];
     const int64_t stride = panel.gemm->out_stride();
-    panel.gemm->run(height, x, *panel.panel, tile, thread);
+    panel.gemm->run(height, x, *panel.panel, {.out = tile, .stride = stride}, thread);
     if (args_.bias) HWY_DYNAMIC_DISPATCH(write_tile)
     ({.tile = tile,
       .tile_stride = stride,

@@ -86,8 +86,10 @@ class DnnGemm : public Gemm {
     return kHeights[i];
   }
 
-  void run(int64_t height, const void* x, const Panel& panel, float* out,
+  bool runs_in_place() const override { return false; }
+  void run(int64_t height, const void* x, const Panel& panel, const GemmResult& result,
            int thread) const override {
+    KVCAL_CHECK(result.stride == shape_.width && !result.start && !result.accumulate);
     size_t index = 0;
     while (kHeights[index] != height) ++index;
     const Tile& tile = tiles_[index];
@@ -97,7 +99,7 @@ class DnnGemm : public Gemm {
         session_.streams[static_cast<size_t>(thread)],
         {{DNNL_ARG_SRC, Memory(tile.x, session_.engine, const_cast<void*>(x))},
          {DNNL_ARG_WEIGHTS, static_cast<const DnnPanel&>(panel).memory},
-         {DNNL_ARG_DST, Memory(tile.out, session_.engine, out)},
+         {DNNL_ARG_DST, Memory(tile.out, session_.engine, result.out)},
          {DNNL_ARG_SCRATCHPAD, Memory(tile.scratchpad, session_.engine, working_memory)}});
   }
 
@@ -127,7 +129,7 @@ class DnnGemm : public Gemm {
     const auto run_at = [&](int64_t height, float* out) {
       for (int64_t row = 0; row < kDnnTallest; row += height)
         run(height, x.data() + static_cast<size_t>(row) * row_bytes, *packed,
-            out + row * shape_.width, 0);
+            {.out = out + row * shape_.width, .stride = shape_.width}, 0);
     };
     run_at(kJudge, expected);
     for (size_t i = 0; i < kHeights.size(); ++i) {

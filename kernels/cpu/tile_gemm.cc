@@ -34,8 +34,9 @@ HWY_EXPORT(pack_columns);
 
 namespace {
 
-/// Steps whose weights, [kDepth, kTileColumns], stay in the level 1 cache while all rows pass.
-constexpr int64_t kDepth = 512;
+/// Steps whose weights, [kDepth, kTileColumns], stay in the level 1 cache while all rows pass, and
+/// the most that are still taken at once.
+constexpr int64_t kDepth = 512, kWholeDepth = 1024;
 
 int64_t round_up(int64_t value, int64_t step) {
   return (value + step - 1) / step * step;
@@ -82,21 +83,26 @@ class TileGemm : public Gemm {
     return std::clamp(rows / kTileRows * kTileRows, kTileRows, kTileGemmTallest);
   }
 
-  void run(int64_t height, const void* x, const Panel& panel, float* out, int) const override {
+  /// Sums are only written once, and no column is written that does not exist.
+  bool runs_in_place() const override { return depth_ <= kWholeDepth && width_ == shape_.width; }
+  void run(int64_t height, const void* x, const Panel& panel, const GemmResult& result,
+           int) const override {
     const uint32_t* pairs = static_cast<const TilePanel&>(panel).pairs;
     const TileSession tiles(tile_instructions());
-    for (int64_t step = 0; step < depth_; step += kDepth)
+    const int64_t chunk = depth_ <= kWholeDepth ? depth_ : kDepth;
+    for (int64_t step = 0; step < depth_; step += chunk)
       for (int64_t column = 0; column < width_; column += kTileColumns)
         tiles.multiply({.a = static_cast<const BF16*>(x) + step,
                         .a_stride = depth_,
                         .b = pairs + column * depth_ / 2 + step / 2 * kTileColumns,
                         .b_stride = kTileColumns,
-                        .c = out + column,
-                        .c_stride = width_,
+                        .c = result.out + column,
+                        .c_stride = result.stride,
                         .rows = height,
                         .columns = kTileColumns,
-                        .steps = std::min(kDepth, depth_ - step),
-                        .accumulate = step > 0});
+                        .steps = std::min(chunk, depth_ - step),
+                        .start = result.start ? result.start + column : nullptr,
+                        .accumulate = result.accumulate || step > 0});
   }
 
  private:
