@@ -47,6 +47,7 @@ struct NeededFlop {
 
 struct Run {
   double seconds = 0, cpu_seconds = 0;
+  double observe_cpu_seconds = 0;  ///< of TimedForward
   std::map<std::string, OperationTime> operations, beside;
   uint64_t packed_bytes = 0;
   MachineRate rate;
@@ -117,6 +118,47 @@ Recipe tensor_recipe() {
       "static_minmax}}}}");
 }
 
+/// Notes what a second pass over K and V costs: observe of every layer that is run again, without
+/// packing, which comes with it.
+class TimedForward : public LayerForward {
+ public:
+  TimedForward(LayerForward& inner, const TimedBackend& backend, int64_t last_layer)
+      : inner_(inner), backend_(backend), last_layer_(last_layer) {}
+  double observe_cpu_seconds = 0;
+
+  LayerObservation observe(int64_t layer) override {
+    const double begin = process_cpu_seconds(), packed = packing();
+    LayerObservation seen = inner_.observe(layer);
+    if (layer != last_layer_)
+      observe_cpu_seconds += process_cpu_seconds() - begin - (packing() - packed);
+    return seen;
+  }
+  SaturationCounts count_saturated(int64_t layer, const KvQuantization& how) override {
+    return inner_.count_saturated(layer, how);
+  }
+  LayerAdvance advance(int64_t layer, const KvQuantization& how) override {
+    return inner_.advance(layer, how);
+  }
+  LayerAdvance advance_exact(int64_t layer) override { return inner_.advance_exact(layer); }
+  LayerAdvance advance_without_attention(int64_t layer) override {
+    return inner_.advance_without_attention(layer);
+  }
+  LayerObservation observe_and_advance_exact(int64_t layer) override {
+    return inner_.observe_and_advance_exact(layer);
+  }
+  int64_t num_tokens() const override { return inner_.num_tokens(); }
+  void observe_linear_amax(bool wanted) override { inner_.observe_linear_amax(wanted); }
+
+ private:
+  double packing() const {
+    const auto found = backend_.operations.find("pack");
+    return found == backend_.operations.end() ? 0 : found->second.cpu_seconds;
+  }
+  LayerForward& inner_;
+  const TimedBackend& backend_;
+  int64_t last_layer_;
+};
+
 Run run_once(const Workload& work, TimedBackend& backend) {
   SilentDiagnostics quiet;
   std::vector<std::span<const TokenId>> ids;
@@ -127,7 +169,9 @@ Run run_once(const Workload& work, TimedBackend& backend) {
   const auto begin = Clock::now();
   {
     LayerwiseForward forward(work.config, work.weights, backend, ids, work.layerwise, quiet);
-    calibrate(forward, work.config, tensor_recipe(), work.samples, work.kv_forward, quiet);
+    TimedForward timed(forward, backend, work.config.last_attention_layer());
+    calibrate(timed, work.config, tensor_recipe(), work.samples, work.kv_forward, quiet);
+    run.observe_cpu_seconds = timed.observe_cpu_seconds;
   }
   run.seconds = seconds_since(begin);
   run.cpu_seconds = process_cpu_seconds() - cpu;
@@ -205,6 +249,7 @@ Json to_json(const Run& run, const NeededFlop& flop, const Start& start, const W
           {"recomputed_flop", flop.recomputed},
           {"seconds", run.seconds},
           {"cpu_seconds", run.cpu_seconds},
+          {"observe_cpu_seconds", run.observe_cpu_seconds},
           {"rate_flop_per_second", run.rate.flop_per_second},
           {"rate_flop_per_cpu_second", run.rate.flop_per_cpu_second},
           {"rate_source", run.rate.source},

@@ -31,6 +31,10 @@ def rate_in(*names):
     return sum(operations[name]["flop"] for name in names if name in operations) / seconds, seconds
 
 
+def text_of(seconds):
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
+
+
 threads = measured["threads"]
 linear_rate, linear_seconds = rate_in("matmul", "matmul_activate")
 attention_rate, attention_seconds = rate_in("attention")
@@ -64,11 +68,11 @@ for name, (layers, hidden, inner, heads, kv_heads, vocabulary) in SHAPES.items()
     computing = sum(value for key, value in seconds.items() if key != "reading")
     print(f"""{name}: {layers} layers, hidden {hidden}, intermediate {inner}, {heads} query and {kv_heads} KV heads of 128
   weights of a layer  {hidden} * (2 * {query} + {kv} + 3 * {inner}) = {layer / 1e6:.0f} M, packed {2 * layer / 1e9:.2f} GB
-  linears    2 * {tokens} * ({layers - 1} * ({layer / 1e6:.0f} M + {hidden * kv / 1e6:.1f} M) + {hidden * kv / 1e6:.1f} M) = {linears / 1e15:.2f} PFLOP / {linear_rate * scale / 1e12:.1f} TFLOP/s = {seconds['linears']:.0f} s
-  attention  {layers - 1} * 4 * {query} * {pairs:.3g} pairs = {attention / 1e15:.2f} PFLOP / {attention_rate * scale / 1e12:.1f} TFLOP/s = {seconds['attention']:.0f} s
-  passes     {layers - 1} * {tokens} * {hidden} * {other_per_element * 1e9:.3f} ns / {scale:.1f} = {seconds['passes']:.0f} s
-  packing    {layers - 1} * {2 * layer / 1e9:.2f} GB / {packed_per_second * scale / 1e9:.1f} GB/s = {seconds['packing']:.0f} s
-  reading    {file_bytes / 1e9:.0f} GB / {arguments.disk} GB/s = {seconds['reading']:.0f} s, beside computing where the next layer's pages are asked for in time
+  linears    2 * {tokens} * ({layers - 1} * ({layer / 1e6:.0f} M + {hidden * kv / 1e6:.1f} M) + {hidden * kv / 1e6:.1f} M) = {linears / 1e15:.2f} PFLOP / {linear_rate * scale / 1e12:.1f} TFLOP/s = {text_of(seconds['linears'])} s
+  attention  {layers - 1} * 4 * {query} * {pairs:.3g} pairs = {attention / 1e15:.2f} PFLOP / {attention_rate * scale / 1e12:.1f} TFLOP/s = {text_of(seconds['attention'])} s
+  passes     {layers - 1} * {tokens} * {hidden} * {other_per_element * 1e9:.3f} ns / {scale:.1f} = {text_of(seconds['passes'])} s
+  packing    {layers - 1} * {2 * layer / 1e9:.2f} GB / {packed_per_second * scale / 1e9:.1f} GB/s = {text_of(seconds['packing'])} s
+  reading    {file_bytes / 1e9:.0f} GB / {arguments.disk} GB/s = {text_of(seconds['reading'])} s, beside computing where the next layer's pages are asked for in time
   together   {computing:.0f} s = {computing / 60:.0f} min computing; {max(computing, seconds['reading']) / 60:.0f} min where reading hides behind it, {(computing + seconds['reading']) / 60:.0f} min where nothing does
   memory     one packed layer {2 * layer / 1e9:.2f} GB + hidden states {tokens} * {hidden} * 4 B = {tokens * hidden * 4 / 1e9:.1f} GB (on disk past --memory-limit)
 """)

@@ -63,7 +63,7 @@ class Goals:
                  f"by processor time {row['share_of_rate_by_cpu_time']:.1%}")
 
     def rate_8b(self):
-        row = self.stages(self.synthetic_8b(3, 32000), "--random", "8x512")
+        row = self.stages(self.synthetic_8b(3, 32000), "--random", "64x512")
         self.add_rate("rate_8b", "8B-shaped layers, bfloat16, of the product rate", row, 0.80)
 
     def rate_small(self):

@@ -3,6 +3,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -40,12 +41,25 @@ inline void set_share(benchmark::State& state, const char* name, double per_iter
                                             benchmark::Counter::kIsIterationInvariantRate);
 }
 
+/// The machine's product rate a second of processor time, measured within the last seconds: it
+/// changes with what else the machine does.
+inline double recent_rate(ComputeType type, int64_t threads) {
+  using Clock = std::chrono::steady_clock;
+  struct Measured {
+    double rate = 0;
+    Clock::time_point when = {};
+  };
+  static std::map<std::pair<ComputeType, int64_t>, Measured> all;
+  Measured& last = all[{type, threads}];
+  if (last.rate == 0 || Clock::now() - last.when > std::chrono::seconds(15))
+    last = {machine_rate(backend(threads), type, static_cast<int>(threads)).flop_per_cpu_second,
+            Clock::now()};
+  return last.rate;
+}
+
 /// GF/s, and percent of the machine's product rate on as many threads.
 inline void set_flop(benchmark::State& state, double flop, ComputeType type, int64_t threads) {
-  static std::map<std::pair<ComputeType, int64_t>, double> rates;
-  double& rate = rates[{type, threads}];
-  if (rate == 0)
-    rate = machine_rate(backend(threads), type, static_cast<int>(threads)).flop_per_cpu_second;
+  const double rate = recent_rate(type, threads);
   set_rate(state, "GF/s", flop);
   set_share(state, "of_gemm_%", flop, rate);
 }
