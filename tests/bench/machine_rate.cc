@@ -36,19 +36,24 @@ const cpu_set_t kAllowed = [] {
   return set;
 }();
 
-/// The best of repeats: as many as take about a quarter of a second, at least three.
-MachineRate best_of(double flop, std::string source, const std::function<void()>& body) {
-  MachineRate best{.source = std::move(source)};
+double middle_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+/// The middle of repeats, at least five and as many as take a quarter of a second: what is kept
+/// up, as the runs that are compared with it must.
+MachineRate middle_rate(double flop, std::string source, const std::function<void()>& body) {
   body();  // makes and warms what is made once
+  std::vector<double> by_wall, by_cpu;
   const double end = seconds_of(CLOCK_MONOTONIC) + 0.25;
-  for (int i = 0; i < 3 || seconds_of(CLOCK_MONOTONIC) < end; ++i) {
+  while (by_wall.size() < 5 || seconds_of(CLOCK_MONOTONIC) < end) {
     const double wall = seconds_of(CLOCK_MONOTONIC), cpu = process_cpu_seconds();
     body();
-    const double wall_end = seconds_of(CLOCK_MONOTONIC), cpu_end = process_cpu_seconds();
-    best.flop_per_second = std::max(best.flop_per_second, flop / (wall_end - wall));
-    best.flop_per_cpu_second = std::max(best.flop_per_cpu_second, flop / (cpu_end - cpu));
+    by_wall.push_back(flop / (seconds_of(CLOCK_MONOTONIC) - wall));
+    by_cpu.push_back(flop / (process_cpu_seconds() - cpu));
   }
-  return best;
+  return {middle_of(by_wall), middle_of(by_cpu), std::move(source)};
 }
 
 /// Normal numbers: zeros would multiply at another clock rate.
@@ -83,7 +88,7 @@ MachineRate onednn_rate_here(ComputeType type, int64_t size) {
   dnnl::reorder(plain, packed).execute(stream, plain, packed);
   const dnnl::matmul product(description);
   const double n = static_cast<double>(size);
-  return best_of(2 * n * n * n, "oneDNN " + std::to_string(size), [&] {
+  return middle_rate(2 * n * n * n, "oneDNN " + std::to_string(size), [&] {
     product.execute(stream, {{DNNL_ARG_SRC, plain},
                              {DNNL_ARG_WEIGHTS, packed},
                              {DNNL_ARG_DST, out},
@@ -152,7 +157,7 @@ MachineRate backend_rate(Backend& backend, ComputeType type, int64_t size) {
   backend.copy_in(values, x.data());
   const Buffer out = backend.allocate(static_cast<size_t>(size * size) * sizeof(float));
   const double n = static_cast<double>(size);
-  return best_of(2 * n * n * n, "kvcal " + std::to_string(size), [&] {
+  return middle_rate(2 * n * n * n, "kvcal " + std::to_string(size), [&] {
     backend.matmul({.x = x.data(), .weight = *weight, .rows = size, .out = out.as<float>()});
   });
 }

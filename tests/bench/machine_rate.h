@@ -35,7 +35,8 @@ struct MachineRate {
 };
 
 /// oneDNN's plain product of two square matrices [size, size], its own layout for the weight,
-/// float32 sums; the best of a few repeats on that many threads. Throws Error where oneDNN cannot.
+/// float32 sums; the middle of a few repeats on that many threads. Throws Error where oneDNN
+/// cannot.
 MachineRate onednn_rate(ComputeType type, int64_t size, int num_threads);
 
 /// The same product by the backend's matmul.
