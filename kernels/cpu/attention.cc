@@ -50,7 +50,7 @@ class Attend {
     load_queries();
     start_softmax();
     std::fill_n(out_, value_dim_ * kQueries, 0.0f);
-    const int64_t begin = lanes_.begin(), end = lanes_.end();
+    const int64_t begin = lanes_.queries().begin(), end = lanes_.queries().end();
     for (int64_t block = begin / kKeys * kKeys; block < end; block += kKeys)
       add_keys(std::max(block, begin), std::min(block + kKeys, end));
     for (int64_t lane = 0; lane < kQueries; ++lane) sum_[lane] = 1.0f / sum_[lane];
@@ -67,10 +67,10 @@ class Attend {
   void load_queries() {
     for (int64_t lane = 0; lane < kQueries; lane += 4) {
       const float* rows[4];
-      for (int64_t i = 0; i < 4; ++i) rows[i] = lanes_.query(lane + i);
+      for (int64_t i = 0; i < 4; ++i) rows[i] = lanes_.queries().query(lane + i);
       rows_to_columns(rows, head_dim_, q_ + lane, kQueries);
     }
-    const VF factor = set(lanes_.score_factor());
+    const VF factor = set(lanes_.queries().score_factor());
     for (int64_t i = 0; i < head_dim_ * kQueries; i += kLanes)
       hn::Store(hn::Mul(factor, hn::Load(DF(), q_ + i)), DF(), q_ + i);
   }
@@ -78,8 +78,9 @@ class Attend {
   /// Nothing seen yet but the sink, whose weight is 1 while it is the maximum.
   void start_softmax() {
     for (int64_t lane = 0; lane < kQueries; ++lane) {
-      max_[lane] = lanes_.has_sinks() ? lanes_.sink(lane) : std::numeric_limits<float>::lowest();
-      sum_[lane] = lanes_.has_sinks() ? 1.0f : 0.0f;
+      const bool has_sinks = lanes_.queries().has_sinks();
+      max_[lane] = has_sinks ? lanes_.queries().sink(lane) : std::numeric_limits<float>::lowest();
+      sum_[lane] = has_sinks ? 1.0f : 0.0f;
     }
   }
 

@@ -53,6 +53,11 @@ void release_tiles() {
   asm volatile("tilerelease" ::: "memory");
 }
 
+const float* start_of(const TileProduct& p, int64_t row, int64_t column) {
+  if (!p.start) return nullptr;
+  return p.start_stride > 0 ? p.start + row * p.start_stride : p.start + column;
+}
+
 /// Tiles 0 and 1 (and 2 and 3 for the second 16 rows) hold sums, 4 and 5 rows of a, 6 and 7 of b.
 template <bool kTwoRows>
 __attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProduct& p,
@@ -65,11 +70,14 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProdu
     _tile_loadd(1, c + 16, c_bytes);
     if (kTwoRows) _tile_loadd(2, below, c_bytes);
     if (kTwoRows) _tile_loadd(3, below + 16, c_bytes);
-  } else if (start) {  // one row again and again
-    _tile_loadd(0, start, 0);
-    _tile_loadd(1, start + 16, 0);
-    if (kTwoRows) _tile_loadd(2, start, 0);
-    if (kTwoRows) _tile_loadd(3, start + 16, 0);
+  } else if (start) {
+    const int64_t start_bytes = p.start_stride * 4;  // 0: one row again and again
+    const float* right = p.start_stride > 0 ? start : start + 16;
+    const int64_t second = kTileRows * p.start_stride;
+    _tile_loadd(0, start, start_bytes);
+    _tile_loadd(1, right, start_bytes);
+    if (kTwoRows) _tile_loadd(2, start + second, start_bytes);
+    if (kTwoRows) _tile_loadd(3, right + second, start_bytes);
   } else {
     _tile_zero(0);
     _tile_zero(1);
@@ -96,12 +104,12 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProdu
 void multiply_amx(const TileProduct& p) {
   const int64_t blocks = (p.rows + 2 * kTileRows - 1) / (2 * kTileRows);
   for (int64_t column = 0; column < p.columns; column += kTileColumns) {
-    const float* start = p.start ? p.start + column : nullptr;
     for (int64_t block = 0; block < blocks; ++block) {
       const int64_t row = block * 2 * kTileRows;
       const auto multiply =
           row + 2 * kTileRows <= p.rows ? multiply_block<true> : multiply_block<false>;
-      multiply(p, p.a + row * p.a_stride, p.b + column, p.c + row * p.c_stride + column, start);
+      multiply(p, p.a + row * p.a_stride, p.b + column, p.c + row * p.c_stride + column,
+               start_of(p, row, column));
     }
   }
 }
@@ -113,9 +121,10 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void multiply_ro
   __m512 sums[kRows][2];
   for (int64_t m = 0; m < kRows; ++m)
     for (int64_t i = 0; i < 2; ++i)
-      sums[m][i] = p.accumulate ? _mm512_loadu_ps(c + m * p.c_stride + 16 * i)
-                   : start      ? _mm512_loadu_ps(start + 16 * i)
-                                : _mm512_setzero_ps();
+      sums[m][i] =
+          p.accumulate ? _mm512_loadu_ps(c + m * p.c_stride + 16 * i)
+          : start ? _mm512_loadu_ps(start + m * p.start_stride + (p.start_stride > 0 ? 0 : 16 * i))
+                  : _mm512_setzero_ps();
   for (int64_t pair = 0; pair < p.steps / 2; ++pair) {
     const auto b0 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride));
     const auto b1 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride + 16));
@@ -135,7 +144,7 @@ void multiply_avx512(const TileProduct& p) {
   for (int64_t column = 0; column < p.columns; column += kTileColumns)
     for (int64_t row = 0; row < p.rows; row += 8)
       multiply_rows(p, p.a + row * p.a_stride, p.b + column, p.c + row * p.c_stride + column,
-                    p.start ? p.start + column : nullptr);
+                    start_of(p, row, column));
 }
 
 TileInstructions find_instructions() {

@@ -25,11 +25,14 @@ struct TileProduct {
   int64_t b_stride = 0;  ///< in pairs
   float* c = nullptr;
   int64_t c_stride = 0;
-  int64_t rows = 0;              ///< a multiple of kTileRows
-  int64_t columns = 0;           ///< a multiple of kTileColumns
-  int64_t steps = 0;             ///< a multiple of kTileSteps
-  const float* start = nullptr;  ///< [columns], added to every row; null: zero
-  bool accumulate = false;       ///< start is not read
+  int64_t rows = 0;     ///< a multiple of kTileRows
+  int64_t columns = 0;  ///< a multiple of kTileColumns
+  int64_t steps = 0;    ///< a multiple of kTileSteps
+  /// [columns], the same for every row; with start_stride [rows, 16], the same for every column;
+  /// null: zero.
+  const float* start = nullptr;
+  int64_t start_stride = 0;
+  bool accumulate = false;  ///< start is not read
 };
 constexpr int64_t kTileRows = 16, kTileColumns = 32, kTileSteps = 32;
 

@@ -1,0 +1,88 @@
+// The queries of an attention task: where each lies, which keys it sees, where its result goes. The
+// guard is Highway's, see vector-inl.h.
+#if defined(KVCAL_KERNELS_CPU_ATTENTION_QUERIES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef KVCAL_KERNELS_CPU_ATTENTION_QUERIES_INL_H_
+#undef KVCAL_KERNELS_CPU_ATTENTION_QUERIES_INL_H_
+#else
+#define KVCAL_KERNELS_CPU_ATTENTION_QUERIES_INL_H_
+#endif
+
+#include <algorithm>
+#include <limits>
+#include <numbers>
+
+#include "kernels/cpu/attention_task.h"
+#include "kernels/cpu/kv_read-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+constexpr int64_t kLanes = HWY_LANES(float);
+
+/// Scores are in units of powers of two, so that weights are powers of two. Numbers behind the last
+/// query stand for the first; nobody reads their results.
+class TaskQueries {
+ public:
+  static constexpr float kLog2e = std::numbers::log2e_v<float>;
+
+  TaskQueries(const AttentionArgs& args, const AttentionTask& task) : args_(args), task_(task) {}
+
+  int64_t count() const { return task_.tokens * task_.heads; }
+
+  /// The keys that a query sees, counted from the segment's first.
+  int32_t last_key(int64_t query) const {
+    return static_cast<int32_t>(task_.segment->kv_count - task_.segment->q_count + token_of(query));
+  }
+  int32_t first_key(int64_t query) const {
+    const int64_t window = args_.sliding_window;
+    return window > 0 ? static_cast<int32_t>(std::max<int64_t>(0, last_key(query) - window + 1))
+                      : 0;
+  }
+  /// Keys that some query sees: [begin, end).
+  int64_t begin() const { return first_key(0); }
+  int64_t end() const { return last_key(count() - 1) + 1; }
+
+  /// [head_dim]
+  const float* query(int64_t query) const {
+    return args_.q + (task_.segment->q_begin + token_of(query)) * args_.q_row_stride +
+           head_of(query) * args_.head_dim;
+  }
+  /// What makes the product of query and key a score, or a fraction of the softcap.
+  float score_factor() const {
+    return args_.softcap > 0.0f ? args_.softmax_scale / args_.softcap
+                                : args_.softmax_scale * kLog2e;
+  }
+  /// The score of the key without a value that a query sees too, where there is one.
+  bool has_sinks() const { return args_.sinks != nullptr; }
+  float sink(int64_t query) const {
+    return std::max(args_.sinks[head_of(query)] * kLog2e, std::numeric_limits<float>::lowest());
+  }
+
+  /// row: [value_dim].
+  void store(int64_t query, const float* row) const {
+    const int64_t width = args_.value_dim();
+    const int64_t out =
+        ((task_.segment->q_begin + token_of(query)) * args_.heads + head_of(query)) * width;
+    switch (args_.out_type) {
+      case ComputeType::kFloat32:
+        return convert_row(row, width, static_cast<float*>(args_.out) + out);
+      case ComputeType::kBFloat16:
+        return convert_row(row, width, static_cast<BF16*>(args_.out) + out);
+      case ComputeType::kFloat16:
+        return convert_row(row, width, static_cast<F16*>(args_.out) + out);
+    }
+  }
+
+ private:
+  int64_t known(int64_t query) const { return query < count() ? query : 0; }
+  int64_t token_of(int64_t query) const { return task_.first_token + known(query) / task_.heads; }
+  int64_t head_of(int64_t query) const { return task_.first_head + known(query) % task_.heads; }
+
+  const AttentionArgs& args_;
+  const AttentionTask& task_;
+};
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard of one instruction set
