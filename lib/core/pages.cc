@@ -3,10 +3,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace kvcal {
 namespace {
+
+/// Linux reads no more ahead in one call than its window, of which this is the usual size.
+constexpr size_t kReadAhead = size_t{128} << 10;
 
 void advise(std::span<const std::byte> part, int advice) {
   if (part.empty()) return;
@@ -19,7 +23,8 @@ void advise(std::span<const std::byte> part, int advice) {
 }  // namespace
 
 void will_need_pages(std::span<const std::byte> part) {
-  advise(part, MADV_WILLNEED);
+  for (size_t begin = 0; begin < part.size(); begin += kReadAhead)
+    advise(part.subspan(begin, std::min(kReadAhead, part.size() - begin)), MADV_WILLNEED);
 }
 
 void release_pages(std::span<const std::byte> part) {

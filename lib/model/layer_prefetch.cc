@@ -11,8 +11,12 @@ bool covers(LayerParts held, LayerParts wanted) {
 
 }  // namespace
 
-PackedLayer LayerPrefetch::pack(int64_t layer, LayerParts parts) const {
-  weights_.will_need(layer + 1);
+PackedLayer LayerPrefetch::pack(int64_t layer, LayerParts parts) {
+  // Of a disk, while this layer is packed and computes: the first one and the next ones in turn.
+  reading_ = std::async(std::launch::async, [this, layer] {
+    if (layer == 0) weights_.will_need(0);
+    weights_.will_need(layer + 1);
+  });
   PackedLayer packed = pack_layer(weights_, config_, layer, parts, backend_, type_);
   weights_.drop(layer);
   return packed;

@@ -7,9 +7,10 @@
 
 namespace kvcal {
 
-/// Brings the layers of a calibration, one packed layer at a time. Where the backend packs beside
+/// Brings the layers of a calibration, one packed layer at a time, and has the system read the next
+/// one's bytes meanwhile. Where the backend packs beside
 /// its operations, the next one is packed in another thread while this one computes, so that two
-/// are in memory. Borrows all it is given; its end waits for the other thread.
+/// are in memory. Borrows all it is given; its end waits for the other threads.
 class LayerPrefetch {
  public:
   LayerPrefetch(const Weights& weights, const ModelConfig& config, Backend& backend,
@@ -25,7 +26,7 @@ class LayerPrefetch {
   static int64_t layers_held(const Backend& backend) { return backend.packs_beside() ? 2 : 1; }
 
  private:
-  PackedLayer pack(int64_t layer, LayerParts parts) const;
+  PackedLayer pack(int64_t layer, LayerParts parts);
   void start_next();
 
   const Weights& weights_;
@@ -37,6 +38,7 @@ class LayerPrefetch {
   LayerParts parts_ = LayerParts::kKeyValue;
   int64_t coming_index_ = -1;
   LayerParts coming_parts_ = LayerParts::kKeyValue;
+  std::future<void> reading_;        ///< the next layer's bytes; pack's own
   std::future<PackedLayer> coming_;  ///< its destructor waits
 };
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "core/interrupt.h"
 #include "model/expected_tensors.h"
 #include "model/kv_scales.h"
 #include "model/weight_rows.h"
@@ -260,9 +261,11 @@ void with_mapping(const ModelDir& model_dir, const TensorView& tensor, const Act
 
 void Weights::will_need(int64_t layer) const {
   if (layer >= static_cast<int64_t>(layers_.size())) return;
-  for (const auto& [key, bound] : layers_[static_cast<size_t>(layer)])
+  for (const auto& [key, bound] : layers_[static_cast<size_t>(layer)]) {
+    throw_if_interrupted();
     with_mapping(*model_dir_, bound.view,
                  [](const MappedFile& file, auto bytes) { file.will_need(bytes); });
+  }
 }
 
 void Weights::drop(const TensorView& tensor) const {

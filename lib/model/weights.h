@@ -40,7 +40,8 @@ class Weights {
   WeightRows rows(int64_t layer, Role role, int64_t index = 0) const;
   /// lm_head, or the embedding where they are tied.
   const TensorView& output_embedding() const;
-  /// Tells the system that a layer's bytes will be read soon, or are no longer needed.
+  /// Tells the system that a layer's bytes will be read soon, or are no longer needed. will_need
+  /// may wait for a disk, and throws Interrupted.
   void will_need(int64_t layer) const;
   void drop(int64_t layer) const;
   /// The same of what rows(layer, role, index) read, and of a tensor of the whole model.

@@ -106,20 +106,15 @@ TEST_CASE("a forward pass sees the same bytes wherever its hidden states lie, in
     };
     const test::ModelFixture fixture(name);
     const std::string expected = run(nullptr, {});
-    const uint64_t layer = packed_layer_bytes(fixture.config, ComputeType::kFloat32);
-    const uint64_t token =
-        LayerRunner::bytes_per_token(fixture.config, ComputeType::kFloat32, *fixture.backend) +
-        sizeof(float) *
-            static_cast<uint64_t>(fixture.config.cache_heads() *
-                                  (fixture.config.cache_k_dim() + fixture.config.cache_v_dim()));
-    const uint64_t tight = 2 * layer + fixture.ids.size() * token;
     const std::vector<int64_t> lengths = test::FixtureSamples(fixture).lengths();
-    const uint64_t least =
-        memory_needs(fixture.config, fixture.weights, *fixture.backend, {}, lengths)
-            .with_batch(std::ranges::max(lengths));
-    const bool same_in_file = run(nullptr, least) == expected;
+    const auto least = [&](const Backend& backend) {
+      return memory_needs(fixture.config, fixture.weights, backend, {}, lengths)
+          .with_batch(std::ranges::max(lengths));
+    };
+    const bool same_in_file = run(nullptr, least(*fixture.backend)) == expected;
     CHECK(same_in_file);
     test::PretendingBackend by_limit(cpu()), by_memory(cpu());
+    const uint64_t tight = least(by_limit);
     const bool same_pinned = run(&by_limit, tight) == expected;
     CHECK(same_pinned);
     CHECK(by_limit.counts["fetch"] > 0);
