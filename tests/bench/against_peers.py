@@ -8,7 +8,7 @@ FOLDER: made by tests/bench/install_peers.sh (reference/ and vllm/); or --refere
 TOKENS.json: {"ids": [[...], ...]}. Every contestant runs in a process of its own on the same processors.
 - kvcal: "forward" is the stage "calibrate" of its manifest, packing all weights and taking all statistics; "shell" is the whole command.
 - transformers: model.model (no lm_head), sdpa attention, one sample a batch, weights loaded before the clock starts.
-- vllm: prefill of all prompts and one token each, without prefix caching; only the engine's start is left out.
+- vllm: prefill of all prompts and one token each, without prefix caching; only the engine's start and a first prompt are left out.
 - oneshot: llm-compressor's, FP8 KV cache alone, from the shell; "forward" is its pipeline. oneshot_basic: pipeline="basic".
 A ratio is how many times as fast kvcal is: forward against forward, for oneshot shell against shell.
 """

@@ -14,6 +14,7 @@
 #include "calib/calibrator.h"
 #include "checkpoint/model_dir.h"
 #include "core/file.h"
+#include "core/process_memory.h"
 #include "core/registry.h"
 #include "kernels/backends.h"
 #include "model/layerwise.h"
@@ -313,7 +314,7 @@ Run run_all(const Workload& work, const NeededFlop& flop, int64_t count, TimedBa
       const auto age_at = [&](Clock::time_point time) {
         return process_age + std::chrono::duration<double>(time - now).count();
       };
-      start = {age_at(backend.first_pack), age_at(backend.first_operation), peak_rss_bytes()};
+      start = {age_at(backend.first_pack), age_at(backend.first_operation), peak_resident_bytes()};
     }
     const MachineRate after = machine_rate(backend, work.type, work.threads);
     one.rate = after;

@@ -11,7 +11,6 @@
 #include <functional>
 #include <random>
 #include <sstream>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -101,14 +100,6 @@ MachineRate onednn_rate_here(ComputeType type, int64_t size) {
 
 double process_cpu_seconds() {
   return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
-}
-
-uint64_t peak_rss_bytes() {
-  std::ifstream status("/proc/self/status");
-  constexpr std::string_view kKey = "VmHWM:";
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with(kKey)) return std::stoull(line.substr(kKey.size())) * 1024;
-  return 0;
 }
 
 double seconds_since_process_start() {

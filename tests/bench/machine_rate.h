@@ -10,8 +10,6 @@ namespace kvcal::bench {
 
 /// Seconds of processor time that all threads of this process took so far.
 double process_cpu_seconds();
-/// High-water mark of this process' memory, in bytes.
-uint64_t peak_rss_bytes();
 /// Seconds since this process was started, to the kernel's hundredth.
 double seconds_since_process_start();
 
