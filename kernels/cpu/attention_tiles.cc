@@ -1,74 +1,32 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/cpu/tile_product.h"
+#include "kernels/cpu/tiled_cache.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention_tiles.cc"
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/attention_queries-inl.h"
-#include "kernels/cpu/transpose-inl.h"
 
 // Attention with products of bfloat16. K and V are laid out once for all queries, in blocks of keys
 // and in the pairs that tile instructions read. FP8 codes are exact in bfloat16, so their scales go
-// to the query and to the result; other caches, the query and the weights are rounded once. A query
-// is a row; its sums run along the keys in an order that only the key's number decides.
+// to the query and to the result. Scores are exponents, so what they are made of is kept in two
+// parts: the query, and K of a cache that holds more digits. Weights are cut to one part, and
+// summed as such; V of such a cache is rounded. A query is a row; its sums run along the keys in an
+// order that only the key's number decides.
 #ifndef KVCAL_KERNELS_CPU_ATTENTION_TILES_ONCE
 #define KVCAL_KERNELS_CPU_ATTENTION_TILES_ONCE
 namespace kvcal::cpu {
 
-/// Queries of a task, and keys in a block; blocks begin at multiples of it, counted from the
-/// segment's first key.
-constexpr int64_t kTileQueries = 64, kTileKeys = 128;
-constexpr int64_t kTilePairs = kTileKeys / 2;
+/// Queries of a task.
+constexpr int64_t kTileQueries = 64;
 /// Partial sums of a query, and the width of its row of references.
 constexpr int64_t kTileParts = 16;
 
-inline int64_t round_up_to(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
-
-/// K and V of a batch in bfloat16: for each segment, KV head and block of keys, pairs of dimensions
-/// of K [k_dim / 2, kTileKeys], then pairs of keys of V [kTilePairs, v_dim]. Dimensions that fill
-/// up a tile are zero, and so are keys behind the last.
-struct TiledCache {
-  int64_t k_dim = 0, v_dim = 0;
-  std::vector<int64_t> first_block;  ///< [segments + 1] blocks of one head before each
-  int64_t kv_heads = 0;
-  uint32_t* data = nullptr;
-
-  explicit TiledCache(const AttentionArgs& args)
-      : k_dim(round_up_to(args.head_dim, kTileSteps)),
-        v_dim(round_up_to(args.value_dim(), kTileColumns)),
-        kv_heads(args.kv_heads) {
-    first_block.push_back(0);
-    for (const Segment& segment : args.segments)
-      first_block.push_back(first_block.back() + (segment.kv_count + kTileKeys - 1) / kTileKeys);
-  }
-  int64_t k_size() const { return k_dim / 2 * kTileKeys; }
-  int64_t block_size() const { return k_size() + kTilePairs * v_dim; }
-  int64_t blocks() const { return first_block.back() * kv_heads; }
-  uint32_t* block(int64_t segment, int64_t kv_head, int64_t index) const {
-    const int64_t first = first_block[static_cast<size_t>(segment)];
-    const int64_t here = first_block[static_cast<size_t>(segment) + 1] - first;
-    return data + (first * kv_heads + kv_head * here + index) * block_size();
-  }
-};
-
-/// One block to lay out.
-struct CacheBlock {
-  const Segment* segment = nullptr;
-  int64_t kv_head = 0, first_key = 0, keys = 0;
-  uint32_t* k = nullptr;
-  uint32_t* v = nullptr;
-};
-
 /// Floats of working memory.
-inline int64_t tile_layout_scratch(const TiledCache& cache) {
-  return kTileColumns * std::max(cache.k_dim, cache.v_dim) / 2;
-}
 inline int64_t tile_attention_scratch(const TiledCache& cache) {
-  return (cache.k_dim / 2 + cache.v_dim + kTileKeys * 3 / 2 + 2 * kTileParts + 3) * kTileQueries;
+  return (cache.k_dim + cache.v_dim + kTileKeys * 2 + 2 * kTileParts + 3) * kTileQueries;
 }
 
 }  // namespace kvcal::cpu
@@ -77,10 +35,10 @@ inline int64_t tile_attention_scratch(const TiledCache& cache) {
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// Weights are cut to bfloat16, not rounded, and so are made larger beforehand by what cutting
-/// takes off on average: 2^-8 · (1/2) / ln 2 of a value whose logarithm is evenly spread. Their sum
-/// is larger by the same.
-constexpr float kCutLoss = 1.0f + 0.00281782f;
+/// Cuts a float32 to the digits of a bfloat16.
+HWY_INLINE VF cut(VF v) {
+  return hn::BitCast(DF(), hn::And(hn::BitCast(DU(), v), hn::Set(DU(), 0xffff0000u)));
+}
 
 /// Writes the upper halves of the lanes of two vectors, one vector after the other.
 HWY_INLINE void store_cut(VF first, VF second, BF16* out) {
@@ -94,15 +52,15 @@ HWY_INLINE void store_cut(VF first, VF second, BF16* out) {
 #endif
 }
 
-/// kCutLoss · 2^x for x < 127, within 1e-4, less than cutting's own 2e-3; 0 below -126.5 and at
+/// 2^x for x < 127, within 1e-4, less than cutting's own 2e-3; 0 below -126.5 and at
 /// -infinity; NaN stays NaN. The polynomials meet 2^f at the Chebyshev nodes.
 HWY_INLINE VF weight_of(VF x) {
 #if HWY_TARGET == HWY_AVX3
   const VF f{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF)};  // in [0, 1)
-  VF sum = set(0.07896726f * kCutLoss);
-  sum = hn::MulAdd(sum, f, set(0.22469316f * kCutLoss));
-  sum = hn::MulAdd(sum, f, set(0.69632477f * kCutLoss));
-  sum = hn::MulAdd(sum, f, set(0.99990029f * kCutLoss));
+  VF sum = set(0.07896726f);
+  sum = hn::MulAdd(sum, f, set(0.22469316f));
+  sum = hn::MulAdd(sum, f, set(0.69632477f));
+  sum = hn::MulAdd(sum, f, set(0.99990029f));
   return VF{_mm512_scalef_ps(sum.raw, x.raw)};
 #else
   // The low bits of the sum are the whole part plus float32's bias.
@@ -110,64 +68,12 @@ HWY_INLINE VF weight_of(VF x) {
   const VF clamped = hn::Max(set(-127.0f), x);
   const VF shifted = hn::Add(clamped, shift);
   const VF f = hn::Sub(clamped, hn::Sub(shifted, shift));
-  VF sum = set(0.05583828f * kCutLoss);
-  sum = hn::MulAdd(sum, f, set(0.24263948f * kCutLoss));
-  sum = hn::MulAdd(sum, f, set(0.69313673f * kCutLoss));
-  sum = hn::MulAdd(sum, f, set(0.99992456f * kCutLoss));
+  VF sum = set(0.05583828f);
+  sum = hn::MulAdd(sum, f, set(0.24263948f));
+  sum = hn::MulAdd(sum, f, set(0.69313673f));
+  sum = hn::MulAdd(sum, f, set(0.99992456f));
   return hn::Mul(sum, as_float(hn::ShiftLeft<23>(as_int(shifted))));
 #endif
-}
-
-/// kTileColumns rows of K [kTileColumns, k_dim] become columns of pairs of dimensions, out [k_dim /
-/// 2, kTileKeys]. Pairs of bfloat16 are moved as if they were float32.
-void turn_keys(const BF16* rows, int64_t k_dim, uint32_t* out) {
-  const auto* pairs = reinterpret_cast<const float*>(rows);
-  for (int64_t key = 0; key < kTileColumns; key += 4) {
-    const float* four[4];
-    for (int64_t i = 0; i < 4; ++i) four[i] = pairs + (key + i) * k_dim / 2;
-    rows_to_columns(four, k_dim / 2, reinterpret_cast<float*>(out) + key, kTileKeys);
-  }
-}
-
-/// Rows of V [kTileColumns, v_dim] become pairs of keys, out [kTileColumns / 2, v_dim].
-void pair_values(const BF16* rows, int64_t v_dim, uint32_t* out) {
-  for (int64_t pair = 0; pair < kTileColumns / 2; ++pair) {
-    const uint16_t* low = &rows[2 * pair * v_dim].bits;
-    const uint16_t* high = low + v_dim;
-    for (int64_t d = 0; d < v_dim; d += kLanes)
-      hn::StoreU(hn::Or(hn::PromoteTo(DU(), hn::LoadU(DU16(), low + d)),
-                        hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(DU16(), high + d)))),
-                 DU(), out + pair * v_dim + d);
-  }
-}
-
-void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const TiledCache& cache,
-                   float* scratch) {
-  const auto rows_of = [&](const void* stored, int64_t dim, int64_t begin, int64_t end) {
-    const int64_t row_stride = args.kv_heads * dim;
-    const int64_t element =
-        (block.segment->kv_begin + block.first_key + begin) * row_stride + block.kv_head * dim;
-    return KvRows{
-        .dtype = args.kv_dtype,
-        .first = static_cast<const std::byte*>(stored) + element * bytes_per_element(args.kv_dtype),
-        .row_stride = row_stride,
-        .rows = end - begin,
-        .head_dim = dim,
-        .scale = 1.0f};
-  };
-  auto* rows = reinterpret_cast<BF16*>(scratch);
-  const auto read = [&](const void* stored, int64_t dim, int64_t padded_dim, int64_t key) {
-    const int64_t end = std::min(block.keys, key + kTileColumns);
-    if (padded_dim > dim || end < key + kTileColumns)
-      std::fill_n(rows, kTileColumns * padded_dim, BF16{});
-    read_kv(rows_of(stored, dim, key, end), rows, padded_dim);
-  };
-  for (int64_t key = 0; key < block.keys; key += kTileColumns) {
-    read(args.k, args.head_dim, cache.k_dim, key);
-    turn_keys(rows, cache.k_dim, block.k + key);
-    read(args.v, args.value_dim(), cache.v_dim, key);
-    pair_values(rows, cache.v_dim, block.v + key / 2 * cache.v_dim);
-  }
 }
 
 HWY_ALIGN constexpr int32_t kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -190,8 +96,8 @@ class AttendInTiles {
     scores_ = take(kTileKeys * kTileQueries);
     starts_ = take(kTileParts * kTileQueries);
     sums_ = take(kTileParts * kTileQueries);
-    weights_ = reinterpret_cast<BF16*>(take(kTilePairs * kTileQueries));
-    q_ = reinterpret_cast<BF16*>(take(cache.k_dim / 2 * kTileQueries));
+    weights_ = reinterpret_cast<BF16*>(take(kTileKeys * kTileQueries));
+    q_ = reinterpret_cast<BF16*>(take(cache.k_dim * kTileQueries));
     seen_ = reinterpret_cast<int32_t*>(take(kTileQueries));
     first_ = reinterpret_cast<int32_t*>(take(kTileQueries));
     last_ = reinterpret_cast<int32_t*>(take(kTileQueries));
@@ -219,19 +125,29 @@ class AttendInTiles {
     return is_fp8(args_.kv_dtype) ? scales[task_.kv_head] : 1.0f;
   }
 
+  /// The query cut to bfloat16, then what cutting took off, each [rows, k_dim].
   void load_queries() {
     const int64_t head_dim = args_.head_dim;
     const VF factor = set(queries_.score_factor() * scale_of(args_.k_scales));
     for (int64_t row = 0; row < rows_; ++row) {
       const float* from = queries_.query(row);
       BF16* to = q_ + row * cache_.k_dim;
+      BF16* rest = to + rows_ * cache_.k_dim;
       int64_t d = 0;
-      for (; d + kLanes <= head_dim; d += kLanes)
-        store_from_float(hn::Mul(factor, load_as_float(from + d)), to + d);
-      if (d < head_dim)
-        store_part(hn::Mul(factor, load_part(from + d, head_dim - d)), to + d, head_dim - d);
-      std::fill_n(to + head_dim, cache_.k_dim - head_dim, BF16{});
+      for (; d + 2 * kLanes <= head_dim; d += 2 * kLanes)
+        store_query(hn::Mul(factor, load_as_float(from + d)),
+                    hn::Mul(factor, load_as_float(from + d + kLanes)), to + d, rest + d);
+      for (; d < cache_.k_dim; d += 2 * kLanes) {
+        float tail[2 * kLanes] = {};
+        if (d < head_dim) std::copy(from + d, from + head_dim, tail);
+        store_query(hn::Mul(factor, load_as_float(tail)),
+                    hn::Mul(factor, load_as_float(tail + kLanes)), to + d, rest + d);
+      }
     }
+  }
+  HWY_INLINE static void store_query(VF a, VF b, BF16* out, BF16* rest) {
+    store_cut(a, b, out);
+    store_cut(hn::Sub(a, cut(a)), hn::Sub(b, cut(b)), rest);
   }
 
   /// Nothing seen yet but the sink.
@@ -241,7 +157,7 @@ class AttendInTiles {
       first_[row] = queries_.first_key(row);
       last_[row] = queries_.last_key(row);
       seen_[row] = queries_.has_sinks();
-      if (seen_[row]) sums_[row * kTileParts] = kCutLoss;
+      if (seen_[row]) sums_[row * kTileParts] = 1.0f;
       std::fill_n(starts_ + row * kTileParts, kTileParts, seen_[row] ? -queries_.sink(row) : 0.0f);
     }
   }
@@ -250,17 +166,18 @@ class AttendInTiles {
   void add_keys(int64_t block, int64_t begin, int64_t end) {
     const bool is_capped = args_.softcap > 0.0f;
     const uint32_t* k = cache_.block(task_.segment_index, task_.kv_head, block);
-    tiles_.multiply({.a = q_,
-                     .a_stride = cache_.k_dim,
-                     .b = k + begin,
-                     .b_stride = kTileKeys,
-                     .c = scores_,
-                     .c_stride = kTileKeys,
-                     .rows = rows_,
-                     .columns = end - begin,
-                     .steps = cache_.k_dim,
-                     .start = is_capped ? nullptr : starts_,
-                     .start_stride = kTileParts});
+    TileProduct scores{.a = q_,
+                       .a_stride = cache_.k_dim,
+                       .b = k + begin,
+                       .b_stride = kTileKeys,
+                       .c = scores_,
+                       .c_stride = kTileKeys,
+                       .rows = rows_,
+                       .columns = end - begin,
+                       .steps = cache_.k_dim,
+                       .start = is_capped ? nullptr : starts_,
+                       .start_stride = kTileParts};
+    multiply_parts(scores, rows_ * cache_.k_dim, cache_.k_part_size());
     const int64_t first = block * kTileKeys + begin;
     for (int64_t row = 0; row < queries_.count(); ++row) {
       float* scores = scores_ + row * kTileKeys;
@@ -269,16 +186,29 @@ class AttendInTiles {
         hide(scores, first, end - begin, row);
       soften(scores, end - begin, row);
     }
-    tiles_.multiply({.a = weights_,
-                     .a_stride = kTileKeys,
-                     .b = k + cache_.k_size() + begin / 2 * cache_.v_dim,
-                     .b_stride = cache_.v_dim,
-                     .c = out_,
-                     .c_stride = cache_.v_dim,
-                     .rows = rows_,
-                     .columns = cache_.v_dim,
-                     .steps = end - begin,
-                     .accumulate = true});
+    const TileProduct results{.a = weights_,
+                              .a_stride = kTileKeys,
+                              .b = k + cache_.k_size() + begin / 2 * cache_.v_dim,
+                              .b_stride = cache_.v_dim,
+                              .c = out_,
+                              .c_stride = cache_.v_dim,
+                              .rows = rows_,
+                              .columns = cache_.v_dim,
+                              .steps = end - begin,
+                              .accumulate = true};
+    multiply_parts(results, cache_.parts > 1 ? rows_ * kTileKeys : 0, cache_.v_part_size());
+  }
+
+  /// The product of a, and a_rest elements behind it of a's rests (0: it has none), with b and, in
+  /// a cache of two parts, b's rests b_rest pairs behind it; but not the product of two rests.
+  void multiply_parts(TileProduct product, int64_t a_rest, int64_t b_rest) const {
+    product.a_rest = a_rest > 0 ? product.a + a_rest : nullptr;
+    tiles_.multiply(product);
+    if (cache_.parts == 1) return;
+    product.a_rest = nullptr;
+    product.b += b_rest;
+    product.accumulate = true;
+    tiles_.multiply(product);
   }
 
   /// Fractions of the softcap become scores.
@@ -312,8 +242,9 @@ class AttendInTiles {
     } else {
       seen_[row] = 1;
     }
-    moves ? weigh<true>(scores, keys, row, move_reference(largest, row))
-          : weigh<false>(scores, keys, row, 0.0f);
+    const float by = moves ? move_reference(largest, row) : 0.0f;
+    if (cache_.parts > 1) return weigh<true, true>(scores, keys, row, by);
+    moves ? weigh<true, false>(scores, keys, row, by) : weigh<false, false>(scores, keys, row, by);
   }
 
   /// By how far. What was summed before is corrected.
@@ -334,34 +265,30 @@ class AttendInTiles {
       hn::Store(hn::Mul(factor, hn::Load(DF(), x + i)), DF(), x + i);
   }
 
-  template <bool kMoved>
+  /// by: how far the reference moved. With kTwoParts the rests of weights are kept too.
+  template <bool kMoved, bool kTwoParts>
   HWY_INLINE void weigh(const float* scores, int64_t keys, int64_t row, float by) {
     constexpr int64_t kVectors = kTileParts / kLanes;  // of partial sums
     const VF moved = set(by);
-    const auto weight_at = [&](int64_t key) HWY_ATTR {
-      const VF score = hn::Load(DF(), scores + key);
-      return weight_of(kMoved ? hn::Sub(score, moved) : score);
-    };
     VF sums[kVectors];
     for (int64_t i = 0; i < kVectors; ++i)
       sums[i] = hn::Load(DF(), sums_ + row * kTileParts + i * kLanes);
+    const auto weight_at = [&](int64_t key, VF& sum) HWY_ATTR {
+      const VF score = hn::Load(DF(), scores + key);
+      const VF weight = weight_of(kMoved ? hn::Sub(score, moved) : score);
+      sum = hn::Add(sum, kTwoParts ? weight : cut(weight));
+      return weight;
+    };
     BF16* out = weights_ + row * kTileKeys;
-    for (int64_t key = 0; key < keys; key += 2 * kTileParts)
-      for (int64_t i = 0; i<kVectors; i += kVectors> 1 ? 2 : 1) {
-        if constexpr (kVectors == 1) {
-          const VF low = weight_at(key), high = weight_at(key + kLanes);
-          store_cut(low, high, out + key);
-          sums[0] = hn::Add(sums[0], hn::Add(low, high));
-        } else {
-          for (int64_t half = 0; half < 2; ++half) {
-            const int64_t at = key + half * kTileParts + i * kLanes;
-            const VF low = weight_at(at), high = weight_at(at + kLanes);
-            store_cut(low, high, out + at);
-            sums[i] = hn::Add(sums[i], low);
-            sums[i + 1] = hn::Add(sums[i + 1], high);
-          }
-        }
-      }
+    for (int64_t key = 0; key < keys; key += 2 * kLanes) {
+      // Keys that are kTileParts apart share a partial sum.
+      VF& sum = sums[key / kLanes % kVectors];
+      VF& next_sum = sums[(key / kLanes + 1) % kVectors];
+      const VF low = weight_at(key, sum), high = weight_at(key + kLanes, next_sum);
+      store_cut(low, high, out + key);
+      if (kTwoParts)
+        store_cut(hn::Sub(low, cut(low)), hn::Sub(high, cut(high)), out + rows_ * kTileKeys + key);
+    }
     for (int64_t i = 0; i < kVectors; ++i)
       hn::Store(sums[i], DF(), sums_ + row * kTileParts + i * kLanes);
   }
@@ -370,7 +297,7 @@ class AttendInTiles {
     for (int64_t row = 0; row < queries_.count(); ++row) {
       float sum = 0.0f;
       for (int64_t i = 0; i < kTileParts; ++i) sum += sums_[row * kTileParts + i];
-      const float factor = scale_of(args_.v_scales) * kCutLoss / sum;
+      const float factor = scale_of(args_.v_scales) / sum;
       multiply_by(set(factor), out_ + row * cache_.v_dim, cache_.v_dim);
       queries_.store(row, out_ + row * cache_.v_dim);
     }
@@ -385,7 +312,7 @@ class AttendInTiles {
   float* out_;              ///< [rows, v_dim]
   float* scores_;           ///< [rows, kTileKeys], relative to the references
   float *starts_, *sums_;   ///< [rows, kTileParts]: references, negative, and partial sums
-  BF16 *weights_, *q_;      ///< [rows, kTileKeys] and [rows, k_dim]
+  BF16 *weights_, *q_;      ///< [2, rows, kTileKeys] and [2, rows, k_dim]
   int32_t *first_, *last_;  ///< [queries]: keys seen
   int32_t* seen_;           ///< [rows]: a key or a sink was
 };
@@ -400,38 +327,15 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace kvcal::cpu {
-HWY_EXPORT(lay_out_block);
 HWY_EXPORT(attend_in_tiles);
-
-namespace {
-
-std::vector<CacheBlock> cache_blocks(const AttentionArgs& args, const TiledCache& cache) {
-  std::vector<CacheBlock> blocks;
-  for (size_t i = 0; i < args.segments.size(); ++i) {
-    const Segment& segment = args.segments[i];
-    for (int64_t head = 0; head < args.kv_heads; ++head)
-      for (int64_t first = 0; first < segment.kv_count; first += kTileKeys) {
-        uint32_t* data = cache.block(static_cast<int64_t>(i), head, first / kTileKeys);
-        blocks.push_back({.segment = &segment,
-                          .kv_head = head,
-                          .first_key = first,
-                          .keys = std::min(kTileKeys, segment.kv_count - first),
-                          .k = data,
-                          .v = data + cache.k_size()});
-      }
-  }
-  return blocks;
-}
-
-}  // namespace
 
 void CpuBackend::attention_in_tiles(const AttentionArgs& args) {
   TiledCache cache(args);
   cache.data = tiled_cache_.get<uint32_t>(cache.blocks() * cache.block_size());
   const std::vector<CacheBlock> blocks = cache_blocks(args, cache);
   pool_.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t index, int thread) {
-    float* scratch = scratch_[static_cast<size_t>(thread)].get<float>(tile_layout_scratch(cache));
-    HWY_DYNAMIC_DISPATCH(lay_out_block)(args, blocks[static_cast<size_t>(index)], cache, scratch);
+    lay_out(args, blocks[static_cast<size_t>(index)], cache,
+            scratch_[static_cast<size_t>(thread)].get<float>(layout_scratch(cache)));
   });
   const std::vector<AttentionTask> tasks = cut_attention(args, kTileQueries);
   pool_.parallel_for(static_cast<int64_t>(tasks.size()), [&](int64_t index, int thread) {

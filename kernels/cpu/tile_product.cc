@@ -84,6 +84,7 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProdu
     if (kTwoRows) _tile_zero(2);
     if (kTwoRows) _tile_zero(3);
   }
+  const BF16* rest = p.a_rest ? p.a_rest + (a - p.a) : nullptr;
   for (int64_t step = 0; step < p.steps; step += kTileSteps) {
     const uint32_t* pairs = b + step / 2 * p.b_stride;
     _tile_loadd(6, pairs, b_bytes);
@@ -92,6 +93,13 @@ __attribute__((target("amx-tile,amx-bf16"))) void multiply_block(const TileProdu
     _tile_loadd(7, pairs + 16, b_bytes);
     _tile_dpbf16ps(1, 4, 7);
     if (kTwoRows) _tile_loadd(5, a + kTileRows * p.a_stride + step, a_bytes);
+    if (kTwoRows) _tile_dpbf16ps(2, 5, 6);
+    if (kTwoRows) _tile_dpbf16ps(3, 5, 7);
+    if (!rest) continue;
+    _tile_loadd(4, rest + step, a_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    if (kTwoRows) _tile_loadd(5, rest + kTileRows * p.a_stride + step, a_bytes);
     if (kTwoRows) _tile_dpbf16ps(2, 5, 6);
     if (kTwoRows) _tile_dpbf16ps(3, 5, 7);
   }
@@ -125,15 +133,18 @@ __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) void multiply_ro
           p.accumulate ? _mm512_loadu_ps(c + m * p.c_stride + 16 * i)
           : start ? _mm512_loadu_ps(start + m * p.start_stride + (p.start_stride > 0 ? 0 : 16 * i))
                   : _mm512_setzero_ps();
-  for (int64_t pair = 0; pair < p.steps / 2; ++pair) {
-    const auto b0 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride));
-    const auto b1 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride + 16));
-    for (int64_t m = 0; m < kRows; ++m) {
-      int32_t both = 0;
-      __builtin_memcpy(&both, a + m * p.a_stride + 2 * pair, sizeof both);
-      const auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(both));
-      sums[m][0] = _mm512_dpbf16_ps(sums[m][0], x, b0);
-      sums[m][1] = _mm512_dpbf16_ps(sums[m][1], x, b1);
+  for (const BF16* part : {a, p.a_rest ? p.a_rest + (a - p.a) : nullptr}) {
+    if (!part) break;
+    for (int64_t pair = 0; pair < p.steps / 2; ++pair) {
+      const auto b0 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride));
+      const auto b1 = reinterpret_cast<__m512bh>(_mm512_loadu_si512(b + pair * p.b_stride + 16));
+      for (int64_t m = 0; m < kRows; ++m) {
+        int32_t both = 0;
+        __builtin_memcpy(&both, part + m * p.a_stride + 2 * pair, sizeof both);
+        const auto x = reinterpret_cast<__m512bh>(_mm512_set1_epi32(both));
+        sums[m][0] = _mm512_dpbf16_ps(sums[m][0], x, b0);
+        sums[m][1] = _mm512_dpbf16_ps(sums[m][1], x, b1);
+      }
     }
   }
   for (int64_t m = 0; m < kRows; ++m)

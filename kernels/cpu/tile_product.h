@@ -20,6 +20,9 @@ std::string_view name_of(TileInstructions instructions);
 struct TileProduct {
   const BF16* a = nullptr;  ///< [rows, steps]
   int64_t a_stride = 0;     ///< in elements
+  /// [rows, steps] with a_stride: what a was rounded from is a + a_rest, and both are multiplied by
+  /// b. Null: a alone.
+  const BF16* a_rest = nullptr;
   /// [steps / 2, columns]: elements 2i (low half) and 2i + 1 of a column's steps.
   const uint32_t* b = nullptr;
   int64_t b_stride = 0;  ///< in pairs

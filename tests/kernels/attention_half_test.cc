@@ -11,8 +11,8 @@ using test::prefill;
 constexpr KvDType kCaches[] = {KvDType::kFloat32, KvDType::kFloat16,     KvDType::kBFloat16,
                                KvDType::kFp8E4m3, KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2};
 
-/// Query, key, value and weight may each be rounded to bfloat16 once: 2^-9 relative at most.
-constexpr double kRoundedProducts = 3e-5;
+/// Weights cut to bfloat16 are off by up to 2^-8; about 5e-7 with many keys, more with few.
+constexpr double kCutWeights = 4e-6;
 
 void check_against_reference(AttentionCase c) {
   const auto expected = attend(*test::make_backend("reference"), c);
@@ -22,7 +22,7 @@ void check_against_reference(AttentionCase c) {
     c.product_type = ComputeType::kFloat32;
     CHECK(test::agree_as_sums(attend(backend, c), expected));
     c.product_type = ComputeType::kBFloat16;
-    CHECK(test::agree_as_sums(attend(backend, c), expected, kRoundedProducts));
+    CHECK(test::agree_as_sums(attend(backend, c), expected, kCutWeights));
   });
 }
 

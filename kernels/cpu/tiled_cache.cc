@@ -1,0 +1,128 @@
+#include "kernels/cpu/tiled_cache.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/tiled_cache.cc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/kv_read-inl.h"
+#include "kernels/cpu/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace kvcal::cpu::HWY_NAMESPACE {
+
+/// kTileColumns rows of K [kTileColumns, k_dim] become columns of pairs of dimensions, out [k_dim /
+/// 2, kTileKeys]. Pairs of bfloat16 are moved as if they were float32.
+void turn_keys(const BF16* rows, int64_t k_dim, uint32_t* out) {
+  const auto* pairs = reinterpret_cast<const float*>(rows);
+  for (int64_t key = 0; key < kTileColumns; key += 4) {
+    const float* four[4];
+    for (int64_t i = 0; i < 4; ++i) four[i] = pairs + (key + i) * k_dim / 2;
+    rows_to_columns(four, k_dim / 2, reinterpret_cast<float*>(out) + key, kTileKeys);
+  }
+}
+
+/// Rows of V [kTileColumns, v_dim] become pairs of keys, out [kTileColumns / 2, v_dim].
+void pair_values(const BF16* rows, int64_t v_dim, uint32_t* out) {
+  for (int64_t pair = 0; pair < kTileColumns / 2; ++pair) {
+    const uint16_t* low = &rows[2 * pair * v_dim].bits;
+    const uint16_t* high = low + v_dim;
+    for (int64_t d = 0; d < v_dim; d += lanes())
+      hn::StoreU(hn::Or(hn::PromoteTo(DU(), hn::LoadU(DU16(), low + d)),
+                        hn::ShiftLeft<16>(hn::PromoteTo(DU(), hn::LoadU(DU16(), high + d)))),
+                 DU(), out + pair * v_dim + d);
+  }
+}
+
+/// Numbers in bfloat16 become bfloat16 of what rounding took off.
+void take_rest(const float* values, int64_t count, BF16* rounded) {
+  const auto rest = [](VF value, VF part) HWY_ATTR { return hn::Sub(value, part); };
+  int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes())
+    store_from_float(rest(load_as_float(values + i), load_as_float(rounded + i)), rounded + i);
+  if (const int64_t left = count - i; left > 0)
+    store_part(rest(load_part(values + i, left), load_part(rounded + i, left)), rounded + i, left);
+}
+
+void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const TiledCache& cache,
+                   float* scratch) {
+  const auto rows_of = [&](const void* stored, int64_t dim, int64_t begin, int64_t end) {
+    const int64_t row_stride = args.kv_heads * dim;
+    const int64_t element =
+        (block.segment->kv_begin + block.first_key + begin) * row_stride + block.kv_head * dim;
+    return KvRows{
+        .dtype = args.kv_dtype,
+        .first = static_cast<const std::byte*>(stored) + element * bytes_per_element(args.kv_dtype),
+        .row_stride = row_stride,
+        .rows = end - begin,
+        .head_dim = dim,
+        .scale = 1.0f};
+  };
+  auto* rows = reinterpret_cast<BF16*>(scratch);
+  const auto read = [&](const void* stored, int64_t dim, int64_t padded_dim, int64_t key) {
+    const int64_t end = std::min(block.keys, key + kTileColumns);
+    if (padded_dim > dim || end < key + kTileColumns)
+      std::fill_n(rows, kTileColumns * padded_dim, BF16{});
+    read_kv(rows_of(stored, dim, key, end), rows, padded_dim);
+  };
+  // What rounding takes off the rows that were read.
+  const auto take_rests = [&](const void* stored, int64_t dim, int64_t padded_dim, int64_t key) {
+    float* values = scratch + kTileColumns * std::max(cache.k_dim, cache.v_dim) / 2;
+    for (int64_t i = key; i < std::min(block.keys, key + kTileColumns); ++i) {
+      read_kv(rows_of(stored, dim, i, i + 1), values, padded_dim);
+      take_rest(values, dim, rows + (i - key) * padded_dim);
+    }
+  };
+  for (int64_t key = 0; key < block.keys; key += kTileColumns) {
+    uint32_t* k = block.k + key;
+    uint32_t* v = block.v + key / 2 * cache.v_dim;
+    read(args.k, args.head_dim, cache.k_dim, key);
+    turn_keys(rows, cache.k_dim, k);
+    if (cache.parts > 1) {
+      take_rests(args.k, args.head_dim, cache.k_dim, key);
+      turn_keys(rows, cache.k_dim, k + cache.k_part_size());
+    }
+    read(args.v, args.value_dim(), cache.v_dim, key);
+    pair_values(rows, cache.v_dim, v);
+    if (cache.parts > 1) {
+      take_rests(args.v, args.value_dim(), cache.v_dim, key);
+      pair_values(rows, cache.v_dim, v + cache.v_part_size());
+    }
+  }
+}
+
+}  // namespace kvcal::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvcal::cpu {
+HWY_EXPORT(lay_out_block);
+
+std::vector<CacheBlock> cache_blocks(const AttentionArgs& args, const TiledCache& cache) {
+  std::vector<CacheBlock> blocks;
+  for (size_t i = 0; i < args.segments.size(); ++i) {
+    const Segment& segment = args.segments[i];
+    for (int64_t head = 0; head < args.kv_heads; ++head)
+      for (int64_t first = 0; first < segment.kv_count; first += kTileKeys) {
+        uint32_t* data = cache.block(static_cast<int64_t>(i), head, first / kTileKeys);
+        blocks.push_back({.segment = &segment,
+                          .kv_head = head,
+                          .first_key = first,
+                          .keys = std::min(kTileKeys, segment.kv_count - first),
+                          .k = data,
+                          .v = data + cache.k_size()});
+      }
+  }
+  return blocks;
+}
+
+void lay_out(const AttentionArgs& args, const CacheBlock& block, const TiledCache& cache,
+             float* scratch) {
+  HWY_DYNAMIC_DISPATCH(lay_out_block)(args, block, cache, scratch);
+}
+
+}  // namespace kvcal::cpu
+#endif  // HWY_ONCE
