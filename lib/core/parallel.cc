@@ -65,6 +65,7 @@ void ThreadPool::start(int num_threads) {
   const auto threads = static_cast<size_t>(num_threads);
   spins_ = threads <= cpus.size();
   workers_.reserve(threads - 1);
+  parts_ = std::vector<Part>(threads);
   for (int thread = 1; thread < num_threads; ++thread)
     workers_.emplace_back([this, thread] { work(thread); });
   // With fewer threads than CPUs, other processes that do the same would share the first ones. The
@@ -106,7 +107,12 @@ void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, i
   count_ = count;
   error_ = nullptr;
   has_failed_.store(false, std::memory_order_relaxed);
-  next_.store(0, std::memory_order_relaxed);
+  const auto threads = static_cast<int64_t>(parts_.size());
+  for (int64_t i = 0; i < threads; ++i) {
+    Part& part = parts_[static_cast<size_t>(i)];
+    part.next.store(count / threads * i + std::min(i, count % threads), std::memory_order_relaxed);
+    part.end = count / threads * (i + 1) + std::min(i + 1, count % threads);
+  }
   gate_.store(kOpen, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   wake(count - 1);
@@ -157,14 +163,18 @@ void ThreadPool::leave() {
 }
 
 void ThreadPool::run_indices(int thread) {
-  while (true) {
-    const int64_t index = next_.fetch_add(1, std::memory_order_relaxed);
-    if (index >= count_) return;
+  const size_t first = static_cast<size_t>(thread);
+  for (size_t i = 0; i < parts_.size(); ++i) run_part(parts_[(first + i) % parts_.size()], thread);
+}
+
+void ThreadPool::run_part(Part& part, int thread) {
+  while (part.next.load(std::memory_order_relaxed) < part.end) {
+    const int64_t index = part.next.fetch_add(1, std::memory_order_relaxed);
+    if (index >= part.end || has_failed_.load(std::memory_order_relaxed)) return;
     try {
       (*body_)(index, thread);
     } catch (...) {
       if (!has_failed_.exchange(true)) error_ = std::current_exception();
-      next_.store(count_, std::memory_order_relaxed);
     }
   }
 }

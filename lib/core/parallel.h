@@ -29,8 +29,10 @@ class ThreadPool {
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
   /// Calls body(index, thread) for every index in [0, count), in any order, on any thread of
-  /// [0, num_threads). Returns when all are done; rethrows the first exception, after which no
-  /// further index begins. Not reentrant.
+  /// [0, num_threads): each begins with a part of its own, the same part of every loop, so that
+  /// what one loop wrote is near when the next one reads it, and then helps the others. Returns
+  /// when all are done; rethrows the first exception, after which no further index begins. Not
+  /// reentrant.
   void parallel_for(int64_t count, const std::function<void(int64_t index, int thread)>& body);
 
  private:
@@ -40,6 +42,8 @@ class ThreadPool {
   bool enter();
   void leave();
   void run_indices(int thread);
+  struct Part;
+  void run_part(Part& part, int thread);
   void wake(int64_t count);
   template <class IsDone>
   void spin_until(const IsDone& is_done) const;
@@ -53,7 +57,11 @@ class ThreadPool {
   std::exception_ptr error_;
   std::atomic<bool> has_failed_ = false, stopping_ = false;
   // Each is written by many threads, so each has a cache line of its own.
-  alignas(64) std::atomic<int64_t> next_ = 0;
+  struct alignas(64) Part {
+    std::atomic<int64_t> next = 0;
+    int64_t end = 0;
+  };
+  std::vector<Part> parts_;  ///< of the indices, one a thread
   /// Loops begun; what sleeping workers wait for.
   alignas(64) std::atomic<uint32_t> generation_ = 0;
   /// Workers inside the loop, and kOpen while more may enter. A worker that wakes too late finds it
