@@ -17,8 +17,11 @@ namespace {
 /// From here on memory is asked for in huge pages: a matrix product walks through more small ones
 /// than the processor keeps in mind.
 constexpr size_t kHuge = size_t{2} << 20;
+constexpr bool is_large(size_t bytes) {
+  return bytes >= 2 * kHuge;
+}
 constexpr std::align_val_t alignment_of(size_t bytes) {
-  return std::align_val_t{bytes < 2 * kHuge ? 64 : kHuge};
+  return std::align_val_t{is_large(bytes) ? kHuge : 64};
 }
 /// No request larger than what a process can address reaches the allocator.
 constexpr size_t kAddressSpace = size_t{1} << 47;
@@ -26,10 +29,15 @@ constexpr size_t kAddressSpace = size_t{1} << 47;
 /// Whole huge pages alone, so that no more memory is taken than was asked for.
 void advise_huge_pages(void* data, size_t bytes) {
 #if defined(__linux__)
-  if (bytes >= 2 * kHuge) madvise(data, bytes / kHuge * kHuge, MADV_HUGEPAGE);
+  madvise(data, bytes / kHuge * kHuge, MADV_HUGEPAGE);
 #else
   static_cast<void>(data), static_cast<void>(bytes);
 #endif
+}
+
+void release(std::multimap<size_t, std::byte*>& blocks) {
+  for (const auto& [bytes, data] : blocks) ::operator delete(data, alignment_of(bytes));
+  blocks.clear();
 }
 
 void check_float(const TensorView& view) {
@@ -53,16 +61,31 @@ void check_rows(std::span<const Segment> segments) {
 
 }  // namespace
 
+HostBackend::~HostBackend() {
+  release(spare_);
+}
+
 Buffer HostBackend::allocate(size_t bytes) {
+  if (is_large(bytes)) {
+    const std::lock_guard lock(spare_mutex_);
+    if (const auto spare = spare_.find(bytes); spare != spare_.end())
+      return {this, spare_.extract(spare).mapped(), bytes};
+    release(spare_);
+  }
   void* data =
       bytes > kAddressSpace ? nullptr : ::operator new(bytes, alignment_of(bytes), std::nothrow);
   if (!data) fail("no memory for a buffer of ", bytes, " bytes");
-  advise_huge_pages(data, bytes);
+  if (is_large(bytes)) advise_huge_pages(data, bytes);
   return {this, static_cast<std::byte*>(data), bytes};
 }
 
 void HostBackend::free(std::byte* data, size_t bytes) noexcept {
-  ::operator delete(data, alignment_of(bytes));
+  if (is_large(bytes)) {
+    const std::lock_guard lock(spare_mutex_);
+    spare_.emplace(bytes, data);
+  } else {
+    ::operator delete(data, alignment_of(bytes));
+  }
 }
 
 void HostBackend::copy_in(std::span<const std::byte> host, std::byte* data) {

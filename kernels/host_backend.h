@@ -1,5 +1,7 @@
 #pragma once
 
+#include <map>
+#include <mutex>
 #include <span>
 
 #include "backend/backend.h"
@@ -9,11 +11,18 @@ namespace kvcal {
 /// What the backends that compute in host memory share: allocation (64-byte aligned) and copies.
 class HostBackend : public Backend {
  public:
+  ~HostBackend() override;
   Buffer allocate(size_t bytes) override;
   void free(std::byte* data, size_t bytes) noexcept override;
   void copy_in(std::span<const std::byte> host, std::byte* data) override;
   void copy_out(const std::byte* data, std::span<std::byte> host) override;
   void fill_zero(std::byte* data, size_t bytes) override;
+
+ private:
+  /// Large blocks that were freed, by size: the next layer asks for the same ones, and fresh memory
+  /// costs as much as packing into it. They go when a size is asked for that is not among them.
+  std::multimap<size_t, std::byte*> spare_;
+  std::mutex spare_mutex_;
 
  protected:
   /// Folds what an operation has written, [count] of type, into its slot.

@@ -39,8 +39,15 @@ class Gemm {
   virtual ~Gemm() = default;
   virtual const PanelShape& shape() const = 0;
   virtual size_t panel_bytes() const = 0;
-  /// Lays row-major [width, depth] of the shape's type out in storage, which must be aligned to 64.
-  virtual std::unique_ptr<Panel> pack(const void* rows, std::byte* storage, int thread) const = 0;
+  /// Rows of a weight that are packed together, all of them or some.
+  virtual int64_t pack_step() const = 0;
+  /// Lays row-major [count, depth] of the shape's type, output features from `first` on, out in the
+  /// panel's storage, which must be aligned to 64. first is a multiple of pack_step(), and count is
+  /// pack_step() but at the panel's end.
+  virtual void pack(int64_t first, int64_t count, const void* rows, std::byte* storage,
+                    int thread) const = 0;
+  /// The panel whose storage that is.
+  virtual std::unique_ptr<Panel> panel_in(std::byte* storage) const = 0;
   /// The height to use while `rows` rows (at least 1) are left; those behind them are padding.
   virtual int64_t height_for(int64_t rows) const = 0;
   /// Elements in a row of x: depth, and zeros behind it.

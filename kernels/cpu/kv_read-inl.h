@@ -15,6 +15,8 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 template <class In, class Out>
 HWY_INLINE void convert_row(const In* in, int64_t count, Out* out) {
   int64_t i = 0;
+  for (; i + 2 * lanes() <= count; i += 2 * lanes())
+    store_two_from_float(load_as_float(in + i), load_as_float(in + i + lanes()), out + i);
   for (; i + lanes() <= count; i += lanes()) store_from_float(load_as_float(in + i), out + i);
   if (i < count) store_part(load_part(in + i, count - i), out + i, count - i);
 }
@@ -49,6 +51,9 @@ template <fp8::Format kFormat, class Out>
 void read_fp8_row(const uint8_t* codes, int64_t count, float scale, Out* out) {
   const VF times = set(scale * kBiasScale<kFormat>);
   int64_t i = 0;
+  for (; i + 2 * lanes() <= count; i += 2 * lanes())
+    store_two_from_float(read_codes<kFormat>(codes + i, times),
+                         read_codes<kFormat>(codes + i + lanes(), times), out + i);
   for (; i + lanes() <= count; i += lanes())
     store_from_float(read_codes<kFormat>(codes + i, times), out + i);
   if (i < count) {

@@ -125,20 +125,29 @@ class CpuMatrix : public PackedMatrix {
   GemmBlocking blocking;
 };
 
-/// Rows [begin, begin + count) of the concatenated parts, converted to type.
-void gather_panel(std::span<const TensorView> parts, int64_t begin, int64_t count, ComputeType type,
-                  std::byte* out) {
+DType stored_as(ComputeType type) {
+  return type == ComputeType::kFloat32 ? DType::kF32 : DType::kBF16;
+}
+
+/// Rows [begin, begin + count) of the concatenated parts as elements of type: where they lie if
+/// they are that already, side by side and aligned, else converted into out.
+const void* weight_rows_at(std::span<const TensorView> parts, int64_t begin, int64_t count,
+                           ComputeType type, std::byte* out) {
   const int64_t in = parts[0].shape[1];
+  std::byte* const gathered = out;
   for (const TensorView& part : parts) {
     const int64_t rows = part.shape[0];
     const int64_t first = std::min(begin, rows), taken = std::min(count, rows - first);
     const int64_t element_bytes = bits_of_dtype(part.dtype) / 8;
-    HWY_DYNAMIC_DISPATCH(convert)
-    (part.dtype, part.bytes.data() + first * in * element_bytes, taken * in, type, out);
+    const std::byte* stored = part.bytes.data() + first * in * element_bytes;
+    const bool is_whole = gathered == out && taken == count && part.dtype == stored_as(type);
+    if (is_whole && reinterpret_cast<uintptr_t>(stored) % sizeof(float) == 0) return stored;
+    HWY_DYNAMIC_DISPATCH(convert)(part.dtype, stored, taken * in, type, out);
     out += taken * in * static_cast<int64_t>(bytes_of(type));
     begin -= first;
     count -= taken;
   }
+  return gathered;
 }
 
 /// Multiplies blocks of rows by panels: the order of work of matmul and matmul_activate.
@@ -379,10 +388,16 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack_checked(std::span<const TensorVie
   pool_.parallel_for(static_cast<int64_t>(offsets.size()), [&](int64_t index, int thread) {
     const size_t i = static_cast<size_t>(index);
     PackedPanel& panel = packed->panels[i];
-    const int64_t rows = panel.gemm->shape().width;
-    auto* converted = scratch_[static_cast<size_t>(thread)].get<std::byte>(rows * row_bytes);
-    gather_panel(parts, panel.column, rows, type, converted);
-    panel.panel = panel.gemm->pack(converted, packed->storage.data() + offsets[i], thread);
+    const Gemm& gemm = *panel.gemm;
+    std::byte* out = packed->storage.data() + offsets[i];
+    const int64_t step = gemm.pack_step(), width = gemm.shape().width;
+    auto* converted = scratch_[static_cast<size_t>(thread)].get<std::byte>(step * row_bytes);
+    for (int64_t row = 0; row < width; row += step) {
+      const int64_t count = std::min(step, width - row);
+      gemm.pack(row, count, weight_rows_at(parts, panel.column + row, count, type, converted), out,
+                thread);
+    }
+    panel.panel = gemm.panel_in(out);
   });
   return packed;
 }

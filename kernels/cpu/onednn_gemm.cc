@@ -67,15 +67,20 @@ class DnnGemm : public Gemm {
   int64_t x_stride() const override { return shape_.depth; }
   int64_t out_stride() const override { return shape_.width; }
 
-  std::unique_ptr<Panel> pack(const void* rows, std::byte* storage, int thread) const override {
+  int64_t pack_step() const override { return shape_.width; }
+  void pack(int64_t, int64_t count, const void* rows, std::byte* storage,
+            int thread) const override {
+    KVCAL_CHECK(count == shape_.width);
     // Row-major [width, depth] is column-major [depth, width]; oneDNN only reads it.
     Memory source(
         {{shape_.depth, shape_.width}, data_type_of(shape_.type), Memory::dims{1, shape_.depth}},
         session_.engine, const_cast<void*>(rows));
-    auto packed = std::make_unique<DnnPanel>(Memory(panel_, session_.engine, storage));
-    dnnl::reorder(source, packed->memory)
-        .execute(session_.streams[static_cast<size_t>(thread)], source, packed->memory);
-    return packed;
+    Memory packed(panel_, session_.engine, storage);
+    dnnl::reorder(source, packed)
+        .execute(session_.streams[static_cast<size_t>(thread)], source, packed);
+  }
+  std::unique_ptr<Panel> panel_in(std::byte* storage) const override {
+    return std::make_unique<DnnPanel>(Memory(panel_, session_.engine, storage));
   }
 
   int64_t height_for(int64_t rows) const override {
@@ -122,8 +127,9 @@ class DnnGemm : public Gemm {
     Scratch storage, expected_memory, actual_memory;
     const auto weight = noise(shape_.width * shape_.depth, shape_.type);
     const auto x = noise(kDnnTallest * shape_.depth, shape_.type);
-    const auto packed =
-        pack(weight.data(), storage.get<std::byte>(static_cast<int64_t>(panel_bytes())), 0);
+    auto* panel_memory = storage.get<std::byte>(static_cast<int64_t>(panel_bytes()));
+    pack(0, shape_.width, weight.data(), panel_memory, 0);
+    const auto packed = panel_in(panel_memory);
     auto* expected = expected_memory.get<float>(kDnnTallest * shape_.width);
     auto* actual = actual_memory.get<float>(kDnnTallest * shape_.width);
     const auto run_at = [&](int64_t height, float* out) {

@@ -17,12 +17,16 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 /// Rows of a weight, [rows, 2 * pairs], become columns of pairs, out [pairs, kTileColumns].
 void pack_columns(const BF16* weight, int64_t rows, int64_t pairs, uint32_t* out) {
   // Pairs of bfloat16 are moved as if they were float32; rows that are missing repeat the last.
+  // What is written stays in the level 1 cache until all rows have passed.
+  constexpr int64_t kPairs = 128;
   const auto* from = reinterpret_cast<const float*>(weight);
-  for (int64_t row = 0; row < kTileColumns; row += 4) {
-    const float* four[4];
-    for (int64_t i = 0; i < 4; ++i) four[i] = from + std::min(row + i, rows - 1) * pairs;
-    rows_to_columns(four, pairs, reinterpret_cast<float*>(out) + row, kTileColumns);
-  }
+  for (int64_t pair = 0; pair < pairs; pair += kPairs)
+    for (int64_t row = 0; row < kTileColumns; row += 4) {
+      const float* four[4];
+      for (int64_t i = 0; i < 4; ++i) four[i] = from + std::min(row + i, rows - 1) * pairs + pair;
+      rows_to_columns(four, std::min(kPairs, pairs - pair),
+                      reinterpret_cast<float*>(out) + pair * kTileColumns + row, kTileColumns);
+    }
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE
@@ -62,21 +66,22 @@ class TileGemm : public Gemm {
   int64_t x_stride() const override { return depth_; }
   int64_t out_stride() const override { return width_; }
 
-  std::unique_ptr<Panel> pack(const void* rows, std::byte* storage, int) const override {
+  int64_t pack_step() const override { return kTileColumns; }
+  void pack(int64_t first, int64_t count, const void* rows, std::byte* storage,
+            int) const override {
     const auto* weight = static_cast<const BF16*>(rows);
     std::vector<BF16> padded;
     if (depth_ != shape_.depth) {
-      padded.assign(static_cast<size_t>(depth_ * shape_.width), BF16{});
-      for (int64_t row = 0; row < shape_.width; ++row)
+      padded.assign(static_cast<size_t>(depth_ * count), BF16{});
+      for (int64_t row = 0; row < count; ++row)
         std::copy_n(weight + row * shape_.depth, shape_.depth, padded.data() + row * depth_);
       weight = padded.data();
     }
-    auto* out = reinterpret_cast<uint32_t*>(storage);
-    for (int64_t column = 0; column < shape_.width; column += kTileColumns)
-      HWY_DYNAMIC_DISPATCH(pack_columns)
-    (weight + column * depth_, std::min(kTileColumns, shape_.width - column), depth_ / 2,
-     out + column * depth_ / 2);
-    return std::make_unique<TilePanel>(out);
+    auto* out = reinterpret_cast<uint32_t*>(storage) + first * depth_ / 2;
+    HWY_DYNAMIC_DISPATCH(pack_columns)(weight, count, depth_ / 2, out);
+  }
+  std::unique_ptr<Panel> panel_in(std::byte* storage) const override {
+    return std::make_unique<TilePanel>(reinterpret_cast<uint32_t*>(storage));
   }
 
   int64_t height_for(int64_t rows) const override {
