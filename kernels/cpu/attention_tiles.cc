@@ -11,10 +11,11 @@
 
 // Attention with products of bfloat16. K and V are laid out once for all queries, in blocks of keys
 // and in the pairs that tile instructions read. FP8 codes are exact in bfloat16, so their scales go
-// to the query and to the result. Scores are exponents, so what they are made of is kept in two
-// parts: the query, and K of a cache that holds more digits. Weights are cut to one part, and
-// summed as such; V of such a cache is rounded. A query is a row; its sums run along the keys in an
-// order that only the key's number decides.
+// to the query and to the result. Scores are exponents, so the query is kept in two parts, cut and
+// rest. Weights are cut to one part and summed as such, where bfloat16 holds the cache's elements
+// exactly; of any other cache K, V and the weights are in two parts too, and products of two rests
+// are left out. A query is a row; its sums run along the keys in an order that only the key's
+// number decides.
 #ifndef KVCAL_KERNELS_CPU_ATTENTION_TILES_ONCE
 #define KVCAL_KERNELS_CPU_ATTENTION_TILES_ONCE
 namespace kvcal::cpu {
@@ -79,8 +80,8 @@ HWY_INLINE VF weight_of(VF x) {
 HWY_ALIGN constexpr int32_t kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 /// One task: its queries against all keys they see. Scores are taken relative to a reference of
-/// each query, which follows the largest only when that is far above it: a weight then has as many
-/// digits as below, and what was summed need not be corrected.
+/// each query, which moves to the largest only when that is far from it: a weight has as many
+/// digits everywhere, and what was summed need seldom be corrected.
 class AttendInTiles {
  public:
   AttendInTiles(const AttentionArgs& args, const AttentionTask& task, const TiledCache& cache,
@@ -166,10 +167,11 @@ class AttendInTiles {
   void add_keys(int64_t block, int64_t begin, int64_t end) {
     const bool is_capped = args_.softcap > 0.0f;
     const uint32_t* k = cache_.block(task_.segment_index, task_.kv_head, block);
+    const int64_t keys = cache_.keys_of(task_.segment_index, block);
     TileProduct scores{.a = q_,
                        .a_stride = cache_.k_dim,
                        .b = k + begin,
-                       .b_stride = kTileKeys,
+                       .b_stride = keys,
                        .c = scores_,
                        .c_stride = kTileKeys,
                        .rows = rows_,
@@ -177,7 +179,7 @@ class AttendInTiles {
                        .steps = cache_.k_dim,
                        .start = is_capped ? nullptr : starts_,
                        .start_stride = kTileParts};
-    multiply_parts(scores, rows_ * cache_.k_dim, cache_.k_part_size());
+    multiply_parts(scores, rows_ * cache_.k_dim, cache_.k_dim / 2 * keys);
     const int64_t first = block * kTileKeys + begin;
     for (int64_t row = 0; row < queries_.count(); ++row) {
       float* scores = scores_ + row * kTileKeys;
@@ -186,17 +188,18 @@ class AttendInTiles {
         hide(scores, first, end - begin, row);
       soften(scores, end - begin, row);
     }
-    const TileProduct results{.a = weights_,
-                              .a_stride = kTileKeys,
-                              .b = k + cache_.k_size() + begin / 2 * cache_.v_dim,
-                              .b_stride = cache_.v_dim,
-                              .c = out_,
-                              .c_stride = cache_.v_dim,
-                              .rows = rows_,
-                              .columns = cache_.v_dim,
-                              .steps = end - begin,
-                              .accumulate = true};
-    multiply_parts(results, cache_.parts > 1 ? rows_ * kTileKeys : 0, cache_.v_part_size());
+    const TileProduct results{
+        .a = weights_,
+        .a_stride = kTileKeys,
+        .b = k + cache_.parts * cache_.k_dim / 2 * keys + begin / 2 * cache_.v_dim,
+        .b_stride = cache_.v_dim,
+        .c = out_,
+        .c_stride = cache_.v_dim,
+        .rows = rows_,
+        .columns = cache_.v_dim,
+        .steps = end - begin,
+        .accumulate = true};
+    multiply_parts(results, cache_.parts > 1 ? rows_ * kTileKeys : 0, keys / 2 * cache_.v_dim);
   }
 
   /// The product of a, and a_rest elements behind it of a's rests (0: it has none), with b and, in
@@ -331,7 +334,7 @@ HWY_EXPORT(attend_in_tiles);
 
 void CpuBackend::attention_in_tiles(const AttentionArgs& args) {
   TiledCache cache(args);
-  cache.data = tiled_cache_.get<uint32_t>(cache.blocks() * cache.block_size());
+  cache.data = tiled_cache_.get<uint32_t>(cache.size());
   const std::vector<CacheBlock> blocks = cache_blocks(args, cache);
   pool_.parallel_for(static_cast<int64_t>(blocks.size()), [&](int64_t index, int thread) {
     lay_out(args, blocks[static_cast<size_t>(index)], cache,

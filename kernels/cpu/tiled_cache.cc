@@ -15,13 +15,13 @@ HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
 /// kTileColumns rows of K [kTileColumns, k_dim] become columns of pairs of dimensions, out [k_dim /
-/// 2, kTileKeys]. Pairs of bfloat16 are moved as if they were float32.
-void turn_keys(const BF16* rows, int64_t k_dim, uint32_t* out) {
+/// 2, keys]. Pairs of bfloat16 are moved as if they were float32.
+void turn_keys(const BF16* rows, int64_t k_dim, uint32_t* out, int64_t keys) {
   const auto* pairs = reinterpret_cast<const float*>(rows);
   for (int64_t key = 0; key < kTileColumns; key += 4) {
     const float* four[4];
     for (int64_t i = 0; i < 4; ++i) four[i] = pairs + (key + i) * k_dim / 2;
-    rows_to_columns(four, k_dim / 2, reinterpret_cast<float*>(out) + key, kTileKeys);
+    rows_to_columns(four, k_dim / 2, reinterpret_cast<float*>(out) + key, keys);
   }
 }
 
@@ -76,20 +76,21 @@ void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const Til
       take_rest(values, dim, rows + (i - key) * padded_dim);
     }
   };
+  const int64_t keys = block.padded_keys;
   for (int64_t key = 0; key < block.keys; key += kTileColumns) {
     uint32_t* k = block.k + key;
     uint32_t* v = block.v + key / 2 * cache.v_dim;
     read(args.k, args.head_dim, cache.k_dim, key);
-    turn_keys(rows, cache.k_dim, k);
+    turn_keys(rows, cache.k_dim, k, keys);
     if (cache.parts > 1) {
       take_rests(args.k, args.head_dim, cache.k_dim, key);
-      turn_keys(rows, cache.k_dim, k + cache.k_part_size());
+      turn_keys(rows, cache.k_dim, k + cache.k_dim / 2 * keys, keys);
     }
     read(args.v, args.value_dim(), cache.v_dim, key);
     pair_values(rows, cache.v_dim, v);
     if (cache.parts > 1) {
       take_rests(args.v, args.value_dim(), cache.v_dim, key);
-      pair_values(rows, cache.v_dim, v + cache.v_part_size());
+      pair_values(rows, cache.v_dim, v + keys / 2 * cache.v_dim);
     }
   }
 }
@@ -107,13 +108,16 @@ std::vector<CacheBlock> cache_blocks(const AttentionArgs& args, const TiledCache
     const Segment& segment = args.segments[i];
     for (int64_t head = 0; head < args.kv_heads; ++head)
       for (int64_t first = 0; first < segment.kv_count; first += kTileKeys) {
-        uint32_t* data = cache.block(static_cast<int64_t>(i), head, first / kTileKeys);
+        const auto index = static_cast<int64_t>(i);
+        uint32_t* data = cache.block(index, head, first / kTileKeys);
+        const int64_t padded = cache.keys_of(index, first / kTileKeys);
         blocks.push_back({.segment = &segment,
                           .kv_head = head,
                           .first_key = first,
                           .keys = std::min(kTileKeys, segment.kv_count - first),
+                          .padded_keys = padded,
                           .k = data,
-                          .v = data + cache.k_size()});
+                          .v = data + cache.parts * cache.k_dim / 2 * padded});
       }
   }
   return blocks;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -10,18 +11,18 @@ namespace kvcal::cpu {
 
 /// Keys in a block; blocks begin at multiples of it, counted from the segment's first key.
 constexpr int64_t kTileKeys = 128;
-constexpr int64_t kTilePairs = kTileKeys / 2;
 inline int64_t round_up_to(int64_t value, int64_t step) {
   return (value + step - 1) / step * step;
 }
 
 /// K and V of a batch in bfloat16: for each segment, KV head and block of keys, pairs of dimensions
-/// of K [parts, k_dim / 2, kTileKeys], then pairs of keys of V [parts, kTilePairs, v_dim].
-/// Dimensions that fill up a tile are zero, and so are keys behind the last.
+/// of K [parts, k_dim / 2, keys], then pairs of keys of V [parts, keys / 2, v_dim], where keys is
+/// kTileKeys but in a segment's last block, which has as many whole tiles as it needs. Dimensions
+/// that fill up a tile are zero, and so are keys behind the last.
 struct TiledCache {
   int64_t k_dim = 0, v_dim = 0;
-  int64_t parts = 1;                 ///< 2: what rounding took off is kept too
-  std::vector<int64_t> first_block;  ///< [segments + 1] blocks of one head before each
+  int64_t parts = 1;               ///< 2: what rounding took off is kept too
+  std::vector<int64_t> first_key;  ///< [segments + 1] keys of one head before each
   int64_t kv_heads = 0;
   uint32_t* data = nullptr;
 
@@ -30,19 +31,24 @@ struct TiledCache {
         v_dim(round_up_to(args.value_dim(), kTileColumns)),
         parts(is_fp8(args.kv_dtype) || args.kv_dtype == KvDType::kBFloat16 ? 1 : 2),
         kv_heads(args.kv_heads) {
-    first_block.push_back(0);
+    first_key.push_back(0);
     for (const Segment& segment : args.segments)
-      first_block.push_back(first_block.back() + (segment.kv_count + kTileKeys - 1) / kTileKeys);
+      first_key.push_back(first_key.back() + round_up_to(segment.kv_count, kTileColumns));
   }
-  int64_t k_part_size() const { return k_dim / 2 * kTileKeys; }
-  int64_t k_size() const { return parts * k_part_size(); }
-  int64_t v_part_size() const { return kTilePairs * v_dim; }
-  int64_t block_size() const { return k_size() + parts * v_part_size(); }
-  int64_t blocks() const { return first_block.back() * kv_heads; }
+  /// Pairs that a key takes, and all of them.
+  int64_t key_size() const { return parts * (k_dim + v_dim) / 2; }
+  int64_t size() const { return first_key.back() * kv_heads * key_size(); }
+  int64_t keys_of(int64_t segment) const {
+    return first_key[static_cast<size_t>(segment) + 1] - first_key[static_cast<size_t>(segment)];
+  }
   uint32_t* block(int64_t segment, int64_t kv_head, int64_t index) const {
-    const int64_t first = first_block[static_cast<size_t>(segment)];
-    const int64_t here = first_block[static_cast<size_t>(segment) + 1] - first;
-    return data + (first * kv_heads + kv_head * here + index) * block_size();
+    const int64_t key = first_key[static_cast<size_t>(segment)] * kv_heads +
+                        kv_head * keys_of(segment) + index * kTileKeys;
+    return data + key * key_size();
+  }
+  /// Keys of a block.
+  int64_t keys_of(int64_t segment, int64_t index) const {
+    return std::min(kTileKeys, keys_of(segment) - index * kTileKeys);
   }
 };
 
@@ -50,6 +56,7 @@ struct TiledCache {
 struct CacheBlock {
   const Segment* segment = nullptr;
   int64_t kv_head = 0, first_key = 0, keys = 0;
+  int64_t padded_keys = 0;  ///< in whole tiles
   uint32_t* k = nullptr;
   uint32_t* v = nullptr;
 };

@@ -20,6 +20,15 @@ uint64_t cached_bytes_per_token(const ModelConfig& config) {
          sizeof(float);
 }
 
+/// What attention on a host lays K and V of all heads out in, in two parts of bfloat16.
+uint64_t attended_bytes_per_token(const ModelConfig& config, ComputeType type) {
+  if (type != ComputeType::kBFloat16) return 0;
+  const int64_t v_dim =
+      config.architecture->has_latent_attention ? config.latent.value_dim : config.head_dim;
+  return static_cast<uint64_t>(config.num_key_value_heads * (config.head_dim + v_dim)) * 2 *
+         bytes_of(type);
+}
+
 /// cos and sin of the longest sequence of each block, of keys and of queries.
 uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
   std::map<int64_t, int64_t> rows_of_block;
@@ -59,7 +68,8 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
   needs.process = options.process_bytes;
   needs.packing = 2 * weights.largest_read_bytes();  // gate and up go together
   needs.tables = table_bytes(config, sample_lengths);
-  needs.per_token += static_cast<uint64_t>(config.hidden_size) * sizeof(float);
+  needs.per_token += static_cast<uint64_t>(config.hidden_size) * sizeof(float) +
+                     attended_bytes_per_token(config, type);
   return needs;
 }
 
