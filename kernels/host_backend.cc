@@ -81,11 +81,14 @@ Buffer HostBackend::allocate(size_t bytes) {
 
 void HostBackend::free(std::byte* data, size_t bytes) noexcept {
   if (is_large(bytes)) {
-    const std::lock_guard lock(spare_mutex_);
-    spare_.emplace(bytes, data);
-  } else {
-    ::operator delete(data, alignment_of(bytes));
+    try {
+      const std::lock_guard lock(spare_mutex_);
+      spare_.emplace(bytes, data);
+      return;
+    } catch (const std::bad_alloc&) {  // then it goes at once
+    }
   }
+  ::operator delete(data, alignment_of(bytes));
 }
 
 void HostBackend::copy_in(std::span<const std::byte> host, std::byte* data) {

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
 #include "kernels/cpu/tile_product.h"
@@ -53,10 +55,10 @@ HWY_INLINE void store_cut(VF first, VF second, BF16* out) {
 #endif
 }
 
-/// 2^x for x < 127, within 1e-4, less than cutting's own 2e-3; 0 below -126.5 and at
-/// -infinity; NaN stays NaN. The polynomials meet 2^f at the Chebyshev nodes.
+/// 2^x for x < 127, within 1e-4, less than cutting's own 2e-3; 0 or subnormal below
+/// -126, 0 at -infinity; NaN stays NaN. The polynomials meet 2^f at the Chebyshev nodes.
 HWY_INLINE VF weight_of(VF x) {
-#if HWY_TARGET == HWY_AVX3
+#if HWY_TARGET <= HWY_AVX3
   const VF f{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF)};  // in [0, 1)
   VF sum = set(0.07896726f);
   sum = hn::MulAdd(sum, f, set(0.22469316f));
@@ -119,7 +121,7 @@ class AttendInTiles {
 
  private:
   /// How far, in powers of two, the largest score may lie from the reference. Sums of weights times
-  /// values stay finite, and what vanishes is 2^-66 of the largest.
+  /// values stay finite for values below 2^50, and what vanishes is 2^-66 of the largest.
   static constexpr float kReach = 60.0f;
 
   float scale_of(const float* scales) const {
@@ -151,14 +153,16 @@ class AttendInTiles {
     store_cut(hn::Sub(a, cut(a)), hn::Sub(b, cut(b)), rest);
   }
 
-  /// Nothing seen yet but the sink.
+  /// Nothing seen yet but the sink. One far below the reference must not become it, or scores would
+  /// lose their digits.
   void start_softmax() {
     std::fill_n(sums_, rows_ * kTileParts, 0.0f);
     for (int64_t row = 0; row < rows_; ++row) {
       first_[row] = queries_.first_key(row);
       last_[row] = queries_.last_key(row);
-      seen_[row] = queries_.has_sinks();
-      if (seen_[row]) sums_[row * kTileParts] = 1.0f;
+      seen_[row] = queries_.has_sinks() && queries_.sink(row) > -kReach;
+      if (queries_.has_sinks())
+        sums_[row * kTileParts] = seen_[row] ? 1.0f : std::exp2(queries_.sink(row));
       std::fill_n(starts_ + row * kTileParts, kTileParts, seen_[row] ? -queries_.sink(row) : 0.0f);
     }
   }
@@ -255,7 +259,9 @@ class AttendInTiles {
     const float by = hn::GetLane(hn::MaxOfLanes(DF(), scores));
     float* start = starts_ + row * kTileParts;
     std::fill_n(start, kTileParts, start[0] - by);
-    if (by > 0.0f) {  // else nothing was summed
+    if (!seen_[row] && queries_.has_sinks()) {  // nothing else was summed
+      sums_[row * kTileParts] = std::exp2(queries_.sink(row) - by);
+    } else if (by > 0.0f) {
       const VF correction = exp2_of_negative(set(-by));
       multiply_by(correction, sums_ + row * kTileParts, kTileParts);
       multiply_by(correction, out_ + row * cache_.v_dim, cache_.v_dim);

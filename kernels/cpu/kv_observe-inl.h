@@ -177,9 +177,10 @@ HWY_NOINLINE void count_rows(const HeadRows& rows, const ObservedRange& range, B
       correct_row(rows.row(t), rows.head_dim, window, counts);
   count_pairs(values, counts);
   add_pairs(window, counts);
-  if (values % 2 == 1)
-    ++counts.bins[static_cast<size_t>(
-        MagnitudeHistogram::bin_of(rows.row(rows.tokens - 1)[rows.head_dim - 1]))];
+  if (values % 2 == 1) {  // the last one's place, which correct_row reckons with
+    const size_t place = counts.places[static_cast<size_t>(values - 1)];
+    ++counts.bins[place == 0 ? 0 : static_cast<size_t>(window.below) + place];
+  }
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

@@ -15,6 +15,8 @@ class Scratch {
   T* get(int64_t count) {
     const size_t bytes = static_cast<size_t>(count) * sizeof(T);
     if (bytes > size_) {
+      memory_.reset();  // not both at a time
+      size_ = 0;
       memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
       size_ = bytes;
     }

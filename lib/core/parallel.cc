@@ -1,7 +1,9 @@
 #include "core/parallel.h"
 
+#if defined(__linux__)
 #include <pthread.h>
 #include <sched.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
@@ -27,22 +29,28 @@ void pause_cpu() {
 }
 
 void pin(std::thread& thread, int cpu) {
+#if defined(__linux__)
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
   // A system that refuses leaves the thread free, which is no error.
   pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
+#else
+  static_cast<void>(thread), static_cast<void>(cpu);
+#endif
 }
 
 }  // namespace
 
 std::vector<int> allowed_cpus() {
+  std::vector<int> cpus;
+#if defined(__linux__)
   cpu_set_t set;
   CPU_ZERO(&set);
-  std::vector<int> cpus;
   if (sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
   for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
     if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+#endif
   return cpus;
 }
 
@@ -104,7 +112,6 @@ void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, i
     return;
   }
   body_ = &body;
-  count_ = count;
   error_ = nullptr;
   has_failed_.store(false, std::memory_order_relaxed);
   const auto threads = static_cast<int64_t>(parts_.size());

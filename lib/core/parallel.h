@@ -53,7 +53,6 @@ class ThreadPool {
   bool spins_ = false;
   // Of the loop that runs; written while nobody is inside.
   const std::function<void(int64_t, int)>* body_ = nullptr;
-  int64_t count_ = 0;
   std::exception_ptr error_;
   std::atomic<bool> has_failed_ = false, stopping_ = false;
   // Each is written by many threads, so each has a cache line of its own.

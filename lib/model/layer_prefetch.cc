@@ -1,5 +1,6 @@
 #include "model/layer_prefetch.h"
 
+#include <system_error>
 #include <utility>
 
 namespace kvcal {
@@ -13,10 +14,13 @@ bool covers(LayerParts held, LayerParts wanted) {
 
 PackedLayer LayerPrefetch::pack(int64_t layer, LayerParts parts) {
   // Of a disk, while this layer is packed and computes: the first one and the next ones in turn.
-  reading_ = std::async(std::launch::async, [this, layer] {
-    if (layer == 0) weights_.will_need(0);
-    weights_.will_need(layer + 1);
-  });
+  try {
+    reading_ = std::async(std::launch::async, [this, layer] {
+      if (layer == 0) weights_.will_need(0);
+      weights_.will_need(layer + 1);
+    });
+  } catch (const std::system_error&) {  // no thread to be had: pages are read when they are needed
+  }
   PackedLayer packed = pack_layer(weights_, config_, layer, parts, backend_, type_);
   weights_.drop(layer);
   return packed;

@@ -25,8 +25,10 @@ uint64_t attended_bytes_per_token(const ModelConfig& config, ComputeType type) {
   if (type != ComputeType::kBFloat16) return 0;
   const int64_t v_dim =
       config.architecture->has_latent_attention ? config.latent.value_dim : config.head_dim;
-  return static_cast<uint64_t>(config.num_key_value_heads * (config.head_dim + v_dim)) * 2 *
-         bytes_of(type);
+  const auto in_tiles = [](int64_t dim) { return (dim + 31) / 32 * 32; };
+  return static_cast<uint64_t>(config.num_key_value_heads *
+                               (in_tiles(config.head_dim) + in_tiles(v_dim))) *
+         2 * bytes_of(type);
 }
 
 /// cos and sin of the longest sequence of each block, of keys and of queries.

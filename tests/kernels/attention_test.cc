@@ -180,7 +180,7 @@ struct OneHead {
   float softcap = 0.0f;
   std::vector<float> sinks = {};  ///< none or one
   int64_t sliding_window = 0;
-  ComputeType out_type = ComputeType::kFloat32;
+  ComputeType out_type = ComputeType::kFloat32, product_type = ComputeType::kFloat32;
 
   std::vector<float> run(Backend& backend) const {
     const int64_t tokens = static_cast<int64_t>(q.size()) / dim;
@@ -200,6 +200,7 @@ struct OneHead {
                        .softcap = softcap,
                        .sinks = sinks.empty() ? nullptr : on_sinks.data(),
                        .sliding_window = sliding_window,
+                       .product_type = product_type,
                        .out_type = out_type,
                        .out = out.data()});
     return test::to_floats(out.values(), out_type);
@@ -219,6 +220,7 @@ TEST_CASE("attention: a sink far above all scores leaves nothing, far below it c
   test::for_each_backend([](Backend& backend) {
     for (const ComputeType type : test::kComputeTypes) {
       OneHead head = random_head(100, 16, type);
+      head.product_type = type;
       head.sliding_window = 70;
       const auto without = head.run(backend);
       head.sinks = {1e4f};

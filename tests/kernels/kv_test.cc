@@ -210,6 +210,22 @@ TEST_CASE("observe_kv: finite values of every magnitude are counted as the refer
   }
 }
 
+TEST_CASE("observe_kv: a small last value of an odd number is counted once") {
+  constexpr int64_t kTokens = 33, kHeadDim = 33;
+  const auto reference = test::make_backend("reference");
+  const std::vector<Segment> segments{{.q_begin = 0, .q_count = kTokens}};
+  std::vector<float> values(kTokens * kHeadDim, 1.5f);
+  for (const float last : {1e-8f, 1e-5f, 0.0f, 1.0f}) {
+    values.back() = last;
+    const Observed expected = observe(*reference, values, segments, kTokens, 1, kHeadDim, kHeadDim);
+    test::for_each_backend([&](Backend& backend) {
+      INFO("last value " << last);
+      const Observed actual = observe(backend, values, segments, kTokens, 1, kHeadDim, kHeadDim);
+      CHECK(test::same_bytes(actual.histogram, expected.histogram));
+    });
+  }
+}
+
 TEST_CASE("observe_kv: NaN and infinity are told by token and stay out of range and histogram") {
   for (const std::string& name : test::backend_names()) {
     const auto backend = test::make_backend(name);
