@@ -75,22 +75,20 @@ HWY_INLINE VF gated(VF gate, VF up, VF limit) {
 template <Activation kActivation, Gate kGate, class Out>
 HWY_INLINE void activate_row(const ActivationRow& row, Out* out, AmaxFold<Out>& seen) {
   const VF limit = set(row.limit);
-  const auto value_at = [&](int64_t i) HWY_ATTR {
-    const VF value =
-        gated<kActivation, kGate>(load_as_float(row.gate + i), load_as_float(row.up + i), limit);
-    seen.fold(value);
-    return value;
-  };
-  int64_t i = 0;
-  for (; i + 2 * lanes() <= row.width; i += 2 * lanes())
-    store_two_from_float(value_at(i), value_at(i + lanes()), out + i);
-  for (; i + lanes() <= row.width; i += lanes()) store_from_float(value_at(i), out + i);
-  if (const int64_t left = row.width - i; left > 0) {
-    const VF value = gated<kActivation, kGate>(load_part(row.gate + i, left),
-                                               load_part(row.up + i, left), limit);
-    seen.fold_part(value, left);
-    store_part(value, out + i, left);
-  }
+  store_row(
+      row.width, out,
+      [&](int64_t i) HWY_ATTR {
+        const VF value = gated<kActivation, kGate>(load_as_float(row.gate + i),
+                                                   load_as_float(row.up + i), limit);
+        seen.fold(value);
+        return value;
+      },
+      [&](int64_t i, int64_t left) HWY_ATTR {
+        const VF value = gated<kActivation, kGate>(load_part(row.gate + i, left),
+                                                   load_part(row.up + i, left), limit);
+        seen.fold_part(value, left);
+        return value;
+      });
   seen.end_row(out, row.width);
 }
 

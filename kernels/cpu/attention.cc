@@ -56,6 +56,7 @@ class Attend {
     for (int64_t lane = 0; lane < kQueries; ++lane) sum_[lane] = 1.0f / sum_[lane];
     lanes_.store_results(out_, sum_, v_);
   }
+  const Magnitudes& seen() const { return lanes_.queries().seen(); }
 
  private:
   static float* take(float*& scratch, int64_t count) {
@@ -176,7 +177,9 @@ class Attend {
 };
 
 void attend(const AttentionArgs& args, const AttentionTask& task, float* scratch) {
-  Attend(args, task, scratch).run();
+  Attend attend(args, task, scratch);
+  attend.run();
+  fold_into(args.seen, attend.seen());
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE
@@ -193,7 +196,6 @@ void CpuBackend::attention(const AttentionArgs& asked) {
   const bool in_tiles = args.product_type == ComputeType::kBFloat16 && !args.is_decoding &&
                         tile_instructions() != TileInstructions::kNone;
   in_tiles ? attention_in_tiles(args) : attention_in_float32(args);
-  observe_attended(args);
 }
 
 void CpuBackend::attention_in_float32(const AttentionArgs& args) {

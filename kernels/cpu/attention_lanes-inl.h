@@ -54,7 +54,7 @@ class AttentionLanes {
 
   /// Columns of out [value_dim, kQueries] become rows of args.out, times a factor each.
   /// rows: room for four.
-  void store_results(const float* out, const float* factors, float* rows) const {
+  void store_results(const float* out, const float* factors, float* rows) {
     const int64_t value_dim = args_.value_dim();
     for (int64_t lane = 0; lane < queries_.count(); lane += 4) {
       columns_to_rows(out + lane, kQueries, factors + lane, value_dim, rows);
@@ -65,7 +65,7 @@ class AttentionLanes {
 
  private:
   const AttentionArgs& args_;
-  const TaskQueries queries_;
+  TaskQueries queries_;
   HWY_ALIGN int32_t first_[kQueries];  ///< first key seen
   HWY_ALIGN int32_t last_[kQueries];   ///< and the last
 };

@@ -11,6 +11,7 @@
 #include <limits>
 #include <numbers>
 
+#include "kernels/cpu/amax-inl.h"
 #include "kernels/cpu/attention_task.h"
 #include "kernels/cpu/kv_read-inl.h"
 
@@ -59,27 +60,35 @@ class TaskQueries {
   }
 
   /// row: [value_dim].
-  void store(int64_t query, const float* row) const {
-    const int64_t width = args_.value_dim();
-    const int64_t out =
-        ((task_.segment->q_begin + token_of(query)) * args_.heads + head_of(query)) * width;
+  void store(int64_t query, const float* row) {
     switch (args_.out_type) {
       case ComputeType::kFloat32:
-        return convert_row(row, width, static_cast<float*>(args_.out) + out);
+        return store_as<float>(query, row);
       case ComputeType::kBFloat16:
-        return convert_row(row, width, static_cast<BF16*>(args_.out) + out);
+        return store_as<BF16>(query, row);
       case ComputeType::kFloat16:
-        return convert_row(row, width, static_cast<F16*>(args_.out) + out);
+        return store_as<F16>(query, row);
     }
   }
+  /// Of what was stored, where it is asked for.
+  const Magnitudes& seen() const { return seen_; }
 
  private:
+  template <class Out>
+  void store_as(int64_t query, const float* row) {
+    const int64_t width = args_.value_dim();
+    const int64_t at = (task_.segment->q_begin + token_of(query)) * args_.heads + head_of(query);
+    Out* out = static_cast<Out*>(args_.out) + at * width;
+    convert_row(row, width, out);
+    if (args_.seen) seen_.merge(magnitudes_of(out, width));  // while it is near
+  }
   int64_t known(int64_t query) const { return query < count() ? query : 0; }
   int64_t token_of(int64_t query) const { return task_.first_token + known(query) / task_.heads; }
   int64_t head_of(int64_t query) const { return task_.first_head + known(query) % task_.heads; }
 
   const AttentionArgs& args_;
   const AttentionTask& task_;
+  Magnitudes seen_;
 };
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

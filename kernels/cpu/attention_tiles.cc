@@ -93,7 +93,7 @@ class AttendInTiles {
         cache_(cache),
         tiles_(tiles),
         queries_(args, task),
-        rows_(round_up_to(queries_.count(), kTileRows)) {
+        rows_(round_up(queries_.count(), kTileRows)) {
     const auto take = [&](int64_t count) { return std::exchange(scratch, scratch + count); };
     out_ = take(cache.v_dim * kTileQueries);
     scores_ = take(kTileKeys * kTileQueries);
@@ -114,10 +114,11 @@ class AttendInTiles {
     for (int64_t block = begin / kTileKeys; block * kTileKeys < end; ++block) {
       const int64_t first = block * kTileKeys;
       add_keys(block, std::max<int64_t>(0, begin - first) / kTileColumns * kTileColumns,
-               round_up_to(std::min(kTileKeys, end - first), kTileColumns));
+               round_up(std::min(kTileKeys, end - first), kTileColumns));
     }
     store_results();
   }
+  const Magnitudes& seen() const { return queries_.seen(); }
 
  private:
   /// How far, in powers of two, the largest score may lie from the reference. Sums of weights times
@@ -170,12 +171,11 @@ class AttendInTiles {
   /// Folds keys [begin, end) of a block into sums and references.
   void add_keys(int64_t block, int64_t begin, int64_t end) {
     const bool is_capped = args_.softcap > 0.0f;
-    const uint32_t* k = cache_.block(task_.segment_index, task_.kv_head, block);
-    const int64_t keys = cache_.keys_of(task_.segment_index, block);
+    const auto tiles = cache_.block(task_.segment_index, task_.kv_head, block);
     TileProduct scores{.a = q_,
                        .a_stride = cache_.k_dim,
-                       .b = k + begin,
-                       .b_stride = keys,
+                       .b = tiles.k + begin,
+                       .b_stride = tiles.keys,
                        .c = scores_,
                        .c_stride = kTileKeys,
                        .rows = rows_,
@@ -183,7 +183,7 @@ class AttendInTiles {
                        .steps = cache_.k_dim,
                        .start = is_capped ? nullptr : starts_,
                        .start_stride = kTileParts};
-    multiply_parts(scores, rows_ * cache_.k_dim, cache_.k_dim / 2 * keys);
+    multiply_parts(scores, rows_ * cache_.k_dim, tiles.k_part);
     const int64_t first = block * kTileKeys + begin;
     for (int64_t row = 0; row < queries_.count(); ++row) {
       float* scores = scores_ + row * kTileKeys;
@@ -192,18 +192,17 @@ class AttendInTiles {
         hide(scores, first, end - begin, row);
       soften(scores, end - begin, row);
     }
-    const TileProduct results{
-        .a = weights_,
-        .a_stride = kTileKeys,
-        .b = k + cache_.parts * cache_.k_dim / 2 * keys + begin / 2 * cache_.v_dim,
-        .b_stride = cache_.v_dim,
-        .c = out_,
-        .c_stride = cache_.v_dim,
-        .rows = rows_,
-        .columns = cache_.v_dim,
-        .steps = end - begin,
-        .accumulate = true};
-    multiply_parts(results, cache_.parts > 1 ? rows_ * kTileKeys : 0, keys / 2 * cache_.v_dim);
+    const TileProduct results{.a = weights_,
+                              .a_stride = kTileKeys,
+                              .b = tiles.v + begin / 2 * cache_.v_dim,
+                              .b_stride = cache_.v_dim,
+                              .c = out_,
+                              .c_stride = cache_.v_dim,
+                              .rows = rows_,
+                              .columns = cache_.v_dim,
+                              .steps = end - begin,
+                              .accumulate = true};
+    multiply_parts(results, cache_.parts > 1 ? rows_ * kTileKeys : 0, tiles.v_part);
   }
 
   /// The product of a, and a_rest elements behind it of a's rests (0: it has none), with b and, in
@@ -316,7 +315,7 @@ class AttendInTiles {
   const AttentionTask& task_;
   const TiledCache& cache_;
   const TileSession& tiles_;
-  const TaskQueries queries_;
+  TaskQueries queries_;
   const int64_t rows_;      ///< queries in whole tiles
   float* out_;              ///< [rows, v_dim]
   float* scores_;           ///< [rows, kTileKeys], relative to the references
@@ -328,7 +327,9 @@ class AttendInTiles {
 
 void attend_in_tiles(const AttentionArgs& args, const AttentionTask& task, const TiledCache& cache,
                      const TileSession& tiles, float* scratch) {
-  AttendInTiles(args, task, cache, tiles, scratch).run();
+  AttendInTiles attend(args, task, cache, tiles, scratch);
+  attend.run();
+  fold_into(args.seen, attend.seen());
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

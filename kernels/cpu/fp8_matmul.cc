@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/fp8_matmul.cc"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/amax-inl.h"
 #include "kernels/cpu/fp8_write-inl.h"
 #include "kernels/cpu/kv_read-inl.h"
 #include "kernels/cpu/vector-inl.h"
@@ -35,28 +36,13 @@ struct ScaledRows {
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// The largest finite magnitude.
-template <class T>
-HWY_INLINE float row_amax(const T* x, int64_t width) {
-  VI amax = set_int(0);
-  const auto fold = [&](VF v) {
-    const VI magnitude = magnitude_bits(v);
-    const auto finite = hn::Lt(magnitude, set_int(0x7f800000));
-    amax = hn::Max(amax, hn::IfThenElseZero(finite, magnitude));
-  };
-  int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes()) fold(load_as_float(x + i));
-  if (i < width) fold(load_part(x + i, width - i));
-  return float_of(static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(DI(), amax))));
-}
-
 template <fp8::Format kFormat, class T>
 uint64_t quantize_as(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
   uint64_t saturated = 0;
   for (int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(args.x) + row * args.width;
     if (!args.scales)
-      args.row_scales[row] = scale_from(Amax{row_amax(x, args.width)}, kFormat).value;
+      args.row_scales[row] = scale_from(Amax{magnitudes_of(x, args.width).amax}, kFormat).value;
     const float scale =
         args.scales ? args.scales[args.scale_per_row ? row : 0] : args.row_scales[row];
     saturated += quantize_row<kFormat>(x, args.width, scale, args.out + row * args.width);

@@ -14,11 +14,9 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 /// count elements of one float type as another.
 template <class In, class Out>
 HWY_INLINE void convert_row(const In* in, int64_t count, Out* out) {
-  int64_t i = 0;
-  for (; i + 2 * lanes() <= count; i += 2 * lanes())
-    store_two_from_float(load_as_float(in + i), load_as_float(in + i + lanes()), out + i);
-  for (; i + lanes() <= count; i += lanes()) store_from_float(load_as_float(in + i), out + i);
-  if (i < count) store_part(load_part(in + i, count - i), out + i, count - i);
+  store_row(
+      count, out, [in](int64_t i) HWY_ATTR { return load_as_float(in + i); },
+      [in](int64_t i, int64_t left) HWY_ATTR { return load_part(in + i, left); });
 }
 
 /// FP8 code → float16 bits, with the format's bias still to be taken out: every FP8 number fits
@@ -50,17 +48,13 @@ HWY_INLINE VF read_codes(const uint8_t* codes, VF scale) {
 template <fp8::Format kFormat, class Out>
 void read_fp8_row(const uint8_t* codes, int64_t count, float scale, Out* out) {
   const VF times = set(scale * kBiasScale<kFormat>);
-  int64_t i = 0;
-  for (; i + 2 * lanes() <= count; i += 2 * lanes())
-    store_two_from_float(read_codes<kFormat>(codes + i, times),
-                         read_codes<kFormat>(codes + i + lanes(), times), out + i);
-  for (; i + lanes() <= count; i += lanes())
-    store_from_float(read_codes<kFormat>(codes + i, times), out + i);
-  if (i < count) {
-    uint8_t tail[kMaxLanes] = {};
-    std::memcpy(tail, codes + i, static_cast<size_t>(count - i));
-    store_part(read_codes<kFormat>(tail, times), out + i, count - i);
-  }
+  store_row(
+      count, out, [=](int64_t i) HWY_ATTR { return read_codes<kFormat>(codes + i, times); },
+      [=](int64_t i, int64_t left) HWY_ATTR {
+        uint8_t tail[kMaxLanes] = {};
+        std::memcpy(tail, codes + i, static_cast<size_t>(left));
+        return read_codes<kFormat>(tail, times);
+      });
 }
 
 /// Some rows of one head.

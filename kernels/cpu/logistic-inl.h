@@ -52,17 +52,19 @@ HWY_INLINE VF gate_of(VF gate) {
 template <GateFunction kFunction, class Out>
 HWY_INLINE void gate_row(const float* x, const float* gate, int64_t width, Out* out,
                          AmaxFold<Out>& seen) {
-  int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes()) {
-    const VF value = hn::Mul(load_as_float(x + i), gate_of<kFunction>(load_as_float(gate + i)));
-    seen.fold(value);
-    store_from_float(value, out + i);
-  }
-  if (const int64_t left = width - i; left > 0) {
-    const VF value = hn::Mul(load_part(x + i, left), gate_of<kFunction>(load_part(gate + i, left)));
-    seen.fold_part(value, left);
-    store_part(value, out + i, left);
-  }
+  store_row(
+      width, out,
+      [&](int64_t i) HWY_ATTR {
+        const VF value = hn::Mul(load_as_float(x + i), gate_of<kFunction>(load_as_float(gate + i)));
+        seen.fold(value);
+        return value;
+      },
+      [&](int64_t i, int64_t left) HWY_ATTR {
+        const VF value =
+            hn::Mul(load_part(x + i, left), gate_of<kFunction>(load_part(gate + i, left)));
+        seen.fold_part(value, left);
+        return value;
+      });
 }
 
 /// log(1 + e^x), within 4 ulp; NaN stays NaN. With u = e^-|x|, log(1 + u) = 2 atanh(u / (2 + u)),

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/checked.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/aligned_view.h"
 #include "kernels/cpu/cpu_backend.h"
@@ -97,10 +98,6 @@ namespace {
 /// Results larger than this are written past the caches.
 constexpr int64_t kStreamBytes = int64_t{4} << 20;
 constexpr int64_t kWidthStep = 64;
-
-int64_t round_up(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 /// Width of all panels but the last: the parts of out_features are about equal.
 int64_t panel_width(int64_t out_features, int64_t max_width) {

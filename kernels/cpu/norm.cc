@@ -121,23 +121,22 @@ HWY_INLINE void scale_row(const NormRow& row, Out* out, AmaxFold<Out>& seen) {
   const float* bias =
       kHasBias ? row.bias : row.weight;  // read, and left alone, where there is none
   const RowScale scale = row.scale;
-  const auto value_at = [&](int64_t i) HWY_ATTR {
-    const VF value = normed<kCentered, kHasBias>(
-        load_as_float(row.x + i), scale, load_as_float(row.weight + i), load_as_float(bias + i));
-    seen.fold(value);
-    return value;
-  };
-  int64_t i = 0;
-  for (; i + 2 * lanes() <= row.width; i += 2 * lanes())
-    store_two_from_float(value_at(i), value_at(i + lanes()), out + i);
-  for (; i + lanes() <= row.width; i += lanes()) store_from_float(value_at(i), out + i);
-  if (const int64_t left = row.width - i; left > 0) {
-    const VF value =
-        normed<kCentered, kHasBias>(load_part(row.x + i, left), scale,
-                                    load_part(row.weight + i, left), load_part(bias + i, left));
-    seen.fold_part(value, left);
-    store_part(value, out + i, left);
-  }
+  store_row(
+      row.width, out,
+      [&](int64_t i) HWY_ATTR {
+        const VF value =
+            normed<kCentered, kHasBias>(load_as_float(row.x + i), scale,
+                                        load_as_float(row.weight + i), load_as_float(bias + i));
+        seen.fold(value);
+        return value;
+      },
+      [&](int64_t i, int64_t left) HWY_ATTR {
+        const VF value =
+            normed<kCentered, kHasBias>(load_part(row.x + i, left), scale,
+                                        load_part(row.weight + i, left), load_part(bias + i, left));
+        seen.fold_part(value, left);
+        return value;
+      });
 }
 
 /// The same for a row whose kind is known when it runs.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/checked.h"
 #include "core/error.h"
 #include "kernels/cpu/targets.h"
 
@@ -41,10 +42,6 @@ namespace {
 /// Steps whose weights, [kDepth, kTileColumns], stay in the level 1 cache while all rows pass, and
 /// the most that are still taken at once.
 constexpr int64_t kDepth = 512, kWholeDepth = 1024;
-
-int64_t round_up(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 /// For each kTileColumns of the width: pairs [depth / 2, kTileColumns].
 struct TilePanel : Panel {

@@ -39,12 +39,12 @@ void pair_values(const BF16* rows, int64_t v_dim, uint32_t* out) {
 
 /// Numbers in bfloat16 become bfloat16 of what rounding took off.
 void take_rest(const float* values, int64_t count, BF16* rounded) {
-  const auto rest = [](VF value, VF part) HWY_ATTR { return hn::Sub(value, part); };
-  int64_t i = 0;
-  for (; i + lanes() <= count; i += lanes())
-    store_from_float(rest(load_as_float(values + i), load_as_float(rounded + i)), rounded + i);
-  if (const int64_t left = count - i; left > 0)
-    store_part(rest(load_part(values + i, left), load_part(rounded + i, left)), rounded + i, left);
+  store_row(
+      count, rounded,
+      [=](int64_t i)
+          HWY_ATTR { return hn::Sub(load_as_float(values + i), load_as_float(rounded + i)); },
+      [=](int64_t i, int64_t left)
+          HWY_ATTR { return hn::Sub(load_part(values + i, left), load_part(rounded + i, left)); });
 }
 
 void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const TiledCache& cache,
@@ -76,21 +76,21 @@ void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const Til
       take_rest(values, dim, rows + (i - key) * padded_dim);
     }
   };
-  const int64_t keys = block.padded_keys;
+  const TiledCache::Block& tiles = block.tiles;
   for (int64_t key = 0; key < block.keys; key += kTileColumns) {
-    uint32_t* k = block.k + key;
-    uint32_t* v = block.v + key / 2 * cache.v_dim;
+    uint32_t* k = tiles.k + key;
+    uint32_t* v = tiles.v + key / 2 * cache.v_dim;
     read(args.k, args.head_dim, cache.k_dim, key);
-    turn_keys(rows, cache.k_dim, k, keys);
+    turn_keys(rows, cache.k_dim, k, tiles.keys);
     if (cache.parts > 1) {
       take_rests(args.k, args.head_dim, cache.k_dim, key);
-      turn_keys(rows, cache.k_dim, k + cache.k_dim / 2 * keys, keys);
+      turn_keys(rows, cache.k_dim, k + tiles.k_part, tiles.keys);
     }
     read(args.v, args.value_dim(), cache.v_dim, key);
     pair_values(rows, cache.v_dim, v);
     if (cache.parts > 1) {
       take_rests(args.v, args.value_dim(), cache.v_dim, key);
-      pair_values(rows, cache.v_dim, v + keys / 2 * cache.v_dim);
+      pair_values(rows, cache.v_dim, v + tiles.v_part);
     }
   }
 }
@@ -107,18 +107,12 @@ std::vector<CacheBlock> cache_blocks(const AttentionArgs& args, const TiledCache
   for (size_t i = 0; i < args.segments.size(); ++i) {
     const Segment& segment = args.segments[i];
     for (int64_t head = 0; head < args.kv_heads; ++head)
-      for (int64_t first = 0; first < segment.kv_count; first += kTileKeys) {
-        const auto index = static_cast<int64_t>(i);
-        uint32_t* data = cache.block(index, head, first / kTileKeys);
-        const int64_t padded = cache.keys_of(index, first / kTileKeys);
+      for (int64_t first = 0; first < segment.kv_count; first += kTileKeys)
         blocks.push_back({.segment = &segment,
                           .kv_head = head,
                           .first_key = first,
                           .keys = std::min(kTileKeys, segment.kv_count - first),
-                          .padded_keys = padded,
-                          .k = data,
-                          .v = data + cache.parts * cache.k_dim / 2 * padded});
-      }
+                          .tiles = cache.block(static_cast<int64_t>(i), head, first / kTileKeys)});
   }
   return blocks;
 }

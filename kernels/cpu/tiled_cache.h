@@ -5,16 +5,13 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "core/checked.h"
 #include "kernels/cpu/tile_product.h"
 
 namespace kvcal::cpu {
 
 /// Keys in a block; blocks begin at multiples of it, counted from the segment's first key.
 constexpr int64_t kTileKeys = 128;
-inline int64_t round_up_to(int64_t value, int64_t step) {
-  return (value + step - 1) / step * step;
-}
-
 /// K and V of a batch in bfloat16: for each segment, KV head and block of keys, pairs of dimensions
 /// of K [parts, k_dim / 2, keys], then pairs of keys of V [parts, keys / 2, v_dim], where keys is
 /// kTileKeys but in a segment's last block, which has as many whole tiles as it needs. Dimensions
@@ -27,28 +24,35 @@ struct TiledCache {
   uint32_t* data = nullptr;
 
   explicit TiledCache(const AttentionArgs& args)
-      : k_dim(round_up_to(args.head_dim, kTileSteps)),
-        v_dim(round_up_to(args.value_dim(), kTileColumns)),
+      : k_dim(round_up(args.head_dim, kTileSteps)),
+        v_dim(round_up(args.value_dim(), kTileColumns)),
         parts(is_fp8(args.kv_dtype) || args.kv_dtype == KvDType::kBFloat16 ? 1 : 2),
         kv_heads(args.kv_heads) {
     first_key.push_back(0);
     for (const Segment& segment : args.segments)
-      first_key.push_back(first_key.back() + round_up_to(segment.kv_count, kTileColumns));
+      first_key.push_back(first_key.back() + round_up(segment.kv_count, kTileColumns));
   }
   /// Pairs that a key takes, and all of them.
   int64_t key_size() const { return parts * (k_dim + v_dim) / 2; }
   int64_t size() const { return first_key.back() * kv_heads * key_size(); }
-  int64_t keys_of(int64_t segment) const {
-    return first_key[static_cast<size_t>(segment) + 1] - first_key[static_cast<size_t>(segment)];
-  }
-  uint32_t* block(int64_t segment, int64_t kv_head, int64_t index) const {
-    const int64_t key = first_key[static_cast<size_t>(segment)] * kv_heads +
-                        kv_head * keys_of(segment) + index * kTileKeys;
-    return data + key * key_size();
-  }
-  /// Keys of a block.
-  int64_t keys_of(int64_t segment, int64_t index) const {
-    return std::min(kTileKeys, keys_of(segment) - index * kTileKeys);
+
+  /// One block of a segment.
+  struct Block {
+    int64_t keys = 0;  ///< in whole tiles
+    uint32_t* k = nullptr;
+    int64_t k_part = 0;  ///< pairs from k to what rounding took off it
+    uint32_t* v = nullptr;
+    int64_t v_part = 0;
+  };
+  Block block(int64_t segment, int64_t kv_head, int64_t index) const {
+    const int64_t first = first_key[static_cast<size_t>(segment)];
+    const int64_t in_segment = first_key[static_cast<size_t>(segment) + 1] - first;
+    Block block{.keys = std::min(kTileKeys, in_segment - index * kTileKeys)};
+    block.k = data + (first * kv_heads + kv_head * in_segment + index * kTileKeys) * key_size();
+    block.k_part = k_dim / 2 * block.keys;
+    block.v = block.k + parts * block.k_part;
+    block.v_part = block.keys / 2 * v_dim;
+    return block;
   }
 };
 
@@ -56,9 +60,7 @@ struct TiledCache {
 struct CacheBlock {
   const Segment* segment = nullptr;
   int64_t kv_head = 0, first_key = 0, keys = 0;
-  int64_t padded_keys = 0;  ///< in whole tiles
-  uint32_t* k = nullptr;
-  uint32_t* v = nullptr;
+  TiledCache::Block tiles;
 };
 
 /// All blocks of a batch.

@@ -150,6 +150,17 @@ HWY_INLINE void store_part(VF v, T* out, int64_t count) {
   std::memcpy(out, lane, static_cast<size_t>(count) * sizeof(T));
 }
 
+/// Writes count elements: two vectors at a time, then one, then what is left. at(i) gives the
+/// elements from i on, part(i, left) the last ones, fewer than a vector. out may be what they read.
+template <class Out, class At, class Part>
+HWY_INLINE void store_row(int64_t count, Out* out, const At& at, const Part& part) {
+  int64_t i = 0;
+  for (; i + 2 * lanes() <= count; i += 2 * lanes())
+    store_two_from_float(at(i), at(i + lanes()), out + i);
+  for (; i + lanes() <= count; i += lanes()) store_from_float(at(i), out + i);
+  if (const int64_t left = count - i; left > 0) store_part(part(i, left), out + i, left);
+}
+
 /// Added to a number below 2^22, it leaves the nearest whole number (ties to even) in the low bits.
 constexpr float kWholeShift = 0x1.8p23f;
 
