@@ -99,7 +99,8 @@ void check_formats(const CalibrateOptions& options,
 /// What will be calibrated, with scale 1.0 everywhere: a format that cannot hold it can hold none.
 Calibration planned_calibration(const Recipe& recipe, const ModelConfig& config,
                                 const std::vector<bool>& ignored) {
-  const bool per_head = resolved_strategy(recipe.kv_cache_scheme) == Strategy::kAttnHead;
+  const bool per_head =
+      resolved_strategy(*recipe.modifiers.front().kv_cache_scheme) == Strategy::kAttnHead;
   const std::vector<Scale> scales(per_head ? static_cast<size_t>(config.cache_heads()) : size_t{1});
   const KvTensorCalibration side{.statistics = {}, .scales = scales, .num_saturated = 0};
   Calibration planned = empty_calibration(recipe, config);

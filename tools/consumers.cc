@@ -45,7 +45,7 @@ Json format_json(const Writer& writer, const ModelDir& model_dir, const ModelCon
   for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
     Recipe recipe;
     const Calibration calibration = unit_calibration(config, layers, strategy);
-    recipe.kv_cache_scheme = calibration.kv_args;
+    recipe.modifiers.emplace_back().kv_cache_scheme = calibration.kv_args;
     const ExportInput input{.model = model_dir, .calibration = calibration, .recipe = recipe};
     try {
       writer.check(input);

@@ -173,8 +173,10 @@ AttentionCalibration calibrate_exact(LayerForward& forward, const ModelConfig& c
 
 std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config) {
   const std::vector<ModuleName> modules = list_modules(config);
-  for (const std::string& pattern : recipe.targets) require_match(pattern, "target", modules);
-  for (const std::string& pattern : recipe.ignore) require_match(pattern, "ignore", modules);
+  for (const std::string& pattern : recipe.modifiers.front().targets)
+    require_match(pattern, "target", modules);
+  for (const std::string& pattern : recipe.modifiers.front().ignore)
+    require_match(pattern, "ignore", modules);
   std::vector<bool> ignored;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.has_attention(layer)) {
@@ -185,7 +187,7 @@ std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config
       return matches_target(pattern, config.attention_module(layer),
                             config.architecture->attention_class);
     };
-    ignored.push_back(std::ranges::any_of(recipe.ignore, matches));
+    ignored.push_back(std::ranges::any_of(recipe.modifiers.front().ignore, matches));
   }
   if (std::ranges::all_of(ignored, [](bool value) { return value; }))
     fail("ignore leaves no attention module to calibrate");
@@ -193,7 +195,7 @@ std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config
 }
 
 Calibration empty_calibration(const Recipe& recipe, const ModelConfig& config) {
-  return {.kv_args = recipe.kv_cache_scheme,
+  return {.kv_args = *recipe.modifiers.front().kv_cache_scheme,
           .kv_format = fp8::Format::kE4m3Fn,
           .num_hidden_layers = config.num_hidden_layers,
           .is_latent = config.architecture->has_latent_attention,
@@ -212,7 +214,7 @@ Calibration calibrate(LayerForward& forward, const ModelConfig& config, const Re
       forward.advance_without_attention(layer);
       continue;
     }
-    calibration.layers.push_back(calibrate_layer(forward, config, recipe.kv_cache_scheme,
+    calibration.layers.push_back(calibrate_layer(forward, config, calibration.kv_args,
                                                  calibration.kv_format, samples, layer,
                                                  ignored[static_cast<size_t>(layer)]));
     const AttentionCalibration& done = calibration.layers.back();

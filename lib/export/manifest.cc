@@ -49,9 +49,9 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe,
       {"path", input.model_path}, {"model_type", input.model_type}, {"sha256", input.model_sha256}};
   manifest["recipe"] = {{"path", input.recipe_path},
                         {"sha256", sha256_hex(recipe.source)},
-                        {"targets", recipe.targets},
-                        {"ignore", recipe.ignore},
-                        {"kv_cache_scheme", to_json(recipe.kv_cache_scheme)}};
+                        {"targets", recipe.modifiers.front().targets},
+                        {"ignore", recipe.modifiers.front().ignore},
+                        {"kv_cache_scheme", to_json(calibration.kv_args)}};
   manifest["dataset"] = {{"path", input.dataset_path},
                          {"sha256", input.dataset_sha256},
                          {"sample_indices", input.sample_indices},

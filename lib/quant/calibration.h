@@ -3,9 +3,11 @@
 #include "quant/fp8.h"
 #include "quant/magnitude_histogram.h"
 #include "quant/quant_args.h"
+#include "quant/quant_plan.h"
 #include "quant/scale.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +39,16 @@ struct AttentionCalibration {
   std::string module;  ///< "model.layers.0.self_attn"
   bool ignored = false;
   KvTensorCalibration k, v;
+  /// Queries after RoPE, heads of the model: where the plan quantizes them.
+  std::optional<KvTensorCalibration> q = {};
+};
+
+/// The input of one Linear that the plan quantizes with a static scale.
+struct LinearCalibration {
+  std::string module;
+  Amax input_amax;
+  Scale input_scale;
+  uint64_t input_tokens = 0;  ///< seen; of an expert those routed to it, but with all experts shown
 };
 
 /// The value that travels from calib to export, report and eval.
@@ -47,6 +59,8 @@ struct Calibration {
   /// K is a normed latent and V a rotated key that engines keep in one cache with one scale (MLA).
   bool is_latent = false;
   std::vector<AttentionCalibration> layers;  ///< in layer order
+  QuantPlan plan = {};
+  std::vector<LinearCalibration> linears = {};  ///< of static inputs, in the plan's order
 };
 
 }  // namespace kvcal

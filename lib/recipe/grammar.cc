@@ -12,7 +12,7 @@ namespace {
 
 /// A modifier while it is being read.
 struct Draft {
-  Recipe recipe;
+  Modifier modifier;
   bool has_kv_cache_scheme = false;
 };
 
@@ -29,7 +29,7 @@ struct Place {
 
 void accept_kv_cache_scheme(const Field& field, Draft& draft) {
   if (is_null(field)) return;
-  draft.recipe.kv_cache_scheme = read_kv_cache_scheme(field);
+  draft.modifier.kv_cache_scheme = read_kv_cache_scheme(field);
   draft.has_kv_cache_scheme = true;
 }
 
@@ -42,13 +42,13 @@ void check_patterns(const Field& field, const std::vector<std::string>& patterns
 
 void accept_targets(const Field& field, Draft& draft) {
   const bool is_list = field.value.kind == YamlNode::Kind::kList;
-  draft.recipe.targets = is_list ? read_strings(field) : std::vector{read_string(field)};
-  check_patterns(field, draft.recipe.targets);
+  draft.modifier.targets = is_list ? read_strings(field) : std::vector{read_string(field)};
+  check_patterns(field, draft.modifier.targets);
 }
 
 void accept_ignore(const Field& field, Draft& draft) {
-  draft.recipe.ignore = read_strings(field);
-  check_patterns(field, draft.recipe.ignore);
+  draft.modifier.ignore = read_strings(field);
+  check_patterns(field, draft.modifier.ignore);
 }
 
 /// Keys whose work is not done: null is the same as not given, anything else is refused.
@@ -68,7 +68,7 @@ void accept_index(const Field& field, Draft&) {
 }
 
 void accept_group(const Field& field, Draft& draft) {
-  if (!is_null(field)) draft.recipe.group = read_string(field);
+  if (!is_null(field)) draft.modifier.group = read_string(field);
 }
 
 void accept_start(const Field& field, Draft&) {
@@ -148,8 +148,8 @@ constexpr FieldRow<Draft> kModifierFields[] = {
 void read_quantization_modifier(const Field& field, const Place& place, Document& document) {
   check_filled_map(field, "fields, kv_cache_scheme among them");
   Draft draft;
-  draft.recipe.stage = place.stage;
-  draft.recipe.group = place.group;
+  draft.modifier.stage = place.stage;
+  draft.modifier.group = place.group;
   read_fields<Draft>(field, kModifierFields, draft);
   if (!draft.has_kv_cache_scheme)
     fail_at(field.key, field.path, ": asks for nothing, expected a kv_cache_scheme");
@@ -158,7 +158,7 @@ void read_quantization_modifier(const Field& field, const Place& place, Document
             ": a second kv_cache_scheme; the first is in the modifier on line ",
             document.scheme_line);
   document.scheme_line = field.key.line;
-  document.recipe = std::move(draft.recipe);
+  document.recipe.emplace().modifiers.push_back(std::move(draft.modifier));
 }
 
 void refuse_modifier(const Field& field, const Place&, Document&) {

@@ -1,25 +1,45 @@
 #pragma once
 
 #include "quant/quant_args.h"
+#include "quant/quant_scheme.h"
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvcal {
 
-/// What a recipe asks for, checked: everything here can be done, and an engine can load the result.
-struct Recipe {
-  /// float, 8 bits, symmetric, static; strategy (kTensor or kAttnHead) and observer always named.
-  QuantArgs kv_cache_scheme;
-  /// As written, empty where not: Linear layers to quantize, of no effect on the KV cache.
+/// One QuantizationModifier, as written and as it is meant.
+struct Modifier {
+  std::string stage = "default";  ///< names of stage and group, without "_stage" and "_modifiers"
+  std::string group = "default";
+  int line = 0;  ///< in the recipe, for messages
+  /// As written, empty where not: what a scheme named by one word is for.
   std::vector<std::string> targets;
   std::vector<std::string> ignore;  ///< class names, module names or "re:" patterns (re.match)
-  std::string stage = "default";    ///< names of stage and group, without "_stage" and "_modifiers"
-  std::string group = "default";
-  std::string source;  ///< text of the recipe file, for its hash
+  /// As written: a preset's name, or presets with their targets; at most one of both.
+  std::optional<std::string> scheme;
+  std::vector<std::pair<std::string, std::vector<std::string>>> scheme_map;
+  /// Config groups in order, with presets looked up, observers named and overrides applied; also
+  /// those that a scheme stands for. Empty: the modifier asks nothing of Linears.
+  std::vector<std::pair<std::string, QuantScheme>> config_groups;
+  bool has_config_groups = false;  ///< written as such, not as a scheme
+  /// float, 8 bits, symmetric, static; strategy (kTensor or kAttnHead) and observer always named.
+  std::optional<QuantArgs> kv_cache_scheme;
+  /// As written; config_groups have them applied.
+  std::optional<std::string> weight_observer, input_observer, output_observer;
+  std::map<std::string, std::string> observer;
+  bool bypass_divisibility_checks = false;
+};
+
+/// What a recipe asks for, checked: everything here can be done, and an engine can load the result.
+struct Recipe {
+  std::vector<Modifier> modifiers;  ///< in the order of the file; at least one
+  std::string source;               ///< text of the recipe file, for its hash
 };
 
 /// Parses a recipe in llm-compressor's YAML (or JSON) form. Every key is known or an error with

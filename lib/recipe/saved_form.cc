@@ -67,13 +67,15 @@ std::string yaml_list(const std::vector<std::string>& strings) {
 std::string to_yaml(const Recipe& recipe) {
   // llm-compressor's default, which it writes out.
   const std::vector<std::string> linear{"Linear"};
-  std::string text = yaml_string(recipe.stage + "_stage") + ":\n";
-  text += "  " + yaml_string(recipe.group + "_modifiers") + ":\n";
+  const Modifier& modifier = recipe.modifiers.front();
+  std::string text = yaml_string(modifier.stage + "_stage") + ":\n";
+  text += "  " + yaml_string(modifier.group + "_modifiers") + ":\n";
   text += "    QuantizationModifier:\n";
-  text += "      targets: " + yaml_list(recipe.targets.empty() ? linear : recipe.targets) + "\n";
-  text += "      ignore: " + yaml_list(recipe.ignore) + "\n";
+  text +=
+      "      targets: " + yaml_list(modifier.targets.empty() ? linear : modifier.targets) + "\n";
+  text += "      ignore: " + yaml_list(modifier.ignore) + "\n";
   text += "      kv_cache_scheme:\n";
-  const Json scheme = to_json(recipe.kv_cache_scheme);
+  const Json scheme = to_json(*modifier.kv_cache_scheme);
   for (const char* key :
        {"num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "dynamic",
         "actorder", "scale_dtype", "zp_dtype", "observer", "observer_kwargs"})

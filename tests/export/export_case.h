@@ -53,9 +53,10 @@ inline Calibration calibration_of(const Json& test_case) {
 /// A recipe that asks for what the case did; its text is what recipe.yaml is made of.
 inline Recipe recipe_of(const Calibration& calibration) {
   Recipe recipe;
-  recipe.kv_cache_scheme = calibration.kv_args;
-  recipe.targets = {"Linear"};
-  recipe.ignore = {"lm_head"};
+  Modifier& modifier = recipe.modifiers.emplace_back();
+  modifier.kv_cache_scheme = calibration.kv_args;
+  modifier.targets = {"Linear"};
+  modifier.ignore = {"lm_head"};
   return recipe;
 }
 

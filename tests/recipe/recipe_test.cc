@@ -42,11 +42,12 @@ TEST_CASE("recipe: the documented shape, all keys of the scheme") {
       "args: {}\n";
   const Recipe recipe = parse_recipe(text);
   CHECK(recipe.source == text);
-  CHECK(recipe.stage == "quant");
-  CHECK(recipe.group == "quant");
-  CHECK(recipe.targets == std::vector<std::string>{"Linear"});
-  CHECK(recipe.ignore == std::vector<std::string>{"lm_head", "re:.*layers\\.0\\.self_attn"});
-  const QuantArgs& scheme = recipe.kv_cache_scheme;
+  CHECK(recipe.modifiers[0].stage == "quant");
+  CHECK(recipe.modifiers[0].group == "quant");
+  CHECK(recipe.modifiers[0].targets == std::vector<std::string>{"Linear"});
+  CHECK(recipe.modifiers[0].ignore ==
+        std::vector<std::string>{"lm_head", "re:.*layers\\.0\\.self_attn"});
+  const QuantArgs& scheme = *recipe.modifiers[0].kv_cache_scheme;
   CHECK(scheme.num_bits == 8);
   CHECK(scheme.type == QuantType::kFloat);
   CHECK(scheme.symmetric);
@@ -58,64 +59,76 @@ TEST_CASE("recipe: the documented shape, all keys of the scheme") {
 
 TEST_CASE("recipe: what is not named has a value all the same") {
   const Recipe recipe = with_scheme("type: float");
-  CHECK(recipe.kv_cache_scheme.strategy == Strategy::kTensor);
-  CHECK(recipe.kv_cache_scheme.observer == "static_minmax");
-  CHECK(recipe.kv_cache_scheme.observer_kwargs == Json::object());
-  CHECK(recipe.targets.empty());
-  CHECK(recipe.ignore.empty());
-  CHECK(with_scheme("type: float, strategy: null, observer: null").kv_cache_scheme.observer ==
-        "static_minmax");
+  CHECK(recipe.modifiers[0].kv_cache_scheme->strategy == Strategy::kTensor);
+  CHECK(recipe.modifiers[0].kv_cache_scheme->observer == "static_minmax");
+  CHECK(recipe.modifiers[0].kv_cache_scheme->observer_kwargs == Json::object());
+  CHECK(recipe.modifiers[0].targets.empty());
+  CHECK(recipe.modifiers[0].ignore.empty());
+  CHECK(with_scheme("type: float, strategy: null, observer: null")
+            .modifiers[0]
+            .kv_cache_scheme->observer == "static_minmax");
 }
 
 TEST_CASE("recipe: names and words as llm-compressor takes them") {
-  CHECK(with_scheme("type: FLOAT, strategy: Attn_Head").kv_cache_scheme.strategy ==
+  CHECK(with_scheme("type: FLOAT, strategy: Attn_Head").modifiers[0].kv_cache_scheme->strategy ==
         Strategy::kAttnHead);
-  CHECK(with_scheme("type: float, observer: Static-MinMax").kv_cache_scheme.observer ==
-        "static_minmax");
-  CHECK(with_scheme("type: float, observer: memoryless_minmax").kv_cache_scheme.observer ==
-        "memoryless_minmax");
-  CHECK(with_scheme("type: float, symmetric: yes, dynamic: off").kv_cache_scheme.symmetric);
-  CHECK(with_scheme("type: 'float', actorder: false").kv_cache_scheme.type == QuantType::kFloat);
+  CHECK(
+      with_scheme("type: float, observer: Static-MinMax").modifiers[0].kv_cache_scheme->observer ==
+      "static_minmax");
+  CHECK(with_scheme("type: float, observer: memoryless_minmax")
+            .modifiers[0]
+            .kv_cache_scheme->observer == "memoryless_minmax");
+  CHECK(with_scheme("type: float, symmetric: yes, dynamic: off")
+            .modifiers[0]
+            .kv_cache_scheme->symmetric);
+  CHECK(with_scheme("type: 'float', actorder: false").modifiers[0].kv_cache_scheme->type ==
+        QuantType::kFloat);
   const QuantArgs one =
       with_scheme("type: float, observer: minmax, observer_kwargs: {averaging_constant: 1}")
-          .kv_cache_scheme;
+          .modifiers[0]
+          .kv_cache_scheme.value();
   CHECK(one.observer_kwargs["averaging_constant"] == 1.0);
   const QuantArgs small =
       with_scheme("observer_kwargs: {averaging_constant: 1e-3}, observer: minmax, type: float")
-          .kv_cache_scheme;
+          .modifiers[0]
+          .kv_cache_scheme.value();
   CHECK(small.observer_kwargs["averaging_constant"] == 1e-3);
-  CHECK(with_scheme("type: float, observer: minmax").kv_cache_scheme.observer_kwargs ==
-        Json::object());
+  CHECK(
+      with_scheme("type: float, observer: minmax").modifiers[0].kv_cache_scheme->observer_kwargs ==
+      Json::object());
 }
 
 TEST_CASE("recipe: fields without effect are taken with the values that have none") {
   const Recipe recipe = with_fields(
       "      index: 0\n      group: mine\n      start: 0.0\n      end: -1\n      update: 0\n"
       "      requires_calibration_data: true\n      bypass_divisibility_checks: true\n");
-  CHECK(recipe.group == "mine");
+  CHECK(recipe.modifiers[0].group == "mine");
   const Recipe nulls = with_fields(
       "      index: null\n      group: ~\n      start:\n      end: null\n      update: null\n"
       "      scheme: null\n      config_groups: null\n      weight_observer: null\n      observer: "
       "null\n"
       "      input_observer: null\n      output_observer: null\n      requires_calibration_data: "
       "false\n");
-  CHECK(nulls.group == "quant");
+  CHECK(nulls.modifiers[0].group == "quant");
 }
 
 TEST_CASE("recipe: config groups that quantize nothing, as old KV-only recipes have them") {
-  CHECK(with_fields("      config_groups: {group_0: {targets: []}}\n").ignore.empty());
-  CHECK(with_fields("      config_groups: {}\n").ignore.empty());
+  CHECK(with_fields("      config_groups: {group_0: {targets: []}}\n").modifiers[0].ignore.empty());
+  CHECK(with_fields("      config_groups: {}\n").modifiers[0].ignore.empty());
   CHECK(with_fields("      config_groups:\n        group_0:\n          targets: [Linear]\n"
                     "          weights: null\n          input_activations: null\n"
                     "          output_activations: null\n          format: null\n")
+            .modifiers[0]
             .targets.empty());
 }
 
 TEST_CASE("recipe: targets may be one string, args may stand at the top") {
-  CHECK(with_fields("      targets: Linear\n").targets == std::vector<std::string>{"Linear"});
+  CHECK(with_fields("      targets: Linear\n").modifiers[0].targets ==
+        std::vector<std::string>{"Linear"});
   CHECK(parse_recipe(
             "args: {learning_rate: 0.1, nested: [1, 2]}\n"
             "a_stage: {b_modifiers: {QuantizationModifier: {kv_cache_scheme: {type: float}}}}\n")
+            .modifiers[0]
             .stage == "a");
 }
 
@@ -125,14 +138,14 @@ TEST_CASE("recipe: JSON text is a recipe too") {
       "  {\"ignore\": [\"re:model\\\\.layers\\\\.0\\\\..*\"], \"kv_cache_scheme\": {\"num_bits\": "
       "8,\n"
       "   \"type\": \"float\", \"dynamic\": false, \"symmetric\": true, \"strategy\": null}}}}}");
-  CHECK(recipe.ignore == std::vector<std::string>{"re:model\\.layers\\.0\\..*"});
-  CHECK(recipe.kv_cache_scheme.strategy == Strategy::kTensor);
+  CHECK(recipe.modifiers[0].ignore == std::vector<std::string>{"re:model\\.layers\\.0\\..*"});
+  CHECK(recipe.modifiers[0].kv_cache_scheme->strategy == Strategy::kTensor);
 }
 
 TEST_CASE("recipe: JSON and Markdown files give what the YAML file gives") {
   const std::string folder = std::string(KVCAL_TESTS_DIR) + "/fixtures/recipe/";
   const Recipe yaml = read_recipe(folder + "same.yaml");
-  CHECK(yaml.ignore == std::vector<std::string>{"lm_head"});
+  CHECK(yaml.modifiers[0].ignore == std::vector<std::string>{"lm_head"});
   for (const char* name : {"same.json", "same.md", "same.yml", "SAME_TOML_FENCE.MD"}) {
     INFO(name);
     const Recipe other = read_recipe(folder + name);

@@ -16,7 +16,7 @@ TEST_CASE("recipes: every file of recipes/ is taken and opens with three lines o
     INFO(entry.path().filename().string());
     const Recipe recipe = read_recipe(entry.path());
     CHECK(recipe.source == read_text(entry.path()));
-    CHECK(recipe.kv_cache_scheme.observer.has_value());
+    CHECK(recipe.modifiers[0].kv_cache_scheme->observer.has_value());
     std::istringstream lines(recipe.source);
     for (int i = 0; i < 4; ++i) {
       std::string line;
@@ -30,13 +30,13 @@ TEST_CASE("recipes: every file of recipes/ is taken and opens with three lines o
 TEST_CASE("recipes: what the three ask for") {
   const fs::path folder = fs::path(KVCAL_SOURCE_DIR) / "recipes";
   const Recipe tensor = read_recipe(folder / "fp8_kv_tensor.yaml");
-  CHECK(tensor.kv_cache_scheme.strategy == Strategy::kTensor);
-  CHECK(tensor.kv_cache_scheme.observer == "static_minmax");
+  CHECK(tensor.modifiers[0].kv_cache_scheme->strategy == Strategy::kTensor);
+  CHECK(tensor.modifiers[0].kv_cache_scheme->observer == "static_minmax");
   const Recipe head = read_recipe(folder / "fp8_kv_head.yaml");
-  CHECK(head.kv_cache_scheme.strategy == Strategy::kAttnHead);
-  CHECK(head.kv_cache_scheme.observer == "static_minmax");
+  CHECK(head.modifiers[0].kv_cache_scheme->strategy == Strategy::kAttnHead);
+  CHECK(head.modifiers[0].kv_cache_scheme->observer == "static_minmax");
   const Recipe minmax = read_recipe(folder / "fp8_kv_minmax.yaml");
-  CHECK(minmax.kv_cache_scheme.strategy == Strategy::kTensor);
-  CHECK(minmax.kv_cache_scheme.observer == "minmax");
-  CHECK(minmax.kv_cache_scheme.observer_kwargs["averaging_constant"] == 0.01);
+  CHECK(minmax.modifiers[0].kv_cache_scheme->strategy == Strategy::kTensor);
+  CHECK(minmax.modifiers[0].kv_cache_scheme->observer == "minmax");
+  CHECK(minmax.modifiers[0].kv_cache_scheme->observer_kwargs["averaging_constant"] == 0.01);
 }

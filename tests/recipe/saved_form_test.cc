@@ -45,17 +45,18 @@ TEST_CASE("saved form: defaults are written out") {
 TEST_CASE("saved form: strings come back whatever they hold") {
   Recipe recipe = parse_recipe(
       "s_stage: {g_modifiers: {QuantizationModifier: {kv_cache_scheme: {type: float}}}}");
-  recipe.ignore = {"it's",      "a b",          "true",       "Null",        "12",     "1.5",
-                   "a: b",      "# no comment", "*star",      "&and",        "[list]", "{map}",
-                   "tab\there", "line\nbreak",  "\"double\"", "back\\slash", "é",      "-",
-                   "a,b"};
+  recipe.modifiers[0].ignore = {
+      "it's",         "a b",         "true", "Null",   "12",    "1.5",       "a: b",
+      "# no comment", "*star",       "&and", "[list]", "{map}", "tab\there", "line\nbreak",
+      "\"double\"",   "back\\slash", "é",    "-",      "a,b"};
   const YamlNode root = parse_yaml(to_yaml(recipe));
   const YamlNode& modifier =
       *root.find("s_stage")->find("g_modifiers")->find("QuantizationModifier");
   const YamlNode& ignore = *modifier.find("ignore");
-  REQUIRE(ignore.items.size() == recipe.ignore.size());
-  for (size_t i = 0; i < recipe.ignore.size(); ++i) {
-    CHECK(ignore.items[i].text == recipe.ignore[i]);
-    CHECK((ignore.items[i].is_quoted || recipe.ignore[i].find(' ') == std::string::npos));
+  REQUIRE(ignore.items.size() == recipe.modifiers[0].ignore.size());
+  for (size_t i = 0; i < recipe.modifiers[0].ignore.size(); ++i) {
+    CHECK(ignore.items[i].text == recipe.modifiers[0].ignore[i]);
+    CHECK((ignore.items[i].is_quoted ||
+           recipe.modifiers[0].ignore[i].find(' ') == std::string::npos));
   }
 }

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quant/quant_args.h"
+#include "quant/quant_scheme.h"
+
+namespace kvcal {
+
+/// A Linear or Embedding whose weight, and maybe input, is quantized.
+struct PlannedLinear {
+  std::string module;  ///< "model.layers.0.mlp.down_proj", as the checkpoint names it
+  int64_t layer = -1;  ///< -1: of none
+  size_t group = 0;    ///< of QuantPlan::groups
+  bool is_embedding = false;
+};
+
+/// An attention module of a model whose KV cache is quantized.
+struct PlannedAttention {
+  std::string module;  ///< "model.layers.0.self_attn"
+  int64_t layer = 0;
+  bool ignored = false;  ///< has no scale in any output
+  QuantArgs kv;          ///< of K and V; equal in type and strategy for all that are not ignored
+  std::optional<QuantArgs> q;  ///< where queries are quantized too
+};
+
+/// A recipe resolved against a model: what becomes of each module.
+struct QuantPlan {
+  /// Those with Linears, in the order of their first module; targets as written.
+  std::vector<QuantScheme> groups;
+  std::vector<PlannedLinear> linears;  ///< in checkpoint order: embedding, layers, lm_head
+  /// All attention modules in layer order; empty: the KV cache is not quantized.
+  std::vector<PlannedAttention> attention;
+  std::string attention_class;  ///< "LlamaAttention"
+  /// Modules of the classes that are quantized which are not: config.json's ignore. By class in the
+  /// order of its first module, in checkpoint order within; routers count as Linear.
+  std::vector<std::string> unquantized;
+  /// A tied model whose lm_head (or embedding) alone is quantized, or differently: both are
+  /// written.
+  bool unties_embedding = false;
+
+  bool quantizes_kv() const { return !attention.empty(); }
+  bool quantizes_weights() const { return !linears.empty(); }
+};
+
+}  // namespace kvcal
