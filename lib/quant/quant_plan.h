@@ -42,6 +42,9 @@ struct QuantPlan {
   /// A tied model whose lm_head (or embedding) alone is quantized, or differently: both are
   /// written.
   bool unties_embedding = false;
+  /// Modules of a tied model, planned or not: "model.embed_tokens", whose tensor the file has, and
+  /// "lm_head", which uses it too. Empty where they are not tied.
+  std::string tied_embedding, tied_head;
 
   bool quantizes_kv() const { return !attention.empty(); }
   bool quantizes_weights() const { return !linears.empty(); }
