@@ -5,6 +5,7 @@
 #include "backend/upload.h"
 #include "model/architecture.h"
 #include "model/layer_runner.h"
+#include "model/linear_product.h"
 #include "model/routing.h"
 
 namespace kvcal {
@@ -56,19 +57,16 @@ AmaxSlot LayerRunner::mlp_input_slot(const PackedLayer& layer) const {
 void LayerRunner::activate(const PackedMlp& mlp, const void* x, int64_t rows, Role role,
                            int64_t index) {
   observe(role, index, x, rows, config_.hidden_size, type_);
-  backend_.matmul_activate({.x = x,
-                            .weight = *mlp.in.matrix,
-                            .bias = mlp.in.bias.get(),
-                            .gated = mlp.gated,
-                            .activation = config_.activation,
-                            .limit = config_.activation_limit,
-                            .rows = rows,
-                            .width = mlp.width,
-                            .scratch = inner_.as<float>(),
-                            .out_type = type_,
-                            .out = activated_.data(),
-                            .seen = slot_of(down_of(role), index),
-                            .is_decoding = is_decoding_});
+  multiply_activated(backend_, {.x = x,
+                                .mlp = mlp,
+                                .activation = config_.activation,
+                                .limit = config_.activation_limit,
+                                .rows = rows,
+                                .scratch = inner_.as<float>(),
+                                .out_type = type_,
+                                .out = activated_.data(),
+                                .seen = slot_of(down_of(role), index),
+                                .is_decoding = is_decoding_});
   observe(down_of(role), index, activated_.data(), rows, mlp.width, type_);
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "model/architecture.h"
+#include "model/linear_product.h"
+#include "model/query_quantization.h"
 
 namespace kvcal {
 namespace {
@@ -162,12 +164,8 @@ void LayerRunner::normalize_heads(const HeadsView& heads, const PackedNorm& norm
 }
 
 void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t rows, float* out) {
-  backend_.matmul({.x = x,
-                   .weight = *linear.matrix,
-                   .bias = linear.bias.get(),
-                   .rows = rows,
-                   .out = out,
-                   .is_decoding = is_decoding_});
+  multiply(backend_,
+           {.x = x, .linear = linear, .rows = rows, .out = out, .is_decoding = is_decoding_});
 }
 
 bool LayerRunner::adds_directly(const PackedNorm& norm) const {
@@ -177,13 +175,12 @@ bool LayerRunner::adds_directly(const PackedNorm& norm) const {
 void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const PackedNorm& norm,
                                 int64_t rows, float* hidden) {
   if (adds_directly(norm)) {
-    backend_.matmul({.x = x,
-                     .weight = *linear.matrix,
-                     .bias = linear.bias.get(),
-                     .accumulate = true,
-                     .rows = rows,
-                     .out = hidden,
-                     .is_decoding = is_decoding_});
+    multiply(backend_, {.x = x,
+                        .linear = linear,
+                        .accumulate = true,
+                        .rows = rows,
+                        .out = hidden,
+                        .is_decoding = is_decoding_});
     return;
   }
   project(x, linear, rows, projected_.as<float>());
@@ -283,11 +280,23 @@ void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const Tok
   if (rope.x.data) backend_.rope(rope);
 }
 
+void LayerRunner::quantize_query(int64_t tokens, const KvStorage& storage) {
+  if (!storage.q_scales) return;
+  kvcal::quantize_query(backend_, {.q = {.data = query_.as<float>(),
+                                         .tokens = tokens,
+                                         .heads = config_.num_attention_heads,
+                                         .head_dim = config_.head_dim,
+                                         .row_stride = config_.query_width()},
+                                   .scales = storage.q_scales,
+                                   .codes = &query_codes_});
+}
+
 void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* hidden,
                          const TokenBatch& batch, const RopeTables& ropes,
                          const KvStorage& storage) {
   const int64_t tokens = batch.num_tokens;
   query(layer, layer_index, batch, ropes);
+  quantize_query(tokens, storage);
   attend(layer, layer_index, batch, storage);
   if (layer.query_gate.matrix) gate_attended(layer, tokens);
   observe(Role::kOutput, 0, attended_.data(), tokens, config_.attended_width(), type_);

@@ -100,6 +100,8 @@ class LayerRunner {
   /// Into query_.
   void query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
              const RopeTables& ropes);
+  /// query_ as attention reads it, where storage has scales for it.
+  void quantize_query(int64_t tokens, const KvStorage& storage);
   /// Q in two steps, by way of latent attention's query_rank.
   void query_of_rank(const PackedLayer& layer, int64_t rows);
   /// From query_ and storage into attended_.
@@ -151,6 +153,7 @@ class LayerRunner {
   int64_t layer_index_ = 0;   ///< of the last keys_values
   Buffer normed_;             ///< [tokens, hidden] of type
   Buffer query_;              ///< [tokens, query_width] float32
+  Buffer query_codes_;        ///< [tokens, query_width] FP8, where queries are quantized
   Buffer query_down_;         ///< [tokens, query_rank] float32
   Buffer query_normed_;       ///< [tokens, query_rank] of type
   Buffer key_value_;          ///< [tokens, K and V, or latent_rank + rope_dim] float32

@@ -29,13 +29,15 @@ struct TokenBatch {
 };
 
 /// K and V as attention reads them, [rows, cache_heads, cache_k_dim or cache_v_dim], and their
-/// scales per head.
+/// scales per head. q_scales: [num_attention_heads] of queries that attention reads in FP8, or
+/// null.
 struct KvStorage {
   KvDType dtype = KvDType::kFloat32;
   const void* k = nullptr;
   const void* v = nullptr;
   const float* k_scales = nullptr;
   const float* v_scales = nullptr;
+  const float* q_scales = nullptr;
 };
 
 /// What a recurrent layer knows of a sequence's earlier tokens, float32.
