@@ -249,12 +249,19 @@ void AtomicDirectory::commit() {
 }
 
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite) {
+  write_file_atomically(target, overwrite, [&](const fs::path& file) {
+    FileWriter writer(file);
+    writer.write(content);
+    writer.close();
+  });
+}
+
+void write_file_atomically(const fs::path& target, bool overwrite,
+                           const std::function<void(const fs::path& file)>& write) {
   const fs::path absolute = checked_target(target, overwrite);
   const fs::path scratch = scratch_beside(absolute);
   try {
-    FileWriter writer(scratch);
-    writer.write(content);
-    writer.close();
+    write(scratch);
     if (::rename(scratch.c_str(), absolute.c_str()) != 0)
       fail_errno(absolute, "cannot rename the finished file");
   } catch (...) {
@@ -262,6 +269,10 @@ void write_file_atomically(const fs::path& target, std::string_view content, boo
     throw;
   }
   sync_folder(absolute.parent_path());
+}
+
+void check_new_file(const fs::path& target, bool overwrite) {
+  checked_target(target, overwrite);
 }
 
 ScratchMapping::ScratchMapping(const fs::path& folder, size_t size) : size_(size) {

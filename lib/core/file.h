@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,6 +102,11 @@ class AtomicDirectory {
 
 /// A single output file with the same promise: content goes beside the target and is renamed.
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite);
+/// The same for content that write puts into the file it is given.
+void write_file_atomically(const fs::path& target, bool overwrite,
+                           const std::function<void(const fs::path& file)>& write);
+/// Throws Error where write_file_atomically would before it writes: target exists.
+void check_new_file(const fs::path& target, bool overwrite);
 
 /// Memory that lives in an unlinked scratch file in folder, for what does not fit the memory limit.
 class ScratchMapping {

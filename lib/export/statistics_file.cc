@@ -1,0 +1,187 @@
+#include "export/statistics_file.h"
+
+#include <cstring>
+#include <map>
+
+#include "checkpoint/safetensors.h"
+#include "core/json.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kFormat = "kvcal-statistics", kVersion = "1";
+constexpr std::string_view kRanges = ".ranges", kHistogram = ".histogram", kTokens = ".tokens";
+constexpr std::string_view kInput = ".input";
+constexpr int64_t kBins = MagnitudeHistogram::kBins;
+
+template <class T>
+Tensor tensor_of(std::string name, Shape shape, const std::vector<T>& values) {
+  Tensor tensor{
+      .name = std::move(name), .dtype = kDTypeOf<T>, .shape = std::move(shape), .bytes = {}};
+  tensor.bytes.resize(values.size() * sizeof(T));
+  std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+  return tensor;
+}
+
+void add_tensors(const std::string& name, const TensorStatistics& seen,
+                 std::vector<Tensor>& tensors) {
+  std::vector<float> ranges;
+  for (const Range& range : seen.ranges) {
+    ranges.push_back(range.min);
+    ranges.push_back(range.max);
+  }
+  std::vector<int64_t> counts;
+  for (const MagnitudeHistogram& histogram : seen.histograms)
+    for (const uint64_t count : histogram.counts) counts.push_back(static_cast<int64_t>(count));
+  tensors.push_back(
+      tensor_of(name + std::string(kRanges), Shape{seen.samples(), seen.heads, 2}, ranges));
+  tensors.push_back(tensor_of(name + std::string(kHistogram), Shape{seen.heads, kBins}, counts));
+}
+
+std::map<std::string, std::string> metadata_of(const StatisticsOrigin& origin) {
+  return {{"format", std::string(kFormat)},
+          {"version", std::string(kVersion)},
+          {"config", origin.config},
+          {"model_path", origin.model_path},
+          {"model_sha256", origin.model_sha256},
+          {"dataset_path", origin.dataset_path},
+          {"dataset_sha256", origin.dataset_sha256},
+          {"sample_indices", Json(origin.sample_indices).dump()},
+          {"num_tokens", std::to_string(origin.num_tokens)},
+          {"compute_dtype", origin.compute_dtype},
+          {"kv_forward", origin.kv_forward},
+          {"all_experts", origin.all_experts ? "true" : "false"}};
+}
+
+class StatisticsReader {
+ public:
+  explicit StatisticsReader(const SafetensorsFile& file) : file_(file) {}
+
+  StatisticsOrigin origin() const {
+    if (text("format", "") != kFormat || text("version", "") != kVersion)
+      fail("found format '", text("format", ""), "', version '", text("version", ""),
+           "', expected '", kFormat, "', version '", kVersion,
+           "', as kvcal calibrate --save-statistics writes it");
+    StatisticsOrigin origin{.config = text("config"),
+                            .model_path = text("model_path"),
+                            .model_sha256 = text("model_sha256"),
+                            .dataset_path = text("dataset_path"),
+                            .dataset_sha256 = text("dataset_sha256"),
+                            .sample_indices = {},
+                            .num_tokens = 0,
+                            .compute_dtype = text("compute_dtype"),
+                            .kv_forward = text("kv_forward"),
+                            .all_experts = text("all_experts") == "true"};
+    const Json indices = parse_json(text("sample_indices"));
+    const Json tokens = parse_json(text("num_tokens"));
+    if (!indices.is_array() || !tokens.is_number_integer())
+      fail("metadata sample_indices or num_tokens is not what it should be");
+    for (const Json& index : indices) {
+      if (!index.is_number_integer()) fail("metadata sample_indices holds ", index.dump());
+      origin.sample_indices.push_back(index.get<int64_t>());
+    }
+    origin.num_tokens = tokens.get<int64_t>();
+    return origin;
+  }
+
+  TensorStatistics statistics(const std::string& name) const {
+    const TensorView& ranges = tensor(name + std::string(kRanges), DType::kF32, 3);
+    const TensorView& counts = tensor(name + std::string(kHistogram), DType::kI64, 2);
+    const int64_t heads = counts.shape[0];
+    if (heads < 1 || counts.shape[1] != kBins || ranges.shape[1] != heads || ranges.shape[2] != 2)
+      fail(name, ": found ranges ", ranges.shape, " and a histogram ", counts.shape,
+           ", expected [samples, heads, 2] and [heads, ", kBins, "]");
+    TensorStatistics seen{.heads = heads, .ranges = {}, .histograms = {}};
+    seen.ranges.resize(static_cast<size_t>(ranges.shape[0] * heads));
+    static_assert(sizeof(Range) == 2 * sizeof(float));
+    std::memcpy(seen.ranges.data(), ranges.bytes.data(), ranges.bytes.size());
+    seen.histograms.resize(static_cast<size_t>(heads));
+    for (size_t head = 0; head < seen.histograms.size(); ++head)
+      std::memcpy(seen.histograms[head].counts.data(),
+                  counts.bytes.data() + head * kBins * sizeof(int64_t), kBins * sizeof(int64_t));
+    return seen;
+  }
+
+  uint64_t tokens(const std::string& name) const {
+    const TensorView& count = tensor(name + std::string(kTokens), DType::kI64, 1);
+    if (count.shape[0] != 1) fail(count.name, " is ", count.shape, ", expected [1]");
+    int64_t value = 0;
+    std::memcpy(&value, count.bytes.data(), sizeof value);
+    if (value < 0) fail(count.name, " is ", value);
+    return static_cast<uint64_t>(value);
+  }
+
+ private:
+  std::string text(const std::string& key, std::optional<std::string> missing = {}) const {
+    const auto found = file_.metadata().find(key);
+    if (found != file_.metadata().end()) return found->second;
+    if (!missing) fail("metadata has no '", key, "'");
+    return *missing;
+  }
+  const TensorView& tensor(const std::string& name, DType dtype, size_t rank) const {
+    const TensorView* found = file_.find(name);
+    if (!found) fail("has no tensor ", name);
+    if (found->dtype != dtype || found->shape.rank() != rank)
+      fail(name, " is ", found->dtype, " ", found->shape, ", expected ", dtype, " with ", rank,
+           " dimensions");
+    return *found;
+  }
+
+  const SafetensorsFile& file_;
+};
+
+/// name without ending, where it ends so.
+std::optional<std::string> stem(std::string_view name, std::string_view ending) {
+  if (!name.ends_with(ending)) return {};
+  return std::string(name.substr(0, name.size() - ending.size()));
+}
+
+}  // namespace
+
+void write_statistics(const std::filesystem::path& path, const Statistics& statistics,
+                      bool overwrite) {
+  std::vector<Tensor> tensors;
+  for (const AttentionStatistics& attention : statistics.attention) {
+    add_tensors(attention.module + ".k", attention.k, tensors);
+    add_tensors(attention.module + ".v", attention.v, tensors);
+    if (attention.q) add_tensors(attention.module + ".q", *attention.q, tensors);
+  }
+  for (const InputStatistics& input : statistics.inputs) {
+    const std::string name = input.name + std::string(kInput);
+    add_tensors(name, input.seen, tensors);
+    tensors.push_back(tensor_of(name + std::string(kTokens), Shape{1},
+                                std::vector{static_cast<int64_t>(input.tokens)}));
+  }
+  std::vector<TensorSource> sources;
+  for (const Tensor& tensor : tensors) sources.push_back(source_of(tensor));
+  write_file_atomically(path, overwrite, [&](const fs::path& file) {
+    write_safetensors(file, std::move(sources), metadata_of(statistics.origin));
+  });
+}
+
+Statistics read_statistics(const std::filesystem::path& path) {
+  const SafetensorsFile file(path);
+  return in_context(path.string(), [&] {
+    const StatisticsReader reader(file);
+    Statistics statistics{.origin = reader.origin(), .attention = {}, .inputs = {}};
+    for (const TensorView& tensor : file.tensors()) {
+      const auto name = stem(tensor.name, kRanges);
+      if (!name) continue;
+      if (const auto input = stem(*name, kInput)) {
+        statistics.inputs.push_back(
+            {.name = *input, .seen = reader.statistics(*name), .tokens = reader.tokens(*name)});
+      } else if (const auto module = stem(*name, ".k")) {
+        AttentionStatistics attention{.layer = 0,
+                                      .module = *module,
+                                      .k = reader.statistics(*name),
+                                      .v = reader.statistics(*module + ".v")};
+        if (file.find(*module + ".q" + std::string(kRanges)))
+          attention.q = reader.statistics(*module + ".q");
+        statistics.attention.push_back(std::move(attention));
+      }
+    }
+    return statistics;
+  });
+}
+
+}  // namespace kvcal

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quant/magnitude_histogram.h"
+#include "quant/scale.h"
+
+namespace kvcal {
+
+/// What a forward pass showed of one tensor, sample by sample: all that any observer wants to know.
+struct TensorStatistics {
+  int64_t heads = 1;  ///< 1 for the input of a Linear
+  /// [samples, heads], in data set order; empty where a sample had nothing of the tensor.
+  std::vector<Range> ranges;
+  std::vector<MagnitudeHistogram> histograms;  ///< [heads], of all samples
+
+  int64_t samples() const { return static_cast<int64_t>(ranges.size()) / heads; }
+};
+
+/// K, V and, where asked for, the queries of one attention module.
+struct AttentionStatistics {
+  int64_t layer = 0;
+  std::string module;  ///< "model.layers.0.self_attn"
+  TensorStatistics k, v;
+  std::optional<TensorStatistics> q = {};
+};
+
+/// The input that one or several Linears read.
+struct InputStatistics {
+  std::string name;  ///< of the first of them: "model.layers.0.self_attn.q_proj"
+  TensorStatistics seen;
+  uint64_t tokens = 0;  ///< of an expert, those routed to it, or all where all experts were shown
+};
+
+/// Where statistics come from, for manifests and checks.
+struct StatisticsOrigin {
+  std::string config;  ///< text of the model's config.json
+  std::string model_path, model_sha256, dataset_path, dataset_sha256;
+  std::vector<int64_t> sample_indices;
+  int64_t num_tokens = 0;
+  std::string compute_dtype, kv_forward;
+  bool all_experts = false;
+};
+
+/// Everything seen in a run over a model.
+struct Statistics {
+  StatisticsOrigin origin;
+  std::vector<AttentionStatistics> attention;  ///< in layer order
+  std::vector<InputStatistics> inputs;         ///< in the model's order, lm_head's last
+};
+
+}  // namespace kvcal

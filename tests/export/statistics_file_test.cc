@@ -1,0 +1,125 @@
+#include "export/statistics_file.h"
+
+#include <fstream>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+
+namespace {
+
+TensorStatistics some(int64_t heads, float seed) {
+  TensorStatistics seen{.heads = heads, .ranges = {}, .histograms = {}};
+  for (int64_t i = 0; i < 3 * heads; ++i)
+    seen.ranges.push_back({-seed - static_cast<float>(i), seed * static_cast<float>(i)});
+  seen.ranges.back() = {};  // a sample that had nothing
+  seen.histograms.resize(static_cast<size_t>(heads));
+  for (MagnitudeHistogram& histogram : seen.histograms)
+    histogram.counts[static_cast<size_t>(seed) + 100] = (uint64_t{1} << 40) + 7;
+  return seen;
+}
+
+Statistics statistics() {
+  Statistics all;
+  all.origin = {.config = "{\"model_type\": \"llama\"}",
+                .model_path = "some/model",
+                .model_sha256 = "ab",
+                .dataset_path = "data.jsonl",
+                .dataset_sha256 = "cd",
+                .sample_indices = {2, 0, 5},
+                .num_tokens = 1234,
+                .compute_dtype = "float32",
+                .kv_forward = "exact",
+                .all_experts = true};
+  all.attention.push_back(
+      {.layer = 0, .module = "model.layers.0.self_attn", .k = some(2, 1.5f), .v = some(2, 2.5f)});
+  all.attention.push_back({.layer = 1,
+                           .module = "model.layers.1.self_attn",
+                           .k = some(2, 3.5f),
+                           .v = some(2, 4.5f),
+                           .q = some(4, 5.5f)});
+  all.inputs.push_back({.name = "lm_head", .seen = some(1, 6.5f), .tokens = 77});
+  return all;
+}
+
+void check_equal(const TensorStatistics& a, const TensorStatistics& b) {
+  CHECK(a.heads == b.heads);
+  REQUIRE(a.ranges.size() == b.ranges.size());
+  for (size_t i = 0; i < a.ranges.size(); ++i) {
+    CHECK(a.ranges[i].min == b.ranges[i].min);
+    CHECK(a.ranges[i].max == b.ranges[i].max);
+  }
+  REQUIRE(a.histograms.size() == b.histograms.size());
+  for (size_t head = 0; head < a.histograms.size(); ++head)
+    CHECK(a.histograms[head].counts == b.histograms[head].counts);
+}
+
+std::string refusal(const fs::path& path) {
+  try {
+    read_statistics(path);
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("statistics come back from their file as they were") {
+  const test::ScratchFolder scratch;
+  const fs::path path = scratch / "kept.safetensors";
+  const Statistics all = statistics();
+  write_statistics(path, all, false);
+  const Statistics read = read_statistics(path);
+  CHECK(read.origin.config == all.origin.config);
+  CHECK(read.origin.sample_indices == all.origin.sample_indices);
+  CHECK(read.origin.num_tokens == 1234);
+  CHECK(read.origin.all_experts);
+  REQUIRE(read.attention.size() == 2);
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK(read.attention[i].module == all.attention[i].module);
+    check_equal(read.attention[i].k, all.attention[i].k);
+    check_equal(read.attention[i].v, all.attention[i].v);
+    REQUIRE(read.attention[i].q.has_value() == all.attention[i].q.has_value());
+    if (all.attention[i].q) check_equal(*read.attention[i].q, *all.attention[i].q);
+  }
+  REQUIRE(read.inputs.size() == 1);
+  CHECK(read.inputs[0].name == "lm_head");
+  CHECK(read.inputs[0].tokens == 77);
+  check_equal(read.inputs[0].seen, all.inputs[0].seen);
+}
+
+TEST_CASE("statistics replace a file only where they may, and leave nothing behind") {
+  const test::ScratchFolder scratch;
+  const fs::path path = scratch / "kept.safetensors";
+  test::write_file(path, "precious");
+  CHECK_THROWS_AS(write_statistics(path, statistics(), false), Error);
+  CHECK(read_text(path) == "precious");
+  write_statistics(path, statistics(), true);
+  CHECK(refusal(path).empty());
+  CHECK(std::distance(fs::directory_iterator(path.parent_path()), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("what is no statistics file is refused with what was expected") {
+  const test::ScratchFolder scratch;
+  const fs::path path = scratch / "kept.safetensors";
+  write_statistics(path, statistics(), false);
+  std::string bytes = read_text(path);
+  const auto changed = [&](const std::string& from, const std::string& to) {
+    std::string copy = bytes;
+    copy.replace(copy.find(from), from.size(), to);
+    test::write_file(path, copy);
+    return refusal(path);
+  };
+  CHECK(changed("kvcal-statistics", "other-statistics") ==
+        path.string() +
+            ": found format 'other-statistics', version '1', expected "
+            "'kvcal-statistics', version '1', as kvcal calibrate --save-statistics "
+            "writes it");
+  CHECK(changed("\"lm_head.input.tokens\"", "\"lm_head.input.tokenz\"") ==
+        path.string() + ": has no tensor lm_head.input.tokens");
+  CHECK(changed("[2,0,5]", "[2,0,x]").starts_with(path.string() + ": "));
+}
