@@ -66,7 +66,8 @@ void LayerRunner::activate(const PackedMlp& mlp, const void* x, int64_t rows, Ro
                                 .out_type = type_,
                                 .out = activated_.data(),
                                 .seen = slot_of(down_of(role), index),
-                                .is_decoding = is_decoding_});
+                                .is_decoding = is_decoding_,
+                                .product_scratch = &product_scratch_});
   observe(down_of(role), index, activated_.data(), rows, mlp.width, type_);
 }
 

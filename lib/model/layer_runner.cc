@@ -164,8 +164,12 @@ void LayerRunner::normalize_heads(const HeadsView& heads, const PackedNorm& norm
 }
 
 void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t rows, float* out) {
-  multiply(backend_,
-           {.x = x, .linear = linear, .rows = rows, .out = out, .is_decoding = is_decoding_});
+  multiply(backend_, {.x = x,
+                      .linear = linear,
+                      .rows = rows,
+                      .out = out,
+                      .is_decoding = is_decoding_,
+                      .scratch = &product_scratch_});
 }
 
 bool LayerRunner::adds_directly(const PackedNorm& norm) const {
@@ -180,7 +184,8 @@ void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const
                         .accumulate = true,
                         .rows = rows,
                         .out = hidden,
-                        .is_decoding = is_decoding_});
+                        .is_decoding = is_decoding_,
+                        .scratch = &product_scratch_});
     return;
   }
   project(x, linear, rows, projected_.as<float>());

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "core/token.h"
+#include "model/linear_product.h"
 #include "model/model_config.h"
 #include "model/packed_layer.h"
 #include "model/rope.h"
@@ -153,13 +154,14 @@ class LayerRunner {
   int64_t layer_index_ = 0;   ///< of the last keys_values
   Buffer normed_;             ///< [tokens, hidden] of type
   Buffer query_;              ///< [tokens, query_width] float32
-  Buffer query_codes_;        ///< [tokens, query_width] FP8, where queries are quantized
-  Buffer query_down_;         ///< [tokens, query_rank] float32
-  Buffer query_normed_;       ///< [tokens, query_rank] of type
-  Buffer key_value_;          ///< [tokens, K and V, or latent_rank + rope_dim] float32
-  Buffer attended_;           ///< [tokens, attended_width] of type
-  Buffer ungated_;     ///< [tokens, query_width] float32, where attention's output has a gate
-  Buffer query_gate_;  ///< [tokens, query_width] float32
+  ProductScratch product_scratch_;
+  Buffer query_codes_;   ///< [tokens, query_width] FP8, where queries are quantized
+  Buffer query_down_;    ///< [tokens, query_rank] float32
+  Buffer query_normed_;  ///< [tokens, query_rank] of type
+  Buffer key_value_;     ///< [tokens, K and V, or latent_rank + rope_dim] float32
+  Buffer attended_;      ///< [tokens, attended_width] of type
+  Buffer ungated_;       ///< [tokens, query_width] float32, where attention's output has a gate
+  Buffer query_gate_;    ///< [tokens, query_width] float32
   Buffer mixed_in_;   ///< [tokens, gate, channels and what else PackedRecurrence::in gives] float32
   Buffer convolved_;  ///< [tokens, channels] float32
   Buffer states_;     ///< [tokens, step_rank + 2 * state_dim] float32

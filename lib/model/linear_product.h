@@ -7,7 +7,17 @@
 
 namespace kvcal {
 
-/// out = linear(x), or out += linear(x).
+/// Buffers of products with quantized inputs. They grow with what they are used for, so that the
+/// second time a product of some size runs it asks for no memory.
+struct ProductScratch {
+  Buffer codes;   ///< [rows, in_features] FP8
+  Buffer scales;  ///< [rows], or [rows, groups] float32
+  Buffer values;  ///< [rows, in_features]: codes as numbers again
+  Buffer inner;   ///< [rows, out_features] float32, before an activation
+};
+
+/// out = linear(x), or out += linear(x). Quantized inputs become FP8 codes first: with codes of the
+/// weight they are multiplied as such, else as the numbers they stand for.
 struct ProductArgs {
   const void* x = nullptr;  ///< [rows, in_features] of the type the layer was packed for
   const PackedLinear& linear;
@@ -15,6 +25,7 @@ struct ProductArgs {
   int64_t rows = 0;
   float* out = nullptr;  ///< [rows, out_features]
   bool is_decoding = false;
+  ProductScratch* scratch = nullptr;  ///< needed where the input is quantized
 };
 void multiply(Backend& backend, const ProductArgs& args);
 
@@ -30,6 +41,7 @@ struct ActivatedProductArgs {
   void* out = nullptr;  ///< [rows, mlp.width]
   AmaxSlot seen = {};   ///< of out
   bool is_decoding = false;
+  ProductScratch* product_scratch = nullptr;  ///< ProductArgs::scratch
 };
 void multiply_activated(Backend& backend, const ActivatedProductArgs& args);
 
