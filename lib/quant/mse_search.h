@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/json.h"
+
+namespace kvcal {
+
+/// observer_kwargs of `mse`, with llm-compressor's defaults. Source: `MemorylessMSEObserver`.
+struct MseOptions {
+  double maxshrink = 0.20;  ///< the smallest range tried is about 1 - maxshrink of the largest
+  double grid = 100.0;      ///< steps in which a range would shrink to nothing
+  double norm = 2.4;        ///< the exponent of an error
+  int64_t patience = 5;     ///< steps in a row without gain that end the search
+  double expand = 1.0;      ///< what the range that was seen is multiplied by before the first step
+};
+
+/// The options a recipe gives; keys of other observers are not read. Throws Error for values out of
+/// range: maxshrink in (0, 1], grid > 0, norm > 0, patience >= 1, expand >= 1.
+MseOptions mse_options(const Json& observer_kwargs);
+
+/// The search of llm-compressor's mse observers, without its arithmetic: step i tries 1 - i / grid
+/// of each group's range, for i below maxshrink * grid. A group keeps the first of its least
+/// errors. The search ends after `patience` steps in a row in which no group gained: one stop for
+/// all groups, so a group's choice depends on those it is searched with. Source:
+/// `_grid_search_mse`.
+class RangeSearch {
+ public:
+  RangeSearch(const MseOptions& options, size_t groups);
+
+  /// What every range is multiplied by in the next step, float32 as torch has it; nullopt: over.
+  std::optional<float> next();
+  /// The errors of that step, one a group.
+  void tell(std::span<const double> errors);
+  /// What each group's range is to be multiplied by; 1 where nothing was tried.
+  const std::vector<float>& best() const { return best_; }
+
+ private:
+  MseOptions options_;
+  int64_t steps_ = 0, step_ = 0, steps_without_gain_ = 0;
+  float factor_ = 1.0f;
+  std::vector<float> best_;
+  std::vector<double> least_errors_;
+};
+
+}  // namespace kvcal

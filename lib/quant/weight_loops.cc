@@ -1,0 +1,216 @@
+#include "quant/weight_loops.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "quant/host_device.h"
+#include "quant/power.h"
+
+// Everything here is inlined into one function per instruction set, which alone carries the target.
+
+namespace kvcal::weight_loops {
+namespace {
+
+template <DType kDType>
+using Bits = std::conditional_t<kDType == DType::kF32, uint32_t, uint16_t>;
+
+template <DType kDType>
+KVCAL_INLINE Bits<kDType> load(const std::byte* elements, size_t index) {
+  Bits<kDType> bits;
+  std::memcpy(&bits, elements + index * sizeof(bits), sizeof(bits));
+  return bits;
+}
+
+/// Magnitude of a finite element, exactly.
+template <DType kDType>
+KVCAL_INLINE float magnitude_of(Bits<kDType> element) {
+  if constexpr (kDType == DType::kF32) return float_of(element & 0x7fffffffu);
+  const uint32_t magnitude = element & 0x7fffu;
+  if constexpr (kDType == DType::kBF16) return float_of(magnitude << 16);
+  const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f;
+  const uint32_t normal = (magnitude << 13) + ((127u - 15u) << 23);
+  return float_of(choose(magnitude < 0x400u, bits_of(subnormal), normal));
+}
+
+template <DType kDType>
+KVCAL_INLINE uint32_t sign_of(Bits<kDType> element) {
+  return static_cast<uint32_t>(element >> (8 * sizeof(element) - 8)) & 0x80u;
+}
+
+/// A float32 magnitude on a coarser grid, ties to even. The grid's step is 2^least_exponent /
+/// 2^mantissa_bits up to 2^least_exponent, and from there on 2^-mantissa_bits times the power of
+/// two below the magnitude. Adding the power of two whose last mantissa bit is worth one step lets
+/// the adder round, and leaves the number of steps in the low bits.
+template <int kMantissaBits, int kLeastExponent>
+struct OnGrid {
+  uint32_t anchor, sum;
+
+  KVCAL_INLINE explicit OnGrid(uint32_t magnitude) {
+    const uint32_t power = magnitude & 0x7f800000u;
+    anchor = (power > kLeast ? power : kLeast) + kDistance;
+    sum = bits_of(float_of(magnitude) + float_of(anchor));
+  }
+  KVCAL_INLINE float value() const { return float_of(sum) - float_of(anchor); }
+  /// The magnitude in the format with these mantissa bits whose smallest normal number is
+  /// 2^kLeastExponent.
+  KVCAL_INLINE uint32_t code() const {
+    return sum - anchor + ((anchor - kLeast - kDistance) >> (23 - kMantissaBits));
+  }
+
+ private:
+  static constexpr uint32_t kLeast = static_cast<uint32_t>(127 + kLeastExponent) << 23;
+  static constexpr uint32_t kDistance = static_cast<uint32_t>(23 - kMantissaBits) << 23;
+};
+using OnE4m3Grid = OnGrid<3, -6>;
+using OnF16Grid = OnGrid<10, -14>;
+
+/// magnitude / scale, at most 448, as float32 bits; rounded to the dtype where kRounds.
+template <DType kDType, bool kRounds>
+KVCAL_INLINE uint32_t quotient_magnitude(float magnitude, float scale) {
+  const uint32_t exact = bits_of(magnitude / scale), most = bits_of(448.0f);
+  const uint32_t quotient = exact < most ? exact : most;
+  if constexpr (!kRounds || kDType == DType::kF32) return quotient;
+  if constexpr (kDType == DType::kBF16)
+    return (quotient + 0x7fffu + ((quotient >> 16) & 1u)) & 0xffff0000u;
+  return bits_of(OnF16Grid(quotient).value());
+}
+
+template <DType kDType>
+KVCAL_INLINE uint32_t largest_loop(const Run& run) {
+  // Signed, since that is the order SSE2 can compare 16-bit integers in.
+  using Signed = std::make_signed_t<Bits<kDType>>;
+  Signed largest = 0;
+  for (size_t i = 0; i < run.count; ++i) {
+    const auto element = load<kDType>(run.elements, i);
+    const auto magnitude = static_cast<Signed>(element & (Bits<kDType>(-1) >> 1));
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  return static_cast<uint32_t>(largest);
+}
+
+template <DType kDType, bool kRounds>
+KVCAL_INLINE void encode_loop(const Run& run, float scale, uint8_t* __restrict codes) {
+  const std::byte* const elements = run.elements;
+  const size_t count = run.count;
+  for (size_t i = 0; i < count; ++i) {
+    const auto element = load<kDType>(elements, i);
+    const uint32_t quotient =
+        quotient_magnitude<kDType, kRounds>(magnitude_of<kDType>(element), scale);
+    // llm-compressor adds a zero point of +0 to the quotient, which makes +0 of -0.
+    const uint32_t sign = choose(quotient == 0, 0u, sign_of<kDType>(element));
+    codes[i] = static_cast<uint8_t>(OnE4m3Grid(quotient).code() | sign);
+  }
+}
+
+template <DType kDType, bool kRounds, bool kSquares>
+KVCAL_INLINE void powers_loop(const Run& run, float scale, double norm, double* __restrict powers) {
+  const std::byte* const elements = run.elements;
+  const size_t count = run.count;
+  for (size_t i = 0; i < count; ++i) {
+    const float magnitude = magnitude_of<kDType>(load<kDType>(elements, i));
+    const OnE4m3Grid quotient(quotient_magnitude<kDType, kRounds>(magnitude, scale));
+    const double error =
+        __builtin_fabs(static_cast<double>(quotient.value()) * static_cast<double>(scale) -
+                       static_cast<double>(magnitude));
+    powers[i] = kSquares ? error * error : power(error, norm);
+  }
+}
+
+KVCAL_INLINE uint32_t largest_of(const Run& run) {
+  switch (run.dtype) {
+    case DType::kF16:
+      return largest_loop<DType::kF16>(run);
+    case DType::kBF16:
+      return largest_loop<DType::kBF16>(run);
+    default:
+      return largest_loop<DType::kF32>(run);
+  }
+}
+
+KVCAL_INLINE void encode_of(const Run& run, const Coding& coding, uint8_t* codes) {
+  const bool rounds = coding.rounds_quotient;
+  switch (run.dtype) {
+    case DType::kF16:
+      return rounds ? encode_loop<DType::kF16, true>(run, coding.scale, codes)
+                    : encode_loop<DType::kF16, false>(run, coding.scale, codes);
+    case DType::kBF16:
+      return rounds ? encode_loop<DType::kBF16, true>(run, coding.scale, codes)
+                    : encode_loop<DType::kBF16, false>(run, coding.scale, codes);
+    default:
+      return encode_loop<DType::kF32, false>(run, coding.scale, codes);
+  }
+}
+
+template <bool kSquares>
+KVCAL_INLINE void powers_of(const Run& run, const Coding& coding, double norm, double* powers) {
+  const bool rounds = coding.rounds_quotient;
+  switch (run.dtype) {
+    case DType::kF16:
+      return rounds ? powers_loop<DType::kF16, true, kSquares>(run, coding.scale, norm, powers)
+                    : powers_loop<DType::kF16, false, kSquares>(run, coding.scale, norm, powers);
+    case DType::kBF16:
+      return rounds ? powers_loop<DType::kBF16, true, kSquares>(run, coding.scale, norm, powers)
+                    : powers_loop<DType::kBF16, false, kSquares>(run, coding.scale, norm, powers);
+    default:
+      return powers_loop<DType::kF32, false, kSquares>(run, coding.scale, norm, powers);
+  }
+}
+
+struct Loops {
+  uint32_t (*largest)(const Run&);
+  void (*encode)(const Run&, const Coding&, uint8_t*);
+  void (*powers)(const Run&, const Coding&, double, double*);
+};
+
+#define KVCAL_LOOPS(name, target)                                                                \
+  target uint32_t largest_##name(const Run& run) {                                               \
+    return largest_of(run);                                                                      \
+  }                                                                                              \
+  target void encode_##name(const Run& run, const Coding& coding, uint8_t* codes) {              \
+    encode_of(run, coding, codes);                                                               \
+  }                                                                                              \
+  target void powers_##name(const Run& run, const Coding& coding, double norm, double* powers) { \
+    norm == 2.0 ? powers_of<true>(run, coding, norm, powers)                                     \
+                : powers_of<false>(run, coding, norm, powers);                                   \
+  }                                                                                              \
+  constexpr Loops k_##name##_loops{largest_##name, encode_##name, powers_##name};
+
+KVCAL_LOOPS(any, )
+#if defined(__x86_64__) && defined(__GNUC__)
+KVCAL_LOOPS(avx2, __attribute__((target("avx2"))))
+#if defined(__clang__)
+KVCAL_LOOPS(avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq"))))
+#else
+KVCAL_LOOPS(avx512,
+            __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"))))
+#endif
+#endif
+
+Loops choose_loops() {
+#if defined(__x86_64__) && defined(__GNUC__)
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    return k_avx512_loops;
+  if (__builtin_cpu_supports("avx2")) return k_avx2_loops;
+#endif
+  return k_any_loops;
+}
+
+const Loops& loops() {
+  static const Loops chosen = choose_loops();
+  return chosen;
+}
+
+}  // namespace
+
+uint32_t largest_magnitude(const Run& run) {
+  return loops().largest(run);
+}
+void encode(const Run& run, const Coding& coding, uint8_t* codes) {
+  loops().encode(run, coding, codes);
+}
+void error_powers(const Run& run, const Coding& coding, double norm, double* powers) {
+  loops().powers(run, coding, norm, powers);
+}
+
+}  // namespace kvcal::weight_loops

@@ -1,0 +1,332 @@
+#include "quant/weight_scales.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <span>
+
+#include "core/checked.h"
+#include "quant/half.h"
+#include "quant/mse_search.h"
+#include "quant/weight_loops.h"
+
+namespace kvcal {
+namespace {
+
+using weight_loops::Coding;
+using weight_loops::Run;
+
+/// Elements that one index of a parallel loop looks at, about.
+constexpr uint64_t kChunk = uint64_t{1} << 18;
+/// Magnitudes of a 16-bit dtype below infinity, and those of F32 that stand in one buffer.
+constexpr size_t kBuffer = 1024;
+constexpr size_t kLanes = 8;
+
+uint64_t bytes_of_element(DType dtype) {
+  return dtype == DType::kF32 ? 4 : 2;
+}
+uint32_t infinity_of(DType dtype) {
+  return dtype == DType::kF32 ? 0x7f800000u : dtype == DType::kF16 ? 0x7c00u : 0x7f80u;
+}
+float value_of(DType dtype, uint32_t bits) {
+  if (dtype == DType::kF32) return float_of(bits);
+  const auto half = static_cast<uint16_t>(bits);
+  return dtype == DType::kF16 ? to_float(F16{half}) : to_float(BF16{half});
+}
+float rounded_to(DType dtype, float value) {
+  if (dtype == DType::kF16) return to_float(to_f16(value));
+  return dtype == DType::kBF16 ? to_float(to_bf16(value)) : value;
+}
+
+Run run_of(const TensorView& weight, uint64_t first, uint64_t count) {
+  return {weight.bytes.data() + first * bytes_of_element(weight.dtype), weight.dtype, count};
+}
+
+void for_each_index(ThreadPool* pool, uint64_t count,
+                    const std::function<void(uint64_t index, size_t thread)>& body) {
+  if (pool)
+    return pool->parallel_for(static_cast<int64_t>(count), [&](int64_t index, int thread) {
+      body(static_cast<uint64_t>(index), static_cast<size_t>(thread));
+    });
+  for (uint64_t index = 0; index < count; ++index) body(index, 0);
+}
+
+/// The weight in chunks of kChunk elements; body(chunk, first, count, thread).
+template <class Body>
+void for_each_chunk(uint64_t elements, ThreadPool* pool, const Body& body) {
+  for_each_index(pool, (elements + kChunk - 1) / kChunk, [&](uint64_t chunk, size_t thread) {
+    const uint64_t first = chunk * kChunk;
+    body(chunk, first, std::min(kChunk, elements - first), thread);
+  });
+}
+
+/// The pieces of rows that lie in one block each; body(scale, first, count). All pieces of a block
+/// come from one thread, from its first row to its last.
+template <class Body>
+void for_each_piece(const ScaleGrid& grid, ThreadPool* pool, const Body& body) {
+  const auto band = static_cast<uint64_t>(std::min(grid.block_rows, grid.rows) * grid.columns);
+  const auto bands_together = static_cast<int64_t>(std::max<uint64_t>(1, kChunk / band));
+  const int64_t together = bands_together * grid.block_rows;
+  for_each_index(pool, static_cast<uint64_t>((grid.rows + together - 1) / together),
+                 [&](uint64_t index, size_t) {
+                   const int64_t begin = static_cast<int64_t>(index) * together;
+                   const int64_t end = std::min(grid.rows, begin + together);
+                   for (int64_t row = begin; row < end; ++row)
+                     for (int64_t at = 0; at < grid.columns; at += grid.block_columns)
+                       body(static_cast<size_t>(grid.scale_of(row, at)),
+                            static_cast<uint64_t>(row * grid.columns + at),
+                            static_cast<uint64_t>(std::min(grid.block_columns, grid.columns - at)));
+                 });
+}
+
+[[noreturn]] void fail_at_nonfinite(const TensorView& weight, const ScaleGrid& grid) {
+  const uint64_t elements = weight.bytes.size() / bytes_of_element(weight.dtype);
+  const uint32_t infinity = infinity_of(weight.dtype);
+  for (uint64_t first = 0; first < elements; ++first) {
+    const uint32_t magnitude = weight_loops::largest_magnitude(run_of(weight, first, 1));
+    if (magnitude < infinity) continue;
+    const auto columns = static_cast<uint64_t>(grid.columns);
+    fail("element [", first / columns, ", ", first % columns, "] is ",
+         magnitude == infinity ? "infinite" : "NaN", ", expected finite weights");
+  }
+  KVCAL_CHECK(false);
+  __builtin_unreachable();
+}
+
+std::vector<Amax> amax_of_bits(const TensorView& weight, const ScaleGrid& grid,
+                               std::span<const uint32_t> largest) {
+  std::vector<Amax> amax;
+  for (const uint32_t bits : largest) {
+    if (bits >= infinity_of(weight.dtype)) fail_at_nonfinite(weight, grid);
+    amax.push_back({value_of(weight.dtype, bits)});
+  }
+  return amax;
+}
+
+std::vector<Amax> block_amax(const TensorView& weight, const ScaleGrid& grid, ThreadPool* pool) {
+  std::vector<uint32_t> largest(static_cast<size_t>(grid.num_scales()), 0);
+  if (!grid.has_one_scale()) {
+    for_each_piece(grid, pool, [&](size_t scale, uint64_t first, uint64_t count) {
+      largest[scale] =
+          std::max(largest[scale], weight_loops::largest_magnitude(run_of(weight, first, count)));
+    });
+    return amax_of_bits(weight, grid, largest);
+  }
+  const uint64_t elements = element_count(weight.shape);
+  std::vector<uint32_t> of_chunk((elements + kChunk - 1) / kChunk, 0);
+  for_each_chunk(elements, pool, [&](uint64_t chunk, uint64_t first, uint64_t count, size_t) {
+    of_chunk[chunk] = weight_loops::largest_magnitude(run_of(weight, first, count));
+  });
+  largest[0] = *std::max_element(of_chunk.begin(), of_chunk.end());
+  return amax_of_bits(weight, grid, largest);
+}
+
+/// Sum of |element - scale x code|^norm, in an order that depends on the run alone.
+double error_of(const Run& run, const Coding& coding, double norm) {
+  std::array<double, kBuffer> powers;
+  std::array<double, kLanes> lanes{};
+  for (size_t first = 0; first < run.count; first += kBuffer) {
+    const size_t count = std::min(kBuffer, run.count - first);
+    weight_loops::error_powers(
+        {run.elements + first * bytes_of_element(run.dtype), run.dtype, count}, coding, norm,
+        powers.data());
+    std::fill(powers.begin() + static_cast<int64_t>(count),
+              powers.begin() + static_cast<int64_t>(round_up(static_cast<int64_t>(count), kLanes)),
+              0.0);
+    for (size_t i = 0; i < count; i += kLanes)
+      for (size_t lane = 0; lane < kLanes; ++lane) lanes[lane] += powers[i + lane];
+  }
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+/// What the sums of errors need to know: of a 16-bit weight with one scale, how often each
+/// magnitude stands in it, so that no sum looks at the elements again.
+class ErrorSums {
+ public:
+  ErrorSums(const TensorView& weight, const ScaleGrid& grid, ThreadPool* pool)
+      : weight_(weight), grid_(grid), pool_(pool) {
+    if (grid.has_one_scale() && weight.dtype != DType::kF32) count_magnitudes();
+  }
+
+  /// One sum a scale.
+  std::vector<double> operator()(std::span<const Scale> scales, bool rounds_quotient,
+                                 double norm) const {
+    if (!counts_.empty()) return {counted_error({scales[0].value, rounds_quotient}, norm)};
+    std::vector<double> sums(scales.size(), 0.0);
+    if (!grid_.has_one_scale()) {
+      for_each_piece(grid_, pool_, [&](size_t scale, uint64_t first, uint64_t count) {
+        sums[scale] +=
+            error_of(run_of(weight_, first, count), {scales[scale].value, rounds_quotient}, norm);
+      });
+      return sums;
+    }
+    const uint64_t elements = element_count(weight_.shape);
+    std::vector<double> of_chunk((elements + kChunk - 1) / kChunk);
+    for_each_chunk(elements, pool_, [&](uint64_t chunk, uint64_t first, uint64_t count, size_t) {
+      of_chunk[chunk] =
+          error_of(run_of(weight_, first, count), {scales[0].value, rounds_quotient}, norm);
+    });
+    for (const double sum : of_chunk) sums[0] += sum;
+    return sums;
+  }
+
+ private:
+  void count_magnitudes() {
+    std::vector<std::vector<uint64_t>> of_thread(
+        static_cast<size_t>(pool_ ? pool_->num_threads() : 1));
+    for_each_chunk(element_count(weight_.shape), pool_,
+                   [&](uint64_t, uint64_t first, uint64_t count, size_t thread) {
+                     std::vector<uint64_t>& counts = of_thread[thread];
+                     counts.resize(0x8000, 0);
+                     const std::byte* const elements = run_of(weight_, first, count).elements;
+                     for (uint64_t i = 0; i < count; ++i) {
+                       uint16_t bits;
+                       std::memcpy(&bits, elements + 2 * i, 2);
+                       ++counts[bits & 0x7fffu];
+                     }
+                   });
+    counts_.assign(0x8000, 0);
+    for (const std::vector<uint64_t>& counts : of_thread)
+      for (size_t i = 0; i < counts.size(); ++i) counts_[i] += counts[i];
+  }
+
+  double counted_error(const Coding& coding, double norm) const {
+    std::array<uint16_t, kBuffer> magnitudes;
+    std::array<double, kBuffer> powers;
+    double sum = 0;
+    for (size_t first = 0; first < infinity_of(weight_.dtype); first += kBuffer) {
+      const size_t count = std::min<size_t>(kBuffer, infinity_of(weight_.dtype) - first);
+      for (size_t i = 0; i < count; ++i) magnitudes[i] = static_cast<uint16_t>(first + i);
+      const auto bytes = std::as_bytes(std::span(magnitudes));
+      weight_loops::error_powers({bytes.data(), weight_.dtype, count}, coding, norm, powers.data());
+      for (size_t i = 0; i < count; ++i) sum += static_cast<double>(counts_[first + i]) * powers[i];
+    }
+    return sum;
+  }
+
+  const TensorView& weight_;
+  const ScaleGrid& grid_;
+  ThreadPool* pool_;
+  std::vector<uint64_t> counts_;  ///< of magnitudes by their bits, or empty
+};
+
+Scale scale_of(Amax amax, DType dtype, ScaleArithmetic arithmetic) {
+  if (arithmetic == ScaleArithmetic::kFloat32) return scale_from(amax, fp8::Format::kE4m3Fn);
+  const float scale = rounded_to(dtype, amax.value / fp8::max_value(fp8::Format::kE4m3Fn));
+  return {scale == 0.0f ? zero_scale(dtype, arithmetic) : scale};
+}
+
+std::vector<Scale> scales_of(std::span<const Amax> amax, DType dtype, ScaleArithmetic arithmetic) {
+  std::vector<Scale> scales;
+  for (const Amax block : amax) scales.push_back(scale_of(block, dtype, arithmetic));
+  return scales;
+}
+
+/// The scales of ranges that the observer mse chooses.
+std::vector<Scale> searched_scales(const TensorView& weight, const WeightScales& seen,
+                                   const MseOptions& options, ScaleArithmetic arithmetic,
+                                   ThreadPool* pool) {
+  const bool rounds = arithmetic == ScaleArithmetic::kModelDtype;
+  const auto rounded = [&](float value) {
+    return rounds ? rounded_to(weight.dtype, value) : value;
+  };
+  const auto candidate = [&](size_t block, float factor) {
+    const float range = rounded(seen.amax[block].value * static_cast<float>(options.expand));
+    return scale_of({rounded(range * factor)}, weight.dtype, arithmetic);
+  };
+  const ErrorSums errors(weight, seen.grid, pool);
+  RangeSearch search(options, seen.amax.size());
+  std::vector<Scale> scales(seen.amax.size());
+  while (const std::optional<float> factor = search.next()) {
+    for (size_t block = 0; block < scales.size(); ++block)
+      scales[block] = candidate(block, *factor);
+    search.tell(errors(scales, rounds, options.norm));
+  }
+  for (size_t block = 0; block < scales.size(); ++block)
+    scales[block] = candidate(block, search.best()[block]);
+  return scales;
+}
+
+/// amax / 448, or that rounded to the weight's dtype where the sum of squared errors is then less.
+/// Rounding to 16 bits moves a scale by chance to a better or a worse place; with the better of
+/// both, no weight is further off than with the rounded scale and rounded quotients.
+Scale better_scale(const TensorView& weight, const WeightScales& seen, ThreadPool* pool) {
+  const std::array scales{scale_of(seen.amax[0], weight.dtype, ScaleArithmetic::kFloat32),
+                          scale_of(seen.amax[0], weight.dtype, ScaleArithmetic::kModelDtype)};
+  const ErrorSums errors(weight, seen.grid, pool);
+  const auto squares = [&](size_t i) { return errors({&scales[i], 1}, false, 2.0)[0]; };
+  return squares(1) < squares(0) ? scales[1] : scales[0];
+}
+
+bool searches(const QuantArgs& args) {
+  const std::string observer = args.observer.value_or("memoryless_minmax");
+  if (observer == "mse" || observer == "memoryless_mse") return true;
+  if (observer == "memoryless_minmax" || observer == "minmax" || observer == "static_minmax")
+    return false;
+  fail("observer of weights: found '", observer, "', expected memoryless_minmax or mse");
+}
+
+void check_bytes(const TensorView& weight) {
+  if (!is_float(weight.dtype)) fail("found ", weight.dtype, ", expected F16, BF16 or F32");
+  const uint64_t bytes = byte_count(weight.shape, weight.dtype);
+  if (weight.bytes.size() != bytes)
+    fail("found ", weight.bytes.size(), " bytes, expected ", bytes, " for ", weight.shape);
+}
+
+}  // namespace
+
+Shape ScaleGrid::scale_shape(Strategy strategy) const {
+  if (strategy == Strategy::kTensor) return {1};
+  return {grid_rows(), grid_columns()};
+}
+
+ScaleGrid scale_grid(const QuantArgs& args, const Shape& weight) {
+  if (weight.rank() != 2 || weight[0] <= 0 || weight[1] <= 0)
+    fail("shape ", weight, ", expected a matrix with elements");
+  const int64_t rows = weight[0], columns = weight[1];
+  switch (const Strategy strategy = resolved_strategy(args)) {
+    case Strategy::kTensor:
+      return {rows, columns, rows, columns};
+    case Strategy::kChannel:
+      return {rows, columns, 1, columns};
+    case Strategy::kBlock:
+      if (!args.block_structure || args.block_structure->size() != 2 ||
+          (*args.block_structure)[0] <= 0 || (*args.block_structure)[1] <= 0)
+        fail("strategy block: expected block_structure with two positive numbers");
+      return {rows, columns, std::min(rows, (*args.block_structure)[0]),
+              std::min(columns, (*args.block_structure)[1])};
+    default:
+      fail("strategy of weights: found ", name_of(strategy), ", expected tensor, channel or block");
+  }
+}
+
+WeightScales weight_scales(const TensorView& weight, const QuantArgs& args,
+                           ScaleArithmetic arithmetic, ThreadPool* pool) {
+  return in_context(weight.name, [&] {
+    check_bytes(weight);
+    WeightScales made{scale_grid(args, weight.shape), {}, {}};
+    made.amax = block_amax(weight, made.grid, pool);
+    if (searches(args)) {
+      made.scales =
+          searched_scales(weight, made, mse_options(args.observer_kwargs), arithmetic, pool);
+      return made;
+    }
+    made.scales = scales_of(made.amax, weight.dtype, arithmetic);
+    if (resolved_strategy(args) == Strategy::kTensor && weight.dtype != DType::kF32 &&
+        arithmetic == ScaleArithmetic::kFloat32)
+      made.scales[0] = better_scale(weight, made, pool);
+    return made;
+  });
+}
+
+float zero_scale(DType dtype, ScaleArithmetic arithmetic) {
+  if (arithmetic == ScaleArithmetic::kModelDtype && dtype == DType::kF16) return 0x1p-10f;
+  if (arithmetic == ScaleArithmetic::kModelDtype && dtype == DType::kBF16) return 0x1p-7f;
+  return FLT_EPSILON;
+}
+
+}  // namespace kvcal
