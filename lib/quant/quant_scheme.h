@@ -16,13 +16,14 @@ std::string name_of(CompressionFormat format);
 /// One config group: what its targets get. Source: compressed-tensors `QuantizationScheme`.
 struct QuantScheme {
   std::vector<std::string> targets;  ///< class names, module names or "re:" patterns
-  /// Observers are always named but where args are dynamic. Neither: targets keep 16 bits.
+  /// Of a recipe: strategies always named, observers too but where args are dynamic. Neither:
+  /// targets keep 16 bits. Inputs alone, static, are those of attention.
   std::optional<QuantArgs> weights, input_activations;
   std::optional<CompressionFormat> format;  ///< as written; null: what format_of says
 };
 
 /// With FP8 weights float-quantized, without quantized inputs naive-quantized; without weights
-/// dense; or what is written. Source: compressed-tensors `infer_and_set_per_module_format`.
+/// dense; or what is written. Source: compressed-tensors `infer_module_format`.
 CompressionFormat format_of(const QuantScheme& scheme);
 
 /// A config group as config.json has it: format, input_activations, output_activations, targets,

@@ -94,6 +94,11 @@ std::vector<std::string> read_strings(const Field& field) {
   return strings;
 }
 
+void check_map(const Field& field) {
+  if (field.value.kind != YamlNode::Kind::kMap)
+    fail_field(field, "found ", describe(field.value), ", expected a map of keys and values");
+}
+
 void check_filled_map(const Field& field, std::string_view holds) {
   if (field.value.kind != YamlNode::Kind::kMap || field.value.entries.empty())
     fail_field(field, "found ", describe(field.value), ", expected a map of ", holds);

@@ -48,6 +48,9 @@ double read_number(const Field& field);
 std::string read_string(const Field& field);
 std::vector<std::string> read_strings(const Field& field);
 
+/// Throws Error unless the value is a map.
+void check_map(const Field& field);
+
 /// Throws Error unless the value is a map that holds something.
 void check_filled_map(const Field& field, std::string_view holds);
 
@@ -58,8 +61,7 @@ void check_filled_map(const Field& field, std::string_view holds);
 /// Hands every entry of the map to its row.
 template <class Target>
 void read_fields(const Field& map, std::span<const FieldRow<Target>> rows, Target& target) {
-  if (map.value.kind != YamlNode::Kind::kMap)
-    fail_field(map, "found ", describe(map.value), ", expected a map of keys and values");
+  check_map(map);
   for (const auto& [key, value] : map.value.entries) {
     const FieldRow<Target>* found = nullptr;
     std::vector<std::string> names;

@@ -58,6 +58,13 @@ std::string front_matter(std::string_view text) {
 
 }  // namespace
 
+bool needs_data(const Modifier& modifier) {
+  const auto is_static = [](const auto& group) {
+    return group.second.input_activations && !group.second.input_activations->dynamic;
+  };
+  return modifier.kv_cache_scheme || std::ranges::any_of(modifier.config_groups, is_static);
+}
+
 Recipe parse_recipe(std::string_view text) {
   Recipe recipe = read_recipe_tree(parse_yaml(text));
   recipe.source = text;

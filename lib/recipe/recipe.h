@@ -42,6 +42,10 @@ struct Recipe {
   std::string source;               ///< text of the recipe file, for its hash
 };
 
+/// Whether the modifier's scales come from calibration: those of a KV cache, of attention, of
+/// static inputs.
+bool needs_data(const Modifier& modifier);
+
 /// Parses a recipe in llm-compressor's YAML (or JSON) form. Every key is known or an error with
 /// line and column and "did you mean"; what we understand and do not perform is an error that says
 /// so. What llm-compressor would take and then ignore is an error too.
@@ -59,7 +63,9 @@ Recipe read_recipe(const std::filesystem::path& path);
 bool matches_target(std::string_view pattern, std::string_view name, std::string_view class_name);
 
 /// The recipe as it ran, defaults written out, in llm-compressor's saved form (recipe.yaml in the
-/// output); llm-compressor reads it back. Source: llm-compressor `Recipe.yaml`.
+/// output): one stage, named as the last, with all modifiers in their order; llm-compressor reads
+/// it back. Modifiers whose group has a name that came before get a number behind it. At least one
+/// modifier. Source: llm-compressor `Recipe.yaml`.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace kvcal

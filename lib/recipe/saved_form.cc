@@ -1,88 +1,127 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "core/json.h"
 #include "recipe/recipe.h"
-
-#include <algorithm>
-#include <array>
-#include <cctype>
-#include <string>
-#include <string_view>
+#include "recipe/yaml_text.h"
 
 namespace kvcal {
 namespace {
 
-/// Plain where YAML 1.1 reads the same string back, else in single quotes, or double ones where
-/// only an escape will do.
-std::string yaml_string(std::string_view text) {
-  constexpr std::array<std::string_view, 10> kWords{"true", "false", "yes", "no", "on",
-                                                    "off",  "null",  "y",   "n",  "~"};
-  const auto is_plain = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-' ||
-           c == '/';
+/// Lines "key: value", each level two spaces deeper.
+class YamlLines {
+ public:
+  /// A map that follows, one level deeper.
+  template <class Body>
+  void map(const std::string& key, Body&& body) {
+    text_ += std::string(depth_ * 2, ' ') + yaml_string(key) + ":\n";
+    ++depth_;
+    body();
+    --depth_;
+  }
+  void value(const std::string& key, const Json& value) {
+    const std::string start = std::string(depth_ * 2, ' ') + yaml_string(key) + ":";
+    text_ += start + yaml_flow(value, start.size(), depth_ * 2 + 2) + "\n";
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string text_;
+  size_t depth_ = 0;
+};
+
+void write_args(const std::string& key, const std::optional<QuantArgs>& args, YamlLines& lines) {
+  if (!args) return lines.value(key, nullptr);
+  const Json json = to_json(*args);
+  lines.map(key, [&] {
+    for (const char* name :
+         {"num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "dynamic",
+          "actorder", "scale_dtype", "zp_dtype", "observer", "observer_kwargs"})
+      lines.value(name, json.at(name));
+  });
+}
+
+void write_group(const std::string& name, const QuantScheme& scheme, YamlLines& lines) {
+  lines.map(name, [&] {
+    lines.value("targets", scheme.targets);
+    write_args("weights", scheme.weights, lines);
+    write_args("input_activations", scheme.input_activations, lines);
+    lines.value("output_activations", nullptr);
+    lines.value("format", scheme.format ? Json(name_of(*scheme.format)) : Json(nullptr));
+  });
+}
+
+void write_config_groups(const Modifier& modifier, YamlLines& lines) {
+  if (!modifier.has_config_groups) return;
+  if (modifier.config_groups.empty()) return lines.value("config_groups", Json::object());
+  lines.map("config_groups", [&] {
+    for (const auto& [name, scheme] : modifier.config_groups) write_group(name, scheme, lines);
+  });
+}
+
+void write_scheme(const Modifier& modifier, YamlLines& lines) {
+  if (modifier.scheme) lines.value("scheme", *modifier.scheme);
+  if (modifier.scheme_map.empty()) return;
+  lines.map("scheme", [&] {
+    for (const auto& [preset, targets] : modifier.scheme_map) lines.value(preset, targets);
+  });
+}
+
+void write_observers(const Modifier& modifier, YamlLines& lines) {
+  if (modifier.weight_observer) lines.value("weight_observer", *modifier.weight_observer);
+  if (modifier.input_observer) lines.value("input_observer", *modifier.input_observer);
+  if (modifier.output_observer) lines.value("output_observer", *modifier.output_observer);
+  if (!modifier.observer.empty()) lines.value("observer", modifier.observer);
+}
+
+/// The fields in llm-compressor's order; null ones are left away.
+void write_modifier(const Modifier& modifier, YamlLines& lines) {
+  // llm-compressor's default, which it writes out.
+  const std::vector<std::string> linear{"Linear"};
+  write_config_groups(modifier, lines);
+  lines.value("targets", modifier.targets.empty() ? linear : modifier.targets);
+  lines.value("ignore", modifier.ignore);
+  write_scheme(modifier, lines);
+  if (modifier.kv_cache_scheme) write_args("kv_cache_scheme", modifier.kv_cache_scheme, lines);
+  write_observers(modifier, lines);
+  lines.value("bypass_divisibility_checks", modifier.bypass_divisibility_checks);
+  lines.value("requires_calibration_data", needs_data(modifier));
+}
+
+/// A group of its own for each modifier, in their order: two of one group would be one key twice.
+/// llm-compressor loses all but the last.
+std::vector<std::string> group_names(const Recipe& recipe) {
+  std::vector<std::string> names;
+  const auto is_taken = [&](const std::string& name) {
+    const auto has_name = [&](const Modifier& modifier) { return modifier.group == name; };
+    return std::ranges::find(names, name) != names.end() ||
+           std::ranges::any_of(recipe.modifiers, has_name);
   };
-  std::string lower(text);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  const bool starts_plain = !text.empty() && std::isalpha(static_cast<unsigned char>(text[0]));
-  if (starts_plain && std::all_of(text.begin(), text.end(), is_plain) &&
-      std::find(kWords.begin(), kWords.end(), lower) == kWords.end())
-    return std::string(text);
-  const auto is_control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
-  if (std::any_of(text.begin(), text.end(), is_control)) return Json(text).dump(-1, ' ', true);
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? "''" : std::string(1, c);
-  return quoted + "'";
-}
-
-/// PyYAML takes a number with an exponent for a string unless it has a point and a sign.
-std::string yaml_number(const Json& number) {
-  std::string text = number.dump();
-  const size_t exponent = text.find('e');
-  if (exponent != std::string::npos && text.find('.') == std::string::npos)
-    text.insert(exponent, ".0");
-  return text;
-}
-
-std::string yaml_value(const Json& value) {
-  if (value.is_string()) return yaml_string(value.get<std::string>());
-  if (value.is_number()) return yaml_number(value);
-  if (value.is_object()) {
-    std::string text;
-    for (const auto& [key, item] : value.items())
-      text += (text.empty() ? "" : ", ") + yaml_string(key) + ": " + yaml_value(item);
-    return "{" + text + "}";
+  for (const Modifier& modifier : recipe.modifiers) {
+    std::string name = modifier.group;
+    const bool is_second = std::ranges::find(names, name) != names.end();
+    for (int i = 1; is_second && is_taken(name); ++i)
+      name = modifier.group + "_" + std::to_string(i);
+    names.push_back(std::move(name));
   }
-  if (value.is_array()) {
-    std::string text;
-    for (const Json& item : value) text += (text.empty() ? "" : ", ") + yaml_value(item);
-    return "[" + text + "]";
-  }
-  return value.dump();  // null, true, false: the same words
-}
-
-std::string yaml_list(const std::vector<std::string>& strings) {
-  return yaml_value(Json(strings));
+  return names;
 }
 
 }  // namespace
 
 std::string to_yaml(const Recipe& recipe) {
-  // llm-compressor's default, which it writes out.
-  const std::vector<std::string> linear{"Linear"};
-  const Modifier& modifier = recipe.modifiers.front();
-  std::string text = yaml_string(modifier.stage + "_stage") + ":\n";
-  text += "  " + yaml_string(modifier.group + "_modifiers") + ":\n";
-  text += "    QuantizationModifier:\n";
-  text +=
-      "      targets: " + yaml_list(modifier.targets.empty() ? linear : modifier.targets) + "\n";
-  text += "      ignore: " + yaml_list(modifier.ignore) + "\n";
-  text += "      kv_cache_scheme:\n";
-  const Json scheme = to_json(*modifier.kv_cache_scheme);
-  for (const char* key :
-       {"num_bits", "type", "symmetric", "group_size", "strategy", "block_structure", "dynamic",
-        "actorder", "scale_dtype", "zp_dtype", "observer", "observer_kwargs"})
-    text += "        " + std::string(key) + ": " + yaml_value(scheme.at(key)) + "\n";
-  text += "      bypass_divisibility_checks: false\n";
-  text += "      requires_calibration_data: true\n";
-  return text;
+  const std::vector<std::string> groups = group_names(recipe);
+  YamlLines lines;
+  // Of several stages llm-compressor saves the last one's name, with all that ran below it.
+  lines.map(recipe.modifiers.back().stage + "_stage", [&] {
+    for (size_t i = 0; i < groups.size(); ++i)
+      lines.map(groups[i] + "_modifiers", [&] {
+        lines.map("QuantizationModifier", [&] { write_modifier(recipe.modifiers[i], lines); });
+      });
+  });
+  return lines.take();
 }
 
 }  // namespace kvcal

@@ -112,6 +112,17 @@ TEST_CASE("recipe: fields without effect are taken with the values that have non
   CHECK(nulls.modifiers[0].group == "quant");
 }
 
+TEST_CASE("recipe: two stages may each have a scheme of a KV cache") {
+  const Recipe recipe = parse_recipe(
+      "one_stage: {quant_modifiers: {QuantizationModifier: {kv_cache_scheme: {type: float}}}}\n"
+      "two_stage: {quant_modifiers: {QuantizationModifier: {kv_cache_scheme: {type: float,\n"
+      "  observer: minmax}, ignore: [lm_head]}}}\n");
+  REQUIRE(recipe.modifiers.size() == 2);
+  CHECK(recipe.modifiers[0].kv_cache_scheme->observer == "static_minmax");
+  CHECK(recipe.modifiers[1].kv_cache_scheme->observer == "minmax");
+  CHECK(recipe.modifiers[1].ignore == std::vector<std::string>{"lm_head"});
+}
+
 TEST_CASE("recipe: config groups that quantize nothing, as old KV-only recipes have them") {
   CHECK(with_fields("      config_groups: {group_0: {targets: []}}\n").modifiers[0].ignore.empty());
   CHECK(with_fields("      config_groups: {}\n").modifiers[0].ignore.empty());

@@ -8,7 +8,10 @@
 
 using namespace kvcal;
 
-TEST_CASE("recipes: every file of recipes/ is taken and opens with three lines of comment") {
+TEST_CASE(
+    "recipes: every file of recipes/ is taken and opens with three lines of comment, and is in the "
+    "table") {
+  const std::string readme = read_text(fs::path(KVCAL_SOURCE_DIR) / "recipes" / "README.md");
   int num_recipes = 0;
   for (const auto& entry : fs::directory_iterator(fs::path(KVCAL_SOURCE_DIR) / "recipes")) {
     if (entry.path().extension() != ".yaml") continue;
@@ -16,7 +19,10 @@ TEST_CASE("recipes: every file of recipes/ is taken and opens with three lines o
     INFO(entry.path().filename().string());
     const Recipe recipe = read_recipe(entry.path());
     CHECK(recipe.source == read_text(entry.path()));
-    CHECK(recipe.modifiers[0].kv_cache_scheme->observer.has_value());
+    REQUIRE(recipe.modifiers.size() == 1);
+    const Modifier& modifier = recipe.modifiers[0];
+    CHECK((modifier.kv_cache_scheme || !modifier.config_groups.empty()));
+    CHECK(readme.find("[" + entry.path().filename().string() + "](") != std::string::npos);
     std::istringstream lines(recipe.source);
     for (int i = 0; i < 4; ++i) {
       std::string line;
@@ -24,10 +30,10 @@ TEST_CASE("recipes: every file of recipes/ is taken and opens with three lines o
       CHECK(line.starts_with("# ") == (i < 3));
     }
   }
-  CHECK(num_recipes == 3);
+  CHECK(num_recipes == 17);
 }
 
-TEST_CASE("recipes: what the three ask for") {
+TEST_CASE("recipes: what those for the KV cache alone ask for") {
   const fs::path folder = fs::path(KVCAL_SOURCE_DIR) / "recipes";
   const Recipe tensor = read_recipe(folder / "fp8_kv_tensor.yaml");
   CHECK(tensor.modifiers[0].kv_cache_scheme->strategy == Strategy::kTensor);
@@ -39,4 +45,10 @@ TEST_CASE("recipes: what the three ask for") {
   CHECK(minmax.modifiers[0].kv_cache_scheme->strategy == Strategy::kTensor);
   CHECK(minmax.modifiers[0].kv_cache_scheme->observer == "minmax");
   CHECK(minmax.modifiers[0].kv_cache_scheme->observer_kwargs["averaging_constant"] == 0.01);
+  const char* observers[] = {"mse", "percentile", "entropy"};
+  for (const char* observer : observers) {
+    const Recipe recipe = read_recipe(folder / ("fp8_kv_" + std::string(observer) + ".yaml"));
+    CHECK(recipe.modifiers[0].kv_cache_scheme->observer == observer);
+    CHECK(recipe.modifiers[0].config_groups.empty());
+  }
 }

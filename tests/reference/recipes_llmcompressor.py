@@ -4,18 +4,25 @@
 Run with Python 3.11, llmcompressor 0.14.0.1, compressed-tensors 0.19.0, transformers 5.17, torch 2.13:
     python tests/reference/recipes_llmcompressor.py
 
-1. Every recipes/*.yaml must give exactly one QuantizationModifier, whose kv_cache_scheme is what the file
-   says, through a file and through its text. The script stops where it does not.
+1. Every recipes/*.yaml must give QuantizationModifiers whose groups llm-compressor resolves, the same through a file and
+   through its text, and a kv_cache_scheme that is what the file says. The script stops where it does not. (It only reads
+   the observers percentile and entropy, which are ours, as it reads any name.)
 2. tests/fixtures/recipe/saved/<name>.out.yaml: how llm-compressor saves <name>.in.yaml and each recipe of
-   recipes/; saved form must read back as the same modifier. Our to_yaml writes the same bytes.
-3. tests/fixtures/recipe/matches.json: compressed-tensors' match_name on patterns and module names, for
+   recipes/; saved form must read back as the same modifiers. Our to_yaml writes the same bytes.
+3. tests/fixtures/recipe/groups.json: the config groups of all these, resolved: presets looked up, observers named, with
+   compressed-tensors' format for a Linear, and whether data is needed. Where a recipe
+   names no observer of static inputs llm-compressor takes minmax and we static_minmax; the recipes here name one, and
+   strategies too, as llm-compressor saves what it does not find in a form that it cannot read.
+4. tests/fixtures/recipe/matches.json: compressed-tensors' match_name on patterns and module names, for
    matches_target.
 """
 
 import json
 import pathlib
 
+import torch
 import yaml
+from compressed_tensors.compressors.format import infer_module_format
 from compressed_tensors.quantization import QuantizationArgs
 from compressed_tensors.utils.match import match_name
 from llmcompressor.recipe import Recipe
@@ -40,38 +47,67 @@ TARGETS = [
 ]
 
 
-def only_modifier(recipe: Recipe):
-    assert len(recipe.modifiers) == 1, recipe.modifiers
-    modifier = recipe.modifiers[0]
-    assert type(modifier).__name__ == "QuantizationModifier", modifier
-    return modifier
+def modifiers_of(recipe: Recipe) -> list:
+    assert recipe.modifiers, "no modifier"
+    for modifier in recipe.modifiers:
+        assert type(modifier).__name__ == "QuantizationModifier", modifier
+    return recipe.modifiers
 
 
-def kv_scheme_of(text: str) -> QuantizationArgs:
-    (stage,) = yaml.safe_load(text).values()
-    (group,) = stage.values()
-    (fields,) = group.values()
-    return QuantizationArgs(**fields["kv_cache_scheme"])
+def dumps_of(recipe: Recipe) -> list[dict]:
+    resolved(recipe)  # names the observers, as a run does
+    return [{**modifier.model_dump(), "group": None} for modifier in modifiers_of(recipe)]
 
 
-def check_and_save(path: pathlib.Path, name: str) -> None:
+def fields_of(text: str) -> list[dict]:
+    """The modifiers' fields as written."""
+    stages = [stage for key, stage in yaml.safe_load(text).items() if key.endswith("_stage")]
+    return [fields for stage in stages for group in stage.values() for fields in group.values()]
+
+
+def group_of(scheme) -> dict:
+    dump = scheme.model_dump(mode="json")
+    dump["format"] = scheme.format or infer_module_format(torch.nn.Linear, scheme).value
+    return dump
+
+
+def resolved(recipe: Recipe) -> list[dict]:
+    result = []
+    for modifier in modifiers_of(recipe):
+        has_groups = modifier.scheme is not None or modifier.config_groups is not None
+        groups = modifier.resolved_config.config_groups if has_groups else {}
+        result.append({
+            "groups": {name: group_of(scheme) for name, scheme in groups.items()},
+            "needs_data": modifier.requires_calibration_data,
+        })
+    return result
+
+
+def check_and_save(path: pathlib.Path, name: str) -> list[dict]:
     text = path.read_text()
     from_file = Recipe.create_instance(str(path))
-    modifier = only_modifier(from_file)
-    assert modifier.kv_cache_scheme == kv_scheme_of(text), name
-    assert only_modifier(Recipe.create_instance(text)).model_dump() == modifier.model_dump(), name
+    for modifier, fields in zip(modifiers_of(from_file), fields_of(text), strict=True):
+        written = fields.get("kv_cache_scheme")
+        assert modifier.kv_cache_scheme == (written and QuantizationArgs(**written)), name
+    groups = resolved(from_file)
+    assert dumps_of(Recipe.create_instance(text)) == dumps_of(from_file), name
     saved = from_file.yaml()
-    assert only_modifier(Recipe.create_instance(saved)).model_dump() == modifier.model_dump(), name
+    assert dumps_of(Recipe.create_instance(saved)) == dumps_of(from_file), name
     (FIXTURES / "saved" / f"{name}.out.yaml").write_text(saved)
-    print(name, modifier.kv_cache_scheme.strategy, modifier.kv_cache_scheme.observer)
+    print(name, [list(modifier["groups"]) for modifier in groups])
+    return groups
 
 
 def main() -> None:
     (FIXTURES / "saved").mkdir(parents=True, exist_ok=True)
+    groups = {}
     for path in sorted((ROOT / "recipes").glob("*.yaml")):
-        check_and_save(path, path.stem)
+        groups[path.stem] = check_and_save(path, path.stem)
     for path in sorted((FIXTURES / "saved").glob("*.in.yaml")):
-        check_and_save(path, path.name.removesuffix(".in.yaml"))
+        name = path.name.removesuffix(".in.yaml")
+        groups[name] = check_and_save(path, name)
+    rows = ",\n".join(f"  {json.dumps(name)}: {json.dumps(modifiers)}" for name, modifiers in groups.items())
+    (FIXTURES / "groups.json").write_text("{\n" + rows + "\n}\n")
     # match_name also answers for patterns that a recipe of ours may not hold ("", "re:").
     matches = {target: [match_name(name, target) for name in NAMES] for target in TARGETS}
     rows = ",\n".join(f"  {json.dumps(target)}: {json.dumps(row)}" for target, row in matches.items())

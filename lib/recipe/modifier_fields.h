@@ -1,0 +1,15 @@
+#pragma once
+
+#include "recipe/fields.h"
+#include "recipe/recipe.h"
+
+#include <string>
+
+namespace kvcal {
+
+/// Reads the fields of a QuantizationModifier that stands in this stage and group. Throws Error,
+/// also where it asks for nothing.
+Modifier read_quantization_modifier(const Field& field, const std::string& stage,
+                                    const std::string& group);
+
+}  // namespace kvcal

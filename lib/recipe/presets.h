@@ -1,0 +1,15 @@
+#pragma once
+
+#include "quant/quant_scheme.h"
+#include "recipe/yaml_tree.h"
+
+#include <string>
+
+namespace kvcal {
+
+/// What a preset's name, in any case, stands for: a scheme without targets, whose observers are
+/// named only where the preset does. path is how messages call the node that holds the name. Throws
+/// Error, with the nearest name, for one that is unknown or outside FP8.
+QuantScheme read_preset(const YamlNode& name, const std::string& path);
+
+}  // namespace kvcal
