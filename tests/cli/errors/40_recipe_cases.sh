@@ -117,8 +117,53 @@ type: float
 observer: min_max'
 CASE
 
-bad "Weights to quantize as well" <<'CASE'
-sed -i 's/      kv_cache_scheme:/      scheme: FP8\n&/' recipe.yaml
+bad "A scheme that is not there" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      scheme: FP8_BLOK\n' >recipe.yaml
+CASE
+
+bad "An integer scheme" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      scheme: W4A16\n' >recipe.yaml
+CASE
+
+bad "A scheme with scales in eight bits" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      scheme: {FP8: [Linear], MXFP8: [lm_head]}\n' >recipe.yaml
+CASE
+
+bad "A scheme and groups" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      scheme: FP8\n      config_groups: {group_0: {targets: [Linear]}}\n' >recipe.yaml
+CASE
+
+bad "Groups that quantize nothing" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      config_groups: {group_0: {targets: [Linear]}}\n' >recipe.yaml
+CASE
+
+bad "4-bit weights" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      config_groups:\n        group_0:\n          targets: [Linear]\n          weights: {num_bits: 4, type: float, group_size: 16}\n' >recipe.yaml
+CASE
+
+bad "Weights with scales of groups" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      config_groups:\n        group_0:\n          targets: [Linear]\n          weights: {type: float, group_size: 128}\n' >recipe.yaml
+CASE
+
+bad "Static scales of tokens" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      config_groups:\n        group_0:\n          targets: [Linear]\n          weights: {type: float}\n          input_activations: {type: float, strategy: token}\n' >recipe.yaml
+CASE
+
+bad "Static inputs of weights in blocks" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      config_groups:\n        group_0:\n          targets: [Linear]\n          weights: {type: float, strategy: block, block_structure: [128, 128]}\n          input_activations: {type: float}\n' >recipe.yaml
+CASE
+
+bad "Outputs to quantize" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      config_groups:\n        group_0:\n          targets: [Linear]\n          weights: {type: float}\n          output_activations: {type: float}\n' >recipe.yaml
+CASE
+
+bad "An observer with nothing to observe" <<'CASE'
+# It was meant for the KV cache, which llm-compressor does not tell.
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      input_observer: mse\n      kv_cache_scheme: {type: float}\n' >recipe.yaml
+CASE
+
+bad "A setting that the observer does not have" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      kv_cache_scheme: {type: float, observer: percentile, observer_kwargs: {percentil: 99}}\n' >recipe.yaml
 CASE
 
 bad "An ignore pattern that matches nothing" <<'CASE'
