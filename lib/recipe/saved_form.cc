@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "core/json.h"
 #include "recipe/recipe.h"
 #include "recipe/yaml_text.h"
@@ -112,6 +113,7 @@ std::vector<std::string> group_names(const Recipe& recipe) {
 }  // namespace
 
 std::string to_yaml(const Recipe& recipe) {
+  KVCAL_CHECK(!recipe.modifiers.empty());
   const std::vector<std::string> groups = group_names(recipe);
   YamlLines lines;
   // Of several stages llm-compressor saves the last one's name, with all that ran below it.
