@@ -18,9 +18,7 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
     weights.drop(layer);
   }
   final_norm_ = pack_final_norm(weights, config, backend);
-  output_embedding_.matrix = backend.pack(std::span(&weights.output_embedding(), 1), type);
-  if (weights.has(Role::kLmHeadBias))
-    output_embedding_.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};
+  output_embedding_ = pack_output_embedding(weights, backend, type);
 }
 
 namespace {
@@ -121,7 +119,7 @@ std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
              [&](LayerRunner& runner, const TokenBatch& batch, float* hidden, void* normed,
                  float* logits) {
                run_layers(runner, batch, ropes, hidden, cache);
-               project_logits(hidden, 1, normed, logits, true);
+               project_logits(hidden, 1, normed, logits, true, step_->scratch());
              });
   cache.advance(1);
   return read_logits(step_->logits(), 1);
@@ -146,12 +144,12 @@ std::vector<float> Decoder::logits_of(int64_t first_row, int64_t rows) {
   const Buffer logits =
       backend_.allocate(static_cast<size_t>(rows * config_.vocab_size) * sizeof(float));
   project_logits(hidden_.as<float>() + first_row * config_.hidden_size, rows, normed.data(),
-                 logits.as<float>(), first_row == 0 && rows == 1);
+                 logits.as<float>(), first_row == 0 && rows == 1, scratch_);
   return read_logits(logits.data(), rows);
 }
 
 void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
-                             bool is_decoding) {
+                             bool is_decoding, ProductScratch& scratch) {
   backend_.norm({.x = hidden,
                  .weight = final_norm_.weight.get(),
                  .bias = final_norm_.bias.get(),
@@ -161,12 +159,12 @@ void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, fl
                  .width = config_.hidden_size,
                  .out_type = type_,
                  .out = normed});
-  backend_.matmul({.x = normed,
-                   .weight = *output_embedding_.matrix,
-                   .bias = output_embedding_.bias.get(),
-                   .rows = rows,
-                   .out = logits,
-                   .is_decoding = is_decoding});
+  multiply(backend_, {.x = normed,
+                      .linear = output_embedding_,
+                      .rows = rows,
+                      .out = logits,
+                      .is_decoding = is_decoding,
+                      .scratch = &scratch});
 }
 
 std::vector<float> Decoder::read_logits(const std::byte* logits, int64_t rows) {

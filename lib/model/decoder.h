@@ -9,6 +9,7 @@
 #include "model/decoder_step.h"
 #include "model/kv_cache.h"
 #include "model/layer_runner.h"
+#include "model/linear_product.h"
 #include "model/weights.h"
 
 namespace kvcal {
@@ -39,8 +40,9 @@ class Decoder {
                   float* hidden, KvCache& cache);
   std::vector<float> logits_of(int64_t first_row, int64_t rows);
   /// hidden: [rows, hidden_size]; normed: the same of type; logits: [rows, vocab_size].
+  /// scratch: of the product, where lm_head's input is quantized.
   void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
-                      bool is_decoding);
+                      bool is_decoding, ProductScratch& scratch);
   std::vector<float> read_logits(const std::byte* logits, int64_t rows);
   const RopeTables& ropes_for(int64_t length);
 
@@ -55,7 +57,8 @@ class Decoder {
   int64_t rope_length_ = 0;
   std::unique_ptr<LayerRunner> runner_;
   int64_t runner_tokens_ = 0;
-  Buffer hidden_;                      ///< [runner_tokens_, hidden_size] float32
+  Buffer hidden_;  ///< [runner_tokens_, hidden_size] float32
+  ProductScratch scratch_;
   std::unique_ptr<DecoderStep> step_;  ///< null until one is recorded
 };
 

@@ -9,6 +9,7 @@
 
 #include "model/kv_cache.h"
 #include "model/layer_runner.h"
+#include "model/linear_product.h"
 
 namespace kvcal {
 
@@ -34,6 +35,8 @@ class DecoderStep {
 
   float* hidden() const { return hidden_.as<float>(); }
   const std::byte* logits() const { return logits_.data(); }
+  /// Of products that body asks for itself: recordings keep where it lies.
+  ProductScratch& scratch() { return scratch_; }
 
  private:
   using Places = std::vector<uintptr_t>;
@@ -43,9 +46,10 @@ class DecoderStep {
   const ModelConfig& config_;
   Backend& backend_;
   LayerRunner runner_;
-  Buffer hidden_;   ///< [1, hidden_size] float32
-  Buffer normed_;   ///< [1, hidden_size] of type
-  Buffer logits_;   ///< [1, vocab_size] float32
+  Buffer hidden_;  ///< [1, hidden_size] float32
+  Buffer normed_;  ///< [1, hidden_size] of type
+  Buffer logits_;  ///< [1, vocab_size] float32
+  ProductScratch scratch_;
   Buffer current_;  ///< Segment, int64 row of the cache, int32 row of each rope's table
   TokenBatch batch_;
   /// Null after the first step; oldest first.

@@ -68,6 +68,9 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
         upload<float>(per_head(layer_scales.k, config.cache_heads(), layer, "k_scale"), backend);
     entry.v_scales =
         upload<float>(per_head(layer_scales.v, config.cache_heads(), layer, "v_scale"), backend);
+    if (dtype == KvDType::kFp8E4m3 && !layer_scales.q.empty())
+      entry.q_scales = upload<float>(
+          per_head(layer_scales.q, config.num_attention_heads, layer, "q_scale"), backend);
   }
 }
 
@@ -98,7 +101,7 @@ std::vector<uintptr_t> KvCache::places() const {
   for (const Layer& layer : layers_) {
     places.push_back(static_cast<uintptr_t>(layer.dtype));
     for (const Buffer* buffer : {&layer.k, &layer.v, &layer.k_scales, &layer.v_scales,
-                                 &layer.state.convolution, &layer.state.scan})
+                                 &layer.q_scales, &layer.state.convolution, &layer.state.scan})
       places.push_back(reinterpret_cast<uintptr_t>(buffer->data()));
   }
   return places;
@@ -106,8 +109,12 @@ std::vector<uintptr_t> KvCache::places() const {
 
 KvStorage KvCache::storage(int64_t layer) const {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
-  return {entry.dtype, entry.k.data(), entry.v.data(), entry.k_scales.as<float>(),
-          entry.v_scales.as<float>()};
+  return {entry.dtype,
+          entry.k.data(),
+          entry.v.data(),
+          entry.k_scales.as<float>(),
+          entry.v_scales.as<float>(),
+          entry.q_scales.as<float>()};
 }
 
 void KvCache::advance(int64_t count) {

@@ -15,6 +15,9 @@ namespace kvcal {
 /// unquantized cache.
 struct LayerKvScales {
   std::vector<Scale> k, v;
+  /// Of queries that attention reads in FP8 E4M3, as the cache is: one value, or one an attention
+  /// head; empty: they are not quantized.
+  std::vector<Scale> q = {};
   bool ignored = false;
 };
 
@@ -53,7 +56,7 @@ class KvCache {
   struct Layer {
     KvDType dtype{};
     size_t k_row_bytes = 0, v_row_bytes = 0;
-    Buffer k, v, k_scales, v_scales;
+    Buffer k, v, k_scales, v_scales, q_scales;
     RecurrentState state;
   };
 

@@ -5,19 +5,23 @@
 #include <charconv>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "model/weights.h"
 
 namespace kvcal {
 namespace {
 
-std::vector<Scale> scales_of(const TensorView& tensor, const ModelConfig& config) {
+constexpr std::array<std::string_view, 3> kZeroPoints{".q_zero_point", ".k_zero_point",
+                                                      ".v_zero_point"};
+
+std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::string_view kind) {
   if (!is_float(tensor.dtype))
     fail(tensor.name, " is ", tensor.dtype, ", expected F32, F16 or BF16");
   const uint64_t count = element_count(tensor.shape);
-  if (count != 1 && count != static_cast<uint64_t>(config.cache_heads()))
-    fail(tensor.name, " is ", tensor.shape, ", expected one value or one for each of ",
-         config.cache_heads(), " KV heads");
+  if (count != 1 && count != static_cast<uint64_t>(heads))
+    fail(tensor.name, " is ", tensor.shape, ", expected one value or one for each of ", heads, " ",
+         kind, " heads");
   std::vector<Scale> scales;
   for (const float value : as_float32(std::span(&tensor, 1))) {
     if (!std::isfinite(value) || value <= 0.0f)
@@ -27,27 +31,50 @@ std::vector<Scale> scales_of(const TensorView& tensor, const ModelConfig& config
   return scales;
 }
 
+/// FP8 is symmetric: some files say so in zeros.
+void check_zero_points(const ModelDir& model_dir, const std::string& module) {
+  for (const std::string_view end : kZeroPoints) {
+    const TensorView* zeros = model_dir.find(module + std::string(end));
+    if (zeros && std::ranges::any_of(zeros->bytes, [](std::byte b) { return b != std::byte{0}; }))
+      fail(zeros->name, " is not 0, expected symmetric scales");
+  }
+}
+
+/// k_scale and v_scale, wherever they stand. Both null: nowhere.
+std::pair<const TensorView*, const TensorView*> find_scales(const ModelDir& model_dir,
+                                                            const std::string& module) {
+  for (const auto& [k_place, v_place] : {std::pair{"", ""}, {".k_proj", ".v_proj"}}) {
+    const TensorView* k = model_dir.find(module + k_place + ".k_scale");
+    const TensorView* v = model_dir.find(module + v_place + ".v_scale");
+    if ((k == nullptr) != (v == nullptr))
+      fail(module, " has a ", k ? "k_scale" : "v_scale", " and no ", k ? "v_scale" : "k_scale");
+    if (k) return {k, v};
+  }
+  const TensorView* both = model_dir.find(module + ".kv_scale");
+  return {both, both};
+}
+
 }  // namespace
 
 std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const ModelConfig& config,
                                                int64_t layer) {
   return in_context(model_dir.given_path().string(), [&]() -> std::optional<LayerKvScales> {
     const std::string module = config.attention_module(layer);
-    const TensorView* both = model_dir.find(module + ".kv_scale");
-    const TensorView* k = model_dir.find(module + ".k_scale");
-    const TensorView* v = model_dir.find(module + ".v_scale");
-    if ((k == nullptr) != (v == nullptr))
-      fail(module, " has a ", k ? "k_scale" : "v_scale", " and no ", k ? "v_scale" : "k_scale");
-    if (!k && both) k = v = both;
+    check_zero_points(model_dir, module);
+    const auto [k, v] = find_scales(model_dir, module);
     if (!k) return std::nullopt;
-    return LayerKvScales{scales_of(*k, config), scales_of(*v, config)};
+    LayerKvScales scales{.k = scales_of(*k, config.cache_heads(), "KV"),
+                         .v = scales_of(*v, config.cache_heads(), "KV")};
+    if (const TensorView* q = model_dir.find(module + ".q_scale"))
+      scales.q = scales_of(*q, config.num_attention_heads, "attention");
+    return scales;
   });
 }
 
 bool is_kv_scale(std::string_view tensor_name) {
   constexpr std::array<std::string_view, 4> kNames{".k_scale", ".v_scale", ".kv_scale", ".q_scale"};
-  return std::ranges::any_of(kNames,
-                             [&](std::string_view end) { return tensor_name.ends_with(end); });
+  const auto ends = [&](std::string_view end) { return tensor_name.ends_with(end); };
+  return std::ranges::any_of(kNames, ends) || std::ranges::any_of(kZeroPoints, ends);
 }
 
 namespace {
@@ -137,7 +164,7 @@ std::vector<LayerKvScales> read_scales_json(const std::filesystem::path& path,
 
 std::vector<LayerKvScales> doubled_for_fnuz(std::vector<LayerKvScales> scales) {
   for (LayerKvScales& layer : scales)
-    for (std::vector<Scale>* side : {&layer.k, &layer.v})
+    for (std::vector<Scale>* side : {&layer.k, &layer.v, &layer.q})
       for (Scale& scale : *side) scale.value *= 2.0f;
   return scales;
 }

@@ -10,13 +10,15 @@
 
 namespace kvcal {
 
-/// Whether a tensor holds KV scales, ours or others': no parameter and no part of the forward pass.
+/// Whether a tensor holds scales of attention (K, V, queries) or their zero points, ours or
+/// others': no parameter and no part of the forward pass.
 bool is_kv_scale(std::string_view tensor_name);
 
 /// Scales that a checkpoint holds beside one layer's weights: `<attention>.k_scale` and `.v_scale`
-/// (compressed-tensors), or `.kv_scale` for both (TGI). nullopt where the layer has none. Throws
-/// Error when it has only one of K and V, or when a scale is not a finite positive F32, F16 or BF16
-/// value of the right shape.
+/// (compressed-tensors), below `.k_proj` and `.v_proj` (ModelOpt), or `.kv_scale` for both (TGI),
+/// and `.q_scale` where queries are quantized, too. nullopt where the layer has none. Throws Error
+/// when it has only one of K and V, when a scale is not a finite positive F32, F16 or BF16 value of
+/// the right shape, or a zero point is not 0.
 std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const ModelConfig& config,
                                                int64_t layer);
 

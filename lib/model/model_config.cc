@@ -282,13 +282,13 @@ void parse_quantization(const Json& json, ModelConfig& config) {
                                                     "hqq", "mxfp4",        "torchao"};
   if (method && std::ranges::find(kUnread, *method) != kUnread.end())
     fail("key 'quantization_config.quant_method' is '", *method,
-         "', whose weights are not read; expected 16-bit or block-scaled FP8 weights");
+         "', whose weights are not read; expected 16-bit or FP8 weights");
   if (!method || *method != "fp8") return;
   const Json* block = find_field(*quantization, "weight_block_size");
-  if (!block || !block->is_array() || block->size() != 2 || !block->at(0).is_number_integer() ||
+  if (!block) return;  // a scale a tensor
+  if (!block->is_array() || block->size() != 2 || !block->at(0).is_number_integer() ||
       !block->at(1).is_number_integer() || block->at(0) < 1 || block->at(1) < 1)
-    fail("key 'quantization_config.weight_block_size' is ", block ? block->dump() : "absent",
-         ", expected two sizes: of FP8 checkpoints those with block-scaled weights are read");
+    fail("key 'quantization_config.weight_block_size' is ", block->dump(), ", expected two sizes");
   config.weight_block_rows = block->at(0).get<int64_t>();
   config.weight_block_columns = block->at(1).get<int64_t>();
 }

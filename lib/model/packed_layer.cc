@@ -121,12 +121,17 @@ class Packer {
   PackedLinear linear_as(ComputeType type, const std::vector<Role>& roles,
                          std::initializer_list<Role> bias, int64_t index) const {
     std::vector<WeightRows> sources;
-    std::vector<TensorView> parts;
+    std::vector<LinearRows> rows;
+    sources.reserve(roles.size());
     for (const Role role : roles) {
-      sources.push_back(weights_.rows(layer_, role, index));
-      parts.insert(parts.end(), sources.back().parts.begin(), sources.back().parts.end());
+      const LinearQuantization* quantization = weights_.quantization(layer_, role, index);
+      const WeightRows& source =
+          sources.emplace_back(multiplies_codes(quantization) ? weights_.codes(layer_, role, index)
+                                                              : weights_.rows(layer_, role, index));
+      rows.push_back({source.parts, source.row_scales, quantization});
     }
-    PackedLinear packed{backend_.pack(parts, type), biases(bias, index)};
+    PackedLinear packed = pack_linear(rows, backend_, type);
+    packed.bias = biases(bias, index);
     // Mapped pages count as memory: those of one matrix at a time.
     for (const Role role : roles) weights_.drop(layer_, role, index);
     return packed;
@@ -189,6 +194,18 @@ PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Ba
   packed.weight = {norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config), backend};
   if (weights.has(Role::kFinalNormBias))
     packed.bias = {as_float32(std::span(&weights.at(Role::kFinalNormBias), 1)), backend};
+  return packed;
+}
+
+PackedLinear pack_output_embedding(const Weights& weights, Backend& backend, ComputeType type) {
+  const Role role = weights.output_embedding();
+  const LinearQuantization* quantization = weights.quantization(role);
+  const WeightRows source =
+      multiplies_codes(quantization) ? weights.codes(role) : weights.rows(role);
+  const LinearRows rows{source.parts, source.row_scales, quantization};
+  PackedLinear packed = pack_linear(std::span(&rows, 1), backend, type);
+  if (weights.has(Role::kLmHeadBias))
+    packed.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};
   return packed;
 }
 

@@ -1,12 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/upload.h"
+#include "model/packed_linear.h"
 #include "model/weights.h"
 
 namespace kvcal {
@@ -14,39 +12,10 @@ namespace kvcal {
 /// What of a layer is packed.
 enum class LayerParts { kKeyValue, kAll };
 
-/// Float32 values beside a layer's matrices. They go to the backend when an operation first asks
-/// for them, so that packing, which may run in another thread, asks it for matrices alone.
-class PackedValues {
- public:
-  PackedValues() = default;
-  PackedValues(std::vector<float> values, Backend& backend)
-      : values_(std::move(values)), backend_(&backend) {}
-
-  bool exists() const { return !values_.empty() || sent_.size() > 0; }
-  /// In backend memory; null where there are none.
-  const float* get() const {
-    if (!values_.empty()) {
-      sent_ = upload<float>(values_, *backend_);
-      values_ = {};
-    }
-    return sent_.as<float>();
-  }
-
- private:
-  mutable std::vector<float> values_;  ///< until they are sent
-  mutable Buffer sent_;
-  Backend* backend_ = nullptr;
-};
-
 /// A norm's weights as the backend applies them; without them where the layer has no such norm.
 struct PackedNorm {
   PackedValues weight, bias;
   bool exists() const { return weight.exists(); }
-};
-
-struct PackedLinear {
-  std::unique_ptr<PackedMatrix> matrix;  ///< [out, in]; null where the layer has no such Linear
-  PackedValues bias;                     ///< [out], or none
 };
 
 /// down(activation(gate) * up), or down(activation(up)).
@@ -105,6 +74,9 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
 
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);
+
+/// lm_head, or the embedding where they are tied, with its bias.
+PackedLinear pack_output_embedding(const Weights& weights, Backend& backend, ComputeType type);
 
 /// A bound of the bytes that pack_layer's matrices take, of the largest layer.
 uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type);

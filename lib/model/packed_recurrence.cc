@@ -1,3 +1,4 @@
+#include <array>
 #include <cmath>
 
 #include "model/packed_layer.h"
@@ -31,40 +32,65 @@ std::vector<TensorView> delta_rows(const TensorView& values, const TensorView& g
   return parts;
 }
 
+/// What a mixer's rows, in whatever order, are packed from. FP8 ones as numbers, not as codes: few
+/// checkpoints have them.
+struct MixerRows {
+  const Weights& weights;
+  int64_t layer;
+  LinearRows of(Role role, std::span<const TensorView> parts) const {
+    return {parts, {}, weights.quantization(layer, role)};
+  }
+};
+
+PackedLinear pack_mixer_in(const MixerRows& rows, const ModelConfig& config, Backend& backend,
+                           ComputeType type) {
+  const WeightRows in = rows.weights.rows(rows.layer, Role::kMixerIn);
+  if (rows.weights.has(rows.layer, Role::kMixerGates)) {
+    const WeightRows gates = rows.weights.rows(rows.layer, Role::kMixerGates);
+    const auto parts = delta_rows(in.parts[0], gates.parts[0], config.recurrent);
+    const auto of_gates = static_cast<size_t>(2 * config.recurrent.groups);
+    const std::span all(parts);
+    const std::array both{rows.of(Role::kMixerIn, all.first(all.size() - of_gates)),
+                          rows.of(Role::kMixerGates, all.last(of_gates))};
+    return pack_linear(both, backend, type);
+  }
+  std::vector<TensorView> parts = in.parts;
+  if (config.architecture->recurrence == Mixer::kMamba) {
+    // The file has the channels first.
+    const int64_t inner = config.recurrent.inner();
+    parts = {rows_of(in.parts[0], inner, inner), rows_of(in.parts[0], 0, inner)};
+  }
+  const LinearRows one = rows.of(Role::kMixerIn, parts);
+  return pack_linear(std::span(&one, 1), backend, type);
+}
+
 }  // namespace
 
 PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
                                  Backend& backend, ComputeType type) {
+  const MixerRows rows{weights, layer};
   const auto values = [&](Role role) {
     return weights.has(layer, role) ? as_float32(weights.rows(layer, role).parts)
                                     : std::vector<float>();
   };
   const auto packed_values = [&](Role role) { return PackedValues(values(role), backend); };
-  PackedRecurrence packed;
   const auto linear = [&](Role role) {
-    return PackedLinear{backend.pack(weights.rows(layer, role).parts, type), {}};
+    const WeightRows source = weights.rows(layer, role);
+    const LinearRows one = rows.of(role, source.parts);
+    return pack_linear(std::span(&one, 1), backend, type);
   };
-  const WeightRows in = weights.rows(layer, Role::kMixerIn);
-  if (weights.has(layer, Role::kMixerGates)) {
-    const WeightRows gates = weights.rows(layer, Role::kMixerGates);
-    packed.in.matrix =
-        backend.pack(delta_rows(in.parts[0], gates.parts[0], config.recurrent), type);
-  } else if (config.architecture->recurrence == Mixer::kMamba) {
-    // The file has the channels first.
-    const int64_t inner = config.recurrent.inner();
-    const std::vector<TensorView> parts{rows_of(in.parts[0], inner, inner),
-                                        rows_of(in.parts[0], 0, inner)};
-    packed.in.matrix = backend.pack(parts, type);
+  PackedRecurrence packed;
+  packed.in = pack_mixer_in(rows, config, backend, type);
+  packed.in.bias = packed_values(Role::kMixerInBias);
+  packed.out = linear(Role::kMixerOut);
+  packed.out.bias = packed_values(Role::kMixerOutBias);
+  if (config.architecture->recurrence == Mixer::kMamba) {
     packed.states = linear(Role::kMixerStates);
     packed.step = linear(Role::kMixerStep);
     packed.step_norm = packed_values(Role::kMixerStepNorm);
     packed.b_norm = packed_values(Role::kMixerBNorm);
     packed.c_norm = packed_values(Role::kMixerCNorm);
-  } else {
-    packed.in = {backend.pack(in.parts, type), packed_values(Role::kMixerInBias)};
   }
-  packed.out = {backend.pack(weights.rows(layer, Role::kMixerOut).parts, type),
-                packed_values(Role::kMixerOutBias)};
   packed.conv_weight = packed_values(Role::kMixerConv);
   packed.conv_bias = packed_values(Role::kMixerConvBias);
   packed.dt_bias = packed_values(Role::kMixerStepBias);

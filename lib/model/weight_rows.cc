@@ -38,27 +38,65 @@ TensorView rows_of(const TensorView& tensor, int64_t begin, int64_t count) {
   return view;
 }
 
-WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t block_rows,
-                       int64_t block_columns) {
-  const auto rows = static_cast<size_t>(codes.shape[0]),
-             width = static_cast<size_t>(codes.shape[1]);
-  const auto height = static_cast<size_t>(block_rows), step = static_cast<size_t>(block_columns);
-  const auto columns_of_scale = static_cast<size_t>(scale.shape[1]);
-  const std::vector<float> factors = as_float32(std::span(&scale, 1));
-  std::array<float, 256> values{};
-  for (size_t code = 0; code < values.size(); ++code)
-    values[code] = fp8::decode(static_cast<uint8_t>(code), fp8::Format::kE4m3Fn);
-  std::vector<std::byte> bytes(rows * width * sizeof(float));
-  for (size_t row = 0; row < rows; ++row)
-    for (size_t first = 0; first < width; first += step) {
-      const float factor = factors[row / height * columns_of_scale + first / step];
-      const size_t end = row * width + std::min(first + step, width);
-      for (size_t i = row * width + first; i < end; ++i) {
-        const float value = values[static_cast<uint8_t>(codes.bytes[i])] * factor;
-        std::memcpy(bytes.data() + i * sizeof(float), &value, sizeof(float));
+namespace {
+
+/// What the rows of a matrix of blocks with scales are decoded with.
+class BlockDecoder {
+ public:
+  BlockDecoder(const TensorView& codes, const TensorView& scale, int64_t block_rows,
+               int64_t block_columns)
+      : codes_(codes),
+        scales_(as_float32(std::span(&scale, 1))),
+        scale_columns_(static_cast<size_t>(scale.shape[1])),
+        height_(static_cast<size_t>(block_rows)),
+        step_(static_cast<size_t>(block_columns)) {
+    for (size_t code = 0; code < values_.size(); ++code)
+      values_[code] = fp8::decode(static_cast<uint8_t>(code), fp8::Format::kE4m3Fn);
+  }
+
+  /// As float32, to where nothing need be aligned.
+  void decode(size_t row, std::byte* out) const {
+    const auto width = static_cast<size_t>(codes_.shape[1]);
+    const std::byte* codes = codes_.bytes.data() + row * width;
+    for (size_t first = 0; first < width; first += step_) {
+      const float scale = scales_[row / height_ * scale_columns_ + first / step_];
+      for (size_t i = first; i < std::min(first + step_, width); ++i) {
+        const float value = values_[static_cast<uint8_t>(codes[i])] * scale;
+        std::memcpy(out + i * sizeof(float), &value, sizeof(float));
       }
     }
+  }
+
+ private:
+  const TensorView& codes_;
+  std::vector<float> scales_;
+  size_t scale_columns_, height_, step_;
+  std::array<float, 256> values_{};
+};
+
+}  // namespace
+
+WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t block_rows,
+                       int64_t block_columns) {
+  const BlockDecoder decoder(codes, scale, block_rows, block_columns);
+  const size_t row_floats = row_bytes(codes) * sizeof(float);
+  std::vector<std::byte> bytes(codes.bytes.size() * sizeof(float));
+  for (size_t row = 0; row < static_cast<size_t>(codes.shape[0]); ++row)
+    decoder.decode(row, bytes.data() + row * row_floats);
   return owning(codes, DType::kF32, codes.shape, std::move(bytes));
+}
+
+WeightRows dequantized_rows(const TensorView& codes, const TensorView& scale, int64_t block_rows,
+                            int64_t block_columns, std::span<const int32_t> rows) {
+  const BlockDecoder decoder(codes, scale, block_rows, block_columns);
+  const size_t row_floats = row_bytes(codes) * sizeof(float);
+  std::vector<std::byte> bytes(rows.size() * row_floats);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    KVCAL_CHECK(rows[i] >= 0 && rows[i] < codes.shape[0]);
+    decoder.decode(static_cast<size_t>(rows[i]), bytes.data() + i * row_floats);
+  }
+  return owning(codes, DType::kF32, Shape{static_cast<int64_t>(rows.size()), codes.shape[1]},
+                std::move(bytes));
 }
 
 namespace {

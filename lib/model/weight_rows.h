@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "model/weights.h"
 
 namespace kvcal {
@@ -11,6 +13,10 @@ TensorView rows_of(const TensorView& tensor, int64_t begin, int64_t count);
 /// is F32, F16 or BF16 [ceil(rows / block_rows), ceil(width / block_columns)].
 WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t block_rows,
                        int64_t block_columns);
+
+/// Some of those rows, in the order given; each in [0, rows of codes).
+WeightRows dequantized_rows(const TensorView& codes, const TensorView& scale, int64_t block_rows,
+                            int64_t block_columns, std::span<const int32_t> rows);
 
 /// F32, F16 or BF16 [in, out] as [out, in].
 WeightRows transposed(const TensorView& tensor);

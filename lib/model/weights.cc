@@ -8,6 +8,7 @@
 
 #include "core/interrupt.h"
 #include "model/expected_tensors.h"
+#include "model/fp8_checkpoint.h"
 #include "model/kv_scales.h"
 #include "model/weight_rows.h"
 
@@ -66,8 +67,9 @@ ModelConfig read_model_config(const ModelDir& model_dir) {
 /// Fills the tables and notes what does not fit.
 class Weights::Binder {
  public:
-  Binder(const ModelDir& model_dir, const ModelConfig& config)
-      : model_dir_(model_dir), config_(config) {}
+  Binder(const ModelDir& model_dir, const ModelConfig& config,
+         const CheckpointQuantization* quantization)
+      : model_dir_(model_dir), config_(config), quantization_(quantization) {}
 
   void bind(const ExpectedTensor& tensor, Table& table) {
     const auto bound = bind_one(tensor);
@@ -83,6 +85,10 @@ class Weights::Binder {
     // A tied lm_head may be there all the same; transformers does not read it.
     for (const TensorRow& row : config_.architecture->model_tensors)
       if (row.is_of_head()) expected_.insert(config_.head_prefix + std::string(row.name));
+    if (quantization_) {
+      expected_.insert(quantization_->tensors.begin(), quantization_->tensors.end());
+      for (const std::string& problem : quantization_->problems) problems_.add(problem);
+    }
     for (const std::string& name : model_dir_.tensor_names())
       if (!expected_.contains(name) && !is_kv_scale(name) && !is_ignored(name))
         problems_.add("unexpected: ", name, " ", model_dir_.tensor(name).shape);
@@ -92,7 +98,7 @@ class Weights::Binder {
  private:
   std::optional<Bound> bind_one(const ExpectedTensor& expected) {
     const TensorRow& row = *expected.row;
-    const std::string& name = expected.name;
+    const std::string name = name_in_file(expected.name);
     const Shape& wanted = expected.shape;
     expected_.insert(name);
     const TensorView* tensor = model_dir_.find(name);
@@ -105,13 +111,37 @@ class Weights::Binder {
       return std::nullopt;
     }
     Bound bound{.view = *tensor, .block_scale = nullptr, .layout = row.layout};
-    if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 && wanted.rank() == 2 &&
-        row.layout == Layout::kOutIn && !is_of_embedding_or_norm(row.role)) {
+    if (tensor->dtype == DType::kF8E4M3 && quantization_) {
+      bound.quantization = quantization_of(name, row);
+    } else if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 &&
+               wanted.rank() == 2 && row.layout == Layout::kOutIn &&
+               !is_of_embedding_or_norm(row.role)) {
       bound.block_scale = block_scale(name, wanted);
     } else if (!is_float(tensor->dtype)) {
       problems_.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
     }
     return bound;
+  }
+
+  std::string name_in_file(const std::string& name) const {
+    if (model_dir_.find(name) || !name.ends_with(kWeight)) return name;
+    const std::string other = renamed_expert(name.substr(0, name.size() - kWeight.size()));
+    return !other.empty() && model_dir_.find(other + std::string(kWeight))
+               ? other + std::string(kWeight)
+               : name;
+  }
+
+  /// Of F8_E4M3 weights. What their scales lack was told when they were read.
+  const LinearQuantization* quantization_of(const std::string& name, const TensorRow& row) {
+    const auto found =
+        name.ends_with(kWeight)
+            ? quantization_->linears.find(name.substr(0, name.size() - kWeight.size()))
+            : quantization_->linears.end();
+    if (found != quantization_->linears.end() && row.layout == Layout::kOutIn)
+      return &found->second;
+    if (quantization_->problems.empty())
+      problems_.add("unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16");
+    return nullptr;
   }
 
   const TensorView* block_scale(const std::string& name, const Shape& shape) {
@@ -163,15 +193,19 @@ class Weights::Binder {
     return error == std::errc() && layer >= config_.num_hidden_layers;
   }
 
+  static constexpr std::string_view kWeight = ".weight";
+
   const ModelDir& model_dir_;
   const ModelConfig& config_;
+  const CheckpointQuantization* quantization_;
   Problems problems_;
   std::set<std::string, std::less<>> expected_;
 };
 
-Weights::Weights(const ModelDir& model_dir, const ModelConfig& config)
+Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
+                 const CheckpointQuantization* quantization)
     : model_dir_(&model_dir), config_(&config) {
-  Binder binder(model_dir, config);
+  Binder binder(model_dir, config, quantization);
   layers_.resize(static_cast<size_t>(config.num_hidden_layers));
   for (const ExpectedTensor& tensor : expected_tensors(config))
     binder.bind(tensor,
@@ -184,8 +218,7 @@ bool Weights::has(Role role) const {
 }
 
 bool Weights::has(int64_t layer, Role role) const {
-  const auto holds = [&](Role fused) { return find(layer, fused, 0) != nullptr; };
-  return find(layer, role, 0) || std::ranges::any_of(fused_roles_of(role), holds);
+  return holder(layer, role, 0).first != nullptr;
 }
 
 int64_t Weights::count(int64_t layer, Role role) const {
@@ -200,27 +233,78 @@ const Weights::Bound* Weights::find(int64_t layer, Role role, int64_t index) con
   return it == table.end() ? nullptr : &it->second;
 }
 
-const TensorView& Weights::at(Role role) const {
+std::pair<const Weights::Bound*, Role> Weights::holder(int64_t layer, Role role,
+                                                       int64_t index) const {
+  if (const Bound* bound = find(layer, role, index)) return {bound, role};
+  for (const Role fused_role : fused_roles_of(role))
+    if (const Bound* bound = find(layer, fused_role, index)) return {bound, fused_role};
+  return {nullptr, role};
+}
+
+const Weights::Bound& Weights::model_tensor(Role role) const {
   const auto it = model_.find({role, 0});
   KVCAL_CHECK(it != model_.end());
-  return it->second.view;
+  return it->second;
+}
+
+const TensorView& Weights::at(Role role) const {
+  return model_tensor(role).view;
+}
+
+const LinearQuantization* Weights::quantization(int64_t layer, Role role, int64_t index) const {
+  const Bound* bound = holder(layer, role, index).first;
+  return bound ? bound->quantization : nullptr;
+}
+
+const LinearQuantization* Weights::quantization(Role role) const {
+  return model_tensor(role).quantization;
 }
 
 WeightRows Weights::rows(int64_t layer, Role role, int64_t index) const {
-  if (const Bound* bound = find(layer, role, index)) return whole(*bound);
-  for (const Role fused_role : fused_roles_of(role))
-    if (const Bound* bound = find(layer, fused_role, index)) return fused(*bound, role, fused_role);
-  KVCAL_CHECK(false);
-  return {};
+  const auto [bound, held_as] = holder(layer, role, index);
+  KVCAL_CHECK(bound);
+  return held_as == role ? whole(*bound) : cut(whole(*bound), role, held_as);
+}
+
+WeightRows Weights::rows(Role role) const {
+  return whole(model_tensor(role));
+}
+
+namespace {
+
+WeightRows coded(const TensorView& codes, const LinearQuantization& quantization) {
+  KVCAL_CHECK(quantization.scales_rows());
+  WeightRows rows{.parts = {codes}, .owned = {}, .row_scales = {}};
+  const std::vector<float> scales = as_float32(std::span(&quantization.weight_scale, 1));
+  for (int64_t row = 0; row < codes.shape[0]; ++row)
+    rows.row_scales.push_back(scales[static_cast<size_t>(row / quantization.block_rows)]);
+  return rows;
+}
+
+}  // namespace
+
+WeightRows Weights::codes(int64_t layer, Role role, int64_t index) const {
+  const auto [bound, held_as] = holder(layer, role, index);
+  KVCAL_CHECK(bound && bound->quantization);
+  WeightRows all = coded(bound->view, *bound->quantization);
+  return held_as == role ? std::move(all) : cut(std::move(all), role, held_as);
+}
+
+WeightRows Weights::codes(Role role) const {
+  const Bound& bound = model_tensor(role);
+  KVCAL_CHECK(bound.quantization);
+  return coded(bound.view, *bound.quantization);
 }
 
 WeightRows Weights::whole(const Bound& bound) const {
+  if (const LinearQuantization* scaled = bound.quantization)
+    return dequantized(bound.view, scaled->weight_scale, scaled->block_rows, scaled->block_columns);
   if (bound.block_scale)
     return dequantized(bound.view, *bound.block_scale, config_->weight_block_rows,
                        config_->weight_block_columns);
   switch (bound.layout) {
     case Layout::kOutIn:
-      return {.parts = {bound.view}, .owned = {}};
+      return {.parts = {bound.view}, .owned = {}, .row_scales = {}};
     case Layout::kInOut:
       return transposed(bound.view);
     case Layout::kInOutInterleaved:
@@ -232,17 +316,19 @@ WeightRows Weights::whole(const Bound& bound) const {
   return {};
 }
 
-WeightRows Weights::fused(const Bound& bound, Role role, Role fused_role) const {
-  WeightRows rows = whole(bound);
-  const TensorView tensor = rows.parts[0];
-  rows.parts.clear();
-  for (const auto& [begin, count] : row_ranges(role, fused_role, tensor.shape[0], *config_))
-    rows.parts.push_back(rows_of(tensor, begin, count));
-  return rows;
-}
-
-const TensorView& Weights::output_embedding() const {
-  return has(Role::kLmHead) ? at(Role::kLmHead) : at(Role::kEmbedding);
+/// The rows of a role that a fused tensor, which is one part, holds.
+WeightRows Weights::cut(WeightRows whole, Role role, Role fused_role) const {
+  const TensorView tensor = whole.parts[0];
+  const std::vector<float> scales = std::move(whole.row_scales);
+  whole.parts.clear();
+  whole.row_scales.clear();
+  for (const auto& [begin, count] : row_ranges(role, fused_role, tensor.shape[0], *config_)) {
+    whole.parts.push_back(rows_of(tensor, begin, count));
+    if (!scales.empty())
+      whole.row_scales.insert(whole.row_scales.end(), scales.begin() + begin,
+                              scales.begin() + begin + count);
+  }
+  return whole;
 }
 
 namespace {
@@ -277,10 +363,7 @@ void Weights::drop(int64_t layer) const {
 }
 
 void Weights::drop(int64_t layer, Role role, int64_t index) const {
-  const Bound* bound = find(layer, role, index);
-  for (const Role fused_role : fused_roles_of(role))
-    if (!bound) bound = find(layer, fused_role, index);
-  if (bound) drop(bound->view);
+  if (const Bound* bound = holder(layer, role, index).first) drop(bound->view);
 }
 
 void Weights::drop(Role role) const {
@@ -290,7 +373,7 @@ void Weights::drop(Role role) const {
 uint64_t Weights::read_bytes(const Bound& bound) {
   const uint64_t mapped = bound.view.bytes.size();
   // dequantized makes float32 of bytes; transposed and deinterleaved make one copy each.
-  if (bound.block_scale) return mapped * (1 + sizeof(float));
+  if (bound.block_scale || bound.quantization) return mapped * (1 + sizeof(float));
   if (bound.layout == Layout::kOutIn) return mapped;
   return mapped * (bound.layout == Layout::kInOutInterleaved ? 3 : 2);
 }

@@ -20,14 +20,21 @@ ModelConfig read_model_config(const ModelDir& model_dir);
 struct WeightRows {
   std::vector<TensorView> parts;
   std::vector<std::vector<std::byte>> owned;
+  /// Where parts are F8_E4M3 codes: a scale for each row of all parts. Else empty.
+  std::vector<float> row_scales;
 };
+
+struct CheckpointQuantization;
+struct LinearQuantization;
 
 /// Every tensor of a checkpoint by its role in the forward pass. Borrows from the ModelDir.
 class Weights {
  public:
   /// Checks names, shapes and dtypes of all tensors at once. Throws one Error that lists what is
-  /// missing, unexpected or misshapen.
-  Weights(const ModelDir& model_dir, const ModelConfig& config);
+  /// missing, unexpected or misshapen. quantization: of the same checkpoint, borrowed; null:
+  /// weights have 16 bits or are block-scaled, and are multiplied as numbers.
+  Weights(const ModelDir& model_dir, const ModelConfig& config,
+          const CheckpointQuantization* quantization = nullptr);
 
   bool has(Role role) const;
   /// Also where a fused tensor holds the role.
@@ -38,8 +45,17 @@ class Weights {
   /// Rows of the role in the order the forward pass wants, cut out of fused tensors, transposed and
   /// dequantized to F32 where need be. index: of an expert or a head.
   WeightRows rows(int64_t layer, Role role, int64_t index = 0) const;
+  /// The same of a matrix of the model.
+  WeightRows rows(Role role) const;
+  /// How the tensor that holds a role is quantized; null: it is not.
+  const LinearQuantization* quantization(int64_t layer, Role role, int64_t index = 0) const;
+  const LinearQuantization* quantization(Role role) const;
+  /// As rows, but F8_E4M3 codes and their scales as they lie in the file. Only of tensors whose
+  /// quantization scales rows.
+  WeightRows codes(int64_t layer, Role role, int64_t index = 0) const;
+  WeightRows codes(Role role) const;
   /// lm_head, or the embedding where they are tied.
-  const TensorView& output_embedding() const;
+  Role output_embedding() const { return has(Role::kLmHead) ? Role::kLmHead : Role::kEmbedding; }
   /// Tells the system that a layer's bytes will be read soon, or are no longer needed. will_need
   /// may wait for a disk, and throws Interrupted.
   void will_need(int64_t layer) const;
@@ -54,17 +70,21 @@ class Weights {
  private:
   struct Bound {
     TensorView view;
-    const TensorView* block_scale = nullptr;  ///< of FP8 weights
+    const TensorView* block_scale = nullptr;  ///< of FP8 weights without quantization
     Layout layout = Layout::kOutIn;
+    const LinearQuantization* quantization = nullptr;
   };
   using Table = std::map<std::pair<Role, int64_t>, Bound>;
   class Binder;
 
   const Bound* find(int64_t layer, Role role, int64_t index) const;
+  /// The tensor that holds a role, its own or a fused one, and which.
+  std::pair<const Bound*, Role> holder(int64_t layer, Role role, int64_t index) const;
+  const Bound& model_tensor(Role role) const;
   void drop(const TensorView& tensor) const;
   static uint64_t read_bytes(const Bound& bound);
   WeightRows whole(const Bound& bound) const;
-  WeightRows fused(const Bound& bound, Role role, Role fused_role) const;
+  WeightRows cut(WeightRows whole, Role role, Role fused_role) const;
 
   const ModelDir* model_dir_;
   const ModelConfig* config_;

@@ -1,0 +1,370 @@
+#include "model/fp8_checkpoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <regex>
+
+#include "checkpoint/safetensors.h"
+#include "model/decoder.h"
+#include "model/kv_scales.h"
+#include "quant/half.h"
+#include "support/catch.h"
+#include "support/model_fixture.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal {
+namespace {
+
+using test::contains;
+using test::message_of;
+using test::ScratchFolder;
+
+/// What recipe's matches_target does, for the patterns of the fixtures.
+bool matches(std::string_view pattern, std::string_view name, std::string_view class_name) {
+  if (pattern == class_name) return true;
+  if (!pattern.starts_with("re:")) return pattern == name;
+  const std::regex expression{std::string(pattern.substr(3))};
+  return std::regex_search(name.begin(), name.end(), expression,
+                           std::regex_constants::match_continuous);
+}
+
+fs::path fp8_fixture(const std::string& kind) {
+  return fs::path(KVCAL_TESTS_DIR) / "fixtures" / "fp8" / kind;
+}
+
+/// A checkpoint as generate opens it.
+struct Checkpoint {
+  explicit Checkpoint(const fs::path& folder)
+      : model_dir(folder),
+        config(read_model_config(model_dir)),
+        quantization(read_checkpoint_quantization(model_dir, config, matches)),
+        weights(model_dir, config, &quantization) {}
+
+  /// [tokens, vocab], through the cache its scales ask for; in steps of step_tokens.
+  std::vector<float> logits(const std::vector<TokenId>& ids, const std::string& backend_name,
+                            ComputeType type, size_t step_tokens) const {
+    const auto backend = test::make_backend(backend_name, 2);
+    Decoder decoder(config, weights, *backend, type);
+    const auto scales = read_checkpoint_scales(model_dir, config);
+    KvCache cache = decoder.make_cache(scales ? KvDType::kFp8E4m3 : KvDType::kFloat32,
+                                       scales ? *scales : std::vector<LayerKvScales>{},
+                                       static_cast<int64_t>(ids.size()));
+    std::vector<float> all;
+    for (size_t at = 0; at < ids.size(); at += step_tokens) {
+      const size_t count = std::min(step_tokens, ids.size() - at);
+      const std::span step = std::span(ids).subspan(at, count);
+      const auto some = count == 1 ? decoder.step(step, cache) : decoder.step_all(step, cache);
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
+  }
+
+  ModelDir model_dir;
+  ModelConfig config;
+  CheckpointQuantization quantization;
+  Weights weights;
+};
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  REQUIRE(a.size() == b.size());
+  double largest = 0.0;
+  for (size_t i = 0; i < a.size(); ++i)
+    largest = std::max(largest, std::fabs(static_cast<double>(a[i]) - b[i]));
+  return largest;
+}
+
+/// Mean over tokens of KL(expected || logits), in nats.
+double mean_kl(const std::vector<float>& logits, const std::vector<float>& expected, size_t vocab) {
+  REQUIRE(logits.size() == expected.size());
+  const auto log_sum = [&](const float* row) {
+    double sum = 0.0;
+    for (size_t i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(row[i]));
+    return std::log(sum);
+  };
+  double total = 0.0;
+  for (size_t at = 0; at < logits.size(); at += vocab) {
+    const float *p = &expected[at], *q = &logits[at];
+    const double p_sum = log_sum(p), q_sum = log_sum(q);
+    for (size_t i = 0; i < vocab; ++i)
+      total += std::exp(p[i] - p_sum) * ((p[i] - p_sum) - (q[i] - q_sum));
+  }
+  return total / static_cast<double>(logits.size() / vocab);
+}
+
+struct Expected {
+  explicit Expected(const std::string& kind)
+      : json(parse_json(read_text(fp8_fixture(kind) / "expected.json"))),
+        ids(json.at("ids").get<std::vector<TokenId>>()),
+        logits(test::read_expected_logits(fp8_fixture(kind))) {}
+  double moved() const { return json.at("moved").get<double>(); }
+  size_t vocab() const { return logits.size() / ids.size(); }
+
+  Json json;
+  std::vector<TokenId> ids;
+  std::vector<float> logits;
+};
+
+void check_kind(const std::string& kind) {
+  INFO(kind);
+  const Expected expected(kind);
+  const Checkpoint checkpoint(fp8_fixture(kind));
+  for (const std::string& backend : test::backend_names()) {
+    INFO(backend);
+    const auto logits = checkpoint.logits(expected.ids, backend, ComputeType::kFloat32, 64);
+    const double difference = largest_difference(logits, expected.logits);
+    const double kl = mean_kl(logits, expected.logits, expected.vocab());
+    INFO("largest difference " << difference << ", mean KL " << kl << ", quantization moves "
+                               << expected.moved());
+    CHECK(kl <= 1e-4);
+    CHECK(difference <= 0.02 * expected.moved());
+    // Token by token (recorded, where the backend does that) it is the same model.
+    const auto stepped = checkpoint.logits(expected.ids, backend, ComputeType::kFloat32, 1);
+    CHECK(mean_kl(stepped, expected.logits, expected.vocab()) <= 1e-4);
+  }
+}
+
+/// A copy of a fixture whose config and tensors change.
+template <class ChangeConfig, class ChangeTensor>
+void copy_changed(const std::string& kind, const fs::path& folder,
+                  const ChangeConfig& change_config, const ChangeTensor& change) {
+  Json config = parse_json(read_text(fp8_fixture(kind) / "config.json"));
+  change_config(config);
+  test::write_file(folder / "config.json", config.dump());
+  const SafetensorsFile file(fp8_fixture(kind) / "model.safetensors");
+  std::vector<Tensor> tensors;
+  for (const TensorView& view : file.tensors()) {
+    Tensor tensor{std::string(view.name), view.dtype, view.shape,
+                  std::vector<std::byte>(view.bytes.begin(), view.bytes.end())};
+    if (change(tensor)) tensors.push_back(std::move(tensor));
+  }
+  std::vector<TensorSource> sources;
+  for (const Tensor& tensor : tensors) sources.push_back(source_of(tensor));
+  write_safetensors(folder / "model.safetensors", std::move(sources), {});
+}
+
+const auto kSameConfig = [](Json&) {};
+const auto kSameTensor = [](Tensor&) { return true; };
+
+template <class ChangeConfig, class ChangeTensor>
+std::string error_of(const std::string& kind, const ChangeConfig& change_config,
+                     const ChangeTensor& change) {
+  const ScratchFolder folder;
+  copy_changed(kind, folder.path(), change_config, change);
+  return message_of([&] { Checkpoint checkpoint(folder.path()); });
+}
+
+/// Its logits are those of the fixture that it was made of.
+void check_same_logits(const fs::path& folder, const std::string& kind) {
+  const Expected expected(kind);
+  const Checkpoint checkpoint(folder);
+  CHECK(!checkpoint.quantization.linears.empty());
+  const auto logits = checkpoint.logits(expected.ids, "cpu", ComputeType::kFloat32, 64);
+  CHECK(mean_kl(logits, expected.logits, expected.vocab()) <= 1e-4);
+}
+
+}  // namespace
+
+TEST_CASE("FP8 checkpoints of every kind give transformers' logits") {
+  size_t count = 0;
+  for (const auto& entry : fs::directory_iterator(fp8_fixture(""))) {
+    check_kind(entry.path().filename().string());
+    ++count;
+  }
+  CHECK(count == 7);
+}
+
+TEST_CASE("FP8 checkpoints in bfloat16 stay near") {
+  for (const char* kind : {"static_kv", "token_kv_heads", "block", "mixed"}) {
+    INFO(kind);
+    const Expected expected(kind);
+    const Checkpoint checkpoint(fp8_fixture(kind));
+    const auto logits = checkpoint.logits(expected.ids, "cpu", ComputeType::kBFloat16, 64);
+    CHECK(mean_kl(logits, expected.logits, expected.vocab()) <= 0.05);
+  }
+}
+
+TEST_CASE("AutoFP8's form is compressed-tensors' by other names") {
+  const ScratchFolder folder;
+  copy_changed(
+      "static_kv", folder.path(),
+      [](Json& config) {
+        config["quantization_config"] = {{"quant_method", "fp8"},
+                                         {"activation_scheme", "static"},
+                                         {"ignored_layers", {"lm_head"}},
+                                         {"kv_cache_scheme", "static"}};
+      },
+      [](Tensor& tensor) {
+        if (tensor.name.ends_with("_scale")) tensor.shape = {};
+        return true;
+      });
+  check_same_logits(folder.path(), "static_kv");
+}
+
+TEST_CASE("ModelOpt's form is compressed-tensors' by other names") {
+  const ScratchFolder folder;
+  copy_changed(
+      "static_kv", folder.path(), [](Json& config) { config.erase("quantization_config"); },
+      [](Tensor& tensor) {
+        for (const char* side : {"k", "v"}) {
+          const std::string end = std::string(".self_attn.") + side + "_scale";
+          if (tensor.name.ends_with(end))
+            tensor.name = tensor.name.substr(0, tensor.name.size() - end.size()) + ".self_attn." +
+                          side + "_proj." + side + "_scale";
+        }
+        if (tensor.name.ends_with("_scale")) tensor.shape = {};
+        return true;
+      });
+  test::write_file(folder / "hf_quant_config.json",
+                   R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8",
+                       "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_*"]}})");
+  check_same_logits(folder.path(), "static_kv");
+}
+
+TEST_CASE("a block-scaled fp8 checkpoint's inputs are quantized by groups") {
+  const ScratchFolder folder;
+  copy_changed(
+      "block", folder.path(),
+      [](Json& config) {
+        // One size says both: the fixture's groups of 16, so its blocks of 32 are cut into four.
+        config["quantization_config"] = {{"quant_method", "fp8"},
+                                         {"activation_scheme", "dynamic"},
+                                         {"weight_block_size", {16, 16}}};
+      },
+      [](Tensor& tensor) {
+        constexpr std::string_view kScale = ".weight_scale";
+        if (!tensor.name.ends_with(kScale)) return true;
+        tensor.name += "_inv";
+        const bool is_wide = tensor.name.find("down_proj") != std::string::npos;
+        const bool is_high = tensor.name.find("gate_proj") != std::string::npos ||
+                             tensor.name.find("up_proj") != std::string::npos;
+        const bool is_low = tensor.name.find("k_proj") != std::string::npos ||
+                            tensor.name.find("v_proj") != std::string::npos;
+        const int64_t rows = is_high ? 3 : is_low ? 1 : 2, columns = is_wide ? 3 : 2;
+        std::vector<std::byte> bytes;
+        for (int64_t row = 0; row < rows; ++row)
+          for (int64_t column = 0; column < columns; ++column) {
+            const auto at = static_cast<size_t>(row / 2 * tensor.shape[1] + column / 2) * 2;
+            bytes.insert(bytes.end(), tensor.bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                         tensor.bytes.begin() + static_cast<std::ptrdiff_t>(at + 2));
+          }
+        tensor.bytes = std::move(bytes);
+        tensor.shape = {rows, columns};
+        return true;
+      });
+  check_same_logits(folder.path(), "block");
+}
+
+TEST_CASE("contradictions of tensors and config are told together") {
+  const std::string message = error_of("static_kv", kSameConfig, [](Tensor& tensor) {
+    if (tensor.name == "model.layers.0.self_attn.o_proj.weight_scale") tensor.shape = {1, 1, 1};
+    if (tensor.name == "model.layers.1.self_attn.o_proj.weight_scale") {
+      tensor.shape = {2};
+      tensor.bytes.resize(4, tensor.bytes[0]);
+    }
+    if (tensor.name == "model.layers.1.mlp.down_proj.weight") {
+      tensor.dtype = DType::kF16;
+      tensor.bytes.resize(2 * tensor.bytes.size());
+    }
+    return tensor.name != "model.layers.0.mlp.down_proj.weight_scale" &&
+           tensor.name != "model.layers.0.mlp.gate_up_proj.input_scale" &&
+           tensor.name != "model.norm.weight";
+  });
+  CHECK(contains(message, "missing: model.norm.weight [32]"));
+  CHECK(contains(message, "missing: model.layers.0.mlp.down_proj.weight_scale [1, 1]"));
+  CHECK(contains(message,
+                 "missing: model.layers.0.mlp.gate_up_proj.input_scale [1]; config group "
+                 "'group_0' says that inputs are static"));
+  CHECK(contains(message, "misshapen: model.layers.1.self_attn.o_proj.weight_scale is [2]"));
+  CHECK(contains(message,
+                 "not quantized: model.layers.1.mlp.down_proj.weight is F16, config "
+                 "group 'group_0' says FP8"));
+  CHECK(!contains(message, "model.layers.0.self_attn.o_proj"));
+}
+
+TEST_CASE("FP8 weights that no config names are refused") {
+  const auto without = [](Json& config) { config.erase("quantization_config"); };
+  CHECK(contains(error_of("weights_only", without, kSameTensor),
+                 "unreadable: model.layers.0.self_attn.q_proj.weight is F8_E4M3, and the config "
+                 "does not say that the module is quantized"));
+  const auto ignoring = [](Json& config) {
+    config["quantization_config"]["ignore"] = {"re:.*v_proj", "lm_head"};
+  };
+  const std::string message = error_of("weights_only", ignoring, kSameTensor);
+  CHECK(contains(message, "model.layers.0.self_attn.v_proj.weight is F8_E4M3"));
+  CHECK(contains(message, "unexpected: model.layers.0.self_attn.v_proj.weight_scale"));
+  CHECK(!contains(message, "q_proj"));
+}
+
+TEST_CASE("scales that are no scales are refused") {
+  const auto with_value = [](float value) {
+    return error_of("weights_only", kSameConfig, [value](Tensor& tensor) {
+      const uint16_t bits = to_f16(value).bits;
+      if (tensor.name == "model.layers.0.self_attn.q_proj.weight_scale")
+        std::memcpy(tensor.bytes.data(), &bits, sizeof bits);
+      return true;
+    });
+  };
+  for (const float value : {0.0f, -1.0f, std::nanf("")})
+    CHECK(contains(with_value(value), "model.layers.0.self_attn.q_proj.weight_scale holds "));
+  CHECK(with_value(0.01f) == "no error");
+}
+
+TEST_CASE("groups that do not fit a Linear's inputs are refused") {
+  const auto with_groups_of_20 = [](Json& config) {
+    config["quantization_config"]["config_groups"]["group_0"]["input_activations"]["group_size"] =
+        20;
+  };
+  CHECK(contains(error_of("block", with_groups_of_20, kSameTensor),
+                 "model.layers.0.self_attn.q_proj.weight takes 32 inputs, no multiple of the "
+                 "groups of 20"));
+}
+
+TEST_CASE("what is quantized in another way than FP8 is named") {
+  const auto changed = [](const char* side, const char* key, const Json& value) {
+    return error_of(
+        "static_kv",
+        [&](Json& config) {
+          config["quantization_config"]["config_groups"]["group_0"][side][key] = value;
+        },
+        kSameTensor);
+  };
+  CHECK(contains(changed("weights", "type", "int"), "type 'int' of 8 bits is not read"));
+  CHECK(contains(changed("weights", "num_bits", 4), "type 'float' of 4 bits is not read"));
+  CHECK(contains(changed("weights", "symmetric", false), "asymmetric FP8 is not read"));
+  CHECK(contains(changed("weights", "dynamic", true), "weights with dynamic scales"));
+  CHECK(contains(changed("weights", "strategy", "attn_head"), "strategy 'attn_head' of FP8"));
+  CHECK(contains(changed("input_activations", "strategy", "channel"),
+                 "config_groups.group_0: input_activations: static inputs of strategy 'channel'"));
+  CHECK(contains(changed("input_activations", "dynamic", "local"), "key 'dynamic' is \"local\""));
+  const auto with_method = [](const Json& quantization) {
+    return error_of(
+        "static_kv", [&](Json& config) { config["quantization_config"] = quantization; },
+        kSameTensor);
+  };
+  CHECK(contains(with_method({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}),
+                 "key 'quant_algo' is 'NVFP4', whose weights are not read"));
+  CHECK(contains(with_method({{"quant_method", "fp8"}, {"activation_scheme", "rowwise"}}),
+                 "key 'activation_scheme' is 'rowwise'"));
+}
+
+TEST_CASE("of several targets the exact name decides, then patterns, then the class") {
+  const Checkpoint mixed(fp8_fixture("mixed"));
+  const auto& linears = mixed.quantization.linears;
+  const auto input_of_module = [&](const std::string& name) { return linears.at(name).input; };
+  CHECK(input_of_module("model.layers.0.self_attn.q_proj") == InputQuantization::kStatic);
+  CHECK(input_of_module("model.layers.1.mlp.down_proj") == InputQuantization::kDynamicToken);
+  CHECK(input_of_module("lm_head") == InputQuantization::kDynamicToken);
+  CHECK(input_of_module("model.embed_tokens") == InputQuantization::kNone);
+  CHECK(!linears.contains("model.layers.0.self_attn.k_proj"));
+}
+
+TEST_CASE("what llm-compressor calls Mixtral's experts") {
+  CHECK(renamed_expert("model.layers.0.block_sparse_moe.experts.3.w1") ==
+        "model.layers.0.block_sparse_moe.experts.3.gate_proj");
+  CHECK(renamed_expert("model.layers.0.block_sparse_moe.experts.3.w2") ==
+        "model.layers.0.block_sparse_moe.experts.3.down_proj");
+  CHECK(renamed_expert("model.layers.0.feed_forward.w1").empty());
+}
+
+}  // namespace kvcal
