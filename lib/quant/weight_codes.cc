@@ -64,9 +64,9 @@ void WeightCoder::encode(uint64_t first, std::span<uint8_t> codes) const {
     const int64_t scale =
         grid_.scale_of(static_cast<int64_t>(at / columns), static_cast<int64_t>(column));
     const std::byte* const elements = weight_.bytes.data() + at * bytes_of_element(weight_.dtype);
-    weight_loops::encode({elements, weight_.dtype, count},
-                         {scales_[static_cast<size_t>(scale)].value, rounds_quotient_},
-                         codes.data() + done);
+    weight_loops::best().encode({elements, weight_.dtype, count},
+                                {scales_[static_cast<size_t>(scale)].value, rounds_quotient_},
+                                codes.data() + done);
     done += count;
   }
 }

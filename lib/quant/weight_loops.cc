@@ -89,9 +89,10 @@ KVCAL_INLINE uint32_t largest_loop(const Run& run) {
 }
 
 template <DType kDType, bool kRounds>
-KVCAL_INLINE void encode_loop(const Run& run, float scale, uint8_t* __restrict codes) {
+KVCAL_INLINE void encode_loop(const Run& run, const Coding& coding, uint8_t* __restrict codes) {
   const std::byte* const elements = run.elements;
   const size_t count = run.count;
+  const float scale = coding.scale;
   for (size_t i = 0; i < count; ++i) {
     const auto element = load<kDType>(elements, i);
     const uint32_t quotient =
@@ -102,18 +103,22 @@ KVCAL_INLINE void encode_loop(const Run& run, float scale, uint8_t* __restrict c
   }
 }
 
-template <DType kDType, bool kRounds, bool kSquares>
-KVCAL_INLINE void powers_loop(const Run& run, float scale, double norm, double* __restrict powers) {
+template <DType kDType, bool kRounds>
+KVCAL_INLINE void powers_loop(const Run& run, const Coding& coding, double norm,
+                              double* __restrict powers) {
   const std::byte* const elements = run.elements;
   const size_t count = run.count;
-  for (size_t i = 0; i < count; ++i) {
+  const float scale = coding.scale;
+  const auto error = [&](size_t i) [[gnu::always_inline]] {
     const float magnitude = magnitude_of<kDType>(load<kDType>(elements, i));
     const OnE4m3Grid quotient(quotient_magnitude<kDType, kRounds>(magnitude, scale));
-    const double error =
-        __builtin_fabs(static_cast<double>(quotient.value()) * static_cast<double>(scale) -
-                       static_cast<double>(magnitude));
-    powers[i] = kSquares ? error * error : power(error, norm);
-  }
+    return __builtin_fabs(static_cast<double>(quotient.value()) * static_cast<double>(scale) -
+                          static_cast<double>(magnitude));
+  };
+  if (norm == 2.0)
+    for (size_t i = 0; i < count; ++i) powers[i] = error(i) * error(i);
+  else
+    for (size_t i = 0; i < count; ++i) powers[i] = power(error(i), norm);
 }
 
 KVCAL_INLINE uint32_t largest_of(const Run& run) {
@@ -131,86 +136,69 @@ KVCAL_INLINE void encode_of(const Run& run, const Coding& coding, uint8_t* codes
   const bool rounds = coding.rounds_quotient;
   switch (run.dtype) {
     case DType::kF16:
-      return rounds ? encode_loop<DType::kF16, true>(run, coding.scale, codes)
-                    : encode_loop<DType::kF16, false>(run, coding.scale, codes);
+      return rounds ? encode_loop<DType::kF16, true>(run, coding, codes)
+                    : encode_loop<DType::kF16, false>(run, coding, codes);
     case DType::kBF16:
-      return rounds ? encode_loop<DType::kBF16, true>(run, coding.scale, codes)
-                    : encode_loop<DType::kBF16, false>(run, coding.scale, codes);
+      return rounds ? encode_loop<DType::kBF16, true>(run, coding, codes)
+                    : encode_loop<DType::kBF16, false>(run, coding, codes);
     default:
-      return encode_loop<DType::kF32, false>(run, coding.scale, codes);
+      return encode_loop<DType::kF32, false>(run, coding, codes);
   }
 }
 
-template <bool kSquares>
 KVCAL_INLINE void powers_of(const Run& run, const Coding& coding, double norm, double* powers) {
   const bool rounds = coding.rounds_quotient;
   switch (run.dtype) {
     case DType::kF16:
-      return rounds ? powers_loop<DType::kF16, true, kSquares>(run, coding.scale, norm, powers)
-                    : powers_loop<DType::kF16, false, kSquares>(run, coding.scale, norm, powers);
+      return rounds ? powers_loop<DType::kF16, true>(run, coding, norm, powers)
+                    : powers_loop<DType::kF16, false>(run, coding, norm, powers);
     case DType::kBF16:
-      return rounds ? powers_loop<DType::kBF16, true, kSquares>(run, coding.scale, norm, powers)
-                    : powers_loop<DType::kBF16, false, kSquares>(run, coding.scale, norm, powers);
+      return rounds ? powers_loop<DType::kBF16, true>(run, coding, norm, powers)
+                    : powers_loop<DType::kBF16, false>(run, coding, norm, powers);
     default:
-      return powers_loop<DType::kF32, false, kSquares>(run, coding.scale, norm, powers);
+      return powers_loop<DType::kF32, false>(run, coding, norm, powers);
   }
 }
 
-struct Loops {
-  uint32_t (*largest)(const Run&);
-  void (*encode)(const Run&, const Coding&, uint8_t*);
-  void (*powers)(const Run&, const Coding&, double, double*);
-};
-
-#define KVCAL_LOOPS(name, target)                                                                \
-  target uint32_t largest_##name(const Run& run) {                                               \
-    return largest_of(run);                                                                      \
-  }                                                                                              \
-  target void encode_##name(const Run& run, const Coding& coding, uint8_t* codes) {              \
-    encode_of(run, coding, codes);                                                               \
-  }                                                                                              \
-  target void powers_##name(const Run& run, const Coding& coding, double norm, double* powers) { \
-    norm == 2.0 ? powers_of<true>(run, coding, norm, powers)                                     \
-                : powers_of<false>(run, coding, norm, powers);                                   \
-  }                                                                                              \
-  constexpr Loops k_##name##_loops{largest_##name, encode_##name, powers_##name};
+#define KVCAL_LOOPS(isa, target)                                                                \
+  target uint32_t largest_##isa(const Run& run) {                                               \
+    return largest_of(run);                                                                     \
+  }                                                                                             \
+  target void encode_##isa(const Run& run, const Coding& coding, uint8_t* codes) {              \
+    encode_of(run, coding, codes);                                                              \
+  }                                                                                             \
+  target void powers_##isa(const Run& run, const Coding& coding, double norm, double* powers) { \
+    powers_of(run, coding, norm, powers);                                                       \
+  }                                                                                             \
+  constexpr Loops k_##isa##_loops{#isa, largest_##isa, encode_##isa, powers_##isa};
 
 KVCAL_LOOPS(any, )
 #if defined(__x86_64__) && defined(__GNUC__)
-KVCAL_LOOPS(avx2, __attribute__((target("avx2"))))
+#define KVCAL_TARGET(set) __attribute__((target(set)))
+KVCAL_LOOPS(avx2, KVCAL_TARGET("avx2"))
 #if defined(__clang__)
-KVCAL_LOOPS(avx512, __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq"))))
+KVCAL_LOOPS(avx512, KVCAL_TARGET("avx512f,avx512bw,avx512vl,avx512dq"))
 #else
-KVCAL_LOOPS(avx512,
-            __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"))))
+KVCAL_LOOPS(avx512, KVCAL_TARGET("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512"))
 #endif
 #endif
-
-Loops choose_loops() {
-#if defined(__x86_64__) && defined(__GNUC__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-    return k_avx512_loops;
-  if (__builtin_cpu_supports("avx2")) return k_avx2_loops;
-#endif
-  return k_any_loops;
-}
-
-const Loops& loops() {
-  static const Loops chosen = choose_loops();
-  return chosen;
-}
 
 }  // namespace
 
-uint32_t largest_magnitude(const Run& run) {
-  return loops().largest(run);
+std::vector<Loops> runnable() {
+  std::vector<Loops> found{k_any_loops};
+#if defined(__x86_64__) && defined(__GNUC__)
+  if (__builtin_cpu_supports("avx2")) found.push_back(k_avx2_loops);
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    found.push_back(k_avx512_loops);
+#endif
+  return found;
 }
-void encode(const Run& run, const Coding& coding, uint8_t* codes) {
-  loops().encode(run, coding, codes);
-}
-void error_powers(const Run& run, const Coding& coding, double norm, double* powers) {
-  loops().powers(run, coding, norm, powers);
+
+const Loops& best() {
+  static const Loops chosen = runnable().back();
+  return chosen;
 }
 
 }  // namespace kvcal::weight_loops

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "core/tensor.h"
 
@@ -22,15 +23,22 @@ struct Coding {
   bool rounds_quotient = false;  ///< to the run's dtype, before it becomes a code
 };
 
-/// The bits of the run's largest magnitude, in its dtype: as integers, magnitudes are in order, and
-/// those from infinity up are not finite.
-uint32_t largest_magnitude(const Run& run);
+/// The loops for one instruction set.
+struct Loops {
+  const char* name;
+  /// The bits of the run's largest magnitude, in its dtype: as integers, magnitudes are in order,
+  /// and those from infinity up are not finite.
+  uint32_t (*largest_magnitude)(const Run& run);
+  /// codes[count] of finite elements.
+  void (*encode)(const Run& run, const Coding& coding, uint8_t* codes);
+  /// powers[count] = |element - scale x code|^norm of finite elements; 0 for no difference. Double,
+  /// within 1e-12 of the exact power.
+  void (*error_powers)(const Run& run, const Coding& coding, double norm, double* powers);
+};
 
-/// codes[count] of finite elements.
-void encode(const Run& run, const Coding& coding, uint8_t* codes);
-
-/// powers[count] = |element - scale x code|^norm of finite elements; 0 for no difference. Double,
-/// within 1e-13 of the exact power.
-void error_powers(const Run& run, const Coding& coding, double norm, double* powers);
+/// Those that this processor can run, the best one last.
+std::vector<Loops> runnable();
+/// The best of them.
+const Loops& best();
 
 }  // namespace kvcal::weight_loops

@@ -85,7 +85,7 @@ void for_each_piece(const ScaleGrid& grid, ThreadPool* pool, const Body& body) {
   const uint64_t elements = weight.bytes.size() / bytes_of_element(weight.dtype);
   const uint32_t infinity = infinity_of(weight.dtype);
   for (uint64_t first = 0; first < elements; ++first) {
-    const uint32_t magnitude = weight_loops::largest_magnitude(run_of(weight, first, 1));
+    const uint32_t magnitude = weight_loops::best().largest_magnitude(run_of(weight, first, 1));
     if (magnitude < infinity) continue;
     const auto columns = static_cast<uint64_t>(grid.columns);
     fail("element [", first / columns, ", ", first % columns, "] is ",
@@ -109,15 +109,15 @@ std::vector<Amax> block_amax(const TensorView& weight, const ScaleGrid& grid, Th
   std::vector<uint32_t> largest(static_cast<size_t>(grid.num_scales()), 0);
   if (!grid.has_one_scale()) {
     for_each_piece(grid, pool, [&](size_t scale, uint64_t first, uint64_t count) {
-      largest[scale] =
-          std::max(largest[scale], weight_loops::largest_magnitude(run_of(weight, first, count)));
+      largest[scale] = std::max(
+          largest[scale], weight_loops::best().largest_magnitude(run_of(weight, first, count)));
     });
     return amax_of_bits(weight, grid, largest);
   }
   const uint64_t elements = element_count(weight.shape);
   std::vector<uint32_t> of_chunk((elements + kChunk - 1) / kChunk, 0);
   for_each_chunk(elements, pool, [&](uint64_t chunk, uint64_t first, uint64_t count, size_t) {
-    of_chunk[chunk] = weight_loops::largest_magnitude(run_of(weight, first, count));
+    of_chunk[chunk] = weight_loops::best().largest_magnitude(run_of(weight, first, count));
   });
   largest[0] = *std::max_element(of_chunk.begin(), of_chunk.end());
   return amax_of_bits(weight, grid, largest);
@@ -129,7 +129,7 @@ double error_of(const Run& run, const Coding& coding, double norm) {
   std::array<double, kLanes> lanes{};
   for (size_t first = 0; first < run.count; first += kBuffer) {
     const size_t count = std::min(kBuffer, run.count - first);
-    weight_loops::error_powers(
+    weight_loops::best().error_powers(
         {run.elements + first * bytes_of_element(run.dtype), run.dtype, count}, coding, norm,
         powers.data());
     std::fill(powers.begin() + static_cast<int64_t>(count),
@@ -202,7 +202,8 @@ class ErrorSums {
       const size_t count = std::min<size_t>(kBuffer, infinity_of(weight_.dtype) - first);
       for (size_t i = 0; i < count; ++i) magnitudes[i] = static_cast<uint16_t>(first + i);
       const auto bytes = std::as_bytes(std::span(magnitudes));
-      weight_loops::error_powers({bytes.data(), weight_.dtype, count}, coding, norm, powers.data());
+      weight_loops::best().error_powers({bytes.data(), weight_.dtype, count}, coding, norm,
+                                        powers.data());
       for (size_t i = 0; i < count; ++i) sum += static_cast<double>(counts_[first + i]) * powers[i];
     }
     return sum;
@@ -251,15 +252,21 @@ std::vector<Scale> searched_scales(const TensorView& weight, const WeightScales&
   return scales;
 }
 
-/// amax / 448, or that rounded to the weight's dtype where the sum of squared errors is then less.
-/// Rounding to 16 bits moves a scale by chance to a better or a worse place; with the better of
-/// both, no weight is further off than with the rounded scale and rounded quotients.
-Scale better_scale(const TensorView& weight, const WeightScales& seen, ThreadPool* pool) {
-  const std::array scales{scale_of(seen.amax[0], weight.dtype, ScaleArithmetic::kFloat32),
-                          scale_of(seen.amax[0], weight.dtype, ScaleArithmetic::kModelDtype)};
+/// amax / 448 where the block's sum of squared errors is then less than with that rounded to the
+/// weight's dtype. Rounding to 16 bits moves a scale by chance to a better or a worse place; with
+/// the better of both, no block is further off than with the rounded scale and rounded quotients.
+std::vector<Scale> better_scales(const TensorView& weight, const WeightScales& seen,
+                                 ThreadPool* pool) {
+  std::vector<Scale> scales = scales_of(seen.amax, weight.dtype, ScaleArithmetic::kFloat32);
+  const std::vector<Scale> rounded =
+      scales_of(seen.amax, weight.dtype, ScaleArithmetic::kModelDtype);
   const ErrorSums errors(weight, seen.grid, pool);
-  const auto squares = [&](size_t i) { return errors({&scales[i], 1}, false, 2.0)[0]; };
-  return squares(1) < squares(0) ? scales[1] : scales[0];
+  const std::vector<double> plain = errors(scales, false, 2.0), other = errors(rounded, false, 2.0);
+  // Sums that differ by their own rounding count as equal.
+  for (size_t block = 0; block < scales.size(); ++block)
+    if (plain[block] > 0 && plain[block] >= other[block] * (1 - 1e-12))
+      scales[block] = rounded[block];
+  return scales;
 }
 
 bool searches(const QuantArgs& args) {
@@ -315,10 +322,9 @@ WeightScales weight_scales(const TensorView& weight, const QuantArgs& args,
           searched_scales(weight, made, mse_options(args.observer_kwargs), arithmetic, pool);
       return made;
     }
-    made.scales = scales_of(made.amax, weight.dtype, arithmetic);
-    if (resolved_strategy(args) == Strategy::kTensor && weight.dtype != DType::kF32 &&
-        arithmetic == ScaleArithmetic::kFloat32)
-      made.scales[0] = better_scale(weight, made, pool);
+    const bool has_two = weight.dtype != DType::kF32 && arithmetic == ScaleArithmetic::kFloat32;
+    made.scales = has_two ? better_scales(weight, made, pool)
+                          : scales_of(made.amax, weight.dtype, arithmetic);
     return made;
   });
 }

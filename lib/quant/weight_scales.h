@@ -47,9 +47,10 @@ struct WeightScales {
 /// memoryless_minmax (also where none is named, and for minmax and static_minmax: a weight is seen
 /// once) or mse (also memoryless_mse). The same floats for any pool; nullptr: the caller's thread.
 /// Throws Error naming tensor and element for NaN or infinity, and for another observer.
-/// In kFloat32, per tensor, with memoryless_minmax, the scale of a 16-bit weight is amax / 448, or
-/// that rounded to the weight's dtype where this reconstructs the weight better (docs/numerics.md).
-/// Source: compressed-tensors `calculate_qparams`, llm-compressor `flatten_for_calibration`.
+/// In kFloat32 with memoryless_minmax the scale of a block of a 16-bit weight is amax / 448, or
+/// that rounded to the weight's dtype where this reconstructs the block as well or better
+/// (docs/numerics.md). Source: compressed-tensors `calculate_qparams`, llm-compressor
+/// `flatten_for_calibration`.
 WeightScales weight_scales(const TensorView& weight, const QuantArgs& args,
                            ScaleArithmetic arithmetic, ThreadPool* pool);
 
