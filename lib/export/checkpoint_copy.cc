@@ -19,37 +19,17 @@ bool is_left_over(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-/// transformers refuses a file that does not say which framework wrote it.
-std::map<std::string, std::string> with_format(std::map<std::string, std::string> metadata) {
-  metadata.emplace("format", "pt");
-  return metadata;
-}
-
 std::vector<TensorSource> sources_of(const std::vector<Tensor>& tensors) {
   std::vector<TensorSource> sources;
   for (const Tensor& tensor : tensors) sources.push_back(source_of(tensor));
   return sources;
 }
 
-/// The source's index with the tensors in it, and the sums in its metadata made right.
-Json extended_index(const ModelDir& model, const std::vector<Tensor>& tensors) {
-  Json index = *model.index();
-  Json& metadata = index["metadata"];
-  if (!metadata.is_object()) metadata = Json::object();
-  uint64_t total_size = 0, added_elements = 0;
-  for (const SafetensorsFile& shard : model.shards())
-    for (const TensorView& tensor : shard.tensors())
-      total_size = checked_add(total_size, tensor.bytes.size());
-  for (const Tensor& tensor : tensors) {
-    total_size = checked_add(total_size, tensor.bytes.size());
-    added_elements += element_count(tensor.shape);
-    index["weight_map"][tensor.name] = kScalesFileName;
-  }
-  metadata["total_size"] = total_size;
-  const auto parameters = metadata.find("total_parameters");
-  if (parameters != metadata.end() && parameters->is_number_unsigned())
-    *parameters = checked_add(parameters->get<uint64_t>(), added_elements);
-  return sorted_keys(index);
+uint64_t count_elements(const SafetensorsFile& shard) {
+  uint64_t count = 0;
+  for (const TensorView& tensor : shard.tensors())
+    count = checked_add(count, element_count(tensor.shape));
+  return count;
 }
 
 }  // namespace
@@ -62,21 +42,55 @@ void check_tensors_are_new(const ModelDir& model, const std::vector<std::string>
     fail(model.path().string(), ": has a shard ", kScalesFileName, " already");
 }
 
+std::map<std::string, std::string> metadata_of(const SafetensorsFile& shard) {
+  std::map<std::string, std::string> metadata = shard.metadata();
+  metadata.emplace("format", "pt");
+  return metadata;
+}
+
+void write_index(const ModelDir& model, const std::vector<std::string>& shard_names,
+                 const std::filesystem::path& folder) {
+  Json index = *model.index();
+  Json& metadata = index["metadata"];
+  if (!metadata.is_object()) metadata = Json::object();
+  uint64_t total_size = 0, elements = 0, source_elements = 0;
+  Json weight_map = Json::object();
+  for (const std::string& name : shard_names) {
+    const SafetensorsFile shard(folder / name);
+    for (const TensorView& tensor : shard.tensors()) {
+      total_size = checked_add(total_size, tensor.bytes.size());
+      weight_map[std::string(tensor.name)] = name;
+    }
+    elements = checked_add(elements, count_elements(shard));
+  }
+  for (const SafetensorsFile& shard : model.shards())
+    source_elements = checked_add(source_elements, count_elements(shard));
+  index["weight_map"] = std::move(weight_map);
+  metadata["total_size"] = total_size;
+  const auto parameters = metadata.find("total_parameters");
+  if (parameters != metadata.end() && parameters->is_number_unsigned())
+    // Whatever the source counted, it is right for what was there before.
+    *parameters = checked_add(parameters->get<uint64_t>(), elements) - source_elements;
+  write_text_file(folder / kIndexFileName, dump_json(sorted_keys(index)));
+}
+
 void copy_weights(const ModelDir& model, const std::vector<Tensor>& tensors,
                   const std::filesystem::path& folder) {
   if (!model.index()) {
     const SafetensorsFile& file = model.shards().front();
     std::vector<TensorSource> sources = sources_of(tensors);
     for (const TensorView& tensor : file.tensors()) sources.push_back(source_of(file, tensor));
-    write_safetensors(folder / kSingleFileName, std::move(sources), with_format(file.metadata()));
+    write_safetensors(folder / kSingleFileName, std::move(sources), metadata_of(file));
     return;
   }
   for (const std::string& name : model.shard_names()) {
     throw_if_interrupted();
     kvcal::copy_file(model.path() / name, folder / name);
   }
-  write_safetensors(folder / kScalesFileName, sources_of(tensors), with_format({}));
-  write_text_file(folder / kIndexFileName, dump_json(extended_index(model, tensors)));
+  write_safetensors(folder / kScalesFileName, sources_of(tensors), {{"format", "pt"}});
+  std::vector<std::string> names = model.shard_names();
+  names.emplace_back(kScalesFileName);
+  write_index(model, names, folder);
 }
 
 void copy_sidecar_files(const ModelDir& model, const std::filesystem::path& folder) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,15 @@ void check_tensors_are_new(const ModelDir& model, const std::vector<std::string>
 /// takes model.safetensors and no index, vLLM, SGLang and TGI take what lies in the folder.
 void copy_weights(const ModelDir& model, const std::vector<Tensor>& tensors,
                   const std::filesystem::path& folder);
+
+/// The shard's metadata, with "format" where it has none: transformers refuses a file that does not
+/// say which framework wrote it.
+std::map<std::string, std::string> metadata_of(const SafetensorsFile& shard);
+
+/// The source's index for the shards of those names that lie in folder: weight_map and total_size
+/// are counted anew, and total_parameters, where there is one, by what was added or left out.
+void write_index(const ModelDir& model, const std::vector<std::string>& shard_names,
+                 const std::filesystem::path& folder);
 
 /// Copies what belongs to the model beside its weights, except what another run of ours or another
 /// quantizer left there.

@@ -74,6 +74,12 @@ bool has_head_scales(const Calibration& calibration) {
                      [](const AttentionCalibration& layer) { return layer.k.scales.size() > 1; });
 }
 
+bool has_query_scales(const Calibration& calibration) {
+  return std::ranges::any_of(calibration.layers, [](const AttentionCalibration& layer) {
+    return layer.q.has_value() && !layer.ignored;
+  });
+}
+
 std::vector<std::string> ignored_modules(const Calibration& calibration) {
   std::vector<std::string> names;
   for (const AttentionCalibration& layer : calibration.layers)
@@ -81,14 +87,18 @@ std::vector<std::string> ignored_modules(const Calibration& calibration) {
   return names;
 }
 
-DType module_dtype(const ModelDir& model, const std::string& module) {
+const TensorView& first_tensor_of(const ModelDir& model, const std::string& module) {
   const std::vector<std::string> names = model.tensor_names();
   const auto it = std::lower_bound(names.begin(), names.end(), module + ".");
   if (it == names.end() || !it->starts_with(module + "."))
     fail(model.path().string(), ": has no tensor of module ", module);
-  const DType dtype = model.tensor(*it).dtype;
-  if (!is_float(dtype)) fail(*it, " is ", dtype, ", expected F16, BF16 or F32");
-  return dtype;
+  return model.tensor(*it);
+}
+
+DType module_dtype(const ModelDir& model, const std::string& module) {
+  const TensorView& first = first_tensor_of(model, module);
+  if (!is_float(first.dtype)) fail(first.name, " is ", first.dtype, ", expected F16, BF16 or F32");
+  return first.dtype;
 }
 
 float rounded_to(DType dtype, float value) {
@@ -115,30 +125,6 @@ Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& val
   }
   KVCAL_CHECK(tensor.bytes.size() == byte_count(tensor.shape, dtype));
   return tensor;
-}
-
-std::vector<std::string> k_and_v_scale_names(const Calibration& calibration) {
-  std::vector<std::string> names;
-  for (const AttentionCalibration& layer : calibration.layers)
-    if (!layer.ignored)
-      for (const char* suffix : {".k_scale", ".v_scale"}) names.push_back(layer.module + suffix);
-  return names;
-}
-
-std::vector<Tensor> k_and_v_scale_tensors(const ModelDir& model, const Calibration& calibration,
-                                          bool in_model_dtype) {
-  std::vector<Tensor> tensors;
-  const bool per_head = resolved_strategy(calibration.kv_args) == Strategy::kAttnHead;
-  for (const AttentionCalibration& layer : calibration.layers) {
-    if (layer.ignored) continue;
-    const DType dtype = in_model_dtype ? module_dtype(model, layer.module) : DType::kF32;
-    for (const auto& [suffix, side] : {std::pair(".k_scale", &layer.k), {".v_scale", &layer.v}}) {
-      const Shape shape =
-          per_head ? Shape{static_cast<int64_t>(side->scales.size()), 1, 1} : Shape{1};
-      tensors.push_back(scale_tensor(layer.module + suffix, shape, side->scales, dtype));
-    }
-  }
-  return tensors;
 }
 
 void check_covers_model(const ModelDir& model, const Calibration& calibration) {

@@ -18,8 +18,14 @@ Scale shared_scale(const AttentionCalibration& layer);
 /// Whether more than one value a layer would be lost by shared_scale.
 bool has_head_scales(const Calibration& calibration);
 
+/// Whether queries are quantized too.
+bool has_query_scales(const Calibration& calibration);
+
 /// Modules without scales, in layer order.
 std::vector<std::string> ignored_modules(const Calibration& calibration);
+
+/// The first tensor of a module, by name. Throws Error where it has none.
+const TensorView& first_tensor_of(const ModelDir& model, const std::string& module);
 
 /// dtype of an attention module's first tensor, by name: what llm-compressor gives the scales.
 /// Throws Error where it is not F16, BF16 or F32.
@@ -30,14 +36,6 @@ float rounded_to(DType dtype, float value);
 
 /// A tensor of values stored as dtype (F16, BF16 or F32), rounded.
 Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& values, DType dtype);
-
-/// "<module>.k_scale" and "<module>.v_scale" of every layer that is not ignored.
-std::vector<std::string> k_and_v_scale_names(const Calibration& calibration);
-
-/// The tensors of those names, [1] or [heads, 1, 1]: float32, or in the dtype of the module's
-/// weights.
-std::vector<Tensor> k_and_v_scale_tensors(const ModelDir& model, const Calibration& calibration,
-                                          bool in_model_dtype);
 
 /// Throws Error unless the calibration has an entry for every attention module of its kind in the
 /// checkpoint, and the checkpoint a module for every entry.

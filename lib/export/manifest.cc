@@ -1,6 +1,9 @@
 #include "export/manifest.h"
 
+#include <algorithm>
+
 #include "core/sha256.h"
+#include "export/quantization_config.h"
 
 namespace kvcal {
 namespace {
@@ -26,37 +29,85 @@ double saturated_fraction(const KvTensorCalibration& side) {
 }
 
 Json layer_json(const AttentionCalibration& layer) {
-  return {{"layer", layer.layer},
-          {"module", layer.module},
-          {"k_amax", layer.k.statistics.range().amax().value},
-          {"v_amax", layer.v.statistics.range().amax().value},
-          {"k_scale", scales_json(layer.k.scales, layer.ignored)},
-          {"v_scale", scales_json(layer.v.scales, layer.ignored)},
-          {"k_head_amax", head_amax_json(layer.k.statistics)},
-          {"v_head_amax", head_amax_json(layer.v.statistics)},
-          {"k_saturated", saturated_fraction(layer.k)},
-          {"v_saturated", saturated_fraction(layer.v)}};
+  Json json = {{"layer", layer.layer},
+               {"module", layer.module},
+               {"k_amax", layer.k.statistics.range().amax().value},
+               {"v_amax", layer.v.statistics.range().amax().value},
+               {"k_scale", scales_json(layer.k.scales, layer.ignored)},
+               {"v_scale", scales_json(layer.v.scales, layer.ignored)},
+               {"k_head_amax", head_amax_json(layer.k.statistics)},
+               {"v_head_amax", head_amax_json(layer.v.statistics)},
+               {"k_saturated", saturated_fraction(layer.k)},
+               {"v_saturated", saturated_fraction(layer.v)}};
+  if (!layer.q) return json;
+  json["q_amax"] = layer.q->statistics.range().amax().value;
+  json["q_scale"] = scales_json(layer.q->scales, layer.ignored);
+  json["q_head_amax"] = head_amax_json(layer.q->statistics);
+  json["q_saturated"] = saturated_fraction(*layer.q);
+  return json;
+}
+
+/// Every module of the plan in its order; what a module does not have is null.
+Json linears_json(const Calibration& calibration, const WrittenCheckpoint& written) {
+  std::map<std::string_view, const LinearCalibration*> inputs;
+  for (const LinearCalibration& linear : calibration.linears)
+    inputs.emplace(linear.module, &linear);
+  Json linears = Json::object();
+  for (const PlannedLinear& planned : calibration.plan.linears) {
+    const auto input = inputs.find(planned.module);
+    const auto weight = written.weights.find(planned.module);
+    const bool has_input = input != inputs.end(), has_weight = weight != written.weights.end();
+    Json& json = linears[planned.module] = Json::object();
+    json["input_amax"] = has_input ? Json(input->second->input_amax.value) : Json();
+    json["input_scale"] = has_input ? Json(input->second->input_scale.value) : Json();
+    json["weight_amax"] = has_weight ? Json(weight->second.amax.value) : Json();
+    json["weight_scale"] = has_weight ? Json(weight->second.largest_scale.value) : Json();
+    if (has_input) json["input_tokens"] = input->second->input_tokens;
+  }
+  return linears;
+}
+
+/// What all modifiers name, each once.
+Json names_of(const Recipe& recipe, std::vector<std::string> Modifier::*names) {
+  Json all = Json::array();
+  for (const Modifier& modifier : recipe.modifiers)
+    for (const std::string& name : modifier.*names)
+      if (std::ranges::find(all, Json(name)) == all.end()) all.push_back(name);
+  return all;
+}
+
+Json recipe_json(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration) {
+  Json json = {
+      {"path", input.recipe_path},
+      {"sha256", sha256_hex(recipe.source)},
+      {"targets", names_of(recipe, &Modifier::targets)},
+      {"ignore", names_of(recipe, &Modifier::ignore)},
+      {"kv_cache_scheme", calibration.layers.empty() ? Json() : to_json(calibration.kv_args)}};
+  if (Json groups = config_groups(calibration); !groups.empty())
+    json["config_groups"] = std::move(groups);
+  return json;
+}
+
+Json dataset_json(const ManifestInput& input) {
+  if (input.dataset_path.empty()) return nullptr;
+  return {{"path", input.dataset_path},
+          {"sha256", input.dataset_sha256},
+          {"sample_indices", input.sample_indices},
+          {"num_samples", input.sample_indices.size()},
+          {"num_tokens", input.num_tokens}};
 }
 
 }  // namespace
 
-Json make_manifest(const ManifestInput& input, const Recipe& recipe,
-                   const Calibration& calibration) {
+Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration,
+                   const WrittenCheckpoint& written) {
   Json manifest = Json::object();
   manifest["kvcal_version"] = input.version;
   manifest["created_by"] = "kvcal " + input.version;
   manifest["model"] = {
       {"path", input.model_path}, {"model_type", input.model_type}, {"sha256", input.model_sha256}};
-  manifest["recipe"] = {{"path", input.recipe_path},
-                        {"sha256", sha256_hex(recipe.source)},
-                        {"targets", recipe.modifiers.front().targets},
-                        {"ignore", recipe.modifiers.front().ignore},
-                        {"kv_cache_scheme", to_json(calibration.kv_args)}};
-  manifest["dataset"] = {{"path", input.dataset_path},
-                         {"sha256", input.dataset_sha256},
-                         {"sample_indices", input.sample_indices},
-                         {"num_samples", input.sample_indices.size()},
-                         {"num_tokens", input.num_tokens}};
+  manifest["recipe"] = recipe_json(input, recipe, calibration);
+  manifest["dataset"] = dataset_json(input);
   manifest["compute_dtype"] = input.compute_dtype;
   manifest["kv_forward"] = input.kv_forward;
   if (!input.leave_out_machine) {
@@ -67,7 +118,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe,
   manifest["layers"] = Json::array();
   for (const AttentionCalibration& layer : calibration.layers)
     manifest["layers"].push_back(layer_json(layer));
-  manifest["linears"] = Json::object();
+  manifest["linears"] = linears_json(calibration, written);
   return manifest;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "export/writer.h"
 #include "quant/calibration.h"
 #include "recipe/recipe.h"
 
@@ -19,7 +20,7 @@ struct ManifestInput {
   std::string version;
   std::string model_path, model_type, model_sha256;
   std::string recipe_path;
-  std::string dataset_path, dataset_sha256;
+  std::string dataset_path, dataset_sha256;  ///< empty: no text was used
   std::vector<int64_t> sample_indices;
   int64_t num_tokens = 0;
   std::string compute_dtype, kv_forward;
@@ -30,7 +31,8 @@ struct ManifestInput {
   uint64_t peak_rss_bytes = 0;
 };
 
-Json make_manifest(const ManifestInput& input, const Recipe& recipe,
-                   const Calibration& calibration);
+/// written: what the writers found out. A run without text has dataset null.
+Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration,
+                   const WrittenCheckpoint& written = {});
 
 }  // namespace kvcal

@@ -1,7 +1,10 @@
 #include "export/writer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
+
+#include "export/layer_scales.h"
 
 namespace kvcal {
 
@@ -42,6 +45,48 @@ void check_layer(const AttentionCalibration& layer, Strategy strategy) {
     fail(layer.k.scales.size(), " scales of K, ", layer.v.scales.size(), " of V");
 }
 
+void check_layers(const Calibration& calibration) {
+  const Strategy strategy = resolved_strategy(calibration.kv_args);
+  if (strategy != Strategy::kTensor && strategy != Strategy::kAttnHead)
+    fail("KV cache scales of strategy ", name_of(strategy), ", expected tensor or attn_head");
+  const bool has_queries = has_query_scales(calibration);
+  std::set<std::string_view> modules;
+  bool has_scales = false;
+  int64_t previous = -1;
+  for (const AttentionCalibration& layer : calibration.layers) {
+    in_context(layer.module, [&] {
+      if (layer.module.empty() || !modules.insert(layer.module).second)
+        fail("layer ", layer.layer, " has no module name of its own");
+      if (layer.layer <= previous) fail("layer ", layer.layer, " comes after layer ", previous);
+      previous = layer.layer;
+      if (layer.ignored) return;
+      check_layer(layer, strategy);
+      if (has_queries && !layer.q) fail("Q: has no scale");
+      if (has_queries) in_context("Q", [&] { check_side(*layer.q, strategy); });
+      has_scales = true;
+    });
+  }
+  if (!has_scales) fail("the calibration has no scale: no layer, or all are ignored");
+}
+
+/// Every static input of the plan has a scale, and every scale an input.
+void check_inputs(const Calibration& calibration) {
+  const QuantPlan& plan = calibration.plan;
+  auto next = calibration.linears.begin();
+  for (const PlannedLinear& linear : plan.linears) {
+    const auto& inputs = plan.groups.at(linear.group).input_activations;
+    if (!inputs || inputs->dynamic) continue;
+    if (next == calibration.linears.end() || next->module != linear.module)
+      fail(linear.module, ": its input has no scale");
+    const float value = next->input_scale.value;
+    if (!std::isfinite(value) || value <= 0.0f)
+      fail(linear.module, ": scale ", value, " of its input, expected a finite positive number");
+    ++next;
+  }
+  if (next != calibration.linears.end())
+    fail(next->module, ": has a scale of its input, and the plan none");
+}
+
 /// path without links and dots as far as it exists.
 std::filesystem::path resolved(const std::filesystem::path& path) {
   // A path that cannot be resolved is refused where it is created, with the reason.
@@ -63,24 +108,15 @@ bool lies_in(const std::filesystem::path& inner, const std::filesystem::path& ou
 }  // namespace
 
 void check_calibration(const Calibration& calibration) {
-  const Strategy strategy = resolved_strategy(calibration.kv_args);
-  if (strategy != Strategy::kTensor && strategy != Strategy::kAttnHead)
-    fail("KV cache scales of strategy ", name_of(strategy), ", expected tensor or attn_head");
-  std::set<std::string_view> modules;
-  bool has_scales = false;
-  int64_t previous = -1;
-  for (const AttentionCalibration& layer : calibration.layers) {
-    in_context(layer.module, [&] {
-      if (layer.module.empty() || !modules.insert(layer.module).second)
-        fail("layer ", layer.layer, " has no module name of its own");
-      if (layer.layer <= previous) fail("layer ", layer.layer, " comes after layer ", previous);
-      previous = layer.layer;
-      if (layer.ignored) return;
-      check_layer(layer, strategy);
-      has_scales = true;
-    });
-  }
-  if (!has_scales) fail("the calibration has no scale: no layer, or all are ignored");
+  if (!calibration.layers.empty() || !calibration.plan.quantizes_weights())
+    check_layers(calibration);
+  check_inputs(calibration);
+}
+
+void check_is_kv_only(const Calibration& calibration, std::string_view format) {
+  if (calibration.plan.quantizes_weights())
+    fail(format, " and the recipe quantizes weights; expected kv_cache_scheme alone");
+  check_calibration(calibration);
 }
 
 void check_target(const ModelDir& model, const std::filesystem::path& target) {

@@ -162,14 +162,22 @@ def write_weights(source, folder, added):
     (folder / "model.safetensors.index.json").write_text(hf_json(index))
 
 
+def heads_of(scales, rank, ranks):
+    """What a rank holds of the heads' scales: all of a tensor's one."""
+    count = len(scales) // ranks if len(scales) > 1 else 1
+    return scales[rank * count:(rank + 1) * count] if len(scales) > 1 else scales
+
+
 def write_case(name, case):
     source, folder = OUT / "source" / case["source"], OUT / "expected" / name
     folder.mkdir(parents=True)
     config = json.loads((source / "config.json").read_text())
     if case["format"] == "scales-json":
-        values = {str(layer["layer"]): max(layer["k"] + layer["v"]) for layer in case["layers"]}
+        ranks = case.get("tp_size", 1)
         document = {"model_type": config["model_type"], "kv_cache": {
-            "dtype": "float8_e4m3fn", "scaling_factor": {str(rank): values for rank in range(case.get("tp_size", 1))}}}
+            "dtype": "float8_e4m3fn", "scaling_factor": {str(rank): {
+                str(layer["layer"]): max(heads_of(layer["k"], rank, ranks) + heads_of(layer["v"], rank, ranks))
+                for layer in case["layers"]} for rank in range(ranks)}}}
         (folder / "kv_cache_scales.json").write_text(json.dumps(document, indent=4) + "\n")
         return
     for sidecar in ("generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "tokenizer.model"):
@@ -181,12 +189,17 @@ def write_case(name, case):
         config["kv_cache_torch_dtype"] = "float8_" + case.get("kv_format", "e4m3fn")
     else:
         config["quantization_config"] = quantization_config(case)
+        ignored = [str(layer["layer"]) for layer in case["layers"] if layer["ignored"]]
+        if ignored:
+            (folder / "vllm.yaml").write_text("# For: vllm serve FOLDER --config FOLDER/vllm.yaml\nkv-cache-dtype: fp8\n"
+                                              f"kv-cache-dtype-skip-layers: [{', '.join(ignored)}]\n")
     with open(folder / "config.json", "w") as file:
         json.dump(config, file, indent=2, sort_keys=True)
 
 
 def main():
-    shutil.rmtree(OUT, ignore_errors=True)
+    for name in ("source", "expected"):
+        shutil.rmtree(OUT / name, ignore_errors=True)
     write_sources()
     for name, case in CASES.items():
         write_case(name, case)

@@ -1,3 +1,4 @@
+#include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
@@ -11,25 +12,30 @@ namespace {
 class Fp8Writer : public Writer {
  public:
   void check(const ExportInput& input) const override {
-    check_calibration(input.calibration);
+    check_is_kv_only(input.calibration, "a checkpoint with quant_method fp8 keeps its weights");
     check_source(input.model);
     if (resolved_strategy(input.calibration.kv_args) != Strategy::kTensor)
       fail(
           "strategy attn_head; a checkpoint with quant_method fp8 has one scale a layer, strategy "
           "tensor");
+    if (has_query_scales(input.calibration))
+      fail("a checkpoint with quant_method fp8 has no scales of queries, the recipe asks for them");
     if (input.calibration.kv_format != fp8::Format::kE4m3Fn)
       fail("a checkpoint with quant_method fp8 has E4M3FN scales, the calibration has others");
     if (input.scale_in_model_dtype)
       fail("scales beside FP8 weights are float32; scale dtype 'model' is not for them");
     check_covers_model(input.model, input.calibration);
-    check_tensors_are_new(input.model, k_and_v_scale_names(input.calibration));
+    check_tensors_are_new(input.model, attention_tensor_names(input.calibration));
   }
 
-  void write(const ExportInput& input, const std::filesystem::path& folder) const override {
+  WrittenCheckpoint write(const ExportInput& input,
+                          const std::filesystem::path& folder) const override {
     copy_sidecar_files(input.model, folder);
-    copy_weights(input.model, k_and_v_scale_tensors(input.model, input.calibration, false), folder);
+    copy_weights(input.model, attention_tensors(input), folder);
     write_text_file(folder / "config.json", config_text(input.model.config()));
     write_text_file(folder / "recipe.yaml", to_yaml(input.recipe));
+    write_vllm_arguments(input.calibration, folder);
+    return {};
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {

@@ -1,3 +1,6 @@
+#include <algorithm>
+
+#include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
@@ -8,41 +11,74 @@ namespace {
 constexpr std::string_view kFileName = "kv_cache_scales.json";
 constexpr int64_t kMaxTpSize = 1024;
 
+/// Readers know E4M3FN alone, also those on ROCm, which double the scales; E5M2 is for our own.
+std::string_view torch_dtype_of(fp8::Format format) {
+  if (format == fp8::Format::kE4m3Fn) return "float8_e4m3fn";
+  if (format == fp8::Format::kE5m2) return "float8_e5m2";
+  fail(kFileName, " holds scales of float8_e4m3fn or float8_e5m2, the calibration has those of ",
+       "float8_e4m3fnuz");
+}
+
 class ScalesJsonWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
     check_calibration(input.calibration);
+    if (input.calibration.layers.empty())
+      fail(kFileName, " holds KV scales, the recipe asks for none");
     check_covers_model(input.model, input.calibration);
-    if (input.calibration.kv_format != fp8::Format::kE4m3Fn)
-      fail(kFileName, " holds scales of float8_e4m3fn, the calibration has another format");
+    torch_dtype_of(input.calibration.kv_format);
     if (input.scale_in_model_dtype)
       fail(kFileName, " holds no dtype; scale dtype 'model' is not for it");
     if (input.tp_size < 1 || input.tp_size > kMaxTpSize)
       fail("tensor parallel size ", input.tp_size, ", expected 1 to ", kMaxTpSize);
     required_string(input.model.config(), "model_type");
+    for (const AttentionCalibration& layer : input.calibration.layers)
+      in_context(layer.module, [&] { tied_over_ranks(layer.k.scales, input.tp_size); });
     check_every_layer(input.calibration.num_hidden_layers, input.calibration);
   }
 
-  void write(const ExportInput& input, const std::filesystem::path& folder) const override {
-    Json layers = Json::object();
-    for (const AttentionCalibration& layer : input.calibration.layers)
-      // As double: what a reader gets is the float32, exactly.
-      layers[std::to_string(layer.layer)] = static_cast<double>(shared_scale(layer).value);
+  WrittenCheckpoint write(const ExportInput& input,
+                          const std::filesystem::path& folder) const override {
     Json ranks = Json::object();
-    for (int64_t rank = 0; rank < input.tp_size; ++rank) ranks[std::to_string(rank)] = layers;
+    for (int64_t rank = 0; rank < input.tp_size; ++rank) {
+      Json& layers = ranks[std::to_string(rank)] = Json::object();
+      for (const AttentionCalibration& layer : input.calibration.layers)
+        // As double: what a reader gets is the float32, exactly.
+        layers[std::to_string(layer.layer)] =
+            static_cast<double>(rank_scale(layer, rank, input.tp_size).value);
+    }
     Json scales = Json::object();
     scales["model_type"] = required_string(input.model.config(), "model_type");
-    scales["kv_cache"]["dtype"] = "float8_e4m3fn";
+    scales["kv_cache"]["dtype"] = torch_dtype_of(input.calibration.kv_format);
     scales["kv_cache"]["scaling_factor"] = std::move(ranks);
     write_text_file(folder / kFileName, dump_json(scales, 4));
+    return {};
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
-    if (!has_head_scales(input.calibration)) return {};
-    return {std::string(kFileName) + " has one scale a layer: the largest of all heads was taken"};
+    std::vector<std::string> notes;
+    const std::string file(kFileName);
+    if (has_head_scales(input.calibration))
+      notes.push_back(file + " has one scale a layer: the largest of all heads was taken");
+    if (input.calibration.kv_format == fp8::Format::kE5m2)
+      notes.push_back(file + " of float8_e5m2 is read by kvcal generate and by no engine we know");
+    if (input.calibration.plan.quantizes_weights())
+      notes.push_back(file + " holds KV scales alone: weights and inputs are not in it");
+    if (has_query_scales(input.calibration)) notes.push_back(file + " has no scales of queries");
+    return notes;
   }
 
  private:
+  /// The largest of K's and V's scales of the heads that a rank holds.
+  static Scale rank_scale(const AttentionCalibration& layer, int64_t rank, int64_t num_ranks) {
+    if (num_ranks == 1 || layer.k.scales.size() == 1) return shared_scale(layer);
+    const auto heads = static_cast<int64_t>(layer.k.scales.size());
+    // Of tied heads the rank's first has the value of all.
+    const auto head = static_cast<size_t>(rank * heads / num_ranks);
+    return {std::max(tied_over_ranks(layer.k.scales, num_ranks)[head].value,
+                     tied_over_ranks(layer.v.scales, num_ranks)[head].value)};
+  }
+
   /// The readers want every layer and fall back to 1.0 for all of them when one is missing.
   static void check_every_layer(int64_t count, const Calibration& calibration) {
     int64_t next = 0;

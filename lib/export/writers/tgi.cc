@@ -33,7 +33,7 @@ void check_survives_cast(const ModelDir& model, const AttentionCalibration& laye
 class TgiWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
-    check_calibration(input.calibration);
+    check_is_kv_only(input.calibration, "TGI's form keeps 16-bit weights");
     torch_dtype_of(input.calibration.kv_format);
     if (input.scale_in_model_dtype)
       fail("TGI's kv_scale is float32; scale dtype 'model' is not for it");
@@ -50,7 +50,8 @@ class TgiWriter : public Writer {
     check_tensors_are_new(input.model, names);
   }
 
-  void write(const ExportInput& input, const std::filesystem::path& folder) const override {
+  WrittenCheckpoint write(const ExportInput& input,
+                          const std::filesystem::path& folder) const override {
     std::vector<Tensor> tensors;
     for (const AttentionCalibration& layer : input.calibration.layers)
       if (!layer.ignored)
@@ -63,6 +64,7 @@ class TgiWriter : public Writer {
     copy_sidecar_files(input.model, folder);
     copy_weights(input.model, tensors, folder);
     write_text_file(folder / "config.json", config_text(config));
+    return {};
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
@@ -71,6 +73,8 @@ class TgiWriter : public Writer {
       notes.push_back("TGI has one scale a layer: the largest of all heads was taken");
     if (!ignored_modules(input.calibration).empty())
       notes.push_back("ignored layers have no scale; TGI uses 1.0 there");
+    if (has_query_scales(input.calibration))
+      notes.push_back("TGI reads no scales of queries: they are not written");
     return notes;
   }
 };

@@ -80,7 +80,8 @@ TEST_CASE("scales-json: refuses what the schema has no place for") {
         "kv_cache_scales.json holds no dtype; scale dtype 'model' is not for it");
   parts.calibration.kv_format = fp8::Format::kE4m3Fnuz;
   CHECK(refusal("scales-json", parts.input()) ==
-        "kv_cache_scales.json holds scales of float8_e4m3fn, the calibration has another format");
+        "kv_cache_scales.json holds scales of float8_e4m3fn or float8_e5m2, the calibration has "
+        "those of float8_e4m3fnuz");
 }
 
 TEST_CASE("scales-json: the user is told that heads share a scale") {

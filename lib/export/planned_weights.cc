@@ -1,0 +1,94 @@
+#include "export/planned_weights.h"
+
+#include <algorithm>
+
+#include "export/checkpoint_copy.h"
+#include "quant/weight_scales.h"
+
+namespace kvcal {
+namespace {
+
+const PlannedLinear* find_module(const QuantPlan& plan, const std::string& module) {
+  const auto it = std::ranges::find(plan.linears, module, &PlannedLinear::module);
+  return it == plan.linears.end() ? nullptr : &*it;
+}
+
+const TensorView& weight_of(const ModelDir& model, const std::string& module) {
+  const std::string name = module + ".weight";
+  const TensorView* weight = model.find(name);
+  if (!weight) fail(model.path().string(), ": has no tensor ", name, " to quantize");
+  if (!is_float(weight->dtype) || weight->shape.rank() != 2)
+    fail(name, " is ", weight->dtype, " ", weight->shape,
+         ", expected a matrix of F16, BF16 or F32");
+  return *weight;
+}
+
+/// What the head of a tied model needs, whose tensor is the embedding's.
+void change_tied_head(const ModelDir& model, const QuantPlan& plan, WeightChanges& changes) {
+  const std::string name = plan.tied_head + ".weight";
+  const bool is_planned =
+      find_module(plan, plan.tied_head) || find_module(plan, plan.tied_embedding);
+  // A file may hold the head all the same; loaders take the embedding.
+  if (is_planned && model.find(name)) changes.replaced.insert(name);
+  if (!plan.unties_embedding || find_module(plan, plan.tied_head)) return;
+  changes.untied_head = &weight_of(model, plan.tied_embedding);
+  changes.untied_head_name = name;
+  changes.untied_shard = shard_of(model, changes.untied_head->name);
+}
+
+}  // namespace
+
+WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan) {
+  // Which tensor an untied module takes its weight from is for the plan to say.
+  KVCAL_CHECK(!plan.unties_embedding || !plan.tied_head.empty());
+  WeightChanges changes;
+  for (const PlannedLinear& linear : plan.linears) {
+    const QuantScheme& scheme = plan.groups.at(linear.group);
+    KVCAL_CHECK(scheme.weights.has_value());
+    const bool is_tied_head = !plan.tied_head.empty() && linear.module == plan.tied_head;
+    const TensorView& source = weight_of(model, is_tied_head ? plan.tied_embedding : linear.module);
+    // Quantized alike, the two stay one tensor.
+    if (is_tied_head && !plan.unties_embedding) continue;
+    changes.quantized.push_back({.module = linear.module,
+                                 .scheme = &scheme,
+                                 .source = &source,
+                                 .shard = shard_of(model, source.name)});
+    if (!is_tied_head) changes.replaced.insert(std::string(source.name));
+    if (linear.module == plan.tied_embedding && find_module(plan, plan.tied_head) &&
+        !plan.unties_embedding)
+      changes.quantized.back().tied_module = plan.tied_head;
+  }
+  if (!plan.tied_head.empty()) change_tied_head(model, plan, changes);
+  return changes;
+}
+
+void check_weights(const ExportInput& input) {
+  const WeightChanges changes = weight_changes(input.model, input.calibration.plan);
+  std::vector<std::string> names;
+  for (const PlannedWeight& weight : changes.quantized) {
+    in_context(weight.weight_name(),
+               [&] { scale_grid(*weight.scheme->weights, weight.source->shape); });
+    names.push_back(weight_scale_name(weight.module));
+    names.push_back(weight.input_scale_name());
+    if (!weight.tied_module.empty()) names.push_back(weight_scale_name(weight.tied_module));
+  }
+  check_tensors_are_new(input.model, names);
+}
+
+void untie(Json& config) {
+  constexpr const char* kKey = "tie_word_embeddings";
+  config[kKey] = false;
+  // Of a multimodal model both levels have a say, by the key or by its default.
+  const auto text_config = config.find("text_config");
+  if (text_config != config.end() && text_config->is_object()) (*text_config)[kKey] = false;
+}
+
+size_t shard_of(const ModelDir& model, std::string_view tensor) {
+  const auto& shards = model.shards();
+  const auto it = std::ranges::find_if(
+      shards, [&](const SafetensorsFile& shard) { return shard.find(tensor) != nullptr; });
+  KVCAL_CHECK(it != shards.end());
+  return static_cast<size_t>(it - shards.begin());
+}
+
+}  // namespace kvcal

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "export/writer.h"
+
+namespace kvcal {
+
+inline std::string weight_scale_name(const std::string& module) {
+  return module + ".weight_scale";
+}
+
+/// A weight that becomes FP8 codes.
+struct PlannedWeight {
+  std::string module;         ///< whose tensors are written: "<module>.weight", …
+  const QuantScheme* scheme;  ///< of the plan
+  const TensorView* source;   ///< [rows, columns] F16, BF16 or F32; of a tied head the embedding's
+  size_t shard = 0;           ///< of the model: where source lies, and the codes go
+  /// Whose scales are these too: the head that is quantized like the embedding, and stays tied.
+  std::string tied_module = {};
+
+  std::string weight_name() const { return module + ".weight"; }
+  std::string input_scale_name() const { return module + ".input_scale"; }
+  bool has_input_scale() const {
+    return scheme->input_activations && !scheme->input_activations->dynamic;
+  }
+};
+
+/// What becomes of the tensors of a checkpoint whose weights are quantized. Borrows from the model
+/// and the plan.
+struct WeightChanges {
+  std::vector<PlannedWeight> quantized;  ///< in the plan's order
+  /// Tensors of the source that are not copied: what is quantized, and the head of a tied model
+  /// where the file has one all the same and it would be another than what is written.
+  std::set<std::string, std::less<>> replaced;
+  /// The 16-bit embedding under the name of the head that it was tied to; nullptr: none.
+  const TensorView* untied_head = nullptr;
+  std::string untied_head_name;
+  size_t untied_shard = 0;
+};
+
+/// Throws Error, naming the module, where the model has no weight for it that can be quantized. Of
+/// a tied model there are five cases (docs/formats.md): the plan quantizes neither module, the
+/// head, the embedding, both alike, or both differently.
+WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan);
+
+/// Throws Error for what weight_changes does, for tensors that are there already, and for weights
+/// that the scheme does not fit.
+void check_weights(const ExportInput& input);
+
+/// config.json of a model whose head and embedding are no longer one tensor.
+void untie(Json& config);
+
+/// The shard that holds a tensor of the model.
+size_t shard_of(const ModelDir& model, std::string_view tensor);
+
+}  // namespace kvcal

@@ -1,0 +1,86 @@
+#include "export/quantization_config.h"
+
+#include <algorithm>
+
+#include "export/layer_scales.h"
+
+namespace kvcal {
+namespace {
+
+/// compressed-tensors release whose layout this is (docs/formats.md).
+constexpr std::string_view kVersion = "0.19.0";
+
+/// The group of the attention modules whose queries are quantized; all have the same, and vLLM
+/// wants the class as its only target.
+std::optional<QuantScheme> attention_scheme(const QuantPlan& plan) {
+  for (const PlannedAttention& attention : plan.attention)
+    if (!attention.ignored && attention.q)
+      return QuantScheme{.targets = {plan.attention_class},
+                         .weights = std::nullopt,
+                         .input_activations = attention.q,
+                         .format = CompressionFormat::kDense};
+  return std::nullopt;
+}
+
+/// How many groups begin before the first attention module, in the order of the model's modules:
+/// an attention module is named before the Linears in it.
+std::ptrdiff_t groups_before_attention(const QuantPlan& plan) {
+  const int64_t layer = plan.attention.front().layer;
+  size_t count = 0;
+  for (const PlannedLinear& linear : plan.linears)
+    if (linear.is_embedding || (linear.layer >= 0 && linear.layer < layer))
+      count = std::max(count, linear.group + 1);
+  return static_cast<std::ptrdiff_t>(count);
+}
+
+std::vector<QuantScheme> all_groups(const QuantPlan& plan) {
+  std::vector<QuantScheme> groups = plan.groups;
+  if (const auto attention = attention_scheme(plan))
+    groups.insert(groups.begin() + groups_before_attention(plan), *attention);
+  return groups;
+}
+
+/// The one form of all weights, or that there are several.
+std::string format_word(const QuantPlan& plan) {
+  std::string word = name_of(CompressionFormat::kDense);
+  for (const QuantScheme& group : plan.groups) {
+    const std::string own = name_of(format_of(group));
+    if (own == name_of(CompressionFormat::kDense) || own == word) continue;
+    if (word != name_of(CompressionFormat::kDense)) return "mixed-precision";
+    word = own;
+  }
+  return word;
+}
+
+std::vector<std::string> ignore_list(const Calibration& calibration) {
+  std::vector<std::string> ignore = calibration.plan.unquantized;
+  for (std::string& module : ignored_modules(calibration)) ignore.push_back(std::move(module));
+  return ignore;
+}
+
+}  // namespace
+
+Json config_groups(const Calibration& calibration) {
+  Json groups = Json::object();
+  for (const QuantScheme& group : all_groups(calibration.plan))
+    groups["group_" + std::to_string(groups.size())] = to_json(group);
+  return groups;
+}
+
+Json quantization_config(const Calibration& calibration) {
+  Json config = Json::object();
+  config["config_groups"] = config_groups(calibration);
+  config["format"] = format_word(calibration.plan);
+  config["global_compression_ratio"] = nullptr;
+  config["ignore"] = ignore_list(calibration);
+  config["kv_cache_scheme"] =
+      calibration.layers.empty() ? Json(nullptr) : to_json(calibration.kv_args);
+  config["quant_method"] = "compressed-tensors";
+  config["quantization_status"] = "compressed";
+  config["sparsity_config"] = Json::object();
+  config["transform_config"] = Json::object();
+  config["version"] = kVersion;
+  return config;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,122 @@
+#include "export/quantized_copy.h"
+
+#include "core/process_memory.h"
+#include "export/quantized_case.h"
+#include "support/catch.h"
+
+using namespace kvcal;
+using namespace kvcal::test;
+
+namespace {
+
+/// A model of one shard: some large matrices of noise, and what a config needs.
+void write_large_model(const fs::path& folder, int num_weights, int64_t rows, int64_t columns) {
+  std::vector<TensorSource> sources;
+  for (int i = 0; i < num_weights; ++i)
+    sources.push_back({.name = "model.layers." + std::to_string(i) + ".mlp.up_proj.weight",
+                       .dtype = DType::kF16,
+                       .shape = {rows, columns},
+                       .bytes = {},
+                       .file = {},
+                       .file_offset = 0,
+                       .generate = [i](uint64_t offset, std::span<std::byte> bytes) {
+                         for (size_t k = 0; k + 1 < bytes.size(); k += 2) {
+                           const uint64_t at =
+                               (offset + k) * 2654435761u + static_cast<uint64_t>(i);
+                           bytes[k] = static_cast<std::byte>(at >> 9);
+                           // Exponents below 2^4, so finite.
+                           bytes[k + 1] = static_cast<std::byte>((at >> 17) & 0xcb);
+                         }
+                       }});
+  write_safetensors(folder / "model.safetensors", std::move(sources), {{"format", "pt"}});
+  write_file(folder / "config.json", R"({"model_type": "llama", "tie_word_embeddings": false})");
+}
+
+Calibration plan_of_large_model(int num_weights, Strategy strategy) {
+  Calibration calibration;
+  QuantArgs weights;
+  weights.type = QuantType::kFloat;
+  weights.strategy = strategy;
+  weights.observer = "memoryless_minmax";
+  calibration.plan.groups = {
+      {.targets = {"Linear"}, .weights = weights, .input_activations = {}, .format = {}}};
+  for (int i = 0; i < num_weights; ++i)
+    calibration.plan.linears.push_back(
+        {.module = "model.layers." + std::to_string(i) + ".mlp.up_proj", .layer = i});
+  return calibration;
+}
+
+Recipe weight_recipe() {
+  return parse_recipe(quantized_case("tied_head").at("recipe").get<std::string>());
+}
+
+/// Sees how much memory the process holds whenever it is told of progress.
+class MemoryWatch : public Diagnostics {
+ public:
+  void warn(const std::string&) override {}
+  void progress(std::string_view, int64_t done, int64_t total, std::string_view) override {
+    largest = std::max(largest, resident_bytes());
+    CHECK(done > last);
+    CHECK(done <= total);
+    last = done;
+    end = total;
+  }
+  uint64_t largest = 0;
+  int64_t last = 0, end = 0;
+};
+
+}  // namespace
+
+TEST_CASE("FP8 weights: memory holds a weight, its scales and two buffers, not the shard") {
+  constexpr int kWeights = 8;
+  constexpr uint64_t kMiB = uint64_t{1} << 20, kWeightBytes = 16 * kMiB;
+  for (const Strategy strategy : {Strategy::kTensor, Strategy::kChannel}) {
+    const ScratchFolder scratch;
+    write_large_model(scratch.path(), kWeights, 2048, 4096);
+    const ModelDir model(scratch.path());
+    const Calibration calibration = plan_of_large_model(kWeights, strategy);
+    const Recipe recipe = weight_recipe();
+    ThreadPool pool(2);
+    MemoryWatch watch;
+    const ScratchFolder target;
+    const uint64_t before = resident_bytes();
+    kWriters.at("compressed-tensors")()->write({.model = model,
+                                                .calibration = calibration,
+                                                .recipe = recipe,
+                                                .pool = &pool,
+                                                .progress = &watch},
+                                               target.path());
+    CHECK(watch.last == watch.end);
+    CHECK(watch.end == 2 * kWeights * 2048 * 4096);
+    INFO("held " << watch.largest / kMiB << " MiB, before " << before / kMiB);
+    // A weight, two buffers of 8 MiB, and as much again for tables, stacks and the allocator.
+    CHECK(watch.largest < before + kWeightBytes + 32 * kMiB);
+    CHECK(fs::file_size(target / "model.safetensors") > kWeights * kWeightBytes / 2);
+  }
+}
+
+TEST_CASE("FP8 weights: what is no number stops the run, and nothing appears") {
+  const ScratchFolder scratch;
+  write_large_model(scratch.path(), 1, 3, 5);
+  {
+    std::string bytes = read_text(scratch / "model.safetensors");
+    bytes[bytes.size() - 1] = 0x7e;  // the last value's exponent
+    write_file(scratch / "model.safetensors", bytes);
+  }
+  const ModelDir model(scratch.path());
+  const Calibration calibration = plan_of_large_model(1, Strategy::kTensor);
+  const Recipe recipe = weight_recipe();
+  const fs::path target = scratch / "out";
+  const auto run = [&] {
+    AtomicDirectory output(target, false);
+    const ExportInput input{.model = model, .calibration = calibration, .recipe = recipe};
+    kWriters.at("compressed-tensors")()->check(input);
+    kWriters.at("compressed-tensors")()->write(input, output.path());
+    output.commit();
+  };
+  CHECK(contains(message_of(run), "model.layers.0.mlp.up_proj.weight"));
+  CHECK(!fs::exists(target));
+  for (const auto& entry : fs::directory_iterator(scratch.path()))
+    CHECK((entry.path().filename() == "config.json" ||
+           entry.path().filename() == "model.safetensors"));
+}
