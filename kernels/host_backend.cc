@@ -180,6 +180,13 @@ void check_observe_kv(const ObserveKvArgs& args) {
                 segment.q_begin + segment.q_count <= args.x.tokens);
 }
 
+void check_observe_rows(const ObserveRowsArgs& args) {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
+  for (const Segment& segment : args.segments)
+    KVCAL_CHECK(segment.q_begin >= 0 && segment.q_count >= 0 &&
+                segment.q_begin + segment.q_count <= args.rows);
+}
+
 void check_store_kv(const StoreKvArgs& args) {
   check_heads(args.x);
   KVCAL_CHECK(!is_fp8(args.dtype) || args.scales != nullptr);

@@ -55,6 +55,7 @@ void check_norm(const NormArgs& args);
 void check_norm_heads(const NormHeadsArgs& args);
 void check_rope(const RopeArgs& args);
 void check_observe_kv(const ObserveKvArgs& args);
+void check_observe_rows(const ObserveRowsArgs& args);
 void check_store_kv(const StoreKvArgs& args);
 void check_load_kv(const LoadKvArgs& args);
 void check_copy_heads(const CopyHeadsArgs& args);

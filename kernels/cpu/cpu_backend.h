@@ -42,6 +42,7 @@ class CpuBackend : public HostBackend {
   void rope(const RopeArgs& args) override;
   void enter_cache(const EnterCacheArgs& args) override;
   void observe_kv(const ObserveKvArgs& args) override;
+  void observe_rows(const ObserveRowsArgs& args) override;
   void store_kv(const StoreKvArgs& args) override;
   void load_kv(const LoadKvArgs& args) override;
   void copy_heads(const CopyHeadsArgs& args) override;

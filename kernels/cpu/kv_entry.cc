@@ -17,21 +17,6 @@
 #include "kernels/cpu/kv_write-inl.h"
 #include "kernels/cpu/rope-inl.h"
 
-#ifndef KVCAL_KERNELS_CPU_KV_ENTRY_ONCE
-#define KVCAL_KERNELS_CPU_KV_ENTRY_ONCE
-namespace kvcal::cpu {
-
-/// Adds one head's counts to what all threads add to.
-inline void add_bins(const BinCounts& counts, uint64_t* histogram) {
-  // Whole numbers: any order of the additions gives the same sum.
-  for (size_t bin = 0; bin < counts.bins.size(); ++bin)
-    if (const uint64_t count = counts.bins[bin]; count > 0)
-      std::atomic_ref(histogram[bin]).fetch_add(count, std::memory_order_relaxed);
-}
-
-}  // namespace kvcal::cpu
-#endif
-
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
@@ -144,10 +129,7 @@ void merge_ranges(std::span<const KvPart> parts, std::span<const ObservedRange> 
     if (parts[p].segment < 0) continue;
     for (size_t h = 0; h < heads; ++h) {
       const ObservedRange& part = seen[p * heads + h];
-      ObservedRange& all = side.ranges[static_cast<size_t>(parts[p].segment) * heads + h];
-      all.min = std::min(all.min, part.min);
-      all.max = std::max(all.max, part.max);
-      if (all.first_nonfinite < 0) all.first_nonfinite = part.first_nonfinite;
+      merge_range(part, side.ranges[static_cast<size_t>(parts[p].segment) * heads + h]);
     }
   }
 }

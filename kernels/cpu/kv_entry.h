@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "backend/operations.h"
@@ -36,5 +38,20 @@ struct BinCounts {
   std::array<uint16_t, kPlaces * kRowLength> pairs;  ///< zeros between two heads
   std::array<uint8_t, kMaxValues> places;
 };
+
+/// Adds the counts to what all threads add to.
+inline void add_bins(const BinCounts& counts, uint64_t* histogram) {
+  // Whole numbers: any order of the additions gives the same sum.
+  for (size_t bin = 0; bin < counts.bins.size(); ++bin)
+    if (const uint64_t count = counts.bins[bin]; count > 0)
+      std::atomic_ref(histogram[bin]).fetch_add(count, std::memory_order_relaxed);
+}
+
+/// Folds a part's range into that of its segment; parts in their order.
+inline void merge_range(const ObservedRange& part, ObservedRange& all) {
+  all.min = std::min(all.min, part.min);
+  all.max = std::max(all.max, part.max);
+  if (all.first_nonfinite < 0) all.first_nonfinite = part.first_nonfinite;
+}
 
 }  // namespace kvcal::cpu

@@ -18,9 +18,9 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 
 /// Some tokens of one head.
 struct HeadRows {
-  float* x = nullptr;  ///< first value of the head in the first token
+  const float* x = nullptr;  ///< first value of the head in the first token
   int64_t tokens = 0, head_dim = 0, row_stride = 0;
-  HWY_INLINE float* row(int64_t t) const { return x + t * row_stride; }
+  HWY_INLINE const float* row(int64_t t) const { return x + t * row_stride; }
 };
 
 /// Extremes of finite values, a row at a time.
@@ -157,30 +157,59 @@ HWY_NOINLINE void add_pairs(BinWindow window, BinCounts& counts) {
     counts.bins[below + p] += places[p] + columns[p];
 }
 
-HWY_NOINLINE void count_one_by_one(const HeadRows& rows, BinCounts& counts) {
-  for (int64_t t = 0; t < rows.tokens; ++t)
-    for (const float* x = rows.row(t); x < rows.row(t) + rows.head_dim; ++x)
-      if (std::isfinite(*x)) ++counts.bins[static_cast<size_t>(MagnitudeHistogram::bin_of(*x))];
-}
-
-/// Counts values into bins that hold zeros before; range is theirs.
-HWY_NOINLINE void count_rows(const HeadRows& rows, const ObservedRange& range, BinCounts& counts) {
-  constexpr int64_t kFewValues = 1024;  // not worth emptying a table
-  const int64_t values = rows.tokens * rows.head_dim;
-  if (values < kFewValues || values > BinCounts::kMaxValues || range.first_nonfinite >= 0)
-    return count_one_by_one(rows, counts);
-  const float largest = std::max(-range.min, range.max);
-  constexpr int kWidth = static_cast<int>(BinCounts::kPlaces) - 1;
-  const BinWindow window{std::max(0, MagnitudeHistogram::bin_of(largest) - kWidth)};
-  for (int64_t t = 0; t < rows.tokens; ++t)
-    if (place_row(rows.row(t), rows.head_dim, window, counts.places.data() + t * rows.head_dim))
-      correct_row(rows.row(t), rows.head_dim, window, counts);
+/// What place_row and correct_row have made of that many values, into the bins.
+HWY_INLINE void count_places(int64_t values, BinWindow window, BinCounts& counts) {
   count_pairs(values, counts);
   add_pairs(window, counts);
   if (values % 2 == 1) {  // the last one's place, which correct_row reckons with
     const size_t place = counts.places[static_cast<size_t>(values - 1)];
     ++counts.bins[place == 0 ? 0 : static_cast<size_t>(window.below) + place];
   }
+}
+
+HWY_NOINLINE void count_one_by_one(const HeadRows& rows, BinCounts& counts) {
+  for (int64_t t = 0; t < rows.tokens; ++t)
+    for (const float* x = rows.row(t); x < rows.row(t) + rows.head_dim; ++x)
+      if (std::isfinite(*x)) ++counts.bins[static_cast<size_t>(MagnitudeHistogram::bin_of(*x))];
+}
+
+/// The window below the largest of finite values.
+HWY_INLINE BinWindow window_of(const ObservedRange& range) {
+  const float largest = std::max(-range.min, range.max);
+  constexpr int kWidth = static_cast<int>(BinCounts::kPlaces) - 1;
+  return {std::max(0, MagnitudeHistogram::bin_of(largest) - kWidth)};
+}
+
+/// Whether so many values are counted by the tables: fewer are not worth emptying them.
+HWY_INLINE bool suits_tables(int64_t values, const ObservedRange& range) {
+  return values >= 1024 && values <= BinCounts::kMaxValues && range.first_nonfinite < 0;
+}
+
+/// Counts values into bins that hold zeros before; range is theirs.
+HWY_NOINLINE void count_rows(const HeadRows& rows, const ObservedRange& range, BinCounts& counts) {
+  const int64_t values = rows.tokens * rows.head_dim;
+  if (!suits_tables(values, range)) return count_one_by_one(rows, counts);
+  const BinWindow window = window_of(range);
+  for (int64_t t = 0; t < rows.tokens; ++t)
+    if (place_row(rows.row(t), rows.head_dim, window, counts.places.data() + t * rows.head_dim))
+      correct_row(rows.row(t), rows.head_dim, window, counts);
+  count_places(values, window, counts);
+}
+
+/// The same of values that follow each other.
+HWY_NOINLINE void count_values(const float* x, int64_t values, const ObservedRange& range,
+                               BinCounts& counts) {
+  if (!suits_tables(values, range))
+    return count_one_by_one({.x = x, .tokens = 1, .head_dim = values, .row_stride = values},
+                            counts);
+  constexpr int64_t kPiece = 128;  // what a value below the window has counted one by one
+  const BinWindow window = window_of(range);
+  for (int64_t i = 0; i < values; i += kPiece) {
+    const int64_t count = std::min(kPiece, values - i);
+    if (place_row(x + i, count, window, counts.places.data() + i))
+      correct_row(x + i, count, window, counts);
+  }
+  count_places(values, window, counts);
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

@@ -4,17 +4,13 @@
 
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/gpu_backend.h"
+#include "kernels/gpu/observed.h"
 #include "kernels/gpu/rope.h"
-#include "quant/magnitude_histogram.h"
 
 namespace kvcal::gpu {
 namespace {
 
-constexpr unsigned kThreads = 256;
 constexpr int64_t kChunk = 256;  ///< tokens a block goes through, of one head
-constexpr int kBins = MagnitudeHistogram::kBins;
-/// Copies of a histogram in shared memory: neighbouring lanes often hit the same bin.
-constexpr int kCopies = 8;
 
 /// Stands where nothing is stored.
 struct Nothing {};
@@ -124,54 +120,6 @@ __device__ inline void store_vector(T* out, const float (&values)[kVector], floa
 
 // ---- observing ----
 
-/// What one thread has seen of a head.
-struct Seen {
-  float min = kInfinity, max = -kInfinity;
-  unsigned first_nonfinite = 0xffffffffu;
-};
-struct SharedBins {
-  unsigned counts[kBins * kCopies];
-};
-
-__device__ inline void see(float value, unsigned token, Seen& seen, SharedBins& bins) {
-  if (!is_finite(value)) {
-    seen.first_nonfinite = smaller(seen.first_nonfinite, token);
-    return;
-  }
-  value += 0.0f;  // -0 becomes +0, so that equal extremes have equal bytes
-  seen.min = smaller(seen.min, value);
-  seen.max = larger(seen.max, value);
-  atomicAdd(&bins.counts[MagnitudeHistogram::bin_of(value) * kCopies + lane() % kCopies], 1u);
-}
-
-__device__ inline void clear_bins(SharedBins& bins) {
-  for (int i = static_cast<int>(threadIdx.x); i < kBins * kCopies; i += kThreads)
-    bins.counts[i] = 0;
-  __syncthreads();
-}
-
-/// Adds a block's share to the range and the histogram of its head.
-__device__ inline void fold_seen(const Seen& seen, const SharedBins& bins, ObservedRange* range,
-                                 uint64_t* histogram) {
-  const float min = -warp_max(-seen.min), max = warp_max(seen.max);
-  unsigned first = seen.first_nonfinite;
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) first = smaller(first, shuffle_xor(first, mask));
-  if (lane() == 0) {
-    if (min <= max) {
-      fold_min(&range->min, min);
-      fold_max(&range->max, max);
-    }
-    if (first != 0xffffffffu)
-      atomicMin(reinterpret_cast<unsigned*>(&range->first_nonfinite), first);  // -1 is the largest
-  }
-  __syncthreads();
-  for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += kThreads) {
-    unsigned count = 0;
-    for (int copy = 0; copy < kCopies; ++copy) count += bins.counts[bin * kCopies + copy];
-    if (count > 0) add_count(histogram + bin, count);
-  }
-}
-
 __global__ void clear_ranges_kernel(ObservedRange* ranges, int64_t count) {
   const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (i < count) ranges[i] = {kInfinity, -kInfinity, -1};
@@ -181,7 +129,7 @@ __global__ void clear_ranges_kernel(ObservedRange* ranges, int64_t count) {
 
 /// A block: one head of K or V, up to kChunk tokens of one segment; a warp takes a token at a time.
 template <class T, bool kObserves, int kVector>
-__global__ void __launch_bounds__(kThreads) enter_cache_kernel(EnterArgs args) {
+__global__ void __launch_bounds__(kObservingThreads) enter_cache_kernel(EnterArgs args) {
   const int64_t k_heads = args.sides[0].side.x.heads;
   const SideArgs& mine = args.sides[int64_t{blockIdx.y} < k_heads ? 0 : 1];
   const CacheSide& side = mine.side;
@@ -203,7 +151,7 @@ __global__ void __launch_bounds__(kThreads) enter_cache_kernel(EnterArgs args) {
   const int64_t first_row = args.first_row ? *args.first_row : 0;
   float scale = 1.0f;
   if constexpr (Stored<T>::kIsFp8) scale = side.scales[head];
-  for (int64_t t = warp(); t < count; t += kThreads / kWarp) {
+  for (int64_t t = warp(); t < count; t += kObservingThreads / kWarp) {
     const int64_t row = begin + t;
     const float* values_of_head = x.data + row * x.row_stride + head * x.head_dim;
     const int64_t table_row =
@@ -266,7 +214,8 @@ std::vector<Segment> chunks_of(std::span<const Segment> segments) {
 template <class T, bool kObserves>
 void launch_pass(const EnterArgs& args, int64_t blocks, Stream& stream) {
   const auto heads = static_cast<unsigned>(args.sides[0].side.x.heads + args.sides[1].side.x.heads);
-  const Launch where{.stream = stream, .blocks = blocks, .blocks_y = heads, .threads = kThreads};
+  const Launch where{
+      .stream = stream, .blocks = blocks, .blocks_y = heads, .threads = kObservingThreads};
   if (takes_vectors(args.sides[0]) && takes_vectors(args.sides[1]))
     launch("enter_cache", where, enter_cache_kernel<T, kObserves, 4>, args);
   else
@@ -293,6 +242,15 @@ bool alike(const CacheSide& a, const CacheSide& b) {
 
 }  // namespace
 
+void clear_ranges(ObservedRange* ranges, int64_t count, Stream& stream) {
+  if (count == 0) return;
+  launch("clear_ranges",
+         {.stream = stream,
+          .blocks = ceil_div(count, kObservingThreads),
+          .threads = kObservingThreads},
+         clear_ranges_kernel, ranges, count);
+}
+
 void GpuBackend::enter_cache(const EnterCacheArgs& args) {
   for (const CacheSide* side : {&args.k, &args.v}) {
     if (side->ranges) check_observe_kv({side->x, args.segments, side->ranges, side->histogram});
@@ -312,9 +270,7 @@ void GpuBackend::enter_cache(const EnterCacheArgs& args) {
     for (const CacheSide* side : {&args.k, &args.v})
       if (side->ranges) {
         const int64_t count = static_cast<int64_t>(args.segments.size()) * side->x.heads;
-        launch("observe_kv",
-               {.stream = stream(), .blocks = ceil_div(count, kThreads), .threads = kThreads},
-               clear_ranges_kernel, side->ranges, count);
+        clear_ranges(side->ranges, count, stream());
       }
     // Rows outside the segments are stored too, by a pass over all rows.
     int64_t rows = 0;

@@ -24,6 +24,7 @@ class ReferenceBackend : public HostBackend {
   void matmul(const MatmulArgs& args) override;
   void rope(const RopeArgs& args) override;
   void observe_kv(const ObserveKvArgs& args) override;
+  void observe_rows(const ObserveRowsArgs& args) override;
   void store_kv(const StoreKvArgs& args) override;
   void load_kv(const LoadKvArgs& args) override;
   void copy_heads(const CopyHeadsArgs& args) override;

@@ -114,6 +114,7 @@ class Backend {
   virtual void matmul(const MatmulArgs& args) = 0;
   virtual void rope(const RopeArgs& args) = 0;
   virtual void observe_kv(const ObserveKvArgs& args) = 0;
+  virtual void observe_rows(const ObserveRowsArgs& args) = 0;
   virtual void store_kv(const StoreKvArgs& args) = 0;
   virtual void load_kv(const LoadKvArgs& args) = 0;
   virtual void copy_heads(const CopyHeadsArgs& args) = 0;

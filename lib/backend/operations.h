@@ -150,6 +150,16 @@ struct ObserveKvArgs {
   uint64_t* histogram = nullptr;  ///< backend memory, [heads, MagnitudeHistogram::kBins], added to
 };
 
+/// Extremes and magnitudes of whole rows: as ObserveKvArgs, with a row in the place of a head.
+struct ObserveRowsArgs {
+  const void* x = nullptr;  ///< [rows, width] of type
+  ComputeType type = ComputeType::kFloat32;
+  int64_t rows = 0, width = 0;
+  std::span<const Segment> segments;  ///< host; q_begin and q_count name the rows
+  ObservedRange* ranges = nullptr;    ///< backend memory, [segments], written
+  uint64_t* histogram = nullptr;      ///< [MagnitudeHistogram::kBins], added to; may be null
+};
+
 struct StoreKvArgs {
   HeadsView x;
   KvDType dtype = KvDType::kFloat32;

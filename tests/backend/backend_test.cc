@@ -44,6 +44,7 @@ class CountingBackend : public Backend {
   void matmul(const MatmulArgs&) override {}
   void rope(const RopeArgs&) override {}
   void observe_kv(const ObserveKvArgs&) override {}
+  void observe_rows(const ObserveRowsArgs&) override {}
   void store_kv(const StoreKvArgs&) override {}
   void load_kv(const LoadKvArgs&) override {}
   void copy_heads(const CopyHeadsArgs&) override {}

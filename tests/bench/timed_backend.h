@@ -118,6 +118,7 @@ class TimedBackend : public Backend {
   KVCAL_TIME(norm_heads, NormHeadsArgs)
   KVCAL_TIME(rope, RopeArgs)
   KVCAL_TIME(observe_kv, ObserveKvArgs)
+  KVCAL_TIME(observe_rows, ObserveRowsArgs)
   KVCAL_TIME(store_kv, StoreKvArgs)
   KVCAL_TIME(load_kv, LoadKvArgs)
   KVCAL_TIME(copy_heads, CopyHeadsArgs)

@@ -164,6 +164,7 @@ class PretendingBackend : public Backend {
   KVCAL_ASK(norm_heads, NormHeadsArgs)
   KVCAL_ASK(rope, RopeArgs)
   KVCAL_ASK(observe_kv, ObserveKvArgs)
+  KVCAL_ASK(observe_rows, ObserveRowsArgs)
   KVCAL_ASK(store_kv, StoreKvArgs)
   KVCAL_ASK(load_kv, LoadKvArgs)
   KVCAL_ASK(copy_heads, CopyHeadsArgs)
