@@ -22,26 +22,21 @@ void merge(KvObservation& seen, const KvObservation& next) {
       seen.histograms[head].counts[bin] += next.histograms[head].counts[bin];
 }
 
-void merge(LayerObservation& seen, const LayerObservation& next) {
+void merge(LayerObservation& seen, const LayerObservation& next, SampleCounts samples) {
   merge(seen.k, next.k);
   merge(seen.v, next.v);
-  merge_linear_amax(seen.linears, next.linears);
+  if (seen.q) merge(*seen.q, *next.q);
+  merge_linears(seen.linears, next.linears, samples);
 }
 
-void merge(SaturationCounts& counts, const SaturationCounts& next) {
+void merge(SaturationCounts& counts, const SaturationCounts& next, SampleCounts) {
   counts.k += next.k;
   counts.v += next.v;
 }
 
-void merge(LayerAdvance& advance, const LayerAdvance& next) {
-  merge(advance.saturated, next.saturated);
-  merge_linear_amax(advance.linears, next.linears);
-}
-
-template <class Result>
-Result merged(std::vector<Result> results) {
-  for (size_t i = 1; i < results.size(); ++i) merge(results[0], results[i]);
-  return std::move(results[0]);
+void merge(LayerAdvance& advance, const LayerAdvance& next, SampleCounts samples) {
+  merge(advance.saturated, next.saturated, samples);
+  merge_linears(advance.linears, next.linears, samples);
 }
 
 }  // namespace
@@ -154,35 +149,52 @@ std::vector<Result> DividedForward::collect(const std::function<Result(Layerwise
   return results;
 }
 
+template <class Result>
+Result DividedForward::merged(const std::function<Result(LayerwiseForward&)>& body) {
+  std::vector<Result> results = collect(body);
+  SampleCounts samples{.first = static_cast<size_t>(parts_[0]->num_samples())};
+  for (size_t i = 1; i < results.size(); ++i) {
+    samples.second = static_cast<size_t>(parts_[i]->num_samples());
+    merge(results[0], results[i], samples);
+    samples.first += samples.second;
+  }
+  return std::move(results[0]);
+}
+
 LayerObservation DividedForward::observe(int64_t layer) {
-  return merged(
-      collect<LayerObservation>([=](LayerwiseForward& part) { return part.observe(layer); }));
+  return merged<LayerObservation>([=](LayerwiseForward& part) { return part.observe(layer); });
 }
 
 SaturationCounts DividedForward::count_saturated(int64_t layer,
                                                  const KvQuantization& quantization) {
-  return merged(collect<SaturationCounts>(
-      [&](LayerwiseForward& part) { return part.count_saturated(layer, quantization); }));
+  return merged<SaturationCounts>(
+      [&](LayerwiseForward& part) { return part.count_saturated(layer, quantization); });
 }
 
 LayerAdvance DividedForward::advance(int64_t layer, const KvQuantization& quantization) {
-  return merged(collect<LayerAdvance>(
-      [&](LayerwiseForward& part) { return part.advance(layer, quantization); }));
+  return merged<LayerAdvance>(
+      [&](LayerwiseForward& part) { return part.advance(layer, quantization); });
 }
 
 LayerAdvance DividedForward::advance_exact(int64_t layer) {
-  return merged(
-      collect<LayerAdvance>([=](LayerwiseForward& part) { return part.advance_exact(layer); }));
+  return merged<LayerAdvance>([=](LayerwiseForward& part) { return part.advance_exact(layer); });
 }
 
 LayerAdvance DividedForward::advance_without_attention(int64_t layer) {
-  return merged(collect<LayerAdvance>(
-      [=](LayerwiseForward& part) { return part.advance_without_attention(layer); }));
+  return merged<LayerAdvance>(
+      [=](LayerwiseForward& part) { return part.advance_without_attention(layer); });
 }
 
 LayerObservation DividedForward::observe_and_advance_exact(int64_t layer) {
-  return merged(collect<LayerObservation>(
-      [=](LayerwiseForward& part) { return part.observe_and_advance_exact(layer); }));
+  return merged<LayerObservation>(
+      [=](LayerwiseForward& part) { return part.observe_and_advance_exact(layer); });
+}
+
+LinearObservation DividedForward::observe_head() {
+  // One entry, in the form that the layers' inputs have.
+  return merged<LayerAdvance>(
+             [](LayerwiseForward& part) { return LayerAdvance{.linears = {part.observe_head()}}; })
+      .linears.at(0);
 }
 
 int64_t DividedForward::num_tokens() const {
@@ -191,8 +203,8 @@ int64_t DividedForward::num_tokens() const {
   return tokens;
 }
 
-void DividedForward::observe_linear_amax(bool wanted) {
-  for (const auto& part : parts_) part->observe_linear_amax(wanted);
+void DividedForward::request(const ObservationRequest& request) {
+  for (const auto& part : parts_) part->request(request);
 }
 
 }  // namespace kvcal

@@ -28,8 +28,9 @@ class DividedForward : public LayerForward {
   LayerAdvance advance_exact(int64_t layer) override;
   LayerAdvance advance_without_attention(int64_t layer) override;
   LayerObservation observe_and_advance_exact(int64_t layer) override;
+  LinearObservation observe_head() override;
   int64_t num_tokens() const override;
-  void observe_linear_amax(bool wanted) override;
+  void request(const ObservationRequest& request) override;
 
   /// The first sample of each range, and their number: [ranges + 1]. Ranges hold about as many
   /// tokens each and are not empty, so there may be fewer than wanted.
@@ -44,6 +45,9 @@ class DividedForward : public LayerForward {
   /// What body gives for each part, in order.
   template <class Result>
   std::vector<Result> collect(const std::function<Result(LayerwiseForward&)>& body);
+  /// The parts' results as one, in sample order.
+  template <class Result>
+  Result merged(const std::function<Result(LayerwiseForward&)>& body);
 
   std::unique_ptr<SharedDiagnostics> diagnostics_;
   std::vector<std::unique_ptr<LayerwiseForward>> parts_;

@@ -34,7 +34,7 @@ void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t 
     normalize(hidden, layer.mlp_norm, rows, type_, normed_.data(), mlp_input_slot(layer));
   }
   if (layer.moe.experts.empty()) {
-    activate(layer.mlp, normed_.data(), rows, Role::kUp, 0);
+    activate({.mlp = layer.mlp, .x = normed_.data(), .rows = rows});
     add_projected(activated_.data(), layer.mlp.down, layer.mlp_output_norm, rows, hidden);
     return;
   }
@@ -54,21 +54,31 @@ AmaxSlot LayerRunner::mlp_input_slot(const PackedLayer& layer) const {
   return type_ == ComputeType::kFloat32 ? slot_of(Role::kRouter) : AmaxSlot{};
 }
 
-void LayerRunner::activate(const PackedMlp& mlp, const void* x, int64_t rows, Role role,
-                           int64_t index) {
-  observe(role, index, x, rows, config_.hidden_size, type_);
-  multiply_activated(backend_, {.x = x,
-                                .mlp = mlp,
+void LayerRunner::activate(const MlpInput& input) {
+  const Role down = down_of(input.role);
+  LinearInput seen{.role = input.role,
+                   .index = input.index,
+                   .x = input.x,
+                   .type = type_,
+                   .rows = input.rows,
+                   .width = config_.hidden_size,
+                   .segments = input.segments};
+  if (input.is_observed) observe(seen);
+  multiply_activated(backend_, {.x = input.x,
+                                .mlp = input.mlp,
                                 .activation = config_.activation,
                                 .limit = config_.activation_limit,
-                                .rows = rows,
+                                .rows = input.rows,
                                 .scratch = inner_.as<float>(),
                                 .out_type = type_,
                                 .out = activated_.data(),
-                                .seen = slot_of(down_of(role), index),
+                                .seen = input.is_observed ? slot_of(down, input.index) : AmaxSlot{},
                                 .is_decoding = is_decoding_,
                                 .product_scratch = &product_scratch_});
-  observe(down_of(role), index, activated_.data(), rows, mlp.width, type_);
+  seen.role = down;
+  seen.x = activated_.data();
+  seen.width = input.mlp.width;
+  if (input.is_observed) observe(seen);
 }
 
 std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const float* hidden,
@@ -80,7 +90,7 @@ std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const flo
               slot_of(Role::kRouter));
     input = router_input_.data();
   }
-  observe(Role::kRouter, 0, input, rows, config_.hidden_size, ComputeType::kFloat32);
+  observe({.role = Role::kRouter, .x = input, .rows = rows, .width = config_.hidden_size});
   project(input, layer.moe.router, rows, router_logits_.as<float>());
   std::vector<float> logits(static_cast<size_t>(rows * layer.moe.router.matrix->out_features));
   backend_.copy_out(router_logits_.data(), std::as_writable_bytes(std::span(logits)));
@@ -91,10 +101,16 @@ void LayerRunner::mix_experts(const PackedLayer& layer, std::span<const float> l
                               float* out) {
   const int64_t stride = layer.moe.router.matrix->out_features;
   const Routing routing = route(config_, logits, stride, layer.moe.correction);
+  const bool shows_all = shows_all_experts_ && (observer_ || slot_of_);
+  if (shows_all) show_experts(layer, rows);
   for (size_t i = 0; i < routing.experts.size(); ++i)
     if (const Routing::Share& share = routing.experts[i]; !share.tokens.empty())
-      add_expert(layer.moe.experts[i], share.tokens, share.weights, Role::kExpertUp,
-                 static_cast<int64_t>(i), out);
+      add_expert({.mlp = layer.moe.experts[i],
+                  .tokens = share.tokens,
+                  .weights = share.weights,
+                  .index = static_cast<int64_t>(i),
+                  .is_observed = !shows_all},
+                 out);
   if (layer.moe.shared.width == 0) return;
   std::vector<int32_t> all(static_cast<size_t>(rows));
   std::iota(all.begin(), all.end(), 0);
@@ -102,26 +118,60 @@ void LayerRunner::mix_experts(const PackedLayer& layer, std::span<const float> l
   if (layer.moe.shared_is_gated)
     for (size_t row = 0; row < weights.size(); ++row)
       weights[row] = 1.0f / (1.0f + std::exp(-logits[(row + 1) * static_cast<size_t>(stride) - 1]));
-  add_expert(layer.moe.shared, all, weights, Role::kSharedUp, 0, out);
+  add_expert({.mlp = layer.moe.shared, .tokens = all, .weights = weights, .role = Role::kSharedUp},
+             out);
 }
 
-void LayerRunner::add_expert(const PackedMlp& expert, std::span<const int32_t> tokens,
-                             std::span<const float> weights, Role role, int64_t index, float* out) {
-  const auto count = static_cast<int64_t>(tokens.size());
-  const Buffer rows = upload<int32_t>(tokens, backend_);
-  const Buffer shares = upload<float>(weights, backend_);
+void LayerRunner::show_experts(const PackedLayer& layer, int64_t rows) {
+  for (size_t i = 0; i < layer.moe.experts.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    fold(slot_of(Role::kExpertUp, index), normed_.data(), rows * config_.hidden_size, type_);
+    activate({.mlp = layer.moe.experts[i],
+              .x = normed_.data(),
+              .rows = rows,
+              .role = Role::kExpertUp,
+              .index = index});
+  }
+}
+
+std::vector<Segment> LayerRunner::segments_of(std::span<const int32_t> tokens) const {
+  std::vector<Segment> result;
+  int64_t begin = 0;
+  for (const Segment& segment : segments_) {
+    int64_t end = begin;
+    while (end < std::ssize(tokens) &&
+           tokens[static_cast<size_t>(end)] < segment.q_begin + segment.q_count)
+      ++end;
+    result.push_back({.q_begin = begin, .q_count = end - begin});
+    begin = end;
+  }
+  return result;
+}
+
+void LayerRunner::add_expert(const ExpertShare& share, float* out) {
+  const auto count = static_cast<int64_t>(share.tokens.size());
+  const Buffer rows = upload<int32_t>(share.tokens, backend_);
+  const Buffer weights = upload<float>(share.weights, backend_);
   backend_.gather_rows({.x = normed_.data(),
                         .type = type_,
                         .rows = rows.as<int32_t>(),
                         .count = count,
                         .width = config_.hidden_size,
                         .out = gathered_.data()});
-  fold(slot_of(role, index), gathered_.data(), count * config_.hidden_size, type_);
-  activate(expert, gathered_.data(), count, role, index);
-  project(activated_.data(), expert.down, count, expert_out_.as<float>());
+  if (share.is_observed)
+    fold(slot_of(share.role, share.index), gathered_.data(), count * config_.hidden_size, type_);
+  activate({.mlp = share.mlp,
+            .x = gathered_.data(),
+            .rows = count,
+            .role = share.role,
+            .index = share.index,
+            .segments =
+                share.is_observed && observer_ ? segments_of(share.tokens) : std::vector<Segment>{},
+            .is_observed = share.is_observed});
+  project(activated_.data(), share.mlp.down, count, expert_out_.as<float>());
   backend_.scatter_add({.x = expert_out_.as<float>(),
                         .rows = rows.as<int32_t>(),
-                        .weights = shares.as<float>(),
+                        .weights = weights.as<float>(),
                         .count = count,
                         .width = config_.hidden_size,
                         .out = out});

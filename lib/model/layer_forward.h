@@ -1,29 +1,34 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
-#include "model/linear_amax.h"
+#include "model/linear_observation.h"
+#include "model/observation_request.h"
 #include "quant/calibration.h"
 
 namespace kvcal {
 
-/// What K and V of one layer were over all samples. ranges are [samples, cache_heads].
+/// What the heads of K, V or Q of one layer were over all samples. ranges are [samples, heads].
 struct KvObservation {
   std::vector<ObservedRange> ranges;
-  std::vector<MagnitudeHistogram> histograms;  ///< [cache_heads]
+  std::vector<MagnitudeHistogram> histograms;  ///< [heads]
 };
-/// What a pass over a layer saw. linears: inputs of the Linears the pass ran, where asked for.
+/// What a pass over a layer saw.
 struct LayerObservation {
-  KvObservation k, v;
-  std::vector<LinearAmax> linears = {};
+  KvObservation k, v;                           ///< of cache_heads
+  std::optional<KvObservation> q = {};          ///< of num_attention_heads, where asked for
+  std::vector<LinearObservation> linears = {};  ///< where asked for and the pass ends the layer
 };
 
 /// How K and V are stored for attention: one scale a head, [cache_heads].
 struct KvQuantization {
   KvDType dtype = KvDType::kFp8E4m3;
   std::vector<float> k_scales, v_scales;
+  /// [num_attention_heads] of FP8 E4M3 queries; empty: attention reads them as they are.
+  std::vector<float> q_scales = {};
 };
 
 /// Values that were clipped while stored, summed over heads.
@@ -32,7 +37,7 @@ struct SaturationCounts {
 };
 struct LayerAdvance {
   SaturationCounts saturated = {};
-  std::vector<LinearAmax> linears = {};
+  std::vector<LinearObservation> linears = {};  ///< where asked for
 };
 
 /// A forward pass of many samples with the layer as the outer loop. Call for each layer in order:
@@ -41,11 +46,14 @@ class LayerForward {
  public:
   virtual ~LayerForward() = default;
 
-  /// K after RoPE and V of every sample, unquantized.
+  /// What the passes show beside K and V; before the first one. Nothing until it is called.
+  virtual void request(const ObservationRequest& request) = 0;
+
+  /// K after RoPE and V of every sample, unquantized, and Q after RoPE.
   virtual LayerObservation observe(int64_t layer) = 0;
   /// What quantization clips of this layer's K and V; only before the layer is advanced.
   virtual SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) = 0;
-  /// The rest of the layer, whose attention reads K and V as quantization stores them.
+  /// The rest of the layer, whose attention reads K, V and Q as quantization stores them.
   virtual LayerAdvance advance(int64_t layer, const KvQuantization& quantization) = 0;
   /// The rest of the layer, whose attention reads K and V unquantized.
   virtual LayerAdvance advance_exact(int64_t layer) = 0;
@@ -53,10 +61,10 @@ class LayerForward {
   virtual LayerAdvance advance_without_attention(int64_t layer) = 0;
   /// observe and advance_exact in one pass.
   virtual LayerObservation observe_and_advance_exact(int64_t layer) = 0;
+  /// The input of lm_head; once the last layer of the model has advanced.
+  virtual LinearObservation observe_head() = 0;
 
   virtual int64_t num_tokens() const = 0;
-  /// Whether passes from now on give the extremes of Linears' inputs.
-  virtual void observe_linear_amax(bool wanted) = 0;
 };
 
 }  // namespace kvcal

@@ -45,7 +45,11 @@ void LayerRunner::query_of_rank(const PackedLayer& layer, int64_t rows) {
                  .out_type = type_,
                  .out = query_normed_.data(),
                  .seen = slot_of(Role::kQueryUp)});
-  observe(Role::kQueryUp, 0, query_normed_.data(), rows, rank, type_);
+  observe({.role = Role::kQueryUp,
+           .x = query_normed_.data(),
+           .type = type_,
+           .rows = rows,
+           .width = rank});
   project(query_normed_.data(), layer.query, rows, query_.as<float>());
 }
 
@@ -83,7 +87,11 @@ KvStorage LayerRunner::expand(const PackedLayer& layer, const TokenBatch& batch,
                     .out_type = ComputeType::kFloat32,
                     .out = rotated_key_.data()});
   fold(slot_of(Role::kLatentUp), latent_.data(), rows * latent.latent_rank, type_);
-  observe(Role::kLatentUp, 0, latent_.data(), rows, latent.latent_rank, type_);
+  observe({.role = Role::kLatentUp,
+           .x = latent_.data(),
+           .type = type_,
+           .rows = rows,
+           .width = latent.latent_rank});
   project(latent_.data(), layer.latent_up, rows, expanded_.as<float>());
 
   const HeadsView up{expanded_.as<float>(), rows, heads, up_dim, heads * up_dim};

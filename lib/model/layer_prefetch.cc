@@ -52,10 +52,10 @@ const PackedLayer& LayerPrefetch::bring(int64_t layer, LayerParts parts) {
 
 void LayerPrefetch::start_next() {
   const int64_t next = index_ + 1, last = config_.last_attention_layer();
-  if (!backend_.packs_beside() || next > last) return;
+  const int64_t end = expects_all_layers_ ? config_.num_hidden_layers : last + 1;
+  if (!backend_.packs_beside() || next >= end) return;
   coming_index_ = next;
-  // Of the last layer only K and V are observed.
-  coming_parts_ = next == last ? LayerParts::kKeyValue : LayerParts::kAll;
+  coming_parts_ = next == last && !expects_all_layers_ ? last_parts_ : LayerParts::kAll;
   coming_ = std::async(std::launch::async,
                        [this, next, parts = coming_parts_] { return pack(next, parts); });
 }

@@ -19,6 +19,10 @@ class LayerPrefetch {
 
   /// The layer, with at least these parts; valid until the next call. Throws what packing it threw.
   const PackedLayer& bring(int64_t layer, LayerParts parts);
+  /// Of layers that run to their end, that of the model too; before the first is brought. Else the
+  /// last one is the last that attends, of which K and V alone are packed, with Q where wanted.
+  void expect_all_layers() { expects_all_layers_ = true; }
+  void expect_queries() { last_parts_ = LayerParts::kAll; }
   /// The layer brought last; -1: none.
   int64_t index() const { return index_; }
 
@@ -34,6 +38,8 @@ class LayerPrefetch {
   Backend& backend_;
   ComputeType type_;
   PackedLayer packed_;
+  bool expects_all_layers_ = false;
+  LayerParts last_parts_ = LayerParts::kKeyValue;  ///< of the last layer that attends
   int64_t index_ = -1;
   LayerParts parts_ = LayerParts::kKeyValue;
   int64_t coming_index_ = -1;

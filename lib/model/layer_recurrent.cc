@@ -19,16 +19,25 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
                                         RecurrentState* state) {
   layer_index_ = layer_index;
   is_decoding_ = batch.is_decoding;
+  segments_ = batch.segments;
   const int64_t tokens = batch.num_tokens;
   bool is_normed = false;
   if (layer.recurrence.in.matrix) {
     normalize(hidden, layer.input_norm, tokens, type_, normed_.data(), slot_of(Role::kMixerIn));
-    observe(Role::kMixerIn, 0, normed_.data(), tokens, config_.hidden_size, type_);
+    observe({.role = Role::kMixerIn,
+             .x = normed_.data(),
+             .type = type_,
+             .rows = tokens,
+             .width = config_.hidden_size});
     project(normed_.data(), layer.recurrence.in, tokens, mixed_in_.as<float>());
     convolve(layer.recurrence, batch, state);
     scan(layer.recurrence, batch, state);
     gate_scanned(layer.recurrence, tokens);
-    observe(Role::kMixerOut, 0, mixed_.data(), tokens, config_.recurrent.inner(), type_);
+    observe({.role = Role::kMixerOut,
+             .x = mixed_.data(),
+             .type = type_,
+             .rows = tokens,
+             .width = config_.recurrent.inner()});
     is_normed = add_mixed(layer, mixed_.data(), layer.recurrence.out, tokens, hidden);
   }
   feed_forward(layer, hidden, tokens, is_normed);
@@ -68,7 +77,11 @@ void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& ba
   const int64_t tokens = batch.num_tokens, inner = recurrent.inner();
   const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
   convert(type_, convolved_.as<float>(), tokens, inner, mixed_.data(), slot_of(Role::kMixerStates));
-  observe(Role::kMixerStates, 0, mixed_.data(), tokens, inner, type_);
+  observe({.role = Role::kMixerStates,
+           .x = mixed_.data(),
+           .type = type_,
+           .rows = tokens,
+           .width = inner});
   project(mixed_.data(), mixer.states, tokens, states_.as<float>());
   int64_t first = 0;
   for (const auto& [norm, count] : {std::pair{&mixer.step_norm, rank},
@@ -83,7 +96,11 @@ void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& ba
                        .width = rank});
   convert(type_, step_rank_.as<float>(), tokens, rank, step_input_.data(),
           slot_of(Role::kMixerStep));
-  observe(Role::kMixerStep, 0, step_input_.data(), tokens, rank, type_);
+  observe({.role = Role::kMixerStep,
+           .x = step_input_.data(),
+           .type = type_,
+           .rows = tokens,
+           .width = rank});
   project(step_input_.data(), mixer.step, tokens, steps_.as<float>());
   backend_.ssm_scan({.x = columns(convolved_, 0, inner),
                      .dt = columns(steps_, 0, inner),

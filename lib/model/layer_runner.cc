@@ -100,16 +100,11 @@ LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeTyp
   reserve(expert_out_, widths.expert_hidden, sizeof(float));
 }
 
-void LayerRunner::observe(Role role, int64_t index, const void* x, int64_t rows, int64_t width,
-                          ComputeType type) {
-  if (observer_)
-    observer_({.layer = layer_index_,
-               .role = role,
-               .index = index,
-               .x = x,
-               .type = type,
-               .rows = rows,
-               .width = width});
+void LayerRunner::observe(LinearInput input) {
+  if (!observer_) return;
+  input.layer = layer_index_;
+  if (input.segments.empty()) input.segments = segments_;
+  observer_(input);
 }
 
 void LayerRunner::fold(AmaxSlot slot, const void* x, int64_t count, ComputeType type) {
@@ -248,9 +243,14 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
                                                  const RopeTables& ropes) {
   layer_index_ = layer_index;
   is_decoding_ = batch.is_decoding;
+  segments_ = batch.segments;
   normalize(hidden, layer.input_norm, batch.num_tokens, type_, normed_.data(),
             slot_of(Role::kQuery));
-  observe(Role::kQuery, 0, normed_.data(), batch.num_tokens, config_.hidden_size, type_);
+  observe({.role = Role::kQuery,
+           .x = normed_.data(),
+           .type = type_,
+           .rows = batch.num_tokens,
+           .width = config_.hidden_size});
   project(normed_.data(), layer.key_value, batch.num_tokens, key_value_.as<float>());
   if (config_.architecture->has_latent_attention)
     return latent_keys_values(layer, layer_index, batch, ropes);
@@ -266,7 +266,7 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
 }
 
 void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
-                        const RopeTables& ropes) {
+                        const RopeTables& ropes, const SeenQueries& seen) {
   const int64_t tokens = batch.num_tokens;
   if (layer.query_down.matrix) {
     query_of_rank(layer, tokens);
@@ -279,10 +279,25 @@ void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const Tok
               .head_dim = config_.head_dim,
               .row_stride = config_.query_width()};
   normalize_heads(q, layer.query_norm);
+  HeadsView turned = q;
   if (config_.architecture->has_latent_attention)
-    q.data += config_.latent.nope_dim;  // the last dimensions of each head turn
-  const RopeArgs rope = rope_of(q, layer_index, batch, ropes, true);
+    turned.data += config_.latent.nope_dim;  // the last dimensions of each head turn
+  const RopeArgs rope = rope_of(turned, layer_index, batch, ropes, true);
   if (rope.x.data) backend_.rope(rope);
+  if (seen.ranges)
+    backend_.observe_kv(
+        {.x = q, .segments = batch.segments, .ranges = seen.ranges, .histogram = seen.histogram});
+}
+
+void LayerRunner::run_final_norm(const PackedNorm& norm, const float* hidden,
+                                 const TokenBatch& batch) {
+  segments_ = batch.segments;
+  normalize(hidden, norm, batch.num_tokens, type_, normed_.data(), slot_of(Role::kLmHead));
+  observe({.role = Role::kLmHead,
+           .x = normed_.data(),
+           .type = type_,
+           .rows = batch.num_tokens,
+           .width = config_.hidden_size});
 }
 
 void LayerRunner::quantize_query(int64_t tokens, const KvStorage& storage) {
@@ -297,14 +312,18 @@ void LayerRunner::quantize_query(int64_t tokens, const KvStorage& storage) {
 }
 
 void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* hidden,
-                         const TokenBatch& batch, const RopeTables& ropes,
-                         const KvStorage& storage) {
+                         const TokenBatch& batch, const RopeTables& ropes, const KvStorage& storage,
+                         const SeenQueries& seen) {
   const int64_t tokens = batch.num_tokens;
-  query(layer, layer_index, batch, ropes);
+  query(layer, layer_index, batch, ropes, seen);
   quantize_query(tokens, storage);
   attend(layer, layer_index, batch, storage);
   if (layer.query_gate.matrix) gate_attended(layer, tokens);
-  observe(Role::kOutput, 0, attended_.data(), tokens, config_.attended_width(), type_);
+  observe({.role = Role::kOutput,
+           .x = attended_.data(),
+           .type = type_,
+           .rows = tokens,
+           .width = config_.attended_width()});
   // In parallel both read the layer's input, so the MLP goes before anything is added.
   if (config_.parallel_residual) feed_forward(layer, hidden, tokens, false);
   const bool is_normed = add_mixed(layer, attended_.data(), layer.output, tokens, hidden);

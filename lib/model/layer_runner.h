@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "core/token.h"
+#include "model/linear_observation.h"
 #include "model/linear_product.h"
 #include "model/model_config.h"
 #include "model/packed_layer.h"
@@ -14,21 +15,6 @@
 #include "model/token_batch.h"
 
 namespace kvcal {
-
-/// The input of the Linears that share it, which one role names: kQuery (and K, V), kQueryUp,
-/// kLatentUp, kOutput, kUp (and gate), kDown, kExpertUp, kExpertDown, kRouter, kSharedUp,
-/// kSharedDown.
-struct LinearInput {
-  int64_t layer = 0;
-  Role role;
-  int64_t index = 0;  ///< of an expert
-  const void* x = nullptr;
-  ComputeType type = ComputeType::kFloat32;
-  int64_t rows = 0, width = 0;
-};
-using LinearInputObserver = std::function<void(const LinearInput&)>;
-/// Where the largest magnitude of a Linear's input goes; index of an expert.
-using AmaxSlotOf = std::function<AmaxSlot(Role role, int64_t index)>;
 
 /// Runs one decoder layer over one batch. Owns the activations of a batch and nothing else; the
 /// residual stream is the caller's. The forward pass is: keys_values, then whatever observes or
@@ -58,7 +44,12 @@ class LayerRunner {
   /// The rest of the layer after keys_values of the same batch: Q, attention over storage, output
   /// projection and MLP or experts, added to hidden [num_tokens, hidden_size] float32.
   void finish(const PackedLayer& layer, int64_t layer_index, float* hidden, const TokenBatch& batch,
-              const RopeTables& ropes, const KvStorage& storage);
+              const RopeTables& ropes, const KvStorage& storage, const SeenQueries& seen = {});
+  /// Q after its norm and RoPE, which finish makes too; after keys_values of the same batch.
+  void query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+             const RopeTables& ropes, const SeenQueries& seen);
+  /// The input of lm_head: hidden after the final norm.
+  void run_final_norm(const PackedNorm& norm, const float* hidden, const TokenBatch& batch);
 
   /// A whole layer whose tokens are mixed by recurrence, or not at all. state continues the batch's
   /// only sequence; null where all sequences begin here.
@@ -70,6 +61,8 @@ class LayerRunner {
   /// From now on the largest magnitude of every Linear's input is folded into its slot, by the
   /// operation that makes the input wherever it can. Empty: no longer.
   void fold_linear_amax(AmaxSlotOf slot_of) { slot_of_ = std::move(slot_of); }
+  /// Experts' inputs that are observed are those of all tokens.
+  void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
 
   /// Bytes of activations a token of a batch takes.
   static size_t bytes_per_token(const ModelConfig& config, ComputeType type,
@@ -98,9 +91,6 @@ class LayerRunner {
                    const RopeTables& ropes, bool is_query) const;
   KeysValues latent_keys_values(const PackedLayer& layer, int64_t layer_index,
                                 const TokenBatch& batch, const RopeTables& ropes);
-  /// Into query_.
-  void query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
-             const RopeTables& ropes);
   /// query_ as attention reads it, where storage has scales for it.
   void quantize_query(int64_t tokens, const KvStorage& storage);
   /// Q in two steps, by way of latent attention's query_rank.
@@ -122,17 +112,39 @@ class LayerRunner {
   /// From normed_ (and hidden, where it has its own norm that has not run yet); nothing where the
   /// layer has no MLP.
   void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows, bool is_normed);
-  /// The activated inner rows of x, into activated_.
-  void activate(const PackedMlp& mlp, const void* x, int64_t rows, Role role, int64_t index);
+  /// What an MLP reads.
+  struct MlpInput {
+    const PackedMlp& mlp;
+    const void* x = nullptr;
+    int64_t rows = 0;
+    Role role = Role::kUp;  ///< of the input
+    int64_t index = 0;
+    std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
+    bool is_observed = true;
+  };
+  /// The activated inner rows, into activated_.
+  void activate(const MlpInput& input);
+  /// Tokens that go to one expert.
+  struct ExpertShare {
+    const PackedMlp& mlp;
+    std::span<const int32_t> tokens;  ///< ascending
+    std::span<const float> weights;
+    Role role = Role::kExpertUp;
+    int64_t index = 0;
+    bool is_observed = true;
+  };
   /// The chosen experts' and the shared expert's sum, added to out.
   void mix_experts(const PackedLayer& layer, std::span<const float> logits, int64_t rows,
                    float* out);
-  void add_expert(const PackedMlp& expert, std::span<const int32_t> tokens,
-                  std::span<const float> weights, Role role, int64_t index, float* out);
+  void add_expert(const ExpertShare& share, float* out);
+  /// Has every expert's inputs of all tokens observed.
+  void show_experts(const PackedLayer& layer, int64_t rows);
   /// The router's logits of every row, [rows, experts and the shared gate].
   std::vector<float> route_logits(const PackedLayer& layer, const float* hidden, int64_t rows);
-  void observe(Role role, int64_t index, const void* x, int64_t rows, int64_t width,
-               ComputeType type);
+  /// Without layer; without segments where they are the batch's.
+  void observe(LinearInput input);
+  /// The rows that tokens, ascending, have of each segment.
+  std::vector<Segment> segments_of(std::span<const int32_t> tokens) const;
   AmaxSlot slot_of(Role role, int64_t index = 0) const {
     return slot_of_ ? slot_of_(role, index) : AmaxSlot{};
   }
@@ -150,10 +162,12 @@ class LayerRunner {
   ComputeType type_;
   LinearInputObserver observer_;
   AmaxSlotOf slot_of_;
-  bool is_decoding_ = false;  ///< of the batch
-  int64_t layer_index_ = 0;   ///< of the last keys_values
-  Buffer normed_;             ///< [tokens, hidden] of type
-  Buffer query_;              ///< [tokens, query_width] float32
+  bool shows_all_experts_ = false;
+  bool is_decoding_ = false;           ///< of the batch
+  std::span<const Segment> segments_;  ///< of the batch
+  int64_t layer_index_ = 0;            ///< of the last keys_values
+  Buffer normed_;                      ///< [tokens, hidden] of type
+  Buffer query_;                       ///< [tokens, query_width] float32
   ProductScratch product_scratch_;
   Buffer query_codes_;   ///< [tokens, query_width] FP8, where queries are quantized
   Buffer query_down_;    ///< [tokens, query_rank] float32

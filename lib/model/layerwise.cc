@@ -13,43 +13,52 @@ namespace kvcal {
 
 /// What one pass over a layer collects, in backend memory until the pass is over.
 struct LayerwiseForward::Observers {
-  Observers(Backend& backend, int64_t samples, int64_t heads)
-      : heads_(static_cast<size_t>(heads)), ranges_(static_cast<size_t>(samples * heads)) {
-    for (Side* side : {&k, &v}) {
-      side->ranges = backend.allocate(ranges_ * sizeof(ObservedRange));
-      side->histogram = backend.allocate(heads_ * MagnitudeHistogram::kBins * sizeof(uint64_t));
-      backend.fill_zero(side->histogram.data(), side->histogram.size());
-    }
+  /// query_heads: 0 where Q is not observed.
+  Observers(Backend& backend, int64_t samples, int64_t heads, int64_t query_heads)
+      : k(backend, samples, heads), v(backend, samples, heads) {
+    if (query_heads > 0) q.emplace(backend, samples, query_heads);
   }
   struct Side {
+    Side(Backend& backend, int64_t samples, int64_t num_heads)
+        : heads(static_cast<size_t>(num_heads)),
+          ranges(backend.allocate(static_cast<size_t>(samples) * heads * sizeof(ObservedRange))),
+          histogram(backend.allocate(heads * sizeof(MagnitudeHistogram))) {
+      backend.fill_zero(histogram.data(), histogram.size());
+    }
+    ObservedRange* ranges_of(const SampleBatch& batch) const {
+      return ranges.as<ObservedRange>() + static_cast<size_t>(batch.first_sample) * heads;
+    }
+    KvObservation take(Backend& backend) const {
+      KvObservation result;
+      result.ranges.resize(ranges.size() / sizeof(ObservedRange));
+      result.histograms.resize(heads);
+      backend.copy_out(ranges.data(), std::as_writable_bytes(std::span(result.ranges)));
+      backend.copy_out(histogram.data(), std::as_writable_bytes(std::span(result.histograms)));
+      return result;
+    }
+    size_t heads;
     Buffer ranges, histogram;
   };
 
   /// Has the batch observed when it enters the cache.
   void join(EnterCacheArgs& args, const SampleBatch& batch) const {
-    const auto offset = static_cast<size_t>(batch.first_sample) * heads_;
     args.segments = batch.tokens.segments;
-    args.k.ranges = k.ranges.as<ObservedRange>() + offset;
+    args.k.ranges = k.ranges_of(batch);
     args.k.histogram = k.histogram.as<uint64_t>();
-    args.v.ranges = v.ranges.as<ObservedRange>() + offset;
+    args.v.ranges = v.ranges_of(batch);
     args.v.histogram = v.histogram.as<uint64_t>();
   }
-  LayerObservation take(Backend& backend, std::vector<LinearAmax> linears) const {
-    return {take(backend, k), take(backend, v), std::move(linears)};
+  SeenQueries queries(const SampleBatch& batch) const {
+    return q ? SeenQueries{q->ranges_of(batch), q->histogram.as<uint64_t>()} : SeenQueries{};
   }
-
- private:
-  KvObservation take(Backend& backend, const Side& side) const {
-    KvObservation result;
-    result.ranges.resize(ranges_);
-    result.histograms.resize(heads_);
-    backend.copy_out(side.ranges.data(), std::as_writable_bytes(std::span(result.ranges)));
-    backend.copy_out(side.histogram.data(), std::as_writable_bytes(std::span(result.histograms)));
-    return result;
+  LayerObservation take(Backend& backend) const {
+    LayerObservation seen{.k = k.take(backend), .v = v.take(backend)};
+    if (q) seen.q = q->take(backend);
+    return seen;
   }
 
   Side k, v;
-  size_t heads_, ranges_;
+  std::optional<Side> q;
 };
 
 /// K and V of one batch as attention reads them.
@@ -67,6 +76,10 @@ struct LayerwiseForward::Storage {
     KVCAL_CHECK(quantization.k_scales.size() == heads && quantization.v_scales.size() == heads);
     k_scales_ = upload<float>(quantization.k_scales, backend);
     v_scales_ = upload<float>(quantization.v_scales, backend);
+    if (const std::vector<float>& scales = quantization.q_scales; !scales.empty()) {
+      KVCAL_CHECK(std::ssize(scales) == config.num_attention_heads);
+      q_scales_ = upload<float>(scales, backend);
+    }
     for (Buffer* saturated : {&k_saturated_, &v_saturated_}) {
       *saturated = backend.allocate(heads * sizeof(uint64_t));
       backend.fill_zero(saturated->data(), saturated->size());
@@ -84,7 +97,12 @@ struct LayerwiseForward::Storage {
     args.v.saturated = v_saturated_.as<uint64_t>();
   }
   KvStorage view() const {
-    return {dtype_, k_.data(), v_.data(), k_scales_.as<float>(), v_scales_.as<float>()};
+    return {.dtype = dtype_,
+            .k = k_.data(),
+            .v = v_.data(),
+            .k_scales = k_scales_.as<float>(),
+            .v_scales = v_scales_.as<float>(),
+            .q_scales = q_scales_.as<float>()};
   }
   SaturationCounts saturated(Backend& backend) const {
     return {sum(backend, k_saturated_), sum(backend, v_saturated_)};
@@ -98,7 +116,7 @@ struct LayerwiseForward::Storage {
   }
 
   KvDType dtype_;
-  Buffer k_, v_, k_scales_, v_scales_, k_saturated_, v_saturated_;
+  Buffer k_, v_, k_scales_, v_scales_, q_scales_, k_saturated_, v_saturated_;
 };
 
 namespace {
@@ -226,38 +244,54 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
 
 void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const Pass& pass) {
   using Access = HiddenStates::Access;
-  hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t index, float* hidden) {
+  const int64_t index = layers_.index();
+  // Passes that end the layer see all its inputs; the others would show some of them twice.
+  show_linears(pass.finishes ? linears_.get() : nullptr);
+  hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t at, float* hidden) {
     throw_if_interrupted();
-    const SampleBatch& batch = batches_[index];
-    EnterCacheArgs args =
-        runner_->keys_values(layer, layers_.index(), hidden, batch.tokens, *ropes_).entry();
+    const SampleBatch& batch = batches_[at];
+    batch_sample_ = batch.first_sample;
+    EnterCacheArgs args = runner_->keys_values(layer, index, hidden, batch.tokens, *ropes_).entry();
     if (pass.observers) pass.observers->join(args, batch);
     if (pass.storage) pass.storage->join(args);
     backend_.enter_cache(args);
-    if (pass.finishes)
-      runner_->finish(layer, layers_.index(), hidden, batch.tokens, *ropes_, pass.storage->view());
+    const SeenQueries queries = pass.observers ? pass.observers->queries(batch) : SeenQueries{};
+    if (pass.finishes) {
+      runner_->finish(layer, index, hidden, batch.tokens, *ropes_, pass.storage->view(), queries);
+    } else if (queries.ranges) {
+      runner_->query(layer, index, batch.tokens, *ropes_, queries);
+    }
     report(batch, share);
   });
+  if (pass.finishes) advanced_layers_ = index + 1;
+}
+
+LayerwiseForward::Observers LayerwiseForward::make_observers() const {
+  return {backend_, num_samples_, config_.cache_heads(),
+          request_.query ? config_.num_attention_heads : 0};
 }
 
 LayerAdvance LayerwiseForward::advance_without_attention(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
+  show_linears(linears_.get());
   hidden_->walk(HiddenStates::Access::kUpdate, [&](size_t index, float* hidden) {
     throw_if_interrupted();
     const SampleBatch& batch = batches_[index];
+    batch_sample_ = batch.first_sample;
     runner_->run_without_attention(packed, layer, hidden, batch.tokens, nullptr);
     report(batch, Share::kWhole);
   });
+  advanced_layers_ = layer + 1;
   return {.linears = take_linears()};
 }
 
 LayerObservation LayerwiseForward::observe(int64_t layer) {
-  const bool is_last = layer == config_.last_attention_layer();
+  const bool is_end = layer == config_.last_attention_layer() && !request_.finishes_layers();
   const PackedLayer& packed =
-      layers_.bring(layer, is_last ? LayerParts::kKeyValue : LayerParts::kAll);
-  const Observers observers(backend_, num_samples_, config_.cache_heads());
-  run_batches(packed, is_last ? Share::kWhole : Share::kFirstHalf, {.observers = &observers});
-  return observers.take(backend_, take_linears());
+      layers_.bring(layer, is_end && !request_.query ? LayerParts::kKeyValue : LayerParts::kAll);
+  const Observers observers = make_observers();
+  run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf, {.observers = &observers});
+  return observers.take(backend_);
 }
 
 SaturationCounts LayerwiseForward::count_saturated(int64_t layer,
@@ -265,7 +299,6 @@ SaturationCounts LayerwiseForward::count_saturated(int64_t layer,
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kKeyValue);
   const Storage storage(backend_, config_, longest_batch_, quantization);
   run_batches(packed, Share::kNone, {.storage = &storage});
-  take_linears();  // which observe gives too
   return storage.saturated(backend_);
 }
 
@@ -285,27 +318,60 @@ LayerAdvance LayerwiseForward::advance_exact(int64_t layer) {
 
 LayerObservation LayerwiseForward::observe_and_advance_exact(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  const Observers observers(backend_, num_samples_, config_.cache_heads());
+  const Observers observers = make_observers();
   const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
   run_batches(packed, Share::kWhole,
               {.observers = &observers, .storage = &storage, .finishes = true});
-  return observers.take(backend_, take_linears());
+  LayerObservation seen = observers.take(backend_);
+  seen.linears = take_linears();
+  return seen;
 }
 
-void LayerwiseForward::observe_linear_amax(bool wanted) {
-  linears_ = wanted ? std::make_unique<LinearAmaxSlots>(config_, backend_) : nullptr;
+LinearObservation LayerwiseForward::observe_head() {
+  KVCAL_CHECK(advanced_layers_ == config_.num_hidden_layers);
+  const PackedNorm norm = pack_final_norm(weights_, config_, backend_);
+  LinearCollector head(config_, backend_, request_.head_detail(), num_samples_);
+  show_linears(&head);
+  hidden_->walk(HiddenStates::Access::kRead, [&](size_t index, float* hidden) {
+    throw_if_interrupted();
+    const SampleBatch& batch = batches_[index];
+    batch_sample_ = batch.first_sample;
+    runner_->run_final_norm(norm, hidden, batch.tokens);
+  });
+  show_linears(nullptr);
+  return std::move(head.take().at(0));
+}
+
+void LayerwiseForward::request(const ObservationRequest& request) {
+  KVCAL_CHECK(layers_.index() < 0);  // what is prefetched is known by then
+  request_ = request;
+  linears_ =
+      request.linears == LinearDetail::kNone
+          ? nullptr
+          : std::make_unique<LinearCollector>(config_, backend_, request.linears, num_samples_);
+  runner_->show_all_experts(request.all_experts);
+  if (request.finishes_layers()) layers_.expect_all_layers();
+  if (request.query) layers_.expect_queries();
+}
+
+void LayerwiseForward::show_linears(LinearCollector* linears) {
   runner_->fold_linear_amax(
-      wanted
-          ? [slots = linears_.get()](Role role, int64_t index) { return slots->slot(role, index); }
+      linears && linears->wants_amax()
+          ? [linears](Role role, int64_t index) { return linears->slot(role, index); }
           : AmaxSlotOf{});
+  if (!linears) return runner_->observe_linear_inputs(linear_observer_);
+  runner_->observe_linear_inputs([this, linears](const LinearInput& input) {
+    linears->see(input, batch_sample_);
+    if (linear_observer_) linear_observer_(input);
+  });
 }
 
-std::vector<LinearAmax> LayerwiseForward::take_linears() {
-  return linears_ ? linears_->take() : std::vector<LinearAmax>{};
+std::vector<LinearObservation> LayerwiseForward::take_linears() {
+  return linears_ ? linears_->take() : std::vector<LinearObservation>{};
 }
 
 void LayerwiseForward::observe_linear_inputs(LinearInputObserver observer) {
-  runner_->observe_linear_inputs(std::move(observer));
+  linear_observer_ = std::move(observer);
 }
 
 }  // namespace kvcal

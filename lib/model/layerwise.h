@@ -32,8 +32,10 @@ class LayerwiseForward : public LayerForward {
   LayerAdvance advance_exact(int64_t layer) override;
   LayerAdvance advance_without_attention(int64_t layer) override;
   LayerObservation observe_and_advance_exact(int64_t layer) override;
+  LinearObservation observe_head() override;
   int64_t num_tokens() const override { return num_tokens_; }
-  void observe_linear_amax(bool wanted) override;
+  int64_t num_samples() const { return num_samples_; }
+  void request(const ObservationRequest& request) override;
 
   /// Is shown every Linear's input of the layers that run from now on.
   void observe_linear_inputs(LinearInputObserver observer);
@@ -49,7 +51,9 @@ class LayerwiseForward : public LayerForward {
   void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
   void embed(std::span<const std::span<const TokenId>> samples);
   void embed(std::span<const TokenId> ids, std::span<const int32_t> positions, float* hidden);
-  std::vector<LinearAmax> take_linears();
+  std::vector<LinearObservation> take_linears();
+  /// From now on linears (null: nothing) and who observe_linear_inputs names are shown the inputs.
+  void show_linears(LinearCollector* linears);
   /// Share of a layer's work that a pass stands for in the progress.
   enum class Share { kFirstHalf, kSecondHalf, kWhole, kNone };
   void report(const SampleBatch& batch, Share share);
@@ -60,6 +64,7 @@ class LayerwiseForward : public LayerForward {
     bool finishes = false;  ///< the rest of the layer, whose attention reads storage
   };
   void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
+  Observers make_observers() const;
 
   const ModelConfig& config_;
   const Weights& weights_;
@@ -70,7 +75,11 @@ class LayerwiseForward : public LayerForward {
   std::vector<SampleBatch> batches_;
   std::unique_ptr<RopeTables> ropes_;
   std::unique_ptr<LayerRunner> runner_;
-  std::unique_ptr<LinearAmaxSlots> linears_;  ///< null: not asked for
+  ObservationRequest request_;
+  std::unique_ptr<LinearCollector> linears_;  ///< null: not asked for
+  LinearInputObserver linear_observer_;       ///< empty: none
+  int64_t batch_sample_ = 0;                  ///< first of the batch that runs
+  int64_t advanced_layers_ = 0;
   std::optional<HiddenStates> hidden_;
   LayerPrefetch layers_;
 };

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "backend/backend.h"
+#include "model/observation_request.h"
 
 namespace kvcal {
 
@@ -14,6 +15,8 @@ struct LayerwiseOptions {
   /// Bytes, of the whole process on a host, of the backend's memory elsewhere; hidden states past
   /// it live elsewhere (HiddenStates).
   std::optional<uint64_t> memory_limit = {};
+  /// What will be requested (LayerForward::request): memory is kept for it.
+  ObservationRequest observation = {};
   std::filesystem::path scratch_folder = {};  ///< of their file, on a host
   // On a host:
   uint64_t process_bytes = 0;  ///< of the limit, what the process takes beside the forward pass

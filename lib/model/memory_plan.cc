@@ -5,6 +5,7 @@
 
 #include "model/layer_prefetch.h"
 #include "model/layer_runner.h"
+#include "model/linear_observation.h"
 #include "quant/magnitude_histogram.h"
 
 namespace kvcal {
@@ -44,16 +45,22 @@ uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
          (rope.query_beta == 0.0 ? 1 : 2);
 }
 
-uint64_t table_bytes(const ModelConfig& config, std::span<const int64_t> lengths) {
+/// Ranges and histograms, in the backend and as they are taken.
+uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& request,
+                        size_t samples) {
+  const int64_t heads = 2 * config.cache_heads() + (request.query ? config.num_attention_heads : 0);
+  return 2 * static_cast<uint64_t>(heads) *
+             (samples * sizeof(ObservedRange) + sizeof(MagnitudeHistogram)) +
+         LinearCollector::bytes(config, request.linears, samples);
+}
+
+uint64_t table_bytes(const ModelConfig& config, const ObservationRequest& request,
+                     std::span<const int64_t> lengths) {
   uint64_t tokens = 0, bytes = 0;
   for (const int64_t length : lengths) tokens += static_cast<uint64_t>(length);
   for (const RopeConfig& rope : config.ropes)
     bytes += rope_bytes(rope, lengths) + tokens * sizeof(int32_t);
-  // Of K and of V: the ranges and histograms of each head, in the backend and as they are taken.
-  const auto heads = static_cast<uint64_t>(config.cache_heads());
-  return bytes + 4 * heads *
-                     (lengths.size() * sizeof(ObservedRange) +
-                      MagnitudeHistogram::kBins * sizeof(uint64_t));
+  return bytes + observed_bytes(config, request, lengths.size());
 }
 
 }  // namespace
@@ -66,10 +73,12 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
       packed_layer_bytes(config, type) * static_cast<uint64_t>(LayerPrefetch::layers_held(backend));
   needs.per_token =
       LayerRunner::bytes_per_token(config, type, backend) + cached_bytes_per_token(config);
+  if (options.observation.query)  // as FP8, in the quantized mode
+    needs.per_token += static_cast<uint64_t>(config.query_width());
   if (!backend.is_host()) return needs;
   needs.process = options.process_bytes;
   needs.packing = 2 * weights.largest_read_bytes();  // gate and up go together
-  needs.tables = table_bytes(config, sample_lengths);
+  needs.tables = table_bytes(config, options.observation, sample_lengths);
   needs.per_token += static_cast<uint64_t>(config.hidden_size) * sizeof(float) +
                      attended_bytes_per_token(config, type);
   return needs;

@@ -40,6 +40,12 @@ struct KvStorage {
   const float* q_scales = nullptr;
 };
 
+/// Where queries are observed, as ObserveKvArgs says; null: not asked for.
+struct SeenQueries {
+  ObservedRange* ranges = nullptr;  ///< [samples of the batch, num_attention_heads]
+  uint64_t* histogram = nullptr;
+};
+
 /// What a recurrent layer knows of a sequence's earlier tokens, float32.
 struct RecurrentState {
   Buffer convolution;  ///< [kernel - 1, channels]

@@ -19,12 +19,13 @@ PretendingBackend& pretend(ModelFixture& fixture) {
   return result;
 }
 
-std::string run(ModelFixture& fixture, RunMode mode, int64_t batch_tokens = 40) {
+std::string run(ModelFixture& fixture, RunMode mode, int64_t batch_tokens = 40,
+                const ObservationRequest& request = {}) {
   const FixtureSamples samples(fixture);
   SilentDiagnostics silent;
   LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples.spans(),
                            {.batch_tokens = batch_tokens}, silent);
-  return test::run_layers(forward, fixture.config, mode);
+  return test::run_layers(forward, fixture.config, mode, request);
 }
 
 int64_t count_of(const PretendingBackend& backend, const std::string& operation) {
@@ -40,9 +41,34 @@ TEST_CASE("a device sees the bytes that a host sees, in any fixture") {
       INFO(name);
       ModelFixture host(name), device(name);
       pretend(device);
-      const bool same = run(host, mode) == run(device, mode);
+      const ObservationRequest request =
+          mode == RunMode::kExact ? ObservationRequest{} : test::kObserveAll;
+      const bool same = run(host, mode, 40, request) == run(device, mode, 40, request);
       CHECK(same);
     }
+}
+
+TEST_CASE("what is asked for beside K and V costs one operation each, nothing without") {
+  const auto counts = [](const ObservationRequest& request) {
+    ModelFixture fixture("llama");
+    PretendingBackend& backend = pretend(fixture);
+    run(fixture, RunMode::kExact, 1000, request);
+    return backend.counts;
+  };
+  auto none = counts({}), query = counts({.query = true}), all = counts(test::kObserveAll);
+  auto amax = counts({.linears = LinearDetail::kAmax});
+  const ModelFixture fixture("llama");
+  const int64_t layers = fixture.config.num_hidden_layers;
+  CHECK(none["observe_kv"] + none["observe_rows"] + none["observe_amax"] == 0);
+  CHECK(query["observe_kv"] == layers);
+  CHECK(query["observe_rows"] == 0);
+  CHECK(query["matmul"] == none["matmul"] + layers);  // Q of the pass that observes
+  CHECK(all["observe_kv"] == layers);
+  CHECK(all["observe_rows"] == 4 * layers + 1);  // q, o, up, down; lm_head
+  CHECK(all["observe_amax"] == 0);
+  CHECK(amax["observe_rows"] + amax["observe_amax"] == 0);
+  CHECK(amax["attention"] == layers);
+  CHECK(none["attention"] == layers - 1);
 }
 
 TEST_CASE("K and V enter the cache in one operation a batch, which turns and observes them too") {

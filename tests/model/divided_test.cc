@@ -14,7 +14,8 @@ using kvcal::test::RunMode;
 namespace {
 
 std::string run_divided(const std::string& name, const std::string& backend_name, size_t count,
-                        RunMode mode, bool is_device = false) {
+                        RunMode mode, const ObservationRequest& request = {},
+                        bool is_device = false) {
   ModelFixture fixture(name);
   std::vector<std::unique_ptr<Backend>> owned;
   std::vector<Backend*> backends;
@@ -27,8 +28,7 @@ std::string run_divided(const std::string& name, const std::string& backend_name
   SilentDiagnostics silent;
   DividedForward forward(fixture.config, fixture.weights, backends, samples.spans(),
                          {.batch_tokens = 20}, silent);
-  forward.observe_linear_amax(true);
-  return test::run_layers(forward, fixture.config, mode);
+  return test::run_layers(forward, fixture.config, mode, request);
 }
 
 /// Fails with the n-th product.
@@ -59,23 +59,28 @@ class LastProgress : public Diagnostics {
 }  // namespace
 
 TEST_CASE("two and three backends see the bytes that one sees") {
+  ObservationRequest amax{.linears = LinearDetail::kAmax}, all_experts = test::kObserveAll;
+  all_experts.all_experts = true;
   // Dense; experts; a latent cache; windows and soft-caps; dynamic and long ropes; hybrids.
   for (const std::string name :
        {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba", "qwen3_next"})
-    for (const RunMode mode : {RunMode::kQuantized, RunMode::kExact, RunMode::kExactInOnePass}) {
+    for (const auto& [mode, request] : {std::pair{RunMode::kQuantized, test::kObserveAll},
+                                        {RunMode::kQuantized, ObservationRequest{}},
+                                        {RunMode::kExact, amax},
+                                        {RunMode::kExactInOnePass, all_experts}}) {
       INFO(name);
-      const std::string one = run_divided(name, "cpu", 1, mode);
+      const std::string one = run_divided(name, "cpu", 1, mode, request);
       CHECK(one.size() > 1000);
       for (const size_t count : {2, 3, 9}) {  // 9: more than there are samples
         INFO(count << " backends");
-        const bool same = run_divided(name, "cpu", count, mode) == one;
+        const bool same = run_divided(name, "cpu", count, mode, request) == one;
         CHECK(same);
       }
-      const bool same_on_devices = run_divided(name, "cpu", 2, mode, true) == one;
+      const bool same_on_devices = run_divided(name, "cpu", 2, mode, request, true) == one;
       CHECK(same_on_devices);
       if (mode != RunMode::kQuantized) continue;
-      const bool same_on_reference =
-          run_divided(name, "reference", 3, mode) == run_divided(name, "reference", 1, mode);
+      const bool same_on_reference = run_divided(name, "reference", 3, mode, request) ==
+                                     run_divided(name, "reference", 1, mode, request);
       CHECK(same_on_reference);
     }
 }

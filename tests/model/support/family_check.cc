@@ -91,13 +91,52 @@ Extremes::Extremes(ModelFixture& fixture, ComputeType type) : fixture_(fixture) 
   LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples,
                            {.compute_type = type}, silent);
   forward.observe_linear_inputs([&](const LinearInput& input) { fold(input); });
-  for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer)
-    if (fixture.config.has_attention(layer)) {
-      kv_.push_back(forward.observe_and_advance_exact(layer));
-    } else {
-      forward.advance_without_attention(layer);
-      kv_.emplace_back();
+  forward.request({.query = true, .head = true, .linears = LinearDetail::kSamples});
+  for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer) {
+    const bool attends = fixture.config.has_attention(layer);
+    kv_.push_back(
+        attends ? forward.observe_and_advance_exact(layer)
+                : LayerObservation{.linears = forward.advance_without_attention(layer).linears});
+    check_collected(layer, kv_.back().linears);
+  }
+  const LinearObservation head = forward.observe_head();
+  CHECK(head.role == Role::kLmHead);
+  head_amax_ = amax_of(head.ranges.at(0));
+}
+
+void Extremes::check_collected(int64_t layer, const std::vector<LinearObservation>& seen) const {
+  std::map<std::tuple<int64_t, Role, int64_t>, float> collected, shown;
+  for (const LinearObservation& one : seen) {
+    CHECK(one.nonfinite == 0);
+    CHECK(static_cast<double>(one.amax.value) == amax_of(one.ranges.at(0)));
+    collected[{layer, one.role, one.index}] = one.amax.value;
+  }
+  for (const auto& [place, amax] : inputs_)
+    if (std::get<0>(place) == layer) shown[place] = amax;
+  const bool same = collected == shown;
+  CHECK(same);
+}
+
+void Extremes::check_queries(const Json& layers, double tolerance) const {
+  const auto heads = static_cast<size_t>(fixture_.config.num_attention_heads);
+  REQUIRE(layers.size() == kv_.size());
+  for (size_t layer = 0; layer < kv_.size(); ++layer) {
+    CHECK(kv_[layer].q.has_value() == !layers.at(layer).is_null());
+    if (layers.at(layer).is_null()) continue;
+    const KvObservation& seen = kv_[layer].q.value();
+    REQUIRE(layers.at(layer).size() == heads);
+    uint64_t values = 0;
+    for (size_t head = 0; head < heads; ++head) {
+      INFO("layer " << layer << " head " << head);
+      const Json& expected = layers.at(layer).at(head);
+      const double min = expected.at(0), max = expected.at(1);
+      const double largest = std::max(std::fabs(min), std::fabs(max));
+      CHECK(std::fabs(static_cast<double>(seen.ranges.at(head).min) - min) <= tolerance * largest);
+      CHECK(std::fabs(static_cast<double>(seen.ranges.at(head).max) - max) <= tolerance * largest);
+      for (const uint64_t count : seen.histograms.at(head).counts) values += count;
     }
+    CHECK(values == fixture_.ids.size() * heads * static_cast<uint64_t>(fixture_.config.head_dim));
+  }
 }
 
 void Extremes::check_kv(const Json& layers, double tolerance) const {
@@ -123,11 +162,10 @@ void Extremes::check_kv(const Json& layers, double tolerance) const {
 void Extremes::check_linear_inputs(const Json& expected) const {
   size_t checked = 0;
   for (const auto& [name, value] : expected.items()) {
-    if (!name.starts_with(fixture_.config.backbone_prefix +
-                          std::string(fixture_.config.architecture->layers_name)))
-      continue;  // lm_head is no part of a layer
     INFO("input of " << name);
-    const auto found = find_linear(name);
+    const bool is_of_layer = name.starts_with(
+        fixture_.config.backbone_prefix + std::string(fixture_.config.architecture->layers_name));
+    const auto found = is_of_layer ? find_linear(name) : std::optional(head_amax_);
     CHECK(found);
     ++checked;
     if (found) CHECK(relative_error(*found, value.get<double>()) <= kFloat32Tolerance);

@@ -13,23 +13,29 @@ namespace kvcal::test {
 class SeenBytes {
  public:
   void add(const LayerObservation& seen) {
-    for (const KvObservation* side : {&seen.k, &seen.v}) {
-      append(std::span(side->ranges));
-      append(std::span(side->histograms));
-    }
+    add(seen.k);
+    add(seen.v);
+    if (seen.q) add(*seen.q);
     add(seen.linears);
+  }
+  void add(const KvObservation& side) {
+    append(std::span(side.ranges));
+    append(std::span(side.histograms));
   }
   void add(const LayerAdvance& advance) {
     add(advance.saturated);
     add(advance.linears);
   }
-  void add(const std::vector<LinearAmax>& linears) {
-    for (const LinearAmax& one : linears) {
-      const auto index = static_cast<double>(one.index);
-      const double values[] = {static_cast<double>(one.role), index, one.amax.value,
-                               static_cast<double>(one.nonfinite)};
-      append(std::span(values));
-    }
+  void add(const std::vector<LinearObservation>& linears) {
+    for (const LinearObservation& one : linears) add(one);
+  }
+  void add(const LinearObservation& one) {
+    const double values[] = {static_cast<double>(one.role), static_cast<double>(one.index),
+                             one.amax.value, static_cast<double>(one.nonfinite),
+                             static_cast<double>(one.tokens)};
+    append(std::span(values));
+    append(std::span(one.ranges));
+    append(std::span(one.histogram.counts));
   }
   void add(const SaturationCounts& saturated) { append(std::span(&saturated, 1)); }
   const std::string& bytes() const { return bytes_; }
@@ -52,27 +58,38 @@ inline KvQuantization clipping_quantization(const ModelConfig& config) {
 
 enum class RunMode { kQuantized, kExact, kExactInOnePass };
 
-/// All layers up to the last that attends, as a calibration walks them.
-inline std::string run_layers(LayerForward& forward, const ModelConfig& config, RunMode mode) {
+/// All layers that request needs, as a calibration walks them.
+inline std::string run_layers(LayerForward& forward, const ModelConfig& config, RunMode mode,
+                              const ObservationRequest& request = {}) {
   SeenBytes seen;
-  const KvQuantization quantization = clipping_quantization(config);
-  for (int64_t layer = 0; layer <= config.last_attention_layer(); ++layer) {
-    const bool is_last = layer == config.last_attention_layer();
+  forward.request(request);
+  KvQuantization quantization = clipping_quantization(config);
+  if (request.query)
+    quantization.q_scales.assign(static_cast<size_t>(config.num_attention_heads), 0.02f);
+  const int64_t end =
+      request.finishes_layers() ? config.num_hidden_layers : config.last_attention_layer() + 1;
+  for (int64_t layer = 0; layer < end; ++layer) {
+    const bool is_end = layer == config.last_attention_layer() && !request.finishes_layers();
     if (!config.has_attention(layer)) {
       seen.add(forward.advance_without_attention(layer));
-    } else if (mode == RunMode::kExactInOnePass && !is_last) {
+    } else if (mode == RunMode::kExactInOnePass && !is_end) {
       seen.add(forward.observe_and_advance_exact(layer));
     } else {
       seen.add(forward.observe(layer));
-      if (mode != RunMode::kQuantized || is_last)
+      if (mode != RunMode::kQuantized || is_end)
         seen.add(forward.count_saturated(layer, quantization));
-      if (is_last) continue;
+      if (is_end) continue;
       if (mode == RunMode::kQuantized) seen.add(forward.advance(layer, quantization));
       if (mode != RunMode::kQuantized) seen.add(forward.advance_exact(layer));
     }
   }
+  if (request.head) seen.add(forward.observe_head());
   return seen.bytes();
 }
+
+/// Everything there is to see.
+constexpr ObservationRequest kObserveAll{
+    .query = true, .head = true, .all_experts = false, .linears = LinearDetail::kSamples};
 
 /// Samples of different lengths made of a fixture's ids.
 class FixtureSamples {
