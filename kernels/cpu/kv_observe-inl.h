@@ -109,7 +109,8 @@ HWY_INLINE bool place_row(const float* x, int64_t count, BinWindow window, uint8
 }
 
 /// Puts the values between bin 0 and the window, which place 0 counts, where they belong.
-HWY_NOINLINE void correct_row(const float* x, int64_t count, BinWindow window, BinCounts& counts) {
+HWY_NOINLINE inline void correct_row(const float* x, int64_t count, BinWindow window,
+                                     BinCounts& counts) {
   for (int64_t i = 0; i < count; ++i) {
     const int bin = MagnitudeHistogram::bin_of(x[i]);
     const uint32_t between = bin > 0 && bin <= window.below ? 1 : 0;
@@ -118,7 +119,7 @@ HWY_NOINLINE void correct_row(const float* x, int64_t count, BinWindow window, B
   }
 }
 
-HWY_NOINLINE void count_pairs(int64_t count, BinCounts& counts) {
+HWY_NOINLINE inline void count_pairs(int64_t count, BinCounts& counts) {
   const uint8_t* places = counts.places.data();
   uint16_t* pairs = counts.pairs.data();
   const auto add = [&](int64_t i, int64_t table) HWY_ATTR {
@@ -137,7 +138,7 @@ HWY_NOINLINE void count_pairs(int64_t count, BinCounts& counts) {
 }
 
 /// Adds rows and columns of the tables to the bins, and empties them.
-HWY_NOINLINE void add_pairs(BinWindow window, BinCounts& counts) {
+HWY_NOINLINE inline void add_pairs(BinWindow window, BinCounts& counts) {
   std::array<uint32_t, BinCounts::kPlaces> places;
   std::array<uint16_t, BinCounts::kPlaces> columns{};  // no more than kMaxValues / 2 each
   for (size_t r = 0; r < BinCounts::kPlaces; ++r) {
@@ -167,7 +168,7 @@ HWY_INLINE void count_places(int64_t values, BinWindow window, BinCounts& counts
   }
 }
 
-HWY_NOINLINE void count_one_by_one(const HeadRows& rows, BinCounts& counts) {
+HWY_NOINLINE inline void count_one_by_one(const HeadRows& rows, BinCounts& counts) {
   for (int64_t t = 0; t < rows.tokens; ++t)
     for (const float* x = rows.row(t); x < rows.row(t) + rows.head_dim; ++x)
       if (std::isfinite(*x)) ++counts.bins[static_cast<size_t>(MagnitudeHistogram::bin_of(*x))];
@@ -186,7 +187,8 @@ HWY_INLINE bool suits_tables(int64_t values, const ObservedRange& range) {
 }
 
 /// Counts values into bins that hold zeros before; range is theirs.
-HWY_NOINLINE void count_rows(const HeadRows& rows, const ObservedRange& range, BinCounts& counts) {
+HWY_NOINLINE inline void count_rows(const HeadRows& rows, const ObservedRange& range,
+                                    BinCounts& counts) {
   const int64_t values = rows.tokens * rows.head_dim;
   if (!suits_tables(values, range)) return count_one_by_one(rows, counts);
   const BinWindow window = window_of(range);
@@ -197,8 +199,8 @@ HWY_NOINLINE void count_rows(const HeadRows& rows, const ObservedRange& range, B
 }
 
 /// The same of values that follow each other.
-HWY_NOINLINE void count_values(const float* x, int64_t values, const ObservedRange& range,
-                               BinCounts& counts) {
+HWY_NOINLINE inline void count_values(const float* x, int64_t values, const ObservedRange& range,
+                                      BinCounts& counts) {
   if (!suits_tables(values, range))
     return count_one_by_one({.x = x, .tokens = 1, .head_dim = values, .row_stride = values},
                             counts);
