@@ -4,33 +4,32 @@
 #include <iostream>
 
 #include "calib/calibrator.h"
+#include "calib/quant_plan.h"
 #include "commands.h"
 #include "core/file.h"
 #include "core/process_memory.h"
 #include "core/registry.h"
 #include "export/layer_scales.h"
 #include "export/manifest.h"
-#include "export/writer.h"
+#include "export/statistics_file.h"
 #include "kvcal_version.h"
 #include "model/divided_forward.h"
+#include "output_formats.h"
 #include "process_limit.h"
 #include "progress.h"
-#include "table.h"
 
 namespace kvcal {
 namespace {
 
 struct CalibrateOptions {
-  std::string model, recipe, dataset, output;
-  std::vector<std::string> formats;
+  std::string model, recipe, dataset, save_statistics;
+  OutputOptions output;
   SampleOptions samples;
-  std::string kv_forward = "quantized";
-  std::string scale_dtype = "float32";
+  std::string kv_forward = "quantized", kv_cache_dtype = "fp8_e4m3";
   std::string memory_limit;
   DeviceOptions device;
   int64_t batch_tokens = 0;
-  int64_t tp_size = 1;
-  bool overwrite = false;
+  bool all_experts = false;
   bool reproducible = false;
   bool json = false;
 };
@@ -71,60 +70,10 @@ std::vector<Sample> read_all_samples(const CalibrateOptions& options, const Data
                       options.samples, diagnostics);
 }
 
-std::vector<std::unique_ptr<Writer>> make_writers(std::vector<std::string>& formats) {
-  if (formats.empty()) formats.emplace_back("compressed-tensors");
-  std::vector<std::unique_ptr<Writer>> writers;
-  for (size_t i = 0; i < formats.size(); ++i) {
-    writers.push_back(kWriters.at(formats[i])());
-    if (std::find(formats.begin(), formats.begin() + static_cast<std::ptrdiff_t>(i), formats[i]) !=
-        formats.begin() + static_cast<std::ptrdiff_t>(i))
-      fail("--format ", formats[i], " is given twice");
-  }
-  return writers;
-}
-
-ExportInput export_input(const CalibrateOptions& options, const ModelDir& model_dir,
-                         const Calibration& calibration, const Recipe& recipe) {
-  return {model_dir, calibration, recipe, options.tp_size, options.scale_dtype == "model"};
-}
-
-void check_formats(const CalibrateOptions& options,
-                   const std::vector<std::unique_ptr<Writer>>& writers, const ModelDir& model_dir,
-                   const Calibration& calibration, const Recipe& recipe) {
-  for (size_t i = 0; i < writers.size(); ++i)
-    in_context("--format " + options.formats[i],
-               [&] { writers[i]->check(export_input(options, model_dir, calibration, recipe)); });
-}
-
-/// What will be calibrated, with scale 1.0 everywhere: a format that cannot hold it can hold none.
-Calibration planned_calibration(const Recipe& recipe, const ModelConfig& config,
-                                const std::vector<bool>& ignored) {
-  const bool per_head =
-      resolved_strategy(*recipe.modifiers.front().kv_cache_scheme) == Strategy::kAttnHead;
-  const std::vector<Scale> scales(per_head ? static_cast<size_t>(config.cache_heads()) : size_t{1});
-  const KvTensorCalibration side{.statistics = {}, .scales = scales, .num_saturated = 0};
-  Calibration planned = empty_calibration(recipe, config);
-  for (size_t i = 0; i < ignored.size(); ++i) {
-    const auto layer = static_cast<int64_t>(i);
-    if (!config.has_attention(layer)) continue;
-    planned.layers.push_back({.layer = layer,
-                              .module = config.attention_module(layer),
-                              .ignored = ignored[i],
-                              .k = side,
-                              .v = side});
-  }
-  return planned;
-}
-
-/// One format goes into the output itself, several into a folder each.
-void write_formats(const std::vector<std::string>& formats,
-                   const std::vector<std::unique_ptr<Writer>>& writers, const ExportInput& input,
-                   const fs::path& output) {
-  for (size_t i = 0; i < writers.size(); ++i) {
-    const fs::path folder = writers.size() == 1 ? output : output / formats[i];
-    fs::create_directories(folder);
-    in_context("--format " + formats[i], [&] { writers[i]->write(input, folder); });
-  }
+KvDType parse_cache_dtype(const std::string& name) {
+  const KvDType dtype = parse_kv_dtype(name);
+  if (!is_fp8(dtype)) fail("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type");
+  return dtype;
 }
 
 void write_text(const fs::path& path, const std::string& text) {
@@ -133,67 +82,30 @@ void write_text(const fs::path& path, const std::string& text) {
   writer.close();
 }
 
-void print_summary(const Calibration& calibration, const std::vector<std::string>& formats,
-                   const std::string& output) {
-  Table table({"layer", "k_scale", "v_scale", "k_amax", "v_amax", "k_clipped", "v_clipped"});
-  const auto scale_text = [](const KvTensorCalibration& side, bool ignored) -> std::string {
-    if (ignored) return "ignored";
-    if (side.scales.size() == 1) return short_float(static_cast<double>(side.scales[0].value));
-    return std::to_string(side.scales.size()) + " heads";
-  };
-  const auto clipped = [](const KvTensorCalibration& side) {
-    return percent(static_cast<double>(side.num_saturated) /
-                   static_cast<double>(side.statistics.num_values));
-  };
-  const auto amax = [](const KvTensorCalibration& side) {
-    return short_float(static_cast<double>(side.statistics.range().amax().value));
-  };
-  for (const AttentionCalibration& layer : calibration.layers)
-    table.add({std::to_string(layer.layer), scale_text(layer.k, layer.ignored),
-               scale_text(layer.v, layer.ignored), amax(layer.k), amax(layer.v), clipped(layer.k),
-               clipped(layer.v)});
-  table.print(std::cout);
-  for (const std::string& format : formats)
-    std::cout << "wrote " << format << ": "
-              << (formats.size() == 1 ? output : (fs::path(output) / format).string()) << '\n';
-}
-
-/// What a finished run tells its manifest.
-struct CalibrationRun {
-  const CalibrateOptions& options;
-  const ModelDir& model_dir;
-  const ModelConfig& config;
-  const Dataset& dataset;
-  const std::vector<Sample>& samples;
-  const std::string& device;
-  ComputeType compute_type;
-  const Recipe& recipe;
-  const Calibration& calibration;
-  const StageClock& clock;
+/// What is calibrated.
+struct Subject {
+  Recipe recipe;
+  ModelDir model_dir;
+  ModelConfig config;
+  QuantPlan plan;
 };
 
-Json manifest_of(const CalibrationRun& run) {
-  ManifestInput input{.version = KVCAL_VERSION,
-                      .model_path = run.options.model,
-                      .model_type = run.config.model_type,
-                      .model_sha256 = run.model_dir.sha256(),
-                      .recipe_path = run.options.recipe,
-                      .dataset_path = run.options.dataset,
-                      .dataset_sha256 = run.dataset.sha256(),
-                      .sample_indices = {},
-                      .num_tokens = 0,
-                      .compute_dtype = std::string(name_of(run.compute_type)),
-                      .kv_forward = run.options.kv_forward,
-                      .leave_out_machine = run.options.reproducible,
-                      .device = run.device,
-                      .seconds = run.clock.seconds(),
-                      .peak_rss_bytes = peak_resident_bytes()};
-  for (const Sample& sample : run.samples) {
-    input.sample_indices.push_back(sample.index);
-    input.num_tokens += static_cast<int64_t>(sample.ids.size());
-  }
-  return make_manifest(input, run.recipe, run.calibration);
+Subject read_subject(const CalibrateOptions& options, Diagnostics& diagnostics) {
+  Recipe recipe = read_recipe(options.recipe);
+  ModelDir model_dir(options.model);
+  ModelConfig config = read_config(model_dir);
+  QuantPlan plan =
+      in_context(options.recipe, [&] { return resolve_plan(recipe, config, diagnostics); });
+  return {std::move(recipe), std::move(model_dir), std::move(config), std::move(plan)};
 }
+
+/// What a forward pass needs beside its subject, and what the manifest says of it.
+struct Run {
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::unique_ptr<Dataset> dataset;
+  std::vector<Sample> samples;
+  LayerwiseOptions layerwise;
+};
 
 /// The devices' descriptions, equal ones once.
 std::string description_of(const std::vector<std::unique_ptr<Backend>>& backends) {
@@ -217,104 +129,192 @@ LayerwiseOptions layerwise_options(const CalibrateOptions& options, const Backen
   return layerwise;
 }
 
+Run prepare_run(const CalibrateOptions& options, const Subject& subject, const fs::path& scratch,
+                Diagnostics& diagnostics) {
+  Run run;
+  run.backends = open_backends(options.device);
+  run.layerwise = layerwise_options(options, *run.backends[0], subject.config, scratch);
+  run.dataset = open_dataset(options.dataset);
+  run.samples =
+      read_all_samples(options, *run.dataset, subject.model_dir, subject.config, diagnostics);
+  if (run.backends[0]->is_host())
+    set_process_memory(run.layerwise, subject.config, options.device.threads);
+  return run;
+}
+
+CalibrationOptions calibration_options(const CalibrateOptions& options) {
+  return {.kv_forward = parse_kv_forward(options.kv_forward),
+          .derive = {.kv_dtype = parse_cache_dtype(options.kv_cache_dtype),
+                     // llm-compressor, whose arithmetic this is, has a scale for each.
+                     .ties_latent = options.output.scale_dtype != "model",
+                     .all_experts = options.all_experts},
+          .keeps_statistics = !options.save_statistics.empty()};
+}
+
 /// The forward pass over all samples and the scales made of it.
-Calibration measure(const CalibrateOptions& options, const ModelDir& model_dir,
-                    const ModelConfig& config, const Recipe& recipe,
-                    const std::vector<Sample>& samples,
-                    const std::vector<std::unique_ptr<Backend>>& backends,
-                    const LayerwiseOptions& layerwise, Diagnostics& diagnostics) {
-  const Weights weights = in_context(options.model, [&] { return Weights(model_dir, config); });
+Calibration measure(const CalibrateOptions& options, const Subject& subject, const Run& run,
+                    Statistics& statistics, Diagnostics& diagnostics) {
+  const Weights weights =
+      in_context(options.model, [&] { return Weights(subject.model_dir, subject.config); });
   std::vector<std::span<const TokenId>> ids;
-  for (const Sample& sample : samples) ids.emplace_back(sample.ids);
+  for (const Sample& sample : run.samples) ids.emplace_back(sample.ids);
   std::vector<Backend*> devices;
-  for (const auto& backend : backends) devices.push_back(backend.get());
-  DividedForward forward(config, weights, devices, ids, layerwise, diagnostics);
-  return calibrate(forward, config, recipe, samples, parse_kv_forward(options.kv_forward),
-                   diagnostics);
+  for (const auto& backend : run.backends) devices.push_back(backend.get());
+  DividedForward forward(subject.config, weights, devices, ids, run.layerwise, diagnostics);
+  return calibrate(forward, subject.config, subject.plan, run.samples, calibration_options(options),
+                   &statistics, diagnostics);
+}
+
+/// Whatever can be refused is refused before the long work.
+void check_all(const CalibrateOptions& options, const Subject& subject,
+               const OutputFormats& formats) {
+  const CalibrationOptions calibration = calibration_options(options);
+  if (calibration.keeps_statistics && calibration.kv_forward != KvForward::kExact)
+    fail(
+        "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
+        "depends on the recipe");
+  if (options.dataset.empty() && calibration.keeps_statistics)
+    fail("--save-statistics needs text to run, give --dataset");
+  if (options.dataset.empty() && needs_data(subject.plan))
+    fail(options.recipe, ": needs text to calibrate with, give --dataset");
+  if (subject.config.weight_block_rows == 0) check_is_unquantized(subject.model_dir);
+  in_context(options.model, [&] { Weights(subject.model_dir, subject.config); });
+  formats.check(subject.model_dir,
+                planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype),
+                subject.recipe);
+  check_target(subject.model_dir, options.output.output);
+}
+
+ManifestInput manifest_input(const CalibrateOptions& options, const Subject& subject,
+                             const Run* run, const StageClock& clock) {
+  ManifestInput input;
+  input.version = KVCAL_VERSION;
+  input.model_path = options.model;
+  input.model_type = subject.config.model_type;
+  input.model_sha256 = subject.model_dir.sha256();
+  input.recipe_path = options.recipe;
+  input.leave_out_machine = options.reproducible;
+  input.seconds = clock.seconds();
+  input.peak_rss_bytes = peak_resident_bytes();
+  if (!run) return input;
+  input.dataset_path = options.dataset;
+  input.dataset_sha256 = run->dataset->sha256();
+  input.compute_dtype = name_of(run->layerwise.compute_type);
+  input.kv_forward = options.kv_forward;
+  input.device = description_of(run->backends);
+  for (const Sample& sample : run->samples) {
+    input.sample_indices.push_back(sample.index);
+    input.num_tokens += static_cast<int64_t>(sample.ids.size());
+  }
+  return input;
+}
+
+void save_statistics(const CalibrateOptions& options, const Subject& subject,
+                     const ManifestInput& manifest, Statistics& statistics) {
+  if (options.save_statistics.empty()) return;
+  statistics.origin = {.config = dump_json(subject.model_dir.config()),
+                       .model_path = manifest.model_path,
+                       .model_sha256 = manifest.model_sha256,
+                       .dataset_path = manifest.dataset_path,
+                       .dataset_sha256 = manifest.dataset_sha256,
+                       .sample_indices = manifest.sample_indices,
+                       .num_tokens = manifest.num_tokens,
+                       .compute_dtype = manifest.compute_dtype,
+                       .kv_forward = manifest.kv_forward,
+                       .all_experts = options.all_experts};
+  write_statistics(options.save_statistics, statistics, options.output.overwrite);
 }
 
 void run_calibrate(CalibrateOptions options) {
   StageClock clock;
   TerminalDiagnostics diagnostics;
-  const Recipe recipe = read_recipe(options.recipe);
-  parse_kv_forward(options.kv_forward);
-  const auto writers = make_writers(options.formats);
-  const ModelDir model_dir(options.model);
-  const ModelConfig config = read_config(model_dir);
-  // Whatever can be refused is refused before the long work.
-  const std::vector<bool> ignored =
-      in_context(options.recipe, [&] { return ignored_layers(recipe, config); });
-  if (config.weight_block_rows == 0) check_is_unquantized(model_dir);
-  in_context(options.model, [&] { Weights(model_dir, config); });
-  check_formats(options, writers, model_dir, planned_calibration(recipe, config, ignored), recipe);
-  check_target(model_dir, options.output);
-  AtomicDirectory output(options.output, options.overwrite);
-  const auto backends = open_backends(options.device);
-  const std::string device = description_of(backends);
-  LayerwiseOptions layerwise =
-      layerwise_options(options, *backends[0], config, output.target().parent_path());
-  const auto dataset = open_dataset(options.dataset);
-  const auto samples = read_all_samples(options, *dataset, model_dir, config, diagnostics);
-  if (backends[0]->is_host()) set_process_memory(layerwise, config, options.device.threads);
-  clock.end("load");
+  if (options.output.formats.empty()) options.output.formats.emplace_back("compressed-tensors");
+  const OutputFormats formats(options.output);
+  const Subject subject = read_subject(options, diagnostics);
+  check_all(options, subject, formats);
+  AtomicDirectory output(options.output.output, options.output.overwrite);
 
-  const Calibration calibration =
-      measure(options, model_dir, config, recipe, samples, backends, layerwise, diagnostics);
-  clock.end("calibrate");
-
-  check_formats(options, writers, model_dir, calibration, recipe);
-  const ExportInput input = export_input(options, model_dir, calibration, recipe);
-  write_formats(options.formats, writers, input, output.path());
+  std::optional<Run> run;
+  Statistics statistics;
+  Calibration calibration =
+      empty_calibration(subject.plan, subject.config, parse_cache_dtype(options.kv_cache_dtype));
+  if (needs_data(subject.plan) || !options.save_statistics.empty()) {
+    run = prepare_run(options, subject, output.target().parent_path(), diagnostics);
+    clock.end("load");
+    calibration = measure(options, subject, *run, statistics, diagnostics);
+    clock.end("calibrate");
+    formats.check(subject.model_dir, calibration, subject.recipe);
+  }
+  formats.write(subject.model_dir, calibration, subject.recipe, output.path());
   clock.end("write");
-  const Json manifest = manifest_of({options, model_dir, config, *dataset, samples, device,
-                                     layerwise.compute_type, recipe, calibration, clock});
+  const ManifestInput input = manifest_input(options, subject, run ? &*run : nullptr, clock);
+  const Json manifest = make_manifest(input, subject.recipe, calibration);
   write_text(output.path() / kManifestName, dump_json(manifest));
+  save_statistics(options, subject, input, statistics);
   output.commit();
-  for (const auto& writer : writers)
-    for (const std::string& note : writer->notes(input)) std::cerr << "note: " << note << '\n';
+  formats.print_notes(subject.model_dir, calibration, subject.recipe);
   if (options.json) {
     std::cout << dump_json(manifest);
   } else {
-    print_summary(calibration, options.formats, options.output);
+    print_calibration(calibration);
+    formats.print_folders();
   }
 }
 
-void add_output_options(CLI::App& command, CalibrateOptions& options) {
-  command.add_option("--output", options.output, "Folder to write; appears complete or not at all")
-      ->required()
-      ->check(is_not_empty());
-  command.add_option("--format", options.formats,
-                     "compressed-tensors (default), tgi or scales-json; may be repeated");
+void add_forward_options(CLI::App& command, CalibrateOptions& options) {
   command
-      .add_option("--scale-dtype", options.scale_dtype,
-                  "Of the scales in the checkpoint: float32, or model")
+      .add_option("--kv-forward", options.kv_forward,
+                  "What later layers see of K and V: quantized or exact")
+      ->capture_default_str();
+  command
+      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
+                  "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")
+      ->capture_default_str();
+  command.add_flag("--moe-all-experts", options.all_experts,
+                   "Show every expert all tokens when inputs are calibrated");
+  command
+      .add_option("--save-statistics", options.save_statistics,
+                  "File to keep everything seen in, for kvcal scales; needs --kv-forward exact")
+      ->check(is_not_empty());
+  add_device_options(command, options.device);
+  command
+      .add_option("--batch-tokens", options.batch_tokens,
+                  "Tokens that go through a layer together; 0: as the device likes")
       ->capture_default_str()
-      ->check(CLI::IsMember({"float32", "model"}));
-  command.add_option("--tp-size", options.tp_size, "Ranks to write into kv_cache_scales.json")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  command.add_flag("--overwrite", options.overwrite, "Replace the output if it exists");
-  command.add_flag("--reproducible", options.reproducible,
-                   "Leave device, seconds and peak memory out of the manifest");
-  command.add_flag("--json", options.json, "Print the manifest instead of a table");
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  command.add_option(
+      "--memory-limit", options.memory_limit,
+      "Of the process, such as 8GiB; of a GPU, its memory. Hidden states past it go to "
+      "a scratch file, of a GPU to pinned host memory");
 }
 
 }  // namespace
 
 void add_calibrate(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<CalibrateOptions>();
-  CLI::App* command =
-      app.add_subcommand("calibrate", "Measure K and V over a data set and write their FP8 scales");
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Quantize as a recipe says: FP8 scales of K and V, weights and activations");
   command->add_option("model", options->model, "Hugging Face model folder")
       ->required()
       ->check(is_not_empty());
   command->add_option("--recipe", options->recipe, "Recipe in llm-compressor's form")
       ->required()
       ->check(is_not_empty());
-  command->add_option("--dataset", options->dataset, "JSONL, JSON, text or a descriptor")
+  command
+      ->add_option("--dataset", options->dataset,
+                   "JSONL, JSON, text or a descriptor; not needed where nothing is calibrated")
+      ->check(is_not_empty());
+  command
+      ->add_option("--output", options->output.output,
+                   "Folder to write; appears complete or not at all")
       ->required()
       ->check(is_not_empty());
-  add_output_options(*command, *options);
+  command->add_option("--format", options->output.formats,
+                      "compressed-tensors (default), tgi or scales-json; may be repeated");
+  add_output_options(*command, options->output);
+  command->add_flag("--reproducible", options->reproducible,
+                    "Leave device, seconds and peak memory out of the manifest");
+  command->add_flag("--json", options->json, "Print the manifest instead of a table");
   command
       ->add_option("--num-calibration-samples", options->samples.num_calibration_samples,
                    "Samples to use")
@@ -328,20 +328,7 @@ void add_calibrate(CLI::App& app, std::function<void()>& run) {
       ->add_option("--shuffle-seed", options->samples.shuffle_seed,
                    "Order of Hugging Face Dataset.shuffle(seed)")
       ->check(is_not_negative());
-  command
-      ->add_option("--kv-forward", options->kv_forward,
-                   "What later layers see of K and V: quantized or exact")
-      ->capture_default_str();
-  add_device_options(*command, options->device);
-  command
-      ->add_option("--batch-tokens", options->batch_tokens,
-                   "Tokens that go through a layer together; 0: as the device likes")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  command->add_option(
-      "--memory-limit", options->memory_limit,
-      "Of the process, such as 8GiB; of a GPU, its memory. Hidden states past it go to "
-      "a scratch file, of a GPU to pinned host memory");
+  add_forward_options(*command, *options);
   command->callback([options, &run] { run = [options] { run_calibrate(*options); }; });
 }
 

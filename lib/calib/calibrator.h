@@ -1,13 +1,13 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
+#include "calib/derive.h"
 #include "core/diagnostics.h"
 #include "model/layer_forward.h"
 #include "model/model_config.h"
 #include "quant/calibration.h"
-#include "recipe/recipe.h"
+#include "quant/statistics.h"
 #include "text/dataset.h"
 
 namespace kvcal {
@@ -18,19 +18,18 @@ enum class KvForward {
   kExact,      ///< unquantized, as in llm-compressor and ModelOpt
 };
 
-/// Which layers a recipe leaves without scales: [num_hidden_layers], true for those without
-/// attention. Throws Error for a target or ignore pattern that matches no module, and when no layer
-/// is left.
-std::vector<bool> ignored_layers(const Recipe& recipe, const ModelConfig& config);
+struct CalibrationOptions {
+  KvForward kv_forward = KvForward::kQuantized;
+  DeriveOptions derive = {};
+  /// Queries and all inputs of Linears are observed too, whether the plan needs them or not.
+  bool keeps_statistics = false;
+};
 
-/// Runs the samples through forward layer by layer and makes the scales the recipe asks for.
-/// samples are those forward was made of, for messages. Throws Error naming layer, head, record and
-/// token for NaN or Inf in K or V.
-Calibration calibrate(LayerForward& forward, const ModelConfig& config, const Recipe& recipe,
-                      std::span<const Sample> samples, KvForward kv_forward,
-                      Diagnostics& diagnostics);
-
-/// What a calibration of the recipe and model will hold, without any layer yet.
-Calibration empty_calibration(const Recipe& recipe, const ModelConfig& config);
+/// Runs the samples through forward layer by layer and makes the scales the plan asks for. samples
+/// are those forward was made of, for messages. kept: where statistics go (not their origin), if
+/// they are kept. Throws Error naming layer, head or module, record and token for NaN or Inf.
+Calibration calibrate(LayerForward& forward, const ModelConfig& config, const QuantPlan& plan,
+                      std::span<const Sample> samples, const CalibrationOptions& options,
+                      Statistics* kept, Diagnostics& diagnostics);
 
 }  // namespace kvcal

@@ -21,6 +21,21 @@ std::string_view class_of(const TensorRow& row) {
   return row.layout == Layout::kInOut ? "Conv1D" : "Linear";
 }
 
+/// Empty: it has no other name. Source: transformers 5.17 `conversion_mapping.py`, "mixtral" and
+/// "phimoe"; llm-compressor then makes Linears of the stacked experts.
+std::string alias_of(std::string name) {
+  static constexpr std::string_view kOld = ".block_sparse_moe.", kNew = ".mlp.";
+  static constexpr std::pair<std::string_view, std::string_view> kEndings[] = {
+      {".w1", ".gate_proj"}, {".w2", ".down_proj"}, {".w3", ".up_proj"}, {".gate", ".gate"}};
+  const size_t place = name.find(kOld);
+  for (const auto& [old_ending, new_ending] : kEndings)
+    if (place != std::string::npos && name.ends_with(old_ending)) {
+      name.replace(name.size() - old_ending.size(), old_ending.size(), new_ending);
+      return name.replace(place, kOld.size(), kNew);
+    }
+  return {};
+}
+
 void add_modules(const ModelConfig& config, const TensorRow& row, const std::string& prefix,
                  const LayerConfig* layer, std::vector<ModuleName>& modules) {
   const std::string_view class_name = class_of(row);
@@ -29,8 +44,12 @@ void add_modules(const ModelConfig& config, const TensorRow& row, const std::str
     return;
   for (int64_t i = 0; i < config.size_of(row.repeat); ++i) {
     const std::string name = prefix + row.name_of(i);
-    modules.push_back(
-        {name.substr(0, name.size() - kWeight.size()), std::string(class_name), row.role, i});
+    const std::string module = name.substr(0, name.size() - kWeight.size());
+    modules.push_back({.name = module,
+                       .class_name = std::string(class_name),
+                       .role = row.role,
+                       .index = i,
+                       .alias = alias_of(module)});
   }
 }
 
@@ -42,13 +61,17 @@ std::vector<ModuleName> list_modules(const ModelConfig& config) {
   for (const TensorRow& row : architecture.model_tensors)
     add_modules(config, row, row.is_of_head() ? config.head_prefix : config.backbone_prefix,
                 nullptr, modules);
+  size_t done = modules.size();
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     for (const TensorRow& row : architecture.layer_tensors)
       add_modules(config, row, config.layer_prefix(layer),
                   &config.layers[static_cast<size_t>(layer)], modules);
     if (config.has_attention(layer))
-      modules.push_back(
-          {config.attention_module(layer), std::string(architecture.attention_class), {}, layer});
+      modules.push_back({.name = config.attention_module(layer),
+                         .class_name = std::string(architecture.attention_class),
+                         .role = {},
+                         .index = layer});
+    for (; done < modules.size(); ++done) modules[done].layer = layer;
   }
   return modules;
 }

@@ -14,6 +14,11 @@ struct ModuleName {
   std::string class_name;    ///< "Linear", "LlamaAttention", "Embedding"
   std::optional<Role> role;  ///< of its weight; none for attention modules
   int64_t index = 0;         ///< of an expert
+  /// What transformers 5 calls it where checkpoints have an older name, for recipes written for
+  /// llm-compressor: "model.layers.0.mlp.experts.3.gate_proj" for
+  /// "….block_sparse_moe.experts.3.w1".
+  std::string alias = {};
+  int64_t layer = -1;  ///< -1: of none
 };
 
 /// Every module of the model that a recipe can name: Linears, embeddings and attention modules,

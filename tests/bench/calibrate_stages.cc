@@ -12,6 +12,7 @@
 #include "bench/machine_rate.h"
 #include "bench/timed_backend.h"
 #include "calib/calibrator.h"
+#include "calib/quant_plan.h"
 #include "checkpoint/model_dir.h"
 #include "core/file.h"
 #include "core/process_memory.h"
@@ -148,7 +149,8 @@ class TimedForward : public LayerForward {
     return inner_.observe_and_advance_exact(layer);
   }
   int64_t num_tokens() const override { return inner_.num_tokens(); }
-  void observe_linear_amax(bool wanted) override { inner_.observe_linear_amax(wanted); }
+  LinearObservation observe_head() override { return inner_.observe_head(); }
+  void request(const ObservationRequest& request) override { inner_.request(request); }
 
  private:
   double packing() const {
@@ -171,7 +173,8 @@ Run run_once(const Workload& work, TimedBackend& backend) {
   {
     LayerwiseForward forward(work.config, work.weights, backend, ids, work.layerwise, quiet);
     TimedForward timed(forward, backend, work.config.last_attention_layer());
-    calibrate(timed, work.config, tensor_recipe(), work.samples, work.kv_forward, quiet);
+    calibrate(timed, work.config, resolve_plan(tensor_recipe(), work.config, quiet), work.samples,
+              {.kv_forward = work.kv_forward}, nullptr, quiet);
     run.observe_cpu_seconds = timed.observe_cpu_seconds;
   }
   run.seconds = seconds_since(begin);

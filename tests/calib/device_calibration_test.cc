@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "calib/calibrator.h"
+#include "calib/quant_plan.h"
 #include "model/divided_forward.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
@@ -35,10 +36,9 @@ Calibration calibrate_on(const std::string& backend, const std::string& name, Co
     others.push_back(test::make_backend(backend));
     backends.push_back(others.back().get());
   }
-  Recipe recipe;
-  recipe.kv_cache_scheme.type = QuantType::kFloat;
-  recipe.kv_cache_scheme.strategy = Strategy::kAttnHead;
-  recipe.kv_cache_scheme.observer = "static_minmax";
+  const Recipe recipe = parse_recipe(
+      "s_stage: {g_modifiers: {QuantizationModifier: {kv_cache_scheme: {type: float, strategy: "
+      "attn_head, observer: static_minmax}}}}");
   SilentDiagnostics silent;
   DividedForward forward(fixture.config, fixture.weights, backends, ids,
                          {.compute_type = type,
@@ -46,7 +46,8 @@ Calibration calibrate_on(const std::string& backend, const std::string& name, Co
                           .memory_limit = cut.memory_limit,
                           .scratch_folder = fs::temp_directory_path()},
                          silent);
-  return calibrate(forward, fixture.config, recipe, samples, mode, silent);
+  return calibrate(forward, fixture.config, resolve_plan(recipe, fixture.config, silent), samples,
+                   {.kv_forward = mode}, nullptr, silent);
 }
 
 std::vector<float> scales_of(const Calibration& calibration) {

@@ -7,38 +7,43 @@ namespace {
 /// "static_minmax": the running extremes. Source: llm-compressor StaticMinMaxObserver.
 class StaticMinMax : public Observer {
  public:
-  void observe(std::span<const Range> batch) override {
-    ranges_.resize(batch.size());
-    for (size_t group = 0; group < batch.size(); ++group) ranges_[group].fold(batch[group]);
-  }
   bool may_clip() const override { return false; }
+
+ private:
+  Amax choose(const Observed& seen, fp8::Format) const override { return seen.range().amax(); }
 };
 
 /// "memoryless_minmax": the last batch alone. Source: llm-compressor MemorylessMinMaxObserver.
 class MemorylessMinMax : public Observer {
  public:
-  void observe(std::span<const Range> batch) override {
-    ranges_.assign(batch.begin(), batch.end());
-  }
-  bool may_clip() const override { return true; }
-};
-
-/// "minmax": moving average of each batch's extremes, min and max apart; the first batch sets them.
-/// Float32, rounded where llm-compressor
-/// rounds. Source: llm-compressor MinMaxObserver and `lerp`.
-class MovingMinMax : public Observer {
- public:
-  explicit MovingMinMax(float averaging_constant) : averaging_constant_(averaging_constant) {}
-  void observe(std::span<const Range> batch) override {
-    if (ranges_.empty()) ranges_.assign(batch.begin(), batch.end());
-    for (size_t group = 0; group < batch.size(); ++group) {
-      ranges_[group].min = lerp(ranges_[group].min, batch[group].min);
-      ranges_[group].max = lerp(ranges_[group].max, batch[group].max);
-    }
-  }
   bool may_clip() const override { return true; }
 
  private:
+  Amax choose(const Observed& seen, fp8::Format) const override {
+    Range last;
+    for (const Range& sample : seen.samples)
+      if (!sample.empty()) last = sample;
+    return last.amax();
+  }
+};
+
+/// "minmax": moving average of each batch's extremes, min and max apart; the first batch sets them.
+/// Float32, rounded where llm-compressor rounds. Source: llm-compressor MinMaxObserver and `lerp`.
+class MovingMinMax : public Observer {
+ public:
+  explicit MovingMinMax(float averaging_constant) : averaging_constant_(averaging_constant) {}
+  bool may_clip() const override { return true; }
+
+ private:
+  Amax choose(const Observed& seen, fp8::Format) const override {
+    Range average;
+    for (const Range& sample : seen.samples) {
+      if (sample.empty()) continue;
+      if (average.empty()) average = sample;
+      average = {lerp(average.min, sample.min), lerp(average.max, sample.max)};
+    }
+    return average.amax();
+  }
   float lerp(float from, float to) const {
     return from * (1.0f - averaging_constant_) + to * averaging_constant_;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "calib/calibrator.h"
+#include "calib/quant_plan.h"
 #include "checkpoint/model_dir.h"
 #include "core/json.h"
 #include "kernels/backends.h"
@@ -188,7 +189,7 @@ void calibration() {
   SilentDiagnostics quiet;
   count([&] {
     LayerwiseForward forward(config, weights, cpu(), ids, {.batch_tokens = 256}, quiet);
-    calibrate(forward, config, recipe, samples, KvForward::kQuantized, quiet);
+    calibrate(forward, config, resolve_plan(recipe, config, quiet), samples, {}, nullptr, quiet);
   });
 }
 

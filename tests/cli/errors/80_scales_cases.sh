@@ -84,3 +84,37 @@ make_scales
 printf '{"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn"}}\n' >scales.json
 $ kvcal generate model --prompt Hello --scales scales.json
 CASE
+
+topic "Statistics" "\`kvcal scales\` reads what \`calibrate --save-statistics\` kept."
+
+bad "Statistics of a quantized forward" <<'CASE'
+# What later layers show there depends on the recipe.
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --save-statistics kept.safetensors
+CASE
+
+bad "Statistics that would replace a file" <<'CASE'
+echo precious >kept.safetensors
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward exact --save-statistics kept.safetensors
+CASE
+
+bad "Statistics that are weights" <<'CASE'
+$ kvcal scales --statistics model/model.safetensors --recipe recipe.yaml
+CASE
+
+bad "Statistics of another model" <<'CASE'
+kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output old --kv-forward exact --reproducible --save-statistics kept.safetensors >/dev/null
+sed -i 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 1e-3/' model/config.json
+$ kvcal scales --statistics kept.safetensors --recipe recipe.yaml --model model --output out
+CASE
+
+bad "Scales for no model" <<'CASE'
+$ kvcal scales --statistics kept.safetensors --recipe recipe.yaml --output out
+CASE
+
+bad "A recipe that needs text" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --output out
+CASE
+
+bad "A cache type that is not FP8" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype bfloat16
+CASE

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "core/diagnostics.h"
+#include "model/model_config.h"
+#include "quant/calibration.h"
+#include "quant/kv_dtype.h"
+#include "quant/statistics.h"
+
+namespace kvcal {
+
+struct DeriveOptions {
+  KvDType kv_dtype = KvDType::kFp8E4m3;
+  /// K and V of a latent cache share their scales, as engines that keep them in one cache need.
+  bool ties_latent = true;
+  bool all_experts = false;  ///< were shown every token, for messages
+};
+
+/// The scales of one attention module. ignored ones have none; num_saturated is left 0.
+AttentionCalibration derive_attention(const AttentionStatistics& seen,
+                                      const PlannedAttention& planned, const ModelConfig& config,
+                                      const DeriveOptions& options);
+
+/// The input scales of all Linears whose groups have static ones, in the plan's order. Throws Error
+/// for an expert that saw no token; warns of one that saw few.
+std::vector<LinearCalibration> derive_inputs(const std::vector<InputStatistics>& seen,
+                                             const QuantPlan& plan, const ModelConfig& config,
+                                             const DeriveOptions& options,
+                                             Diagnostics& diagnostics);
+
+/// Everything the plan asks for, from statistics alone: the same scales as a run with the exact
+/// forward that kept them. Throws Error where they lack something.
+Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
+                   const DeriveOptions& options, Diagnostics& diagnostics);
+
+/// What a calibration by the plan will hold, without any layer or input yet.
+Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);
+
+}  // namespace kvcal

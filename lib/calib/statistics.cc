@@ -1,0 +1,65 @@
+#include "calib/statistics.h"
+
+#include "model/modules.h"
+
+namespace kvcal {
+namespace {
+
+[[noreturn]] void fail_nonfinite(const std::string& where, const Sample& sample, int32_t token) {
+  fail("NaN or Inf in ", where, ", at token ", token, " of record ", sample.index,
+       ": the weights or the compute dtype cannot carry this model");
+}
+
+}  // namespace
+
+InputNames::InputNames(const ModelConfig& config) {
+  for (const ModuleName& module : list_modules(config)) {
+    if (!module.role) continue;
+    const std::tuple key(module.layer, input_of(*module.role), module.index);
+    by_module_[module.name] = by_input_.try_emplace(key, module.name).first->second;
+  }
+}
+
+const std::string& InputNames::of(int64_t layer, Role role, int64_t index) const {
+  const auto found = by_input_.find({layer, role, index});
+  KVCAL_CHECK(found != by_input_.end());
+  return found->second;
+}
+
+const std::string& InputNames::of(const std::string& module) const {
+  return by_module_.at(module);
+}
+
+TensorStatistics head_statistics(std::string_view side, const KvObservation& seen, int64_t layer,
+                                 std::span<const Sample> samples) {
+  TensorStatistics statistics{.heads = static_cast<int64_t>(seen.histograms.size()),
+                              .ranges = {},
+                              .histograms = seen.histograms};
+  const size_t heads = seen.histograms.size();
+  statistics.ranges.reserve(seen.ranges.size());
+  for (size_t i = 0; i < seen.ranges.size(); ++i) {
+    const ObservedRange& observed = seen.ranges[i];
+    if (observed.first_nonfinite >= 0)
+      fail_nonfinite(std::string(side) + " of layer " + std::to_string(layer) + ", head " +
+                         std::to_string(i % heads),
+                     samples[i / heads], observed.first_nonfinite);
+    statistics.ranges.push_back({observed.min, observed.max});
+  }
+  return statistics;
+}
+
+InputStatistics input_statistics(const std::string& name, const LinearObservation& seen,
+                                 std::span<const Sample> samples) {
+  InputStatistics statistics{.name = name,
+                             .seen = {.heads = 1, .ranges = {}, .histograms = {seen.histogram}},
+                             .tokens = seen.tokens};
+  for (size_t sample = 0; sample < seen.ranges.size(); ++sample) {
+    const ObservedRange& observed = seen.ranges[sample];
+    if (observed.first_nonfinite >= 0)
+      fail_nonfinite("the input of " + name, samples[sample], observed.first_nonfinite);
+    statistics.seen.ranges.push_back({observed.min, observed.max});
+  }
+  return statistics;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <tuple>
+
+#include "model/layer_forward.h"
+#include "model/model_config.h"
+#include "quant/statistics.h"
+#include "text/dataset.h"
+
+namespace kvcal {
+
+/// What the inputs of Linears are called: by the first module that reads them.
+class InputNames {
+ public:
+  explicit InputNames(const ModelConfig& config);
+
+  /// Of an observation; layer -1: lm_head.
+  const std::string& of(int64_t layer, Role role, int64_t index) const;
+  /// Of the input that a Linear reads.
+  const std::string& of(const std::string& module) const;
+
+ private:
+  std::map<std::tuple<int64_t, Role, int64_t>, std::string> by_input_;
+  std::map<std::string, std::string> by_module_;
+};
+
+/// Observations as statistics. Throws Error for NaN or Inf, naming what held it, record and token.
+TensorStatistics head_statistics(std::string_view side, const KvObservation& seen, int64_t layer,
+                                 std::span<const Sample> samples);
+InputStatistics input_statistics(const std::string& name, const LinearObservation& seen,
+                                 std::span<const Sample> samples);
+
+}  // namespace kvcal

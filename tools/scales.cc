@@ -1,0 +1,137 @@
+#include <iostream>
+
+#include "calib/derive.h"
+#include "calib/quant_plan.h"
+#include "commands.h"
+#include "core/file.h"
+#include "export/manifest.h"
+#include "export/statistics_file.h"
+#include "kvcal_version.h"
+#include "model/model_config.h"
+#include "output_formats.h"
+#include "progress.h"
+
+namespace kvcal {
+namespace {
+
+struct ScalesOptions {
+  std::string statistics, recipe, model;
+  OutputOptions output;
+  std::string kv_cache_dtype = "fp8_e4m3";
+  bool json = false;
+};
+
+/// The statistics' own model, or one that must be it.
+ModelConfig config_of(const ScalesOptions& options, const Statistics& statistics,
+                      const std::optional<ModelDir>& model) {
+  if (!model)
+    return in_context(options.statistics, [&] {
+      return in_context("config",
+                        [&] { return parse_model_config(parse_json(statistics.origin.config)); });
+    });
+  if (model->sha256() != statistics.origin.model_sha256)
+    fail(options.model, ": is not the model of ", options.statistics, ", which was made with '",
+         statistics.origin.model_path, "' (sha256 ", statistics.origin.model_sha256, ")");
+  return read_config(*model);
+}
+
+Json manifest_of(const ScalesOptions& options, const Statistics& statistics,
+                 const ModelConfig& config, const Recipe& recipe, const Calibration& calibration) {
+  ManifestInput input;
+  input.version = KVCAL_VERSION;
+  input.model_path = options.model.empty() ? statistics.origin.model_path : options.model;
+  input.model_type = config.model_type;
+  input.model_sha256 = statistics.origin.model_sha256;
+  input.recipe_path = options.recipe;
+  input.dataset_path = statistics.origin.dataset_path;
+  input.dataset_sha256 = statistics.origin.dataset_sha256;
+  input.sample_indices = statistics.origin.sample_indices;
+  input.num_tokens = statistics.origin.num_tokens;
+  input.compute_dtype = statistics.origin.compute_dtype;
+  input.kv_forward = statistics.origin.kv_forward;
+  input.leave_out_machine = true;
+  return make_manifest(input, recipe, calibration);
+}
+
+void write_output(const ScalesOptions& options, const OutputFormats& formats, const ModelDir& model,
+                  const Calibration& calibration, const Recipe& recipe, const Json& manifest) {
+  check_target(model, options.output.output);
+  AtomicDirectory output(options.output.output, options.output.overwrite);
+  formats.write(model, calibration, recipe, output.path());
+  FileWriter writer(output.path() / kManifestName);
+  writer.write(dump_json(manifest));
+  writer.close();
+  output.commit();
+  formats.print_notes(model, calibration, recipe);
+}
+
+void run_scales(ScalesOptions options) {
+  TerminalDiagnostics diagnostics;
+  if (options.output.output.empty() != options.model.empty())
+    fail(options.model.empty() ? "--output needs the model it is written for, give --model"
+                               : "--model is for what is written, give --output");
+  if (options.output.formats.empty() && !options.model.empty())
+    options.output.formats.emplace_back("compressed-tensors");
+  if (!options.output.formats.empty() && options.model.empty())
+    fail("--format is for what is written, give --model and --output");
+  const OutputFormats formats(options.output);
+  const Recipe recipe = read_recipe(options.recipe);
+  const Statistics statistics = read_statistics(options.statistics);
+  std::optional<ModelDir> model;
+  if (!options.model.empty()) model.emplace(options.model);
+  const ModelConfig config = config_of(options, statistics, model);
+  const QuantPlan plan =
+      in_context(options.recipe, [&] { return resolve_plan(recipe, config, diagnostics); });
+  const KvDType kv_dtype = parse_kv_dtype(options.kv_cache_dtype);
+  if (!is_fp8(kv_dtype))
+    fail("--kv-cache-dtype ", options.kv_cache_dtype, " needs no scales, expected an FP8 type");
+  const Calibration calibration = in_context(options.statistics, [&] {
+    return derive(statistics, plan, config,
+                  {.kv_dtype = kv_dtype,
+                   .ties_latent = options.output.scale_dtype != "model",
+                   .all_experts = statistics.origin.all_experts},
+                  diagnostics);
+  });
+  const Json manifest = manifest_of(options, statistics, config, recipe, calibration);
+  if (model) {
+    formats.check(*model, calibration, recipe);
+    write_output(options, formats, *model, calibration, recipe, manifest);
+  }
+  if (options.json) {
+    std::cout << dump_json(manifest);
+    return;
+  }
+  print_calibration(calibration);
+  formats.print_folders();
+}
+
+}  // namespace
+
+void add_scales(CLI::App& app, std::function<void()>& run) {
+  auto options = std::make_shared<ScalesOptions>();
+  CLI::App* command = app.add_subcommand(
+      "scales", "Make scales from statistics that calibrate kept, without a forward pass");
+  command->add_option("--statistics", options->statistics, "File of calibrate --save-statistics")
+      ->required()
+      ->check(is_not_empty());
+  command->add_option("--recipe", options->recipe, "Recipe in llm-compressor's form")
+      ->required()
+      ->check(is_not_empty());
+  command->add_option("--model", options->model, "The statistics' model, to write an output of")
+      ->check(is_not_empty());
+  command
+      ->add_option("--output", options->output.output,
+                   "Folder to write; appears complete or not at all")
+      ->check(is_not_empty());
+  command->add_option("--format", options->output.formats,
+                      "compressed-tensors (default), tgi or scales-json; may be repeated");
+  add_output_options(*command, options->output);
+  command
+      ->add_option("--kv-cache-dtype", options->kv_cache_dtype,
+                   "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "Print the manifest instead of a table");
+  command->callback([options, &run] { run = [options] { run_scales(*options); }; });
+}
+
+}  // namespace kvcal
