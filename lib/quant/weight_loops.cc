@@ -103,22 +103,30 @@ KVCAL_INLINE void encode_loop(const Run& run, const Coding& coding, uint8_t* __r
   }
 }
 
+/// |element - scale x code|; the product is exact in double.
+template <DType kDType, bool kRounds>
+KVCAL_INLINE double error_of(Bits<kDType> element, float scale) {
+  const float magnitude = magnitude_of<kDType>(element);
+  const OnE4m3Grid quotient(quotient_magnitude<kDType, kRounds>(magnitude, scale));
+  return __builtin_fabs(static_cast<double>(quotient.value()) * static_cast<double>(scale) -
+                        static_cast<double>(magnitude));
+}
+
 template <DType kDType, bool kRounds>
 KVCAL_INLINE void powers_loop(const Run& run, const Coding& coding, double norm,
                               double* __restrict powers) {
   const std::byte* const elements = run.elements;
   const size_t count = run.count;
   const float scale = coding.scale;
-  const auto error = [&](size_t i) [[gnu::always_inline]] {
-    const float magnitude = magnitude_of<kDType>(load<kDType>(elements, i));
-    const OnE4m3Grid quotient(quotient_magnitude<kDType, kRounds>(magnitude, scale));
-    return __builtin_fabs(static_cast<double>(quotient.value()) * static_cast<double>(scale) -
-                          static_cast<double>(magnitude));
-  };
-  if (norm == 2.0)
-    for (size_t i = 0; i < count; ++i) powers[i] = error(i) * error(i);
-  else
-    for (size_t i = 0; i < count; ++i) powers[i] = power(error(i), norm);
+  if (norm == 2.0) {
+    for (size_t i = 0; i < count; ++i) {
+      const double error = error_of<kDType, kRounds>(load<kDType>(elements, i), scale);
+      powers[i] = error * error;
+    }
+  } else {
+    for (size_t i = 0; i < count; ++i)
+      powers[i] = power(error_of<kDType, kRounds>(load<kDType>(elements, i), scale), norm);
+  }
 }
 
 KVCAL_INLINE uint32_t largest_of(const Run& run) {
