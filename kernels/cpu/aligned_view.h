@@ -13,7 +13,7 @@ template <class T>
 class AlignedView {
  public:
   AlignedView(const std::byte* bytes, int64_t count) : data_(reinterpret_cast<const T*>(bytes)) {
-    if (reinterpret_cast<uintptr_t>(bytes) % alignof(T) == 0) return;
+    if (count == 0 || reinterpret_cast<uintptr_t>(bytes) % alignof(T) == 0) return;
     copy_.resize(static_cast<size_t>(count));
     std::memcpy(copy_.data(), bytes, copy_.size() * sizeof(T));
     data_ = copy_.data();

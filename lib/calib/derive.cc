@@ -65,8 +65,8 @@ std::vector<Scale> scales_of(const std::vector<Observed>& groups, const QuantArg
 AttentionCalibration derive_attention(const AttentionStatistics& seen,
                                       const PlannedAttention& planned, const ModelConfig& config,
                                       const DeriveOptions& options) {
-  AttentionCalibration result{.layer = seen.layer,
-                              .module = seen.module,
+  AttentionCalibration result{.layer = planned.layer,
+                              .module = planned.module,
                               .ignored = planned.ignored,
                               .k = {.statistics = pooled(seen.k), .scales = {}},
                               .v = {.statistics = pooled(seen.v), .scales = {}}};

@@ -60,8 +60,8 @@ void check_close(float found, const Json& expected) {
 
 TEST_CASE("static input scales equal llm-compressor's in float32") {
   for (const std::string name : {"llama", "phi3", "qwen3", "mixtral", "gemma2"}) {
-    const Json reference =
-        parse_json(read_text(test::model_fixture(name) / "llmcompressor_w8a8.json"));
+    const Json reference = parse_json(
+        read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "llmcompressor" / (name + ".json")));
     const std::vector<Sample> samples = samples_of(reference.at("ids"));
     REQUIRE(reference.at("runs").size() == 2);
     for (const Json& expected : reference.at("runs")) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/models/<name>/llmcompressor_w8a8.json: the input, K, V and weight scales llm-compressor makes of a fixture.
+"""Writes tests/fixtures/llmcompressor/<name>.json: the input, K, V and weight scales llm-compressor makes of a fixture.
 
 usage: llmcompressor_w8a8.py [NAME ...]
 needs: llmcompressor 0.14.0.1 (with compressed-tensors 0.19.0, torch 2.13, transformers 5.17)
@@ -19,7 +19,7 @@ from tokenizers.models import WordLevel
 from torch.utils.data import DataLoader
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-MODELS = pathlib.Path(__file__).parents[1] / "fixtures" / "models"
+FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures"
 RECIPE = """
 quant_stage:
   quant_modifiers:
@@ -63,9 +63,9 @@ def run(folder, config, ids, observer):
 
 
 for name in sys.argv[1:] or ["llama", "phi3", "qwen3", "mixtral", "gemma2"]:
-    folder = MODELS / name
+    folder = FIXTURES / "models" / name
     config = json.loads((folder / "config.json").read_text())
     ids = sequences(config["vocab_size"])
     runs = [run(folder, config, ids, observer) for observer in ("static_minmax", "minmax")]
-    (folder / "llmcompressor_w8a8.json").write_text(json.dumps({"reference": "llmcompressor 0.14.0.1", "ids": ids, "runs": runs}) + "\n")
+    (FIXTURES / "llmcompressor" / f"{name}.json").write_text(json.dumps({"reference": "llmcompressor 0.14.0.1", "ids": ids, "runs": runs}) + "\n")
     print(name, len(runs[0]["input_scale"]), "inputs", len(runs[0]["k_scale"]), "layers")
