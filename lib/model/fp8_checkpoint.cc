@@ -68,10 +68,21 @@ class Reader {
     if (linear.input == InputQuantization::kStatic)
       linear.input_scale = read_input_scale(name, scheme);
     if (linear.input == InputQuantization::kDynamicGroup && weight.shape[1] % linear.group != 0)
-      problem("misshapen: ", weight.name, " takes ", weight.shape[1],
-              " inputs, no multiple of the groups of ", linear.group, " that share a scale");
+      refuse_groups(weight, scheme, linear);
     check_zero_points(name);
     if (has_scale) result_.linears.emplace(name, std::move(linear));
+  }
+
+  /// No engine runs the last, shorter group. What the config says outright is refused; the fp8 form
+  /// does not, and there the weights are all that is FP8.
+  void refuse_groups(const TensorView& weight, const ModuleScheme& scheme,
+                     LinearQuantization& linear) {
+    if (scheme.infers_groups) {
+      linear.input = InputQuantization::kNone;
+    } else {
+      problem("misshapen: ", weight.name, " takes ", weight.shape[1],
+              " inputs, no multiple of the groups of ", linear.group, " that share a scale");
+    }
   }
 
   bool read_weight_scale(const std::string& name, const TensorView& weight,

@@ -239,6 +239,7 @@ std::unique_ptr<ModuleSchemes> read_fp8(const Json& config) {
     scheme.scale_name = ".weight_scale_inv";
     scheme.input = InputQuantization::kDynamicGroup;
     scheme.group = scheme.block_columns;
+    scheme.infers_groups = true;
   }
   std::vector<std::string> except = strings_of(config, "ignored_layers");
   std::ranges::copy(strings_of(config, "modules_to_not_convert"), std::back_inserter(except));

@@ -25,6 +25,7 @@ struct ModuleScheme {
   int64_t block_rows = 0, block_columns = 0;  ///< kBlock
   InputQuantization input = InputQuantization::kNone;
   int64_t group = 0;                              ///< kDynamicGroup: values that share a scale
+  bool infers_groups = false;                     ///< from the weight's blocks: no key says so
   std::string_view scale_name = ".weight_scale";  ///< behind the module's name
   std::string source;                             ///< who says so, for messages
 };

@@ -221,6 +221,61 @@ TEST_CASE("ModelOpt's form is compressed-tensors' by other names") {
   check_same_logits(folder.path(), "static_kv");
 }
 
+TEST_CASE("ModelOpt's form with a scale a row is compressed-tensors' by other names") {
+  const ScratchFolder folder;
+  copy_changed(
+      "token_kv_heads", folder.path(),
+      [](Json& config) {
+        config["quantization_config"] = {{"quant_method", "modelopt"},
+                                         {"quant_algo", "fp8_per_channel_per_token"},
+                                         {"ignore", {"lm_head"}}};
+      },
+      [](Tensor& tensor) {
+        if (tensor.name.ends_with("weight_scale")) tensor.shape = {tensor.shape[0]};
+        return true;
+      });
+  check_same_logits(folder.path(), "token_kv_heads");
+}
+
+TEST_CASE("an FP8 embedding that is tied is lm_head, too") {
+  const ScratchFolder tied, untied;
+  const auto without_lm_head = [](Json& config) {
+    for (auto& [name, group] : config["quantization_config"]["config_groups"].items())
+      std::erase(group["targets"].get_ref<Json::array_t&>(), Json("lm_head"));
+  };
+  copy_changed(
+      "mixed", tied.path(),
+      [&](Json& config) {
+        without_lm_head(config);
+        config["tie_word_embeddings"] = true;
+      },
+      [](Tensor& tensor) { return !tensor.name.starts_with("lm_head"); });
+  const SafetensorsFile source(fp8_fixture("mixed") / "model.safetensors");
+  copy_changed(
+      "mixed", untied.path(),
+      [&](Json& config) {
+        without_lm_head(config);
+        for (auto& [name, group] : config["quantization_config"]["config_groups"].items())
+          if (group["targets"] == Json({"Embedding"})) group["targets"].push_back("lm_head");
+      },
+      [&](Tensor& tensor) {
+        constexpr std::string_view kHead = "lm_head";
+        if (!tensor.name.starts_with(kHead)) return true;
+        if (tensor.name.ends_with("input_scale")) return false;
+        const TensorView* twin =
+            source.find("model.embed_tokens" + tensor.name.substr(kHead.size()));
+        REQUIRE(twin);
+        tensor.bytes.assign(twin->bytes.begin(), twin->bytes.end());
+        return true;
+      });
+  const Expected expected("mixed");
+  const auto logits = [&](const fs::path& folder) {
+    return Checkpoint(folder).logits(expected.ids, "cpu", ComputeType::kFloat32, 64);
+  };
+  CHECK(logits(tied.path()) == logits(untied.path()));
+  CHECK(logits(tied.path()) != expected.logits);
+}
+
 TEST_CASE("a block-scaled fp8 checkpoint's inputs are quantized by groups") {
   const ScratchFolder folder;
   copy_changed(
