@@ -28,6 +28,7 @@ enum class ExitStatus : int {
 using AddCommand = void (*)(CLI::App& app, std::function<void()>& run);
 void add_calibrate(CLI::App& app, std::function<void()>& run);
 void add_generate(CLI::App& app, std::function<void()>& run);
+void add_eval(CLI::App& app, std::function<void()>& run);
 void add_families(CLI::App& app, std::function<void()>& run);
 void add_inspect(CLI::App& app, std::function<void()>& run);
 void add_scales(CLI::App& app, std::function<void()>& run);

@@ -3,8 +3,7 @@
 #include "checkpoint/model_dir.h"
 #include "commands.h"
 #include "eval/generate.h"
-#include "model/kv_scales.h"
-#include "model_facts.h"
+#include "loaded_model.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -12,68 +11,12 @@ namespace kvcal {
 namespace {
 
 struct GenerateCommandOptions {
-  std::string model, prompt, system, kv_cache_dtype = "auto", scales;
-  bool chat = false, unit_scales = false, compare = false, json = false, ignore_eos = false;
+  std::string model, prompt, system;
+  bool chat = false, compare = false, json = false, ignore_eos = false;
+  CacheOptions cache;
   GenerateOptions generate;
   DeviceOptions device;
 };
-
-/// A model ready to generate, and how its caches are made.
-struct LoadedModel {
-  explicit LoadedModel(const GenerateCommandOptions& options)
-      : model_dir(options.model),
-        config(read_config(model_dir)),
-        weights(in_context(options.model, [&] { return Weights(model_dir, config); })),
-        tokenizer(make_tokenizer(model_dir.path())),
-        backend(open_backend(options.device)),
-        decoder(config, weights, *backend, compute_type_of(options.device, *backend, config)) {}
-
-  ModelDir model_dir;
-  ModelConfig config;
-  Weights weights;
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::unique_ptr<Backend> backend;
-  Decoder decoder;
-};
-
-/// What an engine picks on its own: FP8 for a checkpoint that has scales, else the model's dtype.
-KvDType cache_dtype_of(const GenerateCommandOptions& options, const LoadedModel& model) {
-  if (options.kv_cache_dtype != "auto")
-    return in_context("--kv-cache-dtype", [&] { return parse_kv_dtype(options.kv_cache_dtype); });
-  const bool has_scales = !options.scales.empty() || options.unit_scales ||
-                          read_checkpoint_scales(model.model_dir, model.config);
-  if (!has_scales) return unquantized_cache_dtype(model.config);
-  const auto named = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
-  return named && *named == "float8_e4m3fnuz" ? KvDType::kFp8E4m3Fnuz : KvDType::kFp8E4m3;
-}
-
-/// Says on stderr which layers are not FP8.
-void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& config) {
-  std::vector<int64_t> layers;
-  for (size_t layer = 0; layer < scales.size(); ++layer)
-    if (scales[layer].ignored) layers.push_back(static_cast<int64_t>(layer));
-  if (layers.empty()) return;
-  std::cerr << "note: ignored layers without scales keep a "
-            << name_of(unquantized_cache_dtype(config)) << " cache: " << range_text(layers) << '\n';
-}
-
-std::vector<LayerKvScales> scales_of(const GenerateCommandOptions& options,
-                                     const LoadedModel& model, KvDType dtype) {
-  if (!is_fp8(dtype)) return {};
-  if (options.unit_scales) return unit_scales(model.config);
-  const bool from_file = !options.scales.empty();
-  auto scales = from_file ? read_scales_json(options.scales, model.config)
-                          : read_checkpoint_scales(model.model_dir, model.config);
-  if (!scales)
-    fail(options.model, ": has no KV scales for a ", name_of(dtype),
-         " cache; calibrate it, name a file with --scales, or ask for scale 1.0 with "
-         "--unit-scales");
-  note_ignored(*scales, model.config);
-  const auto convention = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
-  const bool is_fnuz = !from_file && convention && *convention == "float8_e4m3fnuz";
-  return dtype == KvDType::kFp8E4m3Fnuz && !is_fnuz ? doubled_for_fnuz(*std::move(scales))
-                                                    : *std::move(scales);
-}
 
 std::vector<TokenId> prompt_ids(const GenerateCommandOptions& options, const LoadedModel& model) {
   if (!options.chat) return model.tokenizer->encode(options.prompt, true);
@@ -127,7 +70,7 @@ class LiveText {
 void run_single(const GenerateCommandOptions& options, LoadedModel& model,
                 std::span<const TokenId> prompt, KvDType dtype) {
   const auto capacity = static_cast<int64_t>(prompt.size()) + options.generate.max_new_tokens;
-  KvCache cache = model.decoder.make_cache(dtype, scales_of(options, model, dtype), capacity);
+  KvCache cache = model.decoder.make_cache(dtype, scales_of(options.cache, model, dtype), capacity);
   LiveText live(options, model);
   const Generation generation =
       generate(model.decoder, cache, prompt, options.generate, [&](TokenId id) { live.push(id); });
@@ -160,14 +103,15 @@ void run_compare(const GenerateCommandOptions& options, LoadedModel& model,
                  std::span<const TokenId> prompt, KvDType dtype) {
   const KvDType plain = unquantized_cache_dtype(model.config);
   if (dtype == plain) {
-    if (options.kv_cache_dtype != "auto")
-      fail("--kv-cache-dtype ", options.kv_cache_dtype,
+    if (options.cache.kv_cache_dtype != "auto")
+      fail("--kv-cache-dtype ", options.cache.kv_cache_dtype,
            " is what --compare compares with; name another dtype");
     dtype = KvDType::kFp8E4m3;
   }
   const auto capacity = static_cast<int64_t>(prompt.size()) + options.generate.max_new_tokens;
   KvCache first = model.decoder.make_cache(plain, {}, capacity);
-  KvCache second = model.decoder.make_cache(dtype, scales_of(options, model, dtype), capacity);
+  KvCache second =
+      model.decoder.make_cache(dtype, scales_of(options.cache, model, dtype), capacity);
   LiveText first_text(options, model), second_text(options, model);
   bool second_started = false;
   if (!options.json) std::cout << "--- " << name_of(plain) << " cache\n";
@@ -197,16 +141,15 @@ void run_compare(const GenerateCommandOptions& options, LoadedModel& model,
 
 void run_generate(GenerateCommandOptions options) {
   if (!options.system.empty() && !options.chat) fail("--system needs --chat");
-  if (options.unit_scales && !options.scales.empty())
-    fail("--unit-scales and --scales exclude each other");
+  check(options.cache);
   Sampler check_options(options.generate.sampling);
-  LoadedModel model(options);
+  LoadedModel model(options.model, options.device, true);
   if (!options.ignore_eos)
     options.generate.stop_tokens =
         stop_tokens_of(model.model_dir.generation_config(), model.model_dir.config());
   const std::vector<TokenId> prompt = prompt_ids(options, model);
   check_prompt(options, prompt, model.config);
-  const KvDType dtype = cache_dtype_of(options, model);
+  const KvDType dtype = cache_dtype_of(options.cache, model);
   (options.compare ? run_compare : run_single)(options, model, prompt, dtype);
 }
 
@@ -227,16 +170,7 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
       ->add_option("--max-new-tokens", options->generate.max_new_tokens, "Tokens to write at most")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
-  command
-      ->add_option("--kv-cache-dtype", options->kv_cache_dtype,
-                   "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz")
-      ->capture_default_str();
-  command
-      ->add_option("--scales", options->scales,
-                   "kv_cache_scales.json to use instead of the checkpoint's scales")
-      ->check(is_not_empty());
-  command->add_flag("--unit-scales", options->unit_scales,
-                    "Scale 1.0 in every layer, as engines use without scales");
+  add_cache_options(*command, options->cache);
   command->add_flag("--compare", options->compare,
                     "Run the 16-bit cache beside it and show where they part");
   command->add_option("--temperature", options->generate.sampling.temperature, "0: greedy")

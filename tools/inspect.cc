@@ -10,6 +10,7 @@
 #include "model/kv_scales.h"
 #include "model/weights.h"
 #include "model_facts.h"
+#include "recipe/recipe.h"
 #include "table.h"
 #include "tensor_list.h"
 
@@ -34,14 +35,16 @@ struct LayerSize {
   uint64_t bytes = 0, parameters = 0;
 };
 
-LayerSize layer_size(const ModelDir& model_dir, const ModelConfig& config, int64_t layer) {
+LayerSize layer_size(const ModelDir& model_dir, const ModelConfig& config,
+                     const CheckpointQuantization& quantization, int64_t layer) {
   const std::string prefix = config.layer_prefix(layer);
   LayerSize size;
   for (const std::string& name : model_dir.tensor_names())
     if (name.starts_with(prefix)) {
       const TensorView& tensor = model_dir.tensor(name);
       size.bytes += tensor.bytes.size();
-      if (!is_kv_scale(name)) size.parameters += element_count(tensor.shape);
+      if (!is_kv_scale(name) && !quantization.tensors.contains(name))
+        size.parameters += element_count(tensor.shape);
     }
   return size;
 }
@@ -63,10 +66,11 @@ const Json* find_layer(const Json& manifest, int64_t layer) {
 }
 
 /// Of the layers that attend.
-Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config, const Json& manifest) {
+Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config,
+                    const CheckpointQuantization& quantization, const Json& manifest) {
   Json layers = Json::array();
   for (const int64_t layer : attention_layers(config)) {
-    const LayerSize size = layer_size(model_dir, config, layer);
+    const LayerSize size = layer_size(model_dir, config, quantization, layer);
     const TensorView* weight = model_dir.find(config.attention_module(layer) + ".k_proj.weight");
     Json row = {{"layer", layer},
                 {"dtype", weight ? Json(name_of(weight->dtype)) : Json(nullptr)},
@@ -75,6 +79,7 @@ Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config, const 
     if (const auto scales = read_layer_scales(model_dir, config, layer)) {
       row["k_scale"] = scale_json(scales->k);
       row["v_scale"] = scale_json(scales->v);
+      if (!scales->q.empty()) row["q_scale"] = scale_json(scales->q);
     }
     if (const Json* seen = find_layer(manifest, layer))
       for (const char* key :
@@ -191,12 +196,13 @@ Json tensor_json(const ListedTensor& entry) {
           {"shape", entry.tensor->shape.dims}};
 }
 
-/// "compressed-tensors", "tgi", or "none": where the scales stand.
+/// "compressed-tensors", "modelopt", "tgi", or "none": where the scales stand.
 std::string scale_format(const ModelDir& model_dir, const ModelConfig& config) {
   // An ignored layer has none, so the first that has some tells.
   for (const int64_t layer : attention_layers(config)) {
     const std::string module = config.attention_module(layer);
     if (model_dir.find(module + ".k_scale")) return "compressed-tensors";
+    if (model_dir.find(module + ".k_proj.k_scale")) return "modelopt";
     if (model_dir.find(module + ".kv_scale")) return "tgi";
   }
   return "none";
@@ -205,14 +211,18 @@ std::string scale_format(const ModelDir& model_dir, const ModelConfig& config) {
 void run_inspect(const InspectOptions& options) {
   const ModelDir model_dir(options.checkpoint);
   const ModelConfig config = read_config(model_dir);
+  const CheckpointQuantization quantization =
+      read_checkpoint_quantization(model_dir, config, matches_target);
   const Weights weights =
-      in_context(options.checkpoint, [&] { return Weights(model_dir, config); });
-  const std::vector<Fact> facts = model_facts(config, weights);
+      in_context(options.checkpoint, [&] { return Weights(model_dir, config, &quantization); });
+  std::vector<Fact> facts = model_facts(config, weights);
+  if (!quantization.linears.empty()) facts.push_back(quantization_fact(quantization));
   const std::vector<ListedTensor> tensors = list_tensors(model_dir, config);
   uint64_t bytes = 0, parameters = 0;
   for (const ListedTensor& entry : tensors) {
     bytes += entry.tensor->bytes.size();
-    if (!is_kv_scale(entry.name)) parameters += element_count(entry.tensor->shape);
+    if (!is_kv_scale(entry.name) && !quantization.tensors.contains(entry.name))
+      parameters += element_count(entry.tensor->shape);
   }
   Json report = {{"path", options.checkpoint},
                  {"model_type", config.model_type},
@@ -223,7 +233,8 @@ void run_inspect(const InspectOptions& options) {
   report["tensors"] = tensor_kinds(tensors);
   report["kv_cache"] = cache_json(config);
   report["supported_by"] = consumers_json(model_dir, config);
-  report["layers"] = inspect_layers(model_dir, config, find_manifest(model_dir.path()));
+  report["layers"] =
+      inspect_layers(model_dir, config, quantization, find_manifest(model_dir.path()));
   if (options.json) {
     if (options.tensors)
       for (const ListedTensor& entry : tensors) report["all_tensors"].push_back(tensor_json(entry));

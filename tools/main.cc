@@ -12,7 +12,7 @@ namespace kvcal {
 namespace {
 
 // Every subcommand, in the order --help lists them.
-constexpr AddCommand kCommands[] = {add_calibrate, add_scales,   add_generate,
+constexpr AddCommand kCommands[] = {add_calibrate, add_scales,   add_generate, add_eval,
                                     add_inspect,   add_families, add_synth};
 
 int code(ExitStatus status) {
@@ -105,6 +105,8 @@ const char* out_of_memory_message(const CLI::App& app) {
   if (name == "calibrate")
     return "error: out of memory; --memory-limit and a smaller --batch-tokens lower what is "
            "needed\n";
+  if (name == "eval")
+    return "error: out of memory; a smaller --max-seq-length lowers what is needed\n";
   if (name == "generate")
     return "error: out of memory; a smaller --max-new-tokens or a shorter prompt lowers what is "
            "needed\n";

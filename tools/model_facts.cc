@@ -1,5 +1,7 @@
 #include "model_facts.h"
 
+#include <algorithm>
+
 #include "fact_parts.h"
 #include "table.h"
 #include "variations.h"
@@ -224,6 +226,42 @@ void add_dtype(Facts& facts, const ModelConfig& config) {
 }
 
 }  // namespace
+
+Fact quantization_fact(const CheckpointQuantization& quantization) {
+  int64_t blocks = 0, rows = 0, inputs[4] = {};
+  for (const auto& [module, linear] : quantization.linears) {
+    const bool is_tensor = element_count(linear.weight_scale.shape) == 1;
+    if (!linear.scales_rows()) {
+      ++blocks;
+    } else if (!is_tensor) {
+      ++rows;
+    }
+    ++inputs[static_cast<size_t>(linear.input)];
+  }
+  const auto count = static_cast<int64_t>(quantization.linears.size());
+  const auto of = [&](InputQuantization input) { return inputs[static_cast<size_t>(input)]; };
+  const Json json = {
+      {"modules", count},
+      {"weight_scales", {{"tensor", count - rows - blocks}, {"channel", rows}, {"block", blocks}}},
+      {"inputs",
+       {{"none", of(InputQuantization::kNone)},
+        {"static", of(InputQuantization::kStatic)},
+        {"dynamic_token", of(InputQuantization::kDynamicToken)},
+        {"dynamic_group", of(InputQuantization::kDynamicGroup)}}}};
+  std::vector<std::string> scales, kinds;
+  const auto words = [](const Json& counts, std::vector<std::string>& into) {
+    for (const auto& [word, number] : counts.items()) {
+      std::string text = word;
+      std::ranges::replace(text, '_', ' ');
+      if (number > 0) into.push_back(text + " " + text_of(number.get<int64_t>()));
+    }
+  };
+  words(json.at("weight_scales"), scales);
+  words(json.at("inputs"), kinds);
+  return {"quantization", json,
+          "FP8 weights of " + text_of(count) + " modules, scales: " + joined_words(scales) +
+              "; inputs: " + joined_words(kinds)};
+}
 
 std::vector<Fact> model_facts(const ModelConfig& config, const Weights& weights) {
   Facts facts;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "model/fp8_checkpoint.h"
 #include "model/weights.h"
 
 namespace kvcal {
@@ -17,6 +18,9 @@ struct Fact {
 
 /// The architecture as config.json and the checkpoint's tensors resolve it.
 std::vector<Fact> model_facts(const ModelConfig& config, const Weights& weights);
+
+/// How many modules have FP8 weights, by how they are scaled and their inputs quantized.
+Fact quantization_fact(const CheckpointQuantization& quantization);
 
 /// Layers that have K and V.
 std::vector<int64_t> attention_layers(const ModelConfig& config);

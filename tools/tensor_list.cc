@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <map>
 
+#include "model/fp8_checkpoint.h"
 #include "model/kv_scales.h"
 
 namespace kvcal {
 namespace {
+
+constexpr std::string_view kWeight = ".weight";
 
 struct RoleWords {
   std::string_view role, kind;
@@ -167,13 +170,29 @@ RoleWords words_of(Role role) {
   return {};
 }
 
+/// "weight_scale" or another word of an FP8 Linear; empty for any other tensor.
+std::string_view scale_word(std::string_view name, const std::map<std::string, Role>& roles) {
+  for (const std::string_view word :
+       {"weight_scale", "input_scale", "weight_zero_point", "input_zero_point"})
+    if (name.ends_with(word) &&
+        roles.contains(std::string(name.substr(0, name.size() - word.size())) + "weight"))
+      return word;
+  return {};
+}
+
 /// Names of all tensors that the family may have, with their roles; those of absent ones too. A
 /// name that stands for several has the role that it has in its layer.
 std::map<std::string, Role> roles_of(const ModelConfig& config) {
   std::map<std::string, Role> roles;
   const auto add = [&](const TensorRow& row, const std::string& prefix) {
     const int64_t count = row.is_numbered() ? config.size_of(row.repeat) : 1;
-    for (int64_t i = 0; i < count; ++i) roles.emplace(prefix + row.name_of(i), row.role);
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string name = prefix + row.name_of(i);
+      roles.emplace(name, row.role);
+      if (!name.ends_with(kWeight)) continue;
+      const std::string other = renamed_expert(name.substr(0, name.size() - kWeight.size()));
+      if (!other.empty()) roles.emplace(other + std::string(kWeight), row.role);
+    }
   };
   for (const TensorRow& row : config.architecture->model_tensors)
     add(row, row.is_of_head() ? config.head_prefix : config.backbone_prefix);
@@ -204,6 +223,9 @@ std::vector<ListedTensor> list_tensors(const ModelDir& model_dir, const ModelCon
                roles.contains(name.substr(0, name.size() - kBlockScale.size()))) {
       entry.role = "block_scale";
       entry.kind = "block scales";
+    } else if (const std::string_view word = scale_word(name, roles); !word.empty()) {
+      entry.role = word;
+      entry.kind = "FP8 scales";
     }
     tensors.push_back(std::move(entry));
   }

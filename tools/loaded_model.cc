@@ -1,0 +1,82 @@
+#include "loaded_model.h"
+
+#include <iostream>
+
+#include "model/kv_scales.h"
+#include "model_facts.h"
+#include "recipe/recipe.h"
+
+namespace kvcal {
+
+void add_cache_options(CLI::App& command, CacheOptions& options) {
+  command
+      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
+                  "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz")
+      ->capture_default_str();
+  command
+      .add_option("--scales", options.scales,
+                  "kv_cache_scales.json to use instead of the checkpoint's scales")
+      ->check(is_not_empty());
+  command.add_flag("--unit-scales", options.unit_scales,
+                   "Scale 1.0 in every layer, as engines use without scales");
+}
+
+void check(const CacheOptions& options) {
+  if (options.unit_scales && !options.scales.empty())
+    fail("--unit-scales and --scales exclude each other");
+}
+
+LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& device,
+                         bool has_tokenizer, Backend* shared)
+    : path(given_path),
+      model_dir(path),
+      config(read_config(model_dir)),
+      quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
+      weights(in_context(path, [&] { return Weights(model_dir, config, &quantization); })),
+      tokenizer(has_tokenizer ? make_tokenizer(model_dir.path()) : nullptr),
+      own_backend(shared ? nullptr : open_backend(device)),
+      backend(shared ? *shared : *own_backend),
+      decoder(config, weights, backend, compute_type_of(device, backend, config)) {}
+
+KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model) {
+  if (options.kv_cache_dtype != "auto")
+    return in_context("--kv-cache-dtype", [&] { return parse_kv_dtype(options.kv_cache_dtype); });
+  const bool has_scales = !options.scales.empty() || options.unit_scales ||
+                          read_checkpoint_scales(model.model_dir, model.config);
+  if (!has_scales) return unquantized_cache_dtype(model.config);
+  const auto named = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
+  return named && *named == "float8_e4m3fnuz" ? KvDType::kFp8E4m3Fnuz : KvDType::kFp8E4m3;
+}
+
+namespace {
+
+void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& config) {
+  std::vector<int64_t> layers;
+  for (size_t layer = 0; layer < scales.size(); ++layer)
+    if (scales[layer].ignored) layers.push_back(static_cast<int64_t>(layer));
+  if (layers.empty()) return;
+  std::cerr << "note: ignored layers without scales keep a "
+            << name_of(unquantized_cache_dtype(config)) << " cache: " << range_text(layers) << '\n';
+}
+
+}  // namespace
+
+std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
+                                     KvDType dtype) {
+  if (!is_fp8(dtype)) return {};
+  if (options.unit_scales) return unit_scales(model.config);
+  const bool from_file = !options.scales.empty();
+  auto scales = from_file ? read_scales_json(options.scales, model.config)
+                          : read_checkpoint_scales(model.model_dir, model.config);
+  if (!scales)
+    fail(model.path, ": has no KV scales for a ", name_of(dtype),
+         " cache; calibrate it, name a file with --scales, or ask for scale 1.0 with "
+         "--unit-scales");
+  note_ignored(*scales, model.config);
+  const auto convention = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
+  const bool is_fnuz = !from_file && convention && *convention == "float8_e4m3fnuz";
+  return dtype == KvDType::kFp8E4m3Fnuz && !is_fnuz ? doubled_for_fnuz(*std::move(scales))
+                                                    : *std::move(scales);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "model/decoder.h"
+#include "model/fp8_checkpoint.h"
+#include "text/tokenizer.h"
+
+namespace kvcal {
+
+/// How a command's caches are made.
+struct CacheOptions {
+  std::string kv_cache_dtype = "auto", scales;
+  bool unit_scales = false;
+};
+void add_cache_options(CLI::App& command, CacheOptions& options);
+/// Throws Error where options contradict each other.
+void check(const CacheOptions& options);
+
+/// A checkpoint ready to run: 16-bit or FP8 as its config says.
+struct LoadedModel {
+  /// shared: a backend to run on, which must outlive this; null: one of its own.
+  LoadedModel(const std::string& path, const DeviceOptions& device, bool has_tokenizer,
+              Backend* shared = nullptr);
+
+  std::string path;  ///< as given
+  ModelDir model_dir;
+  ModelConfig config;
+  CheckpointQuantization quantization;
+  Weights weights;
+  std::unique_ptr<Tokenizer> tokenizer;  ///< null where not asked for
+  std::unique_ptr<Backend> own_backend;
+  Backend& backend;
+  Decoder decoder;
+};
+
+/// What an engine picks on its own: FP8 for a checkpoint that has scales, else the model's dtype.
+KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model);
+/// Empty for a dtype that needs none. Says on stderr which layers are not FP8.
+std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
+                                     KvDType dtype);
+
+}  // namespace kvcal
