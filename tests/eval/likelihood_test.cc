@@ -6,6 +6,7 @@
 #include "model/kv_scales.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
+#include "support/scratch_folder.h"
 
 using namespace kvcal;
 using kvcal::test::contains;
