@@ -3,8 +3,10 @@
 
 #include "model/decoder.h"
 #include "model/layerwise.h"
+#include "model/support/forward_run.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
+#include "support/scratch_folder.h"
 
 using namespace kvcal;
 using kvcal::test::ModelFixture;
@@ -107,6 +109,32 @@ TEST_CASE("batch size, memory limit and threads change no byte of what is observ
         }
       }
     }
+}
+
+TEST_CASE("they change no byte of queries, Linear inputs and lm_head's input either") {
+  const test::ScratchFolder scratch;
+  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "jamba"}) {
+    std::vector<std::string> runs;
+    for (const int threads : {1, 2})
+      for (const int64_t batch_tokens : {1, 64, 4096}) {
+        ModelFixture fixture(name, "cpu", threads);
+        const test::FixtureSamples samples(fixture);
+        LayerwiseOptions options{.batch_tokens = batch_tokens,
+                                 .observation = test::kObserveAll,
+                                 .scratch_folder = scratch.path()};
+        if (batch_tokens == 64) options.memory_limit = 1'500'000;
+        SilentDiagnostics silent;
+        LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples.spans(),
+                                 options, silent);
+        runs.push_back(test::run_layers(forward, fixture.config, test::RunMode::kQuantized,
+                                        test::kObserveAll));
+      }
+    for (const std::string& run : runs) {
+      INFO(name);
+      const bool same = run == runs.front();
+      CHECK(same);
+    }
+  }
 }
 
 TEST_CASE("a memory limit that cannot hold a layer is an error before any work") {

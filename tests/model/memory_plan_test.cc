@@ -8,6 +8,7 @@
 #include "model/synthetic.h"
 #include "support/catch.h"
 #include "support/mapped_memory.h"
+#include "support/pretending_backend.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
@@ -94,6 +95,31 @@ TEST_CASE("memory plan: batch and hidden states together stay below the limit") 
     CHECK(batch >= 30);
     CHECK(batch <= 4096);
     CHECK(needs.with_batch(batch) + *plan.hidden_bytes(batch) == limit);
+  }
+}
+
+TEST_CASE("memory plan: what is observed has room") {
+  for (const std::string name : {"llama", "mixtral", "deepseek_v3"}) {
+    ModelFixture fixture(name);
+    INFO(name);
+    const MemoryNeeds none = needs_of(fixture);
+    for (const ObservationRequest& request :
+         {ObservationRequest{.query = true}, ObservationRequest{.linears = LinearDetail::kAmax},
+          ObservationRequest{.linears = LinearDetail::kSamples}, test::kObserveAll}) {
+      const MemoryNeeds needs = needs_of(fixture, {.observation = request});
+      CHECK(needs.tables > none.tables);
+      CHECK((needs.per_token > none.per_token) == request.query);
+
+      test::PretendingBackend backend(test::make_backend("cpu"));
+      const test::FixtureSamples samples(fixture);
+      SilentDiagnostics silent;
+      LayerwiseForward forward(fixture.config, fixture.weights, backend, samples.spans(), {},
+                               silent);
+      const uint64_t before = backend.allocated;
+      forward.request(request);
+      CHECK(backend.allocated - before <=
+            LinearCollector::bytes(fixture.config, request.linears, samples.spans().size()));
+    }
   }
 }
 

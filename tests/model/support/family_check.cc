@@ -93,10 +93,11 @@ Extremes::Extremes(ModelFixture& fixture, ComputeType type) : fixture_(fixture) 
   forward.observe_linear_inputs([&](const LinearInput& input) { fold(input); });
   forward.request({.query = true, .head = true, .linears = LinearDetail::kSamples});
   for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer) {
-    const bool attends = fixture.config.has_attention(layer);
-    kv_.push_back(
-        attends ? forward.observe_and_advance_exact(layer)
-                : LayerObservation{.linears = forward.advance_without_attention(layer).linears});
+    if (fixture.config.has_attention(layer)) {
+      kv_.push_back(forward.observe_and_advance_exact(layer));
+    } else {
+      kv_.emplace_back().linears = forward.advance_without_attention(layer).linears;
+    }
     check_collected(layer, kv_.back().linears);
   }
   const LinearObservation head = forward.observe_head();
