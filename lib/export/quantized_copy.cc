@@ -16,6 +16,10 @@
 namespace kvcal {
 namespace {
 
+/// A page that is read may bring as much before and behind it into the process as the page cache
+/// keeps in one piece: a huge page.
+constexpr uint64_t kMappedAround = uint64_t{2} << 20;
+
 /// Tells the user how far the weights are: every value is seen twice.
 class Progress {
  public:
@@ -81,9 +85,17 @@ class CodedWeight {
       coder_ = std::make_unique<WeightCoder>(*weight_.source, grid_, scales_, arithmetic_);
     });
     coder_->encode(first, codes);
-    const auto size = static_cast<size_t>(bits_of_dtype(weight_.source->dtype) / 8);
-    file_.file().drop(weight_.source->bytes.subspan(first * size, codes.size() * size));
+    drop_source(first, codes.size());
     if (values_left_.fetch_sub(codes.size()) == codes.size()) coder_.reset();
+  }
+
+  /// Gives back the pages of values that were read, and what the system mapped around them.
+  void drop_source(uint64_t first, uint64_t count) const {
+    const auto size = static_cast<uint64_t>(bits_of_dtype(weight_.source->dtype) / 8);
+    const std::span<const std::byte> bytes = weight_.source->bytes;
+    const uint64_t begin = first * size - std::min(first * size, kMappedAround);
+    const uint64_t end = std::min<uint64_t>((first + count) * size + kMappedAround, bytes.size());
+    file_.file().drop(bytes.subspan(begin, end - begin));
   }
 
   const PlannedWeight& weight_;

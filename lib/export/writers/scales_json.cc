@@ -61,7 +61,7 @@ class ScalesJsonWriter : public Writer {
     if (has_head_scales(input.calibration))
       notes.push_back(file + " has one scale a layer: the largest of all heads was taken");
     if (input.calibration.kv_format == fp8::Format::kE5m2)
-      notes.push_back(file + " of float8_e5m2 is read by kvcal generate and by no engine we know");
+      notes.push_back(file + " of float8_e5m2 is read by no engine we know");
     if (input.calibration.plan.quantizes_weights())
       notes.push_back(file + " holds KV scales alone: weights and inputs are not in it");
     if (has_query_scales(input.calibration)) notes.push_back(file + " has no scales of queries");

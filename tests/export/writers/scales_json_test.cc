@@ -89,3 +89,19 @@ TEST_CASE("scales-json: the user is told that heads share a scale") {
   CHECK(writer->notes(Parts("scales_json").input()).empty());
   CHECK(writer->notes(Parts("scales_json_tp2").input()).size() == 1);
 }
+
+TEST_CASE("scales-json: scales of E5M2 say so, and that engines do not read them") {
+  Parts parts("scales_json");
+  parts.calibration.kv_format = fp8::Format::kE5m2;
+  const auto files = written("scales-json", parts.input());
+  CHECK(contains(files.at("kv_cache_scales.json"), "\"dtype\": \"float8_e5m2\""));
+  const auto notes = kWriters.at("scales-json")()->notes(parts.input());
+  REQUIRE(notes.size() == 1);
+  CHECK(contains(notes[0], "no engine"));
+}
+
+TEST_CASE("scales-json: ranks that the heads cannot be divided over are refused") {
+  CHECK(contains(refusal("scales-json", Parts("scales_json_tp2").input(3)),
+                 "2 heads cannot be divided over 3 ranks"));
+  CHECK(refusal("scales-json", Parts("scales_json_tp2").input(4)) == "no error");
+}
