@@ -245,10 +245,12 @@ void run_calibrate(CalibrateOptions options) {
     clock.end("calibrate");
     formats.check(subject.model_dir, calibration, subject.recipe);
   }
-  formats.write(subject.model_dir, calibration, subject.recipe, output.path());
+  const WrittenCheckpoint written =
+      formats.write(subject.model_dir, calibration, subject.recipe, output.path(),
+                    options.device.threads, diagnostics);
   clock.end("write");
   const ManifestInput input = manifest_input(options, subject, run ? &*run : nullptr, clock);
-  const Json manifest = make_manifest(input, subject.recipe, calibration);
+  const Json manifest = make_manifest(input, subject.recipe, calibration, written);
   write_text(output.path() / kManifestName, dump_json(manifest));
   save_statistics(options, subject, input, statistics);
   output.commit();

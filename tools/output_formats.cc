@@ -54,7 +54,10 @@ void add_output_options(CLI::App& command, OutputOptions& options) {
                   "llm-compressor does")
       ->capture_default_str()
       ->check(CLI::IsMember({"float32", "model"}));
-  command.add_option("--tp-size", options.tp_size, "Ranks to write into kv_cache_scales.json")
+  command
+      .add_option("--tp-size", options.tp_size,
+                  "Ranks of tensor parallelism: of kv_cache_scales.json, and over which heads' "
+                  "scales are tied")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   command.add_flag("--overwrite", options.overwrite, "Replace the output if it exists");
@@ -85,14 +88,22 @@ void OutputFormats::check(const ModelDir& model, const Calibration& calibration,
                [&] { writers_[i]->check(input(model, calibration, recipe)); });
 }
 
-void OutputFormats::write(const ModelDir& model, const Calibration& calibration,
-                          const Recipe& recipe, const std::filesystem::path& folder) const {
+WrittenCheckpoint OutputFormats::write(const ModelDir& model, const Calibration& calibration,
+                                       const Recipe& recipe, const std::filesystem::path& folder,
+                                       int threads, Diagnostics& progress) const {
+  ExportInput all = input(model, calibration, recipe);
+  ThreadPool pool(threads);
+  all.pool = &pool;
+  all.progress = &progress;
+  WrittenCheckpoint written;
   for (size_t i = 0; i < writers_.size(); ++i) {
     const auto own = writers_.size() == 1 ? folder : folder / options_.formats[i];
     std::filesystem::create_directories(own);
-    in_context("--format " + options_.formats[i],
-               [&] { writers_[i]->write(input(model, calibration, recipe), own); });
+    written.weights.merge(in_context("--format " + options_.formats[i], [&] {
+                            return writers_[i]->write(all, own);
+                          }).weights);
   }
+  return written;
 }
 
 void OutputFormats::print_notes(const ModelDir& model, const Calibration& calibration,

@@ -28,8 +28,9 @@ class OutputFormats {
   /// Throws Error where a format cannot hold the calibration.
   void check(const ModelDir& model, const Calibration& calibration, const Recipe& recipe) const;
   /// One format goes into folder itself, several into a folder each.
-  void write(const ModelDir& model, const Calibration& calibration, const Recipe& recipe,
-             const std::filesystem::path& folder) const;
+  WrittenCheckpoint write(const ModelDir& model, const Calibration& calibration,
+                          const Recipe& recipe, const std::filesystem::path& folder, int threads,
+                          Diagnostics& progress) const;
   void print_notes(const ModelDir& model, const Calibration& calibration,
                    const Recipe& recipe) const;
   /// "wrote FORMAT: FOLDER", a line each.

@@ -36,7 +36,8 @@ ModelConfig config_of(const ScalesOptions& options, const Statistics& statistics
 }
 
 Json manifest_of(const ScalesOptions& options, const Statistics& statistics,
-                 const ModelConfig& config, const Recipe& recipe, const Calibration& calibration) {
+                 const ModelConfig& config, const Recipe& recipe, const Calibration& calibration,
+                 const WrittenCheckpoint& written) {
   ManifestInput input;
   input.version = KVCAL_VERSION;
   input.model_path = options.model.empty() ? statistics.origin.model_path : options.model;
@@ -50,23 +51,11 @@ Json manifest_of(const ScalesOptions& options, const Statistics& statistics,
   input.compute_dtype = statistics.origin.compute_dtype;
   input.kv_forward = statistics.origin.kv_forward;
   input.leave_out_machine = true;
-  return make_manifest(input, recipe, calibration);
+  return make_manifest(input, recipe, calibration, written);
 }
 
-void write_output(const ScalesOptions& options, const OutputFormats& formats, const ModelDir& model,
-                  const Calibration& calibration, const Recipe& recipe, const Json& manifest) {
-  check_target(model, options.output.output);
-  AtomicDirectory output(options.output.output, options.output.overwrite);
-  formats.write(model, calibration, recipe, output.path());
-  FileWriter writer(output.path() / kManifestName);
-  writer.write(dump_json(manifest));
-  writer.close();
-  output.commit();
-  formats.print_notes(model, calibration, recipe);
-}
-
-void run_scales(ScalesOptions options) {
-  TerminalDiagnostics diagnostics;
+/// Model, output and format belong together.
+void settle_output(ScalesOptions& options) {
   if (options.output.output.empty() != options.model.empty())
     fail(options.model.empty() ? "--output needs the model it is written for, give --model"
                                : "--model is for what is written, give --output");
@@ -74,6 +63,11 @@ void run_scales(ScalesOptions options) {
     options.output.formats.emplace_back("compressed-tensors");
   if (!options.output.formats.empty() && options.model.empty())
     fail("--format is for what is written, give --model and --output");
+}
+
+void run_scales(ScalesOptions options) {
+  TerminalDiagnostics diagnostics;
+  settle_output(options);
   const OutputFormats formats(options.output);
   const Recipe recipe = read_recipe(options.recipe);
   const Statistics statistics = read_statistics(options.statistics);
@@ -92,13 +86,26 @@ void run_scales(ScalesOptions options) {
                    .all_experts = statistics.origin.all_experts},
                   diagnostics);
   });
-  const Json manifest = manifest_of(options, statistics, config, recipe, calibration);
-  if (model) {
-    formats.check(*model, calibration, recipe);
-    write_output(options, formats, *model, calibration, recipe, manifest);
+  const auto manifest = [&](const WrittenCheckpoint& written) {
+    return dump_json(manifest_of(options, statistics, config, recipe, calibration, written));
+  };
+  if (!model) {
+    if (options.json) std::cout << manifest({});
+    if (!options.json) print_calibration(calibration);
+    return;
   }
+  formats.check(*model, calibration, recipe);
+  check_target(*model, options.output.output);
+  AtomicDirectory output(options.output.output, options.output.overwrite);
+  const std::string text =
+      manifest(formats.write(*model, calibration, recipe, output.path(), 0, diagnostics));
+  FileWriter writer(output.path() / kManifestName);
+  writer.write(text);
+  writer.close();
+  output.commit();
+  formats.print_notes(*model, calibration, recipe);
   if (options.json) {
-    std::cout << dump_json(manifest);
+    std::cout << text;
     return;
   }
   print_calibration(calibration);

@@ -42,7 +42,7 @@ stable_text() {
   sed -E -e "s#$1#/home/user#g" -e "s#$MODELS#MODELS#g" -e "s#$DATA#DATA#g" \
     -e 's#cpu \([^)]*\); use (bfloat16 or )?float32#cpu (NAME); use bfloat16 or float32#' \
     -e 's#n{250}#LONG_NAME#g' -e 's#\.partial-[0-9]+#.partial-PID#g' \
-    -e '/^(tokenizing|calibrating|counting|writing): +[0-9]+ %, [0-9.]+ [kM]?.*\/s$/d'
+    -e '/^[a-z ]+: +[0-9]+ %, [0-9.]+ [kM]?.*\/s$/d'
 }
 
 # Whether text $1 is what $2 expects; * stands for any text, also for several lines.
