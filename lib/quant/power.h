@@ -18,6 +18,11 @@ KVCAL_INLINE T choose(bool is_a, T a, T b) {
   return (a & mask) | (b & ~mask);
 }
 
+KVCAL_INLINE double chosen(bool is_a, double a, double b) {
+  return __builtin_bit_cast(
+      double, choose(is_a, __builtin_bit_cast(uint64_t, a), __builtin_bit_cast(uint64_t, b)));
+}
+
 /// log2 of a normal positive double, within 1e-13 of 1 + its magnitude.
 KVCAL_INLINE double log2_of(double value) {
   // value = 2^exponent m with m from sqrt(1/2) to sqrt(2).
@@ -46,8 +51,9 @@ KVCAL_INLINE double log2_of(double value) {
 /// value^exponent, within 1e-12 relative; 0 for 0. value is 0 or a normal positive double; what
 /// would be below 2^-1021 or above 2^1022 becomes that.
 KVCAL_INLINE double power(double value, double exponent) {
-  const double wanted = log2_of(value) * exponent, above = wanted > -1021.0 ? wanted : -1021.0;
-  const double y = above < 1022.0 ? above : 1022.0;
+  const double wanted = log2_of(value) * exponent;
+  const double above = chosen(wanted > -1021.0, wanted, -1021.0);
+  const double y = chosen(above < 1022.0, above, 1022.0);
   // 2^y = 2^whole e^(part ln 2)
   const double rounded = y + 0x1.8p52;
   const double x = (y - (rounded - 0x1.8p52)) * 0.69314718055994531;
