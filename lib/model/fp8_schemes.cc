@@ -108,17 +108,15 @@ class ConfigGroups : public ModuleSchemes {
   }
 
   const ModuleScheme* find(const ModuleName& module) const override {
-    const auto names = [&](const std::string& pattern) {
-      return matches_(pattern, module.name, "");
-    };
     const auto is_ignored = [&](const std::string& pattern) {
-      return matches_(pattern, module.name, module.class_name);
+      return pattern == module.class_name || names(pattern, module);
     };
     if (std::ranges::any_of(ignore_, is_ignored)) return nullptr;
     // The keys of a map are in the alphabet's order; "re:" patterns come after exact names.
     for (const bool is_pattern : {false, true})
       for (const auto& [target, scheme] : targets_)
-        if (target.starts_with("re:") == is_pattern && names(target)) return scheme_of(scheme);
+        if (target.starts_with("re:") == is_pattern && names(target, module))
+          return scheme_of(scheme);
     const auto by_class = targets_.find(module.class_name);
     return by_class == targets_.end() ? nullptr : scheme_of(by_class->second);
   }
@@ -144,6 +142,12 @@ class ConfigGroups : public ModuleSchemes {
     for (const std::string& target : strings_of(group, "targets"))
       targets_[target] = schemes_.size();
     schemes_.push_back(std::move(scheme));
+  }
+
+  /// By the name in the checkpoint, or transformers' own.
+  bool names(const std::string& pattern, const ModuleName& module) const {
+    return matches_(pattern, module.name, "") ||
+           (!module.alias.empty() && matches_(pattern, module.alias, ""));
   }
 
   const ModuleScheme* scheme_of(size_t index) const {
