@@ -20,8 +20,8 @@ std::vector<std::string> attention_tensor_names(const Calibration& calibration);
 
 /// The tensors of those names: scales [1], or [heads, 1, 1] with strategy attn_head, tied over
 /// input.tp_size ranks, as float32 or in the dtype of the module's weights; zero points F8_E4M3
-/// zeros of the same shape, which loaders of attention groups look for. Source: llm-compressor
-/// `calibrate_attention`, compressed-tensors `initialize_attention_qparams`.
+/// zeros of the same shape, which loaders of attention groups look for. Source: compressed-tensors
+/// `initialize_attn_qparams`.
 std::vector<Tensor> attention_tensors(const ExportInput& input);
 
 /// Throws Error where rounding to the dtype of a module's weights leaves less of a scale than that
