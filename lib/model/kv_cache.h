@@ -15,10 +15,10 @@ namespace kvcal {
 /// unquantized cache.
 struct LayerKvScales {
   std::vector<Scale> k, v;
+  bool ignored = false;
   /// Of queries that attention reads in FP8 E4M3, as the cache is: one value, or one an attention
   /// head; empty: they are not quantized.
   std::vector<Scale> q = {};
-  bool ignored = false;
 };
 
 /// How a model's cache is stored where it is not quantized: as its weights' dtype.
