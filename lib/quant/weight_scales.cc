@@ -20,7 +20,7 @@ using weight_loops::Run;
 
 /// Elements that one index of a parallel loop looks at, about.
 constexpr uint64_t kChunk = uint64_t{1} << 18;
-/// Magnitudes of a 16-bit dtype below infinity, and those of F32 that stand in one buffer.
+/// Elements whose errors stand in one buffer, and sums that go side by side.
 constexpr size_t kBuffer = 1024;
 constexpr size_t kLanes = 8;
 
