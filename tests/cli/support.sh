@@ -42,6 +42,7 @@ stable_text() {
   sed -E -e "s#$1#/home/user#g" -e "s#$MODELS#MODELS#g" -e "s#$DATA#DATA#g" \
     -e 's#cpu \([^)]*\); use (bfloat16 or )?float32#cpu (NAME); use bfloat16 or float32#' \
     -e 's#n{250}#LONG_NAME#g' -e 's#\.partial-[0-9]+#.partial-PID#g' \
+    -e 's#(tokens, which take) [0-9]+ bytes#\1 NUMBER bytes#' \
     -e '/^[a-z ]+: +[0-9]+ %, [0-9.]+ [kM]?.*\/s$/d'
 }
 
