@@ -198,19 +198,49 @@ HWY_NOINLINE inline void count_rows(const HeadRows& rows, const ObservedRange& r
   count_places(values, window, counts);
 }
 
-/// The same of values that follow each other.
+/// Places of values that follow each other. Those between bin 0 and the window are counted where
+/// they belong.
+HWY_NOINLINE inline void place_values(const float* x, int64_t count, BinWindow window,
+                                      BinCounts& counts) {
+  constexpr int32_t kFirst = (127 + MagnitudeHistogram::kMinExponent) << 3;
+  const DU8 d8;
+  const DI di;
+  uint8_t* places = counts.places.data();
+  int32_t between[kMaxLanes];
+  uint32_t corrected = 0;
+  const auto place = [&](VF v) HWY_ATTR {
+    const VI magnitude = hn::And(as_int(v), set_int(0x7fffffff));
+    const VI step =
+        hn::Min(hn::ShiftRight<20>(magnitude), set_int(kFirst + MagnitudeHistogram::kBins - 1));
+    const VI above = hn::Sub(step, set_int(kFirst + window.below));
+    const auto is_between = hn::And(hn::Gt(step, set_int(kFirst)), hn::Lt(above, set_int(1)));
+    if (!hn::AllFalse(di, is_between)) {  // few, where values are not spread too far
+      const size_t found =
+          hn::CompressStore(hn::Sub(step, set_int(kFirst)), is_between, di, between);
+      for (size_t i = 0; i < found; ++i) ++counts.bins[static_cast<size_t>(between[i])];
+      corrected += static_cast<uint32_t>(found);
+    }
+    return hn::TruncateTo(d8, hn::BitCast(DU(), hn::Max(above, set_int(0))));
+  };
+  int64_t i = 0;
+  for (; i + lanes() <= count; i += lanes())
+    hn::StoreU(place(load_as_float(x + i)), d8, places + i);
+  if (const int64_t left = count - i; left > 0) {
+    uint8_t tail[kMaxLanes];
+    hn::StoreU(place(load_part(x + i, left)), d8, tail);
+    std::memcpy(places + i, tail, static_cast<size_t>(left));
+  }
+  counts.bins[0] -= corrected;  // modulo 2^32, until place 0 is added
+}
+
+/// As count_rows, of values that follow each other.
 HWY_NOINLINE inline void count_values(const float* x, int64_t values, const ObservedRange& range,
                                       BinCounts& counts) {
   if (!suits_tables(values, range))
     return count_one_by_one({.x = x, .tokens = 1, .head_dim = values, .row_stride = values},
                             counts);
-  constexpr int64_t kPiece = 128;  // what a value below the window has counted one by one
   const BinWindow window = window_of(range);
-  for (int64_t i = 0; i < values; i += kPiece) {
-    const int64_t count = std::min(kPiece, values - i);
-    if (place_row(x + i, count, window, counts.places.data() + i))
-      correct_row(x + i, count, window, counts);
-  }
+  place_values(x, values, window, counts);
   count_places(values, window, counts);
 }
 
