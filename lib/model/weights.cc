@@ -82,9 +82,12 @@ class Weights::Binder {
   }
 
   void finish() {
-    // A tied lm_head may be there all the same; transformers does not read it.
+    // A tied lm_head may be there all the same, or its scale alone, which transformers looks for
+    // where the matrix that both share is FP8.
     for (const TensorRow& row : config_.architecture->model_tensors)
-      if (row.is_of_head()) expected_.insert(config_.head_prefix + std::string(row.name));
+      if (row.is_of_head())
+        for (const char* ending : {"", "_scale"})
+          expected_.insert(config_.head_prefix + std::string(row.name) + ending);
     if (quantization_) {
       expected_.insert(quantization_->tensors.begin(), quantization_->tensors.end());
       for (const std::string& problem : quantization_->problems) problems_.add(problem);
