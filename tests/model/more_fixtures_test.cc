@@ -36,11 +36,15 @@ void check_folder(const fs::path& folder) {
     test::Extremes extremes(fixture, ComputeType::kFloat32);
     extremes.check_kv(fixture.expected.at("layers"), test::kFloat32Tolerance);
     extremes.check_linear_inputs(fixture.expected.at("linear_input_amax"));
-    Json experts = Json::object();
+    Json experts = Json::object(), all_shown = Json::object();
     const Json seen_by_experts = fixture.expected.value("moe_experts", Json::object());
-    for (const auto& [name, seen] : seen_by_experts.items())
+    for (const auto& [name, seen] : seen_by_experts.items()) {
       if (seen.at("n_routed") > 0) experts[name] = seen.at("routed_tokens");
+      all_shown[name] = seen.at("all_tokens");
+    }
     if (!experts.empty()) extremes.check_linear_inputs(experts);
+    if (!all_shown.empty())
+      test::Extremes(fixture, ComputeType::kFloat32, true).check_linear_inputs(all_shown);
     if (!fixture.backend->supports(ComputeType::kBFloat16)) continue;
     // These tokens were not chosen for it: where two experts are nearly tied, rounding takes the
     // other one and the token's logits are another model's. Nine of ten must stay close all the

@@ -85,13 +85,14 @@ std::string name_of(const TensorRow& row, int64_t index) {
 
 }  // namespace
 
-Extremes::Extremes(ModelFixture& fixture, ComputeType type) : fixture_(fixture) {
+Extremes::Extremes(ModelFixture& fixture, ComputeType type, bool all_experts) : fixture_(fixture) {
   const std::vector<std::span<const TokenId>> samples{fixture.ids};
   SilentDiagnostics silent;
   LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples,
                            {.compute_type = type}, silent);
   forward.observe_linear_inputs([&](const LinearInput& input) { fold(input); });
-  forward.request({.query = true, .head = true, .linears = LinearDetail::kSamples});
+  forward.request(
+      {.query = true, .head = true, .all_experts = all_experts, .linears = LinearDetail::kSamples});
   for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer) {
     if (fixture.config.has_attention(layer)) {
       kv_.push_back(forward.observe_and_advance_exact(layer));

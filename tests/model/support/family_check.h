@@ -32,7 +32,8 @@ std::vector<double> token_distances(const std::vector<float>& logits,
 /// One pass over the layers: K, V and Q of each head, and the input of each Linear.
 class Extremes {
  public:
-  Extremes(ModelFixture& fixture, ComputeType type);
+  /// all_experts: experts' inputs are those of all tokens.
+  Extremes(ModelFixture& fixture, ComputeType type, bool all_experts = false);
   /// layers: a list of {"k_head_amax": [..], "v_head_amax": [..]}.
   void check_kv(const Json& layers, double tolerance) const;
   /// layers: lists of [min, max] of each head, null for a layer without attention.
