@@ -230,12 +230,7 @@ void add_dtype(Facts& facts, const ModelConfig& config) {
 Fact quantization_fact(const CheckpointQuantization& quantization) {
   int64_t blocks = 0, rows = 0, inputs[4] = {};
   for (const auto& [module, linear] : quantization.linears) {
-    const bool is_tensor = element_count(linear.weight_scale.shape) == 1;
-    if (!linear.scales_rows()) {
-      ++blocks;
-    } else if (!is_tensor) {
-      ++rows;
-    }
+    if (element_count(linear.weight_scale.shape) > 1) ++(linear.block_rows == 1 ? rows : blocks);
     ++inputs[static_cast<size_t>(linear.input)];
   }
   const auto count = static_cast<int64_t>(quantization.linears.size());
