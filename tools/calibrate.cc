@@ -129,19 +129,6 @@ LayerwiseOptions layerwise_options(const CalibrateOptions& options, const Backen
   return layerwise;
 }
 
-Run prepare_run(const CalibrateOptions& options, const Subject& subject, const fs::path& scratch,
-                Diagnostics& diagnostics) {
-  Run run;
-  run.backends = open_backends(options.device);
-  run.layerwise = layerwise_options(options, *run.backends[0], subject.config, scratch);
-  run.dataset = open_dataset(options.dataset);
-  run.samples =
-      read_all_samples(options, *run.dataset, subject.model_dir, subject.config, diagnostics);
-  if (run.backends[0]->is_host())
-    set_process_memory(run.layerwise, subject.config, options.device.threads);
-  return run;
-}
-
 CalibrationOptions calibration_options(const CalibrateOptions& options) {
   return {.kv_forward = parse_kv_forward(options.kv_forward),
           .derive = {.kv_dtype = parse_cache_dtype(options.kv_cache_dtype),
@@ -149,6 +136,20 @@ CalibrationOptions calibration_options(const CalibrateOptions& options) {
                      .ties_latent = options.output.scale_dtype != "model",
                      .all_experts = options.all_experts},
           .keeps_statistics = !options.save_statistics.empty()};
+}
+
+Run prepare_run(const CalibrateOptions& options, const Subject& subject, const fs::path& scratch,
+                Diagnostics& diagnostics) {
+  Run run;
+  run.backends = open_backends(options.device);
+  run.layerwise = layerwise_options(options, *run.backends[0], subject.config, scratch);
+  run.layerwise.observation = observation_of(subject.plan, calibration_options(options));
+  run.dataset = open_dataset(options.dataset);
+  run.samples =
+      read_all_samples(options, *run.dataset, subject.model_dir, subject.config, diagnostics);
+  if (run.backends[0]->is_host())
+    set_process_memory(run.layerwise, subject.config, options.device.threads);
+  return run;
 }
 
 /// The forward pass over all samples and the scales made of it.

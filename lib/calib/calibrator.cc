@@ -30,16 +30,10 @@ class Calibrator {
         diagnostics_(diagnostics),
         names_(config),
         calibration_(empty_calibration(plan, config, options.derive.kv_dtype)),
-        needs_inputs_(options.keeps_statistics || has_static_inputs(plan)) {}
+        needs_inputs_(observation_of(plan, options).head) {}
 
   Calibration run(Statistics* kept) {
-    const bool needs_queries =
-        options_.keeps_statistics ||
-        std::ranges::any_of(plan_.attention, [](const auto& one) { return one.q.has_value(); });
-    forward_.request({.query = needs_queries,
-                      .head = needs_inputs_,
-                      .all_experts = options_.derive.all_experts,
-                      .linears = needs_inputs_ ? LinearDetail::kSamples : LinearDetail::kNone});
+    forward_.request(observation_of(plan_, options_));
     const int64_t last =
         needs_inputs_ ? config_.num_hidden_layers - 1 : config_.last_attention_layer();
     for (int64_t layer = 0; layer <= last; ++layer) run_layer(layer);
@@ -184,6 +178,17 @@ class Calibrator {
 };
 
 }  // namespace
+
+ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOptions& options) {
+  const bool inputs = options.keeps_statistics || has_static_inputs(plan);
+  const bool queries =
+      options.keeps_statistics ||
+      std::ranges::any_of(plan.attention, [](const auto& one) { return one.q.has_value(); });
+  return {.query = queries,
+          .head = inputs,
+          .all_experts = options.derive.all_experts,
+          .linears = inputs ? LinearDetail::kSamples : LinearDetail::kNone};
+}
 
 Calibration calibrate(LayerForward& forward, const ModelConfig& config, const QuantPlan& plan,
                       std::span<const Sample> samples, const CalibrationOptions& options,

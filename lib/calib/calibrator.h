@@ -25,6 +25,9 @@ struct CalibrationOptions {
   bool keeps_statistics = false;
 };
 
+/// What calibrate asks the forward pass to show; LayerwiseOptions::observation is to be the same.
+ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOptions& options);
+
 /// Runs the samples through forward layer by layer and makes the scales the plan asks for. samples
 /// are those forward was made of, for messages. kept: where statistics go (not their origin), if
 /// they are kept. Throws Error naming layer, head or module, record and token for NaN or Inf.
