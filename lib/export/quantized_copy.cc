@@ -29,7 +29,7 @@ class Progress {
   }
   void add(uint64_t values) {
     done_ += static_cast<int64_t>(values);
-    if (sink_) sink_->progress("quantize weights", done_, total_, "values");
+    if (sink_) sink_->progress("quantizing weights", done_, total_, "values");
   }
 
  private:
