@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "core/process_memory.h"
 #include "core/registry.h"
+#include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
@@ -70,18 +71,6 @@ std::vector<Sample> read_all_samples(const CalibrateOptions& options, const Data
                       options.samples, diagnostics);
 }
 
-KvDType parse_cache_dtype(const std::string& name) {
-  const KvDType dtype = parse_kv_dtype(name);
-  if (!is_fp8(dtype)) fail("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type");
-  return dtype;
-}
-
-void write_text(const fs::path& path, const std::string& text) {
-  FileWriter writer(path);
-  writer.write(text);
-  writer.close();
-}
-
 /// What is calibrated.
 struct Subject {
   Recipe recipe;
@@ -131,7 +120,7 @@ LayerwiseOptions layerwise_options(const CalibrateOptions& options, const Backen
 
 CalibrationOptions calibration_options(const CalibrateOptions& options) {
   return {.kv_forward = parse_kv_forward(options.kv_forward),
-          .derive = {.kv_dtype = parse_cache_dtype(options.kv_cache_dtype),
+          .derive = {.kv_dtype = parse_fp8_cache_dtype(options.kv_cache_dtype),
                      // llm-compressor, whose arithmetic this is, has a scale for each.
                      .ties_latent = options.output.scale_dtype != "model",
                      .all_experts = options.all_experts},
@@ -237,8 +226,8 @@ void run_calibrate(CalibrateOptions options) {
 
   std::optional<Run> run;
   Statistics statistics;
-  Calibration calibration =
-      empty_calibration(subject.plan, subject.config, parse_cache_dtype(options.kv_cache_dtype));
+  Calibration calibration = empty_calibration(subject.plan, subject.config,
+                                              parse_fp8_cache_dtype(options.kv_cache_dtype));
   if (needs_data(subject.plan) || !options.save_statistics.empty()) {
     run = prepare_run(options, subject, output.target().parent_path(), diagnostics);
     clock.end("load");
@@ -252,7 +241,7 @@ void run_calibrate(CalibrateOptions options) {
   clock.end("write");
   const ManifestInput input = manifest_input(options, subject, run ? &*run : nullptr, clock);
   const Json manifest = make_manifest(input, subject.recipe, calibration, written);
-  write_text(output.path() / kManifestName, dump_json(manifest));
+  write_text_file(output.path() / kManifestName, dump_json(manifest));
   save_statistics(options, subject, input, statistics);
   output.commit();
   formats.print_notes(subject.model_dir, calibration, subject.recipe);

@@ -121,6 +121,12 @@ void OutputFormats::print_folders() const {
               << '\n';
 }
 
+KvDType parse_fp8_cache_dtype(const std::string& name) {
+  const KvDType dtype = parse_kv_dtype(name);
+  if (!is_fp8(dtype)) fail("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type");
+  return dtype;
+}
+
 Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config,
                                 KvDType kv_dtype) {
   Calibration planned = empty_calibration(plan, config, kv_dtype);

@@ -44,6 +44,9 @@ class OutputFormats {
   std::vector<std::unique_ptr<Writer>> writers_;
 };
 
+/// --kv-cache-dtype of commands that make scales. Throws Error for one that is not FP8.
+KvDType parse_fp8_cache_dtype(const std::string& name);
+
 /// The calibration of a plan with scale 1.0 everywhere: a format that cannot hold it can hold none
 /// of that plan.
 Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);

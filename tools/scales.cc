@@ -4,6 +4,7 @@
 #include "calib/quant_plan.h"
 #include "commands.h"
 #include "core/file.h"
+#include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "kvcal_version.h"
@@ -76,9 +77,7 @@ void run_scales(ScalesOptions options) {
   const ModelConfig config = config_of(options, statistics, model);
   const QuantPlan plan =
       in_context(options.recipe, [&] { return resolve_plan(recipe, config, diagnostics); });
-  const KvDType kv_dtype = parse_kv_dtype(options.kv_cache_dtype);
-  if (!is_fp8(kv_dtype))
-    fail("--kv-cache-dtype ", options.kv_cache_dtype, " needs no scales, expected an FP8 type");
+  const KvDType kv_dtype = parse_fp8_cache_dtype(options.kv_cache_dtype);
   const Calibration calibration = in_context(options.statistics, [&] {
     return derive(statistics, plan, config,
                   {.kv_dtype = kv_dtype,
@@ -99,9 +98,7 @@ void run_scales(ScalesOptions options) {
   AtomicDirectory output(options.output.output, options.output.overwrite);
   const std::string text =
       manifest(formats.write(*model, calibration, recipe, output.path(), 0, diagnostics));
-  FileWriter writer(output.path() / kManifestName);
-  writer.write(text);
-  writer.close();
+  write_text_file(output.path() / kManifestName, text);
   output.commit();
   formats.print_notes(*model, calibration, recipe);
   if (options.json) {

@@ -123,37 +123,19 @@ class Calibrator {
 
   AttentionStatistics statistics_of(const LayerObservation& seen,
                                     const PlannedAttention& planned) const {
-    AttentionStatistics statistics{.layer = planned.layer,
-                                   .module = planned.module,
+    AttentionStatistics statistics{.module = planned.module,
                                    .k = head_statistics("K", seen.k, planned.layer, samples_),
                                    .v = head_statistics("V", seen.v, planned.layer, samples_)};
     if (seen.q) statistics.q = head_statistics("Q", *seen.q, planned.layer, samples_);
     return statistics;
   }
 
-  /// A later pass over a layer sees all that an earlier one saw, and with the scales in place.
+  /// Each pass that ends a layer shows its inputs, once a layer.
   void keep_inputs(int64_t layer, const std::vector<LinearObservation>& linears) {
     if (!needs_inputs_) return;
-    for (const LinearObservation& linear : linears) {
-      InputStatistics input =
-          input_statistics(names_.of(layer, linear.role, linear.index), linear, samples_);
-      const auto known =
-          std::ranges::find(statistics_.inputs.begin() + first_of(layer), statistics_.inputs.end(),
-                            input.name, &InputStatistics::name);
-      if (known == statistics_.inputs.end()) {
-        statistics_.inputs.push_back(std::move(input));
-      } else {
-        *known = std::move(input);
-      }
-    }
-  }
-  /// Where the layer's inputs begin.
-  std::ptrdiff_t first_of(int64_t layer) {
-    if (layer != inputs_layer_) {
-      inputs_layer_ = layer;
-      inputs_begin_ = std::ssize(statistics_.inputs);
-    }
-    return inputs_begin_;
+    for (const LinearObservation& linear : linears)
+      statistics_.inputs.push_back(
+          input_statistics(names_.of(layer, linear.role, linear.index), linear, samples_));
   }
 
   void warn_of_zeros(const AttentionCalibration& layer) {
@@ -173,8 +155,6 @@ class Calibrator {
   Calibration calibration_;
   Statistics statistics_;
   bool needs_inputs_;
-  int64_t inputs_layer_ = -2;
-  std::ptrdiff_t inputs_begin_ = 0;
 };
 
 }  // namespace

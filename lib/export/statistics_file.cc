@@ -171,8 +171,7 @@ Statistics read_statistics(const std::filesystem::path& path) {
         statistics.inputs.push_back(
             {.name = *input, .seen = reader.statistics(*name), .tokens = reader.tokens(*name)});
       } else if (const auto module = stem(*name, ".k")) {
-        AttentionStatistics attention{.layer = 0,
-                                      .module = *module,
+        AttentionStatistics attention{.module = *module,
                                       .k = reader.statistics(*name),
                                       .v = reader.statistics(*module + ".v")};
         if (file.find(*module + ".q" + std::string(kRanges)))

@@ -22,7 +22,6 @@ struct TensorStatistics {
 
 /// K, V and, where asked for, the queries of one attention module.
 struct AttentionStatistics {
-  int64_t layer = 0;
   std::string module;  ///< "model.layers.0.self_attn"
   TensorStatistics k, v;
   std::optional<TensorStatistics> q = {};

@@ -35,9 +35,8 @@ Statistics statistics() {
                 .kv_forward = "exact",
                 .all_experts = true};
   all.attention.push_back(
-      {.layer = 0, .module = "model.layers.0.self_attn", .k = some(2, 1.5f), .v = some(2, 2.5f)});
-  all.attention.push_back({.layer = 1,
-                           .module = "model.layers.1.self_attn",
+      {.module = "model.layers.0.self_attn", .k = some(2, 1.5f), .v = some(2, 2.5f)});
+  all.attention.push_back({.module = "model.layers.1.self_attn",
                            .k = some(2, 3.5f),
                            .v = some(2, 4.5f),
                            .q = some(4, 5.5f)});
