@@ -83,18 +83,25 @@ struct BinWindow {
   int below = 0;
 };
 
-/// Places of one row; true where a value lies between bin 0 and the window.
-HWY_INLINE bool place_row(const float* x, int64_t count, BinWindow window, uint8_t* places) {
-  // As MagnitudeHistogram::bin_of, in steps of an eighth octave from float32's smallest.
-  constexpr int32_t kFirst = (127 + MagnitudeHistogram::kMinExponent) << 3;
+constexpr int32_t kFirstStep = (127 + MagnitudeHistogram::kMinExponent) << 3;
+
+/// As MagnitudeHistogram::bin_of, in steps of an eighth octave from float32's smallest.
+HWY_INLINE VI step_of(VF v) {
+  const VI magnitude = hn::And(as_int(v), set_int(0x7fffffff));
+  return hn::Min(hn::ShiftRight<20>(magnitude),
+                 set_int(kFirstStep + MagnitudeHistogram::kBins - 1));
+}
+
+/// Places of count values; look is shown each vector of steps, and which of them lie between bin 0
+/// and the window.
+template <class Look>
+HWY_INLINE void place_all(const float* x, int64_t count, BinWindow window, uint8_t* places,
+                          const Look& look) {
   const DU8 d8;
-  auto between = hn::Ne(set_int(0), set_int(0));
   const auto place = [&](VF v) HWY_ATTR {
-    const VI magnitude = hn::And(as_int(v), set_int(0x7fffffff));
-    const VI step =
-        hn::Min(hn::ShiftRight<20>(magnitude), set_int(kFirst + MagnitudeHistogram::kBins - 1));
-    const VI above = hn::Sub(step, set_int(kFirst + window.below));
-    between = hn::Or(between, hn::And(hn::Gt(step, set_int(kFirst)), hn::Lt(above, set_int(1))));
+    const VI step = step_of(v);
+    const VI above = hn::Sub(step, set_int(kFirstStep + window.below));
+    look(step, hn::And(hn::Gt(step, set_int(kFirstStep)), hn::Lt(above, set_int(1))));
     return hn::TruncateTo(d8, hn::BitCast(DU(), hn::Max(above, set_int(0))));
   };
   int64_t i = 0;
@@ -105,6 +112,13 @@ HWY_INLINE bool place_row(const float* x, int64_t count, BinWindow window, uint8
     hn::StoreU(place(load_part(x + i, left)), d8, tail);
     std::memcpy(places + i, tail, static_cast<size_t>(left));
   }
+}
+
+/// Places of one row; true where a value lies between bin 0 and the window.
+HWY_INLINE bool place_row(const float* x, int64_t count, BinWindow window, uint8_t* places) {
+  auto between = hn::Ne(set_int(0), set_int(0));
+  place_all(x, count, window, places,
+            [&](VI, auto is_between) HWY_ATTR { between = hn::Or(between, is_between); });
   return !hn::AllFalse(DI(), between);
 }
 
@@ -202,34 +216,16 @@ HWY_NOINLINE inline void count_rows(const HeadRows& rows, const ObservedRange& r
 /// they belong.
 HWY_NOINLINE inline void place_values(const float* x, int64_t count, BinWindow window,
                                       BinCounts& counts) {
-  constexpr int32_t kFirst = (127 + MagnitudeHistogram::kMinExponent) << 3;
-  const DU8 d8;
   const DI di;
-  uint8_t* places = counts.places.data();
   int32_t between[kMaxLanes];
   uint32_t corrected = 0;
-  const auto place = [&](VF v) HWY_ATTR {
-    const VI magnitude = hn::And(as_int(v), set_int(0x7fffffff));
-    const VI step =
-        hn::Min(hn::ShiftRight<20>(magnitude), set_int(kFirst + MagnitudeHistogram::kBins - 1));
-    const VI above = hn::Sub(step, set_int(kFirst + window.below));
-    const auto is_between = hn::And(hn::Gt(step, set_int(kFirst)), hn::Lt(above, set_int(1)));
-    if (!hn::AllFalse(di, is_between)) {  // few, where values are not spread too far
-      const size_t found =
-          hn::CompressStore(hn::Sub(step, set_int(kFirst)), is_between, di, between);
-      for (size_t i = 0; i < found; ++i) ++counts.bins[static_cast<size_t>(between[i])];
-      corrected += static_cast<uint32_t>(found);
-    }
-    return hn::TruncateTo(d8, hn::BitCast(DU(), hn::Max(above, set_int(0))));
-  };
-  int64_t i = 0;
-  for (; i + lanes() <= count; i += lanes())
-    hn::StoreU(place(load_as_float(x + i)), d8, places + i);
-  if (const int64_t left = count - i; left > 0) {
-    uint8_t tail[kMaxLanes];
-    hn::StoreU(place(load_part(x + i, left)), d8, tail);
-    std::memcpy(places + i, tail, static_cast<size_t>(left));
-  }
+  place_all(x, count, window, counts.places.data(), [&](VI step, auto is_between) HWY_ATTR {
+    if (hn::AllFalse(di, is_between)) return;  // mostly, where values are not spread too far
+    const size_t found =
+        hn::CompressStore(hn::Sub(step, set_int(kFirstStep)), is_between, di, between);
+    for (size_t i = 0; i < found; ++i) ++counts.bins[static_cast<size_t>(between[i])];
+    corrected += static_cast<uint32_t>(found);
+  });
   counts.bins[0] -= corrected;  // modulo 2^32, until place 0 is added
 }
 
