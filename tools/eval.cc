@@ -70,6 +70,19 @@ std::string scales_source(const EvalOptions& options, const Subject& subject) {
   return options.cache.scales.empty() ? "checkpoint" : options.cache.scales;
 }
 
+/// What the model made of each sequence, in order: paired comparisons and error bars need it.
+Json sequences_json(const std::vector<TokenScores>& sequences) {
+  Json list = Json::array();
+  for (const TokenScores& scores : sequences) {
+    if (scores.nll.empty()) continue;
+    const Likelihood result = summarize(scores);
+    Json entry = {{"num_tokens", result.num_tokens}, {"nll", result.nll}};
+    if (result.kl_mean) entry["kl_mean"] = *result.kl_mean;
+    list.push_back(std::move(entry));
+  }
+  return list;
+}
+
 Json result_json(const EvalOptions& options, const Subject& subject, const Likelihood& result) {
   Json json = {{"task", options.task},
                {"kv_cache_dtype", name_of(subject.dtype)},
@@ -97,16 +110,16 @@ void print(const EvalOptions& options, const Subject& subject, const Likelihood&
               100.0 * *result.top1_agreement);
 }
 
-TokenScores score_all(const Sequences& sequences, const Subject& subject, const Subject* reference,
-                      Diagnostics& diagnostics) {
+std::vector<TokenScores> score_all(const Sequences& sequences, const Subject& subject,
+                                   const Subject* reference, Diagnostics& diagnostics) {
   const ScoredModel model = subject.scored();
   std::optional<ScoredModel> other;
   if (reference) other.emplace(reference->scored());
   int64_t done = 0, total = 0;
   for (const auto& ids : sequences) total += static_cast<int64_t>(ids.size());
-  TokenScores scores;
+  std::vector<TokenScores> scores;
   for (const auto& ids : sequences) {
-    score_tokens(model, other ? &*other : nullptr, ids, scores);
+    score_tokens(model, other ? &*other : nullptr, ids, scores.emplace_back());
     done += static_cast<int64_t>(ids.size());
     diagnostics.progress("eval", done, total, "tokens");
   }
@@ -134,10 +147,13 @@ void run_eval(const EvalOptions& options) {
     other = std::make_unique<LoadedModel>(options.reference, options.device, false, &model.backend);
     reference.emplace(*other, CacheOptions{});
   }
-  const Likelihood result =
-      summarize(score_all(sequences, subject, reference ? &*reference : nullptr, diagnostics));
+  const std::vector<TokenScores> scores =
+      score_all(sequences, subject, reference ? &*reference : nullptr, diagnostics);
+  const Likelihood result = summarize(joined(scores));
   if (options.json) {
-    std::cout << dump_json(result_json(options, subject, result));
+    Json json = result_json(options, subject, result);
+    json["sequences"] = sequences_json(scores);
+    std::cout << dump_json(json);
   } else {
     print(options, subject, result);
   }

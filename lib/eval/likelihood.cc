@@ -59,6 +59,16 @@ void score_tokens(const ScoredModel& model, const ScoredModel* reference,
   }
 }
 
+TokenScores joined(std::span<const TokenScores> sequences) {
+  TokenScores all;
+  for (const TokenScores& scores : sequences) {
+    all.nll.insert(all.nll.end(), scores.nll.begin(), scores.nll.end());
+    all.kl.insert(all.kl.end(), scores.kl.begin(), scores.kl.end());
+    all.same_top += scores.same_top;
+  }
+  return all;
+}
+
 Likelihood summarize(const TokenScores& scores) {
   if (scores.nll.empty()) fail("no token to score: a sequence needs two or more");
   Likelihood result;

@@ -29,6 +29,9 @@ struct TokenScores {
 void score_tokens(const ScoredModel& model, const ScoredModel* reference,
                   std::span<const TokenId> ids, TokenScores& scores);
 
+/// The scores of several sequences as those of one.
+TokenScores joined(std::span<const TokenScores> sequences);
+
 /// Of all scored tokens together. Throws Error for none.
 struct Likelihood {
   int64_t num_tokens = 0;

@@ -96,6 +96,17 @@ TEST_CASE("a long sequence is scored as one, whatever the steps") {
     CHECK(scores.nll[i] == Approx(nll_of(&logits[i * vocab], vocab, ids[i + 1])).margin(1e-6));
 }
 
+TEST_CASE("sequences are joined in order") {
+  const TokenScores first{{1.0, 2.0}, {0.25, 0.5}, 1}, second{{6.0}, {0.75}, 1}, none{};
+  const TokenScores all = joined(std::vector{first, none, second});
+  CHECK(all.nll == std::vector{1.0, 2.0, 6.0});
+  CHECK(all.kl == std::vector{0.25, 0.5, 0.75});
+  const Likelihood result = summarize(all);
+  CHECK(result.nll == Approx(3.0));
+  CHECK(result.kl_mean == Approx(0.5));
+  CHECK(result.top1_agreement == Approx(2.0 / 3.0));
+}
+
 TEST_CASE("what cannot be scored is refused") {
   CHECK(contains(message_of([] { summarize({}); }), "no token to score"));
   ModelFixture fixture("llama"), other("gpt2");
