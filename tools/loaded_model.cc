@@ -41,8 +41,9 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
 KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model) {
   if (options.kv_cache_dtype != "auto")
     return in_context("--kv-cache-dtype", [&] { return parse_kv_dtype(options.kv_cache_dtype); });
-  const bool has_scales = !options.scales.empty() || options.unit_scales ||
-                          read_checkpoint_scales(model.model_dir, model.config);
+  if (!options.scales.empty()) return read_scales_json(options.scales, model.config).dtype;
+  const bool has_scales =
+      options.unit_scales || read_checkpoint_scales(model.model_dir, model.config);
   if (!has_scales) return unquantized_cache_dtype(model.config);
   const auto named = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
   return named && *named == "float8_e4m3fnuz" ? KvDType::kFp8E4m3Fnuz : KvDType::kFp8E4m3;
@@ -61,12 +62,26 @@ void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& c
 
 }  // namespace
 
+namespace {
+
+/// Scales of E5M2, whose largest value is 57344, would clip nearly all in another cache. The other
+/// way about nothing is clipped, and engines do it.
+std::vector<LayerKvScales> scales_of_file(const std::string& path, const ModelConfig& config,
+                                          KvDType dtype) {
+  ScalesFile file = read_scales_json(path, config);
+  if (file.dtype == KvDType::kFp8E5m2 && dtype != file.dtype)
+    fail(path, ": holds scales of float8_e5m2, the cache is ", name_of(dtype));
+  return std::move(file.layers);
+}
+
+}  // namespace
+
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
                                      KvDType dtype) {
   if (!is_fp8(dtype)) return {};
   if (options.unit_scales) return unit_scales(model.config);
   const bool from_file = !options.scales.empty();
-  auto scales = from_file ? read_scales_json(options.scales, model.config)
+  auto scales = from_file ? scales_of_file(options.scales, model.config, dtype)
                           : read_checkpoint_scales(model.model_dir, model.config);
   if (!scales)
     fail(model.path, ": has no KV scales for a ", name_of(dtype),

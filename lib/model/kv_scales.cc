@@ -120,6 +120,12 @@ std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir&
 
 namespace {
 
+KvDType parse_file_dtype(std::string_view name) {
+  if (name == "float8_e4m3fn") return KvDType::kFp8E4m3;
+  if (name == "float8_e5m2") return KvDType::kFp8E5m2;
+  fail("dtype is '", name, "', expected 'float8_e4m3fn' or 'float8_e5m2'");
+}
+
 void read_rank(const Json& rank, const ModelConfig& config, std::vector<LayerKvScales>& layers) {
   if (!rank.is_object()) fail("expected an object of layers, found ", kind_of(rank));
   if (rank.size() != static_cast<size_t>(config.num_hidden_layers))
@@ -136,8 +142,7 @@ void read_rank(const Json& rank, const ModelConfig& config, std::vector<LayerKvS
 
 }  // namespace
 
-std::vector<LayerKvScales> read_scales_json(const std::filesystem::path& path,
-                                            const ModelConfig& config) {
+ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig& config) {
   const std::string text = read_text(path);
   return in_context(path.string(), [&] {
     const Json json = parse_json(text);
@@ -146,19 +151,19 @@ std::vector<LayerKvScales> read_scales_json(const std::filesystem::path& path,
       fail("model_type is '", *model_type, "', the model is '", config.model_type, "'");
     const Json* cache = find_field(json, "kv_cache");
     if (!cache) fail_missing("kv_cache", "an object");
-    const std::string dtype = required_string(*cache, "dtype");
-    if (dtype != "float8_e4m3fn") fail("dtype is '", dtype, "', expected 'float8_e4m3fn'");
+    ScalesFile file;
+    file.dtype = parse_file_dtype(required_string(*cache, "dtype"));
     const Json* ranks = find_field(*cache, "scaling_factor");
     if (!ranks || !ranks->is_object() || ranks->empty())
       fail("key 'scaling_factor' is missing or empty, expected an object of ranks");
-    std::vector<LayerKvScales> layers(static_cast<size_t>(config.num_hidden_layers));
+    file.layers.resize(static_cast<size_t>(config.num_hidden_layers));
     for (size_t rank = 0; rank < ranks->size(); ++rank) {
       const std::string key = std::to_string(rank);
       const Json* entry = find_field(*ranks, key);
       if (!entry) fail("rank ", key, " of ", ranks->size(), " is missing");
-      in_context("rank " + key, [&] { read_rank(*entry, config, layers); });
+      in_context("rank " + key, [&] { read_rank(*entry, config, file.layers); });
     }
-    return layers;
+    return file;
   });
 }
 

@@ -28,10 +28,16 @@ std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const 
 std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
                                                                  const ModelConfig& config);
 
-/// kv_cache_scales.json: one value a layer for K and V together, the largest of all ranks. Checked
-/// as the engines' readers check it. Throws Error naming file, rank and layer.
-std::vector<LayerKvScales> read_scales_json(const std::filesystem::path& path,
-                                            const ModelConfig& config);
+/// What kv_cache_scales.json holds.
+struct ScalesFile {
+  KvDType dtype = KvDType::kFp8E4m3;  ///< the cache they are for: kFp8E4m3 or kFp8E5m2
+  /// One value a layer for K and V together, the largest of all ranks.
+  std::vector<LayerKvScales> layers;
+};
+
+/// Checked as the engines' readers check it; float8_e5m2 is read besides, which calibrate writes
+/// and engines do not read. Throws Error naming file, rank and layer.
+ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig& config);
 
 /// E4M3FN scales as an E4M3FNUZ cache needs them: doubled, since the same code stands for half the
 /// value there. Engines do so when they load (vLLM `BaseKVCacheMethod`, SGLang).

@@ -51,8 +51,14 @@ CASE
 
 bad "Scales of another dtype" <<'CASE'
 make_scales
-sed -i 's/"float8_e4m3fn"/"float8_e5m2"/' scales.json
+sed -i 's/"float8_e4m3fn"/"float8_e4m3fnuz"/' scales.json
 $ kvcal generate model --prompt Hello --scales scales.json
+CASE
+
+bad "Scales of E5M2 for a cache of E4M3" <<'CASE'
+make_scales
+sed -i 's/"float8_e4m3fn"/"float8_e5m2"/' scales.json
+$ kvcal generate model --prompt Hello --scales scales.json --kv-cache-dtype fp8_e4m3
 CASE
 
 bad "Scales that lack a layer" <<'CASE'
