@@ -26,7 +26,7 @@ struct CalibrateOptions {
   std::string model, recipe, dataset, save_statistics;
   OutputOptions output;
   SampleOptions samples;
-  std::string kv_forward = "quantized", kv_cache_dtype = "fp8_e4m3";
+  std::string kv_forward = "quantized";
   std::string memory_limit;
   DeviceOptions device;
   int64_t batch_tokens = 0;
@@ -120,7 +120,7 @@ LayerwiseOptions layerwise_options(const CalibrateOptions& options, const Backen
 
 CalibrationOptions calibration_options(const CalibrateOptions& options) {
   return {.kv_forward = parse_kv_forward(options.kv_forward),
-          .derive = {.kv_dtype = parse_fp8_cache_dtype(options.kv_cache_dtype),
+          .derive = {.kv_dtype = parse_fp8_cache_dtype(options.output.kv_cache_dtype),
                      // llm-compressor, whose arithmetic this is, has a scale for each.
                      .ties_latent = options.output.scale_dtype != "model",
                      .all_experts = options.all_experts},
@@ -227,7 +227,7 @@ void run_calibrate(CalibrateOptions options) {
   std::optional<Run> run;
   Statistics statistics;
   Calibration calibration = empty_calibration(subject.plan, subject.config,
-                                              parse_fp8_cache_dtype(options.kv_cache_dtype));
+                                              parse_fp8_cache_dtype(options.output.kv_cache_dtype));
   if (needs_data(subject.plan) || !options.save_statistics.empty()) {
     run = prepare_run(options, subject, output.target().parent_path(), diagnostics);
     clock.end("load");
@@ -257,10 +257,6 @@ void add_forward_options(CLI::App& command, CalibrateOptions& options) {
   command
       .add_option("--kv-forward", options.kv_forward,
                   "What later layers see of K and V: quantized or exact")
-      ->capture_default_str();
-  command
-      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                  "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")
       ->capture_default_str();
   command.add_flag("--moe-all-experts", options.all_experts,
                    "Show every expert all tokens when inputs are calibrated");
@@ -296,14 +292,7 @@ void add_calibrate(CLI::App& app, std::function<void()>& run) {
       ->add_option("--dataset", options->dataset,
                    "JSONL, JSON, text or a descriptor; not needed where nothing is calibrated")
       ->check(is_not_empty());
-  command
-      ->add_option("--output", options->output.output,
-                   "Folder to write; appears complete or not at all")
-      ->required()
-      ->check(is_not_empty());
-  command->add_option("--format", options->output.formats,
-                      "compressed-tensors (default), tgi or scales-json; may be repeated");
-  add_output_options(*command, options->output);
+  add_output_options(*command, options->output)->required();
   command->add_flag("--reproducible", options->reproducible,
                     "Leave device, seconds and peak memory out of the manifest");
   command->add_flag("--json", options->json, "Print the manifest instead of a table");

@@ -47,7 +47,17 @@ void print_attention(const Calibration& calibration) {
 
 }  // namespace
 
-void add_output_options(CLI::App& command, OutputOptions& options) {
+CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
+  CLI::Option* output =
+      command
+          .add_option("--output", options.output, "Folder to write; appears complete or not at all")
+          ->check(is_not_empty());
+  command.add_option("--format", options.formats,
+                     "compressed-tensors (default), tgi or scales-json; may be repeated");
+  command
+      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
+                  "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")
+      ->capture_default_str();
   command
       .add_option("--scale-dtype", options.scale_dtype,
                   "Of the scales in the checkpoint: float32, or model, which rounds as "
@@ -61,6 +71,7 @@ void add_output_options(CLI::App& command, OutputOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
   command.add_flag("--overwrite", options.overwrite, "Replace the output if it exists");
+  return output;
 }
 
 OutputFormats::OutputFormats(OutputOptions options) : options_(std::move(options)) {

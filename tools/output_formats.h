@@ -14,10 +14,12 @@ struct OutputOptions {
   std::vector<std::string> formats;  ///< empty: the command's default
   std::string output;
   std::string scale_dtype = "float32";
+  std::string kv_cache_dtype = "fp8_e4m3";
   int64_t tp_size = 1;
   bool overwrite = false;
 };
-void add_output_options(CLI::App& command, OutputOptions& options);
+/// Returns --output, which is not required yet.
+CLI::Option* add_output_options(CLI::App& command, OutputOptions& options);
 
 /// The formats asked for. Messages begin with "--format NAME".
 class OutputFormats {
@@ -44,7 +46,7 @@ class OutputFormats {
   std::vector<std::unique_ptr<Writer>> writers_;
 };
 
-/// --kv-cache-dtype of commands that make scales. Throws Error for one that is not FP8.
+/// OutputOptions::kv_cache_dtype. Throws Error for one that is not FP8.
 KvDType parse_fp8_cache_dtype(const std::string& name);
 
 /// The calibration of a plan with scale 1.0 everywhere: a format that cannot hold it can hold none

@@ -18,7 +18,6 @@ namespace {
 struct ScalesOptions {
   std::string statistics, recipe, model;
   OutputOptions output;
-  std::string kv_cache_dtype = "fp8_e4m3";
   bool json = false;
 };
 
@@ -77,7 +76,7 @@ void run_scales(ScalesOptions options) {
   const ModelConfig config = config_of(options, statistics, model);
   const QuantPlan plan =
       in_context(options.recipe, [&] { return resolve_plan(recipe, config, diagnostics); });
-  const KvDType kv_dtype = parse_fp8_cache_dtype(options.kv_cache_dtype);
+  const KvDType kv_dtype = parse_fp8_cache_dtype(options.output.kv_cache_dtype);
   const Calibration calibration = in_context(options.statistics, [&] {
     return derive(statistics, plan, config,
                   {.kv_dtype = kv_dtype,
@@ -123,17 +122,7 @@ void add_scales(CLI::App& app, std::function<void()>& run) {
       ->check(is_not_empty());
   command->add_option("--model", options->model, "The statistics' model, to write an output of")
       ->check(is_not_empty());
-  command
-      ->add_option("--output", options->output.output,
-                   "Folder to write; appears complete or not at all")
-      ->check(is_not_empty());
-  command->add_option("--format", options->output.formats,
-                      "compressed-tensors (default), tgi or scales-json; may be repeated");
   add_output_options(*command, options->output);
-  command
-      ->add_option("--kv-cache-dtype", options->kv_cache_dtype,
-                   "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")
-      ->capture_default_str();
   command->add_flag("--json", options->json, "Print the manifest instead of a table");
   command->callback([options, &run] { run = [options] { run_scales(*options); }; });
 }
