@@ -193,6 +193,9 @@ std::map<std::string, Role> roles_of(const ModelConfig& config) {
       const std::string other = renamed_expert(name.substr(0, name.size() - kWeight.size()));
       if (!other.empty()) roles.emplace(other + std::string(kWeight), row.role);
     }
+    for (const SplitRow& part : row.split)
+      for (int64_t i = 0; i < config.size_of(row.repeat); ++i)
+        roles.emplace(prefix + numbered(part.name, i), part.role);
   };
   for (const TensorRow& row : config.architecture->model_tensors)
     add(row, row.is_of_head() ? config.head_prefix : config.backbone_prefix);

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/registry.h"
+#include "model/expected_tensors.h"
 #include "model/modules.h"
 
 namespace kvcal {
@@ -98,6 +99,7 @@ class Planner {
     for (const ModuleName& module : modules_)
       if (!is_attention(module)) plan_linear(module);
     list_unquantized();
+    plan_split();
     plan_tied();
     if (quantizes_attention()) plan_attention();
     if (!plan_.quantizes_kv() && !plan_.quantizes_weights())
@@ -163,6 +165,19 @@ class Planner {
       for (const ModuleName& module : modules_)
         if (module.class_name == class_name && !quantized_.contains(module.name))
           plan_.unquantized.push_back(module.name);
+  }
+
+  /// All of a layer's stacked experts get tensors of their own where one of them does, as
+  /// llm-compressor splits them.
+  void plan_split() {
+    std::set<int64_t> layers;
+    for (const ModuleName& module : modules_)
+      if (module.is_slice && quantized_.contains(module.name)) layers.insert(module.layer);
+    if (layers.empty()) return;
+    for (const ExpectedTensor& tensor : expected_tensors(config_))
+      if (layers.contains(tensor.layer))
+        for (ExpertTensor& one : split_into_experts(tensor, config_))
+          plan_.split.push_back({.name = std::move(one.name), .slice = std::move(one.slice)});
   }
 
   void plan_tied() {
@@ -240,25 +255,10 @@ class Planner {
   std::set<std::string> quantized_, classes_;
 };
 
-/// Experts in one tensor are no Linears, and stay as they are.
-void warn_of_stacked_experts(const QuantPlan& plan, const ModelConfig& config,
-                             Diagnostics& diagnostics) {
-  if (!plan.quantizes_weights()) return;
-  for (const LayerConfig& layer : config.layers)
-    for (const TensorRow& row : config.architecture->layer_tensors)
-      if (row.is_stacked() && row.shape.size() >= 3 && config.holds(row.conditions, &layer)) {
-        diagnostics.warn("the experts of this model are one tensor ('" + std::string(row.name) +
-                         "'), not Linears; they keep 16 bits");
-        return;
-      }
-}
-
 }  // namespace
 
-QuantPlan resolve_plan(const Recipe& recipe, const ModelConfig& config, Diagnostics& diagnostics) {
-  QuantPlan plan = Planner(recipe, config).plan();
-  warn_of_stacked_experts(plan, config, diagnostics);
-  return plan;
+QuantPlan resolve_plan(const Recipe& recipe, const ModelConfig& config, Diagnostics&) {
+  return Planner(recipe, config).plan();
 }
 
 bool has_static_inputs(const QuantPlan& plan) {

@@ -1,6 +1,7 @@
 #include "export/planned_weights.h"
 
 #include <algorithm>
+#include <map>
 
 #include "export/checkpoint_copy.h"
 #include "quant/weight_scales.h"
@@ -11,6 +12,24 @@ namespace {
 const PlannedLinear* find_module(const QuantPlan& plan, const std::string& module) {
   const auto it = std::ranges::find(plan.linears, module, &PlannedLinear::module);
   return it == plan.linears.end() ? nullptr : &*it;
+}
+
+/// The slices by the names of what they become, where the model does not have that already.
+using Slices = std::map<std::string_view, const SplitTensor*>;
+
+Slices slices_of(const ModelDir& model, const QuantPlan& plan) {
+  Slices slices;
+  for (const SplitTensor& one : plan.split)
+    if (!model.find(one.name)) slices.emplace(one.name, &one);
+  return slices;
+}
+
+const TensorView& stacked_of(const ModelDir& model, const StackedSlice& slice) {
+  const TensorView* stacked = model.find(slice.tensor);
+  if (!stacked) fail(model.path().string(), ": has no tensor ", slice.tensor, " to split");
+  if (!is_float(stacked->dtype))
+    fail(slice.tensor, " is ", stacked->dtype, ", expected F16, BF16 or F32");
+  return *stacked;
 }
 
 const TensorView& weight_of(const ModelDir& model, const std::string& module) {
@@ -36,15 +55,42 @@ void change_tied_head(const ModelDir& model, const QuantPlan& plan, WeightChange
   changes.untied_shard = shard_of(model, changes.untied_head->name);
 }
 
+void add_slice(const ModelDir& model, const std::string& module, const QuantScheme& scheme,
+               const StackedSlice& slice, WeightChanges& changes) {
+  const TensorView& source = stacked_of(model, slice);
+  changes.quantized.push_back({.module = module,
+                               .scheme = &scheme,
+                               .source = &source,
+                               .shape = shape_of(slice, source.shape),
+                               .slice = &slice,
+                               .shard = shard_of(model, source.name)});
+  changes.replaced.insert(std::string(source.name));
+}
+
+void add_split_copy(const ModelDir& model, const SplitTensor& planned, WeightChanges& changes) {
+  const TensorView& source = stacked_of(model, planned.slice);
+  changes.split.push_back({.planned = &planned,
+                           .source = &source,
+                           .shape = shape_of(planned.slice, source.shape),
+                           .shard = shard_of(model, source.name)});
+  changes.replaced.insert(std::string(source.name));
+}
+
 }  // namespace
 
 WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan) {
   // Which tensor an untied module takes its weight from is for the plan to say.
   KVCAL_CHECK(!plan.unties_embedding || !plan.tied_head.empty());
   WeightChanges changes;
+  Slices slices = slices_of(model, plan);
   for (const PlannedLinear& linear : plan.linears) {
     const QuantScheme& scheme = plan.groups.at(linear.group);
     KVCAL_CHECK(scheme.weights.has_value());
+    if (const auto found = slices.find(linear.module + ".weight"); found != slices.end()) {
+      add_slice(model, linear.module, scheme, found->second->slice, changes);
+      slices.erase(found);
+      continue;
+    }
     const bool is_tied_head = !plan.tied_head.empty() && linear.module == plan.tied_head;
     const TensorView& source = weight_of(model, is_tied_head ? plan.tied_embedding : linear.module);
     // Quantized alike, the two stay one tensor.
@@ -52,6 +98,7 @@ WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan) {
     changes.quantized.push_back({.module = linear.module,
                                  .scheme = &scheme,
                                  .source = &source,
+                                 .shape = source.shape,
                                  .shard = shard_of(model, source.name)});
     if (!is_tied_head) changes.replaced.insert(std::string(source.name));
     if (linear.module == plan.tied_embedding && find_module(plan, plan.tied_head) &&
@@ -59,6 +106,7 @@ WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan) {
       changes.quantized.back().tied_module = plan.tied_head;
   }
   if (!plan.tied_head.empty()) change_tied_head(model, plan, changes);
+  for (const auto& [name, planned] : slices) add_split_copy(model, *planned, changes);
   return changes;
 }
 
@@ -66,8 +114,7 @@ void check_weights(const ExportInput& input) {
   const WeightChanges changes = weight_changes(input.model, input.calibration.plan);
   std::vector<std::string> names;
   for (const PlannedWeight& weight : changes.quantized) {
-    in_context(weight.weight_name(),
-               [&] { scale_grid(*weight.scheme->weights, weight.source->shape); });
+    in_context(weight.weight_name(), [&] { scale_grid(*weight.scheme->weights, weight.shape); });
     names.push_back(weight_scale_name(weight.module));
     names.push_back(weight.input_scale_name());
     if (!weight.tied_module.empty()) names.push_back(weight_scale_name(weight.tied_module));

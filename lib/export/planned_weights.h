@@ -17,8 +17,11 @@ inline std::string weight_scale_name(const std::string& module) {
 struct PlannedWeight {
   std::string module;         ///< whose tensors are written: "<module>.weight", …
   const QuantScheme* scheme;  ///< of the plan
-  const TensorView* source;   ///< [rows, columns] F16, BF16 or F32; of a tied head the embedding's
-  size_t shard = 0;           ///< of the model: where source lies, and the codes go
+  const TensorView* source;   ///< F16, BF16 or F32; of a tied head the embedding's
+  Shape shape = {};           ///< [rows, columns] of the weight
+  /// Of source, which stacks the weights of all experts; nullptr: source is the weight.
+  const StackedSlice* slice = nullptr;
+  size_t shard = 0;  ///< of the model: where source lies, and the codes go
   /// Whose scales are these too: the head that is quantized like the embedding, and stays tied.
   std::string tied_module = {};
 
@@ -29,11 +32,21 @@ struct PlannedWeight {
   }
 };
 
+/// A tensor of one expert that keeps its values, out of one that stacks those of all.
+struct SplitCopy {
+  const SplitTensor* planned;  ///< of the plan
+  const TensorView* source;    ///< the stacked one
+  Shape shape;
+  size_t shard = 0;
+};
+
 /// What becomes of the tensors of a checkpoint whose weights are quantized. Borrows from the model
 /// and the plan.
 struct WeightChanges {
   std::vector<PlannedWeight> quantized;  ///< in the plan's order
-  /// Tensors of the source that are not copied: what is quantized, and the head of a tied model
+  std::vector<SplitCopy> split;          ///< what of the experts beside those is not quantized
+  /// Tensors of the source that are not copied: what is quantized or split, and the head of a tied
+  /// model
   /// where the file has one all the same and it would be another than what is written.
   std::set<std::string, std::less<>> replaced;
   /// The 16-bit embedding under the name of the head that it was tied to; nullptr: none.

@@ -1,31 +1,31 @@
 #include "export/quantized_copy.h"
 
 #include <algorithm>
-#include <atomic>
+#include <deque>
 #include <memory>
-#include <mutex>
 
 #include "core/interrupt.h"
 #include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/planned_weights.h"
+#include "export/source_values.h"
 #include "quant/weight_codes.h"
 #include "quant/weight_scales.h"
 
 namespace kvcal {
 namespace {
 
-/// A page that is read may bring as much before and behind it into the process as the page cache
-/// keeps in one piece: a huge page.
-constexpr uint64_t kMappedAround = uint64_t{2} << 20;
-
-/// Tells the user how far the weights are: every value is seen twice.
+/// Tells the user how far the weights are: every value is seen twice; of what is only put together
+/// every byte once.
 class Progress {
  public:
   Progress(Diagnostics* sink, const WeightChanges& changes) : sink_(sink) {
     for (const PlannedWeight& weight : changes.quantized)
-      total_ += 2 * static_cast<int64_t>(element_count(weight.source->shape));
+      total_ += 2 * static_cast<int64_t>(element_count(weight.shape));
+    for (const SplitCopy& copy : changes.split)
+      if (!copy.planned->slice.is_contiguous())
+        total_ += static_cast<int64_t>(byte_count(copy.shape, copy.source->dtype));
   }
   void add(uint64_t values) {
     done_ += static_cast<int64_t>(values);
@@ -42,10 +42,11 @@ class CodedWeight {
  public:
   CodedWeight(const PlannedWeight& weight, const SafetensorsFile& file, ScaleArithmetic arithmetic,
               ThreadPool* pool)
-      : weight_(weight), file_(file), arithmetic_(arithmetic) {
-    file.file().will_need(weight.source->bytes);
-    WeightScales found = weight_scales(*weight.source, *weight.scheme->weights, arithmetic, pool);
-    file.file().drop(weight.source->bytes);
+      : weight_(weight), arithmetic_(arithmetic), values_(file, *weight.source, weight.slice) {
+    WeightScales found;
+    values_.see_all([&](const TensorView& values) {
+      found = weight_scales(values, *weight.scheme->weights, arithmetic, pool);
+    });
     for (const Amax amax : found.amax)
       summary_.amax.value = std::max(summary_.amax.value, amax.value);
     grid_ = found.grid;
@@ -53,7 +54,6 @@ class CodedWeight {
     summary_.largest_scale = {0.0f};
     for (const Scale scale : scales_)
       summary_.largest_scale.value = std::max(summary_.largest_scale.value, scale.value);
-    values_left_ = element_count(weight.source->shape);
   }
 
   const PlannedWeight& planned() const { return weight_; }
@@ -68,7 +68,7 @@ class CodedWeight {
   TensorSource codes() {
     return {.name = weight_.weight_name(),
             .dtype = DType::kF8E4M3,
-            .shape = weight_.source->shape,
+            .shape = weight_.shape,
             .bytes = {},
             .file = {},
             .file_offset = 0,
@@ -81,32 +81,53 @@ class CodedWeight {
   /// Called by several threads, each value once. What a weight needs for its codes is made with its
   /// first and goes with its last: a file may have ten thousand weights.
   void encode(uint64_t first, std::span<uint8_t> codes) {
-    std::call_once(is_ready_, [&] {
-      coder_ = std::make_unique<WeightCoder>(*weight_.source, grid_, scales_, arithmetic_);
+    values_.prepare([&](const TensorView& values) {
+      coder_ = std::make_unique<WeightCoder>(values, grid_, scales_, arithmetic_);
     });
     coder_->encode(first, codes);
-    drop_source(first, codes.size());
-    if (values_left_.fetch_sub(codes.size()) == codes.size()) coder_.reset();
-  }
-
-  /// Gives back the pages of values that were read, and what the system mapped around them.
-  void drop_source(uint64_t first, uint64_t count) const {
-    const auto size = static_cast<uint64_t>(bits_of_dtype(weight_.source->dtype) / 8);
-    const std::span<const std::byte> bytes = weight_.source->bytes;
-    const uint64_t begin = first * size - std::min(first * size, kMappedAround);
-    const uint64_t end = std::min<uint64_t>((first + count) * size + kMappedAround, bytes.size());
-    file_.file().drop(bytes.subspan(begin, end - begin));
+    if (values_.done(first, codes.size())) coder_.reset();
   }
 
   const PlannedWeight& weight_;
-  const SafetensorsFile& file_;
   ScaleArithmetic arithmetic_;
+  SourceValues values_;
   ScaleGrid grid_;
   std::vector<Scale> scales_;
   WeightSummary summary_;
-  std::once_flag is_ready_;
   std::unique_ptr<WeightCoder> coder_;
-  std::atomic<uint64_t> values_left_ = 0;
+};
+
+/// A tensor of one expert that keeps its values: copied by range where they lie in one piece, else
+/// put together when they are asked for.
+class SplitValues {
+ public:
+  SplitValues(const SplitCopy& copy, const SafetensorsFile& file)
+      : copy_(copy), file_(file), values_(file, *copy.source, &copy.planned->slice) {}
+
+  TensorSource source() {
+    if (copy_.planned->slice.is_contiguous()) {
+      TensorSource range = source_of(file_, values_of(*copy_.source, copy_.planned->slice).view);
+      range.name = copy_.planned->name;
+      return range;
+    }
+    return {.name = copy_.planned->name,
+            .dtype = copy_.source->dtype,
+            .shape = copy_.shape,
+            .bytes = {},
+            .file = {},
+            .file_offset = 0,
+            .generate = [this](uint64_t offset, std::span<std::byte> bytes) {
+              values_.prepare([](const TensorView&) {});
+              std::ranges::copy(values_.view().bytes.subspan(offset, bytes.size()), bytes.begin());
+              const auto size = static_cast<uint64_t>(bits_of_dtype(copy_.source->dtype) / 8);
+              values_.done(offset / size, bytes.size() / size);
+            }};
+  }
+
+ private:
+  const SplitCopy& copy_;
+  const SafetensorsFile& file_;
+  SourceValues values_;
 };
 
 /// The scale of a static input as it is stored in dtype: where that leaves nothing, the scale of an
@@ -151,6 +172,9 @@ class QuantizedCopy {
     if (!is_changed) return kvcal::copy_file(file.file().path(), target);
 
     std::vector<TensorSource> sources;
+    std::deque<SplitValues> split;
+    for (const SplitCopy& copy : changes_.split)
+      if (copy.shard == shard) sources.push_back(split.emplace_back(copy, file).source());
     for (const auto& weight : weights) sources.push_back(weight->codes());
     for (const Tensor& tensor : added_[shard]) sources.push_back(source_of(tensor));
     for (const TensorView& tensor : file.tensors())
@@ -176,7 +200,7 @@ class QuantizedCopy {
         return std::make_unique<CodedWeight>(weight, file, arithmetic, input_.pool);
       }));
       add_scales(*weights.back(), shard);
-      progress_.add(element_count(weight.source->shape));
+      progress_.add(element_count(weight.shape));
     }
     return weights;
   }

@@ -41,10 +41,10 @@ void note_blocks(const WeightChanges& changes, std::vector<std::string>& notes) 
   if (odd) notes.push_back(odd->module + ": engines have kernels for blocks of [128, 128] only");
   const PlannedWeight* merged = find_weight(changes, [](const PlannedWeight& weight) {
     return is_in_blocks(weight) && is_merged(weight.module) &&
-           weight.source->shape[0] % weight.scheme->weights->block_structure->at(0) != 0;
+           weight.shape[0] % weight.scheme->weights->block_structure->at(0) != 0;
   });
   if (merged)
-    notes.push_back(merged->module + ": its " + std::to_string(merged->source->shape[0]) +
+    notes.push_back(merged->module + ": its " + std::to_string(merged->shape[0]) +
                     " rows end within a block, and vLLM refuses that where it puts several "
                     "matrices together; choose FP8_DYNAMIC");
 }
@@ -53,10 +53,10 @@ void note_input_groups(const WeightChanges& changes, std::vector<std::string>& n
   const PlannedWeight* odd = find_weight(changes, [](const PlannedWeight& weight) {
     const auto& inputs = weight.scheme->input_activations;
     return inputs && inputs->group_size.value_or(0) > 0 &&
-           weight.source->shape[1] % *inputs->group_size != 0;
+           weight.shape[1] % *inputs->group_size != 0;
   });
   if (odd)
-    notes.push_back(odd->module + ": its " + std::to_string(odd->source->shape[1]) +
+    notes.push_back(odd->module + ": its " + std::to_string(odd->shape[1]) +
                     " inputs are not whole groups of " +
                     std::to_string(*odd->scheme->input_activations->group_size) +
                     ", and transformers 5.17 fails on that; choose FP8_DYNAMIC");
@@ -82,6 +82,13 @@ std::vector<std::string> weight_notes(const ExportInput& input) {
     notes.push_back(gate->module +
                     ": vLLM keeps this gate in 16 bits and does not load its codes; "
                     "put 're:.*shared_expert_gate' in ignore");
+  // Its loaders look for the stacked tensors alone, and leave the experts as they were made. Tried
+  // with 5.17 on granitemoe, granitemoehybrid and gpt_oss.
+  if (const PlannedWeight* split =
+          find_weight(changes, [](const PlannedWeight& weight) { return weight.slice; }))
+    notes.push_back(split->module +
+                    ": transformers 5.17 loads experts of this family from stacked tensors only, "
+                    "and runs with random ones in their place");
   note_blocks(changes, notes);
   note_input_groups(changes, notes);
   return notes;

@@ -34,6 +34,30 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   return tensors;
 }
 
+std::vector<ExpertTensor> split_into_experts(const ExpectedTensor& stacked,
+                                             const ModelConfig& config) {
+  const TensorRow& row = *stacked.row;
+  const auto parts = static_cast<int64_t>(row.split.size());
+  std::vector<ExpertTensor> experts;
+  for (int64_t i = 0; i < stacked.count; ++i)
+    for (int64_t part = 0; part < parts; ++part) {
+      const SplitRow& own = row.split[static_cast<size_t>(part)];
+      const StackedSlice slice{
+          .tensor = stacked.name,
+          .index = i,
+          .part = part,
+          .parts = parts,
+          .is_transposed = row.layout == Layout::kInOut || row.layout == Layout::kInOutInterleaved,
+          .is_interleaved =
+              row.layout == Layout::kInOutInterleaved || row.layout == Layout::kOutInterleaved};
+      experts.push_back({.role = own.role,
+                         .name = config.layer_prefix(stacked.layer) + numbered(own.name, i),
+                         .shape = shape_of(slice, stacked.shape),
+                         .slice = slice});
+    }
+  return experts;
+}
+
 std::vector<Role> fused_roles_of(Role role) {
   switch (role) {
     case Role::kQuery:

@@ -7,6 +7,7 @@
 
 #include "core/tensor.h"
 #include "model/architecture.h"
+#include "quant/stacked_slice.h"
 
 namespace kvcal {
 
@@ -24,6 +25,17 @@ struct ExpectedTensor {
 
 /// All of them: the model's, then layer by layer, in the order of the tables.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
+
+/// A tensor of one expert, out of one that stacks those of all.
+struct ExpertTensor {
+  Role role{};
+  std::string name;
+  Shape shape;
+  StackedSlice slice;
+};
+/// What a stacked tensor becomes where it is split, expert by expert; empty for any other.
+std::vector<ExpertTensor> split_into_experts(const ExpectedTensor& stacked,
+                                             const ModelConfig& config);
 
 /// The fused tensors that may hold a role.
 std::vector<Role> fused_roles_of(Role role);

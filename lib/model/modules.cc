@@ -45,12 +45,33 @@ void add_modules(const ModelConfig& config, const TensorRow& row, const std::str
   for (int64_t i = 0; i < config.size_of(row.repeat); ++i) {
     const std::string name = prefix + row.name_of(i);
     const std::string module = name.substr(0, name.size() - kWeight.size());
-    modules.push_back({.name = module,
+    const bool is_renamed = !row.module.empty();
+    modules.push_back({.name = is_renamed ? prefix + std::string(row.module) : module,
                        .class_name = std::string(class_name),
                        .role = row.role,
                        .index = i,
-                       .alias = alias_of(module)});
+                       .alias = is_renamed ? module : alias_of(module)});
   }
+}
+
+/// The Linears of stacked experts, expert by expert.
+void add_slices(const ModelConfig& config, int64_t layer, std::vector<ModuleName>& modules) {
+  const auto first = std::ssize(modules);
+  const LayerConfig& own = config.layers[static_cast<size_t>(layer)];
+  for (const TensorRow& row : config.architecture->layer_tensors) {
+    if (row.split.empty() || !config.holds(row.conditions, &own)) continue;
+    for (const SplitRow& part : row.split)
+      for (int64_t i = 0; part.name.ends_with(kWeight) && i < config.size_of(row.repeat); ++i) {
+        const std::string name = config.layer_prefix(layer) + numbered(part.name, i);
+        modules.push_back({.name = name.substr(0, name.size() - kWeight.size()),
+                           .class_name = "Linear",
+                           .role = part.role,
+                           .index = i,
+                           .is_slice = true});
+      }
+  }
+  std::stable_sort(modules.begin() + first, modules.end(),
+                   [](const ModuleName& a, const ModuleName& b) { return a.index < b.index; });
 }
 
 }  // namespace
@@ -66,6 +87,7 @@ std::vector<ModuleName> list_modules(const ModelConfig& config) {
     for (const TensorRow& row : architecture.layer_tensors)
       add_modules(config, row, config.layer_prefix(layer),
                   &config.layers[static_cast<size_t>(layer)], modules);
+    add_slices(config, layer, modules);
     if (config.has_attention(layer))
       modules.push_back({.name = config.attention_module(layer),
                          .class_name = std::string(architecture.attention_class),

@@ -157,6 +157,21 @@ enum class Layout : uint8_t {
   kOutInterleaved,    ///< a bias whose gate and up alternate
 };
 
+/// name, with number in place of "{}" where it has that.
+inline std::string numbered(std::string_view name, int64_t number) {
+  std::string text(name);
+  if (const size_t place = text.find("{}"); place != std::string::npos)
+    text.replace(place, 2, std::to_string(number));
+  return text;
+}
+
+/// A tensor [out, in] or [out] of one expert, whose number stands for "{}" in name, where each has
+/// its own: part of what a stacked row holds.
+struct SplitRow {
+  Role role;
+  std::string_view name;
+};
+
 /// One tensor of a family's checkpoints. Layer tensors stand below "<layer prefix>N.". A row that
 /// repeats is one tensor for each number in place of "{}", or without "{}" one tensor that holds
 /// them all along a first dimension, which shape leaves out.
@@ -167,18 +182,17 @@ struct TensorRow {
   std::vector<Condition> conditions = {};  ///< all must hold
   Layout layout = Layout::kOutIn;
   Dim repeat = Dim::kOne;
+  /// Of a stacked row: what an expert's slice becomes where it is split, equal parts of its outputs
+  /// in the order of layout.
+  std::vector<SplitRow> split = {};
+  std::string_view module = {};  ///< transformers' name, where it is not name without ".weight"
 
   /// Logits' tensors stand beside the backbone, not in it.
   bool is_of_head() const { return role == Role::kLmHead || role == Role::kLmHeadBias; }
   bool is_numbered() const { return name.find("{}") != std::string_view::npos; }
   /// One tensor that holds all of repeat.
   bool is_stacked() const { return repeat != Dim::kOne && !is_numbered(); }
-  /// name, with the number in place of "{}" where it has that.
-  std::string name_of(int64_t number) const {
-    std::string text(name);
-    if (is_numbered()) text.replace(text.find("{}"), 2, std::to_string(number));
-    return text;
-  }
+  std::string name_of(int64_t number) const { return numbered(name, number); }
 };
 
 }  // namespace kvcal

@@ -207,19 +207,26 @@ TensorRows gated_shared_expert_rows() {
 TensorRows stacked_expert_rows() {
   const Condition moe = when(&LayerConfig::is_moe);
   return {
-      {Role::kRouter, "block_sparse_moe.router.layer.weight", {Dim::kExperts, Dim::kHidden}, {moe}},
+      {.role = Role::kRouter,
+       .name = "block_sparse_moe.router.layer.weight",
+       .shape = {Dim::kExperts, Dim::kHidden},
+       .conditions = {moe},
+       .module = "block_sparse_moe.router"},
       {Role::kExpertGateUp,
        "block_sparse_moe.input_linear.weight",
        {Dim::kExpertGateUpWidth, Dim::kHidden},
        {moe},
        Layout::kOutIn,
-       Dim::kExperts},
+       Dim::kExperts,
+       {{Role::kExpertGate, "block_sparse_moe.experts.{}.gate_proj.weight"},
+        {Role::kExpertUp, "block_sparse_moe.experts.{}.up_proj.weight"}}},
       {Role::kExpertDown,
        "block_sparse_moe.output_linear.weight",
        {Dim::kHidden, Dim::kExpertIntermediate},
        {moe},
        Layout::kOutIn,
-       Dim::kExperts},
+       Dim::kExperts,
+       {{Role::kExpertDown, "block_sparse_moe.experts.{}.down_proj.weight"}}},
   };
 }
 

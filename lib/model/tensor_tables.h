@@ -61,7 +61,7 @@ TensorRows shared_expert_rows();
 
 /// Qwen's shared expert and its gate.
 TensorRows gated_shared_expert_rows();
-/// Granite's experts, each projection one tensor for all.
+/// Granite's experts, each projection one tensor for all. Names of split ones are llm-compressor's.
 TensorRows stacked_expert_rows();
 
 /// A Mamba 2 mixer of recurrent layers; biases where mixer_bias and has_conv_bias.

@@ -69,15 +69,25 @@ class Weights::Binder {
  public:
   Binder(const ModelDir& model_dir, const ModelConfig& config,
          const CheckpointQuantization* quantization)
-      : model_dir_(model_dir), config_(config), quantization_(quantization) {}
+      : model_dir_(model_dir),
+        config_(config),
+        quantization_(quantization),
+        names_(model_dir.tensor_names()) {}
 
   void bind(const ExpectedTensor& tensor, Table& table) {
-    const auto bound = bind_one(tensor);
+    const TensorRow& row = *tensor.row;
+    if (is_split(tensor)) {
+      for (const ExpertTensor& one : split_into_experts(tensor, config_))
+        if (const auto bound = bind_one(one.name, one.shape, one.role, Layout::kOutIn))
+          table[{one.role, one.slice.index}] = *bound;
+      return;
+    }
+    const auto bound = bind_one(tensor.name, tensor.shape, row.role, row.layout);
     if (!bound) return;
-    if (tensor.row->is_stacked()) {
+    if (row.is_stacked()) {
       bind_stacked(tensor, *bound, table);
     } else {
-      table[{tensor.row->role, tensor.index}] = *bound;
+      table[{row.role, tensor.index}] = *bound;
     }
   }
 
@@ -99,10 +109,21 @@ class Weights::Binder {
   }
 
  private:
-  std::optional<Bound> bind_one(const ExpectedTensor& expected) {
-    const TensorRow& row = *expected.row;
-    const std::string name = name_in_file(expected.name);
-    const Shape& wanted = expected.shape;
+  /// Whether experts of the tensor's layer have tensors of their own, in place of a stacked one.
+  bool is_split(const ExpectedTensor& tensor) const {
+    if (tensor.row->split.empty() || model_dir_.find(tensor.name)) return false;
+    const std::string_view own = tensor.row->split.front().name;
+    const std::string prefix =
+        config_.layer_prefix(tensor.layer) + std::string(own.substr(0, own.find("{}")));
+    return std::ranges::any_of(names_, [&](const std::string& name) {
+      return name.size() > prefix.size() && name.starts_with(prefix) &&
+             name[prefix.size()] >= '0' && name[prefix.size()] <= '9';
+    });
+  }
+
+  std::optional<Bound> bind_one(const std::string& own_name, const Shape& wanted, Role role,
+                                Layout layout) {
+    const std::string name = name_in_file(own_name);
     expected_.insert(name);
     const TensorView* tensor = model_dir_.find(name);
     if (!tensor) {
@@ -113,12 +134,11 @@ class Weights::Binder {
       problems_.add("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted);
       return std::nullopt;
     }
-    Bound bound{.view = *tensor, .block_scale = nullptr, .layout = row.layout};
+    Bound bound{.view = *tensor, .block_scale = nullptr, .layout = layout};
     if (tensor->dtype == DType::kF8E4M3 && quantization_) {
-      bound.quantization = quantization_of(name, row);
+      bound.quantization = quantization_of(name, layout);
     } else if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 &&
-               wanted.rank() == 2 && row.layout == Layout::kOutIn &&
-               !is_of_embedding_or_norm(row.role)) {
+               wanted.rank() == 2 && layout == Layout::kOutIn && !is_of_embedding_or_norm(role)) {
       bound.block_scale = block_scale(name, wanted);
     } else if (!is_float(tensor->dtype)) {
       problems_.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
@@ -135,13 +155,12 @@ class Weights::Binder {
   }
 
   /// Of F8_E4M3 weights. What their scales lack was told when they were read.
-  const LinearQuantization* quantization_of(const std::string& name, const TensorRow& row) {
+  const LinearQuantization* quantization_of(const std::string& name, Layout layout) {
     const auto found =
         name.ends_with(kWeight)
             ? quantization_->linears.find(name.substr(0, name.size() - kWeight.size()))
             : quantization_->linears.end();
-    if (found != quantization_->linears.end() && row.layout == Layout::kOutIn)
-      return &found->second;
+    if (found != quantization_->linears.end() && layout == Layout::kOutIn) return &found->second;
     if (quantization_->problems.empty())
       problems_.add("unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16");
     return nullptr;
@@ -166,12 +185,9 @@ class Weights::Binder {
 
   /// One tensor [count, ...] as count tensors.
   static void bind_stacked(const ExpectedTensor& tensor, const Bound& bound, Table& table) {
-    const int64_t count = tensor.count;
-    const size_t bytes = bound.view.bytes.size() / static_cast<size_t>(count);
-    for (int64_t i = 0; i < count; ++i) {
+    for (int64_t i = 0; i < tensor.count; ++i) {
       Bound entry = bound;
-      entry.view.shape.dims.erase(entry.view.shape.dims.begin());
-      entry.view.bytes = bound.view.bytes.subspan(static_cast<size_t>(i) * bytes, bytes);
+      entry.view = expert_of(bound.view, i);
       table[{tensor.row->role, i}] = entry;
     }
   }
@@ -201,6 +217,7 @@ class Weights::Binder {
   const ModelDir& model_dir_;
   const ModelConfig& config_;
   const CheckpointQuantization* quantization_;
+  const std::vector<std::string> names_;  ///< of the checkpoint's tensors
   Problems problems_;
   std::set<std::string, std::less<>> expected_;
 };

@@ -8,6 +8,7 @@
 
 #include "quant/quant_args.h"
 #include "quant/quant_scheme.h"
+#include "quant/stacked_slice.h"
 
 namespace kvcal {
 
@@ -28,6 +29,12 @@ struct PlannedAttention {
   std::optional<QuantArgs> q;  ///< where queries are quantized too
 };
 
+/// A matrix or bias of one expert that gets a tensor of its own, out of one that stacks all.
+struct SplitTensor {
+  std::string name;  ///< "model.layers.0.mlp.experts.3.gate_proj.weight"
+  StackedSlice slice;
+};
+
 /// A recipe resolved against a model: what becomes of each module.
 struct QuantPlan {
   /// Those with Linears, in the order of their first module; targets as written.
@@ -39,6 +46,9 @@ struct QuantPlan {
   /// Modules of the classes that are quantized which are not: config.json's ignore. By class in the
   /// order of its first module, in checkpoint order within; routers count as Linear.
   std::vector<std::string> unquantized;
+  /// Of each layer of which an expert in a stacked tensor is quantized, all that those tensors
+  /// hold, also what is not quantized.
+  std::vector<SplitTensor> split;
   /// A tied model whose lm_head (or embedding) alone is quantized, or differently: both are
   /// written.
   bool unties_embedding = false;

@@ -59,7 +59,8 @@ void check_close(float found, const Json& expected) {
 }  // namespace
 
 TEST_CASE("static input scales equal llm-compressor's in float32") {
-  for (const std::string name : {"llama", "phi3", "qwen3", "mixtral", "gemma2"}) {
+  for (const std::string name : {"llama", "phi3", "qwen3", "mixtral", "gemma2", "granitemoe",
+                                 "granitemoehybrid_moe", "gpt_oss"}) {
     const Json reference = parse_json(
         read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "llmcompressor" / (name + ".json")));
     const std::vector<Sample> samples = samples_of(reference.at("ids"));
@@ -88,7 +89,7 @@ TEST_CASE("static input scales equal llm-compressor's in float32") {
 }
 
 TEST_CASE("statistics of an exact run give every observer's scales to the bit") {
-  for (const std::string name : {"llama", "mixtral", "jamba"}) {
+  for (const std::string name : {"llama", "mixtral", "jamba", "gpt_oss"}) {
     INFO(name);
     ModelFixture fixture(name);
     std::vector<Sample> samples;

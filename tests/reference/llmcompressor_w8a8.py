@@ -24,7 +24,7 @@ RECIPE = """
 quant_stage:
   quant_modifiers:
     QuantizationModifier:
-      ignore: [lm_head, 're:.*mlp.gate$', 're:.*block_sparse_moe.gate$']
+      ignore: [lm_head, 're:.*mlp.gate$', 're:.*block_sparse_moe.gate$', 're:.*router$']
       config_groups:
         group_0:
           targets: [Linear]
@@ -62,7 +62,7 @@ def run(folder, config, ids, observer):
     return scales
 
 
-for name in sys.argv[1:] or ["llama", "phi3", "qwen3", "mixtral", "gemma2"]:
+for name in sys.argv[1:] or ["llama", "phi3", "qwen3", "mixtral", "gemma2", "granitemoe", "granitemoehybrid_moe", "gpt_oss"]:
     folder = FIXTURES / "models" / name
     config = json.loads((folder / "config.json").read_text())
     ids = sequences(config["vocab_size"])

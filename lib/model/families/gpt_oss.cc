@@ -4,6 +4,7 @@ namespace kvcal {
 
 namespace {
 
+/// Names of split experts are llm-compressor's; gate has the even columns, up the odd ones.
 TensorRows expert_rows_of_gpt_oss() {
   return {
       {Role::kRouter, "mlp.router.weight", {Dim::kExperts, Dim::kHidden}},
@@ -13,25 +14,31 @@ TensorRows expert_rows_of_gpt_oss() {
        {Dim::kHidden, Dim::kExpertGateUpWidth},
        {},
        Layout::kInOutInterleaved,
-       Dim::kExperts},
+       Dim::kExperts,
+       {{Role::kExpertGate, "mlp.experts.{}.gate_proj.weight"},
+        {Role::kExpertUp, "mlp.experts.{}.up_proj.weight"}}},
       {Role::kExpertGateUpBias,
        "mlp.experts.gate_up_proj_bias",
        {Dim::kExpertGateUpWidth},
        {},
        Layout::kOutInterleaved,
-       Dim::kExperts},
+       Dim::kExperts,
+       {{Role::kExpertGateBias, "mlp.experts.{}.gate_proj.bias"},
+        {Role::kExpertUpBias, "mlp.experts.{}.up_proj.bias"}}},
       {Role::kExpertDown,
        "mlp.experts.down_proj",
        {Dim::kExpertIntermediate, Dim::kHidden},
        {},
        Layout::kInOut,
-       Dim::kExperts},
+       Dim::kExperts,
+       {{Role::kExpertDown, "mlp.experts.{}.down_proj.weight"}}},
       {Role::kExpertDownBias,
        "mlp.experts.down_proj_bias",
        {Dim::kHidden},
        {},
        Layout::kOutIn,
-       Dim::kExperts},
+       Dim::kExperts,
+       {{Role::kExpertDownBias, "mlp.experts.{}.down_proj.bias"}}},
   };
 }
 

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "checkpoint/safetensors.h"
+#include "quant/stacked_slice.h"
+
+namespace kvcal {
+
+/// The values of the source that a tensor is made of: a tensor of the file, or a slice of one.
+/// Several threads take them, each value once. What does not lie in one piece is in memory from the
+/// first value that is taken to the last. Borrows from the file.
+class SourceValues {
+ public:
+  /// slice: nullptr for all of tensor.
+  SourceValues(const SafetensorsFile& file, const TensorView& tensor, const StackedSlice* slice);
+
+  const Shape& shape() const { return shape_; }
+  /// For one pass over all values; tells the system what is read and gives its pages back.
+  template <class Act>
+  void see_all(const Act& act) const {
+    file_.file().will_need(piece_.bytes);
+    act(read().view);
+    file_.file().drop(piece_.bytes);
+  }
+  /// Calls begin with all values before the first are taken.
+  template <class Begin>
+  void prepare(const Begin& begin) {
+    std::call_once(is_ready_, [&] {
+      values_ = read();
+      if (!values_.owned.empty()) file_.file().drop(piece_.bytes);
+      begin(values_.view);
+    });
+  }
+  const TensorView& view() const { return values_.view; }
+  /// Values [first, first + count) are taken. true: they were the last.
+  bool done(uint64_t first, uint64_t count);
+
+ private:
+  SliceValues read() const;
+  void drop_pages(uint64_t first, uint64_t count) const;
+
+  const SafetensorsFile& file_;
+  const TensorView& tensor_;
+  const StackedSlice* slice_;
+  Shape shape_;
+  TensorView piece_;  ///< of the file: the tensor, or the expert that the slice is of
+  std::once_flag is_ready_;
+  SliceValues values_;
+  std::atomic<uint64_t> values_left_;
+};
+
+}  // namespace kvcal

@@ -1,0 +1,81 @@
+#include "quant/stacked_slice.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace kvcal {
+namespace {
+
+/// Which of an expert's outputs is a part's.
+size_t output_of(const StackedSlice& slice, size_t row, size_t rows) {
+  const auto part = static_cast<size_t>(slice.part), parts = static_cast<size_t>(slice.parts);
+  return slice.is_interleaved ? row * parts + part : part * rows + row;
+}
+
+/// [inputs, all outputs] to [rows, inputs], a tile that fits the cache at a time.
+void turn(const TensorView& expert, const StackedSlice& slice, size_t rows, std::byte* to) {
+  constexpr size_t kTile = 32;
+  const auto inputs = static_cast<size_t>(expert.shape[0]);
+  const auto outputs = static_cast<size_t>(expert.shape[1]);
+  const auto size = static_cast<size_t>(bits_of_dtype(expert.dtype) / 8);
+  const std::byte* const from = expert.bytes.data();
+  for (size_t row_tile = 0; row_tile < rows; row_tile += kTile)
+    for (size_t input_tile = 0; input_tile < inputs; input_tile += kTile)
+      for (size_t row = row_tile; row < std::min(row_tile + kTile, rows); ++row) {
+        const size_t output = output_of(slice, row, rows);
+        for (size_t input = input_tile; input < std::min(input_tile + kTile, inputs); ++input)
+          std::memcpy(to + (row * inputs + input) * size, from + (input * outputs + output) * size,
+                      size);
+      }
+}
+
+/// [all outputs, ..] to [rows, ..].
+void gather(const TensorView& expert, const StackedSlice& slice, size_t rows, std::byte* to) {
+  const size_t row_bytes = expert.bytes.size() / static_cast<size_t>(expert.shape[0]);
+  for (size_t row = 0; row < rows; ++row)
+    std::memcpy(to + row * row_bytes, expert.bytes.data() + output_of(slice, row, rows) * row_bytes,
+                row_bytes);
+}
+
+}  // namespace
+
+Shape shape_of(const StackedSlice& slice, const Shape& stacked) {
+  const bool has_rank = stacked.rank() == 3 || (stacked.rank() == 2 && !slice.is_transposed);
+  Shape shape = stacked;
+  if (has_rank) {
+    shape.dims.erase(shape.dims.begin());
+    if (slice.is_transposed) std::swap(shape.dims[0], shape.dims[1]);
+  }
+  if (!has_rank || slice.index >= stacked[0] || shape[0] % slice.parts != 0)
+    fail(slice.tensor, " is ", stacked, ", expected ", slice.parts, " parts of more than ",
+         slice.index, " experts");
+  shape.dims[0] /= slice.parts;
+  return shape;
+}
+
+TensorView expert_of(const TensorView& stacked, int64_t index) {
+  TensorView expert = stacked;
+  expert.shape.dims.erase(expert.shape.dims.begin());
+  const size_t bytes = stacked.bytes.size() / static_cast<size_t>(stacked.shape[0]);
+  expert.bytes = stacked.bytes.subspan(static_cast<size_t>(index) * bytes, bytes);
+  return expert;
+}
+
+SliceValues values_of(const TensorView& stacked, const StackedSlice& slice) {
+  const Shape shape = shape_of(slice, stacked.shape);
+  const TensorView expert = expert_of(stacked, slice.index);
+  const size_t bytes = expert.bytes.size() / static_cast<size_t>(slice.parts);
+  SliceValues values{.view = expert, .owned = {}};
+  values.view.shape = shape;
+  if (slice.is_contiguous()) {
+    values.view.bytes = expert.bytes.subspan(static_cast<size_t>(slice.part) * bytes, bytes);
+    return values;
+  }
+  values.owned.resize(bytes);
+  const auto rows = static_cast<size_t>(shape[0]);
+  (slice.is_transposed ? turn : gather)(expert, slice, rows, values.owned.data());
+  values.view.bytes = values.owned;
+  return values;
+}
+
+}  // namespace kvcal
