@@ -163,17 +163,31 @@ void print_consumers(const Json& consumers) {
 
 void print_layers(const Json& report) {
   std::cout << '\n';
-  Table table({"layer", "dtype", "size", "k_scale", "v_scale", "k_amax", "v_amax", "k_clipped",
-               "v_clipped"});
-  for (const Json& row : report.at("layers")) {
+  const Json& layers = report.at("layers");
+  const bool has_queries = std::any_of(layers.begin(), layers.end(), [](const Json& row) {
+    return find_field(row, "q_scale") != nullptr;
+  });
+  std::vector<std::string> headings{"layer",  "dtype",  "size",      "k_scale",  "v_scale",
+                                    "k_amax", "v_amax", "k_clipped", "v_clipped"};
+  const auto after_v_scale = [](auto& cells) { return cells.begin() + 5; };
+  if (has_queries) headings.insert(after_v_scale(headings), "q_scale");
+  Table table(headings);
+  for (const Json& row : layers) {
     const auto clipped = [&](const char* key) {
       const Json* value = find_field(row, key);
       return value ? percent(value->get<double>()) : std::string("-");
     };
-    table.add({std::to_string(row.at("layer").get<int64_t>()), cell(row, "dtype"),
-               byte_text(row.at("bytes").get<double>()), cell(row, "k_scale"), cell(row, "v_scale"),
-               cell(row, "k_amax"), cell(row, "v_amax"), clipped("k_saturated"),
-               clipped("v_saturated")});
+    std::vector<std::string> cells{std::to_string(row.at("layer").get<int64_t>()),
+                                   cell(row, "dtype"),
+                                   byte_text(row.at("bytes").get<double>()),
+                                   cell(row, "k_scale"),
+                                   cell(row, "v_scale"),
+                                   cell(row, "k_amax"),
+                                   cell(row, "v_amax"),
+                                   clipped("k_saturated"),
+                                   clipped("v_saturated")};
+    if (has_queries) cells.insert(after_v_scale(cells), cell(row, "q_scale"));
+    table.add(cells);
   }
   table.print(std::cout);
 }
