@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 
 #include "kernels/cpu/cpu_backend.h"
@@ -23,25 +24,34 @@ void store_kv_rows(const StoreKvArgs& args, int64_t begin, int64_t end) {
   }
 }
 
+/// Heads of rows.
+struct LoadedPart {
+  int64_t first_row, end_row, first_head, end_head;
+};
+
 template <class Out>
-void load_kv_as(const LoadKvArgs& args, int64_t begin, int64_t end) {
+void load_kv_as(const LoadKvArgs& args, const LoadedPart& part) {
   const int64_t row = args.heads * args.head_dim;
-  for (int64_t h = 0; h < args.heads; ++h) {
-    const int64_t first = begin * row + h * args.head_dim;
+  for (int64_t h = part.first_head; h < part.end_head; ++h) {
+    const int64_t first = part.first_row * row + h * args.head_dim;
     read_kv({.dtype = args.dtype,
              .first = static_cast<const std::byte*>(args.x) + first * bytes_per_element(args.dtype),
              .row_stride = row,
-             .rows = end - begin,
+             .rows = part.end_row - part.first_row,
              .head_dim = args.head_dim,
              .scale = is_fp8(args.dtype) ? args.scales[h] : 1.0f},
             static_cast<Out*>(args.out) + first, row);
   }
 }
 
-void load_kv_rows(const LoadKvArgs& args, int64_t begin, int64_t end) {
-  if (args.out_type == ComputeType::kFloat32) return load_kv_as<float>(args, begin, end);
-  if (args.out_type == ComputeType::kFloat16) return load_kv_as<F16>(args, begin, end);
-  load_kv_as<BF16>(args, begin, end);
+void load_kv_part(const LoadKvArgs& args, int64_t begin, int64_t end) {
+  // As load_kv divides them.
+  const bool by_heads = args.heads > args.rows;
+  const LoadedPart part{by_heads ? 0 : begin, by_heads ? args.rows : end, by_heads ? begin : 0,
+                        by_heads ? end : args.heads};
+  if (args.out_type == ComputeType::kFloat32) return load_kv_as<float>(args, part);
+  if (args.out_type == ComputeType::kFloat16) return load_kv_as<F16>(args, part);
+  load_kv_as<BF16>(args, part);
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE
@@ -50,7 +60,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace kvcal::cpu {
 HWY_EXPORT(store_kv_rows);
-HWY_EXPORT(load_kv_rows);
+HWY_EXPORT(load_kv_part);
 
 void CpuBackend::store_kv(const StoreKvArgs& args) {
   check_store_kv(args);
@@ -61,8 +71,11 @@ void CpuBackend::store_kv(const StoreKvArgs& args) {
 
 void CpuBackend::load_kv(const LoadKvArgs& args) {
   check_load_kv(args);
-  for_row_blocks(args.rows, args.heads * args.head_dim, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(load_kv_rows)(args, begin, end);
+  // A cache has many rows of few heads; the input of a product, of which each row or group has a
+  // scale of its own, is one row of many heads.
+  const int64_t parts = std::max(args.rows, args.heads), other = std::min(args.rows, args.heads);
+  for_row_blocks(parts, other * args.head_dim, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(load_kv_part)(args, begin, end);
   });
 }
 

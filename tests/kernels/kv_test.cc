@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "quant/calibration.h"
 #include "support/backends.h"
@@ -102,27 +103,33 @@ TEST_CASE("store_kv: counts what is over the largest code, and neither NaN nor i
 
 TEST_CASE("load_kv: every backend reads every code as the reference does") {
   const auto reference = test::make_backend("reference");
-  const std::vector<float> scales{0.011f, 0.5f, 3.0f};
   for (const KvDType dtype : {KvDType::kFloat32, KvDType::kFloat16, KvDType::kBFloat16,
                               KvDType::kFp8E4m3, KvDType::kFp8E4m3Fnuz, KvDType::kFp8E5m2})
     for (const ComputeType type : test::kComputeTypes)
-      for (const auto& [rows, head_dim] :
-           {std::pair<int64_t, int64_t>{0, 8}, {1, 7}, {40, 80}, {180, 576}}) {
+      // The last two are inputs of products: a scale a group, and few rows of more heads.
+      for (const auto& [rows, heads, head_dim] : {std::tuple<int64_t, int64_t, int64_t>{0, 3, 8},
+                                                  {1, 3, 7},
+                                                  {40, 3, 80},
+                                                  {180, 3, 576},
+                                                  {1, 1000, 96},
+                                                  {5, 700, 16}}) {
+        std::vector<float> scales;
+        for (int64_t h = 0; h < heads; ++h) scales.push_back(0.011f + 0.3f * static_cast<float>(h));
         std::vector<uint8_t> bytes(
-            static_cast<size_t>(rows * 3 * head_dim * bytes_per_element(dtype)));
+            static_cast<size_t>(rows * heads * head_dim * bytes_per_element(dtype)));
         for (size_t i = 0; i < bytes.size(); ++i)
           bytes[i] = static_cast<uint8_t>(i * 7 + i / 256 * 3);  // all codes, in all places
         const auto run = [&](Backend& backend) {
           const test::OnBackend<uint8_t> x(backend, bytes);
           const test::OnBackend<float> scale(backend, scales);
           const test::OnBackend<std::byte> out(
-              backend,
-              std::vector<std::byte>(static_cast<size_t>(rows * 3 * head_dim) * bytes_of(type)));
+              backend, std::vector<std::byte>(static_cast<size_t>(rows * heads * head_dim) *
+                                              bytes_of(type)));
           backend.load_kv({.x = x.data(),
                            .dtype = dtype,
                            .scales = is_fp8(dtype) ? scale.data() : nullptr,
                            .rows = rows,
-                           .heads = 3,
+                           .heads = heads,
                            .head_dim = head_dim,
                            .out_type = type,
                            .out = out.data()});
@@ -133,7 +140,8 @@ TEST_CASE("load_kv: every backend reads every code as the reference does") {
         };
         const auto expected = run(*reference);
         test::for_each_backend([&](Backend& backend) {
-          INFO(name_of(dtype) << " as " << name_of(type) << ", head_dim " << head_dim);
+          INFO(name_of(dtype) << " as " << name_of(type) << ", " << rows << " x " << heads << " x "
+                              << head_dim);
           CHECK(test::same_bytes(run(backend), expected));
         });
       }
