@@ -2,6 +2,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "checkpoint/kv_forms.h"
 #include "checkpoint/model_dir.h"
 #include "commands.h"
 #include "consumers.h"
@@ -38,12 +39,13 @@ struct LayerSize {
 LayerSize layer_size(const ModelDir& model_dir, const ModelConfig& config,
                      const CheckpointQuantization& quantization, int64_t layer) {
   const std::string prefix = config.layer_prefix(layer);
+  const auto kv_scales = kv_scale_names(config);
   LayerSize size;
   for (const std::string& name : model_dir.tensor_names())
     if (name.starts_with(prefix)) {
       const TensorView& tensor = model_dir.tensor(name);
       size.bytes += tensor.bytes.size();
-      if (!is_kv_scale(name) && !quantization.tensors.contains(name))
+      if (!kv_scales.contains(name) && !quantization.tensors.contains(name))
         size.parameters += element_count(tensor.shape);
     }
   return size;
@@ -210,14 +212,13 @@ Json tensor_json(const ListedTensor& entry) {
           {"shape", entry.tensor->shape.dims}};
 }
 
-/// "compressed-tensors", "modelopt", "tgi", or "none": where the scales stand.
+/// The name of the form that the scales have, or "none".
 std::string scale_format(const ModelDir& model_dir, const ModelConfig& config) {
   // An ignored layer has none, so the first that has some tells.
   for (const int64_t layer : attention_layers(config)) {
     const std::string module = config.attention_module(layer);
-    if (model_dir.find(module + ".k_scale")) return "compressed-tensors";
-    if (model_dir.find(module + ".k_proj.k_scale")) return "modelopt";
-    if (model_dir.find(module + ".kv_scale")) return "tgi";
+    for (const KvForm& form : kv_forms())
+      if (model_dir.find(module + std::string(form.k))) return std::string(form.name);
   }
   return "none";
 }
@@ -232,10 +233,11 @@ void run_inspect(const InspectOptions& options) {
   std::vector<Fact> facts = model_facts(config, weights);
   if (!quantization.linears.empty()) facts.push_back(quantization_fact(quantization));
   const std::vector<ListedTensor> tensors = list_tensors(model_dir, config);
+  const auto kv_scales = kv_scale_names(config);
   uint64_t bytes = 0, parameters = 0;
   for (const ListedTensor& entry : tensors) {
     bytes += entry.tensor->bytes.size();
-    if (!is_kv_scale(entry.name) && !quantization.tensors.contains(entry.name))
+    if (!kv_scales.contains(entry.name) && !quantization.tensors.contains(entry.name))
       parameters += element_count(entry.tensor->shape);
   }
   Json report = {{"path", options.checkpoint},

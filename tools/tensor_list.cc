@@ -213,13 +213,14 @@ std::map<std::string, Role> roles_of(const ModelConfig& config) {
 std::vector<ListedTensor> list_tensors(const ModelDir& model_dir, const ModelConfig& config) {
   constexpr std::string_view kBlockScale = "_scale_inv";
   const std::map<std::string, Role> roles = roles_of(config);
+  const auto kv_scales = kv_scale_names(config);
   std::vector<ListedTensor> tensors;
   for (const std::string& name : model_dir.tensor_names()) {
     ListedTensor entry{name, "none", "not read", &model_dir.tensor(name)};
     if (const auto role = roles.find(name); role != roles.end()) {
       entry.role = words_of(role->second).role;
       entry.kind = words_of(role->second).kind;
-    } else if (is_kv_scale(name)) {
+    } else if (kv_scales.contains(name)) {
       entry.role = "kv_scale";
       entry.kind = "KV scales";
     } else if (name.ends_with(kBlockScale) &&

@@ -1,19 +1,16 @@
 #include "model/kv_scales.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <span>
 #include <utility>
 
+#include "checkpoint/kv_forms.h"
 #include "model/weights.h"
 
 namespace kvcal {
 namespace {
-
-constexpr std::array<std::string_view, 3> kZeroPoints{".q_zero_point", ".k_zero_point",
-                                                      ".v_zero_point"};
 
 std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::string_view kind) {
   if (!is_float(tensor.dtype))
@@ -32,26 +29,46 @@ std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::strin
 }
 
 /// FP8 is symmetric: some files say so in zeros.
-void check_zero_points(const ModelDir& model_dir, const std::string& module) {
-  for (const std::string_view end : kZeroPoints) {
-    const TensorView* zeros = model_dir.find(module + std::string(end));
-    if (zeros && std::ranges::any_of(zeros->bytes, [](std::byte b) { return b != std::byte{0}; }))
-      fail(zeros->name, " is not 0, expected symmetric scales");
-  }
+void check_zero_point(const ModelDir& model_dir, const std::string& scale_name) {
+  const TensorView* zeros = model_dir.find(zero_point_name(scale_name));
+  if (zeros && std::ranges::any_of(zeros->bytes, [](std::byte b) { return b != std::byte{0}; }))
+    fail(zeros->name, " is not 0, expected symmetric scales");
 }
 
-/// k_scale and v_scale, wherever they stand. Both null: nowhere.
-std::pair<const TensorView*, const TensorView*> find_scales(const ModelDir& model_dir,
-                                                            const std::string& module) {
-  for (const auto& [k_place, v_place] : {std::pair{"", ""}, {".k_proj", ".v_proj"}}) {
-    const TensorView* k = model_dir.find(module + k_place + ".k_scale");
-    const TensorView* v = model_dir.find(module + v_place + ".v_scale");
-    if ((k == nullptr) != (v == nullptr))
-      fail(module, " has a ", k ? "k_scale" : "v_scale", " and no ", k ? "v_scale" : "k_scale");
-    if (k) return {k, v};
-  }
-  const TensorView* both = model_dir.find(module + ".kv_scale");
-  return {both, both};
+/// Scales of one attention module as one form names them.
+struct FoundScales {
+  std::string k_name, v_name;
+  LayerKvScales scales;
+};
+
+std::optional<FoundScales> find_scales(const ModelDir& model_dir, const std::string& module,
+                                       const KvForm& form, const ModelConfig& config) {
+  FoundScales found;
+  found.k_name = module + std::string(form.k);
+  found.v_name = module + std::string(form.v);
+  for (const std::string_view name : {form.q, form.k, form.v})
+    if (!name.empty()) check_zero_point(model_dir, module + std::string(name));
+  const TensorView *k = model_dir.find(found.k_name), *v = model_dir.find(found.v_name);
+  if ((k == nullptr) != (v == nullptr))
+    fail(module, " has a ", (k ? form.k : form.v).substr(1), " and no ",
+         (k ? form.v : form.k).substr(1));
+  if (!k) return std::nullopt;
+  found.scales.k = scales_of(*k, config.cache_heads(), "KV");
+  found.scales.v = scales_of(*v, config.cache_heads(), "KV");
+  const TensorView* q = form.q.empty() ? nullptr : model_dir.find(module + std::string(form.q));
+  if (q) found.scales.q = scales_of(*q, config.num_attention_heads, "attention");
+  return found;
+}
+
+/// Engines differ in which of two places they read.
+void check_same(const FoundScales& first, const FoundScales& second) {
+  const auto differ = [](const std::vector<Scale>& a, const std::vector<Scale>& b) {
+    return !std::ranges::equal(a, b, {}, &Scale::value, &Scale::value);
+  };
+  if (differ(first.scales.k, second.scales.k))
+    fail(first.k_name, " and ", second.k_name, " hold different scales of the same K");
+  if (differ(first.scales.v, second.scales.v))
+    fail(first.v_name, " and ", second.v_name, " hold different scales of the same V");
 }
 
 }  // namespace
@@ -59,22 +76,33 @@ std::pair<const TensorView*, const TensorView*> find_scales(const ModelDir& mode
 std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const ModelConfig& config,
                                                int64_t layer) {
   return in_context(model_dir.given_path().string(), [&]() -> std::optional<LayerKvScales> {
-    const std::string module = config.attention_module(layer);
-    check_zero_points(model_dir, module);
-    const auto [k, v] = find_scales(model_dir, module);
-    if (!k) return std::nullopt;
-    LayerKvScales scales{.k = scales_of(*k, config.cache_heads(), "KV"),
-                         .v = scales_of(*v, config.cache_heads(), "KV")};
-    if (const TensorView* q = model_dir.find(module + ".q_scale"))
-      scales.q = scales_of(*q, config.num_attention_heads, "attention");
-    return scales;
+    std::optional<FoundScales> first;
+    for (const KvForm& form : kv_forms()) {
+      auto found = find_scales(model_dir, config.attention_module(layer), form, config);
+      if (!found) continue;
+      if (first)
+        check_same(*first, *found);
+      else
+        first = std::move(found);
+    }
+    if (!first) return std::nullopt;
+    return std::move(first->scales);
   });
 }
 
-bool is_kv_scale(std::string_view tensor_name) {
-  constexpr std::array<std::string_view, 4> kNames{".k_scale", ".v_scale", ".kv_scale", ".q_scale"};
-  const auto ends = [&](std::string_view end) { return tensor_name.ends_with(end); };
-  return std::ranges::any_of(kNames, ends) || std::ranges::any_of(kZeroPoints, ends);
+std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config) {
+  std::set<std::string, std::less<>> names;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.has_attention(layer)) continue;
+    const std::string module = config.attention_module(layer);
+    for (const KvForm& form : kv_forms())
+      for (const std::string_view name : {form.q, form.k, form.v}) {
+        if (name.empty()) continue;
+        names.insert(module + std::string(name));
+        names.insert(zero_point_name(module + std::string(name)));
+      }
+  }
+  return names;
 }
 
 namespace {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
-#include <string_view>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "checkpoint/model_dir.h"
@@ -10,15 +12,14 @@
 
 namespace kvcal {
 
-/// Whether a tensor holds scales of attention (K, V, queries) or their zero points, ours or
-/// others': no parameter and no part of the forward pass.
-bool is_kv_scale(std::string_view tensor_name);
+/// The names that scales of attention (K, V, queries) and their zero points may have in a
+/// checkpoint of this model, ours or others': no parameters and no part of the forward pass.
+std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config);
 
-/// Scales that a checkpoint holds beside one layer's weights: `<attention>.k_scale` and `.v_scale`
-/// (compressed-tensors), below `.k_proj` and `.v_proj` (ModelOpt), or `.kv_scale` for both (TGI),
-/// and `.q_scale` where queries are quantized, too. nullopt where the layer has none. Throws Error
-/// when it has only one of K and V, when a scale is not a finite positive F32, F16 or BF16 value of
-/// the right shape, or a zero point is not 0.
+/// Scales that a checkpoint holds beside one layer's weights, in any of kv_forms. nullopt where the
+/// layer has none. Throws Error when it has only one of K and V, when a scale is not a finite
+/// positive F32, F16 or BF16 value of the right shape, a zero point is not 0, or two forms hold
+/// different scales.
 std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const ModelConfig& config,
                                                int64_t layer);
 

@@ -98,12 +98,13 @@ class Weights::Binder {
       if (row.is_of_head())
         for (const char* ending : {"", "_scale"})
           expected_.insert(config_.head_prefix + std::string(row.name) + ending);
+    expected_.merge(kv_scale_names(config_));
     if (quantization_) {
       expected_.insert(quantization_->tensors.begin(), quantization_->tensors.end());
       for (const std::string& problem : quantization_->problems) problems_.add(problem);
     }
     for (const std::string& name : model_dir_.tensor_names())
-      if (!expected_.contains(name) && !is_kv_scale(name) && !is_ignored(name))
+      if (!expected_.contains(name) && !is_ignored(name))
         problems_.add("unexpected: ", name, " ", model_dir_.tensor(name).shape);
     problems_.fail_if_any(config_);
   }

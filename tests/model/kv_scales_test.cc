@@ -112,6 +112,64 @@ TEST_CASE("layers of a hybrid that do not attend are neither missing nor ignored
   }
 }
 
+TEST_CASE("scales are read in every form that engines read") {
+  const auto config = ignoring("llama", Json());
+  using Names = std::vector<std::string>;
+  for (const Names& ends :
+       {Names{".k_scale", ".v_scale"}, Names{".k_proj.k_scale", ".v_proj.v_scale"},
+        Names{".qkv_proj.k_scale", ".qkv_proj.v_scale"},
+        Names{".k_proj.output_scale", ".v_proj.output_scale"}, Names{".kv_scale"}}) {
+    INFO(ends[0]);
+    Names names;
+    for (const char* module : {"model.layers.0.self_attn", "model.layers.1.self_attn"})
+      for (const std::string& end : ends) names.push_back(module + end);
+    const Checkpoint checkpoint(config, names);
+    const auto scales = checkpoint.scales();
+    REQUIRE(scales);
+    const auto at = [&](size_t i) { return static_cast<float>(i + 1) / 32; };
+    CHECK(scales->at(0).k.at(0).value == at(0));
+    CHECK(scales->at(0).v.at(0).value == at(ends.size() - 1));
+    CHECK(scales->at(1).v.at(0).value == at(names.size() - 1));
+    for (const std::string& name : names) CHECK(kv_scale_names(checkpoint.config).contains(name));
+  }
+}
+
+TEST_CASE("queries' scales are read in two forms") {
+  for (const std::string middle : {".", "_proj.output_"}) {
+    INFO(middle);
+    const std::string module = "model.layers.0.self_attn.";
+    const auto name = [&](const char* side) {
+      return middle == "." ? module + side + "_scale" : module + side + middle + "scale";
+    };
+    const Checkpoint checkpoint(ignoring("llama", {"model.layers.1.self_attn"}),
+                                {name("k"), name("v"), name("q")});
+    const auto scales = checkpoint.scales();
+    REQUIRE(scales);
+    REQUIRE(scales->at(0).q.size() == 1);
+    CHECK(scales->at(0).q[0].value == 3.0f / 32);
+  }
+}
+
+TEST_CASE("scales of one layer in two places must be the same") {
+  const Checkpoint checkpoint(
+      ignoring("llama", {"model.layers.1.self_attn"}),
+      {"model.layers.0.self_attn.k_scale", "model.layers.0.self_attn.v_scale",
+       "model.layers.0.self_attn.k_proj.k_scale", "model.layers.0.self_attn.v_proj.v_scale"});
+  CHECK(contains(message_of([&] { checkpoint.scales(); }),
+                 "model.layers.0.self_attn.k_scale and model.layers.0.self_attn.k_proj.k_scale "
+                 "hold different scales of the same K"));
+}
+
+TEST_CASE("only attention modules of the model have scales") {
+  const Json json = parse_json(read_text(test::model_fixture("jamba") / "config.json"));
+  const auto names = kv_scale_names(parse_model_config(json));
+  CHECK(names.contains("model.layers.1.self_attn.k_scale"));
+  CHECK(names.contains("model.layers.1.self_attn.k_zero_point"));
+  CHECK(!names.contains("model.layers.0.self_attn.k_scale"));  // a Mamba mixer
+  CHECK(!names.contains("model.layers.17.self_attn.k_scale"));
+  CHECK(!names.contains("lm_head.k_scale"));
+}
+
 TEST_CASE("an ignored layer's cache is as the model's dtype, the others are FP8") {
   ModelFixture fixture("llama");
   Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);

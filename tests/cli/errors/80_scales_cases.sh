@@ -16,13 +16,13 @@ CASE
 
 bad "Scales in only some layers" <<'CASE'
 make_scales
-edit_header checkpoint/model.safetensors 's/model.layers.1.self_attn.([kv])_scale/model.layers.9.self_attn.\1_scale/g'
+edit_header checkpoint/model.safetensors 's/model.layers.1.self_attn.([kv])_scale/\1.rotary_emb.inv_freq/g'
 $ kvcal generate checkpoint --prompt Hello
 CASE
 
 bad "A K scale without a V scale" <<'CASE'
 make_scales
-edit_header checkpoint/model.safetensors 's/model.layers.1.self_attn.v_scale/model.layers.9.self_attn.v_scale/g'
+edit_header checkpoint/model.safetensors 's/model.layers.1.self_attn.v_scale/rotary_emb.inv_freq/g'
 $ kvcal generate checkpoint --prompt Hello
 CASE
 
