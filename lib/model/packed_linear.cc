@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "model/weight_rows.h"
+
 namespace kvcal {
 namespace {
 
@@ -25,6 +27,7 @@ QuantizedRows pack_alike(std::span<const LinearRows> rows, int64_t first, Backen
   for (const LinearRows& one : rows) {
     parts.insert(parts.end(), one.parts.begin(), one.parts.end());
     scales.insert(scales.end(), one.row_scales.begin(), one.row_scales.end());
+    if (!one.row_scales.empty()) std::ranges::for_each(one.parts, check_codes);
   }
   QuantizedRows packed;
   packed.first = first;

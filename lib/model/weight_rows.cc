@@ -38,6 +38,18 @@ TensorView rows_of(const TensorView& tensor, int64_t begin, int64_t count) {
   return view;
 }
 
+void check_codes(const TensorView& codes) {
+  const auto is_nan = [](std::byte code) { return (code & std::byte{0x7f}) == std::byte{0x7f}; };
+  // A block at a time without a branch, which the compiler makes vector code of.
+  constexpr size_t kBlock = 4096;
+  for (size_t at = 0; at < codes.bytes.size(); at += kBlock) {
+    const auto block = codes.bytes.subspan(at, std::min(kBlock, codes.bytes.size() - at));
+    uint8_t found = 0;
+    for (const std::byte code : block) found |= is_nan(code) ? uint8_t{1} : uint8_t{0};
+    if (found != 0) fail(codes.name, " holds NaN (codes 7f or ff), expected numbers");
+  }
+}
+
 namespace {
 
 /// What the rows of a matrix of blocks with scales are decoded with.
@@ -78,6 +90,7 @@ class BlockDecoder {
 
 WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t block_rows,
                        int64_t block_columns) {
+  check_codes(codes);
   const BlockDecoder decoder(codes, scale, block_rows, block_columns);
   const size_t row_floats = row_bytes(codes) * sizeof(float);
   std::vector<std::byte> bytes(codes.bytes.size() * sizeof(float));
