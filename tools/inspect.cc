@@ -230,6 +230,8 @@ void run_inspect(const InspectOptions& options) {
       read_checkpoint_quantization(model_dir, config, matches_target);
   const Weights weights =
       in_context(options.checkpoint, [&] { return Weights(model_dir, config, &quantization); });
+  for (const std::string& warning : quantization.warnings)
+    std::cerr << "warning: " << options.checkpoint << ": " << warning << '\n';
   std::vector<Fact> facts = model_facts(config, weights);
   if (!quantization.linears.empty()) facts.push_back(quantization_fact(quantization));
   const std::vector<ListedTensor> tensors = list_tensors(model_dir, config);

@@ -36,15 +36,49 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
       tokenizer(has_tokenizer ? make_tokenizer(model_dir.path()) : nullptr),
       own_backend(shared ? nullptr : open_backend(device)),
       backend(shared ? *shared : *own_backend),
-      decoder(config, weights, backend, compute_type_of(device, backend, config)) {}
+      decoder(config, weights, backend, compute_type_of(device, backend, config)) {
+  for (const std::string& warning : quantization.warnings)
+    std::cerr << "warning: " << path << ": " << warning << '\n';
+}
+
+namespace {
+
+/// What the config and the scales say together. Where an engine would run FP8 with scale 1.0 in
+/// silence, or nothing, the user has to choose.
+bool is_fp8_cache(const KvScheme& scheme, bool has_scales) {
+  constexpr const char* kChoose =
+      "choose the cache with --kv-cache-dtype, or scale 1.0 with --unit-scales";
+  switch (scheme.cache) {
+    case KvScheme::Cache::kNotSaid:
+      return has_scales;
+    case KvScheme::Cache::kUnquantized:
+      if (has_scales)
+        std::cerr << "warning: the checkpoint has KV scales and " << scheme.where
+                  << " is null or absent: the cache is not FP8, as in engines; "
+                     "--kv-cache-dtype fp8_e4m3 uses the scales\n";
+      return false;
+    case KvScheme::Cache::kFp8:
+      if (!has_scales)
+        fail(scheme.where,
+             " says that the cache is FP8, and no layer has scales, for which engines "
+             "take 1.0; ",
+             kChoose);
+      return true;
+    case KvScheme::Cache::kOther:
+      fail(scheme.where, ": ", scheme.problem, "; ", kChoose);
+  }
+  return false;
+}
+
+}  // namespace
 
 KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model) {
   if (options.kv_cache_dtype != "auto")
     return in_context("--kv-cache-dtype", [&] { return parse_kv_dtype(options.kv_cache_dtype); });
   if (!options.scales.empty()) return read_scales_json(options.scales, model.config).dtype;
-  const bool has_scales =
-      options.unit_scales || read_checkpoint_scales(model.model_dir, model.config);
-  if (!has_scales) return unquantized_cache_dtype(model.config);
+  const bool has_scales = read_checkpoint_scales(model.model_dir, model.config).has_value();
+  if (!options.unit_scales && !is_fp8_cache(model.quantization.kv, has_scales))
+    return unquantized_cache_dtype(model.config);
   const auto named = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
   return named && *named == "float8_e4m3fnuz" ? KvDType::kFp8E4m3Fnuz : KvDType::kFp8E4m3;
 }
@@ -87,6 +121,7 @@ std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedMo
     fail(model.path, ": has no KV scales for a ", name_of(dtype),
          " cache; calibrate it, name a file with --scales, or ask for scale 1.0 with "
          "--unit-scales");
+  if (!from_file) check_strategy(model.quantization.kv, *scales, model.config);
   note_ignored(*scales, model.config);
   const auto convention = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
   const bool is_fnuz = !from_file && convention && *convention == "float8_e4m3fnuz";

@@ -37,7 +37,9 @@ struct LoadedModel {
   Decoder decoder;
 };
 
-/// What an engine picks on its own: FP8 for a checkpoint that has scales, else the model's dtype.
+/// What an engine picks on its own: FP8 for a checkpoint that has scales, unless its config says
+/// otherwise, else the model's dtype. Throws Error where the config asks for what is not run or for
+/// scales that are not there.
 KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model);
 /// Empty for a dtype that needs none. Says on stderr which layers are not FP8.
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,

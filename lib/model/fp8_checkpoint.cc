@@ -30,7 +30,7 @@ class Reader {
  public:
   explicit Reader(const ModelDir& model_dir) : model_dir_(model_dir) {}
 
-  void add(const ModuleName& module, const ModuleScheme* scheme, bool leaves_choice) {
+  void add(const ModuleName& module, const ModuleScheme* scheme) {
     std::string name = module.name;
     const TensorView* weight = model_dir_.find(name + ".weight");
     if (const std::string other = renamed_expert(name); !weight && !other.empty()) {
@@ -39,9 +39,7 @@ class Reader {
     }
     if (!weight) return;  // tied, or missing: Weights knows
     if (weight->dtype != DType::kF8E4M3) {
-      if (scheme && !leaves_choice && !is_router(*module.role))
-        problem("not quantized: ", weight->name, " is ", weight->dtype, ", ", scheme->source,
-                " says FP8");
+      if (scheme) add_unquantized(*weight, *scheme, *module.role);
     } else if (!scheme) {
       problem("unreadable: ", weight->name,
               " is F8_E4M3, and the config does not say that the module is quantized");
@@ -50,7 +48,10 @@ class Reader {
     }
   }
 
-  CheckpointQuantization take() { return std::move(result_); }
+  CheckpointQuantization take() {
+    if (!left_.empty()) tell_left();
+    return std::move(result_);
+  }
 
  private:
   template <class... Parts>
@@ -58,19 +59,51 @@ class Reader {
     result_.problems.push_back(line_of(parts...));
   }
 
+  /// A weight in 16 bits of a module that has a scheme.
+  void add_unquantized(const TensorView& weight, const ModuleScheme& scheme, Role role) {
+    if (is_router(role)) return;
+    if (!scheme.lists_few_exceptions) {
+      problem("not quantized: ", weight.name, " is ", weight.dtype, ", ", scheme.source,
+              " says FP8");
+    } else if (role != Role::kLmHead) {  // which engines leave so, listed or not
+      left_.push_back(&weight);
+      left_source_ = scheme.source;
+    }
+  }
+
+  /// Weights in 16 bits that a config does not list, whose scheme may only forget to.
+  void tell_left() {
+    const TensorView& first = *left_.front();
+    const std::string others =
+        left_.size() == 1 ? "" : " (and " + std::to_string(left_.size() - 1) + " more)";
+    if (result_.linears.empty()) {
+      problem("not quantized: ", first.name, " is ", first.dtype, others, ", ", left_source_,
+              " says FP8, and no weight is");
+    } else {
+      result_.warnings.push_back(line_of(
+          left_source_, " says that weights are FP8 and does not list ", first.name, ", which is ",
+          first.dtype, others, ": they run as they are, engines may read them as FP8"));
+    }
+  }
+
   void bind(const std::string& name, const TensorView& weight, const ModuleScheme& scheme,
             bool is_embedding) {
     if (weight.shape.rank() != 2) return;  // misshapen: Weights knows
     LinearQuantization linear;
     const bool has_scale = read_weight_scale(name, weight, scheme, linear);
-    linear.input = is_embedding ? InputQuantization::kNone : scheme.input;
+    if (!is_embedding) set_input(name, weight, scheme, linear);
+    check_zero_points(name);
+    if (has_scale) result_.linears.emplace(name, std::move(linear));
+  }
+
+  void set_input(const std::string& name, const TensorView& weight, const ModuleScheme& scheme,
+                 LinearQuantization& linear) {
+    linear.input = scheme.input;
     linear.group = scheme.group;
     if (linear.input == InputQuantization::kStatic)
       linear.input_scale = read_input_scale(name, scheme);
     if (linear.input == InputQuantization::kDynamicGroup && weight.shape[1] % linear.group != 0)
       refuse_groups(weight, scheme, linear);
-    check_zero_points(name);
-    if (has_scale) result_.linears.emplace(name, std::move(linear));
   }
 
   /// No engine runs the last, shorter group. What the config says outright is refused; the fp8 form
@@ -159,6 +192,8 @@ class Reader {
 
   const ModelDir& model_dir_;
   CheckpointQuantization result_;
+  std::vector<const TensorView*> left_;
+  std::string left_source_;
 };
 
 }  // namespace
@@ -176,13 +211,14 @@ std::string renamed_expert(const std::string& module) {
 CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
                                                     const ModelConfig& config,
                                                     TargetMatcher matches) {
-  const auto schemes = read_module_schemes(model_dir, matches);
+  const QuantizationConfig source = read_quantization_config(model_dir);
+  const auto schemes = read_module_schemes(source, matches);
   Reader reader(model_dir);
   for (const ModuleName& module : list_modules(config))
-    if (module.role)
-      reader.add(module, schemes ? schemes->find(module) : nullptr,
-                 schemes && schemes->leaves_choice());
-  return reader.take();
+    if (module.role) reader.add(module, schemes ? schemes->find(module) : nullptr);
+  CheckpointQuantization quantization = reader.take();
+  quantization.kv = read_kv_scheme(source);
+  return quantization;
 }
 
 }  // namespace kvcal

@@ -8,6 +8,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "model/fp8_schemes.h"
+#include "model/kv_scheme.h"
 
 namespace kvcal {
 
@@ -28,12 +29,16 @@ struct LinearQuantization {
 struct CheckpointQuantization {
   std::map<std::string, LinearQuantization, std::less<>> linears;  ///< by module, as in the file
   std::set<std::string, std::less<>> tensors;                      ///< scales that linears hold
+  KvScheme kv;                                                     ///< what the config says of it
   /// What does not fit, one line each. Weights tells them beside what it finds.
   std::vector<std::string> problems;
+  /// What an engine might read in another way than we do; for the user.
+  std::vector<std::string> warnings;
 };
 
 /// Reads the config, finds each module's scales and checks that they, the weight's dtype and the
-/// config agree. Throws Error as read_module_schemes; contradictions go to problems.
+/// config agree. Throws Error as read_quantization_config and read_module_schemes;
+/// contradictions go to problems.
 CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
                                                     const ModelConfig& config,
                                                     TargetMatcher matches);

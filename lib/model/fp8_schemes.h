@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "checkpoint/model_dir.h"
 #include "model/modules.h"
+#include "model/quantization_config.h"
 #include "quant/quant_args.h"
 
 namespace kvcal {
@@ -26,6 +26,7 @@ struct ModuleScheme {
   InputQuantization input = InputQuantization::kNone;
   int64_t group = 0;                              ///< kDynamicGroup: values that share a scale
   bool infers_groups = false;                     ///< from the weight's blocks: no key says so
+  bool lists_few_exceptions = false;              ///< weights in 16 bits are often not listed
   std::string_view scale_name = ".weight_scale";  ///< behind the module's name
   std::string source;                             ///< who says so, for messages
 };
@@ -36,14 +37,11 @@ class ModuleSchemes {
   virtual ~ModuleSchemes() = default;
   /// Null for a module that keeps 16 bits.
   virtual const ModuleScheme* find(const ModuleName& module) const = 0;
-  /// A weight in 16 bits is no contradiction, though find gives it a scheme.
-  virtual bool leaves_choice() const { return false; }
 };
 
-/// From quantization_config of config.json (compressed-tensors, ModelOpt, fp8), or ModelOpt's
-/// hf_quant_config.json. Null where weights are not quantized. Throws Error naming the key for
-/// weights other than FP8 and for what no form has.
-std::unique_ptr<ModuleSchemes> read_module_schemes(const ModelDir& model_dir,
+/// Null where weights are not quantized. Throws Error naming the key for weights other than FP8,
+/// for what no form has, and for what would change results and is not run.
+std::unique_ptr<ModuleSchemes> read_module_schemes(const QuantizationConfig& config,
                                                    TargetMatcher matches);
 
 }  // namespace kvcal

@@ -146,6 +146,19 @@ std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir&
   return layers;
 }
 
+void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& scales,
+                    const ModelConfig& config) {
+  const auto heads = static_cast<size_t>(config.cache_heads());
+  if (!scheme.strategy || heads == 1) return;
+  const size_t wanted = *scheme.strategy == Strategy::kAttnHead ? heads : 1;
+  for (size_t layer = 0; layer < scales.size(); ++layer)
+    for (const auto* side : {&scales[layer].k, &scales[layer].v})
+      if (!side->empty() && side->size() != wanted)
+        fail(scheme.where, " has strategy '", name_of(*scheme.strategy), "', ",
+             config.attention_module(static_cast<int64_t>(layer)), " has ", side->size(), " ",
+             side == &scales[layer].k ? "K" : "V", " scales, expected ", wanted);
+}
+
 namespace {
 
 KvDType parse_file_dtype(std::string_view name) {

@@ -9,6 +9,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "model/kv_cache.h"
+#include "model/kv_scheme.h"
 
 namespace kvcal {
 
@@ -28,6 +29,11 @@ std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const 
 /// has none at all. Throws Error as read_layer_scales, and when another layer has no scales.
 std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
                                                                  const ModelConfig& config);
+
+/// Throws Error where the scheme says that scales are per tensor and a layer has one a head, or the
+/// other way about: engines stop there.
+void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& scales,
+                    const ModelConfig& config);
 
 /// What kv_cache_scales.json holds.
 struct ScalesFile {
