@@ -37,18 +37,21 @@ class Reader {
       name = other;
       weight = model_dir_.find(name + ".weight");
     }
-    if (!weight) return;  // tied, or missing: Weights knows
-    if (weight->dtype != DType::kF8E4M3) {
+    if (!weight) {  // tied, or missing: Weights knows
+      if (scheme && module.role == Role::kLmHead) tied_head_ = {name, scheme};
+    } else if (weight->dtype != DType::kF8E4M3) {
       if (scheme) add_unquantized(*weight, *scheme, *module.role);
     } else if (!scheme) {
       problem("unreadable: ", weight->name,
               " is F8_E4M3, and the config does not say that the module is quantized");
     } else {
-      bind(name, *weight, *scheme, module.class_name == "Embedding");
+      const bool is_bound = bind(name, *weight, *scheme, module.class_name == "Embedding");
+      if (is_bound && module.role == Role::kEmbedding) embedding_ = name;
     }
   }
 
   CheckpointQuantization take() {
+    if (tied_head_.scheme && !embedding_.empty()) bind_tied_head();
     if (!left_.empty()) tell_left();
     return std::move(result_);
   }
@@ -86,14 +89,24 @@ class Reader {
     }
   }
 
-  void bind(const std::string& name, const TensorView& weight, const ModuleScheme& scheme,
+  /// Weight and scale are the embedding's. Source: tried with transformers 5.17.
+  void bind_tied_head() {
+    LinearQuantization linear = result_.linears.at(embedding_);
+    const TensorView& weight = model_dir_.tensor(embedding_ + ".weight");
+    set_input(tied_head_.name, weight, *tied_head_.scheme, linear);
+    result_.linears.emplace(tied_head_.name, std::move(linear));
+  }
+
+  /// Whether all is there.
+  bool bind(const std::string& name, const TensorView& weight, const ModuleScheme& scheme,
             bool is_embedding) {
-    if (weight.shape.rank() != 2) return;  // misshapen: Weights knows
+    if (weight.shape.rank() != 2) return false;  // misshapen: Weights knows
     LinearQuantization linear;
     const bool has_scale = read_weight_scale(name, weight, scheme, linear);
     if (!is_embedding) set_input(name, weight, scheme, linear);
     check_zero_points(name);
     if (has_scale) result_.linears.emplace(name, std::move(linear));
+    return has_scale;
   }
 
   void set_input(const std::string& name, const TensorView& weight, const ModuleScheme& scheme,
@@ -190,8 +203,15 @@ class Reader {
     }
   }
 
+  struct TiedHead {
+    std::string name;
+    const ModuleScheme* scheme = nullptr;
+  };
+
   const ModelDir& model_dir_;
   CheckpointQuantization result_;
+  std::string embedding_;  ///< an FP8 one
+  TiedHead tied_head_;
   std::vector<const TensorView*> left_;
   std::string left_source_;
 };

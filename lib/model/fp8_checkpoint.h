@@ -25,7 +25,8 @@ struct LinearQuantization {
   bool scales_rows() const { return weight_scale.shape[1] == 1; }
 };
 
-/// What of a checkpoint is FP8, beside its KV scales.
+/// What of a checkpoint is FP8. A tied lm_head is one of linears though it has no tensor: its
+/// weight is the embedding's, its input may be quantized.
 struct CheckpointQuantization {
   std::map<std::string, LinearQuantization, std::less<>> linears;  ///< by module, as in the file
   std::set<std::string, std::less<>> tensors;                      ///< scales that linears hold

@@ -199,7 +199,7 @@ PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Ba
 
 PackedLinear pack_output_embedding(const Weights& weights, Backend& backend, ComputeType type) {
   const Role role = weights.output_embedding();
-  const LinearQuantization* quantization = weights.quantization(role);
+  const LinearQuantization* quantization = weights.output_quantization();
   const WeightRows source =
       multiplies_codes(quantization) ? weights.codes(role) : weights.rows(role);
   const LinearRows rows{source.parts, source.row_scales, quantization};

@@ -39,6 +39,8 @@ class Problems {
   int64_t count_ = 0;
 };
 
+constexpr std::string_view kWeight = ".weight";
+
 int64_t divided_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
 }
@@ -213,8 +215,6 @@ class Weights::Binder {
     return error == std::errc() && layer >= config_.num_hidden_layers;
   }
 
-  static constexpr std::string_view kWeight = ".weight";
-
   const ModelDir& model_dir_;
   const ModelConfig& config_;
   const CheckpointQuantization* quantization_;
@@ -232,6 +232,13 @@ Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
     binder.bind(tensor,
                 tensor.layer == kNoLayer ? model_ : layers_[static_cast<size_t>(tensor.layer)]);
   binder.finish();
+  for (const TensorRow& row : config.architecture->model_tensors)
+    if (quantization && row.role == Role::kLmHead && !has(Role::kLmHead)) {
+      const std::string module = config.head_prefix + std::string(row.name);
+      const auto tied =
+          quantization->linears.find(module.substr(0, module.size() - kWeight.size()));
+      if (tied != quantization->linears.end()) tied_head_ = &tied->second;
+    }
 }
 
 bool Weights::has(Role role) const {
@@ -279,6 +286,10 @@ const LinearQuantization* Weights::quantization(int64_t layer, Role role, int64_
 
 const LinearQuantization* Weights::quantization(Role role) const {
   return model_tensor(role).quantization;
+}
+
+const LinearQuantization* Weights::output_quantization() const {
+  return tied_head_ ? tied_head_ : quantization(output_embedding());
 }
 
 WeightRows Weights::rows(int64_t layer, Role role, int64_t index) const {

@@ -50,6 +50,8 @@ class Weights {
   /// How the tensor that holds a role is quantized; null: it is not.
   const LinearQuantization* quantization(int64_t layer, Role role, int64_t index = 0) const;
   const LinearQuantization* quantization(Role role) const;
+  /// Of the Linear that output_embedding is the weight of; a tied one's input is its own.
+  const LinearQuantization* output_quantization() const;
   /// As rows, but F8_E4M3 codes and their scales as they lie in the file. Only of tensors whose
   /// quantization scales rows.
   WeightRows codes(int64_t layer, Role role, int64_t index = 0) const;
@@ -90,6 +92,7 @@ class Weights {
   const ModelConfig* config_;
   Table model_;
   std::vector<Table> layers_;
+  const LinearQuantization* tied_head_ = nullptr;
 };
 
 /// Values of F32, F16 or BF16 parts as float32.

@@ -223,3 +223,27 @@ TEST_CASE("a code that is NaN is told with its tensor") {
                      "model.layers.1.mlp.down_proj.weight holds NaN (codes 7f or ff)"));
     }
 }
+
+TEST_CASE("a tied lm_head's input is quantized as its own targets say") {
+  // The same model with the embedding's weight and scale as the head's own.
+  const SafetensorsFile source(fp8_fixture("mixed") / "model.safetensors");
+  const ScratchFolder tied, untied;
+  copy_changed(
+      "mixed", tied.path(), [](Json& config) { config["tie_word_embeddings"] = true; },
+      [](Tensor& tensor) { return !tensor.name.starts_with("lm_head"); });
+  copy_changed("mixed", untied.path(), kSameConfig, [&](Tensor& tensor) {
+    constexpr std::string_view kHead = "lm_head";
+    if (!tensor.name.starts_with(kHead)) return true;
+    const TensorView* twin = source.find("model.embed_tokens" + tensor.name.substr(kHead.size()));
+    REQUIRE(twin);
+    tensor.bytes.assign(twin->bytes.begin(), twin->bytes.end());
+    return true;
+  });
+  const Expected expected("mixed");
+  const auto logits = [&](const fs::path& folder) {
+    return Checkpoint(folder).logits(expected.ids, "cpu", ComputeType::kFloat32, 64);
+  };
+  CHECK(Checkpoint(tied.path()).quantization.linears.at("lm_head").input ==
+        InputQuantization::kDynamicToken);
+  CHECK(logits(tied.path()) == logits(untied.path()));
+}
