@@ -13,13 +13,14 @@ namespace {
 struct Draft {
   const GroupObservers& observers;
   QuantScheme scheme = {};
+  PatternPlaces places = {};
   bool has_targets = false;
   std::optional<Field> format = {}, inputs = {}, targets = {};
 };
 
 void accept_targets(const Field& field, Draft& draft) {
   if (field.value.kind != YamlNode::Kind::kList) read_strings(field);  // says what is wrong
-  draft.scheme.targets = read_patterns(field);
+  draft.scheme.targets = read_patterns(field, draft.places);
   draft.has_targets = true;
   draft.targets.emplace(field);
 }
@@ -124,12 +125,23 @@ void check_group(const Draft& draft) {
                "inputs vLLM quantizes while serving");
 }
 
-QuantScheme read_group(const Field& field, const GroupObservers& observers) {
+/// Notes where a group's targets stand. compressed-tensors keeps the last group of equal targets.
+void take_targets(const std::string& group, const PatternPlaces& targets, Modifier& modifier) {
+  for (const auto& [target, place] : targets) {
+    const auto [known, is_new] = modifier.target_places.emplace(target, place);
+    if (!is_new)
+      fail(text_of(place), group, ": '", target, "' is a target already, on line ",
+           known->second.line, "; of equal targets one group alone would count");
+  }
+}
+
+QuantScheme read_group(const Field& field, const GroupObservers& observers, Modifier& modifier) {
   Draft draft{.observers = observers};
   read_fields<Draft>(field, kGroupFields, draft);
   if (!draft.has_targets) fail_at(field.key, field.path, ": 'targets' is missing");
   settle_format(draft);
   check_group(draft);
+  take_targets(field.path, draft.places, modifier);
   return std::move(draft.scheme);
 }
 
@@ -150,13 +162,14 @@ void add_preset_group(QuantScheme scheme, std::vector<std::string> targets, Modi
 
 }  // namespace
 
-std::vector<std::string> read_patterns(const Field& field) {
+std::vector<std::string> read_patterns(const Field& field, PatternPlaces& places) {
   const bool is_list = field.value.kind == YamlNode::Kind::kList;
   std::vector<std::string> patterns =
       is_list ? read_strings(field) : std::vector{read_string(field)};
   for (size_t i = 0; i < patterns.size(); ++i) {
     const YamlNode& place = is_list ? field.value.items[i] : field.value;
     in_context(place_of(place) + field.path, [&] { check_target(patterns[i]); });
+    places.emplace(patterns[i], place_in_file(place));
   }
   return patterns;
 }
@@ -167,24 +180,28 @@ void read_config_groups(const Field& field, const GroupObservers& observers, Mod
   modifier.has_config_groups = true;
   for (const auto& [key, value] : field.value.entries)
     modifier.config_groups.emplace_back(
-        key.text, read_group({field.path + "." + key.text, key, value}, observers));
+        key.text, read_group({field.path + "." + key.text, key, value}, observers, modifier));
 }
 
 void read_scheme(const Field& field, const GroupObservers& observers, Modifier& modifier) {
   if (field.value.kind != YamlNode::Kind::kMap) {
     modifier.scheme = read_string(field);
+    QuantScheme scheme = preset_group(field.value, field.path, observers);
     // llm-compressor's default.
     const bool has_targets = !modifier.targets.empty();
-    add_preset_group(preset_group(field.value, field.path, observers),
-                     has_targets ? modifier.targets : std::vector<std::string>{"Linear"}, modifier);
-    return;
+    if (!has_targets) modifier.target_places.emplace("Linear", place_in_file(field.value));
+    return add_preset_group(std::move(scheme),
+                            has_targets ? modifier.targets : std::vector<std::string>{"Linear"},
+                            modifier);
   }
   check_filled_map(field, "presets and their targets");
   for (const auto& [key, value] : field.value.entries) {
     QuantScheme scheme = preset_group(key, field.path, observers);
     const Field targets{field.path + "." + key.text, key, value};
-    std::vector<std::string> patterns = read_patterns(targets);
+    PatternPlaces places;
+    std::vector<std::string> patterns = read_patterns(targets, places);
     if (patterns.empty()) fail_field(targets, "found an empty list, expected at least one target");
+    take_targets(targets.path, places, modifier);
     modifier.scheme_map.emplace_back(key.text, patterns);
     add_preset_group(std::move(scheme), std::move(patterns), modifier);
   }

@@ -3,6 +3,8 @@
 #include "recipe/fields.h"
 #include "recipe/recipe.h"
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,14 +16,18 @@ struct GroupObservers {
   std::optional<std::string> weights = {}, inputs = {};
 };
 
-/// A list of patterns, each checked; one string is a list of one. Throws Error.
-std::vector<std::string> read_patterns(const Field& field);
+using PatternPlaces = std::map<std::string, RecipePlace, std::less<>>;
+
+/// A list of patterns, each checked, and where they stand; one string is a list of one. Throws
+/// Error.
+std::vector<std::string> read_patterns(const Field& field, PatternPlaces& places);
 
 /// `config_groups`: fills the modifier's groups, with observers named. Throws Error.
 void read_config_groups(const Field& field, const GroupObservers& observers, Modifier& modifier);
 
-/// `scheme`, the name of a preset or a map of presets to targets: fills the modifier's groups. The
-/// targets must be read. Throws Error.
+/// `scheme`, the name of a preset or a map of presets to targets: fills the modifier's groups.
+/// Where it is a name, its targets are the modifier's, which must be read, or else Linear. Throws
+/// Error.
 void read_scheme(const Field& field, const GroupObservers& observers, Modifier& modifier);
 
 }  // namespace kvcal

@@ -12,20 +12,25 @@ namespace {
 /// A modifier while it is being read; what depends on another key waits for the end.
 struct Draft {
   Modifier modifier = {};
-  std::optional<Field> scheme = {}, config_groups = {}, observer = {}, named_observer = {};
+  PatternPlaces target_places = {};
+  std::optional<Field> targets = {}, scheme = {}, config_groups = {}, observer = {};
+  std::optional<Field> weight_observer = {}, input_observer = {}, output_observer = {};
 };
 
 void accept_targets(const Field& field, Draft& draft) {
-  draft.modifier.targets = read_patterns(field);
+  draft.modifier.targets = read_patterns(field, draft.target_places);
+  draft.targets.emplace(field);
 }
 
 void accept_ignore(const Field& field, Draft& draft) {
   if (field.value.kind != YamlNode::Kind::kList) read_strings(field);  // says what is wrong
-  draft.modifier.ignore = read_patterns(field);
+  draft.modifier.ignore = read_patterns(field, draft.modifier.ignore_places);
 }
 
 void accept_kv_cache_scheme(const Field& field, Draft& draft) {
-  if (!is_null(field)) draft.modifier.kv_cache_scheme = read_quant_args(field, ArgsRole::kKvCache);
+  if (is_null(field)) return;
+  draft.modifier.kv_cache_scheme = read_quant_args(field, ArgsRole::kKvCache);
+  draft.modifier.kv_place = place_in_file(field.key);
 }
 
 void keep_scheme(const Field& field, Draft& draft) {
@@ -37,25 +42,25 @@ void keep_config_groups(const Field& field, Draft& draft) {
 }
 
 void accept_named(const Field& field, ArgsRole role, std::optional<std::string>& observer,
-                  Draft& draft) {
+                  std::optional<Field>& where) {
   if (is_null(field)) return;
   read_observer(field, role);
   observer = field.value.text;
-  draft.named_observer.emplace(field);
+  where.emplace(field);
 }
 
 void accept_weight_observer(const Field& field, Draft& draft) {
-  accept_named(field, ArgsRole::kWeights, draft.modifier.weight_observer, draft);
+  accept_named(field, ArgsRole::kWeights, draft.modifier.weight_observer, draft.weight_observer);
 }
 
 void accept_input_observer(const Field& field, Draft& draft) {
-  accept_named(field, ArgsRole::kInputs, draft.modifier.input_observer, draft);
+  accept_named(field, ArgsRole::kInputs, draft.modifier.input_observer, draft.input_observer);
 }
 
 // Outputs are never quantized, so no observer of them has an effect, here and there.
 
 void accept_output_observer(const Field& field, Draft& draft) {
-  accept_named(field, ArgsRole::kInputs, draft.modifier.output_observer, draft);
+  accept_named(field, ArgsRole::kInputs, draft.modifier.output_observer, draft.output_observer);
 }
 
 /// An entry of `observer`.
@@ -145,9 +150,10 @@ std::optional<std::string> observer_named(const std::optional<std::string>& name
 }
 
 GroupObservers settle_observers(const Draft& draft) {
-  if (draft.observer && draft.named_observer)
-    fail_at(draft.observer->key, draft.observer->path, ": found beside '",
-            draft.named_observer->key.text, "', expected one or the other");
+  for (const auto* named : {&draft.weight_observer, &draft.input_observer, &draft.output_observer})
+    if (draft.observer && *named)
+      fail_at(draft.observer->key, draft.observer->path, ": found beside '", (*named)->key.text,
+              "', expected one or the other");
   const Modifier& modifier = draft.modifier;
   return {.weights = observer_named(modifier.weight_observer, modifier.observer, "weights"),
           .inputs = observer_named(modifier.input_observer, modifier.observer, "input")};
@@ -155,16 +161,42 @@ GroupObservers settle_observers(const Draft& draft) {
 
 /// An observer that has nothing to observe was meant for something else, most likely the KV cache.
 void check_observers(const Draft& draft, const GroupObservers& observers) {
-  const auto& groups = draft.modifier.config_groups;
-  const bool has_weights = std::ranges::any_of(
-      groups, [](const auto& group) { return group.second.weights.has_value(); });
-  const bool has_inputs = std::ranges::any_of(
-      groups, [](const auto& group) { return group.second.input_activations.has_value(); });
-  const bool is_idle_weights = observers.weights && !has_weights;
-  if (!is_idle_weights && (!observers.inputs || has_inputs)) return;
-  const Field& field = draft.observer ? *draft.observer : *draft.named_observer;
-  fail_at(field.key, field.path, ": no group quantizes ", is_idle_weights ? "weights" : "inputs",
-          "; the observer of a KV cache stands in kv_cache_scheme");
+  bool has_weights = false, has_inputs = false, has_static_inputs = false;
+  for (const auto& [name, scheme] : draft.modifier.config_groups) {
+    has_weights |= scheme.weights.has_value();
+    has_inputs |= scheme.input_activations.has_value();
+    has_static_inputs |= scheme.input_activations && !scheme.input_activations->dynamic;
+  }
+  const auto refuse = [&](const std::optional<Field>& named, std::string_view why) {
+    const Field& field = named ? *named : *draft.observer;
+    fail_at(field.key, field.path, ": ", why,
+            "; the observer of a KV cache stands in kv_cache_scheme");
+  };
+  if (observers.weights && !has_weights)
+    refuse(draft.weight_observer, "no group quantizes weights");
+  if (observers.inputs && !has_inputs) refuse(draft.input_observer, "no group quantizes inputs");
+  if (observers.inputs && !has_static_inputs)
+    refuse(draft.input_observer,
+           "all groups have dynamic inputs, whose scales are made while serving, by no observer");
+}
+
+/// Targets are for a scheme that is one name; with anything else they would be passed over. Linear
+/// alone is llm-compressor's default, which it writes out.
+void check_targets(Draft& draft) {
+  if (!draft.targets) return;
+  Modifier& modifier = draft.modifier;
+  const Field& field = *draft.targets;
+  if (draft.scheme && draft.scheme->value.kind != YamlNode::Kind::kMap) {
+    if (modifier.targets.empty())
+      fail_field(field, "found ", describe(field.value),
+                 ", expected at least one class name, module name or 're:...'");
+    modifier.target_places = draft.target_places;
+  } else if (!modifier.targets.empty() && modifier.targets != std::vector<std::string>{"Linear"}) {
+    fail_at(field.key, field.path, ": has no effect, since targets are for a 'scheme' that is one ",
+            draft.scheme          ? "name; here each preset has its own"
+            : draft.config_groups ? "name; each of 'config_groups' has its own"
+                                  : "name; a KV cache without some layers has those in 'ignore'");
+  }
 }
 
 }  // namespace
@@ -176,12 +208,13 @@ Modifier read_quantization_modifier(const Field& field, const std::string& stage
   Modifier& modifier = draft.modifier;
   modifier.stage = stage;
   modifier.group = group;
-  modifier.line = field.key.line;
+  modifier.place = place_in_file(field.key);
   read_fields<Draft>(field, kModifierFields, draft);
   const GroupObservers observers = settle_observers(draft);
   if (draft.scheme && draft.config_groups)
     fail_at(draft.scheme->key, draft.scheme->path,
             ": found beside 'config_groups', expected one or the other");
+  check_targets(draft);
   if (draft.scheme) read_scheme(*draft.scheme, observers, modifier);
   if (draft.config_groups) read_config_groups(*draft.config_groups, observers, modifier);
   const bool has_group = std::ranges::any_of(

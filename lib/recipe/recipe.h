@@ -13,11 +13,22 @@
 
 namespace kvcal {
 
+/// Where something stands in a recipe, counted from 1.
+struct RecipePlace {
+  int line = 0, column = 0;
+};
+/// "line 3, column 7: "
+std::string text_of(const RecipePlace& place);
+
 /// One QuantizationModifier, as written and as it is meant.
 struct Modifier {
   std::string stage = "default";  ///< names of stage and group, without "_stage" and "_modifiers"
   std::string group = "default";
-  int line = 0;  ///< in the recipe, for messages
+  RecipePlace place;  ///< of its name
+  /// Of the patterns of all groups, and of those in ignore; where a pattern is a default, of what
+  /// it is the default for.
+  std::map<std::string, RecipePlace, std::less<>> target_places, ignore_places;
+  RecipePlace kv_place;  ///< of kv_cache_scheme, where there is one
   /// As written, empty where not: what a scheme named by one word is for.
   std::vector<std::string> targets;
   std::vector<std::string> ignore;  ///< class names, module names or "re:" patterns (re.match)

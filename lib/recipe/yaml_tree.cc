@@ -209,8 +209,16 @@ YamlNode parse_yaml(std::string_view text, const YamlLimits& limits) {
   }
 }
 
+RecipePlace place_in_file(const YamlNode& node) {
+  return {node.line, node.column};
+}
+
+std::string text_of(const RecipePlace& place) {
+  return place_at(place.line, place.column);
+}
+
 std::string place_of(const YamlNode& node) {
-  return place_at(node.line, node.column);
+  return text_of(place_in_file(node));
 }
 
 std::string describe(const YamlNode& node) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/error.h"
+#include "recipe/recipe.h"
 
 #include <cstddef>
 #include <string>
@@ -45,6 +46,7 @@ struct YamlLimits {
 /// for: anchors, aliases, merge keys, tags, keys that are not text. An empty file is a null node.
 YamlNode parse_yaml(std::string_view text, const YamlLimits& limits = {});
 
+RecipePlace place_in_file(const YamlNode& node);
 /// "line 3, column 7: "
 std::string place_of(const YamlNode& node);
 

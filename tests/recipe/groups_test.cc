@@ -105,7 +105,7 @@ TEST_CASE("groups: presets, in any case") {
 
 TEST_CASE("groups: a map of presets") {
   const Modifier modifier =
-      with_fields("targets: [ignored], scheme: {FP8: lm_head, fp8_dynamic: [Linear, 're:.*mlp']}");
+      with_fields("targets: [Linear], scheme: {FP8: lm_head, fp8_dynamic: [Linear, 're:.*mlp']}");
   CHECK_FALSE(modifier.scheme);
   REQUIRE(modifier.scheme_map.size() == 2);
   CHECK(modifier.scheme_map[0] == std::pair<std::string, Names>("FP8", {"lm_head"}));
@@ -220,10 +220,10 @@ TEST_CASE("groups: several modifiers, in the order of the file") {
   REQUIRE(recipe.modifiers.size() == 3);
   CHECK(recipe.modifiers[0].stage == "one");
   CHECK(recipe.modifiers[0].group == "a");
-  CHECK(recipe.modifiers[0].line == 3);
+  CHECK(recipe.modifiers[0].place.line == 3);
   CHECK_FALSE(recipe.modifiers[0].kv_cache_scheme);
   CHECK(recipe.modifiers[1].group == "b");
-  CHECK(recipe.modifiers[1].line == 5);
+  CHECK(recipe.modifiers[1].place.line == 5);
   // Nothing is said of Linears, so nothing happens to them.
   CHECK(recipe.modifiers[1].config_groups.empty());
   CHECK(recipe.modifiers[2].stage == "two");
