@@ -6,6 +6,7 @@
 
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
+#include "quant/weight_scales.h"
 
 namespace kvcal {
 namespace {

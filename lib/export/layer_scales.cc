@@ -101,13 +101,6 @@ DType module_dtype(const ModelDir& model, const std::string& module) {
   return first.dtype;
 }
 
-float rounded_to(DType dtype, float value) {
-  if (dtype == DType::kF16) return to_float(to_f16(value));
-  if (dtype == DType::kBF16) return to_float(to_bf16(value));
-  KVCAL_CHECK(dtype == DType::kF32);
-  return value;
-}
-
 Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& values, DType dtype) {
   KVCAL_CHECK(element_count(shape) == values.size());
   Tensor tensor{std::move(name), dtype, std::move(shape), {}};

@@ -31,9 +31,6 @@ const TensorView& first_tensor_of(const ModelDir& model, const std::string& modu
 /// Throws Error where it is not F16, BF16 or F32.
 DType module_dtype(const ModelDir& model, const std::string& module);
 
-/// value rounded to dtype (F16, BF16 or F32) and back.
-float rounded_to(DType dtype, float value);
-
 /// A tensor of values stored as dtype (F16, BF16 or F32), rounded.
 Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& values, DType dtype);
 

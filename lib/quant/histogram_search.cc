@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quant/power.h"
+#include "quant/setting_range.h"
 
 namespace kvcal {
 namespace {
@@ -140,8 +141,9 @@ double divergence(const Bins& bins, double most, const std::vector<double>& valu
 }  // namespace
 
 Amax percentile_amax(const MagnitudeHistogram& histogram, Amax largest, double percent) {
-  if (!(percent > 0 && percent <= 100))
-    fail("percentile: found ", percent, ", expected a number above 0 and at most 100");
+  if (!kPercentiles.contains(percent))
+    fail("percentile: found ", percent, ", expected a number above ", kPercentiles.low, " to ",
+         kPercentiles.high);
   const Bins bins = bins_of(histogram, largest);
   const double wanted = percent / 100 * bins.total;
   double below = bins.zeros;

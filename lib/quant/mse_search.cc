@@ -3,6 +3,8 @@
 #include <limits>
 #include <string>
 
+#include "quant/setting_range.h"
+
 namespace kvcal {
 namespace {
 
@@ -14,8 +16,11 @@ double number(const Json& kwargs, const std::string& key, double otherwise) {
   return found->get<double>();
 }
 
-void expect(bool is_good, const char* key, double found, const char* expected) {
-  if (!is_good) fail("observer_kwargs.", key, ": found ", found, ", expected ", expected);
+void check(const SettingRange& range, const char* key, double found) {
+  if (!range.contains(found))
+    fail("observer_kwargs.", key, ": found ", found, ", expected a number ",
+         range.is_low_taken ? "from " : "above ", static_cast<int64_t>(range.low), " to ",
+         static_cast<int64_t>(range.high));
 }
 
 }  // namespace
@@ -28,15 +33,11 @@ MseOptions mse_options(const Json& observer_kwargs) {
   options.expand = number(observer_kwargs, "expand", options.expand);
   const double patience =
       number(observer_kwargs, "patience", static_cast<double>(options.patience));
-  expect(options.maxshrink > 0 && options.maxshrink <= 1, "maxshrink", options.maxshrink,
-         "a number above 0 and at most 1");
-  expect(options.grid > 0 && options.grid <= 1e6, "grid", options.grid,
-         "a number above 0 and at most 1000000");
-  expect(options.norm > 0 && options.norm <= 100, "norm", options.norm,
-         "a number above 0 and at most 100");
-  expect(patience >= 1 && patience <= 1e9, "patience", patience, "1 or more");
-  expect(options.expand >= 1 && options.expand <= 1e6, "expand", options.expand,
-         "1 or more, at most 1000000");
+  check(kMaxshrinks, "maxshrink", options.maxshrink);
+  check(kGrids, "grid", options.grid);
+  check(kNorms, "norm", options.norm);
+  check(kPatiences, "patience", patience);
+  check(kExpands, "expand", options.expand);
   options.patience = static_cast<int64_t>(patience);
   return options;
 }

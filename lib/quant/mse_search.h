@@ -19,7 +19,7 @@ struct MseOptions {
 };
 
 /// The options a recipe gives; keys of other observers are not read. Throws Error for values out of
-/// range: maxshrink in (0, 1], grid > 0, norm > 0, patience >= 1, expand >= 1.
+/// range (setting_range.h).
 MseOptions mse_options(const Json& observer_kwargs);
 
 /// The search of llm-compressor's mse observers, without its arithmetic: step i tries 1 - i / grid

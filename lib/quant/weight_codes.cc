@@ -12,9 +12,7 @@
 namespace kvcal {
 namespace {
 
-uint64_t bytes_of_element(DType dtype) {
-  return dtype == DType::kF32 ? 4 : 2;
-}
+using weight_loops::bytes_of_element;
 
 float element_at(const TensorView& weight, uint64_t index) {
   const std::byte* const bytes = weight.bytes.data() + index * bytes_of_element(weight.dtype);

@@ -15,6 +15,7 @@
 namespace kvcal {
 namespace {
 
+using weight_loops::bytes_of_element;
 using weight_loops::Coding;
 using weight_loops::Run;
 
@@ -24,9 +25,6 @@ constexpr uint64_t kChunk = uint64_t{1} << 18;
 constexpr size_t kBuffer = 1024;
 constexpr size_t kLanes = 8;
 
-uint64_t bytes_of_element(DType dtype) {
-  return dtype == DType::kF32 ? 4 : 2;
-}
 uint32_t infinity_of(DType dtype) {
   return dtype == DType::kF32 ? 0x7f800000u : dtype == DType::kF16 ? 0x7c00u : 0x7f80u;
 }
@@ -35,11 +33,6 @@ float value_of(DType dtype, uint32_t bits) {
   const auto half = static_cast<uint16_t>(bits);
   return dtype == DType::kF16 ? to_float(F16{half}) : to_float(BF16{half});
 }
-float rounded_to(DType dtype, float value) {
-  if (dtype == DType::kF16) return to_float(to_f16(value));
-  return dtype == DType::kBF16 ? to_float(to_bf16(value)) : value;
-}
-
 Run run_of(const TensorView& weight, uint64_t first, uint64_t count) {
   return {weight.bytes.data() + first * bytes_of_element(weight.dtype), weight.dtype, count};
 }
@@ -285,6 +278,13 @@ void check_bytes(const TensorView& weight) {
 }
 
 }  // namespace
+
+float rounded_to(DType dtype, float value) {
+  if (dtype == DType::kF16) return to_float(to_f16(value));
+  if (dtype == DType::kBF16) return to_float(to_bf16(value));
+  KVCAL_CHECK(dtype == DType::kF32);
+  return value;
+}
 
 Shape ScaleGrid::scale_shape(Strategy strategy) const {
   if (strategy == Strategy::kTensor) return {1};

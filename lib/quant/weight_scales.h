@@ -14,6 +14,9 @@ namespace kvcal {
 /// dtype, as llm-compressor has them. The same for F32 weights.
 enum class ScaleArithmetic : uint8_t { kFloat32, kModelDtype };
 
+/// value rounded to dtype (F16, BF16 or F32) and back.
+float rounded_to(DType dtype, float value);
+
 /// Which elements of a [rows, columns] weight share a scale: blocks of block_rows x block_columns,
 /// those at the lower and right edge cut off.
 struct ScaleGrid {

@@ -2,14 +2,15 @@
 
 #include <span>
 
+#include "quant/setting_range.h"
+
 namespace kvcal {
 namespace {
 
 /// A setting of an observer.
 struct Setting {
   std::string_view name;
-  double low = 0.0, high = 1.0;
-  bool is_low_taken = false;
+  SettingRange range = {};
   bool is_integer = false;
   std::string_view expected = {};
   std::string_view why_not = {};  ///< known to llm-compressor, without use here
@@ -17,32 +18,27 @@ struct Setting {
 
 constexpr Setting kAverageSettings[] = {
     {.name = "averaging_constant",
+     .range = kAveragingConstants,
      .expected = "a number over 0 and at most 1: the weight of a new sample"},
 };
 
-// Names and defaults: llm-compressor `observers/mse.py`. The upper bounds are ours, so that a
-// search ends.
+// Names and defaults: llm-compressor `observers/mse.py`.
 constexpr Setting kSearchSettings[] = {
     {.name = "maxshrink",
+     .range = kMaxshrinks,
      .expected = "a number over 0 and at most 1: how far the search goes down from the extremes"},
     {.name = "grid",
-     .low = 1,
-     .high = 100'000,
-     .is_low_taken = true,
+     .range = kGrids,
      .expected = "a number from 1 to 100000: steps of the search from the extremes to zero"},
     {.name = "norm",
-     .high = 100,
+     .range = kNorms,
      .expected = "a number over 0 and at most 100: the power of the error"},
     {.name = "patience",
-     .low = 1,
-     .high = 1'000'000,
-     .is_low_taken = true,
+     .range = kPatiences,
      .is_integer = true,
      .expected = "an integer from 1 to 1000000: steps without gain that end the search"},
     {.name = "expand",
-     .low = 1,
-     .high = 100,
-     .is_low_taken = true,
+     .range = kExpands,
      .expected = "a number from 1 to 100: where the search begins, in extremes"},
     {.name = "averaging_constant",
      .why_not = "the search sees everything at once, there is no average"},
@@ -52,7 +48,7 @@ constexpr Setting kSearchSettings[] = {
 
 constexpr Setting kPercentileSettings[] = {
     {.name = "percentile",
-     .high = 100,
+     .range = kPercentiles,
      .expected = "a number over 0 and at most 100: how much of what is seen does not clip"},
 };
 
@@ -113,9 +109,7 @@ Json read_value(const Field& field, const Setting& setting) {
 
 Json read_setting(const Field& field, const Setting& setting) {
   const Json value = read_value(field, setting);
-  const double number = value.get<double>();
-  const bool is_high_enough = setting.is_low_taken ? number >= setting.low : number > setting.low;
-  if (!is_high_enough || number > setting.high)
+  if (!setting.range.contains(value.get<double>()))
     fail_field(field, "found ", field.value.text, ", expected ", setting.expected);
   return value;
 }

@@ -1,5 +1,6 @@
 #include "calib/observer.h"
 #include "core/json.h"
+#include "quant/setting_range.h"
 
 namespace kvcal {
 namespace {
@@ -61,8 +62,9 @@ std::unique_ptr<Observer> make_memoryless_minmax(const QuantArgs&) {
 std::unique_ptr<Observer> make_minmax(const QuantArgs& args) {
   const double constant =
       optional_number(args.observer_kwargs, "averaging_constant").value_or(0.01);
-  if (!(constant > 0.0 && constant <= 1.0))
-    fail("averaging_constant is ", constant, ", expected more than 0 and at most 1");
+  if (!kAveragingConstants.contains(constant))
+    fail("averaging_constant is ", constant, ", expected a number above ", kAveragingConstants.low,
+         " to ", kAveragingConstants.high);
   return std::make_unique<MovingMinMax>(static_cast<float>(constant));
 }
 

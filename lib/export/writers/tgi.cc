@@ -3,6 +3,7 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
+#include "quant/weight_scales.h"
 
 namespace kvcal {
 namespace {
