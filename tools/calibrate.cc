@@ -83,8 +83,9 @@ Subject read_subject(const CalibrateOptions& options, Diagnostics& diagnostics) 
   Recipe recipe = read_recipe(options.recipe);
   ModelDir model_dir(options.model);
   ModelConfig config = read_config(model_dir);
-  QuantPlan plan =
-      in_context(options.recipe, [&] { return resolve_plan(recipe, config, diagnostics); });
+  QuantPlan plan = in_context(options.recipe, [&] {
+    return resolve_plan(recipe, config, diagnostics, unrun_modules(model_dir, config));
+  });
   return {std::move(recipe), std::move(model_dir), std::move(config), std::move(plan)};
 }
 

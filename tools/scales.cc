@@ -74,8 +74,10 @@ void run_scales(ScalesOptions options) {
   std::optional<ModelDir> model;
   if (!options.model.empty()) model.emplace(options.model);
   const ModelConfig config = config_of(options, statistics, model);
-  const QuantPlan plan =
-      in_context(options.recipe, [&] { return resolve_plan(recipe, config, diagnostics); });
+  const QuantPlan plan = in_context(options.recipe, [&] {
+    return resolve_plan(recipe, config, diagnostics,
+                        model ? unrun_modules(*model, config) : std::vector<UnrunModule>());
+  });
   const KvDType kv_dtype = parse_fp8_cache_dtype(options.output.kv_cache_dtype);
   const Calibration calibration = in_context(options.statistics, [&] {
     return derive(statistics, plan, config,

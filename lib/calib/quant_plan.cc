@@ -4,106 +4,47 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
-#include "core/registry.h"
+#include "calib/attention_plan.h"
+#include "calib/module_patterns.h"
+#include "calib/reader_targets.h"
 #include "model/expected_tensors.h"
 #include "model/modules.h"
 
 namespace kvcal {
 namespace {
 
-bool is_attention(const ModuleName& module) {
-  return !module.role;
-}
-
-/// Embedding, layers, lm_head: the order in which transformers names them.
+/// Embedding, layers, lm_head, and attention before what is in it: the order in which transformers
+/// names them.
 std::vector<ModuleName> modules_in_order(const ModelConfig& config) {
   std::vector<ModuleName> modules = list_modules(config);
-  std::ranges::stable_partition(
-      modules, [](const ModuleName& module) { return module.role != Role::kLmHead; });
+  std::ranges::stable_sort(modules, {}, [](const ModuleName& module) {
+    return std::tuple(module.role == Role::kLmHead, module.layer, !is_attention(module));
+  });
   return modules;
 }
 
-bool matches_name(const std::string& pattern, const ModuleName& module) {
-  return matches_target(pattern, module.name, "") ||
-         (!module.alias.empty() && matches_target(pattern, module.alias, ""));
-}
-bool matches(const std::string& pattern, const ModuleName& module) {
-  return pattern == module.class_name || matches_name(pattern, module);
-}
-bool is_ignored(const Modifier& modifier, const ModuleName& module) {
-  return std::ranges::any_of(modifier.ignore,
-                             [&](const std::string& pattern) { return matches(pattern, module); });
-}
-
-void require_match(const std::string& pattern, std::string_view list,
-                   const std::vector<ModuleName>& modules) {
-  const auto matched = [&](const ModuleName& module) { return matches(pattern, module); };
-  if (std::ranges::any_of(modules, matched)) return;
-  std::vector<std::string> names;
-  for (const ModuleName& module : modules) names.push_back(module.name);
-  fail(list, " '", pattern, "' matches no module of the model", did_you_mean(pattern, names));
-}
-
-void require_matches(const Recipe& recipe, const std::vector<ModuleName>& modules) {
-  for (const Modifier& modifier : recipe.modifiers) {
-    // Written beside config groups, they are llm-compressor's default and stand for nothing.
-    if (!modifier.has_config_groups)
-      for (const std::string& pattern : modifier.targets) require_match(pattern, "target", modules);
-    for (const auto& [name, scheme] : modifier.config_groups)
-      for (const std::string& pattern : scheme.targets) require_match(pattern, "target", modules);
-    for (const std::string& pattern : modifier.ignore) require_match(pattern, "ignore", modules);
-  }
-}
-
-/// What a module gets, and by which target.
-struct Chosen {
-  const QuantScheme* scheme = nullptr;
-  std::string target;
-  bool by_name = false;
-};
-
-/// One modifier's targets in the order they are tried.
-class Targets {
- public:
-  explicit Targets(const Modifier& modifier) : modifier_(modifier) {
-    for (const auto& [name, scheme] : modifier.config_groups)
-      for (const std::string& target : scheme.targets)
-        schemes_[{target.starts_with("re:"), target}] = &scheme;  // of equal targets the last
-  }
-
-  Chosen choose(const ModuleName& module) const {
-    if (is_ignored(modifier_, module)) return {};
-    for (const auto& [target, scheme] : schemes_)
-      if (matches_name(target.second, module)) return {scheme, target.second, true};
-    for (const auto& [target, scheme] : schemes_)
-      if (target.second == module.class_name) return {scheme, target.second, false};
-    return {};
-  }
-
- private:
-  const Modifier& modifier_;
-  std::map<std::pair<bool, std::string>, const QuantScheme*> schemes_;
-};
-
 class Planner {
  public:
-  Planner(const Recipe& recipe, const ModelConfig& config)
-      : recipe_(recipe), config_(config), modules_(modules_in_order(config)) {
+  Planner(const Recipe& recipe, const ModelConfig& config, std::vector<UnrunModule> unrun)
+      : recipe_(recipe), config_(config), modules_{modules_in_order(config), std::move(unrun)} {
     for (const Modifier& modifier : recipe.modifiers) targets_.emplace_back(modifier);
   }
 
-  QuantPlan plan() {
-    require_matches(recipe_, modules_);
+  QuantPlan plan(Diagnostics& diagnostics) {
+    check_patterns(recipe_, modules_);
     plan_.attention_class = config_.architecture->attention_class;
-    for (const ModuleName& module : modules_)
+    for (const ModuleName& module : modules_.run)
       if (!is_attention(module)) plan_linear(module);
+    plan_.attention = plan_attention(recipe_, modules_, used_);
+    if (!plan_.quantizes_kv() && !plan_.quantizes_weights() && !has_group_for_weights())
+      fail("the recipe quantizes nothing of this model");
+    check_used(diagnostics);
     list_unquantized();
     plan_split();
     plan_tied();
-    if (quantizes_attention()) plan_attention();
-    if (!plan_.quantizes_kv() && !plan_.quantizes_weights())
-      fail("the recipe quantizes nothing of this model");
+    settle_targets();
     return std::move(plan_);
   }
 
@@ -112,7 +53,7 @@ class Planner {
   Chosen choose(const ModuleName& module) const {
     Chosen chosen;
     for (const Targets& targets : targets_)
-      if (const Chosen own = targets.choose(module); own.scheme) chosen = own;
+      if (Chosen own = targets.choose(module); own.scheme) chosen = std::move(own);
     return chosen;
   }
 
@@ -121,22 +62,32 @@ class Planner {
     if (!chosen.scheme || !is_quantizable(module, chosen)) return;
     const bool is_embedding = module.role == Role::kEmbedding;
     if (is_embedding && chosen.scheme->input_activations)
-      fail("target '", chosen.target, "' quantizes the input of ", module.name,
+      fail(target_text(*chosen.modifier, chosen.target), " quantizes the input of ", module.name,
            ", an embedding; expected weights only");
-    const auto [place, is_new] = groups_.try_emplace(chosen.scheme, plan_.groups.size());
-    if (is_new) plan_.groups.push_back(*chosen.scheme);
+    used_.push_back(chosen.scheme);
     plan_.linears.push_back({.module = module.name,
                              .layer = module.layer,
-                             .group = place->second,
+                             .group = group_of(*chosen.scheme),
                              .is_embedding = is_embedding});
-    quantized_.insert(module.name);
+    quantized_.emplace(module.name, plan_.linears.back().group);
     classes_.insert(module.class_name);
+  }
+
+  /// Equal schemes are one group, as in compressed-tensors.
+  size_t group_of(const QuantScheme& scheme) {
+    const auto [known, is_new] = groups_.try_emplace(&scheme, 0);
+    if (!is_new) return known->second;
+    const auto equal = std::ranges::find_if(
+        plan_.groups, [&](const QuantScheme& group) { return to_json(group) == to_json(scheme); });
+    known->second = static_cast<size_t>(equal - plan_.groups.begin());
+    if (equal == plan_.groups.end()) plan_.groups.push_back(scheme);
+    return known->second;
   }
 
   /// false: the module keeps its 16 bits, as the scheme or its kind wants.
   static bool is_quantizable(const ModuleName& module, const Chosen& chosen) {
     const auto refuse = [&](std::string_view reason) {
-      fail("target '", chosen.target, "' matches ", module.name, reason);
+      fail(target_text(*chosen.modifier, chosen.target), " matches ", module.name, reason);
     };
     if (!chosen.scheme->weights) {
       if (chosen.scheme->input_activations)
@@ -154,24 +105,103 @@ class Planner {
     return true;
   }
 
-  /// Of the classes that are quantized, those that are not.
+  bool has_group_for_weights() const {
+    return std::ranges::any_of(recipe_.modifiers, [](const Modifier& modifier) {
+      return std::ranges::any_of(modifier.config_groups, [](const auto& group) {
+        return group.second.weights.has_value();
+      });
+    });
+  }
+
+  /// A group that quantizes nothing was meant to; where none of those for weights does, the recipe
+  /// does not fit the model.
+  void check_used(Diagnostics& diagnostics) const {
+    for (const Modifier& modifier : recipe_.modifiers)
+      for (const auto& [name, scheme] : modifier.config_groups) {
+        const bool is_idle = std::ranges::find(used_, &scheme) == used_.end();
+        if (!is_idle || scheme.targets.empty() || (!scheme.weights && !is_for_attention(scheme)))
+          continue;
+        const std::string text = idle_text(modifier, scheme);
+        if (scheme.weights && !plan_.quantizes_weights()) fail(text);
+        diagnostics.warn(text);
+      }
+  }
+
+  /// "line 4, column 9: target 'Linear' matches 1 module (lm_head), and none is left to quantize".
+  std::string idle_text(const Modifier& modifier, const QuantScheme& scheme) const {
+    const std::string& target = scheme.targets.front();
+    std::vector<std::string> names;
+    for (const ModuleName& module : modules_.run)
+      if (matches(target, module)) names.push_back(module.name);
+    std::string text = target_text(modifier, target) + " matches " + std::to_string(names.size()) +
+                       (names.size() == 1 ? " module" : " modules");
+    for (size_t i = 0; i < std::min<size_t>(names.size(), 3); ++i)
+      text += (i == 0 ? " (" : ", ") + names[i];
+    if (!names.empty()) text += names.size() > 3 ? ", ...)" : ")";
+    text += ", and none is left to quantize";
+    const bool has_conv = std::ranges::any_of(
+        modules_.run, [](const ModuleName& module) { return module.class_name == "Conv1D"; });
+    return has_conv ? text + "; this model's matrices are Conv1D, which engines do not load in FP8"
+                    : text;
+  }
+
+  /// Of the classes that are quantized, the modules that are not: class by class, each where its
+  /// first such module stands. Source: compressed-tensors `QuantizationConfig.from_pretrained`.
   void list_unquantized() {
-    std::vector<std::string> classes;
-    for (const ModuleName& module : modules_)
-      if (classes_.contains(module.class_name) &&
-          std::ranges::find(classes, module.class_name) == classes.end())
-        classes.push_back(module.class_name);
-    for (const std::string& class_name : classes)
-      for (const ModuleName& module : modules_)
-        if (module.class_name == class_name && !quantized_.contains(module.name))
-          plan_.unquantized.push_back(module.name);
+    std::vector<std::pair<std::string, std::vector<std::string>>> of_class;
+    const auto add = [&](const std::string& class_name, const std::string& module) {
+      auto own = std::ranges::find(of_class, class_name, [](const auto& one) { return one.first; });
+      if (own == of_class.end()) own = of_class.insert(of_class.end(), {class_name, {}});
+      own->second.push_back(module);
+    };
+    for (const UnrunModule& module : modules_.unrun)
+      if (classes_.contains(module.class_name)) {
+        add(module.class_name, module.name);
+        plan_.unrun.push_back(module.name);
+      }
+    auto attention = plan_.attention.begin();
+    for (const ModuleName& module : modules_.run)
+      if (is_attention(module)) {
+        if (attention != plan_.attention.end() && (attention++)->ignored)
+          add(module.class_name, module.name);
+      } else if (classes_.contains(module.class_name) && !quantized_.contains(module.name)) {
+        add(module.class_name, module.name);
+        plan_.unquantized.push_back(module.name);
+      }
+    for (auto& [class_name, modules] : of_class)
+      plan_.ignore.insert(plan_.ignore.end(), modules.begin(), modules.end());
+  }
+
+  /// What config.json says to every reader.
+  void settle_targets() {
+    const std::set<std::string_view> ignored(plan_.ignore.begin(), plan_.ignore.end());
+    std::vector<ReadModule> all;
+    for (const UnrunModule& module : modules_.unrun)
+      if (!module.class_name.empty())
+        all.push_back({.name = module.name,
+                       .class_name = module.class_name,
+                       .group = {},
+                       .is_ignored = ignored.contains(module.name)});
+    for (const ModuleName& module : modules_.run) {
+      if (is_attention(module)) continue;
+      const auto group = quantized_.find(module.name);
+      all.push_back(
+          {.name = module.name,
+           .class_name = module.class_name,
+           .group = group == quantized_.end() ? std::nullopt : std::optional(group->second),
+           .is_ignored = ignored.contains(module.name),
+           .is_head = module.role == Role::kLmHead});
+    }
+    const auto targets = readable_targets(plan_.groups, all);
+    for (size_t group = 0; group < targets.size(); ++group)
+      plan_.groups[group].targets = targets[group];
   }
 
   /// All of a layer's stacked experts get tensors of their own where one of them does, as
   /// llm-compressor splits them.
   void plan_split() {
     std::set<int64_t> layers;
-    for (const ModuleName& module : modules_)
+    for (const ModuleName& module : modules_.run)
       if (module.is_slice && quantized_.contains(module.name)) layers.insert(module.layer);
     if (layers.empty()) return;
     for (const ExpectedTensor& tensor : expected_tensors(config_))
@@ -182,7 +212,7 @@ class Planner {
 
   void plan_tied() {
     if (!config_.tie_word_embeddings) return;
-    for (const ModuleName& module : modules_) {
+    for (const ModuleName& module : modules_.run) {
       if (module.role == Role::kEmbedding) plan_.tied_embedding = module.name;
       if (module.role == Role::kLmHead) plan_.tied_head = module.name;
     }
@@ -193,72 +223,22 @@ class Planner {
     plan_.unties_embedding = group_of(plan_.tied_embedding) != group_of(plan_.tied_head);
   }
 
-  /// A group without weights whose inputs are quantized is for attention modules.
-  static bool is_for_attention(const QuantScheme& scheme) {
-    return !scheme.weights && scheme.input_activations;
-  }
-
-  bool quantizes_attention() const {
-    return std::ranges::any_of(recipe_.modifiers, [](const Modifier& modifier) {
-      return modifier.kv_cache_scheme.has_value() ||
-             std::ranges::any_of(modifier.config_groups,
-                                 [](const auto& group) { return is_for_attention(group.second); });
-    });
-  }
-
-  void plan_attention() {
-    for (const ModuleName& module : modules_) {
-      if (!is_attention(module)) continue;
-      PlannedAttention planned{
-          .module = module.name, .layer = module.layer, .ignored = true, .kv = {}, .q = {}};
-      for (const Modifier& modifier : recipe_.modifiers)
-        if (modifier.kv_cache_scheme && !is_ignored(modifier, module)) {
-          planned.kv = *modifier.kv_cache_scheme;
-          planned.ignored = false;
-        }
-      const Chosen chosen = choose(module);
-      if (chosen.scheme && is_for_attention(*chosen.scheme)) {
-        planned.kv = *chosen.scheme->input_activations;
-        planned.q = planned.kv;
-        planned.ignored = false;
-      }
-      plan_.attention.push_back(std::move(planned));
-    }
-    check_attention();
-  }
-
-  /// Engines read one scheme for all layers.
-  void check_attention() {
-    const auto first = std::ranges::find(plan_.attention, false, &PlannedAttention::ignored);
-    if (first == plan_.attention.end()) fail("ignore leaves no attention module to calibrate");
-    for (PlannedAttention& one : plan_.attention) {
-      if (one.ignored) {
-        one.kv = first->kv;
-        continue;
-      }
-      const Strategy a = resolved_strategy(first->kv), b = resolved_strategy(one.kv);
-      if (a != b)
-        fail(first->module, " has scales by ", name_of(a), " and ", one.module, " by ", name_of(b),
-             "; engines read one strategy for all layers");
-      if (first->q.has_value() != one.q.has_value())
-        fail("of ", first->module, " and ", one.module,
-             " one has quantized queries; engines want all attention modules alike");
-    }
-  }
-
   const Recipe& recipe_;
   const ModelConfig& config_;
-  std::vector<ModuleName> modules_;
+  const NamedModules modules_;
   std::vector<Targets> targets_;
   QuantPlan plan_;
   std::map<const QuantScheme*, size_t> groups_;
-  std::set<std::string> quantized_, classes_;
+  std::vector<const QuantScheme*> used_;
+  std::map<std::string, size_t, std::less<>> quantized_;  ///< module → group
+  std::set<std::string, std::less<>> classes_;
 };
 
 }  // namespace
 
-QuantPlan resolve_plan(const Recipe& recipe, const ModelConfig& config, Diagnostics&) {
-  return Planner(recipe, config).plan();
+QuantPlan resolve_plan(const Recipe& recipe, const ModelConfig& config, Diagnostics& diagnostics,
+                       std::vector<UnrunModule> unrun) {
+  return Planner(recipe, config, std::move(unrun)).plan(diagnostics);
 }
 
 bool has_static_inputs(const QuantPlan& plan) {

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "export/layer_scales.h"
-
 namespace kvcal {
 namespace {
 
@@ -25,7 +23,8 @@ std::optional<QuantScheme> attention_scheme(const QuantPlan& plan) {
 /// How many groups begin before the first attention module, in the order of the model's modules:
 /// an attention module is named before the Linears in it.
 std::ptrdiff_t groups_before_attention(const QuantPlan& plan) {
-  const int64_t layer = plan.attention.front().layer;
+  const auto first = std::ranges::find(plan.attention, false, &PlannedAttention::ignored);
+  const int64_t layer = first == plan.attention.end() ? 0 : first->layer;
   size_t count = 0;
   for (const PlannedLinear& linear : plan.linears)
     if (linear.is_embedding || (linear.layer >= 0 && linear.layer < layer))
@@ -52,12 +51,6 @@ std::string format_word(const QuantPlan& plan) {
   return word;
 }
 
-std::vector<std::string> ignore_list(const Calibration& calibration) {
-  std::vector<std::string> ignore = calibration.plan.unquantized;
-  for (std::string& module : ignored_modules(calibration)) ignore.push_back(std::move(module));
-  return ignore;
-}
-
 }  // namespace
 
 Json config_groups(const Calibration& calibration) {
@@ -72,7 +65,7 @@ Json quantization_config(const Calibration& calibration) {
   config["config_groups"] = config_groups(calibration);
   config["format"] = format_word(calibration.plan);
   config["global_compression_ratio"] = nullptr;
-  config["ignore"] = ignore_list(calibration);
+  config["ignore"] = calibration.plan.ignore;
   config["kv_cache_scheme"] =
       calibration.layers.empty() ? Json(nullptr) : to_json(calibration.kv_args);
   config["quant_method"] = "compressed-tensors";

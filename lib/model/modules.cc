@@ -27,6 +27,7 @@ std::string alias_of(std::string name) {
   static constexpr std::string_view kOld = ".block_sparse_moe.", kNew = ".mlp.";
   static constexpr std::pair<std::string_view, std::string_view> kEndings[] = {
       {".w1", ".gate_proj"}, {".w2", ".down_proj"}, {".w3", ".up_proj"}, {".gate", ".gate"}};
+  if (name.ends_with(".lm_head")) return "lm_head";  // of a text model inside another
   const size_t place = name.find(kOld);
   for (const auto& [old_ending, new_ending] : kEndings)
     if (place != std::string::npos && name.ends_with(old_ending)) {

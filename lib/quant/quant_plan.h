@@ -37,15 +37,20 @@ struct SplitTensor {
 
 /// A recipe resolved against a model: what becomes of each module.
 struct QuantPlan {
-  /// Those with Linears, in the order of their first module; targets as written.
+  /// Those with Linears, in the order of their first module; targets by which
+  /// readers of config.json find the plan: as written where they do.
   std::vector<QuantScheme> groups;
   std::vector<PlannedLinear> linears;  ///< in checkpoint order: embedding, layers, lm_head
   /// All attention modules in layer order; empty: the KV cache is not quantized.
   std::vector<PlannedAttention> attention;
   std::string attention_class;  ///< "LlamaAttention"
-  /// Modules of the classes that are quantized which are not: config.json's ignore. By class in the
-  /// order of its first module, in checkpoint order within; routers count as Linear.
+  /// Modules of the classes that are quantized which are not, in checkpoint order; routers count as
+  /// Linear.
   std::vector<std::string> unquantized;
+  /// The same of what the checkpoint holds and the model does not run (UnrunModule).
+  std::vector<std::string> unrun;
+  /// config.json's ignore: unquantized, unrun and the attention modules that are ignored, by class.
+  std::vector<std::string> ignore;
   /// Of each layer of which an expert in a stacked tensor is quantized, all that those tensors
   /// hold, also what is not quantized.
   std::vector<SplitTensor> split;

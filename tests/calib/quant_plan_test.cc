@@ -8,20 +8,35 @@ using kvcal::test::ModelFixture;
 
 namespace {
 
-QuantPlan plan_of(const ModelFixture& fixture, const std::string& modifiers) {
-  SilentDiagnostics silent;
-  return resolve_plan(parse_recipe("s_stage: {" + modifiers + "}"), fixture.config, silent);
+class Told : public SilentDiagnostics {
+ public:
+  std::vector<std::string> warnings;
+  void warn(const std::string& message) override { warnings.push_back(message); }
+};
+
+/// The recipe's text begins with "s_stage: {", 10 characters.
+QuantPlan plan_of(const ModelFixture& fixture, const std::string& modifiers,
+                  std::vector<std::string>* warnings = nullptr) {
+  Told told;
+  QuantPlan plan = resolve_plan(parse_recipe("s_stage: {" + modifiers + "}"), fixture.config, told,
+                                unrun_modules(fixture.model_dir, fixture.config));
+  if (warnings) *warnings = std::move(told.warnings);
+  return plan;
 }
 /// One modifier's fields.
 QuantPlan planned(const ModelFixture& fixture, const std::string& fields) {
   return plan_of(fixture, "g_modifiers: {QuantizationModifier: {" + fields + "}}");
 }
 
+std::string without_place(std::string text) {
+  if (text.starts_with("line 1, column ")) text.erase(0, text.find(": ") + 2);
+  return text;
+}
 std::string refusal(const ModelFixture& fixture, const std::string& fields) {
   try {
     planned(fixture, fields);
   } catch (const Error& error) {
-    return error.message();
+    return without_place(error.message());
   }
   return "";
 }
@@ -142,7 +157,9 @@ TEST_CASE("plan: what a pattern cannot mean is an error") {
   CHECK(refusal(fixture, "scheme: FP8, targets: [Linears]") ==
         "target 'Linears' matches no module of the model");
   CHECK(refusal(fixture, "scheme: FP8, ignore: [Linear]") ==
-        "the recipe quantizes nothing of this model");
+        "target 'Linear' matches " + std::to_string(7 * fixture.config.num_hidden_layers + 1) +
+            " modules (model.layers.0.self_attn.q_proj, model.layers.0.self_attn.k_proj, "
+            "model.layers.0.self_attn.v_proj, ...), and none is left to quantize");
   CHECK(refusal(fixture, "scheme: FP8, targets: [Linear, Embedding]") ==
         "target 'Embedding' quantizes the input of model.embed_tokens, an embedding; expected "
         "weights only");
@@ -151,6 +168,45 @@ TEST_CASE("plan: what a pattern cannot mean is an error") {
                 "float}}}") ==
         "target 're:.*self_attn' matches model.layers.0.self_attn.q_proj: a group without weights "
         "is for attention modules, and must match them alone");
+}
+
+TEST_CASE("plan: stacked experts are Linears by llm-compressor's names") {
+  const ModelFixture fixture("granitemoe");
+  const QuantPlan plan = planned(fixture, "scheme: FP8_DYNAMIC, ignore: [lm_head]");
+  const auto names = modules_of(plan);
+  // Q, K, V, O, and three of each expert.
+  REQUIRE(names.size() == 2 * (4 + 5 * 3));
+  const std::string moe = "model.layers.1.block_sparse_moe.";
+  CHECK(std::ranges::count(names, moe + "experts.4.gate_proj") == 1);
+  CHECK(plan.unquantized == std::vector<std::string>{"model.layers.0.block_sparse_moe.router",
+                                                     moe + "router", "lm_head"});
+  REQUIRE(plan.split.size() == 2 * 5 * 3);
+  // A router answers to its tensor's name, too.
+  for (const std::string router : {"'re:.*router$'", "'re:.*router.layer$'"})
+    CHECK(modules_of(planned(fixture, "scheme: FP8_DYNAMIC, ignore: [lm_head, " + router + "]")) ==
+          names);
+  const QuantPlan none =
+      planned(fixture, "scheme: FP8_DYNAMIC, ignore: [lm_head, 're:.*experts.*']");
+  CHECK(none.split.empty());
+  CHECK(none.linears.size() == 2 * 4);
+}
+
+TEST_CASE("plan: all that a layer stacks is split where one of its experts is quantized") {
+  const ModelFixture fixture("gpt_oss");
+  const QuantPlan plan =
+      planned(fixture, "scheme: FP8_DYNAMIC, targets: ['re:.*layers.1.mlp.experts.2.up_proj']");
+  REQUIRE(plan.linears.size() == 1);
+  REQUIRE(plan.split.size() == 4 * 6);  // weights and biases of gate, up and down
+  for (const SplitTensor& one : plan.split)
+    CHECK(one.name.starts_with("model.layers.1.mlp.experts."));
+  const auto up = std::ranges::find(plan.split, "model.layers.1.mlp.experts.2.up_proj.weight",
+                                    &SplitTensor::name);
+  REQUIRE(up != plan.split.end());
+  CHECK(up->slice.tensor == "model.layers.1.mlp.experts.gate_up_proj");
+  CHECK(up->slice.index == 2);
+  CHECK(up->slice.part == 1);
+  CHECK(up->slice.is_transposed);
+  CHECK(up->slice.is_interleaved);
 }
 
 TEST_CASE("plan: attention modules with different strategies are an error that names two") {
@@ -176,4 +232,108 @@ TEST_CASE("plan: a tied head that is quantized alone is untied") {
   CHECK(plan.unties_embedding);
   CHECK(plan.tied_head == "lm_head");
   CHECK(plan.tied_embedding == "model.embed_tokens");
+}
+
+TEST_CASE("plan: messages say where in the recipe a pattern stands") {
+  const ModelFixture fixture("llama");
+  try {
+    planned(fixture, "scheme: FP8, ignore: [lm_head, LlamaRMSNorm]");
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.message() ==
+          "line 1, column 79: ignore 'LlamaRMSNorm' matches no module of the model");
+  }
+}
+
+TEST_CASE("plan: of attention groups and kv_cache_schemes the last modifier's counts") {
+  const ModelFixture fixture("llama");
+  const std::string group =
+      "a_modifiers: {QuantizationModifier: {config_groups: {a: {targets: [LlamaAttention], "
+      "input_activations: {type: float, observer: minmax}}}}}";
+  const std::string scheme = "b_modifiers: {QuantizationModifier: {" + kKv + "}}";
+  const QuantPlan scheme_last = plan_of(fixture, group + ", " + scheme);
+  CHECK(scheme_last.attention[0].kv.observer == "static_minmax");
+  CHECK_FALSE(scheme_last.attention[0].q);
+  const QuantPlan group_last = plan_of(fixture, scheme + ", " + group);
+  CHECK(group_last.attention[0].kv.observer == "minmax");
+  CHECK(group_last.attention[0].q);
+}
+
+TEST_CASE("plan: an attention group and a kv_cache_scheme of one modifier agree or are refused") {
+  const ModelFixture fixture("llama");
+  const std::string group =
+      ", config_groups: {a: {targets: [LlamaAttention], input_activations: {type: float}}}";
+  CHECK(planned(fixture, kKv + group).attention[0].q);
+  CHECK(
+      refusal(fixture, "kv_cache_scheme: {type: float, observer: mse}" + group) ==
+      "target 'LlamaAttention' gives model.layers.0.self_attn other args, and kv_cache_scheme, on "
+      "line 1, FP8 of its own; expected one of both, or the same args");
+}
+
+TEST_CASE("plan: groups for weights want matrices") {
+  const ModelFixture llama("llama"), gpt2("gpt2");
+  CHECK(refusal(llama, "scheme: {FP8: [LlamaAttention], FP8_DYNAMIC: [Linear]}") ==
+        "target 'LlamaAttention' matches attention modules alone (model.layers.0.self_attn), and "
+        "its group is for weights; a group for attention has input_activations alone");
+  // A pattern for what is in attention matches attention too.
+  CHECK(planned(llama, "scheme: FP8, targets: ['re:.*self_attn']").linears.size() ==
+        4 * static_cast<size_t>(llama.config.num_hidden_layers));
+  CHECK(refusal(gpt2, "scheme: FP8, ignore: [lm_head], " + kKv) ==
+        "target 'Linear' matches 1 module (lm_head), and none is left to quantize; this model's "
+        "matrices are Conv1D, which engines do not load in FP8");
+}
+
+TEST_CASE("plan: one of several groups that finds nothing is told") {
+  const ModelFixture fixture("llama");
+  std::vector<std::string> warnings;
+  plan_of(fixture,
+          "a_modifiers: {QuantizationModifier: {scheme: {FP8: [Linear], FP8_DYNAMIC: [lm_head]}, "
+          "ignore: [lm_head]}}",
+          &warnings);
+  REQUIRE(warnings.size() == 1);
+  CHECK(without_place(warnings[0]) ==
+        "target 'lm_head' matches 1 module (lm_head), and none is left to quantize");
+}
+
+TEST_CASE("plan: what the checkpoint holds and the text model does not run keeps 16 bits") {
+  const ModelFixture fixture("gemma3_multimodal");
+  const QuantPlan plan = planned(fixture, "scheme: FP8, ignore: [lm_head, 're:vision_tower.*']");
+  const std::string layer = "vision_tower.vision_model.encoder.layers.0.";
+  REQUIRE(plan.ignore.size() == 7);
+  CHECK(plan.ignore.front() == layer + "mlp.fc1");
+  CHECK(std::ranges::count(plan.ignore, layer + "self_attn.out_proj") == 1);
+  CHECK(plan.ignore.back() == "language_model.lm_head");
+  CHECK(plan.unrun.size() == 6);
+  CHECK(plan.linears.size() == 7 * static_cast<size_t>(fixture.config.num_hidden_layers));
+  // As llm-compressor's own recipes for such models name them.
+  const QuantPlan same = planned(fixture,
+                                 "scheme: FP8, ignore: ['re:.*lm_head', 're:model.vision_tower.*', "
+                                 "'re:multi_modal_projector.*']");
+  CHECK(same.ignore == plan.ignore);
+  // Layers behind the last predict further.
+  const ModelFixture glm("glm4_moe");
+  CHECK(planned(glm, "scheme: FP8_DYNAMIC, ignore: [lm_head]").unrun ==
+        std::vector<std::string>{"model.layers.2.eh_proj"});
+}
+
+TEST_CASE("plan: equal schemes of two modifiers are one group") {
+  const ModelFixture fixture("llama");
+  const auto modifier = [](const char* group, const char* ignore) {
+    return std::string(group) +
+           "_modifiers: {QuantizationModifier: {scheme: FP8, ignore: [lm_head, " + ignore + "]}}";
+  };
+  const QuantPlan plan =
+      plan_of(fixture, modifier("a", "'re:.*mlp.*'") + ", " + modifier("b", "'re:.*self_attn.*'"));
+  CHECK(plan.groups.size() == 1);
+  CHECK(plan.groups[0].targets == std::vector<std::string>{"Linear"});
+  CHECK(plan.linears.size() == 7 * static_cast<size_t>(fixture.config.num_hidden_layers));
+}
+
+TEST_CASE("plan: ignored attention modules come before what is in them") {
+  const ModelFixture fixture("llama");
+  // Source: the order of compressed-tensors `QuantizationConfig.from_pretrained`.
+  const QuantPlan plan =
+      planned(fixture, "scheme: FP8, ignore: ['re:.*layers.0.self_attn$', lm_head], " + kKv);
+  CHECK(plan.ignore == std::vector<std::string>{"model.layers.0.self_attn", "lm_head"});
+  CHECK(plan.unquantized == std::vector<std::string>{"lm_head"});
 }

@@ -40,7 +40,9 @@ inline Calibration calibration_of(const Json& test_case) {
     attention.layer = layer.at("layer").get<int64_t>();
     attention.module = layer.at("module").get<std::string>();
     attention.ignored = layer.at("ignored").get<bool>();
-    if (!attention.ignored) {
+    if (attention.ignored) {
+      calibration.plan.ignore.push_back(attention.module);
+    } else {
       attention.k.scales = scales_of(layer.at("k"));
       attention.v.scales = scales_of(layer.at("v"));
     }

@@ -61,7 +61,7 @@ struct QuantizedParts {
     std::ranges::stable_sort(plan().linears, {}, [](const PlannedLinear& linear) {
       return std::pair(place_of(linear.module), linear.layer);
     });
-    plan().unquantized = config.at("ignore").get<std::vector<std::string>>();
+    plan().ignore = config.at("ignore").get<std::vector<std::string>>();
     if (model.config().at("tie_word_embeddings").get<bool>()) {
       plan().tied_embedding = "model.embed_tokens";
       plan().tied_head = "lm_head";

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "calib/module_patterns.h"
+#include "quant/quant_plan.h"
+
+namespace kvcal {
+
+/// A group without weights whose inputs are quantized is for attention modules.
+inline bool is_for_attention(const QuantScheme& scheme) {
+  return !scheme.weights && scheme.input_activations;
+}
+
+/// What the recipe makes of each attention module, in layer order; empty where it says nothing of
+/// attention. The last modifier that says something of a module decides, by a group for attention
+/// (queries, keys and values), a kv_cache_scheme, or both where their args are equal; used takes
+/// the groups that decide. Throws Error for two that differ in one modifier, where ignore leaves no
+/// module, and for modules that no engine can load together.
+std::vector<PlannedAttention> plan_attention(const Recipe& recipe, const NamedModules& modules,
+                                             std::vector<const QuantScheme*>& used);
+
+}  // namespace kvcal
