@@ -227,8 +227,11 @@ void run_calibrate(CalibrateOptions options) {
 
   std::optional<Run> run;
   Statistics statistics;
-  Calibration calibration = empty_calibration(subject.plan, subject.config,
-                                              parse_fp8_cache_dtype(options.output.kv_cache_dtype));
+  const KvDType kv_dtype = parse_fp8_cache_dtype(options.output.kv_cache_dtype);
+  // What an engine refuses is known from the plan, and said before the long work.
+  formats.print_notes(subject.model_dir,
+                      planned_calibration(subject.plan, subject.config, kv_dtype), subject.recipe);
+  Calibration calibration = empty_calibration(subject.plan, subject.config, kv_dtype);
   if (needs_data(subject.plan) || !options.save_statistics.empty()) {
     run = prepare_run(options, subject, output.target().parent_path(), diagnostics);
     clock.end("load");
@@ -245,7 +248,6 @@ void run_calibrate(CalibrateOptions options) {
   write_text_file(output.path() / kManifestName, dump_json(manifest));
   save_statistics(options, subject, input, statistics);
   output.commit();
-  formats.print_notes(subject.model_dir, calibration, subject.recipe);
   if (options.json) {
     std::cout << dump_json(manifest);
   } else {
