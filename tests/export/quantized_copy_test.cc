@@ -9,13 +9,15 @@ using namespace kvcal::test;
 
 namespace {
 
-/// A model of one shard: some large matrices of noise, and what a config needs.
-void write_large_model(const fs::path& folder, int num_weights, int64_t rows, int64_t columns) {
+/// A model of one shard: tensors of noise, and what a config needs.
+void write_noise(const fs::path& folder, const std::map<std::string, Shape>& tensors) {
   std::vector<TensorSource> sources;
-  for (int i = 0; i < num_weights; ++i)
-    sources.push_back({.name = "model.layers." + std::to_string(i) + ".mlp.up_proj.weight",
+  int i = -1;
+  for (const auto& [name, shape] : tensors) {
+    ++i;
+    sources.push_back({.name = name,
                        .dtype = DType::kF16,
-                       .shape = {rows, columns},
+                       .shape = shape,
                        .bytes = {},
                        .file = {},
                        .file_offset = 0,
@@ -28,8 +30,17 @@ void write_large_model(const fs::path& folder, int num_weights, int64_t rows, in
                            bytes[k + 1] = static_cast<std::byte>((at >> 17) & 0xcb);
                          }
                        }});
+  }
   write_safetensors(folder / "model.safetensors", std::move(sources), {{"format", "pt"}});
   write_file(folder / "config.json", R"({"model_type": "llama", "tie_word_embeddings": false})");
+}
+
+/// Some large matrices.
+void write_large_model(const fs::path& folder, int num_weights, int64_t rows, int64_t columns) {
+  std::map<std::string, Shape> tensors;
+  for (int i = 0; i < num_weights; ++i)
+    tensors["model.layers." + std::to_string(i) + ".mlp.up_proj.weight"] = Shape{rows, columns};
+  write_noise(folder, tensors);
 }
 
 Calibration plan_of_large_model(int num_weights, Strategy strategy) {
@@ -93,6 +104,50 @@ TEST_CASE("FP8 weights: memory holds a weight, its scales and two buffers, not t
     CHECK(watch.largest < before + kWeightBytes + 32 * kMiB);
     CHECK(fs::file_size(target / "model.safetensors") > kWeights * kWeightBytes / 2);
   }
+}
+
+TEST_CASE("FP8 weights: of stacked experts memory holds one expert and two buffers") {
+  constexpr int64_t kExperts = 8, kInputs = 2048, kOutputs = 4096;
+  constexpr uint64_t kMiB = uint64_t{1} << 20, kExpertBytes = kInputs * kOutputs * 2;
+  const ScratchFolder scratch;
+  write_noise(scratch.path(),
+              {{"model.layers.0.mlp.experts.gate_up_proj", Shape{kExperts, kInputs, kOutputs}}});
+  const ModelDir model(scratch.path());
+  Calibration calibration = plan_of_large_model(0, Strategy::kChannel);
+  for (int64_t i = 0; i < kExperts; ++i)
+    for (const int64_t part : {0, 1}) {
+      const std::string module = "model.layers.0.mlp.experts." + std::to_string(i) +
+                                 (part == 0 ? ".gate_proj" : ".up_proj");
+      calibration.plan.split.push_back(
+          {.name = module + ".weight",
+           .slice = {.tensor = "model.layers.0.mlp.experts.gate_up_proj",
+                     .index = i,
+                     .part = part,
+                     .parts = 2,
+                     .is_transposed = true,
+                     .is_interleaved = true}});
+      if (part == 0) calibration.plan.linears.push_back({.module = module, .layer = 0});
+    }
+  const Recipe recipe = weight_recipe();
+  ThreadPool pool(2);
+  MemoryWatch watch;
+  const ScratchFolder target;
+  const uint64_t before = resident_bytes();
+  kWriters.at("compressed-tensors")()->write({.model = model,
+                                              .calibration = calibration,
+                                              .recipe = recipe,
+                                              .pool = &pool,
+                                              .progress = &watch},
+                                             target.path());
+  CHECK(watch.last == watch.end);
+  INFO("held " << watch.largest / kMiB << " MiB, before " << before / kMiB);
+  // The pages of an expert, two that are put together, two buffers of 8 MiB, and the rest.
+  CHECK(watch.largest < before + 2 * kExpertBytes + 32 * kMiB);
+  const ModelDir written(target.path());
+  CHECK(written.tensor("model.layers.0.mlp.experts.7.gate_proj.weight").dtype == DType::kF8E4M3);
+  CHECK(written.tensor("model.layers.0.mlp.experts.7.up_proj.weight").shape ==
+        Shape{kOutputs / 2, kInputs});
+  CHECK(!written.find("model.layers.0.mlp.experts.gate_up_proj"));
 }
 
 TEST_CASE("FP8 weights: what is no number stops the run, and nothing appears") {

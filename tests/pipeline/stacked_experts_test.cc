@@ -193,6 +193,9 @@ TEST_CASE("stacked experts: split ones in 16 bits run as the stacked ones do") {
     REQUIRE(!restored.empty());
     write_safetensors(plain / "model.safetensors", sources, {{"format", "pt"}});
     CHECK(logits_of(plain.path(), ids) == logits_of(model_folder(model), ids));
+    // A source with experts of their own is quantized like one that stacks them.
+    const Output again(plain.path(), recipe_of(model, "partial"));
+    CHECK(digest_of(again.written()) == reference_of(model).at("runs").at("partial").at("digest"));
   }
 }
 
