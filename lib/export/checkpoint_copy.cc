@@ -7,6 +7,7 @@
 #include "core/checked.h"
 #include "core/file.h"
 #include "core/interrupt.h"
+#include "export/attention_scales.h"
 #include "export/manifest.h"
 
 namespace kvcal {
@@ -14,8 +15,9 @@ namespace {
 
 /// Files of a quantized checkpoint that would lie about this one.
 bool is_left_over(std::string_view name) {
-  static constexpr std::array<std::string_view, 4> kNames{"recipe.yaml", "kv_cache_scales.json",
-                                                          "hf_quant_config.json", kManifestName};
+  static constexpr std::array<std::string_view, 5> kNames{"recipe.yaml", "kv_cache_scales.json",
+                                                          "hf_quant_config.json", kManifestName,
+                                                          kVllmArgumentsName};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
