@@ -156,6 +156,33 @@ Calibration measure(const CalibrateOptions& options, const Subject& subject, con
                    &statistics, diagnostics);
 }
 
+/// The file must be new, and none that the run reads or writes.
+void check_statistics_target(const CalibrateOptions& options, const Subject& subject) {
+  const fs::path path = options.save_statistics;
+  if (path.empty()) return;
+  in_context("--save-statistics", [&] {
+    check_target(subject.model_dir, path);
+    for (const std::string& source : {options.recipe, options.dataset})
+      if (lies_in(path, source)) fail(path.string(), ": is read by this run: ", source);
+    if (lies_in(path, options.output.output))
+      fail(path.string(), ": lies in the output, which appears whole; expected a file beside it");
+    const fs::path folder = fs::absolute(path).parent_path();
+    if (!fs::is_directory(folder)) fail(path.string(), ": no such folder ", folder.string());
+    check_new_file(path, options.output.overwrite);
+  });
+}
+
+/// What was asked for and has no effect.
+void warn_of_idle_options(const CalibrateOptions& options, const Subject& subject,
+                          Diagnostics& diagnostics) {
+  const bool runs = needs_data(subject.plan) || !options.save_statistics.empty();
+  if (!runs && !options.dataset.empty())
+    diagnostics.warn("--dataset is not read: " + options.recipe + " calibrates nothing");
+  const bool observes_inputs = has_static_inputs(subject.plan) || !options.save_statistics.empty();
+  if (options.all_experts && !(observes_inputs && subject.config.architecture->has_experts()))
+    diagnostics.warn("--moe-all-experts has no effect: no input of an expert is calibrated");
+}
+
 /// Whatever can be refused is refused before the long work.
 void check_all(const CalibrateOptions& options, const Subject& subject,
                const OutputFormats& formats) {
@@ -174,6 +201,7 @@ void check_all(const CalibrateOptions& options, const Subject& subject,
                 planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype),
                 subject.recipe);
   check_target(subject.model_dir, options.output.output);
+  check_statistics_target(options, subject);
 }
 
 ManifestInput manifest_input(const CalibrateOptions& options, const Subject& subject,
@@ -223,6 +251,7 @@ void run_calibrate(CalibrateOptions options) {
   const OutputFormats formats(options.output);
   const Subject subject = read_subject(options, diagnostics);
   check_all(options, subject, formats);
+  warn_of_idle_options(options, subject, diagnostics);
   AtomicDirectory output(options.output.output, options.output.overwrite);
 
   std::optional<Run> run;
@@ -251,7 +280,7 @@ void run_calibrate(CalibrateOptions options) {
   if (options.json) {
     std::cout << dump_json(manifest);
   } else {
-    print_calibration(calibration);
+    print_calibration(calibration, written);
     formats.print_folders();
   }
 }

@@ -1,6 +1,6 @@
 #include "consumers.h"
 
-#include "export/engines.h"
+#include "engines/engines.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
 #include "model_facts.h"
@@ -19,8 +19,7 @@ Calibration unit_calibration(const ModelConfig& config, const std::vector<int64_
   calibration.is_latent = config.architecture->has_latent_attention;
   const auto count =
       strategy == Strategy::kAttnHead ? static_cast<size_t>(config.cache_heads()) : size_t{1};
-  const KvTensorCalibration side{
-      .statistics = {}, .scales = std::vector<Scale>(count), .num_saturated = 0};
+  const KvTensorCalibration side{.statistics = {}, .scales = std::vector<Scale>(count)};
   for (const int64_t layer : layers)
     calibration.layers.push_back({.layer = layer,
                                   .module = config.attention_module(layer),

@@ -177,7 +177,7 @@ void print_layers(const Json& report) {
   for (const Json& row : layers) {
     const auto clipped = [&](const char* key) {
       const Json* value = find_field(row, key);
-      return value ? percent(value->get<double>()) : std::string("-");
+      return value && value->is_number() ? percent(value->get<double>()) : std::string("-");
     };
     std::vector<std::string> cells{std::to_string(row.at("layer").get<int64_t>()),
                                    cell(row, "dtype"),

@@ -24,7 +24,8 @@ void print_attention(const Calibration& calibration) {
   if (has_queries) head.insert(head.begin() + 1, "q_scale");
   Table table(head);
   const auto clipped = [](const KvTensorCalibration& side) {
-    return percent(static_cast<double>(side.num_saturated) /
+    if (!side.num_saturated) return std::string("-");
+    return percent(static_cast<double>(*side.num_saturated) /
                    static_cast<double>(side.statistics.num_values));
   };
   const auto amax = [](const KvTensorCalibration& side) {
@@ -53,7 +54,7 @@ CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
           .add_option("--output", options.output, "Folder to write; appears complete or not at all")
           ->check(is_not_empty());
   command.add_option("--format", options.formats,
-                     "compressed-tensors (default), tgi or scales-json; may be repeated");
+                     "compressed-tensors (default), fp8, tgi or scales-json; may be repeated");
   command
       .add_option("--kv-cache-dtype", options.kv_cache_dtype,
                   "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")
@@ -164,7 +165,7 @@ Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config
   return planned;
 }
 
-void print_calibration(const Calibration& calibration) {
+void print_calibration(const Calibration& calibration, const WrittenCheckpoint& written) {
   if (!calibration.layers.empty()) print_attention(calibration);
   if (!calibration.linears.empty()) {
     Table table({"module", "input_scale", "input_amax", "tokens"});
@@ -174,8 +175,8 @@ void print_calibration(const Calibration& calibration) {
                  std::to_string(linear.input_tokens)});
     table.print(std::cout);
   }
-  if (calibration.plan.quantizes_weights())
-    std::cout << calibration.plan.linears.size() << " weights in FP8, "
+  if (!written.weights.empty())
+    std::cout << written.weights.size() << " weights in FP8, "
               << calibration.plan.unquantized.size() << " left as they were\n";
 }
 

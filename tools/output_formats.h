@@ -53,7 +53,8 @@ KvDType parse_fp8_cache_dtype(const std::string& name);
 /// of that plan.
 Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);
 
-/// A table of the attention modules, and of the inputs of Linears where there are any.
-void print_calibration(const Calibration& calibration);
+/// A table of the attention modules, and of the inputs of Linears where there are any; then how
+/// many weights were written.
+void print_calibration(const Calibration& calibration, const WrittenCheckpoint& written);
 
 }  // namespace kvcal

@@ -44,13 +44,15 @@ Json manifest_of(const ScalesOptions& options, const Statistics& statistics,
   input.model_type = config.model_type;
   input.model_sha256 = statistics.origin.model_sha256;
   input.recipe_path = options.recipe;
+  input.leave_out_machine = true;
+  // As a run, which reads no data where nothing is calibrated.
+  if (!needs_data(calibration.plan)) return make_manifest(input, recipe, calibration, written);
   input.dataset_path = statistics.origin.dataset_path;
   input.dataset_sha256 = statistics.origin.dataset_sha256;
   input.sample_indices = statistics.origin.sample_indices;
   input.num_tokens = statistics.origin.num_tokens;
   input.compute_dtype = statistics.origin.compute_dtype;
   input.kv_forward = statistics.origin.kv_forward;
-  input.leave_out_machine = true;
   return make_manifest(input, recipe, calibration, written);
 }
 
@@ -86,19 +88,21 @@ void run_scales(ScalesOptions options) {
                    .all_experts = statistics.origin.all_experts},
                   diagnostics);
   });
+  check_calibration(calibration);
   const auto manifest = [&](const WrittenCheckpoint& written) {
     return dump_json(manifest_of(options, statistics, config, recipe, calibration, written));
   };
   if (!model) {
     if (options.json) std::cout << manifest({});
-    if (!options.json) print_calibration(calibration);
+    if (!options.json) print_calibration(calibration, {});
     return;
   }
   formats.check(*model, calibration, recipe);
   check_target(*model, options.output.output);
   AtomicDirectory output(options.output.output, options.output.overwrite);
-  const std::string text =
-      manifest(formats.write(*model, calibration, recipe, output.path(), 0, diagnostics));
+  const WrittenCheckpoint written =
+      formats.write(*model, calibration, recipe, output.path(), 0, diagnostics);
+  const std::string text = manifest(written);
   write_text_file(output.path() / kManifestName, text);
   output.commit();
   formats.print_notes(*model, calibration, recipe);
@@ -106,7 +110,7 @@ void run_scales(ScalesOptions options) {
     std::cout << text;
     return;
   }
-  print_calibration(calibration);
+  print_calibration(calibration, written);
   formats.print_folders();
 }
 

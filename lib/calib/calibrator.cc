@@ -1,6 +1,7 @@
 #include "calib/calibrator.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "calib/observer.h"
@@ -36,10 +37,14 @@ class Calibrator {
     forward_.request(observation_of(plan_, options_));
     const int64_t last =
         needs_inputs_ ? config_.num_hidden_layers - 1 : config_.last_attention_layer();
-    for (int64_t layer = 0; layer <= last; ++layer) run_layer(layer);
-    if (needs_inputs_) keep_inputs(-1, {forward_.observe_head()});
-    calibration_.linears =
-        derive_inputs(statistics_.inputs, plan_, config_, options_.derive, diagnostics_);
+    for (int64_t layer = 0; layer <= last; ++layer) {
+      run_layer(layer);
+      derive_layer_inputs(layer);
+    }
+    if (needs_inputs_) {
+      keep_inputs(-1, {forward_.observe_head()});
+      derive_layer_inputs(-1);
+    }
     if (kept) {
       kept->attention = std::move(statistics_.attention);
       kept->inputs = std::move(statistics_.inputs);
@@ -55,10 +60,23 @@ class Calibrator {
     }
     const auto planned = std::ranges::find(plan_.attention, layer, &PlannedAttention::layer);
     if (planned == plan_.attention.end()) {
-      keep_inputs(layer, observe_and_advance(layer).linears);
+      const LayerObservation seen = observe_and_advance(layer);
+      keep_inputs(layer, seen.linears);
+      if (options_.keeps_statistics)
+        statistics_.attention.push_back(
+            statistics_of(seen, config_.attention_module(layer), layer));
     } else {
       calibrate_attention(*planned);
     }
+  }
+
+  /// A layer's inputs are known when it is done; an expert that saw nothing stops the run there.
+  void derive_layer_inputs(int64_t layer) {
+    std::ranges::move(derive_inputs(inputs_, plan_, layer, names_, options_.derive, diagnostics_),
+                      std::back_inserter(calibration_.linears));
+    if (options_.keeps_statistics)
+      std::ranges::move(inputs_, std::back_inserter(statistics_.inputs));
+    inputs_.clear();
   }
 
   /// A layer whose K and V are seen and go on as they are.
@@ -77,7 +95,7 @@ class Calibrator {
     LayerObservation seen =
         in_one_pass ? observe_and_advance(planned.layer) : forward_.observe(planned.layer);
     keep_inputs(planned.layer, seen.linears);
-    AttentionStatistics statistics = statistics_of(seen, planned);
+    AttentionStatistics statistics = statistics_of(seen, planned.module, planned.layer);
     AttentionCalibration layer = derive_attention(statistics, planned, config_, options_.derive);
     if (!in_one_pass) {
       const SaturationCounts saturated = move_on(layer, is_quantized, may_clip);
@@ -86,6 +104,8 @@ class Calibrator {
       if (may_clip) {
         layer.k.num_saturated = saturated.k;
         layer.v.num_saturated = saturated.v;
+        // Queries are quantized where the layer runs with scales.
+        if (layer.q && is_quantized && !is_end(layer.layer)) layer.q->num_saturated = saturated.q;
       }
     }
     warn_of_zeros(layer);
@@ -121,12 +141,12 @@ class Calibrator {
     return quantization;
   }
 
-  AttentionStatistics statistics_of(const LayerObservation& seen,
-                                    const PlannedAttention& planned) const {
-    AttentionStatistics statistics{.module = planned.module,
-                                   .k = head_statistics("K", seen.k, planned.layer, samples_),
-                                   .v = head_statistics("V", seen.v, planned.layer, samples_)};
-    if (seen.q) statistics.q = head_statistics("Q", *seen.q, planned.layer, samples_);
+  AttentionStatistics statistics_of(const LayerObservation& seen, const std::string& module,
+                                    int64_t layer) const {
+    AttentionStatistics statistics{.module = module,
+                                   .k = head_statistics("K", seen.k, layer, samples_),
+                                   .v = head_statistics("V", seen.v, layer, samples_)};
+    if (seen.q) statistics.q = head_statistics("Q", *seen.q, layer, samples_);
     return statistics;
   }
 
@@ -134,7 +154,7 @@ class Calibrator {
   void keep_inputs(int64_t layer, const std::vector<LinearObservation>& linears) {
     if (!needs_inputs_) return;
     for (const LinearObservation& linear : linears)
-      statistics_.inputs.push_back(
+      inputs_.push_back(
           input_statistics(names_.of(layer, linear.role, linear.index), linear, samples_));
   }
 
@@ -153,7 +173,8 @@ class Calibrator {
   Diagnostics& diagnostics_;
   InputNames names_;
   Calibration calibration_;
-  Statistics statistics_;
+  Statistics statistics_;                ///< of all layers, where they are kept
+  std::vector<InputStatistics> inputs_;  ///< of the layer that runs
   bool needs_inputs_;
 };
 

@@ -51,6 +51,11 @@ KvStatistics pooled(const TensorStatistics& seen) {
   return statistics;
 }
 
+/// 0 where nothing can be over the range; else it must be counted.
+std::optional<uint64_t> saturation_of(const QuantArgs& args) {
+  return make_observer(args)->may_clip() ? std::nullopt : std::optional<uint64_t>(0);
+}
+
 std::vector<Scale> scales_of(const std::vector<Observed>& groups, const QuantArgs& args,
                              fp8::Format format) {
   const auto observer = make_observer(args);
@@ -65,11 +70,13 @@ std::vector<Scale> scales_of(const std::vector<Observed>& groups, const QuantArg
 AttentionCalibration derive_attention(const AttentionStatistics& seen,
                                       const PlannedAttention& planned, const ModelConfig& config,
                                       const DeriveOptions& options) {
-  AttentionCalibration result{.layer = planned.layer,
-                              .module = planned.module,
-                              .ignored = planned.ignored,
-                              .k = {.statistics = pooled(seen.k), .scales = {}},
-                              .v = {.statistics = pooled(seen.v), .scales = {}}};
+  const auto saturated = saturation_of(planned.kv);
+  AttentionCalibration result{
+      .layer = planned.layer,
+      .module = planned.module,
+      .ignored = planned.ignored,
+      .k = {.statistics = pooled(seen.k), .scales = {}, .num_saturated = saturated},
+      .v = {.statistics = pooled(seen.v), .scales = {}, .num_saturated = saturated}};
   const fp8::Format format = fp8_format(options.kv_dtype);
   const Strategy strategy = resolved_strategy(planned.kv);
   std::vector<Observed> k = grouped(seen.k, strategy), v = grouped(seen.v, strategy);
@@ -78,34 +85,99 @@ AttentionCalibration derive_attention(const AttentionStatistics& seen,
   result.v.scales = scales_of(v, planned.kv, format);
   if (planned.q && seen.q)
     result.q = {.statistics = pooled(*seen.q),
-                .scales = scales_of(grouped(*seen.q, strategy), *planned.q, format)};
+                .scales = scales_of(grouped(*seen.q, strategy), *planned.q, format),
+                .num_saturated = saturation_of(*planned.q)};
   return result;
 }
 
+namespace {
+
+/// Experts with the tokens each saw, once each, in order.
+class ExpertCounts {
+ public:
+  void add(const std::string& expert, uint64_t tokens) {
+    const std::pair entry(expert, tokens);
+    if (std::ranges::find(counts_, entry) == counts_.end()) counts_.push_back(entry);
+  }
+  bool empty() const { return counts_.empty(); }
+  size_t size() const { return counts_.size(); }
+  /// "…experts.3 (2 tokens), …": those with the fewest first, ten at most.
+  std::string text() const {
+    constexpr size_t kShown = 10;
+    auto counts = counts_;
+    std::ranges::stable_sort(counts, {}, &std::pair<std::string, uint64_t>::second);
+    std::string text;
+    for (size_t i = 0; i < std::min(kShown, counts.size()); ++i) {
+      text += (i == 0 ? "" : ", ") + counts[i].first;
+      if (counts[i].second > 0) text += " (" + std::to_string(counts[i].second) + ")";
+    }
+    return text + (counts.size() > kShown ? ", …" : "");
+  }
+
+ private:
+  std::vector<std::pair<std::string, uint64_t>> counts_;
+};
+
+std::string count_of(const ExpertCounts& experts, std::string_view layer) {
+  return std::to_string(experts.size()) + (experts.size() == 1 ? " expert" : " experts") + " of " +
+         std::string(layer);
+}
+
+/// Experts of one layer that saw no token, or too few for their extremes to mean much.
+class TokenReport {
+ public:
+  TokenReport(const InputNames& names, const DeriveOptions& options)
+      : names_(names), options_(options) {}
+
+  void add(const std::string& module, uint64_t tokens) {
+    const auto expert = names_.expert_of(module);
+    if (tokens == 0 && !expert) fail("nothing was seen of the input of ", module);
+    // What is no expert every token passes through: the user knows how many there are.
+    if (!expert || (options_.all_experts && tokens > 0)) return;
+    if (tokens == 0) unseen_.add(*expert, 0);
+    if (tokens > 0 && tokens < kFewTokens) rare_.add(*expert, tokens);
+  }
+  void tell(int64_t layer, Diagnostics& diagnostics) const {
+    const std::string place = "layer " + std::to_string(layer);
+    if (!unseen_.empty())
+      fail("no token reached ", count_of(unseen_, place),
+           ", which gives their inputs no scale: ", unseen_.text(),
+           options_.all_experts ? "" : "; show every expert all tokens with --moe-all-experts");
+    if (!rare_.empty())
+      diagnostics.warn("fewer than " + std::to_string(kFewTokens) + " tokens reached " +
+                       count_of(rare_, place) + ": " + rare_.text());
+  }
+
+ private:
+  const InputNames& names_;
+  const DeriveOptions& options_;
+  ExpertCounts unseen_, rare_;
+};
+
+}  // namespace
+
 std::vector<LinearCalibration> derive_inputs(const std::vector<InputStatistics>& seen,
-                                             const QuantPlan& plan, const ModelConfig& config,
-                                             const DeriveOptions& options,
+                                             const QuantPlan& plan, int64_t layer,
+                                             const InputNames& names, const DeriveOptions& options,
                                              Diagnostics& diagnostics) {
   std::map<std::string_view, const InputStatistics*> by_name;
   for (const InputStatistics& input : seen) by_name[input.name] = &input;
-  const InputNames names(config);
+  TokenReport report(names, options);
   std::vector<LinearCalibration> result;
   for (const PlannedLinear& linear : plan.linears) {
     const auto& args = plan.groups[linear.group].input_activations;
-    if (!args || args->dynamic) continue;
+    if (linear.layer != layer || !args || args->dynamic) continue;
     const auto found = by_name.find(names.of(linear.module));
     const uint64_t tokens = found == by_name.end() ? 0 : found->second->tokens;
-    if (tokens == 0)
-      fail("no token reached ", linear.module, ", so its input has no scale",
-           options.all_experts ? "" : "; show every expert all tokens with --moe-all-experts");
-    if (tokens < kFewTokens)
-      diagnostics.warn("only " + std::to_string(tokens) + " tokens reached " + linear.module);
+    report.add(linear.module, tokens);
+    if (tokens == 0) continue;
     const std::vector<Observed> groups = grouped(found->second->seen, Strategy::kTensor);
     result.push_back({.module = linear.module,
                       .input_amax = groups[0].range().amax(),
                       .input_scale = scales_of(groups, *args, fp8::Format::kE4m3Fn)[0],
                       .input_tokens = tokens});
   }
+  report.tell(layer, diagnostics);
   return result;
 }
 
@@ -120,6 +192,21 @@ Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, 
   return calibration;
 }
 
+namespace {
+
+void check_heads(const AttentionStatistics& seen, const ModelConfig& config) {
+  const auto check = [&](const TensorStatistics& side, int64_t heads, std::string_view name) {
+    if (side.heads != heads)
+      fail("the statistics hold ", side.heads, " heads of ", name, " of ", seen.module,
+           ", the model has ", heads);
+  };
+  check(seen.k, config.cache_heads(), "K");
+  check(seen.v, config.cache_heads(), "V");
+  if (seen.q) check(*seen.q, config.num_attention_heads, "Q");
+}
+
+}  // namespace
+
 Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
                    const DeriveOptions& options, Diagnostics& diagnostics) {
   Calibration calibration = empty_calibration(plan, config, options.kv_dtype);
@@ -128,9 +215,16 @@ Calibration derive(const Statistics& statistics, const QuantPlan& plan, const Mo
         std::ranges::find(statistics.attention, planned.module, &AttentionStatistics::module);
     if (seen == statistics.attention.end()) fail("the statistics hold nothing of ", planned.module);
     if (planned.q && !seen->q) fail("the statistics hold no queries of ", planned.module);
+    check_heads(*seen, config);
     calibration.layers.push_back(derive_attention(*seen, planned, config, options));
   }
-  calibration.linears = derive_inputs(statistics.inputs, plan, config, options, diagnostics);
+  const InputNames names(config);
+  for (int64_t i = 0; i <= config.num_hidden_layers; ++i) {
+    // lm_head comes last.
+    const int64_t layer = i == config.num_hidden_layers ? -1 : i;
+    std::ranges::move(derive_inputs(statistics.inputs, plan, layer, names, options, diagnostics),
+                      std::back_inserter(calibration.linears));
+  }
   return calibration;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "calib/statistics.h"
 #include "core/diagnostics.h"
 #include "model/model_config.h"
 #include "quant/calibration.h"
@@ -15,16 +16,18 @@ struct DeriveOptions {
   bool all_experts = false;  ///< were shown every token, for messages
 };
 
-/// The scales of one attention module. ignored ones have none; num_saturated is left 0.
+/// The scales of one attention module. ignored ones have none. num_saturated is 0 where the
+/// observer cannot clip and else not known.
 AttentionCalibration derive_attention(const AttentionStatistics& seen,
                                       const PlannedAttention& planned, const ModelConfig& config,
                                       const DeriveOptions& options);
 
-/// The input scales of all Linears whose groups have static ones, in the plan's order. Throws Error
-/// for an expert that saw no token; warns of one that saw few.
+/// The input scales of the Linears of one layer (-1: lm_head) whose groups have static ones, in the
+/// plan's order. Throws Error naming all experts of the layer that saw no token; a line warns of
+/// those that saw few.
 std::vector<LinearCalibration> derive_inputs(const std::vector<InputStatistics>& seen,
-                                             const QuantPlan& plan, const ModelConfig& config,
-                                             const DeriveOptions& options,
+                                             const QuantPlan& plan, int64_t layer,
+                                             const InputNames& names, const DeriveOptions& options,
                                              Diagnostics& diagnostics);
 
 /// Everything the plan asks for, from statistics alone: the same scales as a run with the exact

@@ -12,11 +12,20 @@ namespace {
 
 }  // namespace
 
+namespace {
+
+bool is_of_expert(Role role) {
+  return role == Role::kExpertGate || role == Role::kExpertUp || role == Role::kExpertDown;
+}
+
+}  // namespace
+
 InputNames::InputNames(const ModelConfig& config) {
   for (const ModuleName& module : list_modules(config)) {
     if (!module.role) continue;
     const std::tuple key(module.layer, input_of(*module.role), module.index);
     by_module_[module.name] = by_input_.try_emplace(key, module.name).first->second;
+    if (is_of_expert(*module.role)) of_experts_.insert(module.name);
   }
 }
 
@@ -28,6 +37,11 @@ const std::string& InputNames::of(int64_t layer, Role role, int64_t index) const
 
 const std::string& InputNames::of(const std::string& module) const {
   return by_module_.at(module);
+}
+
+std::optional<std::string> InputNames::expert_of(const std::string& module) const {
+  if (!of_experts_.contains(module)) return {};
+  return module.substr(0, module.rfind('.'));
 }
 
 TensorStatistics head_statistics(std::string_view side, const KvObservation& seen, int64_t layer,

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <map>
+#include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -21,10 +23,13 @@ class InputNames {
   const std::string& of(int64_t layer, Role role, int64_t index) const;
   /// Of the input that a Linear reads.
   const std::string& of(const std::string& module) const;
+  /// The expert that a Linear belongs to: "model.layers.0.mlp.experts.3"; nullopt: to none.
+  std::optional<std::string> expert_of(const std::string& module) const;
 
  private:
   std::map<std::tuple<int64_t, Role, int64_t>, std::string> by_input_;
   std::map<std::string, std::string> by_module_;
+  std::set<std::string> of_experts_;  ///< modules
 };
 
 /// Observations as statistics. Throws Error for NaN or Inf, naming what held it, record and token.

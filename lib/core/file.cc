@@ -271,6 +271,29 @@ void write_file_atomically(const fs::path& target, bool overwrite,
   sync_folder(absolute.parent_path());
 }
 
+namespace {
+
+/// path without links and dots as far as it exists.
+fs::path resolved(const fs::path& path) {
+  // A path that cannot be resolved is refused where it is created, with the reason.
+  std::error_code error;
+  const auto absolute = fs::absolute(path, error);
+  const auto result = fs::weakly_canonical(absolute, error);
+  return error ? absolute.lexically_normal() : result;
+}
+
+}  // namespace
+
+bool lies_in(const fs::path& inner, const fs::path& outer) {
+  const fs::path inside = resolved(inner);
+  auto it = inside.begin();
+  for (const auto& part : resolved(outer)) {
+    if (part.empty()) continue;  // a trailing slash
+    if (it == inside.end() || *it++ != part) return false;
+  }
+  return true;
+}
+
 void check_new_file(const fs::path& target, bool overwrite) {
   checked_target(target, overwrite);
 }

@@ -100,6 +100,10 @@ class AtomicDirectory {
   Parents parents_;
 };
 
+/// Whether inner is outer or lies somewhere in it, links and dots resolved as far as the paths
+/// exist.
+bool lies_in(const fs::path& inner, const fs::path& outer);
+
 /// A single output file with the same promise: content goes beside the target and is renamed.
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite);
 /// The same for content that write puts into the file it is given.

@@ -23,9 +23,11 @@ Json head_amax_json(const KvStatistics& statistics) {
   return list;
 }
 
-double saturated_fraction(const KvTensorCalibration& side) {
+/// null where nobody counted.
+Json saturated_json(const KvTensorCalibration& side) {
+  if (!side.num_saturated) return nullptr;
   const uint64_t values = side.statistics.num_values;
-  return values == 0 ? 0.0 : static_cast<double>(side.num_saturated) / static_cast<double>(values);
+  return values == 0 ? 0.0 : static_cast<double>(*side.num_saturated) / static_cast<double>(values);
 }
 
 Json layer_json(const AttentionCalibration& layer) {
@@ -37,13 +39,13 @@ Json layer_json(const AttentionCalibration& layer) {
                {"v_scale", scales_json(layer.v.scales, layer.ignored)},
                {"k_head_amax", head_amax_json(layer.k.statistics)},
                {"v_head_amax", head_amax_json(layer.v.statistics)},
-               {"k_saturated", saturated_fraction(layer.k)},
-               {"v_saturated", saturated_fraction(layer.v)}};
+               {"k_saturated", saturated_json(layer.k)},
+               {"v_saturated", saturated_json(layer.v)}};
   if (!layer.q) return json;
   json["q_amax"] = layer.q->statistics.range().amax().value;
   json["q_scale"] = scales_json(layer.q->scales, layer.ignored);
   json["q_head_amax"] = head_amax_json(layer.q->statistics);
-  json["q_saturated"] = saturated_fraction(*layer.q);
+  json["q_saturated"] = saturated_json(*layer.q);
   return json;
 }
 

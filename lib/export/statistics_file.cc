@@ -1,5 +1,7 @@
 #include "export/statistics_file.h"
 
+#include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 
@@ -95,10 +97,13 @@ class StatisticsReader {
     seen.ranges.resize(static_cast<size_t>(ranges.shape[0] * heads));
     static_assert(sizeof(Range) == 2 * sizeof(float));
     std::memcpy(seen.ranges.data(), ranges.bytes.data(), ranges.bytes.size());
+    for (const Range& range : seen.ranges)
+      if (!range.empty() && !(std::isfinite(range.min) && std::isfinite(range.max)))
+        fail(ranges.name, " holds a range from ", range.min, " to ", range.max,
+             ", expected finite numbers");
     seen.histograms.resize(static_cast<size_t>(heads));
     for (size_t head = 0; head < seen.histograms.size(); ++head)
-      std::memcpy(seen.histograms[head].counts.data(),
-                  counts.bytes.data() + head * kBins * sizeof(int64_t), kBins * sizeof(int64_t));
+      read_counts(counts, head, seen.histograms[head]);
     return seen;
   }
 
@@ -112,6 +117,18 @@ class StatisticsReader {
   }
 
  private:
+  static void read_counts(const TensorView& counts, size_t head, MagnitudeHistogram& histogram) {
+    std::array<int64_t, kBins> values;
+    std::memcpy(values.data(), counts.bytes.data() + head * sizeof values, sizeof values);
+    // So many that their sum is no number of values either.
+    constexpr int64_t kMost = int64_t{1} << 50;
+    for (size_t bin = 0; bin < values.size(); ++bin) {
+      if (values[bin] < 0 || values[bin] > kMost)
+        fail(counts.name, " holds ", values[bin], ", expected a count");
+      histogram.counts[bin] = static_cast<uint64_t>(values[bin]);
+    }
+  }
+
   std::string text(const std::string& key, std::optional<std::string> missing = {}) const {
     const auto found = file_.metadata().find(key);
     if (found != file_.metadata().end()) return found->second;

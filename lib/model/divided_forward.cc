@@ -32,6 +32,7 @@ void merge(LayerObservation& seen, const LayerObservation& next, SampleCounts sa
 void merge(SaturationCounts& counts, const SaturationCounts& next, SampleCounts) {
   counts.k += next.k;
   counts.v += next.v;
+  counts.q += next.q;
 }
 
 void merge(LayerAdvance& advance, const LayerAdvance& next, SampleCounts samples) {

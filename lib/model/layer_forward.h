@@ -27,13 +27,15 @@ struct LayerObservation {
 struct KvQuantization {
   KvDType dtype = KvDType::kFp8E4m3;
   std::vector<float> k_scales, v_scales;
-  /// [num_attention_heads] of FP8 E4M3 queries; empty: attention reads them as they are.
+  /// [num_attention_heads] of queries in FP8 of the same dtype; empty: attention reads them as they
+  /// are.
   std::vector<float> q_scales = {};
 };
 
 /// Values that were clipped while stored, summed over heads.
 struct SaturationCounts {
   uint64_t k = 0, v = 0;
+  uint64_t q = 0;  ///< of queries that attention read in FP8
 };
 struct LayerAdvance {
   SaturationCounts saturated = {};
@@ -51,7 +53,7 @@ class LayerForward {
 
   /// K after RoPE and V of every sample, unquantized, and Q after RoPE.
   virtual LayerObservation observe(int64_t layer) = 0;
-  /// What quantization clips of this layer's K and V; only before the layer is advanced.
+  /// What quantization clips of this layer's K and V, not of Q; only before the layer is advanced.
   virtual SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) = 0;
   /// The rest of the layer, whose attention reads K, V and Q as quantization stores them.
   virtual LayerAdvance advance(int64_t layer, const KvQuantization& quantization) = 0;

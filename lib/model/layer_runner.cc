@@ -307,8 +307,10 @@ void LayerRunner::quantize_query(int64_t tokens, const KvStorage& storage) {
                                          .heads = config_.num_attention_heads,
                                          .head_dim = config_.head_dim,
                                          .row_stride = config_.query_width()},
+                                   .dtype = storage.dtype,
                                    .scales = storage.q_scales,
-                                   .codes = &query_codes_});
+                                   .codes = &query_codes_,
+                                   .saturated = storage.q_saturated});
 }
 
 void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* hidden,

@@ -79,11 +79,10 @@ struct LayerwiseForward::Storage {
     if (const std::vector<float>& scales = quantization.q_scales; !scales.empty()) {
       KVCAL_CHECK(std::ssize(scales) == config.num_attention_heads);
       q_scales_ = upload<float>(scales, backend);
+      q_saturated_ = zero_counts(backend, scales.size());
     }
-    for (Buffer* saturated : {&k_saturated_, &v_saturated_}) {
-      *saturated = backend.allocate(heads * sizeof(uint64_t));
-      backend.fill_zero(saturated->data(), saturated->size());
-    }
+    k_saturated_ = zero_counts(backend, heads);
+    v_saturated_ = zero_counts(backend, heads);
   }
 
   /// Has the batch stored when it enters the cache.
@@ -102,21 +101,28 @@ struct LayerwiseForward::Storage {
             .v = v_.data(),
             .k_scales = k_scales_.as<float>(),
             .v_scales = v_scales_.as<float>(),
-            .q_scales = q_scales_.as<float>()};
+            .q_scales = q_scales_.as<float>(),
+            .q_saturated = q_saturated_.as<uint64_t>()};
   }
   SaturationCounts saturated(Backend& backend) const {
-    return {sum(backend, k_saturated_), sum(backend, v_saturated_)};
+    return {sum(backend, k_saturated_), sum(backend, v_saturated_), sum(backend, q_saturated_)};
   }
 
  private:
+  static Buffer zero_counts(Backend& backend, size_t heads) {
+    Buffer counts = backend.allocate(heads * sizeof(uint64_t));
+    backend.fill_zero(counts.data(), counts.size());
+    return counts;
+  }
   static uint64_t sum(Backend& backend, const Buffer& counts) {
+    if (counts.size() == 0) return 0;
     std::vector<uint64_t> host(counts.size() / sizeof(uint64_t));
     backend.copy_out(counts.data(), std::as_writable_bytes(std::span(host)));
     return std::accumulate(host.begin(), host.end(), uint64_t{0});
   }
 
   KvDType dtype_;
-  Buffer k_, v_, k_scales_, v_scales_, q_scales_, k_saturated_, v_saturated_;
+  Buffer k_, v_, k_scales_, v_scales_, q_scales_, k_saturated_, v_saturated_, q_saturated_;
 };
 
 namespace {

@@ -9,10 +9,14 @@ void quantize_query(Backend& backend, const QueryQuantizationArgs& args) {
   KVCAL_CHECK(q.row_stride == q.heads * q.head_dim);
   const auto bytes = static_cast<size_t>(q.tokens * q.row_stride);
   if (args.codes->size() < bytes) *args.codes = backend.allocate(bytes);
-  backend.store_kv(
-      {.x = q, .dtype = KvDType::kFp8E4m3, .scales = args.scales, .out = args.codes->data()});
+  KVCAL_CHECK(is_fp8(args.dtype));
+  backend.store_kv({.x = q,
+                    .dtype = args.dtype,
+                    .scales = args.scales,
+                    .out = args.codes->data(),
+                    .saturated = args.saturated});
   backend.load_kv({.x = args.codes->data(),
-                   .dtype = KvDType::kFp8E4m3,
+                   .dtype = args.dtype,
                    .scales = args.scales,
                    .rows = q.tokens,
                    .heads = q.heads,

@@ -4,12 +4,14 @@
 
 namespace kvcal {
 
-/// Queries as an engine with FP8 attention reads them: rounded to FP8 E4M3 with a scale a head, and
-/// back, in place.
+/// Queries as an engine with FP8 attention reads them: rounded to the cache's FP8 type with a scale
+/// a head, and back, in place.
 struct QueryQuantizationArgs {
-  HeadsView q;                    ///< rows follow each other
+  HeadsView q;  ///< rows follow each other
+  KvDType dtype = KvDType::kFp8E4m3;
   const float* scales = nullptr;  ///< [heads], backend memory
   Buffer* codes = nullptr;        ///< scratch, made larger where it must be
+  uint64_t* saturated = nullptr;  ///< [heads] counts of clipped values to add to, or null
 };
 void quantize_query(Backend& backend, const QueryQuantizationArgs& args);
 

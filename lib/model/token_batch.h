@@ -38,6 +38,7 @@ struct KvStorage {
   const float* k_scales = nullptr;
   const float* v_scales = nullptr;
   const float* q_scales = nullptr;
+  uint64_t* q_saturated = nullptr;  ///< [num_attention_heads] counts to add to, or null
 };
 
 /// Where queries are observed, as ObserveKvArgs says; null: not asked for.

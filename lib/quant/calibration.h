@@ -29,8 +29,9 @@ struct KvStatistics {
 /// One tensor (K or V) of one attention module: what was seen and the scales made of it.
 struct KvTensorCalibration {
   KvStatistics statistics;
-  std::vector<Scale> scales;   ///< one (strategy tensor) or num_key_value_heads (attn_head)
-  uint64_t num_saturated = 0;  ///< values whose magnitude is over scale * max_value(format)
+  std::vector<Scale> scales;  ///< one (strategy tensor) or num_key_value_heads (attn_head)
+  /// Values whose magnitude is over scale * max_value(format); nullopt where nobody counted them.
+  std::optional<uint64_t> num_saturated = {};
 };
 
 /// One attention module. `ignored` modules have no scale in any output.

@@ -113,9 +113,26 @@ TEST_CASE("an observer that clips reports how much, static_minmax clips nothing"
     for (size_t layer = 0; layer < full.layers.size(); ++layer) {
       CHECK(full.layers[layer].k.num_saturated == 0);
       CHECK(full.layers[layer].v.num_saturated == 0);
-      clipped += last.layers[layer].k.num_saturated + last.layers[layer].v.num_saturated;
+      clipped +=
+          last.layers[layer].k.num_saturated.value() + last.layers[layer].v.num_saturated.value();
     }
     CHECK(clipped > 0);
+  }
+}
+
+TEST_CASE("a moving average of one sample is that sample") {
+  ModelFixture fixture("llama");
+  const std::vector<Sample> samples{{0, fixture.ids}};
+  for (const double constant : {0.01, 0.3, 0.7}) {
+    const Calibration moving = run(fixture, recipe_with("minmax", Strategy::kAttnHead, constant),
+                                   samples, KvForward::kExact);
+    const Calibration full =
+        run(fixture, recipe_with("static_minmax", Strategy::kAttnHead), samples, KvForward::kExact);
+    for (size_t layer = 0; layer < full.layers.size(); ++layer)
+      for (size_t head = 0; head < full.layers[layer].k.scales.size(); ++head) {
+        CHECK(moving.layers[layer].k.scales[head].value == full.layers[layer].k.scales[head].value);
+        CHECK(moving.layers[layer].v.scales[head].value == full.layers[layer].v.scales[head].value);
+      }
   }
 }
 

@@ -62,7 +62,7 @@ std::vector<uint64_t> counts_of(const Calibration& calibration) {
   std::vector<uint64_t> counts;
   for (const AttentionCalibration& layer : calibration.layers)
     for (const auto* side : {&layer.k, &layer.v}) {
-      counts.push_back(side->num_saturated);
+      counts.push_back(side->num_saturated.value());
       for (const MagnitudeHistogram& histogram : side->statistics.head_histograms)
         counts.insert(counts.end(), histogram.counts.begin(), histogram.counts.end());
     }

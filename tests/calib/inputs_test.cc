@@ -128,13 +128,121 @@ TEST_CASE("an expert that no token reached is an error that names it") {
     run(fixture, recipe_with("static_minmax"), samples, {});
     FAIL("no error");
   } catch (const Error& error) {
-    CHECK(error.message().starts_with("no token reached model.layers.0.block_sparse_moe.experts."));
-    CHECK(error.message().ends_with(
-        ", so its input has no scale; show every expert all tokens with --moe-all-experts"));
+    // One token reaches two of the five experts; none is named twice.
+    CHECK(
+        error.message().starts_with("no token reached 3 experts of layer 0, which gives their "
+                                    "inputs no scale: model.layers.0.block_sparse_moe.experts."));
+    CHECK(error.message().ends_with("; show every expert all tokens with --moe-all-experts"));
   }
   const Outcome all =
       run(fixture, recipe_with("static_minmax"), samples, {.derive = {.all_experts = true}});
   for (const LinearCalibration& linear : all.calibration.linears) CHECK(linear.input_tokens == 1);
+}
+
+TEST_CASE("experts that few tokens reached are one warning a layer, other modules none") {
+  ModelFixture fixture("mixtral");
+  const std::vector<Sample> samples{{0, fixture.ids}};
+  const Recipe recipe = recipe_with("static_minmax");
+  Statistics kept =
+      run(fixture, recipe, samples, {.kv_forward = KvForward::kExact, .keeps_statistics = true})
+          .statistics;
+  for (InputStatistics& input : kept.inputs) input.tokens = 100;
+  for (InputStatistics& input : kept.inputs)
+    if (input.name.starts_with("model.layers.1.") &&
+        input.name.find("experts.") != std::string::npos)
+      input.tokens = input.name.find("experts.3") != std::string::npos ? 3 : 31;
+  struct Warnings : SilentDiagnostics {
+    void warn(const std::string& message) override { all.push_back(message); }
+    std::vector<std::string> all;
+  } warnings;
+  const QuantPlan plan = resolve_plan(recipe, fixture.config, warnings);
+  warnings.all.clear();
+  derive(kept, plan, fixture.config, {}, warnings);
+  REQUIRE(warnings.all.size() == 1);
+  CHECK(warnings.all[0] ==
+        "fewer than 32 tokens reached 5 experts of layer 1: "
+        "model.layers.1.block_sparse_moe.experts.3 (3), "
+        "model.layers.1.block_sparse_moe.experts.0 (31), "
+        "model.layers.1.block_sparse_moe.experts.1 (31), "
+        "model.layers.1.block_sparse_moe.experts.2 (31), "
+        "model.layers.1.block_sparse_moe.experts.4 (31)");
+  warnings.all.clear();
+  derive(kept, plan, fixture.config, {.all_experts = true}, warnings);
+  CHECK(warnings.all.empty());
+}
+
+TEST_CASE("a run without KV scales keeps what KV scales can be made of") {
+  ModelFixture fixture("llama");
+  const std::vector<Sample> samples{{0, fixture.ids}};
+  const CalibrationOptions exact{.kv_forward = KvForward::kExact, .keeps_statistics = true};
+  const Recipe weights = parse_recipe(
+      "s_stage: {g_modifiers: {QuantizationModifier: {targets: [Linear], scheme: FP8, ignore: "
+      "[lm_head]}}}");
+  const Recipe cache = parse_recipe(
+      "s_stage: {g_modifiers: {QuantizationModifier: {kv_cache_scheme: {type: float, strategy: "
+      "attn_head}}}}");
+  const Outcome kept = run(fixture, weights, samples, exact);
+  REQUIRE(kept.calibration.layers.empty());
+  SilentDiagnostics silent;
+  const Calibration derived = derive(kept.statistics, resolve_plan(cache, fixture.config, silent),
+                                     fixture.config, {}, silent);
+  const Calibration direct =
+      run(fixture, cache, samples, {.kv_forward = KvForward::kExact}).calibration;
+  REQUIRE(derived.layers.size() == direct.layers.size());
+  REQUIRE(!direct.layers.empty());
+  for (size_t i = 0; i < direct.layers.size(); ++i)
+    for (size_t head = 0; head < direct.layers[i].k.scales.size(); ++head) {
+      CHECK(derived.layers[i].k.scales[head].value == direct.layers[i].k.scales[head].value);
+      CHECK(derived.layers[i].v.scales[head].value == direct.layers[i].v.scales[head].value);
+    }
+}
+
+TEST_CASE("queries that are clipped are counted where they are quantized") {
+  ModelFixture fixture("llama");
+  const std::vector<Sample> samples{{0, fixture.ids}};
+  const auto calibration_of = [&](const std::string& observer, const CalibrationOptions& options) {
+    return run(fixture,
+               parse_recipe("s_stage: {g_modifiers: {QuantizationModifier: {config_groups: {g: "
+                            "{targets: [LlamaAttention], input_activations: {type: float, "
+                            "strategy: tensor, observer: " +
+                            observer + "}}}}}}"),
+               samples, options)
+        .calibration;
+  };
+  const std::string half = "percentile, observer_kwargs: {percentile: 50.0}";
+  const Calibration clipped = calibration_of(half, {}), full = calibration_of("static_minmax", {});
+  const Calibration uncounted = calibration_of(half, {.kv_forward = KvForward::kExact});
+  // Nothing is run behind the last layer's K and V.
+  for (size_t i = 0; i + 1 < clipped.layers.size(); ++i) {
+    const KvTensorCalibration& q = *clipped.layers[i].q;
+    // The median is found in a histogram whose bins are an eighth of an octave.
+    CHECK(static_cast<double>(q.num_saturated.value()) ==
+          Approx(0.5 * static_cast<double>(q.statistics.num_values)).epsilon(0.1));
+    CHECK(full.layers[i].q->num_saturated == 0);
+    CHECK(!uncounted.layers[i].q->num_saturated);
+    CHECK(uncounted.layers[i].k.num_saturated.value() > 0);
+  }
+}
+
+TEST_CASE("queries are of the cache's FP8 type") {
+  ModelFixture fixture("llama");
+  const std::vector<Sample> samples{{0, fixture.ids}};
+  const Recipe recipe = parse_recipe(
+      "s_stage: {g_modifiers: {QuantizationModifier: {config_groups: {g: {targets: "
+      "[LlamaAttention], input_activations: {type: float, strategy: tensor}}}}}}");
+  const Calibration e4m3 = run(fixture, recipe, samples, {}).calibration;
+  const Calibration e5m2 =
+      run(fixture, recipe, samples, {.derive = {.kv_dtype = KvDType::kFp8E5m2}}).calibration;
+  for (size_t i = 0; i < e4m3.layers.size(); ++i) {
+    // E4M3 codes of queries / (amax / 57344) would leave an eighth of the range: layers behind the
+    // first would see other values, and not by a rounding.
+    const auto amax = [&](const Calibration& of) {
+      return static_cast<double>(of.layers[i].k.statistics.range().amax().value);
+    };
+    CHECK(amax(e5m2) == Approx(amax(e4m3)).epsilon(0.1));
+    CHECK(e5m2.layers[i].q->scales[0].value ==
+          e5m2.layers[i].q->statistics.range().amax().value / 57344.0f);
+  }
 }
 
 TEST_CASE("queries are observed and used in the quantized forward") {

@@ -1,6 +1,8 @@
 #include "export/statistics_file.h"
 
 #include <fstream>
+#include <functional>
+#include <limits>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -100,6 +102,28 @@ TEST_CASE("statistics replace a file only where they may, and leave nothing behi
   write_statistics(path, statistics(), true);
   CHECK(refusal(path).empty());
   CHECK(std::distance(fs::directory_iterator(path.parent_path()), fs::directory_iterator()) == 1);
+}
+
+TEST_CASE("statistics that no run can have seen are refused") {
+  const test::ScratchFolder scratch;
+  const fs::path path = scratch / "kept.safetensors";
+  const auto refused = [&](const std::function<void(TensorStatistics&)>& change) {
+    Statistics all = statistics();
+    change(all.attention[1].k);
+    write_statistics(path, all, true);
+    return refusal(path);
+  };
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  const std::string ranges = path.string() + ": model.layers.1.self_attn.k.ranges holds a range ";
+  CHECK(refused([&](TensorStatistics& seen) {
+          seen.ranges[2] = {-1.0f, kInf};
+        }) == ranges + "from -1 to inf, expected finite numbers");
+  CHECK(refused([&](TensorStatistics& seen) {
+          seen.ranges[2] = {kNan, kNan};
+        }) == ranges + "from nan to nan, expected finite numbers");
+  CHECK(refused([&](TensorStatistics& seen) { seen.histograms[1].counts[9] = ~uint64_t{0} - 4; }) ==
+        path.string() + ": model.layers.1.self_attn.k.histogram holds -5, expected a count");
 }
 
 TEST_CASE("what is no statistics file is refused with what was expected") {

@@ -40,8 +40,10 @@ class MovingMinMax : public Observer {
     Range average;
     for (const Range& sample : seen.samples) {
       if (sample.empty()) continue;
-      if (average.empty()) average = sample;
-      average = {lerp(average.min, sample.min), lerp(average.max, sample.max)};
+      // Not averaged with itself, which rounding may change.
+      average = average.empty()
+                    ? sample
+                    : Range{lerp(average.min, sample.min), lerp(average.max, sample.max)};
     }
     return average.amax();
   }

@@ -124,3 +124,29 @@ CASE
 bad "A cache type that is not FP8" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype bfloat16
 CASE
+
+bad "Statistics in the model's folder" <<'CASE'
+add_tokenizer
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite --kv-forward exact --save-statistics model/model.safetensors
+CASE
+
+bad "Statistics over the data set" <<'CASE'
+add_tokenizer
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite --kv-forward exact --save-statistics data.jsonl
+CASE
+
+bad "Statistics in the output" <<'CASE'
+add_tokenizer
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward exact --save-statistics out/kept.safetensors
+CASE
+
+bad "Statistics that exist" <<'CASE'
+add_tokenizer
+touch kept.safetensors
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward exact --save-statistics kept.safetensors
+CASE
+
+bad "Statistics in a folder that is not there" <<'CASE'
+add_tokenizer
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward exact --save-statistics none/kept.safetensors
+CASE
