@@ -181,3 +181,32 @@ CASE
 bad "A pattern that would take ages to match" <<'CASE'
 sed -i 's/      kv_cache_scheme:/      ignore: ["re:([a-z_.0-9]+)+[!?]"]\n&/' recipe.yaml
 CASE
+
+bad "Targets that nothing reads" <<'CASE'
+# Meant to leave out the other layers; llm-compressor calibrates them all.
+sed -i 's/      kv_cache_scheme:/      targets: ["re:.*layers.0.self_attn"]\n&/' recipe.yaml
+CASE
+
+bad "A scheme without targets" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      scheme: FP8\n      targets: []\n' >recipe.yaml
+CASE
+
+bad "A target of two presets" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      scheme:\n        FP8: [Linear]\n        FP8_DYNAMIC: [Linear]\n' >recipe.yaml
+CASE
+
+bad "An observer of dynamic inputs" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      scheme: FP8_DYNAMIC\n      input_observer: mse\n' >recipe.yaml
+CASE
+
+bad "Weights of attention itself" <<'CASE'
+printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier:\n      scheme:\n        FP8: [LlamaAttention]\n        FP8_DYNAMIC: [Linear]\n' >recipe.yaml
+CASE
+
+bad "Weights that are all ignored" <<'CASE'
+sed -i 's/      kv_cache_scheme:/      scheme: FP8\n      ignore: [Linear]\n&/' recipe.yaml
+CASE
+
+bad "A group for attention and another scheme of the KV cache" <<'CASE'
+sed -i 's/      kv_cache_scheme:/      config_groups: {a: {targets: [LlamaAttention], input_activations: {type: float, observer: mse}}}\n&/' recipe.yaml
+CASE
