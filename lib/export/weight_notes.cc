@@ -161,11 +161,10 @@ void note_input_groups(const WeightChanges& changes, Notes& notes) {
 }
 
 void note_kinds(const QuantPlan& plan, Notes& notes) {
-  if (!plan.unrun.empty())
-    notes.push_back(std::to_string(plan.unrun.size()) +
-                    " matrices of the checkpoint that the text model does not run (" +
-                    plan.unrun.front() + (plan.unrun.size() > 1 ? ", ...)" : ")") +
-                    " stay in 16 bits");
+  if (const size_t count = plan.unrun.size(); count > 0)
+    notes.push_back("what of the checkpoint the text model does not run stays in 16 bits: " +
+                    std::to_string(count) + (count == 1 ? " matrix (" : " matrices (") +
+                    plan.unrun.front() + (count == 1 ? ")" : ", ...)"));
   if (std::ranges::any_of(plan.linears, &PlannedLinear::is_embedding))
     notes.emplace_back("vLLM 0.32 refuses FP8 embeddings; transformers loads them");
   if (std::ranges::any_of(plan.linears, [&](const PlannedLinear& linear) {

@@ -112,3 +112,15 @@ TEST_CASE("notes: parts of a fused matrix that end within a block") {
   CHECK(contains(of("mlp.gate_up_proj", half + 1),
                  "mlp.gate_up_proj: a part of it has " + std::to_string(half) + " rows"));
 }
+
+TEST_CASE("notes: how much of a checkpoint the text model does not run") {
+  const ModelDir model(model_fixture("llama"));
+  Calibration calibration;
+  calibration.plan.groups = {kDynamic};
+  calibration.plan.linears = {{.module = "model.layers.0.mlp.down_proj", .layer = 0}};
+  calibration.plan.unrun = {"vision_tower.fc1", "vision_tower.fc2"};
+  const Recipe recipe;
+  CHECK(weight_notes({.model = model, .calibration = calibration, .recipe = recipe}) ==
+        std::vector<std::string>{"what of the checkpoint the text model does not run stays in 16 "
+                                 "bits: 2 matrices (vision_tower.fc1, ...)"});
+}
