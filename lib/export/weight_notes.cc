@@ -175,6 +175,21 @@ void note_kinds(const QuantPlan& plan, Notes& notes) {
         "vLLM 0.32 runs FP8 weights with 16-bit inputs on CUDA and XPU, not on CPUs and ROCm");
 }
 
+/// Tried with transformers 5.17 on granitemoe, granitemoehybrid and gpt_oss, whose loaders look for
+/// the stacked tensors alone, and with vLLM 0.32 on gpt_oss (KeyError '….experts.0.w2_bias').
+void note_split_experts(const WeightChanges& changes, const QuantPlan& plan, Notes& notes) {
+  const PlannedWeight* split =
+      find_weight(changes, [](const PlannedWeight& weight) { return weight.slice != nullptr; });
+  if (!split) return;
+  notes.push_back(split->module +
+                  ": transformers 5.17 loads experts of this family from stacked tensors only, and "
+                  "runs with random ones in their place");
+  const auto bias = std::ranges::find_if(
+      plan.split, [](const SplitTensor& one) { return one.name.ends_with(".bias"); });
+  if (bias != plan.split.end())
+    notes.push_back(bias->name + ": the loader of vLLM 0.32 stops at biases of split experts");
+}
+
 }  // namespace
 
 std::vector<std::string> weight_notes(const ExportInput& input) {
@@ -189,13 +204,7 @@ std::vector<std::string> weight_notes(const ExportInput& input) {
     notes.push_back(gate->module +
                     ": vLLM keeps this gate in 16 bits and does not load its codes; "
                     "put 're:.*shared_expert_gate' in ignore");
-  // Its loaders look for the stacked tensors alone, and leave the experts as they were made. Tried
-  // with 5.17 on granitemoe, granitemoehybrid and gpt_oss.
-  if (const PlannedWeight* split =
-          find_weight(changes, [](const PlannedWeight& weight) { return weight.slice; }))
-    notes.push_back(split->module +
-                    ": transformers 5.17 loads experts of this family from stacked tensors only, "
-                    "and runs with random ones in their place");
+  note_split_experts(changes, plan, notes);
   note_fused(plan, notes);
   note_experts(plan, notes);
   note_blocks(changes, input, notes);

@@ -243,12 +243,18 @@ TEST_CASE("stacked experts: a layer's are split where one of them is quantized, 
   CHECK(!logits_of(output.path(), ids).empty());
 }
 
-TEST_CASE("stacked experts: the user is told that transformers does not load split ones") {
+TEST_CASE("stacked experts: the user is told who does not load split ones") {
   const Output output(model_folder("granitemoe"), recipe_of("granitemoe", "tensor"));
   CHECK(std::ranges::any_of(output.notes(), [](const std::string& note) {
     return contains(note, "model.layers.0.block_sparse_moe.experts.0.gate_proj") &&
            contains(note, "transformers 5.17");
   }));
+  const auto notes_biases = [](const std::string& note) {
+    return contains(note, "experts.0.gate_proj.bias: the loader of vLLM 0.32 stops");
+  };
+  CHECK(std::ranges::none_of(output.notes(), notes_biases));
+  const Output biased(model_folder("gpt_oss"), recipe_of("gpt_oss", "tensor"));
+  CHECK(std::ranges::any_of(biased.notes(), notes_biases));
 }
 
 TEST_CASE("stacked experts: of split ones a missing tensor is named") {
