@@ -8,6 +8,8 @@
 
 #include <array>
 #include <cctype>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -86,8 +88,17 @@ Code compile(std::string_view pattern) {
   return code;
 }
 
+/// compile(), once a pattern: a model may have ten thousands of modules to match.
+const Code& compiled(std::string_view pattern) {
+  constexpr size_t kMaxKept = 1000;
+  thread_local std::map<std::string, Code, std::less<>> kept;
+  if (const auto found = kept.find(pattern); found != kept.end()) return found->second;
+  if (kept.size() >= kMaxKept) kept.clear();
+  return kept.emplace(pattern, compile(pattern)).first->second;
+}
+
 bool matches_regex(std::string_view pattern, std::string_view name) {
-  const Code code = compile(pattern);
+  const Code& code = compiled(pattern);
   const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(1, nullptr));
   const std::unique_ptr<pcre2_match_context, Free> context(pcre2_match_context_create(nullptr));
   if (!match || !context) fail("out of memory while matching '", pattern, "'");
