@@ -1,9 +1,11 @@
 #include "export/planned_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "export/checkpoint_copy.h"
+#include "export/layer_scales.h"
 #include "quant/weight_scales.h"
 
 namespace kvcal {
@@ -110,6 +112,21 @@ WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan) {
   return changes;
 }
 
+namespace {
+
+void check_input_scales_fit(const WeightChanges& changes, const Calibration& calibration) {
+  std::map<std::string_view, const TensorView*> sources;
+  for (const PlannedWeight& weight : changes.quantized) sources[weight.module] = weight.source;
+  for (const LinearCalibration& linear : calibration.linears) {
+    const DType dtype = sources.at(linear.module)->dtype;
+    if (!std::isfinite(input_scale_in(dtype, linear.input_scale).value))
+      fail(linear.module, ".input_scale: ", linear.input_scale.value, " is out of the range of ",
+           dtype, "; write scales as float32 (--scale-dtype float32)");
+  }
+}
+
+}  // namespace
+
 void check_weights(const ExportInput& input) {
   const WeightChanges changes = weight_changes(input.model, input.calibration.plan);
   std::vector<std::string> names;
@@ -120,6 +137,12 @@ void check_weights(const ExportInput& input) {
     if (!weight.tied_module.empty()) names.push_back(weight_scale_name(weight.tied_module));
   }
   check_tensors_are_new(input.model, names);
+  if (input.scale_in_model_dtype) check_input_scales_fit(changes, input.calibration);
+}
+
+Scale input_scale_in(DType dtype, Scale scale) {
+  const float rounded = rounded_to(dtype, scale.value);
+  return {rounded == 0.0f ? zero_scale(dtype, ScaleArithmetic::kModelDtype) : rounded};
 }
 
 void untie(Json& config) {

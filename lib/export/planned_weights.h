@@ -64,6 +64,10 @@ WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan);
 /// that the scheme does not fit.
 void check_weights(const ExportInput& input);
 
+/// The scale of a static input as it is stored in dtype: where that leaves nothing, the scale of an
+/// input of zeros.
+Scale input_scale_in(DType dtype, Scale scale);
+
 /// config.json of a model whose head and embedding are no longer one tensor.
 void untie(Json& config);
 

@@ -130,13 +130,6 @@ class SplitValues {
   SourceValues values_;
 };
 
-/// The scale of a static input as it is stored in dtype: where that leaves nothing, the scale of an
-/// input of zeros.
-Scale input_scale_in(DType dtype, Scale scale) {
-  const float rounded = rounded_to(dtype, scale.value);
-  return {rounded == 0.0f ? zero_scale(dtype, ScaleArithmetic::kModelDtype) : rounded};
-}
-
 class QuantizedCopy {
  public:
   QuantizedCopy(const ExportInput& input, const std::filesystem::path& folder)
@@ -185,6 +178,8 @@ class QuantizedCopy {
     }
     write_safetensors(target, std::move(sources), metadata_of(file),
                       {.pool = input_.pool, .written = [this](uint64_t n) { progress_.add(n); }});
+    added_[shard].clear();
+    added_[shard].shrink_to_fit();
   }
 
   /// Of one shard, with its scales among what is added to it.
@@ -196,7 +191,8 @@ class QuantizedCopy {
     for (const PlannedWeight& weight : changes_.quantized) {
       if (weight.shard != shard) continue;
       throw_if_interrupted();
-      weights.push_back(in_context(weight.weight_name(), [&] {
+      const std::string place = file.file().path().string();
+      weights.push_back(in_context(weight.slice ? place + ": " + weight.weight_name() : place, [&] {
         return std::make_unique<CodedWeight>(weight, file, arithmetic, input_.pool);
       }));
       add_scales(*weights.back(), shard);

@@ -311,6 +311,18 @@ TEST_CASE("FP8 weights: an input of zeros has the scale of its dtype's epsilon")
   CHECK(by_default.model->tensor(name).as<float>()[0] == std::numeric_limits<float>::min());
 }
 
+TEST_CASE("FP8 weights: a static input's scale that its dtype cannot hold is refused") {
+  QuantizedParts parts("static_kv");
+  parts.calibration.linears[2].input_scale = {70000.0f};
+  const std::string name = parts.calibration.linears[2].module + ".input_scale";
+  ExportInput input = parts.input();
+  CHECK(refusal("compressed-tensors", input) == "no error");
+  input.scale_in_model_dtype = true;
+  CHECK(refusal("compressed-tensors", input) ==
+        name +
+            ": 70000 is out of the range of F16; write scales as float32 (--scale-dtype float32)");
+}
+
 TEST_CASE("other formats: FP8 weights are refused, or are not in the file and the user is told") {
   const QuantizedParts parts("static_kv");
   CHECK(refusal("tgi", parts.input()) ==

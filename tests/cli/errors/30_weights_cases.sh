@@ -36,6 +36,13 @@ bad "Inf in a norm of a layer before" <<'CASE'
 set_element model/model.safetensors model.layers.0.post_attention_layernorm.weight 7 '\x00\x7c'
 CASE
 
+bad "NaN in weights that become FP8" <<'CASE'
+# No forward pass sees them first.
+set_element model/model.safetensors model.layers.1.self_attn.v_proj.weight 5 '\x00\x7e'
+printf 's_stage: {m_modifiers: {QuantizationModifier: {targets: Linear, scheme: FP8_DYNAMIC, ignore: [lm_head]}}}\n' >recipe.yaml
+$ kvcal calibrate model --recipe recipe.yaml --output out
+CASE
+
 bad "A checkpoint with an FP8 KV cache already" <<'CASE'
 edit_config 's/"model_type"/"quantization_config": {"quant_method": "compressed-tensors"}, "model_type"/'
 CASE
