@@ -73,6 +73,7 @@ TEST_CASE("observers of the histogram lie between nothing and the extreme") {
 
 TEST_CASE("an observer's arguments out of range are errors") {
   CHECK_THROWS_AS(make_observer(args_of("minmax", {{"averaging_constant", 0.0}})), Error);
-  CHECK_THROWS_AS(make_observer(args_of("percentile", {{"percentile", 101.0}})), Error);
+  CHECK_THROWS_AS(amax(args_of("percentile", {{"percentile", 101.0}}), seen_of({{1.0f, 2.0f}})),
+                  Error);
   CHECK_THROWS_AS(make_observer(args_of("mse", {{"grid", 0}})), Error);
 }
