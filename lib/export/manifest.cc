@@ -4,6 +4,7 @@
 
 #include "core/sha256.h"
 #include "export/quantization_config.h"
+#include "quant/octave_counts.h"
 
 namespace kvcal {
 namespace {
@@ -23,6 +24,12 @@ Json head_amax_json(const KvStatistics& statistics) {
   return list;
 }
 
+Json histogram_json(const KvStatistics& statistics) {
+  const OctaveCounts octaves = octave_counts(statistics.head_histograms);
+  return {
+      {"zeros", octaves.zeros}, {"first_octave", octaves.first_octave}, {"counts", octaves.counts}};
+}
+
 /// null where nobody counted.
 Json saturated_json(const KvTensorCalibration& side) {
   if (!side.num_saturated) return nullptr;
@@ -40,12 +47,15 @@ Json layer_json(const AttentionCalibration& layer) {
                {"k_head_amax", head_amax_json(layer.k.statistics)},
                {"v_head_amax", head_amax_json(layer.v.statistics)},
                {"k_saturated", saturated_json(layer.k)},
-               {"v_saturated", saturated_json(layer.v)}};
+               {"v_saturated", saturated_json(layer.v)},
+               {"k_histogram", histogram_json(layer.k.statistics)},
+               {"v_histogram", histogram_json(layer.v.statistics)}};
   if (!layer.q) return json;
   json["q_amax"] = layer.q->statistics.range().amax().value;
   json["q_scale"] = scales_json(layer.q->scales, layer.ignored);
   json["q_head_amax"] = head_amax_json(layer.q->statistics);
   json["q_saturated"] = saturated_json(*layer.q);
+  json["q_histogram"] = histogram_json(layer.q->statistics);
   return json;
 }
 

@@ -1,5 +1,7 @@
 #include "export/manifest.h"
 
+#include <cmath>
+
 #include "export/quantized_case.h"
 #include "support/catch.h"
 
@@ -69,4 +71,35 @@ TEST_CASE("manifest: KV alone has the keys it had, queries add theirs") {
   CHECK(with.at("layers")[0].at("q_saturated").is_null());
   CHECK(with.at("recipe").at("config_groups").at("group_0").at("targets") ==
         Json{"LlamaAttention"});
+}
+
+TEST_CASE("manifest: a histogram counts every magnitude of all heads in its half octave") {
+  Calibration calibration = calibration_of(export_case("single_head"));
+  const std::vector<std::vector<float>> heads{{0.0f, 1e-30f, 0.75f, 0.7499f, 1.0f, 1.49f, 1.5f},
+                                              {0.25f, 0.374f, 3.0f, 3.99f, 1.0f, 0.0f}};
+  KvStatistics& seen = calibration.layers[0].k.statistics;
+  for (const std::vector<float>& head : heads) {
+    MagnitudeHistogram& histogram = seen.head_histograms.emplace_back();
+    for (const float value : head)
+      ++histogram.counts[static_cast<size_t>(MagnitudeHistogram::bin_of(value))];
+  }
+  const Json manifest = make_manifest(run_over("d"), recipe_of(calibration), calibration);
+  const Json& json = manifest.at("layers")[0].at("k_histogram");
+  CHECK(json.at("zeros") == 3);
+  REQUIRE(json.at("first_octave") == -2);  // 0.25
+  const Json& counts = json.at("counts");
+  REQUIRE(counts.size() == 8);  // up to [3, 4)
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const double octave = std::ldexp(1.0, -2 + static_cast<int>(i / 2));
+    const double from = i % 2 ? 1.5 * octave : octave, to = i % 2 ? 2.0 * octave : 1.5 * octave;
+    uint64_t expected = 0;
+    for (const std::vector<float>& head : heads)
+      for (const float value : head) expected += from <= value && value < to;
+    INFO("half octave " << i);
+    CHECK(counts[i] == expected);
+  }
+  // Of a tensor of which nothing was counted.
+  const Json& none = manifest.at("layers")[0].at("v_histogram");
+  CHECK(none.at("counts").empty());
+  CHECK(none.at("zeros") == 0);
 }
