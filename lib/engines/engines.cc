@@ -1,8 +1,6 @@
-#include "export/engines.h"
+#include "engines/engines.h"
 
 #include <algorithm>
-
-#include "export/layer_scales.h"
 
 namespace kvcal {
 
@@ -50,35 +48,44 @@ const Types kTransformersReads{"bamba",      "cohere",
                                "smollm3",    "stablelm",
                                "starcoder2"};
 
+/// Source: vLLM 0.32, whose `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache
+/// method.
+constexpr std::string_view kLatent =
+    "reads scales of a latent (MLA) cache from ModelOpt checkpoints only, and uses 1.0 with this "
+    "one";
 constexpr std::string_view kOtherAttention =
     "gives the cache of this attention class no scales, and drops those of the file";
 constexpr std::string_view kExpertsNeedGroups =
     "its loader of experts fails on empty config_groups (IndexError)";
 const std::vector<Miss> kTransformersMisses{
-    {"falcon", kOtherAttention},         {"gpt2", kOtherAttention},
-    {"gpt_neox", kOtherAttention},       {"deepseek_v2", kExpertsNeedGroups},
-    {"deepseek_v3", kExpertsNeedGroups}, {"glm4_moe", kExpertsNeedGroups},
-    {"jamba", kExpertsNeedGroups},       {"nemotron_h", kExpertsNeedGroups},
-    {"qwen3_next", kExpertsNeedGroups},  {"mixtral", kExpertsNeedGroups},
-    {"olmoe", kExpertsNeedGroups},       {"phimoe", kExpertsNeedGroups},
-    {"qwen2_moe", kExpertsNeedGroups},   {"qwen3_moe", kExpertsNeedGroups},
+    {"falcon", kOtherAttention},
+    {"gpt2", kOtherAttention},
+    {"gpt_neox", kOtherAttention},
+    {"deepseek_v2", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"deepseek_v3", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"glm4_moe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"jamba", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"nemotron_h", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"qwen3_next", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"mixtral", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"olmoe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"phimoe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"qwen2_moe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
+    {"qwen3_moe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
 };
 
-const std::vector<Miss> kVllmMisses{{"deepseek_v2", kLatentNote},
-                                    {"deepseek_v3", kLatentNote},
-                                    {"gpt2", "its loader stops at the name h.0.attn.k_scale"},
-                                    {"jamba",
-                                     "its loader takes self_attn out of the name of the "
-                                     "scales and stops at layers.1.k_scale"}};
+const std::vector<Miss> kVllmMisses{
+    {"deepseek_v2", kLatent},
+    {"deepseek_v3", kLatent},
+    {"gpt2", "its loader stops at the name h.0.attn.k_scale", MissEffect::kRefused},
+    {"jamba",
+     "its loader takes self_attn out of the name of the "
+     "scales and stops at layers.1.k_scale",
+     MissEffect::kRefused}};
 
 /// Source: SGLang 0.5.23, the model files that define load_kv_cache_scales.
 const Types kSglangJsonReads{"apertus", "arcee", "exaone4", "glm4",  "llama",
                              "mimo",    "opt",   "qwen2",   "qwen3", "solar"};
-
-const Miss* find_miss(const EngineFormat& row, std::string_view model_type) {
-  const auto it = std::ranges::find(row.misses, model_type, &Miss::model_type);
-  return it == row.misses.end() ? nullptr : &*it;
-}
 
 EngineVerdict verdict_of(const EngineFormat& row, std::string_view model_type) {
   EngineVerdict verdict{.engine = row.engine,
@@ -95,6 +102,11 @@ EngineVerdict verdict_of(const EngineFormat& row, std::string_view model_type) {
 }
 
 }  // namespace
+
+const Miss* find_miss(const EngineFormat& row, std::string_view model_type) {
+  const auto it = std::ranges::find(row.misses, model_type, &Miss::model_type);
+  return it == row.misses.end() ? nullptr : &*it;
+}
 
 const std::vector<EngineFormat>& engine_formats() {
   static const std::vector<EngineFormat> kTable{

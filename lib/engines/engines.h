@@ -11,9 +11,13 @@ namespace kvcal {
 enum class Reads { kYes, kNo, kNotKnown };
 std::string_view name_of(Reads reads);
 
+/// What happens to a model whose scales an engine does not use.
+enum class MissEffect { kOnes, kRefused, kRefusedWithoutGroups };
+
 /// A model_type of config.json whose scales an engine does not use; "*" stands for all others.
 struct Miss {
   std::string_view model_type, why;
+  MissEffect effect = MissEffect::kOnes;
 };
 
 /// What is known of one engine and one format.
@@ -33,6 +37,9 @@ struct EngineVerdict {
   Reads reads = Reads::kNotKnown;
   std::string_view note;
 };
+
+/// The entry for a model_type itself, "*" left out; nullptr where there is none.
+const Miss* find_miss(const EngineFormat& row, std::string_view model_type);
 
 /// All rows for a model_type of config.json (of a multimodal checkpoint: the outer one).
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type);

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+
+#include "checkpoint/model_dir.h"
+#include "engines/engine_rules.h"
+
+namespace kvcal {
+
+/// What a checkpoint says of its quantization, as far as the cache is concerned.
+struct CacheDeclaration {
+  std::string method;           ///< quant_method; "modelopt" for hf_quant_config.json; "" for none
+  Json config;                  ///< quantization_config, or hf_quant_config.json; null for none
+  Json scheme;                  ///< kv_cache_scheme, null where there is none
+  std::string cache_algorithm;  ///< kv_cache_quant_algo of ModelOpt, "" where there is none
+  std::string algorithm;        ///< quant_algo, "" where there is none
+  std::string torch_dtype;      ///< kv_cache_torch_dtype of config.json (TGI's branch)
+};
+
+/// hf_quant_config.json counts where config.json has no quantization_config, and where the engine
+/// reads it. Throws Error for a file that is no JSON object.
+CacheDeclaration read_declaration(const ModelDir& model_dir, bool reads_hf_quant_config);
+
+/// The cache that an engine makes.
+struct CacheChoice {
+  std::string dtype = "auto";  ///< the engine's word
+  bool is_fp8 = false;
+  bool reads_scales = true;  ///< false: the scheme is one whose scales it passes over
+  std::string refusal;       ///< why it does not start; empty: it does
+};
+
+/// asked: what the user gives as --kv-cache-dtype, "auto" for nothing.
+CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& declaration,
+                         const std::string& asked, bool is_rocm);
+
+/// "strategy is "channel", it takes "tensor" or "attn_head"" for the first check that fails; empty
+/// where all hold or there is no scheme.
+std::string failed_check(const MethodRules& rules, const Json& scheme);
+
+}  // namespace kvcal

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engines/cache_choice.h"
+#include "engines/engine_rules.h"
+#include "engines/scale_tensors.h"
+#include "engines/verify_report.h"
+#include "model/model_config.h"
+
+namespace kvcal {
+
+/// What the user tells an engine, and what runs it.
+struct VerifyOptions {
+  std::string kv_cache_dtype = "auto";
+  bool is_rocm = false;  ///< a platform that stores E4M3 as FNUZ (MI300)
+  int64_t tp_size = 1;
+  std::filesystem::path scales;  ///< a kv_cache_scales.json beside the checkpoint; empty: none
+};
+
+/// One engine in front of one checkpoint. Borrows everything.
+struct VerifyCase {
+  const ModelConfig& config;
+  const EngineRules& engine;
+  const MethodRules& rules;
+  const CacheDeclaration& declaration;
+  const CacheChoice& choice;
+  const VerifyOptions& options;
+  const std::vector<ScaleTensor>& tensors;
+  std::string checkpoint;  ///< as the user wrote it
+  std::string convert;     ///< "kvcal convert CHECKPOINT --to FORMAT --output OUT"
+};
+
+/// The tensors that a loader puts in one layer's places.
+struct PlacedScales {
+  const ScaleTensor *k = nullptr, *v = nullptr, *both = nullptr;
+};
+
+struct Placement {
+  std::map<int64_t, PlacedScales> layers;  ///< every layer that attends
+  bool loads = true;
+};
+
+/// Walks the tensors in the order of their names, as loaders do, and tells what is dropped,
+/// overwritten, misshapen, or stops the loader.
+Placement place_scales(const VerifyCase& subject, Findings& findings);
+
+/// The engine's arithmetic on what was placed; tells what is 1.0, shared, rounded or no scale. Sets
+/// loads to false where the arithmetic stops the engine.
+std::vector<HeldLayer> held_scales(const VerifyCase& subject, const Placement& placement,
+                                   Findings& findings, bool& loads);
+
+}  // namespace kvcal

@@ -1,0 +1,163 @@
+#include <algorithm>
+
+#include "engines/scale_loading.h"
+
+namespace kvcal {
+namespace {
+
+bool is_plain_module(const ModelConfig& config, int64_t layer) {
+  const std::string module = config.attention_module(layer);
+  return module.ends_with(".self_attn") || module.ends_with(".mixer");
+}
+
+const NameRule* rule_of(const MethodRules& rules, const ScaleTensor& tensor,
+                        const ModelConfig& config) {
+  if (tensor.layer < 0) return nullptr;
+  const auto rule = std::ranges::find_if(rules.names, [&](const NameRule& name) {
+    return name.suffix == tensor.rest &&
+           (!name.needs_plain_module || is_plain_module(config, tensor.layer));
+  });
+  return rule == rules.names.end() ? nullptr : &*rule;
+}
+
+/// Whether the engine knows the name with some configuration.
+bool is_known(const EngineRules& engine, const ScaleTensor& tensor, const ModelConfig& config) {
+  return std::ranges::any_of(engine.methods, [&](const MethodRules& rules) {
+    return rule_of(rules, tensor, config) != nullptr;
+  });
+}
+
+/// Zero points, and scales of queries and probabilities, are none of the cache's.
+bool is_of_cache(const ScaleTensor& tensor) {
+  const std::string_view rest = tensor.rest;
+  return !rest.ends_with("zero_point") && !rest.ends_with(".q_scale") &&
+         !rest.ends_with(".q.scale") && !rest.ends_with("q_proj.output_scale") &&
+         !rest.ends_with("prob_output_scale") && !rest.ends_with("prob_scale");
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+class Placer {
+ public:
+  Placer(const VerifyCase& subject, Findings& findings) : subject_(subject), findings_(findings) {
+    for (int64_t layer = 0; layer < subject.config.num_hidden_layers; ++layer)
+      if (subject.config.has_attention(layer)) placement_.layers[layer];
+  }
+
+  Placement place() && {
+    for (const ScaleTensor& tensor : subject_.tensors) {
+      const NameRule* rule =
+          subject_.choice.reads_scales ? rule_of(subject_.rules, tensor, subject_.config) : nullptr;
+      if (!rule)
+        leave(tensor);
+      else if (rule->side != ScaleSide::kTaken)
+        put(tensor, rule->side);
+    }
+    for (const ScaleTensor* tensor : dropped_) tell_dropped(*tensor);
+    return std::move(placement_);
+  }
+
+ private:
+  std::string name_of(const ScaleTensor& tensor) const {
+    return general_name(tensor, subject_.config);
+  }
+
+  void refuse(const ScaleTensor& tensor, const std::string& why, const std::string& remedy) {
+    placement_.loads = false;
+    findings_.add_of_layer(tensor.layer, Severity::kError, why, remedy);
+  }
+
+  void leave(const ScaleTensor& tensor) {
+    const bool known = is_known(subject_.engine, tensor, subject_.config);
+    const Unknown policy = known ? subject_.engine.unplaced : subject_.engine.unknown;
+    if (policy != Unknown::kRefused) {
+      dropped_.push_back(&tensor);
+      return;
+    }
+    const std::string place = tensor.layer < 0
+                                  ? ", which belongs to no attention layer of the model"
+                              : known ? ", for which this configuration makes no place"
+                                      : ", a name that it does not know";
+    refuse(tensor, "its loader stops at " + name_of(tensor) + place, remedy_for(tensor, known));
+  }
+
+  std::string remedy_for(const ScaleTensor& tensor, bool known) const {
+    if (tensor.layer < 0) return "remove the tensor, or rename it to its layer's";
+    if (known || subject_.rules.names.empty()) return subject_.convert;
+    return "rename it to " + std::string(subject_.rules.names[0].suffix.substr(1)) + " or " +
+           std::string(subject_.rules.names[1].suffix.substr(1)) + " of " +
+           subject_.config.attention_module(tensor.layer) + ", or " + subject_.convert;
+  }
+
+  void put(const ScaleTensor& tensor, ScaleSide side) {
+    check_shape(tensor);
+    PlacedScales& layer = placement_.layers.at(tensor.layer);
+    const ScaleTensor*& place = side == ScaleSide::kKey     ? layer.k
+                                : side == ScaleSide::kValue ? layer.v
+                                                            : layer.both;
+    if (place && place->values != tensor.values)
+      findings_.add_of_layer(tensor.layer, Severity::kError,
+                             name_of(tensor) + " replaces " + name_of(*place) +
+                                 ", which comes before it by name and holds another value",
+                             "remove one of the two");
+    place = &tensor;
+  }
+
+  /// One element in any shape, or one a head where the engine and the strategy say so.
+  void check_shape(const ScaleTensor& tensor) {
+    if (tensor.values.empty()) {
+      findings_.add_of_layer(tensor.layer, Severity::kError,
+                             name_of(tensor) + " is no F32, F16 or BF16 tensor of a few values",
+                             "store it as F32");
+      return;
+    }
+    const int64_t heads = subject_.config.cache_heads();
+    const auto count = static_cast<int64_t>(tensor.values.size());
+    const bool has_heads = subject_.rules.takes_heads && subject_.declaration.scheme.is_object() &&
+                           subject_.declaration.scheme.value("strategy", Json()) == "attn_head";
+    if (count == 1 && (!has_heads || subject_.options.tp_size == 1)) return;
+    if (subject_.rules.takes_any_shape || (has_heads && count == heads)) return;
+    const std::string wanted =
+        has_heads ? std::to_string(heads) + " elements, one a head" : "one element";
+    refuse(tensor,
+           "it refuses " + name_of(tensor) + " of shape " + shape_text(tensor.shape) +
+               ", it takes " + wanted,
+           subject_.convert);
+  }
+
+  void tell_dropped(const ScaleTensor& tensor) {
+    if (!is_of_cache(tensor)) return;
+    const bool known = is_known(subject_.engine, tensor, subject_.config);
+    const Unknown policy = known ? subject_.engine.unplaced : subject_.engine.unknown;
+    const std::string how =
+        policy == Unknown::kDroppedWithWarning ? "drops it with a warning" : "never looks for it";
+    if (tensor.layer >= 0) {
+      const PlacedScales& layer = placement_.layers.at(tensor.layer);
+      if (layer.both || (layer.k && layer.v)) {
+        findings_.add_of_layer(
+            tensor.layer, Severity::kNote,
+            name_of(tensor) + " is not read: other tensors give the layer's scales");
+        return;
+      }
+    }
+    findings_.add_of_layer(tensor.layer, Severity::kError, name_of(tensor) + " is lost: it " + how,
+                           subject_.convert);
+  }
+
+  const VerifyCase& subject_;
+  Findings& findings_;
+  Placement placement_;
+  std::vector<const ScaleTensor*> dropped_;
+};
+
+}  // namespace
+
+Placement place_scales(const VerifyCase& subject, Findings& findings) {
+  return Placer(subject, findings).place();
+}
+
+}  // namespace kvcal

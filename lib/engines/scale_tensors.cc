@@ -1,0 +1,142 @@
+#include "engines/scale_tensors.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "quant/half.h"
+
+namespace kvcal {
+namespace {
+
+/// Ends of names that belong to quantized Linears and say nothing of the cache.
+constexpr std::array<std::string_view, 8> kLinearScales{
+    ".weight_scale",   ".weight_scale_inv",   ".input_scale",         ".weight_zero_point",
+    ".weight_scale_2", ".input_global_scale", ".weight_global_scale", ".input_zero_point"};
+
+/// Ends of names that are told outside of known attention modules too.
+constexpr std::array<std::string_view, 9> kCacheScales{".k_scale",
+                                                       ".v_scale",
+                                                       ".kv_scale",
+                                                       ".q_scale",
+                                                       ".k_proj.output_scale",
+                                                       ".k_zero_point",
+                                                       ".v_zero_point",
+                                                       ".v_proj.output_scale",
+                                                       ".kv_cache_scaling_factor"};
+
+template <class Ends>
+bool ends_with_any(std::string_view name, const Ends& ends) {
+  return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+/// Whether the part of a name below an attention module is that of a scale of the cache.
+bool is_attention_scale(std::string_view rest) {
+  if (ends_with_any(rest, kLinearScales)) return false;
+  return rest.find("scale") != std::string_view::npos || rest.ends_with("zero_point");
+}
+
+template <class T>
+T element(std::span<const std::byte> bytes, size_t i) {
+  T value;
+  std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+float value_at(const TensorView& tensor, size_t i) {
+  switch (tensor.dtype) {
+    case DType::kF16:
+      return to_float(element<F16>(tensor.bytes, i));
+    case DType::kBF16:
+      return to_float(element<BF16>(tensor.bytes, i));
+    case DType::kF64:
+      return static_cast<float>(element<double>(tensor.bytes, i));
+    default:
+      return element<float>(tensor.bytes, i);
+  }
+}
+
+/// Scales are a few numbers; anything larger is none and is not read.
+std::vector<float> values_of(const TensorView& tensor) {
+  constexpr uint64_t kMost = 4096;
+  const uint64_t count = element_count(tensor.shape);
+  if (count > kMost || (!is_float(tensor.dtype) && tensor.dtype != DType::kF64)) return {};
+  std::vector<float> values;
+  for (size_t i = 0; i < count; ++i) values.push_back(value_at(tensor, i));
+  return values;
+}
+
+struct AttentionModule {
+  int64_t layer;
+  std::string prefix;  ///< "model.layers.3.self_attn."
+};
+
+std::vector<AttentionModule> attention_modules(const ModelConfig& config) {
+  std::vector<AttentionModule> modules;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    if (config.has_attention(layer))
+      modules.push_back({layer, config.attention_module(layer) + "."});
+  // Sorted, so that the module of a name is found by search; no prefix begins with another one.
+  std::ranges::sort(modules, {}, &AttentionModule::prefix);
+  return modules;
+}
+
+const AttentionModule* module_of(const std::vector<AttentionModule>& modules,
+                                 const std::string& name) {
+  auto after = std::ranges::upper_bound(modules, name, {}, &AttentionModule::prefix);
+  if (after == modules.begin()) return nullptr;
+  --after;
+  return name.starts_with(after->prefix) ? &*after : nullptr;
+}
+
+/// Where the number of a layer that the model does not have stands in name: [begin, end).
+std::optional<std::pair<size_t, size_t>> layer_number(std::string_view name) {
+  for (const std::string_view before : {".layers.", ".h.", "layers.", "h."}) {
+    const size_t at = name.find(before);
+    if (at == std::string_view::npos) continue;
+    const size_t begin = at + before.size();
+    const size_t end = std::min(name.find('.', begin), name.size());
+    const std::string_view digits = name.substr(begin, end - begin);
+    if (!digits.empty() && digits.find_first_not_of("0123456789") == std::string_view::npos)
+      return std::pair{begin, end};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const ModelConfig& config) {
+  const std::vector<AttentionModule> modules = attention_modules(config);
+  std::vector<ScaleTensor> found;
+  for (const std::string& name : model_dir.tensor_names()) {
+    const AttentionModule* module = module_of(modules, name);
+    // The dot before the rest stays, as in the engines' rules.
+    std::string rest = module ? name.substr(module->prefix.size() - 1) : name;
+    if (module ? !is_attention_scale(rest) : !ends_with_any(name, kCacheScales)) continue;
+    const TensorView& tensor = model_dir.tensor(name);
+    found.push_back({.name = name,
+                     .layer = module ? module->layer : -1,
+                     .rest = std::move(rest),
+                     .shape = tensor.shape.dims,
+                     .values = values_of(tensor)});
+  }
+  return found;
+}
+
+std::string general_name(const ScaleTensor& tensor, const ModelConfig& config) {
+  if (tensor.layer >= 0) {
+    std::string module = config.attention_module(tensor.layer);
+    const std::string number = std::to_string(tensor.layer);
+    const size_t at = module.find("." + number + ".");
+    if (at != std::string::npos) module.replace(at + 1, number.size(), "N");
+    return module + tensor.rest;
+  }
+  std::string name = tensor.name;
+  if (const auto number = layer_number(name))
+    name.replace(number->first, number->second - number->first, "N");
+  return name;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_dir.h"
+#include "model/model_config.h"
+
+namespace kvcal {
+
+/// A tensor that looks like a scale of K, V, queries or probabilities, or like their zero points,
+/// whoever wrote it and wherever it stands.
+struct ScaleTensor {
+  std::string name;
+  int64_t layer = -1;  ///< of the model; -1: it belongs to none of its attention layers
+  std::string rest;    ///< what follows the attention module's name; the whole name for layer -1
+  std::vector<int64_t> shape;
+  std::vector<float> values;  ///< in float32; empty where the dtype is not F32, F16, BF16 or F64
+};
+
+/// All of a checkpoint, sorted by name, as engines' loaders meet them. Weights' and inputs' scales
+/// of quantized Linears are not among them.
+std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const ModelConfig& config);
+
+/// name with the number of its layer replaced by N, for messages about several layers.
+std::string general_name(const ScaleTensor& tensor, const ModelConfig& config);
+
+}  // namespace kvcal

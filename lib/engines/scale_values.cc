@@ -1,0 +1,227 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "engines/scale_loading.h"
+#include "quant/half.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kUndefinedSource = "uninitialized memory";
+constexpr std::string_view kDynamicSource = "computed as it runs";
+
+float rounded(float value, std::string_view dtype) {
+  if (dtype == "float16") return to_float(to_f16(value));
+  if (dtype == "bfloat16") return to_float(to_bf16(value));
+  return value;
+}
+
+bool is_scale(float value) {
+  return std::isfinite(value) && value > 0;
+}
+
+/// The one value that a loader with a sentinel of -1 holds of a tensor.
+float single(const ScaleTensor* tensor) {
+  return tensor && !tensor->values.empty() ? tensor->values[0] : -1.0f;
+}
+
+class Arithmetic {
+ public:
+  Arithmetic(const VerifyCase& subject, Findings& findings, bool& loads)
+      : subject_(subject), rules_(subject.rules), findings_(findings), loads_(loads) {}
+
+  HeldLayer held(int64_t layer, const PlacedScales& placed) {
+    HeldLayer held{.layer = layer, .k = {}, .v = {}};
+    if (rules_.takes_dynamic && is_dynamic()) {
+      held.k = held.v = {.values = {}, .source = std::string(kDynamicSource)};
+      return held;
+    }
+    if (!subject_.choice.is_fp8 && rules_.ones_for_16_bits) return held;
+    if (subject_.choice.is_fp8 && rules_.ones_for_fp8) {
+      tell_unused(layer, placed);
+      return held;
+    }
+    switch (rules_.absent) {
+      case Absent::kOneApart:
+      case Absent::kUndefined:
+        hold_apart(held, placed);
+        break;
+      case Absent::kDuplicateKey:
+        hold_duplicated(held, placed);
+        break;
+      case Absent::kOneForBoth:
+        hold_together(held, placed);
+        break;
+    }
+    change(held, placed);
+    return held;
+  }
+
+ private:
+  bool is_dynamic() const {
+    const Json& scheme = subject_.declaration.scheme;
+    return scheme.is_object() && scheme.value("dynamic", Json()) == true;
+  }
+
+  /// What it uses with no word in the checkpoint, told only of FP8 caches.
+  void tell_absent(int64_t layer, const std::string& sides) {
+    if (!subject_.choice.is_fp8) return;
+    if (rules_.absent == Absent::kUndefined) {
+      findings_.add_of_layer(layer, Severity::kError,
+                             "the checkpoint has no scale of " + sides + ": it computes with " +
+                                 std::string(kUndefinedSource) +
+                                 ", and only says that tensors are missing",
+                             "calibrate these layers");
+      return;
+    }
+    findings_.add_of_layer(layer, Severity::kWarning,
+                           "the checkpoint has no scale of " + sides + ": it uses 1.0, " +
+                               (rules_.warns_of_ones ? "with a warning" : "without a word"),
+                           "calibrate these layers");
+  }
+
+  void take(HeldScale& side, const ScaleTensor& tensor) {
+    side = {.values = tensor.values, .source = tensor.name};
+  }
+
+  HeldScale missing() const {
+    if (rules_.absent == Absent::kUndefined)
+      return {.values = {}, .source = std::string(kUndefinedSource)};
+    return {};
+  }
+
+  void hold_apart(HeldLayer& held, const PlacedScales& placed) {
+    held.k = held.v = missing();
+    if (placed.k) take(held.k, *placed.k);
+    if (placed.v) take(held.v, *placed.v);
+    if (placed.k && !placed.v && placed.k->rest.ends_with(".kv_scale")) {
+      findings_.add_of_layer(held.layer, Severity::kError,
+                             "it gives kv_scale to K alone, and V is 1.0 without a word",
+                             subject_.convert);
+      return;
+    }
+    if (!placed.k || !placed.v)
+      tell_absent(held.layer, placed.k ? "V" : placed.v ? "K" : "K and V");
+  }
+
+  /// Source: `BaseKVCacheMethod.process_weights_after_loading`.
+  void hold_duplicated(HeldLayer& held, const PlacedScales& placed) {
+    const float k = single(placed.k), v = single(placed.v);
+    const auto is_absent = [&](float x) { return rules_.zero_is_absent ? x <= 0 : x < 0; };
+    if (k > 0 && v > 0) {
+      take(held.k, *placed.k);
+      take(held.v, *placed.v);
+    } else if (is_absent(k) && is_absent(v)) {
+      if (placed.k || placed.v)
+        findings_.add_of_layer(held.layer, Severity::kError,
+                               "it takes scales of 0 or less for missing ones and uses 1.0",
+                               "calibrate these layers");
+      else
+        tell_absent(held.layer, "K and V");
+    } else if (!(k > 0)) {
+      loads_ = false;
+      findings_.add_of_layer(held.layer, Severity::kError,
+                             placed.k ? "it refuses a scale of K that is not positive"
+                                      : "it refuses a scale of V without one of K",
+                             "calibrate these layers");
+    } else {
+      take(held.k, *placed.k);
+      held.v = held.k;
+      findings_.add_of_layer(held.layer, Severity::kWarning,
+                             "there is no scale of V of its own: K's serves both", "");
+    }
+  }
+
+  void hold_together(HeldLayer& held, const PlacedScales& placed) {
+    if (placed.k && placed.v) {
+      take(held.k, *placed.k);
+      take(held.v, *placed.v);
+    } else if (placed.both) {
+      take(held.k, *placed.both);
+      if (rules_.rounds_shared_scale)
+        for (float& value : held.k.values) value = rounded(value, "float16");
+      held.v = held.k;
+      findings_.add_of_layer(
+          held.layer, Severity::kWarning,
+          "K and V share one scale, kv_scale" +
+              std::string(rules_.rounds_shared_scale ? ", which it rounds to float16" : ""),
+          "");
+    } else if (placed.k || placed.v) {
+      findings_.add_of_layer(held.layer, Severity::kError,
+                             "it reads k_scale and v_scale only where both are there, and uses 1.0",
+                             subject_.convert);
+    } else {
+      tell_absent(held.layer, "K and V");
+    }
+  }
+
+  /// Rounding and dialect, of what came from the checkpoint.
+  void change(HeldLayer& held, const PlacedScales& placed) {
+    const bool is_placed = placed.k || placed.v || placed.both;
+    const float factor = dialect_factor(is_placed);
+    for (HeldScale* side : {&held.k, &held.v}) {
+      if (side->source.empty() || side->values.empty()) continue;
+      for (float& value : side->values) {
+        if (rules_.rounds_to_model) round(held.layer, value);
+        value *= factor;
+        if (!is_scale(value))
+          findings_.add_of_layer(held.layer, Severity::kError,
+                                 "it uses a scale that is not finite and positive",
+                                 "calibrate these layers");
+      }
+    }
+    if (is_placed && subject_.choice.is_fp8 && subject_.options.is_rocm && factor == 1.0f)
+      findings_.add_of_layer(
+          held.layer, Severity::kWarning,
+          "the platform stores E4M3 as FNUZ, whose largest value is 240, and it does not double "
+          "the scales: what is over 0.54 of the calibrated extreme is clipped",
+          subject_.convert + " --fp8-dialect fnuz");
+  }
+
+  void round(int64_t layer, float& value) {
+    const float before = value;
+    value = rounded(value, subject_.config.dtype);
+    if (value != before && is_scale(before))
+      findings_.add_of_layer(layer, Severity::kNote,
+                             "it rounds scales to the model's dtype, " + subject_.config.dtype, "");
+  }
+
+  float dialect_factor(bool is_placed) const {
+    if (!is_placed || !subject_.choice.is_fp8) return 1.0f;
+    if (rules_.dialect_by_config) {
+      const bool is_fnuz = subject_.declaration.torch_dtype == "float8_e4m3fnuz";
+      if (subject_.options.is_rocm) return is_fnuz ? 1.0f : 2.0f;
+      return is_fnuz ? 0.5f : 1.0f;
+    }
+    return rules_.doubles_on_rocm && subject_.options.is_rocm ? 2.0f : 1.0f;
+  }
+
+  void tell_unused(int64_t layer, const PlacedScales& placed) {
+    if (placed.k || placed.v || placed.both)
+      findings_.add_of_layer(layer, Severity::kError,
+                             "it loads the scales and uses them for NVFP4 caches only: an FP8 "
+                             "cache gets 1.0",
+                             "serve it with an engine that uses them");
+    else
+      tell_absent(layer, "K and V");
+  }
+
+  const VerifyCase& subject_;
+  const MethodRules& rules_;
+  Findings& findings_;
+  bool& loads_;
+};
+
+}  // namespace
+
+std::vector<HeldLayer> held_scales(const VerifyCase& subject, const Placement& placement,
+                                   Findings& findings, bool& loads) {
+  Arithmetic arithmetic(subject, findings, loads);
+  std::vector<HeldLayer> layers;
+  for (const auto& [layer, placed] : placement.layers)
+    layers.push_back(arithmetic.held(layer, placed));
+  return layers;
+}
+
+}  // namespace kvcal

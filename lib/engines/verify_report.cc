@@ -1,0 +1,112 @@
+#include "engines/verify_report.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvcal {
+namespace {
+
+/// JSON has no NaN and no infinity.
+Json number_json(float value) {
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return value;
+}
+
+Json scale_json(const HeldScale& scale) {
+  if (scale.values.size() == 1) return number_json(scale.values[0]);
+  Json list = Json::array();
+  for (const float value : scale.values) list.push_back(number_json(value));
+  return list;
+}
+
+Json source_json(const HeldScale& scale) {
+  return scale.source.empty() ? "default" : scale.source;
+}
+
+Json finding_json(const Finding& finding) {
+  return {{"severity", name_of(finding.severity)},
+          {"layer", finding.layers.empty() ? Json() : Json(layer_ranges(finding.layers))},
+          {"layers", finding.layers},
+          {"message", finding.message},
+          {"remedy", finding.remedy}};
+}
+
+}  // namespace
+
+std::string_view name_of(Severity severity) {
+  switch (severity) {
+    case Severity::kError:
+      return "error";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kNote:
+      return "note";
+  }
+  return "";
+}
+
+bool loses_scales(const VerifyReport& report) {
+  return std::ranges::any_of(
+      report.findings, [](const Finding& finding) { return finding.severity == Severity::kError; });
+}
+
+std::string layer_ranges(const std::vector<int64_t>& layers) {
+  std::string text;
+  for (size_t begin = 0; begin < layers.size();) {
+    size_t end = begin;
+    while (end + 1 < layers.size() && layers[end + 1] == layers[end] + 1) ++end;
+    text += (text.empty() ? "" : ", ") + std::to_string(layers[begin]);
+    if (end > begin) text += "-" + std::to_string(layers[end]);
+    begin = end + 1;
+  }
+  return text;
+}
+
+Json report_json(const VerifyReport& report) {
+  Json layers = Json::array(), findings = Json::array();
+  for (const HeldLayer& held : report.layers)
+    layers.push_back({{"layer", held.layer},
+                      {"k_scale", scale_json(held.k)},
+                      {"v_scale", scale_json(held.v)},
+                      {"k_source", source_json(held.k)},
+                      {"v_source", source_json(held.v)}});
+  for (const Finding& finding : report.findings) findings.push_back(finding_json(finding));
+  return {{"engine", report.engine},
+          {"engine_version", report.version},
+          {"kv_cache_dtype", report.kv_cache_dtype},
+          {"loads", report.loads},
+          {"layers", layers},
+          {"findings", findings}};
+}
+
+void Findings::add(Severity severity, std::string message, std::string remedy) {
+  add_of_layer(-1, severity, std::move(message), std::move(remedy));
+}
+
+void Findings::add_of_layer(int64_t layer, Severity severity, std::string message,
+                            std::string remedy) {
+  auto same = std::ranges::find_if(findings_, [&](const Finding& finding) {
+    return finding.severity == severity && finding.message == message && finding.remedy == remedy;
+  });
+  if (same == findings_.end()) {
+    findings_.push_back({severity, {}, std::move(message), std::move(remedy)});
+    same = findings_.end() - 1;
+  }
+  if (layer < 0) return;
+  const auto at = std::ranges::lower_bound(same->layers, layer);
+  if (at == same->layers.end() || *at != layer) same->layers.insert(at, layer);
+}
+
+std::vector<Finding> Findings::ranked() && {
+  const auto first_layer = [](const Finding& finding) {
+    return finding.layers.empty() ? int64_t{-1} : finding.layers.front();
+  };
+  std::ranges::stable_sort(findings_, [&](const Finding& a, const Finding& b) {
+    if (a.severity != b.severity) return a.severity < b.severity;
+    return first_layer(a) < first_layer(b);
+  });
+  return std::move(findings_);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,233 @@
+// Rules of engines that cannot run here, from their sources as formats.md of the design quotes
+// them; the expectations are written by hand from those.
+#include "engines/support/engine_case.h"
+#include "support/catch.h"
+
+using namespace kvcal;
+using test::EngineCase;
+using test::tells;
+
+namespace {
+
+const Json kLlama = {{"architectures", {"LlamaForCausalLM"}},
+                     {"model_type", "llama"},
+                     {"hidden_size", 64},
+                     {"num_hidden_layers", 2},
+                     {"num_attention_heads", 4},
+                     {"num_key_value_heads", 2},
+                     {"intermediate_size", 64},
+                     {"vocab_size", 96},
+                     {"max_position_embeddings", 64},
+                     {"rms_norm_eps", 1e-5},
+                     {"hidden_act", "silu"},
+                     {"torch_dtype", "bfloat16"}};
+
+Json scheme(const char* strategy = "tensor") {
+  return {{"quant_method", "compressed-tensors"},
+          {"config_groups", Json::object()},
+          {"kv_cache_scheme",
+           {{"type", "float"},
+            {"num_bits", 8},
+            {"strategy", strategy},
+            {"symmetric", true},
+            {"dynamic", false}}}};
+}
+
+const Json kModelOpt = {{"producer", {{"name", "modelopt"}}},
+                        {"quantization", {{"quant_algo", "FP8"}, {"kv_cache_quant_algo", "FP8"}}}};
+
+std::string module(int layer) {
+  return "model.layers." + std::to_string(layer) + ".self_attn";
+}
+
+/// K 0.5 and V 0.25 in layer 0, twice that in layer 1, named k_name and v_name.
+void add_scales(EngineCase& subject, const std::string& k_name, const std::string& v_name) {
+  for (int layer = 0; layer < 2; ++layer) {
+    const auto factor = static_cast<float>(layer + 1);
+    if (!k_name.empty()) subject.add(module(layer) + k_name, 0.5f * factor);
+    if (!v_name.empty()) subject.add(module(layer) + v_name, 0.25f * factor);
+  }
+}
+
+using Values = std::vector<float>;
+
+Values held(const VerifyReport& report) {
+  Values values;
+  for (const HeldLayer& layer : report.layers)
+    for (const HeldScale* side : {&layer.k, &layer.v})
+      values.insert(values.end(), side->values.begin(), side->values.end());
+  return values;
+}
+
+const Values kAll{0.5f, 0.25f, 1.0f, 0.5f};
+const Values kDoubled{1.0f, 0.5f, 2.0f, 1.0f};
+const Values kOnes{1.0f, 1.0f, 1.0f, 1.0f};
+
+const VerifyOptions kFp8{
+    .kv_cache_dtype = "fp8_e4m3", .is_rocm = false, .tp_size = 1, .scales = {}};
+const VerifyOptions kRocm{.kv_cache_dtype = "auto", .is_rocm = true, .tp_size = 1, .scales = {}};
+
+}  // namespace
+
+TEST_CASE("SGLang takes per-tensor compressed-tensors scales and doubles them on FNUZ platforms") {
+  EngineCase subject(kLlama);
+  subject.quantize(scheme());
+  add_scales(subject, ".k_scale", ".v_scale");
+  CHECK(held(subject.verify("sglang")) == kAll);
+  CHECK(subject.verify("sglang").kv_cache_dtype == "fp8_e4m3");
+  CHECK(held(subject.verify("sglang", kRocm)) == kDoubled);
+}
+
+TEST_CASE("SGLang passes over scales of heads") {
+  EngineCase subject(kLlama);
+  subject.quantize(scheme("attn_head"));
+  for (int layer = 0; layer < 2; ++layer)
+    for (const char* side : {".k_scale", ".v_scale"})
+      subject.add(module(layer) + side, "F32", {2, 1, 1}, {0.5f, 0.25f});
+  const VerifyReport report = subject.verify("sglang", kFp8);
+  CHECK(report.loads);
+  CHECK(held(report) == kOnes);
+  CHECK(tells(report, Severity::kError, "passes over this kv_cache_scheme"));
+  CHECK(subject.verify("sglang").kv_cache_dtype == "auto");
+}
+
+TEST_CASE("SGLang maps ModelOpt's, Quark's and the old single name") {
+  EngineCase modelopt(kLlama);
+  modelopt.write("hf_quant_config.json", kModelOpt);
+  add_scales(modelopt, ".k_proj.k_scale", ".v_proj.v_scale");
+  CHECK(held(modelopt.verify("sglang")) == kAll);
+
+  EngineCase quark(kLlama);
+  quark.quantize({{"quant_method", "quark"}});
+  add_scales(quark, ".k_proj.output_scale", ".v_proj.output_scale");
+  CHECK(held(quark.verify("sglang", kFp8)) == kAll);
+  CHECK(tells(quark.verify("sglang"), Severity::kNote, "16 bits"));
+
+  EngineCase single(kLlama);
+  single.quantize({{"quant_method", "fp8"}, {"activation_scheme", "static"}});
+  add_scales(single, ".kv_scale", "");
+  const VerifyReport report = single.verify("sglang", kFp8);
+  CHECK(held(report) == Values{0.5f, 0.5f, 1.0f, 1.0f});
+  CHECK(tells(report, Severity::kWarning, "K's serves both"));
+}
+
+TEST_CASE("SGLang drops scales without a quantization_config, and takes 0 for a missing one") {
+  EngineCase plain(kLlama);
+  add_scales(plain, ".k_scale", ".v_scale");
+  const VerifyReport dropped = plain.verify("sglang", kFp8);
+  CHECK(dropped.loads);
+  CHECK(held(dropped) == kOnes);
+  CHECK(tells(dropped, Severity::kError, "model.layers.N.self_attn.k_scale is lost"));
+  CHECK(dropped.findings.front().layers == std::vector<int64_t>{0, 1});
+
+  EngineCase zero(kLlama);
+  zero.quantize(scheme());
+  for (const char* side : {".k_scale", ".v_scale"}) zero.add(module(0) + side, 0.0f);
+  const VerifyReport report = zero.verify("sglang");
+  CHECK(report.loads);
+  CHECK(held(report) == kOnes);
+  CHECK(tells(report, Severity::kError, "0 or less"));
+}
+
+TEST_CASE("TGI reads a pair, else kv_scale for both, which it rounds to float16, else 1.0") {
+  EngineCase subject(kLlama);
+  subject.add(module(0) + ".k_scale", 0.5f);
+  subject.add(module(0) + ".v_scale", 0.25f);
+  subject.add(module(0) + ".kv_scale", 0.75f);
+  subject.add(module(1) + ".kv_scale", 0.0230364f);
+  const VerifyReport report = subject.verify("tgi", kFp8);
+  // Python: struct.unpack("<e", struct.pack("<e", 0.0230364))
+  const float half = 0.023040771484375f;
+  CHECK(held(report) == Values{0.5f, 0.25f, half, half});
+  CHECK(tells(report, Severity::kWarning, "K and V share one scale"));
+
+  EngineCase half_a_pair(kLlama);
+  add_scales(half_a_pair, ".k_scale", "");
+  CHECK(held(half_a_pair.verify("tgi", kFp8)) == kOnes);
+  CHECK(tells(half_a_pair.verify("tgi", kFp8), Severity::kError, "only where both are there"));
+}
+
+TEST_CASE("TGI: a compressed-tensors scheme makes the cache FP8 on CUDA only; scales are scalars") {
+  EngineCase subject(kLlama);
+  subject.quantize(scheme());
+  add_scales(subject, ".k_scale", ".v_scale");
+  CHECK(subject.verify("tgi").kv_cache_dtype == "fp8_e4m3fn");
+  CHECK(subject.verify("tgi", kRocm).kv_cache_dtype == "auto");
+  CHECK(held(subject.verify("tgi")) == kAll);
+  subject.add(module(0) + ".k_scale", "F32", {2, 1, 1}, {0.5f, 0.25f});
+  CHECK_FALSE(subject.verify("tgi").loads);
+
+  EngineCase modelopt(kLlama);
+  add_scales(modelopt, ".k_proj.k_scale", ".v_proj.v_scale");
+  const VerifyReport lost = modelopt.verify("tgi", kFp8);
+  CHECK(held(lost) == kOnes);
+  CHECK(tells(lost, Severity::kError, "never looks for it"));
+}
+
+TEST_CASE("TGI's branch asks config.json for the dialect and doubles or halves") {
+  EngineCase subject(kLlama);
+  add_scales(subject, ".kv_scale", "");
+  const VerifyOptions rocm{.kv_cache_dtype = "fp8", .is_rocm = true, .tp_size = 1, .scales = {}};
+  CHECK(tells(subject.verify("tgi-branch", kFp8), Severity::kError, "kv_cache_torch_dtype"));
+  subject.config()["kv_cache_torch_dtype"] = "float8_e4m3fn";
+  CHECK(held(subject.verify("tgi-branch", kFp8)) == Values{0.5f, 0.5f, 1.0f, 1.0f});
+  CHECK(held(subject.verify("tgi-branch", rocm)) == Values{1.0f, 1.0f, 2.0f, 2.0f});
+  subject.config()["kv_cache_torch_dtype"] = "float8_e4m3fnuz";
+  CHECK(held(subject.verify("tgi-branch", kFp8)) == Values{0.25f, 0.25f, 0.5f, 0.5f});
+  CHECK(held(subject.verify("tgi-branch", rocm)) == Values{0.5f, 0.5f, 1.0f, 1.0f});
+}
+
+TEST_CASE("TensorRT-LLM: an FP8 cache gets 1.0 whatever was loaded") {
+  EngineCase subject(kLlama);
+  subject.write("hf_quant_config.json", kModelOpt);
+  add_scales(subject, ".k_proj.k_scale", ".v_proj.v_scale");
+  const VerifyReport report = subject.verify("trtllm");
+  CHECK(held(report) == kOnes);
+  CHECK(tells(report, Severity::kError, "an FP8 cache gets 1.0"));
+}
+
+TEST_CASE(
+    "Aphrodite reads old output scales with compressed-tensors; 0.6 does not read the format") {
+  EngineCase subject(kLlama);
+  subject.quantize(scheme());
+  add_scales(subject, ".k_proj.output_scale", ".v_proj.output_scale");
+  CHECK(held(subject.verify("aphrodite")) == kAll);
+  CHECK_FALSE(subject.verify("vllm").loads);
+  CHECK_FALSE(subject.verify("aphrodite-0.6", kFp8).loads);
+}
+
+TEST_CASE("heads are shared among tensor parallel ranks, or refused") {
+  EngineCase subject(kLlama);
+  subject.quantize(scheme("attn_head"));
+  for (int layer = 0; layer < 2; ++layer)
+    for (const char* side : {".k_scale", ".v_scale"})
+      subject.add(module(layer) + side, "F32", {2, 1, 1}, {0.5f, 0.25f});
+  VerifyOptions options;
+  options.tp_size = 2;
+  CHECK(tells(subject.verify("vllm", options), Severity::kNote, "its 1 heads"));
+  options.tp_size = 4;
+  CHECK(tells(subject.verify("vllm", options), Severity::kNote, "on 2 ranks"));
+  options.tp_size = 3;
+  CHECK_FALSE(subject.verify("vllm", options).loads);
+}
+
+TEST_CASE("models whose scales an engine drops or refuses") {
+  EngineCase subject(kLlama);
+  subject.config()["model_type"] = "mixtral";
+  subject.config()["num_local_experts"] = 4;
+  subject.config()["num_experts_per_tok"] = 2;
+  subject.quantize(scheme());
+  add_scales(subject, ".k_scale", ".v_scale");
+  CHECK(held(subject.verify("vllm")) == kAll);
+  const VerifyReport report = subject.verify("transformers");
+  CHECK_FALSE(report.loads);
+  CHECK(tells(report, Severity::kError, "empty config_groups"));
+}
+
+TEST_CASE("an unknown engine is told with the known ones") {
+  EngineCase subject(kLlama);
+  const std::string message = test::message_of([&] { subject.verify("vlm"); });
+  CHECK(message ==
+        "unknown engine 'vlm' (did you mean 'vllm'?); known are vllm, sglang, tgi, tgi-branch, "
+        "aphrodite, aphrodite-0.6, trtllm, transformers");
+}

@@ -1,0 +1,139 @@
+// kv_cache_scales.json as the validators of SGLang and Aphrodite 0.6 take it: check_is_fp8,
+// check_tp_ranks, check_current_rank and check_model_type, each with a file that fails it.
+#include "engines/support/engine_case.h"
+#include "support/catch.h"
+
+using namespace kvcal;
+using test::contains;
+using test::EngineCase;
+using test::tells;
+
+namespace {
+
+const Json kLlama = {{"architectures", {"LlamaForCausalLM"}},
+                     {"model_type", "llama"},
+                     {"hidden_size", 64},
+                     {"num_hidden_layers", 2},
+                     {"num_attention_heads", 4},
+                     {"num_key_value_heads", 2},
+                     {"intermediate_size", 64},
+                     {"vocab_size", 96},
+                     {"max_position_embeddings", 64},
+                     {"rms_norm_eps", 1e-5},
+                     {"hidden_act", "silu"},
+                     {"torch_dtype", "bfloat16"}};
+
+Json good_file() {
+  return {{"model_type", "llama"},
+          {"kv_cache",
+           {{"dtype", "float8_e4m3fn"}, {"scaling_factor", {{"0", {{"0", 0.25}, {"1", 0.5}}}}}}}};
+}
+
+VerifyOptions with_file(const EngineCase& subject, int64_t tp_size = 1) {
+  return {.kv_cache_dtype = "fp8_e4m3",
+          .is_rocm = false,
+          .tp_size = tp_size,
+          .scales = subject.path("kv_cache_scales.json")};
+}
+
+VerifyReport verify_file(const Json& file, const std::string& engine = "sglang",
+                         bool is_rocm = false) {
+  EngineCase subject(kLlama);
+  subject.write("kv_cache_scales.json", file);
+  VerifyOptions options = with_file(subject);
+  options.is_rocm = is_rocm;
+  return subject.verify(engine, options);
+}
+
+/// The validators' word on a file, and that the engine goes on with 1.0.
+void check_rejected(const Json& file, std::string_view part) {
+  const VerifyReport report = verify_file(file);
+  INFO(part << dump_json(report_json(report)));
+  CHECK(report.loads);
+  CHECK(report.layers.at(0).k.values == std::vector<float>{1.0f});
+  CHECK(tells(report, Severity::kError, "uses 1.0 in every layer"));
+  CHECK(tells(report, Severity::kError, part));
+}
+
+}  // namespace
+
+TEST_CASE("a good file gives K and V of each layer one scale; only Aphrodite doubles on ROCm") {
+  const VerifyReport report = verify_file(good_file());
+  REQUIRE(report.layers.size() == 2);
+  CHECK(report.layers[1].k.values == std::vector<float>{0.5f});
+  CHECK(report.layers[1].v.values == std::vector<float>{0.5f});
+  CHECK(report.layers[1].v.source == "kv_cache_scales.json");
+  CHECK_FALSE(loses_scales(report));
+  CHECK(verify_file(good_file(), "sglang", true).layers[0].k.values[0] == 0.25f);
+  CHECK(verify_file(good_file(), "aphrodite-0.6", true).layers[0].k.values[0] == 0.5f);
+}
+
+TEST_CASE("what the validators reject") {
+  Json file = good_file();
+  file["kv_cache"]["dtype"] = "float8_e5m2";
+  check_rejected(file, "kv_cache.dtype is 'float8_e5m2'");
+  file = good_file();
+  file["model_type"] = "mistral";
+  check_rejected(file, "model_type is \"mistral\"");
+  file = good_file();
+  file["model_type"] = nullptr;
+  check_rejected(file, "model_type is null");
+  file = good_file();
+  file.erase("model_type");
+  check_rejected(file, "model_type");
+  file = good_file();
+  file["kv_cache"]["scaling_factor"]["1"] = file["kv_cache"]["scaling_factor"]["0"];
+  check_rejected(file, "2 ranks, the engine runs 1");
+  file = good_file();
+  file["kv_cache"]["scaling_factor"] = {{"1", {{"0", 0.25}, {"1", 0.5}}}};
+  check_rejected(file, "scaling_factor.0");
+  file = good_file();
+  file["kv_cache"]["scaling_factor"]["0"].erase("1");
+  check_rejected(file, "has 1 layers, the model 2");
+  file = good_file();
+  file["kv_cache"]["scaling_factor"]["0"] = {{"0", 0.25}, {"2", 0.5}};
+  check_rejected(file, "has a layer '2'");
+  file = good_file();
+  file["kv_cache"]["scaling_factor"]["0"]["1"] = Json::array();
+  check_rejected(file, "a number");
+  check_rejected(Json::array(), "an object");
+}
+
+TEST_CASE("ranks of their own values are shown each") {
+  EngineCase subject(kLlama);
+  Json file = good_file();
+  file["kv_cache"]["scaling_factor"]["1"] = {{"0", 0.125}, {"1", 0.5}};
+  subject.write("kv_cache_scales.json", file);
+  const VerifyReport report = subject.verify("sglang", with_file(subject, 2));
+  CHECK(report.layers[0].k.values == std::vector<float>{0.25f, 0.125f});
+  CHECK(report.layers[1].k.values == std::vector<float>{0.5f});
+}
+
+TEST_CASE("engines and caches that do not read the file") {
+  CHECK(tells(verify_file(good_file(), "vllm"), Severity::kError, "does not read"));
+  EngineCase subject(kLlama);
+  subject.write("kv_cache_scales.json", good_file());
+  VerifyOptions options = with_file(subject);
+  options.kv_cache_dtype = "auto";
+  const VerifyReport report = subject.verify("sglang", options);
+  CHECK(tells(report, Severity::kNote, "for FP8 E4M3 caches only"));
+  CHECK(contains(report.findings.front().remedy, "--quantization-param-path kv_cache_scales.json"));
+  subject.config()["model_type"] = "mistral";
+  CHECK_FALSE(subject.verify("sglang", with_file(subject)).loads);
+}
+
+TEST_CASE("SGLang cannot be given the file where the checkpoint makes parameters of the scales") {
+  EngineCase subject(kLlama);
+  subject.write("kv_cache_scales.json", good_file());
+  subject.quantize(
+      {{"quant_method", "compressed-tensors"},
+       {"kv_cache_scheme", {{"type", "float"}, {"num_bits", 8}, {"strategy", "tensor"}}}});
+  const VerifyReport report = subject.verify("sglang", with_file(subject));
+  CHECK_FALSE(report.loads);
+  CHECK(tells(report, Severity::kError, "assigns numbers to them"));
+}
+
+TEST_CASE("a file that is not there is the user's mistake") {
+  EngineCase subject(kLlama);
+  CHECK_THROWS_AS(subject.verify("sglang", with_file(subject)), Error);
+}

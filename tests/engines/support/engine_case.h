@@ -1,0 +1,72 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_dir.h"
+#include "core/file.h"
+#include "engines/verify.h"
+#include "model/architecture.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal::test {
+
+/// A checkpoint folder with a configuration and the scales of a test; of the weights there is one.
+class EngineCase {
+ public:
+  explicit EngineCase(Json config) : config_(std::move(config)) {
+    add("model.norm.weight", "F32", {1}, {1.0f});
+  }
+  void add_bytes(const std::string& name, DType dtype, std::vector<int64_t> shape,
+                 std::vector<std::byte> bytes) {
+    tensors_[name] = {dtype, Shape(std::move(shape)), std::move(bytes)};
+  }
+  void add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape,
+           const std::vector<float>& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    add_bytes(name, *dtype_from_name(dtype), std::move(shape), {bytes.begin(), bytes.end()});
+  }
+  /// F32 [1].
+  void add(const std::string& name, float value) { add(name, "F32", {1}, {value}); }
+  void quantize(Json config) { config_["quantization_config"] = std::move(config); }
+  Json& config() { return config_; }
+  void write(const std::string& file, const Json& content) const {
+    write_file(folder_ / file, dump_json(content));
+  }
+  fs::path path(const std::string& file = {}) const { return folder_ / file; }
+
+  VerifyReport verify(const std::string& engine, const VerifyOptions& options = {}) const {
+    std::vector<TensorSource> sources;
+    for (const auto& [name, tensor] : tensors_)
+      sources.push_back({.name = name,
+                         .dtype = tensor.dtype,
+                         .shape = tensor.shape,
+                         .bytes = tensor.bytes,
+                         .file = {},
+                         .file_offset = 0});
+    write("config.json", config_);
+    write_safetensors(folder_ / "model.safetensors", sources, {});
+    const ModelDir model_dir(folder_.path());
+    return verify_engine(model_dir, parse_model_config(model_dir.config()), engine, options);
+  }
+
+ private:
+  struct StoredTensor {
+    DType dtype = DType::kF32;
+    Shape shape;
+    std::vector<std::byte> bytes;
+  };
+  ScratchFolder folder_;
+  Json config_;
+  std::map<std::string, StoredTensor> tensors_;
+};
+
+/// Whether a finding of that severity says part.
+inline bool tells(const VerifyReport& report, Severity severity, std::string_view part) {
+  for (const Finding& finding : report.findings)
+    if (finding.severity == severity && contains(finding.message, part)) return true;
+  return false;
+}
+
+}  // namespace kvcal::test
