@@ -157,7 +157,7 @@ void note_input_groups(const WeightChanges& changes, Notes& notes) {
     notes.push_back(odd->module + ": its " + std::to_string(odd->shape[1]) +
                     " inputs are not whole groups of " +
                     std::to_string(*odd->scheme->input_activations->group_size) +
-                    ", and transformers 5.17 fails on that; choose FP8_DYNAMIC");
+                    ", which neither transformers 5.17 nor vLLM 0.32 runs; choose FP8_DYNAMIC");
 }
 
 void note_kinds(const QuantPlan& plan, Notes& notes) {
