@@ -33,6 +33,7 @@ void add_families(CLI::App& app, std::function<void()>& run);
 void add_inspect(CLI::App& app, std::function<void()>& run);
 void add_scales(CLI::App& app, std::function<void()>& run);
 void add_synth(CLI::App& app, std::function<void()>& run);
+void add_verify(CLI::App& app, std::function<void()>& run);
 
 /// For paths: an empty one is an unset variable of a script.
 CLI::Validator is_not_empty();

@@ -121,7 +121,7 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, bool reads_hf_quant
   if (declaration.config.is_null() && reads_hf_quant_config && fs::exists(file)) {
     declaration.config = in_context(file.string(), [&] {
       Json json = parse_json(read_text(file));
-      if (!json.is_object()) fail_kind("the file", "an object", json);
+      if (!json.is_object()) fail("it is ", kind_of(json), ", expected an object");
       return json;
     });
     from_file = true;

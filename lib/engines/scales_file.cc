@@ -19,7 +19,7 @@ std::optional<int64_t> key_number(const std::string& key) {
 }
 
 void check_header(const Json& file, const ModelConfig& config) {
-  if (!file.is_object()) fail_kind("the file", "an object", file);
+  if (!file.is_object()) fail("it is ", kind_of(file), ", expected an object");
   if (!file.contains("model_type")) fail_missing("model_type", "a string or null");
   const Json& type = file.at("model_type");
   if (!type.is_string() && !type.is_null()) fail_kind("model_type", "a string or null", type);

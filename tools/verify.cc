@@ -1,0 +1,128 @@
+#include "engines/verify.h"
+
+#include <iostream>
+
+#include "checkpoint/model_dir.h"
+#include "commands.h"
+#include "core/error.h"
+#include "table.h"
+
+namespace kvcal {
+namespace {
+
+struct VerifyCommand {
+  std::string checkpoint;
+  std::vector<std::string> engines;
+  VerifyOptions options;
+  bool json = false;
+};
+
+/// The engines asked for, in the table's order for "all".
+std::vector<std::string> chosen_engines(const std::vector<std::string>& asked) {
+  std::vector<std::string> names;
+  for (const std::string& name : asked) {
+    if (name == "all") return engine_rules().names();
+    engine_rules().at(name);  // fails with the known names
+    names.push_back(name);
+  }
+  return names;
+}
+
+std::string scale_text(const HeldScale& scale) {
+  if (scale.values.empty()) return "?";
+  if (scale.values.size() == 1) return short_float(scale.values[0]);
+  return std::to_string(scale.values.size()) + " values";
+}
+
+/// One source for both where they are the same.
+std::string source_text(const HeldLayer& held) {
+  const auto text = [](const HeldScale& scale) {
+    return scale.source.empty() ? std::string("default") : scale.source;
+  };
+  const std::string k = text(held.k), v = text(held.v);
+  return k == v ? k : k + ", " + v;
+}
+
+std::string layers_text(const Finding& finding) {
+  if (finding.layers.empty()) return "";
+  return (finding.layers.size() == 1 ? ", layer " : ", layers ") + layer_ranges(finding.layers);
+}
+
+void print_report(const VerifyReport& report, const std::string& checkpoint) {
+  const EngineRules& rules = engine_rules().at(report.engine);
+  std::cout << rules.title << ' ' << report.version << ", " << checkpoint << ": "
+            << (report.loads
+                    ? "KV cache " + (report.kv_cache_dtype == "auto" ? std::string("of 16 bits")
+                                                                     : report.kv_cache_dtype)
+                    : std::string("refused"))
+            << '\n';
+  if (!report.layers.empty()) {
+    Table table({"layer", "k_scale", "v_scale", "source"});
+    for (const HeldLayer& held : report.layers)
+      table.add(
+          {std::to_string(held.layer), scale_text(held.k), scale_text(held.v), source_text(held)});
+    table.print(std::cout);
+  }
+  for (const Finding& finding : report.findings) {
+    std::cout << name_of(finding.severity) << layers_text(finding) << ": " << finding.message
+              << '\n';
+    if (!finding.remedy.empty()) std::cout << "  remedy: " << finding.remedy << '\n';
+  }
+}
+
+void run_verify(const VerifyCommand& command) {
+  const std::vector<std::string> engines = chosen_engines(command.engines);
+  const ModelDir model_dir(command.checkpoint);
+  const ModelConfig config = read_config(model_dir);
+  std::string losing;
+  Json reports = Json::array();
+  for (const std::string& engine : engines) {
+    const VerifyReport report = verify_engine(model_dir, config, engine, command.options);
+    if (loses_scales(report)) losing += (losing.empty() ? "" : ", ") + engine;
+    if (command.json) {
+      reports.push_back(report_json(report));
+    } else {
+      if (&engine != &engines.front()) std::cout << '\n';
+      print_report(report, command.checkpoint);
+    }
+  }
+  if (command.json) std::cout << dump_json(reports.size() == 1 ? reports[0] : reports);
+  std::cout.flush();
+  if (!losing.empty()) fail(command.checkpoint, ": scales would be lost in ", losing);
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, std::function<void()>& run) {
+  auto options = std::make_shared<VerifyCommand>();
+  CLI::App* command = app.add_subcommand(
+      "verify", "Tell what serving engines would make of a checkpoint's KV scales");
+  command->add_option("checkpoint", options->checkpoint, "Model folder, with or without scales")
+      ->required()
+      ->check(is_not_empty());
+  command
+      ->add_option("--engine", options->engines,
+                   "vllm, sglang, tgi, tgi-branch, aphrodite, aphrodite-0.6, trtllm, transformers, "
+                   "or all; may be given several times")
+      ->required()
+      ->take_all();
+  command
+      ->add_option("--kv-cache-dtype", options->options.kv_cache_dtype,
+                   "What the engine is told: auto, fp8, fp8_e4m3, fp8_e5m2, bfloat16 or float16")
+      ->check(CLI::IsMember({"auto", "fp8", "fp8_e4m3", "fp8_e5m2", "bfloat16", "float16"}))
+      ->capture_default_str();
+  command->add_flag("--rocm", options->options.is_rocm,
+                    "On a platform that stores E4M3 as FNUZ (MI300)");
+  command
+      ->add_option("--tp-size", options->options.tp_size, "Tensor parallel ranks the engine runs")
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
+      ->capture_default_str();
+  command
+      ->add_option("--scales", options->options.scales,
+                   "A kv_cache_scales.json that the engine is given beside the checkpoint")
+      ->check(is_not_empty());
+  command->add_flag("--json", options->json, "Print JSON instead of tables");
+  command->callback([options, &run] { run = [options] { run_verify(*options); }; });
+}
+
+}  // namespace kvcal
