@@ -24,6 +24,19 @@ function(add_layer name)
   endif()
 endfunction()
 
+# embed_text(layer folder header namespace): the style sheets and scripts of a folder become constants of the layer,
+# which its header declares: report.css is kReportCss.
+function(embed_text layer folder header namespace)
+  file(GLOB assets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.css ${PROJECT_SOURCE_DIR}/${folder}/*.js)
+  set(output ${PROJECT_BINARY_DIR}/include/generated/${layer}_assets.cc)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake)
+  list(JOIN assets "|" files)
+  add_custom_command(OUTPUT ${output} VERBATIM
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DHEADER=${header} -DNAMESPACE=${namespace} -DFILES=${files} -P ${script}
+    DEPENDS ${assets} ${script})
+  target_sources(${layer} PRIVATE ${output})
+endfunction()
+
 # add_layer_test(name [LIBS more...]): tests/<name>/**/*_test.cc, and what they share in tests/<name>/support,
 # become one executable that links only that layer, which proves that the layer stands alone.
 function(add_layer_test name)

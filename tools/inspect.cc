@@ -8,6 +8,8 @@
 #include "consumers.h"
 #include "core/file.h"
 #include "export/manifest.h"
+#include "export/writer.h"
+#include "inspect_html.h"
 #include "model/kv_scales.h"
 #include "model/weights.h"
 #include "model_facts.h"
@@ -19,8 +21,8 @@ namespace kvcal {
 namespace {
 
 struct InspectOptions {
-  std::string checkpoint;
-  bool json = false, tensors = false;
+  std::string checkpoint, html;
+  bool json = false, tensors = false, overwrite = false;
 };
 
 /// The manifest in the folder, or beside it where several formats share one.
@@ -223,8 +225,22 @@ std::string scale_format(const ModelDir& model_dir, const ModelConfig& config) {
   return "none";
 }
 
+void print_report(const Json& report, const std::vector<Fact>& facts) {
+  std::cout << report.at("path").get<std::string>() << ": "
+            << report.at("model_type").get<std::string>() << ", "
+            << report.at("parameters").get<uint64_t>() << " parameters, "
+            << byte_text(report.at("bytes").get<double>())
+            << ", KV scales: " << report.at("kv_scales").get<std::string>() << '\n';
+  print_architecture(facts);
+  print_sizes(report);
+  print_consumers(report.at("supported_by"));
+  print_layers(report);
+}
+
 void run_inspect(const InspectOptions& options) {
+  if (!options.html.empty()) check_new_file(options.html, options.overwrite);
   const ModelDir model_dir(options.checkpoint);
+  if (!options.html.empty()) check_target(model_dir, options.html);
   const ModelConfig config = read_config(model_dir);
   const CheckpointQuantization quantization =
       read_checkpoint_quantization(model_dir, config, matches_target);
@@ -251,21 +267,21 @@ void run_inspect(const InspectOptions& options) {
   report["tensors"] = tensor_kinds(tensors);
   report["kv_cache"] = cache_json(config);
   report["supported_by"] = consumers_json(model_dir, config);
-  report["layers"] =
-      inspect_layers(model_dir, config, quantization, find_manifest(model_dir.path()));
+  const Json manifest = find_manifest(model_dir.path());
+  report["layers"] = inspect_layers(model_dir, config, quantization, manifest);
+  if (!options.html.empty()) {
+    const std::string page =
+        inspect_page({report, manifest, facts, model_dir, config, quantization});
+    write_file_atomically(options.html, page, options.overwrite);
+    std::cerr << "wrote " << options.html << '\n';
+  }
   if (options.json) {
     if (options.tensors)
       for (const ListedTensor& entry : tensors) report["all_tensors"].push_back(tensor_json(entry));
     std::cout << dump_json(report);
     return;
   }
-  std::cout << options.checkpoint << ": " << config.model_type << ", " << parameters
-            << " parameters, " << byte_text(static_cast<double>(bytes))
-            << ", KV scales: " << report.at("kv_scales").get<std::string>() << '\n';
-  print_architecture(facts);
-  print_sizes(report);
-  print_consumers(report.at("supported_by"));
-  print_layers(report);
+  print_report(report, facts);
   if (options.tensors) print_tensors(tensors);
 }
 
@@ -280,6 +296,9 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
       ->check(is_not_empty());
   command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");
   command->add_flag("--json", options->json, "Print JSON instead of tables");
+  command->add_option("--html", options->html, "Also draw it all as a page, in this file")
+      ->check(is_not_empty());
+  command->add_flag("--overwrite", options->overwrite, "Replace the file of --html");
   command->callback([options, &run] { run = [options] { run_inspect(*options); }; });
 }
 

@@ -1,0 +1,153 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "report/checkpoint_report.h"
+#include "report/checkpoint_sections.h"
+#include "report/figure.h"
+#include "report/fp8_range.h"
+#include "report/numbers.h"
+
+namespace kvcal::report {
+namespace {
+
+struct Side {
+  const char* name;
+  CacheTensor CacheLayer::*tensor;
+};
+constexpr Side kSides[] = {{"K", &CacheLayer::k}, {"V", &CacheLayer::v}};
+
+/// The layer in which a number is largest, of those that have it.
+struct Worst {
+  double value = std::numeric_limits<double>::quiet_NaN();
+  std::string where;
+};
+
+template <class Number>
+Worst worst_of(const CheckpointReport& report, const Number& number) {
+  Worst worst;
+  for (const CacheLayer& layer : report.layers)
+    for (const Side& side : kSides) {
+      const double value = number(layer.*side.tensor);
+      if (std::isnan(value) || value <= worst.value) continue;
+      worst = {value, std::string(side.name) + " of layer " + std::to_string(layer.layer)};
+    }
+  return worst;
+}
+
+/// Of the values that the coarsest scale rounds to 0; NaN where not known.
+double zero_share(const CacheTensor& tensor, fp8::Format format) {
+  if (tensor.scales.empty() || !tensor.histogram) return std::nan("");
+  return shares_of(*tensor.histogram,
+                   fp8_range(static_cast<double>(std::ranges::max(tensor.scales)), format))
+      .to_zero;
+}
+
+/// How many times the largest head's amax is the smallest's.
+double head_spread(const CacheTensor& tensor) {
+  if (tensor.head_amax.size() < 2) return std::nan("");
+  const auto [least, largest] = std::ranges::minmax(tensor.head_amax);
+  return least > 0.0f ? static_cast<double>(largest) / static_cast<double>(least) : std::nan("");
+}
+
+void add_tile(Markup& out, std::string_view name, const std::string& value,
+              const std::string& note) {
+  out.open("li").element("span", {{"class", "name"}}, name);
+  out.element("strong", value).element("span", {{"class", "note"}}, note).close("li");
+}
+
+void add_worst(Markup& out, std::string_view name, const Worst& worst, const std::string& text) {
+  const bool is_known = !std::isnan(worst.value), is_none = worst.value == 0.0;
+  add_tile(out, name, is_known ? text : "not known",
+           is_known ? (is_none ? "in every layer" : worst.where) : "needs the manifest");
+}
+
+std::string scales_text(const CheckpointReport& report) {
+  const auto has_scales = [](const CacheLayer& layer) { return !layer.k.scales.empty(); };
+  const auto count = std::ranges::count_if(report.layers, has_scales);
+  return std::to_string(count) + " of " + std::to_string(report.layers.size()) + " layers";
+}
+
+std::string granularity(const CheckpointReport& report) {
+  for (const CacheLayer& layer : report.layers)
+    if (!layer.k.scales.empty()) return layer.k.scales.size() == 1 ? "one a tensor" : "one a head";
+  return "none: engines take 1.0";
+}
+
+}  // namespace
+
+double limit_of(const CacheTensor& tensor, fp8::Format format) {
+  if (tensor.scales.empty()) return std::nan("");
+  return fp8_range(static_cast<double>(std::ranges::max(tensor.scales)), format).largest;
+}
+
+double reach_of(const CacheTensor& tensor, fp8::Format format) {
+  return tensor.amax ? static_cast<double>(*tensor.amax) : limit_of(tensor, format);
+}
+
+Markup words(std::string_view text) {
+  return Markup().element("p", text);
+}
+
+Markup pairs_table(const std::string& id, const std::string& caption, const Pairs& pairs) {
+  if (pairs.empty()) return {};
+  TableMarkup table({.id = id, .caption = caption, .is_sortable = false, .has_text = true},
+                    {{"what"}, {"value"}});
+  for (const auto& [name, value] : pairs) table.row(name).cell(value);
+  return table.finish();
+}
+
+Section summary_section(const CheckpointReport& report) {
+  Markup body;
+  body.open("ul", {{"class", "tiles"}});
+  add_tile(body, "FP8 scales of the cache", scales_text(report),
+           report.scale_format + ", " + granularity(report));
+  add_tile(body, "Cache of one token", byte_text(static_cast<double>(report.cache_bytes_fp8)),
+           byte_text(static_cast<double>(report.cache_bytes_16_bit)) + " in 16 bits");
+  const Worst clipped = worst_of(
+      report, [](const CacheTensor& tensor) { return tensor.saturated.value_or(std::nan("")); });
+  add_worst(body, "Most clipped", clipped, share_text(clipped.value));
+  const Worst zero = worst_of(
+      report, [&](const CacheTensor& tensor) { return zero_share(tensor, report.format); });
+  add_worst(body, "Most rounded to 0", zero, share_text(zero.value));
+  const Worst spread = worst_of(report, head_spread);
+  if (!std::isnan(spread.value))
+    add_worst(body, "Heads furthest apart", spread, number_text(spread.value) + " ×");
+  add_tile(body, "Weights", byte_text(static_cast<double>(report.bytes)),
+           number_text(static_cast<double>(report.parameters) / 1e6) + " M parameters" +
+               (report.linears.empty()
+                    ? std::string()
+                    : ", " + std::to_string(report.linears.size()) + " modules in FP8"));
+  body.close("ul");
+  if (!report.gaps.empty()) {
+    body.open("div", {{"class", "gaps"}, {"role", "note"}}).element("h3", "What is missing");
+    body.open("ul");
+    for (const std::string& gap : report.gaps) body.element("li", gap);
+    body.close("ul").close("div");
+  }
+  return {"summary", "At a glance", body};
+}
+
+Section facts_section(const CheckpointReport& report) {
+  Markup body;
+  body.append(pairs_table("origin-table", "What the scales were made of", report.origin));
+  body.append(pairs_table("architecture-table", "Architecture as resolved", report.architecture));
+  return {"facts", "Model and calibration", body};
+}
+
+std::string checkpoint_page(const CheckpointReport& report) {
+  Page page{.title = report.name + ": FP8 KV cache",
+            .heading = {},
+            .sections = {},
+            .footer = "Written by kvcal " + report.version + " from " + report.path};
+  page.heading.element("p", {{"class", "lead"}},
+                       report.model_type + " · scales: " + report.scale_format + " · " +
+                           std::string(fp8::name_of(report.format)) + ", largest code " +
+                           number_text(static_cast<double>(fp8::max_value(report.format))));
+  page.sections = {summary_section(report),    scales_section(report), heads_section(report),
+                   magnitudes_section(report), layers_section(report), weights_section(report),
+                   engines_section(report),    sizes_section(report),  facts_section(report)};
+  return html(page);
+}
+
+}  // namespace kvcal::report

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/json.h"
+#include "quant/fp8.h"
+#include "quant/octave_counts.h"
+
+namespace kvcal::report {
+
+/// What is known of K or V of one layer; what is not known is empty.
+struct CacheTensor {
+  std::vector<float> scales;  ///< one, or one a head; empty: the checkpoint has none
+  std::optional<float> amax;
+  std::vector<float> head_amax;
+  std::optional<double> saturated;  ///< share of values over scale * largest code
+  std::optional<OctaveCounts> histogram;
+};
+
+/// A layer that attends.
+struct CacheLayer {
+  int64_t layer = 0;
+  std::string dtype;  ///< of its K weights
+  uint64_t bytes = 0;
+  CacheTensor k, v;
+};
+
+/// A module with FP8 weights.
+struct Fp8Linear {
+  std::string module;
+  std::optional<int64_t> layer;
+  std::string kind;           ///< the module's name without layer and expert: "mlp.down_proj"
+  float weight_scale = 0.0f;  ///< the largest, where it has several
+  int64_t num_weight_scales = 1;
+  std::string input;  ///< how its input is quantized: "static", "dynamic, per token"
+  std::optional<float> input_scale;
+};
+
+struct TensorKind {
+  std::string kind;
+  int64_t count = 0;
+  uint64_t bytes = 0;
+};
+
+/// What is known of an engine and a format without asking for this checkpoint's tensors.
+struct EngineWord {
+  std::string engine, version, format, reads, note;
+};
+
+using Pairs = std::vector<std::pair<std::string, std::string>>;
+
+/// Everything the page of a checkpoint shows. All strings may come from files of strangers.
+struct CheckpointReport {
+  std::string name, path, model_type, scale_format, version;
+  uint64_t parameters = 0, bytes = 0;
+  fp8::Format format = fp8::Format::kE4m3Fn;  ///< that the scales are for
+  /// Bytes of one token's K and V of all layers.
+  uint64_t cache_bytes_16_bit = 0, cache_bytes_fp8 = 0;
+  std::vector<std::string> gaps;  ///< what the page cannot show, and why
+  Pairs architecture, origin;     ///< origin: what the calibration was made of
+  std::vector<TensorKind> tensors;
+  std::vector<CacheLayer> layers;
+  std::vector<Fp8Linear> linears;
+  /// As `kvcal verify --json` prints for several engines: a list of {"engine", "engine_version",
+  /// "kv_cache_dtype", "loads", "layers", "findings"}; empty where it was not asked.
+  Json engines = Json::array();
+  std::vector<EngineWord> engine_words;  ///< shown where engines is empty
+};
+
+/// One HTML file, complete in itself. Same input, same bytes.
+std::string checkpoint_page(const CheckpointReport& report);
+
+}  // namespace kvcal::report

@@ -1,0 +1,98 @@
+#include "report/figure.h"
+
+#include "report/numbers.h"
+
+namespace kvcal::report {
+
+Markup svg(const Drawing& drawing) {
+  const std::string title_id = drawing.id + "-t", description_id = drawing.id + "-d";
+  const std::string width = coordinate(drawing.width), height = coordinate(drawing.height);
+  Markup out;
+  out.open("svg", {{"id", drawing.id},
+                   {"class", drawing.css_class},
+                   {"role", "img"},
+                   {"aria-labelledby", title_id + " " + description_id},
+                   {"width", width},
+                   {"height", height},
+                   {"viewBox", "0 0 " + width + " " + height}});
+  out.element("title", {{"id", title_id}}, drawing.title);
+  out.element("desc", {{"id", description_id}}, drawing.description);
+  return out.append(drawing.content).close("svg");
+}
+
+void draw_label(Markup& content, const Label& label) {
+  content.element("text",
+                  {{"x", coordinate(label.x)},
+                   {"y", coordinate(label.y)},
+                   {"class", std::string(label.css_class)},
+                   {"text-anchor", std::string(label.anchor)}},
+                  label.text);
+}
+
+TableMarkup::TableMarkup(const Style& style, const std::vector<Column>& columns) : style_(style) {
+  out_.open(
+      "div",
+      {{"class", "scroll"}, {"role", "region"}, {"tabindex", "0"}, {"aria-label", style.caption}});
+  out_.open("table", {{"id", style.id},
+                      {"class", style.has_text ? "words" : "numbers"},
+                      {"data-sortable", style.is_sortable ? "yes" : "no"}});
+  out_.element("caption", style.caption);
+  out_.open("thead").open("tr");
+  for (const Column& column : columns) {
+    if (column.hint.empty())
+      out_.open("th", {{"scope", "col"}});
+    else
+      out_.open("th", {{"scope", "col"}, {"title", column.hint}});
+    out_.text(column.title).append(column.axis);
+  }
+  out_.close("thead").open("tbody");
+}
+
+TableMarkup& TableMarkup::row(std::string_view heading) {
+  out_.verbatim("\n<tr><th scope=\"row\">").text(heading);
+  return *this;
+}
+
+TableMarkup& TableMarkup::row(std::string_view heading, std::string_view target) {
+  out_.verbatim("\n<tr><th scope=\"row\">");
+  out_.element("a", {{"href", "#" + std::string(target)}}, heading);
+  return *this;
+}
+
+TableMarkup& TableMarkup::cell(std::string_view text) {
+  out_.verbatim("<td>").text(text);
+  return *this;
+}
+
+TableMarkup& TableMarkup::cell(std::string_view text, double value) {
+  out_.open("td", {{"data-value", number_text(value)}}).text(text);
+  return *this;
+}
+
+TableMarkup& TableMarkup::cell(const Markup& content) {
+  out_.verbatim("<td>").append(content);
+  return *this;
+}
+
+Markup TableMarkup::finish() {
+  return out_.close("table").close("div");
+}
+
+Markup folded(std::string_view summary, const Markup& content) {
+  Markup out;
+  out.open("details");
+  return out.element("summary", summary).append(content).close("details");
+}
+
+Markup figure(const Figure& figure) {
+  Markup out;
+  out.open("figure").element("figcaption", figure.caption);
+  out.open("div", {{"class", "scroll drawings"},
+                   {"role", "region"},
+                   {"tabindex", "0"},
+                   {"aria-label", figure.label}});
+  out.append(figure.drawings).close("div");
+  return out.append(figure.numbers).close("figure");
+}
+
+}  // namespace kvcal::report

@@ -1,0 +1,229 @@
+#include "report/checkpoint_report.h"
+
+#include <cstdlib>
+
+#include "core/file.h"
+#include "report/assets.h"
+#include "report/page.h"
+#include "report/support/html_check.h"
+#include "report/support/sample_report.h"
+#include "support/catch.h"
+
+using namespace kvcal;
+using namespace kvcal::test;
+using report::checkpoint_page;
+using report::CheckpointReport;
+
+namespace {
+
+void check_is_sound(const std::string& page) {
+  for (const std::string& problem : html_problems(page)) {
+    INFO(problem);
+    CHECK(problem.empty());
+  }
+  // Nothing is asked of the net, and nothing could be.
+  for (const char* way :
+       {"http:", "https:", "//cdn", "src=\"", "@import", "url(h", "fetch(", "xmlns"})
+    CHECK(count_of(page, way) == 0);
+  CHECK(count_of(page, "default-src &#39;none&#39;") == 1);
+}
+
+std::string page_with(const std::string& hostile) {
+  CheckpointReport report = sample_report({.layers = 2, .heads = 2, .linears_per_layer = 2});
+  report.name = report.path = report.model_type = report.scale_format = report.version = hostile;
+  report.gaps = {hostile};
+  report.architecture = report.origin = {{hostile, hostile}};
+  report.tensors = {{hostile, 1, 1}};
+  report.engine_words = {{hostile, hostile, hostile, hostile, hostile}};
+  for (report::CacheLayer& layer : report.layers) layer.dtype = hostile;
+  for (report::Fp8Linear& linear : report.linears) linear.kind = linear.input = hostile;
+  return checkpoint_page(report);
+}
+
+}  // namespace
+
+TEST_CASE("page: every layer and head is there, in drawings and in tables") {
+  const CheckpointReport report = sample_report({.layers = 40, .heads = 6, .linears_per_layer = 7});
+  const std::string page = checkpoint_page(report);
+  check_is_sound(page);
+  for (const report::CacheLayer& layer : report.layers) {
+    const std::string number = std::to_string(layer.layer);
+    INFO("layer " << number);
+    for (const std::string id : {"layer-", "strip-k", "strip-v", "large-k", "large-v", "numbers-"})
+      CHECK(count_of(page, " id=\"" + id + number + "\"") == 1);
+    CHECK(count_of(page, "href=\"#layer-" + number + "\"") == 2);
+  }
+  // Heat maps come in blocks of 32 layers; each number stands in a cell and in the table.
+  for (const std::string side : {"k", "v"}) {
+    CHECK(count_of(page, "<svg id=\"heads-" + side + "-0\"") == 1);
+    CHECK(count_of(page, "<svg id=\"heads-" + side + "-32\"") == 1);
+    const std::string table = between(page, "id=\"heads-" + side + "-numbers\"", "</table>");
+    CHECK(count_of(table, "<td>") == 40 * 6);
+    CHECK(count_of(table, "<tr>") == 41);
+  }
+  CHECK(count_of(page, "class=\"k mark\"") >= 2 * 40);
+}
+
+TEST_CASE("page: the policy names our own style and script, and nothing else runs") {
+  const std::string page = checkpoint_page(sample_report({}));
+  const std::string policy =
+      between(page, "http-equiv=\"Content-Security-Policy\" content=\"", "\"");
+  CHECK(policy.find("script-src &#39;sha256-" + report::policy_hash(report::kReportJs)) !=
+        std::string::npos);
+  CHECK(policy.find("unsafe") == std::string::npos);
+  CHECK(between(page, "<script>", "</script>") == report::kReportJs);
+  CHECK(between(page, "<style>", "</style>") == report::kReportCss);
+  // sha256("") in base64, from RFC 4648's alphabet and FIPS 180's digest.
+  CHECK(report::policy_hash("") == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+  // Neither asset can end its element early.
+  CHECK(report::kReportJs.find("</") == std::string_view::npos);
+  CHECK(report::kReportCss.find("</") == std::string_view::npos);
+}
+
+TEST_CASE("page: what a checkpoint says stays text") {
+  for (const std::string hostile :
+       {"</script><script>alert(1)</script>", "\" onload=\"alert(1)", "' onload='alert(1)",
+        "<svg/onload=alert(1)>", "&lt;script&gt;", "\x01\x02\x1b[31m\x7f", "\xff\xfe broken",
+        "<!-- open", "]]>", "{{7*7}}", "\u202Eevil"}) {
+    INFO(hostile);
+    const std::string page = page_with(hostile);
+    for (const std::string& problem : html_problems(page)) {
+      INFO(problem);
+      CHECK(problem.empty());
+    }
+    CHECK(count_of(page, "<script>") == 1);
+    CHECK(count_of(page, "</script>") == 1);
+    CHECK(count_of(page, "<svg/") == 0);
+    CHECK(count_of(page, "<!--") == 0);
+    CHECK(count_of(page, "onload=\"") == 0);
+  }
+  CHECK(page_with(std::string(5'000'000, 'x')).size() < 300'000);
+}
+
+TEST_CASE("page: stays small for the largest models") {
+  for (const SampleSize size : {SampleSize{.layers = 126, .heads = 8},
+                                SampleSize{.layers = 126, .heads = 128, .linears_per_layer = 7},
+                                SampleSize{.layers = 126, .heads = 128, .has_head_scales = true}}) {
+    const std::string page = checkpoint_page(sample_report(size));
+    INFO(size.layers << " layers of " << size.heads << " heads: " << page.size() << " bytes");
+    CHECK(page.size() < 2'000'000);
+    CHECK(count_of(page, "<svg id=\"heads-k-96\"") == 1);
+  }
+  // Numbers that no model has are told, not drawn.
+  const std::string page = checkpoint_page(sample_report({.layers = 500, .heads = 200}));
+  CHECK(count_of(page, "too many heads") == 1);
+  CHECK(count_of(page, "heads-k") == 0);
+}
+
+TEST_CASE("page: says what is missing instead of showing nothing") {
+  CheckpointReport report = sample_report({.layers = 3, .heads = 2});
+  for (report::CacheLayer& layer : report.layers)
+    for (report::CacheTensor* tensor : {&layer.k, &layer.v})
+      *tensor = {
+          .scales = tensor->scales, .amax = {}, .head_amax = {}, .saturated = {}, .histogram = {}};
+  report.gaps = {"There is no manifest."};
+  const std::string scales_alone = checkpoint_page(report);
+  check_is_sound(scales_alone);
+  CHECK(count_of(scales_alone, "There is no manifest.") == 1);
+  CHECK(count_of(scales_alone, "No histogram of K or V was kept.") == 1);
+  CHECK(count_of(scales_alone, "No extremes of single heads were kept.") == 1);
+  CHECK(count_of(scales_alone, "needs the manifest") == 2);
+  CHECK(count_of(scales_alone, "id=\"scales-chart\"") == 1);  // the limits
+
+  for (report::CacheLayer& layer : report.layers) layer.k = layer.v = {};
+  const std::string nothing = checkpoint_page(report);
+  check_is_sound(nothing);
+  CHECK(count_of(nothing, "The checkpoint has no scale and no extreme was kept.") == 1);
+  CHECK(count_of(nothing, "0 of 3 layers") == 1);
+
+  report.layers.clear();
+  const std::string empty = checkpoint_page(report);
+  check_is_sound(empty);
+  CHECK(count_of(empty, "No layer has a KV cache.") == 1);
+}
+
+TEST_CASE("page: zeros, dead heads and ragged lists do no harm") {
+  CheckpointReport report = sample_report({.layers = 3, .heads = 4});
+  report.layers[0].k.head_amax = {0.0f, 0.0f};
+  report.layers[0].k.amax = 0.0f;
+  report.layers[1].k.head_amax.clear();
+  report.layers[1].v.histogram = OctaveCounts{.zeros = 10, .first_octave = 0, .counts = {}};
+  report.layers[2].v.histogram = OctaveCounts{};
+  report.layers[2].v.scales.clear();
+  check_is_sound(checkpoint_page(report));
+}
+
+TEST_CASE("page: shares against FP8's range are those of the histogram") {
+  CheckpointReport report = sample_report({.layers = 1, .heads = 1});
+  // With scale 1, E4M3 has its smallest code at 2^-9, its smallest normal one at 2^-6.
+  report.layers[0].k.scales = {1.0f};
+  report.layers[0].k.histogram = OctaveCounts{
+      .zeros = 10, .first_octave = -11, .counts = {20, 0, 0, 0, 30, 0, 0, 0, 0, 0, 40}};
+  const std::string page = checkpoint_page(report);
+  const std::string row = between(page, "id=\"numbers-0\"", "</table>");
+  CHECK(count_of(row, "<td>30 %<td>30 %<td>100") == 1);  // zeros and [2^-11, …); [2^-9, …)
+}
+
+TEST_CASE("page: what each engine loads comes from the reports of verify") {
+  CheckpointReport report = sample_report({.layers = 3, .heads = 2});
+  report.engines =
+      parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "report" / "verify.json"));
+  const std::string page = checkpoint_page(report);
+  check_is_sound(page);
+  CHECK(count_of(page, "id=\"engines-table\"") == 0);  // what is known in general
+  CHECK(count_of(page, "✓ vllm 0.32") == 1);
+  CHECK(count_of(page, "✗ tgi 2026-01") == 1);
+  CHECK(count_of(page, "v_scale is lost: &lt;script&gt;alert(1)") == 1);
+  CHECK(count_of(page, "kvcal convert --to compressed-tensors") == 1);
+  CHECK(count_of(page, "model.layers.1.self_attn.k_scale") == 1);
+  CHECK(count_of(page, "0.01 – 0.03") == 1);
+  const std::string chart = between(page, "<svg id=\"engines-chart\"", "</svg>");
+  CHECK(count_of(chart, "class=\"fate loaded\"") == 1);
+  CHECK(count_of(chart, "class=\"fate half\"") == 1);
+  CHECK(count_of(chart, "class=\"fate default\"") == 1);
+  CHECK(count_of(chart, "class=\"fate none\"") == 1);
+  // Whatever is handed over, it is shown or left out, never a crash.
+  for (const char* odd : {"null", "{}", "[1, null]", "[{}]", R"([{"layers": 3, "findings": [4]}])",
+                          R"([{"layers": [1, {"layer": {}}], "findings": [{"message": []}]}])"}) {
+    INFO(odd);
+    report.engines = parse_json(odd);
+    check_is_sound(checkpoint_page(report));
+  }
+}
+
+TEST_CASE("page: FP8 weights are drawn by kind, experts of a layer together") {
+  CheckpointReport report = sample_report({.layers = 5, .heads = 2, .linears_per_layer = 14});
+  report.linears.push_back({.module = "lm_head",
+                            .layer = {},
+                            .kind = "lm_head",
+                            .weight_scale = 0.5f,
+                            .num_weight_scales = 100,
+                            .input = "16 bits",
+                            .input_scale = {}});
+  const std::string page = checkpoint_page(report);
+  check_is_sound(page);
+  const std::string table = between(page, "id=\"weights-table\"", "</table>");
+  CHECK(count_of(table, "<tr>") == 1 + 8);
+  CHECK(count_of(table, "<td>10<td>10<td>") == 7);       // two modules in each of five layers
+  CHECK(count_of(page, "<svg id=\"weights-") == 7 + 2);  // and the legend's marks
+  const std::string numbers = between(page, "id=\"weights-numbers\"", "</table>");
+  CHECK(count_of(numbers, "<tr>") == 1 + 6);  // and the module that is in no layer
+}
+
+TEST_CASE("page: the same report gives the same bytes") {
+  const SampleSize size{.layers = 7, .heads = 5, .linears_per_layer = 3};
+  CHECK(checkpoint_page(sample_report(size)) == checkpoint_page(sample_report(size)));
+}
+
+TEST_CASE("page: samples for a browser", "[.][pages]") {
+  const char* folder = std::getenv("KVCAL_REPORT_PAGES");
+  REQUIRE(folder != nullptr);
+  CheckpointReport engines = sample_report({.layers = 3, .heads = 2, .linears_per_layer = 7});
+  engines.engines =
+      parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "report" / "verify.json"));
+  const CheckpointReport wide =
+      sample_report({.layers = 80, .heads = 64, .has_head_scales = true, .linears_per_layer = 7});
+  write_file_atomically(fs::path(folder) / "engines.html", checkpoint_page(engines), true);
+  write_file_atomically(fs::path(folder) / "wide.html", checkpoint_page(wide), true);
+  CHECK(fs::file_size(fs::path(folder) / "wide.html") > 100'000);
+}

@@ -1,0 +1,71 @@
+#include "report/support/sample_report.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvcal::test {
+namespace {
+
+using report::CacheTensor;
+
+/// Between 0 and 1, as if by chance, the same on every machine.
+double noise(int64_t a, int64_t b) {
+  const auto mixed = static_cast<uint32_t>(a * 7919 + b * 104729) * 2654435761u;
+  return static_cast<double>(mixed >> 8) / static_cast<double>(1u << 24);
+}
+
+CacheTensor tensor_of(const SampleSize& size, int64_t layer, int64_t side) {
+  CacheTensor tensor;
+  for (int64_t head = 0; head < size.heads; ++head) {
+    const double amax = std::exp2(-2.0 + 6.0 * noise(layer * 2 + side, head));
+    tensor.head_amax.push_back(static_cast<float>(amax));
+    if (size.has_head_scales) tensor.scales.push_back(static_cast<float>(amax / 460.0));
+  }
+  tensor.amax = std::ranges::max(tensor.head_amax);
+  if (!size.has_head_scales) tensor.scales = {*tensor.amax / 460.0f};
+  tensor.saturated = noise(layer, side + 100) * 1e-4;
+  OctaveCounts counts{.zeros = 12, .first_octave = -20, .counts = {}};
+  for (int64_t i = 0; i < 48; ++i)
+    counts.counts.push_back(
+        static_cast<uint64_t>(1e6 * std::exp(-std::pow(static_cast<double>(i) - 34.0, 2) / 40.0) +
+                              100.0 * noise(layer + i, side)));
+  tensor.histogram = counts;
+  return tensor;
+}
+
+}  // namespace
+
+report::CheckpointReport sample_report(const SampleSize& size) {
+  report::CheckpointReport report;
+  report.name = "Sample";
+  report.path = "models/Sample";
+  report.model_type = "llama";
+  report.scale_format = "compressed-tensors";
+  report.version = "0.0.0";
+  report.parameters = 1'000'000;
+  report.bytes = 2'000'000;
+  report.cache_bytes_16_bit = 4096;
+  report.cache_bytes_fp8 = 2048;
+  report.architecture = {{"num hidden layers", std::to_string(size.layers)}};
+  report.origin = {{"dataset path", "data.jsonl"}};
+  report.tensors = {{"attention", 12, 1'500'000}, {"norms", 9, 500'000}};
+  report.engine_words = {{"vLLM", "0.32", "compressed-tensors", "yes", "per tensor"}};
+  for (int64_t layer = 0; layer < size.layers; ++layer) {
+    report.layers.push_back({.layer = layer,
+                             .dtype = "BF16",
+                             .bytes = 1000,
+                             .k = tensor_of(size, layer, 0),
+                             .v = tensor_of(size, layer, 1)});
+    for (int64_t i = 0; i < size.linears_per_layer; ++i)
+      report.linears.push_back({.module = "m",
+                                .layer = layer,
+                                .kind = "mlp.linear_" + std::to_string(i % 7),
+                                .weight_scale = static_cast<float>(0.01 + noise(layer, i)),
+                                .num_weight_scales = 1,
+                                .input = "static",
+                                .input_scale = static_cast<float>(0.01 + noise(i, layer))});
+  }
+  return report;
+}
+
+}  // namespace kvcal::test

@@ -1,0 +1,297 @@
+#include "inspect_html.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "export/manifest.h"
+#include "kvcal_version.h"
+#include "model/weights.h"
+#include "report/checkpoint_report.h"
+
+namespace kvcal {
+namespace {
+
+using report::CacheLayer;
+using report::CacheTensor;
+using report::CheckpointReport;
+
+/// A number, or a list of them; empty for neither. Throws Error for anything else, negative numbers
+/// and those that are not finite, too.
+std::vector<float> magnitudes(const Json& object, const std::string& key) {
+  const Json* value = find_field(object, key);
+  std::vector<float> numbers;
+  if (!value) return numbers;
+  const auto add = [&](const Json& number) {
+    if (!number.is_number()) fail_kind(key, "a number or a list of numbers", number);
+    const auto magnitude = number.get<float>();
+    if (!std::isfinite(magnitude) || magnitude < 0.0f)
+      fail(key, ": found ", magnitude, ", expected a finite number that is not negative");
+    numbers.push_back(magnitude);
+  };
+  if (!value->is_array())
+    add(*value);
+  else
+    for (const Json& number : *value) add(number);
+  return numbers;
+}
+
+std::optional<float> magnitude(const Json& object, const std::string& key) {
+  const std::vector<float> numbers = magnitudes(object, key);
+  return numbers.empty() ? std::nullopt : std::optional(numbers[0]);
+}
+
+/// nullopt for a manifest without histograms, as they were once written.
+std::optional<OctaveCounts> histogram_of(const Json& layer, const std::string& key) {
+  const Json* json = find_field(layer, key);
+  if (!json) return std::nullopt;
+  return in_context(key, [&] {
+    if (!json->is_object()) fail("found ", kind_of(*json), ", expected an object");
+    const int64_t zeros = required_int(*json, "zeros"), first = required_int(*json, "first_octave");
+    const Json* counts = find_field(*json, "counts");
+    if (!counts || !counts->is_array()) fail_missing("counts", "a list");
+    // What MagnitudeHistogram holds, so that no number of a stranger makes a page long.
+    constexpr int kLeast = MagnitudeHistogram::kMinExponent;
+    constexpr size_t kMost = 2 * MagnitudeHistogram::kOctaves;
+    if (zeros < 0 || first < kLeast || first >= kLeast + MagnitudeHistogram::kOctaves ||
+        counts->size() > kMost)
+      fail("found zeros ", zeros, ", first_octave ", first, " and ", counts->size(),
+           " counts; a histogram has at most ", kMost, " from 2^", kLeast, " up");
+    OctaveCounts octaves{.zeros = static_cast<uint64_t>(zeros),
+                         .first_octave = static_cast<int>(first),
+                         .counts = {}};
+    for (const Json& count : *counts) {
+      constexpr uint64_t kLargest = uint64_t{1} << 53;
+      if (!count.is_number_unsigned() || count.get<uint64_t>() > kLargest)
+        fail("counts: found ", count.dump(), ", expected counts");
+      octaves.counts.push_back(count.get<uint64_t>());
+    }
+    return std::optional(octaves);
+  });
+}
+
+/// K ("k") or V of a layer: scales from row, the rest from what the manifest says of the layer.
+CacheTensor cache_tensor(const Json& row, const Json& seen, const std::string& side) {
+  CacheTensor tensor;
+  tensor.scales = magnitudes(row, side + "_scale");
+  if (!seen.is_object()) return tensor;
+  tensor.amax = magnitude(seen, side + "_amax");
+  tensor.head_amax = magnitudes(seen, side + "_head_amax");
+  if (const auto clipped = optional_number(seen, side + "_saturated"))
+    tensor.saturated = std::clamp(*clipped, 0.0, 1.0);
+  tensor.histogram = histogram_of(seen, side + "_histogram");
+  return tensor;
+}
+
+/// The manifest's entry of a layer, null for none.
+const Json& manifest_layer(const Json& manifest, int64_t layer) {
+  static const Json kNone;
+  const Json* layers = manifest.is_object() ? find_field(manifest, "layers") : nullptr;
+  if (layers && layers->is_array())
+    for (const Json& entry : *layers)
+      if (entry.is_object() && optional_int(entry, "layer") == layer) return entry;
+  return kNone;
+}
+
+std::vector<CacheLayer> cache_layers(const InspectedCheckpoint& checkpoint) {
+  std::vector<CacheLayer> layers;
+  for (const Json& row : checkpoint.report.at("layers")) {
+    CacheLayer layer{.layer = row.at("layer").get<int64_t>(),
+                     .dtype = optional_string(row, "dtype").value_or("–"),
+                     .bytes = row.at("bytes").get<uint64_t>(),
+                     .k = {},
+                     .v = {}};
+    const Json& seen = manifest_layer(checkpoint.manifest, layer.layer);
+    in_context(kManifestName, [&] {
+      in_context("layer " + std::to_string(layer.layer), [&] {
+        layer.k = cache_tensor(row, seen, "k");
+        layer.v = cache_tensor(row, seen, "v");
+      });
+    });
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+std::string input_words(const LinearQuantization& linear) {
+  switch (linear.input) {
+    case InputQuantization::kNone:
+      return "16 bits";
+    case InputQuantization::kStatic:
+      return "static";
+    case InputQuantization::kDynamicToken:
+      return "dynamic, per token";
+    case InputQuantization::kDynamicGroup:
+      break;
+  }
+  return "dynamic, per group of " + std::to_string(linear.group);
+}
+
+/// The name without its layer's prefix, experts' numbers as *.
+std::string kind_of_module(std::string name) {
+  std::string kind;
+  while (!name.empty()) {
+    const size_t end = std::min(name.find('.'), name.size());
+    const std::string part = name.substr(0, end);
+    const bool is_number =
+        !part.empty() && std::ranges::all_of(part, [](char c) { return c >= '0' && c <= '9'; });
+    kind += (kind.empty() ? "" : ".") + (is_number ? std::string("*") : part);
+    name.erase(0, end + 1);
+  }
+  return kind;
+}
+
+std::vector<report::Fp8Linear> fp8_linears(const InspectedCheckpoint& checkpoint) {
+  std::vector<report::Fp8Linear> linears;
+  for (const auto& [module, linear] : checkpoint.quantization.linears) {
+    const std::vector<float> scales = as_float32({&linear.weight_scale, 1});
+    if (scales.empty()) continue;
+    report::Fp8Linear one{.module = module,
+                          .layer = std::nullopt,
+                          .kind = module,
+                          .weight_scale = std::ranges::max(scales),
+                          .num_weight_scales = static_cast<int64_t>(scales.size()),
+                          .input = input_words(linear),
+                          .input_scale = std::nullopt};
+    if (linear.input == InputQuantization::kStatic) one.input_scale = linear.input_scale;
+    for (int64_t layer = 0; layer < checkpoint.config.num_hidden_layers; ++layer)
+      if (const std::string prefix = checkpoint.config.layer_prefix(layer);
+          module.starts_with(prefix)) {
+        one.layer = layer;
+        one.kind = kind_of_module(module.substr(prefix.size()));
+      }
+    linears.push_back(std::move(one));
+  }
+  return linears;
+}
+
+/// "a.b: text" for each number or text of an object, in its order; lists by their length.
+void add_pairs(report::Pairs& pairs, const std::string& name, const Json& value) {
+  if (value.is_null()) return;
+  if (value.is_object()) {
+    for (const auto& [key, part] : value.items())
+      add_pairs(pairs, name.empty() ? key : name + " " + key, part);
+    return;
+  }
+  std::string text = value.is_string()  ? value.get<std::string>()
+                     : value.is_array() ? std::to_string(value.size()) + " entries"
+                                        : value.dump();
+  std::string words = name;
+  std::ranges::replace(words, '_', ' ');
+  if (pairs.size() < 100 && !text.empty()) pairs.emplace_back(words, std::move(text));
+}
+
+report::Pairs origin_of(const Json& manifest) {
+  report::Pairs pairs;
+  if (manifest.is_object())
+    for (const auto& [key, value] : manifest.items())
+      if (key != "layers" && key != "linears" && key != "kvcal_version")
+        add_pairs(pairs, key, value);
+  return pairs;
+}
+
+/// Whether scales of tensors and of the manifest tell the same: rounding to 16 bits apart.
+bool agree(const std::vector<float>& tensor, const std::vector<float>& manifest) {
+  if (tensor.empty() || manifest.empty()) return true;
+  return std::fabs(std::ranges::max(tensor) - std::ranges::max(manifest)) <=
+         0.01f * std::ranges::max(manifest);
+}
+
+std::vector<std::string> scale_gaps(const InspectedCheckpoint& checkpoint,
+                                    const std::vector<CacheLayer>& layers) {
+  std::vector<int64_t> without, different;
+  for (const CacheLayer& layer : layers) {
+    const Json& seen = manifest_layer(checkpoint.manifest, layer.layer);
+    if (layer.k.scales.empty()) without.push_back(layer.layer);
+    if (!seen.is_object()) continue;
+    if (!agree(layer.k.scales, magnitudes(seen, "k_scale")) ||
+        !agree(layer.v.scales, magnitudes(seen, "v_scale")))
+      different.push_back(layer.layer);
+  }
+  std::vector<std::string> gaps;
+  if (!layers.empty() && without.size() == layers.size())
+    gaps.push_back("No layer has KV scales: an FP8 cache would run with scale 1.0.");
+  else if (!without.empty())
+    gaps.push_back("Layers without KV scales: " + range_text(without) +
+                   ". Engines take 1.0 there, or must be told to leave them in 16 bits.");
+  if (!different.empty())
+    gaps.push_back("Scales differ from those in " + std::string(kManifestName) + " in layers " +
+                   range_text(different) +
+                   ": one was changed, or the manifest belongs to another output (TGI's one scale "
+                   "for K and V is such a change).");
+  return gaps;
+}
+
+std::vector<std::string> gaps_of(const InspectedCheckpoint& checkpoint,
+                                 const std::vector<CacheLayer>& layers) {
+  std::vector<std::string> gaps = scale_gaps(checkpoint, layers);
+  const std::string name(kManifestName);
+  if (checkpoint.manifest.is_null()) {
+    gaps.push_back(
+        "There is no " + name +
+        " beside the checkpoint, as kvcal calibrate writes it: a checkpoint holds scales "
+        "alone, so extremes, clipping and magnitudes are not known.");
+    return gaps;
+  }
+  std::vector<int64_t> without_histogram;
+  for (const CacheLayer& layer : layers)
+    if (!layer.k.histogram || !layer.v.histogram) without_histogram.push_back(layer.layer);
+  if (!without_histogram.empty())
+    gaps.push_back(name + " has no histograms of layers " + range_text(without_histogram) +
+                   ": a kvcal that kept none wrote it. Calibrate again to see magnitudes.");
+  return gaps;
+}
+
+/// A checkpoint for TGI names the cache's dtype; all other forms are of E4M3FN.
+fp8::Format cache_format(const ModelDir& model_dir) {
+  const auto name = optional_string(model_dir.config(), "kv_cache_torch_dtype").value_or("");
+  for (const fp8::Format format : {fp8::Format::kE4m3Fnuz, fp8::Format::kE5m2})
+    if (name == fp8::name_of(format)) return format;
+  return fp8::Format::kE4m3Fn;
+}
+
+void add_sizes(CheckpointReport& page, const Json& report) {
+  page.parameters = report.at("parameters").get<uint64_t>();
+  page.bytes = report.at("bytes").get<uint64_t>();
+  const Json& cache = report.at("kv_cache");
+  page.cache_bytes_16_bit = cache.at("bytes_per_token_16_bit").get<uint64_t>();
+  page.cache_bytes_fp8 = cache.at("bytes_per_token_fp8").get<uint64_t>();
+  for (const auto& [kind, sizes] : report.at("tensors").items())
+    page.tensors.push_back({.kind = kind,
+                            .count = sizes.at("count").get<int64_t>(),
+                            .bytes = sizes.at("bytes").get<uint64_t>()});
+}
+
+}  // namespace
+
+std::string inspect_page(const InspectedCheckpoint& checkpoint) {
+  const Json& report = checkpoint.report;
+  CheckpointReport page;
+  page.path = report.at("path").get<std::string>();
+  // "out/" and "." have no name of their own.
+  const fs::path folder = fs::weakly_canonical(checkpoint.model_dir.path());
+  page.name = folder.filename().string();
+  page.model_type = report.at("model_type").get<std::string>();
+  page.scale_format = report.at("kv_scales").get<std::string>();
+  page.version = KVCAL_VERSION;
+  page.format = cache_format(checkpoint.model_dir);
+  add_sizes(page, report);
+  page.layers = cache_layers(checkpoint);
+  page.gaps = gaps_of(checkpoint, page.layers);
+  page.linears = fp8_linears(checkpoint);
+  page.origin = origin_of(checkpoint.manifest);
+  for (const Fact& fact : checkpoint.facts) {
+    std::string label = fact.key;
+    std::ranges::replace(label, '_', ' ');
+    if (!fact.text.empty()) page.architecture.emplace_back(label, fact.text);
+  }
+  for (const Json& engine : report.at("supported_by").at("engines"))
+    page.engine_words.push_back({.engine = engine.at("engine").get<std::string>(),
+                                 .version = engine.at("version").get<std::string>(),
+                                 .format = engine.at("format").get<std::string>(),
+                                 .reads = engine.at("reads").get<std::string>(),
+                                 .note = engine.at("note").get<std::string>()});
+  return report::checkpoint_page(page);
+}
+
+}  // namespace kvcal
