@@ -51,8 +51,8 @@ const Types kTransformersReads{"bamba",      "cohere",
 /// Source: vLLM 0.32, whose `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache
 /// method.
 constexpr std::string_view kLatent =
-    "reads scales of a latent (MLA) cache from ModelOpt checkpoints only, and uses 1.0 with this "
-    "one";
+    "vLLM 0.32 reads scales of a latent (MLA) cache from ModelOpt checkpoints only, and uses 1.0 "
+    "with this one";
 constexpr std::string_view kOtherAttention =
     "gives the cache of this attention class no scales, and drops those of the file";
 constexpr std::string_view kExpertsNeedGroups =
