@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "engines/verify.h"
 #include "export/manifest.h"
 #include "kvcal_version.h"
 #include "model/weights.h"
@@ -250,6 +251,23 @@ fp8::Format cache_format(const ModelDir& model_dir) {
   return fp8::Format::kE4m3Fn;
 }
 
+/// What `verify --engine all --json` prints. An engine whose rules cannot be held against the
+/// checkpoint says why as a finding.
+Json engine_reports(const InspectedCheckpoint& checkpoint) {
+  Json reports = Json::array();
+  for (const std::string& engine : engine_rules().names()) try {
+      reports.push_back(report_json(
+          verify_engine(checkpoint.model_dir, checkpoint.config, engine, VerifyOptions{})));
+    } catch (const Error& error) {
+      reports.push_back({{"engine", engine},
+                         {"engine_version", ""},
+                         {"kv_cache_dtype", "not known"},
+                         {"loads", false},
+                         {"findings", {{{"severity", "error"}, {"message", error.what()}}}}});
+    }
+  return reports;
+}
+
 void add_sizes(CheckpointReport& page, const Json& report) {
   page.parameters = report.at("parameters").get<uint64_t>();
   page.bytes = report.at("bytes").get<uint64_t>();
@@ -279,6 +297,7 @@ std::string inspect_page(const InspectedCheckpoint& checkpoint) {
   page.layers = cache_layers(checkpoint);
   page.gaps = gaps_of(checkpoint, page.layers);
   page.linears = fp8_linears(checkpoint);
+  page.engines = engine_reports(checkpoint);
   page.origin = origin_of(checkpoint.manifest);
   for (const Fact& fact : checkpoint.facts) {
     std::string label = fact.key;

@@ -42,7 +42,8 @@ Markup patterns() {
 }
 
 std::string policy() {
-  return "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'sha256-" +
+  return "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src "
+         "'sha256-" +
          policy_hash(kReportCss) + "'; script-src 'sha256-" + policy_hash(kReportJs) + "'";
 }
 
