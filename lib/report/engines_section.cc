@@ -9,7 +9,7 @@
 namespace kvcal::report {
 namespace {
 
-constexpr size_t kLeft = 190, kCell = 16, kRow = 26, kTop = 18;
+constexpr size_t kLeft = 280, kCell = 16, kRow = 26, kTop = 18;
 
 std::string text_of(const Json& object, std::string_view key) {
   const Json* value = object.is_object() ? find_field(object, key) : nullptr;
@@ -26,6 +26,13 @@ const Json& list_of(const Json& object, std::string_view key) {
 bool loads(const Json& engine) {
   const Json* value = find_field(engine, "loads");
   return value && value->is_boolean() && value->get<bool>();
+}
+
+/// Of any finding that is an error: a scale is lost or changed.
+bool has_errors(const Json& engine) {
+  const Json& findings = list_of(engine, "findings");
+  return std::any_of(findings.begin(), findings.end(),
+                     [](const Json& finding) { return text_of(finding, "severity") == "error"; });
 }
 
 std::string name_of(const Json& engine) {
@@ -97,10 +104,11 @@ Markup fates_drawing(const Json& engines) {
                   .content = {}};
   size_t row = 0;
   for (const Json& engine : engines) {
-    draw_label(drawing.content, {.x = kLeft - 8.0,
-                                 .y = static_cast<double>(kTop + kRow * row) + 17,
-                                 .text = (loads(engine) ? "✓ " : "✗ ") + name_of(engine),
-                                 .anchor = "end"});
+    draw_label(drawing.content,
+               {.x = kLeft - 8.0,
+                .y = static_cast<double>(kTop + kRow * row) + 17,
+                .text = (loads(engine) && !has_errors(engine) ? "✓ " : "✗ ") + name_of(engine),
+                .anchor = "end"});
     draw_fates(drawing.content, engine, row++);
   }
   const Json& first = list_of(engines[0], "layers");
@@ -197,8 +205,11 @@ Section engines_section(const CheckpointReport& report) {
   for (size_t i = 0; i < engines.size(); ++i) {
     const Json& engine = engines[i];
     section.body.open("div", {{"class", "engine"}}).element("h3", name_of(engine));
-    section.body.element("p", std::string(loads(engine) ? "✓ Loads" : "✗ Does not load") +
-                                  "; cache dtype " + text_of(engine, "kv_cache_dtype") + ".");
+    const char* verdict = !loads(engine)       ? "✗ Does not load"
+                          : has_errors(engine) ? "✗ Loads without the scales as they are"
+                                               : "✓ Loads";
+    section.body.element(
+        "p", std::string(verdict) + "; cache dtype " + text_of(engine, "kv_cache_dtype") + ".");
     section.body.append(findings(engine)).append(values_table(engine, i)).close("div");
   }
   return section;

@@ -171,8 +171,10 @@ TEST_CASE("page: what each engine loads comes from the reports of verify") {
   const std::string page = checkpoint_page(report);
   check_is_sound(page);
   CHECK(count_of(page, "id=\"engines-table\"") == 0);  // what is known in general
-  CHECK(count_of(page, "✓ vllm 0.32") == 1);
+  CHECK(count_of(page, "✗ vllm 0.32") == 1);
   CHECK(count_of(page, "✗ tgi 2026-01") == 1);
+  CHECK(count_of(page, "✗ Loads without the scales as they are") == 1);
+  CHECK(count_of(page, "✗ Does not load") == 1);
   CHECK(count_of(page, "v_scale is lost: &lt;script&gt;alert(1)") == 1);
   CHECK(count_of(page, "kvcal convert --to compressed-tensors") == 1);
   CHECK(count_of(page, "model.layers.1.self_attn.k_scale") == 1);
