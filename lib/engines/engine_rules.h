@@ -98,7 +98,7 @@ struct EngineRules {
   Unknown unplaced = Unknown::kDroppedSilently;
   bool takes_sharded_heads = false;
   std::string_view fp8_argument = {};  ///< what makes the cache FP8 by hand
-  std::string_view convert_to = {};    ///< the format to convert to, for remedies
+  std::string_view format = {};        ///< of ours that it reads best, for remedies
   bool reads_hf_quant_config = false;
   std::vector<MethodRules> methods = {};  ///< the first that matches; none: `otherwise`
   MethodRules otherwise = {};             ///< of any other quant_method

@@ -30,8 +30,7 @@ struct VerifyCase {
   const CacheChoice& choice;
   const VerifyOptions& options;
   const std::vector<ScaleTensor>& tensors;
-  std::string checkpoint;  ///< as the user wrote it
-  std::string convert;     ///< "kvcal convert CHECKPOINT --to FORMAT --output OUT"
+  std::string calibrate;  ///< the command that makes what the engine reads
 };
 
 /// The tensors that a loader puts in one layer's places.

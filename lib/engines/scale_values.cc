@@ -98,7 +98,7 @@ class Arithmetic {
     if (placed.k && !placed.v && placed.k->rest.ends_with(".kv_scale")) {
       findings_.add_of_layer(held.layer, Severity::kError,
                              "it gives kv_scale to K alone, and V is 1.0 without a word",
-                             subject_.convert);
+                             subject_.calibrate);
       return;
     }
     if (!placed.k || !placed.v)
@@ -150,7 +150,7 @@ class Arithmetic {
     } else if (placed.k || placed.v) {
       findings_.add_of_layer(held.layer, Severity::kError,
                              "it reads k_scale and v_scale only where both are there, and uses 1.0",
-                             subject_.convert);
+                             subject_.calibrate);
     } else {
       tell_absent(held.layer, "K and V");
     }
@@ -176,7 +176,7 @@ class Arithmetic {
           held.layer, Severity::kWarning,
           "the platform stores E4M3 as FNUZ, whose largest value is 240, and it does not double "
           "the scales: what is over 0.54 of the calibrated extreme is clipped",
-          subject_.convert + " --fp8-dialect fnuz");
+          "give it the scales in a form that it doubles there: ModelOpt's, or quant_method fp8");
   }
 
   void round(int64_t layer, float& value) {

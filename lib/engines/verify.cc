@@ -90,19 +90,20 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
     findings.add(Severity::kError,
                  "it passes over this kv_cache_scheme, and its scales: " +
                      failed_check(subject.rules, subject.declaration.scheme),
-                 subject.convert);
+                 subject.calibrate);
   if (subject.rules.dialect_by_config && subject.choice.is_fp8 && has_cache_scales(placement) &&
       subject.declaration.torch_dtype != "float8_e4m3fn" &&
       subject.declaration.torch_dtype != "float8_e4m3fnuz")
     findings.add(Severity::kError,
                  "it refuses kv_scale where config.json has no kv_cache_torch_dtype of "
                  "float8_e4m3fn or float8_e4m3fnuz",
-                 subject.convert);
+                 subject.calibrate);
 }
 
-/// "kvcal convert CHECKPOINT --to FORMAT --output OUT"
-std::string convert_command(const std::string& checkpoint, std::string_view format) {
-  return "kvcal convert " + checkpoint + " --to " + std::string(format) + " --output OUT";
+/// The command that makes a checkpoint the engine reads.
+std::string calibrate_command(std::string_view format) {
+  return "kvcal calibrate MODEL --recipe RECIPE --dataset DATA --format " + std::string(format) +
+         " --output OUT";
 }
 
 void fill(VerifyReport& report, const VerifyCase& subject, std::string_view model_type,
@@ -110,7 +111,7 @@ void fill(VerifyReport& report, const VerifyCase& subject, std::string_view mode
   if (!subject.choice.refusal.empty()) {
     report.loads = false;
     findings.add(Severity::kError, "it refuses the checkpoint: " + subject.choice.refusal,
-                 subject.convert);
+                 subject.calibrate);
     return;
   }
   check_ranks(subject, findings, report.loads);
@@ -139,7 +140,6 @@ VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
   const CacheChoice choice =
       choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);
   const std::vector<ScaleTensor> tensors = find_scale_tensors(model_dir, config);
-  const std::string checkpoint = model_dir.given_path().string();
   const VerifyCase subject{.config = config,
                            .engine = rules,
                            .rules = method,
@@ -147,8 +147,7 @@ VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
                            .choice = choice,
                            .options = options,
                            .tensors = tensors,
-                           .checkpoint = checkpoint,
-                           .convert = convert_command(checkpoint, rules.convert_to)};
+                           .calibrate = calibrate_command(rules.format)};
   VerifyReport report{.engine = std::string(engine),
                       .version = std::string(rules.version),
                       .kv_cache_dtype = choice.dtype,
