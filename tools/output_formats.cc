@@ -53,8 +53,9 @@ CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
       command
           .add_option("--output", options.output, "Folder to write; appears complete or not at all")
           ->check(is_not_empty());
-  command.add_option("--format", options.formats,
-                     "compressed-tensors (default), fp8, tgi or scales-json; may be repeated");
+  command.add_option(
+      "--format", options.formats,
+      "compressed-tensors (default), fp8, modelopt, quark, tgi or scales-json; may be repeated");
   command
       .add_option("--kv-cache-dtype", options.kv_cache_dtype,
                   "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")

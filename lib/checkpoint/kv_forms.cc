@@ -1,5 +1,6 @@
 #include "checkpoint/kv_forms.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/error.h"
@@ -19,6 +20,12 @@ std::span<const KvForm> kv_forms() {
       {.name = "tgi", .k = ".kv_scale", .v = ".kv_scale"},
   }};
   return kForms;
+}
+
+const KvForm& kv_form(std::string_view name) {
+  const auto form = std::ranges::find(kv_forms(), name, &KvForm::name);
+  KVCAL_CHECK(form != kv_forms().end());
+  return *form;
 }
 
 std::string zero_point_name(std::string_view scale_name) {

@@ -19,6 +19,9 @@ struct KvForm {
 /// `get_kv_scales`.
 std::span<const KvForm> kv_forms();
 
+/// The one of that name, which the table has.
+const KvForm& kv_form(std::string_view name);
+
 /// The name of the zero points beside scales: ".k_zero_point" for ".k_scale".
 std::string zero_point_name(std::string_view scale_name);
 

@@ -107,6 +107,16 @@ void check_attention_scales_fit(const ExportInput& input) {
   }
 }
 
+std::optional<std::string> ignored_layers_note(const Calibration& calibration) {
+  std::string layers;
+  for (const AttentionCalibration& layer : calibration.layers)
+    if (layer.ignored) layers += " " + std::to_string(layer.layer);
+  if (layers.empty()) return std::nullopt;
+  return "ignored layers have no scale, and an FP8 cache would use 1.0 there; start vLLM with "
+         "--kv-cache-dtype-skip-layers" +
+         layers;
+}
+
 void write_vllm_arguments(const Calibration& calibration, const std::filesystem::path& folder) {
   std::string layers;
   for (const AttentionCalibration& layer : calibration.layers)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ std::vector<Tensor> attention_tensors(const ExportInput& input);
 /// dtype's full precision: a subnormal scale may be off by half, and so would be everything it
 /// multiplies.
 void check_attention_scales_fit(const ExportInput& input);
+
+/// What vLLM must be told of ignored layers; nullopt where there are none.
+std::optional<std::string> ignored_layers_note(const Calibration& calibration);
 
 /// Name of the file with the arguments that vLLM needs for ignored layers.
 inline constexpr std::string_view kVllmArgumentsName = "vllm.yaml";

@@ -11,6 +11,8 @@ namespace kvcal {
 // One maker a file of writers/.
 std::unique_ptr<Writer> make_compressed_tensors_writer();
 std::unique_ptr<Writer> make_fp8_writer();
+std::unique_ptr<Writer> make_modelopt_writer();
+std::unique_ptr<Writer> make_quark_writer();
 std::unique_ptr<Writer> make_scales_json_writer();
 std::unique_ptr<Writer> make_tgi_writer();
 
@@ -18,6 +20,8 @@ const Registry<MakeWriter> kWriters{"format",
                                     {
                                         {"compressed-tensors", make_compressed_tensors_writer},
                                         {"fp8", make_fp8_writer},
+                                        {"modelopt", make_modelopt_writer},
+                                        {"quark", make_quark_writer},
                                         {"scales-json", make_scales_json_writer},
                                         {"tgi", make_tgi_writer},
                                     }};

@@ -75,6 +75,8 @@ TEST_CASE("attention groups: formats without scales of queries say so") {
   const auto last_note = [&](const std::string& format) {
     return kWriters.at(format)()->notes(parts.input()).back();
   };
+  CHECK(contains(last_note("modelopt"), "queries"));
+  CHECK(contains(last_note("quark"), "queries"));
   CHECK(contains(last_note("tgi"), "queries"));
   CHECK(contains(last_note("scales-json"), "queries"));
 }

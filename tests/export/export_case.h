@@ -52,6 +52,36 @@ inline Calibration calibration_of(const Json& test_case) {
   return calibration;
 }
 
+/// Scales of their own for every module of a checkpoint that is attention by its parts: what has a
+/// projection of K, or of Q, K and V in one.
+inline Calibration calibration_of_attention(const ModelDir& model) {
+  Calibration calibration;
+  calibration.kv_args.num_bits = 8;
+  calibration.kv_args.type = QuantType::kFloat;
+  calibration.kv_args.strategy = Strategy::kTensor;
+  calibration.num_hidden_layers = required_int(model.config(), "num_hidden_layers");
+  std::map<int64_t, std::string> modules;
+  for (const std::string& name : model.tensor_names())
+    for (const char* part :
+         {".k_proj.weight", ".qkv_proj.weight", ".query_key_value.weight", ".kv_b_proj.weight"})
+      if (name.ends_with(part)) {
+        const size_t number = name.find("layers.") == std::string::npos ? name.find(".h.") + 3
+                                                                        : name.find("layers.") + 7;
+        const int64_t layer = std::stoll(name.substr(number));
+        if (layer < calibration.num_hidden_layers)
+          modules[layer] = name.substr(0, name.size() - std::string(part).size());
+      }
+  for (const auto& [layer, module] : modules) {
+    AttentionCalibration attention;
+    attention.layer = layer;
+    attention.module = module;
+    attention.k.scales = {{static_cast<float>(2 * layer + 1) / 32.0f}};
+    attention.v.scales = {{static_cast<float>(2 * layer + 2) / 32.0f}};
+    calibration.layers.push_back(attention);
+  }
+  return calibration;
+}
+
 /// A recipe that asks for what the case did; its text is what recipe.yaml is made of.
 inline Recipe recipe_of(const Calibration& calibration) {
   Recipe recipe;

@@ -119,6 +119,10 @@ CASES = {
     "single_tgi_ignored": dict(source="single", format="tgi", args=args("tensor", None), layers=layers(1, {0})),
     "sharded_tgi_head": dict(source="sharded", format="tgi", args=args("attn_head", None), layers=layers(2)),
     "single_tgi_fnuz": dict(source="single", format="tgi", args=args("tensor", None), layers=layers(1), kv_format="e4m3fnuz"),
+    "single_modelopt": dict(source="single", format="modelopt", args=args("tensor", None), layers=layers(1)),
+    "sharded_modelopt_head_ignored": dict(source="sharded", format="modelopt", args=args("attn_head", None), layers=layers(2, {0})),
+    "single_quark_ignored": dict(source="single", format="quark", args=args("tensor", None), layers=layers(1, {1})),
+    "sharded_quark_head": dict(source="sharded", format="quark", args=args("attn_head", None), layers=layers(2)),
     "scales_json": dict(source="single", format="scales-json", args=args("tensor", None), layers=layers(1)),
     "scales_json_tp2": dict(source="sharded", format="scales-json", args=args("attn_head", None), layers=layers(2), tp_size=2),
 }
@@ -134,6 +138,30 @@ def quantization_config(case):
             "transform_config": {}, **config.model_dump(exclude=["quant_method"])}
 
 
+def modelopt_config():
+    """The keys of ModelOpt 0.47's convert_hf_config.py that readers ask for."""
+    return {"quant_method": "modelopt", "quant_algo": "FP8", "ignore": ["*"],
+            "kv_cache_scheme": {"dynamic": False, "num_bits": 8, "type": "float"},
+            "producer": {"name": "modelopt", "version": "0.47.0"}}
+
+
+def modelopt_file():
+    return {"producer": {"name": "modelopt", "version": "0.47.0"},
+            "quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["*"]}}
+
+
+def quark_config():
+    """As AMD Quark 0.13 exports KV scales alone, but for exclude."""
+    outputs = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "is_dynamic": False, "symmetric": None, "ch_axis": None,
+               "group_size": None, "observer_cls": "PerTensorMinMaxObserver", "round_method": "half_even", "scale_type": "float"}
+    nothing = {"bias": None, "input_tensors": None, "output_tensors": None, "target_device": None, "weight": None}
+    return {"quant_method": "quark", "quant_mode": "eager_mode", "algo_config": None, "exclude": [r"re:.*(?<!\.attn)$"],
+            "export": {"kv_cache_group": ["*k_proj", "*v_proj"], "min_kv_scale": 0.0, "pack_method": "reorder",
+                       "weight_format": "real_quantized", "weight_merge_groups": None},
+            "global_quant_config": nothing, "layer_type_quant_config": {},
+            "layer_quant_config": {name: {**nothing, "output_tensors": outputs} for name in ("*k_proj", "*v_proj")}}
+
+
 def scale_tensors(case, dtype):
     tensors = {}
     for layer in case["layers"]:
@@ -141,6 +169,11 @@ def scale_tensors(case, dtype):
             continue
         if case["format"] == "tgi":
             tensors[layer["module"] + ".kv_scale"] = torch.tensor(max(layer["k"] + layer["v"]), dtype=torch.float32)
+            continue
+        if case["format"] in ("modelopt", "quark"):
+            for name in "kv":
+                suffix = f"{name}_scale" if case["format"] == "modelopt" else "output_scale"
+                tensors[f"{layer['module']}.{name}_proj.{suffix}"] = torch.tensor(max(layer[name]), dtype=torch.float32)
             continue
         for name in "kv":
             shape = [-1, 1, 1] if case["args"]["strategy"] == "attn_head" else [1]
@@ -188,7 +221,10 @@ def write_case(name, case):
     if case["format"] == "tgi":
         config["kv_cache_torch_dtype"] = "float8_" + case.get("kv_format", "e4m3fn")
     else:
-        config["quantization_config"] = quantization_config(case)
+        make = {"modelopt": modelopt_config, "quark": quark_config}.get(case["format"], lambda: quantization_config(case))
+        config["quantization_config"] = make()
+        if case["format"] == "modelopt":
+            (folder / "hf_quant_config.json").write_text(json.dumps(modelopt_file(), indent=4) + "\n")
         ignored = [str(layer["layer"]) for layer in case["layers"] if layer["ignored"]]
         if ignored:
             (folder / "vllm.yaml").write_text("# For: vllm serve FOLDER --config FOLDER/vllm.yaml\nkv-cache-dtype: fp8\n"

@@ -60,14 +60,7 @@ class CompressedTensorsWriter : public Writer {
     std::vector<std::string> notes = weight_notes(input);
     if (input.calibration.is_latent && !input.calibration.layers.empty())
       notes.emplace_back(kLatentNote);
-    std::string layers;
-    for (const AttentionCalibration& layer : input.calibration.layers)
-      if (layer.ignored) layers += " " + std::to_string(layer.layer);
-    if (!layers.empty())
-      notes.push_back(
-          "ignored layers have no scale, and an FP8 cache would use 1.0 there; start vLLM with "
-          "--kv-cache-dtype-skip-layers" +
-          layers);
+    if (const auto note = ignored_layers_note(input.calibration)) notes.push_back(*note);
     return notes;
   }
 

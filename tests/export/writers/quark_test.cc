@@ -1,0 +1,81 @@
+#include "export/export_case.h"
+#include "support/catch.h"
+
+using namespace kvcal;
+using namespace kvcal::test;
+
+TEST_CASE("quark: the folder is what the real packages make, byte for byte") {
+  for (const char* name : {"single_quark_ignored", "sharded_quark_head"}) {
+    const ModelDir model(export_source(export_case(name).at("source").get<std::string>()));
+    const Calibration calibration = calibration_of(export_case(name));
+    const Recipe recipe = recipe_of(calibration);
+    auto files = written("quark", {.model = model, .calibration = calibration, .recipe = recipe});
+    const auto expected = contents_of(kExportFixtures / "expected" / name);
+    INFO("case " << name);
+    for (const auto& [file, content] : expected) {
+      INFO("file " << file);
+      REQUIRE(files.contains(file));
+      CHECK((files[file] == content));
+    }
+    CHECK(files.size() == expected.size());
+  }
+}
+
+TEST_CASE("quark: every attention module has its place, whatever its name") {
+  for (const char* name : {"phi3", "nemotron_h", "gpt_neox", "falcon_7b"}) {
+    INFO(name);
+    const ModelDir model(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / name);
+    const Calibration calibration = calibration_of_attention(model);
+    const Recipe recipe = recipe_of(calibration);
+    const ScratchFolder scratch;
+    const auto writer = kWriters.at("quark")();
+    const ExportInput input{.model = model, .calibration = calibration, .recipe = recipe};
+    writer->check(input);
+    writer->write(input, scratch.path());
+    const ModelDir output(scratch.path());
+    for (const AttentionCalibration& layer : calibration.layers) {
+      const TensorView& k = output.tensor(layer.module + ".k_proj.output_scale");
+      CHECK(k.shape == Shape{});
+      CHECK(k.as<float>()[0] == layer.k.scales[0].value);
+      CHECK(output.tensor(layer.module + ".v_proj.output_scale").as<float>()[0] ==
+            layer.v.scales[0].value);
+    }
+  }
+}
+
+TEST_CASE("quark: refuses what it cannot hold") {
+  const ModelDir model(export_source("single"));
+  Calibration calibration = calibration_of(export_case("single_quark_ignored"));
+  const Recipe recipe = recipe_of(calibration);
+  ExportInput input{.model = model, .calibration = calibration, .recipe = recipe};
+  CHECK(refusal("quark", input) == "no error");
+  input.scale_in_model_dtype = true;
+  CHECK(refusal("quark", input) ==
+        "Quark's scales are float32; scale dtype 'model' is not for them");
+  input.scale_in_model_dtype = false;
+  calibration.kv_format = fp8::Format::kE5m2;
+  CHECK(refusal("quark", input) ==
+        "Quark's form holds scales of E4M3FN, the calibration has another format");
+  calibration.kv_format = fp8::Format::kE4m3Fn;
+  calibration.layers[0].k.scales[0] = {1e-9f};
+  CHECK(contains(refusal("quark", input), ".k_proj.output_scale: scale 1e-09 becomes 0 in F16"));
+}
+
+TEST_CASE("quark: the user is told what the engine does not do by itself") {
+  const ModelDir model(export_source("single"));
+  Calibration calibration = calibration_of(export_case("sharded_quark_head"));
+  const Recipe recipe = recipe_of(calibration);
+  const auto writer = kWriters.at("quark")();
+  const auto notes = [&] {
+    return writer->notes({.model = model, .calibration = calibration, .recipe = recipe});
+  };
+  REQUIRE(notes().size() == 2);
+  CHECK(contains(notes()[0], "--kv-cache-dtype fp8"));
+  CHECK(contains(notes()[1], "the largest of all heads"));
+  calibration.layers[1].ignored = true;
+  REQUIRE(notes().size() == 3);
+  CHECK(contains(notes()[2], "--kv-cache-dtype-skip-layers 1"));
+  calibration.is_latent = true;
+  REQUIRE(notes().size() == 4);
+  CHECK(contains(notes()[3], "latent"));
+}
