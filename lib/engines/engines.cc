@@ -49,10 +49,9 @@ const Types kTransformersReads{"bamba",      "cohere",
                                "starcoder2"};
 
 /// Source: vLLM 0.32, whose `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache
-/// method.
+/// method; of ModelOpt checkpoints, which get one, no name reaches it (tried).
 constexpr std::string_view kLatent =
-    "vLLM 0.32 reads scales of a latent (MLA) cache from ModelOpt checkpoints only, and uses 1.0 "
-    "with this one";
+    "vLLM 0.32 drops the scales of a latent (MLA) cache and uses 1.0";
 constexpr std::string_view kOtherAttention =
     "gives the cache of this attention class no scales, and drops those of the file";
 constexpr std::string_view kExpertsNeedGroups =

@@ -39,10 +39,10 @@ Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& val
 void check_covers_model(const ModelDir& model, const Calibration& calibration);
 
 /// What an engine does with the scales of a latent cache. Source: vLLM 0.32, whose
-/// `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache method.
+/// `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache method; of ModelOpt
+/// checkpoints, which get one, no name reaches it (tried).
 constexpr std::string_view kLatentNote =
-    "vLLM 0.32 reads scales of a latent (MLA) cache from ModelOpt checkpoints only, and uses 1.0 "
-    "with this one";
+    "vLLM 0.32 drops the scales of a latent (MLA) cache and uses 1.0";
 
 /// Throws Error, naming the method, where config.json says that the checkpoint is quantized
 /// already.

@@ -62,7 +62,7 @@ TEST_CASE("fp8: the user is told what the engine does not do by itself") {
   const auto notes = writer->notes({.model = model, .calibration = calibration, .recipe = recipe});
   REQUIRE(notes.size() == 2);
   CHECK(contains(notes[0], "--kv-cache-dtype fp8"));
-  CHECK(contains(notes[1], "ModelOpt"));
+  CHECK(contains(notes[1], "latent (MLA) cache and uses 1.0"));
   calibration.is_latent = false;
   CHECK(writer->notes({.model = model, .calibration = calibration, .recipe = recipe}).size() == 1);
 }
