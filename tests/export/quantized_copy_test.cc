@@ -106,6 +106,13 @@ TEST_CASE("FP8 weights: memory holds a weight, its scales and two buffers, not t
   }
 }
 
+/// The address sanitizer keeps so much of what was freed, to see it used again.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr uint64_t kKeptAfterFree = uint64_t{256} << 20;
+#else
+constexpr uint64_t kKeptAfterFree = 0;
+#endif
+
 TEST_CASE("FP8 weights: of stacked experts memory holds one expert and two buffers") {
   constexpr int64_t kExperts = 8, kInputs = 2048, kOutputs = 4096;
   constexpr uint64_t kMiB = uint64_t{1} << 20, kExpertBytes = kInputs * kOutputs * 2;
@@ -142,7 +149,7 @@ TEST_CASE("FP8 weights: of stacked experts memory holds one expert and two buffe
   CHECK(watch.last == watch.end);
   INFO("held " << watch.largest / kMiB << " MiB, before " << before / kMiB);
   // The pages of an expert, two that are put together, two buffers of 8 MiB, and the rest.
-  CHECK(watch.largest < before + 2 * kExpertBytes + 32 * kMiB);
+  CHECK(watch.largest < before + 2 * kExpertBytes + 32 * kMiB + kKeptAfterFree);
   const ModelDir written(target.path());
   CHECK(written.tensor("model.layers.0.mlp.experts.7.gate_proj.weight").dtype == DType::kF8E4M3);
   CHECK(written.tensor("model.layers.0.mlp.experts.7.up_proj.weight").shape ==
