@@ -72,8 +72,9 @@ class Calibrator {
 
   /// A layer's inputs are known when it is done; an expert that saw nothing stops the run there.
   void derive_layer_inputs(int64_t layer) {
-    std::ranges::move(derive_inputs(inputs_, plan_, layer, names_, options_.derive, diagnostics_),
-                      std::back_inserter(calibration_.linears));
+    std::ranges::move(
+        derive_inputs(by_name(inputs_), plan_, layer, names_, options_.derive, diagnostics_),
+        std::back_inserter(calibration_.linears));
     if (options_.keeps_statistics)
       std::ranges::move(inputs_, std::back_inserter(statistics_.inputs));
     inputs_.clear();

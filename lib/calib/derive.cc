@@ -156,19 +156,23 @@ class TokenReport {
 
 }  // namespace
 
-std::vector<LinearCalibration> derive_inputs(const std::vector<InputStatistics>& seen,
-                                             const QuantPlan& plan, int64_t layer,
-                                             const InputNames& names, const DeriveOptions& options,
+InputsByName by_name(const std::vector<InputStatistics>& inputs) {
+  InputsByName named;
+  for (const InputStatistics& input : inputs) named[input.name] = &input;
+  return named;
+}
+
+std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const QuantPlan& plan,
+                                             int64_t layer, const InputNames& names,
+                                             const DeriveOptions& options,
                                              Diagnostics& diagnostics) {
-  std::map<std::string_view, const InputStatistics*> by_name;
-  for (const InputStatistics& input : seen) by_name[input.name] = &input;
   TokenReport report(names, options);
   std::vector<LinearCalibration> result;
   for (const PlannedLinear& linear : plan.linears) {
     const auto& args = plan.groups[linear.group].input_activations;
     if (linear.layer != layer || !args || args->dynamic) continue;
-    const auto found = by_name.find(names.of(linear.module));
-    const uint64_t tokens = found == by_name.end() ? 0 : found->second->tokens;
+    const auto found = seen.find(names.of(linear.module));
+    const uint64_t tokens = found == seen.end() ? 0 : found->second->tokens;
     report.add(linear.module, tokens);
     if (tokens == 0) continue;
     const std::vector<Observed> groups = grouped(found->second->seen, Strategy::kTensor);
@@ -219,10 +223,11 @@ Calibration derive(const Statistics& statistics, const QuantPlan& plan, const Mo
     calibration.layers.push_back(derive_attention(*seen, planned, config, options));
   }
   const InputNames names(config);
+  const InputsByName inputs = by_name(statistics.inputs);
   for (int64_t i = 0; i <= config.num_hidden_layers; ++i) {
     // lm_head comes last.
     const int64_t layer = i == config.num_hidden_layers ? -1 : i;
-    std::ranges::move(derive_inputs(statistics.inputs, plan, layer, names, options, diagnostics),
+    std::ranges::move(derive_inputs(inputs, plan, layer, names, options, diagnostics),
                       std::back_inserter(calibration.linears));
   }
   return calibration;

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <map>
+#include <string_view>
+#include <vector>
+
 #include "calib/statistics.h"
 #include "core/diagnostics.h"
 #include "model/model_config.h"
@@ -22,12 +26,16 @@ AttentionCalibration derive_attention(const AttentionStatistics& seen,
                                       const PlannedAttention& planned, const ModelConfig& config,
                                       const DeriveOptions& options);
 
+/// Inputs by their names. Borrows.
+using InputsByName = std::map<std::string_view, const InputStatistics*>;
+InputsByName by_name(const std::vector<InputStatistics>& inputs);
+
 /// The input scales of the Linears of one layer (-1: lm_head) whose groups have static ones, in the
 /// plan's order. Throws Error naming all experts of the layer that saw no token; a line warns of
 /// those that saw few.
-std::vector<LinearCalibration> derive_inputs(const std::vector<InputStatistics>& seen,
-                                             const QuantPlan& plan, int64_t layer,
-                                             const InputNames& names, const DeriveOptions& options,
+std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const QuantPlan& plan,
+                                             int64_t layer, const InputNames& names,
+                                             const DeriveOptions& options,
                                              Diagnostics& diagnostics);
 
 /// Everything the plan asks for, from statistics alone: the same scales as a run with the exact
