@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <optional>
 #include <set>
 #include <span>
 
 #include "quant/half.h"
+#include "quant/weight_scales.h"
 
 namespace kvcal {
 namespace {
@@ -62,11 +64,12 @@ std::span<const std::string> names_under(const std::vector<std::string>& sorted_
 
 }  // namespace
 
+Scale largest_of(const std::vector<Scale>& scales) {
+  return *std::ranges::max_element(scales, {}, &Scale::value);
+}
+
 Scale shared_scale(const AttentionCalibration& layer) {
-  float largest = 0.0f;
-  for (const KvTensorCalibration* side : {&layer.k, &layer.v})
-    for (const Scale scale : side->scales) largest = std::max(largest, scale.value);
-  return {largest};
+  return {std::max(largest_of(layer.k.scales).value, largest_of(layer.v.scales).value)};
 }
 
 bool has_head_scales(const Calibration& calibration) {
@@ -99,6 +102,16 @@ DType module_dtype(const ModelDir& model, const std::string& module) {
   const TensorView& first = first_tensor_of(model, module);
   if (!is_float(first.dtype)) fail(first.name, " is ", first.dtype, ", expected F16, BF16 or F32");
   return first.dtype;
+}
+
+DType run_dtype(const ModelDir& model, const std::string& module) {
+  return module_dtype(model, module) == DType::kBF16 ? DType::kBF16 : DType::kF16;
+}
+
+void check_survives(std::string_view tensor, Scale scale, DType dtype, std::string_view where) {
+  const float rounded = rounded_to(dtype, scale.value);
+  if (!std::isfinite(rounded) || rounded <= 0.0f)
+    fail(tensor, ": scale ", scale.value, " becomes ", rounded, " in ", where);
 }
 
 Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& values, DType dtype) {

@@ -15,6 +15,10 @@ namespace kvcal {
 /// all heads, so that nothing saturates that did not before. The layer is not ignored.
 Scale shared_scale(const AttentionCalibration& layer);
 
+/// The largest of one side's scales, of which there is one at least, so that no head saturates that
+/// did not before.
+Scale largest_of(const std::vector<Scale>& scales);
+
 /// Whether more than one value a layer would be lost by shared_scale.
 bool has_head_scales(const Calibration& calibration);
 
@@ -30,6 +34,13 @@ const TensorView& first_tensor_of(const ModelDir& model, const std::string& modu
 /// dtype of an attention module's first tensor, by name: what llm-compressor gives the scales.
 /// Throws Error where it is not F16, BF16 or F32.
 DType module_dtype(const ModelDir& model, const std::string& module);
+
+/// The 16 bits that engines run a module in: BF16 where its tensors are that, else F16.
+DType run_dtype(const ModelDir& model, const std::string& module);
+
+/// Throws Error, naming the tensor, where a reader that rounds a scale to dtype has nothing of it
+/// left; where is the end of the message: "the 16 bits TGI casts it to".
+void check_survives(std::string_view tensor, Scale scale, DType dtype, std::string_view where);
 
 /// A tensor of values stored as dtype (F16, BF16 or F32), rounded.
 Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& values, DType dtype);

@@ -1,32 +1,15 @@
 #include "export/scalar_scales.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
-#include "quant/weight_scales.h"
 
 namespace kvcal {
 namespace {
 
-Scale largest_of(const std::vector<Scale>& scales) {
-  return *std::ranges::max_element(scales, {}, &Scale::value);
-}
-
 /// vLLM holds these scales in the 16-bit dtype that it runs the model in, and runs none of these
 /// methods in float32. Source: vLLM 0.32, `KVCacheScaleParameter`, whose tensor gets torch's
 /// default dtype, and `get_supported_act_dtypes`.
-void check_survives_cast(const ModelDir& model, const std::string& module, const std::string& name,
-                         Scale scale) {
-  const DType dtype = module_dtype(model, module) == DType::kBF16 ? DType::kBF16 : DType::kF16;
-  const float rounded = rounded_to(dtype, scale.value);
-  if (!std::isfinite(rounded) || rounded <= 0.0f)
-    fail(name, ": scale ", scale.value, " becomes ", rounded, " in ", dtype,
-         ", in which vLLM holds it");
-}
-
 void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer,
                         const KvForm& form) {
   std::vector<std::string> names;
@@ -35,10 +18,10 @@ void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer
     for (const std::string_view name : {other.k, other.v})
       names.push_back(layer.module + std::string(name));
   check_tensors_are_new(model, names);
-  check_survives_cast(model, layer.module, layer.module + std::string(form.k),
-                      largest_of(layer.k.scales));
-  check_survives_cast(model, layer.module, layer.module + std::string(form.v),
-                      largest_of(layer.v.scales));
+  const DType dtype = run_dtype(model, layer.module);
+  const std::string where = std::string(name_of(dtype)) + ", in which vLLM holds it";
+  check_survives(layer.module + std::string(form.k), largest_of(layer.k.scales), dtype, where);
+  check_survives(layer.module + std::string(form.v), largest_of(layer.v.scales), dtype, where);
 }
 
 }  // namespace
@@ -92,8 +75,7 @@ std::vector<std::string> scalar_scale_notes(const Calibration& calibration,
     notes.push_back(std::string(title) + "'s form has no scales of queries: they are not written");
   if (const auto note = ignored_layers_note(calibration)) notes.push_back(*note);
   // Seen: its mapper of names adds ".attn" to them, and DeepSeek's loader adds it again.
-  if (calibration.is_latent)
-    notes.emplace_back("vLLM 0.32 drops the scales of a latent (MLA) cache and uses 1.0");
+  if (calibration.is_latent) notes.emplace_back(kLatentNote);
   return notes;
 }
 

@@ -23,12 +23,8 @@ std::string name_of_scale(const AttentionCalibration& layer) {
 /// TGI casts kv_scale to the dtype it runs in (`get_kv_scales` calls get_tensor without
 /// to_dtype=False), so the scale must survive 16 bits.
 void check_survives_cast(const ModelDir& model, const AttentionCalibration& layer) {
-  const DType dtype = module_dtype(model, layer.module);
-  const float scale = shared_scale(layer).value;
-  const float rounded = rounded_to(dtype == DType::kBF16 ? dtype : DType::kF16, scale);
-  if (!std::isfinite(rounded) || rounded <= 0.0f)
-    fail(name_of_scale(layer), ": scale ", scale, " becomes ", rounded,
-         " in the 16 bits TGI casts it to");
+  check_survives(name_of_scale(layer), shared_scale(layer), run_dtype(model, layer.module),
+                 "the 16 bits TGI casts it to");
 }
 
 class TgiWriter : public Writer {
