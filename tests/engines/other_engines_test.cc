@@ -1,26 +1,14 @@
-// Rules of engines that cannot run here, from their sources as formats.md of the design quotes
-// them; the expectations are written by hand from those.
+// Rules of engines that cannot run here, from their sources (docs/verify.md); the expectations are
+// written by hand from those.
 #include "engines/support/engine_case.h"
 #include "support/catch.h"
 
 using namespace kvcal;
 using test::EngineCase;
+using test::kLlama;
 using test::tells;
 
 namespace {
-
-const Json kLlama = {{"architectures", {"LlamaForCausalLM"}},
-                     {"model_type", "llama"},
-                     {"hidden_size", 64},
-                     {"num_hidden_layers", 2},
-                     {"num_attention_heads", 4},
-                     {"num_key_value_heads", 2},
-                     {"intermediate_size", 64},
-                     {"vocab_size", 96},
-                     {"max_position_embeddings", 64},
-                     {"rms_norm_eps", 1e-5},
-                     {"hidden_act", "silu"},
-                     {"torch_dtype", "bfloat16"}};
 
 Json scheme(const char* strategy = "tensor") {
   return {{"quant_method", "compressed-tensors"},

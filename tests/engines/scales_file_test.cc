@@ -6,22 +6,10 @@
 using namespace kvcal;
 using test::contains;
 using test::EngineCase;
+using test::kLlama;
 using test::tells;
 
 namespace {
-
-const Json kLlama = {{"architectures", {"LlamaForCausalLM"}},
-                     {"model_type", "llama"},
-                     {"hidden_size", 64},
-                     {"num_hidden_layers", 2},
-                     {"num_attention_heads", 4},
-                     {"num_key_value_heads", 2},
-                     {"intermediate_size", 64},
-                     {"vocab_size", 96},
-                     {"max_position_embeddings", 64},
-                     {"rms_norm_eps", 1e-5},
-                     {"hidden_act", "silu"},
-                     {"torch_dtype", "bfloat16"}};
 
 Json good_file() {
   return {{"model_type", "llama"},

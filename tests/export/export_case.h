@@ -3,6 +3,7 @@
 #include <string>
 
 #include "export/writer.h"
+#include "support/catch.h"
 #include "support/scratch_folder.h"
 
 namespace kvcal::test {
@@ -100,6 +101,29 @@ inline std::map<std::string, std::string> written(const std::string& format,
   writer->check(input);
   writer->write(input, scratch.path());
   return contents_of(scratch.path());
+}
+
+/// Files are those of the case's expected folder, byte for byte.
+inline void check_files(const std::map<std::string, std::string>& files, const std::string& name) {
+  const auto expected = contents_of(kExportFixtures / "expected" / name);
+  INFO("case " << name);
+  for (const auto& [file, content] : expected) {
+    INFO("file " << file);
+    REQUIRE(files.contains(file));
+    CHECK((files.at(file) == content));
+  }
+  CHECK(files.size() == expected.size());
+}
+
+/// What a writer of format makes of each case is the case's expected folder.
+inline void check_cases(const std::string& format, const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const ModelDir model(export_source(export_case(name).at("source").get<std::string>()));
+    const Calibration calibration = calibration_of(export_case(name));
+    const Recipe recipe = recipe_of(calibration);
+    check_files(written(format, {.model = model, .calibration = calibration, .recipe = recipe}),
+                name);
+  }
 }
 
 /// All but those that want FP8 weights.

@@ -76,6 +76,20 @@ class MemoryWatch : public Diagnostics {
   int64_t last = 0, end = 0;
 };
 
+/// With two threads; all that was announced is done in the end.
+void write_watched(const ModelDir& model, const Calibration& calibration, MemoryWatch& watch,
+                   const fs::path& target) {
+  const Recipe recipe = weight_recipe();
+  ThreadPool pool(2);
+  kWriters.at("compressed-tensors")()->write({.model = model,
+                                              .calibration = calibration,
+                                              .recipe = recipe,
+                                              .pool = &pool,
+                                              .progress = &watch},
+                                             target);
+  CHECK(watch.last == watch.end);
+}
+
 }  // namespace
 
 TEST_CASE("FP8 weights: memory holds a weight, its scales and two buffers, not the shard") {
@@ -86,18 +100,10 @@ TEST_CASE("FP8 weights: memory holds a weight, its scales and two buffers, not t
     write_large_model(scratch.path(), kWeights, 2048, 4096);
     const ModelDir model(scratch.path());
     const Calibration calibration = plan_of_large_model(kWeights, strategy);
-    const Recipe recipe = weight_recipe();
-    ThreadPool pool(2);
     MemoryWatch watch;
     const ScratchFolder target;
     const uint64_t before = resident_bytes();
-    kWriters.at("compressed-tensors")()->write({.model = model,
-                                                .calibration = calibration,
-                                                .recipe = recipe,
-                                                .pool = &pool,
-                                                .progress = &watch},
-                                               target.path());
-    CHECK(watch.last == watch.end);
+    write_watched(model, calibration, watch, target.path());
     CHECK(watch.end == 2 * kWeights * 2048 * 4096);
     INFO("held " << watch.largest / kMiB << " MiB, before " << before / kMiB);
     // A weight, two buffers of 8 MiB, and as much again for tables, stacks and the allocator.
@@ -135,18 +141,10 @@ TEST_CASE("FP8 weights: of stacked experts memory holds one expert and two buffe
                      .is_interleaved = true}});
       if (part == 0) calibration.plan.linears.push_back({.module = module, .layer = 0});
     }
-  const Recipe recipe = weight_recipe();
-  ThreadPool pool(2);
   MemoryWatch watch;
   const ScratchFolder target;
   const uint64_t before = resident_bytes();
-  kWriters.at("compressed-tensors")()->write({.model = model,
-                                              .calibration = calibration,
-                                              .recipe = recipe,
-                                              .pool = &pool,
-                                              .progress = &watch},
-                                             target.path());
-  CHECK(watch.last == watch.end);
+  write_watched(model, calibration, watch, target.path());
   INFO("held " << watch.largest / kMiB << " MiB, before " << before / kMiB);
   // The pages of an expert, two that are put together, two buffers of 8 MiB, and the rest.
   CHECK(watch.largest < before + 2 * kExpertBytes + 32 * kMiB + kKeptAfterFree);

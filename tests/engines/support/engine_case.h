@@ -12,6 +12,20 @@
 
 namespace kvcal::test {
 
+/// The configuration of a small Llama.
+inline const Json kLlama = {{"architectures", {"LlamaForCausalLM"}},
+                            {"model_type", "llama"},
+                            {"hidden_size", 64},
+                            {"num_hidden_layers", 2},
+                            {"num_attention_heads", 4},
+                            {"num_key_value_heads", 2},
+                            {"intermediate_size", 64},
+                            {"vocab_size", 96},
+                            {"max_position_embeddings", 64},
+                            {"rms_norm_eps", 1e-5},
+                            {"hidden_act", "silu"},
+                            {"torch_dtype", "bfloat16"}};
+
 /// A checkpoint folder with a configuration and the scales of a test; of the weights there is one.
 class EngineCase {
  public:

@@ -5,21 +5,7 @@ using namespace kvcal;
 using namespace kvcal::test;
 
 TEST_CASE("modelopt: the folder is what the real packages make, byte for byte") {
-  for (const char* name : {"single_modelopt", "sharded_modelopt_head_ignored"}) {
-    const ModelDir model(export_source(export_case(name).at("source").get<std::string>()));
-    const Calibration calibration = calibration_of(export_case(name));
-    const Recipe recipe = recipe_of(calibration);
-    auto files =
-        written("modelopt", {.model = model, .calibration = calibration, .recipe = recipe});
-    const auto expected = contents_of(kExportFixtures / "expected" / name);
-    INFO("case " << name);
-    for (const auto& [file, content] : expected) {
-      INFO("file " << file);
-      REQUIRE(files.contains(file));
-      CHECK((files[file] == content));
-    }
-    CHECK(files.size() == expected.size());
-  }
+  check_cases("modelopt", {"single_modelopt", "sharded_modelopt_head_ignored"});
 }
 
 TEST_CASE("modelopt: names are the same beside a fused QKV, in hybrids and with a latent cache") {

@@ -5,20 +5,7 @@ using namespace kvcal;
 using namespace kvcal::test;
 
 TEST_CASE("quark: the folder is what the real packages make, byte for byte") {
-  for (const char* name : {"single_quark_ignored", "sharded_quark_head"}) {
-    const ModelDir model(export_source(export_case(name).at("source").get<std::string>()));
-    const Calibration calibration = calibration_of(export_case(name));
-    const Recipe recipe = recipe_of(calibration);
-    auto files = written("quark", {.model = model, .calibration = calibration, .recipe = recipe});
-    const auto expected = contents_of(kExportFixtures / "expected" / name);
-    INFO("case " << name);
-    for (const auto& [file, content] : expected) {
-      INFO("file " << file);
-      REQUIRE(files.contains(file));
-      CHECK((files[file] == content));
-    }
-    CHECK(files.size() == expected.size());
-  }
+  check_cases("quark", {"single_quark_ignored", "sharded_quark_head"});
 }
 
 TEST_CASE("quark: every attention module has its place, whatever its name") {
