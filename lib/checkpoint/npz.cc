@@ -1,0 +1,228 @@
+#include "checkpoint/npz.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "checkpoint/npy.h"
+#include "core/checked.h"
+#include "core/shown_name.h"
+
+namespace kvcal {
+namespace {
+
+using Bytes = std::span<const std::byte>;
+
+constexpr uint32_t kLocalHeader = 0x04034b50, kDirectoryHeader = 0x02014b50;
+constexpr uint32_t kEndRecord = 0x06054b50, kEndRecord64 = 0x06064b50, kLocator64 = 0x07064b50;
+constexpr uint64_t kLocalHeaderBytes = 30, kDirectoryHeaderBytes = 46;
+constexpr uint64_t kEndRecordBytes = 22, kEndRecord64Bytes = 56, kLocator64Bytes = 20;
+constexpr uint64_t kMaxCommentBytes = 0xffff, kMaxDirectoryBytes = uint64_t{64} << 20;
+constexpr uint32_t kIn64 = 0xffffffff;  // the number is in the zip64 field
+constexpr uint16_t kField64 = 1, kEncrypted = 1, kStored = 0;
+
+/// size bytes at offset. Throws Error where they are not all there.
+Bytes part_of(Bytes bytes, uint64_t offset, uint64_t size, std::string_view what) {
+  if (offset > bytes.size() || size > bytes.size() - offset)
+    fail(what, " at byte ", offset, " needs ", size, " bytes, there are ", bytes.size(),
+         " in all; the file may be cut short");
+  return bytes.subspan(offset, size);
+}
+
+/// The little-endian number at offset of a record whose size is known to hold it.
+template <class T>
+T number_at(Bytes record, size_t offset) {
+  KVCAL_CHECK(offset + sizeof(T) <= record.size());
+  T value = 0;
+  std::memcpy(&value, record.data() + offset, sizeof(T));
+  return value;
+}
+
+std::string_view text_of(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Where the directory lies, and where it should end.
+struct Directory {
+  uint64_t offset = 0, size = 0, count = 0, end = 0;
+};
+
+/// Where the end record begins: it is the last thing in the file but for a comment.
+uint64_t find_end_record(Bytes file) {
+  if (file.size() >= kEndRecordBytes) {
+    const uint64_t last = file.size() - kEndRecordBytes;
+    for (uint64_t comment = 0; comment <= std::min(last, kMaxCommentBytes); ++comment) {
+      const Bytes record = file.subspan(last - comment, kEndRecordBytes);
+      if (number_at<uint32_t>(record, 0) == kEndRecord &&
+          number_at<uint16_t>(record, 20) == comment)
+        return last - comment;
+    }
+  }
+  fail(file.size(), " bytes without a zip archive's end record; not an .npz file, or cut short");
+}
+
+void check_disks(uint64_t disk, uint64_t directory_disk, uint64_t count_here, uint64_t count) {
+  if (disk != 0 || directory_disk != 0 || count_here != count)
+    fail("is part of an archive of several files, expected one");
+}
+
+/// nullopt where the archive is no zip64 one.
+std::optional<Directory> find_directory64(Bytes file, uint64_t end_record) {
+  if (end_record < kLocator64Bytes) return std::nullopt;
+  const uint64_t locator_offset = end_record - kLocator64Bytes;
+  const Bytes locator = file.subspan(locator_offset, kLocator64Bytes);
+  if (number_at<uint32_t>(locator, 0) != kLocator64) return std::nullopt;
+  const auto offset = number_at<uint64_t>(locator, 8);
+  const Bytes record =
+      part_of(file.first(locator_offset), offset, kEndRecord64Bytes, "zip64 end record");
+  if (number_at<uint32_t>(record, 0) != kEndRecord64)
+    fail("no zip64 end record at byte ", offset, ", where its locator says it is");
+  check_disks(number_at<uint32_t>(record, 16), number_at<uint32_t>(record, 20),
+              number_at<uint64_t>(record, 24), number_at<uint64_t>(record, 32));
+  return Directory{.offset = number_at<uint64_t>(record, 48),
+                   .size = number_at<uint64_t>(record, 40),
+                   .count = number_at<uint64_t>(record, 32),
+                   .end = offset};
+}
+
+Directory find_directory(Bytes file) {
+  const uint64_t end = find_end_record(file);
+  Directory directory;
+  if (const auto in64 = find_directory64(file, end)) {
+    directory = *in64;
+  } else {
+    const Bytes record = file.subspan(end, kEndRecordBytes);
+    check_disks(number_at<uint16_t>(record, 4), number_at<uint16_t>(record, 6),
+                number_at<uint16_t>(record, 8), number_at<uint16_t>(record, 10));
+    directory = {.offset = number_at<uint32_t>(record, 16),
+                 .size = number_at<uint32_t>(record, 12),
+                 .count = number_at<uint16_t>(record, 10),
+                 .end = end};
+  }
+  if (directory.size > kMaxDirectoryBytes)
+    fail("directory of ", directory.size, " bytes, the limit is ", kMaxDirectoryBytes);
+  if (checked_add(directory.offset, directory.size) != directory.end)
+    fail("directory of ", directory.size, " bytes at byte ", directory.offset,
+         " does not end at byte ", directory.end, ", where the end record begins");
+  return directory;
+}
+
+/// The extra field with this number among those of an entry; empty where there is none.
+Bytes extra_field(Bytes extra, uint16_t wanted) {
+  constexpr size_t kHeadBytes = 4;
+  while (extra.size() >= kHeadBytes) {
+    const auto id = number_at<uint16_t>(extra, 0);
+    const Bytes field = part_of(extra, kHeadBytes, number_at<uint16_t>(extra, 2), "extra field");
+    if (id == wanted) return field;
+    extra = extra.subspan(kHeadBytes + field.size());
+  }
+  return {};
+}
+
+/// Replaces the numbers that say so by those of the entry's zip64 field, in the order it has them.
+void read_field64(NpzEntry& entry, Bytes extra) {
+  Bytes field = extra_field(extra, kField64);
+  for (uint64_t* number : {&entry.size, &entry.stored_size, &entry.header_offset}) {
+    if (*number != kIn64) continue;
+    if (field.size() < sizeof(uint64_t)) fail("its zip64 field is missing or too short");
+    *number = number_at<uint64_t>(field, 0);
+    field = field.subspan(sizeof(uint64_t));
+  }
+}
+
+/// Takes the next entry from the front of the directory.
+NpzEntry take_entry(Bytes& directory) {
+  const Bytes record = part_of(directory, 0, kDirectoryHeaderBytes, "directory's entry");
+  if (number_at<uint32_t>(record, 0) != kDirectoryHeader) fail("has no entry's signature");
+  const uint64_t name_size = number_at<uint16_t>(record, 28);
+  const uint64_t extra_size = number_at<uint16_t>(record, 30);
+  const uint64_t comment_size = number_at<uint16_t>(record, 32);
+  const Bytes rest = part_of(directory, kDirectoryHeaderBytes,
+                             name_size + extra_size + comment_size, "directory's entry");
+  NpzEntry entry{.name = std::string(text_of(rest.first(name_size))),
+                 .header_offset = number_at<uint32_t>(record, 42),
+                 .stored_size = number_at<uint32_t>(record, 20),
+                 .size = number_at<uint32_t>(record, 24),
+                 .crc = number_at<uint32_t>(record, 16),
+                 .flags = number_at<uint16_t>(record, 8),
+                 .method = number_at<uint16_t>(record, 10)};
+  in_context(shown_name(entry.name),
+             [&] { read_field64(entry, rest.subspan(name_size, extra_size)); });
+  directory = directory.subspan(kDirectoryHeaderBytes + rest.size());
+  return entry;
+}
+
+constexpr std::string_view kArrayEnd = ".npy";
+
+constexpr std::array<uint32_t, 256> make_crc_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t byte = 0; byte < table.size(); ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1u ? 0xedb88320u : 0u);
+    table[byte] = crc;
+  }
+  return table;
+}
+
+uint32_t crc32_of(Bytes bytes) {
+  static constexpr std::array<uint32_t, 256> kTable = make_crc_table();
+  uint32_t crc = ~0u;
+  for (const std::byte byte : bytes)
+    crc = (crc >> 8) ^ kTable[(crc ^ std::to_integer<uint32_t>(byte)) & 0xffu];
+  return ~crc;
+}
+
+/// The bytes of an entry that is stored as it is. arrays: the file up to its directory.
+Bytes stored_bytes(Bytes arrays, const NpzEntry& entry) {
+  if (entry.flags & kEncrypted) fail("is encrypted");
+  if (entry.method != kStored)
+    fail("is compressed (zip method ", entry.method,
+         "), expected stored arrays; save with numpy.savez instead of numpy.savez_compressed");
+  if (entry.stored_size != entry.size)
+    fail("takes ", entry.stored_size, " bytes and holds ", entry.size, ", expected the same");
+  const Bytes record = part_of(arrays, entry.header_offset, kLocalHeaderBytes, "header");
+  if (number_at<uint32_t>(record, 0) != kLocalHeader)
+    fail("no entry's header at byte ", entry.header_offset, ", where the directory says it is");
+  const uint64_t name_size = number_at<uint16_t>(record, 26);
+  const uint64_t name_offset = entry.header_offset + kLocalHeaderBytes;
+  const auto name = text_of(part_of(arrays, name_offset, name_size, "name"));
+  if (name != entry.name + std::string(kArrayEnd))
+    fail("has the name ", shown_name(name), " in its own header");
+  return part_of(arrays, name_offset + name_size + number_at<uint16_t>(record, 28), entry.size,
+                 "data");
+}
+
+}  // namespace
+
+NpzFile::NpzFile(const fs::path& path) : file_(path) {
+  in_context(path.string(), [&] {
+    const Directory directory = find_directory(file_.bytes());
+    arrays_end_ = directory.offset;
+    Bytes rest = file_.bytes().subspan(directory.offset, directory.size);
+    uint64_t count = 0;
+    for (; !rest.empty(); ++count) {
+      NpzEntry entry = in_context("entry " + std::to_string(count) + " of the directory",
+                                  [&] { return take_entry(rest); });
+      if (!entry.name.ends_with(kArrayEnd)) continue;
+      entry.name.resize(entry.name.size() - kArrayEnd.size());
+      entries_.push_back(std::move(entry));
+    }
+    if (count != directory.count)
+      fail("directory has ", count, " entries, the end record says ", directory.count);
+  });
+}
+
+TensorView NpzFile::array(const NpzEntry& entry) const& {
+  return in_context(file_.path().string() + ": array " + shown_name(entry.name), [&] {
+    const Bytes bytes = stored_bytes(file_.bytes().first(arrays_end_), entry);
+    if (const uint32_t crc = crc32_of(bytes); crc != entry.crc)
+      fail("its bytes have CRC-32 ", crc, ", the directory says ", entry.crc);
+    return parse_npy(entry.name, bytes);
+  });
+}
+
+}  // namespace kvcal
