@@ -1,0 +1,2 @@
+calibrate llama fp8_kv_tensor
+keys out/kvcal_manifest.json layers | sed -n '1,/^    }/p' | one_line k_head_amax v_head_amax counts

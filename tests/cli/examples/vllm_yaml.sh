@@ -1,0 +1,2 @@
+calibrate llama fp8_skip_layers
+cat out/vllm.yaml
