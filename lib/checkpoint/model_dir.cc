@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/checked.h"
 #include "core/registry.h"
 #include "core/sha256.h"
 
@@ -137,12 +138,38 @@ ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_mode
   } else {
     fail_without_weights();
   }
+  for (const auto& [name, tensor] : tensors_)
+    num_elements_ = checked_add(num_elements_, element_count(tensor->shape));
 }
 
 void ModelDir::open_single_file() {
   shard_names_.emplace_back(kSingleFileName);
   shards_.emplace_back(path_ / kSingleFileName);
-  for (const TensorView& tensor : shards_.front().tensors()) tensors_.emplace(tensor.name, &tensor);
+  list_tensors();
+}
+
+void ModelDir::list_tensors() {
+  tensors_.clear();
+  for (const SafetensorsFile& shard : shards_)
+    for (const TensorView& tensor : shard.tensors())
+      if (!tensors_.emplace(tensor.name, &tensor).second)
+        fail("tensor '", tensor.name, "' is in more than one shard, the second is ",
+             shard.file().path().filename().string());
+}
+
+void ModelDir::leave_out(const std::set<std::string, std::less<>>& names) {
+  std::vector<SafetensorsFile> shards;
+  std::vector<std::string> shard_names;
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const bool had_tensors = !shards_[i].tensors().empty();
+    shards_[i].leave_out(names);
+    if (had_tensors && shards_[i].tensors().empty()) continue;
+    shards.push_back(std::move(shards_[i]));
+    shard_names.push_back(std::move(shard_names_[i]));
+  }
+  shards_ = std::move(shards);
+  shard_names_ = std::move(shard_names);
+  list_tensors();
 }
 
 void ModelDir::open_indexed_shards() {
@@ -168,11 +195,7 @@ void ModelDir::open_indexed_shards() {
   });
   for (const std::string& name : shard_names_) shards_.emplace_back(path_ / name);
   in_context(index_path.string(), [&] {
-    for (const SafetensorsFile& shard : shards_)
-      for (const TensorView& tensor : shard.tensors())
-        if (!tensors_.emplace(tensor.name, &tensor).second)
-          fail("tensor '", tensor.name, "' is in more than one shard, the second is ",
-               shard.file().path().filename().string());
+    list_tensors();
     check_weight_map(index_.at("weight_map"));
   });
 }

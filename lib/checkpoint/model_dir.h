@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,12 +51,20 @@ class ModelDir {
   std::vector<std::string> sidecar_files() const;
   /// generation_config.json, or an empty object.
   Json generation_config() const;
+  /// From now on as if the checkpoint did not have these tensors: a shard that held nothing else is
+  /// no longer one of shards(). Views must be asked for anew.
+  void leave_out(const std::set<std::string, std::less<>>& names);
+  /// config.json as it is to be seen from now on.
+  void set_config(Json config) { config_ = std::move(config); }
+  /// Elements of all tensors that the files hold, left out or not.
+  uint64_t num_elements() const { return num_elements_; }
   /// SHA-256 over config.json and every shard, each as "<name>\0<hex digest>\n", in name order.
   std::string sha256() const;
 
  private:
   void open_single_file();
   void open_indexed_shards();
+  void list_tensors();
   void check_weight_map(const Json& weight_map) const;
   [[noreturn]] void fail_without_weights() const;
 
@@ -64,6 +73,7 @@ class ModelDir {
   std::vector<std::string> shard_names_;
   std::vector<SafetensorsFile> shards_;
   std::map<std::string_view, const TensorView*> tensors_;  ///< names and views of shards_
+  uint64_t num_elements_ = 0;
 };
 
 }  // namespace kvcal

@@ -175,6 +175,12 @@ const TensorView* SafetensorsFile::find(std::string_view name) const {
   return it == by_name_.end() ? nullptr : &tensors_[it->second];
 }
 
+void SafetensorsFile::leave_out(const std::set<std::string, std::less<>>& names) {
+  std::erase_if(tensors_, [&](const TensorView& tensor) { return names.contains(tensor.name); });
+  by_name_.clear();
+  for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
+}
+
 uint64_t SafetensorsFile::offset_of(const TensorView& tensor) const {
   const std::span<const std::byte> bytes = file_.bytes();
   KVCAL_CHECK(tensor.bytes.data() >= bytes.data() &&

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,10 @@ class SafetensorsFile {
   uint64_t data_offset() const { return data_offset_; }
   /// Offset in the file of a view that came from tensors() or find().
   uint64_t offset_of(const TensorView& tensor) const;
+  /// From now on as if the file did not have these tensors; views of others must be asked for anew.
+  void leave_out(const std::set<std::string, std::less<>>& names);
+  /// Whether tensors() are all that the file holds.
+  bool is_whole() const { return tensors_.size() == names_.size(); }
 
  private:
   std::string_view header_text();

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "quant/weight_scales.h"
 
@@ -117,16 +116,15 @@ std::optional<std::string> ignored_layers_note(const Calibration& calibration) {
          layers;
 }
 
-void write_vllm_arguments(const Calibration& calibration, const std::filesystem::path& folder) {
+std::optional<std::string> vllm_arguments(const Calibration& calibration) {
   std::string layers;
   for (const AttentionCalibration& layer : calibration.layers)
     if (layer.ignored) layers += (layers.empty() ? "" : ", ") + std::to_string(layer.layer);
-  if (layers.empty()) return;
-  write_text_file(folder / kVllmArgumentsName,
-                  "# For: vllm serve FOLDER --config FOLDER/vllm.yaml\n"
-                  "kv-cache-dtype: fp8\n"
-                  "kv-cache-dtype-skip-layers: [" +
-                      layers + "]\n");
+  if (layers.empty()) return std::nullopt;
+  return "# For: vllm serve FOLDER --config FOLDER/vllm.yaml\n"
+         "kv-cache-dtype: fp8\n"
+         "kv-cache-dtype-skip-layers: [" +
+         layers + "]\n";
 }
 
 }  // namespace kvcal

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,9 +35,9 @@ std::optional<std::string> ignored_layers_note(const Calibration& calibration);
 /// Name of the file with the arguments that vLLM needs for ignored layers.
 inline constexpr std::string_view kVllmArgumentsName = "vllm.yaml";
 
-/// Writes it where layers are ignored: vLLM reads from its arguments alone which layers keep a
+/// Its content where layers are ignored: vLLM reads from its arguments alone which layers keep a
 /// 16-bit cache. Source: vLLM 0.32, `CacheConfig.kv_cache_dtype_skip_layers`,
 /// `FlexibleArgumentParser.load_config_file`.
-void write_vllm_arguments(const Calibration& calibration, const std::filesystem::path& folder);
+std::optional<std::string> vllm_arguments(const Calibration& calibration);
 
 }  // namespace kvcal

@@ -105,7 +105,15 @@ DType module_dtype(const ModelDir& model, const std::string& module) {
 }
 
 DType run_dtype(const ModelDir& model, const std::string& module) {
-  return module_dtype(model, module) == DType::kBF16 ? DType::kBF16 : DType::kF16;
+  const TensorView& first = first_tensor_of(model, module);
+  if (is_float(first.dtype)) return first.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
+  // Weights are FP8: config.json says it, at the top or for the text model.
+  for (const Json* config : {&model.config(), find_field(model.config(), "text_config")})
+    for (const char* key : {"dtype", "torch_dtype"}) {
+      const Json* name = config && config->is_object() ? find_field(*config, key) : nullptr;
+      if (name && name->is_string()) return *name == "bfloat16" ? DType::kBF16 : DType::kF16;
+    }
+  return DType::kBF16;
 }
 
 void check_survives(std::string_view tensor, Scale scale, DType dtype, std::string_view where) {
@@ -156,6 +164,12 @@ void check_covers_model(const ModelDir& model, const Calibration& calibration) {
           !calibrated.contains(sibling->first) && sibling->second < layers)
         fail(sibling->first, " is in the checkpoint and was not calibrated");
     }
+}
+
+void keep_quantization(const KeptQuantization& kept, FormatParts& parts) {
+  if (!kept.config.is_null()) parts.config["quantization_config"] = kept.config;
+  if (!kept.modelopt_file.is_null())
+    parts.files.emplace(kModelOptFileName, dump_json(kept.modelopt_file, 4));
 }
 
 void check_is_unquantized(const ModelDir& model) {

@@ -7,6 +7,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "core/tensor.h"
+#include "export/writer.h"
 #include "quant/calibration.h"
 
 namespace kvcal {
@@ -35,7 +36,8 @@ const TensorView& first_tensor_of(const ModelDir& model, const std::string& modu
 /// Throws Error where it is not F16, BF16 or F32.
 DType module_dtype(const ModelDir& model, const std::string& module);
 
-/// The 16 bits that engines run a module in: BF16 where its tensors are that, else F16.
+/// The 16 bits that engines run a module in: BF16 where its tensors, or of FP8 ones config.json,
+/// are that, else F16.
 DType run_dtype(const ModelDir& model, const std::string& module);
 
 /// Throws Error, naming the tensor, where a reader that rounds a scale to dtype has nothing of it
@@ -54,6 +56,9 @@ void check_covers_model(const ModelDir& model, const Calibration& calibration);
 /// checkpoints, which get one, no name reaches it (tried).
 constexpr std::string_view kLatentNote =
     "vLLM 0.32 drops the scales of a latent (MLA) cache and uses 1.0";
+
+/// Adds to parts what the source says of its quantized weights, which stay as they are.
+void keep_quantization(const KeptQuantization& kept, FormatParts& parts);
 
 /// Throws Error, naming the method, where config.json says that the checkpoint is quantized
 /// already.

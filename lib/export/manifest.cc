@@ -72,7 +72,8 @@ Json linears_json(const Calibration& calibration, const WrittenCheckpoint& writt
     Json& json = linears[planned.module] = Json::object();
     json["input_amax"] = has_input ? Json(input->second->input_amax.value) : Json();
     json["input_scale"] = has_input ? Json(input->second->input_scale.value) : Json();
-    json["weight_amax"] = has_weight ? Json(weight->second.amax.value) : Json();
+    json["weight_amax"] =
+        has_weight && weight->second.amax ? Json(weight->second.amax->value) : Json();
     json["weight_scale"] = has_weight ? Json(weight->second.largest_scale.value) : Json();
     if (has_input) json["input_tokens"] = input->second->input_tokens;
   }

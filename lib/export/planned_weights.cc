@@ -34,10 +34,15 @@ const TensorView& stacked_of(const ModelDir& model, const StackedSlice& slice) {
   return *stacked;
 }
 
-const TensorView& weight_of(const ModelDir& model, const std::string& module) {
+const TensorView& weight_of(const ModelDir& model, const std::string& module,
+                            const Calibration& calibration) {
   const std::string name = module + ".weight";
   const TensorView* weight = model.find(name);
   if (!weight) fail(model.path().string(), ": has no tensor ", name, " to quantize");
+  if (calibration.stored_weights.contains(module)) {
+    KVCAL_CHECK(weight->dtype == DType::kF8E4M3);
+    return *weight;
+  }
   if (!is_float(weight->dtype) || weight->shape.rank() != 2)
     fail(name, " is ", weight->dtype, " ", weight->shape,
          ", expected a matrix of F16, BF16 or F32");
@@ -45,14 +50,16 @@ const TensorView& weight_of(const ModelDir& model, const std::string& module) {
 }
 
 /// What the head of a tied model needs, whose tensor is the embedding's.
-void change_tied_head(const ModelDir& model, const QuantPlan& plan, WeightChanges& changes) {
+void change_tied_head(const ModelDir& model, const Calibration& calibration,
+                      WeightChanges& changes) {
+  const QuantPlan& plan = calibration.plan;
   const std::string name = plan.tied_head + ".weight";
   const bool is_planned =
       find_module(plan, plan.tied_head) || find_module(plan, plan.tied_embedding);
   // A file may hold the head all the same; loaders take the embedding.
   if (is_planned && model.find(name)) changes.replaced.insert(name);
   if (!plan.unties_embedding || find_module(plan, plan.tied_head)) return;
-  changes.untied_head = &weight_of(model, plan.tied_embedding);
+  changes.untied_head = &weight_of(model, plan.tied_embedding, calibration);
   changes.untied_head_name = name;
   changes.untied_shard = shard_of(model, changes.untied_head->name);
 }
@@ -80,7 +87,8 @@ void add_split_copy(const ModelDir& model, const SplitTensor& planned, WeightCha
 
 }  // namespace
 
-WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan) {
+WeightChanges weight_changes(const ModelDir& model, const Calibration& calibration) {
+  const QuantPlan& plan = calibration.plan;
   // Which tensor an untied module takes its weight from is for the plan to say.
   KVCAL_CHECK(!plan.unties_embedding || !plan.tied_head.empty());
   WeightChanges changes;
@@ -94,7 +102,8 @@ WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan) {
       continue;
     }
     const bool is_tied_head = !plan.tied_head.empty() && linear.module == plan.tied_head;
-    const TensorView& source = weight_of(model, is_tied_head ? plan.tied_embedding : linear.module);
+    const TensorView& source =
+        weight_of(model, is_tied_head ? plan.tied_embedding : linear.module, calibration);
     // Quantized alike, the two stay one tensor.
     if (is_tied_head && !plan.unties_embedding) continue;
     changes.quantized.push_back({.module = linear.module,
@@ -107,7 +116,7 @@ WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan) {
         !plan.unties_embedding)
       changes.quantized.back().tied_module = plan.tied_head;
   }
-  if (!plan.tied_head.empty()) change_tied_head(model, plan, changes);
+  if (!plan.tied_head.empty()) change_tied_head(model, calibration, changes);
   for (const auto& [name, planned] : slices) add_split_copy(model, *planned, changes);
   return changes;
 }
@@ -127,14 +136,15 @@ void check_input_scales_fit(const WeightChanges& changes, const Calibration& cal
 
 }  // namespace
 
-void check_weights(const ExportInput& input) {
-  const WeightChanges changes = weight_changes(input.model, input.calibration.plan);
+void check_weights(const ExportInput& input, const WeightForm& form) {
+  const WeightChanges changes = weight_changes(input.model, input.calibration);
   std::vector<std::string> names;
   for (const PlannedWeight& weight : changes.quantized) {
     in_context(weight.weight_name(), [&] { scale_grid(*weight.scheme->weights, weight.shape); });
-    names.push_back(weight_scale_name(weight.module));
+    const Strategy strategy = resolved_strategy(*weight.scheme->weights);
+    names.push_back(form.scale_name(weight.module, strategy));
     names.push_back(weight.input_scale_name());
-    if (!weight.tied_module.empty()) names.push_back(weight_scale_name(weight.tied_module));
+    if (!weight.tied_module.empty()) names.push_back(form.scale_name(weight.tied_module, strategy));
   }
   check_tensors_are_new(input.model, names);
   if (input.scale_in_model_dtype) check_input_scales_fit(changes, input.calibration);

@@ -9,15 +9,11 @@
 
 namespace kvcal {
 
-inline std::string weight_scale_name(const std::string& module) {
-  return module + ".weight_scale";
-}
-
 /// A weight that becomes FP8 codes.
 struct PlannedWeight {
   std::string module;         ///< whose tensors are written: "<module>.weight", …
   const QuantScheme* scheme;  ///< of the plan
-  const TensorView* source;   ///< F16, BF16 or F32; of a tied head the embedding's
+  const TensorView* source;   ///< F16, BF16, F32 or codes; of a tied head the embedding's
   Shape shape = {};           ///< [rows, columns] of the weight
   /// Of source, which stacks the weights of all experts; nullptr: source is the weight.
   const StackedSlice* slice = nullptr;
@@ -58,11 +54,11 @@ struct WeightChanges {
 /// Throws Error, naming the module, where the model has no weight for it that can be quantized. Of
 /// a tied model there are five cases (docs/formats.md): the plan quantizes neither module, the
 /// head, the embedding, both alike, or both differently.
-WeightChanges weight_changes(const ModelDir& model, const QuantPlan& plan);
+WeightChanges weight_changes(const ModelDir& model, const Calibration& calibration);
 
-/// Throws Error for what weight_changes does, for tensors that are there already, and for weights
-/// that the scheme does not fit.
-void check_weights(const ExportInput& input);
+/// Throws Error for what weight_changes does, for tensors of form's names that are there already,
+/// and for weights that the scheme does not fit.
+void check_weights(const ExportInput& input, const WeightForm& form);
 
 /// The scale of a static input as it is stored in dtype: where that leaves nothing, the scale of an
 /// input of zeros.

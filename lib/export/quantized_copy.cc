@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "core/interrupt.h"
-#include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/planned_weights.h"
@@ -37,35 +37,29 @@ class Progress {
   int64_t done_ = 0, total_ = 0;
 };
 
-/// A weight whose scales are known, and whose codes are made when they are asked for.
+/// A weight whose scales are known, and whose codes are made when they are asked for, or copied
+/// where the source has them.
 class CodedWeight {
  public:
-  CodedWeight(const PlannedWeight& weight, const SafetensorsFile& file, ScaleArithmetic arithmetic,
-              ThreadPool* pool)
-      : weight_(weight), arithmetic_(arithmetic), values_(file, *weight.source, weight.slice) {
-    WeightScales found;
-    values_.see_all([&](const TensorView& values) {
-      found = weight_scales(values, *weight.scheme->weights, arithmetic, pool);
-    });
-    for (const Amax amax : found.amax)
-      summary_.amax.value = std::max(summary_.amax.value, amax.value);
-    grid_ = found.grid;
-    scales_ = std::move(found.scales);
-    summary_.largest_scale = {0.0f};
-    for (const Scale scale : scales_)
-      summary_.largest_scale.value = std::max(summary_.largest_scale.value, scale.value);
+  CodedWeight(const PlannedWeight& weight, const SafetensorsFile& file, const ExportInput& input)
+      : weight_(weight), file_(file), arithmetic_(arithmetic_of(input)) {
+    const auto& stored = input.calibration.stored_weights;
+    if (const auto found = stored.find(weight.module); found != stored.end()) {
+      scales_ = found->second;
+    } else {
+      values_.emplace(file, *weight.source, weight.slice);
+      compute_scales(input.pool);
+    }
+    summary_.largest_scale = *std::ranges::max_element(scales_, {}, &Scale::value);
+    if (input.shares_weights) summary_.scales = scales_;
   }
 
   const PlannedWeight& planned() const { return weight_; }
   const WeightSummary& summary() const { return summary_; }
-
-  Tensor scales_of(const std::string& module, DType dtype) const {
-    return scale_tensor(weight_scale_name(module),
-                        grid_.scale_shape(resolved_strategy(*weight_.scheme->weights)), scales_,
-                        dtype);
-  }
+  const std::vector<Scale>& scales() const { return scales_; }
 
   TensorSource codes() {
+    if (!values_) return source_of(file_, *weight_.source);
     return {.name = weight_.weight_name(),
             .dtype = DType::kF8E4M3,
             .shape = weight_.shape,
@@ -78,24 +72,51 @@ class CodedWeight {
   }
 
  private:
+  static ScaleArithmetic arithmetic_of(const ExportInput& input) {
+    return input.scale_in_model_dtype ? ScaleArithmetic::kModelDtype : ScaleArithmetic::kFloat32;
+  }
+
+  void compute_scales(ThreadPool* pool) {
+    WeightScales found;
+    values_->see_all([&](const TensorView& values) {
+      found = weight_scales(values, *weight_.scheme->weights, arithmetic_, pool);
+    });
+    summary_.amax = Amax{};
+    for (const Amax amax : found.amax)
+      summary_.amax->value = std::max(summary_.amax->value, amax.value);
+    grid_ = found.grid;
+    scales_ = std::move(found.scales);
+  }
+
   /// Called by several threads, each value once. What a weight needs for its codes is made with its
   /// first and goes with its last: a file may have ten thousand weights.
   void encode(uint64_t first, std::span<uint8_t> codes) {
-    values_.prepare([&](const TensorView& values) {
+    values_->prepare([&](const TensorView& values) {
       coder_ = std::make_unique<WeightCoder>(values, grid_, scales_, arithmetic_);
     });
     coder_->encode(first, codes);
-    if (values_.done(first, codes.size())) coder_.reset();
+    if (values_->done(first, codes.size())) coder_.reset();
   }
 
   const PlannedWeight& weight_;
+  const SafetensorsFile& file_;
   ScaleArithmetic arithmetic_;
-  SourceValues values_;
+  std::optional<SourceValues> values_;  ///< none where the source has codes
   ScaleGrid grid_;
   std::vector<Scale> scales_;
   WeightSummary summary_;
   std::unique_ptr<WeightCoder> coder_;
 };
+
+/// The scales of a weight as form stores them.
+Tensor weight_scale_tensor(const WeightForm& form, const std::string& module,
+                           const PlannedWeight& weight, const std::vector<Scale>& scales,
+                           DType dtype) {
+  const QuantArgs& args = *weight.scheme->weights;
+  const Strategy strategy = resolved_strategy(args);
+  return scale_tensor(form.scale_name(module, strategy),
+                      form.scale_shape(scale_grid(args, weight.shape), strategy), scales, dtype);
+}
 
 /// A tensor of one expert that keeps its values: copied by range where they lie in one piece, else
 /// put together when they are asked for.
@@ -132,29 +153,53 @@ class SplitValues {
 
 class QuantizedCopy {
  public:
-  QuantizedCopy(const ExportInput& input, const std::filesystem::path& folder)
+  QuantizedCopy(const ExportInput& input, const FormatParts& parts,
+                const std::filesystem::path& folder)
       : input_(input),
+        parts_(parts),
         folder_(folder),
-        changes_(weight_changes(input.model, input.calibration.plan)),
+        changes_(weight_changes(input.model, input.calibration)),
         progress_(input.progress, changes_),
         added_(input.model.shards().size()) {
-    for (Tensor& tensor : attention_tensors(input)) {
+    for (const Tensor& tensor : parts.tensors) {
       const std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
-      added_[shard_of(input.model, first_tensor_of(input.model, module).name)].push_back(
-          std::move(tensor));
+      added_to(input.shares_weights
+                   ? 0
+                   : shard_of(input.model, first_tensor_of(input.model, module).name))
+          .push_back(tensor);
     }
     for (const LinearCalibration& linear : input.calibration.linears)
       inputs_.emplace(linear.module, &linear);
   }
 
-  WrittenCheckpoint write() {
+  WrittenCheckpoint write(const WrittenCheckpoint* first) {
     const ModelDir& model = input_.model;
-    for (size_t shard = 0; shard < model.shards().size(); ++shard) write_shard(shard);
-    if (model.index()) write_index(model, model.shard_names(), folder_);
+    if (first)
+      link_weights(*first);
+    else
+      for (size_t shard = 0; shard < model.shards().size(); ++shard) write_shard(shard);
+    if (input_.shares_weights)
+      write_scales_shard(model, shared_, folder_);
+    else if (model.index())
+      write_index(model, model.shard_names(), folder_);
     return std::move(written_);
   }
 
  private:
+  /// Where the scales go that belong to a shard.
+  std::vector<Tensor>& added_to(size_t shard) {
+    return input_.shares_weights ? shared_ : added_[shard];
+  }
+
+  void link_weights(const WrittenCheckpoint& first) {
+    for (const std::string& name : shared_shard_names(input_.model))
+      link_or_copy(first.folder / name, folder_ / name);
+    for (const PlannedWeight& weight : changes_.quantized) {
+      const WeightSummary& summary = first.weights.at(weight.module);
+      add_scales(weight, summary, summary.scales);
+    }
+  }
+
   void write_shard(size_t shard) {
     throw_if_interrupted();
     const SafetensorsFile& file = input_.model.shards()[shard];
@@ -162,7 +207,7 @@ class QuantizedCopy {
     const bool is_changed = !weights.empty() || !added_[shard].empty() || loses_tensors(file) ||
                             (changes_.untied_head && changes_.untied_shard == shard);
     const fs::path target = folder_ / output_name(shard);
-    if (!is_changed) return kvcal::copy_file(file.file().path(), target);
+    if (!is_changed && file.is_whole()) return kvcal::copy_file(file.file().path(), target);
 
     std::vector<TensorSource> sources;
     std::deque<SplitValues> split;
@@ -185,36 +230,36 @@ class QuantizedCopy {
   /// Of one shard, with its scales among what is added to it.
   std::vector<std::unique_ptr<CodedWeight>> coded_weights(size_t shard) {
     const SafetensorsFile& file = input_.model.shards()[shard];
-    const auto arithmetic =
-        input_.scale_in_model_dtype ? ScaleArithmetic::kModelDtype : ScaleArithmetic::kFloat32;
     std::vector<std::unique_ptr<CodedWeight>> weights;
     for (const PlannedWeight& weight : changes_.quantized) {
       if (weight.shard != shard) continue;
       throw_if_interrupted();
       const std::string place = file.file().path().string();
       weights.push_back(in_context(weight.slice ? place + ": " + weight.weight_name() : place, [&] {
-        return std::make_unique<CodedWeight>(weight, file, arithmetic, input_.pool);
+        return std::make_unique<CodedWeight>(weight, file, input_);
       }));
-      add_scales(*weights.back(), shard);
+      add_scales(weight, weights.back()->summary(), weights.back()->scales());
       progress_.add(element_count(weight.shape));
     }
     return weights;
   }
 
-  void add_scales(const CodedWeight& weight, size_t shard) {
-    const PlannedWeight& planned = weight.planned();
+  void add_scales(const PlannedWeight& planned, const WeightSummary& summary,
+                  const std::vector<Scale>& scales) {
+    const WeightForm& form = *parts_.weights;
+    std::vector<Tensor>& added = added_to(planned.shard);
     const DType dtype = input_.scale_in_model_dtype ? planned.source->dtype : DType::kF32;
-    added_[shard].push_back(weight.scales_of(planned.module, dtype));
-    written_.weights.emplace(planned.module, weight.summary());
+    added.push_back(weight_scale_tensor(form, planned.module, planned, scales, dtype));
+    written_.weights.emplace(planned.module, summary);
     if (!planned.tied_module.empty()) {
       // transformers ties the codes, and looks for scales of the head's own.
-      added_[shard].push_back(weight.scales_of(planned.tied_module, dtype));
-      written_.weights.emplace(planned.tied_module, weight.summary());
+      added.push_back(weight_scale_tensor(form, planned.tied_module, planned, scales, dtype));
+      written_.weights.emplace(planned.tied_module, summary);
     }
     if (!planned.has_input_scale()) return;
     const Scale scale = inputs_.at(planned.module)->input_scale;
-    added_[shard].push_back(
-        scale_tensor(planned.input_scale_name(), {1}, {input_scale_in(dtype, scale)}, dtype));
+    added.push_back(scale_tensor(planned.input_scale_name(), form.scalar_shape(),
+                                 {input_scale_in(dtype, scale)}, dtype));
   }
 
   bool loses_tensors(const SafetensorsFile& file) const {
@@ -224,23 +269,28 @@ class QuantizedCopy {
   }
 
   std::string output_name(size_t shard) const {
+    if (input_.shares_weights) return shared_shard_names(input_.model)[shard];
     return input_.model.index() ? input_.model.shard_names()[shard] : std::string(kSingleFileName);
   }
 
   const ExportInput& input_;
+  const FormatParts& parts_;
   const fs::path folder_;
   const WeightChanges changes_;
   Progress progress_;
   std::vector<std::vector<Tensor>> added_;  ///< to each shard
+  std::vector<Tensor> shared_;              ///< scales that lie in a shard of their own
   std::map<std::string_view, const LinearCalibration*> inputs_;
   WrittenCheckpoint written_;
 };
 
 }  // namespace
 
-WrittenCheckpoint write_quantized_weights(const ExportInput& input,
-                                          const std::filesystem::path& folder) {
-  return QuantizedCopy(input, folder).write();
+WrittenCheckpoint write_quantized_weights(const ExportInput& input, const FormatParts& parts,
+                                          const std::filesystem::path& folder,
+                                          const WrittenCheckpoint* first) {
+  KVCAL_CHECK(parts.weights != nullptr);
+  return QuantizedCopy(input, parts, folder).write(first);
 }
 
 }  // namespace kvcal

@@ -3,6 +3,8 @@
 #include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
+#include "export/planned_weights.h"
+#include "export/weight_notes.h"
 
 namespace kvcal {
 namespace {
@@ -26,24 +28,28 @@ void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer
 
 }  // namespace
 
-void check_scalar_scales(const ExportInput& input, const KvForm& form, std::string_view title) {
+void check_scalar_scales(const ExportInput& input, const ScalarForm& form) {
   const Calibration& calibration = input.calibration;
-  check_is_kv_only(calibration, std::string(title) + "'s form keeps 16-bit weights");
+  check_calibration(calibration);
   if (calibration.kv_format != fp8::Format::kE4m3Fn)
-    fail(title, "'s form holds scales of E4M3FN, the calibration has another format");
+    fail(form.title,
+         "'s form holds scales of E4M3FN, which engines double where codes are E4M3FNUZ; the "
+         "calibration has another format");
   if (input.scale_in_model_dtype)
-    fail(title, "'s scales are float32; scale dtype 'model' is not for them");
-  check_is_unquantized(input.model);
+    fail(form.title, "'s scales are float32; scale dtype 'model' is not for them");
+  check_kept(input, form.format, form.title);
   check_covers_model(input.model, calibration);
   for (const AttentionCalibration& layer : calibration.layers)
-    if (!layer.ignored) check_layer_scales(input.model, layer, form);
+    if (!layer.ignored) check_layer_scales(input.model, layer, form.names);
+  if (calibration.plan.quantizes_weights()) check_weights(input, form.weights);
 }
 
-std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& form) {
+std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& form,
+                                  const Shape& shape) {
   std::vector<Tensor> tensors;
   const auto add = [&](const AttentionCalibration& layer, std::string_view name,
                        const KvTensorCalibration& side) {
-    tensors.push_back(scale_tensor(layer.module + std::string(name), Shape{},
+    tensors.push_back(scale_tensor(layer.module + std::string(name), shape,
                                    {largest_of(side.scales)}, DType::kF32));
   };
   for (const AttentionCalibration& layer : calibration.layers) {
@@ -54,28 +60,27 @@ std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& 
   return tensors;
 }
 
-void write_scalar_checkpoint(const ExportInput& input, const KvForm& form,
-                             const Json& quantization_config, const std::filesystem::path& folder) {
-  Json config = input.model.config();
-  config["quantization_config"] = quantization_config;
-  copy_sidecar_files(input.model, folder);
-  copy_weights(input.model, scalar_scales(input.calibration, form), folder);
-  write_text_file(folder / "config.json", config_text(config));
-  write_vllm_arguments(input.calibration, folder);
+FormatParts scalar_parts(const ExportInput& input, const ScalarForm& form) {
+  FormatParts parts{.tensors = scalar_scales(input.calibration, form.names),
+                    .weights = &form.weights};
+  if (auto arguments = vllm_arguments(input.calibration))
+    parts.files.emplace(kVllmArgumentsName, *std::move(arguments));
+  return parts;
 }
 
-std::vector<std::string> scalar_scale_notes(const Calibration& calibration,
-                                            std::string_view title) {
-  std::vector<std::string> notes;
+std::vector<std::string> scalar_scale_notes(const ExportInput& input, const ScalarForm& form) {
+  const Calibration& calibration = input.calibration;
+  std::vector<std::string> notes = weight_notes(input);
   if (has_head_scales(calibration))
-    notes.push_back(std::string(title) +
+    notes.push_back(std::string(form.title) +
                     "'s form has one scale for K and one for V of a layer: the largest of all "
                     "heads was taken");
   if (has_query_scales(calibration))
-    notes.push_back(std::string(title) + "'s form has no scales of queries: they are not written");
+    notes.push_back(std::string(form.title) +
+                    "'s form has no scales of queries: they are not written");
   if (const auto note = ignored_layers_note(calibration)) notes.push_back(*note);
   // Seen: its mapper of names adds ".attn" to them, and DeepSeek's loader adds it again.
-  if (calibration.is_latent) notes.emplace_back(kLatentNote);
+  if (calibration.is_latent && !calibration.layers.empty()) notes.emplace_back(kLatentNote);
   return notes;
 }
 

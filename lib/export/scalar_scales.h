@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,20 +9,27 @@
 
 namespace kvcal {
 
-/// Throws Error where a checkpoint of title's kind ("ModelOpt") cannot hold the calibration as one
-/// float32 scale for K and one for V of a layer, by form's names, beside 16-bit weights.
-void check_scalar_scales(const ExportInput& input, const KvForm& form, std::string_view title);
+/// A format whose checkpoints hold one float32 scale for K and one for V of a layer.
+struct ScalarForm {
+  std::string_view format;    ///< as --format names it, and the source's quant_method
+  std::string_view title;     ///< "ModelOpt"
+  const KvForm& names;        ///< of the scales
+  const WeightForm& weights;  ///< of FP8 weights
+};
 
-/// K's and V's scale of every layer that is not ignored, F32 of shape []: of several heads the
-/// largest, so that nothing saturates that did not before.
-std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& form);
+/// Throws Error where a checkpoint of the form cannot hold the calibration, and where the source's
+/// weights are quantized in another one.
+void check_scalar_scales(const ExportInput& input, const ScalarForm& form);
 
-/// The checkpoint with these scales and that quantization_config, vllm.yaml where layers are
-/// ignored.
-void write_scalar_checkpoint(const ExportInput& input, const KvForm& form,
-                             const Json& quantization_config, const std::filesystem::path& folder);
+/// K's and V's scale of every layer that is not ignored, F32: of several heads the largest, so that
+/// nothing saturates that did not before.
+std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& form,
+                                  const Shape& shape = {});
+
+/// The scales [], the weights' form, and vllm.yaml where layers are ignored.
+FormatParts scalar_parts(const ExportInput& input, const ScalarForm& form);
 
 /// What such a checkpoint does not keep and what vLLM must be told of it.
-std::vector<std::string> scalar_scale_notes(const Calibration& calibration, std::string_view title);
+std::vector<std::string> scalar_scale_notes(const ExportInput& input, const ScalarForm& form);
 
 }  // namespace kvcal

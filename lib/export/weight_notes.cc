@@ -196,7 +196,7 @@ std::vector<std::string> weight_notes(const ExportInput& input) {
   Notes notes;
   const QuantPlan& plan = input.calibration.plan;
   if (!plan.quantizes_weights()) return notes;
-  const WeightChanges changes = weight_changes(input.model, plan);
+  const WeightChanges changes = weight_changes(input.model, input.calibration);
   note_kinds(plan, notes);
   if (const PlannedWeight* gate = find_weight(changes, [](const PlannedWeight& weight) {
         return weight.module.ends_with(".shared_expert_gate");

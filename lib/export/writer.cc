@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "export/checkpoint_copy.h"
+#include "export/checkpoint_files.h"
 #include "export/layer_scales.h"
 
 namespace kvcal {
@@ -103,6 +105,26 @@ void check_is_kv_only(const Calibration& calibration, std::string_view format) {
   if (calibration.plan.quantizes_weights())
     fail(format, " and the recipe quantizes weights; expected kv_cache_scheme alone");
   check_calibration(calibration);
+}
+
+void check_kept(const ExportInput& input, std::string_view format, std::string_view title) {
+  if (!input.kept) return check_is_unquantized(input.model);
+  if (input.kept->format != format)
+    fail("the weights of the source are quantized in another form (quant_method '",
+         input.kept->format, "'): ", input.kept->format, " keeps them, kvcal convert writes ",
+         title, "'s");
+}
+
+WrittenCheckpoint Writer::write(const ExportInput& input, const std::filesystem::path& folder,
+                                const WrittenCheckpoint* first) const {
+  const FormatParts parts = this->parts(input);
+  WrittenCheckpoint written;
+  if (parts.has_checkpoint) {
+    written = write_checkpoint(input, parts, folder, first);
+    written.folder = folder;
+  }
+  for (const auto& [name, content] : parts.files) write_text_file(folder / name, content);
+  return written;
 }
 
 void check_target(const ModelDir& model, const std::filesystem::path& target) {

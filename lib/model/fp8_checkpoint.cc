@@ -135,6 +135,7 @@ class Reader {
                          const ModuleScheme& scheme, LinearQuantization& linear) {
     const std::string scale_name = name + std::string(scheme.scale_name);
     const int64_t rows = weight.shape[0], columns = weight.shape[1];
+    linear.strategy = scheme.strategy;
     linear.block_rows = rows;
     linear.block_columns = columns;
     if (scheme.strategy == Strategy::kChannel) linear.block_rows = 1;

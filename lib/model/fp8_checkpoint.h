@@ -15,7 +15,8 @@ namespace kvcal {
 /// FP8 weights of one Linear or embedding, and what is done to its input. Borrows from the
 /// ModelDir.
 struct LinearQuantization {
-  TensorView weight_scale;  ///< F32, F16 or BF16, [rows of blocks, columns of blocks]
+  TensorView weight_scale;                ///< F32, F16 or BF16, [rows of blocks, columns of blocks]
+  Strategy strategy = Strategy::kTensor;  ///< as the config says: kTensor, kChannel or kBlock
   int64_t block_rows = 0, block_columns = 0;  ///< of the weight that share a scale
   InputQuantization input = InputQuantization::kNone;
   float input_scale = 0.0f;  ///< kStatic

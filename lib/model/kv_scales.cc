@@ -29,33 +29,34 @@ std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::strin
 }
 
 /// FP8 is symmetric: some files say so in zeros.
-void check_zero_point(const ModelDir& model_dir, const std::string& scale_name) {
-  const TensorView* zeros = model_dir.find(zero_point_name(scale_name));
+void check_zero_point(const ScaleTensors& tensors, const std::string& scale_name) {
+  const TensorView* zeros = tensors.find(zero_point_name(scale_name));
   if (zeros && std::ranges::any_of(zeros->bytes, [](std::byte b) { return b != std::byte{0}; }))
     fail(zeros->name, " is not 0, expected symmetric scales");
 }
 
 /// Scales of one attention module as one form names them.
 struct FoundScales {
+  const KvForm* form = nullptr;
   std::string k_name, v_name;
   LayerKvScales scales;
 };
 
-std::optional<FoundScales> find_scales(const ModelDir& model_dir, const std::string& module,
+std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::string& module,
                                        const KvForm& form, const ModelConfig& config) {
-  FoundScales found;
+  FoundScales found{.form = &form, .k_name = {}, .v_name = {}, .scales = {}};
   found.k_name = module + std::string(form.k);
   found.v_name = module + std::string(form.v);
   for (const std::string_view name : {form.q, form.k, form.v})
-    if (!name.empty()) check_zero_point(model_dir, module + std::string(name));
-  const TensorView *k = model_dir.find(found.k_name), *v = model_dir.find(found.v_name);
+    if (!name.empty()) check_zero_point(tensors, module + std::string(name));
+  const TensorView *k = tensors.find(found.k_name), *v = tensors.find(found.v_name);
   if ((k == nullptr) != (v == nullptr))
     fail(module, " has a ", (k ? form.k : form.v).substr(1), " and no ",
          (k ? form.v : form.k).substr(1));
   if (!k) return std::nullopt;
   found.scales.k = scales_of(*k, config.cache_heads(), "KV");
   found.scales.v = scales_of(*v, config.cache_heads(), "KV");
-  const TensorView* q = form.q.empty() ? nullptr : model_dir.find(module + std::string(form.q));
+  const TensorView* q = form.q.empty() ? nullptr : tensors.find(module + std::string(form.q));
   if (q) found.scales.q = scales_of(*q, config.num_attention_heads, "attention");
   return found;
 }
@@ -65,6 +66,12 @@ void check_same(const FoundScales& first, const FoundScales& second) {
   const auto differ = [](const std::vector<Scale>& a, const std::vector<Scale>& b) {
     return !std::ranges::equal(a, b, {}, &Scale::value, &Scale::value);
   };
+  if (second.form->k == second.form->v) {
+    float largest = 0.0f;
+    for (const auto* side : {&first.scales.k, &first.scales.v})
+      for (const Scale scale : *side) largest = std::max(largest, scale.value);
+    if (second.scales.k[0].value == largest) return;
+  }
   if (differ(first.scales.k, second.scales.k))
     fail(first.k_name, " and ", second.k_name, " hold different scales of the same K");
   if (differ(first.scales.v, second.scales.v))
@@ -73,12 +80,27 @@ void check_same(const FoundScales& first, const FoundScales& second) {
 
 }  // namespace
 
-std::optional<LayerKvScales> read_layer_scales(const ModelDir& model_dir, const ModelConfig& config,
-                                               int64_t layer) {
-  return in_context(model_dir.given_path().string(), [&]() -> std::optional<LayerKvScales> {
+ScaleTensors scale_tensors_of(const ModelDir& model_dir) {
+  return {.path = model_dir.given_path().string(),
+          .find = [&model_dir](std::string_view name) { return model_dir.find(name); },
+          .config = model_dir.config()};
+}
+
+const KvForm* find_form(const ScaleTensors& tensors, const ModelConfig& config) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    for (const KvForm& form : kv_forms())
+      if (config.has_attention(layer) &&
+          tensors.find(config.attention_module(layer) + std::string(form.k)))
+        return &form;
+  return nullptr;
+}
+
+std::optional<LayerKvScales> read_layer_scales(const ScaleTensors& tensors,
+                                               const ModelConfig& config, int64_t layer) {
+  return in_context(tensors.path, [&]() -> std::optional<LayerKvScales> {
     std::optional<FoundScales> first;
     for (const KvForm& form : kv_forms()) {
-      auto found = find_scales(model_dir, config.attention_module(layer), form, config);
+      auto found = find_scales(tensors, config.attention_module(layer), form, config);
       if (!found) continue;
       if (first)
         check_same(*first, *found);
@@ -108,8 +130,8 @@ std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config) {
 namespace {
 
 /// Whether the checkpoint says of a module that it was left as it is.
-bool is_ignored(const ModelDir& model_dir, const std::string& module) {
-  const Json* quantization = find_field(model_dir.config(), "quantization_config");
+bool is_ignored(const Json& config, const std::string& module) {
+  const Json* quantization = find_field(config, "quantization_config");
   if (!quantization || !quantization->is_object()) return false;
   const Json* ignore = find_field(*quantization, "ignore");
   return ignore && ignore->is_array() &&
@@ -122,6 +144,11 @@ bool is_ignored(const ModelDir& model_dir, const std::string& module) {
 
 std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
                                                                  const ModelConfig& config) {
+  return read_all_scales(scale_tensors_of(model_dir), config);
+}
+
+std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& tensors,
+                                                          const ModelConfig& config) {
   std::vector<LayerKvScales> layers;
   std::string without;
   int64_t count = 0, wanted = 0;
@@ -129,11 +156,11 @@ std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir&
     layers.emplace_back();
     if (!config.has_attention(layer)) continue;
     ++wanted;
-    if (auto scales = read_layer_scales(model_dir, config, layer)) {
+    if (auto scales = read_layer_scales(tensors, config, layer)) {
       layers.back() = *std::move(scales);
       ++count;
     } else if (const std::string module = config.attention_module(layer);
-               is_ignored(model_dir, module)) {
+               is_ignored(tensors.config, module)) {
       layers.back().ignored = true;
     } else {
       without = module;
@@ -141,8 +168,8 @@ std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir&
   }
   if (count == 0) return std::nullopt;
   if (!without.empty())
-    fail(model_dir.given_path().string(), ": ", count, " of ", wanted, " layers have KV scales; ",
-         without, " has none, and quantization_config.ignore does not name it");
+    fail(tensors.path, ": ", count, " of ", wanted, " layers have KV scales; ", without,
+         " has none, and quantization_config.ignore does not name it");
   return layers;
 }
 
@@ -167,7 +194,8 @@ KvDType parse_file_dtype(std::string_view name) {
   fail("dtype is '", name, "', expected 'float8_e4m3fn' or 'float8_e5m2'");
 }
 
-void read_rank(const Json& rank, const ModelConfig& config, std::vector<LayerKvScales>& layers) {
+void read_rank(const Json& rank, const ModelConfig& config, ScalesFile& file) {
+  std::vector<Scale>& own = file.ranks.emplace_back();
   if (!rank.is_object()) fail("expected an object of layers, found ", kind_of(rank));
   if (rank.size() != static_cast<size_t>(config.num_hidden_layers))
     fail(rank.size(), " layers, the model has ", config.num_hidden_layers);
@@ -175,7 +203,8 @@ void read_rank(const Json& rank, const ModelConfig& config, std::vector<LayerKvS
     const auto scale = static_cast<float>(required_number(rank, std::to_string(layer)));
     if (!std::isfinite(scale) || scale <= 0.0f)
       fail("layer ", layer, " has ", scale, ", expected a positive number");
-    LayerKvScales& entry = layers[static_cast<size_t>(layer)];
+    own.push_back({scale});
+    LayerKvScales& entry = file.layers[static_cast<size_t>(layer)];
     const float largest = entry.k.empty() ? scale : std::max(scale, entry.k[0].value);
     entry.k = entry.v = {{largest}};
   }
@@ -202,7 +231,7 @@ ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig
       const std::string key = std::to_string(rank);
       const Json* entry = find_field(*ranks, key);
       if (!entry) fail("rank ", key, " of ", ranks->size(), " is missing");
-      in_context("rank " + key, [&] { read_rank(*entry, config, file.layers); });
+      in_context("rank " + key, [&] { read_rank(*entry, config, file); });
     }
     return file;
   });

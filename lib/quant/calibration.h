@@ -7,6 +7,7 @@
 #include "quant/scale.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,6 +63,9 @@ struct Calibration {
   std::vector<AttentionCalibration> layers;  ///< in layer order
   QuantPlan plan = {};
   std::vector<LinearCalibration> linears = {};  ///< of static inputs, in the plan's order
+  /// Scales of weights that are FP8 in the source already, row-major as in ScaleGrid, by module of
+  /// the plan.
+  std::map<std::string, std::vector<Scale>, std::less<>> stored_weights = {};
 };
 
 }  // namespace kvcal

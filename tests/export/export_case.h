@@ -121,7 +121,7 @@ inline void check_cases(const std::string& format, const std::vector<std::string
     const ModelDir model(export_source(export_case(name).at("source").get<std::string>()));
     const Calibration calibration = calibration_of(export_case(name));
     const Recipe recipe = recipe_of(calibration);
-    check_files(written(format, {.model = model, .calibration = calibration, .recipe = recipe}),
+    check_files(written(format, {.model = model, .calibration = calibration, .recipe = &recipe}),
                 name);
   }
 }

@@ -80,7 +80,7 @@ struct QuantizedParts {
 
   QuantPlan& plan() { return calibration.plan; }
   ExportInput input(ThreadPool* pool = nullptr) const {
-    return {.model = model, .calibration = calibration, .recipe = recipe, .pool = pool};
+    return {.model = model, .calibration = calibration, .recipe = &recipe, .pool = pool};
   }
 
   ModelDir model;

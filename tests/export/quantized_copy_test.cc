@@ -83,7 +83,7 @@ void write_watched(const ModelDir& model, const Calibration& calibration, Memory
   ThreadPool pool(2);
   kWriters.at("compressed-tensors")()->write({.model = model,
                                               .calibration = calibration,
-                                              .recipe = recipe,
+                                              .recipe = &recipe,
                                               .pool = &pool,
                                               .progress = &watch},
                                              target);
@@ -169,7 +169,7 @@ TEST_CASE("FP8 weights: what is no number stops the run, and nothing appears") {
   const fs::path target = scratch / "out";
   const auto run = [&] {
     AtomicDirectory output(target, false);
-    const ExportInput input{.model = model, .calibration = calibration, .recipe = recipe};
+    const ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe};
     kWriters.at("compressed-tensors")()->check(input);
     kWriters.at("compressed-tensors")()->write(input, output.path());
     output.commit();

@@ -220,7 +220,7 @@ TEST_CASE("FP8 weights: the summary is of the weight and of what was written") {
   for (size_t i = 0; i < element_count(source.shape); ++i)
     amax = std::max(amax, std::fabs(value_at(source, i)));
   for (const auto& [module, summary] : output.summary.weights) {
-    CHECK(summary.amax.value == amax);
+    CHECK(summary.amax.value().value == amax);
     const auto scales = output.model->tensor(module + ".weight_scale").as<float>();
     CHECK(summary.largest_scale.value == *std::ranges::max_element(scales));
   }
@@ -241,7 +241,7 @@ TEST_CASE("tied weights: a head that lies in the file all the same is written an
     write_safetensors(scratch / "model.safetensors", sources, {{"format", "pt"}});
     const ModelDir model(scratch.path());
     const Output without(parts.input());
-    const Output with({.model = model, .calibration = parts.calibration, .recipe = parts.recipe});
+    const Output with({.model = model, .calibration = parts.calibration, .recipe = &parts.recipe});
     if (name == "mixed") {
       // Nothing of it is quantized: it stays what it was.
       CHECK(std::ranges::equal(with.model->tensor("lm_head.weight").bytes, stale.bytes));
@@ -261,7 +261,7 @@ TEST_CASE("tied weights: both levels of a multimodal config are untied") {
   config["text_config"] = {{"hidden_size", 48}};
   write_file(scratch / "config.json", dump_json(config));
   const ModelDir model(scratch.path());
-  const Output output({.model = model, .calibration = parts.calibration, .recipe = parts.recipe});
+  const Output output({.model = model, .calibration = parts.calibration, .recipe = &parts.recipe});
   CHECK(output.model->config().at("tie_word_embeddings") == false);
   CHECK(output.model->config().at("text_config").at("tie_word_embeddings") == false);
 }
@@ -328,7 +328,7 @@ TEST_CASE("other formats: FP8 weights are refused, or are not in the file and th
   CHECK(refusal("tgi", parts.input()) ==
         "TGI's form keeps 16-bit weights and the recipe quantizes weights; expected "
         "kv_cache_scheme alone");
-  CHECK(contains(refusal("fp8", parts.input()), "quant_method fp8 keeps its weights"));
+  CHECK(refusal("fp8", parts.input()) == "no error");
   CHECK(refusal("scales-json", parts.input()) == "no error");
   const auto notes = kWriters.at("scales-json")()->notes(parts.input());
   REQUIRE(notes.size() == 1);

@@ -46,7 +46,7 @@ std::string notes(const std::string& fixture, const std::vector<QuantScheme>& gr
   std::string all;
   const Recipe recipe;
   for (const std::string& note :
-       weight_notes({.model = model, .calibration = calibration, .recipe = recipe}))
+       weight_notes({.model = model, .calibration = calibration, .recipe = &recipe}))
     all += note + "\n";
   return all;
 }
@@ -120,7 +120,7 @@ TEST_CASE("notes: how much of a checkpoint the text model does not run") {
   calibration.plan.linears = {{.module = "model.layers.0.mlp.down_proj", .layer = 0}};
   calibration.plan.unrun = {"vision_tower.fc1", "vision_tower.fc2"};
   const Recipe recipe;
-  CHECK(weight_notes({.model = model, .calibration = calibration, .recipe = recipe}) ==
+  CHECK(weight_notes({.model = model, .calibration = calibration, .recipe = &recipe}) ==
         std::vector<std::string>{"what of the checkpoint the text model does not run stays in 16 "
                                  "bits: 2 matrices (vision_tower.fc1, ...)"});
 }

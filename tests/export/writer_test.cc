@@ -95,9 +95,9 @@ TEST_CASE("writers: every format refuses an uncalibrated layer, and its output i
     INFO(format);
     Calibration bad = good;
     bad.layers[1].k.scales[0].value = std::numeric_limits<float>::quiet_NaN();
-    CHECK(refusal(format, {.model = model, .calibration = bad, .recipe = recipe}) ==
+    CHECK(refusal(format, {.model = model, .calibration = bad, .recipe = &recipe}) ==
           "model.layers.1.self_attn: K: head 0: scale nan, expected a finite positive number");
-    const ExportInput input{.model = model, .calibration = good, .recipe = recipe};
+    const ExportInput input{.model = model, .calibration = good, .recipe = &recipe};
     CHECK((written(format, input) == written(format, input)));
   }
 }
@@ -111,7 +111,7 @@ TEST_CASE("writers: a layer past num_hidden_layers needs no scale") {
   calibration.num_hidden_layers = 1;
   const Recipe recipe = recipe_of(calibration);
   for (const std::string& format : formats_of_16_bits())
-    CHECK(refusal(format, {.model = model, .calibration = calibration, .recipe = recipe}) ==
+    CHECK(refusal(format, {.model = model, .calibration = calibration, .recipe = &recipe}) ==
           "no error");
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("writers: templates in their folder and a hub cache's links come along
   const ModelDir model(scratch / "models--a--b");
   const Calibration calibration = calibration_of(export_case("single_tgi"));
   const Recipe recipe = recipe_of(calibration);
-  auto files = written("tgi", {.model = model, .calibration = calibration, .recipe = recipe});
+  auto files = written("tgi", {.model = model, .calibration = calibration, .recipe = &recipe});
   CHECK(files["additional_chat_templates/rag.jinja"] == "{{ documents }}");
   files.erase("additional_chat_templates/rag.jinja");
   CHECK((files == contents_of(kExportFixtures / "expected" / "single_tgi")));

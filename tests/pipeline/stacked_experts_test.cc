@@ -47,7 +47,7 @@ class Output {
     ThreadPool pool(2);
     const ExportInput input{.model = source_,
                             .calibration = calibration_,
-                            .recipe = recipe_,
+                            .recipe = &recipe_,
                             .scale_in_model_dtype = in_model_dtype,
                             .pool = &pool};
     const auto writer = kWriters.at("compressed-tensors")();

@@ -1,14 +1,19 @@
+#include <algorithm>
+
 #include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
+#include "export/checkpoint_files.h"
 #include "export/layer_scales.h"
 #include "export/planned_weights.h"
 #include "export/quantization_config.h"
-#include "export/quantized_copy.h"
 #include "export/weight_notes.h"
 #include "export/writer.h"
 
 namespace kvcal {
 namespace {
+
+constexpr std::string_view kTitle = "compressed-tensors";
+constexpr WeightForm kWeights{.title = kTitle};
 
 /// Throws Error where the scheme is one that vLLM and transformers do not load. Source: vLLM
 /// `CompressedTensorsKVCacheMethod.validate_kv_cache_scheme`.
@@ -18,10 +23,19 @@ void check_scheme(const Calibration& calibration) {
     fail("kv_cache_scheme of type ", name_of(args.type), ", ", args.num_bits, " bits, symmetric ",
          args.symmetric, ", dynamic ", args.dynamic,
          "; engines load float, 8 bits, symmetric, static");
-  if (calibration.kv_format != fp8::Format::kE4m3Fn)
-    fail(
-        "a compressed-tensors checkpoint holds scales of E4M3FN, the calibration has another "
-        "format");
+  if (calibration.kv_format == fp8::Format::kE5m2)
+    fail("a compressed-tensors checkpoint holds scales of E4M3, the calibration is of E5M2");
+}
+
+/// What the source's config becomes when scales of K and V are added to it.
+Json with_cache(Json config, const Calibration& calibration) {
+  if (calibration.layers.empty()) return config;
+  config["kv_cache_scheme"] = to_json(calibration.kv_args);
+  Json& ignore = config["ignore"];
+  if (!ignore.is_array()) ignore = Json::array();
+  for (const std::string& module : ignored_modules(calibration))
+    if (std::ranges::find(ignore, Json(module)) == ignore.end()) ignore.push_back(module);
+  return config;
 }
 
 class CompressedTensorsWriter : public Writer {
@@ -30,36 +44,39 @@ class CompressedTensorsWriter : public Writer {
     const Calibration& calibration = input.calibration;
     check_calibration(calibration);
     if (!calibration.layers.empty()) check_scheme(calibration);
-    check_is_unquantized(input.model);
+    check_kept(input, kTitle, kTitle);
     check_covers_model(input.model, calibration);
     check_tensors_are_new(input.model, attention_tensor_names(calibration));
-    if (calibration.plan.quantizes_weights()) check_weights(input);
+    if (calibration.plan.quantizes_weights()) check_weights(input, kWeights);
     check_ranks(input);
     if (input.scale_in_model_dtype) check_attention_scales_fit(input);
   }
 
-  WrittenCheckpoint write(const ExportInput& input,
-                          const std::filesystem::path& folder) const override {
-    const QuantPlan& plan = input.calibration.plan;
-    Json config = input.model.config();
-    config["quantization_config"] = quantization_config(input.calibration);
-    if (plan.unties_embedding) untie(config);
-    WrittenCheckpoint written;
-    copy_sidecar_files(input.model, folder);
-    if (plan.quantizes_weights())
-      written = write_quantized_weights(input, folder);
-    else
-      copy_weights(input.model, attention_tensors(input), folder);
-    write_text_file(folder / "config.json", config_text(config));
-    write_text_file(folder / "recipe.yaml", to_yaml(input.recipe));
-    write_vllm_arguments(input.calibration, folder);
-    return written;
+  FormatParts parts(const ExportInput& input) const override {
+    const Calibration& calibration = input.calibration;
+    FormatParts parts{.tensors = attention_tensors(input),
+                      .files = recipe_and_arguments(input),
+                      .weights = &kWeights};
+    parts.config["quantization_config"] =
+        input.kept ? with_cache(input.kept->config, calibration) : quantization_config(calibration);
+    // No engine reads it here; it tells the next conversion what the scales are for.
+    if (calibration.kv_format == fp8::Format::kE4m3Fnuz)
+      parts.config["kv_cache_torch_dtype"] = "float8_e4m3fnuz";
+    return parts;
+  }
+
+  HeldScales held(const AttentionCalibration& layer, int64_t tp_size) const override {
+    return {tied_over_ranks(layer.k.scales, tp_size), tied_over_ranks(layer.v.scales, tp_size)};
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
     std::vector<std::string> notes = weight_notes(input);
     if (input.calibration.is_latent && !input.calibration.layers.empty())
       notes.emplace_back(kLatentNote);
+    if (input.calibration.kv_format == fp8::Format::kE4m3Fnuz)
+      notes.emplace_back(
+          "scales of E4M3FNUZ are for vLLM on MI300, which uses those of compressed-tensors as "
+          "they are; elsewhere the cache would use half of its range");
     if (const auto note = ignored_layers_note(input.calibration)) notes.push_back(*note);
     return notes;
   }

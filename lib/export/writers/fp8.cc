@@ -1,60 +1,82 @@
 #include "export/attention_scales.h"
-#include "export/checkpoint_copy.h"
+#include "export/checkpoint_files.h"
 #include "export/layer_scales.h"
+#include "export/scalar_scales.h"
+#include "export/weight_notes.h"
 #include "export/writer.h"
 
 namespace kvcal {
 namespace {
 
-/// Scales for a checkpoint whose weights are FP8 already: its quantization_config stays as it is.
+/// AutoFP8 stores one scale as [], DeepSeek a scale a block under a name of its own.
+constexpr WeightForm kWeights{
+    .title = "fp8", .block_suffix = "weight_scale_inv", .scalars_have_no_dims = true};
+
+ScalarForm form() {
+  return {
+      .format = "fp8", .title = "fp8", .names = kv_form("compressed-tensors"), .weights = kWeights};
+}
+
+/// AutoFP8's keys, and DeepSeek's where scales are a block's. Source: AutoFP8's and Quark's export;
+/// vLLM 0.32 `Fp8Config.from_config`. Throws Error for what no key says.
+Json weight_config(const QuantPlan& plan) {
+  const OneScheme scheme = one_scheme(plan, kWeights.title);
+  const bool is_static = scheme.inputs == LinearInputs::kStatic;
+  const bool is_tensor =
+      scheme.strategy == Strategy::kTensor && (is_static || scheme.inputs == LinearInputs::kToken);
+  const bool is_block = scheme.strategy == Strategy::kBlock &&
+                        scheme.inputs == LinearInputs::kGroup &&
+                        scheme.block_rows == scheme.block_columns;
+  if (!is_tensor && !is_block)
+    fail("quant_method fp8 has no word for ", to_text(scheme),
+         "; expected strategy tensor with inputs static or dynamic by token, or FP8_BLOCK");
+  Json config = {{"activation_scheme", is_static ? "static" : "dynamic"},
+                 {"ignored_layers", excluded_modules(plan)},
+                 {"quant_method", "fp8"}};
+  if (is_block) {
+    config["fmt"] = "e4m3";
+    config["weight_block_size"] = {scheme.block_rows, scheme.block_columns};
+  }
+  return config;
+}
+
+/// Checkpoints with quant_method fp8: weights that the source has so, or that the plan makes FP8.
 /// Source: vLLM `Fp8Config` and `BaseKVCacheMethod`, which read one k_scale and one v_scale an
 /// attention module.
 class Fp8Writer : public Writer {
  public:
   void check(const ExportInput& input) const override {
-    check_is_kv_only(input.calibration, "a checkpoint with quant_method fp8 keeps its weights");
-    check_source(input.model);
-    if (resolved_strategy(input.calibration.kv_args) != Strategy::kTensor)
+    const bool has_weights = input.kept || input.calibration.plan.quantizes_weights();
+    if (!has_weights)
       fail(
-          "strategy attn_head; a checkpoint with quant_method fp8 has one scale a layer, strategy "
-          "tensor");
-    if (has_query_scales(input.calibration))
-      fail("a checkpoint with quant_method fp8 has no scales of queries, the recipe asks for them");
-    if (input.calibration.kv_format != fp8::Format::kE4m3Fn)
-      fail("a checkpoint with quant_method fp8 has E4M3FN scales, the calibration has others");
-    if (input.scale_in_model_dtype)
-      fail("scales beside FP8 weights are float32; scale dtype 'model' is not for them");
-    check_covers_model(input.model, input.calibration);
-    check_tensors_are_new(input.model, attention_tensor_names(input.calibration));
+          "is for FP8 weights; the checkpoint has none and none are made; for 16-bit weights use "
+          "compressed-tensors");
+    check_scalar_scales(input, form());
+    if (!input.kept) weight_config(input.calibration.plan);
   }
 
-  WrittenCheckpoint write(const ExportInput& input,
-                          const std::filesystem::path& folder) const override {
-    copy_sidecar_files(input.model, folder);
-    copy_weights(input.model, attention_tensors(input), folder);
-    write_text_file(folder / "config.json", config_text(input.model.config()));
-    write_text_file(folder / "recipe.yaml", to_yaml(input.recipe));
-    write_vllm_arguments(input.calibration, folder);
-    return {};
+  FormatParts parts(const ExportInput& input) const override {
+    FormatParts parts{.tensors = scalar_scales(input.calibration, form().names, Shape{1}),
+                      .files = recipe_and_arguments(input),
+                      .weights = &kWeights};
+    Json config = input.kept ? input.kept->config : weight_config(input.calibration.plan);
+    if (!input.calibration.layers.empty()) config["kv_cache_scheme"] = "static";
+    parts.config["quantization_config"] = std::move(config);
+    return parts;
+  }
+
+  HeldScales held(const AttentionCalibration& layer, int64_t) const override {
+    return {{largest_of(layer.k.scales)}, {largest_of(layer.v.scales)}};
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes{
-        "quant_method fp8 does not turn the FP8 cache on by itself; start vLLM with "
-        "--kv-cache-dtype fp8"};
-    if (input.calibration.is_latent) notes.emplace_back(kLatentNote);
+    std::vector<std::string> notes;
+    if (!input.calibration.layers.empty())
+      notes.emplace_back(
+          "quant_method fp8 does not turn the FP8 cache on by itself; start vLLM with "
+          "--kv-cache-dtype fp8");
+    for (std::string& note : scalar_scale_notes(input, form())) notes.push_back(std::move(note));
     return notes;
-  }
-
- private:
-  static void check_source(const ModelDir& model) {
-    const Json* found = find_field(model.config(), "quantization_config");
-    const auto method =
-        found && found->is_object() ? optional_string(*found, "quant_method") : std::nullopt;
-    if (method.value_or("") != "fp8")
-      fail("adds scales to a checkpoint whose weights are FP8 already; config.json has ",
-           method ? "quant_method '" + *method + "'" : "no quantization_config",
-           ", for 16-bit weights use compressed-tensors");
   }
 };
 

@@ -1,44 +1,26 @@
 #include "export/checkpoint_copy.h"
+#include "export/layer_scales.h"
 #include "export/scalar_scales.h"
 #include "export/writer.h"
 
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kTitle = "ModelOpt";
 /// The release whose layout this is (docs/formats.md).
 constexpr std::string_view kVersion = "0.47.0";
 
-/// Readers take the checkpoint for ModelOpt's by this name alone.
-Json producer() {
-  return {{"name", "modelopt"}, {"version", kVersion}};
-}
+/// ModelOpt's blocks keep the dimensions of a reshaped weight. Source: vLLM 0.32,
+/// `ModelOptLinearMethod`'s loader of FP8_PB_WO.
+constexpr WeightForm kWeights{.title = "ModelOpt",
+                              .scalars_have_no_dims = true,
+                              .rows_have_one_dim = true,
+                              .blocks_have_four_dims = true};
 
-/// Of config.json. Readers ask for an algorithm of the weights even where there is none (vLLM
-/// refuses null); "*" then keeps every Linear in 16 bits. Source: vLLM 0.32
-/// `ModelOptQuantConfigBase.from_config`, SGLang 0.5.23 `ModelOptFp8Config.from_config`.
-Json flat_config() {
-  return {{"ignore", Json::array({"*"})},
-          {"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}}},
-          {"producer", producer()},
-          {"quant_algo", "FP8"},
-          {"quant_method", "modelopt"}};
-}
-
-/// Of hf_quant_config.json, which TensorRT-LLM reads first; it keeps kv_cache_quant_algo for
-/// excluded modules. Source: TensorRT-LLM `apply_quant_config_exclude_modules`.
-Json nested_config() {
-  return {{"producer", producer()},
-          {"quantization",
-           {{"quant_algo", "FP8"},
-            {"kv_cache_quant_algo", "FP8"},
-            {"exclude_modules", Json::array({"*"})}}}};
-}
-
-/// ModelOpt has no other names where Q, K and V are one Linear (Phi-3). Source: ModelOpt 0.47
-/// `postprocess_state_dict`.
-const KvForm& form() {
-  return kv_form("modelopt");
+/// ModelOpt has no other names of scales where Q, K and V are one Linear (Phi-3). Source: ModelOpt
+/// 0.47 `postprocess_state_dict`.
+ScalarForm form() {
+  return {
+      .format = "modelopt", .title = "ModelOpt", .names = kv_form("modelopt"), .weights = kWeights};
 }
 
 /// Source: vLLM 0.32 `get_cache_scale_mapper`, SGLang 0.5.23 `maybe_remap_kv_scale_name`.
@@ -46,25 +28,107 @@ bool is_placed(std::string_view module) {
   return module.ends_with(".self_attn") || module.ends_with(".mixer");
 }
 
+/// ModelOpt's word for what the plan does to all weights. Throws Error where there is none. Source:
+/// vLLM 0.32 `LINEAR_ALGOS`.
+std::string algorithm_of(const QuantPlan& plan) {
+  const OneScheme scheme = one_scheme(plan, kWeights.title);
+  if (scheme.strategy == Strategy::kTensor && scheme.inputs == LinearInputs::kStatic) return "FP8";
+  if (scheme.strategy == Strategy::kChannel && scheme.inputs == LinearInputs::kToken)
+    return "FP8_PER_CHANNEL_PER_TOKEN";
+  if (scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
+      scheme.block_rows == 128 && scheme.block_columns == 128)
+    return "FP8_PB_WO";
+  fail("ModelOpt has no word for ", to_text(scheme),
+       "; expected FP8 (a scale a weight, static inputs), FP8_DYNAMIC or FP8_BLOCK");
+}
+
+/// Readers ask for an algorithm of the weights even where there is none (vLLM refuses null); "*"
+/// then keeps every Linear in 16 bits. Source: vLLM 0.32 `ModelOptQuantConfigBase.from_config`,
+/// SGLang 0.5.23 `ModelOptFp8Config.from_config`.
+struct Algorithm {
+  std::string name = "FP8";
+  std::vector<std::string> excluded{"*"};
+};
+
+Algorithm weight_algorithm(const QuantPlan& plan) {
+  if (!plan.quantizes_weights()) return {};
+  return {algorithm_of(plan), excluded_modules(plan)};
+}
+
+Json cache_scheme() {
+  return {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
+}
+
+/// Readers take the checkpoint for ModelOpt's by this name alone.
+Json producer() {
+  return {{"name", "modelopt"}, {"version", kVersion}};
+}
+
+/// Of config.json.
+Json flat_config(const Calibration& calibration) {
+  const Algorithm algorithm = weight_algorithm(calibration.plan);
+  Json config = {{"ignore", algorithm.excluded},
+                 {"producer", producer()},
+                 {"quant_algo", algorithm.name},
+                 {"quant_method", "modelopt"}};
+  if (!calibration.layers.empty()) config["kv_cache_scheme"] = cache_scheme();
+  return config;
+}
+
+/// Of hf_quant_config.json, which TensorRT-LLM reads first; it keeps kv_cache_quant_algo for
+/// excluded modules. Source: TensorRT-LLM `apply_quant_config_exclude_modules`.
+Json nested_config(const Calibration& calibration) {
+  const Algorithm algorithm = weight_algorithm(calibration.plan);
+  return {{"producer", producer()},
+          {"quantization",
+           {{"quant_algo", algorithm.name},
+            {"kv_cache_quant_algo", calibration.layers.empty() ? Json() : Json("FP8")},
+            {"exclude_modules", algorithm.excluded}}}};
+}
+
+/// The source's config with the cache in it, in the keys that it has.
+Json with_cache(Json config, const Calibration& calibration) {
+  if (config.is_null() || calibration.layers.empty()) return config;
+  const auto nested = config.find("quantization");
+  if (nested != config.end() && nested->is_object())
+    (*nested)["kv_cache_quant_algo"] = "FP8";
+  else
+    config["kv_cache_scheme"] = cache_scheme();
+  return config;
+}
+
 class ModelOptWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
-    check_scalar_scales(input, form(), kTitle);
+    check_scalar_scales(input, form());
+    if (input.calibration.plan.quantizes_weights()) algorithm_of(input.calibration.plan);
     for (const AttentionCalibration& layer : input.calibration.layers)
       if (!layer.ignored && !is_placed(layer.module))
-        fail(layer.module, ": vLLM and SGLang have no place for ", form().k,
+        fail(layer.module, ": vLLM and SGLang have no place for ", form().names.k,
              " of modules not named self_attn or mixer; use compressed-tensors");
   }
 
-  WrittenCheckpoint write(const ExportInput& input,
-                          const std::filesystem::path& folder) const override {
-    write_scalar_checkpoint(input, form(), flat_config(), folder);
-    write_text_file(folder / "hf_quant_config.json", dump_json(nested_config(), 4));
-    return {};
+  FormatParts parts(const ExportInput& input) const override {
+    FormatParts parts = scalar_parts(input, form());
+    const Calibration& calibration = input.calibration;
+    if (input.kept) {
+      keep_quantization({.format = input.kept->format,
+                         .config = with_cache(input.kept->config, calibration),
+                         .modelopt_file = with_cache(input.kept->modelopt_file, calibration)},
+                        parts);
+    } else {
+      parts.config["quantization_config"] = flat_config(calibration);
+      parts.files.emplace(kModelOptFileName, dump_json(nested_config(calibration), 4));
+    }
+    return parts;
+  }
+
+  HeldScales held(const AttentionCalibration& layer, int64_t) const override {
+    return {{largest_of(layer.k.scales)}, {largest_of(layer.v.scales)}};
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
-    return scalar_scale_notes(input.calibration, kTitle);
+    return scalar_scale_notes(input, form());
   }
 };
 

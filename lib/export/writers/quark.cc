@@ -1,26 +1,25 @@
+#include "export/layer_scales.h"
 #include "export/scalar_scales.h"
 #include "export/writer.h"
 
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kTitle = "Quark";
+constexpr WeightForm kWeights{
+    .title = "Quark", .scalars_have_no_dims = true, .rows_have_one_dim = true};
+
+ScalarForm form() {
+  return {
+      .format = "quark", .title = "Quark", .names = kv_form("output scales"), .weights = kWeights};
+}
 
 /// Everything but what vLLM calls attention, which it would give no scales. Quark's own export of
 /// KV scales excludes nothing, and vLLM looks for a scheme of the 16-bit Linears there. Source:
 /// vLLM 0.32 and SGLang 0.5.23 `should_ignore_layer`.
-constexpr std::string_view kExcluded = "re:.*(?<!\\.attn)$";
+constexpr std::string_view kAllLinears = "re:.*(?<!\\.attn)$";
 
-/// The outputs of a Linear, null where they are not quantized. Source: AMD Quark 0.13's export.
-Json layer_config(const Json& output_tensors) {
-  return {{"bias", nullptr},
-          {"input_tensors", nullptr},
-          {"output_tensors", output_tensors},
-          {"target_device", nullptr},
-          {"weight", nullptr}};
-}
-
-Json kv_tensors() {
+/// A tensor that is FP8 with one static scale. Source: AMD Quark 0.13's export.
+Json per_tensor() {
   return {{"ch_axis", nullptr},
           {"dtype", "fp8_e4m3"},
           {"group_size", nullptr},
@@ -32,50 +31,127 @@ Json kv_tensors() {
           {"symmetric", nullptr}};
 }
 
-/// Source: AMD Quark 0.13's export; vLLM 0.32 `QuarkConfig.from_config`, which wants the same for K
-/// and V.
-Json quantization_config() {
-  const Json names = Json::array({"*k_proj", "*v_proj"});
-  Json layers = Json::object();
-  for (const Json& name : names) layers[name.get<std::string>()] = layer_config(kv_tensors());
+/// A scale for each index of axis.
+Json per_channel(int axis, bool is_dynamic) {
+  Json config = per_tensor();
+  config["ch_axis"] = axis;
+  config["is_dynamic"] = is_dynamic;
+  config["observer_cls"] = "PerChannelMinMaxObserver";
+  config["qscheme"] = "per_channel";
+  return config;
+}
+
+/// A scale for each block of 128 x 128, and for 128 inputs of a token.
+Json per_block() {
+  Json config = per_tensor();
+  config["block_size"] = {128, 128};
+  config["observer_cls"] = "PerBlockMXObserver";
+  config["qscheme"] = "per_block";
+  config["symmetric"] = true;
+  return config;
+}
+Json per_group() {
+  Json config = per_channel(-1, true);
+  config["group_size"] = 128;
+  config["qscheme"] = "per_group";
+  config["symmetric"] = true;
+  return config;
+}
+
+/// What happens to a Linear; null: nothing.
+struct LinearConfig {
+  Json weight = nullptr, inputs = nullptr;
+};
+
+/// Source: vLLM 0.32 `QuarkConfig._is_fp8_w8a8`. Throws Error for what it does not run.
+LinearConfig linear_config(const QuantPlan& plan) {
+  if (!plan.quantizes_weights()) return {};
+  const OneScheme scheme = one_scheme(plan, kWeights.title);
+  const bool is_static = scheme.inputs == LinearInputs::kStatic;
+  const bool is_by_token = scheme.inputs == LinearInputs::kToken;
+  if (scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
+      scheme.block_rows == 128 && scheme.block_columns == 128)
+    return {.weight = per_block(), .inputs = per_group()};
+  if (scheme.strategy == Strategy::kBlock || (!is_static && !is_by_token))
+    fail("Quark's form has no word for ", to_text(scheme),
+         "; expected weights of strategy tensor or channel with inputs static or dynamic by token, "
+         "or FP8_BLOCK");
+  return {.weight = scheme.strategy == Strategy::kTensor ? per_tensor() : per_channel(0, false),
+          .inputs = is_static ? per_tensor() : per_channel(1, true)};
+}
+
+/// Where outputs are null they are not quantized.
+Json layer_config(const LinearConfig& linear, const Json& output_tensors) {
+  return {{"bias", nullptr},
+          {"input_tensors", linear.inputs},
+          {"output_tensors", output_tensors},
+          {"target_device", nullptr},
+          {"weight", linear.weight}};
+}
+
+/// Of the source, or made for the plan, without K and V.
+Json base_config(const ExportInput& input) {
+  if (input.kept) return input.kept->config;
+  const QuantPlan& plan = input.calibration.plan;
+  const Json excluded =
+      plan.quantizes_weights() ? Json(excluded_modules(plan)) : Json::array({kAllLinears});
   return {{"algo_config", nullptr},
-          {"exclude", Json::array({kExcluded})},
+          {"exclude", excluded},
           {"export",
-           {{"kv_cache_group", names},
+           {{"kv_cache_group", Json::array()},
             {"min_kv_scale", 0.0},
             {"pack_method", "reorder"},
             {"weight_format", "real_quantized"},
             {"weight_merge_groups", nullptr}}},
-          {"global_quant_config", layer_config(nullptr)},
-          {"layer_quant_config", layers},
+          {"global_quant_config", layer_config(linear_config(plan), nullptr)},
+          {"layer_quant_config", Json::object()},
           {"layer_type_quant_config", Json::object()},
           {"quant_method", "quark"},
           {"quant_mode", "eager_mode"}};
 }
 
-const KvForm& form() {
-  return kv_form("output scales");
+/// Outputs of K's and V's Linears, which keep what else is done to them. Source: AMD Quark 0.13's
+/// export; vLLM 0.32 `QuarkConfig.from_config`, which wants the same for K and V.
+Json quantization_config(const ExportInput& input) {
+  Json config = base_config(input);
+  if (input.calibration.layers.empty()) return config;
+  const Json names = Json::array({"*k_proj", "*v_proj"});
+  config["export"]["kv_cache_group"] = names;
+  Json& layers = config["layer_quant_config"];
+  if (!layers.is_object()) layers = Json::object();
+  for (const Json& name : names) {
+    Json& layer = layers[name.get<std::string>()];
+    if (!layer.is_object()) layer = config["global_quant_config"];
+    layer["output_tensors"] = per_tensor();
+  }
+  return config;
 }
 
 /// K and V keep scales of their own, which readers take, where Quark gives both the larger.
 class QuarkWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
-    check_scalar_scales(input, form(), kTitle);
+    check_scalar_scales(input, form());
+    linear_config(input.calibration.plan);
   }
 
-  WrittenCheckpoint write(const ExportInput& input,
-                          const std::filesystem::path& folder) const override {
-    write_scalar_checkpoint(input, form(), quantization_config(), folder);
-    return {};
+  FormatParts parts(const ExportInput& input) const override {
+    FormatParts parts = scalar_parts(input, form());
+    parts.config["quantization_config"] = quantization_config(input);
+    return parts;
+  }
+
+  HeldScales held(const AttentionCalibration& layer, int64_t) const override {
+    return {{largest_of(layer.k.scales)}, {largest_of(layer.v.scales)}};
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes{
-        "quant_method quark does not turn the FP8 cache on by itself; start vLLM with "
-        "--kv-cache-dtype fp8"};
-    for (std::string& note : scalar_scale_notes(input.calibration, kTitle))
-      notes.push_back(std::move(note));
+    std::vector<std::string> notes;
+    if (!input.calibration.layers.empty())
+      notes.emplace_back(
+          "quant_method quark does not turn the FP8 cache on by itself; start vLLM with "
+          "--kv-cache-dtype fp8");
+    for (std::string& note : scalar_scale_notes(input, form())) notes.push_back(std::move(note));
     return notes;
   }
 };

@@ -37,8 +37,7 @@ class ScalesJsonWriter : public Writer {
     check_every_layer(input.calibration.num_hidden_layers, input.calibration);
   }
 
-  WrittenCheckpoint write(const ExportInput& input,
-                          const std::filesystem::path& folder) const override {
+  FormatParts parts(const ExportInput& input) const override {
     Json ranks = Json::object();
     for (int64_t rank = 0; rank < input.tp_size; ++rank) {
       Json& layers = ranks[std::to_string(rank)] = Json::object();
@@ -51,8 +50,16 @@ class ScalesJsonWriter : public Writer {
     scales["model_type"] = required_string(input.model.config(), "model_type");
     scales["kv_cache"]["dtype"] = torch_dtype_of(input.calibration.kv_format);
     scales["kv_cache"]["scaling_factor"] = std::move(ranks);
-    write_text_file(folder / kFileName, dump_json(scales, 4));
-    return {};
+    FormatParts parts{.has_checkpoint = false};
+    parts.files.emplace(kFileName, dump_json(scales, 4));
+    return parts;
+  }
+
+  HeldScales held(const AttentionCalibration& layer, int64_t tp_size) const override {
+    std::vector<Scale> scales;
+    for (int64_t rank = 0; rank < tp_size; ++rank)
+      scales.push_back(rank_scale(layer, rank, tp_size));
+    return {scales, scales};
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {

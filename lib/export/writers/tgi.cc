@@ -34,7 +34,7 @@ class TgiWriter : public Writer {
     torch_dtype_of(input.calibration.kv_format);
     if (input.scale_in_model_dtype)
       fail("TGI's kv_scale is float32; scale dtype 'model' is not for it");
-    check_is_unquantized(input.model);
+    if (!input.kept) check_is_unquantized(input.model);
     check_covers_model(input.model, input.calibration);
     std::vector<std::string> names;
     for (const AttentionCalibration& layer : input.calibration.layers) {
@@ -47,21 +47,21 @@ class TgiWriter : public Writer {
     check_tensors_are_new(input.model, names);
   }
 
-  WrittenCheckpoint write(const ExportInput& input,
-                          const std::filesystem::path& folder) const override {
-    std::vector<Tensor> tensors;
+  FormatParts parts(const ExportInput& input) const override {
+    FormatParts parts;
     for (const AttentionCalibration& layer : input.calibration.layers)
       if (!layer.ignored)
         // A scalar, as TGI's own create_fp8_kv_scales_model.py stores it; readers ask for one
         // element.
-        tensors.push_back(
+        parts.tensors.push_back(
             scale_tensor(name_of_scale(layer), Shape{}, {shared_scale(layer)}, DType::kF32));
-    Json config = input.model.config();
-    config["kv_cache_torch_dtype"] = torch_dtype_of(input.calibration.kv_format);
-    copy_sidecar_files(input.model, folder);
-    copy_weights(input.model, tensors, folder);
-    write_text_file(folder / "config.json", config_text(config));
-    return {};
+    parts.config["kv_cache_torch_dtype"] = torch_dtype_of(input.calibration.kv_format);
+    if (input.kept) keep_quantization(*input.kept, parts);
+    return parts;
+  }
+
+  HeldScales held(const AttentionCalibration& layer, int64_t) const override {
+    return {{shared_scale(layer)}, {shared_scale(layer)}};
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {

@@ -27,6 +27,11 @@ Calibration calibration_of_source() {
   return calibration;
 }
 
+/// What the fixture's weights are.
+KeptQuantization kept_of(const ModelDir& model) {
+  return {.format = "fp8", .config = model.config().at("quantization_config")};
+}
+
 }  // namespace
 
 TEST_CASE("fp8: scales join the FP8 weights, whose bytes and configuration stay") {
@@ -35,11 +40,16 @@ TEST_CASE("fp8: scales join the FP8 weights, whose bytes and configuration stay"
   const Recipe recipe = recipe_of(calibration);
   const ScratchFolder scratch;
   const auto writer = kWriters.at("fp8")();
-  const ExportInput input{.model = model, .calibration = calibration, .recipe = recipe};
+  const KeptQuantization kept = kept_of(model);
+  const ExportInput input{
+      .model = model, .calibration = calibration, .recipe = &recipe, .kept = &kept};
   writer->check(input);
   writer->write(input, scratch.path());
   const ModelDir output(scratch.path());
-  CHECK(sorted_keys(output.config()) == sorted_keys(model.config()));
+  Json config = output.config();
+  CHECK(config.at("quantization_config").at("kv_cache_scheme") == "static");
+  config.at("quantization_config").erase("kv_cache_scheme");
+  CHECK(sorted_keys(config) == sorted_keys(model.config()));
   CHECK(output.tensor_names().size() == model.tensor_names().size() + 4);
   for (const std::string& name : model.tensor_names()) {
     INFO(name);
@@ -59,24 +69,25 @@ TEST_CASE("fp8: the user is told what the engine does not do by itself") {
   Calibration calibration = calibration_of_source();
   const Recipe recipe = recipe_of(calibration);
   const auto writer = kWriters.at("fp8")();
-  const auto notes = writer->notes({.model = model, .calibration = calibration, .recipe = recipe});
+  const auto notes = writer->notes({.model = model, .calibration = calibration, .recipe = &recipe});
   REQUIRE(notes.size() == 2);
   CHECK(contains(notes[0], "--kv-cache-dtype fp8"));
   CHECK(contains(notes[1], "latent (MLA) cache and uses 1.0"));
   calibration.is_latent = false;
-  CHECK(writer->notes({.model = model, .calibration = calibration, .recipe = recipe}).size() == 1);
+  CHECK(writer->notes({.model = model, .calibration = calibration, .recipe = &recipe}).size() == 1);
 }
 
-TEST_CASE("fp8: refuses 16-bit weights, scales a head, and other formats of scales") {
+TEST_CASE("fp8: refuses 16-bit weights and other formats of scales") {
   Calibration calibration = calibration_of_source();
   const Recipe recipe = recipe_of(calibration);
   {
     const ModelDir other(export_source("single"));
-    CHECK(contains(refusal("fp8", {.model = other, .calibration = calibration, .recipe = recipe}),
+    CHECK(contains(refusal("fp8", {.model = other, .calibration = calibration, .recipe = &recipe}),
                    "for 16-bit weights use compressed-tensors"));
   }
   const ModelDir model(kSource);
-  ExportInput input{.model = model, .calibration = calibration, .recipe = recipe};
+  const KeptQuantization kept = kept_of(model);
+  ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe, .kept = &kept};
   CHECK(refusal("fp8", input) == "no error");
   input.scale_in_model_dtype = true;
   CHECK(contains(refusal("fp8", input), "are float32"));
@@ -84,10 +95,12 @@ TEST_CASE("fp8: refuses 16-bit weights, scales a head, and other formats of scal
   calibration.kv_format = fp8::Format::kE5m2;
   CHECK(contains(refusal("fp8", input), "E4M3FN"));
   calibration.kv_format = fp8::Format::kE4m3Fn;
-  calibration.kv_args.strategy = Strategy::kAttnHead;
-  CHECK(contains(refusal("fp8", input), "one scale a layer"));
+  CHECK(
+      contains(refusal("modelopt", input),
+               "the weights of the source are quantized in another form (quant_method 'fp8'): fp8 "
+               "keeps them, kvcal convert writes ModelOpt's"));
   CHECK(
       contains(refusal("compressed-tensors",
-                       {.model = model, .calibration = calibration_of_source(), .recipe = recipe}),
+                       {.model = model, .calibration = calibration_of_source(), .recipe = &recipe}),
                "--format fp8 keeps FP8 weights"));
 }

@@ -16,7 +16,7 @@ TEST_CASE("quark: every attention module has its place, whatever its name") {
     const Recipe recipe = recipe_of(calibration);
     const ScratchFolder scratch;
     const auto writer = kWriters.at("quark")();
-    const ExportInput input{.model = model, .calibration = calibration, .recipe = recipe};
+    const ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe};
     writer->check(input);
     writer->write(input, scratch.path());
     const ModelDir output(scratch.path());
@@ -34,7 +34,7 @@ TEST_CASE("quark: refuses what it cannot hold") {
   const ModelDir model(export_source("single"));
   Calibration calibration = calibration_of(export_case("single_quark_ignored"));
   const Recipe recipe = recipe_of(calibration);
-  ExportInput input{.model = model, .calibration = calibration, .recipe = recipe};
+  ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe};
   CHECK(refusal("quark", input) == "no error");
   input.scale_in_model_dtype = true;
   CHECK(refusal("quark", input) ==
@@ -42,7 +42,8 @@ TEST_CASE("quark: refuses what it cannot hold") {
   input.scale_in_model_dtype = false;
   calibration.kv_format = fp8::Format::kE5m2;
   CHECK(refusal("quark", input) ==
-        "Quark's form holds scales of E4M3FN, the calibration has another format");
+        "Quark's form holds scales of E4M3FN, which engines double where codes are E4M3FNUZ; the "
+        "calibration has another format");
   calibration.kv_format = fp8::Format::kE4m3Fn;
   calibration.layers[0].k.scales[0] = {1e-9f};
   CHECK(contains(refusal("quark", input), ".k_proj.output_scale: scale 1e-09 becomes 0 in F16"));
@@ -54,7 +55,7 @@ TEST_CASE("quark: the user is told what the engine does not do by itself") {
   const Recipe recipe = recipe_of(calibration);
   const auto writer = kWriters.at("quark")();
   const auto notes = [&] {
-    return writer->notes({.model = model, .calibration = calibration, .recipe = recipe});
+    return writer->notes({.model = model, .calibration = calibration, .recipe = &recipe});
   };
   REQUIRE(notes().size() == 2);
   CHECK(contains(notes()[0], "--kv-cache-dtype fp8"));

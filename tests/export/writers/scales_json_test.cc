@@ -12,7 +12,7 @@ struct Parts {
         calibration(calibration_of(export_case(name))),
         recipe(recipe_of(calibration)) {}
   ExportInput input(int64_t tp_size = 1) const {
-    return {.model = model, .calibration = calibration, .recipe = recipe, .tp_size = tp_size};
+    return {.model = model, .calibration = calibration, .recipe = &recipe, .tp_size = tp_size};
   }
 
   ModelDir model;

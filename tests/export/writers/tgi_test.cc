@@ -12,7 +12,7 @@ TEST_CASE("tgi: refuses what it cannot hold") {
   const ModelDir model(export_source("single"));
   Calibration calibration = calibration_of(export_case("single_tgi"));
   const Recipe recipe = recipe_of(calibration);
-  ExportInput input{.model = model, .calibration = calibration, .recipe = recipe};
+  ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe};
   input.scale_in_model_dtype = true;
   CHECK(refusal("tgi", input) == "TGI's kv_scale is float32; scale dtype 'model' is not for it");
   input.scale_in_model_dtype = false;
@@ -34,7 +34,7 @@ TEST_CASE("tgi: the user is told what one scale a layer does not keep") {
     const Calibration calibration = calibration_of(export_case(name));
     const Recipe recipe = recipe_of(calibration);
     return kWriters.at("tgi")()->notes(
-        {.model = model, .calibration = calibration, .recipe = recipe});
+        {.model = model, .calibration = calibration, .recipe = &recipe});
   };
   CHECK(notes("single_tgi").empty());
   REQUIRE(notes("sharded_tgi_head").size() == 1);

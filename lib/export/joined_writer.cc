@@ -1,0 +1,120 @@
+#include "export/joined_writer.h"
+
+#include <algorithm>
+
+namespace kvcal {
+namespace {
+
+constexpr const char* kQuantizationKey = "quantization_config";
+
+/// One format of a joined one.
+struct Part {
+  std::string name;
+  std::unique_ptr<Writer> writer;
+};
+
+/// Several formats in one folder. Where two want the same key, tensor or file they must agree.
+class JoinedWriter : public Writer {
+ public:
+  explicit JoinedWriter(std::vector<Part> parts) : parts_(std::move(parts)) {}
+
+  void check(const ExportInput& input) const override {
+    for (const Part& part : parts_) in_context(part.name, [&] { part.writer->check(input); });
+    check_weights_are_shared(input);
+    parts(input);
+  }
+
+  FormatParts parts(const ExportInput& input) const override {
+    FormatParts all{.has_checkpoint = false};
+    for (const Part& part : parts_) {
+      FormatParts own = part.writer->parts(input);
+      for (const auto& [key, value] : own.config.items()) add_key(part, key, value, all);
+      for (auto& [name, content] : own.files) {
+        const auto [known, is_new] = all.files.emplace(name, content);
+        if (!is_new && known->second != content) refuse(part, name);
+      }
+      for (Tensor& tensor : own.tensors) add_tensor(part, std::move(tensor), all);
+      if (own.has_checkpoint && !all.weights) all.weights = own.weights;
+      all.has_checkpoint = all.has_checkpoint || own.has_checkpoint;
+    }
+    return all;
+  }
+
+  HeldScales held(const AttentionCalibration& layer, int64_t tp_size) const override {
+    return parts_.front().writer->held(layer, tp_size);
+  }
+
+  std::vector<std::string> notes(const ExportInput& input) const override {
+    std::vector<std::string> all;
+    for (const Part& part : parts_)
+      for (std::string& note : part.writer->notes(input))
+        if (std::ranges::find(all, note) == all.end()) all.push_back(std::move(note));
+    return all;
+  }
+
+ private:
+  [[noreturn]] void refuse(const Part& part, std::string_view what) const {
+    fail(parts_.front().name, " and ", part.name, " cannot share a folder: each has a ", what,
+         " of its own; give --format twice for two folders");
+  }
+
+  void check_weights_are_shared(const ExportInput& input) const {
+    if (!input.calibration.plan.quantizes_weights()) return;
+    const auto is_checkpoint = [&](const Part& part) {
+      return part.writer->parts(input).has_checkpoint;
+    };
+    if (std::ranges::count_if(parts_, is_checkpoint) > 1)
+      fail(
+          "each of the formats stores the scales of FP8 weights in its own way; give --format "
+          "twice for two folders");
+  }
+
+  /// The first format's quantization_config is the folder's: readers of ModelOpt's take its own
+  /// file first.
+  void add_key(const Part& part, const std::string& key, const Json& value,
+               FormatParts& all) const {
+    if (!all.config.contains(key)) {
+      all.config[key] = value;
+      return;
+    }
+    if (all.config[key] == value) return;
+    if (key == kQuantizationKey && part.name == "modelopt") return;
+    refuse(part, key);
+  }
+
+  void add_tensor(const Part& part, Tensor tensor, FormatParts& all) const {
+    const auto known = std::ranges::find(all.tensors, tensor.name, &Tensor::name);
+    if (known == all.tensors.end())
+      all.tensors.push_back(std::move(tensor));
+    else if (known->bytes != tensor.bytes || known->shape != tensor.shape)
+      refuse(part, tensor.name);
+  }
+
+  std::vector<Part> parts_;
+};
+
+}  // namespace
+
+std::vector<std::string> joined_names(std::string_view format) {
+  std::vector<std::string> names;
+  for (size_t begin = 0; begin <= format.size();) {
+    const size_t end = std::min(format.find('+', begin), format.size());
+    names.emplace_back(format.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return names;
+}
+
+std::unique_ptr<Writer> make_writer(std::string_view format) {
+  const std::vector<std::string> names = joined_names(format);
+  std::vector<Part> parts;
+  for (const std::string& name : names) {
+    if (std::ranges::find(parts, name, &Part::name) != parts.end())
+      fail("format ", format, " names ", name, " twice");
+    parts.push_back({name, kWriters.at(name)()});
+  }
+  if (parts.size() == 1) return std::move(parts.front().writer);
+  return std::make_unique<JoinedWriter>(std::move(parts));
+}
+
+}  // namespace kvcal

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+#include "quant/calibration.h"
+#include "quant/weight_scales.h"
+
+namespace kvcal {
+
+/// How a format stores the scales of FP8 weights beside "<module>.weight": names and shapes.
+/// docs/formats.md has them.
+struct WeightForm {
+  std::string_view title;                          ///< for messages: "ModelOpt's form"
+  std::string_view block_suffix = "weight_scale";  ///< of a scale a block; else weight_scale
+  bool scalars_have_no_dims = false;               ///< one scale is [] instead of [1]
+  bool rows_have_one_dim = false;                  ///< a scale a row is [out] instead of [out, 1]
+  /// A scale a block is [rows of blocks, 1, columns of blocks, 1] instead of two dimensions.
+  bool blocks_have_four_dims = false;
+
+  std::string scale_name(const std::string& module, Strategy strategy) const;
+  Shape scale_shape(const ScaleGrid& grid, Strategy strategy) const;
+  Shape scalar_shape() const { return scalars_have_no_dims ? Shape{} : Shape{1}; }
+};
+
+/// What happens to the input of a Linear whose weight is quantized.
+enum class LinearInputs : uint8_t { kNone, kStatic, kToken, kGroup };
+
+/// The scheme that all quantized weights of a plan share, for formats that have one.
+struct OneScheme {
+  Strategy strategy = Strategy::kTensor;      ///< of weights: kTensor, kChannel or kBlock
+  int64_t block_rows = 0, block_columns = 0;  ///< kBlock
+  LinearInputs inputs = LinearInputs::kNone;
+};
+
+/// Throws Error, naming the module, where two weights differ in what is done to them, and where an
+/// embedding is quantized, which such formats have no word for. title: of the format.
+OneScheme one_scheme(const QuantPlan& plan, std::string_view title);
+
+/// "weights of strategy channel with dynamic inputs", for messages.
+std::string to_text(const OneScheme& scheme);
+
+/// Modules that keep 16 bits though others of their class do not, as formats list them that name no
+/// attention modules.
+std::vector<std::string> excluded_modules(const QuantPlan& plan);
+
+}  // namespace kvcal
