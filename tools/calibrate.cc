@@ -77,6 +77,14 @@ struct Subject {
   ModelDir model_dir;
   ModelConfig config;
   QuantPlan plan;
+  std::optional<KeptQuantization> kept;  ///< weights that are FP8 already
+
+  ExportInput output_of(const Calibration& calibration) const {
+    return {.model = model_dir,
+            .calibration = calibration,
+            .recipe = &recipe,
+            .kept = kept ? &*kept : nullptr};
+  }
 };
 
 Subject read_subject(const CalibrateOptions& options, Diagnostics& diagnostics) {
@@ -86,7 +94,9 @@ Subject read_subject(const CalibrateOptions& options, Diagnostics& diagnostics) 
   QuantPlan plan = in_context(options.recipe, [&] {
     return resolve_plan(recipe, config, diagnostics, unrun_modules(model_dir, config));
   });
-  return {std::move(recipe), std::move(model_dir), std::move(config), std::move(plan)};
+  auto kept = kept_weights(model_dir, config);
+  return {std::move(recipe), std::move(model_dir), std::move(config), std::move(plan),
+          std::move(kept)};
 }
 
 /// What a forward pass needs beside its subject, and what the manifest says of it.
@@ -195,11 +205,10 @@ void check_all(const CalibrateOptions& options, const Subject& subject,
     fail("--save-statistics needs text to run, give --dataset");
   if (options.dataset.empty() && needs_data(subject.plan))
     fail(options.recipe, ": needs text to calibrate with, give --dataset");
-  if (subject.config.weight_block_rows == 0) check_is_unquantized(subject.model_dir);
+  if (!subject.kept) check_is_unquantized(subject.model_dir);
   in_context(options.model, [&] { Weights(subject.model_dir, subject.config); });
-  formats.check(subject.model_dir,
-                planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype),
-                subject.recipe);
+  formats.check(subject.output_of(
+      planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype)));
   check_target(subject.model_dir, options.output.output);
   check_statistics_target(options, subject);
 }
@@ -258,19 +267,18 @@ void run_calibrate(CalibrateOptions options) {
   Statistics statistics;
   const KvDType kv_dtype = parse_fp8_cache_dtype(options.output.kv_cache_dtype);
   // What an engine refuses is known from the plan, and said before the long work.
-  formats.print_notes(subject.model_dir,
-                      planned_calibration(subject.plan, subject.config, kv_dtype), subject.recipe);
+  formats.print_notes(
+      subject.output_of(planned_calibration(subject.plan, subject.config, kv_dtype)));
   Calibration calibration = empty_calibration(subject.plan, subject.config, kv_dtype);
   if (needs_data(subject.plan) || !options.save_statistics.empty()) {
     run = prepare_run(options, subject, output.target().parent_path(), diagnostics);
     clock.end("load");
     calibration = measure(options, subject, *run, statistics, diagnostics);
     clock.end("calibrate");
-    formats.check(subject.model_dir, calibration, subject.recipe);
+    formats.check(subject.output_of(calibration));
   }
-  const WrittenCheckpoint written =
-      formats.write(subject.model_dir, calibration, subject.recipe, output.path(),
-                    options.device.threads, diagnostics);
+  const WrittenCheckpoint written = formats.write(subject.output_of(calibration), output.path(),
+                                                  options.device.threads, diagnostics);
   clock.end("write");
   const ManifestInput input = manifest_input(options, subject, run ? &*run : nullptr, clock);
   const Json manifest = make_manifest(input, subject.recipe, calibration, written);
@@ -281,7 +289,7 @@ void run_calibrate(CalibrateOptions options) {
     std::cout << dump_json(manifest);
   } else {
     print_calibration(calibration, written);
-    formats.print_folders();
+    formats.print_folders(subject.config);
   }
 }
 

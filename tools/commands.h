@@ -32,6 +32,8 @@ void add_eval(CLI::App& app, std::function<void()>& run);
 void add_families(CLI::App& app, std::function<void()>& run);
 void add_inspect(CLI::App& app, std::function<void()>& run);
 void add_scales(CLI::App& app, std::function<void()>& run);
+void add_convert(CLI::App& app, std::function<void()>& run);
+void add_apply(CLI::App& app, std::function<void()>& run);
 void add_synth(CLI::App& app, std::function<void()>& run);
 void add_verify(CLI::App& app, std::function<void()>& run);
 

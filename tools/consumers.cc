@@ -4,6 +4,7 @@
 #include "export/layer_scales.h"
 #include "export/writer.h"
 #include "model_facts.h"
+#include "output_formats.h"
 
 namespace kvcal {
 namespace {
@@ -45,7 +46,11 @@ Json format_json(const Writer& writer, const ModelDir& model_dir, const ModelCon
     Recipe recipe;
     const Calibration calibration = unit_calibration(config, layers, strategy);
     recipe.modifiers.emplace_back().kv_cache_scheme = calibration.kv_args;
-    const ExportInput input{.model = model_dir, .calibration = calibration, .recipe = recipe};
+    const auto kept = kept_weights(model_dir, config);
+    const ExportInput input{.model = model_dir,
+                            .calibration = calibration,
+                            .recipe = &recipe,
+                            .kept = kept ? &*kept : nullptr};
     try {
       writer.check(input);
       strategies.push_back(name_of(strategy));

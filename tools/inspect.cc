@@ -80,7 +80,7 @@ Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config,
                 {"dtype", weight ? Json(name_of(weight->dtype)) : Json(nullptr)},
                 {"bytes", size.bytes},
                 {"parameters", size.parameters}};
-    if (const auto scales = read_layer_scales(model_dir, config, layer)) {
+    if (const auto scales = read_layer_scales(scale_tensors_of(model_dir), config, layer)) {
       row["k_scale"] = scale_json(scales->k);
       row["v_scale"] = scale_json(scales->v);
       if (!scales->q.empty()) row["q_scale"] = scale_json(scales->q);

@@ -12,8 +12,9 @@ namespace kvcal {
 namespace {
 
 // Every subcommand, in the order --help lists them.
-constexpr AddCommand kCommands[] = {add_calibrate, add_scales, add_generate, add_eval,
-                                    add_inspect,   add_verify, add_families, add_synth};
+constexpr AddCommand kCommands[] = {add_calibrate, add_scales, add_convert, add_apply,
+                                    add_generate,  add_eval,   add_inspect, add_verify,
+                                    add_families,  add_synth};
 
 int code(ExitStatus status) {
   return static_cast<int>(status);

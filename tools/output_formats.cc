@@ -4,7 +4,11 @@
 #include <iostream>
 
 #include "calib/derive.h"
+#include "convert/kept_quantization.h"
 #include "core/registry.h"
+#include "export/joined_writer.h"
+#include "export/overlay.h"
+#include "served_engines.h"
 #include "table.h"
 
 namespace kvcal {
@@ -49,13 +53,10 @@ void print_attention(const Calibration& calibration) {
 }  // namespace
 
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
-  CLI::Option* output =
-      command
-          .add_option("--output", options.output, "Folder to write; appears complete or not at all")
-          ->check(is_not_empty());
   command.add_option(
       "--format", options.formats,
-      "compressed-tensors (default), fp8, modelopt, quark, tgi or scales-json; may be repeated");
+      "compressed-tensors (default), fp8, modelopt, quark, tgi or scales-json; may be repeated, or "
+      "joined by '+' for one folder");
   command
       .add_option("--kv-cache-dtype", options.kv_cache_dtype,
                   "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")
@@ -66,72 +67,101 @@ CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
                   "llm-compressor does")
       ->capture_default_str()
       ->check(CLI::IsMember({"float32", "model"}));
+  return add_target_options(command, options);
+}
+
+CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
+  CLI::Option* output =
+      command
+          .add_option("--output", options.output, "Folder to write; appears complete or not at all")
+          ->check(is_not_empty());
   command
       .add_option("--tp-size", options.tp_size,
                   "Ranks of tensor parallelism: of kv_cache_scales.json, and over which heads' "
                   "scales are tied")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
+  command.add_flag("--scales-only", options.scales_only,
+                   "Write an overlay: scales, config.json and index without the weights, for kvcal "
+                   "apply or to drop into a sharded checkpoint's folder");
   command.add_flag("--overwrite", options.overwrite, "Replace the output if it exists");
   return output;
 }
 
-OutputFormats::OutputFormats(OutputOptions options) : options_(std::move(options)) {
+OutputFormats::OutputFormats(OutputOptions options, std::string option)
+    : options_(std::move(options)), option_(std::move(option)) {
   const std::vector<std::string>& formats = options_.formats;
   for (auto format = formats.begin(); format != formats.end(); ++format) {
-    writers_.push_back(kWriters.at(*format)());
+    writers_.push_back(make_writer(*format));
     if (std::find(formats.begin(), format, *format) != format)
-      fail("--format ", *format, " is given twice");
+      fail(option_, " ", *format, " is given twice");
   }
 }
 
-ExportInput OutputFormats::input(const ModelDir& model, const Calibration& calibration,
-                                 const Recipe& recipe) const {
-  return {.model = model,
-          .calibration = calibration,
-          .recipe = recipe,
-          .tp_size = options_.tp_size,
-          .scale_in_model_dtype = options_.scale_dtype == "model"};
+ExportInput OutputFormats::completed(const ExportInput& input) const {
+  ExportInput all = input;
+  all.tp_size = options_.tp_size;
+  all.scale_in_model_dtype = options_.scale_dtype == "model";
+  const auto has_weights = [](const std::string& format) { return format != "scales-json"; };
+  all.shares_weights = std::ranges::count_if(options_.formats, has_weights) > 1;
+  return all;
 }
 
-void OutputFormats::check(const ModelDir& model, const Calibration& calibration,
-                          const Recipe& recipe) const {
+fs::path OutputFormats::folder_of(const fs::path& output, size_t index) const {
+  return writers_.size() == 1 ? output : output / options_.formats[index];
+}
+
+void OutputFormats::check(const ExportInput& input) const {
   for (size_t i = 0; i < writers_.size(); ++i)
-    in_context("--format " + options_.formats[i],
-               [&] { writers_[i]->check(input(model, calibration, recipe)); });
+    in_context(option_ + " " + options_.formats[i], [&] { writers_[i]->check(completed(input)); });
+  if (options_.scales_only && input.calibration.plan.quantizes_weights())
+    fail("--scales-only writes scales of K and V; FP8 weights make a whole checkpoint");
 }
 
-WrittenCheckpoint OutputFormats::write(const ModelDir& model, const Calibration& calibration,
-                                       const Recipe& recipe, const std::filesystem::path& folder,
+WrittenCheckpoint OutputFormats::write(const ExportInput& input, const fs::path& folder,
                                        int threads, Diagnostics& progress) const {
-  ExportInput all = input(model, calibration, recipe);
+  ExportInput all = completed(input);
   ThreadPool pool(threads);
   all.pool = &pool;
   all.progress = &progress;
-  WrittenCheckpoint written;
+  WrittenCheckpoint first;
   for (size_t i = 0; i < writers_.size(); ++i) {
-    const auto own = writers_.size() == 1 ? folder : folder / options_.formats[i];
-    std::filesystem::create_directories(own);
-    written.weights.merge(in_context("--format " + options_.formats[i], [&] {
-                            return writers_[i]->write(all, own);
-                          }).weights);
+    const fs::path own = folder_of(folder, i);
+    fs::create_directories(own);
+    in_context(option_ + " " + options_.formats[i], [&] {
+      if (options_.scales_only)
+        return write_overlay(all, writers_[i]->parts(all), options_.formats[i], own);
+      WrittenCheckpoint written =
+          writers_[i]->write(all, own, first.folder.empty() ? nullptr : &first);
+      if (first.folder.empty() && !written.folder.empty()) first = std::move(written);
+    });
   }
-  return written;
+  return first;
 }
 
-void OutputFormats::print_notes(const ModelDir& model, const Calibration& calibration,
-                                const Recipe& recipe) const {
+void OutputFormats::print_notes(const ExportInput& input) const {
+  std::vector<std::string> told;
   for (const auto& writer : writers_)
-    for (const std::string& note : writer->notes(input(model, calibration, recipe)))
-      std::cerr << "note: " << note << '\n';
+    for (const std::string& note : writer->notes(completed(input)))
+      if (std::ranges::find(told, note) == told.end()) {
+        std::cerr << "note: " << note << '\n';
+        told.push_back(note);
+      }
 }
 
-void OutputFormats::print_folders() const {
-  for (const std::string& format : options_.formats)
-    std::cout << "wrote " << format << ": "
-              << (writers_.size() == 1 ? options_.output
-                                       : (std::filesystem::path(options_.output) / format).string())
-              << '\n';
+void OutputFormats::print_folders(const ModelConfig& config) const {
+  for (size_t i = 0; i < writers_.size(); ++i) {
+    const fs::path folder = folder_of(options_.output, i);
+    const bool is_overlay = options_.scales_only && fs::exists(folder / kOverlayName);
+    std::cout << "wrote " << options_.formats[i] << (is_overlay ? " (overlay)" : "") << ": "
+              << folder.string() << '\n';
+    if (joined_names(options_.formats[i]).size() > 1 && !is_overlay)
+      print_served_engines(folder, config);
+  }
+}
+
+std::optional<KeptQuantization> kept_weights(const ModelDir& model, const ModelConfig& config) {
+  return config.weight_block_rows == 0 ? std::nullopt : read_kept_quantization(model);
 }
 
 KvDType parse_fp8_cache_dtype(const std::string& name) {

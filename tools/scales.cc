@@ -97,21 +97,25 @@ void run_scales(ScalesOptions options) {
     if (!options.json) print_calibration(calibration, {});
     return;
   }
-  formats.check(*model, calibration, recipe);
+  const auto kept = kept_weights(*model, config);
+  const ExportInput input{.model = *model,
+                          .calibration = calibration,
+                          .recipe = &recipe,
+                          .kept = kept ? &*kept : nullptr};
+  formats.check(input);
   check_target(*model, options.output.output);
   AtomicDirectory output(options.output.output, options.output.overwrite);
-  const WrittenCheckpoint written =
-      formats.write(*model, calibration, recipe, output.path(), 0, diagnostics);
+  const WrittenCheckpoint written = formats.write(input, output.path(), 0, diagnostics);
   const std::string text = manifest(written);
   write_text_file(output.path() / kManifestName, text);
   output.commit();
-  formats.print_notes(*model, calibration, recipe);
+  formats.print_notes(input);
   if (options.json) {
     std::cout << text;
     return;
   }
   print_calibration(calibration, written);
-  formats.print_folders();
+  formats.print_folders(config);
 }
 
 }  // namespace

@@ -1,0 +1,231 @@
+#include "convert/conversion.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "calib/derive.h"
+#include "convert/kept_quantization.h"
+#include "convert/stored_weights.h"
+#include "export/joined_writer.h"
+#include "export/layer_scales.h"
+#include "model/fp8_checkpoint.h"
+#include "recipe/recipe.h"
+
+namespace kvcal {
+namespace {
+
+/// Formats that add scales of K and V to whatever the weights are.
+bool takes_any_weights(std::string_view format) {
+  return format == "tgi" || format == "scales-json";
+}
+
+bool are_kept(const KeptQuantization& kept, const std::vector<std::string>& formats) {
+  for (const std::string& format : formats)
+    for (const std::string& name : joined_names(format))
+      if (!takes_any_weights(name) && name != kept.format) return false;
+  return true;
+}
+
+void each_side(LayerKvScales& layer, const auto& act) {
+  act(layer.k);
+  act(layer.v);
+}
+
+KvDType cache_dtype_of(fp8::Format format) {
+  if (format == fp8::Format::kE5m2) return KvDType::kFp8E5m2;
+  return format == fp8::Format::kE4m3Fn ? KvDType::kFp8E4m3 : KvDType::kFp8E4m3Fnuz;
+}
+
+}  // namespace
+
+Conversion::Conversion(const std::filesystem::path& checkpoint,
+                       const std::vector<std::string>& formats, const ConversionOptions& options,
+                       Diagnostics& diagnostics)
+    : model_(checkpoint), config_(config_of(model_)), kept_(read_kept_quantization(model_)) {
+  read_scales(options);
+  settle_weights(formats);
+  if (source_.layers.empty() && restored_.linears.empty())
+    fail(checkpoint.string(), ": has no KV scales",
+         kept_ ? ", and its weights are in the wanted form already" : " and no FP8 weights",
+         ": there is nothing to convert; give the scales with --scales");
+  settle_strategy(options);
+  settle_dialect(options);
+  make_calibration(diagnostics);
+  strip_model();
+}
+
+void Conversion::read_scales(const ConversionOptions& options) {
+  if (options.scales.empty()) {
+    source_ = read_scales_of_checkpoint(model_, config_);
+  } else {
+    source_ = read_scales_of(options.scales, config_);
+    if (find_form(scale_tensors_of(model_), config_))
+      notes_.push_back("the checkpoint's own KV scales are replaced by those of " + source_.path);
+  }
+  if (source_.keys == KeyPosition::kBeforeRope && !source_.layers.empty())
+    warnings_.push_back(
+        source_.path + ": scales of this form (" + source_.form +
+        ") are made of K before RoPE, and the cache holds K after it: its largest magnitude may be "
+        "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");
+}
+
+void Conversion::settle_weights(const std::vector<std::string>& formats) {
+  if (!kept_ || are_kept(*kept_, formats)) return;
+  restored_ = read_checkpoint_quantization(model_, config_, matches_target);
+  if (!restored_.problems.empty())
+    fail(model_.given_path().string(), ": ", restored_.problems.front());
+  for (const std::string& warning : restored_.warnings) warnings_.push_back(warning);
+  kept_.reset();
+}
+
+void Conversion::settle_strategy(const ConversionOptions& options) {
+  own_ = source_.layers;
+  if (!source_.ranks.empty())
+    for (size_t layer = 0; layer < own_.size(); ++layer)
+      each_side(own_[layer], [&](std::vector<Scale>& side) {
+        if (side.empty()) return;
+        side.clear();
+        for (const auto& rank : source_.ranks) side.push_back(rank[layer]);
+      });
+  const auto heads = static_cast<size_t>(config_.cache_heads());
+  for (size_t layer = 0; layer < own_.size(); ++layer) {
+    LayerKvScales& target = source_.layers[layer];
+    if (target.k.empty()) continue;
+    const bool per_head = options.strategy == Strategy::kAttnHead;
+    if (!per_head && options.strategy != Strategy::kTensor) continue;
+    const LayerKvScales& own = own_[layer];
+    const auto settled = [&](const std::vector<Scale>& side) {
+      if (!per_head) return std::vector{largest_of(side)};
+      std::vector<Scale> all;
+      if (heads % side.size() != 0)
+        fail(source_.path, ": ", side.size(), " ranks do not divide ", heads, " KV heads");
+      for (size_t head = 0; head < heads; ++head) all.push_back(side[head * side.size() / heads]);
+      return all;
+    };
+    target.k = settled(own.k);
+    target.v = settled(own.v);
+  }
+  const bool has_queries = std::ranges::any_of(
+      source_.layers, [](const LayerKvScales& layer) { return !layer.q.empty(); });
+  if (!has_queries) return;
+  if (kept_ && kept_->format == "compressed-tensors" && options.strategy)
+    fail(model_.given_path().string(),
+         ": quantizes queries too, whose scales have the cache's strategy; --strategy is not for "
+         "it");
+}
+
+void Conversion::settle_dialect(const ConversionOptions& options) {
+  if (!options.dialect || *options.dialect == source_.format) return;
+  if (source_.format == fp8::Format::kE5m2)
+    fail(source_.path, ": scales of E5M2 have no other dialect, expected those of E4M3");
+  // The same code stands for half the value in E4M3FNUZ.
+  const float factor = *options.dialect == fp8::Format::kE4m3Fnuz ? 2.0f : 0.5f;
+  for (auto* layers : {&source_.layers, &own_})
+    for (LayerKvScales& layer : *layers)
+      for (std::vector<Scale>* side : {&layer.k, &layer.v, &layer.q})
+        for (Scale& scale : *side) {
+          const float value = scale.value * factor;
+          if (!std::isnormal(value))
+            fail(source_.path, ": scale ", scale.value, " times ", factor,
+                 " is not a normal number");
+          scale.value = value;
+        }
+  notes_.push_back(std::string("scales are ") + (factor == 2.0f ? "doubled" : "halved") +
+                   ": a code of E4M3FNUZ stands for half the value that it has in E4M3FN");
+  source_.format = *options.dialect;
+}
+
+void Conversion::make_calibration(Diagnostics& diagnostics) {
+  std::vector<std::string> ignored;
+  bool per_head = false;
+  for (size_t layer = 0; layer < source_.layers.size(); ++layer) {
+    if (source_.layers[layer].ignored)
+      ignored.push_back(config_.attention_module(static_cast<int64_t>(layer)));
+    per_head = per_head || source_.layers[layer].k.size() > 1;
+  }
+  Json scheme;
+  if (!source_.layers.empty()) {
+    scheme = source_.scheme.is_object() ? source_.scheme : Json::object();
+    scheme["num_bits"] = 8;
+    scheme["type"] = "float";
+    scheme["strategy"] = name_of(per_head ? Strategy::kAttnHead : Strategy::kTensor);
+  }
+  const QuantPlan plan = in_context(model_.given_path().string(), [&] {
+    return plan_of_checkpoint(model_, config_, restored_, scheme, ignored, diagnostics);
+  });
+  calibration_ = empty_calibration(plan, config_, cache_dtype_of(source_.format));
+  if (scheme.is_object() && !find_field(scheme, "observer")) calibration_.kv_args.observer.reset();
+  add_stored_weights(restored_, calibration_);
+  add_layers();
+}
+
+void Conversion::add_layers() {
+  const bool keeps_queries = kept_ && kept_->format == "compressed-tensors";
+  bool loses_queries = false;
+  for (size_t layer = 0; layer < source_.layers.size(); ++layer) {
+    const auto index = static_cast<int64_t>(layer);
+    if (!config_.has_attention(index)) continue;
+    const LayerKvScales& scales = source_.layers[layer];
+    AttentionCalibration& own = calibration_.layers.emplace_back();
+    own.layer = index;
+    own.module = config_.attention_module(index);
+    own.ignored = scales.ignored;
+    own.k.scales = scales.k;
+    own.v.scales = scales.v;
+    if (scales.q.empty()) continue;
+    if (keeps_queries) own.q.emplace().scales = scales.q;
+    loses_queries = loses_queries || !keeps_queries;
+  }
+  if (loses_queries) notes_.emplace_back("scales of queries are not written");
+}
+
+void Conversion::strip_model() {
+  auto names = kv_scale_names(config_);
+  names.insert(restored_.tensors.begin(), restored_.tensors.end());
+  model_.leave_out(names);
+  Json config = model_.config();
+  for (const char* key : {"quantization_config", "compression_config", "kv_cache_torch_dtype"})
+    config.erase(key);
+  model_.set_config(std::move(config));
+}
+
+ExportInput Conversion::input() const {
+  return {.model = model_, .calibration = calibration_, .kept = kept()};
+}
+
+namespace {
+
+/// Lost by the part of own that loses most.
+double lost_octaves(const std::vector<Scale>& own, const std::vector<Scale>& held) {
+  double most = 0.0;
+  const size_t count = std::max(own.size(), held.size());
+  for (size_t i = 0; i < count; ++i) {
+    const float before = own[i * own.size() / count].value;
+    const float after = held[i * held.size() / count].value;
+    most = std::max(most, std::log2(static_cast<double>(after) / static_cast<double>(before)));
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<LayerLoss> losses_of(const Conversion& conversion, const Writer& writer,
+                                 int64_t tp_size) {
+  std::vector<LayerLoss> losses;
+  for (const AttentionCalibration& layer : conversion.input().calibration.layers) {
+    if (layer.ignored) continue;
+    const LayerKvScales& own = conversion.own_scales(static_cast<size_t>(layer.layer));
+    const HeldScales held = writer.held(layer, tp_size);
+    losses.push_back({.layer = layer.layer,
+                      .k_scale = largest_of(own.k).value,
+                      .v_scale = largest_of(own.v).value,
+                      .k_written = largest_of(held.k).value,
+                      .v_written = largest_of(held.v).value,
+                      .k_octaves = lost_octaves(own.k, held.k),
+                      .v_octaves = lost_octaves(own.v, held.v)});
+  }
+  return losses;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,74 @@
+#include "convert/conversion_manifest.h"
+
+#include <algorithm>
+
+namespace kvcal {
+namespace {
+
+Json scales_json(const std::vector<Scale>& scales, bool ignored) {
+  if (ignored) return nullptr;
+  if (scales.size() == 1) return scales[0].value;
+  Json list = Json::array();
+  for (const Scale& scale : scales) list.push_back(scale.value);
+  return list;
+}
+
+/// The source's entry of a module, or a new one without what only calibration knows.
+Json entry_of(const Json& layers, const AttentionCalibration& layer) {
+  if (layers.is_array())
+    for (const Json& entry : layers)
+      if (entry.is_object() && entry.value("module", Json()) == Json(layer.module)) return entry;
+  return {{"layer", layer.layer}, {"module", layer.module}};
+}
+
+Json layers_json(const Calibration& calibration, const Json& source) {
+  Json layers = Json::array();
+  for (const AttentionCalibration& layer : calibration.layers) {
+    Json entry = entry_of(source, layer);
+    entry["k_scale"] = scales_json(layer.k.scales, layer.ignored);
+    entry["v_scale"] = scales_json(layer.v.scales, layer.ignored);
+    layers.push_back(std::move(entry));
+  }
+  return layers;
+}
+
+std::string_view name_of_format(fp8::Format format) {
+  if (format == fp8::Format::kE5m2) return "float8_e5m2";
+  return format == fp8::Format::kE4m3Fn ? "float8_e4m3fn" : "float8_e4m3fnuz";
+}
+
+Json losses_json(const std::vector<FormatLosses>& losses) {
+  Json all = Json::object();
+  for (const FormatLosses& format : losses) {
+    Json& layers = all[format.format] = Json::array();
+    for (const LayerLoss& loss : format.layers)
+      if (loss.k_octaves > 0.0 || loss.v_octaves > 0.0)
+        layers.push_back(
+            {{"layer", loss.layer}, {"k_octaves", loss.k_octaves}, {"v_octaves", loss.v_octaves}});
+  }
+  return all;
+}
+
+}  // namespace
+
+Json conversion_manifest(const Conversion& conversion, const std::string& version,
+                         const std::vector<FormatLosses>& losses) {
+  const SourceScales& source = conversion.source();
+  const Calibration& calibration = conversion.input().calibration;
+  Json manifest = source.manifest.is_object() ? source.manifest : Json::object();
+  manifest["kvcal_version"] = version;
+  manifest["created_by"] = "kvcal " + version;
+  if (!manifest.contains("recipe"))
+    manifest["recipe"] = {
+        {"kv_cache_scheme", calibration.layers.empty() ? Json() : to_json(calibration.kv_args)}};
+  const Json before = manifest.value("layers", Json());
+  manifest["layers"] = layers_json(calibration, before);
+  manifest["conversion"] = {{"form", source.form.empty() ? Json() : Json(source.form)},
+                            {"scales", source.path},
+                            {"keys_observed", name_of(source.keys)},
+                            {"kv_cache_dtype", name_of_format(source.format)},
+                            {"lost", losses_json(losses)}};
+  return manifest;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,105 @@
+#include "convert/kept_quantization.h"
+
+#include <algorithm>
+
+#include "model/quantization_config.h"
+
+namespace kvcal {
+namespace {
+
+/// object[key] where it is there and not null.
+const Json* member(const Json& object, std::string_view key) {
+  return object.is_object() ? find_field(object, key) : nullptr;
+}
+
+bool has_elements(const Json* value) {
+  return value && !value->empty();
+}
+
+/// Whether a group does something: to weights, or to the inputs of attention.
+bool has_groups(const Json& config) {
+  const Json* groups = member(config, "config_groups");
+  return groups && std::ranges::any_of(*groups, [](const Json& group) {
+           return has_elements(member(group, "targets")) &&
+                  (member(group, "weights") || member(group, "input_activations"));
+         });
+}
+
+/// Whether ModelOpt's config does something to weights. key: of the modules that it excepts.
+bool has_algorithm(const Json& config, std::string_view key) {
+  const Json* excluded = member(config, key);
+  return member(config, "quant_algo") && !(excluded && *excluded == Json::array({"*"}));
+}
+
+void remove_keys(Json& object, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) object.erase(key);
+}
+
+/// false: nothing is left that is done to weights.
+bool strip_modelopt(Json& config) {
+  if (config.is_null()) return false;
+  if (const auto nested = config.find("quantization"); nested != config.end()) {
+    if (!nested->is_object()) return false;
+    if (nested->contains("kv_cache_quant_algo")) (*nested)["kv_cache_quant_algo"] = nullptr;
+    return has_algorithm(*nested, "exclude_modules");
+  }
+  remove_keys(config, {"kv_cache_scheme", "kv_cache_quant_algo"});
+  return has_algorithm(config, "ignore");
+}
+
+/// Outputs of the Linears of K and V; an entry that says nothing else goes.
+bool strip_quark(Json& config) {
+  if (const auto exported = config.find("export");
+      exported != config.end() && exported->is_object())
+    (*exported)["kv_cache_group"] = Json::array();
+  const Json global = config.value("global_quant_config", Json());
+  bool has_weights = member(global, "weight") != nullptr;
+  const auto layers = config.find("layer_quant_config");
+  if (layers == config.end() || !layers->is_object()) return has_weights;
+  for (auto layer = layers->begin(); layer != layers->end();) {
+    if (layer->is_object() && layer->contains("output_tensors"))
+      (*layer)["output_tensors"] = nullptr;
+    has_weights = has_weights || member(*layer, "weight") != nullptr;
+    layer = *layer == global ? layers->erase(layer) : std::next(layer);
+  }
+  return has_weights;
+}
+
+/// false: weights have 16 bits.
+bool strip(KeptQuantization& kept) {
+  if (kept.format == "compressed-tensors") {
+    if (kept.config.contains("kv_cache_scheme")) kept.config["kv_cache_scheme"] = nullptr;
+    return has_groups(kept.config);
+  }
+  if (kept.format == "modelopt") {
+    const bool in_config = strip_modelopt(kept.config),
+               in_file = strip_modelopt(kept.modelopt_file);
+    return in_config || in_file;
+  }
+  if (kept.format == "quark") return strip_quark(kept.config);
+  if (kept.format == "fp8") remove_keys(kept.config, {"kv_cache_scheme"});
+  return true;
+}
+
+}  // namespace
+
+std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
+  KeptQuantization kept;
+  for (const char* key : {"quantization_config", "compression_config"})
+    if (const Json* config = member(model.config(), key); config && kept.config.is_null())
+      kept.config = *config;
+  const fs::path file = model.path() / kModelOptFileName;
+  if (fs::exists(file))
+    kept.modelopt_file = in_context(file.string(), [&] { return parse_json(read_text(file)); });
+  if (kept.config.is_null() && kept.modelopt_file.is_null()) return std::nullopt;
+  kept.format = in_context((model.path() / "config.json").string() + ": quantization_config", [&] {
+    if (kept.config.is_null()) return std::string("modelopt");
+    if (!kept.config.is_object()) fail("found ", kind_of(kept.config), ", expected an object");
+    return required_string(kept.config, "quant_method");
+  });
+  if (kept.format.starts_with("modelopt")) kept.format = "modelopt";
+  if (!strip(kept)) return std::nullopt;
+  return kept;
+}
+
+}  // namespace kvcal

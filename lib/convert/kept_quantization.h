@@ -1,0 +1,15 @@
+#pragma once
+
+#include <optional>
+
+#include "checkpoint/model_dir.h"
+#include "export/writer.h"
+
+namespace kvcal {
+
+/// What a checkpoint's files say of its quantized weights (and queries), with nothing of K and V in
+/// it: compressed-tensors' kv_cache_scheme, ModelOpt's kv_cache_scheme and kv_cache_quant_algo,
+/// fp8's kv_cache_scheme, Quark's kv_cache_group are gone. nullopt where weights have 16 bits.
+std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model);
+
+}  // namespace kvcal

@@ -1,0 +1,187 @@
+#include "convert/source_scales.h"
+
+#include <algorithm>
+
+#include "convert/kept_quantization.h"
+#include "export/checkpoint_copy.h"
+#include "export/manifest.h"
+#include "export/overlay.h"
+#include "model/rank_scales.h"
+#include "model/weights.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kDialectKey = "kv_cache_torch_dtype";
+
+/// The manifest in the folder, or beside it where several formats share one; null: none.
+Json find_manifest(const fs::path& folder) {
+  for (const fs::path& place : {folder, folder.parent_path()}) {
+    const fs::path file = place / kManifestName;
+    if (!fs::exists(file)) continue;
+    return in_context(file.string(), [&] { return parse_json(read_text(file)); });
+  }
+  return nullptr;
+}
+
+const Json* member(const Json& object, std::string_view key) {
+  return object.is_object() ? find_field(object, key) : nullptr;
+}
+
+/// What a conversion wrote down, or else that we observe K as the cache holds it.
+KeyPosition position_of(const Json& manifest) {
+  const Json* conversion = member(manifest, "conversion");
+  const Json* keys = conversion ? member(*conversion, "keys_observed") : nullptr;
+  if (!keys) return KeyPosition::kAfterRope;
+  for (const KeyPosition position : {KeyPosition::kAfterRope, KeyPosition::kBeforeRope})
+    if (*keys == Json(name_of(position))) return position;
+  return KeyPosition::kNotSaid;
+}
+
+/// What each form's usual writer does. Sources: llm-compressor 0.14, ModelOpt 0.47 (after RoPE);
+/// AMD Quark 0.13, AutoFP8, TGI's create_fp8_kv_scales_model.py, AMMO 0.7 (outputs of k_proj).
+KeyPosition usual_position(std::string_view form, std::string_view method) {
+  if (method == "fp8") return KeyPosition::kBeforeRope;
+  if (form == "compressed-tensors" || form == "modelopt" || form == "modelopt, fused")
+    return KeyPosition::kAfterRope;
+  return KeyPosition::kBeforeRope;
+}
+
+fp8::Format format_of(const Json& config) {
+  const Json* dialect = member(config, kDialectKey);
+  if (!dialect || *dialect == "float8_e4m3fn") return fp8::Format::kE4m3Fn;
+  if (*dialect == "float8_e4m3fnuz") return fp8::Format::kE4m3Fnuz;
+  fail("config.json: key '", kDialectKey, "' is ", dialect->dump(),
+       ", expected \"float8_e4m3fn\" or \"float8_e4m3fnuz\"");
+}
+
+/// The scheme that compressed-tensors wrote, or the one that a run of ours had.
+Json scheme_of(const Json& config, const Json& manifest) {
+  const Json* quantization = member(config, "quantization_config");
+  const Json* scheme = quantization ? member(*quantization, "kv_cache_scheme") : nullptr;
+  if (scheme && scheme->is_object() && scheme->contains("strategy")) return *scheme;
+  const Json* recipe = member(manifest, "recipe");
+  scheme = recipe ? member(*recipe, "kv_cache_scheme") : nullptr;
+  return scheme ? *scheme : Json();
+}
+
+/// config.json naming the layers that a run of ours ignored, which not all formats can say.
+Json with_ignored(Json config, const Json& manifest) {
+  const Json* layers = member(manifest, "layers");
+  if (!layers || !layers->is_array()) return config;
+  for (const Json& layer : *layers) {
+    const Json* module = member(layer, "module");
+    if (!module || !layer.contains("k_scale") || !layer["k_scale"].is_null()) continue;
+    Json& quantization = config["quantization_config"];
+    if (!quantization.is_object()) quantization = Json::object();
+    Json& ignore = quantization["ignore"];
+    if (!ignore.is_array()) ignore = Json::array();
+    ignore.push_back(*module);
+  }
+  return config;
+}
+
+SourceScales read_tensors(const ScaleTensors& given, const ModelConfig& config,
+                          const fs::path& folder) {
+  SourceScales source{.form = {}, .path = given.path, .layers = {}};
+  source.manifest = find_manifest(folder);
+  const Json known = with_ignored(given.config, source.manifest);
+  const ScaleTensors tensors{.path = given.path, .find = given.find, .config = known};
+  auto layers = read_all_scales(tensors, config);
+  if (!layers) return source;
+  source.layers = *std::move(layers);
+  source.form = find_form(tensors, config)->name;
+  source.format = in_context(tensors.path, [&] { return format_of(tensors.config); });
+  source.scheme = scheme_of(tensors.config, source.manifest);
+  const Json* quantization = member(tensors.config, "quantization_config");
+  const Json* method = quantization ? member(*quantization, "quant_method") : nullptr;
+  source.keys =
+      source.manifest.is_null()
+          ? usual_position(source.form, method && method->is_string() ? method->get<std::string>()
+                                                                      : std::string())
+          : position_of(source.manifest);
+  return source;
+}
+
+SourceScales read_overlay_scales(const fs::path& folder, const ModelConfig& config) {
+  const Overlay overlay = read_overlay(folder);
+  if (overlay.model_type != config.model_type ||
+      overlay.num_hidden_layers != config.num_hidden_layers)
+    fail(folder.string(), ": is of a '", overlay.model_type, "' of ", overlay.num_hidden_layers,
+         " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);
+  const SafetensorsFile file(folder / kScalesFileName);
+  SourceScales source =
+      read_tensors({.path = folder.string(),
+                    .find = [&](std::string_view name) { return file.find(name); },
+                    .config = overlay.config},
+                   config, folder);
+  if (source.layers.empty()) fail(folder.string(), ": has no scale of this model");
+  return source;
+}
+
+SourceScales of_ranks(std::string form, const fs::path& place, const ModelConfig& config,
+                      std::vector<std::vector<Scale>> ranks) {
+  SourceScales source{.form = std::move(form), .path = place.string(), .layers = {}};
+  source.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.has_attention(layer)) continue;
+    Scale largest{0.0f};
+    for (const std::vector<Scale>& rank : ranks)
+      largest.value = std::max(largest.value, rank[static_cast<size_t>(layer)].value);
+    LayerKvScales& own = source.layers[static_cast<size_t>(layer)];
+    own.k = own.v = {largest};
+  }
+  source.ranks = std::move(ranks);
+  source.manifest = find_manifest(fs::is_directory(place) ? place : place.parent_path());
+  source.scheme = scheme_of(Json::object(), source.manifest);
+  source.keys = source.manifest.is_null() ? KeyPosition::kBeforeRope : position_of(source.manifest);
+  return source;
+}
+
+}  // namespace
+
+std::string_view name_of(KeyPosition position) {
+  switch (position) {
+    case KeyPosition::kAfterRope:
+      return "after_rope";
+    case KeyPosition::kBeforeRope:
+      return "before_rope";
+    case KeyPosition::kNotSaid:
+      return "not_said";
+  }
+  return "";
+}
+
+ModelConfig config_of(const ModelDir& model) {
+  return in_context((model.path() / "config.json").string(),
+                    [&] { return read_model_config(model); });
+}
+
+SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig& config) {
+  return read_tensors(scale_tensors_of(model), config, model.given_path());
+}
+
+SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
+  if (!fs::exists(place)) fail(place.string(), ": no such file or folder");
+  if (!fs::is_directory(place)) {
+    ScalesFile file = read_scales_json(place, config);
+    SourceScales source = of_ranks("scales-json", place, config, std::move(file.ranks));
+    source.format = fp8_format(file.dtype);
+    return source;
+  }
+  if (has_rank_files(place))
+    return of_ranks("rank files", place, config, read_rank_files(place, config).ranks);
+  if (fs::exists(place / kOverlayName)) return read_overlay_scales(place, config);
+  if (!fs::exists(place / "config.json") && fs::exists(place / "kv_cache_scales.json"))
+    return read_scales_of(place / "kv_cache_scales.json", config);
+  const ModelDir other(place);
+  const ModelConfig own = config_of(other);
+  if (own.model_type != config.model_type || own.num_hidden_layers != config.num_hidden_layers)
+    fail(place.string(), ": is a '", own.model_type, "' of ", own.num_hidden_layers,
+         " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);
+  SourceScales source = read_scales_of_checkpoint(other, config);
+  if (source.layers.empty()) fail(place.string(), ": has no KV scales");
+  return source;
+}
+
+}  // namespace kvcal

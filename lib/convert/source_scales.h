@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_dir.h"
+#include "model/kv_scales.h"
+#include "model/model_config.h"
+#include "quant/fp8.h"
+
+namespace kvcal {
+
+/// Where K was when its scale was made of it. RoPE turns pairs of channels: the largest magnitude
+/// after it may be up to √2 times that before, or as much smaller.
+enum class KeyPosition : uint8_t { kAfterRope, kBeforeRope, kNotSaid };
+std::string_view name_of(KeyPosition position);
+
+/// The KV scales that a conversion begins with.
+struct SourceScales {
+  std::string form;  ///< "compressed-tensors", "modelopt", "output scales", "tgi", "scales-json",
+                     ///< "rank files"
+  std::string path;  ///< the file or folder they are from, for messages
+  std::vector<LayerKvScales> layers;  ///< of all layers; empty: there are none
+  /// [rank][layer] of a source that has one value a rank; layers has the largest of all ranks.
+  std::vector<std::vector<Scale>> ranks = {};
+  fp8::Format format = fp8::Format::kE4m3Fn;
+  KeyPosition keys = KeyPosition::kNotSaid;
+  Json scheme = nullptr;    ///< kv_cache_scheme of compressed-tensors or the manifest; or null
+  Json manifest = nullptr;  ///< kvcal_manifest.json beside them; or null
+};
+
+/// config.json, whose path stands in front of messages.
+ModelConfig config_of(const ModelDir& model);
+
+/// Those of the checkpoint itself; no layers where it has none. Throws Error as read_all_scales.
+SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig& config);
+
+/// Those of another place: kv_cache_scales.json, a folder of rank files, an overlay, or another
+/// checkpoint of the same model. Throws Error naming it where it has none.
+SourceScales read_scales_of(const std::filesystem::path& place, const ModelConfig& config);
+
+}  // namespace kvcal

@@ -1,0 +1,143 @@
+#include "convert/stored_weights.h"
+
+#include <algorithm>
+#include <set>
+
+#include "calib/quant_plan.h"
+#include "model/weights.h"
+#include "recipe/recipe.h"
+
+namespace kvcal {
+namespace {
+
+Json fp8_args(Strategy strategy) {
+  return {{"num_bits", 8}, {"type", "float"}, {"symmetric", true}, {"strategy", name_of(strategy)}};
+}
+
+Json weight_args(const LinearQuantization& linear) {
+  Json args = fp8_args(linear.strategy);
+  if (linear.strategy == Strategy::kBlock)
+    args["block_structure"] = {linear.block_rows, linear.block_columns};
+  return args;
+}
+
+/// null: the input keeps 16 bits.
+Json input_args(const LinearQuantization& linear) {
+  switch (linear.input) {
+    case InputQuantization::kNone:
+      return nullptr;
+    case InputQuantization::kStatic: {
+      Json args = fp8_args(Strategy::kTensor);
+      args["dynamic"] = false;
+      return args;
+    }
+    case InputQuantization::kDynamicToken: {
+      Json args = fp8_args(Strategy::kToken);
+      args["dynamic"] = true;
+      return args;
+    }
+    case InputQuantization::kDynamicGroup: {
+      Json args = fp8_args(Strategy::kGroup);
+      args["dynamic"] = true;
+      args["group_size"] = linear.group;
+      return args;
+    }
+  }
+  return nullptr;
+}
+
+/// Modules that are quantized alike.
+struct Group {
+  Json scheme;
+  std::vector<std::string> modules;
+  std::set<std::string> classes;
+};
+
+/// The name that the checkpoint has for a module: experts' may be llm-compressor's.
+std::string stored_name(const CheckpointQuantization& weights, const std::string& module) {
+  const std::string other = renamed_expert(module);
+  return !weights.linears.contains(module) && !other.empty() ? other : module;
+}
+
+std::vector<Group> groups_of(const CheckpointQuantization& weights,
+                             const std::vector<ModuleName>& modules) {
+  std::vector<Group> groups;
+  for (const ModuleName& module : modules) {
+    const auto found = weights.linears.find(stored_name(weights, module.name));
+    if (!module.role || found == weights.linears.end()) continue;
+    Json scheme = {{"weights", weight_args(found->second)}};
+    if (Json inputs = input_args(found->second); !inputs.is_null())
+      scheme["input_activations"] = std::move(inputs);
+    auto group = std::ranges::find(groups, scheme, &Group::scheme);
+    if (group == groups.end())
+      group =
+          groups.insert(groups.end(), {.scheme = std::move(scheme), .modules = {}, .classes = {}});
+    group->modules.push_back(module.name);
+    group->classes.insert(module.class_name);
+  }
+  return groups;
+}
+
+/// One group is everything of its classes but what ignore names; of several each has its modules.
+Json config_groups(const std::vector<Group>& groups, const std::vector<ModuleName>& modules,
+                   Json& ignore) {
+  Json json = Json::object();
+  for (const Group& group : groups) {
+    Json& own = json["group_" + std::to_string(json.size())] = group.scheme;
+    own["targets"] = groups.size() == 1 ? Json(group.classes) : Json(group.modules);
+  }
+  if (groups.size() != 1) return json;
+  const std::set<std::string_view> quantized(groups[0].modules.begin(), groups[0].modules.end());
+  for (const ModuleName& module : modules)
+    if (module.role && groups[0].classes.contains(module.class_name) &&
+        !quantized.contains(module.name))
+      ignore.push_back(module.name);
+  return json;
+}
+
+/// The keys of a scheme that a recipe takes; the others are null in what compressed-tensors saves.
+Json written_keys(const Json& scheme) {
+  Json keys = Json::object();
+  for (const auto& [key, value] : scheme.items())
+    if (!value.is_null() && !(value.is_object() && value.empty())) keys[key] = value;
+  return keys;
+}
+
+/// For parse_recipe.
+std::string recipe_text(const ModelConfig& config, const CheckpointQuantization& weights,
+                        const Json& scheme, const std::vector<std::string>& ignored) {
+  const std::vector<ModuleName> modules = list_modules(config);
+  Json modifier = Json::object(), ignore = ignored;
+  const std::vector<Group> groups = groups_of(weights, modules);
+  if (!groups.empty()) modifier["config_groups"] = config_groups(groups, modules, ignore);
+  if (!scheme.is_null()) modifier["kv_cache_scheme"] = written_keys(scheme);
+  if (!ignore.empty()) modifier["ignore"] = ignore;
+  return Json{{"quant_stage", {{"quant_modifiers", {{"QuantizationModifier", modifier}}}}}}.dump();
+}
+
+}  // namespace
+
+QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
+                             const CheckpointQuantization& weights, const Json& scheme,
+                             const std::vector<std::string>& ignored, Diagnostics& diagnostics) {
+  const Recipe recipe = parse_recipe(recipe_text(config, weights, scheme, ignored));
+  QuantPlan plan = resolve_plan(recipe, config, diagnostics, unrun_modules(model, config));
+  for (PlannedLinear& linear : plan.linears) linear.module = stored_name(weights, linear.module);
+  return plan;
+}
+
+void add_stored_weights(const CheckpointQuantization& weights, Calibration& calibration) {
+  for (const PlannedLinear& planned : calibration.plan.linears) {
+    const auto found = weights.linears.find(planned.module);
+    if (found == weights.linears.end())
+      fail(planned.module, ": the checkpoint has no FP8 weight of it");
+    std::vector<Scale>& scales = calibration.stored_weights[planned.module];
+    for (const float value : as_float32(std::span(&found->second.weight_scale, 1)))
+      scales.push_back({value});
+    if (found->second.input == InputQuantization::kStatic)
+      calibration.linears.push_back(
+          {.module = planned.module, .input_amax = {}, .input_scale = {found->second.input_scale}});
+  }
+}
+
+}  // namespace kvcal

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "core/diagnostics.h"
+#include "model/fp8_checkpoint.h"
+#include "model/unrun_modules.h"
+#include "quant/calibration.h"
+
+namespace kvcal {
+
+/// What of each module a checkpoint has quantized, as the plan of a recipe that would ask for it.
+/// scheme: kv_cache_scheme; null: K and V have no scales. ignored: attention modules without them.
+/// Throws Error where neither is quantized.
+QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
+                             const CheckpointQuantization& weights, const Json& scheme,
+                             const std::vector<std::string>& ignored, Diagnostics& diagnostics);
+
+/// Puts the scales that the source has of its FP8 weights and of their inputs into a calibration
+/// that has the plan. Throws Error, naming the module, where the plan has what the source has not.
+void add_stored_weights(const CheckpointQuantization& weights, Calibration& calibration);
+
+}  // namespace kvcal

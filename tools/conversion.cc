@@ -1,0 +1,110 @@
+#include "conversion.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "convert/conversion.h"
+#include "convert/conversion_manifest.h"
+#include "core/file.h"
+#include "core/registry.h"
+#include "export/checkpoint_copy.h"
+#include "export/manifest.h"
+#include "kvcal_version.h"
+#include "progress.h"
+#include "table.h"
+
+namespace kvcal {
+namespace {
+
+ConversionOptions options_of(const ConversionCommand& command) {
+  static const Registry<Strategy> kStrategies{
+      "--strategy", {{"attn_head", Strategy::kAttnHead}, {"tensor", Strategy::kTensor}}};
+  static const Registry<fp8::Format> kDialects{
+      "--fp8-dialect", {{"fn", fp8::Format::kE4m3Fn}, {"fnuz", fp8::Format::kE4m3Fnuz}}};
+  ConversionOptions options{.scales = command.scales, .strategy = {}, .dialect = {}};
+  if (!command.strategy.empty()) options.strategy = kStrategies.at(command.strategy);
+  if (!command.dialect.empty()) options.dialect = kDialects.at(command.dialect);
+  return options;
+}
+
+bool loses(const LayerLoss& loss) {
+  return loss.k_octaves > 0.0 || loss.v_octaves > 0.0;
+}
+
+std::vector<FormatLosses> all_losses(const Conversion& conversion, const OutputFormats& formats,
+                                     int64_t tp_size) {
+  std::vector<FormatLosses> losses;
+  for (size_t i = 0; i < formats.names().size(); ++i)
+    losses.push_back({formats.names()[i], losses_of(conversion, formats.writer(i), tp_size)});
+  return losses;
+}
+
+std::string octaves(double value) {
+  return value > 0.0 ? short_float(value) : "0";
+}
+
+/// Every layer where scales were merged, and by how much the range of its codes is smaller.
+void print_losses(const std::vector<FormatLosses>& losses) {
+  for (const FormatLosses& format : losses) {
+    if (std::ranges::none_of(format.layers, loses)) {
+      if (!format.layers.empty())
+        std::cout << format.format << ": " << format.layers.size()
+                  << " layers, no scale changes for being merged\n";
+      continue;
+    }
+    std::cout << format.format
+              << ": scales are merged by the largest; octaves are lost at the lower end, of 17.8 "
+                 "that E4M3 has\n";
+    Table table(
+        {"layer", "k_scale", "v_scale", "k_written", "v_written", "k_octaves", "v_octaves"});
+    for (const LayerLoss& loss : format.layers)
+      table.add({std::to_string(loss.layer), short_float(static_cast<double>(loss.k_scale)),
+                 short_float(static_cast<double>(loss.v_scale)),
+                 short_float(static_cast<double>(loss.k_written)),
+                 short_float(static_cast<double>(loss.v_written)), octaves(loss.k_octaves),
+                 octaves(loss.v_octaves)});
+    table.print(std::cout);
+  }
+}
+
+void print_source(const Conversion& conversion) {
+  const Calibration& calibration = conversion.input().calibration;
+  if (!calibration.layers.empty())
+    std::cout << "scales: " << conversion.source().form << " of " << calibration.layers.size()
+              << " layers, from " << conversion.source().path << '\n';
+  if (const KeptQuantization* kept = conversion.kept())
+    std::cout << "weights: " << kept->format << ", left as they are\n";
+  else if (calibration.plan.quantizes_weights())
+    std::cout << "weights: FP8, " << calibration.plan.linears.size()
+              << " with their codes, scales written anew\n";
+}
+
+}  // namespace
+
+void run_conversion(const ConversionCommand& command) {
+  TerminalDiagnostics diagnostics;
+  const OutputFormats formats(command.output, command.format_option);
+  const Conversion conversion(command.checkpoint, formats.names(), options_of(command),
+                              diagnostics);
+  for (const std::string& warning : conversion.warnings()) diagnostics.warn(warning);
+  const ExportInput input = conversion.input();
+  formats.check(input);
+  check_target(conversion.model(), command.output.output);
+  const auto losses = all_losses(conversion, formats, command.output.tp_size);
+  AtomicDirectory output(command.output.output, command.output.overwrite);
+  formats.write(input, output.path(), 1, diagnostics);
+  const Json manifest = conversion_manifest(conversion, KVCAL_VERSION, losses);
+  write_text_file(output.path() / kManifestName, dump_json(manifest));
+  output.commit();
+  for (const std::string& note : conversion.notes()) std::cerr << "note: " << note << '\n';
+  formats.print_notes(input);
+  if (command.json) {
+    std::cout << dump_json(manifest);
+    return;
+  }
+  print_source(conversion);
+  print_losses(losses);
+  formats.print_folders(conversion.config());
+}
+
+}  // namespace kvcal

@@ -1,0 +1,54 @@
+#include "served_engines.h"
+
+#include <iostream>
+#include <optional>
+
+#include "engines/verify.h"
+
+namespace kvcal {
+namespace {
+
+constexpr const char* kScalesJson = "kv_cache_scales.json";
+
+bool uses_scales(const ModelDir& model, const ModelConfig& config, const std::string& engine,
+                 const VerifyOptions& options) {
+  const VerifyReport report = verify_engine(model, config, engine, options);
+  if (!report.loads || loses_scales(report) || report.kv_cache_dtype == "auto") return false;
+  for (const HeldLayer& layer : report.layers)
+    if (!layer.k.source.empty() || !layer.v.source.empty()) return true;
+  return false;
+}
+
+/// What the engine must be told, "" where nothing; nullopt where it does not use the scales.
+std::optional<std::string> argument_for(const ModelDir& model, const ModelConfig& config,
+                                        const std::string& engine) {
+  const EngineRules& rules = engine_rules().at(engine);
+  if (uses_scales(model, config, engine, {})) return "";
+  if (rules.fp8_argument.empty()) return std::nullopt;
+  VerifyOptions options;
+  options.kv_cache_dtype = "fp8_e4m3";
+  const std::string argument = " (" + std::string(rules.fp8_argument);
+  if (uses_scales(model, config, engine, options)) return argument + ")";
+  options.scales = model.path() / kScalesJson;
+  if (!rules.scales_file.is_read || !std::filesystem::exists(options.scales)) return std::nullopt;
+  if (!uses_scales(model, config, engine, options)) return std::nullopt;
+  return argument + " " + std::string(rules.scales_file.argument) + " " + kScalesJson + ")";
+}
+
+}  // namespace
+
+void print_served_engines(const std::filesystem::path& folder, const ModelConfig& config) {
+  const ModelDir model(folder);
+  std::string others;
+  for (const std::string& engine : engine_rules().names()) {
+    const EngineRules& rules = engine_rules().at(engine);
+    const std::string title = std::string(rules.title) + " " + std::string(rules.version);
+    if (const auto argument = argument_for(model, config, engine))
+      std::cout << "serves " << title << *argument << '\n';
+    else
+      others += (others.empty() ? "" : ", ") + engine;
+  }
+  if (!others.empty()) std::cout << "not used by " << others << "; kvcal verify says why\n";
+}
+
+}  // namespace kvcal
