@@ -63,7 +63,28 @@ void Conversion::read_scales(const ConversionOptions& options) {
     if (find_form(scale_tensors_of(model_), config_))
       notes_.push_back("the checkpoint's own KV scales are replaced by those of " + source_.path);
   }
-  if (source_.keys == KeyPosition::kBeforeRope && !source_.layers.empty())
+  warn_of_scales();
+}
+
+void Conversion::warn_of_scales() {
+  bool all_ones = true, none_below = true;
+  for (const LayerKvScales& layer : source_.layers)
+    for (const std::vector<Scale>* side : {&layer.k, &layer.v})
+      for (const Scale scale : *side) {
+        all_ones = all_ones && scale.value == 1.0f;
+        none_below = none_below && scale.value >= 1.0f;
+      }
+  if (source_.layers.empty()) return;
+  if (all_ones)
+    warnings_.push_back(source_.path +
+                        ": every scale is 1.0, which is no calibration but what engines take "
+                        "without one");
+  else if (none_below && source_.form == "rank files")
+    // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
+    warnings_.push_back(source_.path +
+                        ": no scale is below 1.0: ModelOpt raises smaller ones to that when it "
+                        "exports for TensorRT-LLM");
+  if (source_.keys == KeyPosition::kBeforeRope)
     warnings_.push_back(
         source_.path + ": scales of this form (" + source_.form +
         ") are made of K before RoPE, and the cache holds K after it: its largest magnitude may be "

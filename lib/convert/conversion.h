@@ -46,6 +46,7 @@ class Conversion {
 
  private:
   void read_scales(const ConversionOptions& options);
+  void warn_of_scales();
   void settle_weights(const std::vector<std::string>& formats);
   void settle_strategy(const ConversionOptions& options);
   void settle_dialect(const ConversionOptions& options);

@@ -30,7 +30,7 @@ struct VerifyCase {
   const CacheChoice& choice;
   const VerifyOptions& options;
   const std::vector<ScaleTensor>& tensors;
-  std::string calibrate;  ///< the command that makes what the engine reads
+  std::string remedy;  ///< the command that makes what the engine reads
 };
 
 /// The tensors that a loader puts in one layer's places.

@@ -87,10 +87,10 @@ class Placer {
 
   std::string remedy_for(const ScaleTensor& tensor, bool known) const {
     if (tensor.layer < 0) return "remove the tensor, or rename it to its layer's";
-    if (known || subject_.rules.names.empty()) return subject_.calibrate;
+    if (known || subject_.rules.names.empty()) return subject_.remedy;
     return "rename it to " + std::string(subject_.rules.names[0].suffix.substr(1)) + " or " +
            std::string(subject_.rules.names[1].suffix.substr(1)) + " of " +
-           subject_.config.attention_module(tensor.layer) + ", or " + subject_.calibrate;
+           subject_.config.attention_module(tensor.layer) + ", or " + subject_.remedy;
   }
 
   void put(const ScaleTensor& tensor, ScaleSide side) {
@@ -126,7 +126,7 @@ class Placer {
     refuse(tensor,
            "it refuses " + name_of(tensor) + " of shape " + shape_text(tensor.shape) +
                ", it takes " + wanted,
-           subject_.calibrate);
+           subject_.remedy);
   }
 
   void tell_dropped(const ScaleTensor& tensor) {
@@ -145,7 +145,7 @@ class Placer {
       }
     }
     findings_.add_of_layer(tensor.layer, Severity::kError, name_of(tensor) + " is lost: it " + how,
-                           subject_.calibrate);
+                           subject_.remedy);
   }
 
   const VerifyCase& subject_;

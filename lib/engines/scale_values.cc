@@ -98,7 +98,7 @@ class Arithmetic {
     if (placed.k && !placed.v && placed.k->rest.ends_with(".kv_scale")) {
       findings_.add_of_layer(held.layer, Severity::kError,
                              "it gives kv_scale to K alone, and V is 1.0 without a word",
-                             subject_.calibrate);
+                             subject_.remedy);
       return;
     }
     if (!placed.k || !placed.v)
@@ -150,7 +150,7 @@ class Arithmetic {
     } else if (placed.k || placed.v) {
       findings_.add_of_layer(held.layer, Severity::kError,
                              "it reads k_scale and v_scale only where both are there, and uses 1.0",
-                             subject_.calibrate);
+                             subject_.remedy);
     } else {
       tell_absent(held.layer, "K and V");
     }

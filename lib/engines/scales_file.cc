@@ -100,7 +100,7 @@ void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers
   const ScalesFileRules& rules = subject.engine.scales_file;
   const std::string source = subject.options.scales.filename().string();
   if (!rules.is_read) {
-    findings.add(Severity::kError, "it does not read " + source, subject.calibrate);
+    findings.add(Severity::kError, "it does not read " + source, subject.remedy);
     return;
   }
   const ScalesFileContent content =
@@ -116,7 +116,7 @@ void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers
     loads = false;
     findings.add(Severity::kError,
                  "it refuses " + source + " for models of type " + subject.config.model_type,
-                 subject.calibrate);
+                 subject.remedy);
     return;
   }
   const bool has_parameters = !subject.rules.names.empty() && subject.choice.reads_scales;
@@ -131,7 +131,7 @@ void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers
   if (!content.rejection.empty()) {
     findings.add(Severity::kError,
                  "it rejects " + source + " and uses 1.0 in every layer: " + content.rejection,
-                 subject.calibrate + " --tp-size " + std::to_string(subject.options.tp_size));
+                 subject.remedy + " --tp-size " + std::to_string(subject.options.tp_size));
     return;
   }
   const float factor = rules.doubles_on_rocm && subject.options.is_rocm ? 2.0f : 1.0f;

@@ -1,9 +1,11 @@
 #include "engines/verify.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "engines/engines.h"
 #include "engines/scales_file.h"
+#include "model/kv_scales.h"
 
 namespace kvcal {
 namespace {
@@ -90,20 +92,48 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
     findings.add(Severity::kError,
                  "it passes over this kv_cache_scheme, and its scales: " +
                      failed_check(subject.rules, subject.declaration.scheme),
-                 subject.calibrate);
+                 subject.remedy);
   if (subject.rules.dialect_by_config && subject.choice.is_fp8 && has_cache_scales(placement) &&
       subject.declaration.torch_dtype != "float8_e4m3fn" &&
       subject.declaration.torch_dtype != "float8_e4m3fnuz")
     findings.add(Severity::kError,
                  "it refuses kv_scale where config.json has no kv_cache_torch_dtype of "
                  "float8_e4m3fn or float8_e4m3fnuz",
-                 subject.calibrate);
+                 subject.remedy);
 }
 
-/// The command that makes a checkpoint the engine reads.
 std::string calibrate_command(std::string_view format) {
   return "kvcal calibrate MODEL --recipe RECIPE --dataset DATA --format " + std::string(format) +
          " --output OUT";
+}
+
+/// Scales that can be read, whoever reads them.
+std::optional<std::vector<LayerKvScales>> readable_scales(const ModelDir& model_dir,
+                                                          const ModelConfig& config) {
+  try {
+    return read_checkpoint_scales(model_dir, config);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+/// The command that makes what the engine reads: a conversion where there are scales in another
+/// form or in a number that it does not take, else a calibration.
+std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
+                           std::string_view format, const VerifyOptions& options,
+                           const MethodRules& rules) {
+  const auto converted = [&](const std::string& how) {
+    return "kvcal convert " + model_dir.given_path().string() + how + " --to " +
+           std::string(format) + " --output OUT";
+  };
+  if (!options.scales.empty()) return converted(" --scales " + options.scales.string());
+  const auto scales = readable_scales(model_dir, config);
+  if (!scales) return calibrate_command(format);
+  if (find_form(scale_tensors_of(model_dir), config)->name != format) return converted("");
+  const bool has_heads =
+      std::ranges::any_of(*scales, [](const LayerKvScales& layer) { return layer.k.size() > 1; });
+  return has_heads && !rules.takes_heads ? converted(" --strategy tensor")
+                                         : calibrate_command(format);
 }
 
 void fill(VerifyReport& report, const VerifyCase& subject, std::string_view model_type,
@@ -111,7 +141,7 @@ void fill(VerifyReport& report, const VerifyCase& subject, std::string_view mode
   if (!subject.choice.refusal.empty()) {
     report.loads = false;
     findings.add(Severity::kError, "it refuses the checkpoint: " + subject.choice.refusal,
-                 subject.calibrate);
+                 subject.remedy);
     return;
   }
   check_ranks(subject, findings, report.loads);
@@ -140,14 +170,15 @@ VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
   const CacheChoice choice =
       choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);
   const std::vector<ScaleTensor> tensors = find_scale_tensors(model_dir, config);
-  const VerifyCase subject{.config = config,
-                           .engine = rules,
-                           .rules = method,
-                           .declaration = declaration,
-                           .choice = choice,
-                           .options = options,
-                           .tensors = tensors,
-                           .calibrate = calibrate_command(rules.format)};
+  const VerifyCase subject{
+      .config = config,
+      .engine = rules,
+      .rules = method,
+      .declaration = declaration,
+      .choice = choice,
+      .options = options,
+      .tensors = tensors,
+      .remedy = remedy_command(model_dir, config, rules.format, options, method)};
   VerifyReport report{.engine = std::string(engine),
                       .version = std::string(rules.version),
                       .kv_cache_dtype = choice.dtype,

@@ -123,13 +123,73 @@ std::unique_ptr<ModuleSchemes> read_fp8(const Json& config) {
                                      OneScheme::Exceptions::kParts);
 }
 
-/// Its weights are not read; checkpoints with 16-bit weights have KV scales alone.
-void check_quark(const Json& config) {
+/// One tensor's part of Quark's config. Throws Error for other than E4M3.
+std::string quark_qscheme(const Json& tensor) {
+  const std::string dtype = required_string(tensor, "dtype");
+  if (dtype != "fp8_e4m3")
+    fail("key 'dtype' is '", dtype, "', which is not read; expected fp8_e4m3");
+  return required_string(tensor, "qscheme");
+}
+
+void read_quark_weight(const Json& weight, ModuleScheme& scheme) {
+  const std::string qscheme = quark_qscheme(weight);
+  if (optional_bool(weight, "is_dynamic").value_or(false))
+    fail("weights with dynamic scales are not read");
+  if (qscheme == "per_channel") {
+    scheme.strategy = Strategy::kChannel;
+  } else if (qscheme == "per_block") {
+    scheme.strategy = Strategy::kBlock;
+    std::tie(scheme.block_rows, scheme.block_columns) =
+        parse_block("block_size", find_field(weight, "block_size"));
+  } else if (qscheme != "per_tensor") {
+    fail("key 'qscheme' is '", qscheme, "', expected per_tensor, per_channel or per_block");
+  }
+}
+
+void read_quark_inputs(const Json& inputs, ModuleScheme& scheme) {
+  const std::string qscheme = quark_qscheme(inputs);
+  if (!optional_bool(inputs, "is_dynamic").value_or(false)) {
+    if (qscheme != "per_tensor")
+      fail("static inputs with qscheme '", qscheme, "' are not run, expected per_tensor");
+    scheme.input = InputQuantization::kStatic;
+  } else if (qscheme == "per_group") {
+    scheme.input = InputQuantization::kDynamicGroup;
+    scheme.group = required_int(inputs, "group_size");
+    if (scheme.group < 1) fail("key 'group_size' is ", scheme.group, ", expected 1 or more");
+  } else {
+    scheme.input = InputQuantization::kDynamicToken;
+  }
+}
+
+/// Entries of layer_quant_config repeat the global one, but for what they say of outputs.
+void check_quark_layers(const Json& config, const Json& global) {
+  const Json* layers = find_field(config, "layer_quant_config");
+  if (!layers || !layers->is_object()) return;
+  const auto part = [](const Json& of, std::string_view key) {
+    const Json* found = of.is_object() ? find_field(of, key) : nullptr;
+    return found ? *found : Json();
+  };
+  for (const auto& [name, layer] : layers->items())
+    for (const char* key : {"weight", "input_tensors"})
+      if (part(layer, key) != part(global, key))
+        fail("key 'layer_quant_config.", name, ".", key,
+             "' is another than global_quant_config's, which is not read");
+}
+
+/// AMD Quark's export of FP8 weights. Source: vLLM 0.32 `QuarkConfig._is_fp8_w8a8`.
+std::unique_ptr<ModuleSchemes> read_quark(const Json& config) {
   const Json* global = find_field(config, "global_quant_config");
-  if (global && global->is_object() && find_field(*global, "weight"))
-    fail(
-        "key 'global_quant_config.weight' quantizes weights; of quant_method quark only KV scales "
-        "beside 16-bit weights are read");
+  const Json none = Json::object();
+  check_quark_layers(config, global ? *global : none);
+  const Json* weight = global && global->is_object() ? find_field(*global, "weight") : nullptr;
+  if (!weight) return nullptr;  // KV scales alone
+  ModuleScheme scheme;
+  scheme.source = "global_quant_config";
+  in_context("global_quant_config.weight", [&] { read_quark_weight(*weight, scheme); });
+  if (const Json* inputs = find_field(*global, "input_tensors"))
+    in_context("global_quant_config.input_tensors", [&] { read_quark_inputs(*inputs, scheme); });
+  return std::make_unique<OneScheme>(std::move(scheme), strings_of(config, "exclude"),
+                                     OneScheme::Exceptions::kWildcards);
 }
 
 }  // namespace
@@ -146,8 +206,7 @@ std::unique_ptr<ModuleSchemes> read_module_schemes(const QuantizationConfig& con
       case QuantForm::kModelOpt:
         return read_modelopt(config);
       case QuantForm::kQuark:
-        check_quark(config.json);
-        return nullptr;
+        return read_quark(config.json);
       case QuantForm::kNone:
         break;
     }

@@ -4,6 +4,7 @@
 #include "support/catch.h"
 
 using namespace kvcal;
+using test::contains;
 using test::EngineCase;
 using test::kLlama;
 using test::tells;
@@ -218,4 +219,30 @@ TEST_CASE("an unknown engine is told with the known ones") {
   CHECK(message ==
         "unknown engine 'vlm' (did you mean 'vllm'?); known are vllm, sglang, tgi, tgi-branch, "
         "aphrodite, aphrodite-0.6, trtllm, transformers");
+}
+
+TEST_CASE("remedies: a conversion where the scales are there, else a calibration") {
+  const auto remedies = [](const VerifyReport& report) {
+    std::string all;
+    for (const Finding& finding : report.findings) all += finding.remedy + "\n";
+    return all;
+  };
+  EngineCase modelopt(kLlama);
+  modelopt.quantize({{"quant_method", "modelopt"}, {"quant_algo", "FP8"}});
+  add_scales(modelopt, ".k_proj.k_scale", ".v_proj.v_scale");
+  CHECK(contains(remedies(modelopt.verify("transformers")),
+                 "kvcal convert " + modelopt.path("").parent_path().string() +
+                     " --to compressed-tensors --output OUT"));
+  EngineCase lacking(kLlama);
+  lacking.quantize(scheme());
+  lacking.add(module(0) + ".k_scale", 0.5f);
+  lacking.add(module(0) + ".v_scale", 0.5f);
+  lacking.add(module(1) + ".x_scale", 0.5f);
+  CHECK(contains(remedies(lacking.verify("vllm")), "kvcal calibrate MODEL"));
+  EngineCase heads(kLlama);
+  heads.quantize(scheme("attn_head"));
+  for (int layer = 0; layer < 2; ++layer)
+    for (const char* name : {".k_scale", ".v_scale"})
+      heads.add(module(layer) + name, "F32", {2, 1, 1}, {0.5f, 0.25f});
+  CHECK(contains(remedies(heads.verify("sglang")), " --strategy tensor --to compressed-tensors"));
 }

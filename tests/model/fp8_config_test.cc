@@ -125,11 +125,52 @@ TEST_CASE("a quant_method that is not read is named with those that are") {
   CHECK(contains(error_with_config({{"bits", 8}}), "key 'quant_method' is missing"));
 }
 
-TEST_CASE("quark is read for its KV scales alone") {
+namespace {
+
+/// What Quark says of a tensor in FP8.
+Json quark_tensor(const char* qscheme, bool is_dynamic) {
+  return {{"dtype", "fp8_e4m3"}, {"qscheme", qscheme}, {"is_dynamic", is_dynamic}};
+}
+
+Json quark_config(const Json& weight, const Json& inputs) {
+  return {{"quant_method", "quark"},
+          {"exclude", {"lm_head"}},
+          {"export", {{"kv_cache_group", Json::array()}}},
+          {"global_quant_config", {{"weight", weight}, {"input_tensors", inputs}}}};
+}
+
+}  // namespace
+
+TEST_CASE("quark: FP8 weights are those of the same checkpoint in compressed-tensors' words") {
+  const ScratchFolder folder;
+  copy_changed(
+      "static_kv", folder.path(),
+      [](Json& config) {
+        config["quantization_config"] =
+            quark_config(quark_tensor("per_tensor", false), quark_tensor("per_tensor", false));
+      },
+      kSameTensor);
+  test::check_same_logits(folder.path(), "static_kv");
+}
+
+TEST_CASE("quark: what is not read is named") {
+  const auto error = [](const Json& weight, const Json& inputs) {
+    return error_with_config(quark_config(weight, inputs));
+  };
+  const Json tensor = quark_tensor("per_tensor", false);
+  CHECK(error(tensor, tensor) == "no error");
+  CHECK(contains(error({{"dtype", "int4"}, {"qscheme", "per_group"}}, nullptr),
+                 "global_quant_config.weight: key 'dtype' is 'int4', which is not read"));
+  CHECK(contains(error(quark_tensor("per_tensor", true), tensor),
+                 "global_quant_config.weight: weights with dynamic scales"));
+  CHECK(contains(error(quark_tensor("per_group", false), tensor),
+                 "key 'qscheme' is 'per_group', expected per_tensor, per_channel or per_block"));
+  CHECK(contains(error(tensor, quark_tensor("per_channel", false)),
+                 "global_quant_config.input_tensors: static inputs with qscheme 'per_channel'"));
+  Json config = quark_config(tensor, tensor);
+  config["layer_quant_config"]["*down_proj"] = {{"weight", nullptr}, {"input_tensors", tensor}};
   CHECK(
-      contains(error_with_config({{"quant_method", "quark"},
-                                  {"global_quant_config", {{"weight", {{"dtype", "fp8_e4m3"}}}}}}),
-               "key 'global_quant_config.weight' quantizes weights"));
+      contains(error_with_config(config), "key 'layer_quant_config.*down_proj.weight' is another"));
 }
 
 TEST_CASE("blocks as a text are those of a list") {

@@ -76,7 +76,9 @@ class CompressedTensorsWriter : public Writer {
     if (input.calibration.kv_format == fp8::Format::kE4m3Fnuz)
       notes.emplace_back(
           "scales of E4M3FNUZ are for vLLM on MI300, which uses those of compressed-tensors as "
-          "they are; elsewhere the cache would use half of its range");
+          "they are; SGLang doubles them once more there, and elsewhere the cache would use half "
+          "of "
+          "its range");
     if (const auto note = ignored_layers_note(input.calibration)) notes.push_back(*note);
     return notes;
   }
