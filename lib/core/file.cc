@@ -19,38 +19,9 @@
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/pages.h"
+#include "core/posix_file.h"
 
 namespace kvcal {
-namespace {
-
-[[noreturn]] void fail_errno(const fs::path& path, std::string_view what) {
-  const int code = errno;
-  fail(path.string(), ": ", what, ": ", std::strerror(code));
-}
-
-/// A descriptor that closes itself.
-class Descriptor {
- public:
-  Descriptor(const fs::path& path, int flags, mode_t mode = 0)
-      : value_(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
-  ~Descriptor() {
-    if (value_ >= 0) ::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-
- private:
-  int value_;
-};
-
-/// Makes the names in folder durable; where the file system cannot, there is nothing better to do.
-void sync_folder(const fs::path& folder) {
-  const Descriptor descriptor(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY);
-  if (descriptor.get() >= 0) ::fsync(descriptor.get());
-}
-
-}  // namespace
 
 MappedFile::MappedFile(const fs::path& path) : path_(path) {
   // Not blocking, so that a named pipe is refused below and not waited for.
@@ -173,106 +144,6 @@ void copy_file(const fs::path& source, const fs::path& target) {
 
 namespace {
 
-/// ".name.partial-<pid>" beside the target.
-fs::path scratch_beside(const fs::path& target) {
-  return target.parent_path() /
-         ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
-}
-
-fs::path checked_target(const fs::path& target, bool overwrite) {
-  if (target.empty()) fail("the path of the output is empty");
-  fs::path absolute = fs::absolute(target).lexically_normal();
-  if (!absolute.has_filename()) absolute = absolute.parent_path();
-  std::error_code error;
-  if (fs::exists(fs::symlink_status(absolute, error)) && !overwrite)
-    fail(target.string(), ": exists; pass --overwrite to replace it");
-  return absolute;
-}
-
-}  // namespace
-
-AtomicDirectory::Parents::Parents(const fs::path& folder) {
-  std::error_code error;
-  for (fs::path path = folder; !path.empty() && !fs::exists(fs::symlink_status(path, error));
-       path = path.parent_path())
-    made_.push_back(path);
-  fs::create_directories(folder, error);
-  if (error) fail(folder.string(), ": cannot create folder: ", error.message());
-}
-
-AtomicDirectory::Parents::~Parents() {
-  std::error_code error;
-  for (const fs::path& folder : made_)
-    if (!fs::remove(folder, error)) return;  // not empty: somebody else uses it by now
-}
-
-AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
-    : target_(checked_target(target, overwrite)),
-      scratch_(scratch_beside(target_)),
-      overwrite_(overwrite),
-      parents_(target_.parent_path()) {
-  std::error_code error;
-  if (fs::exists(target_, error) && !fs::is_directory(target_, error))
-    fail(target.string(), ": exists and is not a folder");
-  fs::remove_all(scratch_, error);
-  if (::mkdir(scratch_.c_str(), 0777) != 0) fail_errno(scratch_, "cannot create folder");
-}
-
-AtomicDirectory::~AtomicDirectory() {
-  std::error_code error;
-  if (!scratch_.empty()) fs::remove_all(scratch_, error);
-}
-
-void AtomicDirectory::commit() {
-  std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(scratch_, error))
-    if (entry.is_directory(error)) sync_folder(entry.path());
-  sync_folder(scratch_);
-  fs::path old;
-  if (fs::exists(fs::symlink_status(target_, error))) {
-    if (!overwrite_)
-      fail(target_.string(), ": appeared while the output was written; nothing was replaced");
-    old = scratch_.string() + ".old";
-    if (::rename(target_.c_str(), old.c_str()) != 0)
-      fail_errno(target_, "cannot move the old output aside");
-  }
-  if (::rename(scratch_.c_str(), target_.c_str()) != 0) {
-    const int code = errno;
-    if (!old.empty()) ::rename(old.c_str(), target_.c_str());
-    errno = code;
-    fail_errno(target_, "cannot rename the finished output");
-  }
-  scratch_.clear();
-  parents_.keep();
-  sync_folder(target_.parent_path());
-  if (!old.empty()) fs::remove_all(old, error);
-}
-
-void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite) {
-  write_file_atomically(target, overwrite, [&](const fs::path& file) {
-    FileWriter writer(file);
-    writer.write(content);
-    writer.close();
-  });
-}
-
-void write_file_atomically(const fs::path& target, bool overwrite,
-                           const std::function<void(const fs::path& file)>& write) {
-  const fs::path absolute = checked_target(target, overwrite);
-  const fs::path scratch = scratch_beside(absolute);
-  try {
-    write(scratch);
-    if (::rename(scratch.c_str(), absolute.c_str()) != 0)
-      fail_errno(absolute, "cannot rename the finished file");
-  } catch (...) {
-    ::unlink(scratch.c_str());
-    throw;
-  }
-  sync_folder(absolute.parent_path());
-}
-
-namespace {
-
 /// path without links and dots as far as it exists.
 fs::path resolved(const fs::path& path) {
   // A path that cannot be resolved is refused where it is created, with the reason.
@@ -292,10 +163,6 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
     if (it == inside.end() || *it++ != part) return false;
   }
   return true;
-}
-
-void check_new_file(const fs::path& target, bool overwrite) {
-  checked_target(target, overwrite);
 }
 
 ScratchMapping::ScratchMapping(const fs::path& folder, size_t size) : size_(size) {

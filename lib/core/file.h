@@ -67,8 +67,8 @@ void copy_file(const fs::path& source, const fs::path& target);
 
 /// An output folder that appears complete or not at all: files are written below path(), a hidden
 /// folder beside the target; commit() flushes and renames it. Without commit() the destructor
-/// removes it. An existing target is an Error unless overwrite, and is then replaced only at
-/// commit().
+/// removes it; what a killed process left, the next run with the same target does. An existing
+/// target is an Error unless overwrite, and is then replaced only at commit().
 class AtomicDirectory {
  public:
   AtomicDirectory(const fs::path& target, bool overwrite);
@@ -95,8 +95,12 @@ class AtomicDirectory {
     std::vector<fs::path> made_;  ///< innermost first
   };
 
+  /// Puts the scratch folder in the target's place; where the old target lies now.
+  fs::path replace_target();
+
   fs::path target_, scratch_;
   bool overwrite_ = false;
+  int lock_ = -1;  ///< of the scratch folder, so that other runs know it is in use
   Parents parents_;
 };
 

@@ -1,6 +1,11 @@
 #include "core/file.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
 
 #include "core/interrupt.h"
 #include "support/catch.h"
@@ -169,6 +174,28 @@ TEST_CASE("atomic directory: an existing target is refused, or replaced at commi
   write_file(output.path() / "new", "new");
   output.commit();
   CHECK(contents_of(scratch.path()) == Contents{{"out/new", "new"}});
+}
+
+TEST_CASE("atomic directory: what a killed run left goes with the next, what others write stays") {
+  const ScratchFolder scratch;
+  const auto make_old = [&](const char* name) {
+    write_file(scratch / name / "weights", "1");
+    fs::last_write_time(scratch / name, fs::file_time_type::clock::now() - std::chrono::minutes(1));
+  };
+  for (const char* name : {".out.partial-11", ".out.partial-12", ".out.partial-13.old",
+                           ".out.partial-x", ".other.partial-11", "out.partial-11"})
+    make_old(name);
+  write_file(scratch / ".out.partial-14" / "weights", "just made");
+  const int held = ::open((scratch / ".out.partial-12").c_str(), O_RDONLY | O_DIRECTORY);
+  REQUIRE(::flock(held, LOCK_EX | LOCK_NB) == 0);
+  { AtomicDirectory output(scratch / "out", false); }
+  ::close(held);
+  CHECK_FALSE(fs::exists(scratch / ".out.partial-11"));
+  for (const char* name : {".out.partial-12", ".out.partial-13.old", ".out.partial-14",
+                           ".out.partial-x", ".other.partial-11", "out.partial-11"}) {
+    INFO(name);
+    CHECK(fs::exists(scratch / name / "weights"));
+  }
 }
 
 TEST_CASE("atomic directory: a target that is a file, or comes in between, stays as it is") {

@@ -1,0 +1,168 @@
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "core/file.h"
+#include "core/posix_file.h"
+
+namespace kvcal {
+namespace {
+
+/// ".name.partial-<pid>" beside the target.
+fs::path scratch_beside(const fs::path& target) {
+  return target.parent_path() /
+         ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
+}
+
+/// A folder held by this process; -1 where it cannot be locked (some network file systems).
+int locked_folder(const fs::path& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
+  ::close(descriptor);
+  return -1;
+}
+
+/// A folder may be made and not locked yet.
+bool is_new(const fs::path& folder) {
+  std::error_code error;
+  const auto age = fs::file_time_type::clock::now() - fs::last_write_time(folder, error);
+  return error || age < std::chrono::seconds(10);
+}
+
+/// Removes what killed runs with this target left behind: gigabytes, maybe. A folder that a running
+/// process writes is locked by it.
+void remove_stale_scratch(const fs::path& target) {
+  const std::string prefix = "." + target.filename().string() + ".partial-";
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(target.parent_path(), error)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_scratch =
+        name.starts_with(prefix) && name.size() > prefix.size() &&
+        name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
+    if (!is_scratch || is_new(entry.path())) continue;
+    const int lock = locked_folder(entry.path());
+    if (lock < 0) continue;
+    fs::remove_all(entry.path(), error);
+    ::close(lock);
+  }
+}
+
+/// Puts a finished output in the place of another in one step; false where the system cannot.
+bool exchange(const fs::path& finished, const fs::path& target) {
+#ifdef RENAME_EXCHANGE
+  return ::renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0;
+#else
+  return false;
+#endif
+}
+
+fs::path checked_target(const fs::path& target, bool overwrite) {
+  if (target.empty()) fail("the path of the output is empty");
+  fs::path absolute = fs::absolute(target).lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(absolute, error)) && !overwrite)
+    fail(target.string(), ": exists; pass --overwrite to replace it");
+  return absolute;
+}
+
+}  // namespace
+
+AtomicDirectory::Parents::Parents(const fs::path& folder) {
+  std::error_code error;
+  for (fs::path path = folder; !path.empty() && !fs::exists(fs::symlink_status(path, error));
+       path = path.parent_path())
+    made_.push_back(path);
+  fs::create_directories(folder, error);
+  if (error) fail(folder.string(), ": cannot create folder: ", error.message());
+}
+
+AtomicDirectory::Parents::~Parents() {
+  std::error_code error;
+  for (const fs::path& folder : made_)
+    if (!fs::remove(folder, error)) return;  // not empty: somebody else uses it by now
+}
+
+AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
+    : target_(checked_target(target, overwrite)),
+      scratch_(scratch_beside(target_)),
+      overwrite_(overwrite),
+      parents_(target_.parent_path()) {
+  std::error_code error;
+  if (fs::exists(target_, error) && !fs::is_directory(target_, error))
+    fail(target.string(), ": exists and is not a folder");
+  fs::remove_all(scratch_, error);
+  remove_stale_scratch(target_);
+  if (::mkdir(scratch_.c_str(), 0777) != 0) fail_errno(scratch_, "cannot create folder");
+  lock_ = locked_folder(scratch_);
+}
+
+AtomicDirectory::~AtomicDirectory() {
+  std::error_code error;
+  if (!scratch_.empty()) fs::remove_all(scratch_, error);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void AtomicDirectory::commit() {
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(scratch_, error))
+    if (entry.is_directory(error)) sync_folder(entry.path());
+  sync_folder(scratch_);
+  fs::path old;
+  if (fs::exists(fs::symlink_status(target_, error))) {
+    if (!overwrite_)
+      fail(target_.string(), ": appeared while the output was written; nothing was replaced");
+    old = replace_target();
+  } else if (::rename(scratch_.c_str(), target_.c_str()) != 0) {
+    fail_errno(target_, "cannot rename the finished output");
+  }
+  scratch_.clear();
+  parents_.keep();
+  sync_folder(target_.parent_path());
+  if (!old.empty()) fs::remove_all(old, error);
+}
+
+fs::path AtomicDirectory::replace_target() {
+  if (exchange(scratch_, target_)) return scratch_;
+  const fs::path old = scratch_.string() + ".old";
+  if (::rename(target_.c_str(), old.c_str()) != 0)
+    fail_errno(target_, "cannot move the old output aside");
+  if (::rename(scratch_.c_str(), target_.c_str()) != 0) {
+    const int code = errno;
+    ::rename(old.c_str(), target_.c_str());
+    errno = code;
+    fail_errno(target_, "cannot rename the finished output");
+  }
+  return old;
+}
+
+void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite) {
+  write_file_atomically(target, overwrite, [&](const fs::path& file) {
+    FileWriter writer(file);
+    writer.write(content);
+    writer.close();
+  });
+}
+
+void write_file_atomically(const fs::path& target, bool overwrite,
+                           const std::function<void(const fs::path& file)>& write) {
+  const fs::path absolute = checked_target(target, overwrite);
+  const fs::path scratch = scratch_beside(absolute);
+  try {
+    write(scratch);
+    if (::rename(scratch.c_str(), absolute.c_str()) != 0)
+      fail_errno(absolute, "cannot rename the finished file");
+  } catch (...) {
+    ::unlink(scratch.c_str());
+    throw;
+  }
+  sync_folder(absolute.parent_path());
+}
+
+void check_new_file(const fs::path& target, bool overwrite) {
+  checked_target(target, overwrite);
+}
+
+}  // namespace kvcal
