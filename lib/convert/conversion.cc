@@ -51,7 +51,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
          ": there is nothing to convert; give the scales with --scales");
   settle_strategy(options);
   settle_dialect(options);
-  make_calibration(diagnostics);
+  make_calibration(options, diagnostics);
   strip_model();
 }
 
@@ -157,13 +157,19 @@ void Conversion::settle_dialect(const ConversionOptions& options) {
   source_.format = *options.dialect;
 }
 
-void Conversion::make_calibration(Diagnostics& diagnostics) {
+void Conversion::make_calibration(const ConversionOptions& options, Diagnostics& diagnostics) {
   std::vector<std::string> ignored;
   bool per_head = false;
   for (size_t layer = 0; layer < source_.layers.size(); ++layer) {
     if (source_.layers[layer].ignored)
       ignored.push_back(config_.attention_module(static_cast<int64_t>(layer)));
     per_head = per_head || source_.layers[layer].k.size() > 1;
+  }
+  // One head has one scale either way.
+  if (config_.cache_heads() == 1 && !source_.layers.empty()) {
+    const Json& said = source_.scheme;
+    per_head = options.strategy ? *options.strategy == Strategy::kAttnHead
+                                : said.is_object() && said.value("strategy", Json()) == "attn_head";
   }
   Json scheme;
   if (!source_.layers.empty()) {
@@ -195,7 +201,14 @@ void Conversion::add_layers() {
     own.k.scales = scales.k;
     own.v.scales = scales.v;
     if (scales.q.empty()) continue;
-    if (keeps_queries) own.q.emplace().scales = scales.q;
+    if (keeps_queries) {
+      own.q.emplace().scales = scales.q;
+      const auto planned =
+          std::ranges::find(calibration_.plan.attention, own.module, &PlannedAttention::module);
+      KVCAL_CHECK(planned != calibration_.plan.attention.end());
+      planned->q = calibration_.kv_args;
+      planned->q->strategy = scales.q.size() > 1 ? Strategy::kAttnHead : Strategy::kTensor;
+    }
     loses_queries = loses_queries || !keeps_queries;
   }
   if (loses_queries) notes_.emplace_back("scales of queries are not written");

@@ -50,7 +50,7 @@ class Conversion {
   void settle_weights(const std::vector<std::string>& formats);
   void settle_strategy(const ConversionOptions& options);
   void settle_dialect(const ConversionOptions& options);
-  void make_calibration(Diagnostics& diagnostics);
+  void make_calibration(const ConversionOptions& options, Diagnostics& diagnostics);
   void add_layers();
   void strip_model();
 

@@ -1,6 +1,6 @@
 #include "convert/conversion_manifest.h"
 
-#include <algorithm>
+#include <cmath>
 
 namespace kvcal {
 namespace {
@@ -37,14 +37,20 @@ std::string_view name_of_format(fp8::Format format) {
   return format == fp8::Format::kE4m3Fn ? "float8_e4m3fn" : "float8_e4m3fnuz";
 }
 
+/// To four decimals: the last digits of a logarithm differ between machines.
+double rounded(double octaves) {
+  return std::round(octaves * 1e4) / 1e4;
+}
+
 Json losses_json(const std::vector<FormatLosses>& losses) {
   Json all = Json::object();
   for (const FormatLosses& format : losses) {
     Json& layers = all[format.format] = Json::array();
     for (const LayerLoss& loss : format.layers)
       if (loss.k_octaves > 0.0 || loss.v_octaves > 0.0)
-        layers.push_back(
-            {{"layer", loss.layer}, {"k_octaves", loss.k_octaves}, {"v_octaves", loss.v_octaves}});
+        layers.push_back({{"layer", loss.layer},
+                          {"k_octaves", rounded(loss.k_octaves)},
+                          {"v_octaves", rounded(loss.v_octaves)}});
   }
   return all;
 }

@@ -105,7 +105,7 @@ SourceScales read_tensors(const ScaleTensors& given, const ModelConfig& config,
 
 SourceScales read_overlay_scales(const fs::path& folder, const ModelConfig& config) {
   const Overlay overlay = read_overlay(folder);
-  if (overlay.model_type != config.model_type ||
+  if (!is_type_of(overlay.model_type, config) ||
       overlay.num_hidden_layers != config.num_hidden_layers)
     fail(folder.string(), ": is of a '", overlay.model_type, "' of ", overlay.num_hidden_layers,
          " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);
