@@ -35,20 +35,24 @@ std::optional<std::string> argument_for(const ModelDir& model, const ModelConfig
   return argument + " " + std::string(rules.scales_file.argument) + " " + kScalesJson + ")";
 }
 
+/// The first thing that is wrong.
+std::string reason(const ModelDir& model, const ModelConfig& config, const std::string& engine) {
+  const VerifyReport report = verify_engine(model, config, engine, {});
+  return report.findings.empty() ? "it reads none of the scales" : report.findings[0].message;
+}
+
 }  // namespace
 
 void print_served_engines(const std::filesystem::path& folder, const ModelConfig& config) {
   const ModelDir model(folder);
-  std::string others;
   for (const std::string& engine : engine_rules().names()) {
     const EngineRules& rules = engine_rules().at(engine);
     const std::string title = std::string(rules.title) + " " + std::string(rules.version);
     if (const auto argument = argument_for(model, config, engine))
       std::cout << "serves " << title << *argument << '\n';
     else
-      others += (others.empty() ? "" : ", ") + engine;
+      std::cout << "does not serve " << title << ": " << reason(model, config, engine) << '\n';
   }
-  if (!others.empty()) std::cout << "not used by " << others << "; kvcal verify says why\n";
 }
 
 }  // namespace kvcal

@@ -112,13 +112,15 @@ std::string refusal(const MethodRules& rules, const CacheDeclaration& declaratio
 
 }  // namespace
 
-CacheDeclaration read_declaration(const ModelDir& model_dir, bool reads_hf_quant_config) {
+CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_file) {
   CacheDeclaration declaration;
   declaration.config = declared_config(model_dir.config());
   declaration.torch_dtype = text_of(model_dir.config(), "kv_cache_torch_dtype");
   const fs::path file = model_dir.path() / "hf_quant_config.json";
   bool from_file = false;
-  if (declaration.config.is_null() && reads_hf_quant_config && fs::exists(file)) {
+  const bool is_asked = quant_file == QuantFile::kFirst ||
+                        (quant_file == QuantFile::kWithoutConfig && declaration.config.is_null());
+  if (is_asked && fs::exists(file)) {
     declaration.config = in_context(file.string(), [&] {
       Json json = parse_json(read_text(file));
       if (!json.is_object()) fail("it is ", kind_of(json), ", expected an object");

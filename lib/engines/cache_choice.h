@@ -17,9 +17,9 @@ struct CacheDeclaration {
   std::string torch_dtype;      ///< kv_cache_torch_dtype of config.json (TGI's branch)
 };
 
-/// hf_quant_config.json counts where config.json has no quantization_config, and where the engine
-/// reads it. Throws Error for a file that is no JSON object.
-CacheDeclaration read_declaration(const ModelDir& model_dir, bool reads_hf_quant_config);
+/// hf_quant_config.json counts when the engine reads it. Throws Error for a file that is no JSON
+/// object.
+CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_file);
 
 /// The cache that an engine makes.
 struct CacheChoice {

@@ -90,7 +90,7 @@ EngineRules vllm() {
           .takes_sharded_heads = true,
           .fp8_argument = "--kv-cache-dtype fp8",
           .format = "compressed-tensors",
-          .reads_hf_quant_config = true,
+          .quant_file = QuantFile::kWithoutConfig,
           .methods = {vllm_compressed_tensors(), vllm_modelopt(),
                       vllm_base("fp8", joined(vllm_names(), kOutputScales)),
                       vllm_base("quark", joined(vllm_names(), kOutputScales))},
@@ -143,7 +143,7 @@ EngineRules sglang() {
           .unplaced = Unknown::kDroppedWithWarning,
           .fp8_argument = "--kv-cache-dtype fp8_e4m3",
           .format = "compressed-tensors",
-          .reads_hf_quant_config = true,
+          .quant_file = QuantFile::kWithoutConfig,
           .methods = {sglang_compressed_tensors(), modelopt,
                       sglang_base("fp8", CacheSwitch::kCacheQuantAlgo),
                       sglang_base("quark", CacheSwitch::kNever)},
@@ -212,7 +212,7 @@ EngineRules aphrodite() {
           .takes_sharded_heads = true,
           .fp8_argument = "--kv-cache-dtype fp8",
           .format = "compressed-tensors",
-          .reads_hf_quant_config = true,
+          .quant_file = QuantFile::kWithoutConfig,
           .methods = {compressed, modelopt, vllm_base("fp8", names), vllm_base("quark", names)},
           .otherwise = {.method = "*", .warns_of_ones = false},
           .scales_file = {}};
@@ -245,7 +245,8 @@ EngineRules aphrodite_06() {
 
 /// Source: TensorRT-LLM's PyTorch backend: _torch/modules/linear.py loads k_proj.k_scale and
 /// v_proj.v_scale into kv_scales, which _torch/modules/attention.py hands on for NVFP4 caches only;
-/// the backend multiplies FP8 caches by ones. quant_config_utils.py reads compressed-tensors.
+/// the backend multiplies FP8 caches by ones. quant_config_utils.py reads compressed-tensors,
+/// model_config.py hf_quant_config.json before it.
 EngineRules trtllm() {
   return {.title = "TensorRT-LLM",
           .version = "2026-08, PyTorch backend",
@@ -255,7 +256,7 @@ EngineRules trtllm() {
           .verdicts = "",
           .fp8_argument = "kv_cache_config.dtype: fp8",
           .format = "modelopt",
-          .reads_hf_quant_config = true,
+          .quant_file = QuantFile::kFirst,
           .methods = {{.method = "modelopt*",
                        .cache = CacheSwitch::kModelOptCache,
                        .names = {{".k_proj.k_scale", kKey}, {".v_proj.v_scale", kValue}},

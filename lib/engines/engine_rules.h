@@ -42,6 +42,13 @@ enum class CacheSwitch : uint8_t {
   kCacheQuantAlgo,  ///< kv_cache_quant_algo of the configuration
 };
 
+/// When an engine reads ModelOpt's hf_quant_config.json.
+enum class QuantFile : uint8_t {
+  kNotRead,
+  kWithoutConfig,  ///< where config.json has no quantization_config
+  kFirst,          ///< wherever it is, whatever config.json says
+};
+
 /// A key of kv_cache_scheme and the values that the engine takes, as JSON texts.
 struct SchemeCheck {
   std::string_view key;
@@ -99,7 +106,7 @@ struct EngineRules {
   bool takes_sharded_heads = false;
   std::string_view fp8_argument = {};  ///< what makes the cache FP8 by hand
   std::string_view format = {};        ///< of ours that it reads best, for remedies
-  bool reads_hf_quant_config = false;
+  QuantFile quant_file = QuantFile::kNotRead;
   std::vector<MethodRules> methods = {};  ///< the first that matches; none: `otherwise`
   MethodRules otherwise = {};             ///< of any other quant_method
   ScalesFileRules scales_file = {};

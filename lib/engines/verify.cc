@@ -165,7 +165,7 @@ void fill(VerifyReport& report, const VerifyCase& subject, std::string_view mode
 VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
                            std::string_view engine, const VerifyOptions& options) {
   const EngineRules& rules = engine_rules().at(engine);
-  const CacheDeclaration declaration = read_declaration(model_dir, rules.reads_hf_quant_config);
+  const CacheDeclaration declaration = read_declaration(model_dir, rules.quant_file);
   const MethodRules& method = rules_for(rules, declaration.method);
   const CacheChoice choice =
       choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);

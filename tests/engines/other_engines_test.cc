@@ -246,3 +246,15 @@ TEST_CASE("remedies: a conversion where the scales are there, else a calibration
       heads.add(module(layer) + name, "F32", {2, 1, 1}, {0.5f, 0.25f});
   CHECK(contains(remedies(heads.verify("sglang")), " --strategy tensor --to compressed-tensors"));
 }
+
+TEST_CASE("TensorRT-LLM takes hf_quant_config.json whatever config.json says, vLLM does not") {
+  EngineCase subject(kLlama);
+  subject.quantize(scheme());
+  subject.write("hf_quant_config.json", kModelOpt);
+  add_scales(subject, ".k_scale", ".v_scale");
+  add_scales(subject, ".k_proj.k_scale", ".v_proj.v_scale");
+  CHECK(subject.verify("trtllm").kv_cache_dtype == "fp8");
+  CHECK(tells(subject.verify("trtllm"), Severity::kError, "1.0"));
+  CHECK(held(subject.verify("vllm")) == kAll);
+  CHECK_FALSE(loses_scales(subject.verify("vllm")));
+}

@@ -1,0 +1,107 @@
+// What our writers write, in front of the engines' own rules, which are kept apart from the
+// writers: names, shapes, schema of kv_cache_scales.json, doubling (lib/engines, docs/verify.md).
+#include "engines/verify.h"
+#include "export/export_case.h"
+#include "export/joined_writer.h"
+#include "model/weights.h"
+
+using namespace kvcal;
+using namespace kvcal::test;
+
+namespace {
+
+/// What an engine holds of a layer's scales.
+enum class Holds { kApart, kShared, kSharedKey };
+
+/// One format in front of one engine.
+struct Row {
+  const char *format, *engine, *kv_cache_dtype;
+  Holds holds = Holds::kApart;
+  bool is_file = false;  ///< the engine is given kv_cache_scales.json
+  int64_t tp_size = 1;
+};
+
+/// Every pair that is meant to work.
+const std::vector<Row> kRows{
+    {"compressed-tensors", "vllm", "auto"},
+    {"compressed-tensors", "sglang", "auto"},
+    {"compressed-tensors", "tgi", "auto"},
+    {"compressed-tensors", "aphrodite", "auto"},
+    {"compressed-tensors", "transformers", "auto"},
+    {"modelopt", "vllm", "auto"},
+    {"modelopt", "sglang", "auto"},
+    {"modelopt", "aphrodite", "auto"},
+    {"quark", "vllm", "fp8"},
+    {"quark", "sglang", "fp8_e4m3"},
+    {"tgi", "tgi", "fp8_e4m3", Holds::kShared},
+    {"tgi", "tgi-branch", "fp8", Holds::kShared},
+    {"scales-json", "sglang", "fp8_e4m3", Holds::kShared, true},
+    {"scales-json", "sglang", "fp8_e4m3", Holds::kShared, true, 2},
+    {"scales-json", "aphrodite-0.6", "fp8", Holds::kShared, true},
+    {"scales-json", "aphrodite-0.6", "fp8", Holds::kShared, true, 4},
+    {"compressed-tensors+tgi", "vllm", "auto", Holds::kSharedKey},
+    {"compressed-tensors+tgi", "sglang", "auto", Holds::kSharedKey},
+    {"compressed-tensors+tgi", "tgi", "auto"},
+    {"compressed-tensors+tgi", "tgi-branch", "fp8", Holds::kShared},
+    {"compressed-tensors+modelopt", "vllm", "auto"},
+    {"compressed-tensors+modelopt", "sglang", "auto"},
+    {"compressed-tensors+modelopt", "transformers", "auto"},
+    {"modelopt+scales-json", "vllm", "auto"},
+};
+
+/// K is (2 * layer + 1) / 32, V (2 * layer + 2) / 32: exact in 16 bits.
+class Written {
+ public:
+  explicit Written(const Row& row)
+      : model_(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / "llama"),
+        config_(read_model_config(model_)),
+        calibration_(calibration_of_attention(model_)) {
+    const ExportInput input{.model = model_, .calibration = calibration_, .tp_size = row.tp_size};
+    const auto writer = make_writer(row.format);
+    writer->check(input);
+    writer->write(input, scratch_.path());
+  }
+
+  VerifyReport verify(const Row& row) const {
+    VerifyOptions options;
+    options.kv_cache_dtype = row.kv_cache_dtype;
+    options.tp_size = row.tp_size;
+    if (!row.is_file) return verify_engine(ModelDir(scratch_.path()), config_, row.engine, options);
+    options.scales = scratch_ / "kv_cache_scales.json";
+    return verify_engine(model_, config_, row.engine, options);
+  }
+
+  const Calibration& calibration() const { return calibration_; }
+
+ private:
+  ModelDir model_;
+  ModelConfig config_;
+  Calibration calibration_;
+  ScratchFolder scratch_;
+};
+
+void check_held(const HeldLayer& held, const AttentionCalibration& layer, Holds holds) {
+  const float k = layer.k.scales[0].value, v = layer.v.scales[0].value;
+  const float shared = std::max(k, v);
+  for (const float value : held.k.values) CHECK(value == (holds == Holds::kApart ? k : shared));
+  for (const float value : held.v.values) CHECK(value == (holds == Holds::kShared ? shared : v));
+  CHECK_FALSE(held.k.source.empty());
+  CHECK_FALSE(held.v.source.empty());
+}
+
+}  // namespace
+
+TEST_CASE("every format holds, by the rules of the engines it is for, the scales that were given") {
+  for (const Row& row : kRows) {
+    INFO(row.format << " in front of " << row.engine << ", " << row.tp_size << " ranks");
+    const Written written(row);
+    const VerifyReport report = written.verify(row);
+    for (const Finding& finding : report.findings) INFO(finding.message);
+    CHECK(report.loads);
+    CHECK(report.kv_cache_dtype != "auto");
+    if (row.holds != Holds::kSharedKey) CHECK_FALSE(loses_scales(report));
+    REQUIRE(report.layers.size() == written.calibration().layers.size());
+    for (size_t layer = 0; layer < report.layers.size(); ++layer)
+      check_held(report.layers[layer], written.calibration().layers[layer], row.holds);
+  }
+}
