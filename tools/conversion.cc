@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/registry.h"
 #include "export/checkpoint_copy.h"
+#include "export/joined_writer.h"
 #include "export/manifest.h"
 #include "kvcal_version.h"
 #include "progress.h"
@@ -27,6 +28,15 @@ ConversionOptions options_of(const ConversionCommand& command) {
   return options;
 }
 
+/// No output replaces what the scales are from, nor lies in it.
+void check_scales_stay(const ConversionCommand& command) {
+  if (command.scales.empty()) return;
+  const fs::path scales = command.scales, output = command.output.output;
+  if (lies_in(scales, output) || lies_in(output, scales))
+    fail(output.string(), ": holds ", scales.string(),
+         ", where the scales are from, or lies in it");
+}
+
 bool loses(const LayerLoss& loss) {
   return loss.k_octaves > 0.0 || loss.v_octaves > 0.0;
 }
@@ -34,8 +44,10 @@ bool loses(const LayerLoss& loss) {
 std::vector<FormatLosses> all_losses(const Conversion& conversion, const OutputFormats& formats,
                                      int64_t tp_size) {
   std::vector<FormatLosses> losses;
-  for (size_t i = 0; i < formats.names().size(); ++i)
-    losses.push_back({formats.names()[i], losses_of(conversion, formats.writer(i), tp_size)});
+  for (const std::string& format : formats.names())
+    for (const std::string& name : joined_names(format))
+      if (std::ranges::find(losses, name, &FormatLosses::format) == losses.end())
+        losses.push_back({name, losses_of(conversion, *make_writer(name), tp_size)});
   return losses;
 }
 
@@ -90,6 +102,7 @@ void run_conversion(const ConversionCommand& command) {
   const ExportInput input = conversion.input();
   formats.check(input);
   check_target(conversion.model(), command.output.output);
+  check_scales_stay(command);
   const auto losses = all_losses(conversion, formats, command.output.tp_size);
   AtomicDirectory output(command.output.output, command.output.overwrite);
   formats.write(input, output.path(), 1, diagnostics);

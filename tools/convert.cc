@@ -25,7 +25,8 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
   command
       ->add_option("--strategy", options->strategy,
                    "tensor merges the scales of heads; attn_head gives each head that of its rank; "
-                   "default: as the source has them")
+                   "default: as the source has them, "
+                   "ranks merged unless scales-json alone is written")
       ->check(CLI::IsMember({"tensor", "attn_head"}));
   command
       ->add_option("--fp8-dialect", options->dialect,

@@ -49,7 +49,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
     fail(checkpoint.string(), ": has no KV scales",
          kept_ ? ", and its weights are in the wanted form already" : " and no FP8 weights",
          ": there is nothing to convert; give the scales with --scales");
-  settle_strategy(options);
+  settle_strategy(strategy_for(formats, options));
   settle_dialect(options);
   make_calibration(options, diagnostics);
   strip_model();
@@ -86,8 +86,10 @@ void Conversion::warn_of_scales() {
                         "exports for TensorRT-LLM");
   if (source_.keys == KeyPosition::kBeforeRope)
     warnings_.push_back(
-        source_.path + ": scales of this form (" + source_.form +
-        ") are made of K before RoPE, and the cache holds K after it: its largest magnitude may be "
+        source_.path +
+        (source_.manifest.is_null() ? ": scales of this form (" + source_.form + ") are made"
+                                    : std::string(": its manifest says that scales are made")) +
+        " of K before RoPE, and the cache holds K after it: its largest magnitude may be "
         "up to sqrt(2) = 1.414 times larger, which saturates, or as much smaller");
 }
 
@@ -100,7 +102,17 @@ void Conversion::settle_weights(const std::vector<std::string>& formats) {
   kept_.reset();
 }
 
-void Conversion::settle_strategy(const ConversionOptions& options) {
+std::optional<Strategy> Conversion::strategy_for(const std::vector<std::string>& formats,
+                                                 const ConversionOptions& options) const {
+  if (options.strategy || source_.ranks.size() < 2) return options.strategy;
+  const auto heads = static_cast<size_t>(config_.cache_heads());
+  const bool is_file = std::ranges::all_of(
+      formats, [](const std::string& format) { return format == "scales-json"; });
+  if (is_file && heads % source_.ranks.size() == 0) return Strategy::kAttnHead;
+  return std::nullopt;
+}
+
+void Conversion::settle_strategy(std::optional<Strategy> strategy) {
   own_ = source_.layers;
   if (!source_.ranks.empty())
     for (size_t layer = 0; layer < own_.size(); ++layer)
@@ -113,8 +125,8 @@ void Conversion::settle_strategy(const ConversionOptions& options) {
   for (size_t layer = 0; layer < own_.size(); ++layer) {
     LayerKvScales& target = source_.layers[layer];
     if (target.k.empty()) continue;
-    const bool per_head = options.strategy == Strategy::kAttnHead;
-    if (!per_head && options.strategy != Strategy::kTensor) continue;
+    const bool per_head = strategy == Strategy::kAttnHead;
+    if (!per_head && strategy != Strategy::kTensor) continue;
     const LayerKvScales& own = own_[layer];
     const auto settled = [&](const std::vector<Scale>& side) {
       if (!per_head) return std::vector{largest_of(side)};
@@ -130,7 +142,7 @@ void Conversion::settle_strategy(const ConversionOptions& options) {
   const bool has_queries = std::ranges::any_of(
       source_.layers, [](const LayerKvScales& layer) { return !layer.q.empty(); });
   if (!has_queries) return;
-  if (kept_ && kept_->format == "compressed-tensors" && options.strategy)
+  if (kept_ && kept_->format == "compressed-tensors" && strategy)
     fail(model_.given_path().string(),
          ": quantizes queries too, whose scales have the cache's strategy; --strategy is not for "
          "it");

@@ -48,7 +48,10 @@ class Conversion {
   void read_scales(const ConversionOptions& options);
   void warn_of_scales();
   void settle_weights(const std::vector<std::string>& formats);
-  void settle_strategy(const ConversionOptions& options);
+  /// Ranks that kv_cache_scales.json alone is written of stay apart.
+  std::optional<Strategy> strategy_for(const std::vector<std::string>& formats,
+                                       const ConversionOptions& options) const;
+  void settle_strategy(std::optional<Strategy> strategy);
   void settle_dialect(const ConversionOptions& options);
   void make_calibration(const ConversionOptions& options, Diagnostics& diagnostics);
   void add_layers();

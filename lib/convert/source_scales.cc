@@ -16,7 +16,10 @@ constexpr std::string_view kDialectKey = "kv_cache_torch_dtype";
 
 /// The manifest in the folder, or beside it where several formats share one; null: none.
 Json find_manifest(const fs::path& folder) {
-  for (const fs::path& place : {folder, folder.parent_path()}) {
+  // Of "out/tgi/" and of "." the parent is not what parent_path says.
+  fs::path whole = fs::absolute(folder.empty() ? fs::path(".") : folder).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  for (const fs::path& place : {folder, whole.parent_path()}) {
     const fs::path file = place / kManifestName;
     if (!fs::exists(file)) continue;
     return in_context(file.string(), [&] { return parse_json(read_text(file)); });
@@ -164,6 +167,10 @@ SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig&
 SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   if (!fs::exists(place)) fail(place.string(), ": no such file or folder");
   if (!fs::is_directory(place)) {
+    if (place.extension() != ".json")
+      fail(place.string(),
+           ": expected a kv_cache_scales.json, or a folder: rank files, an overlay, "
+           "a checkpoint");
     ScalesFile file = read_scales_json(place, config);
     SourceScales source = of_ranks("scales-json", place, config, std::move(file.ranks));
     source.format = fp8_format(file.dtype);

@@ -121,7 +121,11 @@ QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
                              const CheckpointQuantization& weights, const Json& scheme,
                              const std::vector<std::string>& ignored, Diagnostics& diagnostics) {
   const Recipe recipe = parse_recipe(recipe_text(config, weights, scheme, ignored));
-  QuantPlan plan = resolve_plan(recipe, config, diagnostics, unrun_modules(model, config));
+  std::vector<UnrunModule> unrun = unrun_modules(model, config);
+  // Experts by llm-compressor's names are run, too.
+  std::erase_if(unrun,
+                [&](const UnrunModule& module) { return weights.linears.contains(module.name); });
+  QuantPlan plan = resolve_plan(recipe, config, diagnostics, std::move(unrun));
   for (PlannedLinear& linear : plan.linears) linear.module = stored_name(weights, linear.module);
   return plan;
 }

@@ -224,7 +224,7 @@ EngineRules aphrodite_06() {
       vllm_base("fp8", {{".k_scale", kKey}, {".v_scale", kValue}, {".kv_scale", kKey}});
   fp8.doubles_on_rocm = false;
   fp8.takes_e5m2 = true;
-  return {.title = "Aphrodite 0.6",
+  return {.title = "Aphrodite",
           .version = "0.6.5",
           .source =
               "quantization/kv_cache.py, modeling/models/llama.py, "

@@ -144,6 +144,12 @@ class Placer {
         return;
       }
     }
+    if (!subject_.options.scales.empty() && subject_.engine.scales_file.is_read) {
+      findings_.add_of_layer(tensor.layer, Severity::kNote,
+                             name_of(tensor) + " is not read: the scales are those of " +
+                                 subject_.options.scales.filename().string());
+      return;
+    }
     findings_.add_of_layer(tensor.layer, Severity::kError, name_of(tensor) + " is lost: it " + how,
                            subject_.remedy);
   }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "export/layer_scales.h"
+
 namespace kvcal {
 namespace {
 
@@ -21,13 +23,14 @@ class JoinedWriter : public Writer {
   void check(const ExportInput& input) const override {
     for (const Part& part : parts_) in_context(part.name, [&] { part.writer->check(input); });
     check_weights_are_shared(input);
+    check_scales_agree(input);
     parts(input);
   }
 
   FormatParts parts(const ExportInput& input) const override {
     FormatParts all{.has_checkpoint = false};
     for (const Part& part : parts_) {
-      FormatParts own = part.writer->parts(input);
+      FormatParts own = part.writer->parts(input_of(part, input));
       for (const auto& [key, value] : own.config.items()) add_key(part, key, value, all);
       for (auto& [name, content] : own.files) {
         const auto [known, is_new] = all.files.emplace(name, content);
@@ -55,7 +58,30 @@ class JoinedWriter : public Writer {
  private:
   [[noreturn]] void refuse(const Part& part, std::string_view what) const {
     fail(parts_.front().name, " and ", part.name, " cannot share a folder: each has a ", what,
-         " of its own; give --format twice for two folders");
+         " of its own; write them as two formats, which gives two folders");
+  }
+
+  /// tgi leaves it to the form of the weights, where that is beside it, to say what they are.
+  ExportInput input_of(const Part& part, const ExportInput& input) const {
+    ExportInput own = input;
+    if (part.name == "tgi" && input.kept &&
+        std::ranges::find(parts_, input.kept->format, &Part::name) != parts_.end())
+      own.kept = nullptr;
+    return own;
+  }
+
+  /// Readers that find scales of K and V by two names want them equal; kv_scale is the largest.
+  void check_scales_agree(const ExportInput& input) const {
+    const Part* first = nullptr;
+    for (const Part& part : parts_) {
+      if (part.name == "tgi" || part.name == "scales-json") continue;
+      if (first && has_head_scales(input.calibration) &&
+          (first->name == "compressed-tensors" || part.name == "compressed-tensors"))
+        fail(first->name, " and ", part.name,
+             " cannot share a folder: one has a scale a head, the other one of all heads; expected "
+             "strategy tensor");
+      first = &part;
+    }
   }
 
   void check_weights_are_shared(const ExportInput& input) const {
@@ -65,8 +91,8 @@ class JoinedWriter : public Writer {
     };
     if (std::ranges::count_if(parts_, is_checkpoint) > 1)
       fail(
-          "each of the formats stores the scales of FP8 weights in its own way; give --format "
-          "twice for two folders");
+          "each of the formats stores the scales of FP8 weights in its own way; write them as "
+          "two formats, which gives two folders");
   }
 
   /// The first format's quantization_config is the folder's: readers of ModelOpt's take its own
@@ -109,6 +135,7 @@ std::unique_ptr<Writer> make_writer(std::string_view format) {
   const std::vector<std::string> names = joined_names(format);
   std::vector<Part> parts;
   for (const std::string& name : names) {
+    if (name.empty()) fail("format '", format, "' has an empty name beside '+'");
     if (std::ranges::find(parts, name, &Part::name) != parts.end())
       fail("format ", format, " names ", name, " twice");
     parts.push_back({name, kWriters.at(name)()});

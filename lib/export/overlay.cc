@@ -2,6 +2,7 @@
 
 #include "export/checkpoint_copy.h"
 #include "export/checkpoint_files.h"
+#include "export/joined_writer.h"
 
 namespace kvcal {
 namespace {
@@ -37,6 +38,9 @@ void write_overlay(const ExportInput& input, const FormatParts& parts, const std
 
 Overlay read_overlay(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kOverlayName;
+  if (!std::filesystem::exists(file))
+    fail(folder.string(), ": is no overlay: it has no ", kOverlayName,
+         ", which --scales-only writes");
   const std::string text = read_text(file, size_t{16} << 20);
   return in_context(file.string(), [&] {
     const Json json = parse_json(text);
@@ -47,6 +51,7 @@ Overlay read_overlay(const std::filesystem::path& folder) {
     const Json* config = find_field(json, "config");
     if (!config || !config->is_object()) fail_missing("config", "an object");
     overlay.config = *config;
+    in_context("key 'format'", [&] { make_writer(overlay.format); });
     return overlay;
   });
 }

@@ -20,16 +20,18 @@ namespace {
 /// every byte once.
 class Progress {
  public:
-  Progress(Diagnostics* sink, const WeightChanges& changes) : sink_(sink) {
+  Progress(Diagnostics* sink, const WeightChanges& changes, const Calibration& calibration)
+      : sink_(sink) {
     for (const PlannedWeight& weight : changes.quantized)
-      total_ += 2 * static_cast<int64_t>(element_count(weight.shape));
+      if (!calibration.stored_weights.contains(weight.module))
+        total_ += 2 * static_cast<int64_t>(element_count(weight.shape));
     for (const SplitCopy& copy : changes.split)
       if (!copy.planned->slice.is_contiguous())
         total_ += static_cast<int64_t>(byte_count(copy.shape, copy.source->dtype));
   }
   void add(uint64_t values) {
     done_ += static_cast<int64_t>(values);
-    if (sink_) sink_->progress("quantizing weights", done_, total_, "values");
+    if (sink_ && total_ > 0) sink_->progress("quantizing weights", done_, total_, "values");
   }
 
  private:
@@ -159,15 +161,10 @@ class QuantizedCopy {
         parts_(parts),
         folder_(folder),
         changes_(weight_changes(input.model, input.calibration)),
-        progress_(input.progress, changes_),
+        progress_(input.progress, changes_, input.calibration),
         added_(input.model.shards().size()) {
-    for (const Tensor& tensor : parts.tensors) {
-      const std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
-      added_to(input.shares_weights
-                   ? 0
-                   : shard_of(input.model, first_tensor_of(input.model, module).name))
-          .push_back(tensor);
-    }
+    for (const Tensor& tensor : parts.tensors)
+      added_to(input.shares_weights ? 0 : shard_beside(tensor.name)).push_back(tensor);
     for (const LinearCalibration& linear : input.calibration.linears)
       inputs_.emplace(linear.module, &linear);
   }
@@ -186,6 +183,17 @@ class QuantizedCopy {
   }
 
  private:
+  /// The shard of an attention module or, of "self_attn.k_proj.k_scale", of its Linear, which there
+  /// is not where Q, K and V are one.
+  size_t shard_beside(const std::string& scale) const {
+    const auto& layers = input_.calibration.layers;
+    std::string module = scale.substr(0, scale.rfind('.'));
+    if (std::ranges::find(layers, module, &AttentionCalibration::module) == layers.end() &&
+        !input_.model.find(module + ".weight"))
+      module.resize(module.rfind('.'));
+    return shard_of(input_.model, first_tensor_of(input_.model, module).name);
+  }
+
   /// Where the scales go that belong to a shard.
   std::vector<Tensor>& added_to(size_t shard) {
     return input_.shares_weights ? shared_ : added_[shard];
@@ -239,7 +247,8 @@ class QuantizedCopy {
         return std::make_unique<CodedWeight>(weight, file, input_);
       }));
       add_scales(weight, weights.back()->summary(), weights.back()->scales());
-      progress_.add(element_count(weight.shape));
+      if (!input_.calibration.stored_weights.contains(weight.module))
+        progress_.add(element_count(weight.shape));
     }
     return weights;
   }

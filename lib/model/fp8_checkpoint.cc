@@ -94,6 +94,9 @@ class Reader {
     LinearQuantization linear = result_.linears.at(embedding_);
     const TensorView& weight = model_dir_.tensor(embedding_ + ".weight");
     set_input(tied_head_.name, weight, *tied_head_.scheme, linear);
+    // llm-compressor leaves it out, transformers wants it.
+    const std::string scale_name = tied_head_.name + std::string(tied_head_.scheme->scale_name);
+    if (model_dir_.find(scale_name)) result_.tensors.insert(scale_name);
     result_.linears.emplace(tied_head_.name, std::move(linear));
   }
 

@@ -212,12 +212,18 @@ void read_rank(const Json& rank, const ModelConfig& config, ScalesFile& file) {
 
 }  // namespace
 
+bool is_type_of(std::string_view model_type, const ModelConfig& config) {
+  const auto& wrappers = config.architecture->wrapper_types;
+  return model_type == config.model_type ||
+         std::ranges::find(wrappers, model_type) != wrappers.end();
+}
+
 ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig& config) {
   const std::string text = read_text(path);
   return in_context(path.string(), [&] {
     const Json json = parse_json(text);
     const auto model_type = optional_string(json, "model_type");
-    if (model_type && *model_type != config.model_type)
+    if (model_type && !is_type_of(*model_type, config))
       fail("model_type is '", *model_type, "', the model is '", config.model_type, "'");
     const Json* cache = find_field(json, "kv_cache");
     if (!cache) fail_missing("kv_cache", "an object");

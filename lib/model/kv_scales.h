@@ -50,6 +50,10 @@ std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir&
 void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& scales,
                     const ModelConfig& config);
 
+/// Whether a file's model_type is this model's, or that of the wrapper around its text model, which
+/// is what config.json begins with.
+bool is_type_of(std::string_view model_type, const ModelConfig& config);
+
 /// What kv_cache_scales.json holds.
 struct ScalesFile {
   KvDType dtype = KvDType::kFp8E4m3;  ///< the cache they are for: kFp8E4m3 or kFp8E5m2

@@ -66,7 +66,10 @@ class ScalesJsonWriter : public Writer {
     std::vector<std::string> notes;
     const std::string file(kFileName);
     if (has_head_scales(input.calibration))
-      notes.push_back(file + " has one scale a layer: the largest of all heads was taken");
+      notes.push_back(file + (input.tp_size == 1
+                                  ? " has one scale a layer: the largest of all heads was taken"
+                                  : " has one scale a layer and rank: the largest of the rank's "
+                                    "heads was taken"));
     if (input.calibration.kv_format == fp8::Format::kE5m2)
       notes.push_back(file + " of float8_e5m2 is read by no engine we know");
     if (input.calibration.plan.quantizes_weights())

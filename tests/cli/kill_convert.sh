@@ -1,0 +1,152 @@
+#!/usr/bin/env bash
+# Kills a conversion (SIGKILL) at KILLS moments spread over the time that a whole one takes. After each
+# the source has the same bytes, and the target is absent (every other time: the old one, which was to be
+# replaced) or is what a whole run makes. What the killed one left, a hidden folder beside the target,
+# changes nothing for a run that follows, which takes it away.
+#   tests/cli/kill_convert.sh [KILLS]       KVCAL names the program; TMPDIR (/tmp) takes some 700 MB
+
+export TMPDIR=${TMPDIR:-/tmp}  # a disk, where writing takes its time
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+
+KILLS=${1:-20}
+LEAST_HITS=$((KILLS / 4))  # kills that must have met a conversion that had begun to write
+find_program ""
+make_scratch
+cd "$SCRATCH_ROOT" || exit 1
+
+failed=0
+fail() {
+  failed=$((failed + 1))
+  echo "FAILED $1"
+}
+
+# A sharded checkpoint of 160 MB in the form of compressed-tensors.
+make_source() {
+  sed -E -e 's/("hidden_size": )[0-9]+/\11024/' -e 's/("intermediate_size": )[0-9]+/\12816/' \
+    -e 's/("num_hidden_layers": )[0-9]+/\16/' -e 's/("num_attention_heads": )[0-9]+/\116/' \
+    -e 's/("num_key_value_heads": )[0-9]+/\14/' -e 's/("vocab_size": )[0-9]+/\18192/' "$MODELS/llama/config.json" >config.json
+  "$KVCAL" synth --config config.json --seed 1 --max-shard-size 24MB source 2>/dev/null || exit 1
+  printf '{"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {%s}}}}' \
+    '"0": 0.01, "1": 0.02, "2": 0.03, "3": 0.04, "4": 0.05, "5": 0.06' >scales.json
+  "$KVCAL" convert source --scales scales.json --to compressed-tensors --scales-only --output overlay >/dev/null 2>&1 || exit 1
+  cp overlay/* source
+}
+
+convert() {
+  exec "$KVCAL" convert source --to modelopt --to compressed-tensors --output target "$@" >convert.log 2>&1
+}
+
+hashes() {
+  (cd source && find . -type f -print0 | sort -z | xargs -0 sha256sum)
+}
+
+source_is_whole() {
+  diff source.sha256 <(hashes) >/dev/null
+}
+
+target_is_complete() {
+  diff -r target whole >/dev/null || return 1
+  local format
+  for format in modelopt compressed-tensors; do
+    "$KVCAL" verify target/$format --engine vllm >/dev/null 2>&1 || return 1
+  done
+}
+
+# The hidden folders of killed runs.
+left_over() {
+  find . -maxdepth 1 -name '.target.partial-*'
+}
+
+# The checks are of use only if they see what they are for.
+check_the_checks() {
+  local shard
+  shard=$(find whole/modelopt -name '*-of-*' | sort | sed -n 3p)
+  shard=${shard#whole/}
+  cp -r whole target
+  target_is_complete || fail "a copy of a whole target is taken for broken: the checks are wrong"
+  truncate -s -1 "target/$shard"
+  target_is_complete && fail "a shard that lacks a byte is not noticed"
+  rm "target/$shard"
+  target_is_complete && fail "a shard that is missing is not noticed"
+  cp "whole/$shard" "target/$shard"
+  rm target/modelopt/model-kv-scales.safetensors
+  target_is_complete && fail "scales that are missing are not noticed"
+  rm -r target
+  printf x | dd of="source/${shard#*/}" bs=1 seek=10000000 conv=notrunc status=none
+  source_is_whole && fail "a byte of the source that changed is not noticed"
+}
+
+now() {
+  date +%s%N
+}
+
+make_source >made.log
+hashes >source.sha256
+(convert) || { cat convert.log; exit 1; }
+mv target whole
+check_the_checks
+rm -rf source overlay
+make_source >/dev/null
+source_is_whole || fail "the same source is not made twice"
+
+# Milliseconds of a whole run; the quicker of two, so that few moments lie behind its end.
+whole_ms=
+for _ in 1 2; do
+  begin=$(now)
+  (convert) || fail "a run that is not killed: $(<convert.log)"
+  ms=$((($(now) - begin) / 1000000))
+  target_is_complete || fail "a run that is not killed does not make what the first one made"
+  rm -r target
+  [[ -n $whole_ms && $whole_ms -lt $ms ]] || whole_ms=$ms
+done
+echo "a whole run of $(du -sm source | cut -f 1) MB takes $whole_ms ms"
+
+hits=0
+finished=0
+for ((i = 0; i < KILLS; i++)); do
+  delay=$((whole_ms * (2 * i + 1) / (2 * KILLS)))
+  replaces=
+  if ((i % 2)); then
+    mkdir target
+    echo precious >target/old
+    replaces=--overwrite
+  fi
+  (convert $replaces) &
+  pid=$!
+  sleep "$((delay / 1000)).$(printf %03d $((delay % 1000)))"
+  kill -9 $pid 2>/dev/null
+  wait $pid 2>/dev/null
+  status=$?
+  where="killed after $delay ms"
+  source_is_whole || fail "$where: the source changed"
+  written=$(left_over | xargs -r du -sm | cut -f 1)
+  if [[ -z $replaces && ! -e target ]]; then
+    state="no target"
+    [[ $status -eq 137 ]] || fail "$where: exit status $status and no target: $(<convert.log)"
+  elif [[ -n $replaces && $(ls -A target) == old && $(<target/old) == precious ]]; then
+    state="the old target"
+  elif target_is_complete; then
+    finished=$((finished + 1))
+    state="the finished target"
+  else
+    state="a target that is not whole"
+    fail "$where: $state: $(ls -A target)"
+  fi
+  [[ -z $written || $state == *finished* ]] || hits=$((hits + 1))
+  echo "$where: $state, beside it ${written:-0} MB"
+  left_over | xargs -r touch -d '1 minute ago'  # a young one may be of a run that has just begun
+  (convert --overwrite) || fail "$where: the run that follows fails: $(<convert.log)"
+  target_is_complete || fail "$where: the run that follows makes something else"
+  [[ -z $(find . -maxdepth 1 -name '.*' ! -name .) ]] || fail "$where: the run that follows leaves $(left_over)"
+  left_over | xargs -r rm -r
+  rm -rf target
+done
+
+# A process that has the number of one that was killed finds its folder.
+bash -c 'mkdir -p .target.partial-$$/modelopt; echo old >.target.partial-$$/modelopt/old; exec "$KVCAL" convert source --to modelopt --to compressed-tensors --output target' \
+  >convert.log 2>&1 || fail "a folder of the same process number stops it: $(<convert.log)"
+target_is_complete || fail "a folder of the same process number gets into the target"
+
+echo "$KILLS kills: $hits while it was writing, $finished after its end, $((KILLS - hits - finished)) before it wrote; $failed checks failed"
+[[ $hits -ge $LEAST_HITS ]] || fail "only $hits of $KILLS kills met a conversion that was writing, at least $LEAST_HITS are needed"
+[[ $failed -eq 0 ]]
