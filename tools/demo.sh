@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From nothing to calibrated scales: installs what is missing, builds, makes a float16 checkpoint of a 135M chat model,
-# calibrates it on datasets/, writes all three formats and generates with the 16-bit and the FP8 cache side by side.
+# calibrates it on datasets/, writes three formats, converts to a fourth and generates with the 16-bit and the FP8 cache side by side.
 # usage: demo.sh [--samples N] [--max-new-tokens N]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -42,11 +42,16 @@ step "The same prompt with the 16-bit and the FP8 cache"
 "$kvcal" generate "$output/compressed-tensors" --chat --prompt "What is the capital of France, and what is it known for?" \
   --max-new-tokens "$new_tokens" --compare
 
+step "The same scales for ModelOpt's readers, and what vLLM would load"
+"$kvcal" convert "$output/compressed-tensors" --to modelopt --output "$root/build/demo/modelopt" --overwrite
+"$kvcal" verify "$root/build/demo/modelopt" --engine vllm | sed -n '1,4p; /^error/p; /^warning/p; /^note/p'
+
 step "Done in $((SECONDS - started)) s after building"
 cat <<END
   compressed-tensors (vLLM, SGLang, transformers): $output/compressed-tensors
   TGI:                                             $output/tgi
   kv_cache_scales.json (SGLang):                   $output/scales-json/kv_cache_scales.json
+  ModelOpt (vLLM, SGLang):                         $root/build/demo/modelopt
   how it was made:                                 $output/kvcal_manifest.json
   try:  $kvcal generate $output/compressed-tensors --chat --prompt "..." --compare
 END
