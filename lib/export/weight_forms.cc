@@ -14,6 +14,8 @@ LinearInputs inputs_of(const QuantScheme& scheme) {
 
 OneScheme scheme_of(const QuantScheme& group) {
   OneScheme scheme{.strategy = resolved_strategy(*group.weights), .inputs = inputs_of(group)};
+  if (scheme.inputs == LinearInputs::kGroup)
+    scheme.group = group.input_activations->group_size.value_or(0);
   if (scheme.strategy == Strategy::kBlock) {
     const auto& block = group.weights->block_structure;
     KVCAL_CHECK(block && block->size() == 2);
@@ -25,7 +27,7 @@ OneScheme scheme_of(const QuantScheme& group) {
 
 bool is_same(const OneScheme& a, const OneScheme& b) {
   return a.strategy == b.strategy && a.block_rows == b.block_rows &&
-         a.block_columns == b.block_columns && a.inputs == b.inputs;
+         a.block_columns == b.block_columns && a.inputs == b.inputs && a.group == b.group;
 }
 
 }  // namespace
@@ -72,7 +74,7 @@ std::string to_text(const OneScheme& scheme) {
     case LinearInputs::kToken:
       return text + " with inputs dynamic by token";
     case LinearInputs::kGroup:
-      return text + " with inputs dynamic by group";
+      return text + " with inputs dynamic by groups of " + std::to_string(scheme.group);
   }
   return text;
 }

@@ -33,6 +33,7 @@ struct OneScheme {
   Strategy strategy = Strategy::kTensor;      ///< of weights: kTensor, kChannel or kBlock
   int64_t block_rows = 0, block_columns = 0;  ///< kBlock
   LinearInputs inputs = LinearInputs::kNone;
+  int64_t group = 0;  ///< kGroup: values of an input that share a scale
 };
 
 /// Throws Error, naming the module, where two weights differ in what is done to them, and where an

@@ -24,9 +24,9 @@ Json weight_config(const QuantPlan& plan) {
   const bool is_static = scheme.inputs == LinearInputs::kStatic;
   const bool is_tensor =
       scheme.strategy == Strategy::kTensor && (is_static || scheme.inputs == LinearInputs::kToken);
-  const bool is_block = scheme.strategy == Strategy::kBlock &&
-                        scheme.inputs == LinearInputs::kGroup &&
-                        scheme.block_rows == scheme.block_columns;
+  const bool is_block =
+      scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
+      scheme.block_rows == scheme.block_columns && scheme.group == scheme.block_columns;
   if (!is_tensor && !is_block)
     fail("quant_method fp8 has no word for ", to_text(scheme),
          "; expected strategy tensor with inputs static or dynamic by token, or FP8_BLOCK");

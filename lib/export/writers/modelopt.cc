@@ -36,7 +36,7 @@ std::string algorithm_of(const QuantPlan& plan) {
   if (scheme.strategy == Strategy::kChannel && scheme.inputs == LinearInputs::kToken)
     return "FP8_PER_CHANNEL_PER_TOKEN";
   if (scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
-      scheme.block_rows == 128 && scheme.block_columns == 128)
+      scheme.block_rows == 128 && scheme.block_columns == 128 && scheme.group == 128)
     return "FP8_PB_WO";
   fail("ModelOpt has no word for ", to_text(scheme),
        "; expected FP8 (a scale a weight, static inputs), FP8_DYNAMIC or FP8_BLOCK");

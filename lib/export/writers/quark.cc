@@ -70,7 +70,7 @@ LinearConfig linear_config(const QuantPlan& plan) {
   const bool is_static = scheme.inputs == LinearInputs::kStatic;
   const bool is_by_token = scheme.inputs == LinearInputs::kToken;
   if (scheme.strategy == Strategy::kBlock && scheme.inputs == LinearInputs::kGroup &&
-      scheme.block_rows == 128 && scheme.block_columns == 128)
+      scheme.block_rows == 128 && scheme.block_columns == 128 && scheme.group == 128)
     return {.weight = per_block(), .inputs = per_group()};
   if (scheme.strategy == Strategy::kBlock || (!is_static && !is_by_token))
     fail("Quark's form has no word for ", to_text(scheme),

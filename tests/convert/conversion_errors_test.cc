@@ -1,0 +1,248 @@
+#include <limits>
+#include <set>
+
+#include "checkpoint/safetensors.h"
+#include "convert/support/convert_case.h"
+
+using namespace kvcal;
+using namespace kvcal::test;
+
+namespace {
+
+const std::string kNothing = ": there is nothing to convert; give the scales with --scales";
+
+void write_source(const fs::path& folder, const std::string& weights = "",
+                  const std::string& strategy = "tensor", const std::string& model = "llama") {
+  const Calibrated run(model_fixture(model), recipe_text(weights, strategy), scales_apart);
+  write_calibrated(run.input(), "compressed-tensors", folder);
+}
+
+std::string refusal(const fs::path& checkpoint, const std::string& format,
+                    const fs::path& scales = {}, std::optional<Strategy> strategy = {}) {
+  return refusal_of({.checkpoint = checkpoint,
+                     .formats = {format},
+                     .options = {.scales = scales, .strategy = strategy, .dialect = {}}});
+}
+
+/// model.safetensors of a folder without some tensors and with others.
+void change_tensors(const fs::path& folder, const std::set<std::string, std::less<>>& removed,
+                    const std::vector<Tensor>& added) {
+  const fs::path file = folder / kSingleFileName, changed = folder / "changed";
+  {
+    const SafetensorsFile source(file);
+    std::vector<TensorSource> sources;
+    for (const TensorView& tensor : source.tensors())
+      if (!removed.contains(tensor.name)) sources.push_back(source_of(source, tensor));
+    for (const Tensor& tensor : added) sources.push_back(source_of(tensor));
+    write_safetensors(changed, std::move(sources), {{"format", "pt"}});
+  }
+  fs::rename(changed, file);
+}
+
+Tensor scale_of(const std::string& name, float value) {
+  const auto bytes = std::as_bytes(std::span(&value, 1));
+  return {name, DType::kF32, Shape{1}, {bytes.begin(), bytes.end()}};
+}
+
+/// A llama whose Linears are packed 4-bit numbers, as llm-compressor's W4A16 has them.
+void write_w4a16(const fs::path& folder) {
+  copy_folder(model_fixture("llama"), folder);
+  const ModelDir model(folder);
+  std::set<std::string, std::less<>> removed;
+  std::vector<Tensor> packed;
+  for (const std::string& name : model.tensor_names()) {
+    if (!name.ends_with("_proj.weight")) continue;
+    const Shape shape{model.tensor(name).shape[0], model.tensor(name).shape[1] / 8};
+    packed.push_back({name + "_packed", DType::kI32, shape,
+                      std::vector<std::byte>(byte_count(shape, DType::kI32), std::byte{0x37})});
+    removed.insert(name);
+  }
+  change_tensors(folder, removed, packed);
+  change_config(folder, [](Json& config) {
+    config["quantization_config"] = {
+        {"quant_method", "compressed-tensors"},
+        {"format", "pack-quantized"},
+        {"ignore", {"lm_head"}},
+        {"kv_cache_scheme", nullptr},
+        {"config_groups",
+         {{"group_0",
+           {{"targets", {"Linear"}},
+            {"weights", {{"num_bits", 4}, {"type", "int"}, {"group_size", 16}}}}}}}};
+  });
+}
+
+}  // namespace
+
+TEST_CASE("conversion: without scales and FP8 weights there is nothing to convert") {
+  const fs::path plain = model_fixture("llama");
+  CHECK(refusal(plain, "tgi") ==
+        plain.string() + ": has no KV scales and no FP8 weights" + kNothing);
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "fp8", "scheme: FP8", "");
+  CHECK(refusal(scratch / "fp8", "compressed-tensors") ==
+        (scratch / "fp8").string() +
+            ": has no KV scales, and its weights are in the wanted form already" + kNothing);
+  CHECK(refusal(scratch / "fp8", "modelopt") == "no error");
+}
+
+TEST_CASE("conversion: every layer has scales of K and V, or config.json ignores it") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "whole");
+  fs::remove(scratch / "whole" / kManifestName);
+  const auto message_without = [&](const std::set<std::string, std::less<>>& names) {
+    const fs::path folder = scratch / std::to_string(names.size());
+    copy_folder(scratch / "whole", folder);
+    change_tensors(folder, names, {});
+    return refusal(folder, "modelopt").substr(folder.string().size());
+  };
+  const std::string module = "model.layers.1.self_attn";
+  CHECK(message_without({module + ".v_scale"}) == ": " + module + " has a k_scale and no v_scale");
+  CHECK(message_without({module + ".k_scale", module + ".v_scale"}) ==
+        ": 1 of 2 layers have KV scales; " + module +
+            " has none, and quantization_config.ignore does not name it");
+  change_config(scratch / "2",
+                [&](Json& config) { config["quantization_config"]["ignore"] = {module}; });
+  CHECK(refusal(scratch / "2", "modelopt") == "no error");
+}
+
+TEST_CASE("conversion: scales are finite, positive and agree") {
+  const ScratchFolder scratch = memory_folder();
+  const std::string name = "model.layers.0.self_attn.k_scale";
+  int count = 0;
+  const auto message_with = [&](const std::string& removed, const Tensor& added) {
+    const fs::path folder = scratch / std::to_string(count++);
+    write_source(folder);
+    change_tensors(folder, {removed}, {added});
+    return refusal(folder, "tgi").substr(folder.string().size());
+  };
+  CHECK(message_with(name, scale_of(name, 0.0f)) ==
+        ": " + name + " holds 0, expected a finite positive scale");
+  CHECK(message_with(name, scale_of(name, std::numeric_limits<float>::infinity())) ==
+        ": " + name + " holds inf, expected a finite positive scale");
+  Tensor three = scale_of(name, 1.0f);
+  three.shape = Shape{3};
+  three.bytes.resize(12);
+  CHECK(message_with(name, three) ==
+        ": " + name + " is [3], expected one value or one for each of 2 KV heads");
+  CHECK(contains(message_with("", scale_of("model.layers.0.self_attn.kv_scale", 7.0f)),
+                 "hold different scales of the same K"));
+}
+
+TEST_CASE("conversion: a place of scales that cannot be read") {
+  const ScratchFolder scratch = memory_folder();
+  const fs::path llama = model_fixture("llama");
+  const auto place = [&](const char* name) { return (scratch / name).string(); };
+  CHECK(refusal(llama, "tgi", place("none")) == place("none") + ": no such file or folder");
+  fs::create_directories(place("empty"));
+  CHECK(contains(refusal(llama, "tgi", place("empty")), place("empty")));
+  write_file(place("scales.txt"), "{}");
+  CHECK(refusal(llama, "tgi", place("scales.txt")) ==
+        place("scales.txt") +
+            ": expected a kv_cache_scales.json, or a folder: rank files, an overlay, a checkpoint");
+  write_file(place("scales.json"), "{}");
+  CHECK(refusal(llama, "tgi", place("scales.json")) ==
+        place("scales.json") + ": key 'kv_cache' is missing, expected an object");
+  CHECK(refusal(llama, "tgi", llama) == llama.string() + ": has no KV scales");
+  write_source(place("qwen2"), "", "tensor", "qwen2");
+  CHECK(refusal(llama, "tgi", place("qwen2")) ==
+        place("qwen2") + ": is a 'qwen2' of 2 layers, the checkpoint is a 'llama' of 2");
+  write_scales_json(place("three.json"), {{0.5f, 0.5f, 0.5f}});
+  CHECK(refusal(llama, "tgi", place("three.json")) ==
+        place("three.json") + ": rank 0: 3 layers, the model has 2");
+}
+
+TEST_CASE("conversion: a checkpoint that cannot be read") {
+  const ScratchFolder scratch = memory_folder();
+  const auto place = [&](const char* name) { return (scratch / name).string(); };
+  CHECK(contains(refusal(place("none"), "tgi"), place("none")));
+  write_source(place("source"));
+  for (const char* name : {"cut", "text"}) copy_folder(place("source"), place(name));
+  fs::resize_file(scratch / "cut" / kSingleFileName, 1000);
+  CHECK(contains(refusal(place("cut"), "tgi"), place("cut") + "/model.safetensors: "));
+  write_file(scratch / "text" / "config.json", "not JSON");
+  CHECK(contains(refusal(place("text"), "tgi"), place("text") + "/config.json: "));
+  change_config(place("source"), [](Json& config) { config["quantization_config"] = "fp8"; });
+  CHECK(refusal(place("source"), "tgi") ==
+        place("source") +
+            "/config.json: expected an object with key 'quant_method', found a string");
+}
+
+TEST_CASE("conversion: a dialect that is not known") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "source");
+  change_config(scratch / "source",
+                [](Json& config) { config["kv_cache_torch_dtype"] = "float8_e8m0fnu"; });
+  CHECK(refusal(scratch / "source", "modelopt") ==
+        (scratch / "source").string() +
+            ": config.json: key 'kv_cache_torch_dtype' is \"float8_e8m0fnu\", expected "
+            "\"float8_e4m3fn\" or \"float8_e4m3fnuz\"");
+}
+
+TEST_CASE("conversion: ranks must divide the heads that get their scales") {
+  const ScratchFolder scratch = memory_folder();
+  const std::string file = (scratch / "kv_cache_scales.json").string();
+  write_scales_json(file, {{0.5f, 1.0f}, {0.25f, 1.0f}, {0.125f, 1.0f}});
+  CHECK(refusal(model_fixture("llama"), "compressed-tensors", file, Strategy::kAttnHead) ==
+        file + ": 3 ranks do not divide 2 KV heads");
+  CHECK(refusal(model_fixture("llama"), "compressed-tensors", file) == "no error");
+}
+
+TEST_CASE("conversion: weights that are quantized in another way keep it, or are refused") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "scales");
+  write_w4a16(scratch / "w4a16");
+  const std::string config = (scratch / "w4a16" / "config.json").string();
+  for (const char* format : {"modelopt", "quark", "fp8"})
+    CHECK(refusal(scratch / "w4a16", format, scratch / "scales") ==
+          config +
+              ": quantization_config: key 'format' is 'pack-quantized', which is not read; "
+              "expected float-quantized, naive-quantized, mixed-precision or dense");
+  // Scales beside them are another matter.
+  for (const std::string format : {"compressed-tensors", "tgi", "compressed-tensors+tgi"}) {
+    convert({.checkpoint = scratch / "w4a16",
+             .formats = {format},
+             .target = scratch / format,
+             .options = {.scales = scratch / "scales", .strategy = {}, .dialect = {}}});
+    const ModelDir before(scratch / "w4a16"), after(scratch / format);
+    for (const std::string& name : before.tensor_names())
+      CHECK(std::ranges::equal(after.tensor(name).bytes, before.tensor(name).bytes));
+    Json quantization = after.config().at("quantization_config");
+    CHECK(quantization.at("kv_cache_scheme").is_null() == (format == "tgi"));
+    quantization["kv_cache_scheme"] = nullptr;
+    CHECK(sorted_keys(quantization) == sorted_keys(before.config().at("quantization_config")));
+  }
+  // Of other methods nothing is known, not even the names of tensors.
+  change_config(scratch / "w4a16", [](Json& json) {
+    json["quantization_config"] = {{"quant_method", "awq"}};
+  });
+  for (const char* format : {"compressed-tensors", "tgi"})
+    CHECK(refusal(scratch / "w4a16", format, scratch / "scales") ==
+          config +
+              ": key 'quantization_config.quant_method' is 'awq', whose weights are not read; "
+              "expected 16-bit or FP8 weights");
+}
+
+TEST_CASE("conversion: FP8 weights must be whole to be written in another form") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "source", "scheme: FP8");
+  const std::string scale = "model.layers.1.mlp.up_proj.weight_scale";
+  change_tensors(scratch / "source", {scale}, {});
+  CHECK(refusal(scratch / "source", "modelopt") ==
+        (scratch / "source").string() + ": missing: " + scale + " [1, 1] of the F8_E4M3 weight");
+}
+
+TEST_CASE("conversion: the source is never written to") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "source");
+  const std::string source = (scratch / "source").string();
+  const auto message = [&](const fs::path& target) {
+    return message_of(
+        [&] { convert({.checkpoint = scratch / "source", .formats = {"tgi"}, .target = target}); });
+  };
+  const std::string lies = ": lies in the source folder " + source + ", which is never written to";
+  CHECK(message(source) == source + lies);
+  CHECK(message(scratch / "source" / "out") == source + "/out" + lies);
+  CHECK(message(scratch.path()) == scratch.path().string() + ": holds the source folder " + source +
+                                       ", which an output would replace");
+  CHECK_FALSE(fs::exists(scratch / "source" / "out"));
+}

@@ -1,0 +1,61 @@
+#include <algorithm>
+
+#include "convert/support/convert_case.h"
+
+using namespace kvcal;
+using namespace kvcal::test;
+
+namespace {
+
+const fs::path kAttention = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "fp8" / "attention";
+
+}  // namespace
+
+TEST_CASE("queries: their scales stay where compressed-tensors stays") {
+  const ScratchFolder scratch = memory_folder();
+  const Converted converted = convert(
+      {.checkpoint = kAttention, .formats = {"compressed-tensors"}, .target = scratch / "out"});
+  CHECK(converted.notes.empty());
+  const ModelDir before(kAttention), after(scratch / "out");
+  CHECK(after.tensor_names() == before.tensor_names());
+  for (const std::string& name : before.tensor_names()) {
+    INFO(name);
+    // llm-compressor stores scales in the dtype of the model; ours are float32.
+    if (name.ends_with("_scale"))
+      CHECK(values_of(after, name) == values_of(before, name));
+    else
+      CHECK(std::ranges::equal(after.tensor(name).bytes, before.tensor(name).bytes));
+    CHECK(after.tensor(name).shape == before.tensor(name).shape);
+  }
+  CHECK(after.config().at("quantization_config").at("config_groups") ==
+        before.config().at("quantization_config").at("config_groups"));
+  // From there on byte for byte.
+  convert({.checkpoint = scratch / "out",
+           .formats = {"compressed-tensors"},
+           .target = scratch / "again"});
+  CHECK(difference(outputs_of(scratch / "again"), outputs_of(scratch / "out")) == "");
+}
+
+TEST_CASE("queries: other forms have no place for their scales, which is said") {
+  for (const char* format : {"modelopt", "quark"}) {
+    const ScratchFolder scratch = memory_folder();
+    const Converted converted =
+        convert({.checkpoint = kAttention, .formats = {format}, .target = scratch / "out"});
+    CHECK(converted.notes == std::vector<std::string>{"scales of queries are not written"});
+    const ModelDir output(scratch / "out");
+    for (const std::string& name : output.tensor_names()) {
+      CHECK_FALSE(name.ends_with("q_scale"));
+      CHECK_FALSE(name.ends_with("q_zero_point"));
+    }
+  }
+}
+
+TEST_CASE("queries: have the cache's strategy, which cannot be changed for K and V alone") {
+  for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead})
+    CHECK(refusal_of({.checkpoint = kAttention,
+                      .formats = {"compressed-tensors"},
+                      .options = {.scales = {}, .strategy = strategy, .dialect = {}}}) ==
+          kAttention.string() +
+              ": quantizes queries too, whose scales have the cache's strategy; --strategy is not "
+              "for it");
+}

@@ -1,0 +1,100 @@
+#include <set>
+
+#include "convert/support/round_trips.h"
+#include "export/manifest.h"
+
+using namespace kvcal;
+using namespace kvcal::test;
+
+namespace {
+
+using Names = std::set<std::string>;
+
+/// Of the fixtures, those that a form has no place for; everything else comes back.
+const Names kHybrids{"bamba", "granitemoehybrid", "granitemoehybrid_moe",
+                     "jamba", "nemotron_h",       "qwen3_next"};
+const Names kNoSelfAttention{"exaone",    "falcon_11b",        "falcon_40b",
+                             "falcon_7b", "falcon_sequential", "gpt2",
+                             "gpt_neox",  "internlm2",         "gpt_neox_sequential"};
+/// Two shards or more.
+const Names kSharded{"deepseek_v3", "mistral_window", "mixtral", "qwen2"};
+
+std::vector<std::string> models() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(model_fixture("")))
+    if (entry.path().filename() != "deepseek_v3_fp8")  // has no 16-bit weights
+      names.push_back(entry.path().filename());
+  return names;
+}
+
+/// The outcome is expected, or the refusal of a form that has no place for the model.
+void check_outcome(RoundTrips& trips, const std::string& model, const std::string& form,
+                   const std::string& expected) {
+  const std::string outcome = trips.outcome("compressed-tensors", form);
+  INFO(model << " to " << form << ": " << outcome);
+  if (form == "scales-json" && kHybrids.contains(model))
+    CHECK(contains(outcome, "kv_cache_scales.json must have one for each of"));
+  else if (form == "modelopt" && kNoSelfAttention.contains(model))
+    CHECK(contains(outcome, "vLLM and SGLang have no place for"));
+  else
+    CHECK(outcome == expected);
+}
+
+}  // namespace
+
+TEST_CASE("round trips: every family, 16-bit weights") {
+  for (const std::string& model : models()) {
+    RoundTrips trips({"", model_fixture(model)}, scales_apart);
+    for (const auto& [form, expected] : {std::pair{"modelopt", "same"},
+                                         {"quark", "same"},
+                                         {"tgi", "merged"},
+                                         {"scales-json", "merged"}})
+      check_outcome(trips, model, form, expected);
+    INFO(model << " with a scale a head");
+    CHECK(trips.outcome("attn_head", "attn_head") == "same");
+  }
+}
+
+TEST_CASE("round trips: every family, FP8 weights") {
+  for (const std::string& model : models()) {
+    if (model == "gpt2") continue;  // Conv1D, which engines do not load in FP8
+    RoundTrips dynamic({"scheme: FP8_DYNAMIC", model_fixture(model)}, scales_apart);
+    RoundTrips fixed({"scheme: FP8", model_fixture(model)}, scales_apart);
+    for (const char* form : {"modelopt", "quark"}) check_outcome(dynamic, model, form, "same");
+    INFO(model);
+    CHECK(fixed.outcome("compressed-tensors", "fp8") == "same");
+  }
+}
+
+TEST_CASE("round trips: FP8 shards keep every tensor, though scales may move") {
+  // Where a run wrote them, scales of K and V lie in the shards. A conversion that leaves weights
+  // as they are puts scales into a shard of their own, as it does beside 16-bit shards.
+  for (const std::string& model : kSharded) {
+    RoundTrips trips({"scheme: FP8", model_fixture(model)}, scales_apart);
+    INFO(model);
+    CHECK(trips.outcome("compressed-tensors", "compressed-tensors") == "moved");
+    CHECK(trips.outcome("compressed-tensors", "tgi") == "merged, moved");
+    CHECK(trips.outcome("compressed-tensors", "fp8") == "same");
+    CHECK(trips.outcome("tgi", "tgi") == "same");
+  }
+}
+
+TEST_CASE("round trips: layers without scales stay so") {
+  const std::string ignored = "model.layers.1.self_attn";
+  for (const std::string recipe : {"", "scheme: FP8"}) {
+    RoundTrips trips({recipe, model_fixture("llama_tied_bf16")}, scales_apart, ignored);
+    for (const char* from : kForms)
+      for (const char* to : kForms) {
+        const std::string outcome = trips.outcome(from, to);
+        INFO(recipe << ": " << from << " -> " << to << ": " << outcome);
+        const auto is_one = [&](const std::string& form) { return from == form || to == form; };
+        const bool lacks_fp8 = recipe.empty() && is_one("fp8");
+        if (is_one("scales-json"))
+          CHECK((contains(outcome, ignored + " is ignored and has no scale") || lacks_fp8));
+        else if (lacks_fp8)
+          CHECK(contains(outcome, "is for FP8 weights"));
+        else
+          CHECK((outcome == "same" || outcome == "merged"));
+      }
+  }
+}
