@@ -15,6 +15,8 @@
 namespace kvcal {
 namespace {
 
+constexpr const char* kCompressedTensors = "compressed-tensors";
+
 /// Formats that add scales of K and V to whatever the weights are.
 bool takes_any_weights(std::string_view format) {
   return format == "tgi" || format == "scales-json";
@@ -30,6 +32,22 @@ bool are_kept(const KeptQuantization& kept, const std::vector<std::string>& form
 void each_side(LayerKvScales& layer, const auto& act) {
   act(layer.k);
   act(layer.v);
+}
+
+/// The scale of each head: that of its rank, or the largest where several ranks hold it.
+std::vector<Scale> spread_over_heads(const std::vector<Scale>& ranks, size_t heads) {
+  if (heads % ranks.size() != 0 && ranks.size() % heads != 0)
+    fail(ranks.size(), " ranks do not divide ", heads, " KV heads");
+  std::vector<Scale> all;
+  for (size_t head = 0; head < heads; ++head) {
+    const size_t first = head * ranks.size() / heads;
+    const size_t last = std::max(first + 1, (head + 1) * ranks.size() / heads);
+    all.push_back(
+        *std::max_element(ranks.begin() + static_cast<std::ptrdiff_t>(first),
+                          ranks.begin() + static_cast<std::ptrdiff_t>(last),
+                          [](const Scale& a, const Scale& b) { return a.value < b.value; }));
+  }
+  return all;
 }
 
 KvDType cache_dtype_of(fp8::Format format) {
@@ -49,6 +67,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
     fail(checkpoint.string(), ": has no KV scales",
          kept_ ? ", and its weights are in the wanted form already" : " and no FP8 weights",
          ": there is nothing to convert; give the scales with --scales");
+  settle_queries(formats);
   settle_strategy(strategy_for(formats, options));
   settle_dialect(options);
   make_calibration(options, diagnostics);
@@ -102,6 +121,26 @@ void Conversion::settle_weights(const std::vector<std::string>& formats) {
   kept_.reset();
 }
 
+void Conversion::settle_queries(const std::vector<std::string>& formats) {
+  const auto has_queries = [](const LayerKvScales& layer) { return !layer.q.empty(); };
+  const bool are_read = std::ranges::any_of(source_.layers, has_queries);
+  const bool is_kept = kept_ && kept_->format == kCompressedTensors;
+  const bool are_written =
+      is_kept && are_read && std::ranges::all_of(formats, [](const std::string& format) {
+        const std::vector<std::string> names = joined_names(format);
+        return std::ranges::find(names, kCompressedTensors) != names.end();
+      });
+  if (are_written) return;
+  if (are_read) notes_.emplace_back("scales of queries are not written");
+  for (LayerKvScales& layer : source_.layers) layer.q.clear();
+  if (!is_kept) return;
+  // A group of attention modules would ask readers for them.
+  Json& groups = kept_->config["config_groups"];
+  for (auto group = groups.begin(); group != groups.end();)
+    group = find_field(*group, "weights") ? std::next(group) : groups.erase(group);
+  if (groups.empty()) kept_.reset();
+}
+
 std::optional<Strategy> Conversion::strategy_for(const std::vector<std::string>& formats,
                                                  const ConversionOptions& options) const {
   if (options.strategy || source_.ranks.size() < 2) return options.strategy;
@@ -130,11 +169,7 @@ void Conversion::settle_strategy(std::optional<Strategy> strategy) {
     const LayerKvScales& own = own_[layer];
     const auto settled = [&](const std::vector<Scale>& side) {
       if (!per_head) return std::vector{largest_of(side)};
-      std::vector<Scale> all;
-      if (heads % side.size() != 0)
-        fail(source_.path, ": ", side.size(), " ranks do not divide ", heads, " KV heads");
-      for (size_t head = 0; head < heads; ++head) all.push_back(side[head * side.size() / heads]);
-      return all;
+      return in_context(source_.path, [&] { return spread_over_heads(side, heads); });
     };
     target.k = settled(own.k);
     target.v = settled(own.v);
@@ -190,9 +225,10 @@ void Conversion::make_calibration(const ConversionOptions& options, Diagnostics&
     scheme["type"] = "float";
     scheme["strategy"] = name_of(per_head ? Strategy::kAttnHead : Strategy::kTensor);
   }
-  const QuantPlan plan = in_context(model_.given_path().string(), [&] {
+  QuantPlan plan = in_context(model_.given_path().string(), [&] {
     return plan_of_checkpoint(model_, config_, restored_, scheme, ignored, diagnostics);
   });
+  take_observers(source_.manifest, plan);
   calibration_ = empty_calibration(plan, config_, cache_dtype_of(source_.format));
   if (scheme.is_object() && !find_field(scheme, "observer")) calibration_.kv_args.observer.reset();
   add_stored_weights(restored_, calibration_);
@@ -200,8 +236,6 @@ void Conversion::make_calibration(const ConversionOptions& options, Diagnostics&
 }
 
 void Conversion::add_layers() {
-  const bool keeps_queries = kept_ && kept_->format == "compressed-tensors";
-  bool loses_queries = false;
   for (size_t layer = 0; layer < source_.layers.size(); ++layer) {
     const auto index = static_cast<int64_t>(layer);
     if (!config_.has_attention(index)) continue;
@@ -213,17 +247,13 @@ void Conversion::add_layers() {
     own.k.scales = scales.k;
     own.v.scales = scales.v;
     if (scales.q.empty()) continue;
-    if (keeps_queries) {
-      own.q.emplace().scales = scales.q;
-      const auto planned =
-          std::ranges::find(calibration_.plan.attention, own.module, &PlannedAttention::module);
-      KVCAL_CHECK(planned != calibration_.plan.attention.end());
-      planned->q = calibration_.kv_args;
-      planned->q->strategy = scales.q.size() > 1 ? Strategy::kAttnHead : Strategy::kTensor;
-    }
-    loses_queries = loses_queries || !keeps_queries;
+    own.q.emplace().scales = scales.q;
+    const auto planned =
+        std::ranges::find(calibration_.plan.attention, own.module, &PlannedAttention::module);
+    KVCAL_CHECK(planned != calibration_.plan.attention.end());
+    planned->q = calibration_.kv_args;
+    planned->q->strategy = scales.q.size() > 1 ? Strategy::kAttnHead : Strategy::kTensor;
   }
-  if (loses_queries) notes_.emplace_back("scales of queries are not written");
 }
 
 void Conversion::strip_model() {

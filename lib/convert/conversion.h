@@ -48,6 +48,7 @@ class Conversion {
   void read_scales(const ConversionOptions& options);
   void warn_of_scales();
   void settle_weights(const std::vector<std::string>& formats);
+  void settle_queries(const std::vector<std::string>& formats);
   /// Ranks that kv_cache_scales.json alone is written of stay apart.
   std::optional<Strategy> strategy_for(const std::vector<std::string>& formats,
                                        const ConversionOptions& options) const;

@@ -4,6 +4,7 @@
 
 #include "convert/kept_quantization.h"
 #include "export/checkpoint_copy.h"
+#include "export/joined_writer.h"
 #include "export/manifest.h"
 #include "export/overlay.h"
 #include "model/rank_scales.h"
@@ -14,6 +15,14 @@ namespace {
 
 constexpr std::string_view kDialectKey = "kv_cache_torch_dtype";
 
+/// Whether a folder has the name that an output of several formats gives to one of them.
+bool is_format_folder(const fs::path& folder) {
+  const std::vector<std::string> known = kWriters.names();
+  return std::ranges::all_of(
+      joined_names(folder.filename().string()),
+      [&](const std::string& name) { return std::ranges::find(known, name) != known.end(); });
+}
+
 /// The manifest in the folder, or beside it where several formats share one; null: none.
 Json find_manifest(const fs::path& folder) {
   // Of "out/tgi/" and of "." the parent is not what parent_path says.
@@ -21,7 +30,7 @@ Json find_manifest(const fs::path& folder) {
   if (!whole.has_filename()) whole = whole.parent_path();
   for (const fs::path& place : {folder, whole.parent_path()}) {
     const fs::path file = place / kManifestName;
-    if (!fs::exists(file)) continue;
+    if (!fs::exists(file) || (place != folder && !is_format_folder(whole))) continue;
     return in_context(file.string(), [&] { return parse_json(read_text(file)); });
   }
   return nullptr;

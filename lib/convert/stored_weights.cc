@@ -130,6 +130,34 @@ QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
   return plan;
 }
 
+namespace {
+
+/// Whether written is args but for the observer; then the observer is taken from it.
+void take_observer(const Json* written, std::optional<QuantArgs>& args) {
+  if (!written || !written->is_object() || !args) return;
+  QuantArgs with = *args;
+  if (const Json* observer = find_field(*written, "observer"); observer && observer->is_string())
+    with.observer = observer->get<std::string>();
+  if (const Json* settings = find_field(*written, "observer_kwargs"))
+    with.observer_kwargs = *settings;
+  if (sorted_keys(to_json(with)) == sorted_keys(*written)) args = std::move(with);
+}
+
+}  // namespace
+
+void take_observers(const Json& manifest, QuantPlan& plan) {
+  const Json* recipe = manifest.is_object() ? find_field(manifest, "recipe") : nullptr;
+  const Json* groups =
+      recipe && recipe->is_object() ? find_field(*recipe, "config_groups") : nullptr;
+  if (!groups || !groups->is_object()) return;
+  for (size_t i = 0; i < plan.groups.size(); ++i) {
+    const Json* written = find_field(*groups, "group_" + std::to_string(i));
+    if (!written || !written->is_object()) continue;
+    take_observer(find_field(*written, "weights"), plan.groups[i].weights);
+    take_observer(find_field(*written, "input_activations"), plan.groups[i].input_activations);
+  }
+}
+
 void add_stored_weights(const CheckpointQuantization& weights, Calibration& calibration) {
   for (const PlannedLinear& planned : calibration.plan.linears) {
     const auto found = weights.linears.find(planned.module);

@@ -16,6 +16,10 @@ QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
                              const CheckpointQuantization& weights, const Json& scheme,
                              const std::vector<std::string>& ignored, Diagnostics& diagnostics);
 
+/// The observers that a run of ours had for these groups, by recipe.config_groups of its manifest,
+/// in the place of what a recipe that names none has.
+void take_observers(const Json& manifest, QuantPlan& plan);
+
 /// Puts the scales that the source has of its FP8 weights and of their inputs into a calibration
 /// that has the plan. Throws Error, naming the module, where the plan has what the source has not.
 void add_stored_weights(const CheckpointQuantization& weights, Calibration& calibration);

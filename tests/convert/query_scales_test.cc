@@ -50,6 +50,25 @@ TEST_CASE("queries: other forms have no place for their scales, which is said") 
   }
 }
 
+TEST_CASE("queries: without their scales nothing in config.json asks for them") {
+  const ScratchFolder scratch = memory_folder();
+  const Converted converted =
+      convert({.checkpoint = kAttention, .formats = {"tgi"}, .target = scratch / "out"});
+  CHECK(std::ranges::find(converted.notes, "scales of queries are not written") !=
+        converted.notes.end());
+  // The group of attention was all that was quantized.
+  CHECK_FALSE(ModelDir(scratch / "out").config().contains("quantization_config"));
+  convert({.checkpoint = kAttention,
+           .formats = {"compressed-tensors"},
+           .target = scratch / "replaced",
+           .options = {.scales = scratch / "out", .strategy = {}, .dialect = {}}});
+  CHECK(ModelDir(scratch / "replaced")
+            .config()
+            .at("quantization_config")
+            .at("config_groups")
+            .empty());
+}
+
 TEST_CASE("queries: have the cache's strategy, which cannot be changed for K and V alone") {
   for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead})
     CHECK(refusal_of({.checkpoint = kAttention,
