@@ -106,7 +106,11 @@ void run_conversion(const ConversionCommand& command) {
   const auto losses = all_losses(conversion, formats, command.output.tp_size);
   AtomicDirectory output(command.output.output, command.output.overwrite);
   formats.write(input, output.path(), 1, diagnostics);
-  const Json manifest = conversion_manifest(conversion, KVCAL_VERSION, losses);
+  const Json manifest =
+      conversion_manifest(conversion, KVCAL_VERSION,
+                          {.losses = losses,
+                           .writer = formats.names().size() == 1 ? &formats.writer(0) : nullptr,
+                           .tp_size = command.output.tp_size});
   write_text_file(output.path() / kManifestName, dump_json(manifest));
   output.commit();
   for (const std::string& note : conversion.notes()) std::cerr << "note: " << note << '\n';

@@ -90,6 +90,7 @@ CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
 
 OutputFormats::OutputFormats(OutputOptions options, std::string option)
     : options_(std::move(options)), option_(std::move(option)) {
+  for (std::string& format : options_.formats) format = format_name(format);
   const std::vector<std::string>& formats = options_.formats;
   for (auto format = formats.begin(); format != formats.end(); ++format) {
     writers_.push_back(make_writer(*format));

@@ -118,7 +118,20 @@ void Conversion::settle_weights(const std::vector<std::string>& formats) {
   if (!restored_.problems.empty())
     fail(model_.given_path().string(), ": ", restored_.problems.front());
   for (const std::string& warning : restored_.warnings) warnings_.push_back(warning);
+  check_all_weights_are_read();
   kept_.reset();
+}
+
+void Conversion::check_all_weights_are_read() const {
+  constexpr std::string_view kWeight = ".weight";
+  for (const std::string& name : model_.tensor_names()) {
+    if (model_.tensor(name).dtype != DType::kF8E4M3 || !name.ends_with(kWeight)) continue;
+    if (!restored_.linears.contains(name.substr(0, name.size() - kWeight.size())))
+      fail(model_.given_path().string(), ": ", name,
+           " is FP8 and no part of the text model: what its scales are is not read; such weights "
+           "stay as they are where the output has the source's form, ",
+           kept_->format);
+  }
 }
 
 void Conversion::settle_queries(const std::vector<std::string>& formats) {
@@ -138,7 +151,7 @@ void Conversion::settle_queries(const std::vector<std::string>& formats) {
   Json& groups = kept_->config["config_groups"];
   for (auto group = groups.begin(); group != groups.end();)
     group = find_field(*group, "weights") ? std::next(group) : groups.erase(group);
-  if (groups.empty()) kept_.reset();
+  if (!does_something(kept_->config)) kept_.reset();
 }
 
 std::optional<Strategy> Conversion::strategy_for(const std::vector<std::string>& formats,
@@ -147,7 +160,8 @@ std::optional<Strategy> Conversion::strategy_for(const std::vector<std::string>&
   const auto heads = static_cast<size_t>(config_.cache_heads());
   const bool is_file = std::ranges::all_of(
       formats, [](const std::string& format) { return format == "scales-json"; });
-  if (is_file && heads % source_.ranks.size() == 0) return Strategy::kAttnHead;
+  const size_t ranks = source_.ranks.size();
+  if (is_file && (heads % ranks == 0 || ranks % heads == 0)) return Strategy::kAttnHead;
   return std::nullopt;
 }
 
@@ -246,6 +260,10 @@ void Conversion::add_layers() {
     own.ignored = scales.ignored;
     own.k.scales = scales.k;
     own.v.scales = scales.v;
+    if (resolved_strategy(calibration_.kv_args) == Strategy::kAttnHead && !scales.ignored)
+      for (std::vector<Scale>* side : {&own.k.scales, &own.v.scales})
+        if (side->size() == 1)
+          side->resize(static_cast<size_t>(config_.cache_heads()), side->front());
     if (scales.q.empty()) continue;
     own.q.emplace().scales = scales.q;
     const auto planned =

@@ -48,6 +48,8 @@ class Conversion {
   void read_scales(const ConversionOptions& options);
   void warn_of_scales();
   void settle_weights(const std::vector<std::string>& formats);
+  /// Throws Error for FP8 weights whose scales would not be written anew.
+  void check_all_weights_are_read() const;
   void settle_queries(const std::vector<std::string>& formats);
   /// Ranks that kv_cache_scales.json alone is written of stay apart.
   std::optional<Strategy> strategy_for(const std::vector<std::string>& formats,

@@ -21,12 +21,23 @@ Json entry_of(const Json& layers, const AttentionCalibration& layer) {
   return {{"layer", layer.layer}, {"module", layer.module}};
 }
 
-Json layers_json(const Calibration& calibration, const Json& source) {
+/// What is written where one format is, else what all of them are made of.
+HeldScales written_scales(const AttentionCalibration& layer, const WrittenFormats& formats) {
+  if (formats.writer && !layer.ignored) return formats.writer->held(layer, formats.tp_size);
+  return {layer.k.scales, layer.v.scales};
+}
+
+Json layers_json(const Calibration& calibration, const Json& source,
+                 const WrittenFormats& formats) {
   Json layers = Json::array();
   for (const AttentionCalibration& layer : calibration.layers) {
     Json entry = entry_of(source, layer);
-    entry["k_scale"] = scales_json(layer.k.scales, layer.ignored);
-    entry["v_scale"] = scales_json(layer.v.scales, layer.ignored);
+    const HeldScales scales = written_scales(layer, formats);
+    entry["k_scale"] = scales_json(scales.k, layer.ignored);
+    entry["v_scale"] = scales_json(scales.v, layer.ignored);
+    for (const char* key : {"q_scale", "q_amax", "q_head_amax", "q_saturated", "q_histogram"})
+      if (!layer.q) entry.erase(key);
+    if (layer.q) entry["q_scale"] = scales_json(layer.q->scales, layer.ignored);
     layers.push_back(std::move(entry));
   }
   return layers;
@@ -58,22 +69,23 @@ Json losses_json(const std::vector<FormatLosses>& losses) {
 }  // namespace
 
 Json conversion_manifest(const Conversion& conversion, const std::string& version,
-                         const std::vector<FormatLosses>& losses) {
+                         const WrittenFormats& formats) {
   const SourceScales& source = conversion.source();
   const Calibration& calibration = conversion.input().calibration;
   Json manifest = source.manifest.is_object() ? source.manifest : Json::object();
   manifest["kvcal_version"] = version;
   manifest["created_by"] = "kvcal " + version;
-  if (!manifest.contains("recipe"))
-    manifest["recipe"] = {
-        {"kv_cache_scheme", calibration.layers.empty() ? Json() : to_json(calibration.kv_args)}};
+  if (!manifest.contains("recipe") || !manifest["recipe"].is_object())
+    manifest["recipe"] = Json::object();
+  manifest["recipe"]["kv_cache_scheme"] =
+      calibration.layers.empty() ? Json() : to_json(calibration.kv_args);
   const Json before = manifest.value("layers", Json());
-  manifest["layers"] = layers_json(calibration, before);
+  manifest["layers"] = layers_json(calibration, before, formats);
   manifest["conversion"] = {{"form", source.form.empty() ? Json() : Json(source.form)},
                             {"scales", source.path},
                             {"keys_observed", name_of(source.keys)},
                             {"kv_cache_dtype", name_of_format(source.format)},
-                            {"lost", losses_json(losses)}};
+                            {"lost", losses_json(formats.losses)}};
   return manifest;
 }
 

@@ -69,7 +69,7 @@ bool strip_quark(Json& config) {
 bool strip(KeptQuantization& kept) {
   if (kept.format == "compressed-tensors") {
     if (kept.config.contains("kv_cache_scheme")) kept.config["kv_cache_scheme"] = nullptr;
-    return has_groups(kept.config);
+    return does_something(kept.config);
   }
   if (kept.format == "modelopt") {
     const bool in_config = strip_modelopt(kept.config),
@@ -83,6 +83,12 @@ bool strip(KeptQuantization& kept) {
 
 }  // namespace
 
+bool does_something(const Json& compressed_tensors) {
+  return has_groups(compressed_tensors) ||
+         has_elements(member(compressed_tensors, "sparsity_config")) ||
+         has_elements(member(compressed_tensors, "transform_config"));
+}
+
 std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
   KeptQuantization kept;
   for (const char* key : {"quantization_config", "compression_config"})
@@ -90,7 +96,11 @@ std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
       kept.config = *config;
   const fs::path file = model.path() / kModelOptFileName;
   if (fs::exists(file))
-    kept.modelopt_file = in_context(file.string(), [&] { return parse_json(read_text(file)); });
+    kept.modelopt_file = in_context(file.string(), [&] {
+      Json json = parse_json(read_text(file));
+      if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");
+      return json;
+    });
   if (kept.config.is_null() && kept.modelopt_file.is_null()) return std::nullopt;
   kept.format = in_context((model.path() / "config.json").string() + ": quantization_config", [&] {
     if (kept.config.is_null()) return std::string("modelopt");

@@ -12,4 +12,8 @@ namespace kvcal {
 /// fp8's kv_cache_scheme, Quark's kv_cache_group are gone. nullopt where weights have 16 bits.
 std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model);
 
+/// Whether compressed-tensors' config does something to weights or inputs: a group, a sparsity, a
+/// transform.
+bool does_something(const Json& compressed_tensors);
+
 }  // namespace kvcal

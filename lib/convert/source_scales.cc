@@ -170,6 +170,10 @@ ModelConfig config_of(const ModelDir& model) {
 }
 
 SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig& config) {
+  // Scales of INT8, four bits or an affine cache are no FP8 scales.
+  const KvScheme scheme = read_kv_scheme(read_quantization_config(model));
+  if (scheme.cache == KvScheme::Cache::kOther)
+    fail(scheme.where, ": ", scheme.problem, "; only scales of FP8 caches are converted");
   return read_tensors(scale_tensors_of(model), config, model.given_path());
 }
 
@@ -196,6 +200,8 @@ SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
     fail(place.string(), ": is a '", own.model_type, "' of ", own.num_hidden_layers,
          " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);
   SourceScales source = read_scales_of_checkpoint(other, config);
+  if (source.layers.empty() && fs::exists(place / "kv_cache_scales.json"))
+    return read_scales_of(place / "kv_cache_scales.json", config);
   if (source.layers.empty()) fail(place.string(), ": has no KV scales");
   return source;
 }

@@ -16,6 +16,18 @@ fs::path scratch_beside(const fs::path& target) {
          ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
 }
 
+/// A new folder beside the target that no other process has, also one with the same number in
+/// another container.
+fs::path made_scratch(const fs::path& target) {
+  const fs::path name = scratch_beside(target);
+  for (int more = 0;; ++more) {
+    fs::path scratch = name;
+    if (more > 0) scratch += "-" + std::to_string(more);
+    if (::mkdir(scratch.c_str(), 0777) == 0) return scratch;
+    if (errno != EEXIST) fail_errno(scratch, "cannot create folder");
+  }
+}
+
 /// A folder held by this process; -1 where it cannot be locked (some network file systems).
 int locked_folder(const fs::path& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -36,15 +48,18 @@ bool is_new(const fs::path& folder) {
 void remove_stale_scratch(const fs::path& target) {
   const std::string prefix = "." + target.filename().string() + ".partial-";
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(target.parent_path(), error)) {
+  for (fs::directory_iterator entries(target.parent_path(), error), end; !error && entries != end;
+       entries.increment(error)) {
+    const fs::directory_entry entry = *entries;
     const std::string name = entry.path().filename().string();
     const bool is_scratch =
         name.starts_with(prefix) && name.size() > prefix.size() &&
-        name.find_first_not_of("0123456789", prefix.size()) == std::string::npos;
+        name.find_first_not_of("0123456789-", prefix.size()) == std::string::npos;
     if (!is_scratch || is_new(entry.path())) continue;
     const int lock = locked_folder(entry.path());
     if (lock < 0) continue;
-    fs::remove_all(entry.path(), error);
+    std::error_code ignored;
+    fs::remove_all(entry.path(), ignored);
     ::close(lock);
   }
 }
@@ -87,15 +102,13 @@ AtomicDirectory::Parents::~Parents() {
 
 AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
     : target_(checked_target(target, overwrite)),
-      scratch_(scratch_beside(target_)),
       overwrite_(overwrite),
       parents_(target_.parent_path()) {
   std::error_code error;
   if (fs::exists(target_, error) && !fs::is_directory(target_, error))
     fail(target.string(), ": exists and is not a folder");
-  fs::remove_all(scratch_, error);
   remove_stale_scratch(target_);
-  if (::mkdir(scratch_.c_str(), 0777) != 0) fail_errno(scratch_, "cannot create folder");
+  scratch_ = made_scratch(target_);
   lock_ = locked_folder(scratch_);
 }
 

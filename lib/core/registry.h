@@ -39,6 +39,14 @@ class Registry {
     for (const std::string& known : names()) all += (all.empty() ? "" : ", ") + known;
     fail("unknown ", what_, " '", name, "'", did_you_mean(name, names()), "; known are ", all);
   }
+  /// The name as the table has it. Throws Error as at().
+  const std::string& name_of(std::string_view name) const {
+    at(name);
+    return std::find_if(
+               rows_.begin(), rows_.end(),
+               [&](const Row& row) { return normalised_name(row.first) == normalised_name(name); })
+        ->first;
+  }
   std::vector<std::string> names() const {
     std::vector<std::string> result;
     for (const Row& row : rows_) result.push_back(row.first);

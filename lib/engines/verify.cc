@@ -120,12 +120,14 @@ std::optional<std::vector<LayerKvScales>> readable_scales(const ModelDir& model_
 /// The command that makes what the engine reads: a conversion where there are scales in another
 /// form or in a number that it does not take, else a calibration.
 std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
-                           std::string_view format, const VerifyOptions& options,
+                           const EngineRules& engine, const VerifyOptions& options,
                            const MethodRules& rules) {
+  const std::string_view format = engine.format;
   const auto converted = [&](const std::string& how) {
     return "kvcal convert " + model_dir.given_path().string() + how + " --to " +
            std::string(format) + " --output OUT";
   };
+  if (rules_for(engine, format).ones_for_fp8) return "serve it with an engine that uses them";
   if (!options.scales.empty()) return converted(" --scales " + options.scales.string());
   const auto scales = readable_scales(model_dir, config);
   if (!scales) return calibrate_command(format);
@@ -170,15 +172,14 @@ VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
   const CacheChoice choice =
       choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);
   const std::vector<ScaleTensor> tensors = find_scale_tensors(model_dir, config);
-  const VerifyCase subject{
-      .config = config,
-      .engine = rules,
-      .rules = method,
-      .declaration = declaration,
-      .choice = choice,
-      .options = options,
-      .tensors = tensors,
-      .remedy = remedy_command(model_dir, config, rules.format, options, method)};
+  const VerifyCase subject{.config = config,
+                           .engine = rules,
+                           .rules = method,
+                           .declaration = declaration,
+                           .choice = choice,
+                           .options = options,
+                           .tensors = tensors,
+                           .remedy = remedy_command(model_dir, config, rules, options, method)};
   VerifyReport report{.engine = std::string(engine),
                       .version = std::string(rules.version),
                       .kv_cache_dtype = choice.dtype,

@@ -45,16 +45,20 @@ Generation generate(Decoder& decoder, KvCache& cache, std::span<const TokenId> p
   return result;
 }
 
-Comparison compare_caches(Decoder& decoder, KvCache& first, KvCache& second, std::span<const TokenId> prompt,
-                          const GenerateOptions& options, const TokenSink& on_first, const TokenSink& on_second) {
+Comparison compare_caches(Decoder& decoder, KvCache& first, KvCache& second,
+                          std::span<const TokenId> prompt, const GenerateOptions& options,
+                          const TokenSink& on_first, const TokenSink& on_second) {
   Comparison result;
-  // The second cache follows the first's tokens step by step; then it is emptied and writes its own text.
+  // The second cache follows the first's tokens step by step; then it is emptied and writes its own
+  // text.
   std::vector<float> followed = decoder.step(prompt, second);
   const auto follow = [&](TokenId id) {
     if (on_first) on_first(id);
     if (second.length() < second.capacity()) followed = decoder.step(std::span(&id, 1), second);
   };
-  const auto measure = [&](std::span<const float> logits) { result.kl.push_back(kl_divergence(logits, followed)); };
+  const auto measure = [&](std::span<const float> logits) {
+    result.kl.push_back(kl_divergence(logits, followed));
+  };
   result.first = generate(decoder, first, prompt, options, follow, measure);
   second.clear();
   result.second = generate(decoder, second, prompt, options, on_second);

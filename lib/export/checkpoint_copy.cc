@@ -59,10 +59,11 @@ std::string index_text(const ModelDir& model, IndexEntries entries) {
   if (!metadata.is_object()) metadata = Json::object();
   metadata["total_size"] = entries.total_size;
   const auto parameters = metadata.find("total_parameters");
-  if (parameters != metadata.end() && parameters->is_number_unsigned())
+  if (parameters != metadata.end() && parameters->is_number_unsigned()) {
     // Whatever the source counted, it is right for what was there before.
-    *parameters =
-        checked_add(parameters->get<uint64_t>(), entries.num_elements) - model.num_elements();
+    const uint64_t with_ours = checked_add(parameters->get<uint64_t>(), entries.num_elements);
+    *parameters = with_ours - std::min(with_ours, model.num_elements());
+  }
   index["metadata"] = std::move(metadata);
   index["weight_map"] = std::move(entries.weight_map);
   return dump_json(sorted_keys(index));

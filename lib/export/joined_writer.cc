@@ -21,7 +21,8 @@ class JoinedWriter : public Writer {
   explicit JoinedWriter(std::vector<Part> parts) : parts_(std::move(parts)) {}
 
   void check(const ExportInput& input) const override {
-    for (const Part& part : parts_) in_context(part.name, [&] { part.writer->check(input); });
+    for (const Part& part : parts_)
+      in_context(part.name, [&] { part.writer->check(input_of(part, input)); });
     check_weights_are_shared(input);
     check_scales_agree(input);
     parts(input);
@@ -64,8 +65,12 @@ class JoinedWriter : public Writer {
   /// tgi leaves it to the form of the weights, where that is beside it, to say what they are.
   ExportInput input_of(const Part& part, const ExportInput& input) const {
     ExportInput own = input;
-    if (part.name == "tgi" && input.kept &&
-        std::ranges::find(parts_, input.kept->format, &Part::name) != parts_.end())
+    if (part.name != "tgi") return own;
+    const auto has_weights = [](const Part& one) {
+      return one.name != "tgi" && one.name != "scales-json";
+    };
+    own.has_weights_beside = std::ranges::any_of(parts_, has_weights);
+    if (input.kept && std::ranges::find(parts_, input.kept->format, &Part::name) != parts_.end())
       own.kept = nullptr;
     return own;
   }
@@ -86,10 +91,10 @@ class JoinedWriter : public Writer {
 
   void check_weights_are_shared(const ExportInput& input) const {
     if (!input.calibration.plan.quantizes_weights()) return;
-    const auto is_checkpoint = [&](const Part& part) {
-      return part.writer->parts(input).has_checkpoint;
+    const auto has_weights = [&](const Part& part) {
+      return part.writer->parts(input).weights != nullptr;
     };
-    if (std::ranges::count_if(parts_, is_checkpoint) > 1)
+    if (std::ranges::count_if(parts_, has_weights) > 1)
       fail(
           "each of the formats stores the scales of FP8 weights in its own way; write them as "
           "two formats, which gives two folders");
@@ -125,22 +130,28 @@ std::vector<std::string> joined_names(std::string_view format) {
   std::vector<std::string> names;
   for (size_t begin = 0; begin <= format.size();) {
     const size_t end = std::min(format.find('+', begin), format.size());
-    names.emplace_back(format.substr(begin, end - begin));
+    const std::string_view name = format.substr(begin, end - begin);
+    if (name.empty()) fail("format '", format, "' has an empty name beside '+'");
+    names.push_back(kWriters.name_of(name));
+    if (std::find(names.begin(), names.end() - 1, names.back()) != names.end() - 1)
+      fail("format ", format, " names ", names.back(), " twice");
     begin = end + 1;
   }
   return names;
 }
 
+std::string format_name(std::string_view format) {
+  std::string all;
+  for (const std::string& name : joined_names(format)) all += (all.empty() ? "" : "+") + name;
+  return all;
+}
+
 std::unique_ptr<Writer> make_writer(std::string_view format) {
-  const std::vector<std::string> names = joined_names(format);
   std::vector<Part> parts;
-  for (const std::string& name : names) {
-    if (name.empty()) fail("format '", format, "' has an empty name beside '+'");
-    if (std::ranges::find(parts, name, &Part::name) != parts.end())
-      fail("format ", format, " names ", name, " twice");
-    parts.push_back({name, kWriters.at(name)()});
-  }
+  for (const std::string& name : joined_names(format)) parts.push_back({name, kWriters.at(name)()});
   if (parts.size() == 1) return std::move(parts.front().writer);
+  // ModelOpt leaves config.json to the others.
+  std::ranges::stable_partition(parts, [](const Part& part) { return part.name != "modelopt"; });
   return std::make_unique<JoinedWriter>(std::move(parts));
 }
 

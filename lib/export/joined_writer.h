@@ -9,8 +9,12 @@
 
 namespace kvcal {
 
-/// "compressed-tensors+tgi" → its names.
+/// "compressed-tensors+tgi" → its names, as kWriters has them. Throws Error for one that is
+/// unknown, empty or given twice.
 std::vector<std::string> joined_names(std::string_view format);
+
+/// The same in one word: what an output's folder is called.
+std::string format_name(std::string_view format);
 
 /// The writer of a format, or of several joined by '+', which puts all of them into one folder.
 /// Throws Error for a name that is unknown or given twice; check() for formats that cannot share a

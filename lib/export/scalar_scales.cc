@@ -34,7 +34,7 @@ void check_scalar_scales(const ExportInput& input, const ScalarForm& form) {
   if (calibration.kv_format != fp8::Format::kE4m3Fn)
     fail(form.title,
          "'s form holds scales of E4M3FN, which engines double where codes are E4M3FNUZ; the "
-         "calibration has another format");
+         "calibration has another format (convert takes --fp8-dialect fn)");
   if (input.scale_in_model_dtype)
     fail(form.title, "'s scales are float32; scale dtype 'model' is not for them");
   check_kept(input, form.format, form.title);

@@ -136,6 +136,11 @@ void check_target(const ModelDir& model, const std::filesystem::path& target) {
       fail(target.string(), ": holds the source folder ", folder.string(),
            ", which an output would replace");
   }
+  // A hub cache's shards are links into another folder.
+  for (const SafetensorsFile& shard : model.shards())
+    if (lies_in(shard.file().path(), target))
+      fail(target.string(), ": holds ", shard.file().path().string(),
+           ", a file of the source, which an output would replace");
 }
 
 }  // namespace kvcal

@@ -42,6 +42,8 @@ struct ExportInput {
   ThreadPool* pool = nullptr;              ///< quantizes weights; nullptr: the caller's thread
   Diagnostics* progress = nullptr;         ///< told how far the weights are
   const KeptQuantization* kept = nullptr;  ///< nullptr: the plan says all of the weights
+  /// Another format of the same folder holds the FP8 weights that the plan makes.
+  bool has_weights_beside = false;
   /// Scales lie in a shard of their own, so that other formats have the same weights.
   bool shares_weights = false;
 };

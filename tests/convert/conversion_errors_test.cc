@@ -246,3 +246,64 @@ TEST_CASE("conversion: the source is never written to") {
                                        ", which an output would replace");
   CHECK_FALSE(fs::exists(scratch / "source" / "out"));
 }
+
+TEST_CASE("conversion: scales of other caches than FP8 are no FP8 scales") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "source");
+  const auto refusal_with = [&](const char* key, const Json& value) {
+    change_config(scratch / "source", [&](Json& config) {
+      config["quantization_config"]["kv_cache_scheme"][key] = value;
+    });
+    return refusal(scratch / "source", "modelopt");
+  };
+  CHECK(contains(refusal_with("type", "int"), "type 'int' of 8 bits is not read"));
+  refusal_with("type", "float");
+  CHECK(contains(refusal_with("num_bits", 4), "only scales of FP8 caches are converted"));
+  for (const char* algorithm : {"INT8", "NVFP4", "NVFP4_AFFINE"}) {
+    change_config(scratch / "source", [&](Json& config) {
+      config["quantization_config"] = {{"quant_method", "modelopt"},
+                                       {"quant_algo", "FP8"},
+                                       {"ignore", {"*"}},
+                                       {"kv_cache_quant_algo", algorithm}};
+    });
+    CHECK(contains(refusal(scratch / "source", "compressed-tensors"),
+                   "only scales of FP8 caches are converted"));
+  }
+}
+
+TEST_CASE("conversion: FP8 weights that the text model does not run are not left without a word") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "source", "scheme: FP8");
+  Tensor tower{"vision_tower.fc1.weight", DType::kF8E4M3, Shape{4, 4}, {}};
+  tower.bytes.resize(16);
+  change_tensors(scratch / "source", {}, {tower, scale_of("vision_tower.fc1.weight_scale", 0.5f)});
+  CHECK(contains(refusal(scratch / "source", "modelopt"),
+                 "vision_tower.fc1.weight is FP8 and no part of the text model"));
+  // Where their form stays, so do they.
+  CHECK(refusal(scratch / "source", "compressed-tensors") == "no error");
+}
+
+TEST_CASE("conversion: what changes how weights are read stays, or is refused") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "source");
+  change_config(scratch / "source", [](Json& config) {
+    config["quantization_config"]["sparsity_config"] = {{"format", "sparse-bitmask"}};
+  });
+  convert({.checkpoint = scratch / "source",
+           .formats = {"compressed-tensors"},
+           .target = scratch / "out"});
+  const Json config = ModelDir(scratch / "out").config().at("quantization_config");
+  CHECK(config.at("sparsity_config").at("format") == "sparse-bitmask");
+  CHECK(contains(refusal(scratch / "source", "modelopt"), "sparsity_config"));
+}
+
+TEST_CASE("conversion: the files that a hub cache links to are not replaced") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "blobs");
+  fs::create_directory(scratch / "snapshot");
+  for (const auto& entry : fs::directory_iterator(scratch / "blobs"))
+    fs::create_symlink(entry.path(), scratch / "snapshot" / entry.path().filename());
+  CHECK(
+      contains(message_of([&] { check_target(ModelDir(scratch / "snapshot"), scratch / "blobs"); }),
+               "a file of the source, which an output would replace"));
+}

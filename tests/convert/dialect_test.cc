@@ -93,7 +93,7 @@ TEST_CASE("dialect: only compressed-tensors and tgi hold scales of fnuz") {
   };
   const std::string form =
       "'s form holds scales of E4M3FN, which engines double where codes are E4M3FNUZ; the "
-      "calibration has another format";
+      "calibration has another format (convert takes --fp8-dialect fn)";
   CHECK(refusal("16bit", "modelopt") == "ModelOpt" + form);
   CHECK(refusal("16bit", "quark") == "Quark" + form);
   CHECK(refusal("fp8", "fp8") == "fp8" + form);

@@ -198,6 +198,18 @@ TEST_CASE("atomic directory: what a killed run left goes with the next, what oth
   }
 }
 
+TEST_CASE("atomic directory: two processes of the same number do not share a folder") {
+  const ScratchFolder scratch;
+  AtomicDirectory first(scratch / "out", true), second(scratch / "out", true);
+  CHECK(first.path() != second.path());
+  write_file(first.path() / "a", "1");
+  write_file(second.path() / "b", "2");
+  second.commit();
+  CHECK(contents_of(scratch / "out") == Contents{{"b", "2"}});
+  first.commit();
+  CHECK(contents_of(scratch.path()) == Contents{{"out/a", "1"}});
+}
+
 TEST_CASE("atomic directory: a target that is a file, or comes in between, stays as it is") {
   const ScratchFolder scratch;
   write_file(scratch / "file", "mine");

@@ -326,7 +326,7 @@ TEST_CASE("FP8 weights: a static input's scale that its dtype cannot hold is ref
 TEST_CASE("other formats: FP8 weights are refused, or are not in the file and the user is told") {
   const QuantizedParts parts("static_kv");
   CHECK(refusal("tgi", parts.input()) ==
-        "TGI's form keeps 16-bit weights and the recipe quantizes weights; expected "
+        "TGI's form keeps the weights of the source and the recipe quantizes weights; expected "
         "kv_cache_scheme alone");
   CHECK(refusal("fp8", parts.input()) == "no error");
   CHECK(refusal("scales-json", parts.input()) == "no error");

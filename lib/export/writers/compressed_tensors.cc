@@ -33,6 +33,9 @@ Json with_cache(Json config, const Calibration& calibration) {
   config["kv_cache_scheme"] = to_json(calibration.kv_args);
   Json& ignore = config["ignore"];
   if (!ignore.is_array()) ignore = Json::array();
+  for (const AttentionCalibration& layer : calibration.layers)
+    if (!layer.ignored)
+      ignore.erase(std::remove(ignore.begin(), ignore.end(), Json(layer.module)), ignore.end());
   for (const std::string& module : ignored_modules(calibration))
     if (std::ranges::find(ignore, Json(module)) == ignore.end()) ignore.push_back(module);
   return config;

@@ -116,7 +116,9 @@ Json quantization_config(const ExportInput& input) {
   Json config = base_config(input);
   if (input.calibration.layers.empty()) return config;
   const Json names = Json::array({"*k_proj", "*v_proj"});
-  config["export"]["kv_cache_group"] = names;
+  Json& exported = config["export"];
+  if (!exported.is_object()) exported = Json::object();
+  exported["kv_cache_group"] = names;
   Json& layers = config["layer_quant_config"];
   if (!layers.is_object()) layers = Json::object();
   for (const Json& name : names) {
@@ -124,6 +126,9 @@ Json quantization_config(const ExportInput& input) {
     if (!layer.is_object()) layer = config["global_quant_config"];
     layer["output_tensors"] = per_tensor();
   }
+  // Readers that fuse Q, K and V look for an entry of Q where nothing is excluded.
+  if (config.value("exclude", Json::array()).empty())
+    layers["*q_proj"] = config["global_quant_config"];
   return config;
 }
 

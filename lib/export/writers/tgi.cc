@@ -30,7 +30,10 @@ void check_survives_cast(const ModelDir& model, const AttentionCalibration& laye
 class TgiWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
-    check_is_kv_only(input.calibration, "TGI's form keeps 16-bit weights");
+    if (input.has_weights_beside)
+      check_calibration(input.calibration);
+    else
+      check_is_kv_only(input.calibration, "TGI's form keeps the weights of the source");
     torch_dtype_of(input.calibration.kv_format);
     if (input.scale_in_model_dtype)
       fail("TGI's kv_scale is float32; scale dtype 'model' is not for it");

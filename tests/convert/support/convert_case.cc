@@ -154,7 +154,11 @@ Converted convert(const ConvertRun& run) {
   fs::create_directories(run.target);
   write_all(run, writers, input);
   if (run.has_manifest)
-    write_json(run.target / kManifestName, conversion_manifest(conversion, "0.0.2", losses));
+    write_json(run.target / kManifestName,
+               conversion_manifest(conversion, "0.0.2",
+                                   {.losses = losses,
+                                    .writer = writers.size() == 1 ? writers[0].get() : nullptr,
+                                    .tp_size = run.tp_size}));
   return {conversion.notes(), conversion.warnings(), losses.front().layers};
 }
 

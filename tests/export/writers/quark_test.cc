@@ -43,7 +43,7 @@ TEST_CASE("quark: refuses what it cannot hold") {
   calibration.kv_format = fp8::Format::kE5m2;
   CHECK(refusal("quark", input) ==
         "Quark's form holds scales of E4M3FN, which engines double where codes are E4M3FNUZ; the "
-        "calibration has another format");
+        "calibration has another format (convert takes --fp8-dialect fn)");
   calibration.kv_format = fp8::Format::kE4m3Fn;
   calibration.layers[0].k.scales[0] = {1e-9f};
   CHECK(contains(refusal("quark", input), ".k_proj.output_scale: scale 1e-09 becomes 0 in F16"));
