@@ -10,6 +10,14 @@ namespace {
 
 constexpr const char* kScalesJson = "kv_cache_scales.json";
 
+/// Scales of E4M3FNUZ are for platforms that store it.
+VerifyOptions platform_of(const ModelDir& model) {
+  VerifyOptions options;
+  const Json* dialect = find_field(model.config(), "kv_cache_torch_dtype");
+  options.is_rocm = dialect && *dialect == "float8_e4m3fnuz";
+  return options;
+}
+
 bool uses_scales(const ModelDir& model, const ModelConfig& config, const std::string& engine,
                  const VerifyOptions& options) {
   const VerifyReport report = verify_engine(model, config, engine, options);
@@ -23,11 +31,12 @@ bool uses_scales(const ModelDir& model, const ModelConfig& config, const std::st
 std::optional<std::string> argument_for(const ModelDir& model, const ModelConfig& config,
                                         const std::string& engine) {
   const EngineRules& rules = engine_rules().at(engine);
-  if (uses_scales(model, config, engine, {})) return "";
+  VerifyOptions options = platform_of(model);
+  const std::string platform = options.is_rocm ? " on MI300" : "";
+  if (uses_scales(model, config, engine, options)) return platform;
   if (rules.fp8_argument.empty()) return std::nullopt;
-  VerifyOptions options;
   options.kv_cache_dtype = "fp8_e4m3";
-  const std::string argument = " (" + std::string(rules.fp8_argument);
+  const std::string argument = platform + " (" + std::string(rules.fp8_argument);
   if (uses_scales(model, config, engine, options)) return argument + ")";
   options.scales = model.path() / kScalesJson;
   if (!rules.scales_file.is_read || !std::filesystem::exists(options.scales)) return std::nullopt;
@@ -37,7 +46,7 @@ std::optional<std::string> argument_for(const ModelDir& model, const ModelConfig
 
 /// The first thing that is wrong.
 std::string reason(const ModelDir& model, const ModelConfig& config, const std::string& engine) {
-  const VerifyReport report = verify_engine(model, config, engine, {});
+  const VerifyReport report = verify_engine(model, config, engine, platform_of(model));
   return report.findings.empty() ? "it reads none of the scales" : report.findings[0].message;
 }
 

@@ -88,6 +88,15 @@ std::string quark_refusal(const CacheDeclaration& declaration) {
   const Json exclude = value_of(declaration.config, "exclude");
   if ((!exclude.is_array() || exclude.empty()) && value_of(layers, "*q_proj").is_null())
     return "layer_quant_config has entries for K and V and none for Q, which it fuses with them";
+  // Names alone do not except all Linears.
+  const bool has_weights =
+      !value_of(value_of(declaration.config, "global_quant_config"), "weight").is_null();
+  const bool has_pattern = std::ranges::any_of(exclude, [](const Json& entry) {
+    return entry.is_string() && entry.get_ref<const std::string&>().starts_with("re:");
+  });
+  if (!has_weights && !has_pattern)
+    return "global_quant_config quantizes no weight, and exclude does not except all Linears, of "
+           "which it then wants a scheme";
   return {};
 }
 

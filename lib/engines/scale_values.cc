@@ -86,7 +86,7 @@ class Arithmetic {
   }
 
   HeldScale missing() const {
-    if (rules_.absent == Absent::kUndefined)
+    if (rules_.absent == Absent::kUndefined && subject_.choice.is_fp8)
       return {.values = {}, .source = std::string(kUndefinedSource)};
     return {};
   }
@@ -171,9 +171,26 @@ class Arithmetic {
                                  "calibrate these layers");
       }
     }
-    if (is_placed && subject_.choice.is_fp8 && subject_.options.is_rocm && factor == 1.0f)
+    if (is_placed && subject_.choice.is_fp8) tell_dialect(held.layer, factor);
+  }
+
+  /// What the scales are for, by the checkpoint's own word, against what becomes of them.
+  void tell_dialect(int64_t layer, float factor) {
+    const bool is_fnuz = subject_.declaration.torch_dtype == "float8_e4m3fnuz";
+    const bool is_rocm = subject_.options.is_rocm;
+    if (rules_.dialect_by_config) return;
+    if (is_fnuz && (!is_rocm || factor == 2.0f))
       findings_.add_of_layer(
-          held.layer, Severity::kWarning,
+          layer, Severity::kError,
+          is_rocm
+              ? "it doubles scales that are for E4M3FNUZ already: the cache uses half of its range"
+              : "the scales are for E4M3FNUZ, the platform stores E4M3FN: the cache uses half of "
+                "its range",
+          "kvcal convert CHECKPOINT --fp8-dialect fn --to " + std::string(subject_.engine.format) +
+              " --output OUT");
+    if (!is_fnuz && is_rocm && factor == 1.0f)
+      findings_.add_of_layer(
+          layer, Severity::kWarning,
           "the platform stores E4M3 as FNUZ, whose largest value is 240, and it does not double "
           "the scales: what is over 0.54 of the calibrated extreme is clipped",
           "give it the scales in a form that it doubles there: ModelOpt's, or quant_method fp8");

@@ -103,7 +103,10 @@ void check_calibration(const Calibration& calibration) {
 
 void check_is_kv_only(const Calibration& calibration, std::string_view format) {
   if (calibration.plan.quantizes_weights())
-    fail(format, " and the recipe quantizes weights; expected kv_cache_scheme alone");
+    fail(format,
+         ", and FP8 weights are made; expected kv_cache_scheme alone, or this format in a run of "
+         "its "
+         "own");
   check_calibration(calibration);
 }
 

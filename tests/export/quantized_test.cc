@@ -326,8 +326,8 @@ TEST_CASE("FP8 weights: a static input's scale that its dtype cannot hold is ref
 TEST_CASE("other formats: FP8 weights are refused, or are not in the file and the user is told") {
   const QuantizedParts parts("static_kv");
   CHECK(refusal("tgi", parts.input()) ==
-        "TGI's form keeps the weights of the source and the recipe quantizes weights; expected "
-        "kv_cache_scheme alone");
+        "TGI's form keeps the weights of the source, and FP8 weights are made; expected "
+        "kv_cache_scheme alone, or this format in a run of its own");
   CHECK(refusal("fp8", parts.input()) == "no error");
   CHECK(refusal("scales-json", parts.input()) == "no error");
   const auto notes = kWriters.at("scales-json")()->notes(parts.input());

@@ -75,6 +75,11 @@ class Fp8Writer : public Writer {
       notes.emplace_back(
           "quant_method fp8 does not turn the FP8 cache on by itself; start vLLM with "
           "--kv-cache-dtype fp8");
+    const QuantPlan& plan = input.calibration.plan;
+    if (plan.quantizes_weights() && one_scheme(plan, kWeights.title).strategy == Strategy::kTensor)
+      notes.emplace_back(
+          "transformers 5.17 drops one scale a weight of quant_method fp8 and computes with the "
+          "codes; it loads compressed-tensors");
     for (std::string& note : scalar_scale_notes(input, form())) notes.push_back(std::move(note));
     return notes;
   }
