@@ -144,14 +144,11 @@ void Conversion::settle_queries(const std::vector<std::string>& formats) {
         return std::ranges::find(names, kCompressedTensors) != names.end();
       });
   if (are_written) return;
-  if (are_read) notes_.emplace_back("scales of queries are not written");
   for (LayerKvScales& layer : source_.layers) layer.q.clear();
-  if (!is_kept) return;
   // A group of attention modules would ask readers for them.
-  Json& groups = kept_->config["config_groups"];
-  for (auto group = groups.begin(); group != groups.end();)
-    group = find_field(*group, "weights") ? std::next(group) : groups.erase(group);
-  if (!does_something(kept_->config)) kept_.reset();
+  const bool are_asked_for = is_kept && erase_attention_groups(kept_->config);
+  if (are_read || are_asked_for) notes_.emplace_back("scales of queries are not written");
+  if (is_kept && !does_something(kept_->config)) kept_.reset();
 }
 
 std::optional<Strategy> Conversion::strategy_for(const std::vector<std::string>& formats,
@@ -224,7 +221,7 @@ void Conversion::make_calibration(const ConversionOptions& options, Diagnostics&
   for (size_t layer = 0; layer < source_.layers.size(); ++layer) {
     if (source_.layers[layer].ignored)
       ignored.push_back(config_.attention_module(static_cast<int64_t>(layer)));
-    per_head = per_head || source_.layers[layer].k.size() > 1;
+    per_head = per_head || source_.layers[layer].k.size() > 1 || source_.layers[layer].v.size() > 1;
   }
   // One head has one scale either way.
   if (config_.cache_heads() == 1 && !source_.layers.empty()) {

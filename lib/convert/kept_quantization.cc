@@ -89,6 +89,16 @@ bool does_something(const Json& compressed_tensors) {
          has_elements(member(compressed_tensors, "transform_config"));
 }
 
+bool erase_attention_groups(Json& compressed_tensors) {
+  const auto groups = compressed_tensors.find("config_groups");
+  if (groups == compressed_tensors.end() || !groups->is_object()) return false;
+  const size_t before = groups->size();
+  for (auto group = groups->begin(); group != groups->end();)
+    group = member(*group, "input_activations") && !member(*group, "weights") ? groups->erase(group)
+                                                                              : std::next(group);
+  return groups->size() != before;
+}
+
 std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
   KeptQuantization kept;
   for (const char* key : {"quantization_config", "compression_config"})

@@ -16,4 +16,8 @@ std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model);
 /// transform.
 bool does_something(const Json& compressed_tensors);
 
+/// Takes the groups out that quantize inputs and no weights: those of attention. Whether there were
+/// any.
+bool erase_attention_groups(Json& compressed_tensors);
+
 }  // namespace kvcal

@@ -307,3 +307,18 @@ TEST_CASE("conversion: the files that a hub cache links to are not replaced") {
       contains(message_of([&] { check_target(ModelDir(scratch / "snapshot"), scratch / "blobs"); }),
                "a file of the source, which an output would replace"));
 }
+
+TEST_CASE("conversion: where one layer has a scale a head, all have") {
+  const ScratchFolder scratch = memory_folder();
+  write_source(scratch / "source", "", "attn_head");
+  const std::string k = "model.layers.0.self_attn.k_scale", v = "model.layers.1.self_attn.v_scale";
+  change_tensors(scratch / "source", {k, v}, {scale_of(k, 0.5f), scale_of(v, 0.25f)});
+  convert({.checkpoint = scratch / "source",
+           .formats = {"compressed-tensors"},
+           .target = scratch / "out"});
+  const ModelDir output(scratch / "out");
+  CHECK(output.tensor(k).shape == Shape{2, 1, 1});
+  CHECK(values_of(output, k) == std::vector<float>{0.5f, 0.5f});
+  CHECK(output.tensor(v).shape == Shape{2, 1, 1});
+  CHECK(values_of(output, v) == std::vector<float>{0.25f, 0.25f});
+}

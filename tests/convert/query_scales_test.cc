@@ -58,10 +58,13 @@ TEST_CASE("queries: without their scales nothing in config.json asks for them") 
         converted.notes.end());
   // The group of attention was all that was quantized.
   CHECK_FALSE(ModelDir(scratch / "out").config().contains("quantization_config"));
-  convert({.checkpoint = kAttention,
-           .formats = {"compressed-tensors"},
-           .target = scratch / "replaced",
-           .options = {.scales = scratch / "out", .strategy = {}, .dialect = {}}});
+  const Converted replaced =
+      convert({.checkpoint = kAttention,
+               .formats = {"compressed-tensors"},
+               .target = scratch / "replaced",
+               .options = {.scales = scratch / "out", .strategy = {}, .dialect = {}}});
+  CHECK(std::ranges::find(replaced.notes, "scales of queries are not written") !=
+        replaced.notes.end());
   CHECK(ModelDir(scratch / "replaced")
             .config()
             .at("quantization_config")
