@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ enum class ExitStatus : int {
   kUsage = 2,
   kGateMissed = 3,
   kInterrupted = 130
+};
+
+/// Thrown by a command that has done its work and found a limit exceeded: what() is a line a limit.
+class GateMissed : public std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
 /// Adds a subcommand to app; run is set when the user asked for it.

@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "commands.h"
+#include "eval/gates.h"
 #include "eval/likelihood.h"
 #include "loaded_model.h"
 #include "progress.h"
@@ -17,7 +18,29 @@ struct EvalOptions {
   CacheOptions cache;
   SampleOptions samples;
   DeviceOptions device;
+  std::optional<double> max_kl;
+  std::string max_perplexity_increase, min_top1;
 };
+
+Gates gates_of(const EvalOptions& options) {
+  Gates gates{.max_kl = options.max_kl, .max_perplexity_increase = {}, .min_top1 = {}};
+  const auto parse = [](const char* name, const std::string& text, std::optional<double>& gate) {
+    if (!text.empty()) in_context(name, [&] { gate = parse_fraction(text); });
+  };
+  parse("--max-perplexity-increase", options.max_perplexity_increase,
+        gates.max_perplexity_increase);
+  parse("--min-top1", options.min_top1, gates.min_top1);
+  if (gates.has_any() && options.task != "kl")
+    fail("gates compare with a reference, which --task kl has; --task is '", options.task, "'");
+  return gates;
+}
+
+void throw_if_missed(const Likelihood& result, const Gates& gates) {
+  std::string lines;
+  for (const std::string& line : missed_gates(result, gates))
+    lines += (lines.empty() ? "gate missed: " : "\ngate missed: ") + line;
+  if (!lines.empty()) throw GateMissed(lines);
+}
 
 using Sequences = std::vector<std::vector<TokenId>>;
 
@@ -95,6 +118,8 @@ Json result_json(const EvalOptions& options, const Subject& subject, const Likel
   json["kl_p99"] = *result.kl_p99;
   json["kl_max"] = *result.kl_max;
   json["top1_agreement"] = *result.top1_agreement;
+  json["reference_perplexity"] = *result.reference_perplexity;
+  json["perplexity_increase"] = *result.perplexity_increase;
   return json;
 }
 
@@ -108,6 +133,8 @@ void print(const EvalOptions& options, const Subject& subject, const Likelihood&
   std::printf("KL from %s: mean %.6f, p99 %.6f, largest %.6f nats; same top token %.2f %%\n",
               reference.c_str(), *result.kl_mean, *result.kl_p99, *result.kl_max,
               100.0 * *result.top1_agreement);
+  std::printf("perplexity of %s: %.4f, so this is %+.3f %%\n", reference.c_str(),
+              *result.reference_perplexity, 100.0 * *result.perplexity_increase);
 }
 
 std::vector<TokenScores> score_all(const Sequences& sequences, const Subject& subject,
@@ -132,6 +159,7 @@ void run_eval(const EvalOptions& options) {
     fail("--task is '", options.task, "', expected perplexity or kl");
   if (!has_kl && !options.reference.empty()) fail("--reference needs --task kl");
   check(options.cache);
+  const Gates gates = gates_of(options);
   TerminalDiagnostics diagnostics;
   LoadedModel model(options.model, options.device, false);
   const Sequences sequences = read_sequences(options, model, diagnostics);
@@ -157,6 +185,22 @@ void run_eval(const EvalOptions& options) {
   } else {
     print(options, subject, result);
   }
+  std::cout.flush();
+  throw_if_missed(result, gates);
+}
+
+void add_gate_options(CLI::App& command, EvalOptions& options) {
+  command
+      .add_option("--max-kl", options.max_kl, "Exit with 3 where the mean KL is over this (nats)")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--max-perplexity-increase", options.max_perplexity_increase,
+                  "Exit with 3 where perplexity is over the reference's by more: 0.5% or 0.005")
+      ->check(is_not_empty());
+  command
+      .add_option("--min-top1", options.min_top1,
+                  "Exit with 3 where fewer top tokens are the reference's: 99% or 0.99")
+      ->check(is_not_empty());
 }
 
 }  // namespace
@@ -190,6 +234,7 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
   add_cache_options(*command, options->cache);
+  add_gate_options(*command, *options);
   command->add_flag("--json", options->json, "Print a JSON object instead of text");
   add_device_options(*command, options->device);
   command->callback([options, &run] { run = [options] { run_eval(*options); }; });

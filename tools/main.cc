@@ -130,6 +130,9 @@ int run_main(int argc, char** argv) {
   } catch (const Interrupted&) {
     std::fputs("interrupted; no output was left behind\n", stderr);
     return code(ExitStatus::kInterrupted);
+  } catch (const GateMissed& missed) {
+    std::fprintf(stderr, "%s\n", missed.what());
+    return code(ExitStatus::kGateMissed);
   } catch (const Error& error) {
     std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
     return code(ExitStatus::kBadInput);

@@ -53,6 +53,8 @@ void score_tokens(const ScoredModel& model, const ScoredModel* reference,
       scores.nll.push_back(-log_softmax(row)[static_cast<size_t>(ids[first + i + 1])]);
       if (!reference) continue;
       const std::span reference_row = std::span(expected).subspan(i * vocab, vocab);
+      scores.reference_nll.push_back(
+          -log_softmax(reference_row)[static_cast<size_t>(ids[first + i + 1])]);
       scores.kl.push_back(kl_divergence(reference_row, row));
       scores.same_top += argmax(row) == argmax(reference_row) ? 1 : 0;
     }
@@ -63,6 +65,8 @@ TokenScores joined(std::span<const TokenScores> sequences) {
   TokenScores all;
   for (const TokenScores& scores : sequences) {
     all.nll.insert(all.nll.end(), scores.nll.begin(), scores.nll.end());
+    all.reference_nll.insert(all.reference_nll.end(), scores.reference_nll.begin(),
+                             scores.reference_nll.end());
     all.kl.insert(all.kl.end(), scores.kl.begin(), scores.kl.end());
     all.same_top += scores.same_top;
   }
@@ -81,6 +85,9 @@ Likelihood summarize(const TokenScores& scores) {
   result.kl_max = std::ranges::max(scores.kl);
   result.top1_agreement =
       static_cast<double>(scores.same_top) / static_cast<double>(scores.nll.size());
+  const double reference_nll = mean_of(scores.reference_nll);
+  result.reference_perplexity = std::exp(reference_nll);
+  result.perplexity_increase = std::expm1(result.nll - reference_nll);
   return result;
 }
 

@@ -58,6 +58,14 @@ TEST_CASE("KL is from the reference to the model, token by token") {
   score_tokens(plain, &plain, fixture.ids, same);
   for (const double kl : same.kl) CHECK(kl == 0.0);
   CHECK(summarize(same).top1_agreement == 1.0);
+  CHECK(summarize(same).perplexity_increase == 0.0);
+  TokenScores alone, changed;
+  score_tokens(plain, nullptr, fixture.ids, alone);
+  score_tokens(coarse, &plain, fixture.ids, changed);
+  const Likelihood compared = summarize(changed);
+  CHECK(compared.reference_perplexity.value() == Approx(summarize(alone).perplexity));
+  CHECK(compared.perplexity_increase.value() ==
+        Approx(compared.perplexity / summarize(alone).perplexity - 1.0).margin(1e-12));
 
   score_tokens(coarse, &plain, fixture.ids, other);
   const auto logits_of = [&](KvDType dtype, const std::vector<LayerKvScales>& of) {
@@ -97,7 +105,8 @@ TEST_CASE("a long sequence is scored as one, whatever the steps") {
 }
 
 TEST_CASE("sequences are joined in order") {
-  const TokenScores first{{1.0, 2.0}, {0.25, 0.5}, 1}, second{{6.0}, {0.75}, 1}, none{};
+  const TokenScores first{{1.0, 2.0}, {1.0, 1.0}, {0.25, 0.5}, 1};
+  const TokenScores second{{6.0}, {1.0}, {0.75}, 1}, none{};
   const TokenScores all = joined(std::vector{first, none, second});
   CHECK(all.nll == std::vector{1.0, 2.0, 6.0});
   CHECK(all.kl == std::vector{0.25, 0.5, 0.75});

@@ -17,7 +17,8 @@ TEST_CASE("SmolLM2: ten chat prompts give transformers' ids and 64 greedy tokens
   const auto chat = ChatFormat::from_folder(model_dir.path());
   REQUIRE(chat);
   const Json expected =
-      parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "smollm2" / "expected.json")).at("greedy");
+      parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "smollm2" / "expected.json"))
+          .at("greedy");
   REQUIRE(expected.size() == 10);
   for (const Json& row : expected) {
     const std::string prompt = row.at("prompt");

@@ -1,0 +1,61 @@
+#include "eval/gates.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+
+#include "core/error.h"
+
+namespace kvcal {
+namespace {
+
+std::string number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return text;
+}
+
+std::string percent_of(double fraction) {
+  return number(100.0 * fraction) + " %";
+}
+
+std::string line(const std::string& gate, const std::string& what, const std::string& found,
+                 const std::string& limit, const std::string& off) {
+  return gate + ": " + what + " is " + found + ", the limit is " + limit + ": missed by " + off;
+}
+
+}  // namespace
+
+std::vector<std::string> missed_gates(const Likelihood& result, const Gates& gates) {
+  std::vector<std::string> missed;
+  // A value that is no number keeps no limit.
+  const auto is_over = [](double value, double limit) { return !(value <= limit); };
+  if (gates.max_kl && is_over(*result.kl_mean, *gates.max_kl))
+    missed.push_back(line("--max-kl", "the mean KL", number(*result.kl_mean), number(*gates.max_kl),
+                          number(*result.kl_mean - *gates.max_kl)));
+  if (gates.max_perplexity_increase &&
+      is_over(*result.perplexity_increase, *gates.max_perplexity_increase)) {
+    const double increase = *result.perplexity_increase, limit = *gates.max_perplexity_increase;
+    missed.push_back(line("--max-perplexity-increase", "the increase", percent_of(increase),
+                          percent_of(limit), percent_of(increase - limit)));
+  }
+  if (gates.min_top1 && !(*result.top1_agreement >= *gates.min_top1)) {
+    const double found = *result.top1_agreement, limit = *gates.min_top1;
+    missed.push_back(line("--min-top1", "the part of same top tokens", percent_of(found),
+                          percent_of(limit), percent_of(limit - found)));
+  }
+  return missed;
+}
+
+double parse_fraction(std::string_view text) {
+  const bool is_percent = text.ends_with('%');
+  const std::string_view digits = is_percent ? text.substr(0, text.size() - 1) : text;
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value) ||
+      value < 0.0)
+    fail("'", text, "' is no fraction; expected a number from 0 on, such as 0.005 or 0.5%");
+  return is_percent ? value / 100.0 : value;
+}
+
+}  // namespace kvcal
