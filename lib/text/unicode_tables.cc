@@ -1,5 +1,4 @@
-// Written by tests/reference/tokenizers_unicode.py; do not edit. Sources and meaning:
-// unicode_tables.h.
+// Written by tests/reference/tokenizers_unicode.py; do not edit. Sources and meaning: unicode_tables.h.
 #include "text/unicode_tables.h"
 
 namespace kvcal::unicode_tables {
