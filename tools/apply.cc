@@ -1,10 +1,8 @@
-#include <algorithm>
 #include <iostream>
 
 #include "commands.h"
 #include "conversion.h"
 #include "convert/kept_quantization.h"
-#include "export/joined_writer.h"
 #include "export/overlay.h"
 #include "model/kv_scales.h"
 
@@ -21,11 +19,7 @@ struct ApplyCommand {
 std::string format_for(const Overlay& overlay, const ModelDir& model) {
   const auto kept = read_kept_quantization(model);
   if (!kept) return overlay.format;
-  const std::vector<std::string> names = joined_names(overlay.format);
-  const auto fits = [&](const std::string& name) {
-    return name == kept->format || name == "tgi" || name == "scales-json";
-  };
-  if (std::ranges::all_of(names, fits)) return overlay.format;
+  if (keeps_weights(*kept, overlay.format)) return overlay.format;
   std::cerr << "note: the checkpoint's weights are quantized in the form " << kept->format
             << ", and the scales of the overlay (" << overlay.format
             << ") are written in that form\n";

@@ -53,13 +53,6 @@ LayerSize layer_size(const ModelDir& model_dir, const ModelConfig& config,
   return size;
 }
 
-Json scale_json(const std::vector<Scale>& scales) {
-  if (scales.size() == 1) return scales[0].value;
-  Json list = Json::array();
-  for (const Scale& scale : scales) list.push_back(scale.value);
-  return list;
-}
-
 /// What the manifest holds of a layer; nullptr for nothing.
 const Json* find_layer(const Json& manifest, int64_t layer) {
   const Json* layers = manifest.is_object() ? find_field(manifest, "layers") : nullptr;
@@ -81,9 +74,9 @@ Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config,
                 {"bytes", size.bytes},
                 {"parameters", size.parameters}};
     if (const auto scales = read_layer_scales(scale_tensors_of(model_dir), config, layer)) {
-      row["k_scale"] = scale_json(scales->k);
-      row["v_scale"] = scale_json(scales->v);
-      if (!scales->q.empty()) row["q_scale"] = scale_json(scales->q);
+      row["k_scale"] = scales_json(scales->k, false);
+      row["v_scale"] = scales_json(scales->v, false);
+      if (!scales->q.empty()) row["q_scale"] = scales_json(scales->q, false);
     }
     if (const Json* seen = find_layer(manifest, layer))
       for (const char* key :

@@ -9,6 +9,7 @@
 #include "checkpoint/safetensors_stream.h"
 #include "core/checked.h"
 #include "core/interrupt.h"
+#include "core/shown_name.h"
 
 namespace kvcal {
 namespace {
@@ -16,14 +17,6 @@ namespace {
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // safetensors `MAX_HEADER_SIZE`
 constexpr std::string_view kMetadataKey = "__metadata__";
-
-/// A name of a stranger, fit for a message: short, and without what a terminal would obey.
-std::string shown(std::string_view name) {
-  std::string text(name.substr(0, 200));
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  return "'" + text + (name.size() > 200 ? "...'" : "'");
-}
 
 /// One tensor as the header gives it.
 struct HeaderEntry {
@@ -63,7 +56,7 @@ HeaderEntry entry_of(const std::string& name, const Json& value) {
   if (!dtype.is_string()) fail_kind("dtype", "the name of a dtype", dtype);
   const auto& dtype_name = dtype.get_ref<const std::string&>();
   const std::optional<DType> known = dtype_from_name(dtype_name);
-  if (!known) fail("unknown dtype ", shown(dtype_name));
+  if (!known) fail("unknown dtype ", shown_name(dtype_name));
   entry.dtype = *known;
   entry.shape = shape_of(required_field(value, "shape", "an array of integers"));
   const Json& offsets = required_field(value, "data_offsets", "an array of two integers");
@@ -144,7 +137,7 @@ void SafetensorsFile::read_header(const Json& header) {
     if (item.key() == kMetadataKey) {
       metadata_ = in_context(kMetadataKey, [&] { return metadata_of(item.value()); });
     } else {
-      entries.push_back(in_context("tensor " + shown(item.key()),
+      entries.push_back(in_context("tensor " + shown_name(item.key()),
                                    [&] { return entry_of(item.key(), item.value()); }));
     }
   }
@@ -157,7 +150,7 @@ void SafetensorsFile::read_header(const Json& header) {
   names_.reserve(entries.size());
   tensors_.reserve(entries.size());
   for (HeaderEntry& entry : entries) {
-    in_context("tensor " + shown(entry.name), [&] { check_entry(entry, end, buffer.size()); });
+    in_context("tensor " + shown_name(entry.name), [&] { check_entry(entry, end, buffer.size()); });
     end = entry.end;
     names_.push_back(std::move(entry.name));
     tensors_.push_back({.name = names_.back(),
@@ -284,7 +277,7 @@ void write_safetensors(const fs::path& path, std::vector<TensorSource> tensors,
     for (const TensorSource& tensor : tensors) names.push_back(tensor.name);
     std::sort(names.begin(), names.end());
     const auto twice = std::adjacent_find(names.begin(), names.end());
-    if (twice != names.end()) fail("tensor ", shown(*twice), " would be written twice");
+    if (twice != names.end()) fail("tensor ", shown_name(*twice), " would be written twice");
     if (std::binary_search(names.begin(), names.end(), kMetadataKey))
       fail("a tensor cannot have the name ", kMetadataKey);
   });

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "calib/derive.h"
 #include "convert/kept_quantization.h"
@@ -16,18 +15,6 @@ namespace kvcal {
 namespace {
 
 constexpr const char* kCompressedTensors = "compressed-tensors";
-
-/// Formats that add scales of K and V to whatever the weights are.
-bool takes_any_weights(std::string_view format) {
-  return format == "tgi" || format == "scales-json";
-}
-
-bool are_kept(const KeptQuantization& kept, const std::vector<std::string>& formats) {
-  for (const std::string& format : formats)
-    for (const std::string& name : joined_names(format))
-      if (!takes_any_weights(name) && name != kept.format) return false;
-  return true;
-}
 
 void each_side(LayerKvScales& layer, const auto& act) {
   act(layer.k);
@@ -113,7 +100,10 @@ void Conversion::warn_of_scales() {
 }
 
 void Conversion::settle_weights(const std::vector<std::string>& formats) {
-  if (!kept_ || are_kept(*kept_, formats)) return;
+  if (!kept_ || std::ranges::all_of(formats, [&](const std::string& format) {
+        return keeps_weights(*kept_, format);
+      }))
+    return;
   restored_ = read_checkpoint_quantization(model_, config_, matches_target);
   if (!restored_.problems.empty())
     fail(model_.given_path().string(), ": ", restored_.problems.front());

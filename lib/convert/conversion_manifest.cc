@@ -2,16 +2,10 @@
 
 #include <cmath>
 
+#include "export/manifest.h"
+
 namespace kvcal {
 namespace {
-
-Json scales_json(const std::vector<Scale>& scales, bool ignored) {
-  if (ignored) return nullptr;
-  if (scales.size() == 1) return scales[0].value;
-  Json list = Json::array();
-  for (const Scale& scale : scales) list.push_back(scale.value);
-  return list;
-}
 
 /// The source's entry of a module, or a new one without what only calibration knows.
 Json entry_of(const Json& layers, const AttentionCalibration& layer) {

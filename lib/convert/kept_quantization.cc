@@ -2,15 +2,12 @@
 
 #include <algorithm>
 
+#include "convert/json_member.h"
+#include "export/joined_writer.h"
 #include "model/quantization_config.h"
 
 namespace kvcal {
 namespace {
-
-/// object[key] where it is there and not null.
-const Json* member(const Json& object, std::string_view key) {
-  return object.is_object() ? find_field(object, key) : nullptr;
-}
 
 bool has_elements(const Json* value) {
   return value && !value->empty();
@@ -82,6 +79,12 @@ bool strip(KeptQuantization& kept) {
 }
 
 }  // namespace
+
+bool keeps_weights(const KeptQuantization& kept, std::string_view format) {
+  return std::ranges::all_of(joined_names(format), [&](const std::string& name) {
+    return takes_any_weights(name) || name == kept.format;
+  });
+}
 
 bool does_something(const Json& compressed_tensors) {
   return has_groups(compressed_tensors) ||

@@ -12,6 +12,10 @@ namespace kvcal {
 /// fp8's kv_cache_scheme, Quark's kv_cache_group are gone. nullopt where weights have 16 bits.
 std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model);
 
+/// Whether weights stay as they are in an output of format, of all formats where several are
+/// joined.
+bool keeps_weights(const KeptQuantization& kept, std::string_view format);
+
 /// Whether compressed-tensors' config does something to weights or inputs: a group, a sparsity, a
 /// transform.
 bool does_something(const Json& compressed_tensors);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "convert/json_member.h"
 #include "convert/kept_quantization.h"
 #include "export/checkpoint_copy.h"
 #include "export/joined_writer.h"
@@ -34,10 +35,6 @@ Json find_manifest(const fs::path& folder) {
     return in_context(file.string(), [&] { return parse_json(read_text(file)); });
   }
   return nullptr;
-}
-
-const Json* member(const Json& object, std::string_view key) {
-  return object.is_object() ? find_field(object, key) : nullptr;
 }
 
 /// What a conversion wrote down, or else that we observe K as the cache holds it.

@@ -66,9 +66,7 @@ class JoinedWriter : public Writer {
   ExportInput input_of(const Part& part, const ExportInput& input) const {
     ExportInput own = input;
     if (part.name != "tgi") return own;
-    const auto has_weights = [](const Part& one) {
-      return one.name != "tgi" && one.name != "scales-json";
-    };
+    const auto has_weights = [](const Part& one) { return !takes_any_weights(one.name); };
     own.has_weights_beside = std::ranges::any_of(parts_, has_weights);
     if (input.kept && std::ranges::find(parts_, input.kept->format, &Part::name) != parts_.end())
       own.kept = nullptr;
@@ -79,7 +77,7 @@ class JoinedWriter : public Writer {
   void check_scales_agree(const ExportInput& input) const {
     const Part* first = nullptr;
     for (const Part& part : parts_) {
-      if (part.name == "tgi" || part.name == "scales-json") continue;
+      if (takes_any_weights(part.name)) continue;
       if (first && has_head_scales(input.calibration) &&
           (first->name == "compressed-tensors" || part.name == "compressed-tensors"))
         fail(first->name, " and ", part.name,
@@ -144,6 +142,10 @@ std::string format_name(std::string_view format) {
   std::string all;
   for (const std::string& name : joined_names(format)) all += (all.empty() ? "" : "+") + name;
   return all;
+}
+
+bool takes_any_weights(std::string_view format) {
+  return format == "tgi" || format == "scales-json";
 }
 
 std::unique_ptr<Writer> make_writer(std::string_view format) {

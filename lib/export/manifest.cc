@@ -7,9 +7,7 @@
 #include "quant/octave_counts.h"
 
 namespace kvcal {
-namespace {
 
-/// One number, or one a head; null for an ignored layer.
 Json scales_json(const std::vector<Scale>& scales, bool ignored) {
   if (ignored) return nullptr;
   if (scales.size() == 1) return scales[0].value;
@@ -17,6 +15,8 @@ Json scales_json(const std::vector<Scale>& scales, bool ignored) {
   for (const Scale& scale : scales) list.push_back(scale.value);
   return list;
 }
+
+namespace {
 
 Json head_amax_json(const KvStatistics& statistics) {
   Json list = Json::array();

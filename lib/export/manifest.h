@@ -15,6 +15,9 @@ namespace kvcal {
 /// Name of the file beside every output that says how it was made.
 inline constexpr std::string_view kManifestName = "kvcal_manifest.json";
 
+/// One number, or a list where each head has one; null for an ignored layer.
+Json scales_json(const std::vector<Scale>& scales, bool ignored);
+
 /// What a calibration was made of and with. See docs/formats.md, kvcal_manifest.json.
 struct ManifestInput {
   std::string version;

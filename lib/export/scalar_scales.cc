@@ -68,6 +68,16 @@ FormatParts scalar_parts(const ExportInput& input, const ScalarForm& form) {
   return parts;
 }
 
+HeldScales held_scalars(const AttentionCalibration& layer) {
+  return {{largest_of(layer.k.scales)}, {largest_of(layer.v.scales)}};
+}
+
+std::vector<std::string> told_cache_notes(const ExportInput& input, const ScalarForm& form) {
+  if (input.calibration.layers.empty()) return {};
+  return {"quant_method " + std::string(form.format) +
+          " does not turn the FP8 cache on by itself; start vLLM with --kv-cache-dtype fp8"};
+}
+
 std::vector<std::string> scalar_scale_notes(const ExportInput& input, const ScalarForm& form) {
   const Calibration& calibration = input.calibration;
   std::vector<std::string> notes = weight_notes(input);

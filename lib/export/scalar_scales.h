@@ -29,6 +29,12 @@ std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& 
 /// The scales [], the weights' form, and vllm.yaml where layers are ignored.
 FormatParts scalar_parts(const ExportInput& input, const ScalarForm& form);
 
+/// What a reader finds: one scale of K and one of V.
+HeldScales held_scalars(const AttentionCalibration& layer);
+
+/// That vLLM must be told to use an FP8 cache, where there are scales of one.
+std::vector<std::string> told_cache_notes(const ExportInput& input, const ScalarForm& form);
+
 /// What such a checkpoint does not keep and what vLLM must be told of it.
 std::vector<std::string> scalar_scale_notes(const ExportInput& input, const ScalarForm& form);
 

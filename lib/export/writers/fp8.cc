@@ -66,15 +66,11 @@ class Fp8Writer : public Writer {
   }
 
   HeldScales held(const AttentionCalibration& layer, int64_t) const override {
-    return {{largest_of(layer.k.scales)}, {largest_of(layer.v.scales)}};
+    return held_scalars(layer);
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes;
-    if (!input.calibration.layers.empty())
-      notes.emplace_back(
-          "quant_method fp8 does not turn the FP8 cache on by itself; start vLLM with "
-          "--kv-cache-dtype fp8");
+    std::vector<std::string> notes = told_cache_notes(input, form());
     const QuantPlan& plan = input.calibration.plan;
     if (plan.quantizes_weights() && one_scheme(plan, kWeights.title).strategy == Strategy::kTensor)
       notes.emplace_back(

@@ -135,7 +135,7 @@ class ModelOptWriter : public Writer {
   }
 
   HeldScales held(const AttentionCalibration& layer, int64_t) const override {
-    return {{largest_of(layer.k.scales)}, {largest_of(layer.v.scales)}};
+    return held_scalars(layer);
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
