@@ -3,21 +3,22 @@
 #include <filesystem>
 #include <iostream>
 
-#include "calib/calibrator.h"
 #include "calib/quant_plan.h"
-#include "commands.h"
+#include "calibration_run.h"
 #include "core/file.h"
 #include "core/process_memory.h"
 #include "core/registry.h"
+#include "eval/gates.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
+#include "inspect_html.h"
 #include "kvcal_version.h"
-#include "model/divided_forward.h"
+#include "model/weights.h"
 #include "output_formats.h"
-#include "process_limit.h"
 #include "progress.h"
+#include "table.h"
 
 namespace kvcal {
 namespace {
@@ -29,7 +30,10 @@ struct CalibrateOptions {
   std::string kv_forward = "quantized";
   std::string memory_limit;
   DeviceOptions device;
+  ReportOptions report;
   int64_t batch_tokens = 0;
+  std::string stable_ratio;  ///< empty: all samples are used
+  int64_t stable_samples = 64;
   bool all_experts = false;
   bool reproducible = false;
   bool json = false;
@@ -55,57 +59,6 @@ KvForward parse_kv_forward(const std::string& name) {
       "--kv-forward", {{"quantized", KvForward::kQuantized}, {"exact", KvForward::kExact}}};
   return kModes.at(name);
 }
-
-std::vector<Sample> read_all_samples(const CalibrateOptions& options, const Dataset& dataset,
-                                     const ModelDir& model_dir, const ModelConfig& config,
-                                     Diagnostics& diagnostics) {
-  // Already tokenized data needs no tokenizer.
-  const bool is_tokenized = std::holds_alternative<std::vector<TokenId>>(dataset.record(0).content);
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::optional<ChatFormat> chat;
-  if (!is_tokenized) {
-    tokenizer = make_tokenizer(model_dir.path());
-    chat = ChatFormat::from_folder(model_dir.path());
-  }
-  return read_samples(dataset, tokenizer.get(), chat ? &*chat : nullptr, config.vocab_size,
-                      options.samples, diagnostics);
-}
-
-/// What is calibrated.
-struct Subject {
-  Recipe recipe;
-  ModelDir model_dir;
-  ModelConfig config;
-  QuantPlan plan;
-  std::optional<KeptQuantization> kept;  ///< weights that are FP8 already
-
-  ExportInput output_of(const Calibration& calibration) const {
-    return {.model = model_dir,
-            .calibration = calibration,
-            .recipe = &recipe,
-            .kept = kept ? &*kept : nullptr};
-  }
-};
-
-Subject read_subject(const CalibrateOptions& options, Diagnostics& diagnostics) {
-  Recipe recipe = read_recipe(options.recipe);
-  ModelDir model_dir(options.model);
-  ModelConfig config = read_config(model_dir);
-  QuantPlan plan = in_context(options.recipe, [&] {
-    return resolve_plan(recipe, config, diagnostics, unrun_modules(model_dir, config));
-  });
-  auto kept = kept_weights(model_dir, config);
-  return {std::move(recipe), std::move(model_dir), std::move(config), std::move(plan),
-          std::move(kept)};
-}
-
-/// What a forward pass needs beside its subject, and what the manifest says of it.
-struct Run {
-  std::vector<std::unique_ptr<Backend>> backends;
-  std::unique_ptr<Dataset> dataset;
-  std::vector<Sample> samples;
-  LayerwiseOptions layerwise;
-};
 
 /// The devices' descriptions, equal ones once.
 std::string description_of(const std::vector<std::unique_ptr<Backend>>& backends) {
@@ -135,73 +88,120 @@ CalibrationOptions calibration_options(const CalibrateOptions& options) {
                      // llm-compressor, whose arithmetic this is, has a scale for each.
                      .ties_latent = options.output.scale_dtype != "model",
                      .all_experts = options.all_experts},
-          .keeps_statistics = !options.save_statistics.empty()};
+          .observes_all = !options.save_statistics.empty()};
 }
 
-Run prepare_run(const CalibrateOptions& options, const Subject& subject, const fs::path& scratch,
-                Diagnostics& diagnostics) {
-  Run run;
-  run.backends = open_backends(options.device);
-  run.layerwise = layerwise_options(options, *run.backends[0], subject.config, scratch);
-  run.layerwise.observation = observation_of(subject.plan, calibration_options(options));
-  run.dataset = open_dataset(options.dataset);
-  run.samples =
-      read_all_samples(options, *run.dataset, subject.model_dir, subject.config, diagnostics);
-  if (run.backends[0]->is_host())
-    set_process_memory(run.layerwise, subject.config, options.device.threads);
-  return run;
+StopRule stop_rule(const CalibrateOptions& options) {
+  return in_context("--stop-when-stable", [&] {
+    const double ratio = parse_fraction(options.stable_ratio);
+    if (ratio >= 1.0) fail("'", options.stable_ratio, "' is no limit, expected less than 100%");
+    return StopRule{.ratio = ratio, .window = options.stable_samples};
+  });
 }
 
-/// The forward pass over all samples and the scales made of it.
-Calibration measure(const CalibrateOptions& options, const Subject& subject, const Run& run,
-                    Statistics& statistics, Diagnostics& diagnostics) {
-  const Weights weights =
-      in_context(options.model, [&] { return Weights(subject.model_dir, subject.config); });
-  std::vector<std::span<const TokenId>> ids;
-  for (const Sample& sample : run.samples) ids.emplace_back(sample.ids);
-  std::vector<Backend*> devices;
-  for (const auto& backend : run.backends) devices.push_back(backend.get());
-  DividedForward forward(subject.config, weights, devices, ids, run.layerwise, diagnostics);
-  return calibrate(forward, subject.config, subject.plan, run.samples, calibration_options(options),
-                   &statistics, diagnostics);
+/// What a run borrows, and what the manifest says of it.
+struct RunInputs {
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::unique_ptr<Dataset> dataset;
+  std::vector<Sample> samples;
+  LayerwiseOptions layerwise;
+  std::optional<StopOutcome> stop;
+
+  CalibrationRun run(int threads) const {
+    return {.backends = borrowed(backends),
+            .samples = samples,
+            .layerwise = layerwise,
+            .threads = threads};
+  }
+};
+
+RunInputs read_inputs(const CalibrateOptions& options, const CalibrationSubject& subject,
+                      const fs::path& scratch, Diagnostics& diagnostics) {
+  RunInputs inputs;
+  inputs.backends = open_backends(options.device);
+  inputs.layerwise = layerwise_options(options, *inputs.backends[0], subject.config, scratch);
+  inputs.dataset = open_dataset(options.dataset);
+  inputs.samples = samples_for(subject, *inputs.dataset, options.samples, diagnostics);
+  return inputs;
+}
+
+/// Samples that the stop rule spared are taken out of the inputs.
+Calibration calibrate_inputs(const CalibrateOptions& options, const CalibrationSubject& subject,
+                             RunInputs& inputs, Statistics* kept, Diagnostics& diagnostics) {
+  const CalibrationRun run = inputs.run(options.device.threads);
+  const CalibrationOptions how = calibration_options(options);
+  if (options.stable_ratio.empty() || !needs_data(subject.plan))
+    return measure(subject, run, how, kept, diagnostics);
+  StableCalibration stable =
+      measure_until_stable(subject, run, how, stop_rule(options), kept, diagnostics);
+  inputs.stop = stable.stop;
+  inputs.samples.resize(static_cast<size_t>(stable.stop.num_samples));
+  return std::move(stable.calibration);
+}
+
+void check_is_beside(const fs::path& path, const std::string& output) {
+  if (lies_in(path, output))
+    fail(path.string(), ": lies in the output, which appears whole; expected a file beside it");
 }
 
 /// The file must be new, and none that the run reads or writes.
-void check_statistics_target(const CalibrateOptions& options, const Subject& subject) {
+void check_statistics_target(const CalibrateOptions& options, const CalibrationSubject& subject) {
   const fs::path path = options.save_statistics;
   if (path.empty()) return;
   in_context("--save-statistics", [&] {
     check_target(subject.model_dir, path);
     for (const std::string& source : {options.recipe, options.dataset})
       if (lies_in(path, source)) fail(path.string(), ": is read by this run: ", source);
-    if (lies_in(path, options.output.output))
-      fail(path.string(), ": lies in the output, which appears whole; expected a file beside it");
+    check_is_beside(path, options.output.output);
     const fs::path folder = fs::absolute(path).parent_path();
     if (!fs::is_directory(folder)) fail(path.string(), ": no such folder ", folder.string());
     check_new_file(path, options.output.overwrite);
   });
 }
 
+void check_report_target(const CalibrateOptions& options, const CalibrationSubject& subject) {
+  const ReportOptions& report = options.report;
+  if (report.is_asked_for() && options.output.scales_only)
+    fail(
+        "--report and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
+        "apply makes of it with kvcal inspect");
+  check_report_targets(report, subject.model_dir);
+  for (const auto& [option, path] :
+       {std::pair("--report", &report.page), std::pair("--plots", &report.plots)})
+    if (!path->empty()) in_context(option, [&] { check_is_beside(*path, options.output.output); });
+}
+
 /// What was asked for and has no effect.
-void warn_of_idle_options(const CalibrateOptions& options, const Subject& subject,
+void warn_of_idle_options(const CalibrateOptions& options, const CalibrationSubject& subject,
                           Diagnostics& diagnostics) {
   const bool runs = needs_data(subject.plan) || !options.save_statistics.empty();
   if (!runs && !options.dataset.empty())
     diagnostics.warn("--dataset is not read: " + options.recipe + " calibrates nothing");
+  if (!needs_data(subject.plan) && !options.stable_ratio.empty())
+    diagnostics.warn("--stop-when-stable has no effect: " + options.recipe + " calibrates nothing");
   const bool observes_inputs = has_static_inputs(subject.plan) || !options.save_statistics.empty();
   if (options.all_experts && !(observes_inputs && subject.config.architecture->has_experts()))
     diagnostics.warn("--moe-all-experts has no effect: no input of an expert is calibrated");
 }
 
+void check_stop_rule(const CalibrateOptions& options) {
+  if (options.stable_ratio.empty()) return;
+  const int64_t window = stop_rule(options).window, most = options.samples.num_calibration_samples;
+  if (most / 2 < window)
+    fail("--stop-when-stable compares scales that are --stable-samples ", window,
+         " apart, which takes twice as many samples; --num-calibration-samples is ", most);
+}
+
 /// Whatever can be refused is refused before the long work.
-void check_all(const CalibrateOptions& options, const Subject& subject,
+void check_all(const CalibrateOptions& options, const CalibrationSubject& subject,
                const OutputFormats& formats) {
   const CalibrationOptions calibration = calibration_options(options);
-  if (calibration.keeps_statistics && calibration.kv_forward != KvForward::kExact)
+  check_stop_rule(options);
+  if (calibration.observes_all && calibration.kv_forward != KvForward::kExact)
     fail(
         "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
         "depends on the recipe");
-  if (options.dataset.empty() && calibration.keeps_statistics)
+  if (options.dataset.empty() && calibration.observes_all)
     fail("--save-statistics needs text to run, give --dataset");
   if (options.dataset.empty() && needs_data(subject.plan))
     fail(options.recipe, ": needs text to calibrate with, give --dataset");
@@ -211,10 +211,11 @@ void check_all(const CalibrateOptions& options, const Subject& subject,
       planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype)));
   check_target(subject.model_dir, options.output.output);
   check_statistics_target(options, subject);
+  check_report_target(options, subject);
 }
 
-ManifestInput manifest_input(const CalibrateOptions& options, const Subject& subject,
-                             const Run* run, const StageClock& clock) {
+ManifestInput manifest_input(const CalibrateOptions& options, const CalibrationSubject& subject,
+                             const RunInputs* run, const StageClock& clock) {
   ManifestInput input;
   input.version = KVCAL_VERSION;
   input.model_path = options.model;
@@ -230,6 +231,7 @@ ManifestInput manifest_input(const CalibrateOptions& options, const Subject& sub
   input.compute_dtype = name_of(run->layerwise.compute_type);
   input.kv_forward = options.kv_forward;
   input.device = description_of(run->backends);
+  input.stop = run->stop;
   for (const Sample& sample : run->samples) {
     input.sample_indices.push_back(sample.index);
     input.num_tokens += static_cast<int64_t>(sample.ids.size());
@@ -237,7 +239,7 @@ ManifestInput manifest_input(const CalibrateOptions& options, const Subject& sub
   return input;
 }
 
-void save_statistics(const CalibrateOptions& options, const Subject& subject,
+void save_statistics(const CalibrateOptions& options, const CalibrationSubject& subject,
                      const ManifestInput& manifest, Statistics& statistics) {
   if (options.save_statistics.empty()) return;
   statistics.origin = {.config = dump_json(subject.model_dir.config()),
@@ -253,17 +255,28 @@ void save_statistics(const CalibrateOptions& options, const Subject& subject,
   write_statistics(options.save_statistics, statistics, options.output.overwrite);
 }
 
+/// An unstable end is a warning.
+void print_stop(const StopOutcome& stop) {
+  if (!stop.is_stable) return;
+  const ScaleMove& move = *stop.largest_move;
+  std::cout << "stable after " << stop.num_samples << " of at most " << stop.max_samples
+            << " samples: in the last " << move.num_samples << " no scale moved by more than "
+            << percent(*move.ratio) << '\n';
+}
+
 void run_calibrate(CalibrateOptions options) {
   StageClock clock;
   TerminalDiagnostics diagnostics;
   if (options.output.formats.empty()) options.output.formats.emplace_back("compressed-tensors");
+  options.report.overwrite = options.output.overwrite;
   const OutputFormats formats(options.output);
-  const Subject subject = read_subject(options, diagnostics);
+  const CalibrationSubject subject =
+      make_subject(read_recipe(options.recipe), options.recipe, options.model, diagnostics);
   check_all(options, subject, formats);
   warn_of_idle_options(options, subject, diagnostics);
   AtomicDirectory output(options.output.output, options.output.overwrite);
 
-  std::optional<Run> run;
+  std::optional<RunInputs> run;
   Statistics statistics;
   const KvDType kv_dtype = parse_fp8_cache_dtype(options.output.kv_cache_dtype);
   // What an engine refuses is known from the plan, and said before the long work.
@@ -271,9 +284,11 @@ void run_calibrate(CalibrateOptions options) {
       subject.output_of(planned_calibration(subject.plan, subject.config, kv_dtype)));
   Calibration calibration = empty_calibration(subject.plan, subject.config, kv_dtype);
   if (needs_data(subject.plan) || !options.save_statistics.empty()) {
-    run = prepare_run(options, subject, output.target().parent_path(), diagnostics);
+    run = read_inputs(options, subject, output.target().parent_path(), diagnostics);
     clock.end("load");
-    calibration = measure(options, subject, *run, statistics, diagnostics);
+    calibration =
+        calibrate_inputs(options, subject, *run,
+                         options.save_statistics.empty() ? nullptr : &statistics, diagnostics);
     clock.end("calibrate");
     formats.check(subject.output_of(calibration));
   }
@@ -285,10 +300,12 @@ void run_calibrate(CalibrateOptions options) {
   write_text_file(output.path() / kManifestName, dump_json(manifest));
   save_statistics(options, subject, input, statistics);
   output.commit();
+  write_checkpoint_report(options.output.output, options.model, options.report);
   if (options.json) {
     std::cout << dump_json(manifest);
   } else {
     print_calibration(calibration, written);
+    if (run && run->stop) print_stop(*run->stop);
     formats.print_folders(subject.config);
   }
 }
@@ -304,6 +321,17 @@ void add_forward_options(CLI::App& command, CalibrateOptions& options) {
       .add_option("--save-statistics", options.save_statistics,
                   "File to keep everything seen in, for kvcal scales; needs --kv-forward exact")
       ->check(is_not_empty());
+  CLI::Option* stop = command.add_option(
+      "--stop-when-stable", options.stable_ratio,
+      "End when no scale has moved by more than this part of itself, such as 0.01 or 1%, in the "
+      "last --stable-samples; --num-calibration-samples is the most");
+  stop->check(is_not_empty());
+  command
+      .add_option("--stable-samples", options.stable_samples,
+                  "Samples over which scales must stay, and between two looks at them")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->needs(stop);
   add_device_options(command, options.device);
   command
       .add_option("--batch-tokens", options.batch_tokens,
@@ -333,6 +361,7 @@ void add_calibrate(CLI::App& app, std::function<void()>& run) {
                    "JSONL, JSON, text or a descriptor; not needed where nothing is calibrated")
       ->check(is_not_empty());
   add_output_options(*command, options->output)->required();
+  add_report_options(*command, options->report);
   command->add_flag("--reproducible", options->reproducible,
                     "Leave device, seconds and peak memory out of the manifest");
   command->add_flag("--json", options->json, "Print the manifest instead of a table");

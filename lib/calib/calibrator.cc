@@ -4,6 +4,7 @@
 #include <iterator>
 #include <string>
 
+#include "calib/exact_pass.h"
 #include "calib/observer.h"
 #include "calib/quant_plan.h"
 #include "calib/statistics.h"
@@ -16,6 +17,14 @@ std::vector<float> scale_of_each_head(const std::vector<Scale>& scales, int64_t 
   for (int64_t head = 0; head < heads; ++head)
     result.push_back(scales[scales.size() == 1 ? 0 : static_cast<size_t>(head)].value);
   return result;
+}
+
+bool may_clip(const PlannedAttention& planned) {
+  return !planned.ignored && make_observer(planned.kv)->may_clip();
+}
+
+bool is_quantized(const PlannedAttention& planned, const CalibrationOptions& options) {
+  return options.kv_forward == KvForward::kQuantized && !planned.ignored;
 }
 
 class Calibrator {
@@ -31,43 +40,32 @@ class Calibrator {
         diagnostics_(diagnostics),
         names_(config),
         calibration_(empty_calibration(plan, config, options.derive.kv_dtype)),
-        needs_inputs_(observation_of(plan, options).head) {}
+        pass_(forward, config, observation_of(plan, options)) {}
 
+  /// kept: null, or where statistics go.
   Calibration run(Statistics* kept) {
-    forward_.request(observation_of(plan_, options_));
-    const int64_t last =
-        needs_inputs_ ? config_.num_hidden_layers - 1 : config_.last_attention_layer();
-    for (int64_t layer = 0; layer <= last; ++layer) {
+    kept_ = kept;
+    if (kept) *kept = {.origin = std::move(kept->origin), .attention = {}, .inputs = {}};
+    for (int64_t layer = 0; layer <= pass_.last_layer(); ++layer) {
       run_layer(layer);
       derive_layer_inputs(layer);
     }
-    if (needs_inputs_) {
+    if (observation_of(plan_, options_).head) {
       keep_inputs(-1, {forward_.observe_head()});
       derive_layer_inputs(-1);
-    }
-    if (kept) {
-      kept->attention = std::move(statistics_.attention);
-      kept->inputs = std::move(statistics_.inputs);
     }
     return std::move(calibration_);
   }
 
  private:
   void run_layer(int64_t layer) {
-    if (!config_.has_attention(layer)) {
-      keep_inputs(layer, forward_.advance_without_attention(layer).linears);
-      return;
-    }
     const auto planned = std::ranges::find(plan_.attention, layer, &PlannedAttention::layer);
-    if (planned == plan_.attention.end()) {
-      const LayerObservation seen = observe_and_advance(layer);
-      keep_inputs(layer, seen.linears);
-      if (options_.keeps_statistics)
-        statistics_.attention.push_back(
-            statistics_of(seen, config_.attention_module(layer), layer));
-    } else {
-      calibrate_attention(*planned);
-    }
+    if (planned != plan_.attention.end()) return calibrate_attention(*planned);
+    const LayerObservation seen = pass_.run(layer);
+    keep_inputs(layer, seen.linears);
+    if (kept_ && config_.has_attention(layer))
+      kept_->attention.push_back(
+          attention_statistics(seen, config_.attention_module(layer), layer, samples_));
   }
 
   /// A layer's inputs are known when it is done; an expert that saw nothing stops the run there.
@@ -75,61 +73,52 @@ class Calibrator {
     std::ranges::move(
         derive_inputs(by_name(inputs_), plan_, layer, names_, options_.derive, diagnostics_),
         std::back_inserter(calibration_.linears));
-    if (options_.keeps_statistics)
-      std::ranges::move(inputs_, std::back_inserter(statistics_.inputs));
+    if (kept_) std::ranges::move(inputs_, std::back_inserter(kept_->inputs));
     inputs_.clear();
-  }
-
-  /// A layer whose K and V are seen and go on as they are.
-  LayerObservation observe_and_advance(int64_t layer) {
-    if (is_end(layer)) return forward_.observe(layer);
-    return forward_.observe_and_advance_exact(layer);
   }
 
   /// In quantized mode a layer's scales come from all samples before its attention reads K and V
   /// with them. In exact mode one pass does where nothing can clip; else the clipped values are
   /// counted before the layer moves on.
   void calibrate_attention(const PlannedAttention& planned) {
-    const bool may_clip = !planned.ignored && make_observer(planned.kv)->may_clip();
-    const bool is_quantized = options_.kv_forward == KvForward::kQuantized && !planned.ignored;
-    const bool in_one_pass = !is_quantized && !may_clip;
+    const bool clips = may_clip(planned);
+    const bool quantizes = is_quantized(planned, options_);
+    const bool in_one_pass = !quantizes && !clips;
     LayerObservation seen =
-        in_one_pass ? observe_and_advance(planned.layer) : forward_.observe(planned.layer);
+        in_one_pass ? pass_.run(planned.layer) : forward_.observe(planned.layer);
     keep_inputs(planned.layer, seen.linears);
-    AttentionStatistics statistics = statistics_of(seen, planned.module, planned.layer);
-    AttentionCalibration layer = derive_attention(statistics, planned, config_, options_.derive);
+    AttentionStatistics statistics =
+        attention_statistics(seen, planned.module, planned.layer, samples_);
+    AttentionCalibration layer =
+        derive_attention(statistics, planned, config_, options_.derive, diagnostics_);
     if (!in_one_pass) {
-      const SaturationCounts saturated = move_on(layer, is_quantized, may_clip);
+      const SaturationCounts saturated = move_on(layer, quantizes, clips);
       // Without clipping a count could only come from the rounding of amax / scale just over the
       // largest code.
-      if (may_clip) {
+      if (clips) {
         layer.k.num_saturated = saturated.k;
         layer.v.num_saturated = saturated.v;
         // Queries are quantized where the layer runs with scales.
-        if (layer.q && is_quantized && !is_end(layer.layer)) layer.q->num_saturated = saturated.q;
+        if (layer.q && quantizes && !pass_.is_end(layer.layer))
+          layer.q->num_saturated = saturated.q;
       }
     }
-    warn_of_zeros(layer);
     calibration_.layers.push_back(std::move(layer));
-    if (options_.keeps_statistics) statistics_.attention.push_back(std::move(statistics));
+    if (kept_) kept_->attention.push_back(std::move(statistics));
   }
 
-  SaturationCounts move_on(const AttentionCalibration& layer, bool is_quantized, bool may_clip) {
+  SaturationCounts move_on(const AttentionCalibration& layer, bool quantizes, bool clips) {
     const KvQuantization quantization = quantization_of(layer);
-    if (is_quantized && !is_end(layer.layer)) {
+    if (quantizes && !pass_.is_end(layer.layer)) {
       LayerAdvance advance = forward_.advance(layer.layer, quantization);
       keep_inputs(layer.layer, advance.linears);
       return advance.saturated;
     }
     const SaturationCounts saturated =
-        may_clip ? forward_.count_saturated(layer.layer, quantization) : SaturationCounts{};
-    if (!is_end(layer.layer)) keep_inputs(layer.layer, forward_.advance_exact(layer.layer).linears);
+        clips ? forward_.count_saturated(layer.layer, quantization) : SaturationCounts{};
+    if (!pass_.is_end(layer.layer))
+      keep_inputs(layer.layer, forward_.advance_exact(layer.layer).linears);
     return saturated;
-  }
-
-  /// Whether nothing behind this layer's K and V is needed.
-  bool is_end(int64_t layer) const {
-    return !needs_inputs_ && layer == config_.last_attention_layer();
   }
 
   KvQuantization quantization_of(const AttentionCalibration& layer) const {
@@ -142,28 +131,10 @@ class Calibrator {
     return quantization;
   }
 
-  AttentionStatistics statistics_of(const LayerObservation& seen, const std::string& module,
-                                    int64_t layer) const {
-    AttentionStatistics statistics{.module = module,
-                                   .k = head_statistics("K", seen.k, layer, samples_),
-                                   .v = head_statistics("V", seen.v, layer, samples_)};
-    if (seen.q) statistics.q = head_statistics("Q", *seen.q, layer, samples_);
-    return statistics;
-  }
-
   /// Each pass that ends a layer shows its inputs, once a layer.
   void keep_inputs(int64_t layer, const std::vector<LinearObservation>& linears) {
-    if (!needs_inputs_) return;
-    for (const LinearObservation& linear : linears)
-      inputs_.push_back(
-          input_statistics(names_.of(layer, linear.role, linear.index), linear, samples_));
-  }
-
-  void warn_of_zeros(const AttentionCalibration& layer) {
-    for (const auto& [name, side] : {std::pair{"K", &layer.k}, std::pair{"V", &layer.v}})
-      if (side->statistics.range().amax().value == 0.0f)
-        diagnostics_.warn(std::string(name) + " of " + layer.module +
-                          " is zero everywhere; its scale is float32's epsilon");
+    std::ranges::move(input_statistics(names_, layer, linears, samples_),
+                      std::back_inserter(inputs_));
   }
 
   LayerForward& forward_;
@@ -174,22 +145,28 @@ class Calibrator {
   Diagnostics& diagnostics_;
   InputNames names_;
   Calibration calibration_;
-  Statistics statistics_;                ///< of all layers, where they are kept
+  ExactPass pass_;
   std::vector<InputStatistics> inputs_;  ///< of the layer that runs
-  bool needs_inputs_;
+  Statistics* kept_ = nullptr;           ///< of all layers; null: not kept
 };
 
 }  // namespace
 
 ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOptions& options) {
-  const bool inputs = options.keeps_statistics || has_static_inputs(plan);
+  const bool inputs = options.observes_all || has_static_inputs(plan);
   const bool queries =
-      options.keeps_statistics ||
+      options.observes_all ||
       std::ranges::any_of(plan.attention, [](const auto& one) { return one.q.has_value(); });
   return {.query = queries,
           .head = inputs,
           .all_experts = options.derive.all_experts,
           .linears = inputs ? LinearDetail::kSamples : LinearDetail::kNone};
+}
+
+bool needs_one_pass(const QuantPlan& plan, const CalibrationOptions& options) {
+  return std::ranges::none_of(plan.attention, [&](const PlannedAttention& planned) {
+    return is_quantized(planned, options) || may_clip(planned);
+  });
 }
 
 Calibration calibrate(LayerForward& forward, const ModelConfig& config, const QuantPlan& plan,

@@ -22,11 +22,15 @@ struct CalibrationOptions {
   KvForward kv_forward = KvForward::kQuantized;
   DeriveOptions derive = {};
   /// Queries and all inputs of Linears are observed too, whether the plan needs them or not.
-  bool keeps_statistics = false;
+  bool observes_all = false;
 };
 
 /// What calibrate asks the forward pass to show; LayerwiseOptions::observation is to be the same.
 ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOptions& options);
+
+/// Whether the exact forward's statistics give all of a calibration by the plan: nothing is
+/// quantized before later layers run, and nothing clips that would have to be counted.
+bool needs_one_pass(const QuantPlan& plan, const CalibrationOptions& options);
 
 /// Runs the samples through forward layer by layer and makes the scales the plan asks for. samples
 /// are those forward was made of, for messages. kept: where statistics go (not their origin), if

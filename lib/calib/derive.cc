@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "calib/convergence.h"
 #include "calib/observer.h"
 #include "calib/statistics.h"
 #include "model/architecture.h"
@@ -40,12 +41,23 @@ void share(std::vector<Observed>& k, std::vector<Observed>& v) {
   }
 }
 
+/// Over all heads.
+std::vector<Amax> amax_by_sample(const TensorStatistics& seen) {
+  std::vector<Amax> samples(static_cast<size_t>(seen.samples()));
+  for (size_t i = 0; i < seen.ranges.size(); ++i) {
+    float& amax = samples[i / static_cast<size_t>(seen.heads)].value;
+    amax = std::max(amax, seen.ranges[i].amax().value);
+  }
+  return samples;
+}
+
 KvStatistics pooled(const TensorStatistics& seen) {
   KvStatistics statistics;
   statistics.head_ranges.resize(static_cast<size_t>(seen.heads));
   for (size_t i = 0; i < seen.ranges.size(); ++i)
     statistics.head_ranges[i % statistics.head_ranges.size()].fold(seen.ranges[i]);
   statistics.head_histograms = seen.histograms;
+  statistics.convergence = convergence_of(amax_by_sample(seen));
   for (const MagnitudeHistogram& histogram : seen.histograms)
     for (const uint64_t count : histogram.counts) statistics.num_values += count;
   return statistics;
@@ -65,11 +77,18 @@ std::vector<Scale> scales_of(const std::vector<Observed>& groups, const QuantArg
   return scales;
 }
 
+void warn_of_zeros(const AttentionCalibration& layer, Diagnostics& diagnostics) {
+  for (const auto& [name, side] : {std::pair{"K", &layer.k}, std::pair{"V", &layer.v}})
+    if (side->statistics.range().amax().value == 0.0f)
+      diagnostics.warn(std::string(name) + " of " + layer.module +
+                       " is zero everywhere; its scale is float32's epsilon");
+}
+
 }  // namespace
 
 AttentionCalibration derive_attention(const AttentionStatistics& seen,
                                       const PlannedAttention& planned, const ModelConfig& config,
-                                      const DeriveOptions& options) {
+                                      const DeriveOptions& options, Diagnostics& diagnostics) {
   const auto saturated = saturation_of(planned.kv);
   AttentionCalibration result{
       .layer = planned.layer,
@@ -87,6 +106,7 @@ AttentionCalibration derive_attention(const AttentionStatistics& seen,
     result.q = {.statistics = pooled(*seen.q),
                 .scales = scales_of(grouped(*seen.q, strategy), *planned.q, format),
                 .num_saturated = saturation_of(*planned.q)};
+  warn_of_zeros(result, diagnostics);
   return result;
 }
 
@@ -139,7 +159,7 @@ class TokenReport {
   }
   void tell(int64_t layer, Diagnostics& diagnostics) const {
     const std::string place = "layer " + std::to_string(layer);
-    if (!unseen_.empty())
+    if (!unseen_.empty() && !options_.leaves_out_unseen)
       fail("no token reached ", count_of(unseen_, place),
            ", which gives their inputs no scale: ", unseen_.text(),
            options_.all_experts ? "" : "; show every expert all tokens with --moe-all-experts");
@@ -220,7 +240,7 @@ Calibration derive(const Statistics& statistics, const QuantPlan& plan, const Mo
     if (seen == statistics.attention.end()) fail("the statistics hold nothing of ", planned.module);
     if (planned.q && !seen->q) fail("the statistics hold no queries of ", planned.module);
     check_heads(*seen, config);
-    calibration.layers.push_back(derive_attention(*seen, planned, config, options));
+    calibration.layers.push_back(derive_attention(*seen, planned, config, options, diagnostics));
   }
   const InputNames names(config);
   const InputsByName inputs = by_name(statistics.inputs);

@@ -18,13 +18,15 @@ struct DeriveOptions {
   /// K and V of a latent cache share their scales, as engines that keep them in one cache need.
   bool ties_latent = true;
   bool all_experts = false;  ///< were shown every token, for messages
+  /// Inputs of experts that no token reached are left out, instead of an Error.
+  bool leaves_out_unseen = false;
 };
 
 /// The scales of one attention module. ignored ones have none. num_saturated is 0 where the
-/// observer cannot clip and else not known.
+/// observer cannot clip and else not known. A line warns of K or V that is zero everywhere.
 AttentionCalibration derive_attention(const AttentionStatistics& seen,
                                       const PlannedAttention& planned, const ModelConfig& config,
-                                      const DeriveOptions& options);
+                                      const DeriveOptions& options, Diagnostics& diagnostics);
 
 /// Inputs by their names. Borrows.
 using InputsByName = std::map<std::string_view, const InputStatistics*>;

@@ -62,8 +62,19 @@ TensorStatistics head_statistics(std::string_view side, const KvObservation& see
   return statistics;
 }
 
-InputStatistics input_statistics(const std::string& name, const LinearObservation& seen,
-                                 std::span<const Sample> samples) {
+AttentionStatistics attention_statistics(const LayerObservation& seen, const std::string& module,
+                                         int64_t layer, std::span<const Sample> samples) {
+  AttentionStatistics statistics{.module = module,
+                                 .k = head_statistics("K", seen.k, layer, samples),
+                                 .v = head_statistics("V", seen.v, layer, samples)};
+  if (seen.q) statistics.q = head_statistics("Q", *seen.q, layer, samples);
+  return statistics;
+}
+
+namespace {
+
+InputStatistics statistics_of(const std::string& name, const LinearObservation& seen,
+                              std::span<const Sample> samples) {
   InputStatistics statistics{.name = name,
                              .seen = {.heads = 1, .ranges = {}, .histograms = {seen.histogram}},
                              .tokens = seen.tokens};
@@ -74,6 +85,17 @@ InputStatistics input_statistics(const std::string& name, const LinearObservatio
     statistics.seen.ranges.push_back({observed.min, observed.max});
   }
   return statistics;
+}
+
+}  // namespace
+
+std::vector<InputStatistics> input_statistics(const InputNames& names, int64_t layer,
+                                              const std::vector<LinearObservation>& linears,
+                                              std::span<const Sample> samples) {
+  std::vector<InputStatistics> all;
+  for (const LinearObservation& linear : linears)
+    all.push_back(statistics_of(names.of(layer, linear.role, linear.index), linear, samples));
+  return all;
 }
 
 }  // namespace kvcal

@@ -35,7 +35,11 @@ class InputNames {
 /// Observations as statistics. Throws Error for NaN or Inf, naming what held it, record and token.
 TensorStatistics head_statistics(std::string_view side, const KvObservation& seen, int64_t layer,
                                  std::span<const Sample> samples);
-InputStatistics input_statistics(const std::string& name, const LinearObservation& seen,
-                                 std::span<const Sample> samples);
+AttentionStatistics attention_statistics(const LayerObservation& seen, const std::string& module,
+                                         int64_t layer, std::span<const Sample> samples);
+/// Of the inputs of one layer's Linears (-1: lm_head's).
+std::vector<InputStatistics> input_statistics(const InputNames& names, int64_t layer,
+                                              const std::vector<LinearObservation>& linears,
+                                              std::span<const Sample> samples);
 
 }  // namespace kvcal

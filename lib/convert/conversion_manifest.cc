@@ -31,6 +31,9 @@ Json layers_json(const Calibration& calibration, const Json& source,
     entry["v_scale"] = scales_json(scales.v, layer.ignored);
     for (const char* key : {"q_scale", "q_amax", "q_head_amax", "q_saturated", "q_histogram"})
       if (!layer.q) entry.erase(key);
+    if (const auto found = entry.find("convergence");
+        !layer.q && found != entry.end() && found->is_object())
+      for (const char* key : {"q_amax", "q_interval"}) found->erase(key);
     if (layer.q) entry["q_scale"] = scales_json(layer.q->scales, layer.ignored);
     layers.push_back(std::move(entry));
   }

@@ -37,6 +37,30 @@ Json saturated_json(const KvTensorCalibration& side) {
   return values == 0 ? 0.0 : static_cast<double>(*side.num_saturated) / static_cast<double>(values);
 }
 
+Json interval_json(const AmaxConvergence& side) {
+  return {side.low.value, side.high.value};
+}
+
+Json running_json(const AmaxConvergence& side) {
+  Json list = Json::array();
+  for (const Amax& amax : side.running) list.push_back(amax.value);
+  return list;
+}
+
+Json convergence_json(const AttentionCalibration& layer) {
+  const AmaxConvergence& k = layer.k.statistics.convergence;
+  const AmaxConvergence& v = layer.v.statistics.convergence;
+  Json json = {{"num_samples", k.num_samples},
+               {"k_amax", running_json(k)},
+               {"v_amax", running_json(v)},
+               {"k_interval", interval_json(k)},
+               {"v_interval", interval_json(v)}};
+  if (!layer.q) return json;
+  json["q_amax"] = running_json(layer.q->statistics.convergence);
+  json["q_interval"] = interval_json(layer.q->statistics.convergence);
+  return json;
+}
+
 Json layer_json(const AttentionCalibration& layer) {
   Json json = {{"layer", layer.layer},
                {"module", layer.module},
@@ -50,6 +74,8 @@ Json layer_json(const AttentionCalibration& layer) {
                {"v_saturated", saturated_json(layer.v)},
                {"k_histogram", histogram_json(layer.k.statistics)},
                {"v_histogram", histogram_json(layer.v.statistics)}};
+  if (!layer.k.statistics.convergence.num_samples.empty())
+    json["convergence"] = convergence_json(layer);
   if (!layer.q) return json;
   json["q_amax"] = layer.q->statistics.range().amax().value;
   json["q_scale"] = scales_json(layer.q->scales, layer.ignored);
@@ -101,6 +127,25 @@ Json recipe_json(const ManifestInput& input, const Recipe& recipe, const Calibra
   return json;
 }
 
+Json move_json(const ScaleMove& move) {
+  Json json = {{"ratio", move.ratio ? Json(*move.ratio) : Json()},
+               {"num_samples", move.num_samples},
+               {"module", move.module},
+               {"layer", move.layer},
+               {"scale", move.scale}};
+  if (move.head) json["head"] = *move.head;
+  return json;
+}
+
+Json stop_json(const StopOutcome& stop) {
+  return {{"ratio", stop.rule.ratio},
+          {"window", stop.rule.window},
+          {"num_samples", stop.num_samples},
+          {"max_samples", stop.max_samples},
+          {"is_stable", stop.is_stable},
+          {"largest_move", stop.largest_move ? move_json(*stop.largest_move) : Json()}};
+}
+
 Json dataset_json(const ManifestInput& input) {
   if (input.dataset_path.empty()) return nullptr;
   return {{"path", input.dataset_path},
@@ -123,6 +168,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
   manifest["dataset"] = dataset_json(input);
   manifest["compute_dtype"] = input.compute_dtype;
   manifest["kv_forward"] = input.kv_forward;
+  if (input.stop) manifest["stop"] = stop_json(*input.stop);
   if (!input.leave_out_machine) {
     manifest["device"] = input.device;
     manifest["seconds"] = input.seconds;

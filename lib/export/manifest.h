@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/json.h"
 #include "export/writer.h"
 #include "quant/calibration.h"
+#include "quant/stop_rule.h"
 #include "recipe/recipe.h"
 
 namespace kvcal {
@@ -27,6 +29,7 @@ struct ManifestInput {
   std::vector<int64_t> sample_indices;
   int64_t num_tokens = 0;
   std::string compute_dtype, kv_forward;
+  std::optional<StopOutcome> stop;  ///< of a run that could end before its samples
   // These three depend on the machine and may be left out.
   bool leave_out_machine = false;
   std::string device;

@@ -15,20 +15,6 @@ namespace {
 /// Thrown into the other parts when one has failed; never leaves this file.
 struct Stopped {};
 
-void merge(KvObservation& seen, const KvObservation& next) {
-  seen.ranges.insert(seen.ranges.end(), next.ranges.begin(), next.ranges.end());
-  for (size_t head = 0; head < seen.histograms.size(); ++head)
-    for (size_t bin = 0; bin < seen.histograms[head].counts.size(); ++bin)
-      seen.histograms[head].counts[bin] += next.histograms[head].counts[bin];
-}
-
-void merge(LayerObservation& seen, const LayerObservation& next, SampleCounts samples) {
-  merge(seen.k, next.k);
-  merge(seen.v, next.v);
-  if (seen.q) merge(*seen.q, *next.q);
-  merge_linears(seen.linears, next.linears, samples);
-}
-
 void merge(SaturationCounts& counts, const SaturationCounts& next, SampleCounts) {
   counts.k += next.k;
   counts.v += next.v;

@@ -14,11 +14,20 @@
 
 namespace kvcal {
 
+/// How the largest magnitude came about, sample by sample.
+struct AmaxConvergence {
+  std::vector<int64_t> num_samples;  ///< 1, 2, 4, …, all
+  std::vector<Amax> running;         ///< over the first num_samples[i] samples
+  /// Bootstrap interval of 95 % of the amax over as many samples (calib/convergence.h).
+  Amax low, high;
+};
+
 /// What was seen of K or V in one attention module. Heads are KV heads, before any is repeated.
 struct KvStatistics {
   std::vector<Range> head_ranges;  ///< [num_key_value_heads] extremes over all samples
   std::vector<MagnitudeHistogram> head_histograms;  ///< [num_key_value_heads]
   uint64_t num_values = 0;
+  AmaxConvergence convergence = {};  ///< over all heads; empty: not known
 
   Range range() const {
     Range all;

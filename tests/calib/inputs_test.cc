@@ -97,9 +97,9 @@ TEST_CASE("statistics of an exact run give every observer's scales to the bit") 
       samples.push_back({static_cast<int64_t>(samples.size()),
                          {fixture.ids.begin(), fixture.ids.begin() + length}});
     CalibrationOptions options{.kv_forward = KvForward::kExact, .derive = {.all_experts = true}};
-    options.keeps_statistics = true;
+    options.observes_all = true;
     const Statistics kept = run(fixture, recipe_with("static_minmax"), samples, options).statistics;
-    options.keeps_statistics = false;
+    options.observes_all = false;
     SilentDiagnostics silent;
     for (const std::string observer :
          {"static_minmax", "minmax", "memoryless_minmax", "mse", "percentile", "entropy"}) {
@@ -144,7 +144,7 @@ TEST_CASE("experts that few tokens reached are one warning a layer, other module
   const std::vector<Sample> samples{{0, fixture.ids}};
   const Recipe recipe = recipe_with("static_minmax");
   Statistics kept =
-      run(fixture, recipe, samples, {.kv_forward = KvForward::kExact, .keeps_statistics = true})
+      run(fixture, recipe, samples, {.kv_forward = KvForward::kExact, .observes_all = true})
           .statistics;
   for (InputStatistics& input : kept.inputs) input.tokens = 100;
   for (InputStatistics& input : kept.inputs)
@@ -174,7 +174,7 @@ TEST_CASE("experts that few tokens reached are one warning a layer, other module
 TEST_CASE("a run without KV scales keeps what KV scales can be made of") {
   ModelFixture fixture("llama");
   const std::vector<Sample> samples{{0, fixture.ids}};
-  const CalibrationOptions exact{.kv_forward = KvForward::kExact, .keeps_statistics = true};
+  const CalibrationOptions exact{.kv_forward = KvForward::kExact, .observes_all = true};
   const Recipe weights = parse_recipe(
       "s_stage: {g_modifiers: {QuantizationModifier: {targets: [Linear], scheme: FP8, ignore: "
       "[lm_head]}}}");

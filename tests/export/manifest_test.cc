@@ -104,3 +104,51 @@ TEST_CASE("manifest: a histogram counts every magnitude of all heads in its half
   CHECK(none.at("counts").empty());
   CHECK(none.at("zeros") == 0);
 }
+
+TEST_CASE("manifest: how the amax of K, V and Q came about, where it is known") {
+  QuantizedParts parts("static_kv");
+  const auto layers_of = [&] {
+    return make_manifest(run_over("d"), parts.recipe, parts.calibration).at("layers");
+  };
+  CHECK_FALSE(layers_of()[0].contains("convergence"));
+  AttentionCalibration& layer = parts.calibration.layers[0];
+  layer.k.statistics.convergence = {
+      .num_samples = {1, 2, 3}, .running = {{1.0f}, {2.0f}, {2.5f}}, .low = {1.5f}, .high = {2.5f}};
+  layer.v.statistics.convergence = {
+      .num_samples = {1, 2, 3}, .running = {{4.0f}, {4.0f}, {4.0f}}, .low = {3.0f}, .high = {4.0f}};
+  Json expected = {{"num_samples", {1, 2, 3}},
+                   {"k_amax", {1.0, 2.0, 2.5}},
+                   {"v_amax", {4.0, 4.0, 4.0}},
+                   {"k_interval", {1.5, 2.5}},
+                   {"v_interval", {3.0, 4.0}}};
+  CHECK(layers_of()[0].at("convergence") == expected);
+  CHECK_FALSE(layers_of()[1].contains("convergence"));
+  layer.q = layer.k;
+  expected["q_amax"] = {1.0, 2.0, 2.5};
+  expected["q_interval"] = {1.5, 2.5};
+  CHECK(layers_of()[0].at("convergence") == expected);
+}
+
+TEST_CASE("manifest: a run that could stop says how it ended") {
+  const QuantizedParts parts("static_kv");
+  ManifestInput input = run_over("d");
+  CHECK_FALSE(make_manifest(input, parts.recipe, parts.calibration).contains("stop"));
+  input.stop = {.rule = {.ratio = 0.25, .window = 4}, .num_samples = 8, .max_samples = 9};
+  Json expected = {{"ratio", 0.25},    {"window", 4},        {"num_samples", 8},
+                   {"max_samples", 9}, {"is_stable", false}, {"largest_move", nullptr}};
+  const auto stop = [&] {
+    return make_manifest(input, parts.recipe, parts.calibration).at("stop");
+  };
+  CHECK(stop() == expected);
+  input.stop->is_stable = true;
+  input.stop->largest_move = {.module = "m", .layer = 2, .scale = "v_scale", .num_samples = 5};
+  expected["is_stable"] = true;
+  expected["largest_move"] = {
+      {"ratio", nullptr}, {"num_samples", 5}, {"module", "m"}, {"layer", 2}, {"scale", "v_scale"}};
+  CHECK(stop() == expected);
+  input.stop->largest_move->ratio = 0.125;
+  input.stop->largest_move->head = 1;
+  expected["largest_move"]["ratio"] = 0.125;
+  expected["largest_move"]["head"] = 1;
+  CHECK(stop() == expected);
+}

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "calib/stable_calibration.h"
+#include "commands.h"
+#include "export/writer.h"
+#include "model/layerwise_options.h"
+#include "recipe/recipe.h"
+
+namespace kvcal {
+
+/// A model and what a recipe makes of it.
+struct CalibrationSubject {
+  Recipe recipe;
+  ModelDir model_dir;
+  ModelConfig config;
+  QuantPlan plan;
+  std::optional<KeptQuantization> kept;  ///< weights that are FP8 already
+
+  /// What writers are given. Borrows this and calibration.
+  ExportInput output_of(const Calibration& calibration) const;
+};
+
+/// recipe_name: how messages call the recipe. Throws Error where it does not fit the model.
+CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
+                                const std::string& model, Diagnostics& diagnostics);
+
+/// The data set's samples as the model's ids. Throws Error as read_samples, and where text needs a
+/// tokenizer or chat template that the model has not.
+std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
+                                const SampleOptions& options, Diagnostics& diagnostics);
+
+/// What goes through the model, and where. Backends and samples are borrowed.
+struct CalibrationRun {
+  std::vector<Backend*> backends;  ///< of one kind, at least one
+  std::span<const Sample> samples;
+  /// observation, process_bytes and process_can_take are set for each pass.
+  LayerwiseOptions layerwise;
+  int threads = 0;  ///< of a host; 0: one a CPU
+};
+
+/// What open_backends gave, borrowed.
+std::vector<Backend*> borrowed(const std::vector<std::unique_ptr<Backend>>& backends);
+
+/// The forward pass over all samples and the scales made of it. kept: where statistics go (not
+/// their origin); null: they are not kept. Throws Error.
+Calibration measure(const CalibrationSubject& subject, const CalibrationRun& run,
+                    const CalibrationOptions& options, Statistics* kept, Diagnostics& diagnostics);
+
+/// The same with as many of the samples as the rule asks for.
+StableCalibration measure_until_stable(const CalibrationSubject& subject, const CalibrationRun& run,
+                                       const CalibrationOptions& options, const StopRule& rule,
+                                       Statistics* kept, Diagnostics& diagnostics);
+
+}  // namespace kvcal
