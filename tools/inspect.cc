@@ -1,91 +1,22 @@
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <sstream>
 
-#include "checkpoint/kv_forms.h"
-#include "checkpoint/model_dir.h"
 #include "commands.h"
-#include "consumers.h"
-#include "core/file.h"
-#include "export/manifest.h"
-#include "export/writer.h"
 #include "inspect_html.h"
-#include "model/kv_scales.h"
-#include "model/weights.h"
-#include "model_facts.h"
-#include "recipe/recipe.h"
+#include "inspection.h"
+#include "sparkline.h"
 #include "table.h"
-#include "tensor_list.h"
 
 namespace kvcal {
 namespace {
 
 struct InspectOptions {
-  std::string checkpoint, html;
-  bool json = false, tensors = false, overwrite = false;
+  std::string checkpoint;
+  bool json = false, tensors = false;
+  ReportOptions drawn;
 };
-
-/// The manifest in the folder, or beside it where several formats share one.
-Json find_manifest(const fs::path& folder) {
-  for (const fs::path& place : {folder, folder.parent_path()})
-    if (fs::exists(place / kManifestName))
-      return in_context((place / kManifestName).string(),
-                        [&] { return parse_json(read_text(place / kManifestName)); });
-  return nullptr;
-}
-
-struct LayerSize {
-  uint64_t bytes = 0, parameters = 0;
-};
-
-LayerSize layer_size(const ModelDir& model_dir, const ModelConfig& config,
-                     const CheckpointQuantization& quantization, int64_t layer) {
-  const std::string prefix = config.layer_prefix(layer);
-  const auto kv_scales = kv_scale_names(config);
-  LayerSize size;
-  for (const std::string& name : model_dir.tensor_names())
-    if (name.starts_with(prefix)) {
-      const TensorView& tensor = model_dir.tensor(name);
-      size.bytes += tensor.bytes.size();
-      if (!kv_scales.contains(name) && !quantization.tensors.contains(name))
-        size.parameters += element_count(tensor.shape);
-    }
-  return size;
-}
-
-/// What the manifest holds of a layer; nullptr for nothing.
-const Json* find_layer(const Json& manifest, int64_t layer) {
-  const Json* layers = manifest.is_object() ? find_field(manifest, "layers") : nullptr;
-  if (!layers || !layers->is_array()) return nullptr;
-  for (const Json& entry : *layers)
-    if (entry.is_object() && optional_int(entry, "layer") == layer) return &entry;
-  return nullptr;
-}
-
-/// Of the layers that attend.
-Json inspect_layers(const ModelDir& model_dir, const ModelConfig& config,
-                    const CheckpointQuantization& quantization, const Json& manifest) {
-  Json layers = Json::array();
-  for (const int64_t layer : attention_layers(config)) {
-    const LayerSize size = layer_size(model_dir, config, quantization, layer);
-    const TensorView* weight = model_dir.find(config.attention_module(layer) + ".k_proj.weight");
-    Json row = {{"layer", layer},
-                {"dtype", weight ? Json(name_of(weight->dtype)) : Json(nullptr)},
-                {"bytes", size.bytes},
-                {"parameters", size.parameters}};
-    if (const auto scales = read_layer_scales(scale_tensors_of(model_dir), config, layer)) {
-      row["k_scale"] = scales_json(scales->k, false);
-      row["v_scale"] = scales_json(scales->v, false);
-      if (!scales->q.empty()) row["q_scale"] = scales_json(scales->q, false);
-    }
-    if (const Json* seen = find_layer(manifest, layer))
-      for (const char* key :
-           {"k_amax", "v_amax", "k_saturated", "v_saturated", "k_head_amax", "v_head_amax"})
-        if (const Json* value = find_field(*seen, key)) row[key] = *value;
-    layers.push_back(std::move(row));
-  }
-  return layers;
-}
 
 std::string cell(const Json& row, const char* key) {
   const Json* value = find_field(row, key);
@@ -207,75 +138,68 @@ Json tensor_json(const ListedTensor& entry) {
           {"shape", entry.tensor->shape.dims}};
 }
 
-/// The name of the form that the scales have, or "none".
-std::string scale_format(const ModelDir& model_dir, const ModelConfig& config) {
-  // An ignored layer has none, so the first that has some tells.
-  for (const int64_t layer : attention_layers(config)) {
-    const std::string module = config.attention_module(layer);
-    for (const KvForm& form : kv_forms())
-      if (model_dir.find(module + std::string(form.k))) return std::string(form.name);
+/// The number, or the largest of the list, that each layer has; NaN for none.
+std::vector<double> largest_by_layer(const Json& layers, const std::string& key) {
+  std::vector<double> values;
+  for (const Json& row : layers) {
+    double largest = std::nan("");
+    const Json* found = find_field(row, key);
+    const Json list = !found ? Json::array() : found->is_array() ? *found : Json::array({*found});
+    for (const Json& value : list)
+      if (value.is_number()) largest = std::fmax(largest, value.get<double>());
+    values.push_back(largest);
   }
-  return "none";
+  return values;
 }
 
-void print_report(const Json& report, const std::vector<Fact>& facts) {
+/// What runs over the layers at a glance: amax where it is known, else scales.
+void print_lines(const Json& layers) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const char side : {'k', 'v'})
+    for (const char* what : {"_amax", "_scale"}) {
+      const std::string key = side + std::string(what);
+      const std::vector<double> values = largest_by_layer(layers, key);
+      if (std::ranges::none_of(values, [](double value) { return value > 0.0; })) continue;
+      const auto [least, largest] = positive_range(values);
+      const std::string ends = least == largest
+                                   ? short_float(least)
+                                   : short_float(least) + " to " + short_float(largest);
+      pairs.emplace_back(key, sparkline(values, has_unicode()) + "  " + ends);
+      break;
+    }
+  if (!pairs.empty()) print_pairs("over the layers, logarithmic", pairs);
+}
+
+void print_report(const Inspection& found) {
+  const Json& report = found.report;
   std::cout << report.at("path").get<std::string>() << ": "
             << report.at("model_type").get<std::string>() << ", "
             << report.at("parameters").get<uint64_t>() << " parameters, "
             << byte_text(report.at("bytes").get<double>())
             << ", KV scales: " << report.at("kv_scales").get<std::string>() << '\n';
-  print_architecture(facts);
+  print_architecture(found.facts);
   print_sizes(report);
   print_consumers(report.at("supported_by"));
+  print_lines(report.at("layers"));
   print_layers(report);
 }
 
 void run_inspect(const InspectOptions& options) {
-  if (!options.html.empty()) check_new_file(options.html, options.overwrite);
-  const ModelDir model_dir(options.checkpoint);
-  if (!options.html.empty()) check_target(model_dir, options.html);
-  const ModelConfig config = read_config(model_dir);
-  const CheckpointQuantization quantization =
-      read_checkpoint_quantization(model_dir, config, matches_target);
-  const Weights weights =
-      in_context(options.checkpoint, [&] { return Weights(model_dir, config, &quantization); });
-  for (const std::string& warning : quantization.warnings)
+  check_report_targets(options.drawn);
+  Inspection found(options.checkpoint);
+  check_report_targets(options.drawn, found.model_dir);
+  for (const std::string& warning : found.quantization.warnings)
     std::cerr << "warning: " << options.checkpoint << ": " << warning << '\n';
-  std::vector<Fact> facts = model_facts(config, weights);
-  if (!quantization.linears.empty()) facts.push_back(quantization_fact(quantization));
-  const std::vector<ListedTensor> tensors = list_tensors(model_dir, config);
-  const auto kv_scales = kv_scale_names(config);
-  uint64_t bytes = 0, parameters = 0;
-  for (const ListedTensor& entry : tensors) {
-    bytes += entry.tensor->bytes.size();
-    if (!kv_scales.contains(entry.name) && !quantization.tensors.contains(entry.name))
-      parameters += element_count(entry.tensor->shape);
-  }
-  Json report = {{"path", options.checkpoint},
-                 {"model_type", config.model_type},
-                 {"parameters", parameters},
-                 {"bytes", bytes},
-                 {"kv_scales", scale_format(model_dir, config)}};
-  for (const Fact& fact : facts) report["architecture"][fact.key] = fact.value;
-  report["tensors"] = tensor_kinds(tensors);
-  report["kv_cache"] = cache_json(config);
-  report["supported_by"] = consumers_json(model_dir, config);
-  const Json manifest = find_manifest(model_dir.path());
-  report["layers"] = inspect_layers(model_dir, config, quantization, manifest);
-  if (!options.html.empty()) {
-    const std::string page =
-        inspect_page({report, manifest, facts, model_dir, config, quantization});
-    write_file_atomically(options.html, page, options.overwrite);
-    std::cerr << "wrote " << options.html << '\n';
-  }
+  write_checkpoint_report(found, options.drawn);
   if (options.json) {
     if (options.tensors)
-      for (const ListedTensor& entry : tensors) report["all_tensors"].push_back(tensor_json(entry));
-    std::cout << dump_json(report);
+      for (const ListedTensor& entry : found.tensors())
+        found.report["all_tensors"].push_back(tensor_json(entry));
+    std::cout << dump_json(found.report);
     return;
   }
-  print_report(report, facts);
-  if (options.tensors) print_tensors(tensors);
+  print_report(found);
+  if (options.tensors) print_tensors(found.tensors());
 }
 
 }  // namespace
@@ -289,9 +213,9 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
       ->check(is_not_empty());
   command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");
   command->add_flag("--json", options->json, "Print JSON instead of tables");
-  command->add_option("--html", options->html, "Also draw it all as a page, in this file")
-      ->check(is_not_empty());
-  command->add_flag("--overwrite", options->overwrite, "Replace the file of --html");
+  add_report_options(*command, options->drawn, "--html");
+  command->add_flag("--overwrite", options->drawn.overwrite,
+                    "Replace what --html and --plots name");
   command->callback([options, &run] { run = [options] { run_inspect(*options); }; });
 }
 

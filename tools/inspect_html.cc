@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
+#include "core/file.h"
 #include "engines/verify.h"
 #include "export/manifest.h"
+#include "inspect_manifest.h"
 #include "kvcal_version.h"
-#include "model/weights.h"
 #include "report/checkpoint_report.h"
 
 namespace kvcal {
@@ -17,84 +17,7 @@ using report::CacheLayer;
 using report::CacheTensor;
 using report::CheckpointReport;
 
-/// A number, or a list of them; empty for neither. Throws Error for anything else, negative numbers
-/// and those that are not finite, too.
-std::vector<float> magnitudes(const Json& object, const std::string& key) {
-  const Json* value = find_field(object, key);
-  std::vector<float> numbers;
-  if (!value) return numbers;
-  const auto add = [&](const Json& number) {
-    if (!number.is_number()) fail_kind(key, "a number or a list of numbers", number);
-    const auto magnitude = number.get<float>();
-    if (!std::isfinite(magnitude) || magnitude < 0.0f)
-      fail(key, ": found ", magnitude, ", expected a finite number that is not negative");
-    numbers.push_back(magnitude);
-  };
-  if (!value->is_array())
-    add(*value);
-  else
-    for (const Json& number : *value) add(number);
-  return numbers;
-}
-
-std::optional<float> magnitude(const Json& object, const std::string& key) {
-  const std::vector<float> numbers = magnitudes(object, key);
-  return numbers.empty() ? std::nullopt : std::optional(numbers[0]);
-}
-
-/// nullopt for a manifest without histograms, as they were once written.
-std::optional<OctaveCounts> histogram_of(const Json& layer, const std::string& key) {
-  const Json* json = find_field(layer, key);
-  if (!json) return std::nullopt;
-  return in_context(key, [&] {
-    if (!json->is_object()) fail("found ", kind_of(*json), ", expected an object");
-    const int64_t zeros = required_int(*json, "zeros"), first = required_int(*json, "first_octave");
-    const Json* counts = find_field(*json, "counts");
-    if (!counts || !counts->is_array()) fail_missing("counts", "a list");
-    // What MagnitudeHistogram holds, so that no number of a stranger makes a page long.
-    constexpr int kLeast = MagnitudeHistogram::kMinExponent;
-    constexpr size_t kMost = 2 * MagnitudeHistogram::kOctaves;
-    if (zeros < 0 || first < kLeast || first >= kLeast + MagnitudeHistogram::kOctaves ||
-        counts->size() > kMost)
-      fail("found zeros ", zeros, ", first_octave ", first, " and ", counts->size(),
-           " counts; a histogram has at most ", kMost, " from 2^", kLeast, " up");
-    OctaveCounts octaves{.zeros = static_cast<uint64_t>(zeros),
-                         .first_octave = static_cast<int>(first),
-                         .counts = {}};
-    for (const Json& count : *counts) {
-      constexpr uint64_t kLargest = uint64_t{1} << 53;
-      if (!count.is_number_unsigned() || count.get<uint64_t>() > kLargest)
-        fail("counts: found ", count.dump(), ", expected counts");
-      octaves.counts.push_back(count.get<uint64_t>());
-    }
-    return std::optional(octaves);
-  });
-}
-
-/// K ("k") or V of a layer: scales from row, the rest from what the manifest says of the layer.
-CacheTensor cache_tensor(const Json& row, const Json& seen, const std::string& side) {
-  CacheTensor tensor;
-  tensor.scales = magnitudes(row, side + "_scale");
-  if (!seen.is_object()) return tensor;
-  tensor.amax = magnitude(seen, side + "_amax");
-  tensor.head_amax = magnitudes(seen, side + "_head_amax");
-  if (const auto clipped = optional_number(seen, side + "_saturated"))
-    tensor.saturated = std::clamp(*clipped, 0.0, 1.0);
-  tensor.histogram = histogram_of(seen, side + "_histogram");
-  return tensor;
-}
-
-/// The manifest's entry of a layer, null for none.
-const Json& manifest_layer(const Json& manifest, int64_t layer) {
-  static const Json kNone;
-  const Json* layers = manifest.is_object() ? find_field(manifest, "layers") : nullptr;
-  if (layers && layers->is_array())
-    for (const Json& entry : *layers)
-      if (entry.is_object() && optional_int(entry, "layer") == layer) return entry;
-  return kNone;
-}
-
-std::vector<CacheLayer> cache_layers(const InspectedCheckpoint& checkpoint) {
+std::vector<CacheLayer> cache_layers(const Inspection& checkpoint) {
   std::vector<CacheLayer> layers;
   for (const Json& row : checkpoint.report.at("layers")) {
     CacheLayer layer{.layer = row.at("layer").get<int64_t>(),
@@ -102,9 +25,9 @@ std::vector<CacheLayer> cache_layers(const InspectedCheckpoint& checkpoint) {
                      .bytes = row.at("bytes").get<uint64_t>(),
                      .k = {},
                      .v = {}};
-    const Json& seen = manifest_layer(checkpoint.manifest, layer.layer);
     in_context(kManifestName, [&] {
       in_context("layer " + std::to_string(layer.layer), [&] {
+        const Json* seen = find_layer(checkpoint.manifest, layer.layer);
         layer.k = cache_tensor(row, seen, "k");
         layer.v = cache_tensor(row, seen, "v");
       });
@@ -142,7 +65,7 @@ std::string kind_of_module(std::string name) {
   return kind;
 }
 
-std::vector<report::Fp8Linear> fp8_linears(const InspectedCheckpoint& checkpoint) {
+std::vector<report::Fp8Linear> fp8_linears(const Inspection& checkpoint) {
   std::vector<report::Fp8Linear> linears;
   for (const auto& [module, linear] : checkpoint.quantization.linears) {
     const std::vector<float> scales = as_float32({&linear.weight_scale, 1});
@@ -186,7 +109,7 @@ report::Pairs origin_of(const Json& manifest) {
   report::Pairs pairs;
   if (manifest.is_object())
     for (const auto& [key, value] : manifest.items())
-      if (key != "layers" && key != "linears" && key != "kvcal_version")
+      if (key != "layers" && key != "linears" && key != "kvcal_version" && key != "stop")
         add_pairs(pairs, key, value);
   return pairs;
 }
@@ -198,15 +121,15 @@ bool agree(const std::vector<float>& tensor, const std::vector<float>& manifest)
          0.01f * std::ranges::max(manifest);
 }
 
-std::vector<std::string> scale_gaps(const InspectedCheckpoint& checkpoint,
+std::vector<std::string> scale_gaps(const Inspection& checkpoint,
                                     const std::vector<CacheLayer>& layers) {
   std::vector<int64_t> without, different;
   for (const CacheLayer& layer : layers) {
-    const Json& seen = manifest_layer(checkpoint.manifest, layer.layer);
+    const Json* seen = find_layer(checkpoint.manifest, layer.layer);
     if (layer.k.scales.empty()) without.push_back(layer.layer);
-    if (!seen.is_object()) continue;
-    if (!agree(layer.k.scales, magnitudes(seen, "k_scale")) ||
-        !agree(layer.v.scales, magnitudes(seen, "v_scale")))
+    if (!seen) continue;
+    if (!agree(layer.k.scales, magnitudes(*seen, "k_scale")) ||
+        !agree(layer.v.scales, magnitudes(*seen, "v_scale")))
       different.push_back(layer.layer);
   }
   std::vector<std::string> gaps;
@@ -223,7 +146,7 @@ std::vector<std::string> scale_gaps(const InspectedCheckpoint& checkpoint,
   return gaps;
 }
 
-std::vector<std::string> gaps_of(const InspectedCheckpoint& checkpoint,
+std::vector<std::string> gaps_of(const Inspection& checkpoint,
                                  const std::vector<CacheLayer>& layers) {
   std::vector<std::string> gaps = scale_gaps(checkpoint, layers);
   const std::string name(kManifestName);
@@ -253,7 +176,7 @@ fp8::Format cache_format(const ModelDir& model_dir) {
 
 /// What `verify --engine all --json` prints. An engine whose rules cannot be held against the
 /// checkpoint says why as a finding.
-Json engine_reports(const InspectedCheckpoint& checkpoint) {
+Json engine_reports(const Inspection& checkpoint) {
   Json reports = Json::array();
   for (const std::string& engine : engine_rules().names()) try {
       reports.push_back(report_json(
@@ -280,9 +203,7 @@ void add_sizes(CheckpointReport& page, const Json& report) {
                             .bytes = sizes.at("bytes").get<uint64_t>()});
 }
 
-}  // namespace
-
-std::string inspect_page(const InspectedCheckpoint& checkpoint) {
+CheckpointReport report_of(const Inspection& checkpoint) {
   const Json& report = checkpoint.report;
   CheckpointReport page;
   page.path = report.at("path").get<std::string>();
@@ -297,7 +218,9 @@ std::string inspect_page(const InspectedCheckpoint& checkpoint) {
   page.layers = cache_layers(checkpoint);
   page.gaps = gaps_of(checkpoint, page.layers);
   page.linears = fp8_linears(checkpoint);
-  page.engines = engine_reports(checkpoint);
+  // What engines load cannot be told of a checkpoint that they get a file of scales with.
+  if (!checkpoint.has_scales_elsewhere) page.engines = engine_reports(checkpoint);
+  page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
   page.origin = origin_of(checkpoint.manifest);
   for (const Fact& fact : checkpoint.facts) {
     std::string label = fact.key;
@@ -310,7 +233,35 @@ std::string inspect_page(const InspectedCheckpoint& checkpoint) {
                                  .format = engine.at("format").get<std::string>(),
                                  .reads = engine.at("reads").get<std::string>(),
                                  .note = engine.at("note").get<std::string>()});
-  return report::checkpoint_page(page);
+  return page;
+}
+
+/// The folder that holds the checkpoint of an output, itself or the first of its formats; empty for
+/// none.
+fs::path checkpoint_in(const fs::path& output) {
+  if (fs::exists(output / "config.json")) return output;
+  std::vector<fs::path> folders;
+  for (const auto& entry : fs::directory_iterator(output))
+    if (fs::exists(entry.path() / "config.json")) folders.push_back(entry.path());
+  return folders.empty() ? fs::path() : std::ranges::min(folders);
+}
+
+}  // namespace
+
+void write_checkpoint_report(const Inspection& checkpoint, const ReportOptions& options) {
+  if (!options.is_asked_for()) return;
+  const CheckpointReport report = report_of(checkpoint);
+  write_report(options, report::checkpoint_page(report), report::checkpoint_plots(report));
+}
+
+void write_checkpoint_report(const fs::path& output, const std::string& model,
+                             const ReportOptions& options) {
+  if (!options.is_asked_for()) return;
+  const fs::path checkpoint = checkpoint_in(output);
+  if (checkpoint.empty())
+    write_checkpoint_report(Inspection(model, output), options);
+  else
+    write_checkpoint_report(Inspection(checkpoint.string()), options);
 }
 
 }  // namespace kvcal

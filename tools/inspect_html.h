@@ -1,27 +1,20 @@
 #pragma once
 
+#include <filesystem>
 #include <string>
-#include <vector>
 
-#include "core/json.h"
-#include "model/fp8_checkpoint.h"
-#include "model/model_config.h"
-#include "model_facts.h"
+#include "inspection.h"
+#include "plots.h"
 
 namespace kvcal {
 
-/// What `inspect` found out. Borrows from the caller.
-struct InspectedCheckpoint {
-  const Json& report;    ///< as --json prints it
-  const Json& manifest;  ///< null where there is none
-  const std::vector<Fact>& facts;
-  const ModelDir& model_dir;
-  const ModelConfig& config;
-  const CheckpointQuantization& quantization;
-};
+/// The page and plots of a checkpoint, where they are asked for. Throws Error naming manifest,
+/// layer and key where the manifest is not as we write it.
+void write_checkpoint_report(const Inspection& checkpoint, const ReportOptions& options);
 
-/// The page of `inspect --html`. Throws Error naming manifest, layer and key where the manifest is
-/// not as we write it.
-std::string inspect_page(const InspectedCheckpoint& checkpoint);
+/// The same of what `calibrate` has written from a model: of the checkpoint in it, the first of
+/// several, or where it holds a file of scales alone, of the model with these.
+void write_checkpoint_report(const std::filesystem::path& output, const std::string& model,
+                             const ReportOptions& options);
 
 }  // namespace kvcal

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include "report/checkpoint_report.h"
+#include "report/checkpoint_charts.h"
 #include "report/checkpoint_sections.h"
 #include "report/figure.h"
 #include "report/fp8_range.h"
@@ -10,12 +10,6 @@
 
 namespace kvcal::report {
 namespace {
-
-struct Side {
-  const char* name;
-  CacheTensor CacheLayer::*tensor;
-};
-constexpr Side kSides[] = {{"K", &CacheLayer::k}, {"V", &CacheLayer::v}};
 
 /// The layer in which a number is largest, of those that have it.
 struct Worst {
@@ -27,7 +21,7 @@ template <class Number>
 Worst worst_of(const CheckpointReport& report, const Number& number) {
   Worst worst;
   for (const CacheLayer& layer : report.layers)
-    for (const Side& side : kSides) {
+    for (const CacheSide& side : kCacheSides) {
       const double value = number(layer.*side.tensor);
       if (std::isnan(value) || value <= worst.value) continue;
       worst = {value, std::string(side.name) + " of layer " + std::to_string(layer.layer)};
@@ -50,16 +44,10 @@ double head_spread(const CacheTensor& tensor) {
   return least > 0.0f ? static_cast<double>(largest) / static_cast<double>(least) : std::nan("");
 }
 
-void add_tile(Markup& out, std::string_view name, const std::string& value,
-              const std::string& note) {
-  out.open("li").element("span", {{"class", "name"}}, name);
-  out.element("strong", value).element("span", {{"class", "note"}}, note).close("li");
-}
-
-void add_worst(Markup& out, std::string_view name, const Worst& worst, const std::string& text) {
+void add_worst(Tiles& tiles, std::string_view name, const Worst& worst, const std::string& text) {
   const bool is_known = !std::isnan(worst.value), is_none = worst.value == 0.0;
-  add_tile(out, name, is_known ? text : "not known",
-           is_known ? (is_none ? "in every layer" : worst.where) : "needs the manifest");
+  tiles.add(name, is_known ? text : "not known",
+            is_known ? (is_none ? "in every layer" : worst.where) : "needs the manifest");
 }
 
 std::string scales_text(const CheckpointReport& report) {
@@ -76,49 +64,27 @@ std::string granularity(const CheckpointReport& report) {
 
 }  // namespace
 
-double limit_of(const CacheTensor& tensor, fp8::Format format) {
-  if (tensor.scales.empty()) return std::nan("");
-  return fp8_range(static_cast<double>(std::ranges::max(tensor.scales)), format).largest;
-}
-
-double reach_of(const CacheTensor& tensor, fp8::Format format) {
-  return tensor.amax ? static_cast<double>(*tensor.amax) : limit_of(tensor, format);
-}
-
-Markup words(std::string_view text) {
-  return Markup().element("p", text);
-}
-
-Markup pairs_table(const std::string& id, const std::string& caption, const Pairs& pairs) {
-  if (pairs.empty()) return {};
-  TableMarkup table({.id = id, .caption = caption, .is_sortable = false, .has_text = true},
-                    {{"what"}, {"value"}});
-  for (const auto& [name, value] : pairs) table.row(name).cell(value);
-  return table.finish();
-}
-
 Section summary_section(const CheckpointReport& report) {
-  Markup body;
-  body.open("ul", {{"class", "tiles"}});
-  add_tile(body, "FP8 scales of the cache", scales_text(report),
-           report.scale_format + ", " + granularity(report));
-  add_tile(body, "Cache of one token", byte_text(static_cast<double>(report.cache_bytes_fp8)),
-           byte_text(static_cast<double>(report.cache_bytes_16_bit)) + " in 16 bits");
+  Tiles tiles;
+  tiles.add("FP8 scales of the cache", scales_text(report),
+            report.scale_format + ", " + granularity(report));
+  tiles.add("Cache of one token", byte_text(static_cast<double>(report.cache_bytes_fp8)),
+            byte_text(static_cast<double>(report.cache_bytes_16_bit)) + " in 16 bits");
   const Worst clipped = worst_of(
       report, [](const CacheTensor& tensor) { return tensor.saturated.value_or(std::nan("")); });
-  add_worst(body, "Most clipped", clipped, share_text(clipped.value));
+  add_worst(tiles, "Most clipped", clipped, share_text(clipped.value));
   const Worst zero = worst_of(
       report, [&](const CacheTensor& tensor) { return zero_share(tensor, report.format); });
-  add_worst(body, "Most rounded to 0", zero, share_text(zero.value));
+  add_worst(tiles, "Most rounded to 0", zero, share_text(zero.value));
   const Worst spread = worst_of(report, head_spread);
   if (!std::isnan(spread.value))
-    add_worst(body, "Heads furthest apart", spread, number_text(spread.value) + " ×");
-  add_tile(body, "Weights", byte_text(static_cast<double>(report.bytes)),
-           number_text(static_cast<double>(report.parameters) / 1e6) + " M parameters" +
-               (report.linears.empty()
-                    ? std::string()
-                    : ", " + std::to_string(report.linears.size()) + " modules in FP8"));
-  body.close("ul");
+    add_worst(tiles, "Heads furthest apart", spread, number_text(spread.value) + " ×");
+  tiles.add("Weights", byte_text(static_cast<double>(report.bytes)),
+            number_text(static_cast<double>(report.parameters) / 1e6) + " M parameters" +
+                (report.linears.empty()
+                     ? std::string()
+                     : ", " + std::to_string(report.linears.size()) + " modules in FP8"));
+  Markup body = tiles.finish();
   if (!report.gaps.empty()) {
     body.open("div", {{"class", "gaps"}, {"role", "note"}}).element("h3", "What is missing");
     body.open("ul");
@@ -144,9 +110,10 @@ std::string checkpoint_page(const CheckpointReport& report) {
                        report.model_type + " · scales: " + report.scale_format + " · " +
                            std::string(fp8::name_of(report.format)) + ", largest code " +
                            number_text(static_cast<double>(fp8::max_value(report.format))));
-  page.sections = {summary_section(report),    scales_section(report), heads_section(report),
-                   magnitudes_section(report), layers_section(report), weights_section(report),
-                   engines_section(report),    sizes_section(report),  facts_section(report)};
+  page.sections = {summary_section(report),    scales_section(report),      heads_section(report),
+                   magnitudes_section(report), convergence_section(report), layers_section(report),
+                   weights_section(report),    engines_section(report),     sizes_section(report),
+                   facts_section(report)};
   return html(page);
 }
 

@@ -3,12 +3,15 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/json.h"
+#include "quant/calibration.h"
 #include "quant/fp8.h"
 #include "quant/octave_counts.h"
+#include "quant/stop_rule.h"
+#include "report/parts.h"
+#include "report/plot.h"
 
 namespace kvcal::report {
 
@@ -19,6 +22,7 @@ struct CacheTensor {
   std::vector<float> head_amax;
   std::optional<double> saturated;  ///< share of values over scale * largest code
   std::optional<OctaveCounts> histogram;
+  AmaxConvergence convergence;  ///< empty where it is not known
 };
 
 /// A layer that attends.
@@ -51,8 +55,6 @@ struct EngineWord {
   std::string engine, version, format, reads, note;
 };
 
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-
 /// Everything the page of a checkpoint shows. All strings may come from files of strangers.
 struct CheckpointReport {
   std::string name, path, model_type, scale_format, version;
@@ -65,6 +67,7 @@ struct CheckpointReport {
   std::vector<TensorKind> tensors;
   std::vector<CacheLayer> layers;
   std::vector<Fp8Linear> linears;
+  std::optional<StopOutcome> stop;  ///< of a calibration that could end early
   /// As `kvcal verify --json` prints for several engines: a list of {"engine", "engine_version",
   /// "kv_cache_dtype", "loads", "layers", "findings"}; empty where it was not asked.
   Json engines = Json::array();
@@ -73,5 +76,9 @@ struct CheckpointReport {
 
 /// One HTML file, complete in itself. Same input, same bytes.
 std::string checkpoint_page(const CheckpointReport& report);
+
+/// What can be drawn of it, the rest left out: "scales", "heads-k", "heads-v", "magnitudes",
+/// "convergence".
+std::vector<Plot> checkpoint_plots(const CheckpointReport& report);
 
 }  // namespace kvcal::report

@@ -29,6 +29,21 @@ void draw_label(Markup& content, const Label& label) {
                   label.text);
 }
 
+namespace {
+
+const char* kind_name(Column::Kind kind) {
+  switch (kind) {
+    case Column::Kind::kWord:
+      return "word";
+    case Column::Kind::kChoice:
+      return "choice";
+    default:
+      return "number";
+  }
+}
+
+}  // namespace
+
 TableMarkup::TableMarkup(const Style& style, const std::vector<Column>& columns) : style_(style) {
   out_.open(
       "div",
@@ -39,10 +54,11 @@ TableMarkup::TableMarkup(const Style& style, const std::vector<Column>& columns)
   out_.element("caption", style.caption);
   out_.open("thead").open("tr");
   for (const Column& column : columns) {
+    const std::string kind = kind_name(column.kind);
     if (column.hint.empty())
-      out_.open("th", {{"scope", "col"}});
+      out_.open("th", {{"scope", "col"}, {"data-column", kind}});
     else
-      out_.open("th", {{"scope", "col"}, {"title", column.hint}});
+      out_.open("th", {{"scope", "col"}, {"data-column", kind}, {"title", column.hint}});
     out_.text(column.title).append(column.axis);
   }
   out_.close("thead").open("tbody");
@@ -59,13 +75,23 @@ TableMarkup& TableMarkup::row(std::string_view heading, std::string_view target)
   return *this;
 }
 
+TableMarkup& TableMarkup::keyed_row(std::string_view heading, const std::string& key) {
+  out_.verbatim("\n").open("tr", {{"data-key", key}}).open("th", {{"scope", "row"}}).text(heading);
+  return *this;
+}
+
 TableMarkup& TableMarkup::cell(std::string_view text) {
   out_.verbatim("<td>").text(text);
   return *this;
 }
 
+TableMarkup& TableMarkup::word(std::string_view text) {
+  out_.verbatim("<td class=\"word\">").text(text);
+  return *this;
+}
+
 TableMarkup& TableMarkup::cell(std::string_view text, double value) {
-  out_.open("td", {{"data-value", number_text(value)}}).text(text);
+  out_.open("td", {{"data-value", number_text(value, 9)}}).text(text);
   return *this;
 }
 

@@ -34,6 +34,12 @@ struct Column {
   std::string title;
   std::string hint = {};  ///< what the column means, shown on hovering and read out
   Markup axis = {};       ///< of the drawings in its cells
+  enum class Kind {
+    kNumber,
+    kWord,
+    kChoice  ///< a word by which the page's script lets rows be chosen
+  };
+  Kind kind = Kind::kNumber;
 };
 
 /// A table with a caption. Rows are begun by their heading; end tags that HTML makes optional are
@@ -51,7 +57,11 @@ class TableMarkup {
   TableMarkup& row(std::string_view heading);
   /// A row whose heading leads to a part of the page.
   TableMarkup& row(std::string_view heading, std::string_view target);
+  /// A row that the page's script shows in drawings, whose marks have the same key.
+  TableMarkup& keyed_row(std::string_view heading, const std::string& key);
   TableMarkup& cell(std::string_view text);
+  /// A cell of a column of words.
+  TableMarkup& word(std::string_view text);
   /// A cell that sorts by value, whatever it shows.
   TableMarkup& cell(std::string_view text, double value);
   TableMarkup& cell(const Markup& content);

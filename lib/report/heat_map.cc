@@ -122,7 +122,7 @@ void draw_cells(Markup& content, const HeatMap& map, const Levels& levels, const
   }
 }
 
-Markup draw_block(const HeatMap& map, const Levels& levels, const Block& block) {
+Drawing draw_block(const HeatMap& map, const Levels& levels, const Block& block) {
   const std::string first = std::to_string(map.layers[block.first]);
   const std::string last = std::to_string(map.layers[block.first + block.count - 1]);
   Drawing drawing{
@@ -138,10 +138,10 @@ Markup draw_block(const HeatMap& map, const Levels& levels, const Block& block) 
   draw_cells(drawing.content, map, levels, block);
   draw_row_labels(drawing.content, map, block);
   if (has_digits(block.heads)) draw_digits(drawing.content, map, levels, block);
-  return svg(drawing);
+  return drawing;
 }
 
-Markup draw_key(const HeatMap& map, const Levels& levels) {
+Drawing draw_key(const HeatMap& map, const Levels& levels) {
   Drawing drawing{.id = map.id + "-key",
                   .title = "Key of " + map.what,
                   .description = "Eight levels from " + number_text(levels.least) + " to " +
@@ -160,7 +160,7 @@ Markup draw_key(const HeatMap& map, const Levels& levels) {
   for (int level = 0; level <= kLevels; ++level)
     draw_label(drawing.content,
                {.x = 29 + 64.0 * level, .y = 32, .text = number_text(levels.edge(level))});
-  return svg(drawing);
+  return drawing;
 }
 
 size_t most_heads(const HeatMap& map) {
@@ -171,19 +171,28 @@ size_t most_heads(const HeatMap& map) {
 
 }  // namespace
 
-Markup draw_heat_map(const HeatMap& map) {
-  Markup out;
+HeatDrawings draw_heat_map(const HeatMap& map) {
+  HeatDrawings drawings;
   const Levels levels = levels_of(map);
   const size_t heads = most_heads(map);
-  if (levels.largest == 0.0) return out;
-  out.open("div", {{"class", "map"}}).element("h3", map.what);
-  if (levels.largest > levels.least) out.append(draw_key(map, levels));
-  out.open("div", {{"class", "blocks"}, {"data-numbers", map.id + "-numbers"}});
+  if (levels.largest == 0.0) return drawings;
+  if (levels.largest > levels.least) drawings.key = draw_key(map, levels);
   for (size_t first = 0; first < map.rows.size(); first += kBlockLayers)
-    out.append(draw_block(map, levels,
-                          {.first = first,
-                           .count = std::min(kBlockLayers, map.rows.size() - first),
-                           .heads = heads}));
+    drawings.blocks.push_back(draw_block(map, levels,
+                                         {.first = first,
+                                          .count = std::min(kBlockLayers, map.rows.size() - first),
+                                          .heads = heads}));
+  return drawings;
+}
+
+Markup heat_map_part(const HeatMap& map) {
+  Markup out;
+  const HeatDrawings drawings = draw_heat_map(map);
+  if (drawings.blocks.empty()) return out;
+  out.open("div", {{"class", "map"}}).element("h3", map.what);
+  if (!drawings.key.content.empty()) out.append(svg(drawings.key));
+  out.open("div", {{"class", "blocks"}, {"data-numbers", map.id + "-numbers"}});
+  for (const Drawing& block : drawings.blocks) out.append(svg(block));
   return out.close("div").close("div");
 }
 

@@ -20,8 +20,17 @@ struct HeatMap {
 /// Cells more than this are not drawn: no model has so many, and pages stay small.
 inline constexpr size_t kMostCells = 40'000;
 
-/// Blocks of layers, which wrap and print, and the key of the levels.
-Markup draw_heat_map(const HeatMap& map);
+/// Blocks of layers and the key of their levels; no block where no number is positive, no content
+/// of the key where all are equal.
+struct HeatDrawings {
+  Drawing key;
+  std::vector<Drawing> blocks;
+};
+HeatDrawings draw_heat_map(const HeatMap& map);
+
+/// The drawings in a part of a page, blocks wrapping, and read cell by cell by the page's script;
+/// nothing where there is none.
+Markup heat_map_part(const HeatMap& map);
 
 /// The numbers, a row a layer.
 Markup heat_map_table(const HeatMap& map);

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "report/axis.h"
 #include "report/fp8_range.h"
-#include "report/log_axis.h"
 #include "report/numbers.h"
 
 namespace kvcal::report {
@@ -16,12 +16,12 @@ constexpr double kWidth = 580, kHeight = 210, kLeft = 58, kRight = 8, kTop = 20,
 
 /// A rectangle of a drawing that histograms are put into.
 struct Frame {
-  LogAxis x;
+  Axis x;
   double top = 0, bottom = 0, left = 0, right = 0;
 };
 
 Frame strip_frame(const MagnitudeDomain& domain) {
-  return {.x = LogAxis(domain.least, domain.largest, 0, kStripWidth),
+  return {.x = Axis(Spacing::kLog, domain.least, domain.largest, 0, kStripWidth),
           .top = 2,
           .bottom = kStripHeight,
           .left = 0,
@@ -29,7 +29,7 @@ Frame strip_frame(const MagnitudeDomain& domain) {
 }
 
 Frame large_frame(const MagnitudeDomain& domain) {
-  return {.x = LogAxis(domain.least, domain.largest, kLeft, kWidth - kRight),
+  return {.x = Axis(Spacing::kLog, domain.least, domain.largest, kLeft, kWidth - kRight),
           .top = kTop,
           .bottom = kHeight - kBottom,
           .left = kLeft,
@@ -51,7 +51,7 @@ struct ZoneEdges {
   double to_zero = 0, normal = 0, largest = 0, largest_of_all = 0;
 };
 
-ZoneEdges zone_edges(const Magnitudes& magnitudes, const LogAxis& x) {
+ZoneEdges zone_edges(const Magnitudes& magnitudes, const Axis& x) {
   const auto [least, largest] = std::ranges::minmax(magnitudes.scales);
   const Fp8Range finest = fp8_range(static_cast<double>(least), magnitudes.format);
   const Fp8Range coarsest = fp8_range(static_cast<double>(largest), magnitudes.format);
@@ -249,7 +249,7 @@ Markup magnitude_axes(const MagnitudeDomain& domain) {
   return out.close("g").close("defs").close("svg");
 }
 
-Markup draw_magnitudes(const Magnitudes& magnitudes, const MagnitudeDomain& domain) {
+Drawing draw_magnitudes(const Magnitudes& magnitudes, const MagnitudeDomain& domain) {
   const Frame frame = large_frame(domain);
   const OctaveCounts& counts = *magnitudes.counts;
   const int lowest = domain.lowest_decade;
@@ -272,42 +272,24 @@ Markup draw_magnitudes(const Magnitudes& magnitudes, const MagnitudeDomain& doma
   draw_codes(drawing.content, frame, magnitudes);
   draw_limits(drawing.content, frame, magnitudes);
   draw_words(drawing.content, frame, magnitudes);
-  return svg(drawing);
+  return drawing;
 }
 
-Markup range_legend() {
-  struct Entry {
-    const char *css_class, *id, *words;
+Legend range_legend() {
+  struct Zone {
+    const char *css_class, *words;
   };
-  constexpr Entry kEntries[] = {
-      {"zone zero", "range-zero", "rounded to 0 (below half the smallest code)"},
-      {"zone sub", "range-sub", "subnormal codes: fewer bits the smaller the value"},
-      {"zone over", "range-over", "above the largest code: clipped"}};
-  Markup list;
-  list.open("ul", {{"class", "legend"}});
-  for (const Entry& entry : kEntries) {
-    Markup content;
-    content.leaf("rect", {{"class", entry.css_class}, {"width", "28"}, {"height", "16"}});
-    list.open("li").append(svg({.id = entry.id,
-                                .title = entry.words,
-                                .description = "the hatching of this zone",
-                                .width = 28,
-                                .height = 16,
-                                .css_class = "",
-                                .content = content}));
-    list.text(entry.words).close("li");
-  }
-  Markup line;
-  line.leaf("path", {{"class", "limit"}, {"d", "M14 0V16"}});
-  list.open("li").append(svg({.id = "range-limit",
-                              .title = "limit",
-                              .description = "a heavy line",
-                              .width = 28,
-                              .height = 16,
-                              .css_class = "",
-                              .content = line}));
-  list.text("scale × largest code; two lines: least and largest of the heads").close("li");
-  return list.close("ul");
+  constexpr Zone kZones[] = {{"zone zero", "rounded to 0 (below half the smallest code)"},
+                             {"zone sub", "subnormal codes: fewer bits the smaller the value"},
+                             {"zone over", "above the largest code: clipped"}};
+  Legend legend;
+  for (const Zone& zone : kZones)
+    legend.push_back(
+        {zone.words,
+         Markup().leaf("rect", {{"class", zone.css_class}, {"width", "28"}, {"height", "16"}})});
+  legend.push_back({"scale × largest code; two lines: least and largest of the heads",
+                    Markup().leaf("path", {{"class", "limit"}, {"d", "M14 0V16"}})});
+  return legend;
 }
 
 }  // namespace kvcal::report

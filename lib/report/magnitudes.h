@@ -5,7 +5,7 @@
 
 #include "quant/fp8.h"
 #include "quant/octave_counts.h"
-#include "report/figure.h"
+#include "report/legend.h"
 
 namespace kvcal::report {
 
@@ -30,11 +30,11 @@ MagnitudeDomain domain_of(const std::vector<Magnitudes>& all);
 Markup draw_strip(const Magnitudes& magnitudes, const MagnitudeDomain& domain);
 /// Ticks to stand over the strips.
 Markup draw_strip_axis(const std::string& id, const MagnitudeDomain& domain);
-/// The axes of all large histograms, once in a page: they name them.
+/// The axes of all large histograms, once in a page or file: they name them.
 Markup magnitude_axes(const MagnitudeDomain& domain);
 /// The same at large, with shares in powers of ten, the codes' octaves and words.
-Markup draw_magnitudes(const Magnitudes& magnitudes, const MagnitudeDomain& domain);
+Drawing draw_magnitudes(const Magnitudes& magnitudes, const MagnitudeDomain& domain);
 /// What the hatchings of both stand for.
-Markup range_legend();
+Legend range_legend();
 
 }  // namespace kvcal::report

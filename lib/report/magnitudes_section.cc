@@ -1,42 +1,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/checkpoint_charts.h"
 #include "report/checkpoint_sections.h"
 #include "report/fp8_range.h"
-#include "report/magnitudes.h"
 #include "report/numbers.h"
 
 namespace kvcal::report {
 namespace {
-
-struct Side {
-  const char *name, *css_class;
-  CacheTensor CacheLayer::*tensor;
-};
-constexpr Side kSides[] = {{"K", "k", &CacheLayer::k}, {"V", "v", &CacheLayer::v}};
-
-/// The histogram of a layer's K or V; counts is null where it was not kept.
-Magnitudes magnitudes_of(const CheckpointReport& report, const CacheLayer& layer, const Side& side,
-                         const std::string& prefix) {
-  const CacheTensor& tensor = layer.*side.tensor;
-  return {.id = prefix + side.css_class + std::to_string(layer.layer),
-          .title = std::string(side.name) + " magnitudes, layer " + std::to_string(layer.layer),
-          .css_class = side.css_class,
-          .counts = tensor.histogram ? &*tensor.histogram : nullptr,
-          .scales = tensor.scales,
-          .format = report.format,
-          .amax = static_cast<double>(tensor.amax.value_or(std::nanf("")))};
-}
-
-/// Of both sides of all layers, so that every strip has the same axis.
-MagnitudeDomain common_domain(const CheckpointReport& report) {
-  std::vector<Magnitudes> all;
-  for (const CacheLayer& layer : report.layers)
-    for (const Side& side : kSides)
-      if (const Magnitudes one = magnitudes_of(report, layer, side, ""); one.counts)
-        all.push_back(one);
-  return domain_of(all);
-}
 
 bool has_histograms(const CheckpointReport& report) {
   return std::ranges::any_of(report.layers, [](const CacheLayer& layer) {
@@ -63,7 +34,7 @@ ShareTexts share_texts(const CacheTensor& tensor, fp8::Format format) {
 }
 
 void add_cells(TableMarkup& table, const CheckpointReport& report, const CacheLayer& layer,
-               const Side& side, const MagnitudeDomain& domain) {
+               const CacheSide& side, const MagnitudeDomain& domain) {
   const CacheTensor& tensor = layer.*side.tensor;
   const Magnitudes magnitudes = magnitudes_of(report, layer, side, "strip-");
   if (magnitudes.counts)
@@ -77,7 +48,7 @@ void add_cells(TableMarkup& table, const CheckpointReport& report, const CacheLa
 
 Markup strips_table(const CheckpointReport& report, const MagnitudeDomain& domain) {
   std::vector<Column> columns{{"layer"}};
-  for (const Side& side : kSides) {
+  for (const CacheSide& side : kCacheSides) {
     columns.push_back({.title = std::string(side.name) + " magnitudes",
                        .axis = draw_strip_axis(std::string("axis-") + side.css_class, domain)});
     columns.push_back({"→ 0", "share of values that are rounded to 0, about"});
@@ -88,7 +59,7 @@ Markup strips_table(const CheckpointReport& report, const MagnitudeDomain& domai
                     columns);
   for (const CacheLayer& layer : report.layers) {
     table.row(std::to_string(layer.layer), "layer-" + std::to_string(layer.layer));
-    for (const Side& side : kSides) add_cells(table, report, layer, side, domain);
+    for (const CacheSide& side : kCacheSides) add_cells(table, report, layer, side, domain);
   }
   return table.finish();
 }
@@ -104,7 +75,7 @@ Markup layer_table(const CheckpointReport& report, const CacheLayer& layer) {
                      {"rounded to 0"},
                      {"subnormal"},
                      {"values seen"}});
-  for (const Side& side : kSides) {
+  for (const CacheSide& side : kCacheSides) {
     const CacheTensor& tensor = layer.*side.tensor;
     const ShareTexts shares = share_texts(tensor, report.format);
     table.row(side.name).cell(range_text(tensor.scales));
@@ -130,7 +101,7 @@ Section magnitudes_section(const CheckpointReport& report) {
       "of what FP8 can say with the layer's scale. Heights are shares of an octave, the "
       "largest full; less than a thousandth may lie left of what is drawn. Shares of subnormal "
       "and rounded values take magnitudes to be even inside half an octave."));
-  section.body.append(range_legend());
+  section.body.append(legend_list("range-", range_legend()));
   section.body.append(strips_table(report, common_domain(report)));
   return section;
 }
@@ -142,9 +113,9 @@ Section layers_section(const CheckpointReport& report) {
   if (has_histograms(report)) section.body.append(magnitude_axes(domain));
   for (const CacheLayer& layer : report.layers) {
     Markup content;
-    for (const Side& side : kSides) {
+    for (const CacheSide& side : kCacheSides) {
       const Magnitudes magnitudes = magnitudes_of(report, layer, side, "large-");
-      if (magnitudes.counts) content.append(draw_magnitudes(magnitudes, domain));
+      if (magnitudes.counts) content.append(svg(draw_magnitudes(magnitudes, domain)));
     }
     Markup body;
     if (!content.empty()) body.open("div", {{"class", "pair"}}).append(content).close("div");

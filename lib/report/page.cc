@@ -9,7 +9,6 @@
 namespace kvcal::report {
 namespace {
 
-/// Hatchings that every drawing of the page may name.
 struct Pattern {
   std::string_view id;
   int size;
@@ -22,7 +21,31 @@ constexpr Pattern kPatterns[] = {
     {"p-bar", 4, "M0 1h4"},
 };
 
-Markup patterns() {
+std::string style() {
+  return std::string(kDrawingCss).append(kReportCss);
+}
+
+std::string policy() {
+  return "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src "
+         "'sha256-" +
+         policy_hash(style()) + "'; script-src 'sha256-" + policy_hash(kReportJs) + "'";
+}
+
+Markup head(const Page& page) {
+  Markup out;
+  out.open("head").leaf("meta", {{"charset", "utf-8"}});
+  out.leaf("meta", {{"http-equiv", "Content-Security-Policy"}, {"content", policy()}});
+  out.leaf("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
+  out.leaf("meta", {{"name", "color-scheme"}, {"content", "light dark"}});
+  out.element("title", page.title);
+  // A page without an icon makes browsers ask the server for one.
+  out.leaf("link", {{"rel", "icon"}, {"href", "data:,"}});
+  return out.open("style").verbatim(style()).close("style").close("head");
+}
+
+}  // namespace
+
+Markup drawing_patterns() {
   Markup out;
   out.open("svg", {{"class", "patterns"},
                    {"width", "0"},
@@ -40,26 +63,6 @@ Markup patterns() {
   }
   return out.close("defs").close("svg");
 }
-
-std::string policy() {
-  return "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; style-src "
-         "'sha256-" +
-         policy_hash(kReportCss) + "'; script-src 'sha256-" + policy_hash(kReportJs) + "'";
-}
-
-Markup head(const Page& page) {
-  Markup out;
-  out.open("head").leaf("meta", {{"charset", "utf-8"}});
-  out.leaf("meta", {{"http-equiv", "Content-Security-Policy"}, {"content", policy()}});
-  out.leaf("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
-  out.leaf("meta", {{"name", "color-scheme"}, {"content", "light dark"}});
-  out.element("title", page.title);
-  // A page without an icon makes browsers ask the server for one.
-  out.leaf("link", {{"rel", "icon"}, {"href", "data:,"}});
-  return out.open("style").verbatim(kReportCss).close("style").close("head");
-}
-
-}  // namespace
 
 std::string policy_hash(std::string_view text) {
   constexpr std::string_view kDigits =
@@ -79,7 +82,7 @@ std::string policy_hash(std::string_view text) {
 std::string html(const Page& page) {
   Markup out;
   out.verbatim("<!DOCTYPE html>\n").open("html", {{"lang", "en"}}).append(head(page));
-  out.open("body").append(patterns());
+  out.open("body").append(drawing_patterns());
   out.element("a", {{"class", "skip"}, {"href", "#content"}}, "Skip to the content");
   out.open("header").element("h1", page.title).append(page.heading);
   out.open("nav", {{"aria-label", "Sections"}}).open("ul");

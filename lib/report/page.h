@@ -22,6 +22,9 @@ struct Page {
 };
 std::string html(const Page& page);
 
+/// Hatchings that drawings name; once in a page or file.
+Markup drawing_patterns();
+
 /// Base64 of the SHA-256 of text, as a policy names a script.
 std::string policy_hash(std::string_view text);
 

@@ -1,38 +1,11 @@
 #include <cmath>
 
+#include "report/checkpoint_charts.h"
 #include "report/checkpoint_sections.h"
-#include "report/heat_map.h"
 #include "report/numbers.h"
-#include "report/series_chart.h"
 
 namespace kvcal::report {
 namespace {
-
-std::vector<int64_t> layer_numbers(const CheckpointReport& report) {
-  std::vector<int64_t> layers;
-  for (const CacheLayer& layer : report.layers) layers.push_back(layer.layer);
-  return layers;
-}
-
-std::vector<Series> reach_series(const CheckpointReport& report) {
-  Series k{.name = "K amax", .css_class = "k", .mark = Mark::kCircle, .values = {}};
-  Series v{.name = "V amax", .css_class = "v", .mark = Mark::kSquare, .values = {}};
-  Series k_limit{
-      .name = "K limit: scale × largest code", .css_class = "k", .mark = Mark::kDash, .values = {}};
-  Series v_limit = k_limit;
-  v_limit.name = "V limit: scale × largest code";
-  v_limit.css_class = "v";
-  for (const CacheLayer& layer : report.layers) {
-    const auto seen = [](const CacheTensor& tensor) {
-      return tensor.amax ? static_cast<double>(*tensor.amax) : std::nan("");
-    };
-    k.values.push_back(seen(layer.k));
-    v.values.push_back(seen(layer.v));
-    k_limit.values.push_back(limit_of(layer.k, report.format));
-    v_limit.values.push_back(limit_of(layer.v, report.format));
-  }
-  return {k, v, k_limit, v_limit};
-}
 
 Markup scales_table(const CheckpointReport& report) {
   TableMarkup table({.id = "scales-table",
@@ -78,42 +51,33 @@ Markup clipped_figure(const CheckpointReport& report) {
                     .description =
                         "Per cent of K and V above scale times the largest code; layers "
                         "without a mark clip nothing.",
-                    .layers = layer_numbers(report),
+                    .places = layer_names(report),
                     .series = {}};
   chart.height = 220;
   chart.series = {
       clipped_series(report, "K clipped, per cent", "k", Mark::kCircle, &CacheLayer::k),
       clipped_series(report, "V clipped, per cent", "v", Mark::kSquare, &CacheLayer::v)};
-  Markup drawings = draw_series(chart);
-  if (drawings.empty()) {
+  const Drawing drawing = draw_series(chart);
+  if (drawing.content.empty()) {
     const bool is_known = !report.layers.empty() && report.layers[0].k.saturated;
     return is_known ? words("No value of any layer was clipped during calibration.") : Markup();
   }
-  drawings.append(series_legend("clipped-mark", chart.series));
+  Markup drawings = svg(drawing);
+  drawings.append(legend_list("clipped-mark", series_legend(chart.series)));
   return figure({.label = "Clipped values by layer",
                  .caption = "Values that a scale clips (per cent, logarithmic). An observer that "
                             "leaves extremes out buys precision for the rest with them.",
                  .drawings = drawings});
 }
 
-struct HeadSide {
-  const char *id, *what;
-  CacheTensor CacheLayer::*tensor;
-};
-
-HeatMap heat_map(const CheckpointReport& report, const HeadSide& side, bool of_scales) {
-  HeatMap map{.id = side.id, .what = side.what, .layers = layer_numbers(report), .rows = {}};
-  for (const CacheLayer& layer : report.layers) {
-    const CacheTensor& tensor = layer.*side.tensor;
-    map.rows.push_back(of_scales ? tensor.scales : tensor.head_amax);
-  }
-  return map;
-}
-
-size_t cells_of(const HeatMap& map) {
-  size_t cells = 0;
-  for (const std::vector<float>& row : map.rows) cells += row.size();
-  return cells;
+/// The scales where each head has one.
+Markup head_scales_table(const CheckpointReport& report, const CacheSide& side) {
+  HeatMap map = heads_map(report, side);
+  map.id = std::string("head-scales-") + side.css_class;
+  map.what = std::string(side.name) + " scale";
+  for (size_t i = 0; i < report.layers.size(); ++i)
+    map.rows[i] = (report.layers[i].*side.tensor).scales;
+  return heat_map_table(map);
 }
 
 bool has_head_scales(const CheckpointReport& report) {
@@ -126,25 +90,15 @@ bool has_head_scales(const CheckpointReport& report) {
 
 Section scales_section(const CheckpointReport& report) {
   Markup body;
-  SeriesChart chart{.id = "scales-chart",
-                    .title = "Largest magnitudes and limits of K and V by layer",
-                    .description =
-                        "Circles: K amax. Squares: V amax. Dashes: scale times the "
-                        "largest code. Logarithmic; the numbers are in the table below.",
-                    .layers = layer_numbers(report),
-                    .series = reach_series(report)};
-  Markup drawings = draw_series(chart);
-  if (drawings.empty()) {
+  const SeriesChart chart = scales_chart(report);
+  const Drawing drawing = draw_series(chart);
+  if (drawing.content.empty()) {
     body.append(words("The checkpoint has no scale and no extreme was kept."));
     if (!report.layers.empty()) body.append(scales_table(report));
     return {"scales", "Scales by layer", body};
   }
-  std::erase_if(chart.series, [](const Series& series) {
-    for (const double value : series.values)
-      if (value > 0.0) return false;
-    return true;
-  });
-  drawings.append(series_legend("scales-mark", chart.series));
+  Markup drawings = svg(drawing);
+  drawings.append(legend_list("scales-mark", series_legend(chart.series)));
   body.append(figure({.label = "Largest magnitudes by layer",
                       .caption = "The largest magnitude of K and V, and what FP8 reaches with the "
                                  "layer's scale. A dash below its mark clips, one above it leaves "
@@ -157,22 +111,17 @@ Section scales_section(const CheckpointReport& report) {
 
 Section heads_section(const CheckpointReport& report) {
   Section section{"heads", "Heads", {}};
-  const HeadSide amax_sides[] = {{"heads-k", "K amax", &CacheLayer::k},
-                                 {"heads-v", "V amax", &CacheLayer::v}};
-  const HeadSide scale_sides[] = {{"head-scales-k", "K scale", &CacheLayer::k},
-                                  {"head-scales-v", "V scale", &CacheLayer::v}};
   Markup drawings, numbers;
   bool is_too_large = false;
-  for (const HeadSide& side : amax_sides) {
-    const HeatMap map = heat_map(report, side, false);
+  for (const CacheSide& side : kCacheSides) {
+    const HeatMap map = heads_map(report, side);
     if (cells_of(map) > kMostCells) is_too_large = true;
     if (cells_of(map) == 0 || is_too_large) continue;
-    drawings.append(draw_heat_map(map));
+    drawings.append(heat_map_part(map));
     numbers.append(heat_map_table(map));
   }
   if (has_head_scales(report) && !is_too_large)
-    for (const HeadSide& side : scale_sides)
-      numbers.append(heat_map_table(heat_map(report, side, true)));
+    for (const CacheSide& side : kCacheSides) numbers.append(head_scales_table(report, side));
   if (is_too_large)
     section.body.append(words("There are too many heads to draw; inspect --json has the numbers."));
   else if (drawings.empty() && numbers.empty())

@@ -2,102 +2,83 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "report/log_axis.h"
 #include "report/numbers.h"
 
 namespace kvcal::report {
 namespace {
 
-constexpr double kLeft = 56, kRight = 10, kTop = 10, kBottom = 34;
+constexpr double kLeft = 56, kRight = 10, kTop = 10, kTitle = 14, kBottom = 34;
 
-/// Where layers and values lie in a chart.
-struct Plot {
+/// Where places and values lie in a chart.
+struct Plan {
   const SeriesChart& chart;
-  LogAxis axis;
+  Axis axis;
 
-  double x(size_t i) const {
-    const double inner = chart.width - kLeft - kRight;
-    return kLeft +
-           inner * (static_cast<double>(i) + 0.5) / static_cast<double>(chart.layers.size());
+  double place_width() const {
+    return (chart.width - kLeft - kRight) / static_cast<double>(chart.places.size());
   }
+  double x(size_t i) const { return kLeft + place_width() * (static_cast<double>(i) + 0.5); }
 };
 
-void draw_mark(Markup& content, const Series& series, double x, double y,
-               const std::string& words) {
-  const std::string css_class = series.css_class + " mark";
-  if (series.mark == Mark::kCircle) {
-    content.open("circle",
-                 {{"class", css_class}, {"cx", coordinate(x)}, {"cy", coordinate(y)}, {"r", "3"}});
-    content.element("title", words).close("circle");
-    return;
-  }
-  // A square, or a dash as wide as it.
-  const double half_height = series.mark == Mark::kSquare ? 3 : 1;
-  content.open("rect", {{"class", css_class},
-                        {"x", coordinate(x - (series.mark == Mark::kSquare ? 3 : 5))},
-                        {"y", coordinate(y - half_height)},
-                        {"width", series.mark == Mark::kSquare ? "6" : "10"},
-                        {"height", coordinate(2 * half_height)}});
-  content.element("title", words).close("rect");
+bool is_drawn(const SeriesChart& chart, double value) {
+  return std::isfinite(value) &&
+         (value > 0.0 || (value == 0.0 && chart.spacing == Spacing::kLinear));
 }
 
-void draw_values(Markup& content, const Plot& plot, const Series& series) {
+void draw_values(Markup& content, const Plan& plan, const Series& series) {
+  const SeriesChart& chart = plan.chart;
   std::string line;
   bool is_drawing = false;
   Markup marks;
-  for (size_t i = 0; i < series.values.size(); ++i) {
+  for (size_t i = 0; i < std::min(series.values.size(), chart.places.size()); ++i) {
     const double value = series.values[i];
-    if (!(value > 0.0)) {
+    if (!is_drawn(chart, value)) {
       is_drawing = false;
       continue;
     }
-    const double x = plot.x(i), y = plot.axis.at(value);
+    const double x = plan.x(i), y = plan.axis.at(value);
     line += (is_drawing ? "L" : "M") + coordinate(x) + " " + coordinate(y);
     is_drawing = true;
-    draw_mark(marks, series, x, y,
-              series.name + ", layer " + std::to_string(plot.chart.layers[i]) + ": " +
-                  number_text(value));
+    draw_mark(marks, series.mark, series.css_class,
+              {x, y,
+               series.name + ", " + chart.places_title + " " + chart.places[i] + ": " +
+                   number_text(value)});
   }
   if (series.mark != Mark::kDash && !line.empty())
     content.leaf("path", {{"class", series.css_class + " line"}, {"d", line}});
   content.append(marks);
 }
 
-void draw_frame(Markup& content, const Plot& plot) {
-  const SeriesChart& chart = plot.chart;
-  for (const double tick : plot.axis.ticks()) {
-    const double y = plot.axis.at(tick);
+void draw_frame(Markup& content, const Plan& plan) {
+  const SeriesChart& chart = plan.chart;
+  for (const double tick : plan.axis.ticks()) {
+    const double y = plan.axis.at(tick);
     content.leaf("path", {{"class", "grid"},
                           {"d", "M" + coordinate(kLeft) + " " + coordinate(y) + "H" +
                                     coordinate(chart.width - kRight)}});
-    draw_label(content, {.x = kLeft - 6, .y = y + 4, .text = tick_text(tick), .anchor = "end"});
+    draw_label(content,
+               {.x = kLeft - 6, .y = y + 4, .text = plan.axis.text(tick), .anchor = "end"});
   }
-  const auto count = chart.layers.size();
-  const auto most = std::max<size_t>(1, static_cast<size_t>(chart.width / 34));
-  const size_t step = (count + most - 1) / most;
-  for (size_t i = 0; i < count; i += step)
-    draw_label(content, {.x = plot.x(i),
-                         .y = chart.height - kBottom + 16,
-                         .text = std::to_string(chart.layers[i])});
-  draw_label(content, {.x = (kLeft + chart.width) / 2, .y = chart.height - 3, .text = "layer"});
+  double widest = 28;
+  for (const std::string& place : chart.places) widest = std::max(widest, text_width(place));
+  const auto step = static_cast<size_t>(std::ceil((widest + 6) / plan.place_width()));
+  for (size_t i = 0; i < chart.places.size(); i += step)
+    draw_label(content,
+               {.x = plan.x(i), .y = chart.height - kBottom + 16, .text = chart.places[i]});
+  draw_label(content,
+             {.x = (kLeft + chart.width) / 2, .y = chart.height - 3, .text = chart.places_title});
+  if (!chart.values_title.empty())
+    draw_label(content, {.x = 0, .y = 11, .text = chart.values_title, .anchor = "start"});
 }
 
 }  // namespace
 
-Markup draw_series(const SeriesChart& chart) {
-  double least = std::numeric_limits<double>::infinity(), largest = 0.0;
+Drawing draw_series(const SeriesChart& chart) {
+  std::vector<double> values;
   for (const Series& series : chart.series)
     for (const double value : series.values)
-      if (value > 0.0) {
-        least = std::min(least, value);
-        largest = std::max(largest, value);
-      }
-  if (largest == 0.0) return {};
-  // Room for the marks at both ends.
-  const double room = std::max(1.15, std::pow(largest / least, 0.06));
-  const Plot plot{chart, LogAxis(least / room, largest * room, chart.height - kBottom, kTop)};
+      if (is_drawn(chart, value)) values.push_back(value);
   Drawing drawing{.id = chart.id,
                   .title = chart.title,
                   .description = chart.description,
@@ -105,29 +86,30 @@ Markup draw_series(const SeriesChart& chart) {
                   .height = chart.height,
                   .css_class = "chart",
                   .content = {}};
-  draw_frame(drawing.content, plot);
-  for (const Series& series : chart.series) draw_values(drawing.content, plot, series);
-  return svg(drawing);
+  if (values.empty() || chart.places.empty()) return drawing;
+  const double top = chart.values_title.empty() ? kTop : kTop + kTitle;
+  const Plan plan{chart, Axis::around(chart.spacing, values, chart.height - kBottom, top)};
+  draw_frame(drawing.content, plan);
+  for (const Series& series : chart.series) draw_values(drawing.content, plan, series);
+  return drawing;
 }
 
-Markup series_legend(const std::string& id, const std::vector<Series>& series) {
-  Markup list;
-  list.open("ul", {{"class", "legend"}});
-  for (size_t i = 0; i < series.size(); ++i) {
-    Markup content;
-    if (series[i].mark != Mark::kDash)
-      content.leaf("path", {{"class", series[i].css_class + " line"}, {"d", "M0 8H28"}});
-    draw_mark(content, series[i], 14, 8, series[i].name);
-    list.open("li").append(svg({.id = id + std::to_string(i),
-                                .title = series[i].name,
-                                .description = "the mark of this series",
-                                .width = 28,
-                                .height = 16,
-                                .css_class = "",
-                                .content = content}));
-    list.text(series[i].name).close("li");
+Legend series_legend(const std::vector<Series>& series) {
+  Legend legend;
+  for (const Series& one : series) {
+    Markup sample;
+    if (one.mark != Mark::kDash)
+      sample.leaf("path", {{"class", one.css_class + " line"}, {"d", "M0 8H28"}});
+    draw_mark(sample, one.mark, one.css_class, {14, 8});
+    legend.push_back({one.name, sample});
   }
-  return list.close("ul");
+  return legend;
+}
+
+std::vector<std::string> place_names(const std::vector<int64_t>& numbers) {
+  std::vector<std::string> names;
+  for (const int64_t number : numbers) names.push_back(std::to_string(number));
+  return names;
 }
 
 }  // namespace kvcal::report

@@ -1,17 +1,15 @@
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "report/figure.h"
+#include "report/axis.h"
+#include "report/legend.h"
+#include "report/mark.h"
 
 namespace kvcal::report {
 
-/// How a series is told from others without colour.
-enum class Mark { kCircle, kSquare, kDash };
-
-/// One number a layer; NaN where there is none.
+/// One number a place; NaN where there is none.
 struct Series {
   std::string name;
   std::string css_class;
@@ -19,18 +17,24 @@ struct Series {
   std::vector<double> values;
 };
 
-/// Positive numbers over the layers of a model, on a logarithmic axis.
+/// Numbers that are not negative over places in a row: layers of a model, ranges of positions.
 struct SeriesChart {
   std::string id, title, description;
-  std::vector<int64_t> layers;
+  std::string places_title = "layer";  ///< what a place is
+  std::string values_title = {};       ///< what stands above the vertical axis
+  std::vector<std::string> places;
   std::vector<Series> series;
+  Spacing spacing = Spacing::kLog;
   double width = 1180, height = 300;
 };
 
-/// Empty where no series has a positive number.
-Markup draw_series(const SeriesChart& chart);
+/// Without content where no series has a number; on a logarithmic axis, none that is positive.
+Drawing draw_series(const SeriesChart& chart);
 
 /// The marks of the series and what they stand for.
-Markup series_legend(const std::string& id, const std::vector<Series>& series);
+Legend series_legend(const std::vector<Series>& series);
+
+/// "0", "1", … as places.
+std::vector<std::string> place_names(const std::vector<int64_t>& numbers);
 
 }  // namespace kvcal::report

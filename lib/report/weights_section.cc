@@ -80,7 +80,7 @@ Markup kind_chart(const std::string& name, const Kind& kind, size_t index) {
                     .description =
                         "Circles: weight scale. Squares: input scale. The largest of a "
                         "layer's modules.",
-                    .layers = layers,
+                    .places = place_names(layers),
                     .series = {},
                     .width = 390,
                     .height = 190};
@@ -91,7 +91,7 @@ Markup kind_chart(const std::string& name, const Kind& kind, size_t index) {
                 {.name = "input scale", .css_class = "v", .mark = Mark::kSquare, .values = {}})};
   Markup out;
   out.open("div", {{"class", "small"}}).element("h3", name);
-  return out.append(draw_series(chart)).close("div");
+  return out.append(svg(draw_series(chart))).close("div");
 }
 
 /// A row a layer, a column a kind: weight scale, and after a slash the input's.
@@ -147,10 +147,11 @@ Section weights_section(const CheckpointReport& report) {
   }
   Markup blocks;
   blocks.open("div", {{"class", "blocks"}}).append(drawings).close("div");
-  blocks.append(series_legend(
+  blocks.append(legend_list(
       "weights-mark",
-      {{.name = "weight scale", .css_class = "k", .mark = Mark::kCircle, .values = {}},
-       {.name = "input scale", .css_class = "v", .mark = Mark::kSquare, .values = {}}}));
+      series_legend(
+          {{.name = "weight scale", .css_class = "k", .mark = Mark::kCircle, .values = {}},
+           {.name = "input scale", .css_class = "v", .mark = Mark::kSquare, .values = {}}})));
   section.body.append(figure({.label = "Weight and input scales by layer",
                               .caption = "Scales by layer, each kind on an axis of its own.",
                               .drawings = blocks,

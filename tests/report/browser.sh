@@ -2,6 +2,7 @@
 # Looks at the report pages in headless Chromium: light, dark, narrow, printed, and used by a script.
 #   KVCAL=<program> TEST_REPORT=<test_report> tests/report/browser.sh [OUT] [PAGE...]
 # Fails on any message of the console, on any request beyond the file, and where a page does not do what drive.js wants.
+# Plots (*.svg) are looked at as files of their own.
 # Pictures and PDFs are left in OUT (default: a scratch folder). Without PAGEs it makes its own.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -87,6 +88,15 @@ use() {
   echo "$name at $width: $(grep -c 'ok ' <<<"$lines") checks"
 }
 
+# A plot is a picture that says nothing and asks for nothing.
+look_at_plot() {
+  local plot=$1 name
+  name=$(basename "$plot" .svg)
+  browse --window-size=760,900 --screenshot="$out/$name-plot.png" "file://$plot"
+  check_quiet "$name.svg"
+  [[ -s $out/$name-plot.png && $(stat -c %s "$out/$name-plot.png") -gt 5000 ]] || problem "$name.svg: no picture"
+}
+
 # The checks above must be able to fail.
 doubt() {
   local page=$scratch/bad.html
@@ -114,11 +124,15 @@ make_pages() {
 
 if [[ $# -eq 0 ]]; then
   make_pages
-  set -- "$scratch"/{llama,bare,engines,wide}.html
+  set -- "$scratch"/{llama,bare,engines,wide,kl,sensitivity,gsm8k,sweep}.html "$scratch"/*.svg
 fi
 doubt "$1"
 for page in "$@"; do
   page=$(realpath "$page")
+  if [[ $page == *.svg ]]; then
+    look_at_plot "$page"
+    continue
+  fi
   look_at "$page"
   use "$page" 1320
   use "$page" 640

@@ -6,6 +6,7 @@
 #include "report/assets.h"
 #include "report/page.h"
 #include "report/support/html_check.h"
+#include "report/support/page_check.h"
 #include "report/support/sample_report.h"
 #include "support/catch.h"
 
@@ -16,16 +17,10 @@ using report::CheckpointReport;
 
 namespace {
 
-void check_is_sound(const std::string& page) {
-  for (const std::string& problem : html_problems(page)) {
-    INFO(problem);
-    CHECK(problem.empty());
-  }
-  // Nothing is asked of the net, and nothing could be.
-  for (const char* way :
-       {"http:", "https:", "//cdn", "src=\"", "@import", "url(h", "fetch(", "xmlns"})
-    CHECK(count_of(page, way) == 0);
-  CHECK(count_of(page, "default-src &#39;none&#39;") == 1);
+report::CacheTensor with_scales_alone(const std::vector<float>& scales) {
+  report::CacheTensor tensor;
+  tensor.scales = scales;
+  return tensor;
 }
 
 std::string page_with(const std::string& hostile) {
@@ -45,13 +40,13 @@ std::string page_with(const std::string& hostile) {
 TEST_CASE("page: every layer and head is there, in drawings and in tables") {
   const CheckpointReport report = sample_report({.layers = 40, .heads = 6, .linears_per_layer = 7});
   const std::string page = checkpoint_page(report);
-  check_is_sound(page);
+  check_page(page);
   for (const report::CacheLayer& layer : report.layers) {
     const std::string number = std::to_string(layer.layer);
     INFO("layer " << number);
     for (const std::string id : {"layer-", "strip-k", "strip-v", "large-k", "large-v", "numbers-"})
       CHECK(count_of(page, " id=\"" + id + number + "\"") == 1);
-    CHECK(count_of(page, "href=\"#layer-" + number + "\"") == 2);
+    CHECK(count_of(page, "href=\"#layer-" + number + "\"") == 3);
   }
   // Heat maps come in blocks of 32 layers; each number stands in a cell and in the table.
   for (const std::string side : {"k", "v"}) {
@@ -72,12 +67,14 @@ TEST_CASE("page: the policy names our own style and script, and nothing else run
         std::string::npos);
   CHECK(policy.find("unsafe") == std::string::npos);
   CHECK(between(page, "<script>", "</script>") == report::kReportJs);
-  CHECK(between(page, "<style>", "</style>") == report::kReportCss);
+  const std::string style = std::string(report::kDrawingCss).append(report::kReportCss);
+  CHECK(between(page, "<style>", "</style>") == style);
+  CHECK(policy.find("style-src &#39;sha256-" + report::policy_hash(style)) != std::string::npos);
   // sha256("") in base64, from RFC 4648's alphabet and FIPS 180's digest.
   CHECK(report::policy_hash("") == "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
   // Neither asset can end its element early.
   CHECK(report::kReportJs.find("</") == std::string_view::npos);
-  CHECK(report::kReportCss.find("</") == std::string_view::npos);
+  CHECK(style.find("</") == std::string::npos);
 }
 
 TEST_CASE("page: what a checkpoint says stays text") {
@@ -119,11 +116,10 @@ TEST_CASE("page: says what is missing instead of showing nothing") {
   CheckpointReport report = sample_report({.layers = 3, .heads = 2});
   for (report::CacheLayer& layer : report.layers)
     for (report::CacheTensor* tensor : {&layer.k, &layer.v})
-      *tensor = {
-          .scales = tensor->scales, .amax = {}, .head_amax = {}, .saturated = {}, .histogram = {}};
+      *tensor = with_scales_alone(tensor->scales);
   report.gaps = {"There is no manifest."};
   const std::string scales_alone = checkpoint_page(report);
-  check_is_sound(scales_alone);
+  check_page(scales_alone);
   CHECK(count_of(scales_alone, "There is no manifest.") == 1);
   CHECK(count_of(scales_alone, "No histogram of K or V was kept.") == 1);
   CHECK(count_of(scales_alone, "No extremes of single heads were kept.") == 1);
@@ -132,13 +128,13 @@ TEST_CASE("page: says what is missing instead of showing nothing") {
 
   for (report::CacheLayer& layer : report.layers) layer.k = layer.v = {};
   const std::string nothing = checkpoint_page(report);
-  check_is_sound(nothing);
+  check_page(nothing);
   CHECK(count_of(nothing, "The checkpoint has no scale and no extreme was kept.") == 1);
   CHECK(count_of(nothing, "0 of 3 layers") == 1);
 
   report.layers.clear();
   const std::string empty = checkpoint_page(report);
-  check_is_sound(empty);
+  check_page(empty);
   CHECK(count_of(empty, "No layer has a KV cache.") == 1);
 }
 
@@ -150,7 +146,7 @@ TEST_CASE("page: zeros, dead heads and ragged lists do no harm") {
   report.layers[1].v.histogram = OctaveCounts{.zeros = 10, .first_octave = 0, .counts = {}};
   report.layers[2].v.histogram = OctaveCounts{};
   report.layers[2].v.scales.clear();
-  check_is_sound(checkpoint_page(report));
+  check_page(checkpoint_page(report));
 }
 
 TEST_CASE("page: shares against FP8's range are those of the histogram") {
@@ -169,7 +165,7 @@ TEST_CASE("page: what each engine loads comes from the reports of verify") {
   report.engines =
       parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "report" / "verify.json"));
   const std::string page = checkpoint_page(report);
-  check_is_sound(page);
+  check_page(page);
   CHECK(count_of(page, "id=\"engines-table\"") == 0);  // what is known in general
   CHECK(count_of(page, "✗ vllm 0.32") == 1);
   CHECK(count_of(page, "✗ tgi 2026-01") == 1);
@@ -189,7 +185,7 @@ TEST_CASE("page: what each engine loads comes from the reports of verify") {
                           R"([{"layers": [1, {"layer": {}}], "findings": [{"message": []}]}])"}) {
     INFO(odd);
     report.engines = parse_json(odd);
-    check_is_sound(checkpoint_page(report));
+    check_page(checkpoint_page(report));
   }
 }
 
@@ -203,7 +199,7 @@ TEST_CASE("page: FP8 weights are drawn by kind, experts of a layer together") {
                             .input = "16 bits",
                             .input_scale = {}});
   const std::string page = checkpoint_page(report);
-  check_is_sound(page);
+  check_page(page);
   const std::string table = between(page, "id=\"weights-table\"", "</table>");
   CHECK(count_of(table, "<tr>") == 1 + 8);
   CHECK(count_of(table, "<td>10<td>10<td>") == 7);       // two modules in each of five layers
@@ -217,6 +213,89 @@ TEST_CASE("page: the same report gives the same bytes") {
   CHECK(checkpoint_page(sample_report(size)) == checkpoint_page(sample_report(size)));
 }
 
+TEST_CASE("page: how many samples the extremes took, and why calibration ended") {
+  CheckpointReport report = sample_report({.layers = 3, .heads = 2});
+  // Half of K's amax of layer 1 is seen after the first of four samples, the rest with the third.
+  report.layers[1].k.convergence = {
+      .num_samples = {1, 2, 4}, .running = {{4.0f}, {4.0f}, {8.0f}}, .low = {4.0f}, .high = {8.0f}};
+  report.stop =
+      StopOutcome{.rule = {.ratio = 0.01, .window = 32},
+                  .num_samples = 96,
+                  .max_samples = 512,
+                  .is_stable = true,
+                  .largest_move = ScaleMove{
+                      .module = "model.layers.2.self_attn", .scale = "k_scale", .ratio = 0.0031}};
+  std::string page = checkpoint_page(report);
+  check_page(page);
+  CHECK(count_of(page, "<svg id=\"convergence-1\"") == 1);
+  CHECK(count_of(page, "K: 50 % of the final amax after the first sample, 99 % after 4.") == 1);
+  const std::string table = between(page, "id=\"convergence-table\"", "</table>");
+  CHECK(count_of(table, "<td>8<td>50 %<td>4<td>4<td>4 – 8") == 1);
+  CHECK(count_of(page,
+                 "stopped after 96 of at most 512 samples, when no scale moved by more than "
+                 "1 % over 32 samples; the largest move was 0.31 %, of k_scale of "
+                 "model.layers.2.self_attn.") == 1);
+  report.stop->is_stable = false;
+  report.stop->largest_move.reset();
+  CHECK(count_of(checkpoint_page(report), "Calibration used all 96 samples") == 1);
+
+  report.stop.reset();
+  for (report::CacheLayer& layer : report.layers) layer.k.convergence = layer.v.convergence = {};
+  page = checkpoint_page(report);
+  check_page(page);
+  CHECK(count_of(page, "How the extremes grew over the samples is not known") == 1);
+  CHECK(count_of(page, "Calibration stopped") == 0);
+}
+
+TEST_CASE("page: convergence shows the worst layer and the one in the middle") {
+  CheckpointReport report = sample_report({.layers = 3, .heads = 1});
+  const float first[] = {9.0f, 2.0f, 5.0f};
+  for (size_t i = 0; i < 3; ++i)
+    report.layers[i].k.convergence = {
+        .num_samples = {1, 3}, .running = {{first[i]}, {10.0f}}, .low = {9.0f}, .high = {10.0f}};
+  for (report::CacheLayer& layer : report.layers) layer.v.convergence = {};
+  const std::string chart =
+      between(checkpoint_page(report), "<svg id=\"convergence-chart\"", "</svg>");
+  CHECK(count_of(chart, "<title>K, the worst layer, samples 1: 0.2</title>") == 1);
+  CHECK(count_of(chart, "<title>K, the median layer, samples 1: 0.5</title>") == 1);
+  CHECK(count_of(chart, "<title>K, the worst layer, samples 3: 1</title>") == 1);
+}
+
+TEST_CASE("plots: every drawing of a checkpoint is a file of its own") {
+  CheckpointReport report = sample_report({.layers = 40, .heads = 3});
+  const std::vector<std::string> names{"scales", "heads-k", "heads-v", "magnitudes", "convergence"};
+  check_plots(report::checkpoint_plots(report), names);
+  report.name = "</svg><script>alert(1)</script>";
+  check_plots(report::checkpoint_plots(report), names);
+  CHECK(plot_svg(report::checkpoint_plots(report)[0]) ==
+        plot_svg(report::checkpoint_plots(report)[0]));
+  // What is not known is left out.
+  for (report::CacheLayer& layer : report.layers) layer.k = layer.v = with_scales_alone({0.5f});
+  check_plots(report::checkpoint_plots(report), {"scales"});
+  report.layers.clear();
+  check_plots(report::checkpoint_plots(report), {});
+}
+
+TEST_CASE("plots: the magnitudes are those of the layers that lose most") {
+  CheckpointReport report = sample_report({.layers = 12, .heads = 1});
+  for (report::CacheLayer& layer : report.layers)
+    for (report::CacheTensor* side : {&layer.k, &layer.v}) {
+      side->scales = {1.0f};
+      side->saturated = 0.0;
+      side->histogram = OctaveCounts{.zeros = 0, .first_octave = 0, .counts = {100}};
+    }
+  for (const size_t i : {2, 7, 9}) report.layers[i].v.histogram->zeros = 10 * i;
+  report.layers[4].k.saturated = 0.9;
+  const report::Plot plot = report::checkpoint_plots(report).back().name == "magnitudes"
+                                ? report::checkpoint_plots(report).back()
+                                : report::checkpoint_plots(report)[3];
+  std::vector<std::string> titles;
+  for (const report::Drawing& drawing : plot.drawings)
+    if (drawing.css_class == "magnitudes") titles.push_back(drawing.title);
+  CHECK(titles == std::vector<std::string>{"K magnitudes, layer 4", "V magnitudes, layer 9",
+                                           "V magnitudes, layer 7", "V magnitudes, layer 2"});
+}
+
 TEST_CASE("page: samples for a browser", "[.][pages]") {
   const char* folder = std::getenv("KVCAL_REPORT_PAGES");
   REQUIRE(folder != nullptr);
@@ -227,5 +306,7 @@ TEST_CASE("page: samples for a browser", "[.][pages]") {
       sample_report({.layers = 80, .heads = 64, .has_head_scales = true, .linears_per_layer = 7});
   write_file_atomically(fs::path(folder) / "engines.html", checkpoint_page(engines), true);
   write_file_atomically(fs::path(folder) / "wide.html", checkpoint_page(wide), true);
+  for (const report::Plot& plot : report::checkpoint_plots(engines))
+    write_file_atomically(fs::path(folder) / (plot.name + ".svg"), plot_svg(plot), true);
   CHECK(fs::file_size(fs::path(folder) / "wide.html") > 100'000);
 }

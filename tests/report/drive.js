@@ -15,16 +15,22 @@
       [...part.attributes].every((one) => !/NaN|undefined|[iI]nfinity/.test(one.value))));
     check("regions that scroll take the focus", all(".scroll").every((region) => region.tabIndex === 0));
 
-    const table = document.getElementById("scales-table");
+    const table = all("#scales-table, #variants-table, #ranking-table, #cells-table, #questions-table").find((one) =>
+      one.tBodies[0].rows.length > 1);
     table.closest("details")?.setAttribute("open", "");
-    const column = (at) => [...table.tBodies[0].rows].map((row) => parseFloat(row.cells[at].textContent));
-    const button = all("thead button", table)[3];
+    // A column of numbers, where the table has one; a row without stands first.
+    const value = (cell) => parseFloat(cell.dataset.value ?? cell.textContent);
+    const first_row = table.tBodies[0].rows[0];
+    const at = Math.max(1, [...first_row.cells].findIndex((cell, i) => i > 0 && !Number.isNaN(value(cell)) && !cell.querySelector("svg")));
+    const column = () => [...table.tBodies[0].rows].map((row) => value(row.cells[at]));
+    const button = all("thead button", table)[at];
+    check("buttons take the focus", (button.focus(), document.activeElement === button));
     button.click();
-    const up = column(3);
+    const up = column();
     check("a column sorts upwards", up.every((value, i) => i === 0 || !(up[i - 1] > value)));
-    check("and says so", all("th", table)[3].getAttribute("aria-sort") === "ascending");
+    check("and says so", all("th", table)[at].getAttribute("aria-sort") === "ascending");
     button.click();
-    const down = column(3);
+    const down = column();
     check("and downwards", down.every((value, i) => i === 0 || !(down[i - 1] < value)));
 
     const rows = table.tBodies[0].rows;
@@ -33,10 +39,44 @@
     press(first, "Home");
     press(document.activeElement, "ArrowDown");
     check("arrows move over rows", document.activeElement === rows[1]);
-    press(rows[1], "Enter");
-    await pause();
-    const number = rows[1].cells[0].textContent;
-    check("Enter opens the row's layer", document.getElementById(`layer-${number}`).open);
+    if (rows[1].querySelector("a")) {
+      press(rows[1], "Enter");
+      await pause();
+      const number = rows[1].cells[0].textContent;
+      check("Enter opens the row's layer", document.getElementById(`layer-${number}`).open);
+    }
+
+    for (const choosable of all("table").filter((one) => one.querySelector('[data-column="choice"]'))) {
+      const tools = choosable.closest(".scroll").previousElementSibling;
+      const lists = all("select", tools);
+      const shown = () => [...choosable.tBodies[0].rows].filter((row) => !row.hidden);
+      const all_rows = shown().length;
+      check("every list has a name", lists.length > 0 && lists.every((list) => list.labels[0].textContent.trim() !== ""));
+      const list = lists[0];
+      list.focus();
+      list.selectedIndex = 1;
+      list.dispatchEvent(new Event("change"));
+      check("a choice hides other rows", shown().length > 0 && shown().length < all_rows &&
+        shown().every((row) => [...row.cells].some((cell) => cell.textContent === list.value)));
+      check("and says how many are left", tools.querySelector("output").textContent === `${shown().length} of ${all_rows} rows`);
+      check("one row that is shown takes the focus", shown().filter((row) => row.tabIndex === 0).length === 1);
+      const marks = all("svg [data-key]");
+      const keys = new Set(shown().map((row) => row.dataset.key));
+      check("marks of hidden rows fade", marks.every((mark) => mark.classList.contains("faded") !== keys.has(mark.dataset.key)));
+      if (marks.length > 0) {
+        const row = shown().find((one) => marks.some((mark) => mark.dataset.key === one.dataset.key));
+        row.tabIndex = 0;
+        row.focus();
+        await pause();
+        const picked = all("svg .picked");
+        check("the row with the focus is shown in the drawing", picked.length === 1 && picked[0].dataset.key === row.dataset.key);
+      }
+      tools.querySelector("button").click();
+      check("all rows come back", shown().length === all_rows);
+    }
+
+    for (const mark of all("mark"))
+      check("a difference is told in words", mark.textContent.startsWith("first difference: ") && mark.textContent.length > 18);
 
     const map = document.querySelector("[data-numbers]");
     if (map) {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "report/log_axis.h"
+#include "report/axis.h"
 #include "report/numbers.h"
 #include "support/catch.h"
 
@@ -58,24 +58,24 @@ TEST_CASE("numbers: as people read them, whatever they are") {
 }
 
 TEST_CASE("axis: even in logarithms, closed at its ends, with few ticks") {
-  const LogAxis axis(0.01, 100.0, 50, 450);
+  const Axis axis(Spacing::kLog, 0.01, 100.0, 50, 450);
   CHECK(axis.at(0.01) == Approx(50));
   CHECK(axis.at(1.0) == Approx(250));
   CHECK(axis.at(1e9) == Approx(450));
   CHECK(axis.at(0.0) == Approx(50));
   CHECK(axis.ticks() == std::vector<double>{0.01, 0.1, 1.0, 10.0, 100.0});
   for (const double largest : {1.1, 3.0, 50.0, 1e4, 1e12, 1e30}) {
-    const LogAxis wide(1.0, largest, 0, 100);
+    const Axis wide(Spacing::kLog, 1.0, largest, 0, 100);
     CHECK(wide.ticks().size() <= 13);
     CHECK(!wide.ticks().empty());
   }
-  const LogAxis point(3.0, 3.0, 0, 100);
+  const Axis point(Spacing::kLog, 3.0, 3.0, 0, 100);
   CHECK(std::isfinite(point.at(3.0)));
-  const std::vector<double> narrow = LogAxis(14.6, 16.1, 0, 100).ticks();
+  const std::vector<double> narrow = Axis(Spacing::kLog, 14.6, 16.1, 0, 100).ticks();
   CHECK(narrow.size() >= 4);
   CHECK(narrow.size() <= 9);
   CHECK(narrow.back() == Approx(16.0));
-  CHECK(LogAxis(1e-8, 1.0, 0, 100).ticks(4).size() == 5);
+  CHECK(Axis(Spacing::kLog, 1e-8, 1.0, 0, 100).ticks(4).size() == 5);
   CHECK(tick_text(1e-7) == "1e-7");
   CHECK(tick_text(0.001) == "0.001");
 }

@@ -1,4 +1,5 @@
-// The page says everything without this script. It adds sorting, reading cells of heat maps, and moving by keyboard.
+// The page says everything without this script. It adds sorting and choosing rows, reading cells of heat maps, showing rows
+// in drawings, and moving by keyboard.
 (() => {
   "use strict";
   const all = (selector, from = document) => [...from.querySelectorAll(selector)];
@@ -35,9 +36,66 @@
     });
   };
 
+  // A list for each column of choices; rows that have another choice are hidden, and their marks in drawings faded.
+  const makeChoosable = (table) => {
+    const rows = [...table.tBodies[0].rows];
+    const tools = document.createElement("div");
+    tools.className = "tools choices";
+    const count = document.createElement("output");
+    const lists = [];
+    const choose = () => {
+      for (const row of rows) {
+        row.hidden = lists.some(({ list, column }) => list.value !== "" && row.cells[column].textContent !== list.value);
+        for (const mark of marksOf(row)) mark.classList.toggle("faded", row.hidden);
+      }
+      const shown = rows.filter((row) => !row.hidden);
+      count.textContent = `${shown.length} of ${rows.length} rows`;
+      if (!shown.some((row) => row.tabIndex === 0)) {
+        rows.forEach((row) => { row.tabIndex = -1; });
+        if (shown[0]) shown[0].tabIndex = 0;
+      }
+    };
+    all("thead th", table).forEach((heading, column) => {
+      if (heading.dataset.column !== "choice") return;
+      const values = [...new Set(rows.map((row) => row.cells[column].textContent))];
+      if (values.length < 2 || values.length > 40) return;
+      const label = document.createElement("label");
+      const list = document.createElement("select");
+      list.append(new Option("all", ""), ...values.map((value) => new Option(value, value)));
+      list.addEventListener("change", choose);
+      label.append(heading.textContent, " ", list);
+      lists.push({ list, column });
+      tools.append(label);
+    });
+    if (lists.length === 0) return;
+    const reset = document.createElement("button");
+    reset.type = "button";
+    reset.textContent = "Show all";
+    reset.addEventListener("click", () => { lists.forEach(({ list }) => { list.value = ""; }); choose(); });
+    tools.append(reset, count);
+    table.closest(".scroll").before(tools);
+    choose();
+  };
+
+  // Marks of drawings that stand for a row.
+  const marks = new Map();
+  for (const mark of all("svg [data-key]")) {
+    if (!marks.has(mark.dataset.key)) marks.set(mark.dataset.key, []);
+    marks.get(mark.dataset.key).push(mark);
+  }
+  const marksOf = (row) => (row.dataset.key ? marks.get(row.dataset.key) ?? [] : []);
+  const showMarks = (row, picked) => marksOf(row).forEach((mark) => {
+    mark.classList.toggle("picked", picked);
+    if (picked) mark.parentNode.append(mark);
+  });
+  const makeVisible = (table) => all("tbody tr[data-key]", table).forEach((row) => {
+    for (const [event, picked] of [["focus", true], ["blur", false], ["pointerenter", true], ["pointerleave", false]])
+      row.addEventListener(event, () => showMarks(row, picked));
+  });
+
   // Rows take the focus one at a time; arrows move it, Enter follows the row's link.
   const makeRowsFocusable = (table) => {
-    const rows = () => [...table.tBodies[0].rows];
+    const rows = () => [...table.tBodies[0].rows].filter((row) => !row.hidden);
     if (rows().length === 0) return;
     rows().forEach((row, i) => { row.tabIndex = i === 0 ? 0 : -1; });
     table.tBodies[0].addEventListener("keydown", (event) => {
@@ -126,7 +184,12 @@
     });
   };
 
-  all('table[data-sortable="yes"]').forEach((table) => { makeSortable(table); makeRowsFocusable(table); });
+  all('table[data-sortable="yes"]').forEach((table) => {
+    makeSortable(table);
+    makeRowsFocusable(table);
+    makeChoosable(table);
+    makeVisible(table);
+  });
   all("[data-numbers]").forEach(makeReadable);
   const layers = document.getElementById("layers");
   if (layers) addLayerTools(layers);

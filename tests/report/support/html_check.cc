@@ -20,10 +20,12 @@ struct Tag {
 /// Walks a page tag by tag.
 class Checker {
  public:
-  explicit Checker(const std::string& page) : page_(page) {}
+  Checker(const std::string& page, bool is_xml) : page_(page), is_xml_(is_xml) {}
 
   std::vector<std::string> run() {
-    if (!page_.starts_with("<!DOCTYPE html>")) problems_.push_back("no doctype");
+    const std::string beginning =
+        is_xml_ ? "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg " : "<!DOCTYPE html>";
+    if (!page_.starts_with(beginning)) problems_.push_back("no " + beginning);
     size_t at = page_.find('>') + 1;
     while (at < page_.size()) {
       const size_t open = page_.find('<', at);
@@ -37,7 +39,7 @@ class Checker {
       at = close + 1;
       handle(parse(page_.substr(open + 1, close - open - 1)), at);
     }
-    while (!open_.empty() && kOptional.contains(open_.back())) open_.pop_back();
+    while (!open_.empty() && may_end_itself(open_.back())) open_.pop_back();
     if (!open_.empty()) problems_.push_back("not closed: " + open_.back());
     for (const std::string& target : targets_)
       if (!ids_.contains(target)) problems_.push_back("nothing has the id " + target);
@@ -94,9 +96,13 @@ class Checker {
       at = page_.find('>', stop) + 1;
       return;
     }
-    if (tag.is_closed || kVoid.contains(tag.name)) return;
-    begin(tag.name);
+    if (tag.is_closed || (!is_xml_ && kVoid.contains(tag.name))) return;
+    if (!is_xml_) begin(tag.name);
     open_.push_back(tag.name);
+  }
+
+  bool may_end_itself(const std::string& name) const {
+    return !is_xml_ && kOptional.contains(name);
   }
 
   /// Ends what a tag of this name ends by beginning.
@@ -114,8 +120,7 @@ class Checker {
   }
 
   void end(const std::string& name) {
-    while (!open_.empty() && open_.back() != name && kOptional.contains(open_.back()))
-      open_.pop_back();
+    while (!open_.empty() && open_.back() != name && may_end_itself(open_.back())) open_.pop_back();
     if (open_.empty() || open_.back() != name)
       problems_.push_back("</" + name + "> ends " + (open_.empty() ? "nothing" : open_.back()));
     else
@@ -144,6 +149,7 @@ class Checker {
   }
 
   const std::string& page_;
+  const bool is_xml_;
   std::vector<std::string> open_, problems_;
   std::set<std::string> ids_, targets_;
 };
@@ -151,7 +157,11 @@ class Checker {
 }  // namespace
 
 std::vector<std::string> html_problems(const std::string& page) {
-  return Checker(page).run();
+  return Checker(page, false).run();
+}
+
+std::vector<std::string> xml_problems(const std::string& file) {
+  return Checker(file, true).run();
 }
 
 size_t count_of(const std::string& page, const std::string& text) {

@@ -11,6 +11,9 @@ namespace kvcal::test {
 /// characters that must be escaped. Written apart from what makes pages.
 std::vector<std::string> html_problems(const std::string& page);
 
+/// The same of a file of XML: every tag is closed, nothing is left out.
+std::vector<std::string> xml_problems(const std::string& file);
+
 /// How often text stands in page.
 size_t count_of(const std::string& page, const std::string& text);
 

@@ -30,6 +30,14 @@ CacheTensor tensor_of(const SampleSize& size, int64_t layer, int64_t side) {
         static_cast<uint64_t>(1e6 * std::exp(-std::pow(static_cast<double>(i) - 34.0, 2) / 40.0) +
                               100.0 * noise(layer + i, side)));
   tensor.histogram = counts;
+  for (int64_t samples = 1; samples <= 64; samples *= 2) {
+    const double part =
+        1.0 - 0.4 * noise(layer, side) * (1.0 - std::log2(static_cast<double>(samples)) / 6.0);
+    tensor.convergence.num_samples.push_back(samples);
+    tensor.convergence.running.push_back({static_cast<float>(part) * *tensor.amax});
+  }
+  tensor.convergence.low = {0.9f * *tensor.amax};
+  tensor.convergence.high = {*tensor.amax};
   return tensor;
 }
 

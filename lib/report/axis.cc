@@ -1,0 +1,99 @@
+#include "report/axis.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "report/numbers.h"
+
+namespace kvcal::report {
+namespace {
+
+constexpr double kZeroBand = 26;  ///< pixels between 0 and the least of a logarithmic axis
+
+}  // namespace
+
+Axis::Axis(Spacing spacing, double least, double largest, double begin, double end)
+    : spacing_(spacing), least_(least), largest_(largest), begin_(begin), end_(end) {
+  if (spacing == Spacing::kLog) {
+    largest_ = std::max(largest, least * 1.0001);
+  } else if (!(largest > least)) {
+    const double room = std::max(1e-9, std::abs(least) * 0.01);
+    least_ -= room;
+    largest_ += room;
+  }
+}
+
+Axis Axis::around(Spacing spacing, const std::vector<double>& values, double begin, double end) {
+  const bool is_log = spacing == Spacing::kLog;
+  double least = std::numeric_limits<double>::infinity(), largest = 0.0;
+  bool has_zero = false;
+  for (const double value : values) {
+    if (!std::isfinite(value) || value < 0.0) continue;
+    if (is_log && value == 0.0) {
+      has_zero = true;
+      continue;
+    }
+    least = std::min(least, value);
+    largest = std::max(largest, value);
+  }
+  if (least > largest) least = largest = 1.0;
+  if (is_log) {
+    const double room = std::max(1.15, std::pow(largest / least, 0.06));
+    const double first = has_zero ? begin + std::copysign(kZeroBand, end - begin) : begin;
+    Axis axis(spacing, least / room, largest * room, first, end);
+    axis.has_zero_ = has_zero;
+    axis.zero_ = begin;
+    return axis;
+  }
+  const double room = largest > least ? 0.06 * (largest - least) : std::max(1e-9, 0.02 * largest);
+  return {spacing, std::max(0.0, least - room), largest + room, begin, end};
+}
+
+double Axis::at(double value) const {
+  if (has_zero_ && value == 0.0) return zero_;
+  const double inside = std::clamp(value, least_, largest_);
+  const double part = spacing_ == Spacing::kLog
+                          ? std::log(inside / least_) / std::log(largest_ / least_)
+                          : (inside - least_) / (largest_ - least_);
+  return begin_ + (end_ - begin_) * part;
+}
+
+std::vector<double> Axis::ticks(int most) const {
+  std::vector<double> ticks;
+  if (spacing_ == Spacing::kLinear) return even_ticks(most);
+  const int first = static_cast<int>(std::floor(std::log10(least_)));
+  const int last = static_cast<int>(std::ceil(std::log10(largest_)));
+  const int step = std::max(1, (last - first + most - 1) / most);
+  for (int decade = first; decade <= last; decade += step)
+    for (const double digit : {1.0, 2.0, 5.0}) {
+      const double value = digit * std::pow(10.0, decade);
+      if (digit != 1.0 && last - first > 3) continue;
+      if (value >= least_ * 0.999 && value <= largest_ * 1.001) ticks.push_back(value);
+    }
+  if (ticks.size() < 2) ticks = even_ticks(4);
+  if (has_zero_) ticks.insert(ticks.begin(), 0.0);
+  return ticks;
+}
+
+std::vector<double> Axis::even_ticks(int most) const {
+  const double wanted = (largest_ - least_) / std::min(most, 4);
+  const double decade = std::pow(10.0, std::floor(std::log10(wanted)));
+  const double step = decade * (wanted < 2 * decade ? 1 : wanted < 5 * decade ? 2 : 5);
+  std::vector<double> ticks;
+  for (double i = std::ceil(least_ / step); i * step <= largest_; ++i) ticks.push_back(i * step);
+  return ticks;
+}
+
+std::string Axis::text(double tick) const {
+  return spacing_ == Spacing::kLog && tick > 0.0 ? tick_text(tick) : number_text(tick);
+}
+
+std::string tick_text(double value) {
+  const double exponent = std::round(std::log10(value));
+  const bool is_power = std::abs(value / std::pow(10.0, exponent) - 1.0) < 1e-9;
+  if (std::abs(exponent) <= 3.0 || !is_power) return number_text(value);
+  return "1e" + number_text(exponent);
+}
+
+}  // namespace kvcal::report

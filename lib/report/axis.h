@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace kvcal::report {
+
+/// What is even along an axis: differences or ratios.
+enum class Spacing { kLinear, kLog };
+
+/// An axis from `least` to `largest`, drawn from `begin` to `end` pixels. Of a logarithmic one both
+/// are positive.
+class Axis {
+ public:
+  Axis(Spacing spacing, double least, double largest, double begin, double end);
+  /// Holds all finite values with room for marks at both ends. Logarithms have no place for 0:
+  /// where it is among the values, `begin` is its place and the others keep away from it. Values
+  /// that are negative or not finite are not looked at.
+  static Axis around(Spacing spacing, const std::vector<double>& values, double begin, double end);
+
+  /// Place of a value; what lies outside is put at the nearer end.
+  double at(double value) const;
+  /// Powers of ten, about `most` of them at most; with 2 and 5 between where they are few, and
+  /// round numbers at even steps where there is none, or where the axis is linear. 0 where it has a
+  /// place of its own.
+  std::vector<double> ticks(int most = 8) const;
+  /// How a tick is written: numbers as they are, and powers of ten where that is shorter.
+  std::string text(double tick) const;
+  double least() const { return least_; }
+  double largest() const { return largest_; }
+
+ private:
+  std::vector<double> even_ticks(int most) const;
+  Spacing spacing_;
+  double least_, largest_, begin_, end_;
+  bool has_zero_ = false;
+  double zero_ = 0.0;  ///< place of 0
+};
+
+/// "0.001", "100", and "1e-7" where that is shorter.
+std::string tick_text(double value);
+
+}  // namespace kvcal::report

@@ -1,0 +1,159 @@
+#include "report/checkpoint_charts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/fp8_range.h"
+
+namespace kvcal::report {
+namespace {
+
+double amax_of(const CacheTensor& tensor) {
+  return tensor.amax ? static_cast<double>(*tensor.amax) : std::nan("");
+}
+
+bool has_number(const Series& series) {
+  return std::ranges::any_of(series.values, [](double value) { return value > 0.0; });
+}
+
+/// What each layer's amax over the first samples is of its final one, the least first; layers that
+/// have not seen those numbers of samples, or no magnitude, are left out.
+std::vector<double> parts_of_final(const CheckpointReport& report, const CacheSide& side,
+                                   const std::vector<int64_t>& num_samples, size_t place) {
+  std::vector<double> parts;
+  for (const CacheLayer& layer : report.layers) {
+    const AmaxConvergence& seen = (layer.*side.tensor).convergence;
+    if (is_known(seen) && seen.num_samples == num_samples)
+      parts.push_back(part_of_final(seen, place));
+  }
+  std::ranges::sort(parts);
+  return parts;
+}
+
+}  // namespace
+
+bool is_known(const AmaxConvergence& convergence) {
+  return !convergence.running.empty() &&
+         convergence.running.size() == convergence.num_samples.size() &&
+         convergence.running.back().value > 0.0f;
+}
+
+double part_of_final(const AmaxConvergence& convergence, size_t i) {
+  return static_cast<double>(convergence.running[i].value) /
+         static_cast<double>(convergence.running.back().value);
+}
+
+double limit_of(const CacheTensor& tensor, fp8::Format format) {
+  if (tensor.scales.empty()) return std::nan("");
+  return fp8_range(static_cast<double>(std::ranges::max(tensor.scales)), format).largest;
+}
+
+std::vector<std::string> layer_names(const CheckpointReport& report) {
+  std::vector<std::string> names;
+  for (const CacheLayer& layer : report.layers) names.push_back(std::to_string(layer.layer));
+  return names;
+}
+
+SeriesChart scales_chart(const CheckpointReport& report) {
+  SeriesChart chart{.id = "scales-chart",
+                    .title = "Largest magnitudes and limits of K and V by layer",
+                    .description =
+                        "Circles: K amax. Squares: V amax. Dashes: scale times the "
+                        "largest code. Logarithmic; the numbers are in the table below.",
+                    .places = layer_names(report),
+                    .series = {}};
+  std::vector<Series> limits;
+  for (const CacheSide& side : kCacheSides) {
+    const std::string name = side.name;
+    Series seen{.name = name + " amax",
+                .css_class = side.css_class,
+                .mark = name == "K" ? Mark::kCircle : Mark::kSquare,
+                .values = {}};
+    Series limit{.name = name + " limit: scale × largest code",
+                 .css_class = side.css_class,
+                 .mark = Mark::kDash,
+                 .values = {}};
+    for (const CacheLayer& layer : report.layers) {
+      seen.values.push_back(amax_of(layer.*side.tensor));
+      limit.values.push_back(limit_of(layer.*side.tensor, report.format));
+    }
+    chart.series.push_back(std::move(seen));
+    limits.push_back(std::move(limit));
+  }
+  chart.series.insert(chart.series.end(), limits.begin(), limits.end());
+  std::erase_if(chart.series, [](const Series& series) { return !has_number(series); });
+  return chart;
+}
+
+HeatMap heads_map(const CheckpointReport& report, const CacheSide& side) {
+  HeatMap map{.id = std::string("heads-") + side.css_class,
+              .what = std::string(side.name) + " amax",
+              .layers = {},
+              .rows = {}};
+  for (const CacheLayer& layer : report.layers) {
+    map.layers.push_back(layer.layer);
+    map.rows.push_back((layer.*side.tensor).head_amax);
+  }
+  return map;
+}
+
+size_t cells_of(const HeatMap& map) {
+  size_t cells = 0;
+  for (const std::vector<float>& row : map.rows) cells += row.size();
+  return cells;
+}
+
+Magnitudes magnitudes_of(const CheckpointReport& report, const CacheLayer& layer,
+                         const CacheSide& side, const std::string& prefix) {
+  const CacheTensor& tensor = layer.*side.tensor;
+  return {.id = prefix + side.css_class + std::to_string(layer.layer),
+          .title = std::string(side.name) + " magnitudes, layer " + std::to_string(layer.layer),
+          .css_class = side.css_class,
+          .counts = tensor.histogram ? &*tensor.histogram : nullptr,
+          .scales = tensor.scales,
+          .format = report.format,
+          .amax = amax_of(tensor)};
+}
+
+MagnitudeDomain common_domain(const CheckpointReport& report) {
+  std::vector<Magnitudes> all;
+  for (const CacheLayer& layer : report.layers)
+    for (const CacheSide& side : kCacheSides)
+      if (const Magnitudes one = magnitudes_of(report, layer, side, ""); one.counts)
+        all.push_back(one);
+  return domain_of(all);
+}
+
+SeriesChart convergence_chart(const CheckpointReport& report) {
+  SeriesChart chart{.id = "convergence-chart",
+                    .title = "How much of the final amax was seen, by number of samples",
+                    .description =
+                        "For K and V the layer that is furthest from its final amax, and the one "
+                        "in the middle. 1 is the amax of all samples.",
+                    .places_title = "samples",
+                    .values_title = "amax over the first samples / final amax",
+                    .places = {},
+                    .series = {},
+                    .spacing = Spacing::kLinear};
+  const auto known = std::ranges::find_if(
+      report.layers, [](const CacheLayer& layer) { return is_known(layer.k.convergence); });
+  if (known == report.layers.end()) return chart;
+  const std::vector<int64_t>& num_samples = known->k.convergence.num_samples;
+  chart.places = place_names(num_samples);
+  for (const CacheSide& side : kCacheSides) {
+    const std::string name = side.name;
+    const Mark mark = name == "K" ? Mark::kCircle : Mark::kSquare;
+    Series worst{name + ", the worst layer", side.css_class, mark, {}};
+    Series middle{name + ", the median layer", side.css_class, Mark::kDash, {}};
+    for (size_t i = 0; i < chart.places.size(); ++i) {
+      const std::vector<double> parts = parts_of_final(report, side, num_samples, i);
+      worst.values.push_back(parts.empty() ? std::nan("") : parts.front());
+      middle.values.push_back(parts.empty() ? std::nan("") : parts[parts.size() / 2]);
+    }
+    chart.series.push_back(std::move(worst));
+    chart.series.push_back(std::move(middle));
+  }
+  return chart;
+}
+
+}  // namespace kvcal::report

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "report/checkpoint_report.h"
+#include "report/heat_map.h"
+#include "report/magnitudes.h"
+#include "report/series_chart.h"
+
+/// What a checkpoint's sections and plots draw.
+namespace kvcal::report {
+
+/// K or V of a layer.
+struct CacheSide {
+  const char *name, *css_class;
+  CacheTensor CacheLayer::*tensor;
+};
+inline constexpr CacheSide kCacheSides[] = {{"K", "k", &CacheLayer::k}, {"V", "v", &CacheLayer::v}};
+
+/// amax, or where it is not known what the largest scale can hold; NaN without either.
+double reach_of(const CacheTensor& tensor, fp8::Format format);
+/// scale * largest code of the largest scale; NaN without a scale.
+double limit_of(const CacheTensor& tensor, fp8::Format format);
+
+std::vector<std::string> layer_names(const CheckpointReport& report);
+
+/// amax and limits by layer, those that are known.
+SeriesChart scales_chart(const CheckpointReport& report);
+
+/// amax of every head.
+HeatMap heads_map(const CheckpointReport& report, const CacheSide& side);
+size_t cells_of(const HeatMap& map);
+
+/// The histogram of a layer's K or V; counts is null where it was not kept.
+Magnitudes magnitudes_of(const CheckpointReport& report, const CacheLayer& layer,
+                         const CacheSide& side, const std::string& prefix);
+/// Of both sides of all layers, so that every strip has the same axis.
+MagnitudeDomain common_domain(const CheckpointReport& report);
+
+/// Whether it says how an amax that is not 0 came about.
+bool is_known(const AmaxConvergence& convergence);
+/// The amax over the first num_samples[i] samples as a part of the final one.
+double part_of_final(const AmaxConvergence& convergence, size_t i);
+
+/// How near the amax of the median and of the worst layer is to the final one, by samples.
+SeriesChart convergence_chart(const CheckpointReport& report);
+
+}  // namespace kvcal::report

@@ -1,0 +1,80 @@
+#include "report/legend.h"
+
+#include <algorithm>
+
+#include "report/numbers.h"
+
+namespace kvcal::report {
+namespace {
+
+constexpr double kSampleWidth = 28, kSampleHeight = 16, kLine = 20, kGap = 22;
+
+}  // namespace
+
+double text_width(std::string_view text) {
+  // Bytes that go on with a character have no width of their own.
+  const auto characters = std::ranges::count_if(
+      text, [](char c) { return (static_cast<uint8_t>(c) & 0xc0u) != 0x80u; });
+  return 6.2 * static_cast<double>(characters);
+}
+
+Markup legend_list(const std::string& id, const Legend& legend) {
+  Markup list;
+  list.open("ul", {{"class", "legend"}});
+  for (size_t i = 0; i < legend.size(); ++i) {
+    list.open("li").append(svg({.id = id + std::to_string(i),
+                                .title = legend[i].words,
+                                .description = "how it is drawn",
+                                .width = kSampleWidth,
+                                .height = kSampleHeight,
+                                .css_class = "",
+                                .content = legend[i].sample}));
+    list.text(legend[i].words).close("li");
+  }
+  return list.close("ul");
+}
+
+Drawing heading_drawing(const std::string& id, const std::string& words) {
+  Drawing drawing{.id = id,
+                  .title = words,
+                  .description = "a heading",
+                  .width = text_width(words) + 20,
+                  .height = 14,
+                  .css_class = "heading",
+                  .content = {}};
+  draw_label(drawing.content,
+             {.x = 0, .y = 11, .text = words, .anchor = "start", .css_class = "name"});
+  return drawing;
+}
+
+Drawing legend_drawing(const std::string& id, const Legend& legend, double width) {
+  Drawing drawing{.id = id,
+                  .title = "Legend",
+                  .description = "What marks, lines and hatchings stand for.",
+                  .width = width,
+                  .height = 0,
+                  .css_class = "legend-drawing",
+                  .content = {}};
+  double x = 0, y = 0;
+  for (const LegendEntry& entry : legend) {
+    const double needed = kSampleWidth + 6 + text_width(entry.words);
+    if (x > 0 && x + needed > width) {
+      x = 0;
+      y += kLine;
+    }
+    drawing.content.open("g",
+                         {{"transform", "translate(" + coordinate(x) + " " + coordinate(y) + ")"}});
+    drawing.content.append(entry.sample);
+    draw_label(drawing.content, {.x = kSampleWidth + 6,
+                                 .y = 12,
+                                 .text = entry.words,
+                                 .anchor = "start",
+                                 .css_class = "name"});
+    drawing.content.close("g");
+    x += needed + kGap;
+  }
+  drawing.height = legend.empty() ? 0 : y + kLine;
+  return drawing;
+}
+
+}  // namespace kvcal::report

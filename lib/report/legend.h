@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/figure.h"
+
+namespace kvcal::report {
+
+/// What marks, lines and hatchings of drawings stand for.
+struct LegendEntry {
+  std::string words;
+  Markup sample;  ///< 28 by 16
+};
+using Legend = std::vector<LegendEntry>;
+
+/// A list for pages; its drawings' ids begin with id.
+Markup legend_list(const std::string& id, const Legend& legend);
+
+/// The same as a drawing, in lines of at most that width.
+Drawing legend_drawing(const std::string& id, const Legend& legend, double width);
+
+/// A line of words above the next drawing of a file.
+Drawing heading_drawing(const std::string& id, const std::string& words);
+
+/// About how wide text of drawings is, in pixels: fonts differ.
+double text_width(std::string_view text);
+
+}  // namespace kvcal::report

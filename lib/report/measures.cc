@@ -1,0 +1,94 @@
+#include "report/measures.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/json_fields.h"
+#include "report/numbers.h"
+
+namespace kvcal::report {
+namespace {
+
+std::string plain_text(double value) {
+  return number_text(value, 5);
+}
+std::string signed_share_text(double value) {
+  return (value > 0.0 ? "+" : "") + share_text(value);
+}
+std::string seconds_text(double value) {
+  return number_text(value, 4) + " s";
+}
+
+constexpr Measure kMeasures[] = {
+    {"perplexity", "perplexity", "of all tokens that were scored", plain_text},
+    {"reference_perplexity", "reference", "perplexity of the reference", plain_text, false},
+    {"perplexity_increase", "against reference",
+     "how much larger the perplexity is than the reference's", signed_share_text},
+    {"nll", "NLL", "mean negative log likelihood, nats", plain_text},
+    {"kl_mean", "mean KL",
+     "mean divergence of the next token's distribution from the reference's, nats", plain_text},
+    {"kl_p99", "p99 KL", "99 of 100 tokens have less, nats", plain_text},
+    {"kl_max", "largest KL", "of any token, nats", plain_text},
+    {"top1_agreement", "same top token",
+     "share of tokens whose likeliest next token is the reference's", share_text},
+    {"exact_match_strict", "exact match, strict",
+     "answers found by the filter strict-match that are right", share_text},
+    {"exact_match_strict_stderr", "± strict", "its standard error", share_text},
+    {"exact_match_flexible", "exact match, flexible",
+     "answers found by the filter flexible-extract that are right", share_text},
+    {"exact_match_flexible_stderr", "± flexible", "its standard error", share_text},
+    {"bytes_per_token", "cache of one token", "K and V of all layers", byte_text},
+    {"weight_bytes", "weights", "all tensors of the checkpoint", byte_text},
+    {"seconds", "time", "that this one took", seconds_text},
+};
+
+}  // namespace
+
+std::span<const Measure> all_measures() {
+  return kMeasures;
+}
+
+const Measure& find_measure(std::string_view key) {
+  std::string known;
+  for (const Measure& measure : kMeasures) {
+    if (measure.key == key) return measure;
+    known += (known.empty() ? "" : ", ") + std::string(measure.key);
+  }
+  fail("'", key, "' is no measure, expected one of ", known);
+}
+
+Measures::Measures(const Json& object) {
+  for (const Measure& measure : kMeasures) values_.push_back(number_or_nan(object, measure.key));
+}
+
+double Measures::at(std::string_view key) const {
+  const Measure* measure = &find_measure(key);
+  return values_.empty() ? std::nan("") : values_[static_cast<size_t>(measure - kMeasures)];
+}
+
+std::vector<const Measure*> known_measures(std::span<const Measures* const> all) {
+  std::vector<const Measure*> known;
+  for (const Measure& measure : kMeasures)
+    if (measure.is_column && std::ranges::any_of(all, [&](const Measures* values) {
+          return std::isfinite(values->at(measure.key));
+        }))
+      known.push_back(&measure);
+  return known;
+}
+
+void add_columns(std::vector<Column>& columns, const std::vector<const Measure*>& measures) {
+  for (const Measure* measure : measures) columns.push_back({measure->title, measure->hint});
+}
+
+void add_cells(TableMarkup& table, const Measures& values,
+               const std::vector<const Measure*>& measures) {
+  for (const Measure* measure : measures) {
+    const double value = values.at(measure->key);
+    if (std::isfinite(value))
+      table.cell(measure->text(value), value);
+    else
+      table.cell("–");
+  }
+}
+
+}  // namespace kvcal::report

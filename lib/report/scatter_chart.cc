@@ -1,0 +1,246 @@
+#include "report/scatter_chart.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/legend.h"
+#include "report/numbers.h"
+
+namespace kvcal::report {
+namespace {
+
+constexpr double kLeft = 60, kRight = 14, kTop = 26, kBottom = 40;
+constexpr double kMarkSize = 8, kLabelHeight = 13, kLabelGap = 14, kNear = 24;
+constexpr size_t kMostLabelCharacters = 48;
+
+/// Where a point is drawn, and its label.
+struct Place {
+  const ScatterPoint* point = nullptr;
+  double x = 0, y = 0;
+  double label_x = 0, label_y = 0;
+  bool has_label = false, is_label_left = false;
+};
+
+struct Plan {
+  const ScatterChart& chart;
+  Axis x, y;
+  std::vector<Place> places;  ///< in the order of the points
+};
+
+std::string shown_label(const ScatterPoint& point) {
+  std::string shown;
+  size_t characters = 0;
+  for (const char c : point.label) {
+    const bool begins = (static_cast<uint8_t>(c) & 0xc0u) != 0x80u;
+    if (begins && ++characters > kMostLabelCharacters) return shown + "…";
+    shown += c;
+  }
+  return shown;
+}
+
+Plan plan_of(const ScatterChart& chart) {
+  std::vector<double> xs, ys;
+  for (const ScatterPoint& point : chart.points) {
+    xs.push_back(point.x);
+    ys.push_back(point.y);
+  }
+  if (chart.level) ys.push_back(chart.level->y);
+  Plan plan{chart,
+            Axis::around(chart.x_spacing, xs, kLeft + 16, chart.width - kRight),
+            Axis::around(chart.y_spacing, ys, chart.height - kBottom, kTop),
+            {}};
+  for (const ScatterPoint& point : chart.points)
+    plan.places.push_back({.point = &point, .x = plan.x.at(point.x), .y = plan.y.at(point.y)});
+  return plan;
+}
+
+/// Places by height, the lowest value (the largest y) first; equals in their order.
+std::vector<Place*> by_height(std::vector<Place>& places) {
+  std::vector<Place*> order;
+  for (Place& place : places) order.push_back(&place);
+  std::ranges::stable_sort(order, std::ranges::greater(), &Place::y);
+  return order;
+}
+
+/// Marks on the same spot stand beside each other.
+void spread_marks(std::vector<Place>& places, double right) {
+  std::vector<const Place*> settled;
+  for (Place* place : by_height(places)) {
+    const auto covers = [&](const Place* other) {
+      return std::hypot(other->x - place->x, other->y - place->y) < kMarkSize;
+    };
+    while (std::ranges::any_of(settled, covers) && place->x + kMarkSize < right)
+      place->x += kMarkSize;
+    settled.push_back(place);
+  }
+}
+
+/// Heights as near to the wanted ones (rising) as a distance of kLabelHeight between neighbours
+/// allows: where they are too near, a run of them is centred on what they want.
+std::vector<double> settled_heights(const std::vector<double>& wanted) {
+  struct Run {
+    double sum = 0;
+    size_t count = 0;
+    double mean() const { return sum / static_cast<double>(count); }
+  };
+  std::vector<Run> runs;  // of wanted heights less the room of the labels before
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    runs.push_back({wanted[i] - kLabelHeight * static_cast<double>(i), 1});
+    while (runs.size() > 1 && runs[runs.size() - 2].mean() > runs.back().mean()) {
+      const Run last = runs.back();
+      runs.pop_back();
+      runs.back().sum += last.sum;
+      runs.back().count += last.count;
+    }
+  }
+  std::vector<double> heights;
+  for (const Run& run : runs)
+    for (size_t i = 0; i < run.count; ++i)
+      heights.push_back(run.mean() + kLabelHeight * static_cast<double>(heights.size()));
+  return heights;
+}
+
+/// Labels of points of about the same x: a column beside them, each as near to its mark as the
+/// others let it. Those that find no place stay without. The column is given from the top down.
+void place_labels(const Plan& plan, std::vector<Place*> column, double room_right) {
+  std::erase_if(column, [](const Place* place) { return place->point->label.empty(); });
+  const double top = kTop + 4, bottom = plan.chart.height - kBottom;
+  const auto most = static_cast<size_t>((bottom - top) / kLabelHeight) + 1;
+  // Where there are too many, those at the bottom have theirs: they are the better ones.
+  if (column.size() > most)
+    column.erase(column.begin(), column.end() - static_cast<std::ptrdiff_t>(most));
+  double rightmost = 0, leftmost = plan.chart.width, widest = 0;
+  std::vector<double> wanted;
+  for (const Place* place : column) {
+    rightmost = std::max(rightmost, place->x);
+    leftmost = std::min(leftmost, place->x);
+    widest = std::max(widest, text_width(shown_label(*place->point)));
+    wanted.push_back(place->y);
+  }
+  const bool is_left = rightmost + kLabelGap + widest > room_right && leftmost - kLabelGap > widest;
+  const std::vector<double> heights = settled_heights(wanted);
+  for (size_t i = 0; i < column.size(); ++i) {
+    const auto before = static_cast<double>(i), after = static_cast<double>(column.size() - 1 - i);
+    column[i]->has_label = true;
+    column[i]->is_label_left = is_left;
+    column[i]->label_x = is_left ? leftmost - kLabelGap : rightmost + kLabelGap;
+    column[i]->label_y =
+        std::clamp(heights[i], top + kLabelHeight * before, bottom - kLabelHeight * after);
+  }
+}
+
+void place_all_labels(Plan& plan) {
+  std::vector<Place*> order = by_height(plan.places);
+  std::ranges::stable_sort(order, {},
+                           [&](const Place* place) { return plan.x.at(place->point->x); });
+  for (size_t begin = 0; begin < order.size();) {
+    size_t end = begin + 1;
+    while (end < order.size() &&
+           plan.x.at(order[end]->point->x) - plan.x.at(order[begin]->point->x) < kNear)
+      ++end;
+    std::vector<Place*> column(order.begin() + static_cast<std::ptrdiff_t>(begin),
+                               order.begin() + static_cast<std::ptrdiff_t>(end));
+    std::ranges::stable_sort(column, {}, &Place::y);
+    const double room = end < order.size() ? order[end]->x - kMarkSize : plan.chart.width;
+    place_labels(plan, column, room);
+    begin = end;
+  }
+}
+
+void draw_axes(Markup& content, const Plan& plan) {
+  const ScatterChart& chart = plan.chart;
+  const double bottom = chart.height - kBottom;
+  for (const double tick : plan.y.ticks()) {
+    const double y = plan.y.at(tick);
+    content.leaf("path", {{"class", "grid"},
+                          {"d", "M" + coordinate(kLeft) + " " + coordinate(y) + "H" +
+                                    coordinate(chart.width - kRight)}});
+    draw_label(content, {.x = kLeft - 6, .y = y + 4, .text = plan.y.text(tick), .anchor = "end"});
+  }
+  content.leaf("path",
+               {{"class", "axis"},
+                {"d", "M" + coordinate(kLeft) + " " + coordinate(kTop) + "V" +
+                          coordinate(bottom + 6) + "H" + coordinate(chart.width - kRight)}});
+  for (const double tick : plan.x.ticks()) {
+    const double x = plan.x.at(tick);
+    content.leaf("path", {{"class", "axis"},
+                          {"d", "M" + coordinate(x) + " " + coordinate(bottom + 6) + "v4"}});
+    const std::string text = chart.x_text ? chart.x_text(tick) : plan.x.text(tick);
+    draw_label(content, {.x = x, .y = bottom + 21, .text = text});
+  }
+  draw_label(content,
+             {.x = (kLeft + chart.width) / 2, .y = chart.height - 4, .text = chart.x_title});
+  draw_label(content, {.x = 0, .y = 12, .text = chart.y_title, .anchor = "start"});
+}
+
+void draw_front(Markup& content, const Plan& plan) {
+  std::string path;
+  for (const size_t i : plan.chart.front) {
+    const ScatterPoint& point = plan.chart.points[i];
+    const std::string x = coordinate(plan.x.at(point.x)), y = coordinate(plan.y.at(point.y));
+    if (path.empty())
+      path = "M" + x + " " + y;
+    else
+      path += plan.chart.has_steps ? "H" + x + "V" + y : "L" + x + " " + y;
+  }
+  if (plan.chart.front.size() > 1) content.leaf("path", {{"class", "front"}, {"d", path}});
+}
+
+void draw_level(Markup& content, const Plan& plan) {
+  if (!plan.chart.level) return;
+  const double y = plan.y.at(plan.chart.level->y);
+  content.leaf("path", {{"class", "reference line"},
+                        {"d", "M" + coordinate(kLeft) + " " + coordinate(y) + "H" +
+                                  coordinate(plan.chart.width - kRight)}});
+  draw_label(content, {.x = plan.chart.width - kRight,
+                       .y = y - 5,
+                       .text = plan.chart.level->words,
+                       .anchor = "end",
+                       .css_class = "name"});
+}
+
+void draw_place(Markup& content, const Place& place) {
+  const ScatterPoint& point = *place.point;
+  content.open("g", {{"class", "point"}, {"data-key", point.key}});
+  if (place.has_label) {
+    const double end = place.label_x + (place.is_label_left ? 3 : -3);
+    if (std::abs(end - place.x) > kLabelGap || std::abs(place.label_y - place.y) > 5)
+      content.leaf("path", {{"class", "leader"},
+                            {"d", "M" + coordinate(place.x) + " " + coordinate(place.y) + "L" +
+                                      coordinate(end) + " " + coordinate(place.label_y)}});
+    draw_label(content, {.x = place.label_x,
+                         .y = place.label_y + 4,
+                         .text = shown_label(point),
+                         .anchor = place.is_label_left ? "end" : "start",
+                         .css_class = "name"});
+  }
+  if (point.is_chosen)
+    content.leaf(
+        "circle",
+        {{"class", "ring"}, {"cx", coordinate(place.x)}, {"cy", coordinate(place.y)}, {"r", "7"}});
+  draw_mark(content, point.mark, point.css_class, {place.x, place.y, point.words});
+  content.close("g");
+}
+
+}  // namespace
+
+Drawing draw_scatter(const ScatterChart& chart) {
+  Drawing drawing{.id = chart.id,
+                  .title = chart.title,
+                  .description = chart.description,
+                  .width = chart.width,
+                  .height = chart.height,
+                  .css_class = "chart",
+                  .content = {}};
+  if (chart.points.empty()) return drawing;
+  Plan plan = plan_of(chart);
+  spread_marks(plan.places, chart.width - kRight);
+  place_all_labels(plan);
+  draw_axes(drawing.content, plan);
+  draw_level(drawing.content, plan);
+  draw_front(drawing.content, plan);
+  for (const Place& place : plan.places) draw_place(drawing.content, place);
+  return drawing;
+}
+
+}  // namespace kvcal::report

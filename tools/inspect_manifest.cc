@@ -1,0 +1,129 @@
+#include "inspect_manifest.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvcal {
+
+using report::CacheTensor;
+
+std::vector<float> magnitudes(const Json& object, const std::string& key) {
+  const Json* value = find_field(object, key);
+  std::vector<float> numbers;
+  if (!value) return numbers;
+  const auto add = [&](const Json& number) {
+    if (!number.is_number()) fail_kind(key, "a number or a list of numbers", number);
+    const auto magnitude = number.get<float>();
+    if (!std::isfinite(magnitude) || magnitude < 0.0f)
+      fail(key, ": found ", magnitude, ", expected a finite number that is not negative");
+    numbers.push_back(magnitude);
+  };
+  if (!value->is_array())
+    add(*value);
+  else
+    for (const Json& number : *value) add(number);
+  return numbers;
+}
+
+namespace {
+
+std::optional<float> magnitude(const Json& object, const std::string& key) {
+  const std::vector<float> numbers = magnitudes(object, key);
+  return numbers.empty() ? std::nullopt : std::optional(numbers[0]);
+}
+
+/// nullopt for a manifest without histograms, as they were once written.
+std::optional<OctaveCounts> histogram_of(const Json& layer, const std::string& key) {
+  const Json* json = find_field(layer, key);
+  if (!json) return std::nullopt;
+  return in_context(key, [&] {
+    if (!json->is_object()) fail("found ", kind_of(*json), ", expected an object");
+    const int64_t zeros = required_int(*json, "zeros"), first = required_int(*json, "first_octave");
+    const Json* counts = find_field(*json, "counts");
+    if (!counts || !counts->is_array()) fail_missing("counts", "a list");
+    // What MagnitudeHistogram holds, so that no number of a stranger makes a page long.
+    constexpr int kLeast = MagnitudeHistogram::kMinExponent;
+    constexpr size_t kMost = 2 * MagnitudeHistogram::kOctaves;
+    if (zeros < 0 || first < kLeast || first >= kLeast + MagnitudeHistogram::kOctaves ||
+        counts->size() > kMost)
+      fail("found zeros ", zeros, ", first_octave ", first, " and ", counts->size(),
+           " counts; a histogram has at most ", kMost, " from 2^", kLeast, " up");
+    OctaveCounts octaves{.zeros = static_cast<uint64_t>(zeros),
+                         .first_octave = static_cast<int>(first),
+                         .counts = {}};
+    for (const Json& count : *counts) {
+      constexpr uint64_t kLargest = uint64_t{1} << 53;
+      if (!count.is_number_unsigned() || count.get<uint64_t>() > kLargest)
+        fail("counts: found ", count.dump(), ", expected counts");
+      octaves.counts.push_back(count.get<uint64_t>());
+    }
+    return std::optional(octaves);
+  });
+}
+
+/// Samples are counted in powers of two, so a list of them is short.
+constexpr size_t kMostSteps = 64;
+
+AmaxConvergence convergence_of(const Json& json, const std::string& side) {
+  if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
+  AmaxConvergence convergence;
+  const std::vector<float> running = magnitudes(json, side + "_amax");
+  const std::vector<float> interval = magnitudes(json, side + "_interval");
+  const Json* num_samples = find_field(json, "num_samples");
+  if (!num_samples || !num_samples->is_array()) fail_missing("num_samples", "a list");
+  if (num_samples->size() != running.size() || running.empty() || running.size() > kMostSteps ||
+      interval.size() != 2)
+    fail(side, ": found ", num_samples->size(), " num_samples, ", running.size(), " amax and ",
+         interval.size(), " ends of an interval, expected as many amax as num_samples, up to ",
+         kMostSteps, ", and 2 ends");
+  for (const Json& number : *num_samples) {
+    if (!number.is_number_unsigned() || number.get<uint64_t>() == 0)
+      fail("num_samples: found ", number.dump(), ", expected counts");
+    convergence.num_samples.push_back(number.get<int64_t>());
+  }
+  for (const float amax : running) convergence.running.push_back({amax});
+  convergence.low = {interval[0]};
+  convergence.high = {interval[1]};
+  return convergence;
+}
+
+}  // namespace
+
+CacheTensor cache_tensor(const Json& row, const Json* seen, const std::string& side) {
+  CacheTensor tensor;
+  tensor.scales = magnitudes(row, side + "_scale");
+  if (!seen) return tensor;
+  tensor.amax = magnitude(*seen, side + "_amax");
+  tensor.head_amax = magnitudes(*seen, side + "_head_amax");
+  if (const auto clipped = optional_number(*seen, side + "_saturated"))
+    tensor.saturated = std::clamp(*clipped, 0.0, 1.0);
+  tensor.histogram = histogram_of(*seen, side + "_histogram");
+  if (const Json* convergence = find_field(*seen, "convergence"))
+    tensor.convergence =
+        in_context("convergence", [&] { return convergence_of(*convergence, side); });
+  return tensor;
+}
+
+std::optional<StopOutcome> stop_outcome(const Json& manifest) {
+  const Json* stop = manifest.is_object() ? find_field(manifest, "stop") : nullptr;
+  if (!stop) return std::nullopt;
+  return in_context("stop", [&] {
+    if (!stop->is_object()) fail("found ", kind_of(*stop), ", expected an object");
+    StopOutcome outcome{
+        .rule = {.ratio = required_number(*stop, "ratio"), .window = required_int(*stop, "window")},
+        .num_samples = required_int(*stop, "num_samples"),
+        .max_samples = required_int(*stop, "max_samples"),
+        .is_stable = optional_bool(*stop, "is_stable").value_or(false),
+        .largest_move = {}};
+    if (const Json* move = find_field(*stop, "largest_move")) {
+      if (!move->is_object()) fail_kind("largest_move", "an object", *move);
+      outcome.largest_move = ScaleMove{.module = required_string(*move, "module"),
+                                       .scale = required_string(*move, "scale"),
+                                       .head = optional_int(*move, "head"),
+                                       .ratio = optional_number(*move, "ratio")};
+    }
+    return std::optional(outcome);
+  });
+}
+
+}  // namespace kvcal
