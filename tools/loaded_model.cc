@@ -1,7 +1,9 @@
 #include "loaded_model.h"
 
+#include <filesystem>
 #include <iostream>
 
+#include "convert/source_scales.h"
 #include "model/kv_scales.h"
 #include "model_facts.h"
 #include "recipe/recipe.h"
@@ -15,7 +17,8 @@ void add_cache_options(CLI::App& command, CacheOptions& options) {
       ->capture_default_str();
   command
       .add_option("--scales", options.scales,
-                  "kv_cache_scales.json to use instead of the checkpoint's scales")
+                  "Scales to use instead of the checkpoint's: kv_cache_scales.json, a scales-only "
+                  "overlay, a checkpoint, a folder of rank files")
       ->check(is_not_empty());
   command.add_flag("--unit-scales", options.unit_scales,
                    "Scale 1.0 in every layer, as engines use without scales");
@@ -70,12 +73,26 @@ bool is_fp8_cache(const KvScheme& scheme, bool has_scales) {
   return false;
 }
 
+/// The cache that scales of a format are for.
+KvDType dtype_for(fp8::Format format) {
+  switch (format) {
+    case fp8::Format::kE4m3Fn:
+      return KvDType::kFp8E4m3;
+    case fp8::Format::kE4m3Fnuz:
+      return KvDType::kFp8E4m3Fnuz;
+    case fp8::Format::kE5m2:
+      return KvDType::kFp8E5m2;
+  }
+  return KvDType::kFp8E4m3;
+}
+
 }  // namespace
 
 KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model) {
   if (options.kv_cache_dtype != "auto")
     return in_context("--kv-cache-dtype", [&] { return parse_kv_dtype(options.kv_cache_dtype); });
-  if (!options.scales.empty()) return read_scales_json(options.scales, model.config).dtype;
+  if (!options.scales.empty())
+    return dtype_for(read_scales_of(options.scales, model.config).format);
   const bool has_scales = read_checkpoint_scales(model.model_dir, model.config).has_value();
   if (!options.unit_scales && !is_fp8_cache(model.quantization.kv, has_scales))
     return unquantized_cache_dtype(model.config);
@@ -98,14 +115,30 @@ void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& c
 
 namespace {
 
-/// Scales of E5M2, whose largest value is 57344, would clip nearly all in another cache. The other
-/// way about nothing is clipped, and engines do it.
-std::vector<LayerKvScales> scales_of_file(const std::string& path, const ModelConfig& config,
-                                          KvDType dtype) {
-  ScalesFile file = read_scales_json(path, config);
-  if (file.dtype == KvDType::kFp8E5m2 && dtype != file.dtype)
-    fail(path, ": holds scales of float8_e5m2, the cache is ", name_of(dtype));
-  return std::move(file.layers);
+/// Scales of E5M2, whose largest value is 57344, would clip nearly all in another cache, and those
+/// of FNUZ are twice what others need. The other way about nothing is clipped, and engines do it.
+std::vector<LayerKvScales> scales_of_place(const std::string& place, const ModelConfig& config,
+                                           KvDType dtype) {
+  SourceScales other = read_scales_of(place, config);
+  if (other.format == fp8_format(dtype)) return std::move(other.layers);
+  if (other.format != fp8::Format::kE4m3Fn)
+    fail(place, ": holds scales of ", fp8::name_of(other.format), ", the cache is ",
+         name_of(dtype));
+  return dtype == KvDType::kFp8E4m3Fnuz ? doubled_for_fnuz(std::move(other.layers))
+                                        : std::move(other.layers);
+}
+
+std::vector<LayerKvScales> scales_of_checkpoint(const LoadedModel& model, KvDType dtype) {
+  auto scales = read_checkpoint_scales(model.model_dir, model.config);
+  if (!scales)
+    fail(model.path, ": has no KV scales for a ", name_of(dtype),
+         " cache; calibrate it, name a file or folder with --scales, or ask for scale 1.0 with "
+         "--unit-scales");
+  check_strategy(model.quantization.kv, *scales, model.config);
+  const auto convention = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
+  const bool is_fnuz = convention && *convention == "float8_e4m3fnuz";
+  return dtype == KvDType::kFp8E4m3Fnuz && !is_fnuz ? doubled_for_fnuz(*std::move(scales))
+                                                    : *std::move(scales);
 }
 
 }  // namespace
@@ -114,19 +147,10 @@ std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedMo
                                      KvDType dtype) {
   if (!is_fp8(dtype)) return {};
   if (options.unit_scales) return unit_scales(model.config);
-  const bool from_file = !options.scales.empty();
-  auto scales = from_file ? scales_of_file(options.scales, model.config, dtype)
-                          : read_checkpoint_scales(model.model_dir, model.config);
-  if (!scales)
-    fail(model.path, ": has no KV scales for a ", name_of(dtype),
-         " cache; calibrate it, name a file with --scales, or ask for scale 1.0 with "
-         "--unit-scales");
-  if (!from_file) check_strategy(model.quantization.kv, *scales, model.config);
-  note_ignored(*scales, model.config);
-  const auto convention = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
-  const bool is_fnuz = !from_file && convention && *convention == "float8_e4m3fnuz";
-  return dtype == KvDType::kFp8E4m3Fnuz && !is_fnuz ? doubled_for_fnuz(*std::move(scales))
-                                                    : *std::move(scales);
+  auto scales = options.scales.empty() ? scales_of_checkpoint(model, dtype)
+                                       : scales_of_place(options.scales, model.config, dtype);
+  note_ignored(scales, model.config);
+  return scales;
 }
 
 }  // namespace kvcal

@@ -47,6 +47,20 @@ std::vector<std::string> missed_gates(const Likelihood& result, const Gates& gat
   return missed;
 }
 
+std::vector<std::string> missed_gates(const GsmResult& result, const GsmGates& gates) {
+  std::vector<std::string> missed;
+  const auto check = [&](const char* gate, const char* filter, const GsmScore& score,
+                         const std::optional<double>& limit) {
+    if (!limit || score.exact_match >= *limit) return;
+    missed.push_back(line(gate, std::string("exact_match of ") + filter,
+                          percent_of(score.exact_match), percent_of(*limit),
+                          percent_of(*limit - score.exact_match)));
+  };
+  check("--min-exact-match", "strict-match", result.strict, gates.min_strict);
+  check("--min-exact-match-flexible", "flexible-extract", result.flexible, gates.min_flexible);
+  return missed;
+}
+
 double parse_fraction(std::string_view text) {
   const bool is_percent = text.ends_with('%');
   const std::string_view digits = is_percent ? text.substr(0, text.size() - 1) : text;

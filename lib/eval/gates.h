@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "eval/gsm8k.h"
 #include "eval/likelihood.h"
 
 namespace kvcal {
@@ -21,6 +22,12 @@ struct Gates {
 /// A line for each gate that was missed, with its option's name, what was found and by how much it
 /// is off; empty: all are kept. result is of a run with a reference.
 std::vector<std::string> missed_gates(const Likelihood& result, const Gates& gates);
+
+/// Least parts of right answers, as fractions.
+struct GsmGates {
+  std::optional<double> min_strict, min_flexible;
+};
+std::vector<std::string> missed_gates(const GsmResult& result, const GsmGates& gates);
 
 /// "0.5%" or "0.005": a fraction from 0 on. Throws Error.
 double parse_fraction(std::string_view text);

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "core/interrupt.h"
+#include "eval/logit_rows.h"
 
 namespace kvcal {
 namespace {

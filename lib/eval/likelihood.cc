@@ -1,20 +1,34 @@
 #include "eval/likelihood.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include "core/interrupt.h"
-#include "eval/sampler.h"
+#include "eval/logit_rows.h"
 
 namespace kvcal {
 namespace {
 
-/// Logits of a step are [tokens, vocabulary]: 256 tokens of 150,000 are 150 MB.
-constexpr size_t kStepTokens = 256;
+/// Tokens that go through the layers together.
+constexpr size_t kStepTokens = 1024;
+/// Logits are [rows, vocabulary]: 128 rows of 150,000 are 77 MB.
+constexpr int64_t kBlockRows = 128;
+/// Residual streams of layers that are kept until the reference's logits are made for all of them.
+constexpr size_t kMostBranches = 8;
 
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+/// Of the mean; 0 for one value.
+double standard_error(const std::vector<double>& values, double mean) {
+  if (values.size() < 2) return 0.0;
+  double sum = 0.0;
+  for (const double value : values) sum += (value - mean) * (value - mean);
+  const auto count = static_cast<double>(values.size());
+  return std::sqrt(sum / (count - 1.0) / count);
 }
 
 /// The least value that fraction of all do not exceed.
@@ -24,56 +38,233 @@ double quantile_of(std::vector<double> values, double fraction) {
   return values[std::clamp<size_t>(rank, 1, values.size()) - 1];
 }
 
-KvCache cache_for(const ScoredModel& model, size_t tokens) {
-  return model.decoder.make_cache(model.cache_dtype, model.scales, static_cast<int64_t>(tokens));
+template <class T>
+void append(std::vector<T>& all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+/// What is asked of a sequence.
+struct Scored {
+  std::span<const TokenId> ids;
+  size_t first_scored = 1;
+  /// The last token predicts nothing that could be scored.
+  std::span<const TokenId> fed() const { return ids.first(ids.size() - 1); }
+};
+
+/// Only that layer's cache is as scales say.
+std::vector<LayerKvScales> scales_of_only(const std::vector<LayerKvScales>& scales, int64_t layer) {
+  std::vector<LayerKvScales> only(scales.size());
+  for (LayerKvScales& one : only) one.ignored = true;
+  only[static_cast<size_t>(layer)] = scales[static_cast<size_t>(layer)];
+  return only;
 }
 
 }  // namespace
 
-void score_tokens(const ScoredModel& model, const ScoredModel* reference,
-                  std::span<const TokenId> ids, TokenScores& scores) {
-  if (ids.size() < 2) return;
-  const auto vocab = static_cast<size_t>(model.decoder.config().vocab_size);
-  if (reference && reference->decoder.config().vocab_size != model.decoder.config().vocab_size)
-    fail("the vocabulary has ", vocab, " tokens, that of the reference ",
-         reference->decoder.config().vocab_size);
-  // The last token predicts nothing that could be scored.
-  const std::span fed = ids.first(ids.size() - 1);
-  KvCache cache = cache_for(model, fed.size());
-  std::optional<KvCache> reference_cache;
-  if (reference) reference_cache.emplace(cache_for(*reference, fed.size()));
-  for (size_t first = 0; first < fed.size(); first += kStepTokens) {
-    throw_if_interrupted();
-    const std::span step = fed.subspan(first, std::min(kStepTokens, fed.size() - first));
-    const std::vector<float> logits = model.decoder.step_all(step, cache);
-    const std::vector<float> expected =
-        reference ? reference->decoder.step_all(step, *reference_cache) : std::vector<float>();
-    for (size_t i = 0; i < step.size(); ++i) {
-      const std::span row = std::span(logits).subspan(i * vocab, vocab);
-      scores.nll.push_back(-log_softmax(row)[static_cast<size_t>(ids[first + i + 1])]);
-      if (!reference) continue;
-      const std::span reference_row = std::span(expected).subspan(i * vocab, vocab);
-      scores.reference_nll.push_back(
-          -log_softmax(reference_row)[static_cast<size_t>(ids[first + i + 1])]);
-      scores.kl.push_back(kl_divergence(reference_row, row));
-      scores.same_top += argmax(row) == argmax(reference_row) ? 1 : 0;
-    }
-  }
+/// The residual stream of consecutive tokens of a sequence after a model's last layer.
+struct Scorer::Stream {
+  Decoder* decoder = nullptr;
+  Buffer hidden;
+};
+
+Scorer::Scorer(std::vector<ScoredModel> models, std::optional<ScoredModel> reference,
+               int num_threads)
+    : models_(std::move(models)), reference_(reference), threads_(num_threads) {
+  KVCAL_CHECK(!models_.empty());
+  const ModelConfig& first = (reference_ ? *reference_ : models_[0]).decoder.config();
+  for (const ScoredModel& model : models_)
+    if (model.decoder.config().vocab_size != first.vocab_size)
+      fail("the vocabulary has ", model.decoder.config().vocab_size, " tokens, that of the ",
+           reference_ ? "reference " : "first model ", first.vocab_size);
 }
 
-TokenScores joined(std::span<const TokenScores> sequences) {
-  TokenScores all;
-  for (const TokenScores& scores : sequences) {
-    all.nll.insert(all.nll.end(), scores.nll.begin(), scores.nll.end());
-    all.reference_nll.insert(all.reference_nll.end(), scores.reference_nll.begin(),
-                             scores.reference_nll.end());
-    all.kl.insert(all.kl.end(), scores.kl.begin(), scores.kl.end());
-    all.same_top += scores.same_top;
+Scorer::~Scorer() = default;
+
+/// Adds the scores of a run of fed tokens, from `begin` on, to models [first, first + streams).
+/// With a reference its own NLL is added, too, where wanted.
+class Scorer::Comparison {
+ public:
+  Comparison(Scorer& scorer, const Scored& scored, size_t begin, SequenceScores& scores)
+      : scorer_(scorer), scored_(scored), begin_(begin), scores_(scores) {}
+
+  void add(const Stream* reference, std::span<const Stream> models, size_t first, size_t rows,
+           bool adds_reference) {
+    // Row i predicts token begin + i + 1.
+    const size_t skipped =
+        scored_.first_scored > begin_ + 1 ? scored_.first_scored - begin_ - 1 : 0;
+    for (size_t row = skipped; row < rows; row += static_cast<size_t>(kBlockRows)) {
+      throw_if_interrupted();
+      const size_t count = std::min(rows - row, static_cast<size_t>(kBlockRows));
+      if (reference) describe_reference(*reference, row, count, adds_reference);
+      for (size_t i = 0; i < models.size(); ++i)
+        add_model(models[i], scores_.models[first + i], row, count, reference != nullptr);
+    }
+  }
+
+ private:
+  TokenId next_id(size_t row) const { return scored_.ids[begin_ + row + 1]; }
+
+  void describe_reference(const Stream& stream, size_t row, size_t count, bool is_added) {
+    logits_ = stream.decoder->logits_of(stream.hidden, static_cast<int64_t>(row),
+                                        static_cast<int64_t>(count));
+    vocab_ = logits_.size() / count;
+    probabilities_.resize(logits_.size());
+    described_.resize(count);
+    scorer_.threads_.parallel_for(static_cast<int64_t>(count), [&](int64_t index, int) {
+      const auto i = static_cast<size_t>(index);
+      described_[i] =
+          describe(row_of(logits_, i), std::span(probabilities_).subspan(i * vocab_, vocab_));
+    });
+    if (!is_added) return;
+    for (size_t i = 0; i < count; ++i)
+      scores_.reference_nll.push_back(nll_of(row_of(logits_, i), described_[i], next_id(row + i)));
+  }
+
+  void add_model(const Stream& stream, TokenScores& scores, size_t row, size_t count,
+                 bool has_reference) {
+    const std::vector<float> logits = stream.decoder->logits_of(
+        stream.hidden, static_cast<int64_t>(row), static_cast<int64_t>(count));
+    vocab_ = logits.size() / count;
+    const size_t before = scores.nll.size();
+    scores.nll.resize(before + count);
+    if (has_reference) {
+      scores.kl.resize(before + count);
+      scores.same_top.resize(before + count);
+    }
+    scorer_.threads_.parallel_for(static_cast<int64_t>(count), [&](int64_t index, int) {
+      const auto i = static_cast<size_t>(index);
+      const LogitRow described = describe(row_of(logits, i));
+      scores.nll[before + i] = nll_of(row_of(logits, i), described, next_id(row + i));
+      if (!has_reference) return;
+      scores.kl[before + i] =
+          kl_divergence(row_of(logits_, i), described_[i],
+                        std::span<const float>(probabilities_).subspan(i * vocab_, vocab_),
+                        row_of(logits, i), described);
+      scores.same_top[before + i] = described.top == described_[i].top ? 1 : 0;
+    });
+  }
+
+  std::span<const float> row_of(const std::vector<float>& logits, size_t row) const {
+    return std::span(logits).subspan(row * vocab_, vocab_);
+  }
+  static double nll_of(std::span<const float> logits, const LogitRow& row, TokenId id) {
+    return row.log_sum - static_cast<double>(logits[static_cast<size_t>(id)]);
+  }
+
+  Scorer& scorer_;
+  const Scored& scored_;
+  size_t begin_;
+  SequenceScores& scores_;
+  // Of the reference, for the block at hand:
+  std::vector<float> logits_, probabilities_;
+  std::vector<LogitRow> described_;
+  size_t vocab_ = 0;
+};
+
+namespace {
+
+SequenceScores empty_scores(const Scored& scored, size_t num_models) {
+  KVCAL_CHECK(scored.first_scored >= 1);
+  SequenceScores scores;
+  scores.models.resize(num_models);
+  for (size_t i = scored.first_scored; i < scored.ids.size(); ++i)
+    scores.positions.push_back(static_cast<int64_t>(i));
+  return scores;
+}
+
+}  // namespace
+
+SequenceScores Scorer::score(std::span<const TokenId> ids, size_t first_scored) {
+  const Scored scored{ids, first_scored};
+  SequenceScores scores = empty_scores(scored, models_.size());
+  if (scores.positions.empty()) return scores;
+  const auto fed = scored.fed();
+  const auto cache_of = [&](const ScoredModel& model) {
+    return model.decoder.make_cache(model.cache_dtype, model.scales,
+                                    static_cast<int64_t>(fed.size()));
+  };
+  std::optional<KvCache> reference_cache;
+  if (reference_) reference_cache.emplace(cache_of(*reference_));
+  std::vector<KvCache> caches;
+  for (const ScoredModel& model : models_) caches.push_back(cache_of(model));
+  for (size_t begin = 0; begin < fed.size(); begin += kStepTokens) {
+    throw_if_interrupted();
+    const std::span step = fed.subspan(begin, std::min(kStepTokens, fed.size() - begin));
+    std::optional<Stream> reference;
+    if (reference_)
+      reference = {&reference_->decoder, reference_->decoder.step_hidden(step, *reference_cache)};
+    std::vector<Stream> streams;
+    for (size_t i = 0; i < models_.size(); ++i)
+      streams.push_back({&models_[i].decoder, models_[i].decoder.step_hidden(step, caches[i])});
+    Comparison(*this, scored, begin, scores)
+        .add(reference ? &*reference : nullptr, streams, 0, step.size(), true);
+  }
+  return scores;
+}
+
+SequenceScores Scorer::score_layers(std::span<const TokenId> ids, size_t first_scored, size_t model,
+                                    std::span<const int64_t> layers) {
+  const ScoredModel& scored_model = models_.at(model);
+  KVCAL_CHECK(can_score_layers(model));
+  const Scored scored{ids, first_scored};
+  SequenceScores scores = empty_scores(scored, layers.size());
+  if (scores.positions.empty() || layers.empty()) return scores;
+  const auto fed = scored.fed();
+  Decoder& decoder = reference_->decoder;
+  const auto base_cache = [&] {
+    return decoder.make_cache(reference_->cache_dtype, reference_->scales,
+                              static_cast<int64_t>(fed.size()));
+  };
+  KvCache reference_cache = base_cache();
+  const Stream reference{&decoder, decoder.step_hidden(fed, reference_cache)};
+  std::vector<std::vector<LayerKvScales>> scales;
+  std::vector<Decoder::Branch> branches;
+  for (const int64_t layer : layers) scales.push_back(scales_of_only(scored_model.scales, layer));
+  for (size_t i = 0; i < layers.size(); ++i)
+    branches.push_back({layers[i], scored_model.cache_dtype, scales[i]});
+  std::vector<Stream> streams;
+  KvCache cache = base_cache();
+  decoder.step_branches(fed, cache, branches, [&](size_t i, Buffer hidden) {
+    streams.push_back({&decoder, std::move(hidden)});
+    if (streams.size() < kMostBranches && i + 1 < layers.size()) return;
+    throw_if_interrupted();
+    Comparison(*this, scored, 0, scores)
+        .add(&reference, streams, i + 1 - streams.size(), fed.size(), i + 1 == layers.size());
+    streams.clear();
+  });
+  return scores;
+}
+
+bool Scorer::can_score_layers(size_t model) const {
+  return reference_ && is_fp8(models_.at(model).cache_dtype) &&
+         &models_[model].decoder == &reference_->decoder &&
+         reference_->cache_dtype == unquantized_cache_dtype(reference_->decoder.config());
+}
+
+namespace {
+
+/// All sequences as one.
+struct Joined {
+  TokenScores scores;
+  std::vector<double> reference_nll;
+};
+
+Joined joined(std::span<const SequenceScores> sequences, size_t model) {
+  Joined all;
+  for (const SequenceScores& sequence : sequences) {
+    const TokenScores& scores = sequence.models.at(model);
+    append(all.scores.nll, scores.nll);
+    append(all.scores.kl, scores.kl);
+    append(all.scores.same_top, scores.same_top);
+    append(all.reference_nll, sequence.reference_nll);
   }
   return all;
 }
 
-Likelihood summarize(const TokenScores& scores) {
+}  // namespace
+
+Likelihood summarize(std::span<const SequenceScores> sequences, size_t model) {
+  const auto [scores, reference] = joined(sequences, model);
   if (scores.nll.empty()) fail("no token to score: a sequence needs two or more");
   Likelihood result;
   result.num_tokens = static_cast<int64_t>(scores.nll.size());
@@ -81,14 +272,42 @@ Likelihood summarize(const TokenScores& scores) {
   result.perplexity = std::exp(result.nll);
   if (scores.kl.empty()) return result;
   result.kl_mean = mean_of(scores.kl);
+  result.kl_stderr = standard_error(scores.kl, *result.kl_mean);
   result.kl_p99 = quantile_of(scores.kl, 0.99);
   result.kl_max = std::ranges::max(scores.kl);
-  result.top1_agreement =
-      static_cast<double>(scores.same_top) / static_cast<double>(scores.nll.size());
-  const double reference_nll = mean_of(scores.reference_nll);
+  result.top1_agreement = static_cast<double>(std::accumulate(scores.same_top.begin(),
+                                                              scores.same_top.end(), int64_t{0})) /
+                          static_cast<double>(scores.nll.size());
+  const double reference_nll = mean_of(reference);
   result.reference_perplexity = std::exp(reference_nll);
   result.perplexity_increase = std::expm1(result.nll - reference_nll);
   return result;
+}
+
+std::vector<PositionScores> by_position(std::span<const SequenceScores> sequences, size_t model) {
+  std::vector<PositionScores> buckets;
+  for (const SequenceScores& sequence : sequences) {
+    const TokenScores& scores = sequence.models.at(model);
+    for (size_t i = 0; i < sequence.positions.size(); ++i) {
+      const auto position = static_cast<uint64_t>(sequence.positions[i]);
+      const auto octave = static_cast<size_t>(std::bit_width(position)) - 1;
+      while (buckets.size() <= octave) {
+        const int64_t first = int64_t{1} << buckets.size();
+        buckets.push_back({.first = first, .last = 2 * first - 1});
+      }
+      PositionScores& bucket = buckets[octave];
+      ++bucket.num_tokens;
+      bucket.nll += scores.nll[i];
+      if (scores.kl.empty()) continue;
+      bucket.kl_mean += scores.kl[i];
+      bucket.reference_nll += sequence.reference_nll[i];
+    }
+  }
+  std::erase_if(buckets, [](const PositionScores& bucket) { return bucket.num_tokens == 0; });
+  for (PositionScores& bucket : buckets)
+    for (double* sum : {&bucket.nll, &bucket.kl_mean, &bucket.reference_nll})
+      *sum /= static_cast<double>(bucket.num_tokens);
+  return buckets;
 }
 
 }  // namespace kvcal

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/parallel.h"
 #include "model/decoder.h"
 
 namespace kvcal {
@@ -16,31 +17,71 @@ struct ScoredModel {
   const std::vector<LayerKvScales>& scales;  ///< as Decoder::make_cache wants them
 };
 
-/// One entry for each token that was predicted from those before it.
+/// What one model made of the tokens of a sequence that are scored, in their order.
 struct TokenScores {
-  std::vector<double> nll;            ///< -ln of what the model gave the token that came
-  std::vector<double> reference_nll;  ///< of the reference; empty without one
-  std::vector<double> kl;             ///< KL(reference || model) in nats; empty without a reference
-  int64_t same_top = 0;               ///< how often both find the same token most likely
+  std::vector<double> nll;  ///< -ln of what the model gave the token that came
+  // Empty without a reference:
+  std::vector<double> kl;         ///< KL(reference || model) in nats
+  std::vector<uint8_t> same_top;  ///< 1 where both find the same token most likely
 };
 
-/// Feeds ids (teacher forcing) and adds the scores of ids[1], ids[2], .. Both models see the same
-/// ids from the start of a sequence; their vocabularies must be of one size. Throws Error as
-/// Decoder::step_all.
-void score_tokens(const ScoredModel& model, const ScoredModel* reference,
-                  std::span<const TokenId> ids, TokenScores& scores);
+/// A sequence's scores: of each model, and of what they are measured from.
+struct SequenceScores {
+  std::vector<int64_t> positions;     ///< of each scored token in its sequence, from 1 on
+  std::vector<double> reference_nll;  ///< empty without a reference
+  std::vector<TokenScores> models;
+};
 
-/// The scores of several sequences as those of one.
-TokenScores joined(std::span<const TokenScores> sequences);
+/// Teacher forcing of several models in one pass over the text: the reference runs once for all.
+class Scorer {
+ public:
+  /// reference: what KL is measured from, or null. All vocabularies must be of one size, else
+  /// Error. num_threads: of the statistics of logits; 0: one a CPU.
+  Scorer(std::vector<ScoredModel> models, std::optional<ScoredModel> reference, int num_threads);
+  ~Scorer();
 
-/// Of all scored tokens together. Throws Error for none.
+  /// Feeds ids from the start of a sequence, and scores ids[first_scored] and those behind; those
+  /// before are context only. first_scored: 1 or more. Throws Error as Decoder::step_all.
+  SequenceScores score(std::span<const TokenId> ids, size_t first_scored = 1);
+
+  /// As score of one model of which only one layer's cache is quantized, for each of layers, which
+  /// ascend: models[i] is of layers[i]. Layers before that one are run once for all.
+  SequenceScores score_layers(std::span<const TokenId> ids, size_t first_scored, size_t model,
+                              std::span<const int64_t> layers);
+  /// Needs an FP8 cache, and a reference that is the same model with the cache it has without FP8.
+  bool can_score_layers(size_t model) const;
+
+ private:
+  struct Stream;
+  class Comparison;
+
+  std::vector<ScoredModel> models_;
+  std::optional<ScoredModel> reference_;
+  ThreadPool threads_;
+};
+
+/// Of all scored tokens together.
 struct Likelihood {
   int64_t num_tokens = 0;
   double nll = 0.0, perplexity = 0.0;  ///< mean, and e to it
   std::optional<double> kl_mean, kl_p99, kl_max, top1_agreement;
+  /// Standard error of kl_mean, tokens taken as independent: what another run whose arithmetic
+  /// differs in the last bits may be off by, since the errors of an FP8 cache do not repeat.
+  std::optional<double> kl_stderr;
   std::optional<double> reference_perplexity;
   std::optional<double> perplexity_increase;  ///< perplexity / reference_perplexity - 1
 };
-Likelihood summarize(const TokenScores& scores);
+
+/// Of one of the models. Throws Error where no token is scored.
+Likelihood summarize(std::span<const SequenceScores> sequences, size_t model);
+
+/// Means over the scored tokens whose position in their sequence is first to last.
+struct PositionScores {
+  int64_t first = 0, last = 0, num_tokens = 0;
+  double nll = 0.0;
+  double kl_mean = 0.0, reference_nll = 0.0;  ///< 0 without a reference
+};
+/// In octaves of the position, 1, 2 to 3, 4 to 7, ..., without empty ones.
+std::vector<PositionScores> by_position(std::span<const SequenceScores> sequences, size_t model);
 
 }  // namespace kvcal

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "eval/logit_rows.h"
 
 namespace kvcal {
 
@@ -14,10 +15,6 @@ Sampler::Sampler(const SamplingOptions& options) : options_(options), random_(op
   if (!(options.top_p > 0.0 && options.top_p <= 1.0))
     fail("top-p is ", options.top_p, ", expected more than 0 and at most 1");
   if (options.top_k < 0) fail("top-k is ", options.top_k, ", expected 0 or more");
-}
-
-TokenId argmax(std::span<const float> logits) {
-  return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
 }
 
 TokenId Sampler::pick(std::span<const float> logits) {
@@ -49,26 +46,6 @@ TokenId Sampler::pick(std::span<const float> logits) {
     if (remaining < 0.0) return order[i];
   }
   return order[count - 1];
-}
-
-std::vector<double> log_softmax(std::span<const float> logits) {
-  const auto largest = static_cast<double>(*std::ranges::max_element(logits));
-  double sum = 0.0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
-  const double log_sum = largest + std::log(sum);
-  std::vector<double> result;
-  result.reserve(logits.size());
-  for (const float logit : logits) result.push_back(static_cast<double>(logit) - log_sum);
-  return result;
-}
-
-double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
-  KVCAL_CHECK(p_logits.size() == q_logits.size());
-  const std::vector<double> p = log_softmax(p_logits), q = log_softmax(q_logits);
-  double sum = 0.0;
-  for (size_t i = 0; i < p.size(); ++i) sum += std::exp(p[i]) * (p[i] - q[i]);
-  // Rounding alone can take a zero below it.
-  return std::max(sum, 0.0);
 }
 
 }  // namespace kvcal

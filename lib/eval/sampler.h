@@ -30,12 +30,4 @@ class Sampler {
   std::mt19937_64 random_;
 };
 
-TokenId argmax(std::span<const float> logits);
-
-/// log softmax in double precision.
-std::vector<double> log_softmax(std::span<const float> logits);
-
-/// KL(p || q) in nats of the distributions two logit vectors stand for.
-double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits);
-
 }  // namespace kvcal

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/upload.h"
 #include "model/embedding.h"
 
 namespace kvcal {
@@ -40,8 +41,8 @@ void finish_logits(const ModelConfig& config, std::vector<float>& logits) {
 }  // namespace
 
 KvCache Decoder::make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales,
-                            int64_t capacity) const {
-  return KvCache(config_, backend_, dtype, scales, capacity);
+                            int64_t capacity, int64_t slots) const {
+  return KvCache(config_, backend_, dtype, scales, capacity, slots);
 }
 
 std::vector<float> Decoder::step(std::span<const TokenId> ids, KvCache& cache) {
@@ -49,13 +50,71 @@ std::vector<float> Decoder::step(std::span<const TokenId> ids, KvCache& cache) {
   if (ids.size() == 1 && DecoderStep::can_record(config_, backend_, cache.length() + 1))
     return run_recorded(ids[0], cache);
   run(ids, cache);
-  return logits_of(static_cast<int64_t>(ids.size()) - 1, 1);
+  return logits_of(hidden_, static_cast<int64_t>(ids.size()) - 1, 1);
 }
 
 std::vector<float> Decoder::step_all(std::span<const TokenId> ids, KvCache& cache) {
   check(ids, cache);
   run(ids, cache);
-  return logits_of(0, static_cast<int64_t>(ids.size()));
+  return logits_of(hidden_, 0, static_cast<int64_t>(ids.size()));
+}
+
+std::vector<float> Decoder::step_together(std::span<const SequenceTokens> sequences,
+                                          KvCache& cache) {
+  KVCAL_CHECK(!sequences.empty());
+  KVCAL_CHECK(std::ranges::is_sorted(sequences, std::ranges::less_equal(), &SequenceTokens::slot));
+  for (const SequenceTokens& sequence : sequences) check(sequence.ids, cache, sequence.slot);
+  PlacedStep step = place(sequences, cache);
+  step.batch.has_fixed_products = true;
+  run(step, cache);
+  std::vector<int32_t> last_rows;
+  for (const Segment& segment : step.batch.segments)
+    last_rows.push_back(static_cast<int32_t>(segment.q_begin + segment.q_count - 1));
+  const auto count = static_cast<int64_t>(sequences.size());
+  const Buffer rows = upload<int32_t>(last_rows, backend_);
+  const Buffer last =
+      backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
+  backend_.gather_rows({.x = hidden_.data(),
+                        .rows = rows.as<int32_t>(),
+                        .count = count,
+                        .width = config_.hidden_size,
+                        .out = last.data()});
+  return logits_of_rows(last.as<float>(), count, false);
+}
+
+Buffer Decoder::step_hidden(std::span<const TokenId> ids, KvCache& cache) {
+  check(ids, cache);
+  run(ids, cache);
+  return copy_of_hidden(static_cast<int64_t>(ids.size()));
+}
+
+Buffer Decoder::copy_of_hidden(int64_t rows) {
+  const int64_t width = config_.hidden_size;
+  Buffer copy = backend_.allocate(static_cast<size_t>(rows * width) * sizeof(float));
+  const auto view = [&](const Buffer& buffer) {
+    return HeadsView{buffer.as<float>(), rows, 1, width, width};
+  };
+  backend_.copy_heads({.x = view(hidden_), .out = view(copy), .width = width});
+  return copy;
+}
+
+void Decoder::step_branches(std::span<const TokenId> ids, KvCache& cache,
+                            std::span<const Branch> branches, const BranchSink& sink) {
+  check(ids, cache);
+  KVCAL_CHECK(cache.length() == 0);
+  KVCAL_CHECK(std::ranges::is_sorted(branches, {}, &Branch::layer));
+  const PlacedStep step = place(ids, cache);
+  int64_t layer = 0;
+  for (size_t i = 0; i < branches.size(); ++i) {
+    run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
+               {layer, branches[i].layer});
+    layer = branches[i].layer;
+    Buffer branch = copy_of_hidden(step.batch.num_tokens);
+    KvCache own = make_cache(branches[i].dtype, branches[i].scales, step.batch.num_tokens);
+    run_layers(*runner_, step.batch, step.ropes, branch.as<float>(), own,
+               {layer, config_.num_hidden_layers});
+    sink(i, std::move(branch));
+  }
 }
 
 const RopeTables& Decoder::ropes_for(int64_t length) {
@@ -77,36 +136,71 @@ const RopeTables& Decoder::ropes_for(int64_t length) {
   return *ropes_;
 }
 
-void Decoder::check(std::span<const TokenId> ids, const KvCache& cache) const {
+const RopeTables& Decoder::ropes_for(const std::vector<int64_t>& lengths) {
+  const int64_t longest = *std::ranges::max_element(lengths);
+  const bool share_tables = std::ranges::all_of(config_.ropes, [&](const RopeConfig& rope) {
+    return std::ranges::all_of(lengths, [&](int64_t length) {
+      return rope_block(rope, length) == rope_block(rope, longest);
+    });
+  });
+  if (share_tables) return ropes_for(longest);
+  mixed_ropes_ = std::make_unique<RopeTables>(config_, lengths, backend_);
+  return *mixed_ropes_;
+}
+
+void Decoder::check(std::span<const TokenId> ids, const KvCache& cache, int64_t slot) const {
   KVCAL_CHECK(!ids.empty());
   for (const TokenId id : ids)
     if (id < 0 || id >= config_.vocab_size)
       fail("token id ", id, " is outside the vocabulary of ", config_.vocab_size);
-  const int64_t after = cache.length() + static_cast<int64_t>(ids.size());
+  const int64_t after = cache.length(slot) + static_cast<int64_t>(ids.size());
   if (after > cache.capacity())
     fail("the KV cache holds ", cache.capacity(), " tokens, ", after, " are needed");
 }
 
-void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
-  const auto count = static_cast<int64_t>(ids.size());
-  const int64_t before = cache.length(), after = before + count;
+Decoder::PlacedStep Decoder::place(std::span<const TokenId> ids, const KvCache& cache) {
+  const SequenceTokens only{.slot = 0, .ids = ids};
+  return place(std::span(&only, 1), cache);
+}
+
+Decoder::PlacedStep Decoder::place(std::span<const SequenceTokens> sequences,
+                                   const KvCache& cache) {
+  TokenBatch batch;
+  TokenPositions positions;
+  std::vector<TokenId> ids;
+  std::vector<int64_t> lengths;
+  for (const auto& [slot, added] : sequences) {
+    const auto tokens = static_cast<int64_t>(added.size());
+    const int64_t before = cache.length(slot), after = before + tokens;
+    batch.segments.push_back(cache.next_segment(slot, batch.num_tokens, tokens));
+    batch.slots.push_back(slot);
+    batch.num_tokens += tokens;
+    lengths.push_back(after);
+    ids.insert(ids.end(), added.begin(), added.end());
+    for (int64_t position = before; position < after; ++position) positions.add(position, after);
+  }
+  const int64_t count = batch.num_tokens;
+  batch.is_decoding = count == std::ssize(sequences);
   if (runner_tokens_ < count) {
     runner_ = std::make_unique<LayerRunner>(config_, backend_, type_, count);
     hidden_ = backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
     runner_tokens_ = count;
   }
-  const RopeTables& ropes = ropes_for(after);
-  TokenBatch batch;
-  batch.num_tokens = count;
-  batch.is_decoding = count == 1;
-  batch.segments = {{.q_begin = 0, .q_count = count, .kv_begin = 0, .kv_count = after}};
-  TokenPositions positions;
-  for (int64_t position = before; position < after; ++position) positions.add(position, after);
+  const RopeTables& ropes = ropes_for(lengths);
   batch.keep_positions(positions.upload_rows(ropes, backend_));
-
   embed_tokens(config_, weights_, ids, positions.values(), backend_, hidden_.as<float>());
-  run_layers(*runner_, batch, ropes, hidden_.as<float>(), cache);
-  cache.advance(count);
+  return {.ropes = ropes, .batch = std::move(batch)};
+}
+
+void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
+  run(place(ids, cache), cache);
+}
+
+void Decoder::run(const PlacedStep& step, KvCache& cache) {
+  run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
+             {0, config_.num_hidden_layers});
+  for (size_t i = 0; i < step.batch.segments.size(); ++i)
+    cache.advance(step.batch.segments[i].q_count, step.batch.slots[i]);
 }
 
 std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
@@ -118,7 +212,7 @@ std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
   step_->run(cache, ropes,
              [&](LayerRunner& runner, const TokenBatch& batch, float* hidden, void* normed,
                  float* logits) {
-               run_layers(runner, batch, ropes, hidden, cache);
+               run_layers(runner, batch, ropes, hidden, cache, {0, config_.num_hidden_layers});
                project_logits(hidden, 1, normed, logits, true, step_->scratch());
              });
   cache.advance(1);
@@ -126,25 +220,29 @@ std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
 }
 
 void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
-                         float* hidden, KvCache& cache) {
-  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+                         float* hidden, KvCache& cache, LayerRange layers) {
+  for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
     const PackedLayer& packed = layers_[static_cast<size_t>(layer)];
     if (!config_.has_attention(layer)) {
       runner.run_without_attention(packed, layer, hidden, batch, &cache.state(layer));
       continue;
     }
-    cache.append(layer, runner.keys_values(packed, layer, hidden, batch, ropes), batch.first_row);
+    cache.append(layer, runner.keys_values(packed, layer, hidden, batch, ropes), batch);
     runner.finish(packed, layer, hidden, batch, ropes, cache.storage(layer));
   }
 }
 
-std::vector<float> Decoder::logits_of(int64_t first_row, int64_t rows) {
+std::vector<float> Decoder::logits_of(const Buffer& hidden, int64_t first_row, int64_t rows) {
+  return logits_of_rows(hidden.as<float>() + first_row * config_.hidden_size, rows,
+                        first_row == 0 && rows == 1);
+}
+
+std::vector<float> Decoder::logits_of_rows(const float* hidden, int64_t rows, bool is_decoding) {
   const auto normed_bytes = static_cast<size_t>(rows * config_.hidden_size) * bytes_of(type_);
   const Buffer normed = backend_.allocate(normed_bytes);
   const Buffer logits =
       backend_.allocate(static_cast<size_t>(rows * config_.vocab_size) * sizeof(float));
-  project_logits(hidden_.as<float>() + first_row * config_.hidden_size, rows, normed.data(),
-                 logits.as<float>(), first_row == 0 && rows == 1, scratch_);
+  project_logits(hidden, rows, normed.data(), logits.as<float>(), is_decoding, scratch_);
   return read_logits(logits.data(), rows);
 }
 

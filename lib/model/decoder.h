@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,8 +21,8 @@ class Decoder {
  public:
   Decoder(const ModelConfig& config, const Weights& weights, Backend& backend, ComputeType type);
 
-  KvCache make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales,
-                     int64_t capacity) const;
+  KvCache make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales, int64_t capacity,
+                     int64_t slots = 1) const;
 
   /// Appends ids to the cached sequence; the logits [vocab_size] after the last one. Attention
   /// reads K and V of the new tokens through the cache too, as engines do. Throws Error for NaN or
@@ -30,21 +31,66 @@ class Decoder {
   /// The same, with logits after every id: [ids, vocab_size].
   std::vector<float> step_all(std::span<const TokenId> ids, KvCache& cache);
 
+  /// New tokens of the sequence in one of a cache's slots.
+  struct SequenceTokens {
+    int64_t slot = 0;
+    std::span<const TokenId> ids;
+  };
+  /// step of several of the cache's sequences together, by ascending slots: the logits after the
+  /// last one of each, [sequences, vocab_size]. A sequence's bytes do not depend on which others go
+  /// with it, as long as all have one new token or none has.
+  std::vector<float> step_together(std::span<const SequenceTokens> sequences, KvCache& cache);
+
+  /// As step_all, with the residual stream after the last layer instead of logits:
+  /// [ids, hidden_size] float32 in the backend's memory, for logits_of. Logits of many tokens do
+  /// not fit in memory together.
+  Buffer step_hidden(std::span<const TokenId> ids, KvCache& cache);
+  /// The logits of some rows of what step_hidden gave: [rows, vocab_size].
+  std::vector<float> logits_of(const Buffer& hidden, int64_t first_row, int64_t rows);
+
+  /// A sequence whose layers before `layer` are those of another cache: from there on it reads its
+  /// own.
+  struct Branch {
+    int64_t layer = 0;
+    KvDType dtype = KvDType::kFloat32;
+    const std::vector<LayerKvScales>& scales;
+  };
+  using BranchSink = std::function<void(size_t branch, Buffer hidden)>;
+  /// step_hidden of each branch, which borrows the layers before its own from one run through
+  /// cache. cache must be empty; branches must ascend by layer; sink is called in their order and
+  /// may ask for logits, not for steps.
+  void step_branches(std::span<const TokenId> ids, KvCache& cache, std::span<const Branch> branches,
+                     const BranchSink& sink);
+
   const ModelConfig& config() const { return config_; }
 
  private:
-  void check(std::span<const TokenId> ids, const KvCache& cache) const;
+  void check(std::span<const TokenId> ids, const KvCache& cache, int64_t slot = 0) const;
+  /// A step's tokens, embedded in hidden_.
+  struct PlacedStep {
+    const RopeTables& ropes;
+    TokenBatch batch;
+  };
+  PlacedStep place(std::span<const SequenceTokens> sequences, const KvCache& cache);
+  PlacedStep place(std::span<const TokenId> ids, const KvCache& cache);
   void run(std::span<const TokenId> ids, KvCache& cache);
+  void run(const PlacedStep& step, KvCache& cache);
+  Buffer copy_of_hidden(int64_t rows);
   std::vector<float> run_recorded(TokenId id, KvCache& cache);
+  struct LayerRange {
+    int64_t begin = 0, end = 0;
+  };
   void run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
-                  float* hidden, KvCache& cache);
-  std::vector<float> logits_of(int64_t first_row, int64_t rows);
+                  float* hidden, KvCache& cache, LayerRange layers);
   /// hidden: [rows, hidden_size]; normed: the same of type; logits: [rows, vocab_size].
   /// scratch: of the product, where lm_head's input is quantized.
   void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                       bool is_decoding, ProductScratch& scratch);
   std::vector<float> read_logits(const std::byte* logits, int64_t rows);
   const RopeTables& ropes_for(int64_t length);
+  const RopeTables& ropes_for(const std::vector<int64_t>& lengths);
+  /// hidden: [rows, hidden_size] in the backend's memory.
+  std::vector<float> logits_of_rows(const float* hidden, int64_t rows, bool is_decoding);
 
   const ModelConfig& config_;
   const Weights& weights_;
@@ -54,6 +100,7 @@ class Decoder {
   PackedNorm final_norm_;
   PackedLinear output_embedding_;
   std::unique_ptr<RopeTables> ropes_;
+  std::unique_ptr<RopeTables> mixed_ropes_;  ///< of a step whose sequences need different ones
   int64_t rope_length_ = 0;
   std::unique_ptr<LayerRunner> runner_;
   int64_t runner_tokens_ = 0;

@@ -1,5 +1,6 @@
 // Latent attention (MLA) of LayerRunner. Source: transformers, models/deepseek_v3.
 #include <algorithm>
+#include <limits>
 
 #include "model/architecture.h"
 #include "model/layer_runner.h"
@@ -53,14 +54,17 @@ void LayerRunner::query_of_rank(const PackedLayer& layer, int64_t rows) {
   project(query_normed_.data(), layer.query, rows, query_.as<float>());
 }
 
-KvStorage LayerRunner::expand(const PackedLayer& layer, const TokenBatch& batch,
-                              const KvStorage& storage) {
+ExpandedLatent LayerRunner::expand(const PackedLayer& layer, std::span<const Segment> segments,
+                                   const KvStorage& storage) {
   const LatentConfig& latent = config_.latent;
   const int64_t heads = config_.num_attention_heads, dim = config_.head_dim;
   const int64_t up_dim = latent.nope_dim + latent.value_dim;
-  int64_t rows = 0;
-  for (const Segment& segment : batch.segments)
-    rows = std::max(rows, segment.kv_begin + segment.kv_count);
+  int64_t first = std::numeric_limits<int64_t>::max(), end = 0;
+  for (const Segment& segment : segments) {
+    first = std::min(first, segment.kv_begin);
+    end = std::max(end, segment.kv_begin + segment.kv_count);
+  }
+  const int64_t rows = end - first;
   const auto reserve = [&](Buffer& buffer, int64_t width, size_t element) {
     grow(buffer, backend_, static_cast<size_t>(rows * width) * element);
   };
@@ -70,7 +74,10 @@ KvStorage LayerRunner::expand(const PackedLayer& layer, const TokenBatch& batch,
   reserve(keys_, heads * dim, sizeof(float));
   reserve(values_, heads * latent.value_dim, sizeof(float));
 
-  backend_.load_kv({.x = storage.k,
+  const auto rows_at_first = [&](const void* side, int64_t width) {
+    return static_cast<const std::byte*>(side) + first * width * bytes_per_element(storage.dtype);
+  };
+  backend_.load_kv({.x = rows_at_first(storage.k, latent.latent_rank),
                     .dtype = storage.dtype,
                     .scales = storage.k_scales,
                     .rows = rows,
@@ -78,7 +85,7 @@ KvStorage LayerRunner::expand(const PackedLayer& layer, const TokenBatch& batch,
                     .head_dim = latent.latent_rank,
                     .out_type = type_,
                     .out = latent_.data()});
-  backend_.load_kv({.x = storage.v,
+  backend_.load_kv({.x = rows_at_first(storage.v, latent.rope_dim),
                     .dtype = storage.dtype,
                     .scales = storage.v_scales,
                     .rows = rows,
@@ -106,7 +113,11 @@ KvStorage LayerRunner::expand(const PackedLayer& layer, const TokenBatch& batch,
   backend_.copy_heads({.x = up, .out = keys, .width = latent.nope_dim});
   backend_.copy_heads({.x = rotated, .out = from(keys, latent.nope_dim), .width = latent.rope_dim});
   backend_.copy_heads({.x = from(up, latent.nope_dim), .out = values, .width = latent.value_dim});
-  return {.dtype = KvDType::kFloat32, .k = keys_.data(), .v = values_.data()};
+  ExpandedLatent expanded{
+      .storage = {.dtype = KvDType::kFloat32, .k = keys_.data(), .v = values_.data()},
+      .segments = {segments.begin(), segments.end()}};
+  for (Segment& segment : expanded.segments) segment.kv_begin -= first;
+  return expanded;
 }
 
 }  // namespace kvcal

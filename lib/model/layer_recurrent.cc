@@ -12,13 +12,27 @@ RowsView columns(const Buffer& rows, int64_t first, int64_t stride) {
   return {.data = rows.as<float>() + first, .row_stride = stride};
 }
 
+std::vector<StateRun> state_runs(const TokenBatch& batch, const RecurrentState* state) {
+  const std::span<const Segment> segments = batch.segments;
+  if (!state) return {{.segments = segments}};
+  const auto slot_of = [&](size_t i) { return batch.slots.empty() ? 0 : batch.slots[i]; };
+  std::vector<StateRun> runs;
+  for (size_t begin = 0, end = 0; begin < segments.size(); begin = end) {
+    for (end = begin + 1; end < segments.size() && slot_of(end) == slot_of(end - 1) + 1;) ++end;
+    runs.push_back({.segments = segments.subspan(begin, end - begin),
+                    .convolution = state->convolution_of(slot_of(begin)),
+                    .scan = state->scan_of(slot_of(begin))});
+  }
+  return runs;
+}
+
 }  // namespace
 
 void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_index,
                                         float* hidden, const TokenBatch& batch,
                                         RecurrentState* state) {
   layer_index_ = layer_index;
-  is_decoding_ = batch.is_decoding;
+  is_decoding_ = batch.is_decoding && !batch.has_fixed_products;
   segments_ = batch.segments;
   const int64_t tokens = batch.num_tokens;
   bool is_normed = false;
@@ -30,8 +44,9 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
              .rows = tokens,
              .width = config_.hidden_size});
     project(normed_.data(), layer.recurrence.in, tokens, mixed_in_.as<float>());
-    convolve(layer.recurrence, batch, state);
-    scan(layer.recurrence, batch, state);
+    const std::vector<StateRun> runs = state_runs(batch, state);
+    for (const StateRun& run : runs) convolve(layer.recurrence, run);
+    scan(layer.recurrence, tokens, runs);
     gate_scanned(layer.recurrence, tokens);
     observe({.role = Role::kMixerOut,
              .x = mixed_.data(),
@@ -43,38 +58,43 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
   feed_forward(layer, hidden, tokens, is_normed);
 }
 
-void LayerRunner::convolve(const PackedRecurrence& mixer, const TokenBatch& batch,
-                           RecurrentState* state) {
+void LayerRunner::convolve(const PackedRecurrence& mixer, const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   backend_.causal_conv({.x = columns(mixed_in_, recurrent.inner(), mixer.in.matrix->out_features),
                         .weight = mixer.conv_weight.get(),
                         .bias = mixer.conv_bias.get(),
                         .silu = true,
-                        .segments = batch.segments,
+                        .segments = run.segments,
                         .channels = recurrent.channels,
                         .kernel = recurrent.kernel,
-                        .state = state ? state->convolution.as<float>() : nullptr,
+                        .state = run.convolution,
                         .out = convolved_.as<float>()});
 }
 
-void LayerRunner::scan(const PackedRecurrence& mixer, const TokenBatch& batch,
-                       RecurrentState* state) {
-  switch (config_.architecture->recurrence) {
-    case Mixer::kMamba:
-      return scan_mamba(mixer, batch, state);
-    case Mixer::kMamba2:
-      return scan_mamba2(mixer, batch, state);
-    case Mixer::kDeltaNet:
-      return scan_delta(mixer, batch, state);
-    default:
-      KVCAL_CHECK(false);
+void LayerRunner::scan(const PackedRecurrence& mixer, int64_t tokens,
+                       std::span<const StateRun> runs) {
+  const Mixer kind = config_.architecture->recurrence;
+  if (kind == Mixer::kMamba) project_mamba(mixer, tokens);
+  for (const StateRun& run : runs) {
+    switch (kind) {
+      case Mixer::kMamba:
+        scan_mamba(mixer, run);
+        break;
+      case Mixer::kMamba2:
+        scan_mamba2(mixer, run);
+        break;
+      case Mixer::kDeltaNet:
+        scan_delta(mixer, run);
+        break;
+      default:
+        KVCAL_CHECK(false);
+    }
   }
 }
 
-void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& batch,
-                             RecurrentState* state) {
+void LayerRunner::project_mamba(const PackedRecurrence& mixer, int64_t tokens) {
   const RecurrentConfig& recurrent = config_.recurrent;
-  const int64_t tokens = batch.num_tokens, inner = recurrent.inner();
+  const int64_t inner = recurrent.inner();
   const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
   convert(type_, convolved_.as<float>(), tokens, inner, mixed_.data(), slot_of(Role::kMixerStates));
   observe({.role = Role::kMixerStates,
@@ -102,6 +122,12 @@ void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& ba
            .rows = tokens,
            .width = rank});
   project(step_input_.data(), mixer.step, tokens, steps_.as<float>());
+}
+
+void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const StateRun& run) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t inner = recurrent.inner();
+  const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
   backend_.ssm_scan({.x = columns(convolved_, 0, inner),
                      .dt = columns(steps_, 0, inner),
                      .dt_bias = mixer.dt_bias.get(),
@@ -110,17 +136,16 @@ void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const TokenBatch& ba
                      .b = columns(states_, rank, width),
                      .c = columns(states_, rank + recurrent.state_dim, width),
                      .d = mixer.skip.get(),
-                     .segments = batch.segments,
+                     .segments = run.segments,
                      .heads = recurrent.heads,
                      .head_dim = 1,
                      .groups = 1,
                      .state_dim = recurrent.state_dim,
-                     .state = state ? state->scan.as<float>() : nullptr,
+                     .state = run.scan,
                      .out = scanned_.as<float>()});
 }
 
-void LayerRunner::scan_mamba2(const PackedRecurrence& mixer, const TokenBatch& batch,
-                              RecurrentState* state) {
+void LayerRunner::scan_mamba2(const PackedRecurrence& mixer, const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const int64_t inner = recurrent.inner(), channels = recurrent.channels;
   const int64_t states = recurrent.groups * recurrent.state_dim;
@@ -133,17 +158,16 @@ void LayerRunner::scan_mamba2(const PackedRecurrence& mixer, const TokenBatch& b
                      .b = columns(convolved_, inner, channels),
                      .c = columns(convolved_, inner + states, channels),
                      .d = mixer.skip.get(),
-                     .segments = batch.segments,
+                     .segments = run.segments,
                      .heads = recurrent.heads,
                      .head_dim = recurrent.head_dim,
                      .groups = recurrent.groups,
                      .state_dim = recurrent.state_dim,
-                     .state = state ? state->scan.as<float>() : nullptr,
+                     .state = run.scan,
                      .out = scanned_.as<float>()});
 }
 
-void LayerRunner::scan_delta(const PackedRecurrence& mixer, const TokenBatch& batch,
-                             RecurrentState* state) {
+void LayerRunner::scan_delta(const PackedRecurrence& mixer, const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const int64_t channels = recurrent.channels, width = mixer.in.matrix->out_features;
   const int64_t keys = recurrent.groups * recurrent.state_dim;
@@ -156,12 +180,12 @@ void LayerRunner::scan_delta(const PackedRecurrence& mixer, const TokenBatch& ba
                        .decay_rate = mixer.decay.get(),
                        .g_bias = mixer.dt_bias.get(),
                        .logistic_beta = true,
-                       .segments = batch.segments,
+                       .segments = run.segments,
                        .k_heads = recurrent.groups,
                        .v_heads = recurrent.heads,
                        .k_dim = recurrent.state_dim,
                        .v_dim = recurrent.head_dim,
-                       .state = state ? state->scan.as<float>() : nullptr,
+                       .state = run.scan,
                        .out = scanned_.as<float>()});
 }
 

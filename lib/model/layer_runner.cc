@@ -242,7 +242,7 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
                                                  const float* hidden, const TokenBatch& batch,
                                                  const RopeTables& ropes) {
   layer_index_ = layer_index;
-  is_decoding_ = batch.is_decoding;
+  is_decoding_ = batch.is_decoding && !batch.has_fixed_products;
   segments_ = batch.segments;
   normalize(hidden, layer.input_norm, batch.num_tokens, type_, normed_.data(),
             slot_of(Role::kQuery));
@@ -334,9 +334,21 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
 
 void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
                          const KvStorage& storage) {
+  const std::span<const Segment> all = batch.segments;
+  if (!config_.architecture->has_latent_attention)
+    return attend(layer, layer_index, batch, storage, all);
+  // A cache's sequences one by one: expanded together they would take many times its memory.
+  const size_t together = batch.slots.size() > 1 ? 1 : all.size();
+  for (size_t i = 0; i < all.size(); i += together) {
+    const ExpandedLatent expanded = expand(layer, all.subspan(i, together), storage);
+    attend(layer, layer_index, batch, expanded.storage, expanded.segments);
+  }
+}
+
+void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+                         const KvStorage& kv, std::span<const Segment> segments) {
   const bool is_latent = config_.architecture->has_latent_attention;
   const bool has_gate = layer.query_gate.matrix != nullptr;
-  const KvStorage kv = is_latent ? expand(layer, batch, storage) : storage;
   backend_.attention(
       {.q = query_.as<float>(),
        .q_row_stride = config_.query_width(),
@@ -345,7 +357,7 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .kv_dtype = kv.dtype,
        .k_scales = kv.k_scales,
        .v_scales = kv.v_scales,
-       .segments = batch.segments,
+       .segments = segments,
        .current_segments = batch.current_segments,
        .heads = config_.num_attention_heads,
        .kv_heads = config_.num_key_value_heads,

@@ -52,7 +52,7 @@ class LayerRunner {
   void run_final_norm(const PackedNorm& norm, const float* hidden, const TokenBatch& batch);
 
   /// A whole layer whose tokens are mixed by recurrence, or not at all. state continues the batch's
-  /// only sequence; null where all sequences begin here.
+  /// sequences; null where all begin here.
   void run_without_attention(const PackedLayer& layer, int64_t layer_index, float* hidden,
                              const TokenBatch& batch, RecurrentState* state);
 
@@ -98,16 +98,21 @@ class LayerRunner {
   /// From query_ and storage into attended_.
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& storage);
+  /// The same of K and V of all heads, for some of the batch's segments.
+  void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+              const KvStorage& kv, std::span<const Segment> segments);
   /// From ungated_ and the gate's projection into attended_.
   void gate_attended(const PackedLayer& layer, int64_t rows);
-  /// K and V of all heads out of the latent and the rotated key.
-  KvStorage expand(const PackedLayer& layer, const TokenBatch& batch, const KvStorage& storage);
+  /// K and V of all heads out of the latent and the rotated key, where segments read them.
+  ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
+                        const KvStorage& storage);
   // Of a recurrent mixer, one after the other: mixed_in_ to convolved_ to scanned_ to mixed_.
-  void convolve(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
-  void scan(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
-  void scan_mamba(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
-  void scan_mamba2(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
-  void scan_delta(const PackedRecurrence& mixer, const TokenBatch& batch, RecurrentState* state);
+  void convolve(const PackedRecurrence& mixer, const StateRun& run);
+  void scan(const PackedRecurrence& mixer, int64_t tokens, std::span<const StateRun> runs);
+  void project_mamba(const PackedRecurrence& mixer, int64_t tokens);
+  void scan_mamba(const PackedRecurrence& mixer, const StateRun& run);
+  void scan_mamba2(const PackedRecurrence& mixer, const StateRun& run);
+  void scan_delta(const PackedRecurrence& mixer, const StateRun& run);
   void gate_scanned(const PackedRecurrence& mixer, int64_t rows);
   /// From normed_ (and hidden, where it has its own norm that has not run yet); nothing where the
   /// layer has no MLP.
@@ -163,7 +168,7 @@ class LayerRunner {
   LinearInputObserver observer_;
   AmaxSlotOf slot_of_;
   bool shows_all_experts_ = false;
-  bool is_decoding_ = false;           ///< of the batch
+  bool is_decoding_ = false;           ///< of the batch's products
   std::span<const Segment> segments_;  ///< of the batch
   int64_t layer_index_ = 0;            ///< of the last keys_values
   Buffer normed_;                      ///< [tokens, hidden] of type
@@ -192,7 +197,7 @@ class LayerRunner {
   Buffer router_logits_;  ///< [tokens, experts + 1] float32
   Buffer gathered_;       ///< [tokens, hidden] of type
   Buffer expert_out_;     ///< [tokens, hidden] float32
-  Buffer latent_, rotated_key_, expanded_, keys_, values_;  ///< of all rows of a storage, float32
+  Buffer latent_, rotated_key_, expanded_, keys_, values_;  ///< of the rows that are read, float32
 };
 
 }  // namespace kvcal

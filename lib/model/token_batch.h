@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -14,8 +15,11 @@ struct TokenBatch {
   std::vector<Segment> segments;  ///< rows of this batch; kv rows of the storage attention reads
   std::vector<const int32_t*> positions;  ///< [num_tokens] rows of each rope's table
   std::vector<Buffer> owned_positions;    ///< where they lie, if the batch keeps them
+  std::vector<int64_t> slots;             ///< of each segment in a KvCache, ascending; empty: 0
   /// Of one decoding step, whose rows may differ from a larger batch's in their last bits.
   bool is_decoding = false;
+  /// Of a decoding step whose products must not depend on how many sequences it has.
+  bool has_fixed_products = false;
   // Of a recorded step, in backend memory and read when it is played: what segments are then, and
   // the row of the cache its token goes to.
   const Segment* current_segments = nullptr;
@@ -41,16 +45,38 @@ struct KvStorage {
   uint64_t* q_saturated = nullptr;  ///< [num_attention_heads] counts to add to, or null
 };
 
+/// K and V of all heads made from latent ones, of the rows that segments read.
+struct ExpandedLatent {
+  KvStorage storage;
+  std::vector<Segment> segments;  ///< the same, with their rows of storage
+};
+
 /// Where queries are observed, as ObserveKvArgs says; null: not asked for.
 struct SeenQueries {
   ObservedRange* ranges = nullptr;  ///< [samples of the batch, num_attention_heads]
   uint64_t* histogram = nullptr;
 };
 
-/// What a recurrent layer knows of a sequence's earlier tokens, float32.
+/// What a recurrent layer knows of the earlier tokens of each of a cache's sequences, float32.
 struct RecurrentState {
-  Buffer convolution;  ///< [kernel - 1, channels]
-  Buffer scan;         ///< [heads, head_dim, state_dim], a delta net's [heads, state_dim, head_dim]
+  Buffer convolution;  ///< [slots, kernel - 1, channels]
+  Buffer scan;  ///< [slots, heads, head_dim, state_dim], a delta net's [.., state_dim, head_dim]
+  int64_t slots = 1;
+
+  float* convolution_of(int64_t slot) const { return part_of(convolution, slot); }
+  float* scan_of(int64_t slot) const { return part_of(scan, slot); }
+
+ private:
+  float* part_of(const Buffer& all, int64_t slot) const {
+    return all.as<float>() + slot * static_cast<int64_t>(all.size() / sizeof(float)) / slots;
+  }
+};
+
+/// Sequences of a batch whose states follow each other. Null: they begin at zero and are not kept.
+struct StateRun {
+  std::span<const Segment> segments;
+  float* convolution = nullptr;
+  float* scan = nullptr;
 };
 
 }  // namespace kvcal

@@ -141,17 +141,20 @@ std::string ChatTemplate::render(const Json& variables, const TemplateClock& clo
   });
 }
 
-std::optional<ChatFormat> ChatFormat::from_folder(const std::filesystem::path& folder) {
+Json special_token_texts(const std::filesystem::path& folder) {
   const Json config = read_object(folder / "tokenizer_config.json");
   const Json special_tokens = read_object(folder / "special_tokens_map.json");
-  auto found = find_templates(folder, config);
-  if (!found) return std::nullopt;
-
   // transformers takes the legacy map over the configuration only where that lists no added tokens.
-  Json variables = Json::object();
-  add_special_tokens(variables, config, true);
-  add_special_tokens(variables, special_tokens,
-                     find_field(config, "added_tokens_decoder") == nullptr);
+  Json tokens = Json::object();
+  add_special_tokens(tokens, config, true);
+  add_special_tokens(tokens, special_tokens, find_field(config, "added_tokens_decoder") == nullptr);
+  return tokens;
+}
+
+std::optional<ChatFormat> ChatFormat::from_folder(const std::filesystem::path& folder) {
+  auto found = find_templates(folder, read_object(folder / "tokenizer_config.json"));
+  if (!found) return std::nullopt;
+  Json variables = special_token_texts(folder);
   return in_context(found->place.string(), [&] {
     return ChatFormat(ChatTemplate(found->source), std::move(found->tool_use),
                       std::move(variables));

@@ -37,8 +37,11 @@ class ChatTemplate {
   std::unique_ptr<Program> program_;
 };
 
-/// A model folder's template with its special tokens (bos_token, eos_token, pad_token, unk_token
-/// and any other *_token of tokenizer_config.json / special_tokens_map.json) ready as variables.
+/// A model folder's special tokens, {"bos_token": text, …}: bos_token, eos_token, pad_token,
+/// unk_token and any other *_token of tokenizer_config.json and special_tokens_map.json.
+Json special_token_texts(const std::filesystem::path& folder);
+
+/// A model folder's template with its special tokens ready as variables.
 class ChatFormat {
  public:
   /// Reads chat_template.jinja with additional_chat_templates/, else tokenizer_config.json's

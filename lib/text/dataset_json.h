@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/file.h"
@@ -42,5 +43,9 @@ class JsonRecords {
 /// line for a record longer than kMaxRecordBytes, a file that ends inside one, or none at all.
 JsonRecords open_json_lines(const fs::path& path);
 JsonRecords open_json_value(const fs::path& path);
+
+/// Either of the two, by path's extension, else by its content. what: for the message where it is
+/// neither ("a descriptor's local copy").
+JsonRecords open_json_records(const fs::path& path, std::string_view what);
 
 }  // namespace kvcal

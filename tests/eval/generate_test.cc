@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "eval/logit_rows.h"
 #include "model/kv_scales.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"

@@ -39,19 +39,21 @@ class DescribedDataset : public Dataset {
        "').to_json('OUT.jsonl')\"");
 }
 
-JsonRecords open_copy(const fs::path& copy) {
-  const std::string_view reader = reader_for(copy);
-  if (reader == "jsonl") return open_json_lines(copy);
-  if (reader == "json_array") return open_json_value(copy);
-  fail(copy.string(), ": a descriptor's local copy must be JSON or JSON lines (.json, .jsonl)");
-}
-
 }  // namespace
+
+JsonRecords open_json_records(const fs::path& path, std::string_view what) {
+  const std::string_view reader = reader_for(path);
+  if (reader == "jsonl") return open_json_lines(path);
+  if (reader == "json_array") return open_json_value(path);
+  fail(path.string(), ": ", what, " must be JSON or JSON lines (.json, .jsonl)");
+}
 
 std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverrides& overrides) {
   Descriptor descriptor = read_descriptor(path, overrides);
   if (!fs::exists(descriptor.local_copy)) fail_missing_copy(path, descriptor);
-  JsonRecords records = in_context(path.string(), [&] { return open_copy(descriptor.local_copy); });
+  JsonRecords records = in_context(path.string(), [&] {
+    return open_json_records(descriptor.local_copy, "a descriptor's local copy");
+  });
   if (records.shape() == JsonRecords::Shape::kIds)
     fail(path.string(), ": the local copy ", descriptor.local_copy.string(),
          " holds token ids, expected objects with fields");

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "core/token.h"
+#include "model/decoder.h"
+
+namespace kvcal {
+
+/// A text to continue.
+struct BatchPrompt {
+  std::vector<TokenId> ids;
+  int64_t max_new_tokens = 0;
+};
+
+/// How many texts are written at a time, and how.
+struct BatchOptions {
+  /// Logits of tokens that stand in the prompt or the text already are divided by it where they are
+  /// positive, and multiplied where negative. 1: as they are. Source: transformers
+  /// `RepetitionPenaltyLogitsProcessor`.
+  float repetition_penalty = 1.0f;
+  /// Whether a text ends with its newest token; ids: all of its new ones. Empty: none ends early.
+  std::function<bool(std::span<const TokenId> ids)> is_end;
+  /// Called with each text when it ends, in the order in which they do.
+  std::function<void(size_t prompt, std::vector<TokenId> ids)> on_text;
+};
+
+/// What generating took.
+struct BatchUse {
+  int64_t prompt_tokens = 0, new_tokens = 0;
+  int64_t num_steps = 0;  ///< of decoding; each takes all texts further that are being written
+  double prefill_seconds = 0.0, decode_seconds = 0.0;
+};
+
+/// Continues prompts greedily, as many at a time as cache has slots: a text that ends makes room
+/// for the next prompt at once. A text does not depend on the number of slots or on the other
+/// prompts. The cache must hold each prompt and its new tokens. Throws Error for an empty prompt
+/// and as Decoder::step.
+BatchUse generate_together(Decoder& decoder, KvCache& cache, std::span<const BatchPrompt> prompts,
+                           const BatchOptions& options);
+
+/// Tokens that a slot must hold for any of the prompts.
+int64_t longest_text(std::span<const BatchPrompt> prompts);
+
+}  // namespace kvcal

@@ -1,0 +1,76 @@
+#include "eval/generation_settings.h"
+
+#include <array>
+#include <string_view>
+
+#include "core/file.h"
+#include "core/json.h"
+#include "eval/generate.h"
+#include "text/chat_template.h"
+
+namespace kvcal {
+namespace {
+
+/// A key of generation_config.json, and the number that asks for nothing.
+struct GreedySetting {
+  std::string_view key;
+  std::optional<int> neutral = {};
+};
+
+/// What changes greedy texts. Source: transformers 5.17, generation/utils.py
+/// `_get_logits_processor`, and the modes of `generate`.
+constexpr std::array kGreedySettings{GreedySetting{"sequence_bias"},
+                                     GreedySetting{"bad_words_ids"},
+                                     GreedySetting{"min_length", 0},
+                                     GreedySetting{"min_new_tokens", 0},
+                                     GreedySetting{"no_repeat_ngram_size", 0},
+                                     GreedySetting{"encoder_repetition_penalty", 1},
+                                     GreedySetting{"encoder_no_repeat_ngram_size", 0},
+                                     GreedySetting{"forced_bos_token_id"},
+                                     GreedySetting{"forced_eos_token_id"},
+                                     GreedySetting{"exponential_decay_length_penalty"},
+                                     GreedySetting{"suppress_tokens"},
+                                     GreedySetting{"begin_suppress_tokens"},
+                                     GreedySetting{"guidance_scale", 1},
+                                     GreedySetting{"num_beams", 1},
+                                     GreedySetting{"stop_strings"}};
+
+bool asks_for_something(const GreedySetting& setting, const Json& generation) {
+  const Json* value = find_field(generation, setting.key);
+  if (!value || (value->is_array() && value->empty())) return false;
+  return !(setting.neutral && value->is_number() && *value == *setting.neutral);
+}
+
+Json read_object(const fs::path& path) {
+  return in_context(path.string(), [&] {
+    Json json = parse_json(read_text(path));
+    if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
+    return json;
+  });
+}
+
+}  // namespace
+
+GenerationSettings read_generation_settings(const fs::path& folder) {
+  GenerationSettings settings;
+  const Json config = read_object(folder / "config.json");
+  const fs::path file = folder / "generation_config.json";
+  const Json generation = fs::exists(file) ? read_object(file) : Json::object();
+  in_context(file.string(), [&] {
+    const Json* text = find_field(config, "text_config");
+    settings.stop_tokens = stop_tokens_of(generation, config);
+    if (settings.stop_tokens.empty() && text)
+      settings.stop_tokens = stop_tokens_of(generation, *text);
+    const double penalty = optional_number(generation, "repetition_penalty").value_or(1.0);
+    if (penalty <= 0.0) fail("key 'repetition_penalty' is ", penalty, ", expected more than 0");
+    settings.repetition_penalty = static_cast<float>(penalty);
+  });
+  for (const GreedySetting& setting : kGreedySettings)
+    if (asks_for_something(setting, generation)) settings.not_followed.emplace_back(setting.key);
+  const Json tokens = special_token_texts(folder);
+  settings.bos_token = optional_string(tokens, "bos_token");
+  settings.eos_token = optional_string(tokens, "eos_token");
+  return settings;
+}
+
+}  // namespace kvcal

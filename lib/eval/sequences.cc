@@ -1,0 +1,57 @@
+#include "eval/sequences.h"
+
+#include <algorithm>
+
+#include "text/dataset.h"
+
+namespace kvcal {
+namespace {
+
+std::vector<ScoredSequence> windows_of(const std::vector<TokenId>& ids,
+                                       const SequenceOptions& options) {
+  const auto length = static_cast<size_t>(options.max_seq_length);
+  const auto stride = options.stride == 0 ? length : static_cast<size_t>(options.stride);
+  std::vector<ScoredSequence> windows;
+  for (size_t begin = 0, scored = 0; scored < ids.size(); begin += stride) {
+    if (std::ssize(windows) == options.num_sequences) break;
+    const size_t end = std::min(begin + length, ids.size());
+    const auto at = [&](size_t i) { return ids.begin() + static_cast<std::ptrdiff_t>(i); };
+    // The first token of a window has no context there.
+    windows.push_back({{at(begin), at(end)}, std::max<size_t>(scored - begin, 1)});
+    scored = end;
+  }
+  return windows;
+}
+
+}  // namespace
+
+std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
+                                           const std::filesystem::path& tokenizer_folder,
+                                           int64_t vocab_size, const SequenceOptions& options,
+                                           Diagnostics& diagnostics) {
+  if (options.stride > options.max_seq_length)
+    fail("the stride is ", options.stride, ", more than the ", options.max_seq_length,
+         " tokens of a window: tokens between windows would not be scored");
+  const auto dataset = open_dataset(path);
+  const auto first = dataset->record(0);
+  if (std::holds_alternative<std::string>(first.content))
+    return windows_of(make_tokenizer(tokenizer_folder)->encode(dataset->whole_text(), true),
+                      options);
+  if (options.stride != 0)
+    fail(path.string(), ": a stride needs text that windows slide over, these are ",
+         std::holds_alternative<Json>(first.content) ? "chats" : "lists of ids");
+  const bool is_chat = std::holds_alternative<Json>(first.content);
+  const auto tokenizer = is_chat ? make_tokenizer(tokenizer_folder) : nullptr;
+  const auto chat = is_chat ? ChatFormat::from_folder(tokenizer_folder) : std::nullopt;
+  const SampleOptions samples{
+      .num_calibration_samples = std::min(options.num_sequences, dataset->size()),
+      .max_seq_length = options.max_seq_length,
+      .shuffle_seed = {}};
+  std::vector<ScoredSequence> sequences;
+  for (Sample& sample : read_samples(*dataset, tokenizer.get(), chat ? &*chat : nullptr, vocab_size,
+                                     samples, diagnostics))
+    sequences.push_back({std::move(sample.ids)});
+  return sequences;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,78 @@
+#include "eval_texts.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "core/interrupt.h"
+#include "eval/generate.h"
+#include "text/tokenizer.h"
+
+namespace kvcal {
+namespace {
+
+constexpr size_t kPromptTokens = 64;
+constexpr int64_t kNewTokens = 100;
+
+/// The text that each token completes.
+std::vector<std::string> pieces_of(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
+  TextStream stream(tokenizer);
+  std::vector<std::string> pieces;
+  for (const TokenId id : ids) pieces.push_back(stream.push(id));
+  if (!pieces.empty()) pieces.back() += stream.finish();
+  return pieces;
+}
+
+Json text_json(const std::string& name, const Tokenizer& tokenizer,
+               const std::vector<TokenId>& ids) {
+  return {
+      {"name", name}, {"text", tokenizer.decode(ids, true)}, {"tokens", pieces_of(tokenizer, ids)}};
+}
+
+KvCache cache_of(const EvalVariant& variant, size_t prompt) {
+  return variant.model->decoder.make_cache(variant.dtype, variant.scales,
+                                           static_cast<int64_t>(prompt) + kNewTokens);
+}
+
+Json compared(const EvalVariants& variants, const Tokenizer& tokenizer,
+              std::span<const TokenId> prompt, const GenerateOptions& options) {
+  const EvalVariant& reference = *variants.reference();
+  Json json = {{"prompt", tokenizer.decode({prompt.begin(), prompt.end()}, true)},
+               {"variants", Json::array()}};
+  for (const EvalVariant& variant : variants.variants()) {
+    if (variant.model != reference.model) continue;
+    throw_if_interrupted();
+    KvCache first = cache_of(reference, prompt.size()), second = cache_of(variant, prompt.size());
+    const Comparison comparison =
+        compare_caches(variant.model->decoder, first, second, prompt, options);
+    json["reference"] = text_json(variants.reference_name(), tokenizer, comparison.first.ids);
+    Json entry = text_json(variant.name, tokenizer, comparison.second.ids);
+    entry["first_divergence"] = comparison.first_divergence;
+    entry["kl"] = comparison.kl;
+    json["variants"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+}  // namespace
+
+Json texts_json(const EvalVariants& variants, const std::vector<ScoredSequence>& sequences,
+                int64_t count, Diagnostics& diagnostics) {
+  Json texts = Json::array();
+  const LoadedModel& model = *variants.reference()->model;
+  const auto tokenizer = make_tokenizer(model.model_dir.path());
+  const GenerateOptions options{
+      .max_new_tokens = kNewTokens,
+      .sampling = {},
+      .stop_tokens = stop_tokens_of(model.model_dir.generation_config(), model.model_dir.config())};
+  const auto wanted = std::min<int64_t>(count, std::ssize(sequences));
+  for (int64_t i = 0; i < wanted; ++i) {
+    const std::vector<TokenId>& ids = sequences[static_cast<size_t>(i)].ids;
+    const auto prompt = std::span(ids).first(std::min(kPromptTokens, ids.size()));
+    Json text = compared(variants, *tokenizer, prompt, options);
+    if (!text.at("variants").empty()) texts.push_back(std::move(text));
+    diagnostics.progress("texts", i + 1, wanted, "texts");
+  }
+  return texts;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,113 @@
+#include "eval_variants.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/error.h"
+
+namespace kvcal {
+namespace {
+
+std::string source_of(const CacheOptions& cache, KvDType dtype) {
+  if (!is_fp8(dtype)) return "none";
+  if (cache.unit_scales) return "unit";
+  return cache.scales.empty() ? "checkpoint" : cache.scales;
+}
+
+bool is_named(const CacheOptions& cache) {
+  return cache.kv_cache_dtype != "auto" || !cache.scales.empty() || cache.unit_scales;
+}
+
+}  // namespace
+
+EvalVariant::EvalVariant(std::string given_name, LoadedModel& loaded, const CacheOptions& cache)
+    : name(std::move(given_name)),
+      model(&loaded),
+      dtype(cache_dtype_of(cache, loaded)),
+      scales(scales_of(cache, loaded, dtype)),
+      scales_source(source_of(cache, dtype)) {}
+
+VariantSpec parse_variant(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+    fail("--variant is '", text,
+         "', expected NAME=CACHE, NAME=CACHE:SCALES or NAME=model:FOLDER, such as "
+         "unit=fp8_e4m3:unit");
+  VariantSpec spec{.name = text.substr(0, equals), .folder = {}, .cache = {}};
+  const std::string value = text.substr(equals + 1);
+  const size_t colon = value.find(':');
+  const std::string cache = value.substr(0, colon);
+  const std::string source = colon == std::string::npos ? "" : value.substr(colon + 1);
+  if (colon != std::string::npos && source.empty())
+    fail("--variant ", text, ": nothing stands behind the colon");
+  if (cache == "model") {
+    if (source.empty()) fail("--variant ", text, ": expected a folder, as in ", cache, ":FOLDER");
+    spec.folder = source;
+    return spec;
+  }
+  if (cache != "auto") in_context("--variant " + text, [&] { parse_kv_dtype(cache); });
+  spec.cache.kv_cache_dtype = cache;
+  spec.cache.unit_scales = source == "unit";
+  if (source != "unit" && source != "checkpoint") spec.cache.scales = source;
+  return spec;
+}
+
+EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference)
+    : backend_(open_backend(options.device)) {
+  check(options.cache);
+  if (!options.variants.empty() && is_named(options.cache))
+    fail(
+        "--variant says which caches are scored; --kv-cache-dtype, --scales and --unit-scales are "
+        "for a single one");
+  std::vector<VariantSpec> specs;
+  std::set<std::string> names;
+  for (const std::string& text : options.variants) {
+    specs.push_back(parse_variant(text));
+    if (!names.insert(specs.back().name).second)
+      fail("--variant ", text, ": the name '", specs.back().name, "' is given twice");
+  }
+  LoadedModel& model = load(options.model, options.device);
+  for (const VariantSpec& spec : specs)
+    in_context("--variant " + spec.name, [&] {
+      LoadedModel& own = spec.folder.empty() ? model : load(spec.folder, options.device);
+      variants_.emplace_back(spec.name, own, spec.cache);
+    });
+  is_single_ = specs.empty();
+  if (is_single_) {
+    variants_.emplace_back("", model, options.cache);
+    variants_[0].name = name_of(variants_[0].dtype);
+  }
+  if (!has_reference) return;
+  // Another model runs as its checkpoint says; the same one with the cache it had without FP8.
+  CacheOptions cache;
+  cache.kv_cache_dtype = options.reference_cache;
+  if (options.reference.empty() && options.reference_cache == "auto")
+    cache.kv_cache_dtype = name_of(unquantized_cache_dtype(model.config));
+  LoadedModel& from = options.reference.empty() ? model : load(options.reference, options.device);
+  reference_.emplace(options.reference, from, cache);
+}
+
+LoadedModel& EvalVariants::load(const std::string& folder, const DeviceOptions& device) {
+  const auto same =
+      std::ranges::find(models_, folder, [](const auto& model) { return model->path; });
+  if (same != models_.end()) return **same;
+  models_.push_back(std::make_unique<LoadedModel>(folder, device, false, backend_.get()));
+  return *models_.back();
+}
+
+std::string EvalVariants::reference_name() const {
+  if (!reference_->name.empty()) return reference_->name;
+  if (reference_->dtype == unquantized_cache_dtype(reference_->model->config))
+    return "the same with an unquantized cache";
+  return "the same with a " + std::string(name_of(reference_->dtype)) + " cache";
+}
+
+Scorer EvalVariants::make_scorer(const EvalOptions& options) const {
+  std::vector<ScoredModel> models;
+  for (const EvalVariant& variant : variants_) models.push_back(variant.scored());
+  std::optional<ScoredModel> reference;
+  if (reference_) reference.emplace(reference_->scored());
+  return Scorer(std::move(models), reference, options.device.threads);
+}
+
+}  // namespace kvcal
