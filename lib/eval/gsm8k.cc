@@ -34,7 +34,8 @@ struct GsmTask {
 void check(const GsmOptions& options) {
   if (options.fewshot_dataset.empty() && options.num_fewshot > 0 &&
       options.dataset.extension() != ".yaml" && options.dataset.extension() != ".yml")
-    fail("no data set of worked examples is given, ", options.num_fewshot, " are wanted");
+    fail("no data set of worked examples (fewshot_dataset) is given, ", options.num_fewshot,
+         " are wanted");
 }
 
 std::vector<std::string> read_prompts(const GsmOptions& options,
@@ -60,7 +61,7 @@ GsmTask prepare(const Tokenizer& tokenizer, const GenerationSettings& settings,
   const int64_t longest = max_positions - options.max_gen_toks;
   if (longest <= 0)
     fail("the model has ", max_positions, " positions, which do not hold ", options.max_gen_toks,
-         " new tokens and a question");
+         " new tokens (max_gen_toks) and a question");
   const std::vector<GsmRecord> questions = read_gsm_records(options.dataset, "test", options.limit);
   std::vector<std::string> texts = read_prompts(options, questions);
   GsmTask task;

@@ -226,9 +226,10 @@ TEST_CASE("gsm8k: what cannot be run is told") {
   CHECK(contains(message([](GsmOptions& options) { options.num_fewshot = 8; }),
                  "8 examples are wanted, there are 7"));
   CHECK(contains(message([](GsmOptions& options) { options.fewshot_dataset.clear(); }),
-                 "no data set of worked examples is given, 2 are wanted"));
+                 "no data set of worked examples (fewshot_dataset) is given, 2 are wanted"));
   CHECK(contains(message([](GsmOptions& options) { options.max_gen_toks = 128; }),
-                 "the model has 128 positions, which do not hold 128 new tokens and a question"));
+                 "the model has 128 positions, which do not hold 128 new tokens (max_gen_toks) and "
+                 "a question"));
   const fs::path file = setup.scratch.path() / "text.jsonl";
   write_file(file, "{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": 3}\n");
   CHECK(contains(message([&](GsmOptions& options) { options.dataset = file; }), "text.jsonl:2: "));
