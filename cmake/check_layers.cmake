@@ -4,7 +4,7 @@
 # party headers, no relative includes, no vendor's name in a GPU kernel, no file over 500 lines. A violation is an error.
 cmake_minimum_required(VERSION 3.22)
 
-set(layers core quant checkpoint recipe text backend kernels model calib export convert eval engines report)
+set(layers core quant checkpoint recipe text backend kernels model calib export convert eval engines report sweep)
 set(core_may core)
 set(quant_may core quant)
 set(checkpoint_may core checkpoint)
@@ -17,6 +17,7 @@ set(calib_may core quant recipe text model calib)
 set(export_may core quant recipe checkpoint export)
 set(eval_may core quant text model eval)
 set(report_may core quant report)
+set(sweep_may core quant recipe sweep)
 set(convert_may core quant checkpoint recipe model calib export convert)
 set(engines_may core quant checkpoint model engines)
 

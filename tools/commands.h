@@ -40,6 +40,7 @@ void add_inspect(CLI::App& app, std::function<void()>& run);
 void add_scales(CLI::App& app, std::function<void()>& run);
 void add_convert(CLI::App& app, std::function<void()>& run);
 void add_apply(CLI::App& app, std::function<void()>& run);
+void add_sweep(CLI::App& app, std::function<void()>& run);
 void add_synth(CLI::App& app, std::function<void()>& run);
 void add_verify(CLI::App& app, std::function<void()>& run);
 
@@ -69,7 +70,5 @@ ModelConfig read_config(const ModelDir& model_dir);
 
 /// "8GiB", "512MiB", "4GB", "1000000". Throws Error.
 uint64_t parse_byte_size(const std::string& text);
-/// "fp8_e4m3" and the others. Throws Error with did you mean.
-KvDType parse_kv_dtype(const std::string& name);
 
 }  // namespace kvcal

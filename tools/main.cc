@@ -12,9 +12,9 @@ namespace kvcal {
 namespace {
 
 // Every subcommand, in the order --help lists them.
-constexpr AddCommand kCommands[] = {add_calibrate, add_scales, add_convert, add_apply,
-                                    add_generate,  add_eval,   add_inspect, add_verify,
-                                    add_families,  add_synth};
+constexpr AddCommand kCommands[] = {add_calibrate, add_scales,   add_convert, add_apply,
+                                    add_generate,  add_eval,     add_sweep,   add_inspect,
+                                    add_verify,    add_families, add_synth};
 
 int code(ExitStatus status) {
   return static_cast<int>(status);
@@ -99,10 +99,22 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return code(ExitStatus::kUsage);
 }
 
+/// Of the command given, if any.
+std::string command_name(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return commands.empty() ? "" : commands.front()->get_name();
+}
+
+/// A sweep keeps what it has done; all else appears complete or not at all.
+const char* interrupted_message(const CLI::App& app) {
+  if (command_name(app) == "sweep")
+    return "interrupted; what is done is kept, and the same command goes on from there\n";
+  return "interrupted; no output was left behind\n";
+}
+
 /// What to do depends on the options the command has.
 const char* out_of_memory_message(const CLI::App& app) {
-  const auto commands = app.get_subcommands();
-  const std::string name = commands.empty() ? "" : commands.front()->get_name();
+  const std::string name = command_name(app);
   if (name == "calibrate")
     return "error: out of memory; --memory-limit and a smaller --batch-tokens lower what is "
            "needed\n";
@@ -128,7 +140,7 @@ int run_main(int argc, char** argv) {
   try {
     run();
   } catch (const Interrupted&) {
-    std::fputs("interrupted; no output was left behind\n", stderr);
+    std::fputs(interrupted_message(app), stderr);
     return code(ExitStatus::kInterrupted);
   } catch (const GateMissed& missed) {
     std::fprintf(stderr, "%s\n", missed.what());

@@ -149,15 +149,4 @@ uint64_t parse_byte_size(const std::string& text) {
   return checked_mul(number, kUnits.at(unit));
 }
 
-KvDType parse_kv_dtype(const std::string& name) {
-  static const Registry<KvDType> kDtypes{"KV cache dtype",
-                                         {{"float32", KvDType::kFloat32},
-                                          {"float16", KvDType::kFloat16},
-                                          {"bfloat16", KvDType::kBFloat16},
-                                          {"fp8_e4m3", KvDType::kFp8E4m3},
-                                          {"fp8_e5m2", KvDType::kFp8E5m2},
-                                          {"fp8_e4m3fnuz", KvDType::kFp8E4m3Fnuz}}};
-  return kDtypes.at(name);
-}
-
 }  // namespace kvcal

@@ -40,5 +40,7 @@ constexpr std::string_view name_of(KvDType dtype) {
   }
   return "";
 }
+/// The dtype of a name. Throws Error with did you mean.
+KvDType parse_kv_dtype(std::string_view name);
 
 }  // namespace kvcal

@@ -106,11 +106,10 @@ class TreeBuilder : public YAML::EventHandler {
     std::unordered_set<std::string> keys;
   };
 
-  static void refuse_anchor(const YAML::Mark& mark) {
+  void refuse_anchor(const YAML::Mark& mark) const {
     fail(place_at(mark.line + 1, mark.column + 1),
-         "anchors and aliases (& and *) are not taken in a recipe; write the value out, and put "
-         "quotes "
-         "around a pattern that begins with one");
+         "anchors and aliases (& and *) are not taken in a ", limits_.what,
+         "; write the value out, and put quotes around a pattern that begins with one");
   }
   YamlNode make(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag,
                 YAML::anchor_t anchor) {
@@ -120,9 +119,9 @@ class TreeBuilder : public YAML::EventHandler {
     node.column = mark.column + 1;
     if (anchor != YAML::NullAnchor) refuse_anchor(mark);
     if (!tag.empty() && tag != "?" && tag != "!")
-      fail_at(node, "tag ", tag, " is not taken in a recipe; leave it away");
+      fail_at(node, "tag ", tag, " is not taken in a ", limits_.what, "; leave it away");
     if (++num_nodes_ > limits_.max_nodes)
-      fail_at(node, "more than ", limits_.max_nodes, " values in one recipe");
+      fail_at(node, "more than ", limits_.max_nodes, " values in one ", limits_.what);
     return node;
   }
   void open(YamlNode node) {
@@ -149,6 +148,7 @@ class TreeBuilder : public YAML::EventHandler {
       level.node.items.push_back(std::move(node));
     } else if (!level.has_key) {
       check_key(level, node);
+      level.keys.insert(node.text);
       level.key = std::move(node);
       level.has_key = true;
     } else {
@@ -162,14 +162,14 @@ class TreeBuilder : public YAML::EventHandler {
       level.has_key = false;
     }
   }
-  static void check_key(Level& level, const YamlNode& key) {
+  void check_key(const Level& level, const YamlNode& key) const {
     if (key.kind != YamlNode::Kind::kScalar)
       fail_at(key, "found ", describe(key), " as a key, expected text");
     if (key.text == "<<" && !key.is_quoted)
-      fail_at(key, "merge keys (<<) are not taken in a recipe; write the values out");
+      fail_at(key, "merge keys (<<) are not taken in a ", limits_.what, "; write the values out");
     if (key.text.size() > kMaxKeyBytes)
       fail_at(key, "a key of ", key.text.size(), " bytes, expected at most ", kMaxKeyBytes);
-    if (level.keys.insert(key.text).second) return;
+    if (!level.keys.contains(key.text)) return;
     for (const YamlEntry& entry : level.node.entries)
       if (entry.key.text == key.text)
         fail_at(key, "key '", key.text, "' appears twice in one map; the first is on line ",
@@ -192,7 +192,8 @@ const YamlNode* YamlNode::find(std::string_view key) const {
 
 YamlNode parse_yaml(std::string_view text, const YamlLimits& limits) {
   if (text.size() > limits.max_bytes)
-    fail("found ", text.size(), " bytes, expected a recipe of at most ", limits.max_bytes);
+    fail("found ", text.size(), " bytes, expected a ", limits.what, " of at most ",
+         limits.max_bytes);
   check_characters(text);
   std::istringstream stream{std::string(text)};
   try {
@@ -200,7 +201,8 @@ YamlNode parse_yaml(std::string_view text, const YamlLimits& limits) {
     TreeBuilder builder(limits);
     parser.HandleNextDocument(builder);
     TreeBuilder second(limits);
-    if (parser.HandleNextDocument(second)) fail("more than one YAML document (---) in one recipe");
+    if (parser.HandleNextDocument(second))
+      fail("more than one YAML document (---) in one ", limits.what);
     return builder.take();
   } catch (const YAML::Exception& error) {
     if (error.mark.is_null()) fail("not valid YAML: ", error.msg);

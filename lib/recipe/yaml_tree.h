@@ -39,10 +39,11 @@ struct YamlLimits {
   size_t max_bytes = size_t{1} << 20;
   size_t max_nodes = 100'000;
   size_t max_depth = 32;
+  std::string_view what = "recipe";  ///< what the file is, for messages
 };
 
 /// Parses one YAML document. Throws Error with line and column for what is not valid YAML or not
-/// UTF-8, for a repeated key, a second document, a limit passed, and for what a recipe has no use
+/// UTF-8, for a repeated key, a second document, a limit passed, and for what our files have no use
 /// for: anchors, aliases, merge keys, tags, keys that are not text. An empty file is a null node.
 YamlNode parse_yaml(std::string_view text, const YamlLimits& limits = {});
 

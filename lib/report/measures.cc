@@ -27,6 +27,7 @@ constexpr Measure kMeasures[] = {
     {"nll", "NLL", "mean negative log likelihood, nats", plain_text},
     {"kl_mean", "mean KL",
      "mean divergence of the next token's distribution from the reference's, nats", plain_text},
+    {"kl_stderr", "± mean KL", "standard error of the mean KL, nats", plain_text},
     {"kl_p99", "p99 KL", "99 of 100 tokens have less, nats", plain_text},
     {"kl_max", "largest KL", "of any token, nats", plain_text},
     {"top1_agreement", "same top token",

@@ -56,6 +56,15 @@ matches() {
   [[ $1 == $pattern ]]
 }
 
+# What data/sweep.yaml is run on, and the file itself, in the folder one is in.
+make_sweep() {
+  copy_model llama model
+  cp "$DATA/sweep.yaml" "$DATA/data.jsonl" .
+  local i
+  for i in $(seq 6); do printf '{"input_ids": [%s]}\n' "$(seq -s, "$i" 3 $((i + 60)))"; done >text.jsonl
+}
+export -f make_sweep
+
 # The first line and the layers of `kvcal inspect`; what it says of the architecture has cases of its own.
 inspect_layers() {
   "$KVCAL" inspect "$@" | sed -n '1p; /^layer /,$p'

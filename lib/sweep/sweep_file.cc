@@ -1,0 +1,252 @@
+#include "sweep/sweep_file.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/file.h"
+#include "recipe/fields.h"
+#include "recipe/grammar.h"
+#include "sweep/grid_fields.h"
+#include "sweep/metrics.h"
+
+namespace kvcal {
+namespace {
+
+constexpr YamlLimits kLimits{.what = "sweep"};
+
+/// A sweep while its file is read.
+struct Draft {
+  fs::path folder;
+  SweepFile sweep;
+  std::optional<Field> grid;  ///< read last: it names what other keys list
+};
+
+bool is_name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
+}
+
+/// Names stand in ids, on command lines and in tables.
+void check_name(const YamlNode& node, const std::string& path) {
+  constexpr size_t kMostBytes = 100;
+  if (node.text.empty() || node.text.size() > kMostBytes ||
+      !std::ranges::all_of(node.text, is_name_char))
+    fail_at(node, path, ": found ", describe(node), " as a name, expected 1 to ", kMostBytes,
+            " letters, digits and . _ -");
+}
+
+/// The last part of a path as a name.
+std::string name_from(const fs::path& path) {
+  std::string name = fs::absolute(path / "").lexically_normal().parent_path().filename().string();
+  std::ranges::replace_if(
+      name, [](char c) { return !is_name_char(c); }, '-');
+  return name;
+}
+
+fs::path resolved(const Field& field, const fs::path& folder) {
+  return (folder / read_string(field)).lexically_normal();
+}
+
+/// The value of a list's item: PATH, or NAME: VALUE.
+struct Item {
+  std::string name;  ///< empty: not given
+  Field value;
+};
+
+Item item_of(const Field& list, size_t index) {
+  const std::string path = list.path + "[" + std::to_string(index) + "]";
+  const YamlNode& node = list.value.items[index];
+  if (node.kind != YamlNode::Kind::kMap) return {"", Field{path, node, node}};
+  if (node.entries.size() != 1)
+    fail_at(node, path, ": found a map of ", node.entries.size(),
+            " keys, expected a path, or one name with what it stands for");
+  const auto& [key, value] = node.entries[0];
+  check_name(key, path);
+  return {key.text, Field{path + "." + key.text, key, value}};
+}
+
+void check_list(const Field& field, std::string_view what) {
+  constexpr size_t kMostItems = 1000;
+  if (field.value.kind != YamlNode::Kind::kList || field.value.items.empty() ||
+      field.value.items.size() > kMostItems)
+    fail_field(field, "found ", describe(field.value), ", expected a list of 1 to ", kMostItems,
+               " ", what);
+}
+
+template <class Named>
+void add_named(const Item& item, Named named, std::vector<Named>& list) {
+  if (std::ranges::find(list, named.name, &Named::name) != list.end())
+    fail_field(item.value, "the name '", named.name,
+               "' is taken; give another one, as in {other: ", describe(item.value.value), "}");
+  list.push_back(std::move(named));
+}
+
+void read_name(const Field& field, Draft& draft) {
+  draft.sweep.name = read_string(field);
+  check_name(field.value, field.path);
+}
+
+void read_models(const Field& field, Draft& draft) {
+  check_list(field, "model folders");
+  for (size_t i = 0; i < field.value.items.size(); ++i) {
+    const Item item = item_of(field, i);
+    const fs::path path = resolved(item.value, draft.folder);
+    const std::string name = item.name.empty() ? name_from(path) : item.name;
+    add_named(item, SweepModel{.name = name, .path = path}, draft.sweep.models);
+  }
+}
+
+SweepRecipe recipe_of(const Item& item, const fs::path& folder) {
+  const Field& field = item.value;
+  if (field.value.kind != YamlNode::Kind::kMap) {
+    const fs::path path = resolved(field, folder);
+    Recipe recipe =
+        in_context(place_of(field.value) + field.path, [&] { return read_recipe(path); });
+    return {item.name.empty() ? name_from(fs::path(path).replace_extension()) : item.name,
+            std::move(recipe)};
+  }
+  Recipe recipe = in_context(field.path, [&] { return read_recipe_tree(field.value); });
+  recipe.source = to_yaml(recipe);
+  return {item.name, std::move(recipe)};
+}
+
+void read_recipes(const Field& field, Draft& draft) {
+  check_list(field, "recipes");
+  for (size_t i = 0; i < field.value.items.size(); ++i) {
+    const Item item = item_of(field, i);
+    add_named(item, recipe_of(item, draft.folder), draft.sweep.recipes);
+  }
+}
+
+void read_keep_checkpoints(const Field& field, Draft& draft) {
+  draft.sweep.keep_checkpoints = read_bool(field);
+}
+
+void read_compute_dtype(const Field& field, Draft& draft) {
+  draft.sweep.compute_dtype = read_string(field);
+}
+
+int64_t read_count(const Field& field, int64_t least) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  const int64_t value = read_int(field);
+  if (value < least || value > kMost)
+    fail_field(field, "found ", value, ", expected ", least, " to ", kMost);
+  return value;
+}
+
+/// A section that names a data set, relative to the sweep's folder.
+template <class Section>
+struct SectionDraft {
+  fs::path folder;
+  Section section;
+};
+
+template <class Section>
+constexpr FieldRow<SectionDraft<Section>> kDatasetRow{
+    "dataset", [](const Field& field, SectionDraft<Section>& draft) {
+      draft.section.dataset = resolved(field, draft.folder);
+    }};
+template <class Section>
+constexpr FieldRow<SectionDraft<Section>> kLengthRow{
+    "max_seq_length", [](const Field& field, SectionDraft<Section>& draft) {
+      draft.section.max_seq_length = read_count(field, 2);
+    }};
+
+template <class Section>
+Section read_section(const Field& field, std::span<const FieldRow<SectionDraft<Section>>> rows,
+                     const fs::path& folder) {
+  SectionDraft<Section> section{folder, {}};
+  read_fields(field, rows, section);
+  if (section.section.dataset.empty())
+    fail_field(field, "lacks the key 'dataset', expected the path of a data set");
+  return section.section;
+}
+
+void read_calibration(const Field& field, Draft& draft) {
+  using Rows = SectionDraft<SweepCalibration>;
+  constexpr std::array<FieldRow<Rows>, 2> kRows{kDatasetRow<SweepCalibration>,
+                                                kLengthRow<SweepCalibration>};
+  draft.sweep.calibration = read_section<SweepCalibration>(field, kRows, draft.folder);
+}
+
+void read_evaluation(const Field& field, Draft& draft) {
+  using Rows = SectionDraft<SweepEvaluation>;
+  constexpr std::array<FieldRow<Rows>, 4> kRows{
+      kDatasetRow<SweepEvaluation>, kLengthRow<SweepEvaluation>,
+      FieldRow<Rows>{
+          "num_samples",
+          [](const Field& one, Rows& rows) { rows.section.num_samples = read_count(one, 1); }},
+      FieldRow<Rows>{"stride", [](const Field& one, Rows& rows) {
+                       rows.section.stride = read_count(one, 1);
+                     }}};
+  draft.sweep.evaluation = read_section<SweepEvaluation>(field, kRows, draft.folder);
+}
+
+void read_gsm8k(const Field& field, Draft& draft) {
+  using Rows = SectionDraft<SweepGsm8k>;
+  constexpr std::array<FieldRow<Rows>, 5> kRows{
+      kDatasetRow<SweepGsm8k>,
+      FieldRow<Rows>{"fewshot_dataset",
+                     [](const Field& one, Rows& rows) {
+                       rows.section.fewshot_dataset = resolved(one, rows.folder);
+                     }},
+      FieldRow<Rows>{
+          "num_fewshot",
+          [](const Field& one, Rows& rows) { rows.section.num_fewshot = read_count(one, 0); }},
+      FieldRow<Rows>{
+          "max_gen_toks",
+          [](const Field& one, Rows& rows) { rows.section.max_gen_toks = read_count(one, 1); }},
+      FieldRow<Rows>{
+          "limit", [](const Field& one, Rows& rows) { rows.section.limit = read_count(one, 1); }}};
+  draft.sweep.gsm8k = read_section<SweepGsm8k>(field, kRows, draft.folder);
+}
+
+void read_pareto(const Field& field, Draft& draft) {
+  constexpr std::array<FieldRow<ParetoAxes>, 2> kRows{
+      FieldRow<ParetoAxes>{"x",
+                           [](const Field& one, ParetoAxes& axes) {
+                             axes.x = in_context(place_of(one.value) + one.path,
+                                                 [&] { return metric(read_string(one)).name; });
+                           }},
+      FieldRow<ParetoAxes>{"y", [](const Field& one, ParetoAxes& axes) {
+                             axes.y = in_context(place_of(one.value) + one.path,
+                                                 [&] { return metric(read_string(one)).name; });
+                           }}};
+  read_fields(field, std::span<const FieldRow<ParetoAxes>>(kRows), draft.sweep.pareto);
+}
+
+void keep_grid(const Field& field, Draft& draft) {
+  draft.grid.emplace(field);
+}
+
+constexpr std::array<FieldRow<Draft>, 10> kRows{{{"name", read_name},
+                                                 {"models", read_models},
+                                                 {"recipes", read_recipes},
+                                                 {"calibration", read_calibration},
+                                                 {"evaluation", read_evaluation},
+                                                 {"gsm8k", read_gsm8k},
+                                                 {"grid", keep_grid},
+                                                 {"compute_dtype", read_compute_dtype},
+                                                 {"keep_checkpoints", read_keep_checkpoints},
+                                                 {"pareto", read_pareto}}};
+
+}  // namespace
+
+SweepFile parse_sweep(std::string_view text, const fs::path& folder) {
+  const YamlNode document = parse_yaml(text, kLimits);
+  if (document.kind == YamlNode::Kind::kNull) fail("the sweep is empty, expected a map of keys");
+  Draft draft{.folder = folder, .sweep = {}, .grid = {}};
+  read_fields(Field{"sweep", document, document}, std::span<const FieldRow<Draft>>(kRows), draft);
+  for (const char* key : {"name", "models", "evaluation", "grid"})
+    if (!document.find(key)) fail_at(document, "sweep: lacks the key '", key, "'");
+  read_grids(*draft.grid, folder, draft.sweep);
+  return std::move(draft.sweep);
+}
+
+SweepFile read_sweep(const fs::path& path) {
+  const std::string text = read_text(path, kLimits.max_bytes);
+  return in_context(path.string(),
+                    [&] { return parse_sweep(text, fs::absolute(path).parent_path()); });
+}
+
+}  // namespace kvcal

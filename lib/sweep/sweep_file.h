@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quant/kv_dtype.h"
+#include "sweep/sweep_recipe.h"
+
+namespace kvcal {
+
+/// A model of a sweep, by the name its cells have.
+struct SweepModel {
+  std::string name;
+  std::filesystem::path path;
+};
+
+/// Where the scales of an FP8 cache come from.
+struct ScaleSource {
+  enum class Kind {
+    kCalibrated,  ///< the recipe's
+    kUnit,        ///< 1.0 everywhere
+    kCheckpoint,  ///< those the model's own folder has
+    kFile,        ///< those of another place
+  };
+  Kind kind = Kind::kCalibrated;
+  std::string name;  ///< "calibrated", "unit", "checkpoint", or the file's, without ending
+  std::filesystem::path path;  ///< of a file
+};
+
+/// The values each dimension takes; every combination is meant. Indices are into SweepFile's lists.
+struct SweepGrid {
+  std::vector<size_t> models;
+  std::vector<std::optional<size_t>> recipes;           ///< nullopt: the weights as they are
+  std::vector<std::optional<KvDType>> kv_cache_dtypes;  ///< nullopt: "auto", the model's own dtype
+  std::vector<size_t> scales;
+  std::vector<std::string> kv_forward;  ///< "quantized", "exact"
+  std::vector<int64_t> num_calibration_samples;
+  std::vector<std::optional<uint64_t>> shuffle_seeds;  ///< nullopt: not shuffled
+};
+
+/// The text that scales are made of.
+struct SweepCalibration {
+  std::filesystem::path dataset;
+  int64_t max_seq_length = 2048;
+};
+
+/// The text that cells are scored on.
+struct SweepEvaluation {
+  std::filesystem::path dataset;
+  int64_t num_samples = 512, max_seq_length = 2048, stride = 0;
+};
+
+/// Word problems that cells answer, where they are asked for: lm-evaluation-harness's gsm8k.
+struct SweepGsm8k {
+  /// fewshot_dataset: empty where `dataset` is a descriptor that has both.
+  std::filesystem::path dataset, fewshot_dataset;
+  int64_t num_fewshot = 5, max_gen_toks = 256;
+  std::optional<int64_t> limit;  ///< questions
+};
+
+/// What the Pareto picture shows; names of kMetrics.
+struct ParetoAxes {
+  std::string x = "bytes_per_token", y = "kl_mean";
+};
+
+/// A sweep as its file says it.
+struct SweepFile {
+  std::string name;
+  std::vector<SweepModel> models;
+  std::vector<SweepRecipe> recipes;
+  std::vector<ScaleSource> scales;
+  std::vector<SweepGrid> grids;
+  std::optional<SweepCalibration> calibration;  ///< there where a grid needs it
+  SweepEvaluation evaluation;
+  std::optional<SweepGsm8k> gsm8k;
+  std::string compute_dtype = "auto";
+  bool keep_checkpoints = false;
+  ParetoAxes pareto;
+};
+
+/// Parses the text of a sweep in YAML (docs/sweep.md). folder: what relative paths in it start
+/// from. Recipes are read, nothing else. Throws Error with line and column for what is not
+/// understood, a name or value that stands for nothing, and more combinations than a sweep may
+/// have.
+SweepFile parse_sweep(std::string_view text, const std::filesystem::path& folder);
+
+/// parse_sweep of a file, with its path in front of any message.
+SweepFile read_sweep(const std::filesystem::path& path);
+
+}  // namespace kvcal

@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Kills a sweep (SIGKILL) at KILLS moments spread over the time that a whole one takes, some of them twice. The same
+# command then goes on, and its results are the bytes of one that was never killed. No task outlives the sweep.
+#   tests/cli/kill_sweep.sh [KILLS]       KVCAL names the program
+
+source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
+
+KILLS=${1:-8}
+LEAST_HITS=$((KILLS / 3))  # kills that must have met a sweep that had some cells done and others not
+find_program ""
+make_scratch
+cd "$SCRATCH_ROOT" || exit 1
+
+failed=0
+fail() {
+  failed=$((failed + 1))
+  echo "FAILED $1"
+}
+
+# Several models, each with an evaluation of its own, and text enough that they take their time.
+make_sweep
+for seed in 1 2 3; do "$KVCAL" synth --config model/config.json --seed $seed "model$seed" >/dev/null 2>&1 || exit 1; done
+for i in $(seq 8); do printf '{"input_ids": [%s]}\n' "$(seq -s, "$i" $((i + 120)))"; done >text.jsonl
+sed -i -e 's/models: .*/models: [model1, model2, model3]/' -e 's/kv_forward: \[quantized, exact\]/kv_forward: exact/' \
+  -e 's/num_samples: 6/num_samples: 8/' sweep.yaml
+
+sweep() {
+  exec "$KVCAL" sweep sweep.yaml --output "$1" --device reference --threads 1 >sweep.table 2>sweep.log
+}
+
+now() {
+  date +%s%N
+}
+
+pause() {  # MILLISECONDS
+  sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"
+}
+
+# Milliseconds of a whole run; the quicker of two, so that few moments lie behind its end.
+whole_ms=
+for name in whole again; do
+  begin=$(now)
+  (sweep $name) || { cat sweep.log; exit 1; }
+  ms=$((($(now) - begin) / 1000000))
+  [[ -n $whole_ms && $whole_ms -lt $ms ]] || whole_ms=$ms
+  mv sweep.table $name.table
+done
+cmp -s whole/results.json again/results.json || fail "two whole runs differ"
+rm -r again
+echo "a whole sweep takes $whole_ms ms"
+
+# The check is of use only if it sees what it is for.
+sed 's/"kl_mean": 0.0/"kl_mean": 0.1/' whole/results.json >changed.json
+cmp -s whole/results.json changed.json && fail "a result that differs is not noticed"
+
+is_same() {
+  cmp -s whole/results.json out/results.json && cmp -s whole/results.csv out/results.csv && cmp -s whole.table sweep.table
+}
+
+cells() {
+  find out/cells -name '*.json' 2>/dev/null | wc -l
+}
+
+hits=0
+all_cells=$(find whole/cells -name '*.json' | wc -l)
+for ((i = 0; i < KILLS; i++)); do
+  rm -rf out
+  delay=$((whole_ms * (2 * i + 1) / (2 * KILLS)))
+  (sweep out) &
+  pid=$!
+  pause "$delay"
+  kill -9 $pid 2>/dev/null
+  wait $pid 2>/dev/null
+  found=$(cells)
+  if ((i % 3 == 2)); then  # once more, early in what is left
+    (sweep out) &
+    pid=$!
+    pause $((whole_ms / 4))
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+  fi
+  pause 50
+  grep -qas -- '--task' /proc/[0-9]*/cmdline && grep -las "$PWD" /proc/[0-9]*/environ | while read -r one; do
+    grep -qas -- '--task' "${one%environ}cmdline" && echo "${one%/environ}"
+  done >alive
+  [[ -s alive ]] && fail "killed after $delay ms: a task lives on: $(<alive)"
+  ((found > 0 && found < all_cells)) && hits=$((hits + 1))
+  (sweep out) || fail "killed after $delay ms: the run that follows fails: $(<sweep.log)"
+  is_same || fail "killed after $delay ms: the results differ"
+  [[ -z $(find out -name '.*.partial-*') ]] || fail "killed after $delay ms: $(find out -name '.*.partial-*') is left"
+  echo "killed after $delay ms: $found of $all_cells cells were done"
+done
+
+echo "$KILLS kills: $hits with some cells done; $failed checks failed"
+[[ $hits -ge $LEAST_HITS ]] || fail "only $hits of $KILLS kills met a sweep that had begun, at least $LEAST_HITS are needed"
+[[ $failed -eq 0 ]]

@@ -1,0 +1,132 @@
+#include "sweep/results.h"
+
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+#include "sweep/metrics.h"
+#include "sweep_fixture.h"
+
+using namespace kvcal;
+using kvcal::test::PlannedSweep;
+
+TEST_CASE("pareto: the front of points worked out by hand") {
+  //  y
+  //  5 a . . . b
+  //  3 . c . . d
+  //  2 . . . e .
+  //  1 . . . f .      f beats e and d, c is left of it
+  const std::vector<ParetoPoint> points{{1, 5}, {5, 5}, {2, 3}, {5, 3}, {4, 2}, {4, 1}};
+  CHECK(pareto_front(points) == std::vector<bool>{true, false, true, false, false, true});
+}
+
+TEST_CASE("pareto: equal points are both on the front, a single one and none are fine") {
+  CHECK(pareto_front(std::vector<ParetoPoint>{{1, 2}, {1, 2}, {1, 3}}) ==
+        std::vector<bool>{true, true, false});
+  CHECK(pareto_front(std::vector<ParetoPoint>{{1, 2}}) == std::vector<bool>{true});
+  CHECK(pareto_front({}).empty());
+}
+
+namespace {
+
+SweepInputs some_inputs() {
+  return {.version = "1.2",
+          .device = "cpu",
+          .model_sha256 = {"aa", "bb"},
+          .compute_dtype = {"float32", "float32"},
+          .scales_sha256 = {""},
+          .calibration_sha256 = "cc",
+          .evaluation_sha256 = "ee",
+          .gsm8k_sha256 = {}};
+}
+
+CellOutcome done(double kl, int64_t bytes) {
+  return {.status = CellOutcome::Status::kDone,
+          .error = {},
+          .result = {{"kl_mean", kl}, {"bytes_per_token", bytes}, {"num_tokens", 5}}};
+}
+
+}  // namespace
+
+TEST_CASE("results: every cell has every key, and null where there is nothing") {
+  const PlannedSweep all(
+      "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3, fp8_e5m2], "
+      "num_calibration_samples: 8, shuffle_seeds: 7}");
+  const std::vector<CellOutcome> outcomes{
+      done(0.0, 20), {.status = CellOutcome::Status::kFailed, .error = "why", .result = {}}, {}};
+  const Json results = results_json(all.sweep, all.plan, some_inputs(), outcomes);
+  CHECK(results["version"] == "1.2");
+  CHECK(results["name"] == "test");
+  CHECK(results["pareto"] == Json{{"x", "bytes_per_token"}, {"y", "kl_mean"}});
+  CHECK(results["models"][1] ==
+        Json{{"name", "second"}, {"sha256", "bb"}, {"compute_dtype", "float32"}});
+  CHECK(results["evaluation"]["dataset"] == "e.txt");
+  const Json& cells = results["cells"];
+  REQUIRE(cells.size() == 3);
+  for (const Json& cell : cells) {
+    CHECK(cell.size() == 8 + 2 + all_metrics().size() + 1);
+    for (const Metric& metric : all_metrics()) CHECK(cell.contains(metric.name));
+  }
+  CHECK(cells[0]["id"] == "m1/float16");
+  CHECK(cells[0]["recipe"].is_null());
+  CHECK(cells[0]["scale_source"].is_null());
+  CHECK(cells[0]["status"] == "done");
+  CHECK(cells[0]["kl_mean"] == 0.0);
+  CHECK(cells[0]["perplexity"].is_null());
+  CHECK(cells[0]["is_pareto"] == true);
+  CHECK(cells[1]["recipe"] == "max");
+  CHECK(cells[1]["kv_cache_dtype"] == "fp8_e4m3");
+  CHECK(cells[1]["scale_source"] == "calibrated");
+  CHECK(cells[1]["kv_forward"] == "quantized");
+  CHECK(cells[1]["num_samples"] == 8);
+  CHECK(cells[1]["seed"] == 7);
+  CHECK(cells[1]["status"] == "failed");
+  CHECK(cells[1]["error"] == "why");
+  CHECK(cells[1]["is_pareto"].is_null());
+  CHECK(cells[2]["status"] == "pending");
+  CHECK(cells[2]["error"].is_null());
+}
+
+TEST_CASE("results: the front goes by the axes that the sweep names, and by what is better there") {
+  PlannedSweep all(
+      "{models: m1, recipes: [max, mse], kv_cache_dtypes: [auto, fp8_e4m3], "
+      "num_calibration_samples: 8}");
+  const auto front = [&](std::vector<CellOutcome> outcomes) {
+    const Json results = results_json(all.sweep, all.plan, some_inputs(), outcomes);
+    std::string text;
+    for (const Json& cell : results["cells"])
+      text += cell["is_pareto"].is_null() ? '-' : cell["is_pareto"].get<bool>() ? '*' : '.';
+    return text;
+  };
+  CHECK(front({done(0.0, 20), done(0.5, 10), done(0.4, 10)}) == "*.*");
+  CHECK(front({done(0.0, 20), {}, done(0.4, 10)}) == "*-*");
+  all.sweep.pareto.y = "top1_agreement";
+  const auto agreeing = [](double part, int64_t bytes) {
+    CellOutcome outcome = done(0.0, bytes);
+    outcome.result["top1_agreement"] = part;
+    return outcome;
+  };
+  CHECK(front({agreeing(1.0, 20), agreeing(0.9, 10), agreeing(0.8, 10)}) == "**.");
+}
+
+TEST_CASE("csv: fields with commas, quotes and line breaks are quoted, as RFC 4180 says") {
+  const PlannedSweep all(
+      "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3], "
+      "num_calibration_samples: 8}");
+  const std::vector<CellOutcome> outcomes{
+      done(0.25, 20),
+      {.status = CellOutcome::Status::kFailed, .error = "a \"b\", c\nd", .result = {}}};
+  const std::string csv = to_csv(results_json(all.sweep, all.plan, some_inputs(), outcomes));
+  CHECK(csv ==
+        "id,model,recipe,kv_cache_dtype,scale_source,kv_forward,num_samples,seed,status,error,"
+        "perplexity,nll,kl_mean,kl_stderr,kl_p99,kl_max,top1_agreement,perplexity_increase,exact_"
+        "match_strict,"
+        "exact_match_flexible,bytes_per_token,weight_bytes,is_pareto\r\n"
+        "m1/float16,m1,,float16,,,,,done,,,,0.25,,,,,,,,20,,true\r\n"
+        "m1/max/fp8_e4m3/quantized/8,m1,max,fp8_e4m3,calibrated,quantized,8,,failed,"
+        "\"a \"\"b\"\", c\nd\",,,,,,,,,,,,,\r\n");
+}
+
+TEST_CASE("metrics: an unknown name is told with the nearest") {
+  CHECK(metric("kl_p99").is_less_better);
+  CHECK_FALSE(metric("top1_agreement").is_less_better);
+  CHECK(test::contains(test::message_of([] { metric("kl_men"); }), "did you mean 'kl_mean'?"));
+}

@@ -1,0 +1,303 @@
+#include "sweep_tasks.h"
+
+#include <algorithm>
+#include <array>
+
+#include "calib/derive.h"
+#include "calibration_run.h"
+#include "export/manifest.h"
+#include "export/statistics_file.h"
+#include "kvcal_version.h"
+#include "output_formats.h"
+#include "sweep_evaluation.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::array<std::pair<std::string_view, SweepTask::Kind>, 4> kKinds{
+    {{"observe", SweepTask::Kind::kObserve},
+     {"calibrate", SweepTask::Kind::kCalibrate},
+     {"evaluate", SweepTask::Kind::kEvaluate},
+     {"answer", SweepTask::Kind::kAnswer}}};
+
+/// Samples, and what manifests and statistics say of them.
+struct CalibrationText {
+  std::string sha256;
+  std::vector<Sample> samples;
+
+  std::vector<int64_t> indices() const {
+    std::vector<int64_t> all;
+    for (const Sample& sample : samples) all.push_back(sample.index);
+    return all;
+  }
+  int64_t num_tokens() const {
+    int64_t tokens = 0;
+    for (const Sample& sample : samples) tokens += static_cast<int64_t>(sample.ids.size());
+    return tokens;
+  }
+};
+
+/// One task of a sweep.
+class TaskRun {
+ public:
+  TaskRun(const SweepOptions& options, const Sweep& sweep, const SweepFolder& folder,
+          Backend& backend, Diagnostics& diagnostics)
+      : options_(options),
+        sweep_(sweep),
+        folder_(folder),
+        backend_(backend),
+        diagnostics_(diagnostics) {}
+
+  void observe(const Observation& observation) {
+    const SweepModel& model = sweep_.file.models[observation.model];
+    const CalibrationSubject subject =
+        make_subject(statistics_recipe(), "statistics", model.path.string(), diagnostics_);
+    const CalibrationText text = read_text(subject, observation.num_samples, observation.seed);
+    Statistics statistics;
+    measure(subject, run_of(subject, text, observation.model),
+            {.kv_forward = KvForward::kExact, .observes_all = observation.observes_all},
+            &statistics, diagnostics_);
+    statistics.origin = {.config = dump_json(subject.model_dir.config()),
+                         .model_path = model.path.string(),
+                         .model_sha256 = sweep_.inputs.model_sha256[observation.model],
+                         .dataset_path = sweep_.file.calibration->dataset.string(),
+                         .dataset_sha256 = text.sha256,
+                         .sample_indices = text.indices(),
+                         .num_tokens = text.num_tokens(),
+                         .compute_dtype = sweep_.inputs.compute_dtype[observation.model],
+                         .kv_forward = "exact"};
+    write_statistics(folder_.statistics(observation.fingerprint), statistics, true);
+  }
+
+  void calibrate(const PlannedCalibration& planned) {
+    const CalibrationSubject subject =
+        make_subject(recipe_of(planned, sweep_.file), sweep_.file.recipes[planned.recipe].name,
+                     sweep_.file.models[planned.model].path.string(), diagnostics_);
+    ManifestInput input = manifest_input(subject, planned);
+    const Calibration calibration =
+        planned.observation   ? derived(subject, planned, input)
+        : planned.num_samples ? measured(subject, planned, input)
+                              : empty_calibration(subject.plan, subject.config, dtype_of(planned));
+    check_calibration(calibration);
+    WrittenCheckpoint written;
+    if (planned.makes_checkpoint) written = write_checkpoint(subject, calibration, planned);
+    folder_.write(folder_.calibration(planned.fingerprint),
+                  make_manifest(input, subject.recipe, calibration, written));
+  }
+
+ private:
+  static KvDType dtype_of(const PlannedCalibration& planned) {
+    return planned.kv_cache_dtype.value_or(KvDType::kFp8E4m3);
+  }
+
+  CalibrationText read_text(const CalibrationSubject& subject, int64_t num_samples,
+                            std::optional<uint64_t> seed) {
+    const auto dataset = open_dataset(sweep_.file.calibration->dataset);
+    return {dataset->sha256(),
+            samples_for(subject, *dataset,
+                        {.num_calibration_samples = num_samples,
+                         .max_seq_length = sweep_.file.calibration->max_seq_length,
+                         .shuffle_seed = seed},
+                        diagnostics_)};
+  }
+
+  CalibrationRun run_of(const CalibrationSubject& subject, const CalibrationText& text,
+                        size_t model) {
+    const DeviceOptions device = device_of(options_, sweep_, model);
+    return {.backends = {&backend_},
+            .samples = text.samples,
+            .layerwise = {.compute_type = compute_type_of(device, backend_, subject.config),
+                          .scratch_folder = folder_.path()},
+            .threads = device.threads};
+  }
+
+  ManifestInput manifest_input(const CalibrationSubject& subject,
+                               const PlannedCalibration& planned) {
+    ManifestInput input;
+    input.version = KVCAL_VERSION;
+    input.model_path = sweep_.file.models[planned.model].path.string();
+    input.model_type = subject.config.model_type;
+    input.model_sha256 = sweep_.inputs.model_sha256[planned.model];
+    input.recipe_path = sweep_.file.recipes[planned.recipe].name;
+    input.leave_out_machine = true;
+    return input;
+  }
+
+  void add_text(const PlannedCalibration& planned, ManifestInput& input) {
+    input.dataset_path = sweep_.file.calibration->dataset.string();
+    input.dataset_sha256 = sweep_.inputs.calibration_sha256;
+    input.compute_dtype = sweep_.inputs.compute_dtype[planned.model];
+    input.kv_forward = planned.kv_forward.value_or("exact");
+  }
+
+  Calibration measured(const CalibrationSubject& subject, const PlannedCalibration& planned,
+                       ManifestInput& input) {
+    const CalibrationText text = read_text(subject, *planned.num_samples, planned.seed);
+    add_text(planned, input);
+    input.sample_indices = text.indices();
+    input.num_tokens = text.num_tokens();
+    return measure(subject, run_of(subject, text, planned.model),
+                   {.kv_forward = KvForward::kQuantized, .derive = {.kv_dtype = dtype_of(planned)}},
+                   nullptr, diagnostics_);
+  }
+
+  /// From the statistics that all recipes share.
+  Calibration derived(const CalibrationSubject& subject, const PlannedCalibration& planned,
+                      ManifestInput& input) {
+    const Observation& seen = sweep_.plan.observations[*planned.observation];
+    const Statistics statistics = read_statistics(folder_.statistics(seen.fingerprint));
+    add_text(planned, input);
+    input.sample_indices = statistics.origin.sample_indices;
+    input.num_tokens = statistics.origin.num_tokens;
+    return derive(statistics, subject.plan, subject.config, {.kv_dtype = dtype_of(planned)},
+                  diagnostics_);
+  }
+
+  /// Weights and inputs; scales of K and V where the format has a place for them. Cells take those
+  /// from the manifest.
+  WrittenCheckpoint write_checkpoint(const CalibrationSubject& subject, Calibration calibration,
+                                     const PlannedCalibration& planned) {
+    if (calibration.kv_format == fp8::Format::kE5m2) {
+      calibration.layers.clear();
+      calibration.plan.attention.clear();
+    }
+    OutputOptions output;
+    output.formats = {"compressed-tensors"};
+    const OutputFormats formats(output);
+    const ExportInput input = subject.output_of(calibration);
+    formats.check(input);
+    AtomicDirectory folder(folder_.checkpoint(planned.fingerprint), true);
+    WrittenCheckpoint written =
+        formats.write(input, folder.path(), options_.device.threads, diagnostics_);
+    folder.commit();
+    return written;
+  }
+
+  const SweepOptions& options_;
+  const Sweep& sweep_;
+  const SweepFolder& folder_;
+  Backend& backend_;
+  Diagnostics& diagnostics_;
+};
+
+const std::string& fingerprint_of(SweepTask::Kind kind, size_t part, const SweepPlan& plan) {
+  switch (kind) {
+    case SweepTask::Kind::kObserve:
+      return plan.observations[part].fingerprint;
+    case SweepTask::Kind::kCalibrate:
+      return plan.calibrations[part].fingerprint;
+    case SweepTask::Kind::kEvaluate:
+      return plan.cells[part].fingerprint;
+    case SweepTask::Kind::kAnswer:
+      break;
+  }
+  return plan.cells[part].answer_fingerprint;
+}
+
+size_t num_parts(SweepTask::Kind kind, const SweepPlan& plan) {
+  switch (kind) {
+    case SweepTask::Kind::kObserve:
+      return plan.observations.size();
+    case SweepTask::Kind::kCalibrate:
+      return plan.calibrations.size();
+    case SweepTask::Kind::kEvaluate:
+    case SweepTask::Kind::kAnswer:
+      break;
+  }
+  return plan.cells.size();
+}
+
+const std::vector<bool>& parts_of(SweepTask::Kind kind, const SweepProgress& done) {
+  switch (kind) {
+    case SweepTask::Kind::kObserve:
+      return done.observations;
+    case SweepTask::Kind::kCalibrate:
+      return done.calibrations;
+    case SweepTask::Kind::kEvaluate:
+      return done.cells;
+    case SweepTask::Kind::kAnswer:
+      break;
+  }
+  return done.answers;
+}
+
+bool is_done(const SweepTask& task, const SweepProgress& done) {
+  return std::ranges::all_of(task.parts,
+                             [&](size_t part) { return parts_of(task.kind, done)[part]; });
+}
+
+}  // namespace
+
+Recipe statistics_recipe() {
+  return parse_recipe(
+      "sweep_stage: {sweep_modifiers: {QuantizationModifier: {kv_cache_scheme: {num_bits: 8, "
+      "type: float, strategy: tensor, observer: static_minmax}}}}");
+}
+
+std::string_view kind_name(SweepTask::Kind kind) {
+  return std::ranges::find(kKinds, kind, &std::pair<std::string_view, SweepTask::Kind>::second)
+      ->first;
+}
+
+std::string argument_of(const SweepTask& task, const SweepPlan& plan) {
+  std::string text = std::string(kind_name(task.kind)) + ":";
+  for (size_t i = 0; i < task.parts.size(); ++i)
+    text += (i ? "," : "") + fingerprint_of(task.kind, task.parts[i], plan);
+  return text;
+}
+
+SweepTask task_of(const std::string& argument, const SweepPlan& plan) {
+  SweepTask task;
+  const size_t colon = argument.find(':');
+  const auto row = std::ranges::find(kKinds, argument.substr(0, colon),
+                                     &std::pair<std::string_view, SweepTask::Kind>::first);
+  if (row == kKinds.end() || colon == std::string::npos)
+    fail("--task: found '", argument,
+         "', expected observe:, calibrate:, evaluate: or answer: and parts");
+  task.kind = row->second;
+  for (size_t at = colon + 1; at <= argument.size();) {
+    const size_t end = std::min(argument.find(',', at), argument.size());
+    const std::string name = argument.substr(at, end - at);
+    size_t part = 0;
+    while (part < num_parts(task.kind, plan) && fingerprint_of(task.kind, part, plan) != name)
+      ++part;
+    if (part == num_parts(task.kind, plan))
+      fail("the sweep's file, models or data sets changed while it runs; start it again");
+    task.parts.push_back(part);
+    at = end + 1;
+  }
+  return task;
+}
+
+SweepProgress progress_of(const Sweep& sweep, const SweepFolder& folder) {
+  SweepProgress done;
+  for (const Observation& one : sweep.plan.observations)
+    done.observations.push_back(fs::exists(folder.statistics(one.fingerprint)));
+  for (const PlannedCalibration& one : sweep.plan.calibrations)
+    done.calibrations.push_back(
+        fs::exists(folder.calibration(one.fingerprint)) &&
+        (!one.makes_checkpoint || fs::exists(folder.checkpoint(one.fingerprint))));
+  for (const Cell& one : sweep.plan.cells)
+    done.cells.push_back(fs::exists(folder.cell(one.fingerprint)));
+  for (const Cell& one : sweep.plan.cells)
+    done.answers.push_back(!sweep.file.gsm8k || fs::exists(folder.cell(one.answer_fingerprint)));
+  return done;
+}
+
+void run_task(const SweepOptions& options, const Sweep& sweep, const SweepTask& task,
+              const SweepFolder& folder, Backend& backend, Diagnostics& diagnostics) {
+  const SweepFolder::PieceLock lock(folder,
+                                    fingerprint_of(task.kind, task.parts.at(0), sweep.plan));
+  if (is_done(task, progress_of(sweep, folder))) return;
+  if (task.kind == SweepTask::Kind::kEvaluate)
+    return evaluate_cells(options, sweep, task.parts, folder, backend, diagnostics);
+  if (task.kind == SweepTask::Kind::kAnswer)
+    return answer_questions(options, sweep, sweep.plan.cells[task.parts[0]], folder, backend,
+                            diagnostics);
+  TaskRun run(options, sweep, folder, backend, diagnostics);
+  if (task.kind == SweepTask::Kind::kObserve)
+    return run.observe(sweep.plan.observations[task.parts[0]]);
+  run.calibrate(sweep.plan.calibrations[task.parts[0]]);
+}
+
+}  // namespace kvcal
