@@ -16,6 +16,7 @@
 #include "inspect_html.h"
 #include "kvcal_version.h"
 #include "model/weights.h"
+#include "output_files.h"
 #include "output_formats.h"
 #include "progress.h"
 #include "table.h"
@@ -144,31 +145,21 @@ void check_is_beside(const fs::path& path, const std::string& output) {
     fail(path.string(), ": lies in the output, which appears whole; expected a file beside it");
 }
 
-/// The file must be new, and none that the run reads or writes.
-void check_statistics_target(const CalibrateOptions& options, const CalibrationSubject& subject) {
-  const fs::path path = options.save_statistics;
-  if (path.empty()) return;
-  in_context("--save-statistics", [&] {
-    check_target(subject.model_dir, path);
-    for (const std::string& source : {options.recipe, options.dataset})
-      if (lies_in(path, source)) fail(path.string(), ": is read by this run: ", source);
-    check_is_beside(path, options.output.output);
-    const fs::path folder = fs::absolute(path).parent_path();
-    if (!fs::is_directory(folder)) fail(path.string(), ": no such folder ", folder.string());
-    check_new_file(path, options.output.overwrite);
-  });
-}
-
-void check_report_target(const CalibrateOptions& options, const CalibrationSubject& subject) {
+/// What is written beside the checkpoint.
+void check_other_targets(const CalibrateOptions& options) {
   const ReportOptions& report = options.report;
   if (report.is_asked_for() && options.output.scales_only)
     fail(
         "--report and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
         "apply makes of it with kvcal inspect");
-  check_report_targets(report, subject.model_dir);
-  for (const auto& [option, path] :
-       {std::pair("--report", &report.page), std::pair("--plots", &report.plots)})
-    if (!path->empty()) in_context(option, [&] { check_is_beside(*path, options.output.output); });
+  const std::vector<OutputFile> outputs{{"--save-statistics", options.save_statistics},
+                                        {"--report", report.page},
+                                        {"--plots", report.plots}};
+  check_output_files(outputs, options.output.overwrite,
+                     {options.model, options.recipe, options.dataset});
+  check_report_targets(report);
+  for (const auto& [option, path] : outputs)
+    if (!path.empty()) in_context(option, [&] { check_is_beside(path, options.output.output); });
 }
 
 /// What was asked for and has no effect.
@@ -210,8 +201,7 @@ void check_all(const CalibrateOptions& options, const CalibrationSubject& subjec
   formats.check(subject.output_of(
       planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype)));
   check_target(subject.model_dir, options.output.output);
-  check_statistics_target(options, subject);
-  check_report_target(options, subject);
+  check_other_targets(options);
 }
 
 ManifestInput manifest_input(const CalibrateOptions& options, const CalibrationSubject& subject,

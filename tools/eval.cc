@@ -6,6 +6,8 @@
 #include "eval_likelihood.h"
 #include "eval_options.h"
 #include "eval_sensitivity.h"
+#include "eval_variants.h"
+#include "output_files.h"
 
 namespace kvcal {
 namespace {
@@ -44,9 +46,29 @@ void check_options_of_task(const CLI::App& command, const std::string& task) {
   }
 }
 
+void check_outputs(const EvalOptions& options) {
+  std::vector<std::string> inputs{options.model, options.dataset, options.reference,
+                                  options.cache.scales, options.gsm8k.fewshot_dataset};
+  for (const std::string& text : options.variants) {
+    const VariantSpec spec = parse_variant(text);
+    inputs.push_back(spec.folder);
+    inputs.push_back(spec.cache.scales);
+  }
+  check_output_files({{"--report", options.report.page},
+                      {"--plots", options.report.plots},
+                      {"--output-recipe", options.output_recipe},
+                      {"--log-samples", options.gsm8k.log_samples}},
+                     options.overwrite, inputs);
+  check_report_targets(options.report);
+}
+
 void run_eval(const CLI::App& command, EvalOptions options) {
   options.task = kTasks.name_of(options.task);
   check_options_of_task(command, options.task);
+  if (command.get_option_group(kOfKl.title)->get_option("--texts")->count() > 0 &&
+      options.report.page.empty())
+    fail("--texts is for --report, which is not given");
+  check_outputs(options);
   kTasks.at(options.task)(options);
 }
 

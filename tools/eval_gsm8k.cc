@@ -10,6 +10,7 @@
 #include "eval/gsm8k.h"
 #include "eval_likelihood.h"
 #include "eval_options.h"
+#include "eval_report.h"
 #include "eval_variants.h"
 #include "kvcal_version.h"
 #include "progress.h"
@@ -21,7 +22,7 @@ namespace {
 GsmGates gates_of(const GsmCommandOptions& options) {
   GsmGates gates;
   const auto parse = [](const char* name, const std::string& text, std::optional<double>& gate) {
-    if (!text.empty()) in_context(name, [&] { gate = parse_fraction(text); });
+    if (!text.empty()) in_context(name, [&] { gate = parse_part(text); });
   };
   parse("--min-exact-match", options.min_exact_match, gates.min_strict);
   parse("--min-exact-match-flexible", options.min_exact_match_flexible, gates.min_flexible);
@@ -77,20 +78,24 @@ Json variant_json(const EvalVariant& variant, const GsmResult& result) {
                {"kv_cache_dtype", name_of(variant.dtype)},
                {"scales", variant.scales_source}};
   json.update(to_json(result));
-  for (const GsmAnswer& answer : result.answers) json["samples"].push_back(to_json(answer));
   return json;
 }
 
-/// A line a question and variant, with the prompt.
-std::string logged_samples(const EvalVariants& variants, const std::vector<GsmResult>& results) {
-  std::string lines;
+/// Every answer, with its prompt and, where there are several, its variant.
+Json samples_json(const EvalVariants& variants, const std::vector<GsmResult>& results) {
+  Json samples = Json::array();
   for (size_t i = 0; i < results.size(); ++i)
     for (const GsmAnswer& answer : results[i].answers) {
-      Json json = to_json(answer);
+      Json& json = samples.emplace_back(to_json(answer));
       json["prompt"] = answer.prompt;
       if (!variants.is_single()) json["variant"] = variants.variants()[i].name;
-      lines += json.dump() + '\n';
     }
+  return samples;
+}
+
+std::string as_lines(const Json& list) {
+  std::string lines;
+  for (const Json& entry : list) lines += entry.dump() + '\n';
   return lines;
 }
 
@@ -139,17 +144,18 @@ void run_gsm8k(const EvalOptions& options) {
   check(options.gsm8k);
   const GsmGates gates = gates_of(options.gsm8k);
   const std::string& log = options.gsm8k.log_samples;
-  if (!log.empty()) check_new_file(log, options.overwrite);
   TerminalDiagnostics diagnostics;
-  const EvalVariants variants(options, false);
+  EvalVariants variants(options, false);
   const std::vector<GsmResult> results = run_all(options, variants, diagnostics);
-  if (!log.empty())
-    write_file_atomically(log, logged_samples(variants, results), options.overwrite);
   Json json = task_json(options);
   for (size_t i = 0; i < results.size(); ++i)
     json["variants"].push_back(variant_json(variants.variants()[i], results[i]));
+  json = printed_json(std::move(json), variants);
+  json["samples"] = samples_json(variants, results);
+  if (!log.empty()) write_file_atomically(log, as_lines(json.at("samples")), options.overwrite);
+  write_eval_report(json, options.report);
   if (options.json) {
-    std::cout << dump_json(printed_json(json, variants));
+    std::cout << dump_json(json);
   } else {
     print(variants, results);
   }

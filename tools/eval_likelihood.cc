@@ -17,12 +17,12 @@ namespace {
 
 Gates gates_of(const EvalOptions& options) {
   Gates gates{.max_kl = options.max_kl, .max_perplexity_increase = {}, .min_top1 = {}};
-  const auto parse = [](const char* name, const std::string& text, std::optional<double>& gate) {
-    if (!text.empty()) in_context(name, [&] { gate = parse_fraction(text); });
-  };
-  parse("--max-perplexity-increase", options.max_perplexity_increase,
-        gates.max_perplexity_increase);
-  parse("--min-top1", options.min_top1, gates.min_top1);
+  if (!options.max_perplexity_increase.empty())
+    in_context("--max-perplexity-increase", [&] {
+      gates.max_perplexity_increase = parse_fraction(options.max_perplexity_increase);
+    });
+  if (!options.min_top1.empty())
+    in_context("--min-top1", [&] { gates.min_top1 = parse_part(options.min_top1); });
   return gates;
 }
 
@@ -177,8 +177,21 @@ std::vector<int64_t> quantized_layers(const EvalVariant& variant) {
 std::vector<ScoredSequence> read_sequences(const EvalOptions& options, EvalVariants& variants,
                                            Diagnostics& diagnostics) {
   const LoadedModel& model = variants.model();
-  return read_sequences(options.dataset, model.model_dir.path(), model.config.vocab_size,
-                        options.sequences, diagnostics);
+  std::vector<ScoredSequence> sequences =
+      read_sequences(options.dataset, model.model_dir.path(), model.config.vocab_size,
+                     options.sequences, diagnostics);
+  const auto tokens = [](const ScoredSequence& sequence) { return std::ssize(sequence.ids); };
+  if (std::ranges::none_of(sequences, [&](const auto& one) { return tokens(one) > 1; }))
+    fail(options.dataset, ": no token to score: a sequence needs two or more");
+  const int64_t most = model.config.max_position_embeddings;
+  const auto longer =
+      std::ranges::count_if(sequences, [&](const auto& one) { return tokens(one) - 1 > most; });
+  if (longer > 0)
+    diagnostics.warn(std::to_string(longer) + " sequences are longer than the " +
+                     std::to_string(most) +
+                     " positions the model was made for; cut them with "
+                     "--max-seq-length");
+  return sequences;
 }
 
 namespace {
@@ -250,7 +263,10 @@ void run_likelihood(const EvalOptions& options) {
   const Gates gates = gates_of(options);
   TerminalDiagnostics diagnostics;
   EvalVariants variants(options, has_kl);
-  check_report_targets(options.report, variants.model().model_dir);
+  if (options.per_layer && std::ranges::none_of(variants.variants(), [](const auto& variant) {
+        return is_fp8(variant.dtype);
+      }))
+    fail("--per-layer needs an FP8 cache; there is none");
   const std::vector<ScoredSequence> sequences = read_sequences(options, variants, diagnostics);
   Scorer scorer = variants.make_scorer(options);
   const std::vector<SequenceScores> scores = score_all(scorer, sequences, diagnostics);
@@ -267,9 +283,6 @@ void run_likelihood(const EvalOptions& options) {
     entry["sequences"] = sequences_json(scores, i);
     json["variants"].push_back(std::move(entry));
   }
-  if (has_kl && !options.report.page.empty())
-    json["texts"] = texts_json(variants, sequences, options.num_texts, diagnostics);
-  write_eval_report(json, options.report);
   if (options.json) {
     std::cout << dump_json(printed_json(json, variants));
   } else if (variants.is_single()) {
@@ -280,6 +293,10 @@ void run_likelihood(const EvalOptions& options) {
   if (!options.json && options.per_layer)
     for (const Json& variant : json.at("variants")) print_layers(variant, variants.is_single());
   std::cout.flush();
+  // Behind the numbers, which no error of a drawing may take away.
+  if (has_kl && !options.report.page.empty())
+    json["texts"] = texts_json(variants, sequences, options.num_texts, diagnostics);
+  write_eval_report(json, options.report);
   throw_if_missed(variants, results, gates);
 }
 

@@ -60,6 +60,25 @@ std::string skip_layers_argument(const std::vector<int64_t>& kept) {
   return text;
 }
 
+/// The layers, and those that the checkpoint leaves out already.
+std::vector<int64_t> with_ignored(const EvalVariant& variant, std::vector<int64_t> kept) {
+  for (const int64_t layer : attention_layers(variant.model->config))
+    if (variant.scales[static_cast<size_t>(layer)].ignored) kept.push_back(layer);
+  std::ranges::sort(kept);
+  return kept;
+}
+
+/// Why no recipe gives the cache that is measured; empty: one does.
+std::string recipe_gap(const EvalVariant& variant) {
+  if (variant.dtype != KvDType::kFp8E4m3)
+    return "the cache is " + std::string(name_of(variant.dtype));
+  if (variant.scales_source != "checkpoint") return "the scales are not the checkpoint's";
+  if (std::ranges::any_of(variant.scales,
+                          [](const LayerKvScales& layer) { return !layer.q.empty(); }))
+    return "the checkpoint has scales of queries, too";
+  return "";
+}
+
 /// A recipe for the same scales that leaves the layers out.
 std::string recipe_text(const EvalOptions& options, const EvalVariant& variant,
                         const std::vector<int64_t>& kept, double kl_mean) {
@@ -68,11 +87,12 @@ std::string recipe_text(const EvalOptions& options, const EvalVariant& variant,
       variant.scales, [](const LayerKvScales& layer) { return layer.k.size() > 1; });
   const Json scheme = read_scales_of_checkpoint(model.model_dir, model.config).scheme;
   const auto observer = scheme.is_object() ? optional_string(scheme, "observer") : std::nullopt;
-  std::string text =
-      "# FP8 KV cache with these layers in 16 bits: mean KL " + fixed("%.6f", kl_mean) +
-      " nats on the text they were chosen with.\n" +
-      (options.kl_budget ? "# Budget: " + fixed("%g", *options.kl_budget) + ". " : "# ") +
-      "For vLLM: " + skip_layers_argument(kept) + "\n";
+  std::string text = "# FP8 KV cache: mean KL " + fixed("%.6f", kl_mean) +
+                     " nats on the text its layers were chosen with, budget " +
+                     fixed("%g", *options.kl_budget) + ".\n";
+  if (!kept.empty()) text += "# For vLLM: " + skip_layers_argument(kept) + "\n";
+  if (!model.quantization.linears.empty())
+    text += "# The weights' part of the recipe is not here: put these lines of ignore into it.\n";
   text += "default_stage:\n  default_modifiers:\n    QuantizationModifier:\n";
   if (!kept.empty()) text += "      ignore:\n";
   for (const int64_t layer : kept)
@@ -92,8 +112,9 @@ Json mixed_json(const EvalVariant& variant, const Sensitivity& found) {
   };
   for (size_t i = 0; i < found.search.measured.size(); ++i) {
     const MixedCache& cache = found.search.measured[i];
-    rows.push_back({{"num_kept", cache.kept.size()},
-                    {"layers", cache.kept},
+    const std::vector<int64_t> kept = with_ignored(variant, cache.kept);
+    rows.push_back({{"num_kept", kept.size()},
+                    {"layers", kept},
                     {"kl_mean", *cache.result.kl_mean},
                     {"kl_p99", *cache.result.kl_p99},
                     {"top1_agreement", *cache.result.top1_agreement},
@@ -128,10 +149,13 @@ Json sensitivity_json(const EvalOptions& options, const EvalVariant& variant,
   if (!options.kl_budget) return json;
   json["kl_budget"] = *options.kl_budget;
   const MixedCache proposal = proposal_of(found);
-  json["kept_layers"] = proposal.kept;
+  const std::vector<int64_t> kept = with_ignored(variant, proposal.kept);
+  json["kept_layers"] = kept;
+  json["num_layers"] = attention_layers(variant.model->config).size();
   if (proposal.kept.size() == found.ranked.size()) return json;
-  if (!proposal.kept.empty()) json["skip_layers_argument"] = skip_layers_argument(proposal.kept);
-  json["recipe"] = recipe_text(options, variant, proposal.kept, *proposal.result.kl_mean);
+  if (!kept.empty()) json["skip_layers_argument"] = skip_layers_argument(kept);
+  if (!recipe_gap(variant).empty()) return json;
+  json["recipe"] = recipe_text(options, variant, kept, *proposal.result.kl_mean);
   return json;
 }
 
@@ -143,14 +167,14 @@ void print_proposal(const Json& sensitivity) {
                 sensitivity.at("kl_budget").get<double>());
     return;
   }
-  if (kept.size() == sensitivity.at("ranking").size()) {
+  if (kept.size() == sensitivity.at("num_layers").get<size_t>()) {
     std::printf("no FP8 cache is within %g: every layer would keep 16 bits\n",
                 sensitivity.at("kl_budget").get<double>());
     return;
   }
   std::printf("to stay within %g keep %zu of %zu layers in 16 bits: %s\nvLLM: %s\n",
               sensitivity.at("kl_budget").get<double>(), kept.size(),
-              sensitivity.at("ranking").size(), range_text(kept).c_str(),
+              sensitivity.at("num_layers").get<size_t>(), range_text(kept).c_str(),
               sensitivity.at("skip_layers_argument").get<std::string>().c_str());
 }
 
@@ -182,14 +206,16 @@ void print(const EvalVariant& variant, const Json& sensitivity) {
 void run_sensitivity(const EvalOptions& options) {
   if (!options.output_recipe.empty() && !options.kl_budget)
     fail("--output-recipe needs --kl-budget, which says how many layers to keep");
-  if (!options.output_recipe.empty()) check_new_file(options.output_recipe, options.overwrite);
   TerminalDiagnostics diagnostics;
   EvalVariants variants(options, true);
-  check_report_targets(options.report, variants.model().model_dir);
   const EvalVariant& variant = variants.variants()[0];
   if (!is_fp8(variant.dtype))
     fail("--task sensitivity needs an FP8 cache, this one is ", name_of(variant.dtype),
          "; name a calibrated checkpoint, --scales or --unit-scales");
+  if (quantized_layers(variant).empty())
+    fail("--task sensitivity: the checkpoint leaves every layer's cache unquantized");
+  if (const std::string gap = recipe_gap(variant); !options.output_recipe.empty() && !gap.empty())
+    fail("--output-recipe: no recipe makes this cache, ", gap);
   const std::vector<ScoredSequence> sequences = read_sequences(options, variants, diagnostics);
   const Sensitivity found = measure(options, variants, sequences, diagnostics);
   Json json = run_json(options, variants, sequences.size());

@@ -28,20 +28,20 @@ Json text_json(const std::string& name, const Tokenizer& tokenizer,
       {"name", name}, {"text", tokenizer.decode(ids, true)}, {"tokens", pieces_of(tokenizer, ids)}};
 }
 
-KvCache cache_of(const EvalVariant& variant, size_t prompt) {
-  return variant.model->decoder.make_cache(variant.dtype, variant.scales,
-                                           static_cast<int64_t>(prompt) + kNewTokens);
+KvCache cache_of(const EvalVariant& variant, int64_t tokens) {
+  return variant.model->decoder.make_cache(variant.dtype, variant.scales, tokens);
 }
 
 Json compared(const EvalVariants& variants, const Tokenizer& tokenizer,
               std::span<const TokenId> prompt, const GenerateOptions& options) {
+  const int64_t tokens = std::ssize(prompt) + options.max_new_tokens;
   const EvalVariant& reference = *variants.reference();
   Json json = {{"prompt", tokenizer.decode({prompt.begin(), prompt.end()}, true)},
                {"variants", Json::array()}};
   for (const EvalVariant& variant : variants.variants()) {
     if (variant.model != reference.model) continue;
     throw_if_interrupted();
-    KvCache first = cache_of(reference, prompt.size()), second = cache_of(variant, prompt.size());
+    KvCache first = cache_of(reference, tokens), second = cache_of(variant, tokens);
     const Comparison comparison =
         compare_caches(variant.model->decoder, first, second, prompt, options);
     json["reference"] = text_json(variants.reference_name(), tokenizer, comparison.first.ids);
@@ -58,10 +58,20 @@ Json compared(const EvalVariants& variants, const Tokenizer& tokenizer,
 Json texts_json(const EvalVariants& variants, const std::vector<ScoredSequence>& sequences,
                 int64_t count, Diagnostics& diagnostics) {
   Json texts = Json::array();
+  if (count == 0) return texts;
   const LoadedModel& model = *variants.reference()->model;
-  const auto tokenizer = make_tokenizer(model.model_dir.path());
+  if (model.config.max_position_embeddings <= static_cast<int64_t>(kPromptTokens)) return texts;
+  std::unique_ptr<Tokenizer> tokenizer;
+  try {
+    tokenizer = make_tokenizer(model.model_dir.path());
+  } catch (const Error& error) {
+    // Lists of ids need none, nor do their numbers.
+    diagnostics.warn(std::string("no texts in the report: ") + error.what());
+    return texts;
+  }
   const GenerateOptions options{
-      .max_new_tokens = kNewTokens,
+      .max_new_tokens = std::min(
+          kNewTokens, model.config.max_position_embeddings - static_cast<int64_t>(kPromptTokens)),
       .sampling = {},
       .stop_tokens = stop_tokens_of(model.model_dir.generation_config(), model.model_dir.config())};
   const auto wanted = std::min<int64_t>(count, std::ssize(sequences));

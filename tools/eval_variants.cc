@@ -1,6 +1,7 @@
 #include "eval_variants.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "core/error.h"
@@ -45,7 +46,11 @@ VariantSpec parse_variant(const std::string& text) {
     spec.folder = source;
     return spec;
   }
-  if (cache != "auto") in_context("--variant " + text, [&] { parse_kv_dtype(cache); });
+  if (cache != "auto") {
+    const KvDType dtype = in_context("--variant " + text, [&] { return parse_kv_dtype(cache); });
+    if (!is_fp8(dtype) && !source.empty())
+      fail("--variant ", text, ": a ", cache, " cache has no scales");
+  }
   spec.cache.kv_cache_dtype = cache;
   spec.cache.unit_scales = source == "unit";
   if (source != "unit" && source != "checkpoint") spec.cache.scales = source;
@@ -78,18 +83,20 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference)
     variants_[0].name = name_of(variants_[0].dtype);
   }
   if (!has_reference) return;
+  LoadedModel& from = options.reference.empty() ? model : load(options.reference, options.device);
   // Another model runs as its checkpoint says; the same one with the cache it had without FP8.
   CacheOptions cache;
   cache.kv_cache_dtype = options.reference_cache;
-  if (options.reference.empty() && options.reference_cache == "auto")
+  if (&from == &model && options.reference_cache == "auto")
     cache.kv_cache_dtype = name_of(unquantized_cache_dtype(model.config));
-  LoadedModel& from = options.reference.empty() ? model : load(options.reference, options.device);
-  reference_.emplace(options.reference, from, cache);
+  reference_.emplace(&from == &model ? "" : options.reference, from, cache);
 }
 
 LoadedModel& EvalVariants::load(const std::string& folder, const DeviceOptions& device) {
-  const auto same =
-      std::ranges::find(models_, folder, [](const auto& model) { return model->path; });
+  namespace fs = std::filesystem;
+  const auto same = std::ranges::find_if(models_, [&](const auto& model) {
+    return fs::weakly_canonical(model->path) == fs::weakly_canonical(folder);
+  });
   if (same != models_.end()) return **same;
   models_.push_back(std::make_unique<LoadedModel>(folder, device, false, backend_.get()));
   return *models_.back();

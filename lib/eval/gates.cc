@@ -72,4 +72,12 @@ double parse_fraction(std::string_view text) {
   return is_percent ? value / 100.0 : value;
 }
 
+double parse_part(std::string_view text) {
+  const double part = parse_fraction(text);
+  if (part > 1.0)
+    fail("'", text, "' is more than the whole; expected at most 1 or 100%",
+         text.ends_with('%') ? "" : ", and percents have their sign");
+  return part;
+}
+
 }  // namespace kvcal

@@ -31,5 +31,7 @@ std::vector<std::string> missed_gates(const GsmResult& result, const GsmGates& g
 
 /// "0.5%" or "0.005": a fraction from 0 on. Throws Error.
 double parse_fraction(std::string_view text);
+/// The same up to 1, of what is a part of a whole. Throws Error.
+double parse_part(std::string_view text);
 
 }  // namespace kvcal

@@ -15,8 +15,9 @@ namespace {
 constexpr size_t kStepTokens = 1024;
 /// Logits are [rows, vocabulary]: 128 rows of 150,000 are 77 MB.
 constexpr int64_t kBlockRows = 128;
-/// Residual streams of layers that are kept until the reference's logits are made for all of them.
+/// Layers whose caches and residual streams are kept side by side, and bytes of those caches.
 constexpr size_t kMostBranches = 8;
+constexpr uint64_t kBranchCacheBytes = uint64_t{1} << 29;
 
 double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
@@ -43,14 +44,6 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-/// What is asked of a sequence.
-struct Scored {
-  std::span<const TokenId> ids;
-  size_t first_scored = 1;
-  /// The last token predicts nothing that could be scored.
-  std::span<const TokenId> fed() const { return ids.first(ids.size() - 1); }
-};
-
 /// Only that layer's cache is as scales say.
 std::vector<LayerKvScales> scales_of_only(const std::vector<LayerKvScales>& scales, int64_t layer) {
   std::vector<LayerKvScales> only(scales.size());
@@ -60,6 +53,14 @@ std::vector<LayerKvScales> scales_of_only(const std::vector<LayerKvScales>& scal
 }
 
 }  // namespace
+
+/// What is asked of a sequence.
+struct Scorer::Scored {
+  std::span<const TokenId> ids;
+  size_t first_scored = 1;
+  /// The last token predicts nothing that could be scored.
+  std::span<const TokenId> fed() const { return ids.first(ids.size() - 1); }
+};
 
 /// The residual stream of consecutive tokens of a sequence after a model's last layer.
 struct Scorer::Stream {
@@ -161,9 +162,7 @@ class Scorer::Comparison {
   size_t vocab_ = 0;
 };
 
-namespace {
-
-SequenceScores empty_scores(const Scored& scored, size_t num_models) {
+SequenceScores Scorer::empty_scores(const Scored& scored, size_t num_models) {
   KVCAL_CHECK(scored.first_scored >= 1);
   SequenceScores scores;
   scores.models.resize(num_models);
@@ -172,30 +171,28 @@ SequenceScores empty_scores(const Scored& scored, size_t num_models) {
   return scores;
 }
 
-}  // namespace
-
 SequenceScores Scorer::score(std::span<const TokenId> ids, size_t first_scored) {
   const Scored scored{ids, first_scored};
   SequenceScores scores = empty_scores(scored, models_.size());
   if (scores.positions.empty()) return scores;
   const auto fed = scored.fed();
-  const auto cache_of = [&](const ScoredModel& model) {
-    return model.decoder.make_cache(model.cache_dtype, model.scales,
-                                    static_cast<int64_t>(fed.size()));
-  };
+  const auto whole = static_cast<int64_t>(fed.size());
   std::optional<KvCache> reference_cache;
-  if (reference_) reference_cache.emplace(cache_of(*reference_));
+  if (reference_) reference_cache.emplace(cache_of(*reference_, whole));
   std::vector<KvCache> caches;
-  for (const ScoredModel& model : models_) caches.push_back(cache_of(model));
+  for (const ScoredModel& model : models_) caches.push_back(cache_of(model, whole));
   for (size_t begin = 0; begin < fed.size(); begin += kStepTokens) {
     throw_if_interrupted();
     const std::span step = fed.subspan(begin, std::min(kStepTokens, fed.size() - begin));
     std::optional<Stream> reference;
     if (reference_)
-      reference = {&reference_->decoder, reference_->decoder.step_hidden(step, *reference_cache)};
+      reference = {&reference_->decoder,
+                   reference_->decoder.step_hidden(step, *reference_cache, whole)};
     std::vector<Stream> streams;
-    for (size_t i = 0; i < models_.size(); ++i)
-      streams.push_back({&models_[i].decoder, models_[i].decoder.step_hidden(step, caches[i])});
+    for (size_t i = 0; i < models_.size(); ++i) {
+      Decoder& decoder = models_[i].decoder;
+      streams.push_back({&decoder, decoder.step_hidden(step, caches[i], whole)});
+    }
     Comparison(*this, scored, begin, scores)
         .add(reference ? &*reference : nullptr, streams, 0, step.size(), true);
   }
@@ -204,35 +201,47 @@ SequenceScores Scorer::score(std::span<const TokenId> ids, size_t first_scored) 
 
 SequenceScores Scorer::score_layers(std::span<const TokenId> ids, size_t first_scored, size_t model,
                                     std::span<const int64_t> layers) {
-  const ScoredModel& scored_model = models_.at(model);
   KVCAL_CHECK(can_score_layers(model));
   const Scored scored{ids, first_scored};
   SequenceScores scores = empty_scores(scored, layers.size());
-  if (scores.positions.empty() || layers.empty()) return scores;
-  const auto fed = scored.fed();
-  Decoder& decoder = reference_->decoder;
-  const auto base_cache = [&] {
-    return decoder.make_cache(reference_->cache_dtype, reference_->scales,
-                              static_cast<int64_t>(fed.size()));
-  };
-  KvCache reference_cache = base_cache();
-  const Stream reference{&decoder, decoder.step_hidden(fed, reference_cache)};
-  std::vector<std::vector<LayerKvScales>> scales;
-  std::vector<Decoder::Branch> branches;
-  for (const int64_t layer : layers) scales.push_back(scales_of_only(scored_model.scales, layer));
-  for (size_t i = 0; i < layers.size(); ++i)
-    branches.push_back({layers[i], scored_model.cache_dtype, scales[i]});
-  std::vector<Stream> streams;
-  KvCache cache = base_cache();
-  decoder.step_branches(fed, cache, branches, [&](size_t i, Buffer hidden) {
-    streams.push_back({&decoder, std::move(hidden)});
-    if (streams.size() < kMostBranches && i + 1 < layers.size()) return;
-    throw_if_interrupted();
-    Comparison(*this, scored, 0, scores)
-        .add(&reference, streams, i + 1 - streams.size(), fed.size(), i + 1 == layers.size());
-    streams.clear();
-  });
+  if (scores.positions.empty()) return scores;
+  const uint64_t cache_bytes = KvCache::bytes_per_slot(
+      reference_->decoder.config(), reference_->cache_dtype, {}, static_cast<int64_t>(ids.size()));
+  const auto fitting = static_cast<size_t>(kBranchCacheBytes / std::max<uint64_t>(cache_bytes, 1));
+  const size_t together = std::clamp<size_t>(fitting, 1, kMostBranches);
+  for (size_t first = 0; first < layers.size(); first += together)
+    score_branches(scored, models_[model],
+                   layers.subspan(first, std::min(together, layers.size() - first)), first, scores);
   return scores;
+}
+
+void Scorer::score_branches(const Scored& scored, const ScoredModel& model,
+                            std::span<const int64_t> layers, size_t first, SequenceScores& scores) {
+  const auto fed = scored.fed();
+  const auto whole = static_cast<int64_t>(fed.size());
+  Decoder& decoder = reference_->decoder;
+  KvCache reference_cache = cache_of(*reference_, whole);
+  std::vector<KvCache> caches;
+  for (const int64_t layer : layers)
+    caches.push_back(
+        decoder.make_cache(model.cache_dtype, scales_of_only(model.scales, layer), whole));
+  std::vector<Decoder::Branch> branches;
+  for (size_t i = 0; i < layers.size(); ++i) branches.push_back({layers[i], caches[i]});
+  for (size_t begin = 0; begin < fed.size(); begin += kStepTokens) {
+    throw_if_interrupted();
+    const std::span step = fed.subspan(begin, std::min(kStepTokens, fed.size() - begin));
+    std::vector<Stream> streams;
+    for (Buffer& hidden : decoder.step_branches(step, reference_cache, branches, whole))
+      streams.push_back({&decoder, std::move(hidden)});
+    const Stream reference = std::move(streams.back());
+    streams.pop_back();
+    Comparison(*this, scored, begin, scores)
+        .add(&reference, streams, first, step.size(), first == 0);
+  }
+}
+
+KvCache Scorer::cache_of(const ScoredModel& model, int64_t tokens) {
+  return model.decoder.make_cache(model.cache_dtype, model.scales, tokens);
 }
 
 bool Scorer::can_score_layers(size_t model) const {

@@ -52,8 +52,14 @@ class Scorer {
   bool can_score_layers(size_t model) const;
 
  private:
+  struct Scored;
   struct Stream;
   class Comparison;
+  static SequenceScores empty_scores(const Scored& scored, size_t num_models);
+  static KvCache cache_of(const ScoredModel& model, int64_t tokens);
+  /// Some of score_layers' layers, whose results are models from first on.
+  void score_branches(const Scored& scored, const ScoredModel& model,
+                      std::span<const int64_t> layers, size_t first, SequenceScores& scores);
 
   std::vector<ScoredModel> models_;
   std::optional<ScoredModel> reference_;

@@ -82,9 +82,9 @@ std::vector<float> Decoder::step_together(std::span<const SequenceTokens> sequen
   return logits_of_rows(last.as<float>(), count, false);
 }
 
-Buffer Decoder::step_hidden(std::span<const TokenId> ids, KvCache& cache) {
+Buffer Decoder::step_hidden(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length) {
   check(ids, cache);
-  run(ids, cache);
+  run(place(ids, cache, whole_length), cache);
   return copy_of_hidden(static_cast<int64_t>(ids.size()));
 }
 
@@ -98,23 +98,28 @@ Buffer Decoder::copy_of_hidden(int64_t rows) {
   return copy;
 }
 
-void Decoder::step_branches(std::span<const TokenId> ids, KvCache& cache,
-                            std::span<const Branch> branches, const BranchSink& sink) {
+std::vector<Buffer> Decoder::step_branches(std::span<const TokenId> ids, KvCache& cache,
+                                           std::span<const Branch> branches, int64_t whole_length) {
   check(ids, cache);
-  KVCAL_CHECK(cache.length() == 0);
   KVCAL_CHECK(std::ranges::is_sorted(branches, {}, &Branch::layer));
-  const PlacedStep step = place(ids, cache);
+  const PlacedStep step = place(ids, cache, whole_length);
+  std::vector<Buffer> streams;
   int64_t layer = 0;
-  for (size_t i = 0; i < branches.size(); ++i) {
-    run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
-               {layer, branches[i].layer});
-    layer = branches[i].layer;
-    Buffer branch = copy_of_hidden(step.batch.num_tokens);
-    KvCache own = make_cache(branches[i].dtype, branches[i].scales, step.batch.num_tokens);
-    run_layers(*runner_, step.batch, step.ropes, branch.as<float>(), own,
+  for (const Branch& branch : branches) {
+    check(ids, branch.cache);
+    KVCAL_CHECK(branch.cache.length() == cache.length());
+    run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache, {layer, branch.layer});
+    layer = branch.layer;
+    streams.push_back(copy_of_hidden(step.batch.num_tokens));
+    run_layers(*runner_, step.batch, step.ropes, streams.back().as<float>(), branch.cache,
                {layer, config_.num_hidden_layers});
-    sink(i, std::move(branch));
+    advance(step, branch.cache);
   }
+  run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
+             {layer, config_.num_hidden_layers});
+  advance(step, cache);
+  streams.push_back(copy_of_hidden(step.batch.num_tokens));
+  return streams;
 }
 
 const RopeTables& Decoder::ropes_for(int64_t length) {
@@ -158,8 +163,9 @@ void Decoder::check(std::span<const TokenId> ids, const KvCache& cache, int64_t 
     fail("the KV cache holds ", cache.capacity(), " tokens, ", after, " are needed");
 }
 
-Decoder::PlacedStep Decoder::place(std::span<const TokenId> ids, const KvCache& cache) {
-  const SequenceTokens only{.slot = 0, .ids = ids};
+Decoder::PlacedStep Decoder::place(std::span<const TokenId> ids, const KvCache& cache,
+                                   int64_t whole_length) {
+  const SequenceTokens only{.slot = 0, .ids = ids, .whole_length = whole_length};
   return place(std::span(&only, 1), cache);
 }
 
@@ -169,15 +175,16 @@ Decoder::PlacedStep Decoder::place(std::span<const SequenceTokens> sequences,
   TokenPositions positions;
   std::vector<TokenId> ids;
   std::vector<int64_t> lengths;
-  for (const auto& [slot, added] : sequences) {
+  for (const auto& [slot, added, whole_length] : sequences) {
     const auto tokens = static_cast<int64_t>(added.size());
     const int64_t before = cache.length(slot), after = before + tokens;
     batch.segments.push_back(cache.next_segment(slot, batch.num_tokens, tokens));
     batch.slots.push_back(slot);
     batch.num_tokens += tokens;
-    lengths.push_back(after);
+    const int64_t whole = std::max(after, whole_length);
+    lengths.push_back(whole);
     ids.insert(ids.end(), added.begin(), added.end());
-    for (int64_t position = before; position < after; ++position) positions.add(position, after);
+    for (int64_t position = before; position < after; ++position) positions.add(position, whole);
   }
   const int64_t count = batch.num_tokens;
   batch.is_decoding = count == std::ssize(sequences);
@@ -199,6 +206,10 @@ void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
 void Decoder::run(const PlacedStep& step, KvCache& cache) {
   run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
              {0, config_.num_hidden_layers});
+  advance(step, cache);
+}
+
+void Decoder::advance(const PlacedStep& step, KvCache& cache) {
   for (size_t i = 0; i < step.batch.segments.size(); ++i)
     cache.advance(step.batch.segments[i].q_count, step.batch.slots[i]);
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -35,6 +34,9 @@ class Decoder {
   struct SequenceTokens {
     int64_t slot = 0;
     std::span<const TokenId> ids;
+    /// Tokens that the sequence will have, where the frequencies of RoPE are to be those of all of
+    /// it, as in a forward pass of the whole; 0: those it has after this step, as when generating.
+    int64_t whole_length = 0;
   };
   /// step of several of the cache's sequences together, by ascending slots: the logits after the
   /// last one of each, [sequences, vocab_size]. A sequence's bytes do not depend on which others go
@@ -43,24 +45,21 @@ class Decoder {
 
   /// As step_all, with the residual stream after the last layer instead of logits:
   /// [ids, hidden_size] float32 in the backend's memory, for logits_of. Logits of many tokens do
-  /// not fit in memory together.
-  Buffer step_hidden(std::span<const TokenId> ids, KvCache& cache);
+  /// not fit in memory together. whole_length: as in SequenceTokens.
+  Buffer step_hidden(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length = 0);
   /// The logits of some rows of what step_hidden gave: [rows, vocab_size].
   std::vector<float> logits_of(const Buffer& hidden, int64_t first_row, int64_t rows);
 
-  /// A sequence whose layers before `layer` are those of another cache: from there on it reads its
-  /// own.
+  /// A sequence whose layers before `layer` are another cache's: from there on it reads its own,
+  /// which is as long.
   struct Branch {
     int64_t layer = 0;
-    KvDType dtype = KvDType::kFloat32;
-    const std::vector<LayerKvScales>& scales;
+    KvCache& cache;
   };
-  using BranchSink = std::function<void(size_t branch, Buffer hidden)>;
-  /// step_hidden of each branch, which borrows the layers before its own from one run through
-  /// cache. cache must be empty; branches must ascend by layer; sink is called in their order and
-  /// may ask for logits, not for steps.
-  void step_branches(std::span<const TokenId> ids, KvCache& cache, std::span<const Branch> branches,
-                     const BranchSink& sink);
+  /// step_hidden of each branch, which borrows the layers before its own from the run through
+  /// cache, and last of that run itself. branches must ascend by layer.
+  std::vector<Buffer> step_branches(std::span<const TokenId> ids, KvCache& cache,
+                                    std::span<const Branch> branches, int64_t whole_length = 0);
 
   const ModelConfig& config() const { return config_; }
 
@@ -72,9 +71,10 @@ class Decoder {
     TokenBatch batch;
   };
   PlacedStep place(std::span<const SequenceTokens> sequences, const KvCache& cache);
-  PlacedStep place(std::span<const TokenId> ids, const KvCache& cache);
+  PlacedStep place(std::span<const TokenId> ids, const KvCache& cache, int64_t whole_length = 0);
   void run(std::span<const TokenId> ids, KvCache& cache);
   void run(const PlacedStep& step, KvCache& cache);
+  static void advance(const PlacedStep& step, KvCache& cache);
   Buffer copy_of_hidden(int64_t rows);
   std::vector<float> run_recorded(TokenId id, KvCache& cache);
   struct LayerRange {

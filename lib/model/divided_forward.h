@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "core/token.h"
 #include "model/layerwise.h"
 
 namespace kvcal {

@@ -1,12 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
 #include "backend/backend.h"
-#include "core/token.h"
 #include "model/linear_observation.h"
 #include "model/linear_product.h"
 #include "model/model_config.h"
@@ -95,10 +93,9 @@ class LayerRunner {
   void quantize_query(int64_t tokens, const KvStorage& storage);
   /// Q in two steps, by way of latent attention's query_rank.
   void query_of_rank(const PackedLayer& layer, int64_t rows);
-  /// From query_ and storage into attended_.
+  /// From query_ and storage into attended_; with segments, from K and V of all heads.
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& storage);
-  /// The same of K and V of all heads, for some of the batch's segments.
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& kv, std::span<const Segment> segments);
   /// From ungated_ and the gate's projection into attended_.

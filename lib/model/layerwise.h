@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/diagnostics.h"
+#include "core/token.h"
 #include "model/hidden_states.h"
 #include "model/layer_forward.h"
 #include "model/layer_prefetch.h"

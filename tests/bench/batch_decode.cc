@@ -98,6 +98,7 @@ void run(const Options& options) {
     const double rate = static_cast<double>(use.new_tokens - slots) / use.decode_seconds;
     std::printf("%3lld together: %6.1f tokens/s, %.2f times\n", static_cast<long long>(slots), rate,
                 rate / one_by_one);
+    std::fflush(stdout);
   }
 }
 

@@ -42,6 +42,30 @@ bad "A number that is none" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --threads many
 CASE
 
+bad "A limit for scales that is no number" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stop-when-stable soon
+CASE
+
+bad "A limit for scales that none exceeds" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stop-when-stable 150%
+CASE
+
+bad "Fewer samples than scales are compared over" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stop-when-stable 1% --num-calibration-samples 100
+CASE
+
+bad "Samples to be stable over, and no limit" 2 <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stable-samples 16
+CASE
+
+bad "A report in the output" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --report out/report.html
+CASE
+
+bad "A report of an overlay" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --scales-only --report report.html
+CASE
+
 bad "An unknown scale dtype" 2 <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --scale-dtype float16
 CASE

@@ -1,0 +1,34 @@
+#include "output_files.h"
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace kvcal {
+namespace {
+
+void check_one(const fs::path& path, bool overwrite, const std::vector<std::string>& inputs) {
+  for (const std::string& input : inputs)
+    if (!input.empty() && fs::exists(input) && (lies_in(path, input) || lies_in(input, path)))
+      fail(path.string(), ": is or lies in what is read: ", input);
+  const fs::path folder = fs::absolute(path).parent_path();
+  if (!fs::is_directory(folder)) fail(path.string(), ": no such folder ", folder.string());
+  check_new_file(path, overwrite);
+}
+
+}  // namespace
+
+void check_output_files(const std::vector<OutputFile>& outputs, bool overwrite,
+                        const std::vector<std::string>& inputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (outputs[i].path.empty()) continue;
+    in_context(outputs[i].option, [&] {
+      check_one(outputs[i].path, overwrite, inputs);
+      for (size_t k = 0; k < i; ++k)
+        if (!outputs[k].path.empty() && (lies_in(outputs[i].path, outputs[k].path) ||
+                                         lies_in(outputs[k].path, outputs[i].path)))
+          fail(outputs[i].path, ": is or lies in what ", outputs[k].option, " writes");
+    });
+  }
+}
+
+}  // namespace kvcal
