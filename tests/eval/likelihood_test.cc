@@ -1,6 +1,7 @@
 #include "eval/likelihood.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "eval/logit_rows.h"
 #include "model/kv_scales.h"
@@ -113,6 +114,29 @@ TEST_CASE("a long sequence is scored as one, whatever the steps and blocks") {
   REQUIRE(nll.size() == 1099);
   for (const size_t i : {0u, 127u, 128u, 1022u, 1023u, 1024u, 1098u})
     CHECK(nll[i] == Approx(nll_of(&logits[i * vocab], vocab, ids[i + 1])).margin(1e-6));
+}
+
+TEST_CASE("frequencies that depend on the length are those of the whole sequence in every step") {
+  ModelFixture fixture("llama_rope_dynamic");
+  Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);
+  std::vector<TokenId> ids;
+  while (ids.size() < 1101) ids.insert(ids.end(), fixture.ids.begin(), fixture.ids.end());
+  ids.resize(1101);
+  const KvDType plain_dtype = unquantized_cache_dtype(fixture.config);
+  // One step, whose frequencies are those of its 1100 tokens.
+  KvCache cache = decoder.make_cache(plain_dtype, {}, 1100);
+  const auto logits = decoder.step_all(std::span(ids).first(1100), cache);
+  const auto vocab = static_cast<size_t>(fixture.config.vocab_size);
+  const auto scales = unit_scales(fixture.config);
+  Scorer scorer({{decoder, KvDType::kFp8E5m2, scales}},
+                ScoredModel{decoder, plain_dtype, kNoScales}, 1);
+  const SequenceScores scores = scorer.score(ids);
+  for (const size_t i : {0u, 500u, 1023u, 1024u, 1099u})
+    CHECK(scores.reference_nll.at(i) ==
+          Approx(nll_of(&logits[i * vocab], vocab, ids[i + 1])).margin(1e-5));
+  std::vector<int64_t> layers(static_cast<size_t>(fixture.config.num_hidden_layers));
+  std::iota(layers.begin(), layers.end(), int64_t{0});
+  CHECK(scorer.score_layers(ids, 1, 0, layers).reference_nll == scores.reference_nll);
 }
 
 TEST_CASE("tokens of the context are read and not scored") {
