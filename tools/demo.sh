@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # From nothing to calibrated scales: installs what is missing, builds, makes a float16 checkpoint of a 135M chat model,
-# calibrates it on datasets/, writes three formats, converts to a fourth and generates with the 16-bit and the FP8 cache side by side.
-# usage: demo.sh [--samples N] [--max-new-tokens N]
+# calibrates it on datasets/, writes three formats, converts to a fourth, generates with the 16-bit and the FP8
+# cache side by side and measures what FP8 does to the predictions.
+# usage: demo.sh [--samples N] [--max-new-tokens N] [--windows N]
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-samples=128 new_tokens=64
+samples=128 new_tokens=64 windows=4
 while [[ $# -gt 0 ]]; do
   case $1 in
     --samples) samples=$2; shift 2 ;;
     --max-new-tokens) new_tokens=$2; shift 2 ;;
-    *) echo "usage: demo.sh [--samples N] [--max-new-tokens N]" >&2; exit 2 ;;
+    --windows) windows=$2; shift 2 ;;
+    *) echo "usage: demo.sh [--samples N] [--max-new-tokens N] [--windows N]" >&2; exit 2 ;;
   esac
 done
 step() { printf '\n== %s\n' "$*"; }
@@ -42,6 +44,11 @@ step "The same prompt with the 16-bit and the FP8 cache"
 "$kvcal" generate "$output/compressed-tensors" --chat --prompt "What is the capital of France, and what is it known for?" \
   --max-new-tokens "$new_tokens" --compare
 
+step "What FP8 does to the predictions, beside scale 1.0"
+"$kvcal" eval "$output/compressed-tensors" --task kl --dataset datasets/evaluation.txt --num-samples "$windows" \
+  --max-seq-length 512 --variant calibrated=fp8_e4m3:checkpoint --variant unit=fp8_e4m3:unit --texts 1 \
+  --report "$root/build/demo/report.html" --overwrite
+
 step "The same scales for ModelOpt's readers, and what vLLM would load"
 "$kvcal" convert "$output/compressed-tensors" --to modelopt --output "$root/build/demo/modelopt" --overwrite
 "$kvcal" verify "$root/build/demo/modelopt" --engine vllm | sed -n '1,4p; /^error/p; /^warning/p; /^note/p'
@@ -52,6 +59,7 @@ cat <<END
   TGI:                                             $output/tgi
   kv_cache_scales.json (SGLang):                   $output/scales-json/kv_cache_scales.json
   ModelOpt (vLLM, SGLang):                         $root/build/demo/modelopt
+  accuracy as a page:                              $root/build/demo/report.html
   how it was made:                                 $output/kvcal_manifest.json
   try:  $kvcal generate $output/compressed-tensors --chat --prompt "..." --compare
 END

@@ -93,7 +93,7 @@ EvalReport read_eval_report(const Json& result);
 std::string eval_page(const EvalReport& report);
 
 /// What can be drawn of it, the rest left out: "kl-by-layer", "kl-by-position", "nll-by-position",
-/// "kl-by-sequence", "sensitivity".
+/// "kl-by-sequence", "sensitivity", "ranking".
 std::vector<Plot> eval_plots(const EvalReport& report);
 
 }  // namespace kvcal::report
