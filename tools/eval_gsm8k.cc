@@ -55,6 +55,8 @@ GsmOptions task_options(const EvalOptions& options, const LoadedModel& model) {
 void check(const GsmCommandOptions& options) {
   if (options.fewshot_as_multiturn && !options.apply_chat_template)
     fail("--fewshot-as-multiturn needs --apply-chat-template");
+  if (options.batch_size > 0 && !options.cache_memory.empty())
+    fail("--batch-size and --cache-memory both say how many questions go together; give one");
 }
 
 Json task_json(const EvalOptions& options) {
@@ -129,11 +131,16 @@ void throw_if_missed(const EvalVariants& variants, const std::vector<GsmResult>&
 
 std::vector<GsmResult> run_all(const EvalOptions& options, const EvalVariants& variants,
                                Diagnostics& diagnostics) {
+  // All tokenizers first: a folder without one would lose what the others have answered.
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  for (const EvalVariant& variant : variants.variants())
+    tokenizers.push_back(make_tokenizer(variant.model->model_dir.path()));
   std::vector<GsmResult> results;
-  for (const EvalVariant& variant : variants.variants()) {
-    const auto tokenizer = make_tokenizer(variant.model->model_dir.path());
-    results.push_back(run_gsm8k(variant.model->decoder, *tokenizer, variant.dtype, variant.scales,
-                                task_options(options, *variant.model), diagnostics));
+  for (size_t i = 0; i < tokenizers.size(); ++i) {
+    const EvalVariant& variant = variants.variants()[i];
+    results.push_back(run_gsm8k(variant.model->decoder, *tokenizers[i], variant.dtype,
+                                variant.scales, task_options(options, *variant.model),
+                                diagnostics));
   }
   return results;
 }
@@ -153,13 +160,13 @@ void run_gsm8k(const EvalOptions& options) {
   json = printed_json(std::move(json), variants);
   json["samples"] = samples_json(variants, results);
   if (!log.empty()) write_file_atomically(log, as_lines(json.at("samples")), options.overwrite);
-  write_eval_report(json, options.report);
   if (options.json) {
     std::cout << dump_json(json);
   } else {
     print(variants, results);
   }
   std::cout.flush();
+  write_eval_report(json, options.report);
   throw_if_missed(variants, results, gates);
 }
 

@@ -225,12 +225,12 @@ void run_sensitivity(const EvalOptions& options) {
     write_file_atomically(options.output_recipe,
                           json.at("sensitivity").at("recipe").get<std::string>(),
                           options.overwrite);
-  write_eval_report(json, options.report);
   if (options.json)
     std::cout << dump_json(json);
   else
     print(variant, json.at("sensitivity"));
   std::cout.flush();
+  write_eval_report(json, options.report);
   if (!options.output_recipe.empty() && !has_recipe)
     throw GateMissed("no recipe: with FP8 in the least sensitive layer alone the mean KL is over " +
                      fixed("%g", *options.kl_budget));
