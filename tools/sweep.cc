@@ -18,7 +18,8 @@ namespace {
 void check(const SweepOptions& options) {
   const int modes = options.is_dry_run + options.is_list + options.is_collect;
   if (modes > 1) fail("--dry-run, --list and --collect exclude each other");
-  if (!options.cells.empty() && options.is_collect) fail("--cell and --collect exclude each other");
+  if (!options.cells.empty() && (options.is_collect || options.is_list))
+    fail("--cell and ", options.is_collect ? "--collect" : "--list", " exclude each other");
   if (options.output.empty() && !options.is_dry_run && !options.is_list)
     fail("needs --output, the folder of the results");
 }
@@ -44,23 +45,23 @@ void run_child(const SweepOptions& options, Sweep sweep) {
   TerminalDiagnostics diagnostics;
   const auto backend = open_backend(options.device);
   const SweepFolder folder(options.output, SweepFolder::Use::kTask);
-  add_inputs(machine_of(options, *backend, sweep), &folder, sweep);
+  add_inputs(machine_of(options, *backend, sweep), folder, sweep);
   run_task(options, sweep, task_of(options.task, sweep.plan), folder, *backend, diagnostics);
 }
 
-/// Says which cells failed, and ends with exit code 1 where there are some.
-void fail_of_cells(const std::vector<CellOutcome>& outcomes, const SweepPlan& plan,
-                   const fs::path& results) {
+/// Says which of the wanted cells failed, and ends with exit code 1 where there are some.
+void fail_of_cells(const std::vector<CellOutcome>& outcomes, const std::vector<bool>& wanted,
+                   const SweepPlan& plan, const fs::path& results) {
   std::string ids;
   size_t failed = 0;
   for (size_t i = 0; i < outcomes.size(); ++i) {
-    if (outcomes[i].status != CellOutcome::Status::kFailed) continue;
+    if (!wanted[i] || outcomes[i].status != CellOutcome::Status::kFailed) continue;
     ids += (ids.empty() ? "" : ", ") + plan.cells[i].id;
     ++failed;
   }
   if (failed > 0)
-    fail(failed, " of ", outcomes.size(), " cells failed: ", ids, "; ", results.string(),
-         " says why");
+    fail(failed, " of ", std::ranges::count(wanted, true), " cells failed: ", ids, "; ",
+         results.string(), " says why");
 }
 
 void print_results(const SweepOptions& options, const Json& results) {
@@ -79,7 +80,8 @@ void collect(const SweepOptions& options, const Sweep& sweep, const SweepFolder&
                                .plots = (folder.path() / "plots").string(),
                                .overwrite = true});
   print_results(options, results);
-  fail_of_cells(outcomes_of(sweep, folder), sweep.plan, folder.results());
+  fail_of_cells(outcomes_of(sweep, folder), wanted_cells(options, sweep.plan), sweep.plan,
+                folder.results());
 }
 
 void print_reuse(const SweepProgress& done, const std::vector<bool>& wanted) {
@@ -106,10 +108,15 @@ Prepared prepare(const SweepOptions& options, const SweepFolder* folder, Sweep& 
   // Its memory and threads are the children's when they run.
   const auto backends = open_backends(options.device);
   const SweepMachine machine = machine_of(options, *backends[0], sweep);
-  if (folder && !options.is_dry_run) write_machine(machine, sweep, *folder);
-  add_inputs(machine, folder, sweep);
+  if (folder && folder->may_write()) write_machine(machine, sweep, *folder);
+  if (folder) {
+    add_inputs(machine, *folder, sweep);
+  } else {
+    sweep.inputs.compute_dtype = machine.compute_dtype;  // nothing is there to be compared with
+  }
   std::vector<bool> wanted = wanted_cells(options, sweep.plan);
   SweepEstimate estimate(options, sweep, *backends[0], diagnostics);
+  if (folder) learn_timings(*folder, estimate);
   const SweepProgress done =
       folder ? progress_of(sweep, *folder) : nothing_done(sweep.file, sweep.plan);
   print_reuse(done, wanted);
@@ -120,7 +127,7 @@ Prepared prepare(const SweepOptions& options, const SweepFolder* folder, Sweep& 
 void run_dry(const SweepOptions& options, Sweep sweep) {
   std::optional<SweepFolder> folder;
   if (!options.output.empty() && fs::exists(options.output))
-    folder.emplace(options.output, SweepFolder::Use::kPart);
+    folder.emplace(options.output, SweepFolder::Use::kLook);
   const Prepared prepared = prepare(options, folder ? &*folder : nullptr, sweep);
   print_plan(options, sweep, prepared.open, prepared.estimate, num_jobs(options), std::cout);
 }
@@ -130,9 +137,12 @@ void run_collect(const SweepOptions& options, Sweep sweep) {
     fail(options.output, ": no such folder; --collect makes tables of what runs have left");
   const SweepFolder folder(options.output, SweepFolder::Use::kPart);
   // The machine that collects may have none of the devices that did the work.
-  const auto kept = read_machine(sweep, folder);
+  auto kept = read_machine(sweep, folder);
   if (!kept) fail(options.output, ": holds no results of the sweep's models");
-  add_inputs(*kept, &folder, sweep);
+  // What is asked for goes before what the last run had, as in a run.
+  if (const std::string asked = asked_compute_dtype(options, sweep); asked != "auto")
+    std::ranges::fill(kept->compute_dtype, asked);
+  add_inputs(*kept, folder, sweep);
   collect(options, sweep, folder);
 }
 
@@ -145,7 +155,7 @@ void run_cells(const SweepOptions& options, Sweep sweep) {
   print_plan(options, sweep, prepared.open, prepared.estimate, num_jobs(options), std::cerr);
   run_sweep(options, sweep, prepared.wanted, folder, use, prepared.estimate);
   if (use == SweepFolder::Use::kWhole) return collect(options, sweep, folder);
-  fail_of_cells(outcomes_of(sweep, folder), sweep.plan, folder.path());
+  fail_of_cells(outcomes_of(sweep, folder), prepared.wanted, sweep.plan, folder.path());
 }
 
 void run_sweep_command(const SweepOptions& options) {
@@ -179,14 +189,17 @@ void add_sweep(CLI::App& app, std::function<void()>& run) {
                    "Id of a cell to do, and no tables; may be repeated. Several such runs may use "
                    "one output at a time")
       ->check(is_not_empty());
-  command->add_flag("--collect", options->is_collect,
-                    "Make the tables of what is in the output, and run nothing");
+  CLI::Option* collect =
+      command->add_flag("--collect", options->is_collect,
+                        "Make the tables of what is in the output, and run nothing");
   command
       ->add_option("--jobs", options->jobs, "Tasks at a time; 0: one for each device of --device")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
   command->add_flag("--json", options->json, "Print JSON instead of a table");
   add_device_options(*command, options->device);
+  for (const char* of_runs : {"--device", "--threads", "--jobs"})
+    collect->excludes(command->get_option(of_runs));
   command->add_option("--task", options->task, "Of a child of this command")->group("");
   command->callback([options, &run] { run = [options] { run_sweep_command(*options); }; });
 }

@@ -4,6 +4,8 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
+#include <iostream>
 #include <thread>
 
 #include "core/interrupt.h"
@@ -21,12 +23,36 @@ std::string short_name(const std::string& fingerprint) {
   return fingerprint.substr(0, 24);
 }
 
+enum class Locked {
+  kYes,
+  kNo,      ///< another process has it
+  kCannot,  ///< errno says why: a file system without locks
+};
+
+Locked try_lock(int descriptor, int mode) {
+  while (::flock(descriptor, mode | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return Locked::kNo;
+    if (errno != EINTR) return Locked::kCannot;
+  }
+  return Locked::kYes;
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(folder.string(), ": cannot create folder: ", error.message());
+}
+
 }  // namespace
 
-SweepFolder::SweepFolder(const fs::path& path, Use use) : path_(path) {
+SweepFolder::SweepFolder(const fs::path& path, Use use) : path_(path), use_(use) {
   if (use == Use::kTask) return;
-  make();
-  lock(use);
+  check();
+  if (use == Use::kLook) return;
+  // By its lock a folder is known as a sweep's, so that one comes first.
+  make_folder(path_);
+  lock();
+  for (const std::string_view folder : kFolders) make_folder(path_ / folder);
   if (use == Use::kWhole) remove_stale();
 }
 
@@ -34,23 +60,28 @@ SweepFolder::~SweepFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-void SweepFolder::make() {
+void SweepFolder::check() const {
   std::error_code error;
   const bool is_there = fs::exists(path_, error);
   if (is_there && !fs::is_directory(path_, error)) fail(path_.string(), ": is no folder");
   if (is_there && !fs::is_empty(path_, error) && !fs::exists(path_ / kLockName, error))
     fail(path_.string(), ": holds something else than a sweep's results; name a new folder");
-  for (const std::string_view folder : kFolders) {
-    fs::create_directories(path_ / folder, error);
-    if (error) fail((path_ / folder).string(), ": cannot create folder: ", error.message());
-  }
 }
 
-void SweepFolder::lock(Use use) {
+void SweepFolder::lock() {
   const fs::path file = path_ / kLockName;
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0) fail_errno(file, "cannot create file");
-  if (::flock(lock_, (use == Use::kWhole ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return;
+  switch (try_lock(lock_, use_ == Use::kWhole ? LOCK_EX : LOCK_SH)) {
+    case Locked::kYes:
+      return;
+    case Locked::kCannot:
+      std::cerr << "warning: " << file.string() << ": cannot lock: " << std::strerror(errno)
+                << "; see that no other run uses the folder\n";
+      return;
+    case Locked::kNo:
+      break;
+  }
   ::close(lock_);
   lock_ = -1;
   fail(path_.string(), ": is in use by another run of sweep; wait for it, or name another folder");
@@ -92,16 +123,42 @@ std::optional<Json> SweepFolder::read(const fs::path& file) const {
   return in_context(file.string(), [&] { return parse_json(read_text(file)); });
 }
 
+std::optional<Json> SweepFolder::read_if_sound(const fs::path& file) const {
+  try {
+    return read(file);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<Json> SweepFolder::result(const std::string& fingerprint) const {
+  const auto kept = read_if_sound(cell(fingerprint));
+  const Json* result = kept && kept->is_object() ? find_field(*kept, "result") : nullptr;
+  if (!result || !result->is_object()) return std::nullopt;
+  return *result;
+}
+
 void SweepFolder::write(const fs::path& file, const Json& content) const {
-  write_file_atomically(file, dump_json(content), true);
+  const std::string text = dump_json(content);
+  std::error_code error;
+  if (fs::file_size(file, error) == text.size() && read_text(file) == text) return;
+  write_file_atomically(file, text, true);
+}
+
+void SweepFolder::remove_checkpoint(const std::string& fingerprint) const {
+  const fs::path folder = checkpoint(fingerprint);
+  fs::path scratch = folder.parent_path() /
+                     ("." + folder.filename().string() + ".partial-" + std::to_string(::getpid()));
+  std::error_code error;
+  fs::rename(folder, scratch, error);
+  if (!error) fs::remove_all(scratch, error);
 }
 
 SweepFolder::PieceLock::PieceLock(const SweepFolder& folder, const std::string& fingerprint) {
   const fs::path file = folder.path_ / "locks" / short_name(fingerprint);
   descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (descriptor_ < 0) fail_errno(file, "cannot create file");
-  while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return;  // a file system without locks
+  while (try_lock(descriptor_, LOCK_EX) == Locked::kNo) {
     throw_if_interrupted();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }

@@ -17,6 +17,7 @@ class SweepFolder {
     kWhole,  ///< one run's: any other is refused
     kPart,   ///< of several that each do some cells
     kTask,   ///< of a child of either
+    kLook,   ///< nobody's: it is read alone, and need not be there
   };
   /// Makes the folder where it is not there. Throws Error where it holds something else, or another
   /// run uses it.
@@ -40,8 +41,17 @@ class SweepFolder {
 
   /// A result, or nothing where it is not there.
   std::optional<Json> read(const fs::path& file) const;
-  /// Appears complete or not at all, in the place of what was there.
+  /// The same for what can be made again: what cannot be understood is not there.
+  std::optional<Json> read_if_sound(const fs::path& file) const;
+  /// What a cell's measurement of that fingerprint gave; nothing where it is not there or cannot be
+  /// understood, and has to be done.
+  std::optional<Json> result(const std::string& fingerprint) const;
+  /// Appears complete or not at all, in the place of what was there. A file that has this content
+  /// already is left as it is.
   void write(const fs::path& file, const Json& content) const;
+  bool may_write() const { return use_ != Use::kLook; }
+  /// A kill on the way leaves the checkpoint whole, or not there.
+  void remove_checkpoint(const std::string& fingerprint) const;
 
   /// Waits until no other process makes the piece. Released with the object.
   class PieceLock {
@@ -56,11 +66,13 @@ class SweepFolder {
   };
 
  private:
+  void check() const;
   void make();
-  void lock(Use use);
+  void lock();
   void remove_stale() const;
 
   fs::path path_;
+  Use use_;
   int lock_ = -1;
 };
 

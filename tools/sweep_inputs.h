@@ -42,10 +42,12 @@ void write_machine(const SweepMachine& machine, const Sweep& sweep, const SweepF
 /// What was kept; nothing where no run of these models was there.
 std::optional<SweepMachine> read_machine(const Sweep& sweep, const SweepFolder& folder);
 
-/// Reads and hashes everything that results depend on. folder: where hashes of models are kept, so
-/// that files which have not changed are hashed once; null: nowhere.
-void add_inputs(const SweepMachine& machine, const SweepFolder* folder, Sweep& sweep);
+/// Reads and hashes everything that results depend on. folder: where hashes are kept, so that files
+/// which have not changed are hashed once.
+void add_inputs(const SweepMachine& machine, const SweepFolder& folder, Sweep& sweep);
 
+/// The option, else what the file says; "auto": neither says.
+std::string asked_compute_dtype(const SweepOptions& options, const Sweep& sweep);
 /// The device options of one model of the sweep, with the compute dtype resolved.
 DeviceOptions device_of(const SweepOptions& options, const Sweep& sweep, size_t model);
 

@@ -5,14 +5,14 @@ namespace {
 
 /// Adds what one measurement knows of a cell.
 void add_outcome(const SweepFolder& folder, const std::string& fingerprint, CellOutcome& outcome) {
-  if (const auto done = folder.read(folder.cell(fingerprint))) {
-    outcome.result.update(done->value("result", Json::object()));
+  if (const auto done = folder.result(fingerprint)) {
+    outcome.result.update(*done);
     return;
   }
   if (outcome.status == CellOutcome::Status::kFailed) return;
-  const auto failed = folder.read(folder.cell_error(fingerprint));
+  const auto failed = folder.read_if_sound(folder.cell_error(fingerprint));
   outcome.status = failed ? CellOutcome::Status::kFailed : CellOutcome::Status::kPending;
-  if (failed) outcome.error = optional_string(*failed, "error").value_or("");
+  if (failed) outcome.error = failed->value("error", std::string());
 }
 
 }  // namespace

@@ -31,6 +31,21 @@ std::string samples_text(int64_t count, const std::optional<uint64_t>& seed) {
          (seed ? " of seed " + std::to_string(*seed) : "");
 }
 
+/// What tasks of earlier runs took: a list, empty where none is known.
+Json read_timings(const SweepFolder& folder) {
+  const auto known = folder.read_if_sound(folder.timings());
+  const Json* tasks = known && known->is_object() ? find_field(*known, "tasks") : nullptr;
+  return tasks && tasks->is_array() ? *tasks : Json::array();
+}
+
+void learn(const Json& timing, SweepEstimate& estimate) {
+  if (!timing.is_object()) return;
+  for (const Kind kind : {Kind::kObserve, Kind::kCalibrate, Kind::kEvaluate, Kind::kAnswer})
+    if (optional_string(timing, "kind") == kind_name(kind))
+      estimate.learn(kind, optional_number(timing, "estimated").value_or(0.0),
+                     optional_number(timing, "seconds").value_or(0.0));
+}
+
 /// A task while it runs.
 struct Running {
   size_t task = 0;
@@ -63,7 +78,7 @@ class Runner {
       stop_all();
       throw;
     }
-    remove_checkpoints({});
+    tidy();  // what an earlier run left, where nothing was to do
   }
 
  private:
@@ -75,23 +90,7 @@ class Runner {
     for (const SweepTask& task : tasks_)
       if (is_on_cells(task))
         for (const size_t cell : task.parts) fs::remove(error_file(task.kind, cell));
-    if (is_whole_) read_timings();
-  }
-
-  /// What tasks of earlier runs took: what this machine does in truth.
-  void read_timings() {
-    const auto known = folder_.read(folder_.timings());
-    const Json* tasks = known ? find_field(*known, "tasks") : nullptr;
-    if (!tasks || !tasks->is_array()) return;
-    timings_ = *tasks;
-    for (const Json& one : timings_) learn(one);
-  }
-
-  void learn(const Json& timing) {
-    for (const Kind kind : {Kind::kObserve, Kind::kCalibrate, Kind::kEvaluate, Kind::kAnswer})
-      if (optional_string(timing, "kind") == kind_name(kind))
-        estimate_.learn(kind, optional_number(timing, "estimated").value_or(0.0),
-                        optional_number(timing, "seconds").value_or(0.0));
+    timings_ = read_timings(folder_);
   }
 
   double seconds_left() const {
@@ -291,7 +290,7 @@ class Runner {
                         {"tokens", estimate_.tokens(task)},
                         {"estimated", estimate_.first_guess(task)},
                         {"seconds", seconds}});
-    learn(timings_.back());
+    learn(timings_.back(), estimate_);
     folder_.write(folder_.timings(), {{"tasks", timings_}});
   }
 
@@ -310,24 +309,26 @@ class Runner {
 
   /// Checkpoints that no task needs any more: gigabytes, maybe.
   void tidy() {
-    std::set<size_t> needed;
+    // Calibrations of the same result have the same fingerprint, and one checkpoint.
+    std::set<std::string> needed;
+    const auto need = [&](size_t calibration) {
+      needed.insert(sweep_.plan.calibrations[calibration].fingerprint);
+    };
     for (size_t i = 0; i < tasks_.size(); ++i) {
       if (states_[i] != State::kWaiting && states_[i] != State::kRunning) continue;
-      if (tasks_[i].kind == Kind::kCalibrate) needed.insert(tasks_[i].parts[0]);
+      if (tasks_[i].kind == Kind::kCalibrate) need(tasks_[i].parts[0]);
       if (!is_on_cells(tasks_[i])) continue;
       for (const size_t cell : tasks_[i].parts)
-        if (const auto calibration = sweep_.plan.cells[cell].calibration)
-          needed.insert(*calibration);
+        if (const auto calibration = sweep_.plan.cells[cell].calibration) need(*calibration);
     }
     remove_checkpoints(needed);
   }
 
-  void remove_checkpoints(const std::set<size_t>& but) {
+  void remove_checkpoints(const std::set<std::string>& but) {
     if (!is_whole_ || sweep_.file.keep_checkpoints) return;
-    for (size_t i = 0; i < sweep_.plan.calibrations.size(); ++i)
-      if (const PlannedCalibration& one = sweep_.plan.calibrations[i];
-          one.makes_checkpoint && !but.contains(i))
-        fs::remove_all(folder_.checkpoint(one.fingerprint));
+    for (const PlannedCalibration& one : sweep_.plan.calibrations)
+      if (one.makes_checkpoint && !but.contains(one.fingerprint))
+        folder_.remove_checkpoint(one.fingerprint);
   }
 
   const SweepOptions& options_;
@@ -358,6 +359,10 @@ std::vector<SweepTask> open_tasks(const SweepOptions& options, const Sweep& swee
   const size_t jobs = num_jobs(options);
   return schedule(sweep.plan, done,
                   std::clamp<size_t>((open + jobs - 1) / jobs, 1, kMostCellsTogether));
+}
+
+void learn_timings(const SweepFolder& folder, SweepEstimate& estimate) {
+  for (const Json& one : read_timings(folder)) learn(one, estimate);
 }
 
 void run_sweep(const SweepOptions& options, const Sweep& sweep, const std::vector<bool>& wanted,

@@ -15,6 +15,9 @@ constexpr size_t kMostCellsTogether = 8;
 std::vector<SweepTask> open_tasks(const SweepOptions& options, const Sweep& sweep,
                                   const std::vector<bool>& wanted, SweepProgress done);
 
+/// Takes in how long tasks of earlier runs took: what this machine does in truth.
+void learn_timings(const SweepFolder& folder, SweepEstimate& estimate);
+
 /// Runs the tasks that are left for some cells, each in a process of its own, so that whatever ends
 /// one leaves the others. A task that fails is told in its cells' cell_error. use: kWhole also
 /// keeps results.json, results.csv and timings.json up to date, and takes checkpoints away that no

@@ -5,6 +5,7 @@
 
 #include "calib/derive.h"
 #include "calibration_run.h"
+#include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "kvcal_version.h"
@@ -73,6 +74,7 @@ class TaskRun {
     const CalibrationSubject subject =
         make_subject(recipe_of(planned, sweep_.file), sweep_.file.recipes[planned.recipe].name,
                      sweep_.file.models[planned.model].path.string(), diagnostics_);
+    if (planned.makes_checkpoint) check_checkpoint(subject, planned);
     ManifestInput input = manifest_input(subject, planned);
     const Calibration calibration =
         planned.observation   ? derived(subject, planned, input)
@@ -153,17 +155,35 @@ class TaskRun {
                   diagnostics_);
   }
 
-  /// Weights and inputs; scales of K and V where the format has a place for them. Cells take those
-  /// from the manifest.
-  WrittenCheckpoint write_checkpoint(const CalibrationSubject& subject, Calibration calibration,
-                                     const PlannedCalibration& planned) {
+  /// What a checkpoint has of it: weights and inputs; scales of K and V where the format has a
+  /// place for them. Cells take those from the manifest.
+  static Calibration written_part(Calibration calibration) {
     if (calibration.kv_format == fp8::Format::kE5m2) {
       calibration.layers.clear();
       calibration.plan.attention.clear();
     }
+    return calibration;
+  }
+
+  static OutputFormats checkpoint_format() {
     OutputOptions output;
     output.formats = {"compressed-tensors"};
-    const OutputFormats formats(output);
+    return OutputFormats(output);
+  }
+
+  /// Refuses what could not be written before the long work.
+  static void check_checkpoint(const CalibrationSubject& subject,
+                               const PlannedCalibration& planned) {
+    if (!subject.kept) check_is_unquantized(subject.model_dir);
+    const Calibration calibration =
+        written_part(planned_calibration(subject.plan, subject.config, dtype_of(planned)));
+    checkpoint_format().check(subject.output_of(calibration));
+  }
+
+  WrittenCheckpoint write_checkpoint(const CalibrationSubject& subject, const Calibration& measured,
+                                     const PlannedCalibration& planned) {
+    const Calibration calibration = written_part(measured);
+    const OutputFormats formats = checkpoint_format();
     const ExportInput input = subject.output_of(calibration);
     formats.check(input);
     AtomicDirectory folder(folder_.checkpoint(planned.fingerprint), true);
@@ -207,23 +227,28 @@ size_t num_parts(SweepTask::Kind kind, const SweepPlan& plan) {
   return plan.cells.size();
 }
 
-const std::vector<bool>& parts_of(SweepTask::Kind kind, const SweepProgress& done) {
+/// Whether the folder has what the task makes of that part.
+bool is_there(SweepTask::Kind kind, size_t part, const Sweep& sweep, const SweepFolder& folder) {
+  const std::string& fingerprint = fingerprint_of(kind, part, sweep.plan);
   switch (kind) {
     case SweepTask::Kind::kObserve:
-      return done.observations;
+      return fs::exists(folder.statistics(fingerprint));
     case SweepTask::Kind::kCalibrate:
-      return done.calibrations;
-    case SweepTask::Kind::kEvaluate:
-      return done.cells;
+      return folder.read_if_sound(folder.calibration(fingerprint)) &&
+             (!sweep.plan.calibrations[part].makes_checkpoint ||
+              fs::exists(folder.checkpoint(fingerprint)));
     case SweepTask::Kind::kAnswer:
+      if (!sweep.file.gsm8k) return true;
+      break;
+    case SweepTask::Kind::kEvaluate:
       break;
   }
-  return done.answers;
+  return folder.result(fingerprint).has_value();
 }
 
-bool is_done(const SweepTask& task, const SweepProgress& done) {
+bool is_done(const SweepTask& task, const Sweep& sweep, const SweepFolder& folder) {
   return std::ranges::all_of(task.parts,
-                             [&](size_t part) { return parts_of(task.kind, done)[part]; });
+                             [&](size_t part) { return is_there(task.kind, part, sweep, folder); });
 }
 
 }  // namespace
@@ -270,25 +295,23 @@ SweepTask task_of(const std::string& argument, const SweepPlan& plan) {
 }
 
 SweepProgress progress_of(const Sweep& sweep, const SweepFolder& folder) {
-  SweepProgress done;
-  for (const Observation& one : sweep.plan.observations)
-    done.observations.push_back(fs::exists(folder.statistics(one.fingerprint)));
-  for (const PlannedCalibration& one : sweep.plan.calibrations)
-    done.calibrations.push_back(
-        fs::exists(folder.calibration(one.fingerprint)) &&
-        (!one.makes_checkpoint || fs::exists(folder.checkpoint(one.fingerprint))));
-  for (const Cell& one : sweep.plan.cells)
-    done.cells.push_back(fs::exists(folder.cell(one.fingerprint)));
-  for (const Cell& one : sweep.plan.cells)
-    done.answers.push_back(!sweep.file.gsm8k || fs::exists(folder.cell(one.answer_fingerprint)));
-  return done;
+  const auto all_of = [&](SweepTask::Kind kind) {
+    std::vector<bool> there(num_parts(kind, sweep.plan));
+    for (size_t part = 0; part < there.size(); ++part)
+      there[part] = is_there(kind, part, sweep, folder);
+    return there;
+  };
+  return {.observations = all_of(SweepTask::Kind::kObserve),
+          .calibrations = all_of(SweepTask::Kind::kCalibrate),
+          .cells = all_of(SweepTask::Kind::kEvaluate),
+          .answers = all_of(SweepTask::Kind::kAnswer)};
 }
 
 void run_task(const SweepOptions& options, const Sweep& sweep, const SweepTask& task,
               const SweepFolder& folder, Backend& backend, Diagnostics& diagnostics) {
   const SweepFolder::PieceLock lock(folder,
                                     fingerprint_of(task.kind, task.parts.at(0), sweep.plan));
-  if (is_done(task, progress_of(sweep, folder))) return;
+  if (is_done(task, sweep, folder)) return;
   if (task.kind == SweepTask::Kind::kEvaluate)
     return evaluate_cells(options, sweep, task.parts, folder, backend, diagnostics);
   if (task.kind == SweepTask::Kind::kAnswer)

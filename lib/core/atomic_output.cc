@@ -16,16 +16,29 @@ fs::path scratch_beside(const fs::path& target) {
          ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
 }
 
-/// A new folder beside the target that no other process has, also one with the same number in
-/// another container.
-fs::path made_scratch(const fs::path& target) {
+/// A new file or folder beside the target that no other process has, also one with the same number
+/// in another container. make: creates it, or says
+/// why not in errno; error: of the message then.
+fs::path made_scratch(const fs::path& target, std::string_view error,
+                      bool (*make)(const fs::path& scratch)) {
   const fs::path name = scratch_beside(target);
   for (int more = 0;; ++more) {
     fs::path scratch = name;
     if (more > 0) scratch += "-" + std::to_string(more);
-    if (::mkdir(scratch.c_str(), 0777) == 0) return scratch;
-    if (errno != EEXIST) fail_errno(scratch, "cannot create folder");
+    if (make(scratch)) return scratch;
+    if (errno != EEXIST) fail_errno(scratch, error);
   }
+}
+
+fs::path made_scratch_folder(const fs::path& target) {
+  return made_scratch(target, "cannot create folder",
+                      [](const fs::path& scratch) { return ::mkdir(scratch.c_str(), 0777) == 0; });
+}
+
+fs::path made_scratch_file(const fs::path& target) {
+  return made_scratch(target, "cannot create", [](const fs::path& scratch) {
+    return Descriptor(scratch, O_WRONLY | O_CREAT | O_EXCL, 0666).get() >= 0;
+  });
 }
 
 /// A folder held by this process; -1 where it cannot be locked (some network file systems).
@@ -108,7 +121,7 @@ AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
   if (fs::exists(target_, error) && !fs::is_directory(target_, error))
     fail(target.string(), ": exists and is not a folder");
   remove_stale_scratch(target_);
-  scratch_ = made_scratch(target_);
+  scratch_ = made_scratch_folder(target_);
   lock_ = locked_folder(scratch_);
 }
 
@@ -162,7 +175,7 @@ void write_file_atomically(const fs::path& target, std::string_view content, boo
 void write_file_atomically(const fs::path& target, bool overwrite,
                            const std::function<void(const fs::path& file)>& write) {
   const fs::path absolute = checked_target(target, overwrite);
-  const fs::path scratch = scratch_beside(absolute);
+  const fs::path scratch = made_scratch_file(absolute);
   try {
     write(scratch);
     if (::rename(scratch.c_str(), absolute.c_str()) != 0)

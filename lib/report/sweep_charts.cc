@@ -118,8 +118,8 @@ std::string words_of(const SweepReport& report, const SweepCell& cell) {
 }
 
 bool has_both(const SweepReport& report, const SweepCell& cell) {
-  return cell.is_done() && cell.measures.at(report.pareto_x) >= 0.0 &&
-         cell.measures.at(report.pareto_y) >= 0.0;
+  return cell.is_done() && !std::isnan(cell.measures.at(report.pareto_x)) &&
+         !std::isnan(cell.measures.at(report.pareto_y));
 }
 
 std::string title_of(const std::string& key) {

@@ -5,6 +5,7 @@
 
 #include "core/checked.h"
 #include "core/file.h"
+#include "sweep/names.h"
 
 namespace kvcal {
 namespace {
@@ -86,14 +87,15 @@ ScaleSource scale_source_of(const Field& field, const fs::path& folder) {
   const std::string text = read_string(field);
   for (const auto& [name, kind] : kSources)
     if (text == name) return {.kind = kind, .name = text, .path = {}};
-  const fs::path path = (folder / text).lexically_normal();
+  fs::path path = (folder / text).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
   if (!fs::exists(path))
     fail_field(field, "found ", describe(field.value),
                ", expected calibrated, unit, checkpoint, or the path of scales; there is no ",
                path.string());
-  return {.kind = ScaleSource::Kind::kFile,
-          .name = path.has_filename() ? path.stem().string() : path.parent_path().stem().string(),
-          .path = path};
+  // What follows a dot in a folder's name is no ending.
+  const fs::path named = fs::is_directory(path) ? path : fs::path(path).replace_extension();
+  return {.kind = ScaleSource::Kind::kFile, .name = name_from(named), .path = path};
 }
 
 /// The source's index in the sweep's list, where each is once.

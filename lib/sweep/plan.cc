@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/sha256.h"
@@ -57,8 +58,8 @@ class Expansion {
       return;
     }
     Cell cell = cell_of(combination);
-    const std::string key = coordinates_json(cell, sweep_).dump();
-    if (!seen_.insert(key).second) return;
+    if (!seen_.insert({cell.model, cell.kv_cache_dtype, cell.scales, cell.calibration}).second)
+      return;
     cell.id = id_of(cell, sweep_);
     if (!ids_.insert(cell.id).second)
       fail("two cells have the id ", cell.id, "; give a recipe or a model another name");
@@ -114,9 +115,14 @@ class Expansion {
     // Without K and V in FP8 the forward pass is exact, whatever was asked for.
     if (cell.num_samples && cell.kv_forward != "quantized")
       calibration.observation = observation_of(cell);
-    const auto found = std::ranges::find(plan_.calibrations, calibration);
-    if (found != plan_.calibrations.end())
-      return static_cast<size_t>(found - plan_.calibrations.begin());
+    // Recipes that differ in K and V alone are the same without them.
+    const std::string asked = to_yaml(recipe_of(calibration, sweep_));
+    for (size_t i = 0; i < plan_.calibrations.size(); ++i) {
+      calibration.recipe = plan_.calibrations[i].recipe;
+      if (asked_[i] == asked && plan_.calibrations[i] == calibration) return i;
+    }
+    calibration.recipe = *cell.recipe;
+    asked_.push_back(asked);
     plan_.calibrations.push_back(std::move(calibration));
     return plan_.calibrations.size() - 1;
   }
@@ -141,7 +147,11 @@ class Expansion {
 
   const SweepFile& sweep_;
   SweepPlan plan_;
-  std::set<std::string> seen_, ids_;
+  std::vector<std::string> asked_;  ///< of each calibration: its recipe
+  /// What tells cells apart; of the recipe that is what is left of it in the calibration.
+  using Meaning = std::tuple<size_t, KvDType, std::optional<size_t>, std::optional<size_t>>;
+  std::set<Meaning> seen_;
+  std::set<std::string> ids_;
 };
 
 template <class Value>
@@ -159,6 +169,7 @@ Json common_json(std::string_view kind, size_t model, const SweepInputs& inputs)
           {"version", inputs.version},
           {"device", inputs.device},
           {"model", inputs.model_sha256[model]},
+          {"model_files", inputs.model_files_sha256[model]},
           {"compute_dtype", inputs.compute_dtype[model]}};
 }
 
@@ -166,6 +177,7 @@ Json samples_json(const std::optional<int64_t>& count, const std::optional<uint6
                   const SweepFile& sweep, const SweepInputs& inputs) {
   if (!count) return nullptr;
   return {{"dataset", inputs.calibration_sha256},
+          {"dataset_file", inputs.calibration_file_sha256},
           {"max_seq_length", sweep.calibration->max_seq_length},
           {"num_samples", *count},
           {"seed", or_null(seed)}};
@@ -215,6 +227,7 @@ std::string fingerprint_of(const Cell& cell, const SweepFile& sweep, const Sweep
                            const SweepPlan& plan) {
   Json json = cell_json("cell", cell, sweep, inputs, plan);
   json["evaluation"] = {{"dataset", inputs.evaluation_sha256},
+                        {"dataset_file", inputs.evaluation_file_sha256},
                         {"num_samples", sweep.evaluation.num_samples},
                         {"max_seq_length", sweep.evaluation.max_seq_length},
                         {"stride", sweep.evaluation.stride}};

@@ -76,11 +76,14 @@ SweepPlan expand(const SweepFile& sweep, std::span<const KvDType> unquantized);
 
 /// What results depend on beside the sweep's own values.
 struct SweepInputs {
-  std::string version, device;             ///< of kvcal; "cpu", "cuda"
-  std::vector<std::string> model_sha256;   ///< of each model
-  std::vector<std::string> compute_dtype;  ///< of each model, resolved
-  std::vector<std::string> scales_sha256;  ///< of each source that is a file
+  std::string version, device;                  ///< of kvcal; "cpu", "cuda"
+  std::vector<std::string> model_sha256;        ///< of each model: its config and weights
+  std::vector<std::string> model_files_sha256;  ///< of each model: tokenizer, templates and such
+  std::vector<std::string> compute_dtype;       ///< of each model, resolved
+  std::vector<std::string> scales_sha256;       ///< of each source that is a file
   std::string calibration_sha256, evaluation_sha256, gsm8k_sha256;  ///< of the data sets
+  /// Of the files that name them, which say how records are read: descriptors, maybe.
+  std::string calibration_file_sha256, evaluation_file_sha256;
 };
 void add_fingerprints(const SweepFile& sweep, const SweepInputs& inputs, SweepPlan& plan);
 

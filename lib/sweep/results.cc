@@ -34,7 +34,7 @@ Json cell_json(const Cell& cell, const SweepFile& sweep, const CellOutcome& outc
   return json;
 }
 
-/// Only cells that have both numbers are in the picture; the others keep null.
+/// Only cells that are done and have both numbers are in the picture; the others keep null.
 void mark_front(const ParetoAxes& axes, Json& cells) {
   const auto coordinate = [](const Json& cell, const Metric& metric) {
     const double value = cell[metric.name].get<double>();
@@ -44,7 +44,9 @@ void mark_front(const ParetoAxes& axes, Json& cells) {
   std::vector<ParetoPoint> points;
   std::vector<Json*> shown;
   for (Json& cell : cells) {
-    if (!cell[x.name].is_number() || !cell[y.name].is_number()) continue;
+    if (cell["status"] != name_of(CellOutcome::Status::kDone) || !cell[x.name].is_number() ||
+        !cell[y.name].is_number())
+      continue;
     points.push_back({coordinate(cell, x), coordinate(cell, y)});
     shown.push_back(&cell);
   }

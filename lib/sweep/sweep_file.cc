@@ -8,6 +8,7 @@
 #include "recipe/grammar.h"
 #include "sweep/grid_fields.h"
 #include "sweep/metrics.h"
+#include "sweep/names.h"
 
 namespace kvcal {
 namespace {
@@ -20,28 +21,6 @@ struct Draft {
   SweepFile sweep;
   std::optional<Field> grid;  ///< read last: it names what other keys list
 };
-
-bool is_name_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-         c == '_' || c == '-';
-}
-
-/// Names stand in ids, on command lines and in tables.
-void check_name(const YamlNode& node, const std::string& path) {
-  constexpr size_t kMostBytes = 100;
-  if (node.text.empty() || node.text.size() > kMostBytes ||
-      !std::ranges::all_of(node.text, is_name_char))
-    fail_at(node, path, ": found ", describe(node), " as a name, expected 1 to ", kMostBytes,
-            " letters, digits and . _ -");
-}
-
-/// The last part of a path as a name.
-std::string name_from(const fs::path& path) {
-  std::string name = fs::absolute(path / "").lexically_normal().parent_path().filename().string();
-  std::ranges::replace_if(
-      name, [](char c) { return !is_name_char(c); }, '-');
-  return name;
-}
 
 fs::path resolved(const Field& field, const fs::path& folder) {
   return (folder / read_string(field)).lexically_normal();

@@ -243,6 +243,14 @@ TEST_CASE("atomic file: appears whole, is refused or replaced") {
   CHECK_THROWS_AS(write_file_atomically(scratch / "no" / "such", "y", true), Error);
 }
 
+TEST_CASE("atomic file: an unfinished file of a process with the same number stays") {
+  const ScratchFolder scratch;
+  const std::string other = ".a.partial-" + std::to_string(::getpid());
+  write_file(scratch / other, "of another container");
+  write_file_atomically(scratch / "a", "one", false);
+  CHECK(contents_of(scratch.path()) == Contents{{"a", "one"}, {other, "of another container"}});
+}
+
 TEST_CASE("scratch mapping: is memory, and leaves no file") {
   const ScratchFolder scratch;
   ScratchMapping mapping(scratch.path(), 10000);

@@ -80,6 +80,23 @@ TEST_CASE("plan: FP8 weights are another cell with each cache") {
   CHECK_FALSE(all.cell("m1/float16").calibration);
 }
 
+TEST_CASE("plan: recipes that differ in K and V alone are one where those are left out") {
+  std::string text = test::sweep_text(
+      "{models: m1, recipes: [dynamic, other], kv_cache_dtypes: "
+      "[auto, fp8_e4m3], scales: [calibrated, unit]}");
+  std::string other = test::kDynamicKvRecipe;
+  other.replace(other.find("strategy: tensor"), 16, "strategy: tensor, observer: mse");
+  text.insert(text.find("\ncalibration:"), "\n- other: " + other);
+  const std::vector dtypes{KvDType::kFloat16, KvDType::kFloat16};
+  const SweepPlan plan = expand(parse_sweep(text, "/"), dtypes);
+  Strings ids;
+  for (const Cell& cell : plan.cells) ids.push_back(cell.id);
+  CHECK(ids == Strings{"m1/dynamic/float16", "m1/dynamic/fp8_e4m3/quantized/512",
+                       "m1/dynamic/fp8_e4m3/unit", "m1/other/fp8_e4m3/quantized/512"});
+  CHECK(plan.calibrations.size() == 3);
+  CHECK(plan.cells[0].calibration == plan.cells[2].calibration);
+}
+
 TEST_CASE("plan: a checkpoint's own scales go with its own weights") {
   const PlannedSweep all("{models: m1, recipes: [max, dynamic], scales: checkpoint}");
   CHECK(all.ids() == Strings{"m1/fp8_e4m3/checkpoint"});
@@ -129,11 +146,14 @@ TEST_CASE("plan: a fingerprint changes with all that its result depends on, and 
   const SweepInputs inputs{.version = "1",
                            .device = "cpu",
                            .model_sha256 = {"m", "n"},
+                           .model_files_sha256 = {"t", "u"},
                            .compute_dtype = {"float32", "float32"},
                            .scales_sha256 = {""},
                            .calibration_sha256 = "c",
                            .evaluation_sha256 = "e",
-                           .gsm8k_sha256 = "g"};
+                           .gsm8k_sha256 = "g",
+                           .calibration_file_sha256 = "d",
+                           .evaluation_file_sha256 = "f"};
   const auto fingerprints = [](const std::string& text, const SweepInputs& with) {
     const SweepFile sweep = parse_sweep(text, "/");
     SweepPlan plan = expand(sweep, std::vector{KvDType::kFloat16, KvDType::kFloat16});
@@ -167,6 +187,11 @@ TEST_CASE("plan: a fingerprint changes with all that its result depends on, and 
   CHECK(with([](SweepInputs& one) { one.device = "cuda"; }) == "!!!!");
   CHECK(with([](SweepInputs& one) { one.model_sha256[0] = "x"; }) == "!!!!");
   CHECK(with([](SweepInputs& one) { one.model_sha256[1] = "x"; }) == "====");
+  // A tokenizer makes other ids of the same text, a descriptor other text of the same data.
+  CHECK(with([](SweepInputs& one) { one.model_files_sha256[0] = "x"; }) == "!!!!");
+  CHECK(with([](SweepInputs& one) { one.model_files_sha256[1] = "x"; }) == "====");
+  CHECK(with([](SweepInputs& one) { one.calibration_file_sha256 = "x"; }) == "!!!!");
+  CHECK(with([](SweepInputs& one) { one.evaluation_file_sha256 = "x"; }) == "!!==");
   CHECK(with([](SweepInputs& one) { one.compute_dtype[0] = "bfloat16"; }) == "!!!!");
   CHECK(with([](SweepInputs& one) { one.calibration_sha256 = "x"; }) == "!!!!");
   CHECK(with([](SweepInputs& one) { one.evaluation_sha256 = "x"; }) == "!!==");
@@ -189,11 +214,14 @@ TEST_CASE("plan: answers have a fingerprint of their own, of the questions and n
                      {.version = "1",
                       .device = "cpu",
                       .model_sha256 = {"m", "n"},
+                      .model_files_sha256 = {"t", "u"},
                       .compute_dtype = {"float32", "float32"},
                       .scales_sha256 = {""},
                       .calibration_sha256 = "c",
                       .evaluation_sha256 = evaluated,
-                      .gsm8k_sha256 = "g"},
+                      .gsm8k_sha256 = "g",
+                      .calibration_file_sha256 = "d",
+                      .evaluation_file_sha256 = "f"},
                      plan);
     return std::pair{plan.cells[0].fingerprint, plan.cells[0].answer_fingerprint};
   };

@@ -31,11 +31,14 @@ SweepInputs some_inputs() {
   return {.version = "1.2",
           .device = "cpu",
           .model_sha256 = {"aa", "bb"},
+          .model_files_sha256 = {},
           .compute_dtype = {"float32", "float32"},
           .scales_sha256 = {""},
           .calibration_sha256 = "cc",
           .evaluation_sha256 = "ee",
-          .gsm8k_sha256 = {}};
+          .gsm8k_sha256 = {},
+          .calibration_file_sha256 = {},
+          .evaluation_file_sha256 = {}};
 }
 
 CellOutcome done(double kl, int64_t bytes) {
@@ -98,6 +101,10 @@ TEST_CASE("results: the front goes by the axes that the sweep names, and by what
   };
   CHECK(front({done(0.0, 20), done(0.5, 10), done(0.4, 10)}) == "*.*");
   CHECK(front({done(0.0, 20), {}, done(0.4, 10)}) == "*-*");
+  // Scored, and failed at its questions.
+  CellOutcome failed = done(0.1, 10);
+  failed.status = CellOutcome::Status::kFailed;
+  CHECK(front({done(0.0, 20), failed, done(0.4, 10)}) == "*-*");
   all.sweep.pareto.y = "top1_agreement";
   const auto agreeing = [](double part, int64_t bytes) {
     CellOutcome outcome = done(0.0, bytes);

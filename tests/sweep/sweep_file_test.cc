@@ -54,6 +54,17 @@ TEST_CASE("sweep file: names, paths and dimensions are as written, others as doc
   CHECK(second.shuffle_seeds == std::vector<std::optional<uint64_t>>{std::nullopt});
 }
 
+TEST_CASE("sweep file: scales are called by their folder or file, as other names are written") {
+  const test::ScratchFolder folder;
+  test::write_file(folder / "v1.5 b/kv_cache_scales.json", "{}");
+  test::write_file(folder / "v1.5.json", "{}");
+  const SweepFile sweep =
+      parse_sweep(sweep_text("{scales: [v1.5 b, v1.5.json, v1.5 b/]}"), folder.path());
+  REQUIRE(sweep.scales.size() == 2);
+  CHECK(sweep.scales[0].name == "v1.5-b");
+  CHECK(sweep.scales[1].name == "v1.5");
+}
+
 TEST_CASE("sweep file: recipes and scales are found beside it") {
   const test::ScratchFolder folder;
   test::write_file(folder / "r/kv_mse.yaml", test::kv_recipe("mse"));
