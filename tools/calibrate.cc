@@ -155,11 +155,11 @@ void check_other_targets(const CalibrateOptions& options) {
   const std::vector<OutputFile> outputs{{"--save-statistics", options.save_statistics},
                                         {"--report", report.page},
                                         {"--plots", report.plots}};
+  for (const auto& [option, path] : outputs)
+    if (!path.empty()) in_context(option, [&] { check_is_beside(path, options.output.output); });
   check_output_files(outputs, options.output.overwrite,
                      {options.model, options.recipe, options.dataset});
   check_report_targets(report);
-  for (const auto& [option, path] : outputs)
-    if (!path.empty()) in_context(option, [&] { check_is_beside(path, options.output.output); });
 }
 
 /// What was asked for and has no effect.
