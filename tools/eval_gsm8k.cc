@@ -119,16 +119,6 @@ void print(const EvalVariants& variants, const std::vector<GsmResult>& results) 
   table.print(std::cout);
 }
 
-void throw_if_missed(const EvalVariants& variants, const std::vector<GsmResult>& results,
-                     const GsmGates& gates) {
-  std::string lines;
-  for (size_t i = 0; i < results.size(); ++i)
-    for (const std::string& line : missed_gates(results[i], gates))
-      lines += (lines.empty() ? "gate missed: " : "\ngate missed: ") +
-               (variants.is_single() ? "" : variants.variants()[i].name + ": ") + line;
-  if (!lines.empty()) throw GateMissed(lines);
-}
-
 std::vector<GsmResult> run_all(const EvalOptions& options, const EvalVariants& variants,
                                Diagnostics& diagnostics) {
   // All tokenizers first: a folder without one would lose what the others have answered.
@@ -167,7 +157,9 @@ void run_gsm8k(const EvalOptions& options) {
   }
   std::cout.flush();
   write_eval_report(json, options.report);
-  throw_if_missed(variants, results, gates);
+  std::vector<std::vector<std::string>> missed;
+  for (const auto& result : results) missed.push_back(missed_gates(result, gates));
+  variants.throw_if_missed(missed);
 }
 
 void add_gsm8k_options(CLI::App& command, GsmCommandOptions& options) {

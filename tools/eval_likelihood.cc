@@ -26,16 +26,6 @@ Gates gates_of(const EvalOptions& options) {
   return gates;
 }
 
-void throw_if_missed(const EvalVariants& variants, const std::vector<Likelihood>& results,
-                     const Gates& gates) {
-  std::string lines;
-  for (size_t i = 0; i < results.size(); ++i)
-    for (const std::string& line : missed_gates(results[i], gates))
-      lines += (lines.empty() ? "gate missed: " : "\ngate missed: ") +
-               (variants.is_single() ? "" : variants.variants()[i].name + ": ") + line;
-  if (!lines.empty()) throw GateMissed(lines);
-}
-
 /// What the model made of each sequence, in order: paired comparisons and error bars need it.
 Json sequences_json(const std::vector<SequenceScores>& sequences, size_t model) {
   Json list = Json::array();
@@ -297,7 +287,9 @@ void run_likelihood(const EvalOptions& options) {
   if (has_kl && !options.report.page.empty())
     json["texts"] = texts_json(variants, sequences, options.num_texts, diagnostics);
   write_eval_report(json, options.report);
-  throw_if_missed(variants, results, gates);
+  std::vector<std::vector<std::string>> missed;
+  for (const auto& result : results) missed.push_back(missed_gates(result, gates));
+  variants.throw_if_missed(missed);
 }
 
 }  // namespace kvcal

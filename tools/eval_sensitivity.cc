@@ -108,7 +108,7 @@ Json mixed_json(const EvalVariant& variant, const Sensitivity& found) {
   const ModelConfig& config = variant.model->config;
   Json rows = Json::array();
   const auto bytes_of = [&](const std::vector<int64_t>& kept) {
-    return cache_bytes_per_token(config, variant.dtype, keeping(variant.scales, kept));
+    return KvCache::bytes_per_token(config, variant.dtype, keeping(variant.scales, kept));
   };
   for (size_t i = 0; i < found.search.measured.size(); ++i) {
     const MixedCache& cache = found.search.measured[i];
@@ -142,8 +142,8 @@ Json sensitivity_json(const EvalOptions& options, const EvalVariant& variant,
                {"ranking", Json::array()},
                {"rows", mixed_json(variant, found)},
                {"bytes_per_token_16_bit",
-                cache_bytes_per_token(variant.model->config,
-                                      unquantized_cache_dtype(variant.model->config), {})}};
+                KvCache::bytes_per_token(variant.model->config,
+                                         unquantized_cache_dtype(variant.model->config), {})}};
   for (const LayerSensitivity& layer : found.ranked)
     json["ranking"].push_back({{"layer", layer.layer}, {"kl_mean", layer.kl_mean}});
   if (!options.kl_budget) return json;

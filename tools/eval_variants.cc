@@ -109,6 +109,15 @@ std::string EvalVariants::reference_name() const {
   return "the same with a " + std::string(name_of(reference_->dtype)) + " cache";
 }
 
+void EvalVariants::throw_if_missed(const std::vector<std::vector<std::string>>& missed) const {
+  std::string lines;
+  for (size_t i = 0; i < missed.size(); ++i)
+    for (const std::string& line : missed[i])
+      lines += (lines.empty() ? "gate missed: " : "\ngate missed: ") +
+               (is_single_ ? "" : variants_[i].name + ": ") + line;
+  if (!lines.empty()) throw GateMissed(lines);
+}
+
 Scorer EvalVariants::make_scorer(const EvalOptions& options) const {
   std::vector<ScoredModel> models;
   for (const EvalVariant& variant : variants_) models.push_back(variant.scored());

@@ -49,6 +49,9 @@ class EvalVariants {
 
   Scorer make_scorer(const EvalOptions& options) const;
 
+  /// missed: lines of each variant's gates. Throws GateMissed with all of them, if there are any.
+  void throw_if_missed(const std::vector<std::vector<std::string>>& missed) const;
+
  private:
   LoadedModel& load(const std::string& folder, const DeviceOptions& device);
 

@@ -5,7 +5,6 @@
 
 #include "eval/gsm8k.h"
 #include "eval/likelihood.h"
-#include "eval/mixed_precision.h"
 #include "eval/sequences.h"
 #include "sweep_weights.h"
 
@@ -100,7 +99,7 @@ class Evaluation {
         {"reference_perplexity", *all.reference_perplexity},
         {"perplexity_increase", *all.perplexity_increase},
         {"bytes_per_token",
-         cache_bytes_per_token(reference().config, one.cell->kv_cache_dtype, one.scales)},
+         KvCache::bytes_per_token(reference().config, one.cell->kv_cache_dtype, one.scales)},
         {"weight_bytes", weight_bytes(weights_.model().model_dir)}};
     json["sequences"] = std::move(sequences);
     return json;

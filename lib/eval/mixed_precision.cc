@@ -98,16 +98,4 @@ MixedSearch search_kept_layers(const std::vector<LayerSensitivity>& ranked,
   return search.take(std::nullopt);
 }
 
-int64_t cache_bytes_per_token(const ModelConfig& config, KvDType dtype,
-                              const std::vector<LayerKvScales>& scales) {
-  const int64_t values = config.cache_heads() * (config.cache_k_dim() + config.cache_v_dim());
-  int64_t bytes = 0;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    if (!config.has_attention(layer)) continue;
-    const bool is_ignored = is_fp8(dtype) && scales.at(static_cast<size_t>(layer)).ignored;
-    bytes += values * bytes_per_element(is_ignored ? unquantized_cache_dtype(config) : dtype);
-  }
-  return bytes;
-}
-
 }  // namespace kvcal

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "eval/likelihood.h"
-#include "model/model_config.h"
 
 namespace kvcal {
 
@@ -41,10 +40,5 @@ struct MixedSearch {
 };
 MixedSearch search_kept_layers(const std::vector<LayerSensitivity>& ranked,
                                std::optional<double> kl_budget, const MeasureKept& measure);
-
-/// Bytes that one token's K and V take in all layers, whose dtypes are as KvCache has them.
-/// Ignores recurrent states, which do not grow.
-int64_t cache_bytes_per_token(const ModelConfig& config, KvDType dtype,
-                              const std::vector<LayerKvScales>& scales);
 
 }  // namespace kvcal

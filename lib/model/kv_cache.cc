@@ -109,19 +109,27 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
   }
 }
 
-uint64_t KvCache::bytes_per_slot(const ModelConfig& config, KvDType dtype,
-                                 const std::vector<LayerKvScales>& scales, int64_t capacity) {
+uint64_t KvCache::bytes_per_token(const ModelConfig& config, KvDType dtype,
+                                  const std::vector<LayerKvScales>& scales) {
   check_scales(config, dtype, scales);
   uint64_t bytes = 0;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    if (config.has_attention(layer)) {
-      const KvDType stored = dtype_of_layer(config, dtype, scales, layer);
-      bytes += static_cast<uint64_t>(capacity) * (row_bytes(config, stored, config.cache_k_dim()) +
-                                                  row_bytes(config, stored, config.cache_v_dim()));
-    } else if (config.layers[static_cast<size_t>(layer)].has_recurrence) {
-      const StateFloats each(config.recurrent);
-      bytes += sizeof(float) * static_cast<uint64_t>(each.convolution + each.scan);
-    }
+    if (!config.has_attention(layer)) continue;
+    const KvDType stored = dtype_of_layer(config, dtype, scales, layer);
+    bytes += row_bytes(config, stored, config.cache_k_dim()) +
+             row_bytes(config, stored, config.cache_v_dim());
+  }
+  return bytes;
+}
+
+uint64_t KvCache::bytes_per_slot(const ModelConfig& config, KvDType dtype,
+                                 const std::vector<LayerKvScales>& scales, int64_t capacity) {
+  uint64_t bytes = static_cast<uint64_t>(capacity) * bytes_per_token(config, dtype, scales);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (config.has_attention(layer) || !config.layers[static_cast<size_t>(layer)].has_recurrence)
+      continue;
+    const StateFloats each(config.recurrent);
+    bytes += sizeof(float) * static_cast<uint64_t>(each.convolution + each.scan);
   }
   return bytes;
 }

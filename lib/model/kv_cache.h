@@ -36,6 +36,10 @@ class KvCache {
   static uint64_t bytes_per_slot(const ModelConfig& config, KvDType dtype,
                                  const std::vector<LayerKvScales>& scales, int64_t capacity);
 
+  /// Bytes that K and V of one token take in all layers, as the constructor stores them.
+  static uint64_t bytes_per_token(const ModelConfig& config, KvDType dtype,
+                                  const std::vector<LayerKvScales>& scales);
+
   int64_t slots() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t slot = 0) const { return lengths_[static_cast<size_t>(slot)]; }
   int64_t capacity() const { return capacity_; }

@@ -45,6 +45,11 @@ struct MadeUp {
   }
 };
 
+int64_t bytes_per_token(const ModelConfig& config, KvDType dtype,
+                        const std::vector<LayerKvScales>& scales) {
+  return static_cast<int64_t>(KvCache::bytes_per_token(config, dtype, scales));
+}
+
 }  // namespace
 
 TEST_CASE("layers are ranked by their KL, equal ones by number") {
@@ -116,17 +121,17 @@ TEST_CASE("a cache's bytes count kept layers as 16 bits and no recurrent ones") 
   const int64_t values =
       config.num_hidden_layers * 2 * config.num_key_value_heads * config.head_dim;
   auto scales = unit_scales(config);
-  CHECK(cache_bytes_per_token(config, KvDType::kBFloat16, {}) == 2 * values);
-  CHECK(cache_bytes_per_token(config, KvDType::kFp8E4m3, scales) == values);
+  CHECK(bytes_per_token(config, KvDType::kBFloat16, {}) == 2 * values);
+  CHECK(bytes_per_token(config, KvDType::kFp8E4m3, scales) == values);
   scales[0].ignored = true;
   const int64_t kept = bytes_per_element(unquantized_cache_dtype(config));
-  CHECK(cache_bytes_per_token(config, KvDType::kFp8E4m3, scales) ==
+  CHECK(bytes_per_token(config, KvDType::kFp8E4m3, scales) ==
         values / config.num_hidden_layers * (config.num_hidden_layers - 1 + kept));
   ModelFixture jamba("jamba");
   int64_t attending = 0;
   for (int64_t layer = 0; layer < jamba.config.num_hidden_layers; ++layer)
     attending += jamba.config.has_attention(layer) ? 1 : 0;
   CHECK(attending < jamba.config.num_hidden_layers);
-  CHECK(cache_bytes_per_token(jamba.config, KvDType::kFp8E5m2, unit_scales(jamba.config)) ==
+  CHECK(bytes_per_token(jamba.config, KvDType::kFp8E5m2, unit_scales(jamba.config)) ==
         attending * 2 * jamba.config.num_key_value_heads * jamba.config.head_dim);
 }
