@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "calib/quant_plan.h"
+#include "calibrate_state.h"
 #include "calibration_run.h"
 #include "core/file.h"
 #include "core/process_memory.h"
@@ -32,6 +33,7 @@ struct CalibrateOptions {
   std::string memory_limit;
   DeviceOptions device;
   ReportOptions report;
+  StateOptions state;
   int64_t batch_tokens = 0;
   std::string stable_ratio;  ///< empty: all samples are used
   int64_t stable_samples = 64;
@@ -128,8 +130,10 @@ RunInputs read_inputs(const CalibrateOptions& options, const CalibrationSubject&
 
 /// Samples that the stop rule spared are taken out of the inputs.
 Calibration calibrate_inputs(const CalibrateOptions& options, const CalibrationSubject& subject,
-                             RunInputs& inputs, Statistics* kept, Diagnostics& diagnostics) {
-  const CalibrationRun run = inputs.run(options.device.threads);
+                             RunInputs& inputs, RunState* state, Statistics* kept,
+                             Diagnostics& diagnostics) {
+  CalibrationRun run = inputs.run(options.device.threads);
+  run.state = state;
   const CalibrationOptions how = calibration_options(options);
   if (options.stable_ratio.empty() || !needs_data(subject.plan))
     return measure(subject, run, how, kept, diagnostics);
@@ -160,6 +164,13 @@ void check_other_targets(const CalibrateOptions& options) {
   check_output_files(outputs, options.output.overwrite,
                      {options.model, options.recipe, options.dataset});
   check_report_targets(report);
+  const fs::path state = state_folder(options.state, options.output.output);
+  if (options.state.folder.empty() || state.empty()) return;
+  in_context("--state", [&] {
+    check_is_beside(state, options.output.output);
+    if (lies_in(state, options.model))
+      fail(state.string(), ": lies in the model's folder, which is only read");
+  });
 }
 
 /// What was asked for and has no effect.
@@ -188,6 +199,7 @@ void check_all(const CalibrateOptions& options, const CalibrationSubject& subjec
                const OutputFormats& formats) {
   const CalibrationOptions calibration = calibration_options(options);
   check_stop_rule(options);
+  check_state_options(options.state);
   if (calibration.observes_all && calibration.kv_forward != KvForward::kExact)
     fail(
         "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
@@ -254,6 +266,88 @@ void print_stop(const StopOutcome& stop) {
             << percent(*move.ratio) << '\n';
 }
 
+/// Options that change what a run gives, for the fingerprint of its state.
+Json deciding_options(const CalibrateOptions& options) {
+  Json deciding = {{"--kv-forward", options.kv_forward},
+                   {"--kv-cache-dtype", options.output.kv_cache_dtype},
+                   {"--scale-dtype", options.output.scale_dtype},
+                   {"--moe-all-experts", options.all_experts},
+                   {"--save-statistics", !options.save_statistics.empty()},
+                   {"--stop-when-stable", options.stable_ratio}};
+  if (!options.stable_ratio.empty()) deciding["--stable-samples"] = options.stable_samples;
+  return deciding;
+}
+
+std::unique_ptr<RunState> open_state(const CalibrateOptions& options,
+                                     const CalibrationSubject& subject, const RunInputs& inputs,
+                                     StatePeers& peers, Diagnostics& diagnostics) {
+  return open_state(options.state, options.output.output, options.output.overwrite,
+                    {.subject = subject,
+                     .run = inputs.run(options.device.threads),
+                     .options = deciding_options(options)},
+                    peers, diagnostics);
+}
+
+/// What is written when a calibration is done: the output, whole, and what lies beside it.
+class Result {
+ public:
+  Result(const CalibrateOptions& options, const CalibrationSubject& subject,
+         const OutputFormats& formats)
+      : options_(options),
+        subject_(subject),
+        formats_(formats),
+        output_(options.output.output, options.output.overwrite) {}
+
+  fs::path scratch_folder() const { return output_.target().parent_path(); }
+  /// inputs: null where nothing was calibrated.
+  void write(const Calibration& calibration, Statistics& statistics, const RunInputs* inputs,
+             StageClock& clock, Diagnostics& diagnostics) {
+    const WrittenCheckpoint written = formats_.write(
+        subject_.output_of(calibration), output_.path(), options_.device.threads, diagnostics);
+    clock.end("write");
+    const ManifestInput input = manifest_input(options_, subject_, inputs, clock);
+    const Json manifest = make_manifest(input, subject_.recipe, calibration, written);
+    write_text_file(output_.path() / kManifestName, dump_json(manifest));
+    save_statistics(options_, subject_, input, statistics);
+    output_.commit();
+    write_checkpoint_report(options_.output.output, options_.model, options_.report);
+    if (options_.json) {
+      std::cout << dump_json(manifest);
+      return;
+    }
+    print_calibration(calibration, written);
+    if (inputs && inputs->stop) print_stop(*inputs->stop);
+    formats_.print_folders(subject_.config);
+  }
+
+ private:
+  const CalibrateOptions& options_;
+  const CalibrationSubject& subject_;
+  const OutputFormats& formats_;
+  AtomicDirectory output_;
+};
+
+/// With text: forward passes, whose state is kept until all is written.
+void calibrate_and_write(const CalibrateOptions& options, const CalibrationSubject& subject,
+                         const OutputFormats& formats, Result& result, StageClock& clock,
+                         Diagnostics& diagnostics) {
+  RunInputs inputs = read_inputs(options, subject, result.scratch_folder(), diagnostics);
+  clock.end("load");
+  StatePeers alone;
+  const std::unique_ptr<RunState> state = open_state(options, subject, inputs, alone, diagnostics);
+  with_state(state.get(), [&] {
+    Statistics statistics;
+    const Calibration calibration =
+        calibrate_inputs(options, subject, inputs, state.get(),
+                         options.save_statistics.empty() ? nullptr : &statistics, diagnostics);
+    if (state) state->finish();
+    clock.end("calibrate");
+    formats.check(subject.output_of(calibration));
+    result.write(calibration, statistics, &inputs, clock, diagnostics);
+    if (state) state->remove();
+  });
+}
+
 void run_calibrate(CalibrateOptions options) {
   StageClock clock;
   TerminalDiagnostics diagnostics;
@@ -264,40 +358,16 @@ void run_calibrate(CalibrateOptions options) {
       make_subject(read_recipe(options.recipe), options.recipe, options.model, diagnostics);
   check_all(options, subject, formats);
   warn_of_idle_options(options, subject, diagnostics);
-  AtomicDirectory output(options.output.output, options.output.overwrite);
-
-  std::optional<RunInputs> run;
-  Statistics statistics;
+  Result result(options, subject, formats);
   const KvDType kv_dtype = parse_fp8_cache_dtype(options.output.kv_cache_dtype);
   // What an engine refuses is known from the plan, and said before the long work.
   formats.print_notes(
       subject.output_of(planned_calibration(subject.plan, subject.config, kv_dtype)));
-  Calibration calibration = empty_calibration(subject.plan, subject.config, kv_dtype);
-  if (needs_data(subject.plan) || !options.save_statistics.empty()) {
-    run = read_inputs(options, subject, output.target().parent_path(), diagnostics);
-    clock.end("load");
-    calibration =
-        calibrate_inputs(options, subject, *run,
-                         options.save_statistics.empty() ? nullptr : &statistics, diagnostics);
-    clock.end("calibrate");
-    formats.check(subject.output_of(calibration));
-  }
-  const WrittenCheckpoint written = formats.write(subject.output_of(calibration), output.path(),
-                                                  options.device.threads, diagnostics);
-  clock.end("write");
-  const ManifestInput input = manifest_input(options, subject, run ? &*run : nullptr, clock);
-  const Json manifest = make_manifest(input, subject.recipe, calibration, written);
-  write_text_file(output.path() / kManifestName, dump_json(manifest));
-  save_statistics(options, subject, input, statistics);
-  output.commit();
-  write_checkpoint_report(options.output.output, options.model, options.report);
-  if (options.json) {
-    std::cout << dump_json(manifest);
-  } else {
-    print_calibration(calibration, written);
-    if (run && run->stop) print_stop(*run->stop);
-    formats.print_folders(subject.config);
-  }
+  if (needs_data(subject.plan) || !options.save_statistics.empty())
+    return calibrate_and_write(options, subject, formats, result, clock, diagnostics);
+  Statistics none;
+  result.write(empty_calibration(subject.plan, subject.config, kv_dtype), none, nullptr, clock,
+               diagnostics);
 }
 
 void add_forward_options(CLI::App& command, CalibrateOptions& options) {
@@ -322,6 +392,7 @@ void add_forward_options(CLI::App& command, CalibrateOptions& options) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->needs(stop);
+  add_state_options(command, options.state);
   add_device_options(command, options.device);
   command
       .add_option("--batch-tokens", options.batch_tokens,

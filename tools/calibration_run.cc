@@ -7,6 +7,7 @@
 #include "model/weights.h"
 #include "output_formats.h"
 #include "process_limit.h"
+#include "state/resumable_forward.h"
 
 namespace kvcal {
 
@@ -62,10 +63,25 @@ class ForwardMaker {
         weights_(in_context(subject.model_dir.given_path().string(),
                             [&] { return Weights(subject.model_dir, subject.config); })) {}
 
+  /// What it is given is borrowed by the forward pass.
   std::unique_ptr<LayerForward> make(std::span<const Sample> samples,
                                      Diagnostics& diagnostics) const {
+    if (!run_.state) return make_forward(samples, /*is_restored=*/false, diagnostics);
+    std::vector<int64_t> lengths;
+    for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
+    return std::make_unique<ResumableForward>(*run_.state, subject_.config, std::move(lengths),
+                                              [=, this, &diagnostics](bool restored) {
+                                                return make_forward(samples, restored, diagnostics);
+                                              });
+  }
+
+ private:
+  std::unique_ptr<LayerForward> make_forward(std::span<const Sample> samples, bool is_restored,
+                                             Diagnostics& diagnostics) const {
     LayerwiseOptions layerwise = run_.layerwise;
     layerwise.observation = observation_;
+    layerwise.is_restored = is_restored;
+    layerwise.shows_hidden = run_.state != nullptr;
     // What passes before it left behind is the process's, too.
     if (run_.backends.at(0)->is_host())
       set_process_memory(layerwise, subject_.config, run_.threads);
@@ -75,7 +91,6 @@ class ForwardMaker {
                                             layerwise, diagnostics);
   }
 
- private:
   const CalibrationSubject& subject_;
   const CalibrationRun& run_;
   ObservationRequest observation_;

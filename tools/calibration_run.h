@@ -11,6 +11,7 @@
 #include "export/writer.h"
 #include "model/layerwise_options.h"
 #include "recipe/recipe.h"
+#include "state/run_state.h"
 
 namespace kvcal {
 
@@ -42,6 +43,7 @@ struct CalibrationRun {
   /// observation, process_bytes and process_can_take are set for each pass.
   LayerwiseOptions layerwise;
   int threads = 0;  ///< of a host; 0: one a CPU
+  RunState* state = nullptr;  ///< that keeps how far it is; null: nothing is kept
 };
 
 /// What open_backends gave, borrowed.

@@ -7,6 +7,7 @@
 #include <string>
 #include <tuple>
 
+#include "core/error.h"
 #include "model/layer_forward.h"
 #include "model/model_config.h"
 #include "quant/statistics.h"
@@ -32,7 +33,12 @@ class InputNames {
   std::set<std::string> of_experts_;  ///< modules
 };
 
-/// Observations as statistics. Throws Error for NaN or Inf, naming what held it, record and token.
+/// NaN or Inf in what a model computes: a run that goes on, or begins anew, comes to it again.
+class NotFinite : public Error {
+  using Error::Error;
+};
+
+/// Observations as statistics. Throws NotFinite, naming what held it, record and token.
 TensorStatistics head_statistics(std::string_view side, const KvObservation& seen, int64_t layer,
                                  std::span<const Sample> samples);
 AttentionStatistics attention_statistics(const LayerObservation& seen, const std::string& module,

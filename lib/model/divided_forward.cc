@@ -93,13 +93,13 @@ DividedForward::DividedForward(const ModelConfig& config, const Weights& weights
   KVCAL_CHECK(!backends.empty() && !samples.empty());
   std::vector<int64_t> lengths;
   for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.size()));
-  const std::vector<size_t> begins = divide(lengths, backends.size());
-  const size_t count = begins.size() - 1;
+  begins_ = divide(lengths, backends.size());
+  const size_t count = begins_.size() - 1;
   diagnostics_ = std::make_unique<SharedDiagnostics>(diagnostics, count);
   parts_.resize(count);
   run_parts(count, [&](size_t i) {
     parts_[i] = std::make_unique<LayerwiseForward>(
-        config, weights, *backends[i], samples.subspan(begins[i], begins[i + 1] - begins[i]),
+        config, weights, *backends[i], samples.subspan(begins_[i], begins_[i + 1] - begins_[i]),
         options, diagnostics_->part(i));
   });
 }
@@ -192,6 +192,28 @@ int64_t DividedForward::num_tokens() const {
 
 void DividedForward::request(const ObservationRequest& request) {
   for (const auto& part : parts_) part->request(request);
+}
+
+void DividedForward::show_hidden(HiddenSink* sink) {
+  // Kept while parts may still have rows to release.
+  if (sink && sink != sink_) {
+    sinks_.clear();
+    for (size_t i = 0; i < parts_.size(); ++i)
+      sinks_.push_back(std::make_unique<RenumberedSink>(
+          *sink,
+          [first = static_cast<int64_t>(begins_[i])](int64_t sample) { return first + sample; }));
+    sink_ = sink;
+  }
+  for (size_t i = 0; i < parts_.size(); ++i)
+    parts_[i]->show_hidden(sink ? sinks_[i].get() : nullptr);
+}
+
+void DividedForward::restore_hidden(int64_t next_layer, const HiddenSource& source) {
+  run_parts(parts_.size(), [&](size_t i) {
+    const auto first = static_cast<int64_t>(begins_[i]);
+    parts_[i]->restore_hidden(
+        next_layer, [&](int64_t sample, std::span<float> rows) { source(first + sample, rows); });
+  });
 }
 
 }  // namespace kvcal

@@ -32,6 +32,8 @@ class DividedForward : public LayerForward {
   LinearObservation observe_head() override;
   int64_t num_tokens() const override;
   void request(const ObservationRequest& request) override;
+  void show_hidden(HiddenSink* sink) override;
+  void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
 
   /// The first sample of each range, and their number: [ranges + 1]. Ranges hold about as many
   /// tokens each and are not empty, so there may be fewer than wanted.
@@ -51,6 +53,9 @@ class DividedForward : public LayerForward {
   Result merged(const std::function<Result(LayerwiseForward&)>& body);
 
   std::unique_ptr<SharedDiagnostics> diagnostics_;
+  std::vector<size_t> begins_;                          ///< divide's
+  HiddenSink* sink_ = nullptr;                          ///< the last that was shown hidden states
+  std::vector<std::unique_ptr<RenumberedSink>> sinks_;  ///< sink_ as each part sees it
   std::vector<std::unique_ptr<LayerwiseForward>> parts_;
 };
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "model/hidden_exchange.h"
 #include "model/linear_observation.h"
 #include "model/observation_request.h"
 #include "quant/calibration.h"
@@ -70,6 +71,13 @@ class LayerForward {
   virtual LinearObservation observe_head() = 0;
 
   virtual int64_t num_tokens() const = 0;
+
+  /// The passes that end a layer show sink, borrowed, what they leave, from now on; null: no
+  /// longer.
+  virtual void show_hidden(HiddenSink* sink) = 0;
+  /// In place of the layers before next_layer, which is the first that runs: their hidden states.
+  /// Before the first pass.
+  virtual void restore_hidden(int64_t next_layer, const HiddenSource& source) = 0;
 };
 
 }  // namespace kvcal

@@ -150,7 +150,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
       backend_(backend),
       diagnostics_(diagnostics),
       type_(options.compute_type),
-      layers_(weights, config, backend, options.compute_type) {
+      layers_(weights, config, backend, options.compute_type, options.layer_bytes) {
   if (!backend.supports(type_))
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
   const MemoryPlan plan(config, weights, backend, options, lengths_of(samples));
@@ -168,7 +168,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
     diagnostics.warn("hidden states go to a scratch file in '" + options.scratch_folder.string() +
                      "': this process can have no more than " + std::to_string(*plan.limit()) +
                      " bytes of memory");
-  embed(samples);
+  if (!options.is_restored) embed(samples);
 }
 
 LayerwiseForward::~LayerwiseForward() = default;
@@ -257,6 +257,7 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
     throw_if_interrupted();
     const SampleBatch& batch = batches_[at];
     batch_sample_ = batch.first_sample;
+    if (pass.finishes) release_hidden(batch);
     EnterCacheArgs args = runner_->keys_values(layer, index, hidden, batch.tokens, *ropes_).entry();
     if (pass.observers) pass.observers->join(args, batch);
     if (pass.storage) pass.storage->join(args);
@@ -264,12 +265,56 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
     const SeenQueries queries = pass.observers ? pass.observers->queries(batch) : SeenQueries{};
     if (pass.finishes) {
       runner_->finish(layer, index, hidden, batch.tokens, *ropes_, pass.storage->view(), queries);
+      show_hidden(batch, hidden);
     } else if (queries.ranges) {
       runner_->query(layer, index, batch.tokens, *ropes_, queries);
     }
     report(batch, share);
   });
   if (pass.finishes) advanced_layers_ = index + 1;
+}
+
+template <class Body>
+void LayerwiseForward::for_each_sample(const SampleBatch& batch, float* hidden,
+                                       const Body& body) const {
+  int64_t sample = batch.first_sample;
+  for (const Segment& segment : batch.tokens.segments)
+    body(sample++, std::span(hidden + segment.q_begin * config_.hidden_size,
+                             static_cast<size_t>(segment.q_count * config_.hidden_size)));
+}
+
+void LayerwiseForward::release_hidden(const SampleBatch& batch) {
+  if (hidden_user_)
+    for_each_sample(batch, nullptr, [&](int64_t sample, auto) { hidden_user_->release(sample); });
+}
+
+void LayerwiseForward::show_hidden(const SampleBatch& batch, float* hidden) {
+  if (!hidden_sink_) return;
+  hidden_user_ = hidden_sink_;
+  // Rows in a scratch file count as the process's memory while somebody reads them there.
+  if (backend_.is_host() && hidden_->are_in_backend())
+    return for_each_sample(batch, hidden, [&](int64_t sample, std::span<float> rows) {
+      hidden_sink_->put(sample, rows, nullptr);
+    });
+  const auto copy = std::make_shared<std::vector<float>>(
+      static_cast<size_t>(batch.tokens.num_tokens * config_.hidden_size));
+  backend_.copy_out(reinterpret_cast<const std::byte*>(hidden),
+                    std::as_writable_bytes(std::span(*copy)));
+  for_each_sample(batch, copy->data(), [&](int64_t sample, std::span<float> rows) {
+    hidden_sink_->put(sample, rows, copy);
+  });
+}
+
+void LayerwiseForward::restore_hidden(int64_t next_layer, const HiddenSource& source) {
+  KVCAL_CHECK(layers_.index() < 0 && advanced_layers_ == 0);
+  hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
+    throw_if_interrupted();
+    const SampleBatch& batch = batches_[index];
+    std::vector<float> rows(static_cast<size_t>(batch.tokens.num_tokens * config_.hidden_size));
+    for_each_sample(batch, rows.data(), source);
+    backend_.copy_in(std::as_bytes(std::span(rows)), reinterpret_cast<std::byte*>(hidden));
+  });
+  advanced_layers_ = next_layer;
 }
 
 LayerwiseForward::Observers LayerwiseForward::make_observers() const {
@@ -284,7 +329,9 @@ LayerAdvance LayerwiseForward::advance_without_attention(int64_t layer) {
     throw_if_interrupted();
     const SampleBatch& batch = batches_[index];
     batch_sample_ = batch.first_sample;
+    release_hidden(batch);
     runner_->run_without_attention(packed, layer, hidden, batch.tokens, nullptr);
+    show_hidden(batch, hidden);
     report(batch, Share::kWhole);
   });
   advanced_layers_ = layer + 1;

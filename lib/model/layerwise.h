@@ -37,6 +37,8 @@ class LayerwiseForward : public LayerForward {
   int64_t num_tokens() const override { return num_tokens_; }
   int64_t num_samples() const { return num_samples_; }
   void request(const ObservationRequest& request) override;
+  void show_hidden(HiddenSink* sink) override { hidden_sink_ = sink; }
+  void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
 
   /// Is shown every Linear's input of the layers that run from now on.
   void observe_linear_inputs(LinearInputObserver observer);
@@ -66,6 +68,11 @@ class LayerwiseForward : public LayerForward {
   };
   void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
   Observers make_observers() const;
+  /// Calls body with each sample of the batch and its rows of hidden.
+  template <class Body>
+  void for_each_sample(const SampleBatch& batch, float* hidden, const Body& body) const;
+  void show_hidden(const SampleBatch& batch, float* hidden);
+  void release_hidden(const SampleBatch& batch);
 
   const ModelConfig& config_;
   const Weights& weights_;
@@ -81,6 +88,8 @@ class LayerwiseForward : public LayerForward {
   LinearInputObserver linear_observer_;       ///< empty: none
   int64_t batch_sample_ = 0;                  ///< first of the batch that runs
   int64_t advanced_layers_ = 0;
+  HiddenSink* hidden_sink_ = nullptr;  ///< null: nobody wants what a layer leaves
+  HiddenSink* hidden_user_ = nullptr;  ///< who was shown rows and may still read them
   std::optional<HiddenStates> hidden_;
   LayerPrefetch layers_;
 };

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "backend/backend.h"
+#include "model/layer_bytes.h"
 #include "model/observation_request.h"
 
 namespace kvcal {
@@ -17,6 +18,9 @@ struct LayerwiseOptions {
   std::optional<uint64_t> memory_limit = {};
   /// What will be requested (LayerForward::request): memory is kept for it.
   ObservationRequest observation = {};
+  bool is_restored = false;   ///< restore_hidden will be called: nothing is embedded
+  bool shows_hidden = false;  ///< show_hidden will be called: memory is kept for it
+  LayerBytes* layer_bytes = nullptr;  ///< how layers come, borrowed; null: from the mapped files
   std::filesystem::path scratch_folder = {};  ///< of their file, on a host
   // On a host:
   uint64_t process_bytes = 0;  ///< of the limit, what the process takes beside the forward pass

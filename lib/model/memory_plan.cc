@@ -79,7 +79,9 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
   needs.process = options.process_bytes;
   needs.packing = 2 * weights.largest_read_bytes();  // gate and up go together
   needs.tables = table_bytes(config, options.observation, sample_lengths);
-  needs.per_token += static_cast<uint64_t>(config.hidden_size) * sizeof(float) +
+  // Two batches more may wait to be written where they are shown.
+  const uint64_t batches = options.shows_hidden ? 3 : 1;
+  needs.per_token += batches * static_cast<uint64_t>(config.hidden_size) * sizeof(float) +
                      attended_bytes_per_token(config, type);
   return needs;
 }

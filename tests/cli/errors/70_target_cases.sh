@@ -48,7 +48,7 @@ CASE
 
 bad "The disk takes no more" <<'CASE'
 # A limit of 32 KiB a file stands for the full disk.
-$ (ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out)
+$ (ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state none)
 CASE
 
 bad "The disk takes no scratch file" <<'CASE'
@@ -61,4 +61,38 @@ CASE
 
 bad "A memory limit below one layer" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --threads 1 --compute-dtype float32 --memory-limit 16KiB
+CASE
+
+bad "The state of an earlier run" <<'CASE'
+# It is there because the disk took no more while the output was written.
+(ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out) 2>/dev/null || true
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out
+CASE
+
+bad "The state of another run" <<'CASE'
+# What --resume finds was made with other options.
+(ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out) 2>/dev/null || true
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --resume --kv-forward exact --num-calibration-samples 1
+CASE
+
+bad "A state folder that holds other things" <<'CASE'
+mkdir notes
+echo years of work >notes/thesis.txt
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state notes --overwrite
+CASE
+
+bad "A state folder in the output" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state out/state
+CASE
+
+bad "A state folder in the model" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state model/state
+CASE
+
+bad "Going on without a state" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state none --resume
+CASE
+
+bad "A share of the time that is none" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state-share much
 CASE

@@ -1,0 +1,210 @@
+#include "state/hidden_file.h"
+
+#include <sys/stat.h>
+
+#include <chrono>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/hash64.h"
+#include "core/posix_file.h"
+
+namespace kvcal {
+namespace {
+
+constexpr uint64_t kMagic = 0x31484c4143564bULL;  // "KVCALH1", little-endian
+
+/// In front of a sample's rows.
+struct BlockHeader {
+  uint64_t magic = kMagic;
+  int64_t layer = 0, sample = 0;
+  uint64_t values = 0, hash = 0;
+};
+static_assert(sizeof(BlockHeader) == 40);
+
+}  // namespace
+
+uint64_t hidden_file_bytes(uint64_t samples, uint64_t values) {
+  return samples * sizeof(BlockHeader) + values * sizeof(float);
+}
+
+/// The file as it is written, by one thread.
+class HiddenFileWriter::File {
+ public:
+  explicit File(fs::path path)
+      : path_(std::move(path)), descriptor_(path_, O_WRONLY | O_CREAT, 0666) {
+    if (descriptor_.get() < 0) fail_errno(path_, "cannot create");
+  }
+  void write(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t count =
+          ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(position_));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) fail_errno(path_, "cannot write");
+      bytes = bytes.subspan(static_cast<size_t>(count));
+      position_ += static_cast<uint64_t>(count);
+    }
+  }
+  void finish() {
+    if (::ftruncate(descriptor_.get(), static_cast<off_t>(position_)) != 0 ||
+        ::fdatasync(descriptor_.get()) != 0)
+      fail_errno(path_, "cannot write");
+  }
+
+ private:
+  fs::path path_;
+  Descriptor descriptor_;
+  uint64_t position_ = 0;
+};
+
+/// Rows that wait to be written; its end says that they no longer do, written or not.
+class HiddenFileWriter::Borrowed {
+ public:
+  Borrowed(HiddenFileWriter& writer, int64_t sample, std::span<const float> rows,
+           std::shared_ptr<const void> owner)
+      : writer_(writer), sample_(sample), rows_(rows), owner_(std::move(owner)) {}
+  ~Borrowed() {
+    {
+      const std::lock_guard lock(writer_.mutex_);
+      if (owner_) {
+        writer_.owned_bytes_ -= rows_.size_bytes();
+      } else {
+        writer_.borrowed_.erase(sample_);
+      }
+    }
+    writer_.written_.notify_all();
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+
+  int64_t sample() const { return sample_; }
+  std::span<const float> rows() const { return rows_; }
+
+ private:
+  HiddenFileWriter& writer_;
+  int64_t sample_;
+  std::span<const float> rows_;
+  std::shared_ptr<const void> owner_;
+};
+
+void HiddenFileWriter::begin(const fs::path& file, int64_t layer) {
+  layer_ = layer;
+  file_ = std::make_shared<File>(file);
+}
+
+void HiddenFileWriter::put(int64_t sample, std::span<const float> rows,
+                           std::shared_ptr<const void> owner) {
+  {
+    std::unique_lock lock(mutex_);
+    if (owner) {
+      const auto start = std::chrono::steady_clock::now();
+      written_.wait(lock, [&] { return owned_bytes_ == 0 || owned_bytes_ < kMostOwned; });
+      waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      owned_bytes_ += rows.size_bytes();
+    } else {
+      borrowed_.insert(sample);
+    }
+  }
+  const auto waiting = std::make_shared<Borrowed>(*this, sample, rows, std::move(owner));
+  thread_.add([waiting, file = file_, layer = layer_] {
+    const auto bytes = std::as_bytes(waiting->rows());
+    const BlockHeader header{.layer = layer,
+                             .sample = waiting->sample(),
+                             .values = waiting->rows().size(),
+                             .hash = hash64(bytes)};
+    file->write(std::as_bytes(std::span(&header, 1)));
+    file->write(bytes);
+  });
+}
+
+void HiddenFileWriter::release(int64_t sample) {
+  std::unique_lock lock(mutex_);
+  if (!borrowed_.contains(sample)) return;
+  const auto start = std::chrono::steady_clock::now();
+  written_.wait(lock, [&] { return !borrowed_.contains(sample); });
+  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void HiddenFileWriter::end() {
+  thread_.add([file = std::move(file_)] { file->finish(); });
+}
+
+double HiddenFileWriter::waited_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return waited_;
+}
+
+class HiddenFileReader::File {
+ public:
+  explicit File(const fs::path& path) : path_(path), descriptor_(path, O_RDONLY) {
+    struct stat status {};
+    if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0)
+      fail_errno(path_, "cannot open");
+    size_ = static_cast<uint64_t>(status.st_size);
+  }
+  void read(std::span<std::byte> bytes, uint64_t offset) const {
+    while (!bytes.empty()) {
+      const ssize_t count =
+          ::pread(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) fail_errno(path_, "cannot read");
+      if (count == 0) fail(path_.string(), ": ends early, at byte ", offset);
+      bytes = bytes.subspan(static_cast<size_t>(count));
+      offset += static_cast<uint64_t>(count);
+    }
+  }
+  const fs::path& path() const { return path_; }
+  uint64_t size() const { return size_; }
+
+ private:
+  fs::path path_;
+  Descriptor descriptor_;
+  uint64_t size_ = 0;
+};
+
+HiddenFileReader::HiddenFileReader(const std::vector<fs::path>& files, int64_t layer) {
+  for (const fs::path& path : files) {
+    files_.push_back(std::make_unique<File>(path));
+    list(files_.size() - 1, layer);
+  }
+}
+
+HiddenFileReader::~HiddenFileReader() = default;
+
+void HiddenFileReader::list(size_t index, int64_t layer) {
+  const File& file = *files_[index];
+  for (uint64_t offset = 0; offset < file.size();) {
+    BlockHeader header;
+    if (file.size() - offset < sizeof header)
+      fail(file.path().string(), ": ends within a header, at byte ", offset);
+    file.read(std::as_writable_bytes(std::span(&header, 1)), offset);
+    offset += sizeof header;
+    if (header.magic != kMagic)
+      fail(file.path().string(), ": holds no hidden states at byte ", offset - sizeof header);
+    if (header.layer != layer)
+      fail(file.path().string(), ": holds what layer ", header.layer, " left, expected layer ",
+           layer);
+    if (header.values > (file.size() - offset) / sizeof(float))
+      fail(file.path().string(), ": ends within the rows of sample ", header.sample);
+    if (!places_.try_emplace(header.sample, Place{index, offset, header.values, header.hash})
+             .second)
+      fail(file.path().string(), ": sample ", header.sample, " is there twice");
+    offset += header.values * sizeof(float);
+  }
+}
+
+void HiddenFileReader::read(int64_t sample, std::span<float> rows) const {
+  const auto found = places_.find(sample);
+  if (found == places_.end()) fail("the hidden states of sample ", sample, " are missing");
+  const Place& place = found->second;
+  const File& file = *files_[place.file];
+  if (place.values != rows.size())
+    fail(file.path().string(), ": sample ", sample, " has ", place.values, " values, expected ",
+         rows.size());
+  const auto bytes = std::as_writable_bytes(rows);
+  file.read(bytes, place.offset);
+  if (hash64(bytes) != place.hash)
+    fail(file.path().string(), ": the rows of sample ", sample, " are damaged");
+}
+
+}  // namespace kvcal

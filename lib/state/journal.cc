@@ -1,0 +1,84 @@
+#include "state/journal.h"
+
+#include <algorithm>
+#include <string>
+
+#include "core/byte_stream.h"
+#include "core/error.h"
+#include "core/hash64.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kHead = "kvcal journal 1\n";
+
+}  // namespace
+
+std::span<const std::byte> journal_head() {
+  return std::as_bytes(std::span(kHead));
+}
+
+std::vector<std::byte> journal_bytes(RecordKind kind, int64_t layer,
+                                     std::span<const std::byte> result) {
+  ByteWriter body;
+  body.put(static_cast<uint32_t>(kind));
+  body.put(layer);
+  body.put(static_cast<uint64_t>(result.size()));
+  body.put_bytes(result);
+  const std::vector<std::byte> bytes = body.take();
+  ByteWriter record;
+  record.put(hash64(bytes));
+  record.put_bytes(bytes);
+  return record.take();
+}
+
+JournalReader::JournalReader(const fs::path& path, uint64_t size) : file_(path), size_(size) {
+  const auto bytes = file_.bytes();
+  if (size > bytes.size())
+    fail(path.string(), ": ", bytes.size(), " bytes, expected at least ", size);
+  const auto head = journal_head();
+  if (size < head.size() || !std::ranges::equal(bytes.first(head.size()), head))
+    fail(path.string(), ": is no journal of a run");
+  position_ = head.size();
+}
+
+std::optional<JournalRecord> JournalReader::next() {
+  if (is_at_end()) return std::nullopt;
+  const auto left = file_.bytes().subspan(position_, size_ - position_);
+  return in_context(file_.path().string() + ", byte " + std::to_string(position_), [&] {
+    ByteReader reader(left);
+    const auto hash = reader.get<uint64_t>();
+    JournalRecord record;
+    record.kind = static_cast<RecordKind>(reader.get<uint32_t>());
+    record.layer = reader.get<int64_t>();
+    record.result = reader.get_bytes(reader.get<uint64_t>());
+    if (hash64(left.subspan(sizeof hash, reader.offset() - sizeof hash)) != hash)
+      fail("the record is damaged");
+    position_ += reader.offset();
+    record.end = position_;
+    return std::optional(record);
+  });
+}
+
+JournalWriter::JournalWriter(const fs::path& path, uint64_t size)
+    : path_(path), descriptor_(path, O_WRONLY | O_CREAT | O_APPEND, 0666) {
+  if (descriptor_.get() < 0) fail_errno(path_, "cannot create");
+  if (::ftruncate(descriptor_.get(), static_cast<off_t>(size)) != 0)
+    fail_errno(path_, "cannot cut to its length");
+  if (size == 0) append(journal_head());
+}
+
+void JournalWriter::append(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(descriptor_.get(), bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) fail_errno(path_, "cannot write");
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+}
+
+void JournalWriter::sync() {
+  if (::fdatasync(descriptor_.get()) != 0) fail_errno(path_, "cannot write");
+}
+
+}  // namespace kvcal

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/file.h"
+#include "core/posix_file.h"
+
+namespace kvcal {
+
+/// What a record of a journal tells.
+enum class RecordKind : uint32_t {
+  kPass = 1,  ///< a forward pass begins; layer is the number of its samples
+  kObserve,
+  kCountSaturated,
+  kAdvance,
+  kObserveAndAdvance,
+  kHead,
+};
+
+/// One call of a forward pass and what it gave (model/observation_bytes.h).
+struct JournalRecord {
+  RecordKind kind{};
+  int64_t layer = 0;
+  std::span<const std::byte> result;
+  uint64_t end = 0;  ///< bytes of the journal up to here
+};
+
+/// The record as it lies in the file: kind, layer, size, XXH3 of all, result.
+std::vector<std::byte> journal_bytes(RecordKind kind, int64_t layer,
+                                     std::span<const std::byte> result);
+/// What every journal begins with.
+std::span<const std::byte> journal_head();
+
+/// The calls of a run, in their order, from a file that may be anyone's.
+class JournalReader {
+ public:
+  /// Only the first size bytes count. Throws Error naming path where there are fewer, or they are
+  /// damaged.
+  JournalReader(const fs::path& path, uint64_t size);
+
+  bool is_at_end() const { return position_ == size_; }
+  /// nullopt at the end. Throws Error for a damaged record.
+  std::optional<JournalRecord> next();
+  /// Of the records that next has given.
+  uint64_t position() const { return position_; }
+
+ private:
+  MappedFile file_;
+  uint64_t size_, position_ = 0;
+};
+
+/// Appends to a journal. Throws Error naming path and the system's reason.
+class JournalWriter {
+ public:
+  /// Keeps the first size bytes of what is there; 0: begins anew.
+  JournalWriter(const fs::path& path, uint64_t size);
+  void append(std::span<const std::byte> bytes);
+  /// What was appended is on the disk when it returns.
+  void sync();
+
+ private:
+  fs::path path_;
+  Descriptor descriptor_;
+};
+
+}  // namespace kvcal

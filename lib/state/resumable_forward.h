@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "model/layer_forward.h"
+#include "state/run_state.h"
+
+namespace kvcal {
+
+/// A forward pass whose calls are kept by a RunState: those that an earlier run has made are
+/// answered from there, and the pass that goes on begins with the hidden states behind them.
+/// Borrows the state.
+class ResumableForward : public LayerForward {
+ public:
+  /// make: the pass itself, asked for when a call must be made; is_restored: hidden states will be
+  /// restored. lengths: of all samples, in tokens. config: borrowed, for what a kept result must
+  /// be.
+  using Make = std::function<std::unique_ptr<LayerForward>(bool is_restored)>;
+  ResumableForward(RunState& state, const ModelConfig& config, std::vector<int64_t> lengths,
+                   Make make);
+  /// Waits until nobody reads the pass's hidden states any longer.
+  ~ResumableForward() override;
+
+  void request(const ObservationRequest& request) override;
+  LayerObservation observe(int64_t layer) override;
+  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance_exact(int64_t layer) override;
+  LayerAdvance advance_without_attention(int64_t layer) override;
+  LayerObservation observe_and_advance_exact(int64_t layer) override;
+  LinearObservation observe_head() override;
+  int64_t num_tokens() const override;
+  void show_hidden(HiddenSink* sink) override;
+  void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
+
+ private:
+  LayerForward& forward();
+  /// What the call gives, kept or made; parse: of kept bytes.
+  template <class Result>
+  Result kept_or(RecordKind kind, int64_t layer, Result (*parse)(std::span<const std::byte>),
+                 const std::function<Result(LayerForward&)>& call);
+  // Of what was kept: throws Error where it is not of these samples and this model.
+  void check(const LayerObservation& seen) const;
+  void check(const LayerAdvance& advance) const { check(advance.linears); }
+  void check(const LinearObservation& seen) const;
+  void check(const SaturationCounts&) const {}
+  void check(const std::vector<LinearObservation>& linears) const;
+  void check(std::string_view what, const KvObservation& seen, int64_t heads) const;
+
+  RunState& state_;
+  const ModelConfig& config_;
+  std::vector<int64_t> lengths_;
+  Make make_;
+  ObservationRequest request_;
+  std::unique_ptr<LayerForward> forward_;  ///< null: no call had to be made yet
+};
+
+}  // namespace kvcal

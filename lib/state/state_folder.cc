@@ -1,0 +1,161 @@
+#include "state/state_folder.h"
+
+#include <sys/file.h>
+
+#include <array>
+#include <cstdio>
+
+#include "core/file.h"
+#include "core/posix_file.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kFormat = "kvcal state";
+constexpr int64_t kVersion = 1;
+constexpr const char* kStateName = "state.json";
+constexpr std::array<std::string_view, 4> kNames{"state.json", "journal.bin", "hidden-0",
+                                                 "hidden-1"};
+/// Of a value in a message; hashes are longer than people compare.
+constexpr size_t kLongestShown = 100;
+
+std::string shown(const Json* value) {
+  if (!value) return "nothing";
+  const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
+  return text.size() > kLongestShown ? text.substr(0, kLongestShown) + "…" : text;
+}
+
+int64_t count_of(const Json& object, std::string_view key, int64_t most) {
+  const int64_t value = required_int(object, key);
+  if (value < 0 || value > most) fail("key '", key, "' is ", value, ", expected 0 to ", most);
+  return value;
+}
+
+Checkpoint checkpoint_of(const Json& state) {
+  Checkpoint checkpoint{
+      .journal_bytes = static_cast<uint64_t>(count_of(state, "journal_bytes", int64_t{1} << 50)),
+      .hidden = {}};
+  if (const Json* hidden = find_field(state, "hidden")) {
+    if (!hidden->is_object()) fail_kind("hidden", "an object or null", *hidden);
+    checkpoint.hidden = {.layer = count_of(*hidden, "layer", 1'000'000),
+                         .slot = static_cast<int>(count_of(*hidden, "slot", 1)),
+                         .ranks = count_of(*hidden, "ranks", 1'000'000)};
+  }
+  return checkpoint;
+}
+
+Json json_of(const Checkpoint& checkpoint) {
+  Json json = {{"journal_bytes", checkpoint.journal_bytes}, {"hidden", nullptr}};
+  if (const auto& hidden = checkpoint.hidden)
+    json["hidden"] = {{"layer", hidden->layer}, {"slot", hidden->slot}, {"ranks", hidden->ranks}};
+  return json;
+}
+
+}  // namespace
+
+std::string Checkpoint::place() const {
+  return hidden ? "after layer " + std::to_string(hidden->layer) : "after the forward pass";
+}
+
+StateFolder::StateFolder(fs::path path, Json fingerprint, Open how)
+    : path_(std::move(path)), fingerprint_(std::move(fingerprint)) {
+  if (how == Open::kJoin) {
+    read();
+    return;
+  }
+  std::error_code error;
+  fs::create_directories(path_, error);
+  if (error) fail(path_.string(), ": cannot create folder: ", error.message());
+  lock();
+  try {
+    check_content();
+    if (how == Open::kResume) read();
+    if (how == Open::kNew && fs::exists(path_ / kStateName, error))
+      fail(path_.string(),
+           ": holds the state of an earlier run; pass --resume to go on with it, or --overwrite to "
+           "begin anew");
+    for (const int number : {0, 1}) fs::create_directories(slot(number), error);
+    if (error) fail(path_.string(), ": cannot create folder: ", error.message());
+    if (how == Open::kReplace) fs::remove(path_ / kStateName, error);
+  } catch (...) {
+    ::close(lock_);
+    throw;
+  }
+}
+
+StateFolder::~StateFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void StateFolder::lock() {
+  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0) fail_errno(path_, "cannot open");
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(lock_);
+  fail(path_.string(), ": another run keeps its state there; give this one another --state");
+}
+
+void StateFolder::check_content() const {
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_ours = std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
+                         name.starts_with(".state.json.partial-");
+    if (!is_ours) fail(path_.string(), ": is no folder for a run's state: it holds '", name, "'");
+  }
+}
+
+void StateFolder::read() {
+  const fs::path file = path_ / kStateName;
+  std::error_code error;
+  if (!fs::exists(file, error)) return;
+  in_context(file.string(), [&] {
+    const Json state = parse_json(read_text(file, size_t{1} << 20));
+    if (!state.is_object()) fail("is ", kind_of(state), ", expected an object");
+    const std::string format = required_string(state, "format");
+    const int64_t version = required_int(state, "format_version");
+    if (format != kFormat || version != kVersion)
+      fail("found format '", format, "', version ", version, ", expected '", kFormat, "', version ",
+           kVersion);
+    const Json* fingerprint = find_field(state, "fingerprint");
+    if (!fingerprint || !fingerprint->is_object()) fail("key 'fingerprint' holds no object");
+    check_fingerprint(*fingerprint);
+    found_ = checkpoint_of(state);
+  });
+}
+
+void StateFolder::check_fingerprint(const Json& found) const {
+  std::string differences;
+  const auto add = [&](const std::string& key, const Json* then, const Json* now) {
+    differences += "\n  " + key + ": it was " + shown(then) + ", now it is " + shown(now);
+  };
+  for (const auto& [key, now] : fingerprint_.items()) {
+    const Json* then = find_field(found, key);
+    if (!then || *then != now) add(key, then, &now);
+  }
+  for (const auto& [key, then] : found.items())
+    if (!fingerprint_.contains(key)) add(key, &then, nullptr);
+  if (!differences.empty())
+    fail("the state is of another run, so this one cannot go on from it", differences,
+         "\nGive what it was made with, or pass --overwrite without --resume to begin anew.");
+}
+
+fs::path StateFolder::hidden_file(int slot_number, int64_t rank) const {
+  char name[40];
+  std::snprintf(name, sizeof name, "rank-%05lld.bin", static_cast<long long>(rank));
+  return slot(slot_number) / name;
+}
+
+void StateFolder::write(const Checkpoint& checkpoint) const {
+  Json state = {{"format", kFormat}, {"format_version", kVersion}, {"fingerprint", fingerprint_}};
+  state.update(json_of(checkpoint));
+  write_file_atomically(path_ / kStateName, dump_json(state), /*overwrite=*/true);
+}
+
+void StateFolder::remove() {
+  std::error_code error;
+  fs::remove(path_ / kStateName, error);  // first: what is left then is no state
+  for (const std::string_view name : kNames) fs::remove_all(path_ / name, error);
+  fs::remove(path_, error);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,119 @@
+#include "state/state_folder.h"
+
+#include "core/file.h"
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+using kvcal::test::ScratchFolder;
+using Open = StateFolder::Open;
+
+namespace {
+
+const Json kFingerprint = {{"model", "abc"}, {"samples", 64}};
+
+void write_text(const fs::path& path, const std::string& text) {
+  write_file_atomically(path, text, true);
+}
+
+}  // namespace
+
+TEST_CASE("state folder: a checkpoint comes back as it was written") {
+  const ScratchFolder scratch;
+  const fs::path path = scratch.path() / "a" / "state";
+  {
+    const StateFolder folder(path, kFingerprint, Open::kResume);
+    CHECK(!folder.found());
+    folder.write(
+        {.journal_bytes = 77, .hidden = Checkpoint::Hidden{.layer = 5, .slot = 1, .ranks = 3}});
+  }
+  {
+    const StateFolder folder(path, kFingerprint, Open::kResume);
+    REQUIRE(folder.found());
+    CHECK(folder.found()->journal_bytes == 77);
+    REQUIRE(folder.found()->hidden);
+    CHECK(folder.found()->hidden->layer == 5);
+    CHECK(folder.found()->hidden->slot == 1);
+    CHECK(folder.found()->hidden->ranks == 3);
+    CHECK(folder.found()->place() == "after layer 5");
+    folder.write({.journal_bytes = 99, .hidden = {}});
+  }
+  StateFolder folder(path, kFingerprint, Open::kResume);
+  CHECK(!folder.found()->hidden);
+  folder.remove();
+  CHECK(!fs::exists(path));
+}
+
+TEST_CASE("state folder: an earlier run's state is gone on with or replaced on purpose only") {
+  const ScratchFolder scratch;
+  const fs::path path = scratch.path() / "state";
+  StateFolder(path, kFingerprint, Open::kNew).write({.journal_bytes = 1, .hidden = {}});
+  CHECK_THROWS_WITH(StateFolder(path, kFingerprint, Open::kNew),
+                    Catch::Contains("pass --resume to go on with it, or --overwrite"));
+  CHECK(fs::exists(path / "state.json"));
+  const StateFolder folder(path, kFingerprint, Open::kReplace);
+  CHECK(!folder.found());
+  CHECK(!fs::exists(path / "state.json"));
+}
+
+TEST_CASE("state folder: two runs cannot share one") {
+  const ScratchFolder scratch;
+  const StateFolder folder(scratch.path() / "state", kFingerprint, Open::kNew);
+  CHECK_THROWS_WITH(StateFolder(scratch.path() / "state", kFingerprint, Open::kResume),
+                    Catch::Contains("another run keeps its state there"));
+  // But a rank of the same run reads along.
+  CHECK_NOTHROW(StateFolder(scratch.path() / "state", kFingerprint, Open::kJoin));
+}
+
+TEST_CASE("state folder: another fingerprint is an error that says in what") {
+  const ScratchFolder scratch;
+  const fs::path path = scratch.path() / "state";
+  StateFolder(path, kFingerprint, Open::kNew).write({.journal_bytes = 1, .hidden = {}});
+  const Json other = {{"model", "abd"}, {"samples", 64}, {"device", "cpu"}};
+  CHECK_THROWS_WITH(StateFolder(path, other, Open::kResume),
+                    Catch::Contains("model: it was abc, now it is abd") &&
+                        Catch::Contains("device: it was nothing, now it is cpu") &&
+                        !Catch::Contains("samples:"));
+  CHECK_THROWS_WITH(StateFolder(path, {{"model", "abc"}}, Open::kResume),
+                    Catch::Contains("samples: it was 64, now it is nothing"));
+}
+
+TEST_CASE("state folder: other files are left alone") {
+  const ScratchFolder scratch;
+  const fs::path path = scratch.path() / "state";
+  fs::create_directories(path);
+  write_text(path / "thesis.txt", "years of work");
+  for (const Open how : {Open::kNew, Open::kReplace, Open::kResume})
+    CHECK_THROWS_WITH(StateFolder(path, kFingerprint, how),
+                      Catch::Contains("is no folder for a run's state: it holds 'thesis.txt'"));
+  CHECK(read_text(path / "thesis.txt") == "years of work");
+}
+
+TEST_CASE("state folder: a state.json that says nothing is an error") {
+  const ScratchFolder scratch;
+  const fs::path path = scratch.path() / "state";
+  fs::create_directories(path);
+  const auto message = [&](const std::string& text) {
+    write_text(path / "state.json", text);
+    try {
+      StateFolder(path, kFingerprint, Open::kResume);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string("none");
+  };
+  const std::string head =
+      R"({"format": "kvcal state", "format_version": 1, "fingerprint": {"model": "abc", "samples": 64}, )";
+  CHECK_THAT(message(""), Catch::Contains("state.json"));
+  CHECK_THAT(message("[1]"), Catch::Contains("expected an object"));
+  CHECK_THAT(message(R"({"format": "other", "format_version": 1})"),
+             Catch::Contains("found format 'other'"));
+  CHECK_THAT(message(R"({"format": "kvcal state", "format_version": 2})"),
+             Catch::Contains("version 2, expected 'kvcal state', version 1"));
+  CHECK_THAT(message(head + R"("journal_bytes": -1})"), Catch::Contains("'journal_bytes' is -1"));
+  CHECK_THAT(message(head + R"("journal_bytes": 10, "hidden": 3})"), Catch::Contains("hidden"));
+  CHECK_THAT(
+      message(head + R"("journal_bytes": 10, "hidden": {"layer": 1, "slot": 2, "ranks": 1}})"),
+      Catch::Contains("'slot' is 2"));
+  CHECK(message(head + R"("journal_bytes": 10, "hidden": null})") == "none");
+}

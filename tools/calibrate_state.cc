@@ -1,0 +1,163 @@
+#include "calibrate_state.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "calib/statistics.h"
+#include "checkpoint/identity.h"
+#include "command_line.h"
+#include "core/byte_stream.h"
+#include "core/parallel.h"
+#include "core/sha256.h"
+#include "eval/gates.h"
+#include "kvcal_version.h"
+#include "table.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kNone = "none";
+constexpr std::string_view kBesideOutput = ".kvcal-state";
+
+std::string sha256_of(std::span<const Sample> samples) {
+  Sha256 hash;
+  for (const Sample& sample : samples) {
+    ByteWriter head;
+    head.put(sample.index);
+    head.put(static_cast<uint64_t>(sample.ids.size()));
+    hash.update(head.take());
+    hash.update(std::as_bytes(std::span(sample.ids)));
+  }
+  return hash.hex();
+}
+
+/// Kinds of device and their instructions, which may change the last bits, but not how many threads
+/// they have.
+std::string kind_of_device(const Backend& backend) {
+  const std::string text = backend.description();
+  const size_t threads = text.rfind(" thread"), comma = text.rfind(", ", threads);
+  return threads == std::string::npos || comma == std::string::npos ? text
+                                                                    : text.substr(0, comma) + ")";
+}
+
+Json fingerprint_of(const RunFacts& facts) {
+  Json fingerprint = {{"kvcal_version", KVCAL_VERSION},
+                      {"model", sampled_sha256(facts.subject.model_dir)},
+                      {"recipe", sha256_hex(facts.subject.recipe.source)},
+                      {"samples", std::ssize(facts.run.samples)},
+                      {"sample_ids", sha256_of(facts.run.samples)},
+                      {"device", kind_of_device(*facts.run.backends.at(0))},
+                      {"compute_dtype", name_of(facts.run.layerwise.compute_type)}};
+  fingerprint.update(facts.options);
+  return fingerprint;
+}
+
+int64_t tokens_of(std::span<const Sample> samples) {
+  int64_t tokens = 0;
+  for (const Sample& sample : samples) tokens += std::ssize(sample.ids);
+  return tokens;
+}
+
+/// Whether the disk has room; the folder need not be there yet.
+bool has_room(const fs::path& folder, uint64_t bytes) {
+  std::error_code error;
+  fs::path there = fs::absolute(folder);
+  while (!there.empty() && !fs::exists(there, error)) there = there.parent_path();
+  const fs::space_info space = fs::space(there, error);
+  return error || space.available >= bytes;
+}
+
+std::string advice(const RunState& state) {
+  const std::optional<Checkpoint> last = state.last();
+  if (!last) return "";
+  return "how far it was is kept in '" + state.folder().string() + "', " + last->place() +
+         "; it goes on with:\n  " + resuming_command_line();
+}
+
+}  // namespace
+
+void add_state_options(CLI::App& command, StateOptions& options) {
+  command
+      .add_option("--state", options.folder,
+                  "Folder that keeps how far the run is; none: nothing is kept [OUTPUT" +
+                      std::string(kBesideOutput) + "]")
+      ->check(is_not_empty());
+  command
+      .add_option("--state-share", options.share,
+                  "Part of the run's time that keeping it may take, such as 0.03 or 3%")
+      ->capture_default_str()
+      ->check(is_not_empty());
+  command.add_flag("--resume", options.resumes,
+                   "Go on where an earlier run of this command ended, if its state is there");
+}
+
+void check_state_options(const StateOptions& options) {
+  if (options.resumes && options.folder == kNone) fail("--resume needs a state, --state is none");
+  in_context("--state-share", [&] { parse_fraction(options.share); });
+}
+
+fs::path state_folder(const StateOptions& options, const fs::path& output) {
+  if (options.folder == kNone) return {};
+  if (!options.folder.empty()) return options.folder;
+  fs::path beside = output.lexically_normal();
+  if (!beside.has_filename()) beside = beside.parent_path();
+  beside += kBesideOutput;
+  return beside;
+}
+
+std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path& output,
+                                     bool overwrite, const RunFacts& facts, StatePeers& peers,
+                                     Diagnostics& diagnostics) {
+  const fs::path folder = state_folder(options, output);
+  if (folder.empty()) return nullptr;
+  const uint64_t bytes =
+      RunState::bytes(std::ssize(facts.run.samples), tokens_of(facts.run.samples),
+                      facts.subject.config.hidden_size);
+  if (!has_room(folder, bytes)) {
+    const std::string message = "the state of the run may take " +
+                                byte_text(static_cast<double>(bytes)) + ", and '" +
+                                folder.string() + "' is on a disk with less room";
+    if (options.resumes || !options.folder.empty()) fail(message, "; --state none keeps none");
+    diagnostics.warn(message + ": none is kept");
+    return nullptr;
+  }
+  const int threads = facts.run.threads > 0 ? facts.run.threads
+                                            : std::max(1, static_cast<int>(allowed_cpus().size()));
+  auto state = std::make_unique<RunState>(StateSettings{.folder = folder,
+                                                        .fingerprint = fingerprint_of(facts),
+                                                        .resumes = options.resumes,
+                                                        .replaces = overwrite,
+                                                        .share = parse_fraction(options.share),
+                                                        .threads = threads},
+                                          peers, diagnostics);
+  if (peers.rank() != 0) return state;
+  if (const auto& from = state->resumed()) {
+    std::cerr << "goes on " << from->place() << ", as '" << folder.string() << "' has it\n";
+  } else {
+    std::cerr << "state: up to " << byte_text(static_cast<double>(bytes)) << " in '"
+              << folder.string() << "' while it runs\n";
+  }
+  return state;
+}
+
+void with_state(RunState* state, const std::function<void()>& body) {
+  if (!state) return body();
+  try {
+    body();
+  } catch (const Interrupted&) {
+    state->settle();
+    const std::string text = advice(*state);
+    if (text.empty()) throw;
+    throw InterruptedRun("interrupted; " + text);
+  } catch (const NotFinite&) {
+    state->remove();  // it would come to the same
+    throw;
+  } catch (const Error& error) {
+    state->settle();
+    const std::string text = advice(*state);
+    if (text.empty()) throw;
+    throw Error(error.message() + "\n" + text);
+  }
+}
+
+}  // namespace kvcal

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+
+#include "core/error.h"
+
+namespace kvcal {
+
+/// Remembers the words that the program was started with, for messages.
+void remember_command_line(int argc, char** argv);
+/// They, as a shell takes them, with --resume.
+std::string resuming_command_line();
+
+/// A run that was asked to stop, and says how it goes on: text is the whole message.
+class InterruptedRun : public Interrupted {
+ public:
+  explicit InterruptedRun(std::string text) : text_(std::move(text)) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+
+ private:
+  std::string text_;
+};
+
+}  // namespace kvcal
