@@ -43,6 +43,8 @@ void add_apply(CLI::App& app, std::function<void()>& run);
 void add_sweep(CLI::App& app, std::function<void()>& run);
 void add_synth(CLI::App& app, std::function<void()>& run);
 void add_verify(CLI::App& app, std::function<void()>& run);
+void add_completion(CLI::App& app, std::function<void()>& run);
+void add_man(CLI::App& app, std::function<void()>& run);
 
 /// For paths: an empty one is an unset variable of a script.
 CLI::Validator is_not_empty();
@@ -54,6 +56,7 @@ struct DeviceOptions {
   std::string device = "auto";
   std::string compute_dtype = "auto";
   int threads = 0;
+  int default_index = 0;  ///< of a GPU that is not named by number
 };
 void add_device_options(CLI::App& command, DeviceOptions& options);
 

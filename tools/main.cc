@@ -2,19 +2,20 @@
 #include <csignal>
 #include <cstdio>
 
+#include "command_line.h"
 #include "commands.h"
 #include "core/error.h"
 #include "core/interrupt.h"
 #include "core/registry.h"
-#include "kvcal_version.h"
+#include "version.h"
 
 namespace kvcal {
 namespace {
 
 // Every subcommand, in the order --help lists them.
-constexpr AddCommand kCommands[] = {add_calibrate, add_scales,   add_convert, add_apply,
-                                    add_generate,  add_eval,     add_sweep,   add_inspect,
-                                    add_verify,    add_families, add_synth};
+constexpr AddCommand kCommands[] = {
+    add_calibrate, add_scales, add_convert,  add_apply, add_generate,   add_eval, add_sweep,
+    add_inspect,   add_verify, add_families, add_synth, add_completion, add_man};
 
 int code(ExitStatus status) {
   return static_cast<int>(status);
@@ -76,22 +77,6 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
   return error.what();
 }
 
-/// Messages quote files of strangers: control characters must not reach the terminal.
-std::string printable(std::string_view message) {
-  std::string text;
-  for (const char c : message) {
-    const auto code = static_cast<unsigned char>(c);
-    if (c == '\n' || (code >= 0x20 && code != 0x7f)) {
-      text += c;
-    } else {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", code);
-      text += escaped;
-    }
-  }
-  return text;
-}
-
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);
   std::fprintf(stderr, "error: %s\nRun with --help for usage.\n",
@@ -126,9 +111,20 @@ const char* out_of_memory_message(const CLI::App& app) {
   return "error: out of memory\n";
 }
 
+/// --json stands first, so that it is known when --version answers.
+void add_version_options(CLI::App& app) {
+  auto json = std::make_shared<bool>(false);
+  CLI::Option* option =
+      app.add_flag("--json", *json, "With --version: what the program was built of, as JSON");
+  CLI::Option* version = app.set_version_flag(
+      "--version", [json] { return *json ? version_json() : version_text(); },
+      "Print the version and exit");
+  option->needs(version);
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app("Calibrated FP8 KV-cache scales for 16-bit Hugging Face checkpoints", "kvcal");
-  app.set_version_flag("--version", "kvcal " KVCAL_VERSION);
+  add_version_options(app);
   app.require_subcommand(1);
   std::function<void()> run;
   for (const AddCommand add : kCommands) add(app, run);
@@ -139,6 +135,11 @@ int run_main(int argc, char** argv) {
   }
   try {
     run();
+  } catch (const RunEnded& ended) {
+    return ended.status();
+  } catch (const InterruptedRun& interrupted) {
+    std::fprintf(stderr, "%s\n", printable(interrupted.what()).c_str());
+    return code(ExitStatus::kInterrupted);
   } catch (const Interrupted&) {
     std::fputs(interrupted_message(app), stderr);
     return code(ExitStatus::kInterrupted);
@@ -163,5 +164,6 @@ int run_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   kvcal::handle_signals();
+  kvcal::remember_command_line(argc, argv);
   return kvcal::run_main(argc, argv);
 }

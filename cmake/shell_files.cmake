@@ -1,0 +1,21 @@
+# Man pages and completions, written by the program itself:
+#   cmake -DKVCAL=<program> -DOUTPUT=<folder> -P shell_files.cmake
+function(write_output file)
+  execute_process(COMMAND ${KVCAL} ${ARGN} OUTPUT_FILE ${file} RESULT_VARIABLE status)
+  if(NOT status EQUAL 0)
+    message(FATAL_ERROR "'${KVCAL} ${ARGN}' ended with ${status}")
+  endif()
+endfunction()
+
+file(REMOVE_RECURSE ${OUTPUT})
+file(MAKE_DIRECTORY ${OUTPUT}/man1)
+write_output(${OUTPUT}/kvcal.bash completion bash)
+write_output(${OUTPUT}/_kvcal completion zsh)
+write_output(${OUTPUT}/kvcal.fish completion fish)
+write_output(${OUTPUT}/pages man --list)
+file(STRINGS ${OUTPUT}/pages pages)
+foreach(page ${pages})
+  string(REGEX REPLACE "^kvcal-?" "" command ${page})
+  write_output(${OUTPUT}/man1/${page}.1 man ${command})
+endforeach()
+file(TOUCH ${OUTPUT}/made)

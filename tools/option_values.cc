@@ -1,0 +1,90 @@
+#include "option_values.h"
+
+#include <algorithm>
+
+#include "export/writer.h"
+#include "kernels/backends.h"
+
+namespace kvcal {
+namespace {
+
+/// command: "" for every command that has the option.
+struct ValueRow {
+  std::string_view command, option;
+  ValueKind kind;
+  std::vector<std::string> choices = {};
+  bool are_choices_joined = false;
+};
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names = {"auto"};
+  for (const std::string& name : kBackends.names()) names.push_back(name);
+  return names;
+}
+
+const std::vector<std::string> kCaches = {"auto",     "float32",  "float16",     "bfloat16",
+                                          "fp8_e4m3", "fp8_e5m2", "fp8_e4m3fnuz"};
+
+/// Rows of one command stand before those of all.
+const std::vector<ValueRow>& value_rows() {
+  static const std::vector<ValueRow> kRows = {
+      {"sweep", "file", ValueKind::kFile},
+      {"completion", "shell", ValueKind::kChoice, {"bash", "zsh", "fish"}},
+      {"", "model", ValueKind::kFolder},
+      {"", "checkpoint", ValueKind::kFolder},
+      {"", "overlay", ValueKind::kFolder},
+      {"", "output", ValueKind::kFolder},
+      {"", "--model", ValueKind::kFolder},
+      {"", "--output", ValueKind::kFolder},
+      {"", "--plots", ValueKind::kFolder},
+      {"", "--reference", ValueKind::kFolder},
+      {"", "--state", ValueKind::kFolder},
+      {"", "--scales", ValueKind::kPath},
+      {"", "--config", ValueKind::kFile},
+      {"", "--dataset", ValueKind::kPath},
+      {"", "--fewshot-dataset", ValueKind::kFile},
+      {"", "--html", ValueKind::kFile},
+      {"", "--log-samples", ValueKind::kFile},
+      {"", "--output-recipe", ValueKind::kFile},
+      {"", "--recipe", ValueKind::kFile},
+      {"", "--report", ValueKind::kFile},
+      {"", "--save-statistics", ValueKind::kFile},
+      {"", "--statistics", ValueKind::kFile},
+      {"", "--device", ValueKind::kChoice, device_names()},
+      {"", "--compute-dtype", ValueKind::kChoice, {"auto", "float32", "bfloat16", "float16"}},
+      {"", "--format", ValueKind::kChoice, kWriters.names(), true},
+      {"", "--to", ValueKind::kChoice, kWriters.names(), true},
+      {"", "--weights", ValueKind::kChoice, {"auto", "shared", "exchange", "local"}},
+      {"", "--kv-forward", ValueKind::kChoice, {"quantized", "exact"}},
+      {"generate", "--kv-cache-dtype", ValueKind::kChoice, kCaches},
+      {"eval", "--kv-cache-dtype", ValueKind::kChoice, kCaches},
+      {"eval", "--reference-kv-cache-dtype", ValueKind::kChoice, kCaches},
+      {"calibrate",
+       "--kv-cache-dtype",
+       ValueKind::kChoice,
+       {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2"}},
+      {"scales", "--kv-cache-dtype", ValueKind::kChoice, {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2"}},
+      {"eval", "--task", ValueKind::kChoice, {"perplexity", "kl", "gsm8k", "sensitivity"}},
+      {"",
+       "--engine",
+       ValueKind::kChoice,
+       {"all", "vllm", "sglang", "tgi", "tgi-branch", "aphrodite", "aphrodite-0.6", "trtllm",
+        "transformers"}},
+  };
+  return kRows;
+}
+
+}  // namespace
+
+void add_value_facts(std::string_view command, std::string_view option, OptionFacts& facts) {
+  const auto& rows = value_rows();
+  const auto row = std::ranges::find_if(rows, [&](const ValueRow& one) {
+    return one.option == option && (one.command.empty() || one.command == command);
+  });
+  if (row == rows.end()) return;
+  facts.kind = row->kind;
+  facts.choices = row->choices;
+  facts.are_choices_joined = row->are_choices_joined;
+}
+
+}  // namespace kvcal
