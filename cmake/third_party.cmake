@@ -33,3 +33,28 @@ target_link_libraries(kvcal_dnnl INTERFACE DNNL::dnnl)
 pkg_check_modules(kvcal_pc_highway REQUIRED IMPORTED_TARGET libhwy)
 add_library(kvcal_highway INTERFACE)
 target_link_libraries(kvcal_highway INTERFACE PkgConfig::kvcal_pc_highway)
+
+find_package(ZLIB REQUIRED)
+
+pkg_check_modules(kvcal_pc_zstd REQUIRED IMPORTED_TARGET libzstd)
+add_library(kvcal_zstd INTERFACE)
+target_link_libraries(kvcal_zstd INTERFACE PkgConfig::kvcal_pc_zstd)
+
+include(arrow)
+
+# Several machines: OpenMPI, MPICH or another. lib/ranks/mpi_runtime.cc is the only file that includes it.
+set(KVCAL_MPI AUTO CACHE STRING "MPI for calibration on several machines: AUTO (where there is one), ON or OFF")
+set_property(CACHE KVCAL_MPI PROPERTY STRINGS AUTO ON OFF)
+add_library(kvcal_mpi INTERFACE)
+if(NOT KVCAL_MPI STREQUAL "OFF")
+  set(MPI_CXX_SKIP_MPICXX ON)
+  if(KVCAL_MPI STREQUAL "ON")
+    find_package(MPI REQUIRED COMPONENTS CXX)
+  else()
+    find_package(MPI QUIET COMPONENTS CXX)
+  endif()
+  if(MPI_CXX_FOUND)
+    target_link_libraries(kvcal_mpi INTERFACE MPI::MPI_CXX)
+    target_compile_definitions(kvcal_mpi INTERFACE KVCAL_HAS_MPI=1)
+  endif()
+endif()

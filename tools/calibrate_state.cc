@@ -1,9 +1,12 @@
 #include "calibrate_state.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 
 #include "calib/statistics.h"
+#include "calibrate_ranks.h"
 #include "checkpoint/identity.h"
 #include "command_line.h"
 #include "core/byte_stream.h"
@@ -38,18 +41,6 @@ std::string kind_of_device(const Backend& backend) {
   const size_t threads = text.rfind(" thread"), comma = text.rfind(", ", threads);
   return threads == std::string::npos || comma == std::string::npos ? text
                                                                     : text.substr(0, comma) + ")";
-}
-
-Json fingerprint_of(const RunFacts& facts) {
-  Json fingerprint = {{"kvcal_version", KVCAL_VERSION},
-                      {"model", sampled_sha256(facts.subject.model_dir)},
-                      {"recipe", sha256_hex(facts.subject.recipe.source)},
-                      {"samples", std::ssize(facts.run.samples)},
-                      {"sample_ids", sha256_of(facts.run.samples)},
-                      {"device", kind_of_device(*facts.run.backends.at(0))},
-                      {"compute_dtype", name_of(facts.run.layerwise.compute_type)}};
-  fingerprint.update(facts.options);
-  return fingerprint;
 }
 
 int64_t tokens_of(std::span<const Sample> samples) {
@@ -105,38 +96,106 @@ fs::path state_folder(const StateOptions& options, const fs::path& output) {
   return beside;
 }
 
+Json fingerprint_of(const RunFacts& facts) {
+  Json fingerprint = {{"kvcal_version", KVCAL_VERSION},
+                      {"model", sampled_sha256(facts.subject.model_dir)},
+                      {"recipe", sha256_hex(facts.subject.recipe.source)},
+                      {"samples", std::ssize(facts.run.samples)},
+                      {"sample_ids", sha256_of(facts.run.samples)},
+                      {"device", kind_of_device(*facts.run.backends.at(0))},
+                      {"compute_dtype", name_of(facts.run.layerwise.compute_type)}};
+  fingerprint.update(facts.options);
+  return fingerprint;
+}
+
+namespace {
+
+/// Whether every rank sees the folder that rank 0 has made. Collective.
+bool is_seen_by_all(const fs::path& folder, const StateRanks& ranks) {
+  if (ranks.ranks.size() == 1) return true;
+  const fs::path sign = folder / "hidden-0" / "sign";
+  std::error_code error;
+  const bool is_first = ranks.ranks.rank() == 0;
+  const std::string text = std::to_string(::getpid()) + " " + host_name();
+  if (is_first) write_file_atomically(sign, text, true);
+  const auto first = ranks.ranks.broadcast(std::as_bytes(std::span(text)));
+  bool is_seen = false;
+  if (fs::exists(sign, error)) {
+    const std::string found = read_text(sign);
+    is_seen = std::ranges::equal(std::as_bytes(std::span(found)), first);
+  }
+  const bool all = ranks.peers.all(is_seen ? 1 : 0) == 1;
+  if (is_first) fs::remove(sign, error);
+  return all;
+}
+
+StateSettings settings_of(const StateOptions& options, const fs::path& folder, bool overwrite,
+                          const RunFacts& facts) {
+  const int threads = facts.run.threads > 0 ? facts.run.threads
+                                            : std::max(1, static_cast<int>(allowed_cpus().size()));
+  return {.folder = folder,
+          .fingerprint = fingerprint_of(facts),
+          .resumes = options.resumes,
+          .replaces = overwrite,
+          .share = parse_fraction(options.share),
+          .threads = threads};
+}
+
+/// What keeps no state is an error for those who asked for one, and a warning for others.
+void go_without(const StateOptions& options, const std::string& why, Diagnostics& diagnostics) {
+  if (options.resumes || !options.folder.empty()) fail(why, "; --state none keeps none");
+  diagnostics.warn(why + ": none is kept");
+}
+
+void tell(const RunState& state, uint64_t bytes) {
+  if (const auto& from = state.resumed()) {
+    std::cerr << "goes on " << from->place() << ", as '" << state.folder().string() << "' has it\n";
+  } else {
+    std::cerr << "state: up to " << byte_text(static_cast<double>(bytes)) << " in '"
+              << state.folder().string() << "' while it runs\n";
+  }
+}
+
+}  // namespace
+
 std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path& output,
-                                     bool overwrite, const RunFacts& facts, StatePeers& peers,
+                                     bool overwrite, const RunFacts& facts, const StateRanks& ranks,
                                      Diagnostics& diagnostics) {
   const fs::path folder = state_folder(options, output);
   if (folder.empty()) return nullptr;
+  const bool is_first = ranks.ranks.rank() == 0;
   const uint64_t bytes =
       RunState::bytes(std::ssize(facts.run.samples), tokens_of(facts.run.samples),
                       facts.subject.config.hidden_size);
-  if (!has_room(folder, bytes)) {
-    const std::string message = "the state of the run may take " +
-                                byte_text(static_cast<double>(bytes)) + ", and '" +
-                                folder.string() + "' is on a disk with less room";
-    if (options.resumes || !options.folder.empty()) fail(message, "; --state none keeps none");
-    diagnostics.warn(message + ": none is kept");
-    return nullptr;
-  }
-  const int threads = facts.run.threads > 0 ? facts.run.threads
-                                            : std::max(1, static_cast<int>(allowed_cpus().size()));
-  auto state = std::make_unique<RunState>(StateSettings{.folder = folder,
-                                                        .fingerprint = fingerprint_of(facts),
-                                                        .resumes = options.resumes,
-                                                        .replaces = overwrite,
-                                                        .share = parse_fraction(options.share),
-                                                        .threads = threads},
-                                          peers, diagnostics);
-  if (peers.rank() != 0) return state;
-  if (const auto& from = state->resumed()) {
-    std::cerr << "goes on " << from->place() << ", as '" << folder.string() << "' has it\n";
-  } else {
-    std::cerr << "state: up to " << byte_text(static_cast<double>(bytes)) << " in '"
-              << folder.string() << "' while it runs\n";
-  }
+  const StateSettings settings = settings_of(options, folder, overwrite, facts);
+  std::unique_ptr<RunState> state;
+  bool is_without = false;
+  together(ranks.ranks, [&] {
+    if (!is_first) return;
+    if (has_room(folder, bytes)) {
+      state = std::make_unique<RunState>(settings, ranks.peers, diagnostics);
+      return;
+    }
+    go_without(options,
+               "the state of the run may take " + byte_text(static_cast<double>(bytes)) +
+                   ", and '" + folder.string() + "' is on a disk with less room",
+               diagnostics);
+    is_without = true;
+  });
+  if (ranks.peers.all(is_without ? 0 : 1) == 0) return nullptr;
+  const bool is_seen = is_seen_by_all(folder, ranks);
+  together(ranks.ranks, [&] {
+    if (is_first && !is_seen)
+      go_without(options,
+                 "not all ranks see '" + folder.string() +
+                     "', where the state of the run "
+                     "would be",
+                 diagnostics);
+    if (!is_first && is_seen)
+      state = std::make_unique<RunState>(settings, ranks.peers, diagnostics);
+  });
+  if (!is_seen) return nullptr;
+  if (is_first) tell(*state, bytes);
   return state;
 }
 
@@ -152,11 +211,12 @@ void with_state(RunState* state, const std::function<void()>& body) {
   } catch (const NotFinite&) {
     state->remove();  // it would come to the same
     throw;
-  } catch (const Error& error) {
+  } catch (Error& error) {
     state->settle();
     const std::string text = advice(*state);
-    if (text.empty()) throw;
-    throw Error(error.message() + "\n" + text);
+    // The message alone changes: what kind of error it is decides who says it.
+    if (!text.empty()) error = Error(error.message() + "\n" + text);
+    throw;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "calibration_run.h"
+#include "ranks/communicator.h"
 
 namespace kvcal {
 
@@ -29,10 +30,20 @@ struct RunFacts {
   Json options;  ///< those that change it, by name
 };
 
+/// What must be the same for a state to fit: hashes, names and numbers.
+Json fingerprint_of(const RunFacts& facts);
+
+/// The ranks of the run.
+struct StateRanks {
+  Communicator& ranks;
+  StatePeers& peers;  ///< they, as the state sees them
+};
+
 /// Opens the state, and says on stderr how large it will be or where the run goes on. null: none is
-/// kept, also where the disk has no room and nobody asked for one. Throws Error as RunState.
+/// kept, also where the disk has no room, or other ranks do not see the folder, and nobody asked
+/// for one. Throws Error as RunState. Collective.
 std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path& output,
-                                     bool overwrite, const RunFacts& facts, StatePeers& peers,
+                                     bool overwrite, const RunFacts& facts, const StateRanks& ranks,
                                      Diagnostics& diagnostics);
 
 /// Runs body; what ends it early says how the run goes on, where it can. state may be null.

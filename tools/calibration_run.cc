@@ -1,12 +1,17 @@
 #include "calibration_run.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "calib/quant_plan.h"
+#include "calib/statistics.h"
 #include "export/checkpoint_copy.h"
 #include "model/divided_forward.h"
 #include "model/unrun_modules.h"
 #include "model/weights.h"
 #include "output_formats.h"
 #include "process_limit.h"
+#include "ranks/ranked_forward.h"
 #include "state/resumable_forward.h"
 
 namespace kvcal {
@@ -75,6 +80,14 @@ class ForwardMaker {
                                               });
   }
 
+  /// Of several ranks, says which one has the record.
+  void name_owner(NotFinite& error) const {
+    const auto sample = std::ranges::find(samples_, error.record(), &Sample::index);
+    if (!run_.ranked || sample == samples_.end()) return;
+    const int owner = assignment_.rank_of.at(static_cast<size_t>(sample - samples_.begin()));
+    error.add_context(run_.ranked->ranks->name_of(owner));
+  }
+
  private:
   std::unique_ptr<LayerForward> make_forward(std::span<const Sample> samples, bool is_restored,
                                              Diagnostics& diagnostics) const {
@@ -85,35 +98,85 @@ class ForwardMaker {
     // What passes before it left behind is the process's, too.
     if (run_.backends.at(0)->is_host())
       set_process_memory(layerwise, subject_.config, run_.threads);
+    if (run_.ranked) return make_ranked(samples, layerwise, diagnostics);
     std::vector<std::span<const TokenId>> ids;
     for (const Sample& sample : samples) ids.emplace_back(sample.ids);
+    return make_local(ids, layerwise, diagnostics);
+  }
+
+  std::unique_ptr<LayerForward> make_local(std::span<const std::span<const TokenId>> ids,
+                                           const LayerwiseOptions& layerwise,
+                                           Diagnostics& diagnostics) const {
     return std::make_unique<DividedForward>(subject_.config, weights_, run_.backends, ids,
                                             layerwise, diagnostics);
+  }
+
+  /// This rank's part of the samples; none where there are fewer than ranks.
+  std::unique_ptr<LayerForward> make_ranked(std::span<const Sample> samples,
+                                            LayerwiseOptions layerwise,
+                                            Diagnostics& diagnostics) const {
+    Communicator& ranks = *run_.ranked->ranks;
+    samples_ = samples;
+    std::vector<int64_t> lengths;
+    for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
+    assignment_ = assign_samples(lengths, sample_work(subject_.config, weights_), ranks.size());
+    std::vector<std::span<const TokenId>> own;
+    for (const size_t sample : assignment_.samples_of.at(static_cast<size_t>(ranks.rank())))
+      own.emplace_back(samples[sample].ids);
+    bytes_ = make_layer_bytes(run_.ranked->mode, ranks, subject_.model_dir, weights_, !own.empty(),
+                              static_cast<int>(run_.backends.size()));
+    layerwise.layer_bytes = bytes_.get();
+    diagnostics_ = std::make_unique<RankDiagnostics>(
+        diagnostics, ranks, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+    std::unique_ptr<LayerForward> local;
+    if (!own.empty()) local = make_local(own, layerwise, *diagnostics_);
+    return std::make_unique<RankedForward>(std::move(local), ranks, assignment_, lengths,
+                                           bytes_.get());
   }
 
   const CalibrationSubject& subject_;
   const CalibrationRun& run_;
   ObservationRequest observation_;
   Weights weights_;
+  // Of several ranks, what the last pass that was made borrows.
+  mutable std::span<const Sample> samples_;
+  mutable SampleAssignment assignment_;
+  mutable std::unique_ptr<RankLayerBytes> bytes_;
+  mutable std::unique_ptr<RankDiagnostics> diagnostics_;
 };
+
+/// What body gives; NaN that it comes to is told with the rank that has it.
+template <class Body>
+auto naming_owner(const ForwardMaker& forwards, const Body& body) {
+  try {
+    return body();
+  } catch (NotFinite& error) {
+    forwards.name_owner(error);
+    throw;
+  }
+}
 
 }  // namespace
 
 Calibration measure(const CalibrationSubject& subject, const CalibrationRun& run,
                     const CalibrationOptions& options, Statistics* kept, Diagnostics& diagnostics) {
   const ForwardMaker forwards(subject, run, options);
-  return calibrate(*forwards.make(run.samples, diagnostics), subject.config, subject.plan,
-                   run.samples, options, kept, diagnostics);
+  return naming_owner(forwards, [&] {
+    return calibrate(*forwards.make(run.samples, diagnostics), subject.config, subject.plan,
+                     run.samples, options, kept, diagnostics);
+  });
 }
 
 StableCalibration measure_until_stable(const CalibrationSubject& subject, const CalibrationRun& run,
                                        const CalibrationOptions& options, const StopRule& rule,
                                        Statistics* kept, Diagnostics& diagnostics) {
   const ForwardMaker forwards(subject, run, options);
-  return calibrate_until_stable([&](std::span<const Sample> samples,
-                                    Diagnostics& told) { return forwards.make(samples, told); },
-                                subject.config, subject.plan, run.samples, options, rule, kept,
-                                diagnostics);
+  return naming_owner(forwards, [&] {
+    return calibrate_until_stable([&](std::span<const Sample> samples,
+                                      Diagnostics& told) { return forwards.make(samples, told); },
+                                  subject.config, subject.plan, run.samples, options, rule, kept,
+                                  diagnostics);
+  });
 }
 
 }  // namespace kvcal

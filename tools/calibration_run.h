@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "export/writer.h"
 #include "model/layerwise_options.h"
+#include "ranks/weights_mode.h"
 #include "recipe/recipe.h"
 #include "state/run_state.h"
 
@@ -36,14 +37,21 @@ CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
 std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
                                 const SampleOptions& options, Diagnostics& diagnostics);
 
+/// Several ranks that divide the samples. Borrows.
+struct RankedRun {
+  Communicator* ranks = nullptr;
+  WeightsMode mode = WeightsMode::kShared;
+};
+
 /// What goes through the model, and where. Backends and samples are borrowed.
 struct CalibrationRun {
   std::vector<Backend*> backends;  ///< of one kind, at least one
   std::span<const Sample> samples;
   /// observation, process_bytes and process_can_take are set for each pass.
   LayerwiseOptions layerwise;
-  int threads = 0;  ///< of a host; 0: one a CPU
-  RunState* state = nullptr;  ///< that keeps how far it is; null: nothing is kept
+  int threads = 0;                    ///< of a host; 0: one a CPU
+  const RankedRun* ranked = nullptr;  ///< null: this process has all samples
+  RunState* state = nullptr;          ///< that keeps how far it is; null: nothing is kept
 };
 
 /// What open_backends gave, borrowed.

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <exception>
 #include <string>
+#include <string_view>
 
 #include "core/error.h"
 
@@ -20,5 +22,18 @@ class InterruptedRun : public Interrupted {
  private:
   std::string text_;
 };
+
+/// A run that has ended and said why: the process ends with the status.
+class RunEnded : public std::exception {
+ public:
+  explicit RunEnded(int status) : status_(status) {}
+  int status() const { return status_; }
+
+ private:
+  int status_;
+};
+
+/// Messages quote files of strangers: control characters must not reach the terminal.
+std::string printable(std::string_view message);
 
 }  // namespace kvcal

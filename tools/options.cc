@@ -89,7 +89,7 @@ std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options
     const bool is_gpu = normalised_name(choice.name) == normalised_name(gpu_device_name());
     if (!is_gpu && !choice.indices.empty())
       fail("'", options.device, "': ", choice.name, " is one device, leave the numbers out");
-    if (choice.indices.empty()) choice.indices.push_back(0);
+    if (choice.indices.empty()) choice.indices.push_back(is_gpu ? options.default_index : 0);
     std::vector<std::unique_ptr<Backend>> backends;
     for (const int index : choice.indices)
       backends.push_back(make({.num_threads = options.threads, .device_index = index}));

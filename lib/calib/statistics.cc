@@ -6,9 +6,10 @@ namespace kvcal {
 namespace {
 
 [[noreturn]] void fail_nonfinite(const std::string& where, const Sample& sample, int32_t token) {
-  throw NotFinite("NaN or Inf in " + where + ", at token " + std::to_string(token) +
-                  " of record " + std::to_string(sample.index) +
-                  ": the weights or the compute dtype cannot carry this model");
+  throw NotFinite("NaN or Inf in " + where + ", at token " + std::to_string(token) + " of record " +
+                      std::to_string(sample.index) +
+                      ": the weights or the compute dtype cannot carry this model",
+                  sample.index);
 }
 
 bool is_of_expert(Role role) {

@@ -35,7 +35,13 @@ class InputNames {
 
 /// NaN or Inf in what a model computes: a run that goes on, or begins anew, comes to it again.
 class NotFinite : public Error {
-  using Error::Error;
+ public:
+  NotFinite(std::string message, int64_t record) : Error(std::move(message)), record_(record) {}
+  /// Sample::index of the sample that shows it.
+  int64_t record() const { return record_; }
+
+ private:
+  int64_t record_;
 };
 
 /// Observations as statistics. Throws NotFinite, naming what held it, record and token.

@@ -10,20 +10,27 @@ bool covers(LayerParts held, LayerParts wanted) {
   return held == wanted || held == LayerParts::kAll;
 }
 
+/// Also where packing fails.
+struct Drop {
+  LayerBytes& bytes;
+  int64_t layer;
+  ~Drop() { bytes.drop(layer); }
+};
+
 }  // namespace
 
 PackedLayer LayerPrefetch::pack(int64_t layer, LayerParts parts) {
   // Of a disk, while this layer is packed and computes: the first one and the next ones in turn.
   try {
     reading_ = std::async(std::launch::async, [this, layer] {
-      if (layer == 0) weights_.will_need(0);
-      weights_.will_need(layer + 1);
+      if (layer == 0) bytes_.will_need(0);
+      bytes_.will_need(layer + 1);
     });
   } catch (const std::system_error&) {  // no thread to be had: pages are read when they are needed
   }
-  PackedLayer packed = pack_layer(weights_, config_, layer, parts, backend_, type_);
-  weights_.drop(layer);
-  return packed;
+  bytes_.bring(layer);
+  const Drop drop{bytes_, layer};
+  return pack_layer(weights_, config_, layer, parts, backend_, type_);
 }
 
 const PackedLayer& LayerPrefetch::bring(int64_t layer, LayerParts parts) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <future>
 
+#include "model/layer_bytes.h"
 #include "model/packed_layer.h"
 
 namespace kvcal {
@@ -13,9 +14,15 @@ namespace kvcal {
 /// are in memory. Borrows all it is given; its end waits for the other threads.
 class LayerPrefetch {
  public:
+  /// bytes: how layers come; null: from the mapped files.
   LayerPrefetch(const Weights& weights, const ModelConfig& config, Backend& backend,
-                ComputeType type)
-      : weights_(weights), config_(config), backend_(backend), type_(type) {}
+                ComputeType type, LayerBytes* bytes = nullptr)
+      : weights_(weights),
+        config_(config),
+        backend_(backend),
+        type_(type),
+        mapped_(weights),
+        bytes_(bytes ? *bytes : mapped_) {}
 
   /// The layer, with at least these parts; valid until the next call. Throws what packing it threw.
   const PackedLayer& bring(int64_t layer, LayerParts parts);
@@ -37,6 +44,8 @@ class LayerPrefetch {
   const ModelConfig& config_;
   Backend& backend_;
   ComputeType type_;
+  MappedLayers mapped_;
+  LayerBytes& bytes_;
   PackedLayer packed_;
   bool expects_all_layers_ = false;
   LayerParts last_parts_ = LayerParts::kKeyValue;  ///< of the last layer that attends

@@ -241,6 +241,19 @@ Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
     }
 }
 
+std::vector<Weights::LayerTensor> Weights::tensors(int64_t layer) const {
+  std::vector<LayerTensor> all;
+  for (const auto& [key, bound] : layers_.at(static_cast<size_t>(layer))) {
+    all.push_back({.role = key.first, .view = bound.view});
+    if (bound.block_scale)
+      all.push_back({.role = key.first, .view = *bound.block_scale, .is_scale = true});
+    if (bound.quantization)
+      all.push_back(
+          {.role = key.first, .view = bound.quantization->weight_scale, .is_scale = true});
+  }
+  return all;
+}
+
 bool Weights::has(Role role) const {
   return model_.contains({role, 0});
 }

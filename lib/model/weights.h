@@ -36,6 +36,17 @@ class Weights {
   Weights(const ModelDir& model_dir, const ModelConfig& config,
           const CheckpointQuantization* quantization = nullptr);
 
+  /// A tensor of a layer as it lies in the file.
+  struct LayerTensor {
+    Role role;  ///< whose it is; of a fused tensor its own
+    TensorView view;
+    bool is_scale = false;  ///< of the role's FP8 codes
+  };
+  /// All that the layer reads, by role and index; of a tensor that stacks experts one part each.
+  std::vector<LayerTensor> tensors(int64_t layer) const;
+
+  int64_t num_layers() const { return static_cast<int64_t>(layers_.size()); }
+
   bool has(Role role) const;
   /// Also where a fused tensor holds the role.
   bool has(int64_t layer, Role role) const;

@@ -1,0 +1,122 @@
+#include "ranks/communicator.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "core/interrupt.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::chrono::milliseconds kInterruptGrace{300};
+/// A wait for ranks that compute may be long; one for bytes on their way is not.
+constexpr std::chrono::microseconds kLongestSleep{1000};
+constexpr std::chrono::seconds kAwake{2};
+
+bool is_interrupted() {
+  try {
+    throw_if_interrupted();
+  } catch (const Interrupted&) {
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Communicator::Communicator(int rank, std::vector<std::string> hosts, Watch& watch)
+    : rank_(rank), hosts_(std::move(hosts)), watch_(&watch) {
+  KVCAL_CHECK(rank_ >= 0 && rank_ < size());
+}
+
+int Communicator::num_hosts() const {
+  return static_cast<int>(std::set<std::string>(hosts_.begin(), hosts_.end()).size());
+}
+
+int Communicator::local_rank() const {
+  return static_cast<int>(
+      std::count(hosts_.begin(), hosts_.begin() + rank_, hosts_[static_cast<size_t>(rank_)]));
+}
+
+std::string Communicator::name_of(int rank) const {
+  return "rank " + std::to_string(rank) + " on host " + hosts_.at(static_cast<size_t>(rank));
+}
+
+std::vector<std::vector<std::byte>> Communicator::all_gather(std::span<const std::byte> own) {
+  const auto ranks = static_cast<size_t>(size()), self = static_cast<size_t>(rank_);
+  std::vector<uint64_t> sizes(ranks);
+  sizes[self] = own.size();
+  std::vector<std::span<const std::byte>> to(ranks, std::as_bytes(std::span(&sizes[self], 1)));
+  std::vector<std::span<std::byte>> from;
+  for (uint64_t& size : sizes) from.push_back(std::as_writable_bytes(std::span(&size, 1)));
+  transfer(to, from);
+  std::vector<std::vector<std::byte>> all(ranks);
+  for (size_t i = 0; i < ranks; ++i) {
+    if (i == self) continue;
+    all[i].resize(sizes[i]);
+    from[i] = all[i];
+    to[i] = own;
+  }
+  transfer(to, from);
+  all[self].assign(own.begin(), own.end());
+  return all;
+}
+
+std::vector<std::byte> Communicator::broadcast(std::span<const std::byte> bytes, int root) {
+  return std::move(all_gather(rank_ == root ? bytes : std::span<const std::byte>())
+                       .at(static_cast<size_t>(root)));
+}
+
+void Communicator::exchange(std::span<std::byte> memory, std::span<const MemoryPart> parts) {
+  KVCAL_CHECK(parts.size() == hosts_.size());
+  const auto part = [&](size_t rank) {
+    KVCAL_CHECK(parts[rank].begin <= memory.size() &&
+                parts[rank].size <= memory.size() - parts[rank].begin);
+    return memory.subspan(parts[rank].begin, parts[rank].size);
+  };
+  std::vector<std::span<const std::byte>> to(parts.size(), part(static_cast<size_t>(rank_)));
+  std::vector<std::span<std::byte>> from;
+  for (size_t i = 0; i < parts.size(); ++i) from.push_back(part(i));
+  transfer(to, from);
+}
+
+void Communicator::Wait::pause(std::span<const int> missing) {
+  const auto now = Watch::Clock::now();
+  if (is_interrupted()) {
+    // Most often all ranks are, and what they tell each other of it is on its way.
+    if (!interrupted_at_) interrupted_at_ = now;
+    if (now - *interrupted_at_ >= kInterruptGrace) throw Interrupted();
+  }
+  const std::chrono::duration<double> waited = now - begin_;
+  if (waited >= of_.watch().timeout() && !missing.empty()) {
+    const std::string more =
+        missing.size() == 1 ? "" : ", nor have " + std::to_string(missing.size() - 1) + " more";
+    throw LostRank(of_.name_of(missing[0]) + " has not answered for " +
+                   std::to_string(static_cast<int64_t>(waited.count())) + " s in " +
+                   of_.watch().stage() + more);
+  }
+  std::this_thread::sleep_for(sleep_);
+  // The other side of a transfer may need many answers for one message.
+  if (now - begin_ > kAwake) sleep_ = std::min(sleep_ * 3 / 2, kLongestSleep);
+}
+
+std::unique_ptr<Communicator> SingleCommunicator::split(bool member) {
+  if (!member) return nullptr;
+  return std::make_unique<SingleCommunicator>(hosts()[0], watch());
+}
+
+std::string host_name() {
+  if (const char* node = std::getenv("SLURMD_NODENAME"); node && *node) return node;
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
+  return name.data();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,258 @@
+#include "ranks/lifeline.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "core/byte_stream.h"
+
+namespace kvcal {
+namespace {
+
+// What is sent: one byte of kind, the length of a text, the text.
+constexpr char kLeaves = 'L', kFails = 'F', kIsInterrupted = 'I', kEnds = 'E';
+constexpr size_t kHead = 1 + sizeof(uint32_t), kMaxText = size_t{1} << 20;
+constexpr int kConnectMilliseconds = 3000, kAcceptMilliseconds = 10000;
+
+/// Whoever connects must show it: so no stranger is taken for a rank.
+using Token = uint64_t;
+struct Hello {
+  Token token;
+  int32_t rank;
+};
+
+struct Place {
+  Token token = 0;
+  uint16_t port = 0;
+  std::vector<uint32_t> addresses;  ///< IPv4, as the network writes them
+
+  std::vector<std::byte> bytes() const {
+    ByteWriter out;
+    out.put(token);
+    out.put(port);
+    out.put(static_cast<uint64_t>(addresses.size()));
+    for (const uint32_t address : addresses) out.put(address);
+    return out.take();
+  }
+  static Place from(std::span<const std::byte> bytes) {
+    ByteReader in(bytes);
+    Place place;
+    place.token = in.get<Token>();
+    place.port = in.get<uint16_t>();
+    place.addresses.resize(in.get_count(sizeof(uint32_t)));
+    for (uint32_t& address : place.addresses) address = in.get<uint32_t>();
+    return place;
+  }
+};
+
+/// Of this machine's networks; its own loop for ranks on the same machine last.
+std::vector<uint32_t> own_addresses() {
+  std::vector<uint32_t> found;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) == 0) {
+    for (const ifaddrs* one = all; one; one = one->ifa_next)
+      if (one->ifa_addr && one->ifa_addr->sa_family == AF_INET && (one->ifa_flags & IFF_UP) != 0 &&
+          (one->ifa_flags & IFF_LOOPBACK) == 0) {
+        sockaddr_in address{};
+        std::memcpy(&address, one->ifa_addr, sizeof address);
+        found.push_back(address.sin_addr.s_addr);
+      }
+    ::freeifaddrs(all);
+  }
+  found.push_back(htonl(INADDR_LOOPBACK));
+  return found;
+}
+
+bool is_ready(int socket, short events, int milliseconds) {
+  pollfd waiting{.fd = socket, .events = events, .revents = 0};
+  return ::poll(&waiting, 1, milliseconds) == 1;
+}
+
+/// All bytes, or none that count; waits a few seconds at most.
+bool write_all(int socket, std::span<const char> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0) {
+      bytes = bytes.subspan(static_cast<size_t>(sent));
+    } else if (!((errno == EAGAIN || errno == EINTR) &&
+                 is_ready(socket, POLLOUT, kConnectMilliseconds))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::optional<int> connected_to(uint32_t address, const Place& place, int rank) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (socket < 0) return std::nullopt;
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(place.port);
+  to.sin_addr.s_addr = address;
+  ::connect(socket, reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  int error = 1;
+  socklen_t length = sizeof error;
+  const Hello hello{.token = place.token, .rank = rank};
+  char answer = 0;
+  // The other side answers, so that a stranger's port is not taken for rank 0's.
+  if (is_ready(socket, POLLOUT, kConnectMilliseconds) &&
+      ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0 &&
+      write_all(socket, {reinterpret_cast<const char*>(&hello), sizeof hello}) &&
+      is_ready(socket, POLLIN, kConnectMilliseconds) && ::recv(socket, &answer, 1, 0) == 1 &&
+      answer == kLeaves)
+    return socket;
+  ::close(socket);
+  return std::nullopt;
+}
+
+}  // namespace
+
+Lifeline::Lifeline(Communicator& ranks, LifelineEvents events) : events_(std::move(events)) {
+  wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (ranks.rank() == 0) {
+    listen(ranks);
+  } else {
+    connect(ranks, ranks.broadcast({}));
+  }
+  if (!peers_.empty() && wake_ >= 0) thread_ = std::thread([this] { watch(); });
+}
+
+void Lifeline::listen(Communicator& ranks) {
+  Place place{.addresses = own_addresses()};
+  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in own{};
+  own.sin_family = AF_INET;
+  own.sin_addr.s_addr = htonl(INADDR_ANY);
+  socklen_t length = sizeof own;
+  if (socket >= 0 && ::getrandom(&place.token, sizeof place.token, 0) == sizeof place.token &&
+      ::bind(socket, reinterpret_cast<const sockaddr*>(&own), sizeof own) == 0 &&
+      ::listen(socket, ranks.size()) == 0 &&
+      ::getsockname(socket, reinterpret_cast<sockaddr*>(&own), &length) == 0)
+    place.port = ntohs(own.sin_port);
+  ranks.broadcast(place.bytes());
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(kAcceptMilliseconds);
+  while (place.port != 0 && std::ssize(peers_) < ranks.size() - 1) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    if (left.count() <= 0 || !is_ready(socket, POLLIN, static_cast<int>(left.count()))) break;
+    const int accepted = ::accept4(socket, nullptr, nullptr, SOCK_CLOEXEC);
+    Hello hello{};
+    if (accepted >= 0 && is_ready(accepted, POLLIN, kConnectMilliseconds) &&
+        ::recv(accepted, &hello, sizeof hello, MSG_WAITALL) == sizeof hello &&
+        hello.token == place.token && hello.rank > 0 && hello.rank < ranks.size() &&
+        write_all(accepted, {&kLeaves, 1})) {
+      peers_.push_back({.rank = hello.rank, .socket = accepted, .received = {}});
+    } else if (accepted >= 0) {
+      ::close(accepted);
+    }
+  }
+  if (socket >= 0) ::close(socket);
+}
+
+void Lifeline::connect(Communicator& ranks, const std::vector<std::byte>& bytes) {
+  const Place place = Place::from(bytes);
+  if (place.port == 0) return;
+  for (const uint32_t address : place.addresses)
+    if (const auto socket = connected_to(address, place, ranks.rank())) {
+      peers_.push_back({.rank = 0, .socket = *socket, .received = {}});
+      return;
+    }
+}
+
+Lifeline::~Lifeline() {
+  close();
+  for (const Peer& peer : peers_) ::close(peer.socket);
+  if (wake_ >= 0) ::close(wake_);
+}
+
+void Lifeline::close() {
+  if (!is_closing_.exchange(true)) send_all(kLeaves);
+  const uint64_t one = 1;
+  if (wake_ >= 0 && ::write(wake_, &one, sizeof one) < 0) return;
+  if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
+}
+
+void Lifeline::watch() {
+  while (!is_closing_) {
+    std::vector<pollfd> waiting{{.fd = wake_, .events = POLLIN, .revents = 0}};
+    for (const Peer& peer : peers_)  // a negative one is passed over
+      waiting.push_back({.fd = peer.has_left ? -1 : peer.socket, .events = POLLIN, .revents = 0});
+    if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) return;
+    for (size_t i = 0; i < peers_.size() && !is_closing_; ++i) {
+      Peer& peer = peers_[i];
+      if (waiting[i + 1].revents == 0 || read(peer)) continue;
+      if (!std::exchange(peer.has_left, true) && !is_closing_) events_.died(peer.rank);
+    }
+  }
+}
+
+bool Lifeline::read(Peer& peer) {
+  char bytes[4096];
+  const ssize_t got = ::recv(peer.socket, bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+  if (got <= 0) return false;
+  peer.received.insert(peer.received.end(), bytes, bytes + got);
+  obey(peer);
+  return true;
+}
+
+void Lifeline::obey(Peer& peer) {
+  std::vector<char>& received = peer.received;
+  while (received.size() >= kHead) {
+    uint32_t size = 0;
+    std::memcpy(&size, received.data() + 1, sizeof size);
+    if (size > kMaxText || received.size() < kHead + size) return;
+    const char kind = received[0];
+    const std::string text(received.data() + kHead, size);
+    received.erase(received.begin(), received.begin() + static_cast<std::ptrdiff_t>(kHead + size));
+    if (kind == kLeaves) peer.has_left = true;
+    if (kind == kFails) events_.failed(text);
+    if (kind == kEnds) events_.ended();
+    if (kind == kIsInterrupted) {
+      events_.interrupted();
+      if (peer.rank != 0) send_all(kIsInterrupted);  // rank 0 passes it on
+    }
+  }
+}
+
+bool Lifeline::send(Peer& peer, char kind, const std::string& text) {
+  std::vector<char> bytes(kHead);
+  const auto size = static_cast<uint32_t>(std::min(text.size(), kMaxText));
+  bytes[0] = kind;
+  std::memcpy(bytes.data() + 1, &size, sizeof size);
+  bytes.insert(bytes.end(), text.begin(), text.begin() + size);
+  const std::lock_guard lock(mutex_);
+  return write_all(peer.socket, bytes);
+}
+
+void Lifeline::send_all(char kind) {
+  for (Peer& peer : peers_) send(peer, kind, "");
+}
+
+bool Lifeline::tell_failure(const std::string& message) {
+  return !peers_.empty() && peers_[0].rank == 0 && send(peers_[0], kFails, message);
+}
+
+void Lifeline::tell_interrupt() {
+  send_all(kIsInterrupted);
+}
+
+void Lifeline::tell_end() {
+  send_all(kEnds);
+}
+
+}  // namespace kvcal

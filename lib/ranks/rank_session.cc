@@ -1,0 +1,160 @@
+#include "ranks/rank_session.h"
+
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "core/interrupt.h"
+#include "ranks/agreement.h"
+#include "ranks/launcher.h"
+
+namespace kvcal {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// What a rank that must end has to release what it holds: unfinished outputs, devices.
+constexpr milliseconds kReleaseTime{3000};
+/// A launcher that sees a process die may interrupt the others before we know why.
+constexpr milliseconds kNewsTime{300};
+/// Of a rank that does not lead, until rank 0 has ended all.
+constexpr milliseconds kOthersTime{5000};
+/// Where rank 0 is gone, ranks wait for those before them to say so and to end all.
+constexpr milliseconds kTurn = kReleaseTime + milliseconds(1000);
+
+}  // namespace
+
+RankSession::RankSession(RankOptions options)
+    : options_(std::move(options)), watch_(options_.timeout) {
+  const auto launch = find_launch([](const char* name) { return std::getenv(name); });
+  if (!launch || (launch->ranks == 1 && !MpiRuntime::is_built_in())) {
+    ranks_ = std::make_unique<SingleCommunicator>(host_name(), watch_);
+    return;
+  }
+  mpi_ = std::make_unique<MpiRuntime>();
+  ranks_ = mpi_->world(watch_);
+  if (launch->ranks > 1 && ranks_->size() == 1)
+    fail("started by ", launch->by, " as one of ", launch->ranks,
+         " processes, but this program's MPI sees no other; expected a launcher of the same MPI");
+  if (is_alone()) return;
+  lifeline_ = std::make_unique<Lifeline>(
+      *ranks_, LifelineEvents{.died = [this](int rank) { on_died(rank); },
+                              .failed = [this](const std::string& text) { on_failed(text); },
+                              .interrupted = [] { request_interrupt(); },
+                              .ended = [this] { on_ended(); }});
+}
+
+RankSession::~RankSession() {
+  if (is_over_ || !mpi_) return;
+  if (!is_alone()) abort_failed();
+  mpi_->finalize();
+}
+
+void RankSession::say_once(const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(has_said_, true) && options_.say) options_.say(message);
+}
+
+void RankSession::wait_for_end(milliseconds time) const {
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (!is_ending_ && !has_lost_ && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(5));
+}
+
+void RankSession::abort_failed() {
+  mpi_->abort(kFailedStatus);
+}
+
+void RankSession::end_all(const std::string& message) {
+  if (is_ending_.exchange(true)) return;
+  say_once(message);
+  if (is_first()) lifeline_->tell_end();
+  request_interrupt();
+  const auto end = std::chrono::steady_clock::now() + kReleaseTime;
+  while (!is_released_ && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(5));
+  abort_failed();
+}
+
+void RankSession::on_died(int rank) {
+  if (is_ending_) return;
+  has_lost_ = true;
+  const std::string message = ranks_->name_of(rank) + " died in " + watch_.stage();
+  // Rank 0 is gone: the first of the others that is left says so.
+  const auto turn = std::chrono::steady_clock::now() + kTurn * (ranks_->rank() - 1);
+  while (!is_first() && !is_ending_ && std::chrono::steady_clock::now() < turn)
+    std::this_thread::sleep_for(milliseconds(5));
+  end_all(message);
+}
+
+void RankSession::on_failed(const std::string& message) {
+  end_all(message);
+}
+
+void RankSession::on_ended() {
+  if (is_ending_.exchange(true)) return;
+  request_interrupt();
+  const auto end = std::chrono::steady_clock::now() + kOthersTime;
+  while (std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(50));
+  abort_failed();
+}
+
+void RankSession::finish() {
+  is_over_ = true;
+  if (lifeline_) lifeline_->close();
+  ranks_ = nullptr;
+  if (mpi_) mpi_->finalize();
+}
+
+void RankSession::done() {
+  // The last step of rank 0, writing what all have made, may take any time; the lifeline tells if it
+  // dies.
+  watch_.wait_forever();
+  if (!is_alone()) ranks_->barrier();
+  finish();
+}
+
+int RankSession::failed(const Error& error) {
+  is_released_ = true;
+  if (is_alone() || dynamic_cast<const SharedError*>(&error)) {
+    if (is_first()) say_once(error.message());
+    if (!mpi_ || !mpi_->is_broken()) finish();
+    if (!is_over_) abort_failed();
+    return kFailedStatus;
+  }
+  // What all meet alike, such as a model that is not there, is told by rank 0 as by a process alone.
+  if (is_first()) end_all(error.message());
+  wait_for_end(kNewsTime);
+  if (is_ending_) std::this_thread::sleep_for(kOthersTime);  // and is ended meanwhile
+  const std::string own = ranks_->name_of(ranks_->rank()) + ", " + watch_.stage() + ": ";
+  const std::string message =
+      dynamic_cast<const LostRank*>(&error) ? error.message() : own + error.message();
+  if (lifeline_->tell_failure(message)) wait_for_end(kReleaseTime);
+  if (is_ending_) std::this_thread::sleep_for(kOthersTime);
+  end_all(message);
+  abort_failed();
+}
+
+int RankSession::interrupted() {
+  is_released_ = true;
+  if (is_alone()) {
+    finish();
+    return kInterruptedStatus;
+  }
+  if (lifeline_->is_connected()) wait_for_end(kNewsTime);
+  if (is_ending_ || has_lost_) {  // and that is said, and all are ended meanwhile
+    std::this_thread::sleep_for(is_first() ? kReleaseTime : kOthersTime);
+    abort_failed();
+  }
+  lifeline_->tell_interrupt();
+  if (!mpi_->is_broken()) {
+    finish();
+    return kInterruptedStatus;
+  }
+  lifeline_->close();
+  // Rank 0 may still have an unfinished output to remove.
+  if (!is_first()) std::this_thread::sleep_for(milliseconds(1000));
+  mpi_->abort(kInterruptedStatus);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/diagnostics.h"
+#include "model/layer_forward.h"
+#include "ranks/communicator.h"
+#include "ranks/rank_layer_bytes.h"
+#include "ranks/sample_assignment.h"
+
+namespace kvcal {
+
+/// LayerForward over several ranks: each runs its own samples, one pass over one layer at a time,
+/// and what they saw is put together on every rank in the order of all samples. Gives the bytes
+/// that one process gives. Passes are collective; they end on every rank with the SharedError that
+/// names the rank that failed, with Interrupted where one was, or with LostRank.
+class RankedForward : public LayerForward {
+ public:
+  /// local: of the samples that assignment gives this rank, in its order; null where it has none.
+  /// lengths: of all samples. bytes: what local's layers are brought by; null: nothing is compared.
+  /// Borrows ranks and bytes.
+  RankedForward(std::unique_ptr<LayerForward> local, Communicator& ranks,
+                SampleAssignment assignment, std::span<const int64_t> lengths,
+                RankLayerBytes* bytes = nullptr);
+  ~RankedForward() override;
+
+  LayerObservation observe(int64_t layer) override;
+  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance_exact(int64_t layer) override;
+  LayerAdvance advance_without_attention(int64_t layer) override;
+  LayerObservation observe_and_advance_exact(int64_t layer) override;
+  LinearObservation observe_head() override;
+  int64_t num_tokens() const override { return num_tokens_; }
+  void request(const ObservationRequest& request) override;
+  /// Is shown this rank's samples, under their numbers among all.
+  void show_hidden(HiddenSink* sink) override;
+  void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
+
+  /// "rank 2 on host n2", of the rank that has the sample.
+  std::string owner_of(int64_t sample) const;
+
+ private:
+  /// What body gives on each rank, as one. layer: -1: none.
+  template <class Result, class FromBytes>
+  Result together(int64_t layer, const std::function<Result(LayerForward&)>& body,
+                  const FromBytes& from_bytes);
+  LayerObservation observed(int64_t layer,
+                            const std::function<LayerObservation(LayerForward&)>& body);
+  LayerAdvance advanced(int64_t layer, const std::function<LayerAdvance(LayerForward&)>& body);
+  void check_layer_bytes(int64_t layer, std::span<const uint64_t> hashes) const;
+  int64_t sample_of(int64_t own) const;
+
+  std::unique_ptr<LayerForward> local_;
+  Communicator& ranks_;
+  SampleAssignment assignment_;
+  int64_t num_tokens_ = 0;
+  RankLayerBytes* bytes_;
+  HiddenSink* sink_ = nullptr;  ///< the last that was shown hidden states
+  std::unique_ptr<RenumberedSink> own_sink_;
+};
+
+/// Where one rank's warnings and progress go: its warnings are told with its name, and rank 0 tells
+/// its progress as that of all.
+class RankDiagnostics : public Diagnostics {
+ public:
+  RankDiagnostics(Diagnostics& all, const Communicator& ranks, int64_t all_tokens)
+      : all_(all), ranks_(ranks), all_tokens_(all_tokens) {}
+  void warn(const std::string& message) override;
+  void progress(std::string_view stage, int64_t done, int64_t total,
+                std::string_view unit) override;
+
+ private:
+  Diagnostics& all_;
+  const Communicator& ranks_;
+  int64_t all_tokens_;
+};
+
+}  // namespace kvcal

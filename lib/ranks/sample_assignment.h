@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/weights.h"
+
+namespace kvcal {
+
+/// FLOP of a forward pass over a sample of T tokens: per_token · T + per_pair · T².
+struct SampleWork {
+  double per_token = 1.0, per_pair = 0.0;
+
+  double of(int64_t tokens) const {
+    const auto length = static_cast<double>(tokens);
+    return per_token * length + per_pair * length * length;
+  }
+};
+
+/// Of the layers of a model: its matrices, of experts those that a token goes to, and attention.
+SampleWork sample_work(const ModelConfig& config, const Weights& weights);
+
+/// Which rank has which samples.
+struct SampleAssignment {
+  std::vector<int> rank_of;                     ///< [samples]
+  std::vector<std::vector<size_t>> samples_of;  ///< [ranks], ascending
+
+  size_t num_samples() const { return rank_of.size(); }
+};
+
+/// Gives each rank about the same number of tokens, which is its memory, and the same work, which
+/// is its time. With fewer samples than ranks the last ranks have none. The same on every rank.
+SampleAssignment assign_samples(std::span<const int64_t> lengths, const SampleWork& work,
+                                int ranks);
+
+}  // namespace kvcal

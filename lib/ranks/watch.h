@@ -1,0 +1,50 @@
+#pragma once
+
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+
+namespace kvcal {
+
+/// Another rank is gone or does not answer: nothing more can be done together.
+class LostRank : public Error {
+ public:
+  using Error::Error;
+};
+
+/// What ranks do at the moment, and how long they wait for each other. Used by several threads.
+class Watch {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Watch(std::chrono::duration<double> timeout = std::chrono::seconds(1800))
+      : timeout_(timeout) {}
+
+  /// As messages call it: "layer 7".
+  void set_stage(std::string stage) {
+    const std::lock_guard lock(mutex_);
+    stage_ = std::move(stage);
+  }
+  std::string stage() const {
+    const std::lock_guard lock(mutex_);
+    return stage_;
+  }
+  std::chrono::duration<double> timeout() const {
+    const std::lock_guard lock(mutex_);
+    return timeout_;
+  }
+  void wait_forever() {
+    const std::lock_guard lock(mutex_);
+    timeout_ = std::chrono::duration<double>::max();
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string stage_ = "the start";
+  std::chrono::duration<double> timeout_;
+};
+
+}  // namespace kvcal

@@ -1,0 +1,158 @@
+#include "ranks/weights_mode.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "core/posix_file.h"
+#include "core/sha256.h"
+#include "ranks/agreement.h"
+#include "ranks/exchanged_layers.h"
+#include "ranks/local_layers.h"
+
+namespace kvcal {
+namespace {
+
+constexpr size_t kMeasured = size_t{64} << 20, kChunk = size_t{4} << 20;
+constexpr size_t kSampled = 1024;
+/// Exchanging takes processors' time, too: it must be faster by so much.
+constexpr double kClearGain = 1.5;
+
+double seconds_since(Watch::Clock::time_point begin) {
+  return std::max(1e-6, std::chrono::duration<double>(Watch::Clock::now() - begin).count());
+}
+
+/// Chunks over all files, so that what part of them lies in memory already counts as it will.
+uint64_t read_some(const ModelDir& model_dir, std::span<std::byte> buffer) {
+  uint64_t all = 0, bytes_read = 0;
+  for (const SafetensorsFile& shard : model_dir.shards()) all += shard.file().bytes().size();
+  const uint64_t step = std::max<uint64_t>(kChunk, all / (kMeasured / kChunk));
+  uint64_t next = 0, begin = 0;
+  for (const SafetensorsFile& shard : model_dir.shards()) {
+    const uint64_t size = shard.file().bytes().size();
+    const Descriptor file(shard.file().path(), O_RDONLY);
+    if (file.get() < 0) fail_errno(shard.file().path(), "cannot open");
+    for (; next < begin + size; next += step) {
+      const ssize_t got =
+          ::pread(file.get(), buffer.data(), kChunk, static_cast<off_t>(next - begin));
+      if (got < 0) fail_errno(shard.file().path(), "cannot read");
+      bytes_read += static_cast<uint64_t>(got);
+    }
+    begin += size;
+  }
+  return bytes_read;
+}
+
+double exchange_rate(Communicator& ranks) {
+  const auto count = static_cast<size_t>(ranks.size());
+  const size_t chunk = std::min(kChunk, kMeasured / 4 / count);
+  std::vector<std::byte> memory(chunk * count);
+  std::vector<MemoryPart> parts;
+  for (size_t rank = 0; rank < count; ++rank)
+    parts.push_back({.begin = rank * chunk, .size = chunk});
+  size_t exchanged = 0;
+  const auto begin = Watch::Clock::now();
+  for (; exchanged < kMeasured; exchanged += memory.size()) ranks.exchange(memory, parts);
+  return static_cast<double>(exchanged) / seconds_since(begin);
+}
+
+/// The least that any rank gives.
+double slowest(const std::vector<std::vector<std::byte>>& told) {
+  double least = 0.0;
+  for (size_t rank = 0; rank < told.size(); ++rank) {
+    double rate = 0.0;
+    KVCAL_CHECK(told[rank].size() == sizeof rate);
+    std::memcpy(&rate, told[rank].data(), sizeof rate);
+    least = rank == 0 ? rate : std::min(least, rate);
+  }
+  return least;
+}
+
+std::vector<std::byte> bytes_of(double value) {
+  std::vector<std::byte> bytes(sizeof value);
+  std::memcpy(bytes.data(), &value, sizeof value);
+  return bytes;
+}
+
+}  // namespace
+
+std::string_view name_of(WeightsMode mode) {
+  switch (mode) {
+    case WeightsMode::kShared:
+      return "shared";
+    case WeightsMode::kExchange:
+      return "exchange";
+    case WeightsMode::kLocal:
+      return "local";
+  }
+  KVCAL_CHECK(false);
+  return "";
+}
+
+WeightsChoice choose_weights_mode(Communicator& ranks, const ModelDir& model_dir,
+                                  std::optional<WeightsMode> wanted) {
+  if (wanted == WeightsMode::kShared && ranks.num_hosts() > 1)
+    throw SharedError("the ranks are on " + std::to_string(ranks.num_hosts()) +
+                      " hosts, whose memory is not shared; expected one host, or the weights "
+                      "exchanged or local");
+  if (wanted) return {.mode = *wanted};
+  if (ranks.num_hosts() == 1) return {.mode = WeightsMode::kShared};
+  ranks.barrier();  // all read at the same time, as they will
+  const double read = slowest(agree(ranks, [&] {
+    std::vector<std::byte> buffer(kChunk);
+    const auto begin = Watch::Clock::now();
+    const uint64_t bytes = read_some(model_dir, buffer);
+    return bytes_of(static_cast<double>(bytes) / seconds_since(begin));
+  }));
+  const double exchanged = slowest(ranks.all_gather(bytes_of(exchange_rate(ranks))));
+  // A part is read while another travels; the slower of both counts.
+  const double together = std::min(read * ranks.size(), exchanged);
+  return {.mode = together > kClearGain * read ? WeightsMode::kExchange : WeightsMode::kLocal,
+          .read_rate = read,
+          .exchange_rate = exchanged};
+}
+
+std::unique_ptr<RankLayerBytes> make_layer_bytes(WeightsMode mode, Communicator& ranks,
+                                                 const ModelDir& model_dir, const Weights& weights,
+                                                 bool has_samples, int users) {
+  if (mode != WeightsMode::kExchange)
+    return has_samples ? std::make_unique<LocalLayers>(weights) : nullptr;
+  auto readers = ranks.split(has_samples);
+  if (!readers) return nullptr;
+  return std::make_unique<ExchangedLayers>(std::move(readers), model_dir, weights, users);
+}
+
+std::string sampled_hash(const ModelDir& model_dir) {
+  Sha256 hash;
+  hash.update(model_dir.config().dump());
+  for (size_t i = 0; i < model_dir.shards().size(); ++i) {
+    const SafetensorsFile& shard = model_dir.shards()[i];
+    const auto bytes = shard.file().bytes();
+    hash.update(model_dir.shard_names()[i] + "\n" + std::to_string(bytes.size()) + "\n");
+    hash.update(bytes.first(shard.data_offset()));
+    for (const TensorView& tensor : shard.tensors()) {
+      hash.update(tensor.bytes.first(std::min(kSampled, tensor.bytes.size())));
+      hash.update(tensor.bytes.last(std::min(kSampled, tensor.bytes.size())));
+    }
+  }
+  return hash.hex();
+}
+
+void expect_same_model(Communicator& ranks, const ModelDir& model_dir) {
+  if (ranks.size() == 1) return;
+  const auto all = agree(ranks, [&] {
+    const std::string hash = sampled_hash(model_dir);
+    const auto bytes = std::as_bytes(std::span(hash));
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  });
+  for (size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      throw SharedError(ranks.name_of(static_cast<int>(rank)) + " sees another checkpoint in '" +
+                        model_dir.given_path().string() + "' than " + ranks.name_of(0) +
+                        "; expected the same files on every host");
+}
+
+}  // namespace kvcal

@@ -1,0 +1,127 @@
+#include "ranks/communicator.h"
+
+#include <atomic>
+#include <thread>
+
+#include "core/interrupt.h"
+#include "ranks/agreement.h"
+#include "ranks/support/communicator_checks.h"
+#include "ranks/support/thread_ranks.h"
+#include "support/catch.h"
+
+using namespace kvcal;
+using kvcal::test::run_ranks;
+
+TEST_CASE("what ranks give arrives at all, of any size, in the order of the ranks") {
+  for (const int count : {1, 2, 3, 8}) {
+    std::atomic<int> done = 0;
+    run_ranks(count, [&](Communicator& ranks) {
+      test::check_communicator(ranks);
+      ++done;
+    });
+    CHECK(done == count);
+  }
+}
+
+TEST_CASE("a process alone exchanges with nobody") {
+  Watch watch;
+  SingleCommunicator alone("here", watch);
+  test::check_communicator(alone);
+  CHECK(alone.name_of(0) == "rank 0 on host here");
+  CHECK(alone.split(false) == nullptr);
+}
+
+TEST_CASE("ranks know their machines") {
+  Watch watch;
+  std::vector<int> local(5);
+  const auto errors = run_ranks({"a", "b", "a", "b", "a"}, watch, [&](Communicator& ranks) {
+    local[static_cast<size_t>(ranks.rank())] = ranks.local_rank();
+    if (ranks.num_hosts() != 2) fail("hosts");
+  });
+  for (const auto& error : errors) CHECK(test::message_of(error) == "");
+  CHECK(local == std::vector<int>{0, 0, 1, 1, 2});
+}
+
+TEST_CASE("a rank that does not answer ends the wait of all others with its name") {
+  Watch watch(std::chrono::milliseconds(100));
+  watch.set_stage("layer 7");
+  const auto errors = run_ranks({"n1", "n1", "n2"}, watch, [&](Communicator& ranks) {
+    if (ranks.rank() == 2) return;
+    ranks.barrier();
+  });
+  CHECK(test::message_of(errors[0]) == "rank 2 on host n2 has not answered for 0 s in layer 7");
+  CHECK(test::message_of(errors[1]) == test::message_of(errors[0]));
+  CHECK(!errors[2]);
+  CHECK_THROWS_AS(std::rethrow_exception(errors[0]), LostRank);
+}
+
+TEST_CASE("of several that do not answer the first is named and the others counted") {
+  Watch watch(std::chrono::milliseconds(100));
+  const auto errors = run_ranks({"n1", "n2", "n3", "n4"}, watch, [&](Communicator& ranks) {
+    if (ranks.rank() == 1) ranks.barrier();
+  });
+  CHECK(test::message_of(errors[1]) ==
+        "rank 0 on host n1 has not answered for 0 s in the start, nor have 2 more");
+}
+
+TEST_CASE("an interrupt ends a wait") {
+  Watch watch;
+  const auto errors = run_ranks({"n1", "n2"}, watch, [&](Communicator& ranks) {
+    if (ranks.rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      return request_interrupt();
+    }
+    ranks.barrier();
+  });
+  clear_interrupt();
+  CHECK_THROWS_AS(std::rethrow_exception(errors[0]), Interrupted);
+}
+
+TEST_CASE("what fails on one rank is thrown on all, with rank, host and stage") {
+  Watch watch;
+  watch.set_stage("layer 3");
+  std::atomic<int> told = 0;
+  const auto errors = run_ranks({"n1", "n1", "n2", "n2"}, watch, [&](Communicator& ranks) {
+    agree(
+        ranks,
+        [&]() -> std::vector<std::byte> {
+          if (ranks.rank() == 1) throw RankLeft();
+          if (ranks.rank() >= 2) fail("disk ", ranks.rank(), " is gone");
+          return {};
+        },
+        [&] { ++told; });
+  });
+  for (const auto& error : errors) {
+    CHECK(test::message_of(error) == "rank 2 on host n2, layer 3: disk 2 is gone");
+    CHECK_THROWS_AS(std::rethrow_exception(error), SharedError);
+  }
+  CHECK(told == 3);
+}
+
+TEST_CASE("memory that one rank lacks and an interrupt of one rank end all") {
+  Watch watch;
+  auto errors = run_ranks({"n1", "n2"}, watch, [&](Communicator& ranks) {
+    agree(ranks, [&]() -> std::vector<std::byte> {
+      if (ranks.rank() == 1) throw std::bad_alloc();
+      return {};
+    });
+  });
+  CHECK(test::message_of(errors[0]) == "rank 1 on host n2, the start: out of memory");
+  errors = run_ranks({"n1", "n2"}, watch, [&](Communicator& ranks) {
+    agree(ranks, [&]() -> std::vector<std::byte> {
+      if (ranks.rank() == 0) fail("a disk");
+      throw Interrupted();
+    });
+  });
+  for (const auto& error : errors) CHECK_THROWS_AS(std::rethrow_exception(error), Interrupted);
+}
+
+TEST_CASE("a rank that sees something else than the first is named") {
+  Watch watch;
+  const auto errors = run_ranks({"n1", "n1", "n2"}, watch, [&](Communicator& ranks) {
+    const char own = ranks.rank() == 2 ? 'b' : 'a';
+    expect_same(ranks, std::as_bytes(std::span(&own, 1)), "another model");
+  });
+  for (const auto& error : errors)
+    CHECK(test::message_of(error) == "rank 2 on host n2 sees another model than rank 0 on host n1");
+}

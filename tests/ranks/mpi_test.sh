@@ -1,0 +1,70 @@
+#!/bin/bash
+# What lib/ranks does over a real MPI, on ranks of this machine: the same bytes on any number of them, and one message
+# and the right exit status however a rank goes wrong. MPI_CHECK: the program mpi_check; MPIRUN: the launcher.
+set -u
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+failures=0
+
+# start RANKS ARGS...: output in $scratch/out and $scratch/err, the status in $status.
+start() {
+  local ranks=$1
+  shift
+  local more=()
+  "$MPIRUN" --version 2>/dev/null | grep -q "Open MPI\|OpenRTE" && more=(--oversubscribe)
+  timeout -k 5 120 "$MPIRUN" "${more[@]}" -n "$ranks" "$MPI_CHECK" "$@" >"$scratch/out" 2>"$scratch/err"
+  status=$?
+}
+
+complain() {
+  echo "FAILED: $*"
+  sed 's/^/  /' "$scratch/out" "$scratch/err"
+  failures=$((failures + 1))
+}
+
+# expect NAME STATUS MESSAGE: of the last start; MESSAGE is said once and nothing else is; empty: nothing.
+expect() {
+  local said
+  said=$(grep -o 'error: .*' "$scratch/err")
+  if [ "$status" != "$2" ]; then
+    complain "$1: exit status $status, expected $2"
+  elif [ "$said" != "${3:+error: $3}" ]; then
+    complain "$1: said '$said', expected '${3:+error: $3}'"
+  else
+    echo "ok: $1"
+  fi
+}
+
+host=${SLURMD_NODENAME:-$(hostname)}
+first=
+for ranks in 1 2 3 4; do
+  start "$ranks" communicate
+  expect "communication of $ranks" 0 ""
+  for weights in shared exchange local; do
+    start "$ranks" forward 60 1 $weights
+    expect "forward pass of $ranks, weights $weights" 0 ""
+    seen=$(cat "$scratch/out")
+    [ "${#seen}" = 64 ] && [ "$seen" = "${first:=$seen}" ] || complain "$ranks ranks see '$seen', one sees '$first'"
+  done
+done
+
+start 3 works
+expect "a run that works" 0 ""
+start 3 shared 60 2
+expect "an error of one rank" 1 "rank 2 on host $host, layer 7: what all are told"
+start 3 alone 60 2
+expect "an error that the others do not wait for" 1 "rank 2 on host $host, layer 7: what only this rank knows"
+start 3 alone 60 0
+expect "the same of the first rank" 1 "what only this rank knows"
+for rank in 1 0; do
+  start 3 silent 2 $rank
+  expect "rank $rank does not answer" 1 "rank $rank on host $host has not answered for 2 s in layer 7"
+  start 3 killed 60 $rank
+  said=$(grep -o 'error: .*' "$scratch/err")
+  [ "$said" = "error: rank $rank on host $host died in layer 7" ] && [ "$status" != 0 ] &&
+    echo "ok: rank $rank is killed" || complain "rank $rank is killed: status $status, said '$said'"
+done
+start 3 interrupted 60 1
+expect "one rank is interrupted" 130 ""
+exit $((failures > 0))
