@@ -11,6 +11,7 @@
 #include "model/weights.h"
 #include "output_formats.h"
 #include "process_limit.h"
+#include "ranks/exchanged_layers.h"
 #include "ranks/ranked_forward.h"
 #include "state/resumable_forward.h"
 
@@ -121,11 +122,17 @@ class ForwardMaker {
     for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
     assignment_ = assign_samples(lengths, sample_work(subject_.config, weights_), ranks.size());
     std::vector<std::span<const TokenId>> own;
-    for (const size_t sample : assignment_.samples_of.at(static_cast<size_t>(ranks.rank())))
+    std::vector<int64_t> own_lengths;
+    for (const size_t sample : assignment_.samples_of.at(static_cast<size_t>(ranks.rank()))) {
       own.emplace_back(samples[sample].ids);
+      own_lengths.push_back(lengths[sample]);
+    }
+    const size_t devices = DividedForward::divide(own_lengths, run_.backends.size()).size() - 1;
     bytes_ = make_layer_bytes(run_.ranked->mode, ranks, subject_.model_dir, weights_, !own.empty(),
-                              static_cast<int>(run_.backends.size()));
+                              static_cast<int>(devices));
     layerwise.layer_bytes = bytes_.get();
+    if (run_.ranked->mode == WeightsMode::kExchange)
+      layerwise.process_bytes += ExchangedLayers::largest_bytes(subject_.model_dir, weights_);
     diagnostics_ = std::make_unique<RankDiagnostics>(
         diagnostics, ranks, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
     std::unique_ptr<LayerForward> local;

@@ -7,6 +7,8 @@ packages=(
   nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libsentencepiece-dev libpcre2-dev libutf8proc-dev
   zlib1g-dev libzstd-dev libdnnl-dev ocl-icd-opencl-dev libhwy-dev libssl-dev libxxhash-dev catch2 valgrind
   python3 python3-venv chromium
+  zsh fish mandoc dpkg-dev file
+  openmpi-bin libopenmpi-dev slurm-wlm munge procps
 )
 
 missing=()

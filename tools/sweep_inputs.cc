@@ -80,9 +80,10 @@ std::string model_files_hash(const ModelDir& model, HashCache& cache) {
   return cache.hash_of_files("files", model.path(), files);
 }
 
-/// Of the file itself, which may be a descriptor; by its name it is known how it is read.
+/// Of the file itself, which may be a descriptor, or of a folder's or a pattern's files; by its
+/// name it is known how it is read.
 std::string dataset_file_hash(const fs::path& dataset, HashCache& cache) {
-  return cache.hash_of_files("dataset", dataset, {dataset});
+  return cache.hash_of_files("dataset", dataset, dataset_files(dataset));
 }
 
 /// All files of a folder, or one; scales may be in any of them.

@@ -2,6 +2,7 @@
 
 #include "commands.h"
 #include "core/json.h"
+#include "core/json_limits.h"
 #include "model/synthetic.h"
 #include "progress.h"
 
@@ -15,11 +16,11 @@ struct SynthOptions {
 };
 
 Json read_config_file(const fs::path& path) {
-  const JsonLimits limits{
-      .max_bytes = size_t{16} << 20, .max_values = 1'000'000, .has_python_constants = true};
+  JsonLimits limits = kSmallFileLimits;
+  limits.has_python_constants = true;
   const std::string text = read_text(path, limits.max_bytes);
   return in_context(path.string(), [&] {
-    Json config = parse_json(text, limits);
+    Json config = parse_model_json(text, limits);
     if (!config.is_object()) fail("is ", kind_of(config), ", expected an object");
     return config;
   });

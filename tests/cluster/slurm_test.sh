@@ -7,6 +7,10 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../cli/support.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/slurm.sh"
 
+if [[ $(id -u) -ne 0 ]] || ! command -v slurmctld >/dev/null; then
+  echo "skipped: needs root and Slurm (slurm-wlm, munge)"
+  exit 77
+fi
 find_program ""
 make_scratch
 cd "$SCRATCH_ROOT" || exit 1
