@@ -4,7 +4,7 @@
 # party headers, no relative includes, no vendor's name in a GPU kernel, no file over 500 lines. A violation is an error.
 cmake_minimum_required(VERSION 3.22)
 
-set(layers core quant checkpoint recipe text backend kernels model calib export convert eval engines report sweep)
+set(layers core quant checkpoint recipe text backend kernels model calib export convert eval engines report sweep ranks)
 set(core_may core)
 set(quant_may core quant)
 set(checkpoint_may core checkpoint)
@@ -20,9 +20,10 @@ set(report_may core quant report)
 set(sweep_may core quant recipe sweep)
 set(convert_may core quant checkpoint recipe model calib export convert)
 set(engines_may core quant checkpoint model engines)
+set(ranks_may core quant checkpoint backend model ranks)
 
 # Third-party headers by first path part, each with the layers that may name them.
-set(third_party nlohmann openssl yaml-cpp sentencepiece pcre2.h utf8proc.h oneapi dnnl hwy omp.h CLI
+set(third_party nlohmann openssl yaml-cpp sentencepiece pcre2.h utf8proc.h zlib.h zstd.h arrow parquet oneapi dnnl hwy omp.h CLI mpi.h xxhash.h
   cuda_runtime.h cublasLt.h hip)
 set(nlohmann_in core)
 set(openssl_in core)
@@ -30,11 +31,17 @@ set(yaml-cpp_in recipe text)
 set(sentencepiece_in text)
 set(pcre2.h_in text recipe)
 set(utf8proc.h_in text)
+set(zlib.h_in text)
+set(zstd.h_in text)
+set(arrow_in text)
+set(parquet_in text)
 set(oneapi_in kernels)
 set(dnnl_in kernels)
 set(hwy_in kernels)
 set(omp.h_in kernels)
 set(CLI_in tools)
+set(mpi.h_in ranks)
+set(xxhash.h_in core)
 set(cuda_runtime.h_in kernels)
 set(cublasLt.h_in kernels)
 set(hip_in kernels)

@@ -6,7 +6,8 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 preset=${1:-cpu}
 cd "$root"
 tools/install_dependencies.sh
+tools/install_arrow.sh
 tools/fetch_demo_model.sh build/demo/SmolLM2-135M-Instruct
-cmake --preset "$preset" >/dev/null
+cmake --preset "$preset" -DKVCAL_ARROW=ON >/dev/null
 cmake --build --preset "$preset"
 ctest --preset "$preset"

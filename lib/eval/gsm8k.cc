@@ -32,8 +32,10 @@ struct GsmTask {
 };
 
 void check(const GsmOptions& options) {
+  // A descriptor and a folder have splits of their own.
   if (options.fewshot_dataset.empty() && options.num_fewshot > 0 &&
-      options.dataset.extension() != ".yaml" && options.dataset.extension() != ".yml")
+      options.dataset.extension() != ".yaml" && options.dataset.extension() != ".yml" &&
+      !std::filesystem::is_directory(options.dataset))
     fail("no data set of worked examples (fewshot_dataset) is given, ", options.num_fewshot,
          " are wanted");
 }

@@ -6,9 +6,9 @@
 #include "core/json.h"
 #include "eval/python_random.h"
 #include "text/dataset.h"
-#include "text/dataset_json.h"
 #include "text/dataset_reader.h"
 #include "text/descriptor.h"
+#include "text/record_source.h"
 
 namespace kvcal {
 namespace {
@@ -17,12 +17,14 @@ namespace {
 constexpr uint64_t kFewshotSeed = 1234;
 constexpr std::string_view kMark = "#### ", kInvalid = "[invalid]";
 
-JsonRecords open_records(const fs::path& dataset, const std::string& split) {
-  if (reader_for(dataset) != "described") return open_json_records(dataset, "a data set of gsm8k");
+std::unique_ptr<RecordSource> open_questions(const fs::path& dataset, const std::string& split) {
+  const std::vector<std::string> fields{"question", "answer"};
+  if (reader_for(dataset) != "described")
+    return open_records(dataset, fields, "a data set of gsm8k", split);
   const DatasetOverrides overrides{.local_copy = {}, .split = split};
   open_dataset(dataset, overrides);  // tells how to get a copy that is missing
-  return open_json_records(read_descriptor(dataset, overrides).local_copy,
-                           "a descriptor's local copy");
+  return open_records(read_descriptor(dataset, overrides).local_copy, fields,
+                      "a descriptor's local copy");
 }
 
 std::string question_of(const GsmRecord& record) {
@@ -90,11 +92,11 @@ std::string normalized(std::string_view text) {
 
 std::vector<GsmRecord> read_gsm_records(const fs::path& dataset, const std::string& split,
                                         std::optional<int64_t> limit) {
-  const JsonRecords records = open_records(dataset, split);
+  const auto records = open_questions(dataset, split);
   std::vector<GsmRecord> result;
-  for (int64_t i = 0; i < std::min(records.size(), limit.value_or(records.size())); ++i) {
-    const Json object = records.read(i);
-    in_context(records.place(i), [&] {
+  for (int64_t i = 0; i < std::min(records->size(), limit.value_or(records->size())); ++i) {
+    const Json object = records->read(i);
+    in_context(records->place(i), [&] {
       if (!object.is_object()) fail("a record is ", kind_of(object), ", expected an object");
       result.push_back({required_string(object, "question"), required_string(object, "answer")});
     });

@@ -123,7 +123,9 @@ struct SectionDraft {
 template <class Section>
 constexpr FieldRow<SectionDraft<Section>> kDatasetRow{
     "dataset", [](const Field& field, SectionDraft<Section>& draft) {
-      draft.section.dataset = resolved(field, draft.folder);
+      const fs::path path = resolved(field, draft.folder);
+      // A folder's name without the slash behind it, by which results call it.
+      draft.section.dataset = path.has_filename() ? path : path.parent_path();
     }};
 template <class Section>
 constexpr FieldRow<SectionDraft<Section>> kLengthRow{

@@ -3,80 +3,56 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 
 #include "core/file.h"
 #include "core/json.h"
+#include "text/dataset_json.h"
 #include "text/dataset_reader.h"
+#include "text/file_set.h"
+#include "text/record_source.h"
+#include "text/tables/table.h"
+#include "text/text_file.h"
 
 namespace kvcal {
 
-OpenDataset open_described, open_json_array, open_jsonl, open_plain_text;
+OpenDataset open_arrow, open_described, open_file_set, open_json_array, open_jsonl, open_parquet,
+    open_plain_text, open_saved;
 
 const Registry<OpenDataset*>& dataset_readers() {
   static const Registry<OpenDataset*> kReaders{"data set reader",
                                                {
+                                                   {"arrow", open_arrow},
                                                    {"described", open_described},
+                                                   {"file_set", open_file_set},
                                                    {"json_array", open_json_array},
                                                    {"jsonl", open_jsonl},
+                                                   {"parquet", open_parquet},
                                                    {"plain_text", open_plain_text},
+                                                   {"saved", open_saved},
                                                }};
   return kReaders;
 }
 
 namespace {
 
-/// How a file that is no UTF-8 text begins, and what to do about it.
-struct Signature {
-  std::string_view bytes, message;
-};
-
-using namespace std::string_view_literals;
-constexpr std::array kUnreadable{
-    Signature{
-        "PAR1"sv,
-        "is a Parquet file, which cannot be read yet; convert it to JSON lines, for example with "
-        "python -c \"import datasets; datasets.Dataset.from_parquet('IN.parquet')"
-        ".to_json('OUT.jsonl')\""sv},
-    Signature{"\x1f\x8b"sv, "is compressed with gzip; unpack it first"sv},
-    Signature{"\x28\xb5\x2f\xfd"sv, "is compressed with zstd; unpack it first"sv},
-    Signature{"\xfd"
-              "7zXZ\0"sv,
-              "is compressed with xz; unpack it first"sv},
-    Signature{"BZh"sv, "is compressed with bzip2; unpack it first"sv},
-    Signature{"PK\x03\x04"sv, "is a ZIP archive; unpack it first"sv},
-    Signature{"\xff\xfe"sv, "is UTF-16 text; convert it to UTF-8"sv},
-    Signature{"\xfe\xff"sv, "is UTF-16 text; convert it to UTF-8"sv},
-};
-
 constexpr std::string_view kBlank = " \t\r\n";
 
-std::string lower_extension(const fs::path& path) {
-  std::string extension = path.extension().string();
-  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return extension;
-}
+/// Enough to see whether a record's line is followed by another one.
+constexpr size_t kHeadBytes = kMaxRecordBytes + 4096;
 
-std::string_view reader_by_content(const fs::path& path, bool is_named_json) {
-  const MappedFile file(path);
-  const std::string_view text = text_of(file);
+std::string_view reader_of_text(std::string_view text, bool is_named_json) {
   const size_t start = text.find_first_not_of(kBlank);
   const char first = start == std::string_view::npos ? ' ' : text[start];
   if (first == '{' && is_json_lines(text)) return "jsonl";
   return is_named_json || first == '{' || first == '[' ? "json_array" : "plain_text";
 }
 
-}  // namespace
-
-std::string_view text_of(const MappedFile& file) {
-  const auto bytes = file.bytes();
-  std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  for (const Signature& signature : kUnreadable)
-    if (text.starts_with(signature.bytes)) fail(file.path().string(), ": ", signature.message);
-  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
-  return text;
+std::string_view reader_by_content(const fs::path& path, bool is_packed, bool is_named_json) {
+  if (is_packed) return reader_of_text(head_of_packed(MappedFile(path), kHeadBytes), is_named_json);
+  return reader_of_text(TextFile(path).text(), is_named_json);
 }
+
+}  // namespace
 
 std::optional<size_t> find_invalid_utf8(std::string_view text) {
   const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
@@ -110,20 +86,58 @@ bool is_json_lines(std::string_view text) {
 }
 
 std::string_view reader_for(const fs::path& path) {
-  const std::string extension = lower_extension(path);
-  if (extension == ".yaml" || extension == ".yml") return "described";
+  if (fs::is_directory(path)) return is_saved_dataset(path) ? "saved" : "file_set";
+  if (is_pattern(path)) return "file_set";
+  const std::string named = data_extension(path, /*is_packed=*/false);
+  if (named == ".yaml" || named == ".yml") return "described";
+  const MappedFile file(path);
+  const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()),
+                               file.bytes().size());
+  if (bytes.starts_with("PAR1")) return "parquet";
+  if (bytes.starts_with("ARROW1") || bytes.starts_with("\xff\xff\xff\xff")) return "arrow";
+  const bool is_packed = packing_of(bytes) != Packing::kNone;
+  const std::string extension = data_extension(path, is_packed);
+  const bool is_table = extension == ".parquet" || extension == ".arrow" ||
+                        extension == ".feather" || extension == ".ipc";
+  if (is_table && is_packed)
+    fail(path.string(), ": is a packed table, which cannot be read in place; unpack it first");
+  if (is_table) return extension == ".parquet" ? "parquet" : "arrow";
   if (extension == ".jsonl" || extension == ".ndjson") return "jsonl";
   if (extension == ".txt" || extension == ".text" || extension == ".md") return "plain_text";
-  return reader_by_content(path, extension == ".json");
+  return reader_by_content(path, is_packed, extension == ".json");
 }
 
 std::unique_ptr<Dataset> open_dataset(const fs::path& path, const DatasetOverrides& overrides) {
-  if (fs::is_directory(path))
-    fail(path.string(), ": is a folder, expected a data set file (.jsonl, .json, .txt or .yaml)");
   const std::string_view reader = reader_for(path);
-  if (reader != "described" && (overrides.local_copy || overrides.split))
-    fail(path.string(), ": only a descriptor (.yaml) takes another local copy or split");
+  if (reader != "described" && overrides.local_copy)
+    fail(path.string(), ": only a descriptor (.yaml) takes another local copy");
+  if (overrides.split && reader != "described" && reader != "saved" && reader != "file_set")
+    fail(path.string(), ": only a descriptor (.yaml) or a folder takes a split");
   return dataset_readers().at(reader)(path, overrides);
+}
+
+std::unique_ptr<RecordSource> open_records(const fs::path& path,
+                                           std::span<const std::string> fields,
+                                           std::string_view what,
+                                           const std::optional<std::string>& split) {
+  const std::string_view reader = reader_for(path);
+  if (reader == "jsonl") return open_json_lines(path);
+  if (reader == "json_array") return open_json_value(path);
+  if (reader == "parquet") return open_table_records(path, TableFormat::kParquet, fields);
+  if (reader == "arrow") return open_table_records(path, TableFormat::kArrow, fields);
+  if (reader != "saved" && reader != "file_set")
+    fail(path.string(), ": ", what, " must be JSON, JSON lines or a table (.json, .jsonl, ",
+         ".parquet, .arrow)");
+  const bool is_saved = reader == "saved";
+  FileSet set = is_saved ? find_saved_files(path, split) : find_data_files(path, split);
+  std::vector<std::unique_ptr<RecordSource>> parts;
+  for (const fs::path& file : set.files)
+    parts.push_back(is_saved ? open_table_records(file, TableFormat::kArrow, fields,
+                                                  /*may_be_empty=*/true)
+                             : open_records(file, fields, what));
+  auto joined = join_records(std::move(parts), std::move(set));
+  if (joined->size() == 0) fail(path.string(), ": holds no record, its tables have no row");
+  return joined;
 }
 
 std::string Dataset::whole_text() const {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/sha256.h"
 #include "text/dataset_reader.h"
 
 namespace kvcal {
@@ -30,19 +31,19 @@ void relocate(Error& error, const RecordSpan& span, bool is_line) {
 
 }  // namespace
 
-JsonRecords::JsonRecords(MappedFile file, Shape shape, std::vector<RecordSpan> spans)
+JsonRecords::JsonRecords(TextFile file, Shape shape, std::vector<RecordSpan> spans)
     : file_(std::move(file)), shape_(shape), spans_(std::move(spans)) {}
 
 std::string JsonRecords::place(int64_t index) const {
   const RecordSpan& span = spans_.at(static_cast<size_t>(index));
-  std::string text = path().string() + ":" + std::to_string(span.line);
+  std::string text = file_.path().string() + ":" + std::to_string(span.line);
   if (shape_ != Shape::kLines) text += ", record " + std::to_string(index);
   return text;
 }
 
 Json JsonRecords::read(int64_t index) const {
   const RecordSpan& span = spans_.at(static_cast<size_t>(index));
-  const std::string_view text = text_of(file_).substr(span.begin, span.size);
+  const std::string_view text = file_.text().substr(span.begin, span.size);
   return in_context(place(index), [&] {
     if (const auto at = find_invalid_utf8(text))
       fail("byte ", *at + 1, " of the record is not UTF-8");
@@ -53,6 +54,10 @@ Json JsonRecords::read(int64_t index) const {
       throw;
     }
   });
+}
+
+std::string JsonRecords::sha256() const {
+  return sha256_of_file(file_.path());
 }
 
 }  // namespace kvcal

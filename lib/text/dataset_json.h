@@ -5,8 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/file.h"
 #include "core/json.h"
+#include "text/record_source.h"
+#include "text/text_file.h"
 
 namespace kvcal {
 
@@ -16,36 +17,31 @@ struct RecordSpan {
   int64_t line = 1;              ///< where it begins, from 1
 };
 
-/// A mapped file of JSON records, parsed one at a time.
-class JsonRecords {
+/// A file of JSON records, parsed one at a time.
+class JsonRecords : public RecordSource {
  public:
   enum class Shape {
     kLines,    ///< an object a line
     kObjects,  ///< objects of one JSON value
     kIds,      ///< arrays of token ids of one JSON value
   };
-  JsonRecords(MappedFile file, Shape shape, std::vector<RecordSpan> spans);
+  JsonRecords(TextFile file, Shape shape, std::vector<RecordSpan> spans);
 
-  int64_t size() const { return static_cast<int64_t>(spans_.size()); }
-  /// Throws Error with the place.
-  Json read(int64_t index) const;
-  std::string place(int64_t index) const;
-  Shape shape() const { return shape_; }
-  const fs::path& path() const { return file_.path(); }
+  int64_t size() const override { return static_cast<int64_t>(spans_.size()); }
+  Json read(int64_t index) const override;
+  std::string place(int64_t index) const override;
+  bool holds_ids() const override { return shape_ == Shape::kIds; }
+  std::string sha256() const override;
 
  private:
-  MappedFile file_;
+  TextFile file_;
   Shape shape_;
   std::vector<RecordSpan> spans_;
 };
 
 /// Finds the records without parsing them: memory is 24 bytes a record. Throws Error with file and
 /// line for a record longer than kMaxRecordBytes, a file that ends inside one, or none at all.
-JsonRecords open_json_lines(const fs::path& path);
-JsonRecords open_json_value(const fs::path& path);
-
-/// Either of the two, by path's extension, else by its content. what: for the message where it is
-/// neither ("a descriptor's local copy").
-JsonRecords open_json_records(const fs::path& path, std::string_view what);
+std::unique_ptr<RecordSource> open_json_lines(const fs::path& path);
+std::unique_ptr<RecordSource> open_json_value(const fs::path& path);
 
 }  // namespace kvcal

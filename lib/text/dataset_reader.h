@@ -11,7 +11,7 @@
 
 namespace kvcal {
 
-/// Opens one kind of data set file. Only descriptors take overrides.
+/// Opens one kind of data set. Only descriptors take another local copy; they and folders a split.
 using OpenDataset = std::unique_ptr<Dataset>(const fs::path& path,
                                              const DatasetOverrides& overrides);
 
@@ -21,14 +21,11 @@ const Registry<OpenDataset*>& dataset_readers();
 /// No record may be longer, in bytes.
 inline constexpr size_t kMaxRecordBytes = 100'000'000;
 
-/// The file's text without a byte order mark. Throws Error for what is no UTF-8 text by its first
-/// bytes: Parquet, compressed files, UTF-16. Lives as long as the file.
-std::string_view text_of(const MappedFile& file);
-
 /// Offset of the first byte that is not part of valid UTF-8, if any.
 std::optional<size_t> find_invalid_utf8(std::string_view text);
 
-/// Name of the reader for path, by extension, else by content.
+/// Name of the reader for path: by what it is (a folder, a pattern, a table), by extension, else by
+/// content.
 std::string_view reader_for(const fs::path& path);
 
 /// True if the first line is a JSON object of its own and another one follows.

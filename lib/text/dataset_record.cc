@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/registry.h"
+#include "text/record_source.h"
 
 namespace kvcal {
 namespace {
@@ -120,6 +121,10 @@ Json turns_to_messages(const Json& value, std::string_view key) {
   return messages;
 }
 
+std::span<const std::string> record_keys() {
+  return kRecordKeys;
+}
+
 Record to_record(const Json& object, std::string place) {
   if (!object.is_object())
     fail("a record is ", kind_of(object), ", expected an object with one of the keys 'input_ids', ",
@@ -138,6 +143,10 @@ Record to_record(const Json& object, std::string place) {
     fail(
         "the record is empty, expected one of the keys 'input_ids', 'messages', 'conversations', "
         "'text'");
+  for (const std::string& key : kRecordKeys)
+    if (object.contains(key))
+      fail("key '", key, "' is null, and so are the others of the keys 'input_ids', 'messages', ",
+           "'conversations', 'text' that are there");
   std::string hint;
   for (const auto& item : object.items())
     if (hint.empty()) hint = did_you_mean(item.key(), kRecordKeys);

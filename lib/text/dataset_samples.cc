@@ -91,9 +91,11 @@ std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokeni
   check_options(options);
   const int64_t wanted = std::min(options.num_calibration_samples, dataset.size());
   const auto longest = static_cast<size_t>(options.max_seq_length);
+  const std::vector<int64_t> order = order_of(dataset, options);
+  dataset.will_read(std::span(order).first(static_cast<size_t>(wanted)));
   std::vector<Sample> samples;
   int64_t dropped = 0;
-  for (const int64_t index : order_of(dataset, options)) {
+  for (const int64_t index : order) {
     throw_if_interrupted();
     if (std::ssize(samples) == options.num_calibration_samples) break;
     Record record = dataset.record(index);

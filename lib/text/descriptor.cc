@@ -231,6 +231,13 @@ std::optional<std::string> FieldTemplate::fill(const Json& object) const {
   return text;
 }
 
+std::vector<std::string> FieldTemplate::fields() const {
+  std::vector<std::string> names;
+  for (const Piece& piece : pieces_)
+    if (!piece.field.empty()) names.push_back(piece.field);
+  return names;
+}
+
 Descriptor read_descriptor(const fs::path& path, const DatasetOverrides& overrides) {
   const std::string text = read_text(path, kMaxDescriptorBytes);
   return in_context(path.string(), [&] {
@@ -242,6 +249,14 @@ Descriptor read_descriptor(const fs::path& path, const DatasetOverrides& overrid
       fail("line ", error.mark.line + 1, ": not valid YAML: ", error.msg);
     }
   });
+}
+
+std::vector<std::string> fields_of(const RecordMapping& mapping) {
+  if (mapping.kind != RecordMapping::Kind::kText) return {mapping.field};
+  std::vector<std::string> names;
+  for (const FieldTemplate& part : mapping.parts)
+    for (std::string& name : part.fields()) names.push_back(std::move(name));
+  return names;
 }
 
 Record map_record(const RecordMapping& mapping, const Json& object, std::string place) {

@@ -21,6 +21,8 @@ class FieldTemplate {
   /// The text; nothing where every field is empty or null. Throws Error for a field that the object
   /// lacks or that is no string.
   std::optional<std::string> fill(const Json& object) const;
+  /// Names of its fields, in their order.
+  std::vector<std::string> fields() const;
 
  private:
   struct Piece {
@@ -52,6 +54,9 @@ struct Descriptor {
 /// Reads a descriptor; overrides stand in for its split and local copy. Throws Error with file and
 /// line for an unknown, repeated or missing key and a value of the wrong kind.
 Descriptor read_descriptor(const std::filesystem::path& path, const DatasetOverrides& overrides);
+
+/// Names of the fields that a record is made of.
+std::vector<std::string> fields_of(const RecordMapping& mapping);
 
 /// The record that an object of the local copy holds. Throws Error naming field, found and
 /// expected.

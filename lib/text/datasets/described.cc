@@ -1,31 +1,30 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/file.h"
-#include "core/sha256.h"
-#include "text/dataset_json.h"
 #include "text/dataset_reader.h"
-#include "text/dataset_record.h"
 #include "text/descriptor.h"
+#include "text/file_set.h"
+#include "text/record_source.h"
 
 namespace kvcal {
 namespace {
 
 class DescribedDataset : public Dataset {
  public:
-  DescribedDataset(RecordMapping mapping, JsonRecords records)
+  DescribedDataset(RecordMapping mapping, std::unique_ptr<RecordSource> records)
       : mapping_(std::move(mapping)), records_(std::move(records)) {}
-  int64_t size() const override { return records_.size(); }
+  int64_t size() const override { return records_->size(); }
   Record record(int64_t index) const override {
-    const Json object = records_.read(index);
-    const std::string place = records_.place(index);
+    const Json object = records_->read(index);
+    const std::string place = records_->place(index);
     return in_context(place, [&] { return map_record(mapping_, object, place); });
   }
-  std::string sha256() const override { return sha256_of_file(records_.path()); }
+  void will_read(std::span<const int64_t> indices) const override { records_->will_read(indices); }
+  std::string sha256() const override { return records_->sha256(); }
 
  private:
   RecordMapping mapping_;
-  JsonRecords records_;
+  std::unique_ptr<RecordSource> records_;
 };
 
 [[noreturn]] void fail_missing_copy(const fs::path& path, const Descriptor& descriptor) {
@@ -41,20 +40,15 @@ class DescribedDataset : public Dataset {
 
 }  // namespace
 
-JsonRecords open_json_records(const fs::path& path, std::string_view what) {
-  const std::string_view reader = reader_for(path);
-  if (reader == "jsonl") return open_json_lines(path);
-  if (reader == "json_array") return open_json_value(path);
-  fail(path.string(), ": ", what, " must be JSON or JSON lines (.json, .jsonl)");
-}
-
 std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverrides& overrides) {
   Descriptor descriptor = read_descriptor(path, overrides);
-  if (!fs::exists(descriptor.local_copy)) fail_missing_copy(path, descriptor);
-  JsonRecords records = in_context(path.string(), [&] {
-    return open_json_records(descriptor.local_copy, "a descriptor's local copy");
+  if (!fs::exists(descriptor.local_copy) && !is_pattern(descriptor.local_copy))
+    fail_missing_copy(path, descriptor);
+  auto records = in_context(path.string(), [&] {
+    return open_records(descriptor.local_copy, fields_of(descriptor.mapping),
+                        "a descriptor's local copy");
   });
-  if (records.shape() == JsonRecords::Shape::kIds)
+  if (records->holds_ids())
     fail(path.string(), ": the local copy ", descriptor.local_copy.string(),
          " holds token ids, expected objects with fields");
   return std::make_unique<DescribedDataset>(std::move(descriptor.mapping), std::move(records));

@@ -3,10 +3,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/sha256.h"
 #include "text/dataset_json.h"
 #include "text/dataset_reader.h"
-#include "text/dataset_record.h"
 
 namespace kvcal {
 namespace {
@@ -20,7 +18,7 @@ constexpr size_t kDropEvery = size_t{64} << 20;
 /// lies inside a record is only bracketed here; parse_json judges it when the record is read.
 class Scanner {
  public:
-  explicit Scanner(const MappedFile& file) : file_(file), text_(text_of(file)) {}
+  explicit Scanner(const TextFile& file) : file_(file), text_(file.text()) {}
 
   /// The next character that is no space, 0 at the end.
   char peek() {
@@ -98,7 +96,7 @@ class Scanner {
   void drop_passed() {
     if (at_ - dropped_ < kDropEvery) return;
     line_of(at_);
-    file_.drop(file_.bytes().subspan(dropped_, at_ - dropped_));
+    file_.drop(text_.substr(dropped_, at_ - dropped_));
     dropped_ = at_;
   }
   /// Counts on from where it was asked last; the scanner seldom goes back.
@@ -116,7 +114,7 @@ class Scanner {
                                  : "byte " + std::to_string(static_cast<unsigned char>(c));
   }
 
-  const MappedFile& file_;
+  const TextFile& file_;
   std::string_view text_;
   size_t at_ = 0, counted_ = 0, dropped_ = 0;
   int64_t line_ = 1;
@@ -198,7 +196,7 @@ const Member* find(const std::vector<Member>& members, std::string_view key) {
   return found == members.end() ? nullptr : &*found;
 }
 
-Index index_object(Scanner& scanner, const MappedFile& file) {
+Index index_object(Scanner& scanner, const TextFile& file) {
   const std::vector<Member> members = scan_members(scanner);
   if (scanner.peek() != '\0') scanner.fail_here("the end of the file after the object");
   for (const std::string_view key : {"input_ids", "ids"})
@@ -219,7 +217,7 @@ Index index_object(Scanner& scanner, const MappedFile& file) {
   fail("expected one array of records in the object, found ", arrays.size(), ": ", list(arrays));
 }
 
-Index index_value(const MappedFile& file) {
+Index index_value(const TextFile& file) {
   Scanner scanner(file);
   const char first = scanner.peek();
   if (first == '{') return index_object(scanner, file);
@@ -229,37 +227,17 @@ Index index_value(const MappedFile& file) {
   return index;
 }
 
-class JsonArrayDataset : public Dataset {
- public:
-  explicit JsonArrayDataset(JsonRecords records) : records_(std::move(records)) {}
-  int64_t size() const override { return records_.size(); }
-  Record record(int64_t index) const override {
-    const Json value = records_.read(index);
-    std::string place = records_.place(index);
-    return in_context(std::string(place), [&] {
-      if (records_.shape() == JsonRecords::Shape::kIds)
-        return Record{to_ids(value, "input_ids"), std::move(place)};
-      return to_record(value, std::move(place));
-    });
-  }
-  std::string sha256() const override { return sha256_of_file(records_.path()); }
-
- private:
-  JsonRecords records_;
-};
-
 }  // namespace
 
-JsonRecords open_json_value(const fs::path& path) {
-  MappedFile file(path);
-  text_of(file);  // refuses what is no text, and names the path itself
+std::unique_ptr<RecordSource> open_json_value(const fs::path& path) {
+  TextFile file(path);
   Index index = in_context(path.string(), [&] { return index_value(file); });
   if (index.spans.empty()) fail(path.string(), ": holds no record, the array is empty");
-  return {std::move(file), index.shape, std::move(index.spans)};
+  return std::make_unique<JsonRecords>(std::move(file), index.shape, std::move(index.spans));
 }
 
 std::unique_ptr<Dataset> open_json_array(const fs::path& path, const DatasetOverrides&) {
-  return std::make_unique<JsonArrayDataset>(open_json_value(path));
+  return make_dataset(open_json_value(path));
 }
 
 }  // namespace kvcal

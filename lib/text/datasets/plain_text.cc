@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/sha256.h"
 #include "text/dataset_reader.h"
+#include "text/text_file.h"
 
 namespace kvcal {
 namespace {
@@ -65,28 +66,28 @@ std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path
 
 class PlainTextDataset : public Dataset {
  public:
-  explicit PlainTextDataset(MappedFile file)
-      : file_(std::move(file)), paragraphs_(paragraphs_of(text_of(file_), file_.path())) {
+  explicit PlainTextDataset(TextFile file)
+      : file_(std::move(file)), paragraphs_(paragraphs_of(file_.text(), file_.path())) {
     if (paragraphs_.empty()) fail(file_.path().string(), ": holds no text");
   }
   int64_t size() const override { return static_cast<int64_t>(paragraphs_.size()); }
   Record record(int64_t index) const override {
     const Paragraph& paragraph = paragraphs_.at(static_cast<size_t>(index));
-    return {with_plain_breaks(text_of(file_).substr(paragraph.begin, paragraph.size)),
+    return {with_plain_breaks(file_.text().substr(paragraph.begin, paragraph.size)),
             file_.path().string() + ":" + std::to_string(paragraph.line)};
   }
   std::string sha256() const override { return sha256_of_file(file_.path()); }
-  std::string whole_text() const override { return with_plain_breaks(text_of(file_)); }
+  std::string whole_text() const override { return with_plain_breaks(file_.text()); }
 
  private:
-  MappedFile file_;
+  TextFile file_;
   std::vector<Paragraph> paragraphs_;
 };
 
 }  // namespace
 
 std::unique_ptr<Dataset> open_plain_text(const fs::path& path, const DatasetOverrides&) {
-  return std::make_unique<PlainTextDataset>(MappedFile(path));
+  return std::make_unique<PlainTextDataset>(TextFile(path));
 }
 
 }  // namespace kvcal

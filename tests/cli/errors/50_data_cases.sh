@@ -4,8 +4,33 @@ bad "The data set does not exist" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.json --output out
 CASE
 
-bad "The data set is a folder" <<'CASE'
+bad "A folder without a data file" <<'CASE'
 mkdir data
+echo '# About' >data/README.md
+$ kvcal calibrate model --recipe recipe.yaml --dataset data --output out
+CASE
+
+bad "A pattern that no file matches" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset 'data-*.jsonl' --output out
+CASE
+
+bad "A file of another kind in a folder of data" <<'CASE'
+mkdir data
+mv data.jsonl data/a.jsonl
+echo 'id,text' >data/b.csv
+$ kvcal calibrate model --recipe recipe.yaml --dataset data --output out
+CASE
+
+bad "A folder of several splits" <<'CASE'
+mkdir data
+cp data.jsonl data/train-00000-of-00001.jsonl
+cp data.jsonl data/test-00000-of-00001.jsonl
+$ kvcal calibrate model --recipe recipe.yaml --dataset data --output out
+CASE
+
+bad "A folder that lacks a shard" <<'CASE'
+mkdir data
+cp data.jsonl data/train-00000-of-00002.jsonl
 $ kvcal calibrate model --recipe recipe.yaml --dataset data --output out
 CASE
 
@@ -66,14 +91,54 @@ add_tokenizer
 printf '{"text": "caf\xe9"}\n' >data.jsonl
 CASE
 
-bad "A Parquet file" <<'CASE'
-printf 'PAR1....PAR1' >data.parquet
+bad "A Parquet file that is cut short" <<'CASE'
+printf 'PAR1........' >data.parquet
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.parquet --output out
 CASE
 
-bad "A compressed file" <<'CASE'
-printf '\x1f\x8b\x08\x00' >data.jsonl.gz
+bad "A file named .parquet that is none" <<'CASE'
+cp data.jsonl data.parquet
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.parquet --output out
+CASE
+
+bad "An Arrow file that is cut short" <<'CASE'
+printf 'ARROW1\0\0....' >data.arrow
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.arrow --output out
+CASE
+
+bad "A saved data set with several splits" <<'CASE'
+mkdir data
+echo '{"splits": ["train", "test"]}' >data/dataset_dict.json
+$ kvcal calibrate model --recipe recipe.yaml --dataset data --output out
+CASE
+
+bad "A saved data set without its state" <<'CASE'
+mkdir data
+echo '{}' >data/dataset_info.json
+$ kvcal calibrate model --recipe recipe.yaml --dataset data --output out
+CASE
+
+bad "A saved data set whose order lies beside its rows" <<'CASE'
+mkdir data
+echo '{}' >data/dataset_info.json
+echo '{"_data_files": [{"filename": "dataset.arrow"}], "_indices_data_files": [{"filename": "indices.arrow"}]}' >data/state.json
+$ kvcal calibrate model --recipe recipe.yaml --dataset data --output out
+CASE
+
+bad "A compressed file that is cut short" <<'CASE'
+gzip -n -c data.jsonl | head -c 40 >data.jsonl.gz
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl.gz --output out
+CASE
+
+bad "A compressed file with a changed byte" <<'CASE'
+gzip -n -c data.jsonl | head -c -8 >data.jsonl.gz
+printf '12345678' >>data.jsonl.gz
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl.gz --output out
+CASE
+
+bad "An archive" <<'CASE'
+printf 'PK\x03\x04' >data.zip
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.zip --output out
 CASE
 
 bad "A descriptor without its local copy" <<'CASE'

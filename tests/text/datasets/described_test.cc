@@ -88,7 +88,7 @@ TEST_CASE("descriptor: split and local copy can be chosen by the caller") {
       "chosen");
   CHECK(test::error_of(scratch.path(), [&] {
           open_dataset(mine, {.local_copy = {}, .split = "test"});
-        }) == "mine.json: only a descriptor (.yaml) takes another local copy or split");
+        }) == "mine.json: only a descriptor (.yaml) or a folder takes a split");
 }
 
 TEST_CASE("descriptor: place and hash are the local copy's") {

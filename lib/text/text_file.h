@@ -1,0 +1,58 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/file.h"
+
+namespace kvcal {
+
+/// How a text file may be packed.
+enum class Packing { kNone, kGzip, kZstd };
+
+/// By the file's first bytes, not by its name.
+Packing packing_of(std::string_view first_bytes);
+
+/// What follows from the name alone: the extension in lower case, of what is packed where the file
+/// is packed: ".jsonl" for "a.JSONL" and for a packed "a.jsonl.gz".
+std::string data_extension(const fs::path& path, bool is_packed);
+
+/// A file that is larger than this and this many times its packed size when unpacked is refused: no
+/// text that people write packs that well.
+inline constexpr uint64_t kMaxPackingRatio = 200, kAlwaysUnpackedBytes = uint64_t{256} << 20;
+
+/// The text of one data set file: mapped as it lies there or, where gzip or zstd packed it,
+/// unpacked into a scratch file that has no name in the system's folder for such files ($TMPDIR,
+/// else /tmp). Memory does not grow with either. Members and frames that follow one another are one
+/// text.
+class TextFile {
+ public:
+  /// Throws Error for a file that cannot be read, is packed and damaged, cut short or too large
+  /// when unpacked, and for what is no UTF-8 text by its first bytes: UTF-16, other archives,
+  /// tables.
+  explicit TextFile(const fs::path& path);
+  ~TextFile();
+  TextFile(TextFile&&) noexcept;
+  TextFile& operator=(TextFile&&) noexcept;
+
+  const fs::path& path() const;
+  /// Without a byte order mark.
+  std::string_view text() const { return text_; }
+  /// A part of text() is not needed for now: its pages no longer count as the process's memory.
+  void drop(std::string_view part) const;
+
+ private:
+  class Unpacked;
+  MappedFile file_;
+  std::unique_ptr<Unpacked> unpacked_;
+  std::string_view text_;
+};
+
+/// The beginning of a packed file's text, at most max_bytes of it, without unpacking the rest.
+/// Throws Error as TextFile does.
+std::string head_of_packed(const MappedFile& file, size_t max_bytes);
+
+}  // namespace kvcal
