@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/checked.h"
+#include "core/json_limits.h"
 #include "core/registry.h"
 #include "core/sha256.h"
 
@@ -16,6 +17,9 @@ namespace {
 constexpr std::string_view kShardSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".index.json";
 constexpr std::string_view kTemplateFolder = "additional_chat_templates";
+/// Five times the tensors and shards of the largest models there are.
+constexpr JsonLimits kIndexLimits{.max_bytes = size_t{64} << 20, .max_values = 700'000};
+constexpr size_t kMostShards = 1000;
 
 bool is_present(const fs::path& path) {
   std::error_code error;
@@ -54,7 +58,7 @@ bool is_weight_file(std::string_view name) {
 Json read_json_object(const fs::path& path, const JsonLimits& limits) {
   const std::string text = read_text(path, limits.max_bytes);
   return in_context(path.string(), [&] {
-    Json value = parse_json(text, limits);
+    Json value = parse_model_json(text, limits);
     if (!value.is_object()) fail("is ", kind_of(value), ", expected an object");
     return value;
   });
@@ -123,9 +127,9 @@ fs::path resolve_model_folder(const fs::path& path) {
 }
 
 ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_model_folder(path)) {
-  config_ = read_json_object(
-      path_ / "config.json",
-      {.max_bytes = size_t{16} << 20, .max_values = 1'000'000, .has_python_constants = true});
+  JsonLimits limits = kSmallFileLimits;
+  limits.has_python_constants = true;
+  config_ = read_json_object(path_ / "config.json", limits);
   const bool has_single = is_present(path_ / kSingleFileName);
   const bool has_index = is_present(path_ / kIndexFileName);
   if (has_single && has_index)
@@ -174,7 +178,7 @@ void ModelDir::leave_out(const std::set<std::string, std::less<>>& names) {
 
 void ModelDir::open_indexed_shards() {
   const fs::path index_path = path_ / kIndexFileName;
-  index_ = read_json_object(index_path, {.max_bytes = size_t{128} << 20});
+  index_ = read_json_object(index_path, kIndexLimits);
   in_context(index_path.string(), [&] {
     const Json* weight_map = find_field(index_, "weight_map");
     if (!weight_map) fail_missing("weight_map", "an object: tensor name → shard");
@@ -184,6 +188,7 @@ void ModelDir::open_indexed_shards() {
     for (const auto& item : weight_map->items()) {
       if (!item.value().is_string()) fail_kind(item.key(), "the name of a shard", item.value());
       names.insert(item.value().get<std::string>());
+      if (names.size() > kMostShards) fail("weight_map names more than ", kMostShards, " shards");
     }
     if (names.empty()) fail("weight_map is empty");
     for (const std::string& name : names) {
@@ -266,7 +271,7 @@ std::vector<std::string> ModelDir::sidecar_files() const {
 Json ModelDir::generation_config() const {
   const fs::path path = path_ / "generation_config.json";
   if (!is_present(path)) return Json::object();
-  return read_json_object(path, {.max_bytes = size_t{16} << 20, .max_values = 1'000'000});
+  return read_json_object(path, kSmallFileLimits);
 }
 
 std::string ModelDir::sha256() const {

@@ -9,6 +9,7 @@
 #include "checkpoint/safetensors_stream.h"
 #include "core/checked.h"
 #include "core/interrupt.h"
+#include "core/json_limits.h"
 #include "core/shown_name.h"
 
 namespace kvcal {
@@ -17,6 +18,8 @@ namespace {
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // safetensors `MAX_HEADER_SIZE`
 constexpr std::string_view kMetadataKey = "__metadata__";
+/// Some 200,000 tensors. The format has no such limits, only the one of bytes.
+constexpr JsonLimits kHeaderLimits{.max_bytes = kMaxHeaderBytes, .max_values = 1'500'000};
 
 /// One tensor as the header gives it.
 struct HeaderEntry {
@@ -104,7 +107,7 @@ SafetensorsFile::SafetensorsFile(const fs::path& path) : file_(path) {
     const Json header = in_context("header", [&] {
       // The JSON parser skips a byte order mark; the format's reader does not.
       if (text.starts_with("\xef\xbb\xbf")) fail("begins with a byte order mark, expected '{'");
-      Json value = parse_json(text, {.max_bytes = kMaxHeaderBytes});
+      Json value = parse_model_json(text, kHeaderLimits);
       if (!value.is_object()) fail("is ", kind_of(value), ", expected an object");
       return value;
     });

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "convert/json_member.h"
+#include "core/json_limits.h"
 #include "export/joined_writer.h"
 #include "model/quantization_config.h"
 
@@ -110,7 +111,7 @@ std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
   const fs::path file = model.path() / kModelOptFileName;
   if (fs::exists(file))
     kept.modelopt_file = in_context(file.string(), [&] {
-      Json json = parse_json(read_text(file));
+      Json json = parse_model_json(read_text(file, kSmallFileLimits.max_bytes));
       if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");
       return json;
     });

@@ -64,7 +64,17 @@ std::string read_text(const fs::path& path, size_t max_bytes) {
   const MappedFile file(path);
   if (file.bytes().size() > max_bytes)
     fail(path.string(), ": ", file.bytes().size(), " bytes, the limit is ", max_bytes);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+  std::string text;
+  text.reserve(file.bytes().size());
+  // What is copied need not stay in memory twice.
+  constexpr size_t kPiece = size_t{4} << 20;
+  for (auto left = file.bytes(); !left.empty();) {
+    const auto piece = left.first(std::min(kPiece, left.size()));
+    text.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+    if (piece.size() == kPiece) file.drop(piece);
+    left = left.subspan(piece.size());
+  }
+  return text;
 }
 
 FileWriter::FileWriter(const fs::path& path)

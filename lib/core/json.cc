@@ -7,6 +7,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "core/json_limits.h"
+
 namespace kvcal {
 namespace {
 
@@ -49,6 +51,15 @@ std::string with_stand_ins(std::string_view text) {
     }
   }
   return result;
+}
+
+bool is_space(char c) {
+  return c == ' ' || c == '\t' || c == '\n' || c == '\r';
+}
+
+std::string_view without_trailing_space(std::string_view text) {
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
 }
 
 /// Builds the value as nlohmann's own handler does, and refuses depth and repeated keys on the way.
@@ -147,6 +158,8 @@ Json parse_json(std::string_view text, const JsonLimits& limits) {
   // The parser takes a NUL for the end of its input and would not look at what follows.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
     fail("not valid JSON at ", place_of(text, nul), ": a NUL byte");
+  text = without_trailing_space(text);
+  check_json_sizes(text, limits.max_values, limits.max_bytes);
   BoundedBuilder builder(text, limits);
   if (limits.has_python_constants) {
     const std::string readable = with_stand_ins(text);

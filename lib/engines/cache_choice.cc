@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "core/file.h"
+#include "core/json_limits.h"
 
 namespace kvcal {
 namespace {
@@ -131,7 +132,7 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_fil
                         (quant_file == QuantFile::kWithoutConfig && declaration.config.is_null());
   if (is_asked && fs::exists(file)) {
     declaration.config = in_context(file.string(), [&] {
-      Json json = parse_json(read_text(file));
+      Json json = parse_model_json(read_text(file, kSmallFileLimits.max_bytes));
       if (!json.is_object()) fail("it is ", kind_of(json), ", expected an object");
       return json;
     });

@@ -5,6 +5,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "core/json_limits.h"
 #include "eval/generate.h"
 #include "text/chat_template.h"
 
@@ -43,7 +44,7 @@ bool asks_for_something(const GreedySetting& setting, const Json& generation) {
 
 Json read_object(const fs::path& path) {
   return in_context(path.string(), [&] {
-    Json json = parse_json(read_text(path));
+    Json json = parse_model_json(read_text(path, kSmallFileLimits.max_bytes));
     if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
     return json;
   });

@@ -153,7 +153,8 @@ std::unique_ptr<Writer> make_writer(std::string_view format) {
   for (const std::string& name : joined_names(format)) parts.push_back({name, kWriters.at(name)()});
   if (parts.size() == 1) return std::move(parts.front().writer);
   // ModelOpt leaves config.json to the others.
-  std::ranges::stable_partition(parts, [](const Part& part) { return part.name != "modelopt"; });
+  std::stable_partition(parts.begin(), parts.end(),
+                        [](const Part& part) { return part.name != "modelopt"; });
   return std::make_unique<JoinedWriter>(std::move(parts));
 }
 

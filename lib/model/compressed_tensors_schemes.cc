@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/registry.h"
+#include "model/config_reader.h"
 #include "model/quantization_config.h"
 
 namespace kvcal {
@@ -104,7 +105,8 @@ std::pair<int64_t, int64_t> parse_block(std::string_view key, const Json* block)
     for (const Json& side : *block)
       sides.push_back(side.is_number_integer() ? side.get<int64_t>() : 0);
   }
-  if (sides.size() != 2 || sides[0] < 1 || sides[1] < 1)
+  const auto is_side = [](int64_t side) { return side >= 1 && side <= kMaxWidth; };
+  if (sides.size() != 2 || !is_side(sides[0]) || !is_side(sides[1]))
     fail("key '", key, "' is ", block ? block->dump() : "absent", ", expected two sizes");
   return {sides[0], sides[1]};
 }

@@ -12,7 +12,7 @@ constexpr int64_t kMaxWidth = int64_t{1} << 20;
 constexpr int64_t kMaxLayers = 10000;
 constexpr int64_t kMaxVocab = int64_t{1} << 24;
 /// Each has tensors and modules with names of their own.
-constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 18;
+constexpr int64_t kMaxExpertsOfAllLayers = int64_t{1} << 17;
 constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 /// A config.json through its family's eyes: standard keys by whatever name the file gives them,

@@ -24,7 +24,7 @@ bool DecoderStep::can_record(const ModelConfig& config, const Backend& backend, 
 }
 
 DecoderStep::DecoderStep(const ModelConfig& config, Backend& backend, ComputeType type)
-    : config_(config), backend_(backend), runner_(config, backend, type, 1) {
+    : backend_(backend), runner_(config, backend, type, 1) {
   const auto hidden = static_cast<size_t>(config.hidden_size);
   hidden_ = backend.allocate(hidden * sizeof(float));
   normed_ = backend.allocate(hidden * bytes_of(type));

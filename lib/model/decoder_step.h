@@ -43,7 +43,6 @@ class DecoderStep {
   void place_token(const KvCache& cache, const RopeTables& ropes);
   static Places places_of(const KvCache& cache, const RopeTables& ropes);
 
-  const ModelConfig& config_;
   Backend& backend_;
   LayerRunner runner_;
   Buffer hidden_;  ///< [1, hidden_size] float32

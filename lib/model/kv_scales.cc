@@ -4,9 +4,12 @@
 #include <charconv>
 #include <cmath>
 #include <span>
+#include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "checkpoint/kv_forms.h"
+#include "core/json_limits.h"
 #include "model/weights.h"
 
 namespace kvcal {
@@ -194,13 +197,23 @@ KvDType parse_file_dtype(std::string_view name) {
   fail("dtype is '", name, "', expected 'float8_e4m3fn' or 'float8_e5m2'");
 }
 
+constexpr size_t kMostRanks = 1024;
+
 void read_rank(const Json& rank, const ModelConfig& config, ScalesFile& file) {
   std::vector<Scale>& own = file.ranks.emplace_back();
   if (!rank.is_object()) fail("expected an object of layers, found ", kind_of(rank));
   if (rank.size() != static_cast<size_t>(config.num_hidden_layers))
     fail(rank.size(), " layers, the model has ", config.num_hidden_layers);
+  // An object looks its keys up one by one, which for many layers takes long.
+  std::unordered_map<std::string_view, const Json*> by_layer;
+  for (const auto& [key, value] : rank.get_ref<const Json::object_t&>())
+    by_layer.emplace(key, &value);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const auto scale = static_cast<float>(required_number(rank, std::to_string(layer)));
+    const std::string key = std::to_string(layer);
+    const auto found = by_layer.find(key);
+    if (found == by_layer.end() || found->second->is_null()) fail_missing(key, "a number");
+    if (!found->second->is_number()) fail_kind(key, "a number", *found->second);
+    const auto scale = found->second->get<float>();
     if (!std::isfinite(scale) || scale <= 0.0f)
       fail("layer ", layer, " has ", scale, ", expected a positive number");
     own.push_back({scale});
@@ -219,9 +232,9 @@ bool is_type_of(std::string_view model_type, const ModelConfig& config) {
 }
 
 ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig& config) {
-  const std::string text = read_text(path);
+  const std::string text = read_text(path, kSmallFileLimits.max_bytes);
   return in_context(path.string(), [&] {
-    const Json json = parse_json(text);
+    const Json json = parse_model_json(text);
     const auto model_type = optional_string(json, "model_type");
     if (model_type && !is_type_of(*model_type, config))
       fail("model_type is '", *model_type, "', the model is '", config.model_type, "'");
@@ -232,6 +245,7 @@ ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig
     const Json* ranks = find_field(*cache, "scaling_factor");
     if (!ranks || !ranks->is_object() || ranks->empty())
       fail("key 'scaling_factor' is missing or empty, expected an object of ranks");
+    if (ranks->size() > kMostRanks) fail(ranks->size(), " ranks, expected at most ", kMostRanks);
     file.layers.resize(static_cast<size_t>(config.num_hidden_layers));
     for (size_t rank = 0; rank < ranks->size(); ++rank) {
       const std::string key = std::to_string(rank);

@@ -286,8 +286,10 @@ void parse_quantization(const Json& json, ModelConfig& config) {
   if (!method || *method != "fp8") return;
   const Json* block = find_field(*quantization, "weight_block_size");
   if (!block) return;  // a scale a tensor
-  if (!block->is_array() || block->size() != 2 || !block->at(0).is_number_integer() ||
-      !block->at(1).is_number_integer() || block->at(0) < 1 || block->at(1) < 1)
+  const auto is_side = [](const Json& side) {
+    return side.is_number_integer() && side >= 1 && side <= kMaxWidth;
+  };
+  if (!block->is_array() || block->size() != 2 || !is_side(block->at(0)) || !is_side(block->at(1)))
     fail("key 'quantization_config.weight_block_size' is ", block->dump(), ", expected two sizes");
   config.weight_block_rows = block->at(0).get<int64_t>();
   config.weight_block_columns = block->at(1).get<int64_t>();

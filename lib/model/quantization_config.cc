@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/json_limits.h"
 #include "core/registry.h"
 
 namespace kvcal {
@@ -34,7 +35,7 @@ QuantizationConfig from_modelopt_file(const fs::path& file) {
   QuantizationConfig config{
       .form = QuantForm::kModelOpt, .is_nested = true, .where = file.string()};
   in_context(config.where, [&] {
-    const Json json = parse_json(read_text(file));
+    const Json json = parse_model_json(read_text(file, kSmallFileLimits.max_bytes));
     const Json* inner = find_field(json, "quantization");
     if (!inner || !inner->is_object()) fail_missing("quantization", "an object");
     config.json = *inner;

@@ -14,6 +14,7 @@
 #include "checkpoint/npz.h"
 #include "checkpoint/safetensors.h"
 #include "core/json.h"
+#include "core/json_limits.h"
 #include "core/shown_name.h"
 #include "model/weights.h"
 
@@ -148,9 +149,9 @@ Division division_of_ammo(const Json& json) {
 
 template <class Read>
 auto read_json_file(const fs::path& path, Read&& read) {
-  const std::string text = read_text(path);
+  const std::string text = read_text(path, kSmallFileLimits.max_bytes);
   return in_context(path.string(), [&] {
-    const Json json = parse_json(text);
+    const Json json = parse_model_json(text);
     if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");
     return read(json);
   });

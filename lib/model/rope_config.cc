@@ -91,8 +91,10 @@ int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const Mod
   const auto in_scaling = optional_number(scaling, "partial_rotary_factor");
   const double share =
       in_scaling ? *in_scaling : reader.number("partial_rotary_factor").value_or(1.0);
-  const auto dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * share);
-  if (!(share > 0.0) || share > 1.0 || dim < 2 || dim % 2 != 0)
+  const bool is_share = share > 0.0 && share <= 1.0;
+  const auto dim =
+      is_share ? static_cast<int64_t>(static_cast<double>(config.head_dim) * share) : 0;
+  if (dim < 2 || dim % 2 != 0)
     fail("key '", reader.name_of("partial_rotary_factor"), "' is ", share, ", which turns ", dim,
          " of ", config.head_dim, " dimensions of a head; expected an even number of them");
   return dim;

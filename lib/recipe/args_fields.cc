@@ -125,11 +125,14 @@ void read_dynamic(const Field& field, Draft& draft) {
     fail_field(field, "found true, expected false: ", why_not);
 }
 
-/// A whole text of digits, as a positive number; else 0.
-int64_t positive(std::string_view text) {
+/// A whole text of digits, as the length of a block's side; else, and where no weight is so long,
+/// 0.
+int64_t side_length(std::string_view text) {
+  constexpr int64_t kMost = int64_t{1} << 20;
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() && value > 0 ? value : 0;
+  const bool is_whole = error == std::errc{} && end == text.data() + text.size();
+  return is_whole && value > 0 && value <= kMost ? value : 0;
 }
 
 /// [rows, columns], or "128x128" as compressed-tensors takes it too.
@@ -145,7 +148,7 @@ void read_block_structure(const Field& field, Draft& draft) {
     sides.push_back(item.is_quoted ? std::string_view() : std::string_view(item.text));
   std::vector<int64_t> block;
   for (const std::string_view side : sides)
-    if (const int64_t length = positive(side)) block.push_back(length);
+    if (const int64_t length = side_length(side)) block.push_back(length);
   if (sides.size() != 2 || block.size() != 2)
     fail_field(field, "found ", describe(field.value),
                ", expected two positive integers, [rows, columns], such as [128, 128]");

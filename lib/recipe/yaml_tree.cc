@@ -39,15 +39,21 @@ size_t utf8_length(std::string_view text) {
   return is_tail(1) && is_tail(2) && is_tail(3) && is_in_range ? 4 : 0;
 }
 
-/// yaml-cpp replaces what is not UTF-8 silently; here it is an error.
-void check_characters(std::string_view text) {
-  int line = 1, column = 1;
+/// yaml-cpp replaces what is not UTF-8 silently; here it is an error. And it looks ahead for what
+/// may be a key, which takes memory for every bracket that is open; so many are no text's.
+void check_characters(std::string_view text, const YamlLimits& limits) {
+  constexpr int kMostOpen = 1000;
+  int line = 1, column = 1, open = 0;
   for (size_t at = 0; at < text.size();) {
     const unsigned char c = static_cast<unsigned char>(text[at]);
     const size_t length = utf8_length(text.substr(at));
     if (length == 0) fail(place_at(line, column), "not UTF-8 text");
     if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f)
       fail(place_at(line, column), "control character ", static_cast<int>(c), " in the text");
+    if (c == '[' || c == '{') ++open;
+    if ((c == ']' || c == '}') && open > 0) --open;
+    if (open > kMostOpen)
+      fail(place_at(line, column), "nested deeper than ", limits.max_depth, " levels");
     at += length;
     ++column;
     if (c == '\n') {
@@ -194,7 +200,7 @@ YamlNode parse_yaml(std::string_view text, const YamlLimits& limits) {
   if (text.size() > limits.max_bytes)
     fail("found ", text.size(), " bytes, expected a ", limits.what, " of at most ",
          limits.max_bytes);
-  check_characters(text);
+  check_characters(text, limits);
   std::istringstream stream{std::string(text)};
   try {
     YAML::Parser parser(stream);

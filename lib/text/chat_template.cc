@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/file.h"
+#include "core/json_limits.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/parser.h"
 #include "text/jinja/python_str.h"
@@ -76,7 +77,7 @@ NamedTemplates named_templates(const Json& found) {
 Json read_object(const std::filesystem::path& path) {
   if (!fs::exists(path)) return Json::object();
   return in_context(path.string(), [&] {
-    Json json = parse_json(read_text(path));
+    Json json = parse_model_json(read_text(path, kSmallFileLimits.max_bytes));
     if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
     return json;
   });

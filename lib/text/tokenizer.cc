@@ -4,16 +4,20 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json_limits.h"
 #include "text/tokenizers/tokenizer_files.h"
 
 namespace kvcal {
 
 namespace {
 
+/// The largest tokenizers published have 35 MB.
+constexpr size_t kMaxBytes = kTokenizerLimits.max_bytes;
+
 using FolderText = std::function<std::string(const char*)>;
 
 std::unique_ptr<Tokenizer> make_sentencepiece(const fs::path& path, const FolderText& text_of) {
-  const std::string model = read_text(path), config = text_of("tokenizer_config.json"),
+  const std::string model = read_text(path, kMaxBytes), config = text_of("tokenizer_config.json"),
                     added = text_of("added_tokens.json");
   return in_context(path.string(), [&] {
     if (tokenizers::is_rank_list(model))
@@ -60,7 +64,7 @@ std::unique_ptr<Tokenizer> make_from_vocabulary(const fs::path& folder, const Fo
 std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path& folder) {
   const auto has = [&](const char* name) { return fs::exists(folder / name); };
   const auto text_of = [&](const char* name) {
-    return has(name) ? read_text(folder / name) : std::string();
+    return has(name) ? read_text(folder / name, kMaxBytes) : std::string();
   };
   const auto read = [&](const char* name, auto reader) {
     const std::string text = text_of(name);

@@ -99,6 +99,11 @@ TEST_CASE("keys that published configs have are read or without effect") {
                        {"weight_block_size", nullptr},
                        {"linear_class", "of an engine that will come"}};
   CHECK(error_with_config(of_fp8) == "no error");
+  Json huge_blocks = of_fp8;
+  huge_blocks["activation_scheme"] = "dynamic";
+  huge_blocks["weight_block_size"] = {INT64_MAX, 128};
+  CHECK(contains(error_with_config(huge_blocks), "weight_block_size"));
+  CHECK(contains(error_with_config(huge_blocks), "expected two sizes"));
   Json misspelt = of_fp8;
   misspelt["ignored_layer"] = Json::array();
   CHECK(contains(error_with_config(misspelt),

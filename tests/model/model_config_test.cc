@@ -76,6 +76,15 @@ TEST_CASE("model_config: more experts than there is memory for names are refused
                        "key 'num_experts' is 65536 in each of 10000 layers"));
 }
 
+TEST_CASE("model_config: a share of a head's dimensions is a share") {
+  Json json = config_of("qwen3_next");
+  for (const Json& share : {Json(INT64_MAX), Json(1e300), Json(-1e300), Json(1.5), Json(0)}) {
+    json["partial_rotary_factor"] = share;
+    CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                         "expected an even number of them"));
+  }
+}
+
 TEST_CASE("model_config: Bamba's half of a head is an even number of dimensions") {
   Json json = config_of("bamba");
   json["head_dim"] = 6;

@@ -1,5 +1,6 @@
 #include "text/jinja/arithmetic.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
@@ -146,6 +147,13 @@ Value of_floats(Operator op, double a, double b) {
   return Value::number(power);
 }
 
+/// Before a list of that many items is built; make_list charges it once more.
+void charge_items(Run& run, uint64_t count) {
+  count = std::min(count, uint64_t{run.limits().max_steps} + 1);  // so that no sum wraps around
+  run.charge(count);
+  run.charge_memory(count * sizeof(Value));
+}
+
 Value repeated(Run& run, const Value& sequence, int64_t count) {
   if (count < 0) count = 0;
   if (sequence.is_string()) {
@@ -163,7 +171,7 @@ Value repeated(Run& run, const Value& sequence, int64_t count) {
   uint64_t size = 0;
   if (__builtin_mul_overflow(uint64_t{items.size()}, static_cast<uint64_t>(count), &size))
     size = UINT64_MAX;
-  run.charge(size);
+  charge_items(run, size);
   std::vector<Value> result;
   result.reserve(size);
   for (int64_t i = 0; i < count && !items.empty(); ++i)
@@ -186,7 +194,7 @@ Value sum(Run& run, const Value& a, const Value& b) {
   if (!a.is_sequence() || a.type() != b.type()) fail_types(Operator::kAdd, a, b);
   const auto& left = a.as<List>().items;
   const auto& right = b.as<List>().items;
-  run.charge(left.size() + right.size());
+  charge_items(run, left.size() + right.size());
   std::vector<Value> items;
   items.reserve(left.size() + right.size());
   items.insert(items.end(), left.begin(), left.end());

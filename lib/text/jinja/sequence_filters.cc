@@ -195,10 +195,12 @@ Value batch(Interpreter& interpreter, const Value& input, const CallArguments& c
     current.push_back(item);
   }
   if (!current.empty()) {
-    const int64_t missing = size - static_cast<int64_t>(current.size());
-    if (!arguments[1].is_none() && missing > 0) {
-      run.charge(static_cast<uint64_t>(missing));
-      current.insert(current.end(), static_cast<size_t>(missing), arguments[1]);
+    const auto count = static_cast<int64_t>(current.size());
+    if (!arguments[1].is_none() && size > count) {
+      const auto missing = static_cast<uint64_t>(size - count);
+      run.charge(missing);
+      run.charge_memory(missing * sizeof(Value));
+      current.insert(current.end(), missing, arguments[1]);
     }
     flush();
   }

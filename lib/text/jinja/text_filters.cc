@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "text/jinja/access.h"
@@ -160,8 +161,13 @@ template <bool always>
 Value escape(Interpreter& interpreter, const Value& input, const CallArguments& call) {
   require_no_arguments("escape", call);
   if (input.is_markup() && !always) return input;
-  return Value::text(interpreter.run().keep(escaped_html(text_view(interpreter.run(), input))),
-                     true);
+  Run& run = interpreter.run();
+  const std::string_view text = text_view(run, input);
+  // Before up to five bytes stand for each.
+  const auto more = std::ranges::count_if(
+      text, [](char c) { return std::string_view("&<>'\"").find(c) != std::string_view::npos; });
+  run.check_size(text.size() + 4 * static_cast<size_t>(more));
+  return Value::text(run.keep(escaped_html(text)), true);
 }
 
 Value tojson(Interpreter& interpreter, const Value& input, const CallArguments& call) {

@@ -13,6 +13,7 @@ namespace {
 
 /// Up to this many symbols, looking through all of them for the next merge is faster than a heap.
 constexpr size_t kShort = 24;
+constexpr size_t kLongestAffix = 64;
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
 
 /// Source: `tokenizers`, models/bpe: symbols are merged by rank, the leftmost first among equals.
@@ -208,6 +209,11 @@ std::unique_ptr<TokenModel> make_bpe(const Json& object) {
       .byte_fallback = optional_bool(object, "byte_fallback").value_or(false),
       .ignore_merges = optional_bool(object, "ignore_merges").value_or(false),
   };
+  // Both are put before or behind single characters.
+  for (const std::string* affix : {&options.prefix, &options.suffix})
+    if (affix->size() > kLongestAffix)
+      fail("continuing_subword_prefix or end_of_word_suffix has ", affix->size(),
+           " bytes, the limit is ", kLongestAffix);
   Vocabulary vocabulary = read_vocabulary(object);
   MergeTable merges = read_merges(object, vocabulary, options.prefix);
   return make_bpe(std::move(options), std::move(vocabulary), std::move(merges));

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "text/tokenizers/byte_alphabet.h"
+#include "text/tokenizers/growth.h"
 #include "text/tokenizers/json_parts.h"
 #include "text/tokenizers/normalizer.h"
 #include "text/unicode.h"
@@ -137,6 +138,7 @@ class Replace : public Normalizer {
     pattern_->for_each(text, [&](Span match) {
       keep(match.begin);
       output += content_;
+      check_growth(text.size(), output.size());
       // What replaces a match stems from the character that the match ends with.
       if (match.end <= origin) origin_bytes += content_.size();
       at = match.end;
@@ -154,7 +156,11 @@ class Sequence : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
   void apply(Normalized& normalized) const override {
-    for (const auto& part : parts_) part->apply(normalized);
+    const size_t size = normalized.text.size();
+    for (const auto& part : parts_) {
+      part->apply(normalized);
+      check_growth(size, normalized.text.size());
+    }
   }
 
  private:
@@ -262,6 +268,7 @@ std::unique_ptr<Pattern> make_pattern(const Json& object) {
 std::unique_ptr<Normalizer> make_normalizer(const Json& json, const std::string& path) {
   std::vector<std::unique_ptr<Normalizer>> parts;
   for_each_part(json, path, "normalizers", [&](const Json& part, const std::string& type) {
+    if (parts.size() == kMostSteps) fail("more than ", kMostSteps, " normalizers");
     parts.push_back(kNormalizers.at(type)(part));
   });
   return std::make_unique<Sequence>(std::move(parts));

@@ -9,7 +9,7 @@
 namespace kvcal::tokenizers {
 namespace {
 
-constexpr size_t kMostPieces = 256;
+constexpr size_t kMostPieces = 256, kMostSequences = 8;
 
 /// Concerns only offsets, which we do not have.
 class ByteLevel : public PostProcessor {
@@ -45,6 +45,8 @@ std::vector<TokenId> special_ids(const Json& object, const std::string& name) {
   std::vector<TokenId> ids;
   for (const Json& id : required_array(*token, "ids"))
     ids.push_back(token_id(id, "'" + name + "'"));
+  if (ids.size() > kMostPieces)
+    fail("the template's token '", name, "' has ", ids.size(), " ids, the limit is ", kMostPieces);
   return ids;
 }
 
@@ -53,12 +55,15 @@ std::unique_ptr<PostProcessor> make_template(const Json& object) {
   if (single.size() > kMostPieces)
     fail("template of ", single.size(), " pieces, the limit is ", kMostPieces);
   std::vector<Template::TemplatePiece> pieces;
+  size_t num_sequences = 0;
   for (const Json& piece : single) {
     if (const Json* token = find_field(piece, "SpecialToken")) {
       pieces.emplace_back(special_ids(object, required_string(*token, "id")));
     } else if (const Json* sequence = find_field(piece, "Sequence")) {
       const std::string id = required_string(*sequence, "id");
       if (id != "A") fail("template for one text uses sequence '", id, "', expected 'A'");
+      if (++num_sequences > kMostSequences)
+        fail("template repeats its text more than ", kMostSequences, " times");
       pieces.emplace_back(std::nullopt);
     } else {
       fail("template has a piece that is neither 'SpecialToken' nor 'Sequence'");

@@ -50,13 +50,14 @@ class PreTokenizers {
   PreTokenizers(const Json& json, const std::string& path);
 
   /// Hands the parts of piece that are not empty to out.
-  void split(Piece piece, Visitor<Piece> out) const { run(0, piece, out); }
+  void split(Piece piece, Visitor<Piece> out) const { run(0, piece.text.size(), piece, out); }
   /// Of the last step.
   bool writes_alphabet() const { return !steps_.empty() && steps_.back()->writes_alphabet(); }
   void keep_bytes() { steps_.back()->keep_bytes(); }
 
  private:
-  void run(size_t step, Piece piece, Visitor<Piece> out) const;
+  /// whole_size: of the piece that the first step was given.
+  void run(size_t step, size_t whole_size, Piece piece, Visitor<Piece> out) const;
 
   std::vector<std::unique_ptr<PreTokenizer>> steps_;
 };

@@ -5,14 +5,13 @@
 
 #include "core/error.h"
 #include "text/tokenizers/byte_alphabet.h"
+#include "text/tokenizers/growth.h"
 #include "text/tokenizers/json_parts.h"
 #include "text/tokenizers/normalizer.h"
 #include "text/unicode.h"
 
 namespace kvcal::tokenizers {
 namespace {
-
-constexpr size_t kMaxSteps = 64;
 
 Behaviour read_behaviour(const Json& object) {
   static const Registry<Behaviour> kBehaviours{
@@ -264,15 +263,16 @@ const Registry<MakePreTokenizer> kPreTokenizers{
 
 PreTokenizers::PreTokenizers(const Json& json, const std::string& path) {
   for_each_part(json, path, "pretokenizers", [&](const Json& part, const std::string& type) {
-    if (steps_.size() == kMaxSteps) fail("more than ", kMaxSteps, " pre-tokenizers");
+    if (steps_.size() == kMostSteps) fail("more than ", kMostSteps, " pre-tokenizers");
     steps_.push_back(kPreTokenizers.at(type)(part));
   });
 }
 
-void PreTokenizers::run(size_t step, Piece piece, Visitor<Piece> out) const {
+void PreTokenizers::run(size_t step, size_t whole_size, Piece piece, Visitor<Piece> out) const {
   if (piece.text.empty()) return;
+  check_growth(whole_size, piece.text.size());
   if (step == steps_.size()) return out(piece);
-  steps_[step]->split(piece, [&](Piece part) { run(step + 1, part, out); });
+  steps_[step]->split(piece, [&](Piece part) { run(step + 1, whole_size, part, out); });
 }
 
 }  // namespace kvcal::tokenizers

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/json_limits.h"
 #include "text/tokenizers/added_tokens.h"
 #include "text/tokenizers/json_parts.h"
 #include "text/tokenizers/model_proto.h"
@@ -34,9 +35,10 @@ class SentencePieceTokenizer : public Tokenizer {
  public:
   explicit SentencePieceTokenizer(const SentencePieceFiles& files) {
     const ModelProto proto = read_model_proto(files.model);
-    const Json config = files.config.empty() ? Json::object()
-                                             : in_context("tokenizer_config.json",
-                                                          [&] { return parse_json(files.config); });
+    const Json config =
+        files.config.empty()
+            ? Json::object()
+            : in_context("tokenizer_config.json", [&] { return parse_model_json(files.config); });
     options_ = in_context("tokenizer_config.json", [&] { return read_options(config); });
     std::string model(files.model);
     // Later fields of a message win: without legacy the words in the middle of a text get no space
@@ -45,7 +47,7 @@ class SentencePieceTokenizer : public Tokenizer {
     check(processor_.LoadFromSerializedProto(model));
     if (!files.added.empty())
       in_context("added_tokens.json", [&] {
-        const Json added = parse_json(files.added);
+        const Json added = parse_model_json(files.added);
         if (!added.is_object()) fail("found ", kind_of(added), ", expected an object");
         for (const auto& [text, id] : added.get_ref<const Json::object_t&>())
           add_token({.content = text, .normalized = false},

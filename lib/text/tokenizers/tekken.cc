@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json_limits.h"
 #include "text/tokenizers/base64.h"
 #include "text/tokenizers/bpe.h"
 #include "text/tokenizers/byte_alphabet.h"
@@ -13,9 +14,11 @@
 namespace kvcal::tokenizers {
 namespace {
 
-constexpr int64_t kMostTokens = 4'000'000;
+constexpr int64_t kMostTokens = 4'000'000, kMostSpecial = 20'000;
 /// Bounds the pairs that one token can be made of.
 constexpr size_t kLongestToken = 1024;
+/// Bytes that are looked at for the pairs of all tokens.
+constexpr size_t kMostPairBytes = 1'000'000'000;
 
 /// Files of up to version 7 do not list their special tokens. Source: mistral-common, Tekkenizer.
 constexpr const char* kUnlisted[] = {"<unk>",
@@ -47,8 +50,8 @@ struct Sizes {
 Sizes read_sizes(const Json& config, int64_t named, int64_t listed) {
   const auto special = optional_int(config, "default_num_special_tokens");
   Sizes sizes{.special = special.value_or(named), .ranks = listed};
-  if (sizes.special < 0 || sizes.special > kMostTokens)
-    fail("key 'default_num_special_tokens' is ", sizes.special, ", expected 0 to ", kMostTokens);
+  if (sizes.special < 0 || sizes.special > kMostSpecial)
+    fail("key 'default_num_special_tokens' is ", sizes.special, ", expected 0 to ", kMostSpecial);
   if (const auto all = optional_int(config, "default_vocab_size")) {
     sizes.ranks = *all - sizes.special;
     if (*all > kMostTokens || sizes.ranks < 256 || sizes.ranks > listed)
@@ -102,8 +105,11 @@ std::vector<std::string> read_ranks(const Json& vocab, int64_t count) {
 /// halve a token is a merge of that token's rank.
 MergeTable make_merges(const std::vector<std::string>& ranks, const Vocabulary& bytes) {
   std::vector<std::pair<std::pair<TokenId, TokenId>, size_t>> merges;
+  size_t pair_bytes = 0;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const std::string_view text = ranks[rank];
+    pair_bytes += text.size() * text.size();
+    if (pair_bytes > kMostPairBytes) fail("vocab: too many long tokens");
     for (size_t i = 1; i < text.size(); ++i) {
       const auto left = bytes.find(text.substr(0, i)), right = bytes.find(text.substr(i));
       if (left && right) merges.push_back({{*left, *right}, rank});
@@ -161,7 +167,7 @@ bool is_rank_list(std::string_view model) {
 }
 
 std::unique_ptr<Tokenizer> read_tekken(std::string_view text) {
-  const Json json = parse_json(text);
+  const Json json = parse_model_json(text, kTokenizerLimits);
   const Json* config = find_field(json, "config");
   if (!config) fail_missing("config", "an object");
   const Json& vocab = required_array(json, "vocab");

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "text/tokenizers/byte_alphabet.h"
+#include "text/tokenizers/growth.h"
 #include "text/tokenizers/json_parts.h"
 #include "text/tokenizers/normalizer.h"
 #include "text/unicode.h"
@@ -128,6 +129,7 @@ class Replace : public TokenDecoder {
       size_t at = 0;
       pattern_->for_each(token, [&](Span match) {
         result.append(token, at, match.begin - at).append(content_);
+        check_growth(token.size(), result.size());
         at = match.end;
       });
       token = result.append(token, at);
@@ -248,6 +250,7 @@ std::vector<std::unique_ptr<TokenDecoder>> make_decoders(const Json& json,
                                                          const std::string& path) {
   std::vector<std::unique_ptr<TokenDecoder>> steps;
   for_each_part(json, path, "decoders", [&](const Json& part, const std::string& type) {
+    if (steps.size() == kMostSteps) fail("more than ", kMostSteps, " decoders");
     steps.push_back(kTokenDecoders.at(type)(part));
   });
   return steps;

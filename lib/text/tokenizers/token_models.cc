@@ -33,6 +33,9 @@ class WordLevel : public TokenModel {
   std::optional<TokenId> unknown_;
 };
 
+/// Of a word, whose cover takes up to the third power of it. All that are published have 100.
+constexpr int64_t kMostCharacters = 256;
+
 /// Longest match first; a word that cannot be covered is unknown as a whole.
 class WordPiece : public TokenModel {
  public:
@@ -41,7 +44,14 @@ class WordPiece : public TokenModel {
         unknown_text_(optional_string(object, "unk_token").value_or("[UNK]")),
         prefix_(optional_string(object, "continuing_subword_prefix").value_or("##")),
         most_characters_(optional_int(object, "max_input_chars_per_word").value_or(100)),
-        unknown_(vocabulary_.find(unknown_text_)) {}
+        unknown_(vocabulary_.find(unknown_text_)) {
+    if (most_characters_ > kMostCharacters)
+      fail("key 'max_input_chars_per_word' is ", most_characters_, ", the limit is ",
+           kMostCharacters);
+    if (static_cast<int64_t>(prefix_.size()) > kMostCharacters)
+      fail("key 'continuing_subword_prefix' has ", prefix_.size(), " bytes, the limit is ",
+           kMostCharacters);
+  }
 
   void encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& ids) const override {
     const size_t before = ids.size();

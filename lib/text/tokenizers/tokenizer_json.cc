@@ -2,7 +2,9 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json_limits.h"
 #include "text/tokenizers/added_tokens.h"
+#include "text/tokenizers/growth.h"
 #include "text/tokenizers/normalizer.h"
 #include "text/tokenizers/post_processor.h"
 #include "text/tokenizers/pre_tokenizer.h"
@@ -56,7 +58,11 @@ class JsonTokenizer : public Tokenizer {
         encode_part(text, part.span, *scratch, ids);
     });
     scratch_.give_back(std::move(scratch));
-    for (const auto& step : post_processors_) step->apply(ids, add_special_tokens);
+    const size_t num_ids = ids.size();
+    for (const auto& step : post_processors_) {
+      step->apply(ids, add_special_tokens);
+      check_growth(num_ids, ids.size());
+    }
     return ids;
   }
 
@@ -67,7 +73,11 @@ class JsonTokenizer : public Tokenizer {
       if (token && !(skip_special_tokens && added_.is_special(*token)))
         tokens.push_back(*std::move(token));
     }
-    for (const auto& step : decoders_) step->apply(tokens);
+    const size_t size = size_of(tokens);
+    for (const auto& step : decoders_) {
+      step->apply(tokens);
+      check_growth(size, size_of(tokens));
+    }
     std::string text;
     for (size_t i = 0; i < tokens.size(); ++i)
       text.append(i > 0 && !has_decoder_ ? " " : "").append(tokens[i]);
@@ -89,6 +99,11 @@ class JsonTokenizer : public Tokenizer {
   }
 
  private:
+  static size_t size_of(const std::vector<std::string>& tokens) {
+    size_t size = 0;
+    for (const std::string& token : tokens) size += token.size();
+    return size;
+  }
   void encode_part(std::string_view text, Span span, Scratch& scratch,
                    std::vector<TokenId>& ids) const {
     const std::string_view raw = text.substr(span.begin, span.end - span.begin);
@@ -122,7 +137,7 @@ class JsonTokenizer : public Tokenizer {
 }  // namespace
 
 std::unique_ptr<Tokenizer> read_tokenizer_json(std::string_view text) {
-  const Json json = parse_json(text);
+  const Json json = parse_model_json(text, kTokenizerLimits);
   if (const auto version = optional_string(json, "version"); version && *version != "1.0")
     fail("version '", *version, "' is unknown, expected '1.0'");
   return std::make_unique<JsonTokenizer>(json, nullptr);

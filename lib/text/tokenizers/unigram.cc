@@ -13,6 +13,9 @@ namespace {
 /// K_UNK_PENALTY.
 constexpr double kUnknownPenalty = 10.0;
 
+/// At every place of a text, tokens are tried up to this length in bytes.
+constexpr size_t kLongestToken = 4096;
+
 /// All tokens, byte by byte: (node, byte) → node.
 class Trie {
  public:
@@ -191,6 +194,8 @@ std::unique_ptr<TokenModel> make_unigram(const Json& object) {
     const Json& entry = vocab[i];
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
       fail("vocab[", i, "] is not [\"text\", score]");
+    if (const size_t size = entry[0].get_ref<const std::string&>().size(); size > kLongestToken)
+      fail("vocab[", i, "] has ", size, " bytes, the limit is ", kLongestToken);
     vocabulary.add(entry[0].get_ref<const std::string&>(), static_cast<TokenId>(i));
     scores.push_back(entry[1].get<double>());
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json_limits.h"
 #include "core/registry.h"
 #include "text/tokenizers/json_parts.h"
 #include "text/tokenizers/token_model.h"
@@ -14,6 +15,7 @@ namespace kvcal::tokenizers {
 namespace {
 
 constexpr size_t kMostAddedTokens = 100'000;
+constexpr size_t kMostMerges = 1'000'000;
 
 /// The parts of a tokenizer.json that a class stands for, and the named tokens that it has even
 /// where no file gives them.
@@ -74,7 +76,7 @@ const SplitForm& split_form(const Json& config, const Json& model_config) {
 Json parse_object(std::string_view text, const char* file) {
   if (text.empty()) return Json::object();
   return in_context(file, [&] {
-    Json json = parse_json(text);
+    Json json = parse_model_json(text, kTokenizerLimits);
     if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
     return json;
   });
@@ -88,7 +90,9 @@ Json read_merge_lines(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.ends_with('\r')) line.remove_suffix(1);
     // Merges of '#' are lines like any other.
-    if (!line.empty() && !line.starts_with("#version")) merges.push_back(std::string(line));
+    if (line.empty() || line.starts_with("#version")) continue;
+    if (merges.size() == kMostMerges) fail("merges.txt: more than ", kMostMerges, " merges");
+    merges.push_back(std::string(line));
   }
   return merges;
 }
@@ -130,6 +134,7 @@ class AddedList {
 Json special_token(const Json& value) {
   Json token = value.is_string() ? Json{{"content", value}} : value;
   if (!token.is_object()) fail("found ", kind_of(value), ", expected a token");
+  required_string(token, "content");
   if (!token.contains("normalized")) token["normalized"] = false;
   token["special"] = true;
   return token;
@@ -200,8 +205,10 @@ Json post_processor(const Json& config, const SpecialTokens& special, const Adde
     const Json* token = special.find(name);
     if (!token) fail("key '", flag, "' is true, but there is no ", name);
     const std::string text = required_string(*token, "content");
+    const std::optional<TokenId> id = added.id_of(text);
+    if (!id) fail("key '", flag, "' is true, but ", name, " is an empty text");
     single.push_back({{"SpecialToken", {{"id", text}}}});
-    tokens[text] = {{"ids", Json::array({added.id_of(text).value()})}};
+    tokens[text] = {{"ids", Json::array({*id})}};
   };
   add("add_bos_token", "bos_token");
   single.push_back({{"Sequence", {{"id", "A"}}}});

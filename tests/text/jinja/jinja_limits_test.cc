@@ -58,6 +58,13 @@ TEST_CASE("jinja: texts, lists and output are bounded before they are built") {
   check_refused("{{ 'x' * 9223372036854775807 }}", "longer than the limit");
   check_refused("{{ 'ab' * 9223372036854775807 }}", "longer than the limit");
   check_refused("{{ [1] * 9223372036854775807 }}", "steps");
+  check_refused("{{ [1, 2, 3] * 9223372036854775807 }}", "steps");
+  check_refused("{{ [1] * 9999000 }}", "bytes of memory");
+  check_refused("{{ [1]|batch(9999000, 0)|list }}", "bytes of memory");
+  check_refused("{{ (\"'\" * 8000000)|e }}", "longer than the limit");
+  CHECK(
+      ChatTemplate("{{ [1, 2]|batch(-9223372036854775807 - 1, 0)|list }}").render(Json::object()) ==
+      "[[1, 2]]");
   check_refused("{{ 'x'.center(9223372036854775807) }}", "longer than the limit");
   check_refused("{{ 'x'|center(9223372036854775807) }}", "longer than the limit");
   check_refused("{{ 'x'|indent(9223372036854775807) }}", "longer than the limit");

@@ -161,6 +161,14 @@ TEST_CASE("tokenizer folder: wrong files beside vocab.json are named") {
                R"({"tokenizer_class": "Qwen2Tokenizer", "add_bos_token": true})");
   CHECK(folder.error() ==
         ": tokenizer_config.json: key 'add_bos_token' is true, but there is no bos_token");
+  folder.write("tokenizer_config.json",
+               R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "bos_token": ""})");
+  CHECK(folder.error() ==
+        ": tokenizer_config.json: key 'add_bos_token' is true, but bos_token is an empty text");
+  folder.write("tokenizer_config.json",
+               R"({"tokenizer_class": "GPT2Tokenizer", "bos_token": {"special": true}})");
+  folder.write("added_tokens.json", R"({"<a>": 700})");
+  CHECK(folder.error() == ": special tokens: key 'content' is missing, expected a string");
 }
 
 TEST_CASE("tokenizer folder: tiktoken ranks are refused by name") {

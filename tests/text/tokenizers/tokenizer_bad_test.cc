@@ -114,6 +114,38 @@ TEST_CASE("tokenizer.json: components with wrong fields") {
                "pre_tokenizer.pretokenizers[64]: more than 64"));
 }
 
+TEST_CASE("tokenizer.json: steps that multiply a text are stopped") {
+  const auto error_of = [](const std::string& key, const std::string& list, const std::string& step,
+                           int count) {
+    std::string steps = step;
+    for (int i = 1; i < count; ++i) steps += "," + step;
+    Json json = parse_json(
+        R"({"model": {"type": "BPE", "vocab": {"a": 0, "\u00e9": 1}, "merges": [], "unk_token": "a"}})");
+    json[key] = parse_json(R"({"type": "Sequence", ")" + list + "\": [" + steps + "]}");
+    try {
+      const auto tokenizer = tokenizers::read_tokenizer_json(json.dump());
+      tokenizer->decode(tokenizer->encode("a\xc3\xa9", true), false);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string("no error");
+  };
+  const std::string doubles = R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  const std::string twice =
+      R"({"type": "TemplateProcessing", "special_tokens": {}, "single": [{"Sequence": {"id": "A"}}, {"Sequence": {"id": "A"}}]})";
+  const std::string limit = "the tokenizer makes more than ";
+  CHECK(error_of("normalizer", "normalizers", doubles, 8) == "no error");
+  CHECK(begins(error_of("normalizer", "normalizers", doubles, 60), limit));
+  CHECK(begins(error_of("normalizer", "normalizers", doubles, 65),
+               "normalizer.normalizers[64]: more than 64 normalizers"));
+  const std::string bytes =
+      R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false})";
+  CHECK(begins(error_of("pre_tokenizer", "pretokenizers", bytes, 60), limit));
+  CHECK(begins(error_of("decoder", "decoders", doubles, 60), limit));
+  CHECK(error_of("post_processor", "processors", twice, 2) == "no error");
+  CHECK(begins(error_of("post_processor", "processors", twice, 16), limit));
+}
+
 TEST_CASE("tokenizer.json: models with wrong content") {
   CHECK(begins(with_model("merges", R"(["a b", "a c"])"),
                "model: merges[1]: token 'c' is not in the vocabulary"));
@@ -130,6 +162,14 @@ TEST_CASE("tokenizer.json: models with wrong content") {
   CHECK(begins(with_model("vocab", R"({"a": 1.5})"), "model: id of vocab['a'] is 1.5"));
   CHECK(begins(with_model("vocab", R"(["a"])"), "model: key 'vocab' is an array"));
   CHECK(begins(with_model("dropout", "0.1"), "model: key 'dropout' is 0.1"));
+  CHECK(begins(with_model("end_of_word_suffix", '"' + std::string(65, 'a') + '"'),
+               "model: continuing_subword_prefix or end_of_word_suffix has 65 bytes"));
+  CHECK(begins(with("model", R"({"type": "Unigram", "unk_id": 0, "vocab": [[")" +
+                                 std::string(4097, 'a') + R"(", 0.0]]})"),
+               "model: vocab[0] has 4097 bytes"));
+  CHECK(begins(
+      with("model", R"({"type": "WordPiece", "vocab": {}, "max_input_chars_per_word": 257})"),
+      "model: key 'max_input_chars_per_word' is 257"));
   CHECK(begins(with_model("continuing_subword_prefix", R"("####")"),
                "model: merges[0]: 'b' is shorter"));
   CHECK(begins(with("model", R"({"type": "Unigram", "vocab": [["a", 0.0]], "unk_id": 1})"),

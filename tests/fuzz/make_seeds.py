@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Seeds of the fuzz targets, made of the files that the tests have.
+
+    make_seeds.py OUT      writes OUT/<target>/<seed>
+
+What grew from them and is worth keeping lies in tests/fuzz/corpus/<target>/.
+"""
+import json
+import pathlib
+import struct
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent
+FIXTURES = TESTS / "fixtures"
+BETWEEN = b"\n=====\n"
+TEXT = "Hello world, it's 12345! \u00e9\u4e2d\U0001f600 <s>x</s>\n".encode()
+
+
+def put(out, target, name, content):
+    folder = out / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+def copy(out, target, paths, limit=16384):
+    for path in sorted(paths):
+        if path.stat().st_size <= limit:
+            name = "_".join(path.relative_to(TESTS.parent).parts[1:])
+            put(out, target, name, path.read_bytes())
+
+
+def compact(value):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def variant(entry):
+    """The tokenizer.json of a variant, as tests/text/tokenizers/tokenizer_fixtures.h makes it."""
+    folder = FIXTURES / "text/tokenizers"
+    result = json.loads((folder / f"base_{entry['base']}.json").read_text())
+    for key, value in entry["patch"].items():
+        if key == "model":
+            result["model"].update(value)
+        else:
+            result[key] = value
+    result["model"] = shrunk(result["model"])
+    charsmap = json.loads((folder / "charsmap.json").read_text())
+    return compact(result).replace("@charsmap", charsmap)
+
+
+def shrunk(model, merges=24):
+    """A BPE model with few merges, and of the vocabulary what is of one character or made by them."""
+    if model.get("type", "BPE") != "BPE" or not isinstance(model.get("vocab"), dict):
+        return model
+    kept = model["merges"][:merges]
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in kept]
+    pieces = {piece for pair in pairs for piece in [*pair, "".join(pair)]}
+    vocab = {token: number for token, number in model["vocab"].items()
+             if len(token) == 1 or token in pieces or token.startswith("<")}
+    return {**model, "vocab": vocab, "merges": kept}
+
+
+def tokenizers(out):
+    folder = FIXTURES / "text/tokenizers"
+    variants = json.loads((folder / "variants.json").read_text())
+    variants.update(json.loads((folder / "families.json").read_text())["families"])
+    for name, entry in variants.items():
+        put(out, "tokenizer_json", name, variant(entry).encode() + BETWEEN + TEXT)
+    copy(out, "sentencepiece", folder.glob("spm_*.model"))
+    base = json.loads((folder / "base_bytelevel.json").read_text())["model"]
+    base = shrunk(base)
+    vocab, merges = compact(base["vocab"]), "#version: 0.2\n" + "\n".join(base["merges"])
+    files = ["tokenizer_config.json", "added_tokens.json", "special_tokens_map.json", "config.json"]
+    for name, entry in json.loads((folder / "vocabulary_files.json").read_text())["folders"].items():
+        if "tekken.json" in entry["files"]:
+            put(out, "tekken", name, compact(entry["files"]["tekken.json"]).encode() + BETWEEN + TEXT)
+            continue
+        parts = [vocab, merges] + [compact(entry["files"][f]) if f in entry["files"] else "" for f in files]
+        put(out, "vocab_merges", name, BETWEEN.join(p.encode() for p in parts) + BETWEEN + TEXT)
+    for i, row in enumerate(json.loads((folder / "regex.json").read_text())):
+        put(out, "split_regex", f"regex_{i}", row[0] + "\n" + row[1])
+    patterns = {part["pattern"]["Regex"] for entry in variants.values()
+                for part in parts_with_pattern(entry["patch"]) if "Regex" in part["pattern"]}
+    for i, pattern in enumerate(sorted(patterns)):
+        put(out, "split_regex", f"split_{i}", pattern.encode() + b"\n" + TEXT)
+
+
+def parts_with_pattern(value):
+    if isinstance(value, dict):
+        if isinstance(value.get("pattern"), dict):
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from parts_with_pattern(part)
+
+
+def templates(out):
+    folder = FIXTURES / "text/templates"
+    copy(out, "chat_template", folder.glob("*.jinja"))
+    expressions = json.loads((folder / "expressions.json").read_text())["cases"]
+    for start in range(0, len(expressions), 20):
+        text = "\n".join(case["template"] for case in expressions[start:start + 20] if "text" in case)
+        put(out, "chat_template", f"expressions_{start}", text)
+
+
+def safetensors_header(path):
+    data = path.read_bytes()
+    return data[8:8 + struct.unpack("<Q", data[:8])[0]]
+
+
+def checkpoints(out):
+    files = FIXTURES / "checkpoint"
+    copy(out, "safetensors", [*(files / "files").glob("*"), *(TESTS / "checkpoint/bad").glob("*.safetensors")])
+    copy(out, "shard_index", FIXTURES.rglob("model.safetensors.index.json"))
+    copy(out, "npz", FIXTURES.rglob("*.npz"))
+    copy(out, "config", (FIXTURES / "models").glob("*/config.json"))
+    for name in ["llama", "mixtral", "gemma3_multimodal", "deepseek_v2"]:
+        add_checkpoint(out, name, FIXTURES / "models" / name)
+    for folder in [*(FIXTURES / "fp8").iterdir(), *(FIXTURES / "export/expected").iterdir()]:
+        add_checkpoint(out, folder.name, folder)
+    copy(out, "scales_json", FIXTURES.rglob("kv_cache_scales.json"))
+    for dtype in ["<f2", "<f4", "<f8"]:
+        header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': (2, 3), }}".encode()
+        header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
+        size = 6 * int(dtype[2])
+        put(out, "npy", dtype[1:], b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"\0" * size)
+
+
+def add_checkpoint(out, name, folder):
+    weights = folder / "model.safetensors"
+    if not weights.exists() or not (folder / "config.json").exists():
+        return
+    header = safetensors_header(weights)
+    content = (folder / "config.json").read_bytes() + BETWEEN + header
+    if len(content) <= 32768:
+        put(out, "checkpoint", name, content)
+
+
+def statistics(out):
+    tensors, offset, header = b"", 0, {"__metadata__": {
+        "format": "kvcal-statistics", "version": "1", "config": "{}", "model_path": "m", "model_sha256": "0",
+        "dataset_path": "d", "dataset_sha256": "0", "sample_indices": "[0,1]", "num_tokens": "9",
+        "compute_dtype": "float32", "kv_forward": "exact", "all_experts": "false"}}
+
+    def add(name, dtype, shape, data):
+        nonlocal tensors, offset
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + len(data)]}
+        tensors, offset = tensors + data, offset + len(data)
+
+    for name in ["m.k", "m.v", "m.q_proj.input"]:
+        add(name + ".ranges", "F32", [2, 1, 2], struct.pack("<4f", -1, 2, -3, 4))
+        add(name + ".histogram", "I64", [1, 384], struct.pack("<384q", *([0] * 383 + [5])))
+    add("m.q_proj.input.tokens", "I64", [1], struct.pack("<q", 9))
+    text = compact(header).encode()
+    put(out, "statistics", "small", struct.pack("<Q", len(text)) + text + tensors)
+    overlay = {"format": "compressed-tensors", "model_type": "llama", "num_hidden_layers": 2,
+               "config": {"quantization_config": {"kv_cache_scheme": None}}}
+    put(out, "overlay", "small", compact(overlay))
+
+
+def texts(out):
+    root = TESTS.parent
+    copy(out, "recipe", [*(root / "recipes").glob("*.yaml"), *(FIXTURES / "recipe").rglob("*.yaml"),
+                         *(TESTS / "recipe/bad").glob("*.yaml"), *(TESTS / "recipe/bad").glob("*.json")], 4096)
+    sweeps = [root / "sweeps/kv_observers.yaml", TESTS / "cli/data/sweep.yaml"]
+    for path in sweeps:
+        text = path.read_text()
+        for name in ["tensor", "mse", "percentile", "entropy", "head"]:
+            text = text.replace(f"../recipes/fp8_kv_{name}.yaml", "kv.yaml")
+        put(out, "sweep", path.name, text)
+    copy(out, "descriptor", [*(root / "datasets").glob("*.yaml"), *(FIXTURES / "text/datasets").rglob("*.yaml")])
+    kinds = {".jsonl": 0, ".json": 1, ".txt": 2}
+    for path in sorted((FIXTURES / "text/datasets").rglob("*")):
+        if path.suffix in kinds and path.stat().st_size <= 4096:
+            put(out, "dataset", path.name, bytes([kinds[path.suffix]]) + path.read_bytes())
+    for i, pattern in enumerate([r".*self_attn.*", r"(a+)+$", r"model\.layers\.(\d+)\.mlp\.(gate|up)_proj",
+                                 r"^(?!.*lm_head).*$", r"[^.]*\.(?P<x>[a-z]+)(?=\.)", r"(?i)LM_HEAD\b"]):
+        put(out, "target_pattern", f"pattern_{i}", pattern + "\nmodel.layers.11.mlp.gate_proj")
+    copy(out, "json", [*(FIXTURES / "models").glob("llama*/config.json"), *(FIXTURES / "text/datasets").rglob("*.json")],
+         2048)
+
+
+def main():
+    out = pathlib.Path(sys.argv[1])
+    for make in [tokenizers, templates, checkpoints, statistics, texts]:
+        make(out)
+
+
+if __name__ == "__main__":
+    main()
