@@ -8,7 +8,7 @@ packages=(
   zlib1g-dev libzstd-dev libdnnl-dev ocl-icd-opencl-dev libhwy-dev libssl-dev libxxhash-dev catch2 valgrind
   python3 python3-venv chromium
   zsh fish mandoc dpkg-dev file
-  openmpi-bin libopenmpi-dev slurm-wlm munge procps
+  openmpi-bin libopenmpi-dev slurm-wlm munge procps python3-yaml python3-jsonschema
 )
 
 missing=()
