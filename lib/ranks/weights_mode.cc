@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "checkpoint/identity.h"
 #include "core/posix_file.h"
-#include "core/sha256.h"
 #include "ranks/agreement.h"
 #include "ranks/exchanged_layers.h"
 #include "ranks/local_layers.h"
@@ -17,7 +17,6 @@ namespace kvcal {
 namespace {
 
 constexpr size_t kMeasured = size_t{64} << 20, kChunk = size_t{4} << 20;
-constexpr size_t kSampled = 1024;
 /// Exchanging takes processors' time, too: it must be faster by so much.
 constexpr double kClearGain = 1.5;
 
@@ -125,26 +124,10 @@ std::unique_ptr<RankLayerBytes> make_layer_bytes(WeightsMode mode, Communicator&
   return std::make_unique<ExchangedLayers>(std::move(readers), model_dir, weights, users);
 }
 
-std::string sampled_hash(const ModelDir& model_dir) {
-  Sha256 hash;
-  hash.update(model_dir.config().dump());
-  for (size_t i = 0; i < model_dir.shards().size(); ++i) {
-    const SafetensorsFile& shard = model_dir.shards()[i];
-    const auto bytes = shard.file().bytes();
-    hash.update(model_dir.shard_names()[i] + "\n" + std::to_string(bytes.size()) + "\n");
-    hash.update(bytes.first(shard.data_offset()));
-    for (const TensorView& tensor : shard.tensors()) {
-      hash.update(tensor.bytes.first(std::min(kSampled, tensor.bytes.size())));
-      hash.update(tensor.bytes.last(std::min(kSampled, tensor.bytes.size())));
-    }
-  }
-  return hash.hex();
-}
-
 void expect_same_model(Communicator& ranks, const ModelDir& model_dir) {
   if (ranks.size() == 1) return;
   const auto all = agree(ranks, [&] {
-    const std::string hash = sampled_hash(model_dir);
+    const std::string hash = sampled_sha256(model_dir);
     const auto bytes = std::as_bytes(std::span(hash));
     return std::vector<std::byte>(bytes.begin(), bytes.end());
   });

@@ -40,11 +40,7 @@ std::unique_ptr<RankLayerBytes> make_layer_bytes(WeightsMode mode, Communicator&
                                                  const ModelDir& model_dir, const Weights& weights,
                                                  bool has_samples, int users);
 
-/// Hash over config.json, the names, sizes and headers of the weights' files and the first and last
-/// bytes of every tensor: what can be read in a moment.
-std::string sampled_hash(const ModelDir& model_dir);
-
-/// Throws SharedError, naming rank and host, where a rank's checkpoint is another by sampled_hash.
+/// Throws SharedError, naming rank and host, where a rank's checkpoint is another by sampled_sha256.
 /// Collective.
 void expect_same_model(Communicator& ranks, const ModelDir& model_dir);
 
