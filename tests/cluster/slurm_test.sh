@@ -7,6 +7,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../cli/support.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/slurm.sh"
 
+export PATH=$PATH:/usr/sbin:/sbin  # of the daemons
 if [[ $(id -u) -ne 0 ]] || ! command -v slurmctld >/dev/null; then
   echo "skipped: needs root and Slurm (slurm-wlm, munge)"
   exit 77
