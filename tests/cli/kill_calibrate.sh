@@ -28,12 +28,6 @@ find_program ""
 make_scratch
 cd "$SCRATCH_ROOT" || exit 1
 
-failed=0
-fail() {
-  failed=$((failed + 1))
-  echo "FAILED $1"
-}
-
 # A model of eight layers and text enough that a run takes its time.
 make_inputs() {
   sed -E -e 's/("hidden_size": )[0-9]+/\1256/' -e 's/("intermediate_size": )[0-9]+/\1704/' \
@@ -56,14 +50,6 @@ calibrate() {  # RANKS ARGUMENT...
   # shellcheck disable=SC2046  # several words
   exec $(launcher "$count") "$KVCAL" calibrate "$model" --recipe "$recipe" --dataset "$data" --output out --reproducible \
     ${more[@]+"${more[@]}"} "$@" >run.log 2>&1
-}
-
-now() {
-  date +%s%N
-}
-
-pause() {  # MILLISECONDS
-  sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"
 }
 
 hashes() {

@@ -14,12 +14,6 @@ find_program ""
 make_scratch
 cd "$SCRATCH_ROOT" || exit 1
 
-failed=0
-fail() {
-  failed=$((failed + 1))
-  echo "FAILED $1"
-}
-
 # A sharded checkpoint of 160 MB in the form of compressed-tensors.
 make_source() {
   sed -E -e 's/("hidden_size": )[0-9]+/\11024/' -e 's/("intermediate_size": )[0-9]+/\12816/' \
@@ -76,10 +70,6 @@ check_the_checks() {
   source_is_whole && fail "a byte of the source that changed is not noticed"
 }
 
-now() {
-  date +%s%N
-}
-
 make_source >made.log
 hashes >source.sha256
 (convert) || { cat convert.log; exit 1; }
@@ -113,7 +103,7 @@ for ((i = 0; i < KILLS; i++)); do
   fi
   (convert $replaces) &
   pid=$!
-  sleep "$((delay / 1000)).$(printf %03d $((delay % 1000)))"
+  pause "$delay"
   kill -9 $pid 2>/dev/null
   wait $pid 2>/dev/null
   status=$?

@@ -11,12 +11,6 @@ find_program ""
 make_scratch
 cd "$SCRATCH_ROOT" || exit 1
 
-failed=0
-fail() {
-  failed=$((failed + 1))
-  echo "FAILED $1"
-}
-
 # Several models, each with an evaluation of its own, and text enough that they take their time.
 make_sweep
 for seed in 1 2 3; do "$KVCAL" synth --config model/config.json --seed $seed "model$seed" >/dev/null 2>&1 || exit 1; done
@@ -26,14 +20,6 @@ sed -i -e 's/models: .*/models: [model1, model2, model3]/' -e 's/kv_forward: \[q
 
 sweep() {
   exec "$KVCAL" sweep sweep.yaml --output "$1" --device reference --threads 1 >sweep.table 2>sweep.log
-}
-
-now() {
-  date +%s%N
-}
-
-pause() {  # MILLISECONDS
-  sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"
 }
 
 # Milliseconds of a whole run; the quicker of two, so that few moments lie behind its end.

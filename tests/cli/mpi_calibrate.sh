@@ -11,11 +11,6 @@ make_scratch
 cd "$SCRATCH_ROOT" || exit 1
 MPIRUN=${MPIRUN:-mpirun}
 
-failed=0 checks=0
-fail() {
-  failed=$((failed + 1))
-  echo "FAILED $1"
-}
 check() {  # MESSAGE COMMAND...
   local message=$1
   shift

@@ -21,6 +21,21 @@ find_program() {
   export KVCAL
 }
 
+# What a script of many checks counts; the last line it prints says so, and it ends with [[ $failed -eq 0 ]].
+failed=0 checks=0
+fail() {  # MESSAGE
+  failed=$((failed + 1))
+  echo "FAILED $1"
+}
+
+now() {  # nanoseconds
+  date +%s%N
+}
+
+pause() {  # MILLISECONDS
+  sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"
+}
+
 # A scratch folder that goes away with the script; in memory where there is such a place, since every
 # output is flushed to its disk.
 make_scratch() {

@@ -20,11 +20,6 @@ CLUSTER=$SOURCE_FOLDER/tools/cluster
 export OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo OMPI_MCA_oob_tcp_if_include=lo
 export OMPI_MCA_pml=ob1
 
-failed=0 checks=0
-fail() {
-  failed=$((failed + 1))
-  echo "FAILED $1"
-}
 check() {  # MESSAGE COMMAND...
   local message=$1
   shift
