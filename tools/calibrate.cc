@@ -241,12 +241,13 @@ class Calibrate {
     read_inputs();
     CalibrationRun run = inputs_.run();
     const RunFacts facts{.subject = *subject_, .run = run, .options = deciding_options(options_)};
-    expect_same_run(ranks(), subject_->model_dir, fingerprint_of(facts));
+    const Json fingerprint = fingerprint_of(facts);
+    expect_same_run(ranks(), subject_->model_dir, fingerprint);
     const RankedRun ranked = make_ranked_run(ranks(), options_.ranks, subject_->model_dir);
     RankPeers peers(ranks());
     const std::unique_ptr<RunState> state =
         open_state(options_.state, options_.output.output, options_.output.overwrite, facts,
-                   {.ranks = ranks(), .peers = peers}, diagnostics_);
+                   fingerprint, {.ranks = ranks(), .peers = peers}, diagnostics_);
     run.state = state.get();
     run.ranked = session_.is_alone() ? nullptr : &ranked;
     with_state(state.get(), [&] {

@@ -130,11 +130,10 @@ bool is_seen_by_all(const fs::path& folder, const StateRanks& ranks) {
 }
 
 StateSettings settings_of(const StateOptions& options, const fs::path& folder, bool overwrite,
-                          const RunFacts& facts) {
-  const int threads = facts.run.threads > 0 ? facts.run.threads
-                                            : std::max(1, static_cast<int>(allowed_cpus().size()));
+                          Json fingerprint, int threads) {
+  if (threads == 0) threads = std::max(1, static_cast<int>(allowed_cpus().size()));
   return {.folder = folder,
-          .fingerprint = fingerprint_of(facts),
+          .fingerprint = std::move(fingerprint),
           .resumes = options.resumes,
           .replaces = overwrite,
           .share = parse_fraction(options.share),
@@ -159,15 +158,16 @@ void tell(const RunState& state, uint64_t bytes) {
 }  // namespace
 
 std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path& output,
-                                     bool overwrite, const RunFacts& facts, const StateRanks& ranks,
-                                     Diagnostics& diagnostics) {
+                                     bool overwrite, const RunFacts& facts, Json fingerprint,
+                                     const StateRanks& ranks, Diagnostics& diagnostics) {
   const fs::path folder = state_folder(options, output);
   if (folder.empty()) return nullptr;
   const bool is_first = ranks.ranks.rank() == 0;
   const uint64_t bytes =
       RunState::bytes(std::ssize(facts.run.samples), tokens_of(facts.run.samples),
                       facts.subject.config.hidden_size);
-  const StateSettings settings = settings_of(options, folder, overwrite, facts);
+  const StateSettings settings =
+      settings_of(options, folder, overwrite, std::move(fingerprint), facts.run.threads);
   std::unique_ptr<RunState> state;
   bool is_without = false;
   together(ranks.ranks, [&] {

@@ -39,12 +39,12 @@ struct StateRanks {
   StatePeers& peers;  ///< they, as the state sees them
 };
 
-/// Opens the state, and says on stderr how large it will be or where the run goes on. null: none is
-/// kept, also where the disk has no room, or other ranks do not see the folder, and nobody asked
-/// for one. Throws Error as RunState. Collective.
+/// Opens the state, whose fingerprint is fingerprint_of(facts), and says on stderr how large it
+/// will be or where the run goes on. null: none is kept, also where the disk has no room, or other
+/// ranks do not see the folder, and nobody asked for one. Throws Error as RunState. Collective.
 std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path& output,
-                                     bool overwrite, const RunFacts& facts, const StateRanks& ranks,
-                                     Diagnostics& diagnostics);
+                                     bool overwrite, const RunFacts& facts, Json fingerprint,
+                                     const StateRanks& ranks, Diagnostics& diagnostics);
 
 /// Runs body; what ends it early says how the run goes on, where it can. state may be null.
 void with_state(RunState* state, const std::function<void()>& body);
