@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <system_error>
 
 #include "command_line.h"
 #include "commands.h"
 #include "core/error.h"
+#include "core/file_in_use.h"
 #include "core/interrupt.h"
 #include "core/registry.h"
 #include "version.h"
@@ -32,6 +34,7 @@ void handle_signals() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGHUP, &action, nullptr);
+  handle_lost_pages();
   // A full disk or a file size limit is an error from write, not a signal.
   std::signal(SIGXFSZ, SIG_IGN);
 }
@@ -111,6 +114,15 @@ const char* out_of_memory_message(const CLI::App& app) {
   return "error: out of memory\n";
 }
 
+constexpr const char* kLackOfThreads =
+    "cannot start a thread: no memory for its stack, or no more processes are allowed: ";
+
+/// The standard library then tells the system's reason alone.
+bool is_lack_of_threads(const std::exception& error) {
+  const auto* system = dynamic_cast<const std::system_error*>(&error);
+  return system && system->code() == std::errc::resource_unavailable_try_again;
+}
+
 /// --json stands first, so that it is known when --version answers.
 void add_version_options(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
@@ -134,7 +146,7 @@ int run_main(int argc, char** argv) {
     return usage_error(app, error);
   }
   try {
-    run();
+    unless_file_changed(run);
   } catch (const RunEnded& ended) {
     return ended.status();
   } catch (const InterruptedRun& interrupted) {
@@ -153,7 +165,8 @@ int run_main(int argc, char** argv) {
     std::fputs(out_of_memory_message(app), stderr);
     return code(ExitStatus::kBadInput);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
+    std::fprintf(stderr, "error: %s%s\n", is_lack_of_threads(error) ? kLackOfThreads : "",
+                 printable(error.what()).c_str());
     return code(ExitStatus::kBadInput);
   }
   return code(ExitStatus::kDone);

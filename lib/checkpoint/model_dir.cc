@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "checkpoint/links.h"
 #include "core/checked.h"
 #include "core/json_limits.h"
 #include "core/registry.h"
@@ -16,19 +17,26 @@ namespace {
 
 constexpr std::string_view kShardSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".index.json";
-constexpr std::string_view kTemplateFolder = "additional_chat_templates";
 /// Five times the tensors and shards of the largest models there are.
 constexpr JsonLimits kIndexLimits{.max_bytes = size_t{64} << 20, .max_values = 700'000};
 constexpr size_t kMostShards = 1000;
 
-bool is_present(const fs::path& path) {
+/// What path is, links followed. Throws Error where the system cannot tell.
+fs::file_type type_of(const fs::path& path) {
   std::error_code error;
-  return fs::exists(path, error);
+  const fs::file_type type = fs::status(path, error).type();
+  const bool is_absent = type == fs::file_type::not_found || error == std::errc::not_a_directory ||
+                         error == std::errc::too_many_symbolic_link_levels;
+  if (error && !is_absent) fail(path.string(), ": cannot find out what it is: ", error.message());
+  return is_absent ? fs::file_type::not_found : type;
+}
+
+bool is_present(const fs::path& path) {
+  return type_of(path) != fs::file_type::not_found;
 }
 
 bool is_folder(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
+  return type_of(path) == fs::file_type::directory;
 }
 
 /// Names of the entries of a folder that are regular files (or links to one), sorted; no hidden
@@ -37,9 +45,15 @@ std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
     const std::string name = it->path().filename().string();
-    if (!name.starts_with('.') && it->is_regular_file(ignored)) names.push_back(name);
+    if (name.starts_with('.')) continue;
+    const fs::file_type type = type_of(it->path());
+    // What is left out in silence is missed later.
+    if (type == fs::file_type::not_found)
+      fail(it->path().string(), ": is a link that leads nowhere");
+    if (type != fs::file_type::regular && type != fs::file_type::directory)
+      fail(it->path().string(), ": is neither a file nor a folder");
+    if (type == fs::file_type::regular) names.push_back(name);
   }
   if (error) fail(folder.string(), ": cannot list the folder: ", error.message());
   std::sort(names.begin(), names.end());
@@ -127,6 +141,7 @@ fs::path resolve_model_folder(const fs::path& path) {
 }
 
 ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_model_folder(path)) {
+  check_links(path_);
   JsonLimits limits = kSmallFileLimits;
   limits.has_python_constants = true;
   config_ = read_json_object(path_ / "config.json", limits);

@@ -14,6 +14,8 @@ namespace kvcal {
 
 inline constexpr std::string_view kSingleFileName = "model.safetensors";
 inline constexpr std::string_view kIndexFileName = "model.safetensors.index.json";
+/// Chat templates beside the one in force.
+inline constexpr std::string_view kTemplateFolder = "additional_chat_templates";
 
 /// The folder that holds config.json: path itself, or the snapshot of a hub cache folder
 /// (models--org--name/snapshots/<revision>: the one refs/main names, else the only one).
@@ -24,7 +26,8 @@ fs::path resolve_model_folder(const fs::path& path);
 /// every view borrows from it and stays valid when it is moved.
 class ModelDir {
  public:
-  /// Throws Error naming path and what was looked for.
+  /// Throws Error naming path and what was looked for, and for links that leave the folder
+  /// (checkpoint/links.h).
   explicit ModelDir(const fs::path& path);
 
   const fs::path& path() const { return path_; }              ///< the resolved folder

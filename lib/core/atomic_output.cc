@@ -1,10 +1,9 @@
-#include <sys/file.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <cstdio>
 
 #include "core/file.h"
+#include "core/file_in_use.h"
 #include "core/posix_file.h"
 
 namespace kvcal {
@@ -41,23 +40,8 @@ fs::path made_scratch_file(const fs::path& target) {
   });
 }
 
-/// A folder held by this process; -1 where it cannot be locked (some network file systems).
-int locked_folder(const fs::path& folder) {
-  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (descriptor < 0 || ::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return descriptor;
-  ::close(descriptor);
-  return -1;
-}
-
-/// A folder may be made and not locked yet.
-bool is_new(const fs::path& folder) {
-  std::error_code error;
-  const auto age = fs::file_time_type::clock::now() - fs::last_write_time(folder, error);
-  return error || age < std::chrono::seconds(10);
-}
-
-/// Removes what killed runs with this target left behind: gigabytes, maybe. A folder that a running
-/// process writes is locked by it.
+/// Removes what killed runs with this target left behind: gigabytes, maybe. Only for who holds its
+/// lock.
 void remove_stale_scratch(const fs::path& target) {
   const std::string prefix = "." + target.filename().string() + ".partial-";
   std::error_code error;
@@ -65,15 +49,12 @@ void remove_stale_scratch(const fs::path& target) {
        entries.increment(error)) {
     const fs::directory_entry entry = *entries;
     const std::string name = entry.path().filename().string();
+    std::error_code ignored;
     const bool is_scratch =
         name.starts_with(prefix) && name.size() > prefix.size() &&
-        name.find_first_not_of("0123456789-", prefix.size()) == std::string::npos;
-    if (!is_scratch || is_new(entry.path())) continue;
-    const int lock = locked_folder(entry.path());
-    if (lock < 0) continue;
-    std::error_code ignored;
-    fs::remove_all(entry.path(), ignored);
-    ::close(lock);
+        name.find_first_not_of("0123456789-", prefix.size()) == std::string::npos &&
+        entry.symlink_status(ignored).type() == fs::file_type::directory;
+    if (is_scratch) fs::remove_all(entry.path(), ignored);
   }
 }
 
@@ -116,25 +97,29 @@ AtomicDirectory::Parents::~Parents() {
 AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
     : target_(checked_target(target, overwrite)),
       overwrite_(overwrite),
-      parents_(target_.parent_path()) {
+      parents_(target_.parent_path()),
+      lock_(target_) {
   std::error_code error;
   if (fs::exists(target_, error) && !fs::is_directory(target_, error))
     fail(target.string(), ": exists and is not a folder");
-  remove_stale_scratch(target_);
+  if (lock_->is_held()) remove_stale_scratch(target_);
   scratch_ = made_scratch_folder(target_);
-  lock_ = locked_folder(scratch_);
 }
 
 AtomicDirectory::~AtomicDirectory() {
   std::error_code error;
   if (!scratch_.empty()) fs::remove_all(scratch_, error);
-  if (lock_ >= 0) ::close(lock_);
 }
 
 void AtomicDirectory::commit() {
+  check_files_in_use();
   std::error_code error;
-  for (const auto& entry : fs::recursive_directory_iterator(scratch_, error))
-    if (entry.is_directory(error)) sync_folder(entry.path());
+  for (fs::recursive_directory_iterator it(scratch_, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_directory(ignored)) sync_folder(it->path());
+  }
+  if (error) fail(scratch_.string(), ": cannot list the folder: ", error.message());
   sync_folder(scratch_);
   fs::path old;
   if (fs::exists(fs::symlink_status(target_, error))) {
@@ -148,6 +133,7 @@ void AtomicDirectory::commit() {
   parents_.keep();
   sync_folder(target_.parent_path());
   if (!old.empty()) fs::remove_all(old, error);
+  lock_.reset();
 }
 
 fs::path AtomicDirectory::replace_target() {
@@ -178,6 +164,7 @@ void write_file_atomically(const fs::path& target, bool overwrite,
   const fs::path scratch = made_scratch_file(absolute);
   try {
     write(scratch);
+    check_files_in_use();
     if (::rename(scratch.c_str(), absolute.c_str()) != 0)
       fail_errno(absolute, "cannot rename the finished file");
   } catch (...) {

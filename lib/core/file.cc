@@ -17,13 +17,14 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/file_in_use.h"
 #include "core/interrupt.h"
 #include "core/pages.h"
 #include "core/posix_file.h"
 
 namespace kvcal {
 
-MappedFile::MappedFile(const fs::path& path) : path_(path) {
+MappedFile::MappedFile(const fs::path& path, bool may_grow) : path_(path) {
   // Not blocking, so that a named pipe is refused below and not waited for.
   const Descriptor descriptor(path, O_RDONLY | O_NONBLOCK);
   if (descriptor.get() < 0) fail_errno(path, "cannot open");
@@ -35,21 +36,25 @@ MappedFile::MappedFile(const fs::path& path) : path_(path) {
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, descriptor.get(), 0);
   if (data == MAP_FAILED) fail_errno(path, "cannot map");
   data_ = static_cast<const std::byte*>(data);
+  in_use_ = std::make_unique<FileInUse>(path, status, data_, may_grow);
 }
 
 MappedFile::~MappedFile() {
+  in_use_.reset();  // the address may be another mapping's at once
   if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
     : path_(std::move(other.path_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_(std::exchange(other.size_, 0)) {}
+      size_(std::exchange(other.size_, 0)),
+      in_use_(std::move(other.in_use_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(in_use_, other.in_use_);
   return *this;
 }
 
@@ -78,8 +83,7 @@ std::string read_text(const fs::path& path, size_t max_bytes) {
 }
 
 FileWriter::FileWriter(const fs::path& path)
-    : path_(path),
-      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    : path_(path), descriptor_(open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0666)) {
   if (descriptor_ < 0) fail_errno(path, "cannot create");
 }
 
@@ -88,13 +92,8 @@ FileWriter::~FileWriter() {
 }
 
 void FileWriter::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) fail_errno(path_, "cannot write");
-    position_ += static_cast<uint64_t>(written);
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
+  write_all(descriptor_, bytes, path_);
+  position_ += bytes.size();
 }
 
 void FileWriter::write(std::string_view text) {
@@ -116,20 +115,17 @@ void FileWriter::append_range(const fs::path& source, uint64_t offset, uint64_t 
   std::vector<std::byte> buffer(std::min<uint64_t>(size, uint64_t{4} << 20));
   while (size > 0) {
     throw_if_interrupted();
-    const ssize_t got =
-        ::pread(input.get(), buffer.data(), std::min<uint64_t>(size, buffer.size()), from);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail_errno(source, "cannot read");
-    if (got == 0) fail(source.string(), ": ends ", size, " bytes early");
-    write(std::span(buffer).first(static_cast<size_t>(got)));
-    from += got;
-    size -= static_cast<uint64_t>(got);
+    const auto wanted = std::span(buffer).first(std::min<uint64_t>(size, buffer.size()));
+    const size_t got = read_at(input.get(), wanted, static_cast<uint64_t>(from), source);
+    if (got < wanted.size()) fail(source.string(), ": ends ", size - got, " bytes early");
+    write(wanted);
+    from += static_cast<off64_t>(got);
+    size -= got;
   }
 }
 
 void FileWriter::close() {
-  if (::fsync(descriptor_) != 0 && errno != EINVAL && errno != EROFS)
-    fail_errno(path_, "cannot flush");
+  flush_file(descriptor_, path_);
   const int descriptor = std::exchange(descriptor_, -1);
   if (::close(descriptor) != 0) fail_errno(path_, "cannot close");
 }
@@ -141,10 +137,7 @@ void copy_file(const fs::path& source, const fs::path& target) {
     const Descriptor from(source, O_RDONLY);
     const Descriptor to(target, O_WRONLY | O_CREAT | O_TRUNC, 0666);
     if (to.get() < 0) fail_errno(target, "cannot create");
-    if (::ioctl(to.get(), FICLONE, from.get()) == 0) {
-      if (::fsync(to.get()) != 0) fail_errno(target, "cannot flush");
-      return;
-    }
+    if (::ioctl(to.get(), FICLONE, from.get()) == 0) return flush_file(to.get(), target);
   }
 #endif
   FileWriter output(target);
@@ -176,12 +169,13 @@ bool lies_in(const fs::path& inner, const fs::path& outer) {
 }
 
 ScratchMapping::ScratchMapping(const fs::path& folder, size_t size) : size_(size) {
-  std::string name = (folder / ".kvcal-scratch-XXXXXX").string();
-  const int descriptor = ::mkstemp(name.data());
+  const int descriptor = unnamed_file(folder);
   if (descriptor < 0) fail_errno(folder, "cannot create a scratch file");
-  ::unlink(name.c_str());
   // posix_fallocate, so that a full disk is an error here and not a signal at the first write.
-  const int code = size == 0 ? 0 : ::posix_fallocate(descriptor, 0, static_cast<off_t>(size));
+  int code = 0;
+  do {
+    if (size > 0) code = ::posix_fallocate(descriptor, 0, static_cast<off_t>(size));
+  } while (code == EINTR);
   if (code != 0) {
     ::close(descriptor);
     fail(folder.string(), ": cannot reserve a scratch file of ", size,

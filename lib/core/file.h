@@ -4,19 +4,26 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/target_lock.h"
+
 namespace kvcal {
 
 namespace fs = std::filesystem;
+class FileInUse;
 
-/// A whole file mapped read-only. Empty files are legal. Throws Error naming path and reason.
+/// A whole file mapped read-only. Empty files are legal. Throws Error naming path and reason. One
+/// that changes while it is mapped ends the work (core/file_in_use.h); unless it may grow, of which
+/// only what does not change is read.
 class MappedFile {
  public:
-  explicit MappedFile(const fs::path& path);
+  explicit MappedFile(const fs::path& path, bool may_grow = false);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;
@@ -32,6 +39,7 @@ class MappedFile {
   fs::path path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  std::unique_ptr<FileInUse> in_use_;
 };
 
 /// The file's content. Throws Error if it cannot be read or is longer than max_bytes.
@@ -68,7 +76,8 @@ void copy_file(const fs::path& source, const fs::path& target);
 /// An output folder that appears complete or not at all: files are written below path(), a hidden
 /// folder beside the target; commit() flushes and renames it. Without commit() the destructor
 /// removes it; what a killed process left, the next run with the same target does. An existing
-/// target is an Error unless overwrite, and is then replaced only at commit().
+/// target is an Error unless overwrite, and is then replaced only at commit(). Another run that
+/// writes the same target is an Error that names both (core/target_lock.h).
 class AtomicDirectory {
  public:
   AtomicDirectory(const fs::path& target, bool overwrite);
@@ -100,8 +109,8 @@ class AtomicDirectory {
 
   fs::path target_, scratch_;
   bool overwrite_ = false;
-  int lock_ = -1;  ///< of the scratch folder, so that other runs know it is in use
   Parents parents_;
+  std::optional<TargetLock> lock_;  ///< nothing after commit
 };
 
 /// Whether inner is outer or lies somewhere in it, links and dots resolved as far as the paths

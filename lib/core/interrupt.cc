@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "core/error.h"
+#include "core/file_in_use.h"
 
 namespace kvcal {
 namespace {
@@ -21,6 +22,7 @@ void clear_interrupt() noexcept {
 }
 void throw_if_interrupted() {
   if (interrupt_requested) throw Interrupted();
+  throw_if_file_changed();
 }
 
 }  // namespace kvcal

@@ -6,8 +6,8 @@ namespace kvcal {
 void request_interrupt() noexcept;
 /// Takes the request back.
 void clear_interrupt() noexcept;
-/// Throws Interrupted if a stop was asked for. Loops call it once a batch, so that outputs can
-/// clean up.
+/// A safe point: throws Interrupted if a stop was asked for, and Error if a file in use was seen to
+/// change (core/file_in_use.h). Loops call it once a batch, so that outputs can clean up.
 void throw_if_interrupted();
 
 }  // namespace kvcal

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/byte_stream.h"
+#include "core/file_in_use.h"
 
 namespace kvcal {
 namespace {
@@ -25,7 +26,9 @@ std::vector<std::byte> failed(const std::string& text) {
 /// What the others are told.
 std::vector<std::byte> outcome_of(const std::function<std::vector<std::byte>()>& body) {
   try {
-    return message(Outcome::kDone, body());
+    std::vector<std::byte> result;
+    unless_file_changed([&] { result = body(); });
+    return message(Outcome::kDone, result);
   } catch (const LostRank&) {
     throw;  // nobody can be told
   } catch (const RankLeft&) {

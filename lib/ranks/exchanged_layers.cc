@@ -94,19 +94,14 @@ void ExchangedLayers::read(const std::vector<FileExtent>& extents, uint64_t begi
                            std::span<std::byte> into) {
   for_each_part(extents, begin, begin + into.size(), [&](const FileExtent& part, uint64_t at) {
     const MappedFile& file = model_dir_.shards()[part.shard].file();
-    uint64_t from = part.begin;
     // What lies behind the end of a file stays zero, as in its mapping.
     const uint64_t end = std::min<uint64_t>(part.end, file.bytes().size());
-    while (from < end) {
-      const ssize_t got = ::pread(files_[part.shard]->get(), into.data() + (at - begin), end - from,
-                                  static_cast<off_t>(from));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) fail_errno(file.path(), "cannot read");
-      if (got == 0) fail(file.path().string(), ": ends ", end - from, " bytes early");
-      at += static_cast<uint64_t>(got);
-      from += static_cast<uint64_t>(got);
-      bytes_read_ += static_cast<uint64_t>(got);
-    }
+    if (part.begin >= end) return;
+    const auto wanted = into.subspan(at - begin, end - part.begin);
+    const size_t got = read_at(files_[part.shard]->get(), wanted, part.begin, file.path());
+    if (got < wanted.size())
+      fail(file.path().string(), ": ends ", wanted.size() - got, " bytes early");
+    bytes_read_ += got;
   });
 }
 

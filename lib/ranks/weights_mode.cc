@@ -34,12 +34,8 @@ uint64_t read_some(const ModelDir& model_dir, std::span<std::byte> buffer) {
     const uint64_t size = shard.file().bytes().size();
     const Descriptor file(shard.file().path(), O_RDONLY);
     if (file.get() < 0) fail_errno(shard.file().path(), "cannot open");
-    for (; next < begin + size; next += step) {
-      const ssize_t got =
-          ::pread(file.get(), buffer.data(), kChunk, static_cast<off_t>(next - begin));
-      if (got < 0) fail_errno(shard.file().path(), "cannot read");
-      bytes_read += static_cast<uint64_t>(got);
-    }
+    for (; next < begin + size; next += step)
+      bytes_read += read_at(file.get(), buffer.first(kChunk), next - begin, shard.file().path());
     begin += size;
   }
   return bytes_read;

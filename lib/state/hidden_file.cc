@@ -36,19 +36,12 @@ class HiddenFileWriter::File {
     if (descriptor_.get() < 0) fail_errno(path_, "cannot create");
   }
   void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t count =
-          ::pwrite(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(position_));
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) fail_errno(path_, "cannot write");
-      bytes = bytes.subspan(static_cast<size_t>(count));
-      position_ += static_cast<uint64_t>(count);
-    }
+    write_all_at(descriptor_.get(), bytes, position_, path_);
+    position_ += bytes.size();
   }
   void finish() {
-    if (::ftruncate(descriptor_.get(), static_cast<off_t>(position_)) != 0 ||
-        ::fdatasync(descriptor_.get()) != 0)
-      fail_errno(path_, "cannot write");
+    cut_file(descriptor_.get(), position_, path_);
+    flush_file(descriptor_.get(), path_);
   }
 
  private:
@@ -143,15 +136,8 @@ class HiddenFileReader::File {
     size_ = static_cast<uint64_t>(status.st_size);
   }
   void read(std::span<std::byte> bytes, uint64_t offset) const {
-    while (!bytes.empty()) {
-      const ssize_t count =
-          ::pread(descriptor_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail_errno(path_, "cannot read");
-      if (count == 0) fail(path_.string(), ": ends early, at byte ", offset);
-      bytes = bytes.subspan(static_cast<size_t>(count));
-      offset += static_cast<uint64_t>(count);
-    }
+    const size_t got = read_at(descriptor_.get(), bytes, offset, path_);
+    if (got < bytes.size()) fail(path_.string(), ": ends early, at byte ", offset + got);
   }
   const fs::path& path() const { return path_; }
   uint64_t size() const { return size_; }

@@ -32,7 +32,8 @@ std::vector<std::byte> journal_bytes(RecordKind kind, int64_t layer,
   return record.take();
 }
 
-JournalReader::JournalReader(const fs::path& path, uint64_t size) : file_(path), size_(size) {
+JournalReader::JournalReader(const fs::path& path, uint64_t size)
+    : file_(path, /*may_grow=*/true), size_(size) {
   const auto bytes = file_.bytes();
   if (size > bytes.size())
     fail(path.string(), ": ", bytes.size(), " bytes, expected at least ", size);
@@ -63,22 +64,16 @@ std::optional<JournalRecord> JournalReader::next() {
 JournalWriter::JournalWriter(const fs::path& path, uint64_t size)
     : path_(path), descriptor_(path, O_WRONLY | O_CREAT | O_APPEND, 0666) {
   if (descriptor_.get() < 0) fail_errno(path_, "cannot create");
-  if (::ftruncate(descriptor_.get(), static_cast<off_t>(size)) != 0)
-    fail_errno(path_, "cannot cut to its length");
+  cut_file(descriptor_.get(), size, path_);
   if (size == 0) append(journal_head());
 }
 
 void JournalWriter::append(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(descriptor_.get(), bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) fail_errno(path_, "cannot write");
-    bytes = bytes.subspan(static_cast<size_t>(count));
-  }
+  write_all(descriptor_.get(), bytes, path_);
 }
 
 void JournalWriter::sync() {
-  if (::fdatasync(descriptor_.get()) != 0) fail_errno(path_, "cannot write");
+  flush_file(descriptor_.get(), path_);
 }
 
 }  // namespace kvcal

@@ -40,8 +40,8 @@ std::span<const std::byte> journal_head();
 /// The calls of a run, in their order, from a file that may be anyone's.
 class JournalReader {
  public:
-  /// Only the first size bytes count. Throws Error naming path where there are fewer, or they are
-  /// damaged.
+  /// Only the first size bytes count; others may be appended meanwhile. Throws Error naming path
+  /// where there are fewer, or they are damaged.
   JournalReader(const fs::path& path, uint64_t size);
 
   bool is_at_end() const { return position_ == size_; }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file_in_use.h"
 
 namespace kvcal {
 namespace {
@@ -96,6 +97,7 @@ void RunState::begin_pass(int64_t num_samples) {
 }
 
 void RunState::record(RecordKind kind, int64_t layer, std::span<const std::byte> result) {
+  throw_if_file_changed();  // nothing that was computed from them is gone on with
   std::vector<std::byte> bytes = journal_bytes(kind, layer, result);
   journal_bytes_ += bytes.size();
   if (!is_writer() || is_off_) return;

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/posix_file.h"
 
 namespace kvcal {
@@ -63,20 +64,17 @@ StateFolder::StateFolder(fs::path path, Json fingerprint, Open how)
     read();
     return;
   }
-  std::error_code error;
-  fs::create_directories(path_, error);
-  if (error) fail(path_.string(), ": cannot create folder: ", error.message());
+  make_folders(path_);
   lock();
   try {
     check_content();
     if (how == Open::kResume) read();
-    if (how == Open::kNew && fs::exists(path_ / kStateName, error))
+    if (how == Open::kNew && is_there(path_ / kStateName))
       fail(path_.string(),
            ": holds the state of an earlier run; pass --resume to go on with it, or --overwrite to "
            "begin anew");
-    for (const int number : {0, 1}) fs::create_directories(slot(number), error);
-    if (error) fail(path_.string(), ": cannot create folder: ", error.message());
-    if (how == Open::kReplace) fs::remove(path_ / kStateName, error);
+    for (const int number : {0, 1}) make_folders(slot(number));
+    if (how == Open::kReplace) remove_state();
   } catch (...) {
     ::close(lock_);
     throw;
@@ -88,16 +86,22 @@ StateFolder::~StateFolder() {
 }
 
 void StateFolder::lock() {
-  lock_ = ::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  lock_ = open_file(path_, O_RDONLY | O_DIRECTORY);
   if (lock_ < 0) fail_errno(path_, "cannot open");
   if (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   ::close(lock_);
   fail(path_.string(), ": another run keeps its state there; give this one another --state");
 }
 
+void StateFolder::remove_state() const {
+  std::error_code error;
+  fs::remove(path_ / kStateName, error);
+  if (error) fail((path_ / kStateName).string(), ": cannot remove: ", error.message());
+}
+
 void StateFolder::check_content() const {
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : paths_in(path_)) {
+    const std::string name = path.filename().string();
     const bool is_ours = std::find(kNames.begin(), kNames.end(), name) != kNames.end() ||
                          name.starts_with(".state.json.partial-");
     if (!is_ours) fail(path_.string(), ": is no folder for a run's state: it holds '", name, "'");
@@ -106,8 +110,7 @@ void StateFolder::check_content() const {
 
 void StateFolder::read() {
   const fs::path file = path_ / kStateName;
-  std::error_code error;
-  if (!fs::exists(file, error)) return;
+  if (!is_there(path_ / kStateName)) return;
   in_context(file.string(), [&] {
     const Json state = parse_json(read_text(file, size_t{1} << 20));
     if (!state.is_object()) fail("is ", kind_of(state), ", expected an object");

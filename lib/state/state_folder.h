@@ -57,6 +57,7 @@ class StateFolder {
 
  private:
   void lock();
+  void remove_state() const;
   void check_content() const;
   void read();
   void check_fingerprint(const Json& found) const;

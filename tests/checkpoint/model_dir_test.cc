@@ -1,5 +1,7 @@
 #include "checkpoint/model_dir.h"
 
+#include <sys/stat.h>
+
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 
@@ -244,4 +246,66 @@ TEST_CASE("model_dir: a tensor in two shards is refused") {
                 fs::copy_options::overwrite_existing);
   CHECK(contains(message_of([&] { ModelDir model(scratch / "m"); }),
                  "is in more than one shard, the second is model-00002-of-00002.safetensors"));
+}
+
+TEST_CASE("model_dir: a link that leaves the checkpoint is refused, wherever it is") {
+  const ScratchFolder scratch;
+  write_file(scratch / "secret", "key");
+  fs::create_directory(scratch / "elsewhere");
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json", "README.md",
+                           "additional_chat_templates", "additional_chat_templates/a.jinja"}) {
+    INFO(name);
+    const fs::path model = scratch / "model";
+    fs::remove_all(model);
+    fs::copy(kFixtures / "single", model);
+    const fs::path link = model / name;
+    fs::create_directories(link.parent_path());
+    fs::remove(link);
+    const bool is_folder = fs::path(name) == kTemplateFolder;
+    const fs::path place = scratch.path() / (is_folder ? "elsewhere" : "secret");
+    fs::create_symlink(fs::relative(place, link.parent_path()), link);
+    CHECK(message_of([&] { ModelDir dir(model); }) ==
+          link.string() + ": is a symbolic link to " + fs::canonical(place).string() +
+              ", outside of the checkpoint, expected a file in it; if you trust it, set "
+              "KVCAL_FOLLOW_LINKS=1, or make a copy with 'cp -rL'");
+  }
+}
+
+TEST_CASE(
+    "model_dir: links within a checkpoint and of a hub cache are followed, others on demand") {
+  const ScratchFolder scratch;
+  const fs::path model = scratch / "model";
+  fs::copy(kFixtures / "single", model);
+  fs::rename(model / "model.safetensors", model / "renamed");
+  fs::create_symlink("renamed", model / "model.safetensors");
+  fs::create_symlink(scratch / "model", scratch / "link");
+  CHECK(ModelDir(model).tensor_names().size() == ModelDir(scratch / "link").tensor_names().size());
+
+  const fs::path cache = scratch / "models--a--b", snapshot = cache / "snapshots" / "1";
+  fs::create_directories(snapshot);
+  fs::copy(kFixtures / "single", cache / "blobs");
+  for (const char* name : {"config.json", "model.safetensors"})
+    fs::create_symlink(fs::path("../../blobs") / name, snapshot / name);
+  CHECK_NOTHROW(ModelDir(cache));
+  write_file(cache / "secret", "key");
+  fs::create_symlink("../../secret", snapshot / "README.md");
+  CHECK_THROWS_AS(ModelDir(cache), Error);
+  REQUIRE(::setenv("KVCAL_FOLLOW_LINKS", "1", 1) == 0);
+  CHECK_NOTHROW(ModelDir(cache));
+  REQUIRE(::unsetenv("KVCAL_FOLLOW_LINKS") == 0);
+  CHECK_THROWS_AS(ModelDir(cache), Error);
+}
+
+TEST_CASE("model_dir: an entry that is no file is not left out in silence") {
+  const ScratchFolder scratch;
+  const fs::path model = scratch / "model", entry = model / "tokenizer_config.json";
+  fs::copy(kFixtures / "single", model);
+  CHECK_NOTHROW(ModelDir(model).sidecar_files());
+  fs::create_symlink("nowhere", entry);
+  CHECK(message_of([&] { ModelDir(model).sidecar_files(); }) ==
+        entry.string() + ": is a link that leads nowhere");
+  fs::remove(entry);
+  REQUIRE(::mkfifo(entry.c_str(), 0600) == 0);
+  CHECK(message_of([&] { ModelDir(model).sidecar_files(); }) ==
+        entry.string() + ": is neither a file nor a folder");
 }

@@ -1,11 +1,11 @@
 #include "core/file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <atomic>
+#include <thread>
 
 #include "core/interrupt.h"
 #include "support/catch.h"
@@ -176,38 +176,61 @@ TEST_CASE("atomic directory: an existing target is refused, or replaced at commi
   CHECK(contents_of(scratch.path()) == Contents{{"out/new", "new"}});
 }
 
-TEST_CASE("atomic directory: what a killed run left goes with the next, what others write stays") {
+TEST_CASE("atomic directory: what a killed run left goes with the next, what is not ours stays") {
   const ScratchFolder scratch;
-  const auto make_old = [&](const char* name) {
-    write_file(scratch / name / "weights", "1");
-    fs::last_write_time(scratch / name, fs::file_time_type::clock::now() - std::chrono::minutes(1));
-  };
-  for (const char* name : {".out.partial-11", ".out.partial-12", ".out.partial-13.old",
+  for (const char* name : {".out.partial-11", ".out.partial-12-1", ".out.partial-13.old",
                            ".out.partial-x", ".other.partial-11", "out.partial-11"})
-    make_old(name);
-  write_file(scratch / ".out.partial-14" / "weights", "just made");
-  const int held = ::open((scratch / ".out.partial-12").c_str(), O_RDONLY | O_DIRECTORY);
-  REQUIRE(::flock(held, LOCK_EX | LOCK_NB) == 0);
+    write_file(scratch / name / "weights", "1");
+  write_file(scratch / ".out.partial-14", "a file");
+  write_file(scratch / ".out.kvcal-lock", "process 11 on host");
   { AtomicDirectory output(scratch / "out", false); }
-  ::close(held);
-  CHECK_FALSE(fs::exists(scratch / ".out.partial-11"));
-  for (const char* name : {".out.partial-12", ".out.partial-13.old", ".out.partial-14",
-                           ".out.partial-x", ".other.partial-11", "out.partial-11"}) {
-    INFO(name);
-    CHECK(fs::exists(scratch / name / "weights"));
-  }
+  CHECK(contents_of(scratch.path()) == Contents{{".out.partial-13.old/weights", "1"},
+                                                {".out.partial-14", "a file"},
+                                                {".out.partial-x/weights", "1"},
+                                                {".other.partial-11/weights", "1"},
+                                                {"out.partial-11/weights", "1"}});
 }
 
-TEST_CASE("atomic directory: two processes of the same number do not share a folder") {
+TEST_CASE("atomic directory: a second run to one target is refused by name, also to replace it") {
   const ScratchFolder scratch;
-  AtomicDirectory first(scratch / "out", true), second(scratch / "out", true);
-  CHECK(first.path() != second.path());
-  write_file(first.path() / "a", "1");
-  write_file(second.path() / "b", "2");
-  second.commit();
-  CHECK(contents_of(scratch / "out") == Contents{{"b", "2"}});
-  first.commit();
+  const std::string target = (scratch / "out").string();
+  {
+    AtomicDirectory first(target, true);
+    write_file(first.path() / "a", "1");
+    for (const bool overwrite : {false, true}) {
+      const std::string message = message_of([&] { AtomicDirectory second(target, overwrite); });
+      CHECK(contains(message, target + ": is being written by process " +
+                                  std::to_string(::getpid()) + " on "));
+    }
+    AtomicDirectory other(scratch / "out2", false);
+    first.commit();
+    AtomicDirectory after(target, true);
+  }
   CHECK(contents_of(scratch.path()) == Contents{{"out/a", "1"}});
+}
+
+TEST_CASE("target lock: of who asks at once one gets it, and its file goes") {
+  const ScratchFolder scratch;
+  std::atomic<int> inside{0}, most{0}, got{0}, refused{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] {
+      for (int k = 0; k < 200; ++k) {
+        try {
+          const TargetLock lock(scratch / "out");
+          most = std::max(most.load(), ++inside);
+          ++got;
+          --inside;
+        } catch (const Error&) {
+          ++refused;
+        }
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  CHECK(most == 1);
+  CHECK(got > 0);
+  CHECK(got + refused == 1600);
+  CHECK(contents_of(scratch.path()).empty());
 }
 
 TEST_CASE("atomic directory: a target that is a file, or comes in between, stays as it is") {

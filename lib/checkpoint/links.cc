@@ -1,0 +1,65 @@
+#include "checkpoint/links.h"
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include "checkpoint/model_dir.h"
+#include "core/error.h"
+#include "core/file.h"
+
+namespace kvcal {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kAllowAll = "KVCAL_FOLLOW_LINKS";
+
+bool allows_all() {
+  const char* value = std::getenv(kAllowAll);
+  return value && std::string_view(value) == "1";
+}
+
+/// Where a hub cache keeps the files of a snapshot, or an empty path.
+fs::path blobs_of(const fs::path& folder) {
+  std::error_code error;
+  const fs::path snapshot = fs::canonical(folder, error);
+  if (error || snapshot.parent_path().filename() != "snapshots") return {};
+  return snapshot.parent_path().parent_path() / "blobs";
+}
+
+void check_link(const fs::path& link, const fs::path& folder, const fs::path& blobs) {
+  std::error_code error;
+  const fs::path place = fs::canonical(link, error);
+  if (error) return;  // leads nowhere; who needs it says so
+  if (lies_in(place, folder) || (!blobs.empty() && lies_in(place, blobs))) return;
+  fail(link.string(), ": is a symbolic link to ", place.string(),
+       ", outside of the checkpoint, expected a file in it; if you trust it, set ", kAllowAll,
+       "=1, or make a copy with 'cp -rL'");
+}
+
+void check_entries(const fs::path& inner, const fs::path& folder, const fs::path& blobs) {
+  std::error_code error;
+  for (fs::directory_iterator it(inner, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    const std::string name = it->path().filename().string();
+    const bool is_read =
+        !name.starts_with('.') && (!it->is_directory(ignored) || name == kTemplateFolder);
+    if (is_read && it->is_symlink(ignored)) check_link(it->path(), folder, blobs);
+  }
+  const bool is_absent =
+      error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+  if (error && !is_absent) fail(inner.string(), ": cannot list the folder: ", error.message());
+}
+
+}  // namespace
+
+void check_links(const fs::path& folder) {
+  if (allows_all()) return;
+  const fs::path blobs = blobs_of(folder);
+  check_entries(folder, folder, blobs);
+  check_entries(folder / kTemplateFolder, folder, blobs);
+}
+
+}  // namespace kvcal

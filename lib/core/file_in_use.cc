@@ -1,0 +1,141 @@
+#include "core/file_in_use.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "core/error.h"
+
+namespace kvcal {
+
+/// What is known of one mapping. A signal handler reads it at any time, so entries are never freed,
+/// only used again; one that lost a page is kept as it is.
+struct FileInUse::Entry {
+  std::atomic<uintptr_t> begin{0};
+  std::atomic<size_t> size{0};  ///< 0: free
+  std::atomic<Entry*> next{nullptr};
+  std::string path;
+  struct stat status {};
+  bool may_grow = false;
+
+  enum class Seen { kSame, kReplaced, kChanged };
+  /// What became of the file; one that is gone or replaced is still mapped.
+  Seen look() const {
+    struct stat now {};
+    if (may_grow || ::stat(path.c_str(), &now) != 0) return Seen::kSame;
+    if (now.st_dev != status.st_dev || now.st_ino != status.st_ino) return Seen::kReplaced;
+    const bool is_same = now.st_size == status.st_size &&
+                         now.st_mtim.tv_sec == status.st_mtim.tv_sec &&
+                         now.st_mtim.tv_nsec == status.st_mtim.tv_nsec;
+    return is_same ? Seen::kSame : Seen::kChanged;
+  }
+};
+
+/// Process-wide, like the signal itself.
+struct FilesInUse {
+  using Entry = FileInUse::Entry;
+  static inline std::mutex mutex;  ///< of who adds and takes away; the handler takes none
+  static inline std::atomic<Entry*> entries{nullptr};
+  static inline std::atomic<Entry*> lost{nullptr};  ///< the first that lost a page
+  static inline std::atomic<size_t> lost_at{0};
+  static inline std::atomic<bool> has_changed{false};
+  static inline std::string changed;  ///< the first that was seen to change
+
+  static Entry* free_entry() {
+    for (Entry* entry = entries; entry; entry = entry->next)
+      if (entry->size == 0) return entry;
+    auto* entry = new Entry;
+    entry->next = entries.load();
+    entries = entry;
+    return entry;
+  }
+
+  static Entry* holding(uintptr_t address) {
+    for (Entry* entry = entries; entry; entry = entry->next) {
+      const uintptr_t begin = entry->begin;
+      if (address >= begin && address - begin < entry->size) return entry;
+    }
+    return nullptr;
+  }
+
+  static void remember(const Entry& entry) {
+    if (has_changed) return;
+    changed = entry.path;
+    has_changed = true;
+  }
+
+  /// Zeros from the page of address to the end of its mapping: a file that was cut lost them all.
+  static bool replace(const Entry& entry, uintptr_t address) {
+    const auto page = static_cast<uintptr_t>(::getpagesize());
+    const uintptr_t from = address / page * page;
+    return ::mmap(reinterpret_cast<void*>(from), entry.begin + entry.size - from, PROT_READ,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+  }
+
+  static void on_signal(int number, siginfo_t* info, void*) {
+    const int code = errno;
+    const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+    Entry* entry = info->si_code > 0 ? holding(address) : nullptr;
+    Entry* none = nullptr;
+    // The place goes before the mark, so that who sees the mark sees a place.
+    if (entry && !lost) lost_at = address - entry->begin;
+    if (entry) lost.compare_exchange_strong(none, entry);
+    // Else what the system would have done happens when the instruction is tried again.
+    if (!entry || !replace(*entry, address)) ::signal(number, SIG_DFL);
+    errno = code;
+  }
+};
+
+FileInUse::FileInUse(const std::filesystem::path& file, const struct stat& status,
+                     const std::byte* begin, bool may_grow) {
+  const std::lock_guard lock(FilesInUse::mutex);
+  entry_ = FilesInUse::free_entry();
+  entry_->path = file.string();
+  entry_->status = status;
+  entry_->may_grow = may_grow;
+  entry_->begin = reinterpret_cast<uintptr_t>(begin);
+  entry_->size = static_cast<size_t>(status.st_size);
+}
+
+FileInUse::~FileInUse() {
+  const std::lock_guard lock(FilesInUse::mutex);
+  // One that was replaced in one step was read whole.
+  if (entry_->look() == Entry::Seen::kChanged) FilesInUse::remember(*entry_);
+  if (FilesInUse::lost == entry_) {
+    entry_->begin = 0;  // its path is still to be told
+  } else {
+    entry_->size = 0;
+  }
+}
+
+void handle_lost_pages() {
+  struct sigaction action {};
+  action.sa_sigaction = FilesInUse::on_signal;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+void throw_if_file_changed() {
+  if (const FilesInUse::Entry* entry = FilesInUse::lost)
+    fail(entry->path, ": was cut, or cannot be read any longer, while it was in use: at byte ",
+         FilesInUse::lost_at.load());
+  if (FilesInUse::has_changed) fail(FilesInUse::changed, ": was changed while it was in use");
+}
+
+void check_files_in_use() {
+  {
+    const std::lock_guard lock(FilesInUse::mutex);
+    for (FilesInUse::Entry* entry = FilesInUse::entries; entry; entry = entry->next)
+      if (entry->size != 0 && entry->look() != FilesInUse::Entry::Seen::kSame)
+        FilesInUse::remember(*entry);
+  }
+  throw_if_file_changed();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,75 @@
+#include "core/posix_file.h"
+
+#include <stdlib.h>
+
+#include <string>
+
+namespace kvcal {
+namespace {
+
+/// Calls transfer(offset) for what is left until all is done or it gives 0; how much was done.
+template <class Transfer>
+size_t repeat(size_t size, const fs::path& path, std::string_view what, const Transfer& transfer) {
+  size_t done = 0;
+  while (done < size) {
+    const ssize_t count = retried([&] { return transfer(done); });
+    if (count < 0) fail_errno(path, what);
+    if (count == 0) break;
+    done += static_cast<size_t>(count);
+  }
+  return done;
+}
+
+void expect_written(size_t written, size_t size, const fs::path& path) {
+  if (written < size)
+    fail(path.string(), ": cannot write: the system took ", written, " of ", size, " bytes");
+}
+
+}  // namespace
+
+void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path) {
+  const size_t written = repeat(bytes.size(), path, "cannot write", [&](size_t done) {
+    return ::write(descriptor, bytes.data() + done, bytes.size() - done);
+  });
+  expect_written(written, bytes.size(), path);
+}
+
+void write_all_at(int descriptor, std::span<const std::byte> bytes, uint64_t offset,
+                  const fs::path& path) {
+  const size_t written = repeat(bytes.size(), path, "cannot write", [&](size_t done) {
+    return ::pwrite(descriptor, bytes.data() + done, bytes.size() - done,
+                    static_cast<off_t>(offset + done));
+  });
+  expect_written(written, bytes.size(), path);
+}
+
+size_t read_at(int descriptor, std::span<std::byte> bytes, uint64_t offset, const fs::path& path) {
+  return repeat(bytes.size(), path, "cannot read", [&](size_t done) {
+    return ::pread(descriptor, bytes.data() + done, bytes.size() - done,
+                   static_cast<off_t>(offset + done));
+  });
+}
+
+void cut_file(int descriptor, uint64_t size, const fs::path& path) {
+  if (retried([&] { return ::ftruncate(descriptor, static_cast<off_t>(size)); }) != 0)
+    fail_errno(path, "cannot set its length");
+}
+
+void flush_file(int descriptor, const fs::path& path) {
+  // Where the file system cannot, there is nothing better to do.
+  if (retried([&] { return ::fsync(descriptor); }) != 0 && errno != EINVAL && errno != EROFS)
+    fail_errno(path, "cannot flush");
+}
+
+int unnamed_file(const fs::path& folder) {
+  const std::string pattern = (folder / ".kvcal-scratch-XXXXXX").string();
+  std::string name;
+  const int descriptor = retried([&] {
+    name = pattern;
+    return ::mkostemp(name.data(), O_CLOEXEC);
+  });
+  if (descriptor >= 0) ::unlink(name.c_str());
+  return descriptor;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,63 @@
+#include "core/target_lock.h"
+
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <string>
+
+#include "core/posix_file.h"
+
+namespace kvcal {
+namespace {
+
+/// Whether path still names the open file; its holder may have taken it away.
+bool is_same_file(int descriptor, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(descriptor, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+std::string this_process() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return "process " + std::to_string(::getpid()) + " on " + host.data();
+}
+
+/// What its holder has written there, which may be anything, or nothing yet.
+std::string holder(int descriptor, const fs::path& file) {
+  std::array<std::byte, 300> bytes;
+  const size_t count = read_at(descriptor, bytes, 0, file);
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), count);
+  return text.starts_with("process ") ? text : "another process";
+}
+
+}  // namespace
+
+TargetLock::TargetLock(const fs::path& target)
+    : file_(target.parent_path() / ("." + target.filename().string() + ".kvcal-lock")) {
+  for (;;) {
+    descriptor_ = open_file(file_, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
+    if (descriptor_ < 0) fail_errno(file_, "cannot create");
+    is_held_ = retried([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) == 0;
+    if (!is_held_ && errno == EWOULDBLOCK) {
+      const std::string who = holder(descriptor_, file_);
+      ::close(descriptor_);
+      fail(target.string(), ": is being written by ", who, "; let it end, or give another output");
+    }
+    if (!is_held_ || is_same_file(descriptor_, file_)) break;
+    ::close(descriptor_);
+  }
+  // For people only; whoever cannot read it learns less.
+  const std::string who = this_process();
+  if (::ftruncate(descriptor_, 0) == 0)
+    static_cast<void>(retried([&] { return ::pwrite(descriptor_, who.data(), who.size(), 0); }));
+}
+
+TargetLock::~TargetLock() {
+  ::unlink(file_.c_str());  // still held: nobody else has this name open and locked
+  ::close(descriptor_);
+}
+
+}  // namespace kvcal
