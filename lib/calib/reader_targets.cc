@@ -135,7 +135,7 @@ std::vector<const ReadModule*> misread(const TargetLists& lists,
       wrong.insert(wrong.end(), unit.modules.begin(), unit.modules.end());
   }
   std::ranges::sort(wrong);  // by address, which is their order
-  wrong.erase(std::ranges::unique(wrong).begin(), wrong.end());
+  wrong.erase(std::unique(wrong.begin(), wrong.end()), wrong.end());
   return wrong;
 }
 

@@ -71,9 +71,9 @@ class BatchWriter {
     writing_[slot] = Writing{.prompt = prompt};
     if (options_.repetition_penalty != 1.0f) {
       writing_[slot]->seen = ids;
-      std::ranges::sort(writing_[slot]->seen);
-      const auto repeated = std::ranges::unique(writing_[slot]->seen);
-      writing_[slot]->seen.erase(repeated.begin(), repeated.end());
+      std::vector<TokenId>& seen = writing_[slot]->seen;
+      std::ranges::sort(seen);
+      seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     }
     append(slot, logits);
   }
