@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Installs what building kvcal takes on Debian 12 or later, unless it is all there. Needs root (or sudo) only then.
+# usage: install_dependencies.sh [--fuzz]    --fuzz: also what the fuzz targets take
 set -euo pipefail
 
 packages=(
@@ -10,6 +11,7 @@ packages=(
   zsh fish mandoc dpkg-dev file
   openmpi-bin libopenmpi-dev slurm-wlm munge procps python3-yaml python3-jsonschema
 )
+if [[ ${1:-} == --fuzz ]]; then packages+=(clang libclang-rt-14-dev llvm); fi
 
 missing=()
 for package in "${packages[@]}"; do

@@ -50,7 +50,7 @@ void read_everything(const fs::path& folder) {
     const Weights weights(model_dir, config, &quantization);
   });
   fuzz::accepts([&] { read_checkpoint_scales(model_dir, config); });
-  for (const char* engine : {"vllm", "sglang", "tensorrt-llm", "lmdeploy", "tgi"})
+  for (const std::string& engine : engine_rules().names())
     fuzz::accepts([&] { report_json(verify_engine(model_dir, config, engine, {})); });
 }
 

@@ -158,6 +158,42 @@ def statistics(out):
     put(out, "overlay", "small", compact(overlay))
 
 
+def resume_state(out):
+    """state.json, journals and hidden states; the first byte says which (resume_state_fuzz.cc)."""
+    def histogram(begin, counts):
+        return struct.pack(f"<HH{len(counts)}Q", begin, len(counts), *counts)
+
+    def ranges(count):
+        return struct.pack("<Q", count) + struct.pack("<ffi", -1.0, 2.0, -1) * count
+
+    def side(heads, samples):
+        return struct.pack("<Q", heads) + histogram(70, [3, 0, 1]) * heads + ranges(heads * samples)
+
+    def linear(role, index):
+        return struct.pack("<BqfQQ", role, index, 2.5, 0, 9) + histogram(0, []) + ranges(2)
+
+    def result(kind, body):
+        return struct.pack("<IHH", 0x624f564b, 1, kind) + body
+
+    def record(kind, layer, body):
+        return struct.pack("<QIqQ", 0, kind, layer, len(body)) + body
+
+    linears = struct.pack("<Q", 2) + linear(0, 0) + linear(1, 3)
+    layer = result(1, side(2, 2) + side(2, 2) + b"\1" + side(4, 2) + linears)
+    counts = struct.pack("<3Q", 1, 2, 3)
+    journal = b"kvcal journal 1\n" + b"".join([
+        record(1, 2, b""), record(2, 0, layer), record(3, 0, result(4, counts)),
+        record(4, 0, result(2, counts + linears)), record(5, 1, layer), record(6, 2, result(3, linear(5, 0)))])
+    hidden = b"".join(struct.pack("<QqqQQ", 0x31484c4143564b, 0, sample, 4, 0) + struct.pack("<4f", 1, 2, 3, 4)
+                      for sample in [1, 0])
+    for kind, content in [(1, journal), (2, journal), (3, hidden), (4, hidden)]:
+        put(out, "resume_state", f"kind_{kind}", bytes([kind]) + content)
+    for name, place in [("passes", None), ("layer", {"layer": 3, "slot": 1, "ranks": 2})]:
+        state = {"format": "kvcal state", "format_version": 1, "fingerprint": {"model": "m"}, "journal_bytes": 16,
+                 "hidden": place}
+        put(out, "resume_state", f"state_{name}", b"\0" + compact(state).encode())
+
+
 def texts(out):
     root = TESTS.parent
     copy(out, "recipe", [*(root / "recipes").glob("*.yaml"), *(FIXTURES / "recipe").rglob("*.yaml"),
@@ -182,7 +218,7 @@ def texts(out):
 
 def main():
     out = pathlib.Path(sys.argv[1])
-    for make in [tokenizers, templates, checkpoints, statistics, texts]:
+    for make in [tokenizers, templates, checkpoints, statistics, resume_state, texts]:
         make(out)
 
 

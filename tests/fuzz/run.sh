@@ -56,6 +56,7 @@ parser_files() {
     scales_json) echo 'lib/(model/kv_scales|engines/scales_file)' ;;
     statistics) echo lib/export/statistics_file ;;
     overlay) echo lib/export/overlay ;;
+    resume_state) echo 'lib/(state/(state_folder|journal|hidden_file)|model/observation_bytes)' ;;
     *) echo lib/ ;;
   esac
 }
@@ -64,6 +65,7 @@ build() { # build FOLDER [CMAKE OPTION...]
   local folder=$1
   shift
   [[ -n ${FUZZ_NO_BUILD:-} ]] && return
+  "$ROOT/tools/install_dependencies.sh" --fuzz || exit 2
   (cd "$ROOT" && cmake --preset fuzz -B "$folder" -DKVCAL_INCLUDE_ROOT="$folder/include" "$@") >"$WORK/configure.log" 2>&1 &&
     ninja -C "$folder" -j "${FUZZ_BUILD_JOBS:-2}" "${targets[@]/#/fuzz_}" >"$WORK/build.log" 2>&1 ||
     { tail -30 "$WORK/configure.log" "$WORK/build.log" >&2; exit 2; }
