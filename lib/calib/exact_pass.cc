@@ -3,8 +3,19 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "model/merged_observation.h"
 
 namespace kvcal {
+namespace {
+
+/// What both rounds saw; samples: of seen, then of next.
+template <class Seen>
+void put_behind(Seen& seen, Seen next, const SampleParts& samples) {
+  const std::optional<Seen> parts[] = {std::move(seen), std::move(next)};
+  seen = merged(std::span<const std::optional<Seen>>(parts), samples);
+}
+
+}  // namespace
 
 ExactPass::ExactPass(LayerForward& forward, const ModelConfig& config,
                      const ObservationRequest& request)
@@ -31,16 +42,21 @@ LayerObservation ExactPass::run(int64_t layer) {
 
 void ExactRounds::add(LayerForward& forward, size_t num_samples) {
   ExactPass pass(forward, config_, request_);
-  const SampleCounts counts{.first = num_samples_, .second = num_samples};
+  const size_t counts[] = {num_samples_, num_samples};
+  const SampleParts samples = SampleParts::behind_each_other(counts);
   for (int64_t layer = 0; layer <= pass.last_layer(); ++layer) {
     LayerObservation seen = pass.run(layer);
     if (num_samples_ == 0) {
       layers_.push_back(std::move(seen));
     } else {
-      merge(layers_.at(static_cast<size_t>(layer)), seen, counts);
+      put_behind(layers_.at(static_cast<size_t>(layer)), std::move(seen), samples);
     }
   }
-  if (request_.head) merge_linears(head_, {forward.observe_head()}, counts);
+  if (request_.head && num_samples_ == 0) {
+    head_ = forward.observe_head();
+  } else if (request_.head) {
+    put_behind(*head_, forward.observe_head(), samples);
+  }
   num_samples_ += num_samples;
 }
 
@@ -59,7 +75,7 @@ Statistics ExactRounds::statistics(std::span<const Sample> samples) const {
           attention_statistics(layers_[i], config_.attention_module(layer), layer, samples));
     keep_inputs(layer, layers_[i].linears);
   }
-  keep_inputs(-1, head_);
+  if (head_) keep_inputs(-1, {*head_});
   return statistics;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,8 +44,8 @@ class ExactRounds {
  private:
   const ModelConfig& config_;
   ObservationRequest request_;
-  std::vector<LayerObservation> layers_;  ///< those that ran
-  std::vector<LinearObservation> head_;   ///< lm_head's input, where asked for
+  std::vector<LayerObservation> layers_;   ///< those that ran
+  std::optional<LinearObservation> head_;  ///< lm_head's input, where asked for
   size_t num_samples_ = 0;
 };
 

@@ -67,6 +67,16 @@ bool exchange(const fs::path& finished, const fs::path& target) {
 #endif
 }
 
+/// Device and inode; zeros where there is nothing. Throws Error where the system cannot tell.
+std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) fail_errno(path, "cannot look at it");
+    return {};
+  }
+  return {static_cast<uint64_t>(status.st_dev), static_cast<uint64_t>(status.st_ino)};
+}
+
 fs::path checked_target(const fs::path& target, bool overwrite) {
   if (target.empty()) fail("the path of the output is empty");
   fs::path absolute = fs::absolute(target).lexically_normal();
@@ -104,6 +114,12 @@ AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
     fail(target.string(), ": exists and is not a folder");
   if (lock_->is_held()) remove_stale_scratch(target_);
   scratch_ = made_scratch_folder(target_);
+  try {
+    scratch_id_ = identity_of(scratch_);
+  } catch (const Error&) {
+    fs::remove(scratch_, error);
+    throw;
+  }
 }
 
 AtomicDirectory::~AtomicDirectory() {
@@ -111,8 +127,15 @@ AtomicDirectory::~AtomicDirectory() {
   if (!scratch_.empty()) fs::remove_all(scratch_, error);
 }
 
+/// One that was moved away and made again lacks what was written before.
+void AtomicDirectory::check_scratch() const {
+  if (identity_of(scratch_) != scratch_id_)
+    fail(scratch_.string(), ": was moved or removed while the output was written there");
+}
+
 void AtomicDirectory::commit() {
   check_files_in_use();
+  check_scratch();
   std::error_code error;
   for (fs::recursive_directory_iterator it(scratch_, error), end; !error && it != end;
        it.increment(error)) {

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/target_lock.h"
@@ -104,10 +105,13 @@ class AtomicDirectory {
     std::vector<fs::path> made_;  ///< innermost first
   };
 
+  /// Throws Error where the scratch folder is no longer the one that was made.
+  void check_scratch() const;
   /// Puts the scratch folder in the target's place; where the old target lies now.
   fs::path replace_target();
 
   fs::path target_, scratch_;
+  std::pair<uint64_t, uint64_t> scratch_id_;  ///< device and inode
   bool overwrite_ = false;
   Parents parents_;
   std::optional<TargetLock> lock_;  ///< nothing after commit

@@ -128,6 +128,13 @@ void throw_if_file_changed() {
   if (FilesInUse::has_changed) fail(FilesInUse::changed, ": was changed while it was in use");
 }
 
+void forget_changed_files() {
+  const std::lock_guard lock(FilesInUse::mutex);
+  FilesInUse::has_changed = false;
+  if (FilesInUse::Entry* entry = FilesInUse::lost.exchange(nullptr); entry && entry->begin == 0)
+    entry->size = 0;
+}
+
 void check_files_in_use() {
   {
     const std::lock_guard lock(FilesInUse::mutex);

@@ -21,6 +21,9 @@ void throw_if_file_changed();
 /// The same after looking at all files in use.
 void check_files_in_use();
 
+/// What was seen so far no longer counts: for who goes on with other files.
+void forget_changed_files();
+
 /// Runs body. A file that changed comes before whatever else it throws, which may follow from it.
 template <class Body>
 void unless_file_changed(const Body& body) {

@@ -20,8 +20,11 @@ void request_interrupt() noexcept {
 void clear_interrupt() noexcept {
   interrupt_requested = false;
 }
+bool is_interrupt_requested() noexcept {
+  return interrupt_requested;
+}
 void throw_if_interrupted() {
-  if (interrupt_requested) throw Interrupted();
+  if (is_interrupt_requested()) throw Interrupted();
   throw_if_file_changed();
 }
 

@@ -8,23 +8,13 @@
 #include <string>
 
 #include "core/error.h"
+#include "model/merged_observation.h"
 
 namespace kvcal {
 namespace {
 
 /// Thrown into the other parts when one has failed; never leaves this file.
 struct Stopped {};
-
-void merge(SaturationCounts& counts, const SaturationCounts& next, SampleCounts) {
-  counts.k += next.k;
-  counts.v += next.v;
-  counts.q += next.q;
-}
-
-void merge(LayerAdvance& advance, const LayerAdvance& next, SampleCounts samples) {
-  merge(advance.saturated, next.saturated, samples);
-  merge_linears(advance.linears, next.linears, samples);
-}
 
 }  // namespace
 
@@ -130,58 +120,47 @@ void DividedForward::run_parts(size_t count, const std::function<void(size_t)>& 
 }
 
 template <class Result>
-std::vector<Result> DividedForward::collect(const std::function<Result(LayerwiseForward&)>& body) {
-  std::vector<Result> results(parts_.size());
+Result DividedForward::together(const std::function<Result(LayerwiseForward&)>& body) {
+  if (parts_.size() == 1) return body(*parts_[0]);
+  std::vector<std::optional<Result>> results(parts_.size());
   run_parts(parts_.size(), [&](size_t i) { results[i] = body(*parts_[i]); });
-  return results;
-}
-
-template <class Result>
-Result DividedForward::merged(const std::function<Result(LayerwiseForward&)>& body) {
-  std::vector<Result> results = collect(body);
-  SampleCounts samples{.first = static_cast<size_t>(parts_[0]->num_samples())};
-  for (size_t i = 1; i < results.size(); ++i) {
-    samples.second = static_cast<size_t>(parts_[i]->num_samples());
-    merge(results[0], results[i], samples);
-    samples.first += samples.second;
-  }
-  return std::move(results[0]);
+  std::vector<size_t> counts;
+  for (size_t i = 0; i < parts_.size(); ++i) counts.push_back(begins_[i + 1] - begins_[i]);
+  return merged(std::span<const std::optional<Result>>(results),
+                SampleParts::behind_each_other(counts));
 }
 
 LayerObservation DividedForward::observe(int64_t layer) {
-  return merged<LayerObservation>([=](LayerwiseForward& part) { return part.observe(layer); });
+  return together<LayerObservation>([=](LayerwiseForward& part) { return part.observe(layer); });
 }
 
 SaturationCounts DividedForward::count_saturated(int64_t layer,
                                                  const KvQuantization& quantization) {
-  return merged<SaturationCounts>(
+  return together<SaturationCounts>(
       [&](LayerwiseForward& part) { return part.count_saturated(layer, quantization); });
 }
 
 LayerAdvance DividedForward::advance(int64_t layer, const KvQuantization& quantization) {
-  return merged<LayerAdvance>(
+  return together<LayerAdvance>(
       [&](LayerwiseForward& part) { return part.advance(layer, quantization); });
 }
 
 LayerAdvance DividedForward::advance_exact(int64_t layer) {
-  return merged<LayerAdvance>([=](LayerwiseForward& part) { return part.advance_exact(layer); });
+  return together<LayerAdvance>([=](LayerwiseForward& part) { return part.advance_exact(layer); });
 }
 
 LayerAdvance DividedForward::advance_without_attention(int64_t layer) {
-  return merged<LayerAdvance>(
+  return together<LayerAdvance>(
       [=](LayerwiseForward& part) { return part.advance_without_attention(layer); });
 }
 
 LayerObservation DividedForward::observe_and_advance_exact(int64_t layer) {
-  return merged<LayerObservation>(
+  return together<LayerObservation>(
       [=](LayerwiseForward& part) { return part.observe_and_advance_exact(layer); });
 }
 
 LinearObservation DividedForward::observe_head() {
-  // One entry, in the form that the layers' inputs have.
-  return merged<LayerAdvance>(
-             [](LayerwiseForward& part) { return LayerAdvance{.linears = {part.observe_head()}}; })
-      .linears.at(0);
+  return together<LinearObservation>([](LayerwiseForward& part) { return part.observe_head(); });
 }
 
 int64_t DividedForward::num_tokens() const {

@@ -45,12 +45,9 @@ class DividedForward : public LayerForward {
   /// body(i) for every part at the same time; when all have ended, throws what the first failed
   /// one threw.
   void run_parts(size_t count, const std::function<void(size_t)>& body);
-  /// What body gives for each part, in order.
+  /// What body gives for all parts as one.
   template <class Result>
-  std::vector<Result> collect(const std::function<Result(LayerwiseForward&)>& body);
-  /// The parts' results as one, in sample order.
-  template <class Result>
-  Result merged(const std::function<Result(LayerwiseForward&)>& body);
+  Result together(const std::function<Result(LayerwiseForward&)>& body);
 
   std::unique_ptr<SharedDiagnostics> diagnostics_;
   std::vector<size_t> begins_;                          ///< divide's

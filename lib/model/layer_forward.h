@@ -24,9 +24,6 @@ struct LayerObservation {
   std::vector<LinearObservation> linears = {};  ///< where asked for and the pass ends the layer
 };
 
-/// Puts next, of the samples behind those of seen, behind seen.
-void merge(LayerObservation& seen, const LayerObservation& next, SampleCounts samples);
-
 /// How K and V are stored for attention: one scale a head, [cache_heads].
 struct KvQuantization {
   KvDType dtype = KvDType::kFp8E4m3;

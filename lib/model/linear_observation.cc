@@ -13,55 +13,12 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr ObservedRange kEmptyRange{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
 
-std::pair<Role, int64_t> place(const LinearObservation& one) {
-  return {one.role, one.index};
-}
-
 /// More inputs than a layer has beside its experts' two each.
 int64_t most_inputs(const ModelConfig& config) {
   return 32 + 2 * config.moe.num_experts;
 }
 
-void append(std::vector<ObservedRange>& ranges, const std::vector<ObservedRange>& more) {
-  ranges.insert(ranges.end(), more.begin(), more.end());
-}
-
-void merge(LinearObservation& seen, const LinearObservation& next) {
-  seen.amax.value = std::max(seen.amax.value, next.amax.value);
-  seen.nonfinite += next.nonfinite;
-  seen.tokens += next.tokens;
-  append(seen.ranges, next.ranges);
-  for (size_t bin = 0; bin < seen.histogram.counts.size(); ++bin)
-    seen.histogram.counts[bin] += next.histogram.counts[bin];
-}
-
 }  // namespace
-
-void merge_linears(std::vector<LinearObservation>& first,
-                   const std::vector<LinearObservation>& second, SampleCounts samples) {
-  std::vector<LinearObservation> merged;
-  auto a = first.begin();
-  auto b = second.begin();
-  const auto with_samples = [](const LinearObservation& one) { return !one.ranges.empty(); };
-  while (a != first.end() || b != second.end()) {
-    const bool has_first = a != first.end() && (b == second.end() || place(*a) <= place(*b));
-    const bool has_second = b != second.end() && (a == first.end() || place(*b) <= place(*a));
-    if (!has_first) {  // an expert that the first samples did not reach
-      LinearObservation one = *b++;
-      if (with_samples(one)) one.ranges.insert(one.ranges.begin(), samples.first, kEmptyRange);
-      merged.push_back(std::move(one));
-      continue;
-    }
-    LinearObservation one = std::move(*a++);
-    if (has_second) {
-      merge(one, *b++);
-    } else if (with_samples(one)) {
-      one.ranges.insert(one.ranges.end(), samples.second, kEmptyRange);
-    }
-    merged.push_back(std::move(one));
-  }
-  first = std::move(merged);
-}
 
 LinearCollector::LinearCollector(const ModelConfig& config, Backend& backend, LinearDetail detail,
                                  int64_t num_samples)

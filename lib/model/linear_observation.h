@@ -47,14 +47,6 @@ struct LinearObservation {
   MagnitudeHistogram histogram = {};
 };
 
-/// Of how many samples two lists of observations are.
-struct SampleCounts {
-  size_t first = 0, second = 0;
-};
-/// Folds second, of the samples behind those of first, into first; both by role, then index.
-void merge_linears(std::vector<LinearObservation>& first,
-                   const std::vector<LinearObservation>& second, SampleCounts samples);
-
 /// Gathers the inputs of one layer's Linears in backend memory, read once a layer. Borrows the
 /// backend.
 class LinearCollector {

@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "core/byte_stream.h"
+#include "model/merged_observation.h"
 #include "model/observation_bytes.h"
 #include "ranks/agreement.h"
-#include "ranks/merged_observation.h"
 
 namespace kvcal {
 

@@ -133,9 +133,9 @@ SampleWork sample_work(const ModelConfig& config, const Weights& weights) {
 SampleAssignment assign_samples(std::span<const int64_t> lengths, const SampleWork& work,
                                 int ranks) {
   KVCAL_CHECK(ranks > 0);
-  SampleAssignment assignment{
-      .rank_of = std::vector<int>(lengths.size()),
-      .samples_of = std::vector<std::vector<size_t>>(static_cast<size_t>(ranks))};
+  SampleAssignment assignment;
+  assignment.rank_of.resize(lengths.size());
+  assignment.samples_of.resize(static_cast<size_t>(ranks));
   if (ranks > 1 && !lengths.empty()) assignment.rank_of = Balancer(lengths, work, ranks).run();
   for (size_t sample = 0; sample < lengths.size(); ++sample)
     assignment.samples_of[static_cast<size_t>(assignment.rank_of[sample])].push_back(sample);

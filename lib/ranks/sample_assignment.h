@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "model/merged_observation.h"
 #include "model/weights.h"
 
 namespace kvcal {
@@ -23,10 +24,10 @@ struct SampleWork {
 SampleWork sample_work(const ModelConfig& config, const Weights& weights);
 
 /// Which rank has which samples.
-struct SampleAssignment {
-  std::vector<int> rank_of;                     ///< [samples]
-  std::vector<std::vector<size_t>> samples_of;  ///< [ranks], ascending
+struct SampleAssignment : SampleParts {
+  std::vector<int> rank_of;  ///< [samples]
 
+  SampleAssignment() { name = "rank"; }
   size_t num_samples() const { return rank_of.size(); }
 };
 

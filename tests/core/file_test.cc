@@ -209,6 +209,17 @@ TEST_CASE("atomic directory: a second run to one target is refused by name, also
   CHECK(contents_of(scratch.path()) == Contents{{"out/a", "1"}});
 }
 
+TEST_CASE("atomic directory: a folder that vanished and came again is no output") {
+  const ScratchFolder scratch;
+  AtomicDirectory output(scratch / "out", false);
+  write_file(output.path() / "a", "1");
+  fs::rename(output.path(), scratch / "moved");
+  write_file(output.path() / "b", "2");
+  CHECK(message_of([&] { output.commit(); }) ==
+        output.path().string() + ": was moved or removed while the output was written there");
+  CHECK(!fs::exists(scratch / "out"));
+}
+
 TEST_CASE("target lock: of who asks at once one gets it, and its file goes") {
   const ScratchFolder scratch;
   std::atomic<int> inside{0}, most{0}, got{0}, refused{0};

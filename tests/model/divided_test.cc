@@ -31,20 +31,6 @@ std::string run_divided(const std::string& name, const std::string& backend_name
   return test::run_layers(forward, fixture.config, mode, request);
 }
 
-/// Fails with the n-th product.
-class FailingBackend : public test::PretendingBackend {
- public:
-  FailingBackend(std::unique_ptr<Backend> inner, int64_t products)
-      : PretendingBackend(std::move(inner)), left_(products) {}
-  void matmul(const MatmulArgs& args) override {
-    if (left_-- == 0) fail("device 1 is gone");
-    PretendingBackend::matmul(args);
-  }
-
- private:
-  int64_t left_;
-};
-
 class LastProgress : public Diagnostics {
  public:
   void warn(const std::string&) override {}
@@ -113,7 +99,7 @@ TEST_CASE("an error on one device ends the pass with its message, whatever the o
   for (const int64_t products : {0, 3, 9}) {
     ModelFixture fixture("llama");
     test::PretendingBackend first(kBackends.at("cpu")({.num_threads = 1}));
-    FailingBackend second(kBackends.at("cpu")({.num_threads = 1}), products);
+    test::FailingBackend second(kBackends.at("cpu")({.num_threads = 1}), products);
     const std::vector<Backend*> backends{&first, &second};
     const FixtureSamples samples(fixture);
     SilentDiagnostics silent;
@@ -125,7 +111,7 @@ TEST_CASE("an error on one device ends the pass with its message, whatever the o
     } catch (const Error& error) {
       message = error.message();
     }
-    CHECK(message == "device 1 is gone");
+    CHECK(message == "the device is gone");
   }
 }
 

@@ -323,39 +323,3 @@ TEST_CASE("a dense layer's inputs need no operation of their own") {
     CHECK((observed != backend.counts.end()) == has_experts);
   }
 }
-
-TEST_CASE("observations of further samples are folded by role and expert") {
-  const auto seen = [](Role role, int64_t index, float amax, uint64_t count, size_t samples) {
-    LinearObservation one{.role = role, .index = index, .amax = Amax{amax}};
-    one.nonfinite = count;
-    one.tokens = 10 * count;
-    one.ranges.assign(samples, {.min = -amax, .max = amax, .first_nonfinite = -1});
-    one.histogram.counts[7] = count;
-    return one;
-  };
-  const auto place = [](const LinearObservation& one) { return std::pair(one.role, one.index); };
-  std::vector<LinearObservation> first{seen(Role::kQuery, 0, 1.0f, 1, 2),
-                                       seen(Role::kDown, 0, 4.0f, 2, 2)};
-  std::vector<LinearObservation> second{seen(Role::kQuery, 0, 3.0f, 2, 3),
-                                        seen(Role::kExpertUp, 5, 2.0f, 4, 3)};
-  std::ranges::sort(first, {}, place);
-  std::ranges::sort(second, {}, place);
-  merge_linears(first, second, {.first = 2, .second = 3});
-  REQUIRE(first.size() == 3);
-  CHECK(std::ranges::is_sorted(first, {}, place));
-  for (const LinearObservation& one : first) CHECK(one.ranges.size() == 5);
-  const auto of = [&](Role role) -> const LinearObservation& {
-    return *std::ranges::find(first, role, &LinearObservation::role);
-  };
-  CHECK(of(Role::kQuery).amax.value == 3.0f);
-  CHECK(of(Role::kQuery).nonfinite == 3);
-  CHECK(of(Role::kQuery).tokens == 30);
-  CHECK(of(Role::kQuery).histogram.counts[7] == 3);
-  CHECK(of(Role::kQuery).ranges[1].max == 1.0f);
-  CHECK(of(Role::kQuery).ranges[2].max == 3.0f);
-  CHECK(of(Role::kExpertUp).index == 5);
-  CHECK(of(Role::kExpertUp).ranges[1].min > of(Role::kExpertUp).ranges[1].max);  // not reached
-  CHECK(of(Role::kExpertUp).ranges[2].max == 2.0f);
-  CHECK(of(Role::kDown).ranges[1].max == 4.0f);
-  CHECK(of(Role::kDown).ranges[4].min > of(Role::kDown).ranges[4].max);
-}

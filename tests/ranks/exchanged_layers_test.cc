@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "checkpoint/identity.h"
+#include "core/file_in_use.h"
 #include "model/divided_forward.h"
 #include "model/support/forward_run.h"
 #include "ranks/agreement.h"
@@ -77,20 +78,6 @@ std::string run_alone(const fs::path& place) {
                            model.samples.spans(), {.batch_tokens = 20}, silent);
   return test::run_layers(forward, model.fixture.config, RunMode::kQuantized, test::kObserveAll);
 }
-
-/// Fails with the n-th product.
-class FailingBackend : public test::PretendingBackend {
- public:
-  FailingBackend(std::unique_ptr<Backend> inner, int64_t products)
-      : PretendingBackend(std::move(inner)), left_(products) {}
-  void matmul(const MatmulArgs& args) override {
-    if (left_-- == 0) fail("the device is gone");
-    PretendingBackend::matmul(args);
-  }
-
- private:
-  int64_t left_;
-};
 
 /// A copy of a fixture whose weights' file has another byte at offset from its end.
 void copy_changed(const fs::path& to, const std::string& name, int64_t from_end) {
@@ -186,7 +173,7 @@ TEST_CASE("a rank that fails is named, wherever the others wait for it") {
       Watch watch(std::chrono::seconds(20));
       const auto errors = test::run_ranks({"n1", "n1", "n2"}, watch, [&](Communicator& ranks) {
         RankModel model("llama", 1, packs_beside);
-        FailingBackend failing(kBackends.at("cpu")({.num_threads = 1}), products);
+        test::FailingBackend failing(kBackends.at("cpu")({.num_threads = 1}), products);
         failing.packs_in_thread = packs_beside;
         if (ranks.rank() == 2) model.backends[0] = &failing;
         run_rank(model, ranks, WeightsMode::kExchange);
@@ -217,6 +204,8 @@ TEST_CASE("a file that ends early on one rank ends all") {
     CHECK(test::message_of(error).starts_with("rank 1 on host n2, layer "));
     CHECK(test::message_of(error).find(" bytes early") != std::string::npos);
   }
+  CHECK_THROWS_WITH(throw_if_file_changed(), Catch::Contains("changed while it was in use"));
+  forget_changed_files();
 }
 
 TEST_CASE("a rank that reads other bytes of a layer is named with its host") {

@@ -66,20 +66,6 @@ std::vector<std::string> run_ranked(const std::string& name, int count, RunMode 
   return seen;
 }
 
-/// Fails with the n-th product.
-class FailingBackend : public test::PretendingBackend {
- public:
-  FailingBackend(std::unique_ptr<Backend> inner, int64_t products)
-      : PretendingBackend(std::move(inner)), left_(products) {}
-  void matmul(const MatmulArgs& args) override {
-    if (left_-- == 0) fail("the device is gone");
-    PretendingBackend::matmul(args);
-  }
-
- private:
-  int64_t left_;
-};
-
 class LastProgress : public Diagnostics {
  public:
   void warn(const std::string& message) override { warning = message; }
@@ -134,7 +120,7 @@ TEST_CASE("an error on one rank ends the pass on all with its rank, host and lay
       const SampleAssignment assignment = assign_samples(samples.lengths(), {}, ranks.size());
       std::unique_ptr<Backend> backend = one_thread();
       if (ranks.rank() == 2)
-        backend = std::make_unique<FailingBackend>(std::move(backend), products);
+        backend = std::make_unique<test::FailingBackend>(std::move(backend), products);
       Backend* const backends[] = {backend.get()};
       SilentDiagnostics silent;
       RankedForward forward(

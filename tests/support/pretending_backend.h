@@ -258,4 +258,18 @@ class PretendingBackend : public Backend {
   std::map<std::byte*, size_t> pinned_;
 };
 
+/// One that is lost at a matrix product, behind so many others.
+class FailingBackend : public PretendingBackend {
+ public:
+  FailingBackend(std::unique_ptr<Backend> inner, int64_t products)
+      : PretendingBackend(std::move(inner)), left_(products) {}
+  void matmul(const MatmulArgs& args) override {
+    if (left_-- == 0) fail("the device is gone");
+    PretendingBackend::matmul(args);
+  }
+
+ private:
+  int64_t left_;
+};
+
 }  // namespace kvcal::test

@@ -1,8 +1,10 @@
-#include "ranks/merged_observation.h"
+#include "model/merged_observation.h"
 
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
@@ -23,7 +25,7 @@ void add(SaturationCounts& sum, const SaturationCounts& more) {
   sum.q += more.q;
 }
 
-/// Puts the ranges [own samples, width] of one rank where they belong in [all samples, width].
+/// Puts the ranges [own samples, width] of one part where they belong in [all samples, width].
 void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
            std::span<const size_t> samples, size_t width) {
   if (own.size() != samples.size() * width)
@@ -71,7 +73,7 @@ class LinearMerger {
       if (!part.ranges.empty()) seen.ranges.assign(num_samples_, kEmptyRange);
     }
     if (seen.ranges.empty() != part.ranges.empty())
-      fail("shows samples of a Linear's input where another rank does not");
+      fail("shows samples of a Linear's input where another part does not");
     if (!part.ranges.empty()) place(seen.ranges, part.ranges, samples, 1);
     seen.amax.value = std::max(seen.amax.value, part.amax.value);
     seen.nonfinite += part.nonfinite;
@@ -89,39 +91,55 @@ class LinearMerger {
 
  private:
   size_t num_samples_;
-  std::map<std::pair<Role, int64_t>, LinearObservation> all_;  ///< in the order of merge_linears
+  std::map<std::pair<Role, int64_t>, LinearObservation> all_;  ///< by role, then index
 };
 
-/// Calls body with each part there is and the samples of its rank.
+/// Calls body with each part there is and its samples.
 template <class Part, class Body>
-void for_each_part(std::span<const std::optional<Part>> parts, const SampleAssignment& assignment,
+void for_each_part(std::span<const std::optional<Part>> parts, const SampleParts& samples,
                    const Body& body) {
-  KVCAL_CHECK(parts.size() == assignment.samples_of.size());
-  for (size_t rank = 0; rank < parts.size(); ++rank) {
-    const auto& samples = assignment.samples_of[rank];
-    in_context("rank " + std::to_string(rank), [&] {
-      if (parts[rank].has_value() == samples.empty())
-        fail("saw ", parts[rank] ? "something" : "nothing", ", but has ", samples.size(),
-             " samples");
-      if (parts[rank]) body(*parts[rank], std::span<const size_t>(samples));
+  KVCAL_CHECK(parts.size() == samples.samples_of.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto& own = samples.samples_of[i];
+    in_context(std::string(samples.name) + " " + std::to_string(i), [&] {
+      if (parts[i].has_value() == own.empty())
+        fail("saw ", parts[i] ? "something" : "nothing", ", but has ", own.size(), " samples");
+      if (parts[i]) body(*parts[i], std::span<const size_t>(own));
     });
   }
 }
 
+size_t count_of(const SampleParts& samples) {
+  size_t count = 0;
+  for (const auto& own : samples.samples_of) count += own.size();
+  return count;
+}
+
 }  // namespace
 
+SampleParts SampleParts::behind_each_other(std::span<const size_t> counts) {
+  SampleParts parts;
+  size_t begin = 0;
+  for (const size_t count : counts) {
+    std::vector<size_t>& own = parts.samples_of.emplace_back(count);
+    std::iota(own.begin(), own.end(), begin);
+    begin += count;
+  }
+  return parts;
+}
+
 LayerObservation merged(std::span<const std::optional<LayerObservation>> parts,
-                        const SampleAssignment& assignment) {
-  const size_t samples = assignment.num_samples();
-  SideMerger k(samples), v(samples), q(samples);
-  LinearMerger linears(samples);
+                        const SampleParts& samples) {
+  const size_t count = count_of(samples);
+  SideMerger k(count), v(count), q(count);
+  LinearMerger linears(count);
   std::optional<bool> has_queries;
-  for_each_part(parts, assignment, [&](const LayerObservation& part, auto own) {
+  for_each_part(parts, samples, [&](const LayerObservation& part, auto own) {
     k.add_part(part.k, own);
     v.add_part(part.v, own);
     if (part.q) q.add_part(*part.q, own);
     if (has_queries.value_or(part.q.has_value()) != part.q.has_value())
-      fail("has queries where another rank has none, or none where it has");
+      fail("has queries where another part has none, or none where it has");
     has_queries = part.q.has_value();
     linears.add_parts(part.linears, own);
   });
@@ -132,10 +150,10 @@ LayerObservation merged(std::span<const std::optional<LayerObservation>> parts,
 }
 
 LayerAdvance merged(std::span<const std::optional<LayerAdvance>> parts,
-                    const SampleAssignment& assignment) {
+                    const SampleParts& samples) {
   LayerAdvance all;
-  LinearMerger linears(assignment.num_samples());
-  for_each_part(parts, assignment, [&](const LayerAdvance& part, auto own) {
+  LinearMerger linears(count_of(samples));
+  for_each_part(parts, samples, [&](const LayerAdvance& part, auto own) {
     add(all.saturated, part.saturated);
     linears.add_parts(part.linears, own);
   });
@@ -144,19 +162,19 @@ LayerAdvance merged(std::span<const std::optional<LayerAdvance>> parts,
 }
 
 LinearObservation merged(std::span<const std::optional<LinearObservation>> parts,
-                         const SampleAssignment& assignment) {
-  LinearMerger linears(assignment.num_samples());
-  for_each_part(parts, assignment,
+                         const SampleParts& samples) {
+  LinearMerger linears(count_of(samples));
+  for_each_part(parts, samples,
                 [&](const LinearObservation& part, auto own) { linears.add_part(part, own); });
   std::vector<LinearObservation> all = linears.take();
-  if (all.size() != 1) fail("the ranks saw ", all.size(), " inputs, expected the same one");
+  if (all.size() != 1) fail("the parts saw ", all.size(), " inputs, expected the same one");
   return std::move(all[0]);
 }
 
 SaturationCounts merged(std::span<const std::optional<SaturationCounts>> parts,
-                        const SampleAssignment& assignment) {
+                        const SampleParts& samples) {
   SaturationCounts all;
-  for_each_part(parts, assignment, [&](const SaturationCounts& part, auto) { add(all, part); });
+  for_each_part(parts, samples, [&](const SaturationCounts& part, auto) { add(all, part); });
   return all;
 }
 
