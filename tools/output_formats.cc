@@ -128,7 +128,7 @@ WrittenCheckpoint OutputFormats::write(const ExportInput& input, const fs::path&
   WrittenCheckpoint first;
   for (size_t i = 0; i < writers_.size(); ++i) {
     const fs::path own = folder_of(folder, i);
-    fs::create_directories(own);
+    if (own != folder) fs::create_directory(own);  // folder itself is there, or has vanished
     in_context(option_ + " " + options_.formats[i], [&] {
       if (options_.scales_only)
         return write_overlay(all, writers_[i]->parts(all), options_.formats[i], own);

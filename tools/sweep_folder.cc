@@ -8,6 +8,7 @@
 #include <iostream>
 #include <thread>
 
+#include "core/folder.h"
 #include "core/interrupt.h"
 #include "core/posix_file.h"
 
@@ -37,12 +38,6 @@ Locked try_lock(int descriptor, int mode) {
   return Locked::kYes;
 }
 
-void make_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(folder.string(), ": cannot create folder: ", error.message());
-}
-
 }  // namespace
 
 SweepFolder::SweepFolder(const fs::path& path, Use use) : path_(path), use_(use) {
@@ -50,9 +45,9 @@ SweepFolder::SweepFolder(const fs::path& path, Use use) : path_(path), use_(use)
   check();
   if (use == Use::kLook) return;
   // By its lock a folder is known as a sweep's, so that one comes first.
-  make_folder(path_);
+  make_folders(path_);
   lock();
-  for (const std::string_view folder : kFolders) make_folder(path_ / folder);
+  for (const std::string_view folder : kFolders) make_folders(path_ / folder);
   if (use == Use::kWhole) remove_stale();
 }
 
@@ -70,7 +65,7 @@ void SweepFolder::check() const {
 
 void SweepFolder::lock() {
   const fs::path file = path_ / kLockName;
-  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  lock_ = open_file(file, O_RDWR | O_CREAT, 0666);
   if (lock_ < 0) fail_errno(file, "cannot create file");
   switch (try_lock(lock_, use_ == Use::kWhole ? LOCK_EX : LOCK_SH)) {
     case Locked::kYes:
@@ -91,10 +86,11 @@ void SweepFolder::lock() {
 void SweepFolder::remove_stale() const {
   std::error_code error;
   const auto clean = [&](const fs::path& folder) {
-    for (const auto& entry : fs::directory_iterator(folder, error)) {
-      const std::string name = entry.path().filename().string();
-      if (name.starts_with('.') && name.find(".partial-") != std::string::npos)
-        fs::remove_all(entry.path(), error);
+    for (const fs::path& path : paths_in(folder)) {
+      const std::string name = path.filename().string();
+      if (name.starts_with('.') &&
+          (name.find(".partial-") != std::string::npos || name.ends_with(".kvcal-lock")))
+        fs::remove_all(path, error);
     }
   };
   clean(path_);
@@ -118,14 +114,15 @@ fs::path SweepFolder::statistics(const std::string& fingerprint) const {
 }
 
 std::optional<Json> SweepFolder::read(const fs::path& file) const {
-  std::error_code error;
-  if (!fs::exists(file, error)) return std::nullopt;
+  if (!is_there(file)) return std::nullopt;
   return in_context(file.string(), [&] { return parse_json(read_text(file)); });
 }
 
 std::optional<Json> SweepFolder::read_if_sound(const fs::path& file) const {
+  if (!is_there(file)) return std::nullopt;
+  const std::string text = read_text(file);  // what a disk cannot read is not known to be wrong
   try {
-    return read(file);
+    return parse_json(text);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -156,7 +153,7 @@ void SweepFolder::remove_checkpoint(const std::string& fingerprint) const {
 
 SweepFolder::PieceLock::PieceLock(const SweepFolder& folder, const std::string& fingerprint) {
   const fs::path file = folder.path_ / "locks" / short_name(fingerprint);
-  descriptor_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  descriptor_ = open_file(file, O_RDWR | O_CREAT, 0666);
   if (descriptor_ < 0) fail_errno(file, "cannot create file");
   while (try_lock(descriptor_, LOCK_EX) == Locked::kNo) {
     throw_if_interrupted();

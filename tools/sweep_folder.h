@@ -41,7 +41,8 @@ class SweepFolder {
 
   /// A result, or nothing where it is not there.
   std::optional<Json> read(const fs::path& file) const;
-  /// The same for what can be made again: what cannot be understood is not there.
+  /// The same for what can be made again: what cannot be understood is not there. Throws Error for
+  /// what cannot be read.
   std::optional<Json> read_if_sound(const fs::path& file) const;
   /// What a cell's measurement of that fingerprint gave; nothing where it is not there or cannot be
   /// understood, and has to be done.

@@ -132,7 +132,8 @@ void copy_sidecar_files(const ModelDir& model, const std::filesystem::path& fold
   for (const std::string& name : model.sidecar_files()) {
     if (is_left_over(name)) continue;
     const std::filesystem::path target = folder / name;
-    std::filesystem::create_directories(target.parent_path());
+    // Never folder itself: one that vanished would come to be again without what was in it.
+    if (target.parent_path() != folder) std::filesystem::create_directory(target.parent_path());
     kvcal::copy_file(model.path() / name, target);
   }
 }
