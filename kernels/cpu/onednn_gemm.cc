@@ -1,7 +1,10 @@
 #include "kernels/cpu/onednn_gemm.h"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <cstring>
+#include <new>
 
 #include "core/error.h"
 #include "quant/half.h"
@@ -24,6 +27,16 @@ Memory::data_type data_type_of(ComputeType type) {
 
 Memory::desc row_major(int64_t rows, int64_t columns, Memory::data_type type) {
   return {{rows, columns}, type, Memory::dims{columns, 1}};
+}
+
+/// oneDNN 2.6 writes the code that it generates into memory which it may not have got, so a process
+/// at its limit would end with a signal. Throws bad_alloc where there is not enough for that.
+void expect_room_for_code() {
+  constexpr size_t kBytes = size_t{16} << 20;
+  void* room = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED) throw std::bad_alloc();
+  ::munmap(room, kBytes);
 }
 
 struct Tile {
@@ -76,6 +89,7 @@ class DnnGemm : public Gemm {
         {{shape_.depth, shape_.width}, data_type_of(shape_.type), Memory::dims{1, shape_.depth}},
         session_.engine, const_cast<void*>(rows));
     Memory packed(panel_, session_.engine, storage);
+    expect_room_for_code();
     dnnl::reorder(source, packed)
         .execute(session_.streams[static_cast<size_t>(thread)], source, packed);
   }
@@ -115,6 +129,7 @@ class DnnGemm : public Gemm {
               .out = row_major(height, shape_.width, Memory::data_type::f32),
               .scratchpad = {}};
     const auto desc = describe_matmul(session_.engine, tile.x, panel_, tile.out);
+    expect_room_for_code();
     tile.primitive = dnnl::matmul(desc);
     tile.scratchpad = desc.scratchpad_desc();
     panel_ = desc.weights_desc();
@@ -170,6 +185,7 @@ std::unique_ptr<Gemm> make_dnn_gemm(DnnSession& session, const PanelShape& shape
   try {
     return std::make_unique<DnnGemm>(session, shape);
   } catch (const dnnl::error& error) {
+    if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
     fail("oneDNN cannot multiply ", name_of(shape.type), " by [", shape.width, ", ", shape.depth,
          "]: ", error.what());
   }
