@@ -1,13 +1,11 @@
 #include "text/text_file.h"
 
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cerrno>
 #include <utility>
 
 #include "core/error.h"
@@ -58,10 +56,8 @@ std::string_view checked(std::string_view text, const fs::path& path) {
 class TextFile::Unpacked {
  public:
   explicit Unpacked(const fs::path& folder) : folder_(folder) {
-    std::string name = (folder / ".kvcal-unpacked-XXXXXX").string();
-    descriptor_ = ::mkstemp(name.data());
+    descriptor_ = unnamed_file(folder);
     if (descriptor_ < 0) fail_errno(folder, "cannot create a scratch file to unpack into");
-    ::unlink(name.c_str());
   }
   ~Unpacked() {
     if (data_) ::munmap(data_, size_);
@@ -71,13 +67,9 @@ class TextFile::Unpacked {
   Unpacked& operator=(const Unpacked&) = delete;
 
   void write(std::string_view piece) {
+    in_context("the unpacked text",
+               [&] { write_all(descriptor_, std::as_bytes(std::span(piece)), folder_); });
     size_ += piece.size();
-    while (!piece.empty()) {
-      const ssize_t written = ::write(descriptor_, piece.data(), piece.size());
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) fail_errno(folder_, "cannot write the unpacked text there");
-      piece.remove_prefix(static_cast<size_t>(written));
-    }
   }
   std::string_view map() {
     if (size_ == 0) return {};
@@ -122,13 +114,14 @@ TextFile::TextFile(const fs::path& path) : file_(path) {
     return;
   }
   unpacked_ = std::make_unique<Unpacked>(fs::temp_directory_path());
-  const uint64_t most =
-      std::max<uint64_t>(kAlwaysUnpackedBytes, kMaxPackingRatio * uint64_t{bytes.size()});
   in_context(path.string(), [&] {
-    unpack(packing, file_.bytes(), [&](std::string_view piece) {
+    unpack(packing, file_.bytes(), [&](std::string_view piece, uint64_t read) {
+      // Of what was read so far, so that a large bomb is known as soon as a small one.
+      const uint64_t most = std::max<uint64_t>(kAlwaysUnpackedBytes, kMaxPackingRatio * read);
       if (unpacked_->size() + piece.size() > most)
         fail("its ", bytes.size(), " bytes unpack to more than ", most, ", the limit; at most ",
-             kMaxPackingRatio, " times a file's size is taken for text");
+             kMaxPackingRatio,
+             " times a file's size is taken for text, from its begin to any place");
       unpacked_->write(piece);
       return true;
     });
@@ -152,7 +145,7 @@ void TextFile::drop(std::string_view part) const {
 std::string head_of_packed(const MappedFile& file, size_t max_bytes) {
   std::string head;
   in_context(file.path().string(), [&] {
-    unpack(packing_of(view_of(file.bytes())), file.bytes(), [&](std::string_view piece) {
+    unpack(packing_of(view_of(file.bytes())), file.bytes(), [&](std::string_view piece, uint64_t) {
       head += piece.substr(0, max_bytes - head.size());
       return head.size() < max_bytes;
     });

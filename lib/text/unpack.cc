@@ -36,7 +36,7 @@ struct Progress {
   }
 };
 
-using Write = std::function<bool(std::string_view)>;
+using Write = std::function<bool(std::string_view piece, uint64_t read)>;
 
 struct InflateState {
   InflateState() {
@@ -70,7 +70,7 @@ void unpack_gzip(std::span<const std::byte> packed, const Write& write) {
     progress.read += offered - stream.avail_in;
     const std::string_view piece(buffer.data(), buffer.size() - stream.avail_out);
     progress.add(piece);
-    if (!piece.empty() && !write(piece)) return;
+    if (!piece.empty() && !write(piece, progress.read)) return;
     if (code == Z_STREAM_END) {
       const auto behind = packed.subspan(progress.read);
       if (is_padding(behind)) return;
@@ -105,7 +105,7 @@ void unpack_zstd(std::span<const std::byte> packed, const Write& write) {
     if (::ZSTD_isError(code)) progress.fail_damaged(::ZSTD_getErrorName(code));
     const std::string_view piece(buffer.data(), output.pos);
     progress.add(piece);
-    if (!piece.empty() && !write(piece)) return;
+    if (!piece.empty() && !write(piece, progress.read)) return;
     if (input.pos < input.size || output.pos == output.size) continue;
     // 0: a frame is done and all of it is written.
     if (code != 0) progress.fail_cut();

@@ -21,7 +21,7 @@ count=0 failed=0
 kvcal() { "$MEASURE" $DEADLINE "$SCRATCH_ROOT/cost" "$KVCAL" "$@"; }
 
 # N copies of a text, quickly. The text may not hold a line end.
-many() { yes "$2" | head -n "$1" | tr -d '\n'; }
+many() { yes -- "$2" | head -n "$1" | tr -d '\n'; }
 # "PREFIX0SUFFIX,PREFIX1SUFFIX,...", N of them.
 numbered() { seq -f "$2%.0f$3" 0 $(($1 - 1)) | paste -sd ,; }
 # config.json with keys of the JSON object $1 in place of its own; sed does for flat ones.
