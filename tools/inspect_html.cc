@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/file.h"
+#include "core/folder.h"
 #include "engines/verify.h"
 #include "export/manifest.h"
 #include "inspect_manifest.h"
@@ -240,10 +241,9 @@ CheckpointReport report_of(const Inspection& checkpoint) {
 /// none.
 fs::path checkpoint_in(const fs::path& output) {
   if (fs::exists(output / "config.json")) return output;
-  std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(output))
-    if (fs::exists(entry.path() / "config.json")) folders.push_back(entry.path());
-  return folders.empty() ? fs::path() : std::ranges::min(folders);
+  for (const fs::path& folder : paths_in(output))
+    if (fs::exists(folder / "config.json")) return folder;
+  return {};
 }
 
 }  // namespace

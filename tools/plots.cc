@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "core/file.h"
+#include "core/folder.h"
 #include "export/writer.h"
 
 namespace kvcal {
@@ -12,9 +13,9 @@ namespace {
 void check_plots_folder(const fs::path& folder, bool overwrite) {
   check_new_file(folder, overwrite);
   if (!fs::is_directory(folder)) return;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() != ".svg")
-      fail(folder.string(), ": holds ", entry.path().filename().string(),
+  for (const fs::path& path : paths_in(folder))
+    if (path.extension() != ".svg")
+      fail(folder.string(), ": holds ", path.filename().string(),
            ", which is no SVG file; a folder of plots is replaced as a whole");
 }
 

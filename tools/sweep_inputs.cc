@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "core/folder.h"
 #include "core/posix_file.h"
 #include "core/sha256.h"
 #include "eval/gsm8k_text.h"
@@ -92,9 +93,8 @@ std::string scales_hash(const fs::path& path, HashCache& cache) {
   if (fs::is_directory(path)) {
     const bool is_hub_cache = fs::is_directory(path / "snapshots");
     const fs::path folder = is_hub_cache ? resolve_model_folder(path) : path;
-    for (const auto& entry : fs::directory_iterator(folder))
-      if (entry.is_regular_file()) files.push_back(entry.path());
-    std::ranges::sort(files);
+    for (const fs::path& file : paths_in(folder))
+      if (fs::is_regular_file(file)) files.push_back(file);
     if (files.empty()) fail(folder.string(), ": holds no file, expected scales");
   } else {
     files.push_back(path);

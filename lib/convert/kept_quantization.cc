@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "convert/json_member.h"
+#include "core/folder.h"
 #include "core/json_limits.h"
 #include "export/joined_writer.h"
 #include "model/quantization_config.h"
@@ -109,7 +110,7 @@ std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
     if (const Json* config = member(model.config(), key); config && kept.config.is_null())
       kept.config = *config;
   const fs::path file = model.path() / kModelOptFileName;
-  if (fs::exists(file))
+  if (is_there(file))
     kept.modelopt_file = in_context(file.string(), [&] {
       Json json = parse_model_json(read_text(file, kSmallFileLimits.max_bytes));
       if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");

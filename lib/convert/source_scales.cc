@@ -4,6 +4,7 @@
 
 #include "convert/json_member.h"
 #include "convert/kept_quantization.h"
+#include "core/folder.h"
 #include "export/checkpoint_copy.h"
 #include "export/joined_writer.h"
 #include "export/manifest.h"
@@ -31,7 +32,7 @@ Json find_manifest(const fs::path& folder) {
   if (!whole.has_filename()) whole = whole.parent_path();
   for (const fs::path& place : {folder, whole.parent_path()}) {
     const fs::path file = place / kManifestName;
-    if (!fs::exists(file) || (place != folder && !is_format_folder(whole))) continue;
+    if (!is_there(file) || (place != folder && !is_format_folder(whole))) continue;
     return in_context(file.string(), [&] { return parse_json(read_text(file)); });
   }
   return nullptr;
@@ -175,7 +176,7 @@ SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig&
 }
 
 SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
-  if (!fs::exists(place)) fail(place.string(), ": no such file or folder");
+  if (!is_there(place)) fail(place.string(), ": no such file or folder");
   if (!fs::is_directory(place)) {
     if (place.extension() != ".json")
       fail(place.string(),
@@ -188,8 +189,8 @@ SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   }
   if (has_rank_files(place))
     return of_ranks("rank files", place, config, read_rank_files(place, config).ranks);
-  if (fs::exists(place / kOverlayName)) return read_overlay_scales(place, config);
-  if (!fs::exists(place / "config.json") && fs::exists(place / "kv_cache_scales.json"))
+  if (is_there(place / kOverlayName)) return read_overlay_scales(place, config);
+  if (!is_there(place / "config.json") && is_there(place / "kv_cache_scales.json"))
     return read_scales_of(place / "kv_cache_scales.json", config);
   const ModelDir other(place);
   const ModelConfig own = config_of(other);
@@ -197,7 +198,7 @@ SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
     fail(place.string(), ": is a '", own.model_type, "' of ", own.num_hidden_layers,
          " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);
   SourceScales source = read_scales_of_checkpoint(other, config);
-  if (source.layers.empty() && fs::exists(place / "kv_cache_scales.json"))
+  if (source.layers.empty() && is_there(place / "kv_cache_scales.json"))
     return read_scales_of(place / "kv_cache_scales.json", config);
   if (source.layers.empty()) fail(place.string(), ": has no KV scales");
   return source;

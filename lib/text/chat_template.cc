@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/json_limits.h"
 #include "text/jinja/interpreter.h"
 #include "text/jinja/parser.h"
@@ -75,7 +76,7 @@ NamedTemplates named_templates(const Json& found) {
 }
 
 Json read_object(const std::filesystem::path& path) {
-  if (!fs::exists(path)) return Json::object();
+  if (!is_there(path)) return Json::object();
   return in_context(path.string(), [&] {
     Json json = parse_model_json(read_text(path, kSmallFileLimits.max_bytes));
     if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
@@ -86,10 +87,10 @@ Json read_object(const std::filesystem::path& path) {
 std::optional<NamedTemplates> find_templates(const std::filesystem::path& folder,
                                              const Json& config) {
   const size_t limit = TemplateLimits{}.max_template_bytes;
-  if (const fs::path file = folder / "chat_template.jinja"; fs::exists(file)) {
+  if (const fs::path file = folder / "chat_template.jinja"; is_there(file)) {
     NamedTemplates found{file, read_text(file, limit), {}};
     const fs::path tool_use = folder / "additional_chat_templates" / "tool_use.jinja";
-    if (fs::exists(tool_use)) found.tool_use = read_text(tool_use, limit);
+    if (is_there(tool_use)) found.tool_use = read_text(tool_use, limit);
     return found;
   }
   const auto read_field = [&](const char* file,

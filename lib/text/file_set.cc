@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/sha256.h"
 #include "text/dataset.h"
 #include "text/dataset_reader.h"
@@ -85,11 +86,10 @@ Shard shard_of(const fs::path& file) {
 
 std::vector<fs::path> files_of_folder(const fs::path& folder) {
   std::vector<fs::path> files, folders;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (is_beside(entry.path().filename().string())) continue;
-    (entry.is_directory() ? folders : files).push_back(entry.path());
+  for (const fs::path& path : paths_in(folder)) {
+    if (is_beside(path.filename().string())) continue;
+    (fs::is_directory(path) ? folders : files).push_back(path);
   }
-  std::ranges::sort(folders);
   if (files.empty() && !folders.empty()) {
     std::string names;
     for (const fs::path& one : folders) names += (names.empty() ? "" : ", ") + one.string();

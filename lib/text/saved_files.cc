@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/json.h"
 #include "core/registry.h"
 #include "text/file_set.h"
@@ -72,14 +73,14 @@ void check_no_indices(const Json& state) {
 
 bool is_saved_dataset(const fs::path& folder) {
   return std::ranges::any_of(std::initializer_list<std::string_view>{kState, kInfo, kSplits},
-                             [&](std::string_view name) { return fs::exists(folder / name); });
+                             [&](std::string_view name) { return is_there(folder / name); });
 }
 
 FileSet find_saved_files(const fs::path& folder, const std::optional<std::string>& split) {
-  if (fs::exists(folder / kSplits))
+  if (is_there(folder / kSplits))
     return find_saved_files(folder_of_split(folder, split), std::nullopt);
   for (const std::string_view name : {kState, kInfo})
-    if (!fs::exists(folder / name))
+    if (!is_there(folder / name))
       fail(folder.string(), ": looks like a data set that save_to_disk wrote, but ", name,
            " is missing; for its files alone give a pattern, '", (folder / "*.arrow").string(),
            "'");

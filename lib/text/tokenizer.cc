@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/json_limits.h"
 #include "text/tokenizers/tokenizer_files.h"
 
@@ -45,9 +46,8 @@ std::unique_ptr<Tokenizer> make_from_vocabulary(const fs::path& folder, const Fo
 /// Names what the folder has instead, so that the way out can be named too.
 [[noreturn]] void fail_without_tokenizer(const fs::path& folder) {
   std::string ranks;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
+  for (const fs::path& path : paths_in(folder)) {
+    const std::string name = path.filename().string();
     if (name.ends_with(".tiktoken") || name == "tiktoken.model") ranks = name;
   }
   if (!ranks.empty())
@@ -62,7 +62,7 @@ std::unique_ptr<Tokenizer> make_from_vocabulary(const fs::path& folder, const Fo
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const std::filesystem::path& folder) {
-  const auto has = [&](const char* name) { return fs::exists(folder / name); };
+  const auto has = [&](const char* name) { return is_there(folder / name); };
   const auto text_of = [&](const char* name) {
     return has(name) ? read_text(folder / name, kMaxBytes) : std::string();
   };

@@ -300,12 +300,12 @@ TEST_CASE("conversion: what changes how weights are read stays, or is refused") 
 TEST_CASE("conversion: the files that a hub cache links to are not replaced") {
   const ScratchFolder scratch = memory_folder();
   write_source(scratch / "blobs");
-  fs::create_directory(scratch / "snapshot");
+  const fs::path snapshot = scratch / "snapshots" / "one";
+  fs::create_directories(snapshot);
   for (const auto& entry : fs::directory_iterator(scratch / "blobs"))
-    fs::create_symlink(entry.path(), scratch / "snapshot" / entry.path().filename());
-  CHECK(
-      contains(message_of([&] { check_target(ModelDir(scratch / "snapshot"), scratch / "blobs"); }),
-               "a file of the source, which an output would replace"));
+    fs::create_symlink(entry.path(), snapshot / entry.path().filename());
+  CHECK(contains(message_of([&] { check_target(ModelDir(snapshot), scratch / "blobs"); }),
+                 "a file of the source, which an output would replace"));
 }
 
 TEST_CASE("conversion: where one layer has a scale a head, all have") {

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/folder.h"
 #include "text/dataset_reader.h"
 #include "text/descriptor.h"
 #include "text/file_set.h"
@@ -42,7 +43,7 @@ class DescribedDataset : public Dataset {
 
 std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverrides& overrides) {
   Descriptor descriptor = read_descriptor(path, overrides);
-  if (!fs::exists(descriptor.local_copy) && !is_pattern(descriptor.local_copy))
+  if (!is_there(descriptor.local_copy) && !is_pattern(descriptor.local_copy))
     fail_missing_copy(path, descriptor);
   auto records = in_context(path.string(), [&] {
     return open_records(descriptor.local_copy, fields_of(descriptor.mapping),
