@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Kills a conversion (SIGKILL) at KILLS moments spread over the time that a whole one takes. After each
-# the source has the same bytes, and the target is absent (every other time: the old one, which was to be
-# replaced) or is what a whole run makes. What the killed one left, a hidden folder beside the target,
-# changes nothing for a run that follows, which takes it away.
-#   tests/cli/kill_convert.sh [KILLS]       KVCAL names the program; TMPDIR (/tmp) takes some 700 MB
+# Kills a conversion, or what puts an overlay on a checkpoint, (SIGKILL) at KILLS moments spread over the time that a whole
+# one takes. After each the source has the same bytes, and the target is absent (every other time: the old
+# one, which was to be replaced) or is what a whole run makes. What the killed one left, a lock and a hidden
+# folder beside the target, changes nothing for a run that follows, which takes both away.
+#   tests/cli/kill_output.sh convert|apply [KILLS]       KVCAL names the program; TMPDIR (/tmp) takes some 700 MB
 
 export TMPDIR=${TMPDIR:-/tmp}  # a disk, where writing takes its time
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 
-KILLS=${1:-20}
-LEAST_HITS=$((KILLS / 4))  # kills that must have met a conversion that had begun to write
+COMMAND=${1:-convert}
+KILLS=${2:-20}
+LEAST_HITS=$((KILLS / 4))  # kills that must have met a run that had begun to write
 find_program ""
 make_scratch
 cd "$SCRATCH_ROOT" || exit 1
@@ -23,15 +24,29 @@ make_source() {
   printf '{"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {%s}}}}' \
     '"0": 0.01, "1": 0.02, "2": 0.03, "3": 0.04, "4": 0.05, "5": 0.06' >scales.json
   "$KVCAL" convert source --scales scales.json --to compressed-tensors --scales-only --output overlay >/dev/null 2>&1 || exit 1
-  cp overlay/* source
+  [[ $COMMAND == apply ]] || cp overlay/* source
 }
 
+case $COMMAND in
+  convert)
+    FORMATS=(modelopt compressed-tensors)  # folders in the target
+    arguments=(convert source --to modelopt --to compressed-tensors --output target)
+    ;;
+  apply)
+    FORMATS=(.)
+    arguments=(apply overlay source --output target)
+    ;;
+  *)
+    echo "unknown command '$COMMAND', expected convert or apply" >&2
+    exit 2
+    ;;
+esac
 convert() {
-  exec "$KVCAL" convert source --to modelopt --to compressed-tensors --output target "$@" >convert.log 2>&1
+  exec "$KVCAL" "${arguments[@]}" "$@" >convert.log 2>&1
 }
 
 hashes() {
-  (cd source && find . -type f -print0 | sort -z | xargs -0 sha256sum)
+  find source overlay -type f -print0 | sort -z | xargs -0 sha256sum
 }
 
 source_is_whole() {
@@ -41,7 +56,7 @@ source_is_whole() {
 target_is_complete() {
   diff -r target whole >/dev/null || return 1
   local format
-  for format in modelopt compressed-tensors; do
+  for format in "${FORMATS[@]}"; do
     "$KVCAL" verify target/$format --engine vllm >/dev/null 2>&1 || return 1
   done
 }
@@ -54,7 +69,7 @@ left_over() {
 # The checks are of use only if they see what they are for.
 check_the_checks() {
   local shard
-  shard=$(find whole/modelopt -name '*-of-*' | sort | sed -n 3p)
+  shard=$(find "whole/${FORMATS[0]}" -name '*-of-*' | sort | sed -n 3p)
   shard=${shard#whole/}
   cp -r whole target
   target_is_complete || fail "a copy of a whole target is taken for broken: the checks are wrong"
@@ -63,10 +78,10 @@ check_the_checks() {
   rm "target/$shard"
   target_is_complete && fail "a shard that is missing is not noticed"
   cp "whole/$shard" "target/$shard"
-  rm target/modelopt/model-kv-scales.safetensors
+  rm "target/${FORMATS[0]}/model-kv-scales.safetensors"
   target_is_complete && fail "scales that are missing are not noticed"
   rm -r target
-  printf x | dd of="source/${shard#*/}" bs=1 seek=10000000 conv=notrunc status=none
+  printf x | dd of="source/${shard##*/}" bs=1 seek=10000000 conv=notrunc status=none
   source_is_whole && fail "a byte of the source that changed is not noticed"
 }
 
@@ -124,7 +139,6 @@ for ((i = 0; i < KILLS; i++)); do
   fi
   [[ -z $written || $state == *finished* ]] || hits=$((hits + 1))
   echo "$where: $state, beside it ${written:-0} MB"
-  left_over | xargs -r touch -d '1 minute ago'  # a young one may be of a run that has just begun
   (convert --overwrite) || fail "$where: the run that follows fails: $(<convert.log)"
   target_is_complete || fail "$where: the run that follows makes something else"
   [[ -z $(find . -maxdepth 1 -name '.*' ! -name .) ]] || fail "$where: the run that follows leaves $(left_over)"
@@ -133,10 +147,10 @@ for ((i = 0; i < KILLS; i++)); do
 done
 
 # A process that has the number of one that was killed finds its folder.
-bash -c 'mkdir -p .target.partial-$$/modelopt; echo old >.target.partial-$$/modelopt/old; exec "$KVCAL" convert source --to modelopt --to compressed-tensors --output target' \
-  >convert.log 2>&1 || fail "a folder of the same process number stops it: $(<convert.log)"
+bash -c 'mkdir -p .target.partial-$$/modelopt; echo old >.target.partial-$$/modelopt/old; exec "$KVCAL" "$@"' \
+  bash "${arguments[@]}" >convert.log 2>&1 || fail "a folder of the same process number stops it: $(<convert.log)"
 target_is_complete || fail "a folder of the same process number gets into the target"
 
 echo "$KILLS kills: $hits while it was writing, $finished after its end, $((KILLS - hits - finished)) before it wrote; $failed checks failed"
-[[ $hits -ge $LEAST_HITS ]] || fail "only $hits of $KILLS kills met a conversion that was writing, at least $LEAST_HITS are needed"
+[[ $hits -ge $LEAST_HITS ]] || fail "only $hits of $KILLS kills met a run that was writing, at least $LEAST_HITS are needed"
 [[ $failed -eq 0 ]]
