@@ -243,7 +243,10 @@ class Calibrate {
     const RunFacts facts{.subject = *subject_, .run = run, .options = deciding_options(options_)};
     const Json fingerprint = fingerprint_of(facts);
     expect_same_run(ranks(), subject_->model_dir, fingerprint);
-    const RankedRun ranked = make_ranked_run(ranks(), options_.ranks, subject_->model_dir);
+    RankedRun ranked = make_ranked_run(ranks(), options_.ranks, subject_->model_dir);
+    const RankWork before = process_work();
+    RankWork work;
+    ranked.work = &work;
     RankPeers peers(ranks());
     const std::unique_ptr<RunState> state =
         open_state(options_.state, options_.output.output, options_.output.overwrite, facts,
@@ -257,6 +260,7 @@ class Calibrate {
                            options_.save_statistics.empty() ? nullptr : &statistics, diagnostics_);
       if (state) state->finish();
       clock_.end("calibrate");
+      tell_work(ranks(), work, before);
       session_.set_stage("writing the output");
       if (!result_) return;
       formats_->check(subject_->output_of(calibration));

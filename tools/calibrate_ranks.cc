@@ -27,6 +27,12 @@ void say(const std::string& message) {
   std::fflush(stderr);
 }
 
+std::string fixed(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
 std::vector<std::byte> bytes_of(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
@@ -122,6 +128,29 @@ RankedRun make_ranked_run(Communicator& ranks, const RankSettings& settings,
     std::cerr << '\n';
   }
   return {.ranks = &ranks, .mode = choice.mode};
+}
+
+void tell_work(Communicator& ranks, RankWork work, const RankWork& before) {
+  if (ranks.size() == 1) return;
+  const RankWork now = process_work();
+  work.storage_bytes = now.storage_bytes - before.storage_bytes;
+  work.processor_seconds = now.processor_seconds - before.processor_seconds;
+  work.peak_bytes = now.peak_bytes;
+  const std::vector<RankWork> all = gather_work(ranks, work);
+  if (ranks.rank() != 0) return;
+  Table table({"rank", "host", "samples", "tokens", "TFLOP", "MB of layers read", "MB from storage",
+               "processor s", "peak MB"});
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const RankWork& one = all[rank];
+    const auto megabytes = [](uint64_t bytes) {
+      return fixed(1e-6 * static_cast<double>(bytes), 1);
+    };
+    table.add({std::to_string(rank), ranks.hosts()[rank], std::to_string(one.samples),
+               std::to_string(one.tokens), fixed(1e-12 * one.flop, 6), megabytes(one.bytes_read),
+               megabytes(one.storage_bytes), fixed(one.processor_seconds, 2),
+               megabytes(one.peak_bytes)});
+  }
+  table.print(std::cerr);
 }
 
 uint64_t RankPeers::all(uint64_t bits) {

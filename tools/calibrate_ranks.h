@@ -8,6 +8,7 @@
 #include "calibration_run.h"
 #include "commands.h"
 #include "ranks/rank_session.h"
+#include "ranks/rank_work.h"
 #include "ranks/weights_mode.h"
 #include "state/state_peers.h"
 
@@ -35,6 +36,10 @@ DeviceOptions devices_of_rank(DeviceOptions options, Communicator& ranks);
 
 /// Throws SharedError where a rank would calibrate another model, text or recipe. Collective.
 void expect_same_run(Communicator& ranks, const ModelDir& model_dir, const Json& fingerprint);
+
+/// Says on rank 0 of several what each rank had to do, read and took: work, of which before is what
+/// the process had taken when it began. Collective.
+void tell_work(Communicator& ranks, RankWork work, const RankWork& before);
 
 /// Says where layers come from, on rank 0 of several. Collective.
 RankedRun make_ranked_run(Communicator& ranks, const RankSettings& settings,

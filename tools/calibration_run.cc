@@ -68,6 +68,9 @@ class ForwardMaker {
         observation_(observation_of(subject.plan, options)),
         weights_(in_context(subject.model_dir.given_path().string(),
                             [&] { return Weights(subject.model_dir, subject.config); })) {}
+  ~ForwardMaker() { count_bytes(); }
+  ForwardMaker(const ForwardMaker&) = delete;
+  ForwardMaker& operator=(const ForwardMaker&) = delete;
 
   /// What it is given is borrowed by the forward pass.
   std::unique_ptr<LayerForward> make(std::span<const Sample> samples,
@@ -120,14 +123,17 @@ class ForwardMaker {
     samples_ = samples;
     std::vector<int64_t> lengths;
     for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
-    assignment_ = assign_samples(lengths, sample_work(subject_.config, weights_), ranks.size());
+    const SampleWork work = sample_work(subject_.config, weights_);
+    assignment_ = assign_samples(lengths, work, ranks.size());
     std::vector<std::span<const TokenId>> own;
     std::vector<int64_t> own_lengths;
     for (const size_t sample : assignment_.samples_of.at(static_cast<size_t>(ranks.rank()))) {
       own.emplace_back(samples[sample].ids);
       own_lengths.push_back(lengths[sample]);
     }
+    count_work(own_lengths, work);
     const size_t devices = DividedForward::divide(own_lengths, run_.backends.size()).size() - 1;
+    count_bytes();
     bytes_ = make_layer_bytes(run_.ranked->mode, ranks, subject_.model_dir, weights_, !own.empty(),
                               static_cast<int>(devices));
     layerwise.layer_bytes = bytes_.get();
@@ -139,6 +145,21 @@ class ForwardMaker {
     if (!own.empty()) local = make_local(own, layerwise, *diagnostics_);
     return std::make_unique<RankedForward>(std::move(local), ranks, assignment_, lengths,
                                            bytes_.get());
+  }
+
+  void count_work(std::span<const int64_t> lengths, const SampleWork& each) const {
+    RankWork* work = run_.ranked->work;
+    if (!work) return;
+    work->samples += std::ssize(lengths);
+    for (const int64_t length : lengths) {
+      work->tokens += length;
+      work->flop += each.of(length);
+    }
+  }
+
+  /// Of the pass before, which is over.
+  void count_bytes() const {
+    if (bytes_ && run_.ranked->work) run_.ranked->work->bytes_read += bytes_->bytes_read();
   }
 
   const CalibrationSubject& subject_;

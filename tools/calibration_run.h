@@ -10,6 +10,7 @@
 #include "commands.h"
 #include "export/writer.h"
 #include "model/layerwise_options.h"
+#include "ranks/rank_work.h"
 #include "ranks/weights_mode.h"
 #include "recipe/recipe.h"
 #include "state/run_state.h"
@@ -41,6 +42,9 @@ std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset
 struct RankedRun {
   Communicator* ranks = nullptr;
   WeightsMode mode = WeightsMode::kShared;
+  /// Gets what this rank has of each forward pass and the bytes of layers that it read; null: is
+  /// not asked for.
+  RankWork* work = nullptr;
 };
 
 /// What goes through the model, and where. Backends and samples are borrowed.

@@ -20,15 +20,6 @@ constexpr std::chrono::milliseconds kInterruptGrace{300};
 constexpr std::chrono::microseconds kLongestSleep{1000};
 constexpr std::chrono::seconds kAwake{2};
 
-bool is_interrupted() {
-  try {
-    throw_if_interrupted();
-  } catch (const Interrupted&) {
-    return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 Communicator::Communicator(int rank, std::vector<std::string> hosts, Watch& watch)
@@ -87,24 +78,34 @@ void Communicator::exchange(std::span<std::byte> memory, std::span<const MemoryP
   transfer(to, from);
 }
 
+Communicator::Wait::Wait(const Communicator& of)
+    : of_(of), heard_(static_cast<size_t>(of.size()), Watch::Clock::now()), last_(heard_[0]) {}
+
+void Communicator::Wait::heard(int rank) {
+  last_ = heard_.at(static_cast<size_t>(rank)) = Watch::Clock::now();
+}
+
 void Communicator::Wait::pause(std::span<const int> missing) {
   const auto now = Watch::Clock::now();
-  if (is_interrupted()) {
+  if (is_interrupt_requested()) {
     // Most often all ranks are, and what they tell each other of it is on its way.
     if (!interrupted_at_) interrupted_at_ = now;
     if (now - *interrupted_at_ >= kInterruptGrace) throw Interrupted();
   }
-  const std::chrono::duration<double> waited = now - begin_;
-  if (waited >= of_.watch().timeout() && !missing.empty()) {
-    const std::string more =
-        missing.size() == 1 ? "" : ", nor have " + std::to_string(missing.size() - 1) + " more";
-    throw LostRank(of_.name_of(missing[0]) + " has not answered for " +
-                   std::to_string(static_cast<int64_t>(waited.count())) + " s in " +
-                   of_.watch().stage() + more);
+  const auto silence = [&](int rank) {
+    return std::chrono::duration<double>(now - heard_.at(static_cast<size_t>(rank)));
+  };
+  const auto is_silent = [&](int rank) { return silence(rank) >= of_.watch().timeout(); };
+  if (const auto first = std::ranges::find_if(missing, is_silent); first != missing.end()) {
+    const auto others = std::ranges::count_if(missing, is_silent) - 1;
+    throw LostRank(of_.name_of(*first) + " has not answered for " +
+                   std::to_string(static_cast<int64_t>(silence(*first).count())) + " s in " +
+                   of_.watch().stage() +
+                   (others == 0 ? "" : ", nor have " + std::to_string(others) + " more"));
   }
   std::this_thread::sleep_for(sleep_);
   // The other side of a transfer may need many answers for one message.
-  if (now - begin_ > kAwake) sleep_ = std::min(sleep_ * 3 / 2, kLongestSleep);
+  if (now - last_ > kAwake) sleep_ = std::min(sleep_ * 3 / 2, kLongestSleep);
 }
 
 std::unique_ptr<Communicator> SingleCommunicator::split(bool member) {

@@ -58,16 +58,20 @@ class Communicator {
   virtual void transfer(std::span<const std::span<const std::byte>> to,
                         std::span<const std::span<std::byte>> from) = 0;
 
-  /// One wait of a transfer: sleeps, a little longer each time.
+  /// One wait of a transfer: sleeps, a little longer each time. Who sends or takes something now
+  /// and then is not silent, however long the whole takes.
   class Wait {
    public:
-    explicit Wait(const Communicator& of) : of_(of), begin_(Watch::Clock::now()) {}
+    explicit Wait(const Communicator& of);
+    /// A part of the transfer with that rank is done.
+    void heard(int rank);
     /// missing: the ranks that have not answered. Throws as the class says.
     void pause(std::span<const int> missing);
 
    private:
     const Communicator& of_;
-    Watch::Clock::time_point begin_;
+    std::vector<Watch::Clock::time_point> heard_;  ///< [ranks], at the latest
+    Watch::Clock::time_point last_;                ///< of them
     std::optional<Watch::Clock::time_point> interrupted_at_;
     std::chrono::microseconds sleep_{20};
   };

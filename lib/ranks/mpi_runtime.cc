@@ -31,8 +31,9 @@ struct MpiRuntime::State {
 
 namespace {
 
-/// Counts of MPI are ints.
-constexpr size_t kMaxMessage = size_t{1} << 30;
+/// What is longer goes in several messages: a slow network delivers one long before a rank would
+/// be taken for lost, and counts of MPI are ints.
+constexpr size_t kMaxMessage = size_t{4} << 20;
 constexpr int kTag = 1;
 
 void check(int code, const char* call) {
@@ -125,9 +126,10 @@ class MpiCommunicator : public Communicator {
       std::vector<int> missing;
       {
         const std::lock_guard lock(state_.mutex);
-        std::erase_if(messages, [](Message& message) {
+        std::erase_if(messages, [&](Message& message) {
           int is_done = 0;
           check(MPI_Test(&message.request, &is_done, MPI_STATUS_IGNORE), "MPI_Test");
+          if (is_done != 0) wait.heard(message.peer);
           return is_done != 0;
         });
       }
@@ -206,7 +208,9 @@ namespace kvcal {
 struct MpiRuntime::State {};
 
 MpiRuntime::MpiRuntime() {
-  fail("kvcal was built without MPI; expected a build with -DKVCAL_MPI=ON to run on several ranks");
+  fail(
+      "kvcal was built without MPI, as the wheel is; to run on several ranks take the Debian "
+      "package or build it with -DKVCAL_MPI=ON");
 }
 MpiRuntime::~MpiRuntime() = default;
 bool MpiRuntime::is_built_in() {

@@ -125,3 +125,31 @@ TEST_CASE("a rank that sees something else than the first is named") {
   for (const auto& error : errors)
     CHECK(test::message_of(error) == "rank 2 on host n2 sees another model than rank 0 on host n1");
 }
+
+namespace {
+
+/// Shows what waits do.
+class WaitingCommunicator : public SingleCommunicator {
+ public:
+  using Communicator::Wait;
+  using SingleCommunicator::SingleCommunicator;
+};
+
+}  // namespace
+
+TEST_CASE("who sends now and then is not silent, however long all of it takes") {
+  Watch watch(std::chrono::milliseconds(200));
+  WaitingCommunicator ranks("n1", watch);
+  WaitingCommunicator::Wait wait(ranks);
+  const std::vector<int> missing{0};
+  const auto wait_until = [&](Watch::Clock::time_point end) {
+    while (Watch::Clock::now() < end) wait.pause(missing);
+  };
+  const auto begin = Watch::Clock::now();
+  for (int i = 1; i <= 10; ++i) {
+    wait.heard(0);
+    wait_until(Watch::Clock::now() + std::chrono::milliseconds(50));
+  }
+  CHECK(Watch::Clock::now() - begin > std::chrono::milliseconds(400));
+  CHECK_THROWS_AS(wait_until(Watch::Clock::now() + std::chrono::seconds(10)), LostRank);
+}
