@@ -15,6 +15,10 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(TARGET MPI::MPI_CXX)
+  # The library is a dependency, mpirun is not: the program runs without it on one machine, and srun starts ranks, too.
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS openmpi-bin)
+endif()
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
     OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 # What Debian wants otherwise than other systems do: compressed pages, its form of copyright and changelog.

@@ -39,6 +39,15 @@ make_model() {
   head -n 2 "$cli/commands/generate/stdout" >"$1.expected"  # the first of its two texts
 }
 
+# Whether the program $1 looks for libraries where it was built: an absolute path, which is no place of another machine.
+refuse_machine_paths() {
+  local paths
+  paths=$(readelf -d "$1" | sed -nE 's/.*\((RUNPATH|RPATH)\).*\[(.*)\]/\2/p')
+  case $paths in
+    /* | *:/*) echo "error: $1 looks for libraries in '$paths'" >&2 && return 1 ;;
+  esac
+}
+
 # Runs its arguments in the Debian of folder $1, with /proc.
 in_debian() {
   local folder=$1

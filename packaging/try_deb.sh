@@ -10,20 +10,33 @@ trap 'umount "$debian/proc" 2>/dev/null || true; rm -rf --one-file-system "$debi
 make_debian "$debian"
 make_model "$debian/root/model"
 cp "$package" "$debian/root/kvcal.deb"
+dpkg-deb -x "$package" "$debian/root/unpacked"
+refuse_machine_paths "$debian/root/unpacked/usr/bin/kvcal"
 cat >"$debian/root/try.sh" <<'TRY'
 set -Eeuo pipefail
 trap 'echo "failed: $BASH_COMMAND"' ERR
+refused() { if "$@" >log 2>&1; then echo "not refused: $*"; exit 1; fi; }
 cd /root
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends ./kvcal.deb >log 2>&1 || { cat log; exit 1; }
 kvcal --version
-kvcal --version --json
+kvcal --version --json | tee facts
+grep -q '"mpi": true' facts
+grep -q '"arrow": false' facts
 for file in recipes/fp8_kv_tensor.yaml datasets/calibration.jsonl sweeps/kv_observers.yaml; do test -s /usr/share/kvcal/$file; done
 test -s /usr/share/bash-completion/completions/kvcal
 dpkg -L kvcal | sort >files
 for page in $(kvcal man --list); do grep -qx "/usr/share/man/man1/$page.1.gz" files; done
 kvcal calibrate model --recipe /usr/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset /usr/share/kvcal/datasets/calibration.jsonl \
-  --num-calibration-samples 4 --max-seq-length 64 --output out >log 2>&1 || { cat log; exit 1; }
+  --num-calibration-samples 4 --max-seq-length 64 --reproducible --output out >log 2>&1 || { cat log; exit 1; }
+apt-get install -y -qq --no-install-recommends openmpi-bin >log 2>&1 || { cat log; exit 1; }
+mpirun --allow-run-as-root --oversubscribe -n 2 \
+  kvcal calibrate model --recipe /usr/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset /usr/share/kvcal/datasets/calibration.jsonl \
+  --num-calibration-samples 4 --max-seq-length 64 --reproducible --output ranks >log 2>&1 || { cat log; exit 1; }
+diff -r out ranks
+printf 'PAR1\0\0\0\0PAR1' >data.parquet
+refused kvcal calibrate model --recipe /usr/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset data.parquet --output none
+grep -q "build kvcal with Apache Arrow" log
 kvcal generate out --prompt "The sea was calm" --max-new-tokens 12 >/dev/null
 kvcal synth --config model/config.json --seed 1 random
 kvcal generate model --prompt "The sea was calm" --device reference --max-new-tokens 12 | tee text

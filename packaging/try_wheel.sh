@@ -10,9 +10,12 @@ trap 'umount "$debian/proc" 2>/dev/null || true; rm -rf --one-file-system "$debi
 make_debian "$debian"
 make_model "$debian/root/model"
 cp "$wheel" "$debian/root"
+python3 -m zipfile -e "$wheel" "$debian/root/unpacked"
+for file in "$debian"/root/unpacked/kvcal/bin/kvcal "$debian"/root/unpacked/kvcal.libs/*; do refuse_machine_paths "$file"; done
 cat >"$debian/root/try.sh" <<'TRY'
 set -Eeuo pipefail
 trap 'echo "failed: $BASH_COMMAND"' ERR
+refused() { if "$@" >log 2>&1; then echo "not refused: $*"; exit 1; fi; }
 cd /root
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv >log 2>&1 || { cat log; exit 1; }
@@ -20,7 +23,9 @@ python3 -m venv env
 env/bin/pip install -q --no-index --no-deps kvcal-*.whl
 export PATH=/root/env/bin:$PATH
 kvcal --version
-python3 -m kvcal --version --json
+python3 -m kvcal --version --json | tee facts
+grep -q '"mpi": false' facts
+grep -q '"arrow": false' facts
 test -s env/share/man/man1/kvcal-calibrate.1
 test -s env/share/bash-completion/completions/kvcal
 kvcal calibrate model --recipe env/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset env/share/kvcal/datasets/calibration.jsonl \
@@ -29,6 +34,12 @@ kvcal generate out --prompt "The sea was calm" --max-new-tokens 12 >/dev/null
 status=0
 kvcal inspect nothing 2>/dev/null || status=$?
 [[ $status -eq 1 ]] || { echo "found exit $status, expected 1"; exit 1; }
+again=(calibrate model --recipe env/share/kvcal/recipes/fp8_kv_tensor.yaml --output none)
+refused env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 kvcal "${again[@]}" --dataset env/share/kvcal/datasets/calibration.jsonl
+grep -q "built without MPI, as the wheel is" log
+printf 'PAR1\0\0\0\0PAR1' >data.parquet
+refused kvcal "${again[@]}" --dataset data.parquet
+grep -q "build kvcal with Apache Arrow" log
 kvcal generate model --prompt "The sea was calm" --device reference --max-new-tokens 12 | tee text
 cmp text model.expected
 env/bin/pip uninstall -q -y kvcal
