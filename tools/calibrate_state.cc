@@ -43,12 +43,6 @@ std::string kind_of_device(const Backend& backend) {
                                                                     : text.substr(0, comma) + ")";
 }
 
-int64_t tokens_of(std::span<const Sample> samples) {
-  int64_t tokens = 0;
-  for (const Sample& sample : samples) tokens += std::ssize(sample.ids);
-  return tokens;
-}
-
 /// Whether the disk has room; the folder need not be there yet.
 bool has_room(const fs::path& folder, uint64_t bytes) {
   std::error_code error;

@@ -76,9 +76,7 @@ class ForwardMaker {
   std::unique_ptr<LayerForward> make(std::span<const Sample> samples,
                                      Diagnostics& diagnostics) const {
     if (!run_.state) return make_forward(samples, /*is_restored=*/false, diagnostics);
-    std::vector<int64_t> lengths;
-    for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
-    return std::make_unique<ResumableForward>(*run_.state, subject_.config, std::move(lengths),
+    return std::make_unique<ResumableForward>(*run_.state, subject_.config, lengths_of(samples),
                                               [=, this, &diagnostics](bool restored) {
                                                 return make_forward(samples, restored, diagnostics);
                                               });
@@ -121,8 +119,7 @@ class ForwardMaker {
                                             Diagnostics& diagnostics) const {
     Communicator& ranks = *run_.ranked->ranks;
     samples_ = samples;
-    std::vector<int64_t> lengths;
-    for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
+    const std::vector<int64_t> lengths = lengths_of(samples);
     const SampleWork work = sample_work(subject_.config, weights_);
     assignment_ = assign_samples(lengths, work, ranks.size());
     std::vector<std::span<const TokenId>> own;

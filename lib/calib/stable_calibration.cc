@@ -10,12 +10,6 @@
 namespace kvcal {
 namespace {
 
-int64_t tokens_of(std::span<const Sample> samples) {
-  int64_t tokens = 0;
-  for (const Sample& sample : samples) tokens += std::ssize(sample.ids);
-  return tokens;
-}
-
 /// Makes one progress of those of the rounds, and says once what every round says.
 class RoundDiagnostics : public Diagnostics {
  public:

@@ -89,6 +89,10 @@ struct Sample {
   std::vector<TokenId> ids;
 };
 
+/// Tokens of each, and of all together.
+std::vector<int64_t> lengths_of(std::span<const Sample> samples);
+int64_t tokens_of(std::span<const Sample> samples);
+
 /// Templates that ask for the date (strftime_now) get 26 Jul 2024, so that the day changes nothing.
 /// Renders, tokenizes (no special tokens added), cuts and drops empty ones, in data set (or
 /// shuffled) order, until num_calibration_samples are kept or records end. tokenizer and chat may

@@ -85,6 +85,18 @@ void warn_of_missing(const SampleOptions& options, int64_t records, int64_t kept
 
 }  // namespace
 
+std::vector<int64_t> lengths_of(std::span<const Sample> samples) {
+  std::vector<int64_t> lengths;
+  for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
+  return lengths;
+}
+
+int64_t tokens_of(std::span<const Sample> samples) {
+  int64_t tokens = 0;
+  for (const Sample& sample : samples) tokens += std::ssize(sample.ids);
+  return tokens;
+}
+
 std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokenizer,
                                  const ChatFormat* chat, int64_t vocab_size,
                                  const SampleOptions& options, Diagnostics& diagnostics) {

@@ -166,6 +166,13 @@ TEST_CASE("read_samples: token ids need neither tokenizer nor template") {
         std::vector<std::string>{"0:bc", "1:a"});
 }
 
+TEST_CASE("samples: lengths of each, and tokens of all") {
+  const std::vector<Sample> samples{{.index = 4, .ids = {1, 2, 3}}, {.index = 7, .ids = {5}}};
+  CHECK(lengths_of(samples) == std::vector<int64_t>{3, 1});
+  CHECK(tokens_of(samples) == 4);
+  CHECK(tokens_of({}) == 0);
+}
+
 TEST_CASE("read_samples: what cannot be used is an error with its place") {
   const test::ScratchFolder scratch;
   const ByteTokenizer tokenizer, foreign(1000);
