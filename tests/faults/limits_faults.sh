@@ -26,13 +26,16 @@ least_memory() {
   echo $to
 }
 
-# From what the system's loader needs up to what the command needs.
+# From what the system's loader and the libraries need to start (Arrow's allocator ends a process that it cannot set itself
+# up in, at some sizes and not at smaller ones) up to what the command needs.
+starts() { (ulimit -v "$1"; exec "$KVCAL" --version) >/dev/null 2>&1; }
 least_to_start() {
-  local from=0 to=1000000 middle
+  local from=0 to=1000000 middle above
   while ((to - from > 1024)); do
     middle=$(((from + to) / 2))
-    if (ulimit -v $middle; exec "$KVCAL" --version) >/dev/null 2>&1; then to=$middle; else from=$middle; fi
+    if starts $middle; then to=$middle; else from=$middle; fi
   done
+  for ((above = to; above < to + 24576; above += 1024)); do starts $above || to=$above; done
   echo $to
 }
 
