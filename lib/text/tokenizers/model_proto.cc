@@ -93,6 +93,8 @@ ModelProto::Piece read_piece(std::string_view bytes) {
   }
   if (piece.text.empty() || piece.text.size() > kLongestPiece || !unicode::is_valid(piece.text))
     fail("its text of ", piece.text.size(), " bytes is empty, too long or not UTF-8");
+  // The library that makes its table of pieces takes it for the end of the text.
+  if (piece.text.find('\0') != std::string::npos) fail("its text holds a zero byte");
   if (!std::isfinite(piece.score)) fail("its score is not finite");
   return piece;
 }

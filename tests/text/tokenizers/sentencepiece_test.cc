@@ -78,6 +78,9 @@ TEST_CASE("sentencepiece: broken models are errors") {
   CHECK(message("").find("not a sentencepiece model: it has no pieces") == 0);
   CHECK(message("garbage").find("not a sentencepiece model") == 0);
   CHECK(message(std::string("\x0a\x00", 2)) != "no error");
+  // One piece, whose text is a zero byte and a letter.
+  CHECK(message(std::string("\x0a\x04\x0a\x02\x00\x61", 6)).find("holds a zero byte") !=
+        std::string::npos);
   // Cut anywhere, or with any one byte changed, it must not crash; most cuts are inside a field.
   size_t errors = 0;
   for (size_t size = 0; size < bytes.size(); size += 97)
