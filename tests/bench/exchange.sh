@@ -21,12 +21,7 @@ while [[ $# -gt 0 ]]; do
     *) echo "error: unknown argument '$1'" >&2 && exit 2 ;;
   esac
 done
-KVCAL=$(realpath "${KVCAL:?names the program}")
-MPIRUN=${MPIRUN:-mpirun}
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/recipes/fp8_kv_tensor.yaml
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+source "$(dirname "${BASH_SOURCE[0]}")/ranks_support.sh"
 model=${folder:-$scratch}/model
 failed=0
 
@@ -67,33 +62,18 @@ print(total)
 PY
 }
 
-# calibrate NAME COMMAND...: into $scratch/NAME, what it says into $scratch/NAME.log; prints the peak in MB of the largest process.
-calibrate() {
-  local name=$1
-  shift
+# peak_of RANKS NAME: MB of the largest process of a calibration with --weights $weights.
+peak_of() {
   if $drop_caches; then sync && echo 3 >/proc/sys/vm/drop_caches; fi
-  python3 - "$scratch/$name.log" "$@" calibrate "$model" --recipe "$recipe" --dataset "$scratch/text.jsonl" --max-seq-length 8192 \
-    --output "$scratch/$name" --scales-only --reproducible --state none --threads 1 ${weights:+--weights "$weights"} <<'PY'
-import resource, subprocess, sys
-with open(sys.argv[1], "w") as log:
-    status = subprocess.run(sys.argv[2:], stdout=log, stderr=log).returncode
-if status:
-    sys.exit(f"error: {' '.join(sys.argv[2:])}: exit {status}\n" + open(sys.argv[1]).read())
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)
-PY
-}
-
-# The rows of the table that rank 0 tells: rank, MB of layers read, MB from storage, peak MB.
-table() {
-  awk '$1 == "rank" && $2 == "host" { on = 1; next } on && !/^ *[0-9]+ / { exit } on { print $1, $6, $7, $9 }' "$scratch/$1.log"
+  measured "$1" "$2" "$model" --dataset "$scratch/text.jsonl" --max-seq-length 8192 ${weights:+--weights "$weights"} | cut -d ' ' -f 2
 }
 
 # The same command on as many ranks; --weights is $weights.
 check_ranks() {
   local count=$1 name=$weights-$1 rows most
-  most=$(calibrate "$name" "$MPIRUN" --oversubscribe --bind-to none -n "$count" "$KVCAL")
+  most=$(peak_of "$count" "$name")
   diff -r "$scratch/alone" "$scratch/$name" >"$scratch/difference" || fail "$name gives other bytes: $(head -3 "$scratch/difference")"
-  rows=$(table "$name")
+  rows=$(told "$name" 1 6 7 9)  # rank, MB of layers read, MB from storage, peak MB
   [[ $(wc -l <<<"$rows") -eq $count ]] || fail "$name: found $(wc -l <<<"$rows") rows, expected $count"
   awk -v weights="$weights" -v count="$count" -v most="$most" '{ printf "| %s | %d | %d | %.1f | %.1f | %.1f | %s |\n", weights, count, $1, $2, $3, $4,
     NR == 1 ? sprintf("%.1f", most) : "" }' <<<"$rows"
@@ -116,7 +96,7 @@ make_model
 make_text
 layers_mb=$(awk -v bytes="$(layer_bytes)" 'BEGIN { print bytes / 1e6 }')
 files_mb=$(stat -c %s "$model"/*.safetensors | awk '{ all += $1 } END { print all / 1e6 }')
-alone_mb=$(weights='' calibrate alone "$KVCAL")
+alone_mb=$(weights='' peak_of 0 alone)
 printf 'layers: %.1f MB; files: %.1f MB; %d samples of %d tokens; a process alone holds %.1f MB\n\n' "$layers_mb" "$files_mb" "$samples" \
   "$tokens" "$alone_mb"
 echo "| weights | ranks | rank | MB of layers read | MB from storage | peak MB of the passes | of the whole run, largest rank |"

@@ -15,39 +15,21 @@ while [[ $# -gt 0 ]]; do
     *) echo "error: unknown argument '$1'" >&2 && exit 2 ;;
   esac
 done
-KVCAL=$(realpath "${KVCAL:?names the program}")
-MPIRUN=${MPIRUN:-mpirun}
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-recipe=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/recipes/fp8_kv_tensor.yaml
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+source "$(dirname "${BASH_SOURCE[0]}")/ranks_support.sh"
 
-# calibrate NAME COMMAND...: into $scratch/NAME; prints processor seconds and peak MB, of all processes and of the largest one.
-calibrate() {
-  local name=$1
-  shift
-  python3 - "$scratch/$name.log" "$@" calibrate "$model" --recipe "$recipe" --dataset "$dataset" --num-calibration-samples "$samples" \
-    --output "$scratch/$name" --scales-only --reproducible --state none --threads 1 <<'PY'
-import resource, subprocess, sys
-with open(sys.argv[1], "w") as log:
-    status = subprocess.run(sys.argv[2:], stdout=log, stderr=log).returncode
-if status:
-    sys.exit(f"error: {' '.join(sys.argv[2:])}: exit {status}\n" + open(sys.argv[1]).read())
-used = resource.getrusage(resource.RUSAGE_CHILDREN)
-print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024 / 1e6)
-PY
+calibrate() { # calibrate RANKS NAME
+  measured "$@" "$model" --dataset "$dataset" --num-calibration-samples "$samples"
 }
 
-# The rows of the table that rank 0 tells: rank, samples, tokens, TFLOP, processor seconds, peak MB.
 rows() {
-  awk '$1 == "rank" && $2 == "host" { on = 1; next } on && !/^ *[0-9]+ / { exit } on { print $1, $3, $4, $5, $8, $9 }' "$scratch/$1.log"
+  told "$1" 1 3 4 5 8 9  # rank, samples, tokens, TFLOP, processor seconds, peak MB
 }
 
 failed=0
-read -r seconds peak < <(calibrate alone "$KVCAL")
+read -r seconds peak < <(calibrate 0 alone)
 printed=false
 for count in $ranks; do
-  calibrate "$count" "$MPIRUN" --oversubscribe --bind-to none -n "$count" "$KVCAL" >/dev/null
+  calibrate "$count" "$count" >/dev/null
   if ! $printed; then
     echo "| ranks | rank | chats | tokens | TFLOP | of an even share: tokens | FLOP | processor s | peak MB |"
     echo "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"

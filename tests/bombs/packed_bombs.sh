@@ -18,28 +18,33 @@ double data.jsonl.gz 9
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl.gz --output out
 CASE
 
-# A frame without a length, a window of 128 kB, blocks that repeat one byte 131072 times.
+# A frame without a length, a window of 128 kB: BEFORE raw, then 2^DOUBLINGS blocks that repeat CHARACTER 131072 times.
+zstd_frame() { # zstd_frame CHARACTER DOUBLINGS [BEFORE]
+  local before=${3:-}
+  printf '\x02\x00\x10%s' "$1" >blocks
+  double blocks "$2"
+  {
+    printf '\x28\xb5\x2f\xfd\x00\x38'
+    # shellcheck disable=SC2059  # the format is made: the head of a raw block has its length times 8
+    [[ -z $before ]] || printf "\\x$(printf %02x $((${#before} * 8)))\\x00\\x00%s" "$before"
+    cat blocks
+    printf '\x01\x00\x00'
+  } >data.jsonl.zst
+  rm blocks
+}
+
 bomb "4 GB of blanks in one zstd frame" data.jsonl.zst <<'CASE'
-printf '\x02\x00\x10 ' >blocks
-double blocks 15
-{ printf '\x28\xb5\x2f\xfd\x00\x38'; cat blocks; printf '\x01\x00\x00'; } >data.jsonl.zst
-rm blocks
+zstd_frame ' ' 15
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl.zst --output out
 CASE
 
 bomb "1 TB of blanks in one zstd frame" data.jsonl.zst <<'CASE'
-printf '\x02\x00\x10 ' >blocks
-double blocks 23
-{ printf '\x28\xb5\x2f\xfd\x00\x38'; cat blocks; printf '\x01\x00\x00'; } >data.jsonl.zst
-rm blocks
+zstd_frame ' ' 23
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl.zst --output out
 CASE
 
 bomb "One record of 8 GB in zstd" data.jsonl.zst <<'CASE'
-printf '\x02\x00\x10a' >blocks
-double blocks 16
-{ printf '\x28\xb5\x2f\xfd\x00\x38\x50\x00\x00{"text": "'; cat blocks; printf '\x01\x00\x00'; } >data.jsonl.zst
-rm blocks
+zstd_frame a 16 '{"text": "'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl.zst --output out
 CASE
 

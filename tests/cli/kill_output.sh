@@ -41,8 +41,8 @@ case $COMMAND in
     exit 2
     ;;
 esac
-convert() {
-  exec "$KVCAL" "${arguments[@]}" "$@" >convert.log 2>&1
+run() {
+  exec "$KVCAL" "${arguments[@]}" "$@" >run.log 2>&1
 }
 
 hashes() {
@@ -87,7 +87,7 @@ check_the_checks() {
 
 make_source >made.log
 hashes >source.sha256
-(convert) || { cat convert.log; exit 1; }
+(run) || { cat run.log; exit 1; }
 mv target whole
 check_the_checks
 rm -rf source overlay
@@ -98,7 +98,7 @@ source_is_whole || fail "the same source is not made twice"
 whole_ms=
 for _ in 1 2; do
   begin=$(now)
-  (convert) || fail "a run that is not killed: $(<convert.log)"
+  (run) || fail "a run that is not killed: $(<run.log)"
   ms=$((($(now) - begin) / 1000000))
   target_is_complete || fail "a run that is not killed does not make what the first one made"
   rm -r target
@@ -116,7 +116,7 @@ for ((i = 0; i < KILLS; i++)); do
     echo precious >target/old
     replaces=--overwrite
   fi
-  (convert $replaces) &
+  (run $replaces) &
   pid=$!
   pause "$delay"
   kill -9 $pid 2>/dev/null
@@ -127,7 +127,7 @@ for ((i = 0; i < KILLS; i++)); do
   written=$(left_over | xargs -r du -sm | cut -f 1)
   if [[ -z $replaces && ! -e target ]]; then
     state="no target"
-    [[ $status -eq 137 ]] || fail "$where: exit status $status and no target: $(<convert.log)"
+    [[ $status -eq 137 ]] || fail "$where: exit status $status and no target: $(<run.log)"
   elif [[ -n $replaces && $(ls -A target) == old && $(<target/old) == precious ]]; then
     state="the old target"
   elif target_is_complete; then
@@ -139,7 +139,7 @@ for ((i = 0; i < KILLS; i++)); do
   fi
   [[ -z $written || $state == *finished* ]] || hits=$((hits + 1))
   echo "$where: $state, beside it ${written:-0} MB"
-  (convert --overwrite) || fail "$where: the run that follows fails: $(<convert.log)"
+  (run --overwrite) || fail "$where: the run that follows fails: $(<run.log)"
   target_is_complete || fail "$where: the run that follows makes something else"
   [[ -z $(find . -maxdepth 1 -name '.*' ! -name .) ]] || fail "$where: the run that follows leaves $(left_over)"
   left_over | xargs -r rm -r
@@ -148,7 +148,7 @@ done
 
 # A process that has the number of one that was killed finds its folder.
 bash -c 'mkdir -p .target.partial-$$/modelopt; echo old >.target.partial-$$/modelopt/old; exec "$KVCAL" "$@"' \
-  bash "${arguments[@]}" >convert.log 2>&1 || fail "a folder of the same process number stops it: $(<convert.log)"
+  bash "${arguments[@]}" >run.log 2>&1 || fail "a folder of the same process number stops it: $(<run.log)"
 target_is_complete || fail "a folder of the same process number gets into the target"
 
 echo "$KILLS kills: $hits while it was writing, $finished after its end, $((KILLS - hits - finished)) before it wrote; $failed checks failed"
