@@ -151,6 +151,10 @@ class TimedForward : public LayerForward {
   int64_t num_tokens() const override { return inner_.num_tokens(); }
   LinearObservation observe_head() override { return inner_.observe_head(); }
   void request(const ObservationRequest& request) override { inner_.request(request); }
+  void show_hidden(HiddenSink* sink) override { inner_.show_hidden(sink); }
+  void restore_hidden(int64_t next_layer, const HiddenSource& source) override {
+    inner_.restore_hidden(next_layer, source);
+  }
 
  private:
   double packing() const {
