@@ -8,6 +8,7 @@
 #include "calibrate_ranks.h"
 #include "calibrate_state.h"
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/process_memory.h"
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
@@ -220,7 +221,7 @@ class Calibrate {
     if (result_) return result_->scratch_folder();
     const fs::path parent = fs::absolute(options_.output.output).lexically_normal().parent_path();
     std::error_code error;
-    return fs::is_directory(parent, error) ? parent : fs::temp_directory_path();
+    return fs::is_directory(parent, error) ? parent : temporary_folder();
   }
 
   void read_inputs() {

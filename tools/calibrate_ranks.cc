@@ -27,12 +27,6 @@ void say(const std::string& message) {
   std::fflush(stderr);
 }
 
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
 std::vector<std::byte> bytes_of(std::string_view text) {
   const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
@@ -143,12 +137,12 @@ void tell_work(Communicator& ranks, RankWork work, const RankWork& before) {
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const RankWork& one = all[rank];
     const auto megabytes = [](uint64_t bytes) {
-      return fixed(1e-6 * static_cast<double>(bytes), 1);
+      return fixed("%.1f", 1e-6 * static_cast<double>(bytes));
     };
     table.add({std::to_string(rank), ranks.hosts()[rank], std::to_string(one.samples),
-               std::to_string(one.tokens), fixed(1e-12 * one.flop, 6), megabytes(one.bytes_read),
-               megabytes(one.storage_bytes), fixed(one.processor_seconds, 2),
-               megabytes(one.peak_bytes)});
+               std::to_string(one.tokens), fixed("%.6f", 1e-12 * one.flop),
+               megabytes(one.bytes_read), megabytes(one.storage_bytes),
+               fixed("%.2f", one.processor_seconds), megabytes(one.peak_bytes)});
   }
   table.print(std::cerr);
 }

@@ -10,6 +10,8 @@
 #include "checkpoint/identity.h"
 #include "command_line.h"
 #include "core/byte_stream.h"
+#include "core/folder.h"
+#include "core/host_name.h"
 #include "core/parallel.h"
 #include "core/sha256.h"
 #include "eval/gates.h"
@@ -47,7 +49,7 @@ std::string kind_of_device(const Backend& backend) {
 bool has_room(const fs::path& folder, uint64_t bytes) {
   std::error_code error;
   fs::path there = fs::absolute(folder);
-  while (!there.empty() && !fs::exists(there, error)) there = there.parent_path();
+  while (!there.empty() && !is_there(there)) there = there.parent_path();
   const fs::space_info space = fs::space(there, error);
   return error || space.available >= bytes;
 }

@@ -34,6 +34,8 @@ Json calibration_json(const ModelDir& model_dir, const ModelConfig& config) {
   try {
     if (config.weight_block_rows == 0) check_is_unquantized(model_dir);
     return {{"supported", true}, {"reason", nullptr}};
+  } catch (const SystemError&) {
+    throw;
   } catch (const Error& error) {
     return {{"supported", false}, {"reason", error.what()}};
   }
@@ -55,6 +57,8 @@ Json format_json(const Writer& writer, const ModelDir& model_dir, const ModelCon
       writer.check(input);
       strategies.push_back(name_of(strategy));
       if (strategies.size() == 1) notes = writer.notes(input);
+    } catch (const SystemError&) {
+      throw;
     } catch (const Error& error) {
       if (reason.is_null()) reason = error.what();
     }

@@ -151,12 +151,6 @@ Json printed_json(Json json, const EvalVariants& variants) {
   return json;
 }
 
-std::string fixed(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 std::vector<int64_t> quantized_layers(const EvalVariant& variant) {
   std::vector<int64_t> layers;
   for (const int64_t layer : attention_layers(variant.model->config))

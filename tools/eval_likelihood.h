@@ -36,9 +36,6 @@ Json run_json(const EvalOptions& options, const EvalVariants& variants, size_t n
 /// json, whose "variants" hold each one's numbers: those of a single one beside the run's own.
 Json printed_json(Json json, const EvalVariants& variants);
 
-/// Fixed digits for tables, as printf's format says.
-std::string fixed(const char* format, double value);
-
 /// --task perplexity and kl.
 void run_likelihood(const EvalOptions& options);
 

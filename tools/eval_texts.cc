@@ -64,6 +64,8 @@ Json texts_json(const EvalVariants& variants, const std::vector<ScoredSequence>&
   std::unique_ptr<Tokenizer> tokenizer;
   try {
     tokenizer = make_tokenizer(model.model_dir.path());
+  } catch (const SystemError&) {
+    throw;
   } catch (const Error& error) {
     // Lists of ids need none, nor do their numbers.
     diagnostics.warn(std::string("no texts in the report: ") + error.what());

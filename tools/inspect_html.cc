@@ -182,6 +182,8 @@ Json engine_reports(const Inspection& checkpoint) {
   for (const std::string& engine : engine_rules().names()) try {
       reports.push_back(report_json(
           verify_engine(checkpoint.model_dir, checkpoint.config, engine, VerifyOptions{})));
+    } catch (const SystemError&) {
+      throw;
     } catch (const Error& error) {
       reports.push_back({{"engine", engine},
                          {"engine_version", ""},
@@ -240,9 +242,9 @@ CheckpointReport report_of(const Inspection& checkpoint) {
 /// The folder that holds the checkpoint of an output, itself or the first of its formats; empty for
 /// none.
 fs::path checkpoint_in(const fs::path& output) {
-  if (fs::exists(output / "config.json")) return output;
+  if (is_there(output / "config.json")) return output;
   for (const fs::path& folder : paths_in(output))
-    if (fs::exists(folder / "config.json")) return folder;
+    if (is_there(folder / "config.json")) return folder;
   return {};
 }
 

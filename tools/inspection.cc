@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "consumers.h"
 #include "core/file.h"
+#include "core/folder.h"
 #include "export/manifest.h"
 #include "model/kv_scales.h"
 #include "model/weights.h"
@@ -16,7 +17,7 @@ namespace {
 /// The manifest in the folder, or beside it where several formats share one.
 Json find_manifest(const fs::path& folder) {
   for (const fs::path& place : {folder, folder.parent_path()})
-    if (fs::exists(place / kManifestName))
+    if (is_there(place / kManifestName))
       return in_context((place / kManifestName).string(),
                         [&] { return parse_json(read_text(place / kManifestName)); });
   return nullptr;

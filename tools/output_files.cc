@@ -2,20 +2,21 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/folder.h"
 
 namespace kvcal {
 namespace {
 
 void check_one(const fs::path& path, bool overwrite, const std::vector<std::string>& inputs) {
   for (const std::string& input : inputs) {
-    if (input.empty() || !fs::exists(input)) continue;
-    if (fs::is_directory(input) && lies_in(path, input))
+    if (input.empty() || !is_there(input)) continue;
+    if (is_folder(input) && lies_in(path, input))
       fail(path.string(), ": lies in the source folder ", input, ", which is never written to");
     if (lies_in(path, input) || lies_in(input, path))
       fail(path.string(), ": is read by this run: ", input);
   }
   const fs::path folder = fs::absolute(path).parent_path();
-  if (!fs::is_directory(folder)) fail(path.string(), ": no such folder ", folder.string());
+  if (!is_folder(folder)) fail(path.string(), ": no such folder ", folder.string());
   check_new_file(path, overwrite);
 }
 

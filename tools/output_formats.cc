@@ -5,6 +5,7 @@
 
 #include "calib/derive.h"
 #include "convert/kept_quantization.h"
+#include "core/folder.h"
 #include "core/registry.h"
 #include "export/joined_writer.h"
 #include "export/overlay.h"
@@ -153,7 +154,7 @@ void OutputFormats::print_notes(const ExportInput& input) const {
 void OutputFormats::print_folders(const ModelConfig& config) const {
   for (size_t i = 0; i < writers_.size(); ++i) {
     const fs::path folder = folder_of(options_.output, i);
-    const bool is_overlay = options_.scales_only && fs::exists(folder / kOverlayName);
+    const bool is_overlay = options_.scales_only && is_there(folder / kOverlayName);
     std::cout << "wrote " << options_.formats[i] << (is_overlay ? " (overlay)" : "") << ": "
               << folder.string() << '\n';
     if (joined_names(options_.formats[i]).size() > 1 && !is_overlay)

@@ -12,7 +12,7 @@ namespace {
 /// A folder that is replaced as a whole must hold nothing but what was written so.
 void check_plots_folder(const fs::path& folder, bool overwrite) {
   check_new_file(folder, overwrite);
-  if (!fs::is_directory(folder)) return;
+  if (!is_folder(folder)) return;
   for (const fs::path& path : paths_in(folder))
     if (path.extension() != ".svg")
       fail(folder.string(), ": holds ", path.filename().string(),

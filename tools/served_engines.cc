@@ -3,6 +3,7 @@
 #include <iostream>
 #include <optional>
 
+#include "core/folder.h"
 #include "engines/verify.h"
 
 namespace kvcal {
@@ -39,7 +40,7 @@ std::optional<std::string> argument_for(const ModelDir& model, const ModelConfig
   const std::string argument = platform + " (" + std::string(rules.fp8_argument);
   if (uses_scales(model, config, engine, options)) return argument + ")";
   options.scales = model.path() / kScalesJson;
-  if (!rules.scales_file.is_read || !std::filesystem::exists(options.scales)) return std::nullopt;
+  if (!rules.scales_file.is_read || !is_there(options.scales)) return std::nullopt;
   if (!uses_scales(model, config, engine, options)) return std::nullopt;
   return argument + " " + std::string(rules.scales_file.argument) + " " + kScalesJson + ")";
 }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "commands.h"
+#include "core/folder.h"
 #include "export/writer.h"
 #include "progress.h"
 #include "sweep_process.h"
@@ -126,14 +127,14 @@ Prepared prepare(const SweepOptions& options, const SweepFolder* folder, Sweep& 
 
 void run_dry(const SweepOptions& options, Sweep sweep) {
   std::optional<SweepFolder> folder;
-  if (!options.output.empty() && fs::exists(options.output))
+  if (!options.output.empty() && is_there(options.output))
     folder.emplace(options.output, SweepFolder::Use::kLook);
   const Prepared prepared = prepare(options, folder ? &*folder : nullptr, sweep);
   print_plan(options, sweep, prepared.open, prepared.estimate, num_jobs(options), std::cout);
 }
 
 void run_collect(const SweepOptions& options, Sweep sweep) {
-  if (!fs::exists(options.output))
+  if (!is_there(options.output))
     fail(options.output, ": no such folder; --collect makes tables of what runs have left");
   const SweepFolder folder(options.output, SweepFolder::Use::kPart);
   // The machine that collects may have none of the devices that did the work.

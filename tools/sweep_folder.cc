@@ -1,7 +1,5 @@
 #include "sweep_folder.h"
 
-#include <sys/file.h>
-
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -24,20 +22,6 @@ std::string short_name(const std::string& fingerprint) {
   return fingerprint.substr(0, 24);
 }
 
-enum class Locked {
-  kYes,
-  kNo,      ///< another process has it
-  kCannot,  ///< errno says why: a file system without locks
-};
-
-Locked try_lock(int descriptor, int mode) {
-  while (::flock(descriptor, mode | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return Locked::kNo;
-    if (errno != EINTR) return Locked::kCannot;
-  }
-  return Locked::kYes;
-}
-
 }  // namespace
 
 SweepFolder::SweepFolder(const fs::path& path, Use use) : path_(path), use_(use) {
@@ -56,10 +40,9 @@ SweepFolder::~SweepFolder() {
 }
 
 void SweepFolder::check() const {
-  std::error_code error;
-  const bool is_there = fs::exists(path_, error);
-  if (is_there && !fs::is_directory(path_, error)) fail(path_.string(), ": is no folder");
-  if (is_there && !fs::is_empty(path_, error) && !fs::exists(path_ / kLockName, error))
+  if (!is_there(path_)) return;
+  if (!is_folder(path_)) fail(path_.string(), ": is no folder");
+  if (!paths_in(path_).empty() && !is_there(path_ / kLockName))
     fail(path_.string(), ": holds something else than a sweep's results; name a new folder");
 }
 

@@ -90,8 +90,8 @@ std::string dataset_file_hash(const fs::path& dataset, HashCache& cache) {
 /// All files of a folder, or one; scales may be in any of them.
 std::string scales_hash(const fs::path& path, HashCache& cache) {
   std::vector<fs::path> files;
-  if (fs::is_directory(path)) {
-    const bool is_hub_cache = fs::is_directory(path / "snapshots");
+  if (is_folder(path)) {
+    const bool is_hub_cache = is_folder(path / "snapshots");
     const fs::path folder = is_hub_cache ? resolve_model_folder(path) : path;
     for (const fs::path& file : paths_in(folder))
       if (fs::is_regular_file(file)) files.push_back(file);

@@ -5,6 +5,7 @@
 
 #include "calib/derive.h"
 #include "calibration_run.h"
+#include "core/folder.h"
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
@@ -228,15 +229,15 @@ size_t num_parts(SweepTask::Kind kind, const SweepPlan& plan) {
 }
 
 /// Whether the folder has what the task makes of that part.
-bool is_there(SweepTask::Kind kind, size_t part, const Sweep& sweep, const SweepFolder& folder) {
+bool is_made(SweepTask::Kind kind, size_t part, const Sweep& sweep, const SweepFolder& folder) {
   const std::string& fingerprint = fingerprint_of(kind, part, sweep.plan);
   switch (kind) {
     case SweepTask::Kind::kObserve:
-      return fs::exists(folder.statistics(fingerprint));
+      return is_there(folder.statistics(fingerprint));
     case SweepTask::Kind::kCalibrate:
       return folder.read_if_sound(folder.calibration(fingerprint)) &&
              (!sweep.plan.calibrations[part].makes_checkpoint ||
-              fs::exists(folder.checkpoint(fingerprint)));
+              is_there(folder.checkpoint(fingerprint)));
     case SweepTask::Kind::kAnswer:
       if (!sweep.file.gsm8k) return true;
       break;
@@ -248,7 +249,7 @@ bool is_there(SweepTask::Kind kind, size_t part, const Sweep& sweep, const Sweep
 
 bool is_done(const SweepTask& task, const Sweep& sweep, const SweepFolder& folder) {
   return std::ranges::all_of(task.parts,
-                             [&](size_t part) { return is_there(task.kind, part, sweep, folder); });
+                             [&](size_t part) { return is_made(task.kind, part, sweep, folder); });
 }
 
 }  // namespace
@@ -298,7 +299,7 @@ SweepProgress progress_of(const Sweep& sweep, const SweepFolder& folder) {
   const auto all_of = [&](SweepTask::Kind kind) {
     std::vector<bool> there(num_parts(kind, sweep.plan));
     for (size_t part = 0; part < there.size(); ++part)
-      there[part] = is_there(kind, part, sweep, folder);
+      there[part] = is_made(kind, part, sweep, folder);
     return there;
   };
   return {.observations = all_of(SweepTask::Kind::kObserve),

@@ -19,17 +19,19 @@ void Table::print(std::ostream& out) const {
   }
 }
 
-std::string short_float(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
+std::string fixed(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
   return text;
+}
+
+std::string short_float(double value) {
+  return fixed("%.6g", value);
 }
 
 std::string percent(double fraction) {
   if (fraction == 0.0) return "0";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g %%", 100.0 * fraction);
-  return text;
+  return fixed("%.3g %%", 100.0 * fraction);
 }
 
 std::string byte_text(double bytes) {

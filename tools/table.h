@@ -17,6 +17,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+/// Fixed digits, as printf's format says.
+std::string fixed(const char* format, double value);
 /// Six significant digits, as scales are read by people.
 std::string short_float(double value);
 /// "0.12 %", or "0" for none.

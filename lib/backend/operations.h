@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string_view>
 
@@ -142,6 +143,10 @@ struct ObservedRange {
   float min = 0.0f, max = 0.0f;
   int32_t first_nonfinite = -1;
 };
+/// Of a segment without a token.
+inline constexpr ObservedRange kEmptyRange{.min = std::numeric_limits<float>::infinity(),
+                                           .max = -std::numeric_limits<float>::infinity(),
+                                           .first_nonfinite = -1};
 
 struct ObserveKvArgs {
   HeadsView x;

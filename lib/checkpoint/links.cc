@@ -8,11 +8,11 @@
 #include "checkpoint/model_dir.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/folder.h"
+#include "core/posix_file.h"
 
 namespace kvcal {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kAllowAll = "KVCAL_FOLLOW_LINKS";
 
@@ -32,7 +32,10 @@ fs::path blobs_of(const fs::path& folder) {
 void check_link(const fs::path& link, const fs::path& folder, const fs::path& blobs) {
   std::error_code error;
   const fs::path place = fs::canonical(link, error);
-  if (error) return;  // leads nowhere; who needs it says so
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory ||
+      error == std::errc::too_many_symbolic_link_levels)
+    return;  // leads nowhere; who needs it says so
+  if (error) fail_code(link, "cannot find out where it leads", error);
   if (lies_in(place, folder) || (!blobs.empty() && lies_in(place, blobs))) return;
   fail(link.string(), ": is a symbolic link to ", place.string(),
        ", outside of the checkpoint, expected a file in it; if you trust it, set ", kAllowAll,
@@ -40,17 +43,15 @@ void check_link(const fs::path& link, const fs::path& folder, const fs::path& bl
 }
 
 void check_entries(const fs::path& inner, const fs::path& folder, const fs::path& blobs) {
-  std::error_code error;
-  for (fs::directory_iterator it(inner, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    const std::string name = it->path().filename().string();
-    const bool is_read =
-        !name.starts_with('.') && (!it->is_directory(ignored) || name == kTemplateFolder);
-    if (is_read && it->is_symlink(ignored)) check_link(it->path(), folder, blobs);
+  if (!is_folder(inner)) return;
+  for (const fs::path& path : paths_in(inner)) {
+    std::error_code error;
+    const std::string name = path.filename().string();
+    const bool is_read = !name.starts_with('.') && (!is_folder(path) || name == kTemplateFolder);
+    const bool is_link = fs::is_symlink(path, error);
+    if (error) fail_code(path, "cannot find out what it is", error);
+    if (is_read && is_link) check_link(path, folder, blobs);
   }
-  const bool is_absent =
-      error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
-  if (error && !is_absent) fail(inner.string(), ": cannot list the folder: ", error.message());
 }
 
 }  // namespace

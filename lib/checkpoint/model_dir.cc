@@ -8,6 +8,7 @@
 
 #include "checkpoint/links.h"
 #include "core/checked.h"
+#include "core/folder.h"
 #include "core/json_limits.h"
 #include "core/registry.h"
 #include "core/sha256.h"
@@ -21,42 +22,20 @@ constexpr std::string_view kIndexSuffix = ".index.json";
 constexpr JsonLimits kIndexLimits{.max_bytes = size_t{64} << 20, .max_values = 700'000};
 constexpr size_t kMostShards = 1000;
 
-/// What path is, links followed. Throws Error where the system cannot tell.
-fs::file_type type_of(const fs::path& path) {
-  std::error_code error;
-  const fs::file_type type = fs::status(path, error).type();
-  const bool is_absent = type == fs::file_type::not_found || error == std::errc::not_a_directory ||
-                         error == std::errc::too_many_symbolic_link_levels;
-  if (error && !is_absent) fail(path.string(), ": cannot find out what it is: ", error.message());
-  return is_absent ? fs::file_type::not_found : type;
-}
-
-bool is_present(const fs::path& path) {
-  return type_of(path) != fs::file_type::not_found;
-}
-
-bool is_folder(const fs::path& path) {
-  return type_of(path) == fs::file_type::directory;
-}
-
 /// Names of the entries of a folder that are regular files (or links to one), sorted; no hidden
 /// ones.
 std::vector<std::string> files_in(const fs::path& folder) {
   std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
+  for (const fs::path& path : paths_in(folder)) {
+    const std::string name = path.filename().string();
     if (name.starts_with('.')) continue;
-    const fs::file_type type = type_of(it->path());
+    const fs::file_type type = type_of(path);
     // What is left out in silence is missed later.
-    if (type == fs::file_type::not_found)
-      fail(it->path().string(), ": is a link that leads nowhere");
+    if (type == fs::file_type::not_found) fail(path.string(), ": is a link that leads nowhere");
     if (type != fs::file_type::regular && type != fs::file_type::directory)
-      fail(it->path().string(), ": is neither a file nor a folder");
+      fail(path.string(), ": is neither a file nor a folder");
     if (type == fs::file_type::regular) names.push_back(name);
   }
-  if (error) fail(folder.string(), ": cannot list the folder: ", error.message());
-  std::sort(names.begin(), names.end());
   return names;
 }
 
@@ -87,7 +66,7 @@ std::string joined(const std::vector<std::string>& names) {
 /// The revision that refs/main of a hub cache folder names, or "" without that file.
 std::string main_revision(const fs::path& cache_folder) {
   const fs::path ref = cache_folder / "refs" / "main";
-  if (!is_present(ref)) return "";
+  if (!is_there(ref)) return "";
   std::string revision = read_text(ref, 4096);
   while (!revision.empty() && (revision.back() == '\n' || revision.back() == '\r'))
     revision.pop_back();
@@ -128,13 +107,13 @@ void check_shard_name(const std::string& name) {
 }  // namespace
 
 fs::path resolve_model_folder(const fs::path& path) {
-  if (!is_present(path))
+  if (!is_there(path))
     fail(path.string(), ": no such folder; give a local model folder or hub cache folder");
   if (!is_folder(path)) fail(path.string(), ": is a file, expected the model's folder");
-  if (is_present(path / "config.json")) return path;
+  if (is_there(path / "config.json")) return path;
   if (is_folder(path / "snapshots")) {
     const fs::path snapshot = snapshot_of(path);
-    if (is_present(snapshot / "config.json")) return snapshot;
+    if (is_there(snapshot / "config.json")) return snapshot;
     fail(snapshot.string(), ": has no config.json; the download may be incomplete");
   }
   fail(path.string(), ": has no config.json and is no hub cache folder (no snapshots/)");
@@ -145,8 +124,8 @@ ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_mode
   JsonLimits limits = kSmallFileLimits;
   limits.has_python_constants = true;
   config_ = read_json_object(path_ / "config.json", limits);
-  const bool has_single = is_present(path_ / kSingleFileName);
-  const bool has_index = is_present(path_ / kIndexFileName);
+  const bool has_single = is_there(path_ / kSingleFileName);
+  const bool has_index = is_there(path_ / kIndexFileName);
   if (has_single && has_index)
     fail(path_.string(), ": has both ", kSingleFileName, " and ", kIndexFileName,
          ", and engines differ in which they load; remove one");
@@ -208,8 +187,7 @@ void ModelDir::open_indexed_shards() {
     if (names.empty()) fail("weight_map is empty");
     for (const std::string& name : names) {
       check_shard_name(name);
-      if (!is_present(path_ / name))
-        fail("weight_map names shard ", name, ", which does not exist");
+      if (!is_there(path_ / name)) fail("weight_map names shard ", name, ", which does not exist");
     }
     shard_names_.assign(names.begin(), names.end());
   });
@@ -285,7 +263,7 @@ std::vector<std::string> ModelDir::sidecar_files() const {
 
 Json ModelDir::generation_config() const {
   const fs::path path = path_ / "generation_config.json";
-  if (!is_present(path)) return Json::object();
+  if (!is_there(path)) return Json::object();
   return read_json_object(path, kSmallFileLimits);
 }
 

@@ -142,7 +142,7 @@ SourceScales of_ranks(std::string form, const fs::path& place, const ModelConfig
     own.k = own.v = {largest};
   }
   source.ranks = std::move(ranks);
-  source.manifest = find_manifest(fs::is_directory(place) ? place : place.parent_path());
+  source.manifest = find_manifest(is_folder(place) ? place : place.parent_path());
   source.scheme = scheme_of(Json::object(), source.manifest);
   source.keys = source.manifest.is_null() ? KeyPosition::kBeforeRope : position_of(source.manifest);
   return source;
@@ -177,7 +177,7 @@ SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig&
 
 SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   if (!is_there(place)) fail(place.string(), ": no such file or folder");
-  if (!fs::is_directory(place)) {
+  if (!is_folder(place)) {
     if (place.extension() != ".json")
       fail(place.string(),
            ": expected a kv_cache_scales.json, or a folder: rank files, an overlay, "

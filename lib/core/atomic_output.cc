@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "core/file_in_use.h"
+#include "core/folder.h"
 #include "core/posix_file.h"
 
 namespace kvcal {
@@ -77,12 +78,16 @@ std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
   return {static_cast<uint64_t>(status.st_dev), static_cast<uint64_t>(status.st_ino)};
 }
 
+/// Whether there is anything of this name, a link that leads nowhere among it.
+bool has_name(const fs::path& path) {
+  return identity_of(path) != std::pair<uint64_t, uint64_t>{};
+}
+
 fs::path checked_target(const fs::path& target, bool overwrite) {
   if (target.empty()) fail("the path of the output is empty");
   fs::path absolute = fs::absolute(target).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();
-  std::error_code error;
-  if (fs::exists(fs::symlink_status(absolute, error)) && !overwrite)
+  if (!overwrite && has_name(absolute))
     fail(target.string(), ": exists; pass --overwrite to replace it");
   return absolute;
 }
@@ -90,18 +95,20 @@ fs::path checked_target(const fs::path& target, bool overwrite) {
 }  // namespace
 
 AtomicDirectory::Parents::Parents(const fs::path& folder) {
-  std::error_code error;
-  for (fs::path path = folder; !path.empty() && !fs::exists(fs::symlink_status(path, error));
-       path = path.parent_path())
+  for (fs::path path = folder; !path.empty() && !has_name(path); path = path.parent_path())
     made_.push_back(path);
-  fs::create_directories(folder, error);
-  if (error) fail(folder.string(), ": cannot create folder: ", error.message());
+  try {
+    make_folders(folder);
+  } catch (const Error&) {
+    take_back();
+    throw;
+  }
 }
 
-AtomicDirectory::Parents::~Parents() {
+void AtomicDirectory::Parents::take_back() {
   std::error_code error;
   for (const fs::path& folder : made_)
-    if (!fs::remove(folder, error)) return;  // not empty: somebody else uses it by now
+    if (!fs::remove(folder, error) && error) return;  // not empty: somebody else uses it by now
 }
 
 AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
@@ -109,14 +116,14 @@ AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
       overwrite_(overwrite),
       parents_(target_.parent_path()),
       lock_(target_) {
-  std::error_code error;
-  if (fs::exists(target_, error) && !fs::is_directory(target_, error))
+  if (is_there(target_) && !is_folder(target_))
     fail(target.string(), ": exists and is not a folder");
   if (lock_->is_held()) remove_stale_scratch(target_);
   scratch_ = made_scratch_folder(target_);
   try {
     scratch_id_ = identity_of(scratch_);
   } catch (const Error&) {
+    std::error_code error;
     fs::remove(scratch_, error);
     throw;
   }
@@ -142,10 +149,10 @@ void AtomicDirectory::commit() {
     std::error_code ignored;
     if (it->is_directory(ignored)) sync_folder(it->path());
   }
-  if (error) fail(scratch_.string(), ": cannot list the folder: ", error.message());
+  if (error) fail_code(scratch_, "cannot list the folder", error);
   sync_folder(scratch_);
   fs::path old;
-  if (fs::exists(fs::symlink_status(target_, error))) {
+  if (has_name(target_)) {
     if (!overwrite_)
       fail(target_.string(), ": appeared while the output was written; nothing was replaced");
     old = replace_target();

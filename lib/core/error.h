@@ -21,6 +21,14 @@ class Error : public std::exception {
   std::string message_;
 };
 
+/// An Error of the system that was asked, such as a disk's, which is no fact about a file; that
+/// there is no such file is one, so that is a plain Error. Who reports what is wrong with an input
+/// passes it on.
+class SystemError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Thrown at the next safe point after the user asked to stop (see core/interrupt.h).
 class Interrupted : public std::exception {
  public:

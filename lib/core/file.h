@@ -96,12 +96,13 @@ class AtomicDirectory {
   class Parents {
    public:
     explicit Parents(const fs::path& folder);
-    ~Parents();
+    ~Parents() { take_back(); }
     Parents(const Parents&) = delete;
     Parents& operator=(const Parents&) = delete;
     void keep() { made_.clear(); }
 
    private:
+    void take_back();
     std::vector<fs::path> made_;  ///< innermost first
   };
 

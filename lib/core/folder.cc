@@ -1,19 +1,19 @@
 #include "core/folder.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
-#include "core/error.h"
+#include "core/posix_file.h"
 
 namespace kvcal {
-
-namespace fs = std::filesystem;
 
 std::vector<fs::path> paths_in(const fs::path& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
     paths.push_back(it->path());
-  if (error) fail(folder.string(), ": cannot list the folder: ", error.message());
+  if (error) fail_code(folder, "cannot list the folder", error);
   std::ranges::sort(paths);
   return paths;
 }
@@ -21,15 +21,39 @@ std::vector<fs::path> paths_in(const fs::path& folder) {
 void make_folders(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) fail(folder.string(), ": cannot create folder: ", error.message());
+  if (error) fail_code(folder, "cannot create folder", error);
+}
+
+fs::file_type type_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_type type = fs::status(path, error).type();
+  const bool is_absent = type == fs::file_type::not_found || error == std::errc::not_a_directory ||
+                         error == std::errc::too_many_symbolic_link_levels;
+  if (error && !is_absent) fail_code(path, "cannot find out what it is", error);
+  return is_absent ? fs::file_type::not_found : type;
 }
 
 bool is_there(const fs::path& path) {
+  return type_of(path) != fs::file_type::not_found;
+}
+
+bool is_folder(const fs::path& path) {
+  return type_of(path) == fs::file_type::directory;
+}
+
+fs::path temporary_folder() {
+  fs::path folder = "/tmp";
+  for (const char* name : {"TMPDIR", "TMP", "TEMP", "TEMPDIR"})
+    if (const char* value = std::getenv(name); value && *value) {
+      folder = value;
+      break;
+    }
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::none)
-    fail(path.string(), ": cannot find out whether it is there: ", error.message());
-  return fs::exists(status);
+  const fs::file_status status = fs::status(folder, error);
+  constexpr std::string_view kUse = "cannot be the folder for temporary files";
+  if (error) fail_code(folder, kUse, error);
+  if (!fs::is_directory(status)) fail(folder.string(), ": ", kUse, ": is no folder");
+  return folder;
 }
 
 }  // namespace kvcal

@@ -1,4 +1,5 @@
 #include "core/posix_file.h"
+#include "core/error.h"
 
 #include <stdlib.h>
 
@@ -26,6 +27,23 @@ void expect_written(size_t written, size_t size, const fs::path& path) {
 }
 
 }  // namespace
+
+void fail_code(const fs::path& path, std::string_view what, std::error_code reason) {
+  const std::string message = path.string() + ": " + std::string(what) + ": " + reason.message();
+  const bool is_absent =
+      reason == std::errc::no_such_file_or_directory || reason == std::errc::not_a_directory;
+  if (is_absent) throw Error(message);
+  throw SystemError(message);
+}
+
+void fail_errno(const fs::path& path, std::string_view what) {
+  fail_code(path, what, {errno, std::generic_category()});
+}
+
+Locked try_lock(int descriptor, int mode) {
+  if (retried([&] { return ::flock(descriptor, mode | LOCK_NB); }) == 0) return Locked::kYes;
+  return errno == EWOULDBLOCK ? Locked::kNo : Locked::kCannot;
+}
 
 void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path) {
   const size_t written = repeat(bytes.size(), path, "cannot write", [&](size_t done) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include <filesystem>
 #include <span>
 #include <string_view>
+#include <system_error>
 
 #include "core/error.h"
 
@@ -17,11 +19,10 @@ namespace kvcal {
 
 namespace fs = std::filesystem;
 
-/// Throws Error: path, what failed, and the system's reason.
-[[noreturn]] inline void fail_errno(const fs::path& path, std::string_view what) {
-  const int code = errno;
-  fail(path.string(), ": ", what, ": ", std::strerror(code));
-}
+/// Throws SystemError, or Error where nothing is there: path, what failed, and the system's reason.
+[[noreturn]] void fail_code(const fs::path& path, std::string_view what, std::error_code reason);
+/// The same with errno's reason.
+[[noreturn]] void fail_errno(const fs::path& path, std::string_view what);
 
 /// What call gives, tried again as long as a signal interrupts it.
 template <class Call>
@@ -40,6 +41,14 @@ inline int open_file(const fs::path& path, int flags, mode_t mode = 0) {
 /// Cuts or lengthens a file, and makes what was written durable. Throw Error: path and reason.
 void cut_file(int descriptor, uint64_t size, const fs::path& path);
 void flush_file(int descriptor, const fs::path& path);
+
+enum class Locked {
+  kYes,
+  kNo,      ///< somebody else has it
+  kCannot,  ///< errno says why: a file system without locks
+};
+/// Locks an open file, mode LOCK_SH or LOCK_EX, without waiting for whoever has it.
+Locked try_lock(int descriptor, int mode);
 
 /// A descriptor that closes itself.
 class Descriptor {

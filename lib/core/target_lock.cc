@@ -1,11 +1,13 @@
 #include "core/target_lock.h"
 
-#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <array>
+#include <chrono>
 #include <string>
+#include <thread>
 
+#include "core/host_name.h"
 #include "core/posix_file.h"
 
 namespace kvcal {
@@ -20,17 +22,21 @@ bool is_same_file(int descriptor, const fs::path& path) {
 }
 
 std::string this_process() {
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  return "process " + std::to_string(::getpid()) + " on " + host.data();
+  return "process " + std::to_string(::getpid()) + " on " + host_name();
 }
 
-/// What its holder has written there, which may be anything, or nothing yet.
+/// What its holder has written there, which may be anything; it does so at once, so that there is
+/// little to wait for.
 std::string holder(int descriptor, const fs::path& file) {
+  constexpr std::chrono::milliseconds kPause{5};
   std::array<std::byte, 300> bytes;
-  const size_t count = read_at(descriptor, bytes, 0, file);
-  const std::string text(reinterpret_cast<const char*>(bytes.data()), count);
-  return text.starts_with("process ") ? text : "another process";
+  for (int tries = 0; tries < 100; ++tries) {
+    const size_t count = read_at(descriptor, bytes, 0, file);
+    const std::string text(reinterpret_cast<const char*>(bytes.data()), count);
+    if (text.starts_with("process ")) return text;
+    std::this_thread::sleep_for(kPause);
+  }
+  return "another process";
 }
 
 }  // namespace
@@ -40,8 +46,9 @@ TargetLock::TargetLock(const fs::path& target)
   for (;;) {
     descriptor_ = open_file(file_, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
     if (descriptor_ < 0) fail_errno(file_, "cannot create");
-    is_held_ = retried([&] { return ::flock(descriptor_, LOCK_EX | LOCK_NB); }) == 0;
-    if (!is_held_ && errno == EWOULDBLOCK) {
+    const Locked locked = try_lock(descriptor_, LOCK_EX);
+    is_held_ = locked == Locked::kYes;
+    if (locked == Locked::kNo) {
       const std::string who = holder(descriptor_, file_);
       ::close(descriptor_);
       fail(target.string(), ": is being written by ", who, "; let it end, or give another output");

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/json_limits.h"
 
 namespace kvcal {
@@ -130,7 +131,7 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_fil
   bool from_file = false;
   const bool is_asked = quant_file == QuantFile::kFirst ||
                         (quant_file == QuantFile::kWithoutConfig && declaration.config.is_null());
-  if (is_asked && fs::exists(file)) {
+  if (is_asked && is_there(file)) {
     declaration.config = in_context(file.string(), [&] {
       Json json = parse_model_json(read_text(file, kSmallFileLimits.max_bytes));
       if (!json.is_object()) fail("it is ", kind_of(json), ", expected an object");

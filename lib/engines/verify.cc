@@ -112,6 +112,8 @@ std::optional<std::vector<LayerKvScales>> readable_scales(const ModelDir& model_
                                                           const ModelConfig& config) {
   try {
     return read_checkpoint_scales(model_dir, config);
+  } catch (const SystemError&) {
+    throw;
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/json.h"
 #include "core/json_limits.h"
 #include "eval/generate.h"
@@ -56,7 +57,7 @@ GenerationSettings read_generation_settings(const fs::path& folder) {
   GenerationSettings settings;
   const Json config = read_object(folder / "config.json");
   const fs::path file = folder / "generation_config.json";
-  const Json generation = fs::exists(file) ? read_object(file) : Json::object();
+  const Json generation = is_there(file) ? read_object(file) : Json::object();
   in_context(file.string(), [&] {
     const Json* text = find_field(config, "text_config");
     settings.stop_tokens = stop_tokens_of(generation, config);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "core/folder.h"
 #include "eval/generation_settings.h"
 #include "eval/gsm8k_text.h"
 #include "eval/stop_strings.h"
@@ -35,7 +36,7 @@ void check(const GsmOptions& options) {
   // A descriptor and a folder have splits of their own.
   if (options.fewshot_dataset.empty() && options.num_fewshot > 0 &&
       options.dataset.extension() != ".yaml" && options.dataset.extension() != ".yml" &&
-      !std::filesystem::is_directory(options.dataset))
+      !is_folder(options.dataset))
     fail("no data set of worked examples (fewshot_dataset) is given, ", options.num_fewshot,
          " are wanted");
 }

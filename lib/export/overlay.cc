@@ -1,5 +1,6 @@
 #include "export/overlay.h"
 
+#include "core/folder.h"
 #include "export/checkpoint_copy.h"
 #include "export/checkpoint_files.h"
 #include "export/joined_writer.h"
@@ -38,7 +39,7 @@ void write_overlay(const ExportInput& input, const FormatParts& parts, const std
 
 Overlay read_overlay(const std::filesystem::path& folder) {
   const std::filesystem::path file = folder / kOverlayName;
-  if (!std::filesystem::exists(file))
+  if (!is_there(file))
     fail(folder.string(), ": is no overlay: it has no ", kOverlayName,
          ", which --scales-only writes");
   const std::string text = read_text(file, size_t{16} << 20);

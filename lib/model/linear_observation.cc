@@ -2,16 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numeric>
 
 #include "core/error.h"
 
 namespace kvcal {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr ObservedRange kEmptyRange{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
 
 /// More inputs than a layer has beside its experts' two each.
 int64_t most_inputs(const ModelConfig& config) {

@@ -1,7 +1,6 @@
 #include "model/merged_observation.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -11,9 +10,6 @@
 
 namespace kvcal {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr ObservedRange kEmptyRange{.min = kInfinity, .max = -kInfinity, .first_nonfinite = -1};
 
 void add(MagnitudeHistogram& sum, const MagnitudeHistogram& more) {
   for (size_t bin = 0; bin < sum.counts.size(); ++bin) sum.counts[bin] += more.counts[bin];

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/folder.h"
 #include "core/json_limits.h"
 #include "core/registry.h"
 
@@ -49,7 +50,7 @@ QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
   const Json* json = find_field(model_dir.config(), "quantization_config");
   if (!json) {
     const fs::path file = model_dir.path() / kModelOptName;
-    return fs::exists(file) ? from_modelopt_file(file) : QuantizationConfig{};
+    return is_there(file) ? from_modelopt_file(file) : QuantizationConfig{};
   }
   QuantizationConfig config;
   config.where = (model_dir.path() / "config.json").string() + ": quantization_config";

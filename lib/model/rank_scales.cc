@@ -13,6 +13,7 @@
 
 #include "checkpoint/npz.h"
 #include "checkpoint/safetensors.h"
+#include "core/folder.h"
 #include "core/json.h"
 #include "core/json_limits.h"
 #include "core/shown_name.h"
@@ -57,20 +58,15 @@ std::optional<int64_t> number_after(std::string_view word, std::string_view stem
 
 ExportFiles list_files(const fs::path& folder) {
   ExportFiles files;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    if (!it->is_regular_file(ignored)) continue;
-    const std::string extension = it->path().extension().string(),
-                      stem = it->path().stem().string();
+  for (const fs::path& path : paths_in(folder)) {
+    if (type_of(path) != fs::file_type::regular) continue;
+    const std::string extension = path.extension().string(), stem = path.stem().string();
     if (extension == kNpz || extension == kSafetensors) {
-      if (const auto rank = number_after("rank", stem)) files.ranks.push_back({it->path(), *rank});
+      if (const auto rank = number_after("rank", stem)) files.ranks.push_back({path, *rank});
     } else if (extension == ".json" && number_after("tp", stem)) {
-      files.ammo_configs.push_back(it->path());
+      files.ammo_configs.push_back(path);
     }
   }
-  if (error) fail(folder.string(), ": cannot be listed: ", error.message());
-  std::ranges::sort(files.ammo_configs);
   std::ranges::sort(files.ranks, {},
                     [](const RankFile& file) { return std::pair(file.rank, file.name()); });
   return files;
@@ -160,7 +156,7 @@ auto read_json_file(const fs::path& path, Read&& read) {
 Division read_division(const fs::path& folder, const ExportFiles& files,
                        const ModelConfig& config) {
   std::optional<Division> division;
-  if (fs::exists(folder / "config.json"))
+  if (is_there(folder / "config.json"))
     division = read_json_file(folder / "config.json",
                               [&](const Json& json) { return division_of(json, config); });
   if (files.ammo_configs.size() > 1)
@@ -331,8 +327,7 @@ class RankReader {
 }  // namespace
 
 bool has_rank_files(const fs::path& folder) {
-  std::error_code ignored;
-  return fs::is_directory(folder, ignored) && !list_files(folder).ranks.empty();
+  return is_folder(folder) && !list_files(folder).ranks.empty();
 }
 
 RankScales read_rank_files(const fs::path& folder, const ModelConfig& config) {

@@ -1,10 +1,6 @@
 #include "ranks/communicator.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -111,13 +107,6 @@ void Communicator::Wait::pause(std::span<const int> missing) {
 std::unique_ptr<Communicator> SingleCommunicator::split(bool member) {
   if (!member) return nullptr;
   return std::make_unique<SingleCommunicator>(hosts()[0], watch());
-}
-
-std::string host_name() {
-  if (const char* node = std::getenv("SLURMD_NODENAME"); node && *node) return node;
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
-  return name.data();
 }
 
 }  // namespace kvcal

@@ -93,7 +93,4 @@ class SingleCommunicator : public Communicator {
                 std::span<const std::span<std::byte>>) override {}
 };
 
-/// How this machine is called: what Slurm calls its node, else the host name.
-std::string host_name();
-
 }  // namespace kvcal

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "core/error.h"
+#include "core/host_name.h"
 
 #if KVCAL_HAS_MPI
 

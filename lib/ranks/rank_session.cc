@@ -4,6 +4,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/host_name.h"
 #include "core/interrupt.h"
 #include "ranks/agreement.h"
 #include "ranks/launcher.h"
@@ -107,8 +108,8 @@ void RankSession::finish() {
 }
 
 void RankSession::done() {
-  // The last step of rank 0, writing what all have made, may take any time; the lifeline tells if it
-  // dies.
+  // The last step of rank 0, writing what all have made, may take any time; the lifeline tells if
+  // it dies.
   watch_.wait_forever();
   if (!is_alone()) ranks_->barrier();
   finish();
@@ -122,7 +123,8 @@ int RankSession::failed(const Error& error) {
     if (!is_over_) abort_failed();
     return kFailedStatus;
   }
-  // What all meet alike, such as a model that is not there, is told by rank 0 as by a process alone.
+  // What all meet alike, such as a model that is not there, is told by rank 0 as by a process
+  // alone.
   if (is_first()) end_all(error.message());
   wait_for_end(kNewsTime);
   if (is_ending_) std::this_thread::sleep_for(kOthersTime);  // and is ended meanwhile

@@ -88,7 +88,7 @@ StateFolder::~StateFolder() {
 void StateFolder::lock() {
   lock_ = open_file(path_, O_RDONLY | O_DIRECTORY);
   if (lock_ < 0) fail_errno(path_, "cannot open");
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  if (try_lock(lock_, LOCK_EX) != Locked::kNo) return;
   ::close(lock_);
   fail(path_.string(), ": another run keeps its state there; give this one another --state");
 }
@@ -96,7 +96,7 @@ void StateFolder::lock() {
 void StateFolder::remove_state() const {
   std::error_code error;
   fs::remove(path_ / kStateName, error);
-  if (error) fail((path_ / kStateName).string(), ": cannot remove: ", error.message());
+  if (error) fail_code(path_ / kStateName, "cannot remove", error);
 }
 
 void StateFolder::check_content() const {
@@ -110,7 +110,7 @@ void StateFolder::check_content() const {
 
 void StateFolder::read() {
   const fs::path file = path_ / kStateName;
-  if (!is_there(path_ / kStateName)) return;
+  if (!is_there(file)) return;
   in_context(file.string(), [&] {
     const Json state = parse_json(read_text(file, size_t{1} << 20));
     if (!state.is_object()) fail("is ", kind_of(state), ", expected an object");

@@ -5,6 +5,7 @@
 
 #include "core/checked.h"
 #include "core/file.h"
+#include "core/folder.h"
 #include "sweep/names.h"
 
 namespace kvcal {
@@ -89,12 +90,12 @@ ScaleSource scale_source_of(const Field& field, const fs::path& folder) {
     if (text == name) return {.kind = kind, .name = text, .path = {}};
   fs::path path = (folder / text).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  if (!fs::exists(path))
+  if (!is_there(path))
     fail_field(field, "found ", describe(field.value),
                ", expected calibrated, unit, checkpoint, or the path of scales; there is no ",
                path.string());
   // What follows a dot in a folder's name is no ending.
-  const fs::path named = fs::is_directory(path) ? path : fs::path(path).replace_extension();
+  const fs::path named = is_folder(path) ? path : fs::path(path).replace_extension();
   return {.kind = ScaleSource::Kind::kFile, .name = name_from(named), .path = path};
 }
 

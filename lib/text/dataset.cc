@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/json.h"
 #include "text/dataset_json.h"
 #include "text/dataset_reader.h"
@@ -86,7 +87,7 @@ bool is_json_lines(std::string_view text) {
 }
 
 std::string_view reader_for(const fs::path& path) {
-  if (fs::is_directory(path)) return is_saved_dataset(path) ? "saved" : "file_set";
+  if (is_folder(path)) return is_saved_dataset(path) ? "saved" : "file_set";
   if (is_pattern(path)) return "file_set";
   const std::string named = data_extension(path, /*is_packed=*/false);
   if (named == ".yaml" || named == ".yml") return "described";

@@ -43,7 +43,7 @@ bool is_beside(const std::string& name) {
 }
 
 void check_kind(const fs::path& file) {
-  if (fs::is_directory(file))
+  if (is_folder(file))
     fail(file.string(), ": is a folder among data files; give the folder or files in it");
   const std::string extension = data_extension(file, /*is_packed=*/true);
   if (std::ranges::find(kDataExtensions, extension) != kDataExtensions.end()) return;
@@ -88,7 +88,7 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
   std::vector<fs::path> files, folders;
   for (const fs::path& path : paths_in(folder)) {
     if (is_beside(path.filename().string())) continue;
-    (fs::is_directory(path) ? folders : files).push_back(path);
+    (is_folder(path) ? folders : files).push_back(path);
   }
   if (files.empty() && !folders.empty()) {
     std::string names;
@@ -136,14 +136,14 @@ void check_shards(const FileSet& set) {
              "' is missing; give a pattern to read only a part of the shards");
 }
 
-void choose_split(FileSet& set, const std::optional<std::string>& wanted, bool is_folder) {
+void choose_split(FileSet& set, const std::optional<std::string>& wanted, bool in_folder) {
   std::set<std::string> splits;
   for (const fs::path& file : set.files)
     if (const Shard shard = shard_of(file); !shard.split.empty()) splits.insert(shard.split);
   std::string names;
   for (const std::string& split : splits) names += (names.empty() ? "'" : ", '") + split + "'";
   // A pattern says itself which files it means, unless their names say something about it.
-  if (splits.empty() && !is_folder) return;
+  if (splits.empty() && !in_folder) return;
   if (wanted && !splits.contains(*wanted))
     fail(set.folder.string(), ": holds no split '", *wanted, "'",
          names.empty() ? "" : "; found are " + names);
@@ -169,23 +169,23 @@ std::string FileSet::sha256() const {
 }
 
 bool is_pattern(const fs::path& path) {
-  return path.string().find_first_of(kPatternCharacters) != std::string::npos && !fs::exists(path);
+  return path.string().find_first_of(kPatternCharacters) != std::string::npos && !is_there(path);
 }
 
 FileSet find_data_files(const fs::path& path, const std::optional<std::string>& split) {
-  const bool is_folder = fs::is_directory(path);
-  FileSet set{.folder = is_folder ? path : fixed_part(path),
-              .files = is_folder ? files_of_folder(path) : files_of_pattern(path)};
+  const bool in_folder = is_folder(path);
+  FileSet set{.folder = in_folder ? path : fixed_part(path),
+              .files = in_folder ? files_of_folder(path) : files_of_pattern(path)};
   std::ranges::sort(set.files, {}, [](const fs::path& file) { return file.string(); });
   for (const fs::path& file : set.files) check_kind(file);
-  if (is_folder || split) choose_split(set, split, is_folder);
-  if (is_folder) check_shards(set);
+  if (in_folder || split) choose_split(set, split, in_folder);
+  if (in_folder) check_shards(set);
   return set;
 }
 
 std::vector<fs::path> dataset_files(const fs::path& path) {
   if (is_pattern(path)) return find_data_files(path, {}).files;
-  if (!fs::is_directory(path)) return {path};
+  if (!is_folder(path)) return {path};
   return (is_saved_dataset(path) ? find_saved_files(path, {}) : find_data_files(path, {})).files;
 }
 

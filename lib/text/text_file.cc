@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/folder.h"
 #include "core/pages.h"
 #include "core/posix_file.h"
 #include "text/unpack.h"
@@ -113,7 +114,7 @@ TextFile::TextFile(const fs::path& path) : file_(path) {
     text_ = checked(bytes, path);
     return;
   }
-  unpacked_ = std::make_unique<Unpacked>(fs::temp_directory_path());
+  unpacked_ = std::make_unique<Unpacked>(temporary_folder());
   in_context(path.string(), [&] {
     unpack(packing, file_.bytes(), [&](std::string_view piece, uint64_t read) {
       // Of what was read so far, so that a large bomb is known as soon as a small one.

@@ -1,5 +1,7 @@
 #include "core/folder.h"
 
+#include <cstdlib>
+
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 
@@ -32,7 +34,45 @@ TEST_CASE("folder: what is there, and what the system cannot tell") {
   CHECK_FALSE(is_there(scratch / "missing"));
   CHECK_FALSE(is_there(scratch / "file/below"));
   CHECK_FALSE(is_there(scratch / "dangling"));
-  CHECK(message_of([&] { is_there(scratch / "loop"); }) ==
-        (scratch / "loop").string() +
-            ": cannot find out whether it is there: Too many levels of symbolic links");
+  CHECK_FALSE(is_there(scratch / "loop"));
+  CHECK(is_folder(scratch.path()));
+  CHECK_FALSE(is_folder(scratch / "file"));
+  CHECK_FALSE(is_folder(scratch / "missing"));
+  const std::string name(300, 'n');  // longer than names may be
+  CHECK(message_of([&] { is_there(scratch / name); }) ==
+        (scratch / name).string() + ": cannot find out what it is: File name too long");
+}
+
+TEST_CASE("folder: what the system cannot do is told from what is not there") {
+  const ScratchFolder scratch;
+  const std::string name(300, 'n');
+  CHECK_THROWS_AS(paths_in(scratch / name), SystemError);
+  try {
+    paths_in(scratch / "missing");
+    FAIL("an error was expected");
+  } catch (const Error& error) {
+    CHECK(dynamic_cast<const SystemError*>(&error) == nullptr);
+  }
+}
+
+TEST_CASE("folder: for temporary files, as the environment names it") {
+  const ScratchFolder scratch;
+  write_file(scratch / "file", "");
+  const char* variable = std::getenv("TMPDIR");
+  const std::string before = variable ? variable : "";
+  const auto with = [&](const fs::path& named) {
+    ::setenv("TMPDIR", named.c_str(), 1);
+    return message_of([] { temporary_folder(); });
+  };
+  CHECK(with(scratch / "missing") ==
+        (scratch / "missing").string() +
+            ": cannot be the folder for temporary files: No such file or directory");
+  CHECK(with(scratch / "file") ==
+        (scratch / "file").string() + ": cannot be the folder for temporary files: is no folder");
+  ::setenv("TMPDIR", scratch.path().c_str(), 1);
+  CHECK(temporary_folder() == scratch.path());
+  if (variable)
+    ::setenv("TMPDIR", before.c_str(), 1);
+  else
+    ::unsetenv("TMPDIR");
 }

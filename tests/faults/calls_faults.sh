@@ -29,6 +29,14 @@ calls "EIO: open" EIO open /room/ "" "${ALL[@]}"
 calls "EIO: read" EIO read,pread /room/ "" "${ALL[@]}"
 calls "EIO: map" EIO mmap /room/ "" "${ALL[@]}"
 calls "EIO: look, list" EIO stat,list /room/ "" "${ALL[@]}"
+# Where what cannot be looked at was once taken for absent.
+unseen() { # unseen COMMAND PATH
+  case_of "EIO: look, list" "$1" "inject stat 1+ EIO $2" "!Input/output error"
+}
+unseen inspect /room/scaled/hf_quant_config.json
+unseen 'calibrate --save-statistics' hf_quant_config.json
+unseen 'convert --overwrite' /room/out
+unseen 'data: gzip' /room/tmp
 calls "EIO: write, copy" EIO write,pwrite,copy /room/ "" "${ALL[@]}"
 calls "EIO: flush" EIO fsync,fdatasync,close /room/ "" "${ALL[@]}"
 calls "EIO: rename, make folder, cut, reserve" EIO rename,mkdir,ftruncate,fallocate /room/ "" "${ALL[@]}"

@@ -17,7 +17,7 @@ vanishing() { # vanishing FAULT FOLDER COMMAND...: the folder is renamed at a ca
   for name in "$@"; do
     count=$(grep -cE "^(write|pwrite|copy|open|rename) " "$SCRATCH_ROOT/calls/$name")
     for nth in $(places "$count"); do
-      case_of "$fault" "$name" "inject write,pwrite,copy,open,rename $nth vanish:$folder /room/; fresh" "No such file|no such|Input/output|not there|cannot|found neither"
+      case_of "$fault" "$name" "inject write,pwrite,copy,open,rename $nth vanish:$folder /room/; fresh" "No such file|no such|Input/output|not there|was moved or removed|cannot|found neither"
     done
   done
 }

@@ -133,6 +133,8 @@ attempt() {
     137)
       if [[ $setup == *cgroup* ]]; then  # by the kernel, whose message it is
         verdict=refused message="killed by the kernel: out of memory"
+        # shellcheck disable=SC2086  # several words
+        if $whole; then verdict=whole message="" && rm -rf ${OUTPUTS[$command]}; fi
         go_on
       else
         wrong+="${wrong:+, }exit status 137, killed"
@@ -145,7 +147,7 @@ attempt() {
   # Where a hidden folder itself cannot be opened or listed, nobody can take it away; the next run does.
   [[ -z $file || -n $(grep -E '^FAULT (open|list) .*/\.out\.partial-[0-9]+(/|$)' "$here/log" 2>/dev/null) ]] ||
     wrong+="${wrong:+, }it leaves $file"
-  [[ -n ${KEEPS[$command]:-} && -z $spoiled && $status -ne 0 && $setup != *mount* ]] && go_on
+  [[ -n ${KEEPS[$command]:-} && -z $spoiled && $status -eq 1 && $setup != *mount* ]] && go_on
   conclude
   clean_up
 }

@@ -53,7 +53,7 @@ contend() { # contend FAULT COMMAND COUNT HELD NAMED HOLDER [MORE]
 
 for count in 2 8; do
   for name in calibrate convert 'convert --overwrite' apply synth scales; do
-    contend "$count runs to one target at once" "$name" $count .out.partial "is being written by process" true
+    contend "$count runs to one target at once" "$name" $count .out.partial "is being written by" true
   done
   contend "$count runs to one target at once" sweep $count /out/ "is in use by another run" false
 done

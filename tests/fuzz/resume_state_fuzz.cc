@@ -3,7 +3,6 @@
 // are mended, as those of a forger are.
 #include <cstring>
 
-#include "core/byte_stream.h"
 #include "core/hash64.h"
 #include "model/observation_bytes.h"
 #include "state/hidden_file.h"

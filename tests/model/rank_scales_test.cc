@@ -102,7 +102,7 @@ TEST_CASE("rank files: a folder of other files has none", "[rank_scales]") {
       message_of([&] { read_rank_files(scratch.path(), model_of(2)); }),
       scratch.path().string() + ": no rank files, expected rank0.safetensors or *_rank0.npz"));
   CHECK(contains(message_of([&] { read_rank_files(scratch / "missing", model_of(2)); }),
-                 "missing: cannot be listed: No such file or directory"));
+                 "missing: cannot list the folder: No such file or directory"));
   write_file(scratch / "model_rank3.npz", "");
   CHECK(has_rank_files(scratch.path()));
 }
