@@ -4,7 +4,7 @@ namespace kvcal {
 
 namespace {
 
-TensorRows layer_rows() {
+TensorRows exaone_layer_rows() {
   return {
       {Role::kInputNorm, "ln_1.weight", {Dim::kHidden}},
       {Role::kQuery, "attn.attention.q_proj.weight", {Dim::kQueryWidth, Dim::kHidden}},
@@ -35,7 +35,7 @@ Architecture exaone_architecture() {
       .layers_name = "h.",
       .attention_module = "attn.attention",
       .model_tensors = model_rows_named("wte.weight", "ln_f.weight", "lm_head.weight"),
-      .layer_tensors = layer_rows(),
+      .layer_tensors = exaone_layer_rows(),
       .ignored_suffixes = {".rotary.inv_freq"},
   };
 }

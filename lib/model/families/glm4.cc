@@ -4,7 +4,7 @@ namespace kvcal {
 
 namespace {
 
-TensorRows norm_rows() {
+TensorRows glm4_norm_rows() {
   return {
       {Role::kInputNorm, "input_layernorm.weight", {Dim::kHidden}},
       {Role::kAttentionOutputNorm, "post_self_attn_layernorm.weight", {Dim::kHidden}},
@@ -27,7 +27,7 @@ Architecture glm4_architecture() {
       .switches = {{"attention_bias", &ModelConfig::attention_bias}},
       .rope_is_interleaved = true,
       .model_tensors = model_rows(),
-      .layer_tensors = joined({norm_rows(), attention_rows(), fused_mlp_rows()}),
+      .layer_tensors = joined({glm4_norm_rows(), attention_rows(), fused_mlp_rows()}),
   };
 }
 

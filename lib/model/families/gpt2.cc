@@ -4,7 +4,7 @@ namespace kvcal {
 
 namespace {
 
-TensorRows layer_rows() {
+TensorRows gpt2_layer_rows() {
   return {
       {Role::kInputNorm, "ln_1.weight", {Dim::kHidden}},
       {Role::kInputNormBias, "ln_1.bias", {Dim::kHidden}},
@@ -56,7 +56,7 @@ Architecture gpt2_architecture() {
           joined({model_rows_named("wte.weight", "ln_f.weight", "lm_head.weight"),
                   {{Role::kPositionEmbedding, "wpe.weight", {Dim::kPositions, Dim::kHidden}},
                    {Role::kFinalNormBias, "ln_f.bias", {Dim::kHidden}}}}),
-      .layer_tensors = layer_rows(),
+      .layer_tensors = gpt2_layer_rows(),
       .ignored_suffixes = {".attn.bias", ".attn.masked_bias"},
   };
 }

@@ -4,7 +4,7 @@ namespace kvcal {
 
 namespace {
 
-TensorRows layer_rows() {
+TensorRows gpt_neox_layer_rows() {
   const Condition biased = when(&ModelConfig::attention_bias);
   return joined({
       pre_norm_rows(),
@@ -43,7 +43,7 @@ Architecture gpt_neox_architecture() {
       .model_tensors = joined(
           {model_rows_named("embed_in.weight", "final_layer_norm.weight", "embed_out.weight"),
            {{Role::kFinalNormBias, "final_layer_norm.bias", {Dim::kHidden}}}}),
-      .layer_tensors = layer_rows(),
+      .layer_tensors = gpt_neox_layer_rows(),
       .ignored_suffixes = {".attention.bias", ".attention.masked_bias"},
   };
 }

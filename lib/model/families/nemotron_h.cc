@@ -3,7 +3,7 @@
 namespace kvcal {
 namespace {
 
-TensorRows layer_rows() {
+TensorRows nemotron_h_layer_rows() {
   const Condition attends = when(&LayerConfig::has_attention), mlp = when(&LayerConfig::has_mlp);
   const Condition moe = when(&LayerConfig::is_moe), biased = when(&ModelConfig::mlp_bias);
   const Condition mixes = when(&LayerConfig::has_mixer), fed = unless(&LayerConfig::has_mixer);
@@ -90,7 +90,7 @@ Architecture nemotron_h_architecture() {
       .prefixes = {{"backbone."}},
       .attention_module = "mixer",
       .model_tensors = model_rows_named("embeddings.weight", "norm_f.weight", "lm_head.weight"),
-      .layer_tensors = layer_rows(),
+      .layer_tensors = nemotron_h_layer_rows(),
       .ignored_prefixes = {"mtp."},
   };
 }

@@ -4,7 +4,7 @@ namespace kvcal {
 
 namespace {
 
-TensorRows layer_rows() {
+TensorRows phi_layer_rows() {
   return joined({
       {{Role::kInputNorm, "input_layernorm.weight", {Dim::kHidden}},
        {Role::kInputNormBias, "input_layernorm.bias", {Dim::kHidden}},
@@ -39,7 +39,7 @@ Architecture phi_architecture() {
           {model_rows_named("embed_tokens.weight", "final_layernorm.weight", "lm_head.weight"),
            {{Role::kFinalNormBias, "final_layernorm.bias", {Dim::kHidden}},
             {Role::kLmHeadBias, "lm_head.bias", {Dim::kVocab}}}}),
-      .layer_tensors = layer_rows(),
+      .layer_tensors = phi_layer_rows(),
   };
 }
 
