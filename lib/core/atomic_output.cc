@@ -1,6 +1,9 @@
+#include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstdio>
+#include <new>
 
 #include "core/file.h"
 #include "core/file_in_use.h"
@@ -40,6 +43,26 @@ fs::path made_scratch_file(const fs::path& target) {
     return Descriptor(scratch, O_WRONLY | O_CREAT | O_EXCL, 0666).get() >= 0;
   });
 }
+
+/// Listing a folder takes memory. Addresses for it are kept from before a scratch folder is made,
+/// so that it can be taken away where a limit leaves none; no memory is used for that. Throws
+/// std::bad_alloc.
+class CleanupMemory {
+ public:
+  static void keep() {
+    if (kept_) return;
+    void* data = ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (data == MAP_FAILED) throw std::bad_alloc();
+    if (void* other = kept_.exchange(data)) ::munmap(other, kBytes);
+  }
+  static void release() {
+    if (void* data = kept_.exchange(nullptr)) ::munmap(data, kBytes);
+  }
+
+ private:
+  static constexpr size_t kBytes = size_t{512} << 10;
+  static inline std::atomic<void*> kept_{nullptr};
+};
 
 /// Removes what killed runs with this target left behind: gigabytes, maybe. Only for who holds its
 /// lock.
@@ -119,6 +142,7 @@ AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
   if (is_there(target_) && !is_folder(target_))
     fail(target.string(), ": exists and is not a folder");
   if (lock_->is_held()) remove_stale_scratch(target_);
+  CleanupMemory::keep();
   scratch_ = made_scratch_folder(target_);
   try {
     scratch_id_ = identity_of(scratch_);
@@ -130,6 +154,7 @@ AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
 }
 
 AtomicDirectory::~AtomicDirectory() {
+  CleanupMemory::release();
   std::error_code error;
   if (!scratch_.empty()) fs::remove_all(scratch_, error);
 }
