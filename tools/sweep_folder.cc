@@ -40,8 +40,9 @@ SweepFolder::~SweepFolder() {
 }
 
 void SweepFolder::check() const {
-  if (!is_there(path_)) return;
-  if (!is_folder(path_)) fail(path_.string(), ": is no folder");
+  const fs::file_type type = type_of(path_);
+  if (type == fs::file_type::not_found) return;
+  if (type != fs::file_type::directory) fail(path_.string(), ": is no folder");
   if (!paths_in(path_).empty() && !is_there(path_ / kLockName))
     fail(path_.string(), ": holds something else than a sweep's results; name a new folder");
 }

@@ -94,7 +94,7 @@ std::string scales_hash(const fs::path& path, HashCache& cache) {
     const bool is_hub_cache = is_folder(path / "snapshots");
     const fs::path folder = is_hub_cache ? resolve_model_folder(path) : path;
     for (const fs::path& file : paths_in(folder))
-      if (fs::is_regular_file(file)) files.push_back(file);
+      if (type_of(file) == fs::file_type::regular) files.push_back(file);
     if (files.empty()) fail(folder.string(), ": holds no file, expected scales");
   } else {
     files.push_back(path);

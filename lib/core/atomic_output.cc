@@ -1,9 +1,9 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include <atomic>
 #include <cstdio>
 #include <new>
+#include <utility>
 
 #include "core/file.h"
 #include "core/file_in_use.h"
@@ -20,8 +20,7 @@ fs::path scratch_beside(const fs::path& target) {
 }
 
 /// A new file or folder beside the target that no other process has, also one with the same number
-/// in another container. make: creates it, or says
-/// why not in errno; error: of the message then.
+/// in another container. make: creates it, or says why not in errno; error: of the message then.
 fs::path made_scratch(const fs::path& target, std::string_view error,
                       bool (*make)(const fs::path& scratch)) {
   const fs::path name = scratch_beside(target);
@@ -43,26 +42,6 @@ fs::path made_scratch_file(const fs::path& target) {
     return Descriptor(scratch, O_WRONLY | O_CREAT | O_EXCL, 0666).get() >= 0;
   });
 }
-
-/// Listing a folder takes memory. Addresses for it are kept from before a scratch folder is made,
-/// so that it can be taken away where a limit leaves none; no memory is used for that. Throws
-/// std::bad_alloc.
-class CleanupMemory {
- public:
-  static void keep() {
-    if (kept_) return;
-    void* data = ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data == MAP_FAILED) throw std::bad_alloc();
-    if (void* other = kept_.exchange(data)) ::munmap(other, kBytes);
-  }
-  static void release() {
-    if (void* data = kept_.exchange(nullptr)) ::munmap(data, kBytes);
-  }
-
- private:
-  static constexpr size_t kBytes = size_t{512} << 10;
-  static inline std::atomic<void*> kept_{nullptr};
-};
 
 /// Removes what killed runs with this target left behind: gigabytes, maybe. Only for who holds its
 /// lock.
@@ -134,15 +113,26 @@ void AtomicDirectory::Parents::take_back() {
     if (!fs::remove(folder, error) && error) return;  // not empty: somebody else uses it by now
 }
 
+constexpr size_t kReserveBytes = size_t{512} << 10;
+
+AtomicDirectory::Reserve::Reserve()
+    : data_(::mmap(nullptr, kReserveBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+  if (data_ == MAP_FAILED) throw std::bad_alloc();
+}
+
+void AtomicDirectory::Reserve::release() {
+  if (void* data = std::exchange(data_, nullptr)) ::munmap(data, kReserveBytes);
+}
+
 AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
     : target_(checked_target(target, overwrite)),
       overwrite_(overwrite),
       parents_(target_.parent_path()),
       lock_(target_) {
-  if (is_there(target_) && !is_folder(target_))
+  const fs::file_type type = type_of(target_);
+  if (type != fs::file_type::not_found && type != fs::file_type::directory)
     fail(target.string(), ": exists and is not a folder");
   if (lock_->is_held()) remove_stale_scratch(target_);
-  CleanupMemory::keep();
   scratch_ = made_scratch_folder(target_);
   try {
     scratch_id_ = identity_of(scratch_);
@@ -154,7 +144,7 @@ AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
 }
 
 AtomicDirectory::~AtomicDirectory() {
-  CleanupMemory::release();
+  reserve_.release();
   std::error_code error;
   if (!scratch_.empty()) fs::remove_all(scratch_, error);
 }

@@ -47,8 +47,8 @@ class MappedFile {
 std::string read_text(const fs::path& path, size_t max_bytes = size_t{256} << 20);
 
 /// Writes sequentially, checks every call, flushes to disk on close. Throws Error with path and
-/// reason
-/// ("No space left on device"). Unfinished files are the caller's to remove (AtomicDirectory does).
+/// reason ("No space left on device"). Unfinished files are the caller's to remove (AtomicDirectory
+/// does).
 class FileWriter {
  public:
   explicit FileWriter(const fs::path& path);
@@ -106,6 +106,20 @@ class AtomicDirectory {
     std::vector<fs::path> made_;  ///< innermost first
   };
 
+  /// Listing a folder takes memory. Addresses for it are kept from before the scratch folder is
+  /// made, so that it can be taken away where a limit leaves none; no memory is used for that.
+  class Reserve {
+   public:
+    Reserve();  ///< throws std::bad_alloc
+    ~Reserve() { release(); }
+    Reserve(const Reserve&) = delete;
+    Reserve& operator=(const Reserve&) = delete;
+    void release();
+
+   private:
+    void* data_;
+  };
+
   /// Throws Error where the scratch folder is no longer the one that was made.
   void check_scratch() const;
   /// Puts the scratch folder in the target's place; where the old target lies now.
@@ -116,6 +130,7 @@ class AtomicDirectory {
   bool overwrite_ = false;
   Parents parents_;
   std::optional<TargetLock> lock_;  ///< nothing after commit
+  Reserve reserve_;
 };
 
 /// Whether inner is outer or lies somewhere in it, links and dots resolved as far as the paths

@@ -48,6 +48,7 @@ fs::path temporary_folder() {
       folder = value;
       break;
     }
+  // std::filesystem::temp_directory_path gives no name where it fails
   std::error_code error;
   const fs::file_status status = fs::status(folder, error);
   constexpr std::string_view kUse = "cannot be the folder for temporary files";

@@ -1,5 +1,4 @@
 #include "core/posix_file.h"
-#include "core/error.h"
 
 #include <stdlib.h>
 
