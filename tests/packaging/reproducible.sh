@@ -23,17 +23,23 @@ list_sources() {
   else find . -path ./build -prune -o -type f -print0; fi
 }
 
+# Both copies are made before anything is built: an edit meanwhile would be in the second alone.
+copy_sources() {
+  local place=$scratch/$1/source
+  [[ ! -d $place ]] || return 0
+  mkdir -p "$place"
+  (cd "$root" && list_sources | tar --null --no-recursion -cf - -T -) | tar -xf - -C "$place"
+}
+
 # One build: $1 names its folders, which differ in length.
 build() {
   local place=$scratch/$1
-  [[ -d $place/source ]] || {
-    mkdir -p "$place/source"
-    (cd "$root" && list_sources | tar --null --no-recursion -cf - -T -) | tar -xf - -C "$place/source"
-  }
   KVCAL_DEB_BUILD=$place/program "$place/source/packaging/deb.sh" "$place/packages"
   if $wheel; then KVCAL_WHEEL_BUILD=$place/wheel "$place/source/packaging/wheel.sh" "$place/packages"; fi
 }
 
+copy_sources first
+copy_sources another_place
 build first >"$scratch/first.log" 2>&1 || { tail -30 "$scratch/first.log"; exit 1; }
 build another_place >"$scratch/second.log" 2>&1 || { tail -30 "$scratch/second.log"; exit 1; }
 status=0
