@@ -1,6 +1,7 @@
 #include "command_facts.h"
 
-#include <regex>
+#include <sstream>
+#include <string_view>
 
 #include "commands.h"
 #include "option_values.h"
@@ -16,6 +17,13 @@ std::vector<std::string> names_of(const CLI::Option& option) {
   return names;
 }
 
+/// What stands between the first of these brackets and the last.
+std::string_view inside(std::string_view text, char open, char close) {
+  const size_t begin = text.find(open), end = text.rfind(close);
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
+  return text.substr(begin + 1, end - begin - 1);
+}
+
 /// CLI11 tells a type and its checks as one text: "INT:INT in [0 - 4096]", "TEXT:{auto,float32}".
 void add_type(const std::string& type, OptionFacts& facts) {
   const size_t colon = type.find(':');
@@ -27,13 +35,15 @@ void add_type(const std::string& type, OptionFacts& facts) {
     facts.kind = ValueKind::kChoice;
     facts.choices = {"true", "false"};
   }
-  std::smatch part;
   if (check == "NONNEGATIVE") facts.limits = "0 or more";
-  if (std::regex_search(check, part, std::regex(R"(\[(\S+) - (\S+)\])")))
-    facts.limits = part[1].str() + " to " + part[2].str();
-  if (!std::regex_search(check, part, std::regex(R"(^\{(.*)\}$)"))) return;
+  constexpr std::string_view kTo = " - ";
+  const std::string_view range = inside(check, '[', ']');
+  if (const size_t to = range.find(kTo); to != std::string_view::npos)
+    facts.limits =
+        std::string(range.substr(0, to)) + " to " + std::string(range.substr(to + kTo.size()));
+  if (!check.starts_with('{')) return;
   facts.kind = ValueKind::kChoice;
-  std::istringstream choices(part[1].str());
+  std::istringstream choices{std::string(inside(check, '{', '}'))};
   for (std::string choice; std::getline(choices, choice, ',');) facts.choices.push_back(choice);
 }
 
