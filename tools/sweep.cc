@@ -42,7 +42,6 @@ std::vector<bool> wanted_cells(const SweepOptions& options, const SweepPlan& pla
 
 /// A child: one task, whose result is a file.
 void run_child(const SweepOptions& options, Sweep sweep) {
-  end_with_parent();
   TerminalDiagnostics diagnostics;
   const auto backend = open_backend(options.device);
   const SweepFolder folder(options.output, SweepFolder::Use::kTask);
@@ -160,6 +159,7 @@ void run_cells(const SweepOptions& options, Sweep sweep) {
 }
 
 void run_sweep_command(const SweepOptions& options) {
+  if (!options.task.empty()) end_with_parent(options.parent);
   check(options);
   Sweep sweep = read_planned_sweep(options);
   if (!options.task.empty()) return run_child(options, std::move(sweep));
@@ -201,7 +201,11 @@ void add_sweep(CLI::App& app, std::function<void()>& run) {
   add_device_options(*command, options->device);
   for (const char* of_runs : {"--device", "--threads", "--jobs"})
     collect->excludes(command->get_option(of_runs));
-  command->add_option("--task", options->task, "Of a child of this command")->group("");
+  CLI::Option* parent =
+      command->add_option("--parent", options->parent, "Process that started a child")->group("");
+  command->add_option("--task", options->task, "Of a child of this command")
+      ->group("")
+      ->needs(parent);
   command->callback([options, &run] { run = [options] { run_sweep_command(*options); }; });
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +19,7 @@ struct SweepOptions {
   int jobs = 0;                    ///< 0: one a device
   std::vector<std::string> cells;  ///< ids; empty: all
   std::string task;                ///< of a child: what it does, and nothing else
+  pid_t parent = 0;                ///< of a child: who started it, and ends it by its own end
   bool is_dry_run = false, is_list = false, is_collect = false;
   bool json = false;
 };

@@ -122,11 +122,10 @@ void ChildProcess::interrupt() {
   if (process_ > 0) ::kill(process_, SIGTERM);
 }
 
-void end_with_parent() {
+void end_with_parent([[maybe_unused]] pid_t parent) {
 #ifdef __linux__
-  const pid_t parent = ::getppid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::raise(SIGKILL);  // it ended just now
+  if (::getppid() != parent) ::raise(SIGKILL);  // it ended before it could be asked for
 #endif
 }
 

@@ -35,7 +35,7 @@ class ChildProcess {
   std::string partial_line_;
 };
 
-/// Called by a child at its start: it ends when its parent does.
-void end_with_parent();
+/// Called by a child at its start: it ends when the process that started it does, or did.
+void end_with_parent(pid_t parent);
 
 }  // namespace kvcal

@@ -129,6 +129,7 @@ class Runner {
     return {"sweep",           options_.file,
             "--output",        options_.output,
             "--task",          argument_of(task, sweep_.plan),
+            "--parent",        std::to_string(::getpid()),
             "--device",        slot.device.device,
             "--threads",       std::to_string(slot.device.threads),
             "--compute-dtype", options_.device.compute_dtype};
