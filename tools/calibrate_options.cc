@@ -33,8 +33,9 @@ void check_other_targets(const CalibrateOptions& options) {
   const std::vector<OutputFile> outputs{{"--save-statistics", options.save_statistics},
                                         {"--report", report.page},
                                         {"--plots", report.plots}};
-  for (const auto& [option, path] : outputs)
-    if (!path.empty()) in_context(option, [&] { check_is_beside(path, options.output.output); });
+  for (const OutputFile& file : outputs)
+    if (!file.path.empty())
+      in_context(file.option, [&] { check_is_beside(file.path, options.output.output); });
   check_output_files(outputs, options.output.overwrite,
                      {options.model, options.recipe, options.dataset});
   check_report_targets(report);

@@ -20,7 +20,8 @@ void add_outcome(const SweepFolder& folder, const std::string& fingerprint, Cell
 std::vector<CellOutcome> outcomes_of(const Sweep& sweep, const SweepFolder& folder) {
   std::vector<CellOutcome> outcomes;
   for (const Cell& cell : sweep.plan.cells) {
-    CellOutcome& outcome = outcomes.emplace_back(CellOutcome::Status::kDone, "", Json::object());
+    CellOutcome& outcome =
+        outcomes.emplace_back(CellOutcome{CellOutcome::Status::kDone, {}, Json::object()});
     add_outcome(folder, cell.fingerprint, outcome);
     if (sweep.file.gsm8k) add_outcome(folder, cell.answer_fingerprint, outcome);
   }

@@ -189,8 +189,8 @@ void TileSession::multiply(const TileProduct&) const {
 #endif
 
 TileInstructions tile_instructions() {
-  static const TileInstructions found = find_instructions();
-  return found;
+  static const TileInstructions kFound = find_instructions();
+  return kFound;
 }
 
 std::string_view name_of(TileInstructions instructions) {

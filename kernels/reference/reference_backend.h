@@ -28,7 +28,7 @@ class ReferenceBackend : public HostBackend {
   void store_kv(const StoreKvArgs& args) override;
   void load_kv(const LoadKvArgs& args) override;
   void copy_heads(const CopyHeadsArgs& args) override;
-  void attention(const AttentionArgs& args) override;
+  void attention(const AttentionArgs& asked) override;
   void activate(const ActivationArgs& args) override;
   void add(const AddArgs& args) override;
   void multiply_gate(const MultiplyGateArgs& args) override;

@@ -50,7 +50,7 @@ void remove_stale_scratch(const fs::path& target) {
   std::error_code error;
   for (fs::directory_iterator entries(target.parent_path(), error), end; !error && entries != end;
        entries.increment(error)) {
-    const fs::directory_entry entry = *entries;
+    const fs::directory_entry& entry = *entries;
     const std::string name = entry.path().filename().string();
     std::error_code ignored;
     const bool is_scratch =

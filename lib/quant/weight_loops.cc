@@ -205,8 +205,8 @@ std::vector<Loops> runnable() {
 }
 
 const Loops& best() {
-  static const Loops chosen = runnable().back();
-  return chosen;
+  static const Loops kChosen = runnable().back();
+  return kChosen;
 }
 
 }  // namespace kvcal::weight_loops

@@ -21,12 +21,12 @@ using Attributes = std::initializer_list<Attribute>;
 /// checkpoint says cannot become markup.
 class Markup {
  public:
-  Markup& open(std::string_view tag, Attributes attributes = {});
-  Markup& close(std::string_view tag);
+  Markup& open(std::string_view name, Attributes attributes = {});
+  Markup& close(std::string_view name);
   /// A tag without content, closed at once: of SVG, or a void one of HTML.
-  Markup& leaf(std::string_view tag, Attributes attributes = {});
-  Markup& element(std::string_view tag, Attributes attributes, std::string_view text);
-  Markup& element(std::string_view tag, std::string_view text) { return element(tag, {}, text); }
+  Markup& leaf(std::string_view name, Attributes attributes = {});
+  Markup& element(std::string_view name, Attributes attributes, std::string_view text);
+  Markup& element(std::string_view name, std::string_view text) { return element(name, {}, text); }
   Markup& text(std::string_view text);
   Markup& append(const Markup& part);
   /// Of our own assets only.

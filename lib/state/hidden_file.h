@@ -67,7 +67,7 @@ class HiddenFileReader {
     uint64_t offset = 0, values = 0, hash = 0;
   };
   class File;
-  void list(size_t file, int64_t layer);
+  void list(size_t index, int64_t layer);
 
   std::vector<std::unique_ptr<File>> files_;
   std::map<int64_t, Place> places_;
