@@ -33,7 +33,7 @@ max_len() {
   esac
 }
 
-# What a target's coverage is of.
+# The files whose lines a target's coverage is of.
 parser_files() {
   case $1 in
     json) echo lib/core/json ;;
@@ -168,7 +168,7 @@ coverage() {
   local target folder=$WORK/coverage profdata cov
   profdata=$(command -v llvm-profdata || command -v llvm-profdata-14) cov=$(command -v llvm-cov || command -v llvm-cov-14)
   mkdir -p "$folder"
-  printf '| target | lines of | lines | reached |\n| --- | --- | ---: | ---: |\n'
+  printf '| target | lines | reached |\n| --- | ---: | ---: |\n'
   for target in "${targets[@]}"; do
     LLVM_PROFILE_FILE=$folder/$target.profraw "$BUILD/tests/fuzz/fuzz_$target" -runs=0 -timeout=60 -max_len="$(max_len "$target")" \
       "$HERE/corpus/$target" "$WORK/seeds/$target" "$WORK/grown/$target" >"$folder/$target.log" 2>&1 || echo "FAILED $target" >&2
@@ -178,8 +178,7 @@ coverage() {
       $1 == "SF" { file = $2; sub(root, "", file); counts = file ~ wanted && file ~ /\.cc$/ }
       counts && $1 == "LF" { all += $2 }
       counts && $1 == "LH" { hit += $2 }
-      END { printf "| %s | `%s` | %d | %.1f %% |\n", target, wanted, all, 100 * hit / (all ? all : 1) }' "$folder/$target.lcov" |
-      sed 's/`^(\(.*\))`/`\1`/; s/|\(.*\)`\(.*\)`/|\1`\2`/'
+      END { printf "| %s | %d | %.1f %% |\n", target, all, 100 * hit / (all ? all : 1) }' "$folder/$target.lcov"
   done
 }
 
