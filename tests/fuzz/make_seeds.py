@@ -118,12 +118,38 @@ def checkpoints(out):
         add_checkpoint(out, name, FIXTURES / "models" / name)
     for folder in [*(FIXTURES / "fp8").iterdir(), *(FIXTURES / "export/expected").iterdir()]:
         add_checkpoint(out, folder.name, folder)
+    other_quantizers(out)
     copy(out, "scales_json", FIXTURES.rglob("kv_cache_scales.json"))
     for dtype in ["<f2", "<f4", "<f8"]:
         header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': (2, 3), }}".encode()
         header += b" " * (63 - (10 + len(header)) % 64) + b"\n"
         size = 6 * int(dtype[2])
         put(out, "npy", dtype[1:], b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"\0" * size)
+
+
+def other_quantizers(out):
+    """The tensors of compressed-tensors' checkpoints behind what other programs write in config.json."""
+    def quark(**weight):
+        inputs = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "is_dynamic": weight["qscheme"] != "per_tensor"}
+        return {"quant_method": "quark", "exclude": ["lm_head", "*gate"], "layer_quant_config": {}, "export": {},
+                "global_quant_config": {"weight": {"dtype": "fp8_e4m3", **weight}, "input_tensors": inputs}}
+
+    fp8 = {"quant_method": "fp8", "ignored_layers": ["lm_head"], "modules_to_not_convert": ["mlp.gate"]}
+    blocks = {**fp8, "activation_scheme": "dynamic", "weight_block_size": [32, 32]}
+    modelopt = {"quant_method": "modelopt", "ignore": ["lm_head*"], "kv_cache_scheme": {"num_bits": 8, "type": "float", "dynamic": False}}
+    for folder, configs in {
+            "moe": [{**fp8, "activation_scheme": "static"}, {**modelopt, "quant_algo": "FP8"}, quark(qscheme="per_tensor")],
+            "block": [blocks, {**modelopt, "quant_algo": "FP8_PB_WO"}, quark(qscheme="per_block", block_size=[32, 32])],
+            "weights_only": [{**fp8, "activation_scheme": "dynamic"}, {**modelopt, "quant_algo": "FP8_PER_CHANNEL_PER_TOKEN"},
+                             quark(qscheme="per_channel")]}.items():
+        source = FIXTURES / "fp8" / folder
+        config = json.loads((source / "config.json").read_text())
+        header = safetensors_header(source / "model.safetensors")
+        for quantization in configs:
+            method = quantization["quant_method"]
+            names = header.replace(b".weight_scale", b".weight_scale_inv") if quantization is blocks else header
+            content = json.dumps({**config, "quantization_config": quantization}).encode() + BETWEEN + names
+            put(out, "checkpoint", f"{folder}_{method}", content)
 
 
 def add_checkpoint(out, name, folder):
