@@ -8,15 +8,15 @@ package=$(realpath "${1:?usage: try_deb.sh PACKAGE}")
 debian=$(mktemp -d)
 trap 'umount "$debian/proc" 2>/dev/null || true; rm -rf --one-file-system "$debian"' EXIT
 make_debian "$debian"
-make_model "$debian/root/model"
-cp "$package" "$debian/root/kvcal.deb"
-dpkg-deb -x "$package" "$debian/root/unpacked"
-refuse_machine_paths "$debian/root/unpacked/usr/bin/kvcal"
-cat >"$debian/root/try.sh" <<'TRY'
+make_model "$debian/srv/model"
+cp "$package" "$debian/srv/kvcal.deb"
+dpkg-deb -x "$package" "$debian/srv/unpacked"
+refuse_machine_paths "$debian/srv/unpacked/usr/bin/kvcal"
+cat >"$debian/srv/try.sh" <<'TRY'
 set -Eeuo pipefail
 trap 'echo "failed: $BASH_COMMAND"' ERR
 refused() { if "$@" >log 2>&1; then echo "not refused: $*"; exit 1; fi; }
-cd /root
+cd /srv
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends ./kvcal.deb >log 2>&1 || { cat log; exit 1; }
 kvcal --version
@@ -45,5 +45,5 @@ apt-get remove -y -qq kvcal >log 2>&1 || { cat log; exit 1; }
 while read -r file; do [[ -d $file || ! -e $file ]] || { echo "left behind: $file"; exit 1; }; done <files
 [[ ! -e /usr/share/kvcal ]] || { echo "left behind: /usr/share/kvcal"; exit 1; }
 TRY
-in_debian "$debian" bash /root/try.sh
+in_debian "$debian" bash /srv/try.sh
 echo "the package installs, runs and leaves nothing behind"

@@ -8,20 +8,20 @@ wheel=$(realpath "${1:?usage: try_wheel.sh WHEEL}")
 debian=$(mktemp -d)
 trap 'umount "$debian/proc" 2>/dev/null || true; rm -rf --one-file-system "$debian"' EXIT
 make_debian "$debian"
-make_model "$debian/root/model"
-cp "$wheel" "$debian/root"
-python3 -m zipfile -e "$wheel" "$debian/root/unpacked"
-for file in "$debian"/root/unpacked/kvcal/bin/kvcal "$debian"/root/unpacked/kvcal.libs/*; do refuse_machine_paths "$file"; done
-cat >"$debian/root/try.sh" <<'TRY'
+make_model "$debian/srv/model"
+cp "$wheel" "$debian/srv"
+python3 -m zipfile -e "$wheel" "$debian/srv/unpacked"
+for file in "$debian"/srv/unpacked/kvcal/bin/kvcal "$debian"/srv/unpacked/kvcal.libs/*; do refuse_machine_paths "$file"; done
+cat >"$debian/srv/try.sh" <<'TRY'
 set -Eeuo pipefail
 trap 'echo "failed: $BASH_COMMAND"' ERR
 refused() { if "$@" >log 2>&1; then echo "not refused: $*"; exit 1; fi; }
-cd /root
+cd /srv
 apt-get update -qq
 apt-get install -y -qq --no-install-recommends python3-venv >log 2>&1 || { cat log; exit 1; }
 python3 -m venv env
 env/bin/pip install -q --no-index --no-deps kvcal-*.whl
-export PATH=/root/env/bin:$PATH
+export PATH=/srv/env/bin:$PATH
 kvcal --version
 python3 -m kvcal --version --json | tee facts
 grep -q '"mpi": false' facts
@@ -45,5 +45,5 @@ cmp text model.expected
 env/bin/pip uninstall -q -y kvcal
 [[ ! -e env/bin/kvcal && ! -e env/share/kvcal/recipes/fp8_kv_tensor.yaml ]] || { echo "files are left behind"; exit 1; }
 TRY
-in_debian "$debian" bash /root/try.sh
+in_debian "$debian" bash /srv/try.sh
 echo "the wheel installs, runs and leaves nothing behind"
