@@ -1,11 +1,22 @@
-# add_layer(name [DIR dir] [DEPENDS layers...] [PUBLIC_LIBS targets...] [PRIVATE targets...])
-# A layer is its folder: sources are globbed. Each layer gets an include root that holds one symbolic
-# link named after it, so #include "quant/scale.h" resolves only in targets that link quant.
+# The layers' record. One line a layer says where it lies, what it may include and link, and what it holds:
+#   add_layer(name [DIR dir] [USES layers...] [THIRD_PARTY libraries...] [UNITY] HOLDS "...")
+# From that line come the static library, its include root, the rules of check_layers.cmake and the table in
+# ARCHITECTURE.md. A layer is its folder: sources are globbed.
+# Each layer gets an include root that holds one symbolic link named after it, so #include "quant/scale.h" resolves only
+# in targets that link quant.
 function(add_layer name)
-  cmake_parse_arguments(L "" "DIR" "DEPENDS;PUBLIC_LIBS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(L "UNITY" "DIR;HOLDS" "USES;THIRD_PARTY" ${ARGN})
   if(NOT L_DIR)
     set(L_DIR lib/${name})
   endif()
+  set(KVCAL_LAYERS ${KVCAL_LAYERS} ${name} PARENT_SCOPE)
+  record_layer(${name} "${L_DIR}" "${L_USES}" "${L_THIRD_PARTY}" "${L_HOLDS}")
+  foreach(library ${L_THIRD_PARTY})
+    get_property(target GLOBAL PROPERTY KVCAL_THIRD_PARTY_${library})
+    if(NOT target STREQUAL "-")
+      list(APPEND libraries ${target})
+    endif()
+  endforeach()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${L_DIR}/*.cc)
   set(root ${KVCAL_INCLUDE_ROOT}/${name})
   file(MAKE_DIRECTORY ${root})
@@ -15,13 +26,34 @@ function(add_layer name)
   if(sources)
     add_library(${name} STATIC ${sources})
     target_include_directories(${name} PUBLIC ${root})
-    target_link_libraries(${name} PUBLIC ${L_DEPENDS} ${L_PUBLIC_LIBS} PRIVATE kvcal_warnings ${L_PRIVATE})
+    target_link_libraries(${name} PUBLIC ${L_USES} PRIVATE kvcal_warnings ${libraries})
     set_target_properties(${name} PROPERTIES OUTPUT_NAME kvcal_${name} POSITION_INDEPENDENT_CODE ON)
+    if(L_UNITY AND KVCAL_UNITY)
+      set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 12)
+    endif()
   else()
     add_library(${name} INTERFACE)
     target_include_directories(${name} INTERFACE ${root})
-    target_link_libraries(${name} INTERFACE ${L_DEPENDS} ${L_PUBLIC_LIBS})
+    target_link_libraries(${name} INTERFACE ${L_USES})
   endif()
+endfunction()
+
+# The record is a CMake script, which check_layers.cmake includes: <layer>_dir, _uses, _third_party, _holds.
+set(KVCAL_LAYER_RECORD ${PROJECT_BINARY_DIR}/layers.cmake)
+get_property(_third_party_headers GLOBAL PROPERTY KVCAL_THIRD_PARTY_HEADERS)
+file(WRITE ${KVCAL_LAYER_RECORD} "${_third_party_headers}set(layers \"\")\n")
+function(record_layer name dir uses third_party holds)
+  if(NOT holds)
+    message(FATAL_ERROR "add_layer(${name}): HOLDS is missing, expected one line for ARCHITECTURE.md")
+  endif()
+  foreach(library ${third_party})
+    get_property(known GLOBAL PROPERTY KVCAL_THIRD_PARTY_${library} SET)
+    if(NOT known)
+      message(FATAL_ERROR "add_layer(${name}): third_party.cmake does not declare '${library}'")
+    endif()
+  endforeach()
+  file(APPEND ${KVCAL_LAYER_RECORD} "list(APPEND layers ${name})\nset(${name}_dir ${dir})\nset(${name}_uses ${uses})\n"
+       "set(${name}_third_party ${third_party})\nset(${name}_holds \"${holds}\")\n")
 endfunction()
 
 # embed_text(layer folder header namespace): the style sheets and scripts of a folder become constants of the layer,

@@ -1,4 +1,13 @@
 # Every library we take, each behind one target, so that versions differ in one place only.
+# third_party(name target headers...): a library as add_layer's THIRD_PARTY names it, the target that a layer links, and
+# how its includes begin, up to the first slash. Target -: there is nothing to link.
+function(third_party name target)
+  set_property(GLOBAL PROPERTY KVCAL_THIRD_PARTY_${name} ${target})
+  foreach(header ${ARGN})
+    set_property(GLOBAL APPEND_STRING PROPERTY KVCAL_THIRD_PARTY_HEADERS "set(library_of_${header} ${name})\n")
+  endforeach()
+endfunction()
+
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
@@ -58,3 +67,21 @@ if(NOT KVCAL_MPI STREQUAL "OFF")
     target_compile_definitions(kvcal_mpi INTERFACE KVCAL_HAS_MPI=1)
   endif()
 endif()
+
+third_party(nlohmann_json nlohmann_json::nlohmann_json nlohmann)
+third_party(OpenSSL OpenSSL::Crypto openssl)
+third_party(xxHash - xxhash.h)
+third_party(threads Threads::Threads)
+third_party(OpenMP OpenMP::OpenMP_CXX omp.h)
+third_party(yaml-cpp kvcal_yaml yaml-cpp)
+third_party(sentencepiece kvcal_sentencepiece)
+third_party(PCRE2 kvcal_pcre2 pcre2.h)
+third_party(utf8proc kvcal_utf8proc utf8proc.h)
+third_party(oneDNN kvcal_dnnl oneapi dnnl)
+third_party(Highway kvcal_highway hwy)
+third_party(zlib ZLIB::ZLIB zlib.h)
+third_party(zstd kvcal_zstd zstd.h)
+third_party(Arrow kvcal_arrow arrow parquet)
+third_party(MPI kvcal_mpi mpi.h)
+third_party(GPU - cuda_runtime.h cublasLt.h hip)  # gpu.cmake links it
+third_party(CLI11 CLI11::CLI11 CLI)

@@ -4,8 +4,8 @@
 #include "calib/observer.h"
 #include "core/file.h"
 #include "export/writer.h"
+#include "family/architecture.h"
 #include "kernels/backends.h"
-#include "model/architecture.h"
 #include "support/catch.h"
 
 using namespace kvcal;
@@ -58,14 +58,14 @@ TEST_CASE("every family's file has its row") {
   Names table;
   for (const Architecture& architecture : architectures())
     table.insert(std::string(architecture.name));
-  CHECK(stems("lib/model/families") == table);
+  CHECK(stems("lib/family/families") == table);
 }
 
 TEST_CASE("every family has its test, and every fixture is checked by one") {
   std::string tests;
   for (const Architecture& architecture : architectures()) {
     const fs::path file =
-        kRoot / "tests" / "model" / "families" / (std::string(architecture.name) + "_test.cc");
+        kRoot / "tests" / "forward" / "families" / (std::string(architecture.name) + "_test.cc");
     INFO(file.string());
     REQUIRE(fs::exists(file));
     tests += read_text(file);

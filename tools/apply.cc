@@ -4,7 +4,7 @@
 #include "conversion.h"
 #include "convert/kept_quantization.h"
 #include "export/overlay.h"
-#include "model/kv_scales.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {

@@ -6,8 +6,8 @@
 #include "eval/gates.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
-#include "model/weights.h"
 #include "output_files.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 namespace {

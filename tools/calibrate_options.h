@@ -7,9 +7,9 @@
 #include "calibrate_state.h"
 #include "calibration_run.h"
 #include "commands.h"
+#include "datasets/dataset.h"
 #include "inspect_html.h"
 #include "output_formats.h"
-#include "text/dataset.h"
 
 namespace kvcal {
 

@@ -6,14 +6,14 @@
 #include "calib/quant_plan.h"
 #include "calib/statistics.h"
 #include "export/checkpoint_copy.h"
-#include "model/divided_forward.h"
-#include "model/unrun_modules.h"
-#include "model/weights.h"
+#include "forward/divided_forward.h"
 #include "output_formats.h"
 #include "process_limit.h"
 #include "ranks/exchanged_layers.h"
 #include "ranks/ranked_forward.h"
 #include "state/resumable_forward.h"
+#include "stored/unrun_modules.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 

@@ -9,7 +9,7 @@
 #include "calib/stable_calibration.h"
 #include "commands.h"
 #include "export/writer.h"
-#include "model/layerwise_options.h"
+#include "forward/layerwise_options.h"
 #include "ranks/rank_work.h"
 #include "ranks/weights_mode.h"
 #include "recipe/recipe.h"

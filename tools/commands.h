@@ -11,7 +11,7 @@
 
 #include "backend/backend.h"
 #include "checkpoint/model_dir.h"
-#include "model/architecture.h"
+#include "family/architecture.h"
 #include "quant/kv_dtype.h"
 
 namespace kvcal {

@@ -2,7 +2,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "core/json.h"
-#include "model/architecture.h"
+#include "family/architecture.h"
 
 namespace kvcal {
 

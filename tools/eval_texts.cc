@@ -5,7 +5,7 @@
 
 #include "core/interrupt.h"
 #include "eval/generate.h"
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 namespace {

@@ -2,10 +2,10 @@
 
 #include "checkpoint/model_dir.h"
 #include "commands.h"
+#include "datasets/chat_template.h"
 #include "eval/generate.h"
 #include "loaded_model.h"
-#include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 namespace {

@@ -21,7 +21,7 @@ while [[ $# -gt 0 ]]; do
     *) sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2 ;;
   esac
 done
-programs=(kvcal tests/gpu_device tests/test_kernels tests/test_model tests/test_calib tests/test_eval
+programs=(kvcal tests/gpu_device tests/test_kernels tests/test_forward tests/test_calib tests/test_eval
   tests/device_kernels tests/device_forward)
 export KVCAL_REQUIRE_GPU=1
 table=()
@@ -32,7 +32,7 @@ build() {  # folder, further arguments of cmake
   tools/install_gpu_compilers.sh "$vendor"
   local chips=${KVCAL_GPU_ARCHITECTURES:-}
   cmake --preset "$vendor" -B "$1" ${chips:+-DKVCAL_GPU_ARCHITECTURES="$chips"} "${@:2}" >/dev/null
-  cmake --build "$1" --target kvcal gpu_device test_kernels test_model test_calib test_eval device_kernels device_forward
+  cmake --build "$1" --target kvcal gpu_device test_kernels test_forward test_calib test_eval device_kernels device_forward
 }
 
 if [[ $mode == pack ]]; then

@@ -1,14 +1,14 @@
 #include "inspection.h"
 
-#include "checkpoint/kv_forms.h"
 #include "commands.h"
 #include "consumers.h"
 #include "core/file.h"
 #include "core/folder.h"
 #include "export/manifest.h"
-#include "model/kv_scales.h"
-#include "model/weights.h"
 #include "recipe/recipe.h"
+#include "stored/kv_forms.h"
+#include "stored/kv_scales.h"
+#include "stored/weights.h"
 #include "tensor_list.h"
 
 namespace kvcal {

@@ -6,9 +6,9 @@
 
 #include "checkpoint/model_dir.h"
 #include "core/json.h"
-#include "model/fp8_checkpoint.h"
-#include "model/model_config.h"
+#include "family/model_config.h"
 #include "model_facts.h"
+#include "stored/fp8_checkpoint.h"
 #include "tensor_list.h"
 
 namespace kvcal {

@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "convert/source_scales.h"
-#include "model/kv_scales.h"
 #include "model_facts.h"
 #include "recipe/recipe.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "commands.h"
-#include "model/decoder.h"
-#include "model/fp8_checkpoint.h"
-#include "text/tokenizer.h"
+#include "forward/decoder.h"
+#include "stored/fp8_checkpoint.h"
+#include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 

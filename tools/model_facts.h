@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/json.h"
-#include "model/fp8_checkpoint.h"
-#include "model/weights.h"
+#include "stored/fp8_checkpoint.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 

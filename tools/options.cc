@@ -6,7 +6,7 @@
 #include "core/checked.h"
 #include "core/registry.h"
 #include "kernels/backends.h"
-#include "model/weights.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "model/layerwise_options.h"
-#include "model/model_config.h"
+#include "family/model_config.h"
+#include "forward/layerwise_options.h"
 
 namespace kvcal {
 

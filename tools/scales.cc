@@ -7,8 +7,8 @@
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
+#include "family/model_config.h"
 #include "kvcal_version.h"
-#include "model/model_config.h"
 #include "output_formats.h"
 #include "progress.h"
 

@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "model/model_config.h"
+#include "family/model_config.h"
 
 namespace kvcal {
 

@@ -10,7 +10,7 @@
 #include "eval/gsm8k.h"
 #include "eval/gsm8k_text.h"
 #include "eval/sequences.h"
-#include "model/weights.h"
+#include "stored/weights.h"
 #include "sweep_devices.h"
 #include "sweep_tasks.h"
 

@@ -8,10 +8,10 @@
 #include "core/folder.h"
 #include "core/posix_file.h"
 #include "core/sha256.h"
+#include "datasets/dataset.h"
 #include "eval/gsm8k_text.h"
+#include "forward/kv_cache.h"
 #include "kvcal_version.h"
-#include "model/kv_cache.h"
-#include "text/dataset.h"
 
 namespace kvcal {
 namespace {

@@ -1,6 +1,6 @@
 #include "sweep_weights.h"
 
-#include "model/kv_scales.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "model/fp8_checkpoint.h"
-#include "model/kv_scales.h"
+#include "stored/fp8_checkpoint.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {

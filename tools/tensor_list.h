@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/json.h"
-#include "model/weights.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "model/architecture.h"
+#include "family/architecture.h"
 
 namespace kvcal {
 

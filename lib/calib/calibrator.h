@@ -4,11 +4,11 @@
 
 #include "calib/derive.h"
 #include "core/diagnostics.h"
-#include "model/layer_forward.h"
-#include "model/model_config.h"
+#include "datasets/dataset.h"
+#include "family/model_config.h"
+#include "forward/layer_forward.h"
 #include "quant/calibration.h"
 #include "quant/statistics.h"
-#include "text/dataset.h"
 
 namespace kvcal {
 

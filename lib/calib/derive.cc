@@ -5,7 +5,7 @@
 #include "calib/convergence.h"
 #include "calib/observer.h"
 #include "calib/statistics.h"
-#include "model/architecture.h"
+#include "family/architecture.h"
 
 namespace kvcal {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "calib/statistics.h"
 #include "core/diagnostics.h"
-#include "model/model_config.h"
+#include "family/model_config.h"
 #include "quant/calibration.h"
 #include "quant/kv_dtype.h"
 #include "quant/statistics.h"

@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "core/error.h"
-#include "model/merged_observation.h"
+#include "forward/merged_observation.h"
 
 namespace kvcal {
 namespace {

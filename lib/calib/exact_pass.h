@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "calib/statistics.h"
-#include "model/layer_forward.h"
-#include "model/model_config.h"
+#include "family/model_config.h"
+#include "forward/layer_forward.h"
 #include "quant/statistics.h"
 
 namespace kvcal {

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "model/modules.h"
-#include "model/unrun_modules.h"
+#include "family/modules.h"
 #include "recipe/recipe.h"
+#include "stored/unrun_modules.h"
 
 namespace kvcal {
 

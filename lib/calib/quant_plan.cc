@@ -9,8 +9,8 @@
 #include "calib/attention_plan.h"
 #include "calib/module_patterns.h"
 #include "calib/reader_targets.h"
-#include "model/expected_tensors.h"
-#include "model/modules.h"
+#include "family/expected_tensors.h"
+#include "family/modules.h"
 
 namespace kvcal {
 namespace {

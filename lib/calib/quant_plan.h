@@ -1,10 +1,10 @@
 #pragma once
 
 #include "core/diagnostics.h"
-#include "model/model_config.h"
-#include "model/unrun_modules.h"
+#include "family/model_config.h"
 #include "quant/quant_plan.h"
 #include "recipe/recipe.h"
+#include "stored/unrun_modules.h"
 
 namespace kvcal {
 

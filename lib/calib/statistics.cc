@@ -1,6 +1,6 @@
 #include "calib/statistics.h"
 
-#include "model/modules.h"
+#include "family/modules.h"
 
 namespace kvcal {
 namespace {

@@ -8,10 +8,10 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "model/layer_forward.h"
-#include "model/model_config.h"
+#include "datasets/dataset.h"
+#include "family/model_config.h"
+#include "forward/layer_forward.h"
 #include "quant/statistics.h"
-#include "text/dataset.h"
 
 namespace kvcal {
 

@@ -8,8 +8,8 @@
 #include "convert/stored_weights.h"
 #include "export/joined_writer.h"
 #include "export/layer_scales.h"
-#include "model/fp8_checkpoint.h"
 #include "recipe/recipe.h"
+#include "stored/fp8_checkpoint.h"
 
 namespace kvcal {
 namespace {

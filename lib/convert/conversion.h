@@ -9,6 +9,7 @@
 #include "convert/source_scales.h"
 #include "core/diagnostics.h"
 #include "export/writer.h"
+#include "stored/fp8_checkpoint.h"
 
 namespace kvcal {
 

@@ -6,7 +6,7 @@
 #include "core/folder.h"
 #include "core/json_limits.h"
 #include "export/joined_writer.h"
-#include "model/quantization_config.h"
+#include "stored/quantization_config.h"
 
 namespace kvcal {
 namespace {

@@ -9,8 +9,8 @@
 #include "export/joined_writer.h"
 #include "export/manifest.h"
 #include "export/overlay.h"
-#include "model/rank_scales.h"
-#include "model/weights.h"
+#include "stored/rank_scales.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 namespace {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "checkpoint/model_dir.h"
-#include "model/kv_scales.h"
-#include "model/model_config.h"
+#include "family/model_config.h"
 #include "quant/fp8.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 

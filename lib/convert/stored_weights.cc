@@ -4,8 +4,8 @@
 #include <set>
 
 #include "calib/quant_plan.h"
-#include "model/weights.h"
 #include "recipe/recipe.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 namespace {

@@ -3,9 +3,9 @@
 #include <string>
 
 #include "core/diagnostics.h"
-#include "model/fp8_checkpoint.h"
-#include "model/unrun_modules.h"
 #include "quant/calibration.h"
+#include "stored/fp8_checkpoint.h"
+#include "stored/unrun_modules.h"
 
 namespace kvcal {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "checkpoint/model_dir.h"
-#include "model/model_config.h"
+#include "family/model_config.h"
 
 namespace kvcal {
 

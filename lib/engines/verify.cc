@@ -5,7 +5,7 @@
 
 #include "engines/engines.h"
 #include "engines/scales_file.h"
-#include "model/kv_scales.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {

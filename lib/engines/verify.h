@@ -6,7 +6,7 @@
 #include "engines/engine_rules.h"
 #include "engines/scale_loading.h"
 #include "engines/verify_report.h"
-#include "model/model_config.h"
+#include "family/model_config.h"
 
 namespace kvcal {
 

@@ -9,8 +9,8 @@
 
 #include "core/json.h"
 #include "eval/sampler.h"
-#include "model/decoder.h"
-#include "text/tokenizer.h"
+#include "forward/decoder.h"
+#include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 

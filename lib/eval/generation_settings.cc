@@ -7,8 +7,8 @@
 #include "core/folder.h"
 #include "core/json.h"
 #include "core/json_limits.h"
+#include "datasets/chat_template.h"
 #include "eval/generate.h"
-#include "text/chat_template.h"
 
 namespace kvcal {
 namespace {

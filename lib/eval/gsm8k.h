@@ -9,8 +9,8 @@
 #include "core/diagnostics.h"
 #include "core/json.h"
 #include "eval/batch_generate.h"
-#include "model/decoder.h"
-#include "text/tokenizer.h"
+#include "forward/decoder.h"
+#include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 

@@ -4,11 +4,11 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "datasets/dataset.h"
+#include "datasets/dataset_reader.h"
+#include "datasets/descriptor.h"
+#include "datasets/record_source.h"
 #include "eval/python_random.h"
-#include "text/dataset.h"
-#include "text/dataset_reader.h"
-#include "text/descriptor.h"
-#include "text/record_source.h"
 
 namespace kvcal {
 namespace {

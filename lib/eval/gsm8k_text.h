@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/chat_template.h"
+#include "datasets/chat_template.h"
 
 // The words of lm-evaluation-harness's task `gsm8k`, version 3: prompts, what counts as an answer,
 // and when it is right. Source: lm_eval 0.4.13, tasks/gsm8k/gsm8k.yaml, api/task.py

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/parallel.h"
-#include "model/decoder.h"
+#include "forward/decoder.h"
 
 namespace kvcal {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "text/dataset.h"
+#include "datasets/dataset.h"
 
 namespace kvcal {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/token.h"
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 

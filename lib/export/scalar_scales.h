@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/kv_forms.h"
 #include "export/writer.h"
+#include "stored/kv_forms.h"
 
 namespace kvcal {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "checkpoint/model_dir.h"
-#include "model/weights.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "model/layer_bytes.h"
+#include "stored/layer_bytes.h"
 
 namespace kvcal {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/byte_stream.h"
-#include "model/merged_observation.h"
-#include "model/observation_bytes.h"
+#include "forward/merged_observation.h"
+#include "forward/observation_bytes.h"
 #include "ranks/agreement.h"
 
 namespace kvcal {

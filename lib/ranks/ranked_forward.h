@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "model/layer_forward.h"
+#include "forward/layer_forward.h"
 #include "ranks/communicator.h"
 #include "ranks/rank_layer_bytes.h"
 #include "ranks/sample_assignment.h"

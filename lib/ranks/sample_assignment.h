@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "model/merged_observation.h"
-#include "model/weights.h"
+#include "forward/merged_observation.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 

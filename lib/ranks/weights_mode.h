@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "checkpoint/model_dir.h"
-#include "model/weights.h"
 #include "ranks/communicator.h"
 #include "ranks/rank_layer_bytes.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 
@@ -40,8 +40,8 @@ std::unique_ptr<RankLayerBytes> make_layer_bytes(WeightsMode mode, Communicator&
                                                  const ModelDir& model_dir, const Weights& weights,
                                                  bool has_samples, int users);
 
-/// Throws SharedError, naming rank and host, where a rank's checkpoint is another by sampled_sha256.
-/// Collective.
+/// Throws SharedError, naming rank and host, where a rank's checkpoint is another by
+/// sampled_sha256. Collective.
 void expect_same_model(Communicator& ranks, const ModelDir& model_dir);
 
 }  // namespace kvcal

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "model/hidden_exchange.h"
+#include "forward/hidden_exchange.h"
 #include "state/state_thread.h"
 
 namespace kvcal {

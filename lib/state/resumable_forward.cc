@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "model/observation_bytes.h"
+#include "forward/observation_bytes.h"
 
 namespace kvcal {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "model/layer_forward.h"
+#include "forward/layer_forward.h"
 #include "state/run_state.h"
 
 namespace kvcal {

@@ -12,7 +12,7 @@
 
 #include "core/diagnostics.h"
 #include "core/file.h"
-#include "model/layer_forward.h"
+#include "forward/layer_forward.h"
 #include "state/hidden_file.h"
 #include "state/journal.h"
 #include "state/state_folder.h"

@@ -11,7 +11,7 @@
 #include "eval/batch_generate.h"
 #include "eval/generate.h"
 #include "kernels/backends.h"
-#include "model/kv_scales.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal::bench {
 namespace {

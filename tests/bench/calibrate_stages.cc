@@ -17,8 +17,8 @@
 #include "core/file.h"
 #include "core/process_memory.h"
 #include "core/registry.h"
+#include "forward/layerwise.h"
 #include "kernels/backends.h"
-#include "model/layerwise.h"
 
 namespace kvcal::bench {
 namespace {

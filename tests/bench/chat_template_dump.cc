@@ -10,7 +10,7 @@
 #include <string>
 
 #include "core/json.h"
-#include "text/chat_template.h"
+#include "datasets/chat_template.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include "calib/observer.h"
 #include "calib/quant_plan.h"
-#include "model/divided_forward.h"
+#include "forward/divided_forward.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"

@@ -4,7 +4,7 @@
 
 #include "calib/calibrator.h"
 #include "calib/quant_plan.h"
-#include "model/divided_forward.h"
+#include "forward/divided_forward.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 

@@ -1,7 +1,7 @@
 // A real model against transformers in float32: tests/reference/smollm2.py.
 #include "calib/calibrator.h"
 #include "calib/quant_plan.h"
-#include "model/layerwise.h"
+#include "forward/layerwise.h"
 #include "support/catch.h"
 #include "support/demo_model.h"
 #include "support/model_fixture.h"

@@ -4,7 +4,7 @@
 #include "calib/exact_pass.h"
 #include "calib/quant_plan.h"
 #include "calib/scale_history.h"
-#include "model/divided_forward.h"
+#include "forward/divided_forward.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 

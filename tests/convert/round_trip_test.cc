@@ -1,7 +1,7 @@
 #include <sstream>
 
 #include "convert/support/round_trips.h"
-#include "model/synthetic.h"
+#include "synth/synthetic.h"
 
 using namespace kvcal;
 using namespace kvcal::test;

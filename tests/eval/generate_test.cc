@@ -4,7 +4,7 @@
 #include <map>
 
 #include "eval/logit_rows.h"
-#include "model/kv_scales.h"
+#include "stored/kv_scales.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 

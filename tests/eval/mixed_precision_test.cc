@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "model/kv_scales.h"
+#include "stored/kv_scales.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 

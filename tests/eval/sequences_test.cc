@@ -6,7 +6,7 @@
 #include "support/catch.h"
 #include "support/demo_model.h"
 #include "support/scratch_folder.h"
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 
 using namespace kvcal;
 using kvcal::test::contains;

@@ -1,9 +1,9 @@
 // A real chat model against transformers in float32: tests/reference/smollm2.py.
+#include "datasets/chat_template.h"
 #include "eval/generate.h"
 #include "support/catch.h"
 #include "support/demo_model.h"
 #include "support/model_fixture.h"
-#include "text/chat_template.h"
 
 using namespace kvcal;
 

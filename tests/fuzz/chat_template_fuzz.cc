@@ -1,5 +1,5 @@
 // A chat template, rendered with a conversation, tools and none.
-#include "text/chat_template.h"
+#include "datasets/chat_template.h"
 
 #include "support/fuzz.h"
 

@@ -5,11 +5,11 @@
 
 #include "engines/engine_rules.h"
 #include "engines/verify.h"
-#include "model/fp8_checkpoint.h"
-#include "model/kv_scales.h"
-#include "model/quantization_config.h"
-#include "model/weights.h"
 #include "recipe/recipe.h"
+#include "stored/fp8_checkpoint.h"
+#include "stored/kv_scales.h"
+#include "stored/quantization_config.h"
+#include "stored/weights.h"
 #include "support/fuzz.h"
 #include "support/json_mutator.h"
 

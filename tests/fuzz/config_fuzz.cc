@@ -1,12 +1,12 @@
 // config.json through the eyes of every family, and the modules and tensors that it promises.
-#include "model/model_config.h"
+#include "family/model_config.h"
 
-#include "model/architecture.h"
-#include "model/expected_tensors.h"
-#include "model/modules.h"
-#include "model/synthetic.h"
+#include "family/architecture.h"
+#include "family/expected_tensors.h"
+#include "family/modules.h"
 #include "support/fuzz.h"
 #include "support/json_mutator.h"
+#include "synth/synthetic.h"
 
 using namespace kvcal;
 

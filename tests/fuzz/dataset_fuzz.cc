@@ -1,5 +1,5 @@
 // A data set: the first byte says under which ending, the rest is the file.
-#include "text/dataset.h"
+#include "datasets/dataset.h"
 
 #include "support/fuzz.h"
 #include "support/json_mutator.h"

@@ -1,5 +1,5 @@
 // The descriptor of a data set, and a record read by it.
-#include "text/descriptor.h"
+#include "datasets/descriptor.h"
 
 #include "support/fuzz.h"
 

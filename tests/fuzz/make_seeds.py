@@ -34,7 +34,7 @@ def compact(value):
 
 
 def variant(entry):
-    """The tokenizer.json of a variant, as tests/text/tokenizers/tokenizer_fixtures.h makes it."""
+    """The tokenizer.json of a variant, as tests/tokenizers/tokenizer_fixtures.h makes it."""
     folder = FIXTURES / "text/tokenizers"
     result = json.loads((folder / f"base_{entry['base']}.json").read_text())
     for key, value in entry["patch"].items():

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/hash64.h"
-#include "model/observation_bytes.h"
+#include "forward/observation_bytes.h"
 #include "state/hidden_file.h"
 #include "state/journal.h"
 #include "state/state_folder.h"

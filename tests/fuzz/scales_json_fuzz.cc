@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "engines/scales_file.h"
-#include "model/kv_scales.h"
+#include "stored/kv_scales.h"
 #include "support/fuzz.h"
 #include "support/json_mutator.h"
 

@@ -1,7 +1,7 @@
 // tokenizer.model, alone and with a tokenizer_config.json beside it.
 #include "support/encode_texts.h"
 #include "support/fuzz.h"
-#include "text/tokenizers/tokenizer_files.h"
+#include "tokenizers/tokenizer_files.h"
 
 using namespace kvcal;
 

@@ -1,8 +1,8 @@
 // The regular expression of a tokenizer.json's Split on a text: expression, a line end, text. The
 // hand-written scanner, where there is one for the expression, must split as PCRE2 does.
 #include "support/fuzz.h"
-#include "text/tokenizers/pattern.h"
-#include "text/unicode.h"
+#include "tokenizers/pattern.h"
+#include "unicode/unicode.h"
 
 using namespace kvcal;
 using namespace kvcal::tokenizers;

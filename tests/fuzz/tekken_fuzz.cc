@@ -2,7 +2,7 @@
 #include "support/encode_texts.h"
 #include "support/fuzz.h"
 #include "support/json_mutator.h"
-#include "text/tokenizers/tokenizer_files.h"
+#include "tokenizers/tokenizer_files.h"
 
 using namespace kvcal;
 

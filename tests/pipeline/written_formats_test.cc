@@ -3,7 +3,7 @@
 #include "engines/verify.h"
 #include "export/export_case.h"
 #include "export/joined_writer.h"
-#include "model/weights.h"
+#include "stored/weights.h"
 
 using namespace kvcal;
 using namespace kvcal::test;

@@ -122,7 +122,8 @@ TEST_CASE("mse_options: llm-compressor's defaults, and values out of range") {
         "observer_kwargs.grid: found -1, expected a number from 1 to 100000");
   CHECK(message(R"({"norm": 0})") ==
         "observer_kwargs.norm: found 0, expected a number above 0 to 100");
-  CHECK(message(R"({"patience": 0})") == "observer_kwargs.patience: found 0, expected a number from 1 to 1000000");
+  CHECK(message(R"({"patience": 0})") ==
+        "observer_kwargs.patience: found 0, expected a number from 1 to 1000000");
   CHECK(message(R"({"expand": 0.5})") ==
         "observer_kwargs.expand: found 0.5, expected a number from 1 to 100");
   CHECK(message(R"({"norm": "2"})") == "observer_kwargs.norm: found \"2\", expected a number");

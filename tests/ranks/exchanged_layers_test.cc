@@ -4,8 +4,8 @@
 
 #include "checkpoint/identity.h"
 #include "core/file_in_use.h"
-#include "model/divided_forward.h"
-#include "model/support/forward_run.h"
+#include "forward/divided_forward.h"
+#include "forward/support/forward_run.h"
 #include "ranks/agreement.h"
 #include "ranks/ranked_forward.h"
 #include "ranks/support/thread_ranks.h"

@@ -9,8 +9,8 @@
 
 #include "core/interrupt.h"
 #include "core/sha256.h"
-#include "model/divided_forward.h"
-#include "model/support/forward_run.h"
+#include "forward/divided_forward.h"
+#include "forward/support/forward_run.h"
 #include "ranks/agreement.h"
 #include "ranks/rank_session.h"
 #include "ranks/ranked_forward.h"

@@ -1,7 +1,7 @@
 #include "ranks/ranked_forward.h"
 
-#include "model/divided_forward.h"
-#include "model/support/forward_run.h"
+#include "forward/divided_forward.h"
+#include "forward/support/forward_run.h"
 #include "ranks/agreement.h"
 #include "ranks/support/thread_ranks.h"
 #include "support/catch.h"

@@ -18,7 +18,7 @@ from chat_template_reference import render
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "fixtures/text/templates"
 TOKEN = re.compile(r"\{%[-+]?|[-+]?%\}|\{\{-?|-?\}\}|\{#-?|-?#\}|\w+|'[^'\n]*'|\"[^\"\n]*\"|\s+|.", re.S)
-# What kvcal refuses on purpose: see docs of lib/text/jinja, and the UNSUPPORTED of chat_template_expressions.py.
+# What kvcal refuses on purpose: see docs of lib/jinja, and the UNSUPPORTED of chat_template_expressions.py.
 ON_PURPOSE = ("not supported", "64 signed bits", "the limit", "could be printed", "levels", "surrogate", "two values", "mixed")
 # Jinja2 folds slices of literals that cannot be sliced to undefined, and refuses those of variables.
 ON_PURPOSE += ("cannot be sliced", "slice indices")

@@ -1,6 +1,6 @@
-"""Writes lib/text/jinja/special_casing.cc: code points whose case mapping is longer than one code point.
+"""Writes lib/jinja/special_casing.cc: code points whose case mapping is longer than one code point.
 
-Run with CPython 3.11 (Unicode 14): python3 tests/reference/special_casing.py > lib/text/jinja/special_casing.cc
+Run with CPython 3.11 (Unicode 14): python3 tests/reference/special_casing.py > lib/jinja/special_casing.cc
 """
 
 
@@ -16,7 +16,7 @@ for code_point in range(0x110000):
         rows.append(f"    {{0x{code_point:04X}, {', '.join(map(literal, mappings))}}},")
 
 print(
-    """#include "text/jinja/special_casing.h"
+    """#include "jinja/special_casing.h"
 
 #include <algorithm>
 #include <array>

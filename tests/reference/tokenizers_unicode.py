@@ -1,4 +1,4 @@
-"""Writes lib/text/unicode_tables.cc: the Unicode properties that the `tokenizers` library uses.
+"""Writes lib/unicode/unicode_tables.cc: the Unicode properties that the `tokenizers` library uses.
 
 Every part of that library carries its own Unicode version, so the tables are read off the library itself, one
 code point at a time: general categories from its regular expressions (Oniguruma), the others from the component
@@ -130,7 +130,7 @@ def main(out):
 
     parts = [
         "// Written by tests/reference/tokenizers_unicode.py; do not edit. Sources and meaning: unicode_tables.h.\n"
-        '#include "text/unicode_tables.h"\n\nnamespace kvcal::unicode_tables {\n',
+        '#include "unicode/unicode_tables.h"\n\nnamespace kvcal::unicode_tables {\n',
         "// clang-format off",
         numbers("kCategoryRuns", "uint32_t", runs, "General categories: length * 32 + category"),
         numbers("kWordDiffers", "uint32_t", as_gaps(words ^ group("L", "M", "Nd", "Nl", "Pc")),

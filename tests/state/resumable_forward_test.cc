@@ -3,8 +3,8 @@
 
 #include <fstream>
 
-#include "model/divided_forward.h"
-#include "model/support/forward_run.h"
+#include "forward/divided_forward.h"
+#include "forward/support/forward_run.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 

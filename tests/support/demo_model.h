@@ -11,7 +11,8 @@ namespace kvcal::test {
 inline fs::path demo_model() {
   const char* folder = std::getenv("KVCAL_DEMO_MODEL");
   if (!folder || !fs::exists(fs::path(folder) / "config.json"))
-    throw std::runtime_error("KVCAL_DEMO_MODEL names no model folder; run tools/fetch_demo_model.sh");
+    throw std::runtime_error(
+        "KVCAL_DEMO_MODEL names no model folder; run tools/fetch_demo_model.sh");
   return folder;
 }
 

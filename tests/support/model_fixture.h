@@ -8,8 +8,8 @@
 #include "backend/backend.h"
 #include "checkpoint/model_dir.h"
 #include "core/token.h"
-#include "model/architecture.h"
-#include "model/weights.h"
+#include "family/architecture.h"
+#include "stored/weights.h"
 #include "support/backend_list.h"
 
 namespace kvcal::test {
@@ -21,8 +21,10 @@ inline fs::path model_fixture(const std::string& name) {
 /// The names of tests/fixtures/models, made by make_fixtures.py.
 inline std::vector<std::string> model_fixture_names() {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models"))
-    if (fs::exists(entry.path() / "expected.json")) names.push_back(entry.path().filename().string());
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models"))
+    if (fs::exists(entry.path() / "expected.json"))
+      names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -30,7 +32,8 @@ inline std::vector<std::string> model_fixture_names() {
 /// A fixture opened on one backend with what transformers computed from it.
 struct ModelFixture {
   /// place: a fixture's name, or a folder of the same form.
-  explicit ModelFixture(const fs::path& place, const std::string& backend_name = "cpu", int threads = 2)
+  explicit ModelFixture(const fs::path& place, const std::string& backend_name = "cpu",
+                        int threads = 2)
       : folder(place.has_parent_path() ? place : model_fixture(place.string())),
         model_dir(folder),
         config(read_model_config(model_dir)),
@@ -58,6 +61,8 @@ inline std::vector<float> read_expected_logits(const fs::path& folder) {
 }
 
 /// |a - b| / |b|
-inline double relative_error(double a, double b) { return std::fabs(a - b) / std::max(std::fabs(b), 1e-30); }
+inline double relative_error(double a, double b) {
+  return std::fabs(a - b) / std::max(std::fabs(b), 1e-30);
+}
 
 }  // namespace kvcal::test

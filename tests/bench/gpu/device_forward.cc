@@ -10,8 +10,8 @@
 #include "bench/gpu/bench_device.h"
 #include "checkpoint/model_dir.h"
 #include "core/diagnostics.h"
-#include "model/decoder.h"
-#include "model/layerwise.h"
+#include "forward/decoder.h"
+#include "forward/layerwise.h"
 
 namespace kvcal::bench {
 namespace {

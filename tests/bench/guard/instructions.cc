@@ -12,11 +12,11 @@
 #include "calib/quant_plan.h"
 #include "checkpoint/model_dir.h"
 #include "core/json.h"
+#include "forward/layerwise.h"
 #include "kernels/backends.h"
-#include "model/layerwise.h"
 #include "quant/magnitude_histogram.h"
 #include "support/scratch_folder.h"
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 
 /// The name that callgrind is told. What follows the call keeps it from becoming a jump, at which
 /// counting would end.

@@ -12,8 +12,8 @@
 #include "convert/kept_quantization.h"
 #include "export/checkpoint_copy.h"
 #include "export/overlay.h"
-#include "model/unrun_modules.h"
-#include "model/weights.h"
+#include "stored/unrun_modules.h"
+#include "stored/weights.h"
 
 namespace kvcal::test {
 

@@ -7,7 +7,7 @@
 #include "checkpoint/model_dir.h"
 #include "core/file.h"
 #include "engines/verify.h"
-#include "model/architecture.h"
+#include "family/architecture.h"
 #include "support/scratch_folder.h"
 
 namespace kvcal::test {

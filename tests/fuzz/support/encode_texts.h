@@ -1,6 +1,6 @@
 #pragma once
 
-#include "text/tokenizer.h"
+#include "tokenizers/tokenizer.h"
 
 namespace kvcal::fuzz {
 

@@ -1,0 +1,186 @@
+#include "datasets/chat_template.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/file.h"
+#include "core/folder.h"
+#include "core/json_limits.h"
+#include "jinja/interpreter.h"
+#include "jinja/parser.h"
+#include "jinja/python_str.h"
+
+namespace kvcal {
+namespace {
+
+std::tm local_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  if (localtime_r(&now, &local) == nullptr) fail("the system has no local time");
+  return local;
+}
+
+/// A special token's text: "content" of an object, or the string itself; nothing for other values.
+std::optional<std::string> token_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object()) return std::nullopt;
+  return optional_string(value, "content");
+}
+
+void add_special_tokens(Json& variables, const Json& source, bool replaces) {
+  if (!source.is_object()) return;
+  for (const auto& [key, value] : source.items()) {
+    if (!key.ends_with("_token") || (variables.contains(key) && !replaces)) continue;
+    if (const auto text = token_text(value)) variables[key] = *text;
+  }
+}
+
+struct NamedTemplates {
+  std::filesystem::path place;
+  std::string source;
+  std::optional<std::string> tool_use;
+};
+
+std::string text_of(const Json& value, std::string_view what) {
+  if (!value.is_string()) fail(what, " is ", kind_of(value), ", expected a string");
+  return value.get<std::string>();
+}
+
+/// The value of a "chat_template": a template, or named ones.
+NamedTemplates named_templates(const Json& found) {
+  if (found.is_string()) return {{}, found.get<std::string>(), {}};
+  std::vector<std::pair<std::string, std::string>> named;
+  if (found.is_array()) {
+    for (const Json& entry : found)
+      named.emplace_back(required_string(entry, "name"), required_string(entry, "template"));
+  } else if (found.is_object()) {
+    for (const auto& [name, source] : found.items())
+      named.emplace_back(name, text_of(source, "template '" + name.substr(0, 40) + "'"));
+  } else {
+    fail("key 'chat_template' is ", kind_of(found),
+         ", expected a string or an array of named templates");
+  }
+  NamedTemplates result;
+  bool has_default = false;
+  std::string names;
+  for (auto& [name, source] : named) {
+    names += (names.empty() ? "" : ", ") + name;
+    if (name == "tool_use") result.tool_use = source;
+    if (name != "default") continue;
+    result.source = std::move(source);
+    has_default = true;
+  }
+  if (!has_default)
+    fail("key 'chat_template' names the templates ", names, ", but none is 'default'");
+  return result;
+}
+
+Json read_object(const std::filesystem::path& path) {
+  if (!is_there(path)) return Json::object();
+  return in_context(path.string(), [&] {
+    Json json = parse_model_json(read_text(path, kSmallFileLimits.max_bytes));
+    if (!json.is_object()) fail("found ", kind_of(json), ", expected an object");
+    return json;
+  });
+}
+
+std::optional<NamedTemplates> find_templates(const std::filesystem::path& folder,
+                                             const Json& config) {
+  const size_t limit = TemplateLimits{}.max_template_bytes;
+  if (const fs::path file = folder / "chat_template.jinja"; is_there(file)) {
+    NamedTemplates found{file, read_text(file, limit), {}};
+    const fs::path tool_use = folder / "additional_chat_templates" / "tool_use.jinja";
+    if (is_there(tool_use)) found.tool_use = read_text(tool_use, limit);
+    return found;
+  }
+  const auto read_field = [&](const char* file,
+                              const Json& object) -> std::optional<NamedTemplates> {
+    const Json* field = find_field(object, "chat_template");
+    if (!field) return std::nullopt;
+    NamedTemplates found =
+        in_context((folder / file).string(), [&] { return named_templates(*field); });
+    found.place = folder / file;
+    return found;
+  };
+  if (auto found = read_field("tokenizer_config.json", config)) return found;
+  return read_field("chat_template.json", read_object(folder / "chat_template.json"));
+}
+
+}  // namespace
+
+struct ChatTemplate::Program {
+  jinja::SyntaxTree tree;
+  TemplateLimits limits;
+};
+
+ChatTemplate::ChatTemplate(std::string_view source, TemplateLimits limits) {
+  in_context("chat template", [&] {
+    if (source.size() > limits.max_template_bytes)
+      fail(source.size(), " bytes, the limit is ", limits.max_template_bytes);
+    if (!jinja::is_valid_utf8(source)) fail("not valid UTF-8");
+    program_ = std::make_unique<Program>(Program{jinja::parse(source), limits});
+  });
+}
+
+ChatTemplate::~ChatTemplate() = default;
+ChatTemplate::ChatTemplate(ChatTemplate&&) noexcept = default;
+ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
+
+std::string ChatTemplate::render(const Json& variables, const TemplateClock& clock) const {
+  return in_context("chat template", [&] {
+    jinja::Run run(program_->limits);
+    if (!variables.is_object())
+      fail("the variables are ", kind_of(variables), ", expected an object");
+    const jinja::Value values = jinja::from_json(run, variables);
+    jinja::Interpreter interpreter(program_->tree, run, values.as<jinja::Dict>(),
+                                   clock ? clock : local_time);
+    try {
+      return interpreter.render();
+    } catch (Error& error) {
+      error.add_context("line " + std::to_string(interpreter.line()));
+      throw;
+    }
+  });
+}
+
+Json special_token_texts(const std::filesystem::path& folder) {
+  const Json config = read_object(folder / "tokenizer_config.json");
+  const Json special_tokens = read_object(folder / "special_tokens_map.json");
+  // transformers takes the legacy map over the configuration only where that lists no added tokens.
+  Json tokens = Json::object();
+  add_special_tokens(tokens, config, true);
+  add_special_tokens(tokens, special_tokens, find_field(config, "added_tokens_decoder") == nullptr);
+  return tokens;
+}
+
+std::optional<ChatFormat> ChatFormat::from_folder(const std::filesystem::path& folder) {
+  auto found = find_templates(folder, read_object(folder / "tokenizer_config.json"));
+  if (!found) return std::nullopt;
+  Json variables = special_token_texts(folder);
+  return in_context(found->place.string(), [&] {
+    return ChatFormat(ChatTemplate(found->source), std::move(found->tool_use),
+                      std::move(variables));
+  });
+}
+
+ChatFormat::ChatFormat(ChatTemplate chat_template, std::optional<std::string> tool_use,
+                       Json variables)
+    : template_(std::move(chat_template)),
+      tool_use_(std::move(tool_use)),
+      variables_(std::move(variables)) {}
+
+std::string ChatFormat::render(const Json& messages, bool add_generation_prompt, const Json& more,
+                               const TemplateClock& clock) const {
+  Json variables = variables_;
+  variables["messages"] = messages;
+  variables["tools"] = nullptr;
+  variables["documents"] = nullptr;
+  variables["add_generation_prompt"] = add_generation_prompt;
+  if (more.is_object())
+    for (const auto& [key, value] : more.items()) variables[key] = value;
+  if (!tool_use_ || variables["tools"].is_null()) return template_.render(variables, clock);
+  return in_context("template 'tool_use'",
+                    [&] { return ChatTemplate(*tool_use_).render(variables, clock); });
+}
+
+}  // namespace kvcal

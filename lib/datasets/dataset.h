@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/diagnostics.h"
+#include "core/json.h"
+#include "datasets/chat_template.h"
+#include "tokenizers/tokenizer.h"
+
+namespace kvcal {
+
+/// One record of a data set, before rendering. Exactly one kind, judged in this order of keys (null
+/// counts as absent): input_ids, messages, conversations (ShareGPT, mapped to messages), text.
+/// Other keys are ignored.
+struct Record {
+  /// Text; messages, an array of {"role", "content", …} that may be empty; or ids, none negative.
+  std::variant<std::string, Json, std::vector<TokenId>> content;
+  /// "chat.jsonl:17" (line), "chat.json:12, record 3" (line and index) or "chat.parquet: row 17"
+  /// (from 0), for error messages.
+  std::string place;
+};
+
+/// A data set that can be asked for single records: reading keeps offsets, not texts. Not for
+/// several threads at once.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;
+  /// Throws Error with file and line.
+  virtual Record record(int64_t index) const = 0;
+  /// Told before reading: the records at these indices will be asked for, in any order. Tables are
+  /// then read once from the beginning to the end.
+  virtual void will_read(std::span<const int64_t> /*indices*/) const {}
+  /// SHA-256 of the data file's bytes as they lie on the disk; for a descriptor, of the local copy
+  /// it reads; of several files, over "<name>\0<SHA-256>\n" of each in the order they are read.
+  virtual std::string sha256() const = 0;
+  /// All of it as one text, for perplexity: a plain text file as it stands, otherwise the records'
+  /// texts joined by an empty line, which is how wikitext perplexity is reported. Throws Error at a
+  /// record that is not text.
+  virtual std::string whole_text() const;
+};
+
+/// What a caller may put in place of a descriptor's own values.
+struct DatasetOverrides {
+  std::optional<std::filesystem::path> local_copy;
+  std::optional<std::string> split;
+};
+
+/// Opens a data set; what it is follows from the extension, else from the content (docs/data.md):
+/// - .jsonl, .ndjson: one record a line, blank lines skipped;
+/// - .json: an array of records; an object with one array of records ({"data": [{…}]});
+/// {"input_ids": [[…]]}
+///   or {"ids": [[…]]}; a single record; or JSON lines under that name;
+/// - .txt, .text, .md and whatever is none of the others: a record is a paragraph, that is, lines
+/// up to a blank one;
+/// - .yaml, .yml: a descriptor (lib/datasets/descriptor.h) of a known data set that lies beside it;
+/// - .parquet, .arrow, .feather, .ipc: a table, a record is a row;
+/// - a folder that `datasets` saved, or else a folder or pattern of files
+/// (lib/datasets/file_set.h). Text may be packed with gzip or zstd, which is seen by its first
+/// bytes. A UTF-8 byte order mark is skipped; text line breaks become "\n"; a record longer than
+/// 100 MB is refused. Throws Error for one that is empty or cannot be read.
+std::unique_ptr<Dataset> open_dataset(const std::filesystem::path& path,
+                                      const DatasetOverrides& overrides = {});
+
+/// The files that a path of open_dataset stands for, in the order they are read: of a folder or a
+/// pattern those in it, otherwise the file itself. Throws Error as open_dataset.
+std::vector<std::filesystem::path> dataset_files(const std::filesystem::path& path);
+
+/// The order of Hugging Face `Dataset.shuffle(seed)`: NumPy `default_rng(seed).permutation(count)`.
+/// Throws Error for a negative count or one above 2^32.
+std::vector<int64_t> shuffled_indices(int64_t count, uint64_t seed);
+
+struct SampleOptions {
+  int64_t num_calibration_samples = 512;
+  int64_t max_seq_length = 2048;
+  std::optional<uint64_t> shuffle_seed;
+};
+
+/// One sample: its record's index in the data set and its ids.
+struct Sample {
+  int64_t index = 0;
+  std::vector<TokenId> ids;
+};
+
+/// Tokens of each, and of all together.
+std::vector<int64_t> lengths_of(std::span<const Sample> samples);
+int64_t tokens_of(std::span<const Sample> samples);
+
+/// Templates that ask for the date (strftime_now) get 26 Jul 2024, so that the day changes nothing.
+/// Renders, tokenizes (no special tokens added), cuts and drops empty ones, in data set (or
+/// shuffled) order, until num_calibration_samples are kept or records end. tokenizer and chat may
+/// be null if no record needs them. Warns when records run out and when some were dropped. Throws
+/// Error for records that cannot be used, ids outside [0, vocab_size), or when nothing is left.
+std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokenizer,
+                                 const ChatFormat* chat, int64_t vocab_size,
+                                 const SampleOptions& options, Diagnostics& diagnostics);
+
+}  // namespace kvcal

@@ -1,0 +1,58 @@
+#include <utility>
+
+#include "core/error.h"
+#include "core/folder.h"
+#include "datasets/dataset_reader.h"
+#include "datasets/descriptor.h"
+#include "datasets/file_set.h"
+#include "datasets/record_source.h"
+
+namespace kvcal {
+namespace {
+
+class DescribedDataset : public Dataset {
+ public:
+  DescribedDataset(RecordMapping mapping, std::unique_ptr<RecordSource> records)
+      : mapping_(std::move(mapping)), records_(std::move(records)) {}
+  int64_t size() const override { return records_->size(); }
+  Record record(int64_t index) const override {
+    const Json object = records_->read(index);
+    const std::string place = records_->place(index);
+    return in_context(place, [&] { return map_record(mapping_, object, place); });
+  }
+  void will_read(std::span<const int64_t> indices) const override { records_->will_read(indices); }
+  std::string sha256() const override { return records_->sha256(); }
+
+ private:
+  RecordMapping mapping_;
+  std::unique_ptr<RecordSource> records_;
+};
+
+[[noreturn]] void fail_missing_copy(const fs::path& path, const Descriptor& descriptor) {
+  const std::string configuration =
+      descriptor.configuration.empty() ? "" : "'" + descriptor.configuration + "', ";
+  fail(path.string(), ": the local copy ", descriptor.local_copy.string(),
+       " is missing; save split '", descriptor.split, "' of ", descriptor.source,
+       " as JSON lines under that name, for example with python -c \"import datasets; "
+       "datasets.load_dataset('",
+       descriptor.source, "', ", configuration, "split='", descriptor.split,
+       "').to_json('OUT.jsonl')\"");
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverrides& overrides) {
+  Descriptor descriptor = read_descriptor(path, overrides);
+  if (!is_there(descriptor.local_copy) && !is_pattern(descriptor.local_copy))
+    fail_missing_copy(path, descriptor);
+  auto records = in_context(path.string(), [&] {
+    return open_records(descriptor.local_copy, fields_of(descriptor.mapping),
+                        "a descriptor's local copy");
+  });
+  if (records->holds_ids())
+    fail(path.string(), ": the local copy ", descriptor.local_copy.string(),
+         " holds token ids, expected objects with fields");
+  return std::make_unique<DescribedDataset>(std::move(descriptor.mapping), std::move(records));
+}
+
+}  // namespace kvcal

@@ -1,0 +1,46 @@
+// A folder or a pattern of data files, each of its own kind.
+#include "datasets/file_set.h"
+
+#include "core/error.h"
+#include "datasets/dataset_reader.h"
+#include "datasets/joined.h"
+
+namespace kvcal {
+namespace {
+
+class JoinedDataset : public Dataset {
+ public:
+  JoinedDataset(FileSet set, std::vector<std::unique_ptr<Dataset>> parts)
+      : set_(std::move(set)), parts_(std::move(parts)) {}
+  int64_t size() const override { return parts_.size(); }
+  Record record(int64_t index) const override {
+    const auto [part, own] = parts_.find(index);
+    return part->record(own);
+  }
+  void will_read(std::span<const int64_t> indices) const override { parts_.will_read(indices); }
+  std::string sha256() const override { return set_.sha256(); }
+  /// Each file as it would be alone, with an empty line between them.
+  std::string whole_text() const override {
+    std::string all;
+    for (const auto& part : parts_.parts()) {
+      if (!all.empty()) all += "\n\n";
+      all += part->whole_text();
+    }
+    return all;
+  }
+
+ private:
+  FileSet set_;
+  Joined<Dataset> parts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_file_set(const fs::path& path, const DatasetOverrides& overrides) {
+  FileSet set = find_data_files(path, overrides.split);
+  std::vector<std::unique_ptr<Dataset>> parts;
+  for (const fs::path& file : set.files) parts.push_back(open_dataset(file));
+  return std::make_unique<JoinedDataset>(std::move(set), std::move(parts));
+}
+
+}  // namespace kvcal

@@ -1,0 +1,47 @@
+#include <utility>
+
+#include "core/error.h"
+#include "datasets/dataset_json.h"
+#include "datasets/dataset_reader.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kBlank = " \t\r";
+
+/// Pages behind the reader are given back now and then, so that a large file does not fill the
+/// memory.
+constexpr size_t kDropEvery = size_t{64} << 20;
+
+}  // namespace
+
+std::unique_ptr<RecordSource> open_json_lines(const fs::path& path) {
+  TextFile file(path);
+  const std::string_view text = file.text();
+  std::vector<RecordSpan> spans;
+  int64_t line = 1;
+  size_t dropped = 0;
+  for (size_t begin = 0; begin < text.size(); ++line) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string_view content = text.substr(begin, end - begin);
+    content = content.substr(0, content.find_last_not_of(kBlank) + 1);
+    if (content.size() > kMaxRecordBytes)
+      fail(path.string(), ":", line, ": the line has ", content.size(), " bytes, the limit is ",
+           kMaxRecordBytes);
+    if (!content.empty()) spans.push_back({begin, content.size(), line});
+    begin = end + 1;
+    if (end - dropped >= kDropEvery) {
+      file.drop(text.substr(dropped, end - dropped));
+      dropped = end;
+    }
+  }
+  if (spans.empty()) fail(path.string(), ": holds no record, every line is blank");
+  return std::make_unique<JsonRecords>(std::move(file), JsonRecords::Shape::kLines,
+                                       std::move(spans));
+}
+
+std::unique_ptr<Dataset> open_jsonl(const fs::path& path, const DatasetOverrides&) {
+  return make_dataset(open_json_lines(path));
+}
+
+}  // namespace kvcal

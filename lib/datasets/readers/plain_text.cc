@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/sha256.h"
+#include "datasets/dataset_reader.h"
+#include "datasets/text_file.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kBlank = " \t\r";
+
+/// Where one paragraph lies, in bytes after a byte order mark.
+struct Paragraph {
+  size_t begin = 0, size = 0;
+  int64_t line = 1;
+};
+
+/// Throws Error for bytes that are no text: a file that is read wrongly must not calibrate
+/// anything.
+void check_line(std::string_view line) {
+  if (line.find('\0') != std::string_view::npos) fail("holds a NUL byte, expected UTF-8 text");
+  if (const auto at = find_invalid_utf8(line)) fail("byte ", *at + 1, " of the line is not UTF-8");
+}
+
+/// Line breaks as "\n", whatever system wrote the file, as Python reads it.
+std::string with_plain_breaks(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find("\r\n", at), text.size());
+    result += text.substr(at, end - at);
+    if (end < text.size()) result += '\n';
+    at = end + 2;
+  }
+  return result;
+}
+
+/// Lines up to a blank one; the last line's own break is left out.
+std::vector<Paragraph> paragraphs_of(std::string_view text, const fs::path& path) {
+  std::vector<Paragraph> paragraphs;
+  bool is_open = false;
+  int64_t line = 1;
+  for (size_t begin = 0; begin < text.size(); ++line) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view content = text.substr(begin, end - begin);
+    in_context(path.string() + ":" + std::to_string(line), [&] { check_line(content); });
+    const size_t last = content.find_last_not_of(kBlank);
+    if (last == std::string_view::npos) {
+      is_open = false;
+    } else {
+      if (!is_open) paragraphs.push_back({begin, 0, line});
+      is_open = true;
+      Paragraph& paragraph = paragraphs.back();
+      paragraph.size = begin + content.size() - (content.ends_with('\r') ? 1 : 0) - paragraph.begin;
+      if (paragraph.size > kMaxRecordBytes)
+        fail(path.string(), ":", paragraph.line, ": the paragraph is longer than ", kMaxRecordBytes,
+             " bytes; separate records by a blank line");
+    }
+    begin = end + 1;
+  }
+  return paragraphs;
+}
+
+class PlainTextDataset : public Dataset {
+ public:
+  explicit PlainTextDataset(TextFile file)
+      : file_(std::move(file)), paragraphs_(paragraphs_of(file_.text(), file_.path())) {
+    if (paragraphs_.empty()) fail(file_.path().string(), ": holds no text");
+  }
+  int64_t size() const override { return static_cast<int64_t>(paragraphs_.size()); }
+  Record record(int64_t index) const override {
+    const Paragraph& paragraph = paragraphs_.at(static_cast<size_t>(index));
+    return {with_plain_breaks(file_.text().substr(paragraph.begin, paragraph.size)),
+            file_.path().string() + ":" + std::to_string(paragraph.line)};
+  }
+  std::string sha256() const override { return sha256_of_file(file_.path()); }
+  std::string whole_text() const override { return with_plain_breaks(file_.text()); }
+
+ private:
+  TextFile file_;
+  std::vector<Paragraph> paragraphs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_plain_text(const fs::path& path, const DatasetOverrides&) {
+  return std::make_unique<PlainTextDataset>(TextFile(path));
+}
+
+}  // namespace kvcal

@@ -1,0 +1,157 @@
+#include "datasets/text_file.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+#include "core/error.h"
+#include "core/folder.h"
+#include "core/pages.h"
+#include "core/posix_file.h"
+#include "datasets/unpack.h"
+
+namespace kvcal {
+namespace {
+
+/// How a file that is no UTF-8 text begins, and what to do about it.
+struct Signature {
+  std::string_view bytes, message;
+};
+
+using namespace std::string_view_literals;
+constexpr std::string_view kGzip = "\x1f\x8b"sv, kZstd = "\x28\xb5\x2f\xfd"sv;
+constexpr std::array kUnreadable{
+    Signature{"PAR1"sv, "is a Parquet file, expected text; name it .parquet"sv},
+    Signature{"ARROW1"sv, "is an Arrow file, expected text; name it .arrow"sv},
+    Signature{"\xff\xff\xff\xff"sv, "is an Arrow stream, expected text; name it .arrow"sv},
+    Signature{kGzip, "is compressed twice; unpack it once"sv},
+    Signature{kZstd, "is compressed twice; unpack it once"sv},
+    Signature{"\xfd"
+              "7zXZ\0"sv,
+              "is compressed with xz; unpack it first, or use gzip or zstd"sv},
+    Signature{"BZh"sv, "is compressed with bzip2; unpack it first, or use gzip or zstd"sv},
+    Signature{"PK\x03\x04"sv, "is a ZIP archive; unpack it first"sv},
+    Signature{"\xff\xfe"sv, "is UTF-16 text; convert it to UTF-8"sv},
+    Signature{"\xfe\xff"sv, "is UTF-16 text; convert it to UTF-8"sv},
+};
+
+std::string_view view_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// text without a byte order mark. Throws Error for what is none.
+std::string_view checked(std::string_view text, const fs::path& path) {
+  for (const Signature& signature : kUnreadable)
+    if (text.starts_with(signature.bytes)) fail(path.string(), ": ", signature.message);
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  return text;
+}
+
+}  // namespace
+
+/// A scratch file without a name that grows while it is written and is then mapped.
+class TextFile::Unpacked {
+ public:
+  explicit Unpacked(const fs::path& folder) : folder_(folder) {
+    descriptor_ = unnamed_file(folder);
+    if (descriptor_ < 0) fail_errno(folder, "cannot create a scratch file to unpack into");
+  }
+  ~Unpacked() {
+    if (data_) ::munmap(data_, size_);
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  Unpacked(const Unpacked&) = delete;
+  Unpacked& operator=(const Unpacked&) = delete;
+
+  void write(std::string_view piece) {
+    in_context("the unpacked text",
+               [&] { write_all(descriptor_, std::as_bytes(std::span(piece)), folder_); });
+    size_ += piece.size();
+  }
+  std::string_view map() {
+    if (size_ == 0) return {};
+    void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, descriptor_, 0);
+    if (data == MAP_FAILED) fail_errno(folder_, "cannot map the unpacked text");
+    data_ = data;
+    return {static_cast<const char*>(data), size_};
+  }
+  uint64_t size() const { return size_; }
+
+ private:
+  fs::path folder_;
+  int descriptor_ = -1;
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+Packing packing_of(std::string_view first_bytes) {
+  if (first_bytes.starts_with(kGzip)) return Packing::kGzip;
+  // A frame to be skipped, with which parallel packers begin.
+  const bool is_skippable = first_bytes.size() >= 4 && (first_bytes[0] & 0xf0) == 0x50 &&
+                            first_bytes.substr(1, 3) == "\x2a\x4d\x18";
+  return is_skippable || first_bytes.starts_with(kZstd) ? Packing::kZstd : Packing::kNone;
+}
+
+std::string data_extension(const fs::path& path, bool is_packed) {
+  const auto lower = [](std::string text) {
+    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return text;
+  };
+  const std::string extension = lower(path.extension().string());
+  const bool names_packing =
+      extension == ".gz" || extension == ".gzip" || extension == ".zst" || extension == ".zstd";
+  return is_packed && names_packing ? lower(path.stem().extension().string()) : extension;
+}
+
+TextFile::TextFile(const fs::path& path) : file_(path) {
+  const std::string_view bytes = view_of(file_.bytes());
+  const Packing packing = packing_of(bytes);
+  if (packing == Packing::kNone) {
+    text_ = checked(bytes, path);
+    return;
+  }
+  unpacked_ = std::make_unique<Unpacked>(temporary_folder());
+  in_context(path.string(), [&] {
+    unpack(packing, file_.bytes(), [&](std::string_view piece, uint64_t read) {
+      // Of what was read so far, so that a large bomb is known as soon as a small one.
+      const uint64_t most = std::max<uint64_t>(kAlwaysUnpackedBytes, kMaxPackingRatio * read);
+      if (unpacked_->size() + piece.size() > most)
+        fail("its ", bytes.size(), " bytes unpack to more than ", most, ", the limit; at most ",
+             kMaxPackingRatio,
+             " times a file's size is taken for text, from its begin to any place");
+      unpacked_->write(piece);
+      return true;
+    });
+  });
+  text_ = checked(unpacked_->map(), path);
+  file_.drop(file_.bytes());
+}
+
+TextFile::~TextFile() = default;
+TextFile::TextFile(TextFile&&) noexcept = default;
+TextFile& TextFile::operator=(TextFile&&) noexcept = default;
+
+const fs::path& TextFile::path() const {
+  return file_.path();
+}
+
+void TextFile::drop(std::string_view part) const {
+  release_pages(std::as_bytes(std::span(part)));
+}
+
+std::string head_of_packed(const MappedFile& file, size_t max_bytes) {
+  std::string head;
+  in_context(file.path().string(), [&] {
+    unpack(packing_of(view_of(file.bytes())), file.bytes(), [&](std::string_view piece, uint64_t) {
+      head += piece.substr(0, max_bytes - head.size());
+      return head.size() < max_bytes;
+    });
+  });
+  return std::string(checked(head, file.path()));
+}
+
+}  // namespace kvcal

@@ -1,0 +1,31 @@
+#include "family/tensor_tables.h"
+
+namespace kvcal {
+
+// Source: transformers, models/gemma2.
+Architecture gemma2_architecture() {
+  return {
+      .name = "gemma2",
+      .model_types = {"gemma2"},
+      .attention_class = "Gemma2Attention",
+      .description = "Gemma 2",
+      .defaults = R"({"head_dim": 256, "num_attention_heads": 8, "num_key_value_heads": 4,
+                      "max_position_embeddings": 8192, "tie_word_embeddings": true,
+                      "hidden_act": "gelu_pytorch_tanh", "query_pre_attn_scalar": 256,
+                      "sliding_window": 4096, "sliding_window_pattern": 2,
+                      "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0})",
+      .aliases = {{"hidden_act", "hidden_activation"}},
+      .switches = attention_bias_switches(),
+      .numbers = {{"query_pre_attn_scalar", &ModelConfig::softmax_scale,
+                   NumberKey::Reading::kInverseSquareRoot},
+                  {"attn_logit_softcapping", &ModelConfig::attention_softcap},
+                  {"final_logit_softcapping", &ModelConfig::logits_softcap}},
+      .norm_adds_one = true,
+      .scales_embedding = true,
+      .sliding_window = SlidingWindow::kPattern,
+      .model_tensors = model_rows(),
+      .layer_tensors = joined({sandwich_norm_rows(), attention_rows(), mlp_rows()}),
+  };
+}
+
+}  // namespace kvcal

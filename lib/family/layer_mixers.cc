@@ -1,0 +1,162 @@
+#include <algorithm>
+
+#include "family/config_reader.h"
+
+namespace kvcal {
+namespace {
+
+enum class Block { kAttention, kRecurrence, kMlp, kExperts };
+
+/// A word of a list of layer types, or a letter of Nemotron-H's pattern.
+Block block_of(const std::string& word, std::string_view key, size_t layer) {
+  const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
+    return std::ranges::find(words, word) != words.end();
+  };
+  if (is_one_of({"attention", "full_attention", "*"})) return Block::kAttention;
+  if (is_one_of({"mamba", "mamba2", "linear_attention", "M"})) return Block::kRecurrence;
+  if (is_one_of({"mlp", "-"})) return Block::kMlp;
+  if (is_one_of({"moe", "E"})) return Block::kExperts;
+  fail("key '", key, "' holds '", word, "' for layer ", layer, ", which is not supported");
+}
+
+std::vector<std::string> words_of(const Json& list, std::string_view key) {
+  std::vector<std::string> words;
+  if (list.is_string()) {
+    for (const char letter : list.get<std::string>()) words.emplace_back(1, letter);
+    return words;
+  }
+  if (!list.is_array()) fail_kind(key, "a list of layer types", list);
+  for (const Json& word : list) {
+    if (!word.is_string()) fail("key '", key, "' holds ", word.dump(), ", expected strings");
+    words.push_back(word.get<std::string>());
+  }
+  return words;
+}
+
+std::vector<Block> listed_blocks(const ConfigReader& reader, std::string_view key,
+                                 int64_t num_layers) {
+  const std::vector<std::string> words = words_of(*reader.find(key), key);
+  if (words.size() != static_cast<size_t>(num_layers))
+    fail("key '", key, "' has ", words.size(), " entries, expected ", num_layers, ", one a layer");
+  std::vector<Block> blocks;
+  for (const std::string& word : words) blocks.push_back(block_of(word, key, blocks.size()));
+  return blocks;
+}
+
+/// Which layers attend, where no list says so.
+std::vector<Block> counted_blocks(const ConfigReader& reader, int64_t num_layers) {
+  std::vector<Block> blocks(static_cast<size_t>(num_layers), Block::kRecurrence);
+  if (const Json* indices = reader.find("attn_layer_indices")) {
+    if (!indices->is_array()) fail_kind("attn_layer_indices", "a list of layers", *indices);
+    for (const Json& index : *indices) {
+      if (!index.is_number_integer() || index < 0 || index >= num_layers)
+        fail("key 'attn_layer_indices' holds ", index.dump(), ", expected 0 to ", num_layers - 1);
+      blocks[index.get<size_t>()] = Block::kAttention;
+    }
+    return blocks;
+  }
+  const bool has_period = reader.find("attn_layer_period") != nullptr;
+  const std::string_view key = has_period ? "attn_layer_period" : "full_attention_interval";
+  const int64_t period = reader.size(key, kMaxLayers);
+  const int64_t offset = has_period ? reader.size("attn_layer_offset", period - 1, 0) : period - 1;
+  for (int64_t i = 0; i < num_layers; ++i)
+    if (i % period == offset) blocks[static_cast<size_t>(i)] = Block::kAttention;
+  return blocks;
+}
+
+std::vector<Block> layer_blocks(const ConfigReader& reader, int64_t num_layers) {
+  for (const std::string_view key : {"hybrid_override_pattern", "layers_block_type", "layer_types"})
+    if (reader.find(key)) return listed_blocks(reader, key, num_layers);
+  return counted_blocks(reader, num_layers);
+}
+
+/// "auto" and absent mean what the expansion of hidden_size leaves for each head.
+int64_t mamba_head_dim(const ConfigReader& reader, int64_t heads) {
+  const Json* found = reader.find("mamba_head_dim");
+  if (found && !found->is_string()) return reader.size("mamba_head_dim", 4096);
+  const int64_t inner = reader.size("mamba_expand", 1024) * reader.size("hidden_size", kMaxWidth);
+  if (inner % heads != 0)
+    fail("mamba_expand times hidden_size is ", inner, ", which is no multiple of ", heads,
+         " Mamba heads");
+  return inner / heads;
+}
+
+/// [least, most] step size; most may be infinite.
+void parse_step_limit(const ConfigReader& reader, RecurrentConfig& recurrent) {
+  const Json* limit = reader.find("time_step_limit");
+  if (!limit) return;
+  const bool is_pair = limit->is_array() && limit->size() == 2 && limit->at(0).is_number() &&
+                       limit->at(1).is_number();
+  if (!is_pair || !(limit->at(0).get<float>() >= 0.0f) ||
+      !(limit->at(0).get<float>() < limit->at(1).get<float>())) {
+    std::string found = dump_as_python(*limit);
+    std::erase_if(found, [](char c) { return c == '\n' || c == ' '; });
+    fail("key 'time_step_limit' is ", found, ", expected two rising numbers, the first 0 or more");
+  }
+  recurrent.dt_min = limit->at(0).get<float>();
+  recurrent.dt_max = limit->at(1).get<float>();
+}
+
+void parse_mamba2(const ConfigReader& reader, RecurrentConfig& recurrent) {
+  parse_step_limit(reader, recurrent);
+  recurrent.heads = reader.size("mamba_num_heads", kMaxWidth);
+  recurrent.head_dim = mamba_head_dim(reader, recurrent.heads);
+  recurrent.groups = reader.size("mamba_n_groups", recurrent.heads);
+  recurrent.state_dim = reader.size("mamba_d_state", 4096);
+  recurrent.kernel = reader.size("mamba_d_conv", 64, 2);
+  if (recurrent.heads % recurrent.groups != 0)
+    fail("key '", reader.name_of("mamba_n_groups"), "' is ", recurrent.groups,
+         ", expected a divisor of ", recurrent.heads, " heads");
+  recurrent.channels = recurrent.inner() + 2 * recurrent.groups * recurrent.state_dim;
+}
+
+void parse_delta_net(const ConfigReader& reader, RecurrentConfig& recurrent) {
+  recurrent.heads = reader.size("linear_num_value_heads", kMaxWidth);
+  recurrent.head_dim = reader.size("linear_value_head_dim", 4096);
+  recurrent.groups = reader.size("linear_num_key_heads", recurrent.heads);
+  recurrent.state_dim = reader.size("linear_key_head_dim", 4096);
+  recurrent.kernel = reader.size("linear_conv_kernel_dim", 64, 2);
+  if (recurrent.heads % recurrent.groups != 0)
+    fail("key 'linear_num_key_heads' is ", recurrent.groups, ", expected a divisor of ",
+         recurrent.heads, " value heads");
+  recurrent.channels = recurrent.inner() + 2 * recurrent.groups * recurrent.state_dim;
+}
+
+void parse_mamba(const ConfigReader& reader, RecurrentConfig& recurrent) {
+  const int64_t hidden = reader.size("hidden_size", kMaxWidth);
+  recurrent.heads = reader.size("mamba_expand", 1024) * hidden;
+  recurrent.head_dim = recurrent.groups = 1;
+  recurrent.channels = recurrent.heads;
+  recurrent.state_dim = reader.size("mamba_d_state", 4096);
+  recurrent.kernel = reader.size("mamba_d_conv", 64, 2);
+  const Json* rank = reader.find("mamba_dt_rank");
+  recurrent.step_rank =
+      !rank || rank->is_string() ? (hidden + 15) / 16 : reader.size("mamba_dt_rank", kMaxWidth);
+}
+
+}  // namespace
+
+void parse_mixers(const ConfigReader& reader, ModelConfig& config) {
+  const Architecture& architecture = *config.architecture;
+  if (architecture.recurrence == Mixer::kNone) return;
+  if (architecture.recurrence == Mixer::kMamba) parse_mamba(reader, config.recurrent);
+  if (architecture.recurrence == Mixer::kMamba2) parse_mamba2(reader, config.recurrent);
+  if (architecture.recurrence == Mixer::kDeltaNet) parse_delta_net(reader, config.recurrent);
+  const std::vector<Block> blocks = layer_blocks(reader, config.num_hidden_layers);
+  if (std::ranges::find(blocks, Block::kAttention) == blocks.end())
+    fail("no layer of the model has attention, and so there is no KV cache");
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    LayerConfig& layer = config.layers[i];
+    layer.has_attention = blocks[i] == Block::kAttention;
+    layer.has_recurrence = blocks[i] == Block::kRecurrence;
+    layer.has_mixer = layer.has_attention || layer.has_recurrence;
+    layer.mixer = layer.has_attention    ? Mixer::kAttention
+                  : layer.has_recurrence ? architecture.recurrence
+                                         : Mixer::kNone;
+    if (!architecture.has_single_blocks) continue;
+    layer.has_mlp = blocks[i] == Block::kMlp;
+    layer.is_moe = blocks[i] == Block::kExperts;
+  }
+}
+
+}  // namespace kvcal

@@ -1,0 +1,178 @@
+#include <algorithm>
+
+#include "family/config_reader.h"
+
+namespace kvcal {
+namespace {
+
+std::vector<int64_t> integer_list(const ConfigReader& reader, std::string_view key) {
+  std::vector<int64_t> values;
+  const Json* list = reader.find(key);
+  if (!list) return values;
+  if (!list->is_array()) fail_kind(key, "a list of integers", *list);
+  for (const Json& value : *list) {
+    if (!value.is_number_integer())
+      fail("key '", key, "' holds ", value.dump(), ", expected integers");
+    values.push_back(value.get<int64_t>());
+  }
+  return values;
+}
+
+/// From "layer_types", one word a layer.
+std::vector<bool> sliding_by_type(const Json& types, int64_t num_layers) {
+  if (!types.is_array() || types.size() != static_cast<size_t>(num_layers))
+    fail("key 'layer_types' has ", types.is_array() ? types.size() : 0, " entries, expected ",
+         num_layers, ", one a layer");
+  std::vector<bool> sliding;
+  for (const Json& type : types) {
+    const std::string word = type.is_string() ? type.get<std::string>() : type.dump();
+    if (word != "sliding_attention" && word != "full_attention")
+      fail("key 'layer_types' holds '", word, "' for layer ", sliding.size(),
+           ", which is not supported; expected sliding_attention or full_attention");
+    sliding.push_back(word == "sliding_attention");
+  }
+  return sliding;
+}
+
+/// Every n-th layer sees everything; EXAONE spells the pattern as a word of L (local) and G
+/// (global).
+std::vector<bool> sliding_by_pattern(const ConfigReader& reader, int64_t num_layers) {
+  std::vector<bool> sliding;
+  const Json* pattern = reader.find("sliding_window_pattern");
+  if (pattern && pattern->is_string()) {
+    const auto word = pattern->get<std::string>();
+    if (word.empty() || word.find_first_not_of("LG") != std::string::npos)
+      fail("key 'sliding_window_pattern' is '", word, "', expected a word of L and G");
+    for (size_t i = 0; i < static_cast<size_t>(num_layers); ++i)
+      sliding.push_back(i + 1 < static_cast<size_t>(num_layers) && word[i % word.size()] == 'L');
+    return sliding;
+  }
+  // EXAONE 4's small model has neither.
+  if (!pattern && !reader.integer("sliding_window"))
+    return std::vector<bool>(static_cast<size_t>(num_layers), false);
+  const int64_t every = reader.size("sliding_window_pattern", kMaxLayers);
+  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back((i + 1) % every != 0);
+  return sliding;
+}
+
+std::vector<bool> sliding_by_max_window_layers(const ConfigReader& reader,
+                                               const ModelConfig& config) {
+  const auto count = static_cast<size_t>(config.num_hidden_layers);
+  std::vector<bool> sliding(count, false);
+  if (!reader.boolean("use_sliding_window").value_or(false)) return sliding;
+  if (const Json* types = reader.find("layer_types"))
+    return sliding_by_type(*types, config.num_hidden_layers);
+  const auto border = static_cast<size_t>(reader.size("max_window_layers", kMaxLayers, 0));
+  const bool is_after = config.architecture->sliding_window == SlidingWindow::kAfterMaxWindowLayers;
+  for (size_t i = 0; i < count; ++i) sliding[i] = is_after ? i >= border : i < border && i % 2 == 0;
+  return sliding;
+}
+
+std::vector<bool> sliding_layers(const ConfigReader& reader, const ModelConfig& config) {
+  const int64_t count = config.num_hidden_layers;
+  std::vector<bool> sliding(static_cast<size_t>(count), false);
+  switch (config.architecture->sliding_window) {
+    case SlidingWindow::kNone:
+      return sliding;
+    case SlidingWindow::kAllLayers:
+      sliding.assign(sliding.size(), true);
+      return sliding;
+    case SlidingWindow::kAllWhereUsed:
+      sliding.assign(sliding.size(), reader.boolean("use_sliding_window").value_or(false));
+      return sliding;
+    case SlidingWindow::kAllOrTyped:
+      if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
+      sliding.assign(sliding.size(), true);
+      return sliding;
+    case SlidingWindow::kAfterMaxWindowLayers:
+    case SlidingWindow::kEvenBelowMaxWindowLayers:
+      return sliding_by_max_window_layers(reader, config);
+    case SlidingWindow::kPattern:
+      if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
+      return sliding_by_pattern(reader, count);
+  }
+  KVCAL_CHECK(false);
+  return sliding;
+}
+
+void parse_windows(const ConfigReader& reader, ModelConfig& config,
+                   const std::vector<bool>& sliding) {
+  if (std::ranges::none_of(sliding, [](bool value) { return value; })) return;
+  const auto window = reader.integer("sliding_window");
+  if (!window) return;
+  if (*window < 1) fail("key 'sliding_window' is ", *window, ", expected 1 or more, or null");
+  for (size_t i = 0; i < sliding.size(); ++i)
+    if (sliding[i]) config.layers[i].sliding_window = *window;
+}
+
+/// Whether each layer has experts, as ExpertLayers tells it.
+std::vector<bool> expert_layers(const ConfigReader& reader, const ModelConfig& config) {
+  const int64_t count = config.num_hidden_layers;
+  std::vector<bool> layers(static_cast<size_t>(count), true);
+  const auto keep_where = [&](const auto& holds) {
+    for (int64_t i = 0; i < count; ++i) layers[static_cast<size_t>(i)] = holds(i);
+    return layers;
+  };
+  switch (config.architecture->expert_layers) {
+    case ExpertLayers::kNone:
+      return keep_where([](int64_t) { return false; });
+    case ExpertLayers::kAll:
+      return layers;
+    case ExpertLayers::kAfterFirst: {
+      const int64_t first = reader.size("first_k_dense_replace", kMaxLayers, 0);
+      return keep_where([&](int64_t i) { return i >= first; });
+    }
+    case ExpertLayers::kEveryStep: {
+      const int64_t step = reader.size("decoder_sparse_step", kMaxLayers);
+      const std::vector<int64_t> dense = integer_list(reader, "mlp_only_layers");
+      return keep_where([&](int64_t i) {
+        return (i + 1) % step == 0 && std::ranges::find(dense, i) == dense.end();
+      });
+    }
+    case ExpertLayers::kPeriod: {
+      const int64_t period = reader.size("expert_layer_period", kMaxLayers);
+      const int64_t offset = reader.size("expert_layer_offset", period - 1, 0);
+      return keep_where([&](int64_t i) { return i % period == offset; });
+    }
+  }
+  KVCAL_CHECK(false);
+  return layers;
+}
+
+std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& config,
+                                 const std::vector<bool>& sliding) {
+  const auto count = static_cast<size_t>(config.num_hidden_layers);
+  const Positions positions = config.architecture->positions;
+  std::vector<bool> turns(count, positions != Positions::kLearned && positions != Positions::kNone);
+  if (config.architecture->positions == Positions::kRopeInSlidingLayers &&
+      reader.integer("sliding_window"))
+    return sliding;
+  if (config.architecture->positions != Positions::kRopeWhereListed) return turns;
+  const std::vector<int64_t> listed = integer_list(reader, "no_rope_layers");
+  if (!listed.empty() && listed.size() != count)
+    fail("key 'no_rope_layers' has ", listed.size(), " entries, expected ", count, ", one a layer");
+  const int64_t interval = reader.size("no_rope_layer_interval", kMaxLayers);
+  for (size_t i = 0; i < count; ++i)
+    turns[i] = listed.empty() ? (static_cast<int64_t>(i) + 1) % interval != 0 : listed[i] != 0;
+  return turns;
+}
+
+}  // namespace
+
+void parse_layers(const ConfigReader& reader, ModelConfig& config) {
+  config.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  const std::vector<bool> sliding = sliding_layers(reader, config);
+  parse_windows(reader, config, sliding);
+  const std::vector<bool> has_experts = expert_layers(reader, config);
+  for (size_t i = 0; i < has_experts.size(); ++i)
+    config.layers[i].is_moe = has_experts[i] && config.moe.num_experts > 0;
+  parse_mixers(reader, config);
+  parse_ropes(reader, config);
+  const std::vector<bool> turns = turning_layers(reader, config, sliding);
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const bool is_local = sliding[i] && config.ropes.size() > 1;
+    config.layers[i].rope = !turns[i] ? kNoRope : is_local ? 1 : 0;
+  }
+}
+
+}  // namespace kvcal

@@ -1,0 +1,359 @@
+#include "family/model_config.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/registry.h"
+#include "family/architecture.h"
+#include "family/config_reader.h"
+
+namespace kvcal {
+
+int64_t ModelConfig::last_attention_layer() const {
+  int64_t layer = num_hidden_layers - 1;
+  while (layer > 0 && !has_attention(layer)) --layer;
+  return layer;
+}
+
+int64_t ModelConfig::attended_width() const {
+  return num_attention_heads * (architecture->has_latent_attention ? latent.value_dim : head_dim);
+}
+int64_t ModelConfig::cache_heads() const {
+  return architecture->has_latent_attention ? 1 : num_key_value_heads;
+}
+int64_t ModelConfig::cache_k_dim() const {
+  return architecture->has_latent_attention ? latent.latent_rank : head_dim;
+}
+int64_t ModelConfig::cache_v_dim() const {
+  return architecture->has_latent_attention ? latent.rope_dim : head_dim;
+}
+
+int64_t ModelConfig::size_of(Dim dim) const {
+  switch (dim) {
+    case Dim::kOne:
+      return 1;
+    case Dim::kHidden:
+      return hidden_size;
+    case Dim::kVocab:
+      return vocab_size;
+    case Dim::kPositions:
+      return max_position_embeddings;
+    case Dim::kHeads:
+      return num_attention_heads;
+    case Dim::kKvHeads:
+      return num_key_value_heads;
+    case Dim::kHeadDim:
+      return head_dim;
+    case Dim::kQueryWidth:
+      return query_width();
+    case Dim::kKvWidth:
+      return kv_width();
+    case Dim::kQkvWidth:
+      return query_width() + 2 * kv_width();
+    case Dim::kAttendedWidth:
+      return attended_width();
+    case Dim::kQueryAndGateWidth:
+      return 2 * query_width();
+    case Dim::kMixerHeads:
+      return recurrent.heads;
+    case Dim::kMixerHeadDim:
+      return recurrent.head_dim;
+    case Dim::kMixerInner:
+      return recurrent.inner();
+    case Dim::kMixerChannels:
+      return recurrent.channels;
+    case Dim::kMixerKernel:
+      return recurrent.kernel;
+    case Dim::kMixerInWidth:
+      return recurrent.inner() + recurrent.channels +
+             (architecture->recurrence == Mixer::kMamba2 ? recurrent.heads : 0);
+    case Dim::kMixerStateDim:
+      return recurrent.state_dim;
+    case Dim::kMixerStepRank:
+      return recurrent.step_rank;
+    case Dim::kMixerStatesWidth:
+      return recurrent.step_rank + 2 * recurrent.state_dim;
+    case Dim::kMixerGatesWidth:
+      return 2 * recurrent.heads;
+    case Dim::kQueryRank:
+      return latent.query_rank;
+    case Dim::kLatentRank:
+      return latent.latent_rank;
+    case Dim::kLatentWidth:
+      return latent.latent_rank + latent.rope_dim;
+    case Dim::kLatentUpWidth:
+      return num_attention_heads * (latent.nope_dim + latent.value_dim);
+    case Dim::kIntermediate:
+      return intermediate_size;
+    case Dim::kGateUpWidth:
+      return 2 * intermediate_size;
+    case Dim::kExperts:
+      return moe.num_experts;
+    case Dim::kExpertIntermediate:
+      return moe.intermediate_size;
+    case Dim::kExpertGateUpWidth:
+      return 2 * moe.intermediate_size;
+    case Dim::kSharedIntermediate:
+      return moe.shared_intermediate_size;
+    case Dim::kSharedGateUpWidth:
+      return 2 * moe.shared_intermediate_size;
+  }
+  KVCAL_CHECK(false);
+  return 0;
+}
+
+bool ModelConfig::holds(const std::vector<Condition>& conditions, const LayerConfig* layer) const {
+  return std::ranges::all_of(conditions, [&](const Condition& condition) {
+    if (condition.model) return this->*condition.model == condition.wanted;
+    KVCAL_CHECK(condition.layer && layer);
+    return layer->*condition.layer == condition.wanted;
+  });
+}
+
+std::string ModelConfig::layer_prefix(int64_t layer) const {
+  return backbone_prefix + std::string(architecture->layers_name) + std::to_string(layer) + ".";
+}
+
+std::string ModelConfig::attention_module(int64_t layer) const {
+  return layer_prefix(layer) + std::string(architecture->attention_module);
+}
+
+namespace {
+
+Activation parse_activation(const ConfigReader& reader) {
+  const Registry<Activation> activations{std::string(reader.name_of("hidden_act")),
+                                         {
+                                             {"silu", Activation::kSilu},
+                                             {"swish", Activation::kSilu},
+                                             {"gelu", Activation::kGelu},
+                                             {"gelu_new", Activation::kGeluTanh},
+                                             {"gelu_fast", Activation::kGeluTanh},
+                                             {"gelu_pytorch_tanh", Activation::kGeluTanh},
+                                             {"quick_gelu", Activation::kQuickGelu},
+                                             {"relu", Activation::kRelu},
+                                             {"relu2", Activation::kSquaredRelu},
+                                         }};
+  return activations.at(reader.string("hidden_act").value_or("silu"));
+}
+
+int64_t num_key_value_heads(const ConfigReader& reader, const ModelConfig& config) {
+  if (config.multi_query && !config.new_decoder_architecture) return 1;
+  const int64_t heads = reader.integer("num_key_value_heads").value_or(config.num_attention_heads);
+  if (heads < 1 || config.num_attention_heads % heads != 0)
+    fail("key '", reader.name_of("num_key_value_heads"), "' is ", heads,
+         ", expected a divisor of num_attention_heads ", config.num_attention_heads);
+  return heads;
+}
+
+void parse_heads(const ConfigReader& reader, ModelConfig& config) {
+  config.num_attention_heads = reader.size("num_attention_heads", kMaxWidth);
+  config.num_key_value_heads = num_key_value_heads(reader, config);
+  if (config.architecture->has_latent_attention) {
+    config.head_dim = config.latent.nope_dim + config.latent.rope_dim;
+    config.num_key_value_heads = config.num_attention_heads;
+  } else if (reader.integer("head_dim")) {
+    config.head_dim = reader.size("head_dim", 4096);
+  } else {
+    if (config.hidden_size % config.num_attention_heads != 0)
+      fail("hidden_size ", config.hidden_size, " is not a multiple of num_attention_heads ",
+           config.num_attention_heads, " and there is no head_dim");
+    config.head_dim = config.hidden_size / config.num_attention_heads;
+  }
+  if (config.head_dim % 2 != 0) fail("head_dim is ", config.head_dim, ", expected an even number");
+  if (config.query_width() > kMaxWidth)
+    fail("num_attention_heads times head_dim is ", config.query_width(), ", the limit is ",
+         kMaxWidth);
+}
+
+void parse_latent(const ConfigReader& reader, ModelConfig& config) {
+  if (!config.architecture->has_latent_attention) return;
+  if (reader.find("q_lora_rank")) config.latent.query_rank = reader.size("q_lora_rank", kMaxWidth);
+  config.has_query_rank = config.latent.query_rank > 0;
+  config.latent.latent_rank = reader.size("kv_lora_rank", kMaxWidth);
+  config.latent.nope_dim = reader.size("qk_nope_head_dim", 4096);
+  config.latent.rope_dim = reader.size("qk_rope_head_dim", 4096, 2);
+  config.latent.value_dim = reader.size("v_head_dim", 4096);
+  if (config.latent.rope_dim % 2 != 0)
+    fail("key 'qk_rope_head_dim' is ", config.latent.rope_dim, ", expected an even number");
+}
+
+void parse_groups(const ConfigReader& reader, MoeConfig& moe) {
+  if (moe.group_score == GroupScore::kNone || moe.num_experts == 0) return;
+  moe.num_groups = reader.size("n_group", moe.num_experts);
+  moe.groups_per_token = reader.size("topk_group", moe.num_groups);
+  const int64_t size = moe.num_experts / moe.num_groups;
+  const int64_t least = moe.group_score == GroupScore::kSumOfTwoLargest ? 2 : 1;
+  if (moe.num_experts % moe.num_groups != 0 || size < least)
+    fail("key 'n_group' is ", moe.num_groups, ", expected a divisor of ", moe.num_experts,
+         " experts with at least ", least, " in each group");
+  if (moe.groups_per_token * size < moe.experts_per_token)
+    fail("key 'topk_group' is ", moe.groups_per_token, ": ", moe.groups_per_token, " groups of ",
+         size, " experts cannot give ", moe.experts_per_token, " a token");
+}
+
+bool has_row(const Architecture& architecture, Role role) {
+  return std::ranges::any_of(architecture.layer_tensors,
+                             [&](const TensorRow& row) { return row.role == role; });
+}
+
+/// Width of the expert that sees every token, where the family has one.
+int64_t shared_intermediate_size(const ConfigReader& reader, const ModelConfig& config) {
+  if (!has_row(*config.architecture, Role::kSharedDown)) return 0;
+  if (reader.integer("shared_expert_intermediate_size").value_or(0) > 0)
+    return reader.size("shared_expert_intermediate_size", kMaxWidth);
+  if (reader.integer("n_shared_experts").value_or(0) > 0)
+    return config.moe.intermediate_size * reader.size("n_shared_experts", 1024);
+  return 0;
+}
+
+void parse_experts(const ConfigReader& reader, ModelConfig& config) {
+  if (!config.architecture->has_experts()) return;
+  MoeConfig& moe = config.moe;
+  moe.score = config.architecture->router_score;
+  moe.group_score = config.architecture->group_score;
+  // DeepSeek-V2 turns its groups off by a word.
+  if (reader.string("topk_method").value_or("") == "greedy") moe.group_score = GroupScore::kNone;
+  // None at all where a layer can have an MLP instead.
+  const int64_t least = has_row(*config.architecture, Role::kDown) ? 0 : 1;
+  moe.num_experts = reader.size("num_experts", 65536, least);
+  if (moe.num_experts * config.num_hidden_layers > kMaxExpertsOfAllLayers)
+    fail("key '", reader.name_of("num_experts"), "' is ", moe.num_experts, " in each of ",
+         config.num_hidden_layers, " layers, the limit for all together is ",
+         kMaxExpertsOfAllLayers);
+  // A single expert is an MLP (Jamba), and how many a token takes does not matter.
+  moe.experts_per_token =
+      moe.num_experts > 1 ? reader.size("num_experts_per_tok", moe.num_experts) : moe.num_experts;
+  moe.intermediate_size = reader.integer("moe_intermediate_size")
+                              ? reader.size("moe_intermediate_size", kMaxWidth)
+                              : config.intermediate_size;
+  moe.shared_intermediate_size = shared_intermediate_size(reader, config);
+  config.has_shared_expert = moe.shared_intermediate_size > 0;
+  if (moe.score == RouterScore::kSparseMixer && moe.experts_per_token != 2)
+    fail("key 'num_experts_per_tok' is ", moe.experts_per_token, ", expected 2");
+  parse_groups(reader, moe);
+}
+
+void check_fixed_keys(const ConfigReader& reader, const Architecture& architecture) {
+  for (const FixedKey& fixed : architecture.fixed) {
+    const Json* found = reader.find(fixed.key);
+    if (found && *found != parse_json(fixed.value))
+      fail("key '", fixed.key, "' is ", found->dump(), ", which is not supported for ",
+           architecture.name, "; supported is ", fixed.value);
+  }
+}
+
+void parse_switches(const ConfigReader& reader, ModelConfig& config) {
+  for (const SwitchKey& entry : config.architecture->switches)
+    if (const auto value = reader.boolean(entry.key)) config.*entry.field = *value;
+}
+
+void parse_numbers(const ConfigReader& reader, ModelConfig& config) {
+  for (const NumberKey& entry : config.architecture->numbers) {
+    const auto value = reader.number(entry.key);
+    if (!value) continue;
+    if (!(*value > 0.0))
+      fail("key '", reader.name_of(entry.key), "' is ", *value, ", expected a positive number");
+    const double read = entry.reading == NumberKey::Reading::kInverse ? 1.0 / *value
+                        : entry.reading == NumberKey::Reading::kInverseSquareRoot
+                            ? 1.0 / std::sqrt(*value)
+                            : *value;
+    config.*entry.field = static_cast<float>(read);
+  }
+}
+
+/// DeepSeek stretches the scores along with yarn. Source: transformers `yarn_apply_mscale`.
+float default_softmax_scale(const ModelConfig& config) {
+  double scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  if (config.architecture->has_latent_attention && config.ropes[0].mscale_all_dim != 0.0) {
+    const double mscale = yarn_mscale(config.ropes[0].factor, config.ropes[0].mscale_all_dim);
+    scale *= mscale * mscale;
+  }
+  return static_cast<float>(scale);
+}
+
+void parse_quantization(const Json& json, ModelConfig& config) {
+  const Json* quantization = find_field(json, "quantization_config");
+  if (!quantization) return;
+  const auto method = optional_string(*quantization, "quant_method");
+  // Other words may stand for 16-bit weights with KV scales; these never do.
+  constexpr std::array<std::string_view, 6> kUnread{"awq", "bitsandbytes", "gptq",
+                                                    "hqq", "mxfp4",        "torchao"};
+  if (method && std::ranges::find(kUnread, *method) != kUnread.end())
+    fail("key 'quantization_config.quant_method' is '", *method,
+         "', whose weights are not read; expected 16-bit or FP8 weights");
+  if (!method || *method != "fp8") return;
+  const Json* block = find_field(*quantization, "weight_block_size");
+  if (!block) return;  // a scale a tensor
+  const auto is_side = [](const Json& side) {
+    return side.is_number_integer() && side >= 1 && side <= kMaxWidth;
+  };
+  if (!block->is_array() || block->size() != 2 || !is_side(block->at(0)) || !is_side(block->at(1)))
+    fail("key 'quantization_config.weight_block_size' is ", block->dump(), ", expected two sizes");
+  config.weight_block_rows = block->at(0).get<int64_t>();
+  config.weight_block_columns = block->at(1).get<int64_t>();
+}
+
+void parse_sizes(const ConfigReader& reader, ModelConfig& config) {
+  config.hidden_size = reader.size("hidden_size", kMaxWidth);
+  const int64_t multiple = config.architecture->intermediate_multiple;
+  config.intermediate_size = multiple > 0 && !reader.integer("intermediate_size")
+                                 ? multiple * config.hidden_size
+                                 : reader.size("intermediate_size", kMaxWidth);
+  config.vocab_size = reader.size("vocab_size", kMaxVocab);
+  config.num_hidden_layers = reader.size("num_hidden_layers", kMaxLayers);
+  config.max_position_embeddings = reader.size("max_position_embeddings", kMaxPositions);
+}
+
+ModelConfig parse_text_config(const TextModel& model) {
+  const Architecture& architecture = *model.architecture;
+  const Json& json = *model.config;
+  const ConfigReader reader(json, architecture);
+  ModelConfig config;
+  config.architecture = &architecture;
+  config.model_type = model.model_type;
+  config.backbone_prefix = architecture.prefixes.front().backbone;
+  config.head_prefix = architecture.prefixes.front().head;
+  config.rope_is_interleaved = architecture.rope_is_interleaved;
+  check_fixed_keys(reader, architecture);
+  parse_switches(reader, config);
+  config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(false);
+  parse_sizes(reader, config);
+  parse_latent(reader, config);
+  parse_heads(reader, config);
+  config.norm_eps =
+      reader.number("rms_norm_eps") ? static_cast<float>(reader.positive("rms_norm_eps")) : 1e-6f;
+  config.activation = parse_activation(reader);
+  parse_experts(reader, config);
+  parse_layers(reader, config);
+  config.softmax_scale = default_softmax_scale(config);
+  if (architecture.scales_embedding)
+    config.embedding_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
+  parse_numbers(reader, config);
+  if (architecture.resolve) architecture.resolve(json, config);
+  return config;
+}
+
+}  // namespace
+
+ModelConfig parse_model_config(const Json& json) {
+  const TextModel model = text_model_of(json);
+  const bool is_nested = model.config != &json;
+  ModelConfig config = is_nested
+                           ? in_context("text_config", [&] { return parse_text_config(model); })
+                           : parse_text_config(model);
+  const auto dtype = [](const Json& object) {
+    const auto value = optional_string(object, "dtype");
+    return value ? *value : optional_string(object, "torch_dtype").value_or("");
+  };
+  config.dtype = dtype(json);
+  if (config.dtype.empty()) config.dtype = dtype(*model.config);
+  // In transformers the outer word on this wins.
+  if (is_nested)
+    if (const auto is_tied = optional_bool(json, "tie_word_embeddings"))
+      config.tie_word_embeddings = *is_tied;
+  parse_quantization(json, config);
+  return config;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,163 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "backend/operations.h"
+#include "core/json.h"
+
+namespace kvcal {
+
+struct Architecture;
+enum class Dim : uint8_t;
+struct Condition;
+
+/// Rotary position embedding. Source: transformers `modeling_rope_utils`.
+struct RopeConfig {
+  enum class Type : uint8_t { kDefault, kLinear, kDynamic, kYarn, kLongRope, kLlama3 };
+  Type type = Type::kDefault;
+  double theta = 10000.0;
+  double factor = 1.0;
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  ///< llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              ///< yarn
+  double mscale = 0.0, mscale_all_dim = 0.0;             ///< yarn; 0: absent
+  double attention_factor = 0.0;                         ///< yarn, longrope; 0: derived from factor
+  double short_mscale = 0.0, long_mscale = 0.0;          ///< longrope; 0: attention_factor
+  bool truncate = true;                                  ///< yarn
+  double query_beta =
+      0.0;  ///< queries grow by 1 + beta · ln(1 + position / trained length); 0: none
+  std::vector<double> short_factor, long_factor;  ///< longrope, [rotary_dim / 2]
+  int64_t original_max_position_embeddings = 0;
+  int64_t max_position_embeddings = 0;
+  int64_t rotary_dim = 0;  ///< dimensions of each head that turn; even
+};
+
+/// YaRN's attention factor: 0.1 · mscale · ln(factor) + 1, and 1 for factors up to 1. Source:
+/// transformers `get_mscale`.
+double yarn_mscale(double factor, double mscale);
+
+/// What a router's logits become before the largest are taken.
+enum class RouterScore : uint8_t {
+  kSoftmax,
+  kSigmoid,
+  kSparseMixer,  ///< Phi-MoE: the two largest one after the other, each against its near rivals
+};
+
+/// How a group of experts is rated where only the best groups may give experts.
+enum class GroupScore : uint8_t { kNone, kLargest, kSumOfTwoLargest };
+
+struct MoeConfig {
+  int64_t num_experts = 0, experts_per_token = 0;
+  int64_t intermediate_size = 0, shared_intermediate_size = 0;
+  RouterScore score = RouterScore::kSoftmax;
+  GroupScore group_score = GroupScore::kNone;
+  int64_t num_groups = 1, groups_per_token = 1;
+};
+
+/// Latent attention: what is cached is the normed latent [latent_rank] and a rotated key [rope_dim]
+/// that all heads share.
+struct LatentConfig {
+  int64_t query_rank = 0;  ///< 0: Q is projected in one step
+  int64_t latent_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
+};
+
+/// What a layer's tokens learn of each other by.
+enum class Mixer : uint8_t { kAttention, kMamba, kMamba2, kDeltaNet, kNone };
+
+/// A recurrent mixer: a convolution over a few tokens, then a state that each token changes.
+struct RecurrentConfig {
+  int64_t heads = 0, head_dim = 0;    ///< of the values and the output; Mamba 1: channels, 1
+  int64_t groups = 0, state_dim = 0;  ///< Mamba: of B and C; delta net: of keys and queries
+  int64_t kernel = 0;                 ///< tokens the convolution sees
+  int64_t norm_groups = 1;            ///< Mamba 2: of the gated norm
+  float dt_min = 0.0f, dt_max = std::numeric_limits<float>::infinity();  ///< Mamba 2
+
+  int64_t step_rank = 0;  ///< Mamba 1: of the step sizes' projection
+  int64_t channels = 0;   ///< of the convolution
+
+  int64_t inner() const { return heads * head_dim; }
+};
+
+/// One layer's own variations.
+struct LayerConfig {
+  int64_t sliding_window = 0;  ///< 0: sees everything
+  int64_t rope = 0;            ///< index into ModelConfig::ropes; kNoRope: none
+  Mixer mixer = Mixer::kAttention;
+  // Switches that rows of the tensor tables ask for.
+  bool has_attention = true, has_recurrence = false, has_mixer = true;
+  bool has_mlp = true;  ///< a dense one
+  bool is_moe = false;
+};
+constexpr int64_t kNoRope = -1;
+
+/// config.json, checked and with the family's defaults filled in, in either spelling: rope_theta /
+/// rope_scaling / torch_dtype, or transformers 5's rope_parameters / dtype.
+struct ModelConfig {
+  const Architecture* architecture = nullptr;
+  std::string model_type;
+  int64_t hidden_size = 0, intermediate_size = 0, vocab_size = 0;
+  int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
+  int64_t max_position_embeddings = 0;
+  float norm_eps = 0.0f;
+  Activation activation = Activation::kSilu;
+  float activation_limit = 0.0f;  ///< gpt-oss' clamped gate; 0: none
+
+  // Switches that rows of the tensor tables ask for.
+  bool attention_bias = false, output_bias = false, mlp_bias = false, lm_head_bias = false;
+  bool tie_word_embeddings = false;
+  bool has_qk_norm = false;
+  bool has_mlp_norm = true;        ///< false: the MLP shares attention's norm
+  bool parallel_residual = false;  ///< attention and MLP both read the layer's input
+  bool norm_topk_prob = false;
+  bool rope_is_interleaved = false;  ///< pairs (2i, 2i + 1) turn, not halves
+  bool has_query_rank = false;
+  bool has_shared_expert = false;
+  bool has_conv_bias = false, mixer_bias = false;
+  bool multi_query = false, new_decoder_architecture = false;  ///< Falcon
+  bool has_parallel_norms = false;                             ///< Falcon's ln_attn and ln_mlp
+
+  float embedding_multiplier = 1.0f, residual_multiplier = 1.0f, logits_multiplier = 1.0f;
+  float softmax_scale = 0.0f;
+  float attention_softcap = 0.0f, logits_softcap = 0.0f;  ///< 0: none
+  float routed_scaling_factor = 1.0f;
+  float router_jitter = 0.0f;  ///< sparse mixer's margin
+
+  MoeConfig moe;
+  LatentConfig latent;
+  RecurrentConfig recurrent;
+  std::vector<LayerConfig> layers;
+  std::vector<RopeConfig> ropes;  ///< [0] for most layers, [1] for sliding ones that have their own
+  std::string dtype;              ///< "float16", "bfloat16", "float32"; empty where absent
+  int64_t weight_block_rows = 0, weight_block_columns = 0;  ///< FP8 block-scaled; 0: 16 bits
+
+  std::string backbone_prefix, head_prefix;  ///< where the checkpoint's tensors stand
+
+  bool has_attention(int64_t layer) const {
+    return layers[static_cast<size_t>(layer)].has_attention;
+  }
+  /// The last layer whose K and V there are.
+  int64_t last_attention_layer() const;
+
+  int64_t query_width() const { return num_attention_heads * head_dim; }
+  int64_t kv_width() const { return num_key_value_heads * head_dim; }
+  /// Width of what attention gives per token.
+  int64_t attended_width() const;
+  /// What a layer's cache holds for a token: K [cache_heads, cache_k_dim], V [cache_heads,
+  /// cache_v_dim].
+  int64_t cache_heads() const;
+  int64_t cache_k_dim() const;
+  int64_t cache_v_dim() const;
+  int64_t size_of(Dim dim) const;
+  /// Whether all conditions hold; layer: null for rows of the model.
+  bool holds(const std::vector<Condition>& conditions, const LayerConfig* layer) const;
+  std::string layer_prefix(int64_t layer) const;      ///< "model.layers.3."
+  std::string attention_module(int64_t layer) const;  ///< "model.layers.3.self_attn"
+};
+
+/// Throws Error naming key, found and expected for anything missing, mistyped, out of range or not
+/// supported. Nested text_config of multimodal checkpoints is read as the model's.
+ModelConfig parse_model_config(const Json& json);
+
+}  // namespace kvcal

@@ -1,0 +1,198 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "family/model_config.h"
+
+namespace kvcal {
+
+/// What a tensor is to the forward pass. A fused tensor stands for the roles it holds.
+enum class Role : uint8_t {
+  kEmbedding,
+  kPositionEmbedding,
+  kFinalNorm,
+  kFinalNormBias,
+  kLmHead,
+  kLmHeadBias,
+  // Norms around attention and MLP. Those on the output act before the residual is added.
+  kInputNorm,
+  kInputNormBias,
+  kAttentionOutputNorm,
+  kMlpNorm,
+  kMlpNormBias,
+  kMlpOutputNorm,
+  kQueryNorm,
+  kKeyNorm,
+  // Attention.
+  kQuery,
+  kKey,
+  kValue,
+  kOutput,
+  kQueryBias,
+  kKeyBias,
+  kValueBias,
+  kOutputBias,
+  kSinks,
+  kQueryGate,
+  kQueryAndGate,   ///< holds kQuery and kQueryGate, head by head
+  kQueryKeyValue,  ///< holds kQuery, kKey, kValue as Architecture::fused_qkv says
+  kQueryKeyValueBias,
+  // Latent attention (MLA).
+  kQueryDown,
+  kQueryDownBias,
+  kQueryDownNorm,
+  kQueryUp,
+  kLatent,
+  kLatentBias,
+  kLatentNorm,
+  kLatentUp,
+  // Recurrent mixers.
+  kMixerIn,
+  kMixerInBias,
+  kMixerGates,  ///< a delta net's strengths and decays
+  kMixerConv,
+  kMixerConvBias,
+  kMixerStates,    ///< Mamba 1: step sizes' low rank, B and C of the convolved channels
+  kMixerStep,      ///< Mamba 1: step sizes from their low rank
+  kMixerStepNorm,  ///< Jamba's norms of the three
+  kMixerBNorm,
+  kMixerCNorm,
+  kMixerStepBias,
+  kMixerDecay,  ///< log of the negative decay
+  kMixerSkip,
+  kMixerNorm,
+  kMixerOut,
+  kMixerOutBias,
+  // MLP. Without kGate and kGateUp it is up, activation, down.
+  kGate,
+  kUp,
+  kDown,
+  kGateBias,
+  kUpBias,
+  kDownBias,
+  kGateUp,  ///< holds kGate, then kUp
+  // Mixture of experts.
+  kRouter,
+  kRouterBias,
+  kRouterCorrection,  ///< added to the scores that choose, not to those that weigh
+  kExpertGate,
+  kExpertUp,
+  kExpertDown,
+  kExpertGateUp,  ///< holds kExpertGate, then kExpertUp
+  kExpertGateBias,
+  kExpertUpBias,
+  kExpertGateUpBias,
+  kExpertDownBias,
+  kSharedGate,
+  kSharedUp,
+  kSharedGateUp,  ///< holds kSharedGate, then kSharedUp
+  kSharedDown,
+  kSharedExpertGate,  ///< one logit a token; its sigmoid weighs the shared expert
+};
+
+/// A dimension by meaning, resolved against ModelConfig.
+enum class Dim : uint8_t {
+  kOne,
+  kHidden,
+  kVocab,
+  kPositions,
+  kHeads,
+  kKvHeads,
+  kHeadDim,
+  kQueryWidth,
+  kKvWidth,
+  kQkvWidth,
+  kAttendedWidth,
+  kQueryAndGateWidth,
+  kMixerHeads,
+  kMixerHeadDim,
+  kMixerInner,
+  kMixerChannels,
+  kMixerKernel,
+  kMixerStateDim,
+  kMixerStepRank,
+  kMixerStatesWidth,
+  kMixerInWidth,     ///< gate and channels, and Mamba 2's step sizes
+  kMixerGatesWidth,  ///< delta net: strengths and decays
+  kQueryRank,
+  kLatentRank,
+  kLatentWidth,    ///< latent and the rotated key beside it
+  kLatentUpWidth,  ///< K without rotation and V of all heads
+  kIntermediate,
+  kGateUpWidth,
+  kExperts,
+  kExpertIntermediate,
+  kExpertGateUpWidth,
+  kSharedIntermediate,
+  kSharedGateUpWidth,
+};
+
+/// One condition of a row, on a switch of the model or of a layer.
+struct Condition {
+  bool ModelConfig::*model = nullptr;
+  bool LayerConfig::*layer = nullptr;
+  bool wanted = true;
+};
+constexpr Condition when(bool ModelConfig::*flag) {
+  return {.model = flag};
+}
+constexpr Condition unless(bool ModelConfig::*flag) {
+  return {.model = flag, .wanted = false};
+}
+constexpr Condition when(bool LayerConfig::*flag) {
+  return {.layer = flag};
+}
+constexpr Condition unless(bool LayerConfig::*flag) {
+  return {.layer = flag, .wanted = false};
+}
+
+/// How a matrix lies in the file.
+enum class Layout : uint8_t {
+  kOutIn,
+  kInOut,             ///< transposed, as GPT-2's Conv1D
+  kInOutInterleaved,  ///< transposed; gate and up alternate along out
+  kOutInterleaved,    ///< a bias whose gate and up alternate
+};
+
+/// name, with number in place of "{}" where it has that.
+inline std::string numbered(std::string_view name, int64_t number) {
+  std::string text(name);
+  if (const size_t place = text.find("{}"); place != std::string::npos)
+    text.replace(place, 2, std::to_string(number));
+  return text;
+}
+
+/// A tensor [out, in] or [out] of one expert, whose number stands for "{}" in name, where each has
+/// its own: part of what a stacked row holds.
+struct SplitRow {
+  Role role;
+  std::string_view name;
+};
+
+/// One tensor of a family's checkpoints. Layer tensors stand below "<layer prefix>N.". A row that
+/// repeats is one tensor for each number in place of "{}", or without "{}" one tensor that holds
+/// them all along a first dimension, which shape leaves out.
+struct TensorRow {
+  Role role;
+  std::string_view name;
+  std::vector<Dim> shape;
+  std::vector<Condition> conditions = {};  ///< all must hold
+  Layout layout = Layout::kOutIn;
+  Dim repeat = Dim::kOne;
+  /// Of a stacked row: what an expert's slice becomes where it is split, equal parts of its outputs
+  /// in the order of layout.
+  std::vector<SplitRow> split = {};
+  std::string_view module = {};  ///< transformers' name, where it is not name without ".weight"
+
+  /// Logits' tensors stand beside the backbone, not in it.
+  bool is_of_head() const { return role == Role::kLmHead || role == Role::kLmHeadBias; }
+  bool is_numbered() const { return name.find("{}") != std::string_view::npos; }
+  /// One tensor that holds all of repeat.
+  bool is_stacked() const { return repeat != Dim::kOne && !is_numbered(); }
+  std::string name_of(int64_t number) const { return numbered(name, number); }
+};
+
+}  // namespace kvcal

@@ -1,0 +1,293 @@
+#include "family/tensor_tables.h"
+
+namespace kvcal {
+
+TensorRows joined(std::initializer_list<TensorRows> tables) {
+  TensorRows all;
+  for (const TensorRows& table : tables) all.insert(all.end(), table.begin(), table.end());
+  return all;
+}
+
+TensorRows model_rows() {
+  return model_rows_named("embed_tokens.weight", "norm.weight", "lm_head.weight");
+}
+
+TensorRows model_rows_named(std::string_view embedding, std::string_view norm,
+                            std::string_view head) {
+  return {
+      {Role::kEmbedding, embedding, {Dim::kVocab, Dim::kHidden}},
+      {Role::kFinalNorm, norm, {Dim::kHidden}},
+      {Role::kLmHead,
+       head,
+       {Dim::kVocab, Dim::kHidden},
+       {unless(&ModelConfig::tie_word_embeddings)}},
+  };
+}
+
+TensorRows pre_norm_rows() {
+  return {
+      {Role::kInputNorm, "input_layernorm.weight", {Dim::kHidden}},
+      {Role::kMlpNorm,
+       "post_attention_layernorm.weight",
+       {Dim::kHidden},
+       {when(&ModelConfig::has_mlp_norm)}},
+  };
+}
+
+TensorRows pre_norm_bias_rows() {
+  return {
+      {Role::kInputNormBias, "input_layernorm.bias", {Dim::kHidden}},
+      {Role::kMlpNormBias,
+       "post_attention_layernorm.bias",
+       {Dim::kHidden},
+       {when(&ModelConfig::has_mlp_norm)}},
+  };
+}
+
+TensorRows sandwich_norm_rows() {
+  return {
+      {Role::kInputNorm, "input_layernorm.weight", {Dim::kHidden}},
+      {Role::kAttentionOutputNorm, "post_attention_layernorm.weight", {Dim::kHidden}},
+      {Role::kMlpNorm, "pre_feedforward_layernorm.weight", {Dim::kHidden}},
+      {Role::kMlpOutputNorm, "post_feedforward_layernorm.weight", {Dim::kHidden}},
+  };
+}
+
+TensorRows post_norm_rows() {
+  return {
+      {Role::kAttentionOutputNorm, "post_attention_layernorm.weight", {Dim::kHidden}},
+      {Role::kMlpOutputNorm, "post_feedforward_layernorm.weight", {Dim::kHidden}},
+  };
+}
+
+TensorRows query_key_value_rows() {
+  const Condition biased = when(&ModelConfig::attention_bias);
+  return {
+      {Role::kQuery, "self_attn.q_proj.weight", {Dim::kQueryWidth, Dim::kHidden}},
+      {Role::kKey, "self_attn.k_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
+      {Role::kValue, "self_attn.v_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
+      {Role::kQueryBias, "self_attn.q_proj.bias", {Dim::kQueryWidth}, {biased}},
+      {Role::kKeyBias, "self_attn.k_proj.bias", {Dim::kKvWidth}, {biased}},
+      {Role::kValueBias, "self_attn.v_proj.bias", {Dim::kKvWidth}, {biased}},
+  };
+}
+
+TensorRows attention_rows() {
+  return joined({query_key_value_rows(),
+                 {{Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kQueryWidth}},
+                  {Role::kOutputBias,
+                   "self_attn.o_proj.bias",
+                   {Dim::kHidden},
+                   {when(&ModelConfig::output_bias)}}}});
+}
+
+TensorRows head_norm_rows() {
+  return {
+      {Role::kQueryNorm, "self_attn.q_norm.weight", {Dim::kHeadDim}},
+      {Role::kKeyNorm, "self_attn.k_norm.weight", {Dim::kHeadDim}},
+  };
+}
+
+TensorRows whole_norm_rows() {
+  return {
+      {Role::kQueryNorm, "self_attn.q_norm.weight", {Dim::kQueryWidth}},
+      {Role::kKeyNorm, "self_attn.k_norm.weight", {Dim::kKvWidth}},
+  };
+}
+
+TensorRows mlp_rows() {
+  const Condition dense = unless(&LayerConfig::is_moe), biased = when(&ModelConfig::mlp_bias);
+  return {
+      {Role::kGate, "mlp.gate_proj.weight", {Dim::kIntermediate, Dim::kHidden}, {dense}},
+      {Role::kUp, "mlp.up_proj.weight", {Dim::kIntermediate, Dim::kHidden}, {dense}},
+      {Role::kDown, "mlp.down_proj.weight", {Dim::kHidden, Dim::kIntermediate}, {dense}},
+      {Role::kGateBias, "mlp.gate_proj.bias", {Dim::kIntermediate}, {dense, biased}},
+      {Role::kUpBias, "mlp.up_proj.bias", {Dim::kIntermediate}, {dense, biased}},
+      {Role::kDownBias, "mlp.down_proj.bias", {Dim::kHidden}, {dense, biased}},
+  };
+}
+
+TensorRows fused_mlp_rows() {
+  return {
+      {Role::kGateUp, "mlp.gate_up_proj.weight", {Dim::kGateUpWidth, Dim::kHidden}},
+      {Role::kDown, "mlp.down_proj.weight", {Dim::kHidden, Dim::kIntermediate}},
+  };
+}
+
+TensorRows plain_mlp_rows(std::string_view up, std::string_view up_bias, std::string_view down,
+                          std::string_view down_bias) {
+  const Condition biased = when(&ModelConfig::mlp_bias);
+  return {
+      {Role::kUp, up, {Dim::kIntermediate, Dim::kHidden}},
+      {Role::kUpBias, up_bias, {Dim::kIntermediate}, {biased}},
+      {Role::kDown, down, {Dim::kHidden, Dim::kIntermediate}},
+      {Role::kDownBias, down_bias, {Dim::kHidden}, {biased}},
+  };
+}
+
+TensorRows expert_rows(const ExpertNames& names) {
+  const Condition moe = when(&LayerConfig::is_moe);
+  const auto each = [&](Role role, std::string_view name, std::vector<Dim> shape) {
+    return TensorRow{role, name, std::move(shape), {moe}, Layout::kOutIn, Dim::kExperts};
+  };
+  return {
+      {Role::kRouter, names.router, {Dim::kExperts, Dim::kHidden}, {moe}},
+      each(Role::kExpertGate, names.gate, {Dim::kExpertIntermediate, Dim::kHidden}),
+      each(Role::kExpertUp, names.up, {Dim::kExpertIntermediate, Dim::kHidden}),
+      each(Role::kExpertDown, names.down, {Dim::kHidden, Dim::kExpertIntermediate}),
+  };
+}
+
+TensorRows latent_attention_rows() {
+  const Condition ranked = when(&ModelConfig::has_query_rank);
+  const Condition biased = when(&ModelConfig::attention_bias);
+  return {
+      {Role::kQuery,
+       "self_attn.q_proj.weight",
+       {Dim::kQueryWidth, Dim::kHidden},
+       {unless(&ModelConfig::has_query_rank)}},
+      {Role::kQueryDown, "self_attn.q_a_proj.weight", {Dim::kQueryRank, Dim::kHidden}, {ranked}},
+      {Role::kQueryDownBias, "self_attn.q_a_proj.bias", {Dim::kQueryRank}, {ranked, biased}},
+      {Role::kQueryDownNorm, "self_attn.q_a_layernorm.weight", {Dim::kQueryRank}, {ranked}},
+      {Role::kQueryUp, "self_attn.q_b_proj.weight", {Dim::kQueryWidth, Dim::kQueryRank}, {ranked}},
+      {Role::kLatent, "self_attn.kv_a_proj_with_mqa.weight", {Dim::kLatentWidth, Dim::kHidden}},
+      {Role::kLatentBias, "self_attn.kv_a_proj_with_mqa.bias", {Dim::kLatentWidth}, {biased}},
+      {Role::kLatentNorm, "self_attn.kv_a_layernorm.weight", {Dim::kLatentRank}},
+      {Role::kLatentUp, "self_attn.kv_b_proj.weight", {Dim::kLatentUpWidth, Dim::kLatentRank}},
+      {Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kAttendedWidth}},
+      {Role::kOutputBias, "self_attn.o_proj.bias", {Dim::kHidden}, {biased}},
+  };
+}
+
+TensorRows correction_rows() {
+  return {{Role::kRouterCorrection,
+           "mlp.gate.e_score_correction_bias",
+           {Dim::kExperts},
+           {when(&LayerConfig::is_moe)}}};
+}
+
+TensorRows shared_expert_rows() {
+  const std::vector<Condition> shared{when(&LayerConfig::is_moe),
+                                      when(&ModelConfig::has_shared_expert)};
+  return {
+      {Role::kSharedGate,
+       "mlp.shared_experts.gate_proj.weight",
+       {Dim::kSharedIntermediate, Dim::kHidden},
+       shared},
+      {Role::kSharedUp,
+       "mlp.shared_experts.up_proj.weight",
+       {Dim::kSharedIntermediate, Dim::kHidden},
+       shared},
+      {Role::kSharedDown,
+       "mlp.shared_experts.down_proj.weight",
+       {Dim::kHidden, Dim::kSharedIntermediate},
+       shared},
+  };
+}
+
+TensorRows gated_shared_expert_rows() {
+  const Condition moe = when(&LayerConfig::is_moe);
+  return {
+      {Role::kSharedGate,
+       "mlp.shared_expert.gate_proj.weight",
+       {Dim::kSharedIntermediate, Dim::kHidden},
+       {moe}},
+      {Role::kSharedUp,
+       "mlp.shared_expert.up_proj.weight",
+       {Dim::kSharedIntermediate, Dim::kHidden},
+       {moe}},
+      {Role::kSharedDown,
+       "mlp.shared_expert.down_proj.weight",
+       {Dim::kHidden, Dim::kSharedIntermediate},
+       {moe}},
+      {Role::kSharedExpertGate, "mlp.shared_expert_gate.weight", {Dim::kOne, Dim::kHidden}, {moe}},
+  };
+}
+
+TensorRows stacked_expert_rows() {
+  const Condition moe = when(&LayerConfig::is_moe);
+  return {
+      {.role = Role::kRouter,
+       .name = "block_sparse_moe.router.layer.weight",
+       .shape = {Dim::kExperts, Dim::kHidden},
+       .conditions = {moe},
+       .module = "block_sparse_moe.router"},
+      {Role::kExpertGateUp,
+       "block_sparse_moe.input_linear.weight",
+       {Dim::kExpertGateUpWidth, Dim::kHidden},
+       {moe},
+       Layout::kOutIn,
+       Dim::kExperts,
+       {{Role::kExpertGate, "block_sparse_moe.experts.{}.gate_proj.weight"},
+        {Role::kExpertUp, "block_sparse_moe.experts.{}.up_proj.weight"}}},
+      {Role::kExpertDown,
+       "block_sparse_moe.output_linear.weight",
+       {Dim::kHidden, Dim::kExpertIntermediate},
+       {moe},
+       Layout::kOutIn,
+       Dim::kExperts,
+       {{Role::kExpertDown, "block_sparse_moe.experts.{}.down_proj.weight"}}},
+  };
+}
+
+TensorRows with(Condition condition, TensorRows rows) {
+  for (TensorRow& row : rows) row.conditions.push_back(condition);
+  return rows;
+}
+
+TensorRows mamba2_rows(const Mamba2Names& names) {
+  const Condition biased = when(&ModelConfig::mixer_bias);
+  return with(
+      when(&LayerConfig::has_recurrence),
+      {
+          {Role::kMixerIn, names.in, {Dim::kMixerInWidth, Dim::kHidden}},
+          {Role::kMixerInBias, names.in_bias, {Dim::kMixerInWidth}, {biased}},
+          {Role::kMixerConv, names.conv, {Dim::kMixerChannels, Dim::kOne, Dim::kMixerKernel}},
+          {Role::kMixerConvBias,
+           names.conv_bias,
+           {Dim::kMixerChannels},
+           {when(&ModelConfig::has_conv_bias)}},
+          {Role::kMixerStepBias, names.step_bias, {Dim::kMixerHeads}},
+          {Role::kMixerDecay, names.decay, {Dim::kMixerHeads}},
+          {Role::kMixerSkip, names.skip, {Dim::kMixerHeads}},
+          {Role::kMixerNorm, names.norm, {Dim::kMixerInner}},
+          {Role::kMixerOut, names.out, {Dim::kHidden, Dim::kMixerInner}},
+          {Role::kMixerOutBias, names.out_bias, {Dim::kHidden}, {biased}},
+      });
+}
+
+std::vector<NumberKey> granite_multipliers() {
+  return {
+      {"embedding_multiplier", &ModelConfig::embedding_multiplier},
+      {"attention_multiplier", &ModelConfig::softmax_scale},
+      {"residual_multiplier", &ModelConfig::residual_multiplier},
+      {"logits_scaling", &ModelConfig::logits_multiplier, NumberKey::Reading::kInverse},
+  };
+}
+
+std::vector<SwitchKey> attention_bias_switches() {
+  return {{"attention_bias", &ModelConfig::attention_bias},
+          {"attention_bias", &ModelConfig::output_bias}};
+}
+
+std::vector<SwitchKey> bias_switches() {
+  std::vector<SwitchKey> switches = attention_bias_switches();
+  switches.push_back({"mlp_bias", &ModelConfig::mlp_bias});
+  return switches;
+}
+
+std::vector<NamePrefix> wrapped_prefixes() {
+  return {{"model."}, {"language_model.model.", "language_model."}, {"model.language_model."}};
+}
+
+std::vector<std::string_view> vision_prefixes() {
+  return {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+          "model.multi_modal_projector."};
+}
+
+void share_parallel_norm(const Json&, ModelConfig& config) {
+  config.parallel_residual = true;
+  config.has_mlp_norm = false;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <initializer_list>
+#include <vector>
+
+#include "family/architecture.h"
+
+namespace kvcal {
+
+/// Tensor tables that families share, in the names most of them use.
+using TensorRows = std::vector<TensorRow>;
+
+TensorRows joined(std::initializer_list<TensorRows> tables);
+
+/// embed_tokens, norm, and lm_head where it is not tied.
+TensorRows model_rows();
+/// The same by other names.
+TensorRows model_rows_named(std::string_view embedding, std::string_view norm,
+                            std::string_view head);
+/// input_layernorm before attention, post_attention_layernorm before the MLP.
+TensorRows pre_norm_rows();
+/// The biases of pre_norm_rows' norms.
+TensorRows pre_norm_bias_rows();
+/// Gemma's norms: before and behind attention, before and behind the MLP.
+TensorRows sandwich_norm_rows();
+/// post_attention_layernorm and post_feedforward_layernorm, on the outputs only.
+TensorRows post_norm_rows();
+/// self_attn.{q,k,v}_proj; biases where attention_bias.
+TensorRows query_key_value_rows();
+/// query_key_value_rows and o_proj, whose bias is there where output_bias.
+TensorRows attention_rows();
+/// self_attn.{q,k}_norm over each head.
+TensorRows head_norm_rows();
+/// self_attn.{q,k}_norm over all heads at once.
+TensorRows whole_norm_rows();
+/// mlp.{gate,up,down}_proj of layers without experts; biases where mlp_bias.
+TensorRows mlp_rows();
+/// mlp.gate_up_proj, gate rows then up rows, and mlp.down_proj.
+TensorRows fused_mlp_rows();
+/// An MLP of two matrices; biases where mlp_bias.
+TensorRows plain_mlp_rows(std::string_view up, std::string_view up_bias, std::string_view down,
+                          std::string_view down_bias);
+/// Router "<mlp>gate" and "<mlp>experts.N.<gate|up|down>" of layers with experts. Names are
+/// literals.
+struct ExpertNames {
+  std::string_view router, gate, up, down;
+};
+TensorRows expert_rows(const ExpertNames& names);
+constexpr ExpertNames kProjExperts{"mlp.gate.weight", "mlp.experts.{}.gate_proj.weight",
+                                   "mlp.experts.{}.up_proj.weight",
+                                   "mlp.experts.{}.down_proj.weight"};
+constexpr ExpertNames kMixtralExperts{
+    "block_sparse_moe.gate.weight", "block_sparse_moe.experts.{}.w1.weight",
+    "block_sparse_moe.experts.{}.w3.weight", "block_sparse_moe.experts.{}.w2.weight"};
+/// Latent attention in DeepSeek's names.
+TensorRows latent_attention_rows();
+/// mlp.gate.e_score_correction_bias of DeepSeek-V3.
+TensorRows correction_rows();
+/// mlp.shared_experts of DeepSeek.
+TensorRows shared_expert_rows();
+
+/// Qwen's shared expert and its gate.
+TensorRows gated_shared_expert_rows();
+/// Granite's experts, each projection one tensor for all. Names of split ones are llm-compressor's.
+TensorRows stacked_expert_rows();
+
+/// A Mamba 2 mixer of recurrent layers; biases where mixer_bias and has_conv_bias.
+struct Mamba2Names {
+  std::string_view in, in_bias, conv, conv_bias, step_bias, decay, skip, norm, out, out_bias;
+};
+TensorRows mamba2_rows(const Mamba2Names& names);
+constexpr Mamba2Names kMamba{"mamba.in_proj.weight",
+                             "mamba.in_proj.bias",
+                             "mamba.conv1d.weight",
+                             "mamba.conv1d.bias",
+                             "mamba.dt_bias",
+                             "mamba.A_log",
+                             "mamba.D",
+                             "mamba.norm.weight",
+                             "mamba.out_proj.weight",
+                             "mamba.out_proj.bias"};
+
+/// Where a multimodal checkpoint keeps its text model, and what of it that does not read.
+std::vector<NamePrefix> wrapped_prefixes();
+std::vector<std::string_view> vision_prefixes();
+
+/// The rows under one more condition.
+TensorRows with(Condition condition, TensorRows rows);
+
+/// The switch of q, k, v and o biases.
+std::vector<SwitchKey> attention_bias_switches();
+/// The switch of q, k, v and o biases, and of the MLP's.
+std::vector<SwitchKey> bias_switches();
+/// Multipliers of embedding, attention scores, residual, and the divisor of the logits.
+std::vector<NumberKey> granite_multipliers();
+
+/// Attention and MLP both read the output of one norm.
+void share_parallel_norm(const Json& json, ModelConfig& config);
+
+}  // namespace kvcal

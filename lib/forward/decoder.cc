@@ -1,0 +1,290 @@
+#include "forward/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "backend/upload.h"
+#include "forward/embedding.h"
+
+namespace kvcal {
+
+Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& backend,
+                 ComputeType type)
+    : config_(config), weights_(weights), backend_(backend), type_(type) {
+  if (!backend.supports(type))
+    fail("compute dtype ", name_of(type), " is not supported by ", backend.description());
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    weights.will_need(layer + 1);
+    layers_.push_back(pack_layer(weights, config, layer, LayerParts::kAll, backend, type));
+    weights.drop(layer);
+  }
+  final_norm_ = pack_final_norm(weights, config, backend);
+  output_embedding_ = pack_output_embedding(weights, backend, type);
+}
+
+namespace {
+
+/// The longest sequence whose frequencies are not stretched yet.
+int64_t rope_block_end(const RopeConfig& rope) {
+  return rope.type == RopeConfig::Type::kDynamic ? rope.max_position_embeddings
+                                                 : rope.original_max_position_embeddings;
+}
+
+void finish_logits(const ModelConfig& config, std::vector<float>& logits) {
+  const float cap = config.logits_softcap;
+  if (config.logits_multiplier != 1.0f)
+    for (float& logit : logits) logit *= config.logits_multiplier;
+  if (cap > 0.0f)
+    for (float& logit : logits) logit = cap * std::tanh(logit / cap);
+}
+
+}  // namespace
+
+KvCache Decoder::make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales,
+                            int64_t capacity, int64_t slots) const {
+  return KvCache(config_, backend_, dtype, scales, capacity, slots);
+}
+
+std::vector<float> Decoder::step(std::span<const TokenId> ids, KvCache& cache) {
+  check(ids, cache);
+  if (ids.size() == 1 && DecoderStep::can_record(config_, backend_, cache.length() + 1))
+    return run_recorded(ids[0], cache);
+  run(ids, cache);
+  return logits_of(hidden_, static_cast<int64_t>(ids.size()) - 1, 1);
+}
+
+std::vector<float> Decoder::step_all(std::span<const TokenId> ids, KvCache& cache) {
+  check(ids, cache);
+  run(ids, cache);
+  return logits_of(hidden_, 0, static_cast<int64_t>(ids.size()));
+}
+
+std::vector<float> Decoder::step_together(std::span<const SequenceTokens> sequences,
+                                          KvCache& cache) {
+  KVCAL_CHECK(!sequences.empty());
+  KVCAL_CHECK(std::ranges::is_sorted(sequences, std::ranges::less_equal(), &SequenceTokens::slot));
+  for (const SequenceTokens& sequence : sequences) check(sequence.ids, cache, sequence.slot);
+  PlacedStep step = place(sequences, cache);
+  step.batch.has_fixed_products = true;
+  run(step, cache);
+  std::vector<int32_t> last_rows;
+  for (const Segment& segment : step.batch.segments)
+    last_rows.push_back(static_cast<int32_t>(segment.q_begin + segment.q_count - 1));
+  const auto count = static_cast<int64_t>(sequences.size());
+  const Buffer rows = upload<int32_t>(last_rows, backend_);
+  const Buffer last =
+      backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
+  backend_.gather_rows({.x = hidden_.data(),
+                        .rows = rows.as<int32_t>(),
+                        .count = count,
+                        .width = config_.hidden_size,
+                        .out = last.data()});
+  return logits_of_rows(last.as<float>(), count, false);
+}
+
+Buffer Decoder::step_hidden(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length) {
+  check(ids, cache);
+  run(place(ids, cache, whole_length), cache);
+  return copy_of_hidden(static_cast<int64_t>(ids.size()));
+}
+
+Buffer Decoder::copy_of_hidden(int64_t rows) {
+  const int64_t width = config_.hidden_size;
+  Buffer copy = backend_.allocate(static_cast<size_t>(rows * width) * sizeof(float));
+  const auto view = [&](const Buffer& buffer) {
+    return HeadsView{buffer.as<float>(), rows, 1, width, width};
+  };
+  backend_.copy_heads({.x = view(hidden_), .out = view(copy), .width = width});
+  return copy;
+}
+
+std::vector<Buffer> Decoder::step_branches(std::span<const TokenId> ids, KvCache& cache,
+                                           std::span<const Branch> branches, int64_t whole_length) {
+  check(ids, cache);
+  KVCAL_CHECK(std::ranges::is_sorted(branches, {}, &Branch::layer));
+  const PlacedStep step = place(ids, cache, whole_length);
+  std::vector<Buffer> streams;
+  int64_t layer = 0;
+  for (const Branch& branch : branches) {
+    check(ids, branch.cache);
+    KVCAL_CHECK(branch.cache.length() == cache.length());
+    run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache, {layer, branch.layer});
+    layer = branch.layer;
+    streams.push_back(copy_of_hidden(step.batch.num_tokens));
+    run_layers(*runner_, step.batch, step.ropes, streams.back().as<float>(), branch.cache,
+               {layer, config_.num_hidden_layers});
+    advance(step, branch.cache);
+  }
+  run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
+             {layer, config_.num_hidden_layers});
+  advance(step, cache);
+  streams.push_back(copy_of_hidden(step.batch.num_tokens));
+  return streams;
+}
+
+const RopeTables& Decoder::ropes_for(int64_t length) {
+  // Rows double, so that a growing sequence rebuilds the tables a few times only. Lengths of
+  // another block have other frequencies.
+  int64_t wanted = std::max<int64_t>(256, 2 * length);
+  bool is_current = ropes_ && rope_length_ >= length;
+  for (const RopeConfig& rope : config_.ropes) {
+    const auto same = [&](int64_t a, int64_t b) {
+      return rope_block(rope, a) == rope_block(rope, b);
+    };
+    if (ropes_ && !same(rope_length_, length)) is_current = false;
+    if (!same(wanted, length)) wanted = std::max(length, std::min(wanted, rope_block_end(rope)));
+  }
+  if (!is_current) {
+    rope_length_ = wanted;
+    ropes_ = std::make_unique<RopeTables>(config_, std::vector<int64_t>{rope_length_}, backend_);
+  }
+  return *ropes_;
+}
+
+const RopeTables& Decoder::ropes_for(const std::vector<int64_t>& lengths) {
+  const int64_t longest = *std::ranges::max_element(lengths);
+  const bool share_tables = std::ranges::all_of(config_.ropes, [&](const RopeConfig& rope) {
+    return std::ranges::all_of(lengths, [&](int64_t length) {
+      return rope_block(rope, length) == rope_block(rope, longest);
+    });
+  });
+  if (share_tables) return ropes_for(longest);
+  mixed_ropes_ = std::make_unique<RopeTables>(config_, lengths, backend_);
+  return *mixed_ropes_;
+}
+
+void Decoder::check(std::span<const TokenId> ids, const KvCache& cache, int64_t slot) const {
+  KVCAL_CHECK(!ids.empty());
+  for (const TokenId id : ids)
+    if (id < 0 || id >= config_.vocab_size)
+      fail("token id ", id, " is outside the vocabulary of ", config_.vocab_size);
+  const int64_t after = cache.length(slot) + static_cast<int64_t>(ids.size());
+  if (after > cache.capacity())
+    fail("the KV cache holds ", cache.capacity(), " tokens, ", after, " are needed");
+}
+
+Decoder::PlacedStep Decoder::place(std::span<const TokenId> ids, const KvCache& cache,
+                                   int64_t whole_length) {
+  const SequenceTokens only{.slot = 0, .ids = ids, .whole_length = whole_length};
+  return place(std::span(&only, 1), cache);
+}
+
+Decoder::PlacedStep Decoder::place(std::span<const SequenceTokens> sequences,
+                                   const KvCache& cache) {
+  TokenBatch batch;
+  TokenPositions positions;
+  std::vector<TokenId> ids;
+  std::vector<int64_t> lengths;
+  for (const auto& [slot, added, whole_length] : sequences) {
+    const auto tokens = static_cast<int64_t>(added.size());
+    const int64_t before = cache.length(slot), after = before + tokens;
+    batch.segments.push_back(cache.next_segment(slot, batch.num_tokens, tokens));
+    batch.slots.push_back(slot);
+    batch.num_tokens += tokens;
+    const int64_t whole = std::max(after, whole_length);
+    lengths.push_back(whole);
+    ids.insert(ids.end(), added.begin(), added.end());
+    for (int64_t position = before; position < after; ++position) positions.add(position, whole);
+  }
+  const int64_t count = batch.num_tokens;
+  batch.is_decoding = count == std::ssize(sequences);
+  if (runner_tokens_ < count) {
+    runner_ = std::make_unique<LayerRunner>(config_, backend_, type_, count);
+    hidden_ = backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
+    runner_tokens_ = count;
+  }
+  const RopeTables& ropes = ropes_for(lengths);
+  batch.keep_positions(positions.upload_rows(ropes, backend_));
+  embed_tokens(config_, weights_, ids, positions.values(), backend_, hidden_.as<float>());
+  return {.ropes = ropes, .batch = std::move(batch)};
+}
+
+void Decoder::run(std::span<const TokenId> ids, KvCache& cache) {
+  run(place(ids, cache), cache);
+}
+
+void Decoder::run(const PlacedStep& step, KvCache& cache) {
+  run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
+             {0, config_.num_hidden_layers});
+  advance(step, cache);
+}
+
+void Decoder::advance(const PlacedStep& step, KvCache& cache) {
+  for (size_t i = 0; i < step.batch.segments.size(); ++i)
+    cache.advance(step.batch.segments[i].q_count, step.batch.slots[i]);
+}
+
+std::vector<float> Decoder::run_recorded(TokenId id, KvCache& cache) {
+  const RopeTables& ropes = ropes_for(cache.length() + 1);
+  if (!step_) step_ = std::make_unique<DecoderStep>(config_, backend_, type_);
+  const auto position = static_cast<int32_t>(cache.length());
+  embed_tokens(config_, weights_, std::span(&id, 1), std::span(&position, 1), backend_,
+               step_->hidden());
+  step_->run(cache, ropes,
+             [&](LayerRunner& runner, const TokenBatch& batch, float* hidden, void* normed,
+                 float* logits) {
+               run_layers(runner, batch, ropes, hidden, cache, {0, config_.num_hidden_layers});
+               project_logits(hidden, 1, normed, logits, true, step_->scratch());
+             });
+  cache.advance(1);
+  return read_logits(step_->logits(), 1);
+}
+
+void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
+                         float* hidden, KvCache& cache, LayerRange layers) {
+  for (int64_t layer = layers.begin; layer < layers.end; ++layer) {
+    const PackedLayer& packed = layers_[static_cast<size_t>(layer)];
+    if (!config_.has_attention(layer)) {
+      runner.run_without_attention(packed, layer, hidden, batch, &cache.state(layer));
+      continue;
+    }
+    cache.append(layer, runner.keys_values(packed, layer, hidden, batch, ropes), batch);
+    runner.finish(packed, layer, hidden, batch, ropes, cache.storage(layer));
+  }
+}
+
+std::vector<float> Decoder::logits_of(const Buffer& hidden, int64_t first_row, int64_t rows) {
+  return logits_of_rows(hidden.as<float>() + first_row * config_.hidden_size, rows,
+                        first_row == 0 && rows == 1);
+}
+
+std::vector<float> Decoder::logits_of_rows(const float* hidden, int64_t rows, bool is_decoding) {
+  const auto normed_bytes = static_cast<size_t>(rows * config_.hidden_size) * bytes_of(type_);
+  const Buffer normed = backend_.allocate(normed_bytes);
+  const Buffer logits =
+      backend_.allocate(static_cast<size_t>(rows * config_.vocab_size) * sizeof(float));
+  project_logits(hidden, rows, normed.data(), logits.as<float>(), is_decoding, scratch_);
+  return read_logits(logits.data(), rows);
+}
+
+void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
+                             bool is_decoding, ProductScratch& scratch) {
+  backend_.norm({.x = hidden,
+                 .weight = final_norm_.weight.get(),
+                 .bias = final_norm_.bias.get(),
+                 .centered = config_.architecture->centers_norm,
+                 .epsilon = config_.norm_eps,
+                 .rows = rows,
+                 .width = config_.hidden_size,
+                 .out_type = type_,
+                 .out = normed});
+  multiply(backend_, {.x = normed,
+                      .linear = output_embedding_,
+                      .rows = rows,
+                      .out = logits,
+                      .is_decoding = is_decoding,
+                      .scratch = &scratch});
+}
+
+std::vector<float> Decoder::read_logits(const std::byte* logits, int64_t rows) {
+  std::vector<float> host(static_cast<size_t>(rows * config_.vocab_size));
+  backend_.copy_out(logits, std::as_writable_bytes(std::span(host)));
+  finish_logits(config_, host);
+  const auto bad = std::ranges::find_if(host, [](float value) { return !std::isfinite(value); });
+  if (bad != host.end())
+    fail("the logits hold ", *bad, " at token ", (bad - host.begin()) / config_.vocab_size,
+         " of this step, vocabulary entry ", (bad - host.begin()) % config_.vocab_size);
+  return host;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,198 @@
+#include "forward/divided_forward.h"
+
+#include <algorithm>
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <numeric>
+#include <string>
+
+#include "core/error.h"
+#include "forward/merged_observation.h"
+
+namespace kvcal {
+namespace {
+
+/// Thrown into the other parts when one has failed; never leaves this file.
+struct Stopped {};
+
+}  // namespace
+
+/// Makes one line of all parts' progress, and ends the others' pass when one has failed.
+class DividedForward::SharedDiagnostics {
+ public:
+  SharedDiagnostics(Diagnostics& diagnostics, size_t parts) : diagnostics_(diagnostics) {
+    for (size_t i = 0; i < parts; ++i) parts_.push_back(std::make_unique<Part>(*this));
+  }
+  Diagnostics& part(size_t index) { return *parts_[index]; }
+
+  std::atomic<bool> has_failed = false;
+
+ private:
+  struct Part : Diagnostics {
+    explicit Part(SharedDiagnostics& owner) : shared(owner) {}
+    void warn(const std::string& message) override {
+      const std::lock_guard lock(shared.mutex_);
+      shared.diagnostics_.warn(message);
+    }
+    void progress(std::string_view stage, int64_t now, int64_t all,
+                  std::string_view unit) override {
+      if (shared.has_failed) throw Stopped{};
+      const std::lock_guard lock(shared.mutex_);
+      done = now;
+      total = all;
+      int64_t sum = 0, whole = 0;
+      for (const auto& part : shared.parts_) {
+        sum += part->done;
+        whole += part->total;
+      }
+      // Before all have begun the whole is not known.
+      if (std::ranges::all_of(shared.parts_, [](const auto& part) { return part->total > 0; }))
+        shared.diagnostics_.progress(stage, sum, whole, unit);
+    }
+    SharedDiagnostics& shared;
+    int64_t done = 0, total = 0;
+  };
+
+  Diagnostics& diagnostics_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Part>> parts_;
+};
+
+std::vector<size_t> DividedForward::divide(std::span<const int64_t> lengths, size_t ranges) {
+  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  std::vector<size_t> begins{0};
+  int64_t before = 0;
+  for (size_t sample = 0; sample < lengths.size(); ++sample) {
+    // A range begins with the sample whose middle is the first past its share of the tokens.
+    const auto begun = static_cast<int64_t>(begins.size());
+    const int64_t middle = 2 * before + lengths[sample];
+    if (begins.size() < ranges && sample > begins.back() &&
+        middle * static_cast<int64_t>(ranges) >= 2 * total * begun)
+      begins.push_back(sample);
+    before += lengths[sample];
+  }
+  begins.push_back(lengths.size());
+  return begins;
+}
+
+DividedForward::DividedForward(const ModelConfig& config, const Weights& weights,
+                               std::span<Backend* const> backends,
+                               std::span<const std::span<const TokenId>> samples,
+                               const LayerwiseOptions& options, Diagnostics& diagnostics) {
+  KVCAL_CHECK(!backends.empty() && !samples.empty());
+  std::vector<int64_t> lengths;
+  for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.size()));
+  begins_ = divide(lengths, backends.size());
+  const size_t count = begins_.size() - 1;
+  diagnostics_ = std::make_unique<SharedDiagnostics>(diagnostics, count);
+  parts_.resize(count);
+  run_parts(count, [&](size_t i) {
+    parts_[i] = std::make_unique<LayerwiseForward>(
+        config, weights, *backends[i], samples.subspan(begins_[i], begins_[i + 1] - begins_[i]),
+        options, diagnostics_->part(i));
+  });
+}
+
+DividedForward::~DividedForward() = default;
+
+void DividedForward::run_parts(size_t count, const std::function<void(size_t)>& body) {
+  if (count == 1) return body(0);  // where the caller's own thread has what it set up
+  std::vector<std::future<void>> running;
+  for (size_t i = 0; i < count; ++i)
+    running.push_back(std::async(std::launch::async, [&, i] {
+      try {
+        body(i);
+      } catch (...) {
+        diagnostics_->has_failed = true;
+        throw;
+      }
+    }));
+  std::exception_ptr error;
+  for (std::future<void>& part : running) try {
+      part.get();
+    } catch (const Stopped&) {
+      // Another one says why.
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+  if (error) std::rethrow_exception(error);
+}
+
+template <class Result>
+Result DividedForward::together(const std::function<Result(LayerwiseForward&)>& body) {
+  if (parts_.size() == 1) return body(*parts_[0]);
+  std::vector<std::optional<Result>> results(parts_.size());
+  run_parts(parts_.size(), [&](size_t i) { results[i] = body(*parts_[i]); });
+  std::vector<size_t> counts;
+  for (size_t i = 0; i < parts_.size(); ++i) counts.push_back(begins_[i + 1] - begins_[i]);
+  return merged(std::span<const std::optional<Result>>(results),
+                SampleParts::behind_each_other(counts));
+}
+
+LayerObservation DividedForward::observe(int64_t layer) {
+  return together<LayerObservation>([=](LayerwiseForward& part) { return part.observe(layer); });
+}
+
+SaturationCounts DividedForward::count_saturated(int64_t layer,
+                                                 const KvQuantization& quantization) {
+  return together<SaturationCounts>(
+      [&](LayerwiseForward& part) { return part.count_saturated(layer, quantization); });
+}
+
+LayerAdvance DividedForward::advance(int64_t layer, const KvQuantization& quantization) {
+  return together<LayerAdvance>(
+      [&](LayerwiseForward& part) { return part.advance(layer, quantization); });
+}
+
+LayerAdvance DividedForward::advance_exact(int64_t layer) {
+  return together<LayerAdvance>([=](LayerwiseForward& part) { return part.advance_exact(layer); });
+}
+
+LayerAdvance DividedForward::advance_without_attention(int64_t layer) {
+  return together<LayerAdvance>(
+      [=](LayerwiseForward& part) { return part.advance_without_attention(layer); });
+}
+
+LayerObservation DividedForward::observe_and_advance_exact(int64_t layer) {
+  return together<LayerObservation>(
+      [=](LayerwiseForward& part) { return part.observe_and_advance_exact(layer); });
+}
+
+LinearObservation DividedForward::observe_head() {
+  return together<LinearObservation>([](LayerwiseForward& part) { return part.observe_head(); });
+}
+
+int64_t DividedForward::num_tokens() const {
+  int64_t tokens = 0;
+  for (const auto& part : parts_) tokens += part->num_tokens();
+  return tokens;
+}
+
+void DividedForward::request(const ObservationRequest& request) {
+  for (const auto& part : parts_) part->request(request);
+}
+
+void DividedForward::show_hidden(HiddenSink* sink) {
+  // Kept while parts may still have rows to release.
+  if (sink && sink != sink_) {
+    sinks_.clear();
+    for (size_t i = 0; i < parts_.size(); ++i)
+      sinks_.push_back(std::make_unique<RenumberedSink>(
+          *sink,
+          [first = static_cast<int64_t>(begins_[i])](int64_t sample) { return first + sample; }));
+    sink_ = sink;
+  }
+  for (size_t i = 0; i < parts_.size(); ++i)
+    parts_[i]->show_hidden(sink ? sinks_[i].get() : nullptr);
+}
+
+void DividedForward::restore_hidden(int64_t next_layer, const HiddenSource& source) {
+  run_parts(parts_.size(), [&](size_t i) {
+    const auto first = static_cast<int64_t>(begins_[i]);
+    parts_[i]->restore_hidden(
+        next_layer, [&](int64_t sample, std::span<float> rows) { source(first + sample, rows); });
+  });
+}
+
+}  // namespace kvcal

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/token.h"
+#include "forward/layerwise.h"
+
+namespace kvcal {
+
+/// LayerForward over several backends: each runs a contiguous range of the samples in its own
+/// thread, one pass over one layer at a time, and what they saw is put together in sample order.
+/// Gives the bytes that one backend gives. Borrows what LayerwiseForward does.
+class DividedForward : public LayerForward {
+ public:
+  /// backends: of one kind, at least one. Those for which no sample is left stay idle.
+  DividedForward(const ModelConfig& config, const Weights& weights,
+                 std::span<Backend* const> backends,
+                 std::span<const std::span<const TokenId>> samples, const LayerwiseOptions& options,
+                 Diagnostics& diagnostics);
+  ~DividedForward() override;
+
+  LayerObservation observe(int64_t layer) override;
+  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance_exact(int64_t layer) override;
+  LayerAdvance advance_without_attention(int64_t layer) override;
+  LayerObservation observe_and_advance_exact(int64_t layer) override;
+  LinearObservation observe_head() override;
+  int64_t num_tokens() const override;
+  void request(const ObservationRequest& request) override;
+  void show_hidden(HiddenSink* sink) override;
+  void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
+
+  /// The first sample of each range, and their number: [ranges + 1]. Ranges hold about as many
+  /// tokens each and are not empty, so there may be fewer than wanted.
+  static std::vector<size_t> divide(std::span<const int64_t> lengths, size_t ranges);
+
+ private:
+  class SharedDiagnostics;
+
+  /// body(i) for every part at the same time; when all have ended, throws what the first failed
+  /// one threw.
+  void run_parts(size_t count, const std::function<void(size_t)>& body);
+  /// What body gives for all parts as one.
+  template <class Result>
+  Result together(const std::function<Result(LayerwiseForward&)>& body);
+
+  std::unique_ptr<SharedDiagnostics> diagnostics_;
+  std::vector<size_t> begins_;                          ///< divide's
+  HiddenSink* sink_ = nullptr;                          ///< the last that was shown hidden states
+  std::vector<std::unique_ptr<RenumberedSink>> sinks_;  ///< sink_ as each part sees it
+  std::vector<std::unique_ptr<LayerwiseForward>> parts_;
+};
+
+}  // namespace kvcal

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <span>
+
+#include "backend/backend.h"
+#include "core/token.h"
+#include "stored/weights.h"
+
+namespace kvcal {
+
+/// Residual stream before the first layer: token embeddings times the multiplier, and learned
+/// positions where the model has them. positions: [ids], host. Throws Error for a position the
+/// table does not have.
+void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<const TokenId> ids,
+                  std::span<const int32_t> positions, Backend& backend, float* out);
+
+}  // namespace kvcal

@@ -1,0 +1,195 @@
+#include "forward/kv_cache.h"
+
+#include <cmath>
+
+#include "backend/upload.h"
+
+namespace kvcal {
+namespace {
+
+/// One float a KV head, from one value or as many.
+std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int64_t layer,
+                            std::string_view what) {
+  if (scales.size() != 1 && scales.size() != static_cast<size_t>(heads))
+    fail("layer ", layer, " has ", scales.size(), " values of ", what, ", expected 1 or ", heads);
+  std::vector<float> result;
+  for (int64_t head = 0; head < heads; ++head) {
+    const float value = scales[scales.size() == 1 ? 0 : static_cast<size_t>(head)].value;
+    if (!std::isfinite(value) || value <= 0.0f)
+      fail("layer ", layer, ": ", what, " is ", value, ", expected a positive number");
+    result.push_back(value);
+  }
+  return result;
+}
+
+/// Floats that a slot has of a recurrent layer's states.
+struct StateFloats {
+  explicit StateFloats(const RecurrentConfig& config)
+      : convolution((config.kernel - 1) * config.channels),
+        scan(config.heads * config.head_dim * config.state_dim) {}
+  int64_t convolution, scan;
+};
+
+RecurrentState new_state(const RecurrentConfig& config, Backend& backend, int64_t slots) {
+  const auto floats = [&](int64_t count) {
+    Buffer buffer = backend.allocate(static_cast<size_t>(slots * count) * sizeof(float));
+    backend.fill_zero(buffer.data(), buffer.size());
+    return buffer;
+  };
+  const StateFloats each(config);
+  return {.convolution = floats(each.convolution), .scan = floats(each.scan), .slots = slots};
+}
+
+void check_scales(const ModelConfig& config, KvDType dtype,
+                  const std::vector<LayerKvScales>& scales) {
+  if (is_fp8(dtype) && scales.size() != static_cast<size_t>(config.num_hidden_layers))
+    fail("an ", name_of(dtype), " cache needs scales for ", config.num_hidden_layers,
+         " layers, found ", scales.size());
+}
+
+/// What a layer's elements are stored as.
+KvDType dtype_of_layer(const ModelConfig& config, KvDType dtype,
+                       const std::vector<LayerKvScales>& scales, int64_t layer) {
+  const bool is_ignored = is_fp8(dtype) && scales[static_cast<size_t>(layer)].ignored;
+  return is_ignored ? unquantized_cache_dtype(config) : dtype;
+}
+
+size_t row_bytes(const ModelConfig& config, KvDType dtype, int64_t dim) {
+  return static_cast<size_t>(config.cache_heads() * dim * bytes_per_element(dtype));
+}
+
+/// Some consecutive tokens of what enters a cache.
+EnterCacheArgs rows_of(EnterCacheArgs args, int64_t first, int64_t count) {
+  for (HeadsView* view : {&args.k.x, &args.v.x, &args.rope.x}) {
+    if (!view->data) continue;
+    view->data += first * view->row_stride;
+    view->tokens = count;
+  }
+  if (args.rope.positions) args.rope.positions += first;
+  return args;
+}
+
+}  // namespace
+
+KvDType unquantized_cache_dtype(const ModelConfig& config) {
+  return config.dtype == "float32"    ? KvDType::kFloat32
+         : config.dtype == "bfloat16" ? KvDType::kBFloat16
+                                      : KvDType::kFloat16;
+}
+
+KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
+                 const std::vector<LayerKvScales>& scales, int64_t capacity, int64_t slots)
+    : backend_(backend),
+      dtype_(dtype),
+      capacity_(capacity),
+      lengths_(static_cast<size_t>(slots), 0) {
+  check_scales(config, dtype, scales);
+  const auto rows = static_cast<size_t>(slots * capacity);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    Layer& entry = layers_.emplace_back();
+    if (!config.has_attention(layer)) {
+      if (config.layers[static_cast<size_t>(layer)].has_recurrence)
+        entry.state = new_state(config.recurrent, backend, slots);
+      continue;
+    }
+    entry.dtype = dtype_of_layer(config, dtype, scales, layer);
+    entry.k_row_bytes = row_bytes(config, entry.dtype, config.cache_k_dim());
+    entry.v_row_bytes = row_bytes(config, entry.dtype, config.cache_v_dim());
+    entry.k = backend.allocate(rows * entry.k_row_bytes);
+    entry.v = backend.allocate(rows * entry.v_row_bytes);
+    if (!is_fp8(entry.dtype)) continue;
+    const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
+    entry.k_scales =
+        upload<float>(per_head(layer_scales.k, config.cache_heads(), layer, "k_scale"), backend);
+    entry.v_scales =
+        upload<float>(per_head(layer_scales.v, config.cache_heads(), layer, "v_scale"), backend);
+    if (dtype == KvDType::kFp8E4m3 && !layer_scales.q.empty())
+      entry.q_scales = upload<float>(
+          per_head(layer_scales.q, config.num_attention_heads, layer, "q_scale"), backend);
+  }
+}
+
+uint64_t KvCache::bytes_per_token(const ModelConfig& config, KvDType dtype,
+                                  const std::vector<LayerKvScales>& scales) {
+  check_scales(config, dtype, scales);
+  uint64_t bytes = 0;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.has_attention(layer)) continue;
+    const KvDType stored = dtype_of_layer(config, dtype, scales, layer);
+    bytes += row_bytes(config, stored, config.cache_k_dim()) +
+             row_bytes(config, stored, config.cache_v_dim());
+  }
+  return bytes;
+}
+
+uint64_t KvCache::bytes_per_slot(const ModelConfig& config, KvDType dtype,
+                                 const std::vector<LayerKvScales>& scales, int64_t capacity) {
+  uint64_t bytes = static_cast<uint64_t>(capacity) * bytes_per_token(config, dtype, scales);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (config.has_attention(layer) || !config.layers[static_cast<size_t>(layer)].has_recurrence)
+      continue;
+    const StateFloats each(config.recurrent);
+    bytes += sizeof(float) * static_cast<uint64_t>(each.convolution + each.scan);
+  }
+  return bytes;
+}
+
+void KvCache::clear(int64_t slot) {
+  lengths_[static_cast<size_t>(slot)] = 0;
+  for (Layer& layer : layers_)
+    for (Buffer* state : {&layer.state.convolution, &layer.state.scan}) {
+      const size_t bytes = state->size() / lengths_.size();
+      if (bytes > 0) backend_.fill_zero(state->data() + static_cast<size_t>(slot) * bytes, bytes);
+    }
+}
+
+Segment KvCache::next_segment(int64_t slot, int64_t q_begin, int64_t count) const {
+  return {.q_begin = q_begin,
+          .q_count = count,
+          .kv_begin = slot * capacity_,
+          .kv_count = length(slot) + count};
+}
+
+void KvCache::append(int64_t layer, const LayerRunner::KeysValues& kv, const TokenBatch& batch) {
+  const Layer& entry = layers_[static_cast<size_t>(layer)];
+  EnterCacheArgs all = kv.entry();
+  all.k.dtype = all.v.dtype = entry.dtype;
+  all.k.scales = entry.k_scales.as<float>();
+  all.v.scales = entry.v_scales.as<float>();
+  all.first_row = batch.first_row;
+  for (const Segment& segment : batch.segments) {
+    KVCAL_CHECK(segment.kv_count <= capacity_);
+    const int64_t row = batch.first_row ? 0 : segment.kv_begin + segment.kv_count - segment.q_count;
+    EnterCacheArgs args = rows_of(all, segment.q_begin, segment.q_count);
+    args.k.out = entry.k.data() + static_cast<size_t>(row) * entry.k_row_bytes;
+    args.v.out = entry.v.data() + static_cast<size_t>(row) * entry.v_row_bytes;
+    backend_.enter_cache(args);
+  }
+}
+
+std::vector<uintptr_t> KvCache::places() const {
+  std::vector<uintptr_t> places{static_cast<uintptr_t>(capacity_)};
+  for (const Layer& layer : layers_) {
+    places.push_back(static_cast<uintptr_t>(layer.dtype));
+    for (const Buffer* buffer : {&layer.k, &layer.v, &layer.k_scales, &layer.v_scales,
+                                 &layer.q_scales, &layer.state.convolution, &layer.state.scan})
+      places.push_back(reinterpret_cast<uintptr_t>(buffer->data()));
+  }
+  return places;
+}
+
+KvStorage KvCache::storage(int64_t layer) const {
+  const Layer& entry = layers_[static_cast<size_t>(layer)];
+  return {entry.dtype,
+          entry.k.data(),
+          entry.v.data(),
+          entry.k_scales.as<float>(),
+          entry.v_scales.as<float>(),
+          entry.q_scales.as<float>()};
+}
+
+void KvCache::advance(int64_t count, int64_t slot) {
+  lengths_[static_cast<size_t>(slot)] += count;
+}
+
+}  // namespace kvcal

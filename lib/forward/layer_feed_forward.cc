@@ -1,0 +1,180 @@
+// MLP and experts of LayerRunner.
+#include <cmath>
+#include <numeric>
+
+#include "backend/upload.h"
+#include "family/architecture.h"
+#include "forward/layer_runner.h"
+#include "forward/linear_product.h"
+#include "forward/routing.h"
+
+namespace kvcal {
+namespace {
+
+/// The role that names an MLP's second input.
+Role down_of(Role up) {
+  switch (up) {
+    case Role::kExpertUp:
+      return Role::kExpertDown;
+    case Role::kSharedUp:
+      return Role::kSharedDown;
+    default:
+      return Role::kDown;
+  }
+}
+
+}  // namespace
+
+void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t rows,
+                               bool is_normed) {
+  if (!has_feed_forward(layer)) return;
+  if (!config_.has_mlp_norm) {
+    fold(mlp_input_slot(layer), normed_.data(), rows * config_.hidden_size, type_);
+  } else if (!is_normed) {
+    normalize(hidden, layer.mlp_norm, rows, type_, normed_.data(), mlp_input_slot(layer));
+  }
+  if (layer.moe.experts.empty()) {
+    activate({.mlp = layer.mlp, .x = normed_.data(), .rows = rows});
+    add_projected(activated_.data(), layer.mlp.down, layer.mlp_output_norm, rows, hidden);
+    return;
+  }
+  const std::vector<float> logits = route_logits(layer, hidden, rows);
+  if (adds_directly(layer.mlp_output_norm)) {
+    mix_experts(layer, logits, rows, hidden);
+    return;
+  }
+  backend_.fill_zero(projected_.data(),
+                     static_cast<size_t>(rows * config_.hidden_size) * sizeof(float));
+  mix_experts(layer, logits, rows, projected_.as<float>());
+  add_output(layer.mlp_output_norm, rows, hidden);
+}
+
+AmaxSlot LayerRunner::mlp_input_slot(const PackedLayer& layer) const {
+  if (layer.moe.experts.empty()) return slot_of(Role::kUp);
+  return type_ == ComputeType::kFloat32 ? slot_of(Role::kRouter) : AmaxSlot{};
+}
+
+void LayerRunner::activate(const MlpInput& input) {
+  const Role down = down_of(input.role);
+  LinearInput seen{.role = input.role,
+                   .index = input.index,
+                   .x = input.x,
+                   .type = type_,
+                   .rows = input.rows,
+                   .width = config_.hidden_size,
+                   .segments = input.segments};
+  if (input.is_observed) observe(seen);
+  multiply_activated(backend_, {.x = input.x,
+                                .mlp = input.mlp,
+                                .activation = config_.activation,
+                                .limit = config_.activation_limit,
+                                .rows = input.rows,
+                                .scratch = inner_.as<float>(),
+                                .out_type = type_,
+                                .out = activated_.data(),
+                                .seen = input.is_observed ? slot_of(down, input.index) : AmaxSlot{},
+                                .is_decoding = is_decoding_,
+                                .product_scratch = &product_scratch_});
+  seen.role = down;
+  seen.x = activated_.data();
+  seen.width = input.mlp.width;
+  if (input.is_observed) observe(seen);
+}
+
+std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const float* hidden,
+                                             int64_t rows) {
+  // Choices are discrete, so the router reads and multiplies float32 whatever the compute type.
+  const void* input = normed_.data();
+  if (type_ != ComputeType::kFloat32) {
+    normalize(hidden, layer.mlp_norm, rows, ComputeType::kFloat32, router_input_.data(),
+              slot_of(Role::kRouter));
+    input = router_input_.data();
+  }
+  observe({.role = Role::kRouter, .x = input, .rows = rows, .width = config_.hidden_size});
+  project(input, layer.moe.router, rows, router_logits_.as<float>());
+  std::vector<float> logits(static_cast<size_t>(rows * layer.moe.router.matrix->out_features));
+  backend_.copy_out(router_logits_.data(), std::as_writable_bytes(std::span(logits)));
+  return logits;
+}
+
+void LayerRunner::mix_experts(const PackedLayer& layer, std::span<const float> logits, int64_t rows,
+                              float* out) {
+  const int64_t stride = layer.moe.router.matrix->out_features;
+  const Routing routing = route(config_, logits, stride, layer.moe.correction);
+  const bool shows_all = shows_all_experts_ && (observer_ || slot_of_);
+  if (shows_all) show_experts(layer, rows);
+  for (size_t i = 0; i < routing.experts.size(); ++i)
+    if (const Routing::Share& share = routing.experts[i]; !share.tokens.empty())
+      add_expert({.mlp = layer.moe.experts[i],
+                  .tokens = share.tokens,
+                  .weights = share.weights,
+                  .index = static_cast<int64_t>(i),
+                  .is_observed = !shows_all},
+                 out);
+  if (layer.moe.shared.width == 0) return;
+  std::vector<int32_t> all(static_cast<size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<float> weights(all.size(), 1.0f);
+  if (layer.moe.shared_is_gated)
+    for (size_t row = 0; row < weights.size(); ++row)
+      weights[row] = 1.0f / (1.0f + std::exp(-logits[(row + 1) * static_cast<size_t>(stride) - 1]));
+  add_expert({.mlp = layer.moe.shared, .tokens = all, .weights = weights, .role = Role::kSharedUp},
+             out);
+}
+
+void LayerRunner::show_experts(const PackedLayer& layer, int64_t rows) {
+  for (size_t i = 0; i < layer.moe.experts.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    fold(slot_of(Role::kExpertUp, index), normed_.data(), rows * config_.hidden_size, type_);
+    activate({.mlp = layer.moe.experts[i],
+              .x = normed_.data(),
+              .rows = rows,
+              .role = Role::kExpertUp,
+              .index = index});
+  }
+}
+
+std::vector<Segment> LayerRunner::segments_of(std::span<const int32_t> tokens) const {
+  std::vector<Segment> result;
+  int64_t begin = 0;
+  for (const Segment& segment : segments_) {
+    int64_t end = begin;
+    while (end < std::ssize(tokens) &&
+           tokens[static_cast<size_t>(end)] < segment.q_begin + segment.q_count)
+      ++end;
+    result.push_back({.q_begin = begin, .q_count = end - begin});
+    begin = end;
+  }
+  return result;
+}
+
+void LayerRunner::add_expert(const ExpertShare& share, float* out) {
+  const auto count = static_cast<int64_t>(share.tokens.size());
+  const Buffer rows = upload<int32_t>(share.tokens, backend_);
+  const Buffer weights = upload<float>(share.weights, backend_);
+  backend_.gather_rows({.x = normed_.data(),
+                        .type = type_,
+                        .rows = rows.as<int32_t>(),
+                        .count = count,
+                        .width = config_.hidden_size,
+                        .out = gathered_.data()});
+  if (share.is_observed)
+    fold(slot_of(share.role, share.index), gathered_.data(), count * config_.hidden_size, type_);
+  activate({.mlp = share.mlp,
+            .x = gathered_.data(),
+            .rows = count,
+            .role = share.role,
+            .index = share.index,
+            .segments =
+                share.is_observed && observer_ ? segments_of(share.tokens) : std::vector<Segment>{},
+            .is_observed = share.is_observed});
+  project(activated_.data(), share.mlp.down, count, expert_out_.as<float>());
+  backend_.scatter_add({.x = expert_out_.as<float>(),
+                        .rows = rows.as<int32_t>(),
+                        .weights = weights.as<float>(),
+                        .count = count,
+                        .width = config_.hidden_size,
+                        .out = out});
+}
+
+}  // namespace kvcal

@@ -1,0 +1,221 @@
+// Recurrent mixers of LayerRunner: Mamba 1 and 2, and the gated delta net.
+#include <utility>
+
+#include "family/architecture.h"
+#include "forward/layer_runner.h"
+
+namespace kvcal {
+namespace {
+
+/// Columns of a projection.
+RowsView columns(const Buffer& rows, int64_t first, int64_t stride) {
+  return {.data = rows.as<float>() + first, .row_stride = stride};
+}
+
+std::vector<StateRun> state_runs(const TokenBatch& batch, const RecurrentState* state) {
+  const std::span<const Segment> segments = batch.segments;
+  if (!state) return {{.segments = segments}};
+  const auto slot_of = [&](size_t i) { return batch.slots.empty() ? 0 : batch.slots[i]; };
+  std::vector<StateRun> runs;
+  for (size_t begin = 0, end = 0; begin < segments.size(); begin = end) {
+    for (end = begin + 1; end < segments.size() && slot_of(end) == slot_of(end - 1) + 1;) ++end;
+    runs.push_back({.segments = segments.subspan(begin, end - begin),
+                    .convolution = state->convolution_of(slot_of(begin)),
+                    .scan = state->scan_of(slot_of(begin))});
+  }
+  return runs;
+}
+
+}  // namespace
+
+void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_index,
+                                        float* hidden, const TokenBatch& batch,
+                                        RecurrentState* state) {
+  layer_index_ = layer_index;
+  is_decoding_ = batch.is_decoding && !batch.has_fixed_products;
+  segments_ = batch.segments;
+  const int64_t tokens = batch.num_tokens;
+  bool is_normed = false;
+  if (layer.recurrence.in.matrix) {
+    normalize(hidden, layer.input_norm, tokens, type_, normed_.data(), slot_of(Role::kMixerIn));
+    observe({.role = Role::kMixerIn,
+             .x = normed_.data(),
+             .type = type_,
+             .rows = tokens,
+             .width = config_.hidden_size});
+    project(normed_.data(), layer.recurrence.in, tokens, mixed_in_.as<float>());
+    const std::vector<StateRun> runs = state_runs(batch, state);
+    for (const StateRun& run : runs) convolve(layer.recurrence, run);
+    scan(layer.recurrence, tokens, runs);
+    gate_scanned(layer.recurrence, tokens);
+    observe({.role = Role::kMixerOut,
+             .x = mixed_.data(),
+             .type = type_,
+             .rows = tokens,
+             .width = config_.recurrent.inner()});
+    is_normed = add_mixed(layer, mixed_.data(), layer.recurrence.out, tokens, hidden);
+  }
+  feed_forward(layer, hidden, tokens, is_normed);
+}
+
+void LayerRunner::convolve(const PackedRecurrence& mixer, const StateRun& run) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  backend_.causal_conv({.x = columns(mixed_in_, recurrent.inner(), mixer.in.matrix->out_features),
+                        .weight = mixer.conv_weight.get(),
+                        .bias = mixer.conv_bias.get(),
+                        .silu = true,
+                        .segments = run.segments,
+                        .channels = recurrent.channels,
+                        .kernel = recurrent.kernel,
+                        .state = run.convolution,
+                        .out = convolved_.as<float>()});
+}
+
+void LayerRunner::scan(const PackedRecurrence& mixer, int64_t tokens,
+                       std::span<const StateRun> runs) {
+  const Mixer kind = config_.architecture->recurrence;
+  if (kind == Mixer::kMamba) project_mamba(mixer, tokens);
+  for (const StateRun& run : runs) {
+    switch (kind) {
+      case Mixer::kMamba:
+        scan_mamba(mixer, run);
+        break;
+      case Mixer::kMamba2:
+        scan_mamba2(mixer, run);
+        break;
+      case Mixer::kDeltaNet:
+        scan_delta(mixer, run);
+        break;
+      default:
+        KVCAL_CHECK(false);
+    }
+  }
+}
+
+void LayerRunner::project_mamba(const PackedRecurrence& mixer, int64_t tokens) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t inner = recurrent.inner();
+  const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
+  convert(type_, convolved_.as<float>(), tokens, inner, mixed_.data(), slot_of(Role::kMixerStates));
+  observe({.role = Role::kMixerStates,
+           .x = mixed_.data(),
+           .type = type_,
+           .rows = tokens,
+           .width = inner});
+  project(mixed_.data(), mixer.states, tokens, states_.as<float>());
+  int64_t first = 0;
+  for (const auto& [norm, count] : {std::pair{&mixer.step_norm, rank},
+                                    {&mixer.b_norm, recurrent.state_dim},
+                                    {&mixer.c_norm, recurrent.state_dim}}) {
+    const HeadsView part{states_.as<float>() + first, tokens, 1, count, width};
+    backend_.norm_heads({.x = part, .weight = norm->get(), .epsilon = config_.norm_eps});
+    first += count;
+  }
+  backend_.copy_heads({.x = {states_.as<float>(), tokens, 1, rank, width},
+                       .out = {step_rank_.as<float>(), tokens, 1, rank, rank},
+                       .width = rank});
+  convert(type_, step_rank_.as<float>(), tokens, rank, step_input_.data(),
+          slot_of(Role::kMixerStep));
+  observe({.role = Role::kMixerStep,
+           .x = step_input_.data(),
+           .type = type_,
+           .rows = tokens,
+           .width = rank});
+  project(step_input_.data(), mixer.step, tokens, steps_.as<float>());
+}
+
+void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const StateRun& run) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t inner = recurrent.inner();
+  const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
+  backend_.ssm_scan({.x = columns(convolved_, 0, inner),
+                     .dt = columns(steps_, 0, inner),
+                     .dt_bias = mixer.dt_bias.get(),
+                     .a = mixer.decay.get(),
+                     .a_per_state = true,
+                     .b = columns(states_, rank, width),
+                     .c = columns(states_, rank + recurrent.state_dim, width),
+                     .d = mixer.skip.get(),
+                     .segments = run.segments,
+                     .heads = recurrent.heads,
+                     .head_dim = 1,
+                     .groups = 1,
+                     .state_dim = recurrent.state_dim,
+                     .state = run.scan,
+                     .out = scanned_.as<float>()});
+}
+
+void LayerRunner::scan_mamba2(const PackedRecurrence& mixer, const StateRun& run) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t inner = recurrent.inner(), channels = recurrent.channels;
+  const int64_t states = recurrent.groups * recurrent.state_dim;
+  backend_.ssm_scan({.x = columns(convolved_, 0, channels),
+                     .dt = columns(mixed_in_, inner + channels, mixer.in.matrix->out_features),
+                     .dt_bias = mixer.dt_bias.get(),
+                     .dt_min = recurrent.dt_min,
+                     .dt_max = recurrent.dt_max,
+                     .a = mixer.decay.get(),
+                     .b = columns(convolved_, inner, channels),
+                     .c = columns(convolved_, inner + states, channels),
+                     .d = mixer.skip.get(),
+                     .segments = run.segments,
+                     .heads = recurrent.heads,
+                     .head_dim = recurrent.head_dim,
+                     .groups = recurrent.groups,
+                     .state_dim = recurrent.state_dim,
+                     .state = run.scan,
+                     .out = scanned_.as<float>()});
+}
+
+void LayerRunner::scan_delta(const PackedRecurrence& mixer, const StateRun& run) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  const int64_t channels = recurrent.channels, width = mixer.in.matrix->out_features;
+  const int64_t keys = recurrent.groups * recurrent.state_dim;
+  const int64_t gates = recurrent.inner() + channels;
+  backend_.delta_scan({.q = columns(convolved_, 0, channels),
+                       .k = columns(convolved_, keys, channels),
+                       .v = columns(convolved_, 2 * keys, channels),
+                       .g = columns(mixed_in_, gates + recurrent.heads, width),
+                       .beta = columns(mixed_in_, gates, width),
+                       .decay_rate = mixer.decay.get(),
+                       .g_bias = mixer.dt_bias.get(),
+                       .logistic_beta = true,
+                       .segments = run.segments,
+                       .k_heads = recurrent.groups,
+                       .v_heads = recurrent.heads,
+                       .k_dim = recurrent.state_dim,
+                       .v_dim = recurrent.head_dim,
+                       .state = run.scan,
+                       .out = scanned_.as<float>()});
+}
+
+void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
+  const RecurrentConfig& recurrent = config_.recurrent;
+  if (config_.architecture->recurrence == Mixer::kMamba) {
+    backend_.multiply_gate({.x = columns(scanned_, 0, recurrent.inner()),
+                            .gate = columns(mixed_in_, 0, mixer.in.matrix->out_features),
+                            .function = GateFunction::kSilu,
+                            .rows = rows,
+                            .width = recurrent.inner(),
+                            .out_type = type_,
+                            .out = mixed_.data(),
+                            .seen = slot_of(Role::kMixerOut)});
+    return;
+  }
+  const bool is_mamba = config_.architecture->recurrence == Mixer::kMamba2;
+  const int64_t groups = is_mamba ? recurrent.norm_groups : recurrent.heads;
+  backend_.gated_norm({.x = columns(scanned_, 0, recurrent.inner()),
+                       .gate = columns(mixed_in_, 0, mixer.in.matrix->out_features),
+                       .weight = mixer.norm.get(),
+                       .weight_per_group = is_mamba,
+                       .gate_first = is_mamba,
+                       .epsilon = config_.norm_eps,
+                       .rows = rows,
+                       .groups = groups,
+                       .width = recurrent.inner() / groups,
+                       .out_type = type_,
+                       .out = mixed_.data(),
+                       .seen = slot_of(Role::kMixerOut)});
+}
+
+}  // namespace kvcal

@@ -1,0 +1,200 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "family/model_config.h"
+#include "forward/linear_observation.h"
+#include "forward/linear_product.h"
+#include "forward/packed_layer.h"
+#include "forward/rope.h"
+#include "forward/token_batch.h"
+
+namespace kvcal {
+
+/// Runs one decoder layer over one batch. Owns the activations of a batch and nothing else; the
+/// residual stream is the caller's. The forward pass is: keys_values, then whatever observes or
+/// stores them, then finish.
+class LayerRunner {
+ public:
+  LayerRunner(const ModelConfig& config, Backend& backend, ComputeType type, int64_t max_tokens);
+
+  /// Input norm, K and V projections and their norms: all that comes before the one pass in which
+  /// they turn, are observed and stored (Backend::enter_cache). For latent attention "K" is the
+  /// normed latent and "V" the key that turns, as in transformers. The views stay valid until the
+  /// next call.
+  struct KeysValues {
+    HeadsView k, v;
+    RopeArgs rope;  ///< of K, or of V for latent attention; without x where nothing turns
+    EnterCacheArgs entry() const {
+      EnterCacheArgs args;
+      args.k.x = k;
+      args.v.x = v;
+      args.rope = rope;
+      return args;
+    }
+  };
+  KeysValues keys_values(const PackedLayer& layer, int64_t layer_index, const float* hidden,
+                         const TokenBatch& batch, const RopeTables& ropes);
+
+  /// The rest of the layer after keys_values of the same batch: Q, attention over storage, output
+  /// projection and MLP or experts, added to hidden [num_tokens, hidden_size] float32.
+  void finish(const PackedLayer& layer, int64_t layer_index, float* hidden, const TokenBatch& batch,
+              const RopeTables& ropes, const KvStorage& storage, const SeenQueries& seen = {});
+  /// Q after its norm and RoPE, which finish makes too; after keys_values of the same batch.
+  void query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+             const RopeTables& ropes, const SeenQueries& seen);
+  /// The input of lm_head: hidden after the final norm.
+  void run_final_norm(const PackedNorm& norm, const float* hidden, const TokenBatch& batch);
+
+  /// A whole layer whose tokens are mixed by recurrence, or not at all. state continues the batch's
+  /// sequences; null where all begin here.
+  void run_without_attention(const PackedLayer& layer, int64_t layer_index, float* hidden,
+                             const TokenBatch& batch, RecurrentState* state);
+
+  /// Is shown every Linear's input from now on.
+  void observe_linear_inputs(LinearInputObserver observer) { observer_ = std::move(observer); }
+  /// From now on the largest magnitude of every Linear's input is folded into its slot, by the
+  /// operation that makes the input wherever it can. Empty: no longer.
+  void fold_linear_amax(AmaxSlotOf slot_of) { slot_of_ = std::move(slot_of); }
+  /// Experts' inputs that are observed are those of all tokens.
+  void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
+
+  /// Bytes of activations a token of a batch takes.
+  static size_t bytes_per_token(const ModelConfig& config, ComputeType type,
+                                const Backend& backend);
+
+ private:
+  void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out,
+                 AmaxSlot seen);
+  /// float32 [rows, width] as type.
+  void convert(ComputeType type, const float* x, int64_t rows, int64_t width, void* out,
+               AmaxSlot seen);
+  void normalize_heads(const HeadsView& heads, const PackedNorm& norm);
+  void project(const void* x, const PackedLinear& linear, int64_t rows, float* out);
+  /// hidden += residual_multiplier · norm(linear(x)), or without what the layer does not have.
+  void add_projected(const void* x, const PackedLinear& linear, const PackedNorm& norm,
+                     int64_t rows, float* hidden);
+  /// The same of what already stands in projected_.
+  void add_output(const PackedNorm& norm, int64_t rows, float* hidden);
+  ResidualNormArgs output_args(const PackedNorm& norm, int64_t rows, float* hidden) const;
+  /// add_projected between a mixer and the MLP: also into normed_ what the MLP reads, where one
+  /// operation can do both. True if it did.
+  bool add_mixed(const PackedLayer& layer, const void* x, const PackedLinear& linear, int64_t rows,
+                 float* hidden);
+  /// Without x where the layer has no RoPE.
+  RopeArgs rope_of(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
+                   const RopeTables& ropes, bool is_query) const;
+  KeysValues latent_keys_values(const PackedLayer& layer, int64_t layer_index,
+                                const TokenBatch& batch, const RopeTables& ropes);
+  /// query_ as attention reads it, where storage has scales for it.
+  void quantize_query(int64_t tokens, const KvStorage& storage);
+  /// Q in two steps, by way of latent attention's query_rank.
+  void query_of_rank(const PackedLayer& layer, int64_t rows);
+  /// From query_ and storage into attended_; with segments, from K and V of all heads.
+  void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+              const KvStorage& storage);
+  void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+              const KvStorage& kv, std::span<const Segment> segments);
+  /// From ungated_ and the gate's projection into attended_.
+  void gate_attended(const PackedLayer& layer, int64_t rows);
+  /// K and V of all heads out of the latent and the rotated key, where segments read them.
+  ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
+                        const KvStorage& storage);
+  // Of a recurrent mixer, one after the other: mixed_in_ to convolved_ to scanned_ to mixed_.
+  void convolve(const PackedRecurrence& mixer, const StateRun& run);
+  void scan(const PackedRecurrence& mixer, int64_t tokens, std::span<const StateRun> runs);
+  void project_mamba(const PackedRecurrence& mixer, int64_t tokens);
+  void scan_mamba(const PackedRecurrence& mixer, const StateRun& run);
+  void scan_mamba2(const PackedRecurrence& mixer, const StateRun& run);
+  void scan_delta(const PackedRecurrence& mixer, const StateRun& run);
+  void gate_scanned(const PackedRecurrence& mixer, int64_t rows);
+  /// From normed_ (and hidden, where it has its own norm that has not run yet); nothing where the
+  /// layer has no MLP.
+  void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows, bool is_normed);
+  /// What an MLP reads.
+  struct MlpInput {
+    const PackedMlp& mlp;
+    const void* x = nullptr;
+    int64_t rows = 0;
+    Role role = Role::kUp;  ///< of the input
+    int64_t index = 0;
+    std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
+    bool is_observed = true;
+  };
+  /// The activated inner rows, into activated_.
+  void activate(const MlpInput& input);
+  /// Tokens that go to one expert.
+  struct ExpertShare {
+    const PackedMlp& mlp;
+    std::span<const int32_t> tokens;  ///< ascending
+    std::span<const float> weights;
+    Role role = Role::kExpertUp;
+    int64_t index = 0;
+    bool is_observed = true;
+  };
+  /// The chosen experts' and the shared expert's sum, added to out.
+  void mix_experts(const PackedLayer& layer, std::span<const float> logits, int64_t rows,
+                   float* out);
+  void add_expert(const ExpertShare& share, float* out);
+  /// Has every expert's inputs of all tokens observed.
+  void show_experts(const PackedLayer& layer, int64_t rows);
+  /// The router's logits of every row, [rows, experts and the shared gate].
+  std::vector<float> route_logits(const PackedLayer& layer, const float* hidden, int64_t rows);
+  /// Without layer; without segments where they are the batch's.
+  void observe(LinearInput input);
+  /// The rows that tokens, ascending, have of each segment.
+  std::vector<Segment> segments_of(std::span<const int32_t> tokens) const;
+  AmaxSlot slot_of(Role role, int64_t index = 0) const {
+    return slot_of_ ? slot_of_(role, index) : AmaxSlot{};
+  }
+  /// Of normed_ where the MLP reads it; none where only rows of it are read.
+  AmaxSlot mlp_input_slot(const PackedLayer& layer) const;
+  /// Where what makes an input folds nothing in.
+  void fold(AmaxSlot slot, const void* x, int64_t count, ComputeType type);
+  bool adds_directly(const PackedNorm& norm) const;
+  static bool has_feed_forward(const PackedLayer& layer) {
+    return layer.mlp.width > 0 || !layer.moe.experts.empty();
+  }
+
+  const ModelConfig& config_;
+  Backend& backend_;
+  ComputeType type_;
+  LinearInputObserver observer_;
+  AmaxSlotOf slot_of_;
+  bool shows_all_experts_ = false;
+  bool is_decoding_ = false;           ///< of the batch's products
+  std::span<const Segment> segments_;  ///< of the batch
+  int64_t layer_index_ = 0;            ///< of the last keys_values
+  Buffer normed_;                      ///< [tokens, hidden] of type
+  Buffer query_;                       ///< [tokens, query_width] float32
+  ProductScratch product_scratch_;
+  Buffer query_codes_;   ///< [tokens, query_width] FP8, where queries are quantized
+  Buffer query_down_;    ///< [tokens, query_rank] float32
+  Buffer query_normed_;  ///< [tokens, query_rank] of type
+  Buffer key_value_;     ///< [tokens, K and V, or latent_rank + rope_dim] float32
+  Buffer attended_;      ///< [tokens, attended_width] of type
+  Buffer ungated_;       ///< [tokens, query_width] float32, where attention's output has a gate
+  Buffer query_gate_;    ///< [tokens, query_width] float32
+  Buffer mixed_in_;   ///< [tokens, gate, channels and what else PackedRecurrence::in gives] float32
+  Buffer convolved_;  ///< [tokens, channels] float32
+  Buffer states_;     ///< [tokens, step_rank + 2 * state_dim] float32
+  Buffer step_rank_;  ///< [tokens, step_rank] float32
+  Buffer step_input_;     ///< [tokens, step_rank] of type
+  Buffer steps_;          ///< [tokens, heads] float32
+  Buffer scanned_;        ///< [tokens, inner] float32
+  Buffer mixed_;          ///< [tokens, inner] of type
+  Buffer inner_;          ///< [tokens, gate and up of the widest MLP] float32, where needed
+  Buffer activated_;      ///< [tokens, the widest MLP] of type
+  Buffer projected_;      ///< [tokens, hidden] float32, before norm and residual
+  Buffer output_normed_;  ///< [tokens, hidden] float32
+  Buffer router_input_;   ///< [tokens, hidden] float32
+  Buffer router_logits_;  ///< [tokens, experts + 1] float32
+  Buffer gathered_;       ///< [tokens, hidden] of type
+  Buffer expert_out_;     ///< [tokens, hidden] float32
+  Buffer latent_, rotated_key_, expanded_, keys_, values_;  ///< of the rows that are read, float32
+};
+
+}  // namespace kvcal

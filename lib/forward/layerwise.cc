@@ -1,0 +1,430 @@
+#include "forward/layerwise.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "backend/upload.h"
+#include "core/interrupt.h"
+#include "forward/embedding.h"
+#include "forward/memory_plan.h"
+
+namespace kvcal {
+
+/// What one pass over a layer collects, in backend memory until the pass is over.
+struct LayerwiseForward::Observers {
+  /// query_heads: 0 where Q is not observed.
+  Observers(Backend& backend, int64_t samples, int64_t heads, int64_t query_heads)
+      : k(backend, samples, heads), v(backend, samples, heads) {
+    if (query_heads > 0) q.emplace(backend, samples, query_heads);
+  }
+  struct Side {
+    Side(Backend& backend, int64_t samples, int64_t num_heads)
+        : heads(static_cast<size_t>(num_heads)),
+          ranges(backend.allocate(static_cast<size_t>(samples) * heads * sizeof(ObservedRange))),
+          histogram(backend.allocate(heads * sizeof(MagnitudeHistogram))) {
+      backend.fill_zero(histogram.data(), histogram.size());
+    }
+    ObservedRange* ranges_of(const SampleBatch& batch) const {
+      return ranges.as<ObservedRange>() + static_cast<size_t>(batch.first_sample) * heads;
+    }
+    KvObservation take(Backend& backend) const {
+      KvObservation result;
+      result.ranges.resize(ranges.size() / sizeof(ObservedRange));
+      result.histograms.resize(heads);
+      backend.copy_out(ranges.data(), std::as_writable_bytes(std::span(result.ranges)));
+      backend.copy_out(histogram.data(), std::as_writable_bytes(std::span(result.histograms)));
+      return result;
+    }
+    size_t heads;
+    Buffer ranges, histogram;
+  };
+
+  /// Has the batch observed when it enters the cache.
+  void join(EnterCacheArgs& args, const SampleBatch& batch) const {
+    args.segments = batch.tokens.segments;
+    args.k.ranges = k.ranges_of(batch);
+    args.k.histogram = k.histogram.as<uint64_t>();
+    args.v.ranges = v.ranges_of(batch);
+    args.v.histogram = v.histogram.as<uint64_t>();
+  }
+  SeenQueries queries(const SampleBatch& batch) const {
+    return q ? SeenQueries{q->ranges_of(batch), q->histogram.as<uint64_t>()} : SeenQueries{};
+  }
+  LayerObservation take(Backend& backend) const {
+    LayerObservation seen{.k = k.take(backend), .v = v.take(backend)};
+    if (q) seen.q = q->take(backend);
+    return seen;
+  }
+
+  Side k, v;
+  std::optional<Side> q;
+};
+
+/// K and V of one batch as attention reads them.
+struct LayerwiseForward::Storage {
+  Storage(Backend& backend, const ModelConfig& config, int64_t max_tokens, KvDType dtype)
+      : dtype_(dtype) {
+    const int64_t row = config.cache_heads() * bytes_per_element(dtype);
+    k_ = backend.allocate(static_cast<size_t>(max_tokens * row * config.cache_k_dim()));
+    v_ = backend.allocate(static_cast<size_t>(max_tokens * row * config.cache_v_dim()));
+  }
+  Storage(Backend& backend, const ModelConfig& config, int64_t max_tokens,
+          const KvQuantization& quantization)
+      : Storage(backend, config, max_tokens, quantization.dtype) {
+    const auto heads = static_cast<size_t>(config.cache_heads());
+    KVCAL_CHECK(quantization.k_scales.size() == heads && quantization.v_scales.size() == heads);
+    k_scales_ = upload<float>(quantization.k_scales, backend);
+    v_scales_ = upload<float>(quantization.v_scales, backend);
+    if (const std::vector<float>& scales = quantization.q_scales; !scales.empty()) {
+      KVCAL_CHECK(std::ssize(scales) == config.num_attention_heads);
+      q_scales_ = upload<float>(scales, backend);
+      q_saturated_ = zero_counts(backend, scales.size());
+    }
+    k_saturated_ = zero_counts(backend, heads);
+    v_saturated_ = zero_counts(backend, heads);
+  }
+
+  /// Has the batch stored when it enters the cache.
+  void join(EnterCacheArgs& args) const {
+    args.k.dtype = args.v.dtype = dtype_;
+    args.k.scales = k_scales_.as<float>();
+    args.v.scales = v_scales_.as<float>();
+    args.k.out = k_.data();
+    args.v.out = v_.data();
+    args.k.saturated = k_saturated_.as<uint64_t>();
+    args.v.saturated = v_saturated_.as<uint64_t>();
+  }
+  KvStorage view() const {
+    return {.dtype = dtype_,
+            .k = k_.data(),
+            .v = v_.data(),
+            .k_scales = k_scales_.as<float>(),
+            .v_scales = v_scales_.as<float>(),
+            .q_scales = q_scales_.as<float>(),
+            .q_saturated = q_saturated_.as<uint64_t>()};
+  }
+  SaturationCounts saturated(Backend& backend) const {
+    return {sum(backend, k_saturated_), sum(backend, v_saturated_), sum(backend, q_saturated_)};
+  }
+
+ private:
+  static Buffer zero_counts(Backend& backend, size_t heads) {
+    Buffer counts = backend.allocate(heads * sizeof(uint64_t));
+    backend.fill_zero(counts.data(), counts.size());
+    return counts;
+  }
+  static uint64_t sum(Backend& backend, const Buffer& counts) {
+    if (counts.size() == 0) return 0;
+    std::vector<uint64_t> host(counts.size() / sizeof(uint64_t));
+    backend.copy_out(counts.data(), std::as_writable_bytes(std::span(host)));
+    return std::accumulate(host.begin(), host.end(), uint64_t{0});
+  }
+
+  KvDType dtype_;
+  Buffer k_, v_, k_scales_, v_scales_, q_scales_, k_saturated_, v_saturated_, q_saturated_;
+};
+
+namespace {
+
+std::vector<int64_t> lengths_of(std::span<const std::span<const TokenId>> samples) {
+  std::vector<int64_t> lengths;
+  for (const auto& sample : samples) lengths.push_back(static_cast<int64_t>(sample.size()));
+  return lengths;
+}
+
+/// Bytes that one look-up in a mapped table may bring into memory beside its row: the system maps
+/// the pages around a missing one, too.
+constexpr int64_t kMappedAround = int64_t{64} << 10;
+/// Of a large table no more than this is mapped at a time.
+constexpr int64_t kMappedTable = int64_t{64} << 20;
+
+}  // namespace
+
+LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& weights,
+                                   Backend& backend,
+                                   std::span<const std::span<const TokenId>> samples,
+                                   const LayerwiseOptions& options, Diagnostics& diagnostics)
+    : config_(config),
+      weights_(weights),
+      backend_(backend),
+      diagnostics_(diagnostics),
+      type_(options.compute_type),
+      layers_(weights, config, backend, options.compute_type, options.layer_bytes) {
+  if (!backend.supports(type_))
+    fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
+  const MemoryPlan plan(config, weights, backend, options, lengths_of(samples));
+  make_batches(samples, plan.batch_tokens());
+  std::vector<int64_t> batch_tokens;
+  for (const SampleBatch& batch : batches_) {
+    batch_tokens.push_back(batch.tokens.num_tokens);
+    longest_batch_ = std::max(longest_batch_, batch.tokens.num_tokens);
+  }
+  runner_ = std::make_unique<LayerRunner>(config, backend, type_, longest_batch_);
+  hidden_.emplace(backend, config.hidden_size, std::move(batch_tokens),
+                  HiddenRoom{.bytes = plan.hidden_bytes(longest_batch_),
+                             .scratch_folder = options.scratch_folder});
+  if (backend.is_host() && plan.is_limit_found() && !hidden_->are_in_backend())
+    diagnostics.warn("hidden states go to a scratch file in '" + options.scratch_folder.string() +
+                     "': this process can have no more than " + std::to_string(*plan.limit()) +
+                     " bytes of memory");
+  if (!options.is_restored) embed(samples);
+}
+
+LayerwiseForward::~LayerwiseForward() = default;
+
+void LayerwiseForward::make_batches(std::span<const std::span<const TokenId>> samples,
+                                    int64_t batch_tokens) {
+  const std::vector<int64_t> lengths = lengths_of(samples);
+  ropes_ = std::make_unique<RopeTables>(config_, lengths, backend_);
+  TokenPositions positions;
+  const auto close_batch = [&] {
+    if (!batches_.empty())
+      batches_.back().tokens.keep_positions(positions.upload_rows(*ropes_, backend_));
+    positions = {};
+  };
+  for (const int64_t length : lengths) {
+    KVCAL_CHECK(length > 0);
+    if (batches_.empty() || batches_.back().tokens.num_tokens + length > batch_tokens) {
+      close_batch();
+      SampleBatch batch;
+      batch.first_token = num_tokens_;
+      batch.first_sample = num_samples_;
+      batches_.push_back(std::move(batch));
+    }
+    TokenBatch& batch = batches_.back().tokens;
+    batch.segments.push_back({.q_begin = batch.num_tokens,
+                              .q_count = length,
+                              .kv_begin = batch.num_tokens,
+                              .kv_count = length});
+    for (int64_t position = 0; position < length; ++position) positions.add(position, length);
+    batch.num_tokens += length;
+    num_tokens_ += length;
+    ++num_samples_;
+  }
+  close_batch();
+}
+
+void LayerwiseForward::embed(std::span<const std::span<const TokenId>> samples) {
+  hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
+    const SampleBatch& batch = batches_[index];
+    std::vector<TokenId> ids;
+    std::vector<int32_t> positions;
+    for (size_t i = 0; i < batch.tokens.segments.size(); ++i) {
+      const auto sample = samples[static_cast<size_t>(batch.first_sample) + i];
+      ids.insert(ids.end(), sample.begin(), sample.end());
+      for (size_t at = 0; at < sample.size(); ++at) positions.push_back(static_cast<int32_t>(at));
+    }
+    embed(ids, positions, hidden);
+  });
+  weights_.drop(Role::kEmbedding);
+  weights_.drop(Role::kPositionEmbedding);
+}
+
+void LayerwiseForward::embed(std::span<const TokenId> ids, std::span<const int32_t> positions,
+                             float* hidden) {
+  const TensorView& embedding = weights_.at(Role::kEmbedding);
+  const auto table = static_cast<int64_t>(embedding.bytes.size());
+  const int64_t row = table / std::max<int64_t>(1, embedding.shape[0]);
+  const auto part = static_cast<size_t>(
+      table > kMappedTable ? std::max<int64_t>(1, kMappedTable / (row + kMappedAround))
+                           : std::ssize(ids));
+  for (size_t begin = 0; begin < ids.size(); begin += part) {
+    const size_t count = std::min(part, ids.size() - begin);
+    embed_tokens(config_, weights_, ids.subspan(begin, count), positions.subspan(begin, count),
+                 backend_, hidden + static_cast<int64_t>(begin) * config_.hidden_size);
+    if (part < ids.size()) weights_.drop(Role::kEmbedding);
+  }
+}
+
+void LayerwiseForward::report(const SampleBatch& batch, Share share) {
+  if (share == Share::kNone) return;
+  int64_t done = batch.first_token + batch.tokens.num_tokens;
+  if (share != Share::kWhole) done = (done + (share == Share::kSecondHalf ? num_tokens_ : 0)) / 2;
+  // Tokens that would be through all layers had the work gone by samples: what people expect to
+  // read.
+  diagnostics_.progress("calibrating",
+                        (layers_.index() * num_tokens_ + done) / config_.num_hidden_layers,
+                        num_tokens_, "tokens");
+}
+
+void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const Pass& pass) {
+  using Access = HiddenStates::Access;
+  const int64_t index = layers_.index();
+  // Passes that end the layer see all its inputs; the others would show some of them twice.
+  show_linears(pass.finishes ? linears_.get() : nullptr);
+  hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t at, float* hidden) {
+    throw_if_interrupted();
+    const SampleBatch& batch = batches_[at];
+    batch_sample_ = batch.first_sample;
+    if (pass.finishes) release_hidden(batch);
+    EnterCacheArgs args = runner_->keys_values(layer, index, hidden, batch.tokens, *ropes_).entry();
+    if (pass.observers) pass.observers->join(args, batch);
+    if (pass.storage) pass.storage->join(args);
+    backend_.enter_cache(args);
+    const SeenQueries queries = pass.observers ? pass.observers->queries(batch) : SeenQueries{};
+    if (pass.finishes) {
+      runner_->finish(layer, index, hidden, batch.tokens, *ropes_, pass.storage->view(), queries);
+      show_hidden(batch, hidden);
+    } else if (queries.ranges) {
+      runner_->query(layer, index, batch.tokens, *ropes_, queries);
+    }
+    report(batch, share);
+  });
+  if (pass.finishes) advanced_layers_ = index + 1;
+}
+
+template <class Body>
+void LayerwiseForward::for_each_sample(const SampleBatch& batch, float* hidden,
+                                       const Body& body) const {
+  int64_t sample = batch.first_sample;
+  for (const Segment& segment : batch.tokens.segments)
+    body(sample++, std::span(hidden + segment.q_begin * config_.hidden_size,
+                             static_cast<size_t>(segment.q_count * config_.hidden_size)));
+}
+
+void LayerwiseForward::release_hidden(const SampleBatch& batch) {
+  if (hidden_user_)
+    for_each_sample(batch, nullptr, [&](int64_t sample, auto) { hidden_user_->release(sample); });
+}
+
+void LayerwiseForward::show_hidden(const SampleBatch& batch, float* hidden) {
+  if (!hidden_sink_) return;
+  hidden_user_ = hidden_sink_;
+  // Rows in a scratch file count as the process's memory while somebody reads them there.
+  if (backend_.is_host() && hidden_->are_in_backend())
+    return for_each_sample(batch, hidden, [&](int64_t sample, std::span<float> rows) {
+      hidden_sink_->put(sample, rows, nullptr);
+    });
+  const auto copy = std::make_shared<std::vector<float>>(
+      static_cast<size_t>(batch.tokens.num_tokens * config_.hidden_size));
+  backend_.copy_out(reinterpret_cast<const std::byte*>(hidden),
+                    std::as_writable_bytes(std::span(*copy)));
+  for_each_sample(batch, copy->data(), [&](int64_t sample, std::span<float> rows) {
+    hidden_sink_->put(sample, rows, copy);
+  });
+}
+
+void LayerwiseForward::restore_hidden(int64_t next_layer, const HiddenSource& source) {
+  KVCAL_CHECK(layers_.index() < 0 && advanced_layers_ == 0);
+  hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
+    throw_if_interrupted();
+    const SampleBatch& batch = batches_[index];
+    std::vector<float> rows(static_cast<size_t>(batch.tokens.num_tokens * config_.hidden_size));
+    for_each_sample(batch, rows.data(), source);
+    backend_.copy_in(std::as_bytes(std::span(rows)), reinterpret_cast<std::byte*>(hidden));
+  });
+  advanced_layers_ = next_layer;
+}
+
+LayerwiseForward::Observers LayerwiseForward::make_observers() const {
+  return {backend_, num_samples_, config_.cache_heads(),
+          request_.query ? config_.num_attention_heads : 0};
+}
+
+LayerAdvance LayerwiseForward::advance_without_attention(int64_t layer) {
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
+  show_linears(linears_.get());
+  hidden_->walk(HiddenStates::Access::kUpdate, [&](size_t index, float* hidden) {
+    throw_if_interrupted();
+    const SampleBatch& batch = batches_[index];
+    batch_sample_ = batch.first_sample;
+    release_hidden(batch);
+    runner_->run_without_attention(packed, layer, hidden, batch.tokens, nullptr);
+    show_hidden(batch, hidden);
+    report(batch, Share::kWhole);
+  });
+  advanced_layers_ = layer + 1;
+  return {.linears = take_linears()};
+}
+
+LayerObservation LayerwiseForward::observe(int64_t layer) {
+  const bool is_end = layer == config_.last_attention_layer() && !request_.finishes_layers();
+  const PackedLayer& packed =
+      layers_.bring(layer, is_end && !request_.query ? LayerParts::kKeyValue : LayerParts::kAll);
+  const Observers observers = make_observers();
+  run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf, {.observers = &observers});
+  return observers.take(backend_);
+}
+
+SaturationCounts LayerwiseForward::count_saturated(int64_t layer,
+                                                   const KvQuantization& quantization) {
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kKeyValue);
+  const Storage storage(backend_, config_, longest_batch_, quantization);
+  run_batches(packed, Share::kNone, {.storage = &storage});
+  return storage.saturated(backend_);
+}
+
+LayerAdvance LayerwiseForward::advance(int64_t layer, const KvQuantization& quantization) {
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
+  const Storage storage(backend_, config_, longest_batch_, quantization);
+  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
+  return {storage.saturated(backend_), take_linears()};
+}
+
+LayerAdvance LayerwiseForward::advance_exact(int64_t layer) {
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
+  const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
+  run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
+  return {.linears = take_linears()};
+}
+
+LayerObservation LayerwiseForward::observe_and_advance_exact(int64_t layer) {
+  const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
+  const Observers observers = make_observers();
+  const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
+  run_batches(packed, Share::kWhole,
+              {.observers = &observers, .storage = &storage, .finishes = true});
+  LayerObservation seen = observers.take(backend_);
+  seen.linears = take_linears();
+  return seen;
+}
+
+LinearObservation LayerwiseForward::observe_head() {
+  KVCAL_CHECK(advanced_layers_ == config_.num_hidden_layers);
+  const PackedNorm norm = pack_final_norm(weights_, config_, backend_);
+  LinearCollector head(config_, backend_, request_.head_detail(), num_samples_);
+  show_linears(&head);
+  hidden_->walk(HiddenStates::Access::kRead, [&](size_t index, float* hidden) {
+    throw_if_interrupted();
+    const SampleBatch& batch = batches_[index];
+    batch_sample_ = batch.first_sample;
+    runner_->run_final_norm(norm, hidden, batch.tokens);
+  });
+  show_linears(nullptr);
+  return std::move(head.take().at(0));
+}
+
+void LayerwiseForward::request(const ObservationRequest& request) {
+  KVCAL_CHECK(layers_.index() < 0);  // what is prefetched is known by then
+  request_ = request;
+  linears_ =
+      request.linears == LinearDetail::kNone
+          ? nullptr
+          : std::make_unique<LinearCollector>(config_, backend_, request.linears, num_samples_);
+  runner_->show_all_experts(request.all_experts);
+  if (request.finishes_layers()) layers_.expect_all_layers();
+  if (request.query) layers_.expect_queries();
+}
+
+void LayerwiseForward::show_linears(LinearCollector* linears) {
+  runner_->fold_linear_amax(
+      linears && linears->wants_amax()
+          ? [linears](Role role, int64_t index) { return linears->slot(role, index); }
+          : AmaxSlotOf{});
+  if (!linears) return runner_->observe_linear_inputs(linear_observer_);
+  runner_->observe_linear_inputs([this, linears](const LinearInput& input) {
+    linears->see(input, batch_sample_);
+    if (linear_observer_) linear_observer_(input);
+  });
+}
+
+std::vector<LinearObservation> LayerwiseForward::take_linears() {
+  return linears_ ? linears_->take() : std::vector<LinearObservation>{};
+}
+
+void LayerwiseForward::observe_linear_inputs(LinearInputObserver observer) {
+  linear_observer_ = std::move(observer);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/diagnostics.h"
+#include "core/token.h"
+#include "forward/hidden_states.h"
+#include "forward/layer_forward.h"
+#include "forward/layer_prefetch.h"
+#include "forward/layer_runner.h"
+#include "forward/layerwise_options.h"
+
+namespace kvcal {
+
+/// LayerForward on one backend: bring a layer's weights, push every batch through it, drop them.
+/// The peak is one packed layer (two where the next is packed meanwhile), the activations of one
+/// batch and the hidden states.
+class LayerwiseForward : public LayerForward {
+ public:
+  /// samples are borrowed for the constructor only. Throws Error as MemoryPlan does.
+  LayerwiseForward(const ModelConfig& config, const Weights& weights, Backend& backend,
+                   std::span<const std::span<const TokenId>> samples,
+                   const LayerwiseOptions& options, Diagnostics& diagnostics);
+  ~LayerwiseForward() override;
+
+  LayerObservation observe(int64_t layer) override;
+  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override;
+  LayerAdvance advance_exact(int64_t layer) override;
+  LayerAdvance advance_without_attention(int64_t layer) override;
+  LayerObservation observe_and_advance_exact(int64_t layer) override;
+  LinearObservation observe_head() override;
+  int64_t num_tokens() const override { return num_tokens_; }
+  int64_t num_samples() const { return num_samples_; }
+  void request(const ObservationRequest& request) override;
+  void show_hidden(HiddenSink* sink) override { hidden_sink_ = sink; }
+  void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
+
+  /// Is shown every Linear's input of the layers that run from now on.
+  void observe_linear_inputs(LinearInputObserver observer);
+
+ private:
+  struct Storage;
+  struct Observers;
+  struct SampleBatch {
+    TokenBatch tokens;
+    int64_t first_token = 0, first_sample = 0;
+  };
+
+  void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
+  void embed(std::span<const std::span<const TokenId>> samples);
+  void embed(std::span<const TokenId> ids, std::span<const int32_t> positions, float* hidden);
+  std::vector<LinearObservation> take_linears();
+  /// From now on linears (null: nothing) and who observe_linear_inputs names are shown the inputs.
+  void show_linears(LinearCollector* linears);
+  /// Share of a layer's work that a pass stands for in the progress.
+  enum class Share { kFirstHalf, kSecondHalf, kWhole, kNone };
+  void report(const SampleBatch& batch, Share share);
+  /// What one pass over a layer does with K and V.
+  struct Pass {
+    const Observers* observers = nullptr;
+    const Storage* storage = nullptr;
+    bool finishes = false;  ///< the rest of the layer, whose attention reads storage
+  };
+  void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
+  Observers make_observers() const;
+  /// Calls body with each sample of the batch and its rows of hidden.
+  template <class Body>
+  void for_each_sample(const SampleBatch& batch, float* hidden, const Body& body) const;
+  void show_hidden(const SampleBatch& batch, float* hidden);
+  void release_hidden(const SampleBatch& batch);
+
+  const ModelConfig& config_;
+  const Weights& weights_;
+  Backend& backend_;
+  Diagnostics& diagnostics_;
+  ComputeType type_;
+  int64_t num_tokens_ = 0, num_samples_ = 0, longest_batch_ = 0;
+  std::vector<SampleBatch> batches_;
+  std::unique_ptr<RopeTables> ropes_;
+  std::unique_ptr<LayerRunner> runner_;
+  ObservationRequest request_;
+  std::unique_ptr<LinearCollector> linears_;  ///< null: not asked for
+  LinearInputObserver linear_observer_;       ///< empty: none
+  int64_t batch_sample_ = 0;                  ///< first of the batch that runs
+  int64_t advanced_layers_ = 0;
+  HiddenSink* hidden_sink_ = nullptr;  ///< null: nobody wants what a layer leaves
+  HiddenSink* hidden_user_ = nullptr;  ///< who was shown rows and may still read them
+  std::optional<HiddenStates> hidden_;
+  LayerPrefetch layers_;
+};
+
+}  // namespace kvcal

@@ -1,0 +1,148 @@
+#include "forward/linear_product.h"
+
+namespace kvcal {
+namespace {
+
+std::byte* grown(Buffer& buffer, Backend& backend, size_t bytes) {
+  if (buffer.size() < bytes) buffer = backend.allocate(bytes);
+  return buffer.data();
+}
+
+/// An input as FP8 codes; row: what shares a scale, a token or a group of one.
+struct QuantizedInput {
+  const uint8_t* codes = nullptr;
+  const float* scales = nullptr;
+  int64_t rows = 0, width = 0;
+  bool scale_per_row = false;
+};
+
+QuantizedInput quantize(Backend& backend, const ProductArgs& args, const QuantizedRows& part) {
+  ProductScratch& scratch = *args.scratch;
+  const int64_t in = part.matrix->in_features;
+  const bool is_static = part.input == InputQuantization::kStatic;
+  const int64_t width = part.input == InputQuantization::kDynamicGroup ? part.group : in;
+  QuantizedInput input{.rows = args.rows * in / width, .width = width};
+  QuantizeRowsArgs quantize{.x = args.x, .type = part.type, .rows = input.rows, .width = width};
+  quantize.out = reinterpret_cast<uint8_t*>(
+      grown(scratch.codes, backend, static_cast<size_t>(args.rows * in)));
+  if (is_static) {
+    quantize.scales = part.input_scale.get();
+  } else {
+    quantize.row_scales = reinterpret_cast<float*>(
+        grown(scratch.scales, backend, static_cast<size_t>(input.rows) * sizeof(float)));
+  }
+  backend.quantize_rows(quantize);
+  input.codes = quantize.out;
+  input.scales = is_static ? quantize.scales : quantize.row_scales;
+  input.scale_per_row = !is_static;
+  return input;
+}
+
+/// The numbers that codes stand for. To load_kv a scale belongs to a head: here to a row, or to
+/// all.
+const void* dequantize(Backend& backend, const QuantizedInput& input, ComputeType type,
+                       ProductScratch& scratch) {
+  const auto count = static_cast<size_t>(input.rows * input.width);
+  std::byte* out = grown(scratch.values, backend, count * bytes_of(type));
+  backend.load_kv({.x = input.codes,
+                   .dtype = KvDType::kFp8E4m3,
+                   .scales = input.scales,
+                   .rows = input.scale_per_row ? 1 : input.rows,
+                   .heads = input.scale_per_row ? input.rows : 1,
+                   .head_dim = input.width,
+                   .out_type = type,
+                   .out = out});
+  return out;
+}
+
+void multiply_part(Backend& backend, const ProductArgs& args, const QuantizedRows& part) {
+  const float* bias = args.linear.bias.get();
+  if (bias) bias += part.first;
+  const int64_t stride = args.linear.matrix->out_features;
+  QuantizedInput input;
+  if (part.input != InputQuantization::kNone) input = quantize(backend, args, part);
+  if (part.multiplies_codes) {
+    backend.matmul_fp8({.x = input.codes,
+                        .x_scales = input.scales,
+                        .scale_per_row = input.scale_per_row,
+                        .weight = *part.matrix,
+                        .bias = bias,
+                        .accumulate = args.accumulate,
+                        .rows = args.rows,
+                        .out = args.out + part.first,
+                        .out_stride = stride,
+                        .is_decoding = args.is_decoding});
+    return;
+  }
+  backend.matmul({.x = input.codes ? dequantize(backend, input, part.type, *args.scratch) : args.x,
+                  .weight = *part.matrix,
+                  .bias = bias,
+                  .accumulate = args.accumulate,
+                  .rows = args.rows,
+                  .out = args.out + part.first,
+                  .out_stride = stride,
+                  .is_decoding = args.is_decoding});
+}
+
+}  // namespace
+
+void multiply(Backend& backend, const ProductArgs& args) {
+  if (!args.linear.quantized.empty()) {
+    KVCAL_CHECK(args.scratch);
+    for (const QuantizedRows& part : args.linear.quantized) multiply_part(backend, args, part);
+    return;
+  }
+  backend.matmul({.x = args.x,
+                  .weight = *args.linear.matrix,
+                  .bias = args.linear.bias.get(),
+                  .accumulate = args.accumulate,
+                  .rows = args.rows,
+                  .out = args.out,
+                  .is_decoding = args.is_decoding});
+}
+
+namespace {
+
+void multiply_then_activate(Backend& backend, const ActivatedProductArgs& args) {
+  const PackedLinear& in = args.mlp.in;
+  KVCAL_CHECK(args.product_scratch);
+  auto* inner = reinterpret_cast<float*>(
+      grown(args.product_scratch->inner, backend,
+            static_cast<size_t>(args.rows * in.matrix->out_features) * sizeof(float)));
+  multiply(backend, {.x = args.x,
+                     .linear = in,
+                     .rows = args.rows,
+                     .out = inner,
+                     .is_decoding = args.is_decoding,
+                     .scratch = args.product_scratch});
+  backend.activate({.x = inner,
+                    .gated = args.mlp.gated,
+                    .activation = args.activation,
+                    .limit = args.limit,
+                    .rows = args.rows,
+                    .width = args.mlp.width,
+                    .out_type = args.out_type,
+                    .out = args.out,
+                    .seen = args.seen});
+}
+
+}  // namespace
+
+void multiply_activated(Backend& backend, const ActivatedProductArgs& args) {
+  if (!args.mlp.in.quantized.empty()) return multiply_then_activate(backend, args);
+  backend.matmul_activate({.x = args.x,
+                           .weight = *args.mlp.in.matrix,
+                           .bias = args.mlp.in.bias.get(),
+                           .gated = args.mlp.gated,
+                           .activation = args.activation,
+                           .limit = args.limit,
+                           .rows = args.rows,
+                           .width = args.mlp.width,
+                           .scratch = args.scratch,
+                           .out_type = args.out_type,
+                           .out = args.out,
+                           .seen = args.seen,
+                           .is_decoding = args.is_decoding});
+}
+
+}  // namespace kvcal

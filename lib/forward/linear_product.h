@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+
+#include "backend/backend.h"
+#include "forward/packed_layer.h"
+
+namespace kvcal {
+
+/// Buffers of products with quantized inputs. They grow with what they are used for, so that the
+/// second time a product of some size runs it asks for no memory.
+struct ProductScratch {
+  Buffer codes;   ///< [rows, in_features] FP8
+  Buffer scales;  ///< [rows], or [rows, groups] float32
+  Buffer values;  ///< [rows, in_features]: codes as numbers again
+  Buffer inner;   ///< [rows, out_features] float32, before an activation
+};
+
+/// out = linear(x), or out += linear(x). Quantized inputs become FP8 codes first: with codes of the
+/// weight they are multiplied as such, else as the numbers they stand for.
+struct ProductArgs {
+  const void* x = nullptr;  ///< [rows, in_features] of the type the layer was packed for
+  const PackedLinear& linear;
+  bool accumulate = false;
+  int64_t rows = 0;
+  float* out = nullptr;  ///< [rows, out_features]
+  bool is_decoding = false;
+  ProductScratch* scratch = nullptr;  ///< needed where the input is quantized
+};
+void multiply(Backend& backend, const ProductArgs& args);
+
+/// The inner rows of an MLP: activation(gate) * up, or activation(up).
+struct ActivatedProductArgs {
+  const void* x = nullptr;  ///< [rows, hidden] of the type the layer was packed for
+  const PackedMlp& mlp;
+  Activation activation = Activation::kSilu;
+  float limit = 0.0f;  ///< as in ActivationArgs
+  int64_t rows = 0;
+  float* scratch = nullptr;  ///< as in MatmulActivateArgs
+  ComputeType out_type = ComputeType::kFloat32;
+  void* out = nullptr;  ///< [rows, mlp.width]
+  AmaxSlot seen = {};   ///< of out
+  bool is_decoding = false;
+  ProductScratch* product_scratch = nullptr;  ///< ProductArgs::scratch
+};
+void multiply_activated(Backend& backend, const ActivatedProductArgs& args);
+
+}  // namespace kvcal

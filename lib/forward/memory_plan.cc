@@ -1,0 +1,129 @@
+#include "forward/memory_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "forward/layer_prefetch.h"
+#include "forward/layer_runner.h"
+#include "forward/linear_observation.h"
+#include "quant/magnitude_histogram.h"
+
+namespace kvcal {
+namespace {
+
+int64_t longest_of(std::span<const int64_t> lengths) {
+  return lengths.empty() ? 0 : std::ranges::max(lengths);
+}
+
+uint64_t cached_bytes_per_token(const ModelConfig& config) {
+  return static_cast<uint64_t>(config.cache_heads() *
+                               (config.cache_k_dim() + config.cache_v_dim())) *
+         sizeof(float);
+}
+
+/// What attention on a host lays K and V of all heads out in, in two parts of bfloat16.
+uint64_t attended_bytes_per_token(const ModelConfig& config, ComputeType type) {
+  if (type != ComputeType::kBFloat16) return 0;
+  const int64_t v_dim =
+      config.architecture->has_latent_attention ? config.latent.value_dim : config.head_dim;
+  const auto in_tiles = [](int64_t dim) { return (dim + 31) / 32 * 32; };
+  return static_cast<uint64_t>(config.num_key_value_heads *
+                               (in_tiles(config.head_dim) + in_tiles(v_dim))) *
+         2 * bytes_of(type);
+}
+
+/// cos and sin of the longest sequence of each block, of keys and of queries.
+uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
+  std::map<int64_t, int64_t> rows_of_block;
+  for (const int64_t length : lengths) {
+    int64_t& rows = rows_of_block[rope_block(rope, length)];
+    rows = std::max(rows, length);
+  }
+  int64_t rows = 0;
+  for (const auto& [block, longest] : rows_of_block) rows += longest;
+  return static_cast<uint64_t>(rows * rope.rotary_dim) * sizeof(float) *
+         (rope.query_beta == 0.0 ? 1 : 2);
+}
+
+/// Ranges and histograms, in the backend and as they are taken.
+uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& request,
+                        size_t samples) {
+  const int64_t heads = 2 * config.cache_heads() + (request.query ? config.num_attention_heads : 0);
+  return 2 * static_cast<uint64_t>(heads) *
+             (samples * sizeof(ObservedRange) + sizeof(MagnitudeHistogram)) +
+         LinearCollector::bytes(config, request.linears, samples);
+}
+
+uint64_t table_bytes(const ModelConfig& config, const ObservationRequest& request,
+                     std::span<const int64_t> lengths) {
+  uint64_t tokens = 0, bytes = 0;
+  for (const int64_t length : lengths) tokens += static_cast<uint64_t>(length);
+  for (const RopeConfig& rope : config.ropes)
+    bytes += rope_bytes(rope, lengths) + tokens * sizeof(int32_t);
+  return bytes + observed_bytes(config, request, lengths.size());
+}
+
+}  // namespace
+
+MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, const Backend& backend,
+                         const LayerwiseOptions& options, std::span<const int64_t> sample_lengths) {
+  const ComputeType type = options.compute_type;
+  MemoryNeeds needs;
+  needs.layers =
+      packed_layer_bytes(config, type) * static_cast<uint64_t>(LayerPrefetch::layers_held(backend));
+  needs.per_token =
+      LayerRunner::bytes_per_token(config, type, backend) + cached_bytes_per_token(config);
+  if (options.observation.query)  // as FP8, in the quantized mode
+    needs.per_token += static_cast<uint64_t>(config.query_width());
+  if (!backend.is_host()) return needs;
+  needs.process = options.process_bytes;
+  needs.packing = 2 * weights.largest_read_bytes();  // gate and up go together
+  needs.tables = table_bytes(config, options.observation, sample_lengths);
+  // Two batches more may wait to be written where they are shown.
+  const uint64_t batches = options.shows_hidden ? 3 : 1;
+  needs.per_token += batches * static_cast<uint64_t>(config.hidden_size) * sizeof(float) +
+                     attended_bytes_per_token(config, type);
+  return needs;
+}
+
+MemoryPlan::MemoryPlan(const ModelConfig& config, const Weights& weights, const Backend& backend,
+                       const LayerwiseOptions& options, std::span<const int64_t> sample_lengths)
+    : needs_(memory_needs(config, weights, backend, options, sample_lengths)),
+      limit_(options.memory_limit) {
+  if (!limit_ && backend.is_host() && options.process_can_take) {
+    limit_ = options.process_can_take;
+    is_limit_found_ = true;
+  }
+  if (const std::optional<uint64_t> free = backend.free_memory()) {
+    // The rest is for what its libraries take and for what cannot be joined.
+    const uint64_t usable = *free - *free / 16;
+    is_limit_found_ = !limit_ || usable < *limit_;
+    limit_ = std::min(limit_.value_or(usable), usable);
+  }
+  const int64_t longest = longest_of(sample_lengths);
+  const auto activations =
+      static_cast<int64_t>(LayerRunner::bytes_per_token(config, options.compute_type, backend));
+  const int64_t preferred =
+      options.batch_tokens > 0 ? options.batch_tokens : backend.preferred_batch_tokens(activations);
+  batch_tokens_ = std::max(preferred, longest);
+  if (!limit_) return;
+  const uint64_t least = needs_.with_batch(longest);
+  if (least > *limit_) {
+    const char* what = !is_limit_found_    ? "the memory limit of "
+                       : backend.is_host() ? "the available memory of "
+                                           : "the device's free memory of ";
+    const char* layers = backend.packs_beside() ? "two layers" : "one layer";
+    fail(what, *limit_, " bytes cannot hold ", backend.is_host() ? "the program, " : "", layers,
+         " and the longest sample of ", longest, " tokens, which take ", least, " bytes");
+  }
+  // Half of what is left is for hidden states.
+  const uint64_t room = (*limit_ - needs_.with_batch(0)) / 2 / needs_.per_token;
+  batch_tokens_ = std::clamp(static_cast<int64_t>(room), longest, batch_tokens_);
+}
+
+std::optional<uint64_t> MemoryPlan::hidden_bytes(int64_t longest_batch) const {
+  if (!limit_) return std::nullopt;
+  return *limit_ - std::min(*limit_, needs_.with_batch(longest_batch));
+}
+
+}  // namespace kvcal

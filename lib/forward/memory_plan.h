@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "backend/backend.h"
+#include "forward/layerwise_options.h"
+#include "stored/weights.h"
+
+namespace kvcal {
+
+/// What a forward pass, layer by layer, takes of the memory that is limited, but for the hidden
+/// states of all tokens. Bounds, in bytes. On a host that memory is the process's, on a device its
+/// own.
+struct MemoryNeeds {
+  uint64_t process = 0;    ///< on a host: what the process takes beside the pass
+  uint64_t layers = 0;     ///< packed matrices, of all layers held at one time
+  uint64_t packing = 0;    ///< on a host: the matrix being packed as the file has it, and copies
+  uint64_t tables = 0;     ///< on a host: RoPE tables, positions and what is observed
+  uint64_t per_token = 0;  ///< of a batch: activations, K and V as stored, on a host hidden states
+
+  uint64_t with_batch(int64_t tokens) const {
+    return process + layers + packing + tables + per_token * static_cast<uint64_t>(tokens);
+  }
+};
+
+/// sample_lengths: in tokens.
+MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, const Backend& backend,
+                         const LayerwiseOptions& options, std::span<const int64_t> sample_lengths);
+
+/// How the memory is divided.
+class MemoryPlan {
+ public:
+  /// Throws Error, saying what is needed, where the memory cannot hold one layer and the longest
+  /// sample.
+  MemoryPlan(const ModelConfig& config, const Weights& weights, const Backend& backend,
+             const LayerwiseOptions& options, std::span<const int64_t> sample_lengths);
+
+  /// Tokens of a batch: the wanted ones, or fewer where there is no room for them, but no fewer
+  /// than the longest sample has.
+  int64_t batch_tokens() const { return batch_tokens_; }
+  /// Bytes of the backend's memory that hidden states may take beside such batches; nullopt: as
+  /// many as they like.
+  std::optional<uint64_t> hidden_bytes(int64_t longest_batch) const;
+  /// Nobody gave the limit: it is what the process can have.
+  bool is_limit_found() const { return is_limit_found_; }
+  std::optional<uint64_t> limit() const { return limit_; }
+
+ private:
+  MemoryNeeds needs_;
+  std::optional<uint64_t> limit_;
+  bool is_limit_found_ = false;
+  int64_t batch_tokens_ = 0;
+};
+
+}  // namespace kvcal

@@ -1,0 +1,177 @@
+#include "forward/merged_observation.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+
+namespace kvcal {
+namespace {
+
+void add(MagnitudeHistogram& sum, const MagnitudeHistogram& more) {
+  for (size_t bin = 0; bin < sum.counts.size(); ++bin) sum.counts[bin] += more.counts[bin];
+}
+
+void add(SaturationCounts& sum, const SaturationCounts& more) {
+  sum.k += more.k;
+  sum.v += more.v;
+  sum.q += more.q;
+}
+
+/// Puts the ranges [own samples, width] of one part where they belong in [all samples, width].
+void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
+           std::span<const size_t> samples, size_t width) {
+  if (own.size() != samples.size() * width)
+    fail("has ", own.size(), " ranges, expected ", samples.size(), " samples of ", width);
+  for (size_t i = 0; i < samples.size(); ++i)
+    std::ranges::copy(own.subspan(i * width, width),
+                      all.begin() + static_cast<std::ptrdiff_t>(samples[i] * width));
+}
+
+/// Of layers that were observed; without heads where they do not attend.
+class SideMerger {
+ public:
+  explicit SideMerger(size_t num_samples) : num_samples_(num_samples) {}
+
+  void add_part(const KvObservation& part, std::span<const size_t> samples) {
+    const size_t heads = part.histograms.size();
+    if (!has_begun_) {
+      all_.histograms.resize(heads);
+      all_.ranges.assign(num_samples_ * heads, kEmptyRange);
+      has_begun_ = true;
+    }
+    if (heads != all_.histograms.size())
+      fail("has ", heads, " heads, expected ", all_.histograms.size());
+    place(all_.ranges, part.ranges, samples, heads);
+    for (size_t head = 0; head < heads; ++head) add(all_.histograms[head], part.histograms[head]);
+  }
+  KvObservation take() { return std::move(all_); }
+
+ private:
+  size_t num_samples_;
+  bool has_begun_ = false;
+  KvObservation all_;
+};
+
+class LinearMerger {
+ public:
+  explicit LinearMerger(size_t num_samples) : num_samples_(num_samples) {}
+
+  void add_part(const LinearObservation& part, std::span<const size_t> samples) {
+    const auto [at, is_new] = all_.try_emplace({part.role, part.index});
+    LinearObservation& seen = at->second;
+    if (is_new) {
+      seen.role = part.role;
+      seen.index = part.index;
+      if (!part.ranges.empty()) seen.ranges.assign(num_samples_, kEmptyRange);
+    }
+    if (seen.ranges.empty() != part.ranges.empty())
+      fail("shows samples of a Linear's input where another part does not");
+    if (!part.ranges.empty()) place(seen.ranges, part.ranges, samples, 1);
+    seen.amax.value = std::max(seen.amax.value, part.amax.value);
+    seen.nonfinite += part.nonfinite;
+    seen.tokens += part.tokens;
+    add(seen.histogram, part.histogram);
+  }
+  void add_parts(const std::vector<LinearObservation>& parts, std::span<const size_t> samples) {
+    for (const LinearObservation& part : parts) add_part(part, samples);
+  }
+  std::vector<LinearObservation> take() {
+    std::vector<LinearObservation> linears;
+    for (auto& [place, seen] : all_) linears.push_back(std::move(seen));
+    return linears;
+  }
+
+ private:
+  size_t num_samples_;
+  std::map<std::pair<Role, int64_t>, LinearObservation> all_;  ///< by role, then index
+};
+
+/// Calls body with each part there is and its samples.
+template <class Part, class Body>
+void for_each_part(std::span<const std::optional<Part>> parts, const SampleParts& samples,
+                   const Body& body) {
+  KVCAL_CHECK(parts.size() == samples.samples_of.size());
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const auto& own = samples.samples_of[i];
+    in_context(std::string(samples.name) + " " + std::to_string(i), [&] {
+      if (parts[i].has_value() == own.empty())
+        fail("saw ", parts[i] ? "something" : "nothing", ", but has ", own.size(), " samples");
+      if (parts[i]) body(*parts[i], std::span<const size_t>(own));
+    });
+  }
+}
+
+size_t count_of(const SampleParts& samples) {
+  size_t count = 0;
+  for (const auto& own : samples.samples_of) count += own.size();
+  return count;
+}
+
+}  // namespace
+
+SampleParts SampleParts::behind_each_other(std::span<const size_t> counts) {
+  SampleParts parts;
+  size_t begin = 0;
+  for (const size_t count : counts) {
+    std::vector<size_t>& own = parts.samples_of.emplace_back(count);
+    std::iota(own.begin(), own.end(), begin);
+    begin += count;
+  }
+  return parts;
+}
+
+LayerObservation merged(std::span<const std::optional<LayerObservation>> parts,
+                        const SampleParts& samples) {
+  const size_t count = count_of(samples);
+  SideMerger k(count), v(count), q(count);
+  LinearMerger linears(count);
+  std::optional<bool> has_queries;
+  for_each_part(parts, samples, [&](const LayerObservation& part, auto own) {
+    k.add_part(part.k, own);
+    v.add_part(part.v, own);
+    if (part.q) q.add_part(*part.q, own);
+    if (has_queries.value_or(part.q.has_value()) != part.q.has_value())
+      fail("has queries where another part has none, or none where it has");
+    has_queries = part.q.has_value();
+    linears.add_parts(part.linears, own);
+  });
+  LayerObservation all{.k = k.take(), .v = v.take()};
+  if (has_queries.value_or(false)) all.q = q.take();
+  all.linears = linears.take();
+  return all;
+}
+
+LayerAdvance merged(std::span<const std::optional<LayerAdvance>> parts,
+                    const SampleParts& samples) {
+  LayerAdvance all;
+  LinearMerger linears(count_of(samples));
+  for_each_part(parts, samples, [&](const LayerAdvance& part, auto own) {
+    add(all.saturated, part.saturated);
+    linears.add_parts(part.linears, own);
+  });
+  all.linears = linears.take();
+  return all;
+}
+
+LinearObservation merged(std::span<const std::optional<LinearObservation>> parts,
+                         const SampleParts& samples) {
+  LinearMerger linears(count_of(samples));
+  for_each_part(parts, samples,
+                [&](const LinearObservation& part, auto own) { linears.add_part(part, own); });
+  std::vector<LinearObservation> all = linears.take();
+  if (all.size() != 1) fail("the parts saw ", all.size(), " inputs, expected the same one");
+  return std::move(all[0]);
+}
+
+SaturationCounts merged(std::span<const std::optional<SaturationCounts>> parts,
+                        const SampleParts& samples) {
+  SaturationCounts all;
+  for_each_part(parts, samples, [&](const SaturationCounts& part, auto) { add(all, part); });
+  return all;
+}
+
+}  // namespace kvcal

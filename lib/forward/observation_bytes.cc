@@ -1,0 +1,261 @@
+#include "forward/observation_bytes.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "core/byte_stream.h"
+#include "core/checked.h"
+#include "core/error.h"
+
+namespace kvcal {
+namespace {
+
+constexpr uint32_t kMagic = 0x624f564b;  // "KVOb"
+constexpr uint16_t kVersion = 1;
+
+enum class Kind : uint16_t { kLayer = 1, kAdvance = 2, kLinear = 3, kSaturation = 4 };
+
+constexpr uint64_t kRangeBytes = 2 * sizeof(float) + sizeof(int32_t);
+constexpr uint64_t kLeastHistogramBytes = 2 * sizeof(uint16_t);
+constexpr uint64_t kLeastLinearBytes = 1 + 8 + 4 + 8 + 8 + 8 + kLeastHistogramBytes;
+
+void put(ByteWriter& out, const std::vector<ObservedRange>& ranges) {
+  out.put(static_cast<uint64_t>(ranges.size()));
+  for (const ObservedRange& range : ranges) {
+    out.put(range.min);
+    out.put(range.max);
+    out.put(range.first_nonfinite);
+  }
+}
+
+/// Most bins of most histograms are zero: the first that is not, how many up to the last, and
+/// those.
+void put(ByteWriter& out, const MagnitudeHistogram& histogram) {
+  const auto is_counted = [](uint64_t count) { return count != 0; };
+  const auto& counts = histogram.counts;
+  const auto first = std::ranges::find_if(counts, is_counted);
+  const auto end = std::find_if(counts.rbegin(), counts.rend(), is_counted).base();
+  const bool is_empty = first == counts.end();
+  const auto begin = is_empty ? counts.begin() : first;
+  out.put(static_cast<uint16_t>(begin - counts.begin()));
+  out.put(static_cast<uint16_t>(is_empty ? 0 : end - begin));
+  if (!is_empty) out.put_bytes(std::as_bytes(std::span(begin, end)));
+}
+
+void put(ByteWriter& out, const KvObservation& side) {
+  out.put(static_cast<uint64_t>(side.histograms.size()));
+  for (const MagnitudeHistogram& histogram : side.histograms) put(out, histogram);
+  put(out, side.ranges);
+}
+
+void put(ByteWriter& out, const LinearObservation& seen) {
+  out.put(static_cast<uint8_t>(seen.role));
+  out.put(seen.index);
+  out.put(seen.amax.value);
+  out.put(seen.nonfinite);
+  out.put(seen.tokens);
+  put(out, seen.histogram);
+  put(out, seen.ranges);
+}
+
+void put(ByteWriter& out, const std::vector<LinearObservation>& linears) {
+  out.put(static_cast<uint64_t>(linears.size()));
+  for (const LinearObservation& one : linears) put(out, one);
+}
+
+void put(ByteWriter& out, const SaturationCounts& counts) {
+  out.put(counts.k);
+  out.put(counts.v);
+  out.put(counts.q);
+}
+
+ByteWriter begun(Kind kind) {
+  ByteWriter out;
+  out.put(kMagic);
+  out.put(kVersion);
+  out.put(static_cast<uint16_t>(kind));
+  return out;
+}
+
+/// An extreme of finite values, or of none at all.
+bool is_range(float min, float max) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  if (min == kInfinity && max == -kInfinity) return true;
+  return std::isfinite(min) && std::isfinite(max) && min <= max;
+}
+
+std::vector<ObservedRange> ranges_from(ByteReader& in) {
+  std::vector<ObservedRange> ranges(in.get_count(kRangeBytes));
+  for (ObservedRange& range : ranges) {
+    const size_t at = in.offset();
+    range.min = in.get<float>();
+    range.max = in.get<float>();
+    range.first_nonfinite = in.get<int32_t>();
+    if (!is_range(range.min, range.max) || range.first_nonfinite < -1)
+      fail("range at offset ", at, " is ", range.min, " to ", range.max,
+           ", first not finite at token ", range.first_nonfinite,
+           ", expected finite extremes or none");
+  }
+  return ranges;
+}
+
+MagnitudeHistogram histogram_from(ByteReader& in) {
+  const size_t at = in.offset();
+  const auto begin = in.get<uint16_t>(), count = in.get<uint16_t>();
+  if (begin + count > MagnitudeHistogram::kBins)
+    fail("histogram at offset ", at, " has bins ", begin, " to ", begin + count,
+         ", expected up to ", MagnitudeHistogram::kBins);
+  MagnitudeHistogram histogram;
+  uint64_t all = 0;
+  for (size_t bin = begin; bin < size_t{begin} + count; ++bin) {
+    histogram.counts[bin] = in.get<uint64_t>();
+    all = checked_add(all, histogram.counts[bin]);
+  }
+  const bool is_trimmed =
+      count == 0 ? begin == 0
+                 : histogram.counts[begin] != 0 && histogram.counts[begin + count - 1u] != 0;
+  if (!is_trimmed) fail("histogram at offset ", at, " begins or ends with empty bins");
+  return histogram;
+}
+
+KvObservation side_from(ByteReader& in) {
+  KvObservation side;
+  const size_t at = in.offset();
+  const uint64_t heads = in.get_count(kLeastHistogramBytes);
+  for (uint64_t head = 0; head < heads; ++head) side.histograms.push_back(histogram_from(in));
+  side.ranges = ranges_from(in);
+  if (heads == 0 ? !side.ranges.empty() : side.ranges.size() % heads != 0)
+    fail("observation at offset ", at, " has ", side.ranges.size(), " ranges of ", heads,
+         " heads, expected one of each head in each sample");
+  return side;
+}
+
+size_t samples_of(const KvObservation& side) {
+  return side.histograms.empty() ? 0 : side.ranges.size() / side.histograms.size();
+}
+
+LinearObservation linear_from(ByteReader& in) {
+  const size_t at = in.offset();
+  LinearObservation seen;
+  const auto role = in.get<uint8_t>();
+  seen.role = static_cast<Role>(role);
+  seen.index = in.get<int64_t>();
+  seen.amax.value = in.get<float>();
+  seen.nonfinite = in.get<uint64_t>();
+  seen.tokens = in.get<uint64_t>();
+  if (role > static_cast<uint8_t>(Role::kSharedExpertGate) || seen.index < 0 ||
+      !std::isfinite(seen.amax.value) || seen.amax.value < 0.0f)
+    fail("Linear at offset ", at, " has role ", int{role}, ", index ", seen.index, ", amax ",
+         seen.amax.value, ", expected a role of this version, and neither below zero");
+  seen.histogram = histogram_from(in);
+  seen.ranges = ranges_from(in);
+  return seen;
+}
+
+std::vector<LinearObservation> linears_from(ByteReader& in) {
+  const auto place = [](const LinearObservation& one) { return std::pair(one.role, one.index); };
+  std::vector<LinearObservation> linears;
+  const uint64_t count = in.get_count(kLeastLinearBytes);
+  for (uint64_t i = 0; i < count; ++i) {
+    const size_t at = in.offset();
+    linears.push_back(linear_from(in));
+    if (i == 0) continue;
+    const LinearObservation &before = linears[i - 1], &last = linears[i];
+    if (place(before) >= place(last) || before.ranges.size() != last.ranges.size())
+      fail("Linear at offset ", at, " comes after role ", int(before.role), ", index ",
+           before.index, " of ", before.ranges.size(), " samples: it has role ", int(last.role),
+           ", index ", last.index, " and ", last.ranges.size(), " samples");
+  }
+  return linears;
+}
+
+SaturationCounts counts_from(ByteReader& in) {
+  SaturationCounts counts;
+  counts.k = in.get<uint64_t>();
+  counts.v = in.get<uint64_t>();
+  counts.q = in.get<uint64_t>();
+  return counts;
+}
+
+/// What read takes out of the bytes behind their head, to the last.
+template <class Read>
+auto read_all(std::span<const std::byte> bytes, Kind kind, const Read& read) {
+  return in_context("observation", [&] {
+    ByteReader in(bytes);
+    const auto magic = in.get<uint32_t>();
+    const auto version = in.get<uint16_t>(), found = in.get<uint16_t>();
+    if (magic != kMagic || version != kVersion || found != static_cast<uint16_t>(kind))
+      fail("begins with ", magic, ", version ", version, ", kind ", found, ", expected ", kMagic,
+           ", version ", kVersion, ", kind ", static_cast<uint16_t>(kind));
+    auto result = read(in);
+    in.expect_end();
+    return result;
+  });
+}
+
+}  // namespace
+
+std::vector<std::byte> to_bytes(const LayerObservation& seen) {
+  ByteWriter out = begun(Kind::kLayer);
+  put(out, seen.k);
+  put(out, seen.v);
+  out.put(static_cast<uint8_t>(seen.q ? 1 : 0));
+  if (seen.q) put(out, *seen.q);
+  put(out, seen.linears);
+  return out.take();
+}
+
+std::vector<std::byte> to_bytes(const LayerAdvance& advance) {
+  ByteWriter out = begun(Kind::kAdvance);
+  put(out, advance.saturated);
+  put(out, advance.linears);
+  return out.take();
+}
+
+std::vector<std::byte> to_bytes(const LinearObservation& seen) {
+  ByteWriter out = begun(Kind::kLinear);
+  put(out, seen);
+  return out.take();
+}
+
+std::vector<std::byte> to_bytes(const SaturationCounts& counts) {
+  ByteWriter out = begun(Kind::kSaturation);
+  put(out, counts);
+  return out.take();
+}
+
+LayerObservation layer_observation_from(std::span<const std::byte> bytes) {
+  return read_all(bytes, Kind::kLayer, [](ByteReader& in) {
+    LayerObservation seen{.k = side_from(in), .v = side_from(in)};
+    const auto has_queries = in.get<uint8_t>();
+    if (has_queries > 1) fail("says ", int{has_queries}, " of queries, expected 0 or 1");
+    if (has_queries == 1) seen.q = side_from(in);
+    seen.linears = linears_from(in);
+    if (seen.k.histograms.size() != seen.v.histograms.size() ||
+        samples_of(seen.k) != samples_of(seen.v) ||
+        (seen.q && samples_of(*seen.q) != samples_of(seen.k)))
+      fail("has K of ", seen.k.histograms.size(), " heads in ", samples_of(seen.k),
+           " samples, V of ", seen.v.histograms.size(), " heads in ", samples_of(seen.v),
+           ", queries in ", samples_of(seen.q ? *seen.q : seen.k), ", expected the same");
+    return seen;
+  });
+}
+
+LayerAdvance layer_advance_from(std::span<const std::byte> bytes) {
+  return read_all(bytes, Kind::kAdvance, [](ByteReader& in) {
+    return LayerAdvance{.saturated = counts_from(in), .linears = linears_from(in)};
+  });
+}
+
+LinearObservation linear_observation_from(std::span<const std::byte> bytes) {
+  return read_all(bytes, Kind::kLinear, linear_from);
+}
+
+SaturationCounts saturation_from(std::span<const std::byte> bytes) {
+  return read_all(bytes, Kind::kSaturation, counts_from);
+}
+
+}  // namespace kvcal

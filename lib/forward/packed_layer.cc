@@ -1,0 +1,245 @@
+#include "forward/packed_layer.h"
+
+#include <algorithm>
+#include <initializer_list>
+
+namespace kvcal {
+namespace {
+
+std::vector<float> norm_weight(std::span<const TensorView> parts, const ModelConfig& config) {
+  std::vector<float> values = as_float32(parts);
+  if (config.architecture->norm_adds_one)
+    for (float& value : values) value += 1.0f;
+  return values;
+}
+
+/// Packs one layer, reading each tensor once.
+class Packer {
+ public:
+  Packer(const Weights& weights, const ModelConfig& config, int64_t layer, Backend& backend,
+         ComputeType type)
+      : weights_(weights), config_(config), layer_(layer), backend_(backend), type_(type) {}
+
+  PackedNorm norm(Role role, std::initializer_list<Role> bias = {}) const {
+    PackedNorm packed;
+    if (!weights_.has(layer_, role)) return packed;
+    packed.weight = {norm_weight(all_rows(role), config_), backend_};
+    packed.bias = biases(bias);
+    return packed;
+  }
+
+  /// The matrices of the roles one below the other, with their biases.
+  PackedLinear linear(std::initializer_list<Role> roles, std::initializer_list<Role> bias,
+                      int64_t index = 0) const {
+    return linear_as(type_, roles, bias, index);
+  }
+
+  PackedValues values(Role role) const {
+    if (!weights_.has(layer_, role)) return {};
+    return {as_float32(weights_.rows(layer_, role).parts), backend_};
+  }
+
+  void pack_key_value(PackedLayer& packed) const {
+    packed.input_norm = norm(Role::kInputNorm, {Role::kInputNormBias});
+    if (config_.architecture->has_latent_attention) {
+      packed.key_value = linear({Role::kLatent}, {Role::kLatentBias});
+      packed.latent_norm = norm(Role::kLatentNorm);
+    } else {
+      packed.key_value = linear({Role::kKey, Role::kValue}, {Role::kKeyBias, Role::kValueBias});
+      packed.key_norm = norm(Role::kKeyNorm);
+    }
+  }
+
+  void pack_attention(PackedLayer& packed) const {
+    if (config_.architecture->has_latent_attention) {
+      packed.latent_up = linear({Role::kLatentUp}, {});
+      if (config_.has_query_rank) {
+        packed.query_down = linear({Role::kQueryDown}, {Role::kQueryDownBias});
+        packed.query_down_norm = norm(Role::kQueryDownNorm);
+      }
+    }
+    packed.query = config_.has_query_rank ? linear({Role::kQueryUp}, {})
+                                          : linear({Role::kQuery}, {Role::kQueryBias});
+    packed.query_norm = norm(Role::kQueryNorm);
+    packed.output = linear({Role::kOutput}, {Role::kOutputBias});
+    packed.sinks = values(Role::kSinks);
+    if (weights_.has(layer_, Role::kQueryGate)) packed.query_gate = linear({Role::kQueryGate}, {});
+  }
+
+  void pack_norms(PackedLayer& packed) const {
+    packed.input_norm = norm(Role::kInputNorm, {Role::kInputNormBias});
+    packed.attention_output_norm = norm(Role::kAttentionOutputNorm);
+    packed.mlp_norm = norm(Role::kMlpNorm, {Role::kMlpNormBias});
+    packed.mlp_output_norm = norm(Role::kMlpOutputNorm);
+  }
+
+  PackedMlp mlp() const {
+    PackedMlp packed;
+    packed.gated = weights_.has(layer_, Role::kGate);
+    packed.in = packed.gated ? linear({Role::kGate, Role::kUp}, {Role::kGateBias, Role::kUpBias})
+                             : linear({Role::kUp}, {Role::kUpBias});
+    packed.down = linear({Role::kDown}, {Role::kDownBias});
+    packed.width = config_.intermediate_size;
+    return packed;
+  }
+
+  PackedExperts experts() const {
+    PackedExperts packed;
+    std::vector<Role> router{Role::kRouter};
+    packed.shared_is_gated = weights_.has(layer_, Role::kSharedExpertGate);
+    if (packed.shared_is_gated) router.push_back(Role::kSharedExpertGate);
+    packed.router = linear_as(ComputeType::kFloat32, router, {Role::kRouterBias}, 0);
+    if (weights_.has(layer_, Role::kRouterCorrection))
+      packed.correction = as_float32(weights_.rows(layer_, Role::kRouterCorrection).parts);
+    for (int64_t i = 0; i < config_.moe.num_experts; ++i) packed.experts.push_back(expert(i));
+    if (config_.has_shared_expert) packed.shared = shared_expert();
+    return packed;
+  }
+
+ private:
+  PackedMlp expert(int64_t index) const {
+    PackedMlp packed;
+    packed.gated = weights_.has(layer_, Role::kExpertGate);
+    packed.in = packed.gated ? linear({Role::kExpertGate, Role::kExpertUp},
+                                      {Role::kExpertGateBias, Role::kExpertUpBias}, index)
+                             : linear({Role::kExpertUp}, {Role::kExpertUpBias}, index);
+    packed.down = linear({Role::kExpertDown}, {Role::kExpertDownBias}, index);
+    packed.width = config_.moe.intermediate_size;
+    return packed;
+  }
+
+  PackedMlp shared_expert() const {
+    PackedMlp packed;
+    packed.gated = weights_.has(layer_, Role::kSharedGate);
+    packed.in = packed.gated ? linear({Role::kSharedGate, Role::kSharedUp}, {})
+                             : linear({Role::kSharedUp}, {});
+    packed.down = linear({Role::kSharedDown}, {});
+    packed.width = config_.moe.shared_intermediate_size;
+    return packed;
+  }
+
+  PackedLinear linear_as(ComputeType type, const std::vector<Role>& roles,
+                         std::initializer_list<Role> bias, int64_t index) const {
+    std::vector<WeightRows> sources;
+    std::vector<LinearRows> rows;
+    sources.reserve(roles.size());
+    for (const Role role : roles) {
+      const LinearQuantization* quantization = weights_.quantization(layer_, role, index);
+      const WeightRows& source =
+          sources.emplace_back(multiplies_codes(quantization) ? weights_.codes(layer_, role, index)
+                                                              : weights_.rows(layer_, role, index));
+      rows.push_back({source.parts, source.row_scales, quantization});
+    }
+    PackedLinear packed = pack_linear(rows, backend_, type);
+    packed.bias = biases(bias, index);
+    // Mapped pages count as memory: those of one matrix at a time.
+    for (const Role role : roles) weights_.drop(layer_, role, index);
+    return packed;
+  }
+
+  /// One after the other; empty where the layer has none.
+  PackedValues biases(std::initializer_list<Role> roles, int64_t index = 0) const {
+    std::vector<float> all;
+    for (const Role role : roles) {
+      if (!weights_.has(layer_, role)) continue;
+      const std::vector<float> part = as_float32(weights_.rows(layer_, role, index).parts);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+    return {std::move(all), backend_};
+  }
+
+  /// A tensor, or those of all heads where each has its own.
+  std::vector<TensorView> all_rows(Role role) const {
+    std::vector<TensorView> parts;
+    for (int64_t i = 0; i < weights_.count(layer_, role); ++i) {
+      const WeightRows rows = weights_.rows(layer_, role, i);
+      KVCAL_CHECK(rows.owned.empty());
+      parts.insert(parts.end(), rows.parts.begin(), rows.parts.end());
+    }
+    return parts;
+  }
+
+  const Weights& weights_;
+  const ModelConfig& config_;
+  int64_t layer_;
+  Backend& backend_;
+  ComputeType type_;
+};
+
+}  // namespace
+
+PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_t layer,
+                       LayerParts parts, Backend& backend, ComputeType type) {
+  const Packer packer(weights, config, layer, backend, type);
+  const LayerConfig& variations = config.layers[static_cast<size_t>(layer)];
+  PackedLayer packed;
+  if (variations.has_attention) {
+    packer.pack_key_value(packed);
+    if (parts == LayerParts::kKeyValue) return packed;
+    packer.pack_attention(packed);
+  }
+  packer.pack_norms(packed);
+  if (variations.has_recurrence)
+    packed.recurrence = pack_recurrence(weights, config, layer, backend, type);
+  if (variations.is_moe) {
+    packed.moe = packer.experts();
+  } else if (variations.has_mlp) {
+    packed.mlp = packer.mlp();
+  }
+  return packed;
+}
+
+PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend) {
+  PackedNorm packed;
+  packed.weight = {norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config), backend};
+  if (weights.has(Role::kFinalNormBias))
+    packed.bias = {as_float32(std::span(&weights.at(Role::kFinalNormBias), 1)), backend};
+  return packed;
+}
+
+PackedLinear pack_output_embedding(const Weights& weights, Backend& backend, ComputeType type) {
+  const Role role = weights.output_embedding();
+  const LinearQuantization* quantization = weights.output_quantization();
+  const WeightRows source =
+      multiplies_codes(quantization) ? weights.codes(role) : weights.rows(role);
+  const LinearRows rows{source.parts, source.row_scales, quantization};
+  PackedLinear packed = pack_linear(std::span(&rows, 1), backend, type);
+  if (weights.has(Role::kLmHeadBias))
+    packed.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};
+  return packed;
+}
+
+namespace {
+
+int64_t attention_elements(const ModelConfig& config) {
+  const int64_t hidden = config.hidden_size, gates = config.architecture->has_query_gate ? 1 : 0;
+  const int64_t outer = hidden * ((1 + gates) * config.query_width() + config.attended_width());
+  if (!config.architecture->has_latent_attention) return outer + 2 * config.kv_width() * hidden;
+  return outer + config.size_of(Dim::kLatentWidth) * hidden +
+         config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank;
+}
+
+int64_t recurrence_elements(const ModelConfig& config) {
+  if (config.architecture->recurrence == Mixer::kNone) return 0;
+  const int64_t inner = config.recurrent.inner();
+  return config.hidden_size *
+             (config.size_of(Dim::kMixerInWidth) + config.size_of(Dim::kMixerGatesWidth) + inner) +
+         inner * (config.size_of(Dim::kMixerStatesWidth) + config.recurrent.step_rank);
+}
+
+}  // namespace
+
+uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t mixer = std::max(attention_elements(config), recurrence_elements(config));
+  const int64_t dense = 3 * hidden * config.intermediate_size;
+  const MoeConfig& moe = config.moe;
+  const int64_t experts =
+      3 * hidden * (moe.num_experts * moe.intermediate_size + moe.shared_intermediate_size);
+  const auto is_moe = [](const LayerConfig& layer) { return layer.is_moe; };
+  int64_t largest = std::ranges::all_of(config.layers, is_moe) ? 0 : dense;
+  if (std::ranges::any_of(config.layers, is_moe)) largest = std::max(largest, experts);
+  return static_cast<uint64_t>(mixer + largest) * bytes_of(type);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,105 @@
+#include <array>
+#include <cmath>
+
+#include "forward/packed_layer.h"
+#include "stored/weight_rows.h"
+
+namespace kvcal {
+namespace {
+
+/// Rows [first, first + count) of every group of a matrix whose rows stand group by group.
+void append_group_rows(const TensorView& matrix, int64_t groups, int64_t first, int64_t count,
+                       std::vector<TensorView>& parts) {
+  const int64_t size = matrix.shape[0] / groups;
+  for (int64_t group = 0; group < groups; ++group)
+    parts.push_back(rows_of(matrix, group * size + first, count));
+}
+
+/// A delta net's rows stand by key head: q, k, v, gate; and strength, decay. The backend wants the
+/// gates, then q, k and v of all heads, then strengths, then decays. Source: transformers
+/// qwen3_next `fix_query_key_value_ordering`.
+std::vector<TensorView> delta_rows(const TensorView& values, const TensorView& gates,
+                                   const RecurrentConfig& config) {
+  const int64_t k = config.state_dim, v = config.inner() / config.groups;
+  const int64_t heads = config.heads / config.groups;
+  std::vector<TensorView> parts;
+  append_group_rows(values, config.groups, 2 * k + v, v, parts);
+  append_group_rows(values, config.groups, 0, k, parts);
+  append_group_rows(values, config.groups, k, k, parts);
+  append_group_rows(values, config.groups, 2 * k, v, parts);
+  append_group_rows(gates, config.groups, 0, heads, parts);
+  append_group_rows(gates, config.groups, heads, heads, parts);
+  return parts;
+}
+
+/// What a mixer's rows, in whatever order, are packed from. FP8 ones as numbers, not as codes: few
+/// checkpoints have them.
+struct MixerRows {
+  const Weights& weights;
+  int64_t layer;
+  LinearRows of(Role role, std::span<const TensorView> parts) const {
+    return {parts, {}, weights.quantization(layer, role)};
+  }
+};
+
+PackedLinear pack_mixer_in(const MixerRows& rows, const ModelConfig& config, Backend& backend,
+                           ComputeType type) {
+  const WeightRows in = rows.weights.rows(rows.layer, Role::kMixerIn);
+  if (rows.weights.has(rows.layer, Role::kMixerGates)) {
+    const WeightRows gates = rows.weights.rows(rows.layer, Role::kMixerGates);
+    const auto parts = delta_rows(in.parts[0], gates.parts[0], config.recurrent);
+    const auto of_gates = static_cast<size_t>(2 * config.recurrent.groups);
+    const std::span all(parts);
+    const std::array both{rows.of(Role::kMixerIn, all.first(all.size() - of_gates)),
+                          rows.of(Role::kMixerGates, all.last(of_gates))};
+    return pack_linear(both, backend, type);
+  }
+  std::vector<TensorView> parts = in.parts;
+  if (config.architecture->recurrence == Mixer::kMamba) {
+    // The file has the channels first.
+    const int64_t inner = config.recurrent.inner();
+    parts = {rows_of(in.parts[0], inner, inner), rows_of(in.parts[0], 0, inner)};
+  }
+  const LinearRows one = rows.of(Role::kMixerIn, parts);
+  return pack_linear(std::span(&one, 1), backend, type);
+}
+
+}  // namespace
+
+PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
+                                 Backend& backend, ComputeType type) {
+  const MixerRows rows{weights, layer};
+  const auto values = [&](Role role) {
+    return weights.has(layer, role) ? as_float32(weights.rows(layer, role).parts)
+                                    : std::vector<float>();
+  };
+  const auto packed_values = [&](Role role) { return PackedValues(values(role), backend); };
+  const auto linear = [&](Role role) {
+    const WeightRows source = weights.rows(layer, role);
+    const LinearRows one = rows.of(role, source.parts);
+    return pack_linear(std::span(&one, 1), backend, type);
+  };
+  PackedRecurrence packed;
+  packed.in = pack_mixer_in(rows, config, backend, type);
+  packed.in.bias = packed_values(Role::kMixerInBias);
+  packed.out = linear(Role::kMixerOut);
+  packed.out.bias = packed_values(Role::kMixerOutBias);
+  if (config.architecture->recurrence == Mixer::kMamba) {
+    packed.states = linear(Role::kMixerStates);
+    packed.step = linear(Role::kMixerStep);
+    packed.step_norm = packed_values(Role::kMixerStepNorm);
+    packed.b_norm = packed_values(Role::kMixerBNorm);
+    packed.c_norm = packed_values(Role::kMixerCNorm);
+  }
+  packed.conv_weight = packed_values(Role::kMixerConv);
+  packed.conv_bias = packed_values(Role::kMixerConvBias);
+  packed.dt_bias = packed_values(Role::kMixerStepBias);
+  std::vector<float> decay = values(Role::kMixerDecay);
+  for (float& value : decay) value = -std::exp(value);
+  packed.decay = {std::move(decay), backend};
+  packed.skip = packed_values(Role::kMixerSkip);
+  packed.norm = packed_values(Role::kMixerNorm);
+  return packed;
+}
+
+}  // namespace kvcal

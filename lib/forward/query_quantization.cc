@@ -1,0 +1,28 @@
+#include "forward/query_quantization.h"
+
+#include "core/error.h"
+
+namespace kvcal {
+
+void quantize_query(Backend& backend, const QueryQuantizationArgs& args) {
+  const HeadsView& q = args.q;
+  KVCAL_CHECK(q.row_stride == q.heads * q.head_dim);
+  const auto bytes = static_cast<size_t>(q.tokens * q.row_stride);
+  if (args.codes->size() < bytes) *args.codes = backend.allocate(bytes);
+  KVCAL_CHECK(is_fp8(args.dtype));
+  backend.store_kv({.x = q,
+                    .dtype = args.dtype,
+                    .scales = args.scales,
+                    .out = args.codes->data(),
+                    .saturated = args.saturated});
+  backend.load_kv({.x = args.codes->data(),
+                   .dtype = args.dtype,
+                   .scales = args.scales,
+                   .rows = q.tokens,
+                   .heads = q.heads,
+                   .head_dim = q.head_dim,
+                   .out_type = ComputeType::kFloat32,
+                   .out = q.data});
+}
+
+}  // namespace kvcal

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "family/model_config.h"
+
+namespace kvcal {
+
+/// Angles per position step of each pair of dimensions, [rotary_dim / 2], and what cos and sin are
+/// multiplied by. sequence_length matters for dynamic and longrope scaling only. Source:
+/// transformers `ROPE_INIT_FUNCTIONS`.
+struct RopeFrequencies {
+  std::vector<float> inverse;
+  float attention_factor = 1.0f;
+};
+RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t sequence_length);
+
+/// cos and sin for every position that will be needed, in backend memory.
+class RopeTable {
+ public:
+  /// Rows for the positions of sequences of these lengths. rope must outlive the table.
+  RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequence_lengths, Backend& backend);
+
+  const float* cos() const { return cos_.as<float>(); }
+  const float* sin() const { return sin_.as<float>(); }
+  /// The tables of queries, which may grow with the position.
+  const float* query_cos() const { return query_cos_.size() > 0 ? query_cos_.as<float>() : cos(); }
+  const float* query_sin() const { return query_sin_.size() > 0 ? query_sin_.as<float>() : sin(); }
+  int64_t rotary_dim() const { return rope_->rotary_dim; }
+  /// The table row of a position in a sequence of that length.
+  int32_t row(int64_t position, int64_t sequence_length) const;
+
+ private:
+  const RopeConfig* rope_;
+  std::map<int64_t, int64_t> first_row_;  ///< by rope_block
+  Buffer cos_, sin_, query_cos_, query_sin_;
+};
+
+/// Sequences of the same block share their frequencies: 0 for all plain ones, the length where
+/// dynamic scaling stretches it, 1 for those past longrope's switch.
+int64_t rope_block(const RopeConfig& rope, int64_t sequence_length);
+
+/// The tables of all of a model's ropes.
+class RopeTables {
+ public:
+  RopeTables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,
+             Backend& backend);
+
+  const RopeTable& table(int64_t rope) const { return tables_[static_cast<size_t>(rope)]; }
+  int64_t count() const { return static_cast<int64_t>(tables_.size()); }
+
+ private:
+  std::vector<RopeTable> tables_;
+};
+
+/// Positions of a batch's tokens, in each rope's table.
+class TokenPositions {
+ public:
+  void add(int64_t position, int64_t sequence_length) {
+    positions_.emplace_back(position, sequence_length);
+  }
+  /// int32 [tokens] of each table, in backend memory.
+  std::vector<Buffer> upload_rows(const RopeTables& tables, Backend& backend) const;
+  /// The positions themselves.
+  std::vector<int32_t> values() const;
+
+ private:
+  std::vector<std::pair<int64_t, int64_t>> positions_;
+};
+
+}  // namespace kvcal

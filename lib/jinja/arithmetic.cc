@@ -1,0 +1,288 @@
+#include "jinja/arithmetic.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "jinja/formatting.h"
+#include "jinja/objects.h"
+#include "jinja/printing.h"
+
+namespace kvcal::jinja {
+namespace {
+
+std::string_view symbol_of(Operator op) {
+  switch (op) {
+    case Operator::kAdd:
+      return "+";
+    case Operator::kSubtract:
+      return "-";
+    case Operator::kMultiply:
+      return "*";
+    case Operator::kDivide:
+      return "/";
+    case Operator::kFloorDivide:
+      return "//";
+    case Operator::kModulo:
+      return "%";
+    case Operator::kPower:
+      return "** or pow()";
+    default:
+      return "?";
+  }
+}
+
+[[noreturn]] void fail_types(Operator op, const Value& a, const Value& b) {
+  fail("unsupported operand type(s) for ", symbol_of(op), ": '", type_name(a), "' and '",
+       type_name(b), "'");
+}
+[[noreturn]] void fail_overflow(Operator op) {
+  fail("the result of ", symbol_of(op), " is past 64 signed bits");
+}
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  if (b == 0) fail("integer division or modulo by zero");
+  if (a == INT64_MIN && b == -1) fail_overflow(Operator::kFloorDivide);
+  return a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
+}
+int64_t floor_modulo(int64_t a, int64_t b) {
+  if (b == 0) fail("integer modulo by zero");
+  if (b == -1) return 0;
+  const int64_t rest = a % b;
+  return rest != 0 && ((rest < 0) != (b < 0)) ? rest + b : rest;
+}
+
+Value integer_power(int64_t base, int64_t exponent) {
+  if (exponent < 0) {
+    if (base == 0) fail("0.0 cannot be raised to a negative power");
+    return Value::number(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  }
+  int64_t result = 1;
+  for (int64_t square = base; exponent > 0; exponent >>= 1) {
+    if ((exponent & 1) != 0 && __builtin_mul_overflow(result, square, &result))
+      fail_overflow(Operator::kPower);
+    if (exponent > 1 && __builtin_mul_overflow(square, square, &square)) {
+      fail_overflow(Operator::kPower);
+    }
+  }
+  return Value::integer(result);
+}
+
+Value of_integers(Operator op, int64_t a, int64_t b) {
+  int64_t result = 0;
+  bool overflows = false;
+  switch (op) {
+    case Operator::kAdd:
+      overflows = __builtin_add_overflow(a, b, &result);
+      break;
+    case Operator::kSubtract:
+      overflows = __builtin_sub_overflow(a, b, &result);
+      break;
+    case Operator::kMultiply:
+      overflows = __builtin_mul_overflow(a, b, &result);
+      break;
+    case Operator::kDivide:
+      if (b == 0) fail("division by zero");
+      return Value::number(
+          static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
+    case Operator::kFloorDivide:
+      result = floor_divide(a, b);
+      break;
+    case Operator::kModulo:
+      result = floor_modulo(a, b);
+      break;
+    default:
+      return integer_power(a, b);
+  }
+  if (overflows) fail_overflow(op);
+  return Value::integer(result);
+}
+
+/// Python's float modulo and floor division. Source: CPython, Objects/floatobject.c,
+/// _float_div_mod.
+std::pair<double, double> float_divmod(double a, double b) {
+  if (b == 0.0) fail("float floor division or modulo by zero");
+  double rest = std::fmod(a, b);
+  double quotient = (a - rest) / b;
+  if (rest != 0.0) {
+    if ((b < 0) != (rest < 0)) {
+      rest += b;
+      quotient -= 1.0;
+    }
+  } else {
+    rest = std::copysign(0.0, b);
+  }
+  if (quotient == 0.0) return {std::copysign(0.0, a / b), rest};
+  double whole = std::floor(quotient);
+  if (quotient - whole > 0.5) whole += 1.0;
+  return {whole, rest};
+}
+
+Value of_floats(Operator op, double a, double b) {
+  switch (op) {
+    case Operator::kAdd:
+      return Value::number(a + b);
+    case Operator::kSubtract:
+      return Value::number(a - b);
+    case Operator::kMultiply:
+      return Value::number(a * b);
+    case Operator::kDivide:
+      if (b == 0.0) fail("float division by zero");
+      return Value::number(a / b);
+    case Operator::kFloorDivide:
+      return Value::number(float_divmod(a, b).first);
+    case Operator::kModulo:
+      return Value::number(float_divmod(a, b).second);
+    default:
+      break;
+  }
+  if (a == 0.0 && b < 0.0) fail("0.0 cannot be raised to a negative power");
+  if (a < 0.0 && std::isfinite(a) && std::isfinite(b) && b != std::floor(b))
+    fail("a negative number to a fractional power is complex, which is not supported");
+  const double power = std::pow(a, b);
+  if (std::isinf(power) && std::isfinite(a) && std::isfinite(b))
+    fail("the result of ** is out of range");
+  return Value::number(power);
+}
+
+/// Before a list of that many items is built; make_list charges it once more.
+void charge_items(Run& run, uint64_t count) {
+  count = std::min(count, uint64_t{run.limits().max_steps} + 1);  // so that no sum wraps around
+  run.charge(count);
+  run.charge_memory(count * sizeof(Value));
+}
+
+Value repeated(Run& run, const Value& sequence, int64_t count) {
+  if (count < 0) count = 0;
+  if (sequence.is_string()) {
+    const std::string_view text = sequence.as_text();
+    uint64_t size = 0;
+    if (__builtin_mul_overflow(uint64_t{text.size()}, static_cast<uint64_t>(count), &size))
+      size = UINT64_MAX;
+    run.check_size(size);
+    std::string result;
+    result.reserve(size);
+    for (int64_t i = 0; i < count && !text.empty(); ++i) result += text;
+    return Value::text(run.keep(std::move(result)), sequence.is_markup());
+  }
+  const auto& items = sequence.as<List>().items;
+  uint64_t size = 0;
+  if (__builtin_mul_overflow(uint64_t{items.size()}, static_cast<uint64_t>(count), &size))
+    size = UINT64_MAX;
+  charge_items(run, size);
+  std::vector<Value> result;
+  result.reserve(size);
+  for (int64_t i = 0; i < count && !items.empty(); ++i)
+    result.insert(result.end(), items.begin(), items.end());
+  return make_list(run, std::move(result), sequence.type());
+}
+
+Value joined_texts(Run& run, const Value& a, const Value& b) {
+  const bool is_markup = a.is_markup() || b.is_markup();
+  const auto part = [&](const Value& value) {
+    return is_markup && !value.is_markup() ? escaped_html(value.as_text())
+                                           : std::string(value.as_text());
+  };
+  run.check_size(a.as_text().size() + b.as_text().size());
+  return Value::text(run.keep(part(a) + part(b)), is_markup);
+}
+
+Value sum(Run& run, const Value& a, const Value& b) {
+  if (a.is_string() && b.is_string()) return joined_texts(run, a, b);
+  if (!a.is_sequence() || a.type() != b.type()) fail_types(Operator::kAdd, a, b);
+  const auto& left = a.as<List>().items;
+  const auto& right = b.as<List>().items;
+  charge_items(run, left.size() + right.size());
+  std::vector<Value> items;
+  items.reserve(left.size() + right.size());
+  items.insert(items.end(), left.begin(), left.end());
+  items.insert(items.end(), right.begin(), right.end());
+  return make_list(run, std::move(items), a.type());
+}
+
+}  // namespace
+
+Value arithmetic(Run& run, Operator op, const Value& a, const Value& b) {
+  require_defined(a);
+  if (op == Operator::kModulo && a.is_string()) return format_percent(run, a, b);
+  require_defined(b);
+  if (a.is_integral() && b.is_integral()) return of_integers(op, a.as_integer(), b.as_integer());
+  if (a.is_number() && b.is_number()) return of_floats(op, a.as_number(), b.as_number());
+  const auto can_repeat = [](const Value& value) {
+    return value.is_string() || value.is_sequence();
+  };
+  if (op == Operator::kMultiply && can_repeat(a) && b.is_integral())
+    return repeated(run, a, b.as_integer());
+  if (op == Operator::kMultiply && a.is_integral() && can_repeat(b))
+    return repeated(run, b, a.as_integer());
+  if (op == Operator::kAdd) return sum(run, a, b);
+  fail_types(op, a, b);
+}
+
+Value unary(Operator op, const Value& a) {
+  require_defined(a);
+  if (!a.is_number())
+    fail("bad operand type for unary ", op == Operator::kNegate ? "-" : "+", ": '", type_name(a),
+         "'");
+  if (a.is(Type::kFloat))
+    return Value::number(op == Operator::kNegate ? -a.as_number() : a.as_number());
+  if (op == Operator::kPlus) return Value::integer(a.as_integer());
+  if (a.as_integer() == INT64_MIN) fail("the result of - is past 64 signed bits");
+  return Value::integer(-a.as_integer());
+}
+
+std::string escaped_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+Value rounded(const Value& value, int64_t precision) {
+  if (value.is_integral()) {
+    if (precision >= 0) return Value::integer(value.as_integer());
+    if (precision < -18) return Value::integer(0);
+    using Wide = __int128;
+    int64_t unit = 1;
+    for (int64_t i = 0; i > precision; --i) unit *= 10;
+    const int64_t floor = floor_divide(value.as_integer(), unit);
+    const Wide rest = value.as_integer() - Wide{floor} * unit;
+    const bool goes_up = rest > unit - rest || (rest == unit - rest && floor % 2 != 0);
+    const Wide result = (Wide{floor} + (goes_up ? 1 : 0)) * unit;
+    if (result > INT64_MAX || result < INT64_MIN) fail("round() is past 64 signed bits");
+    return Value::integer(static_cast<int64_t>(result));
+  }
+  const double number = value.as_number();
+  if (!std::isfinite(number) || precision > 340) return Value::number(number);
+  if (precision < -308) return Value::number(std::copysign(0.0, number));
+  if (precision >= 0) {
+    std::array<char, 700> digits{};
+    std::snprintf(digits.data(), digits.size(), "%.*f", static_cast<int>(precision), number);
+    return Value::number(std::strtod(digits.data(), nullptr));
+  }
+  const double unit = std::pow(10.0, static_cast<double>(-precision));
+  return Value::number(std::nearbyint(number / unit) * unit);
+}
+
+}  // namespace kvcal::jinja

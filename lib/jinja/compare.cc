@@ -1,0 +1,238 @@
+#include <cmath>
+
+#include "jinja/objects.h"
+#include "jinja/value.h"
+
+namespace kvcal::jinja {
+namespace {
+
+enum class Relation { kLess, kEqual, kGreater, kUnordered };
+
+template <class T>
+Relation relation_of(T a, T b) {
+  return a < b    ? Relation::kLess
+         : a == b ? Relation::kEqual
+         : a > b  ? Relation::kGreater
+                  : Relation::kUnordered;
+}
+
+/// Exact, as Python compares an int with a float: the int is never rounded.
+Relation integer_to_float(int64_t a, double b) {
+  if (std::isnan(b)) return Relation::kUnordered;
+  if (b >= 0x1p63) return Relation::kLess;
+  if (b < -0x1p63) return Relation::kGreater;
+  const double whole = std::floor(b);
+  const Relation relation = relation_of(a, static_cast<int64_t>(whole));
+  return relation == Relation::kEqual && whole < b ? Relation::kLess : relation;
+}
+
+Relation compare_numbers(const Value& a, const Value& b) {
+  if (a.is_integral() && b.is_integral()) return relation_of(a.as_integer(), b.as_integer());
+  if (a.is_integral()) return integer_to_float(a.as_integer(), b.as_number());
+  if (!b.is_integral()) return relation_of(a.as_number(), b.as_number());
+  const Relation turned = integer_to_float(b.as_integer(), a.as_number());
+  return turned == Relation::kLess      ? Relation::kGreater
+         : turned == Relation::kGreater ? Relation::kLess
+                                        : turned;
+}
+
+bool holds(Order order, Relation relation) {
+  switch (order) {
+    case Order::kLess:
+      return relation == Relation::kLess;
+    case Order::kLessEqual:
+      return relation == Relation::kLess || relation == Relation::kEqual;
+    case Order::kGreater:
+      return relation == Relation::kGreater;
+    case Order::kGreaterEqual:
+      return relation == Relation::kGreater || relation == Relation::kEqual;
+  }
+  return false;
+}
+
+std::string_view symbol_of(Order order) {
+  switch (order) {
+    case Order::kLess:
+      return "<";
+    case Order::kLessEqual:
+      return "<=";
+    case Order::kGreater:
+      return ">";
+    case Order::kGreaterEqual:
+      return ">=";
+  }
+  return "";
+}
+
+bool equal_items(Run& run, const std::vector<Value>& a, const std::vector<Value>& b) {
+  if (a.size() != b.size()) return false;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (!is_same(a[i], b[i]) && !equals(run, a[i], b[i])) return false;
+  return true;
+}
+
+bool equal_dicts(Run& run, const Dict& a, const Dict& b) {
+  if (a.entries.size() != b.entries.size()) return false;
+  for (const auto& [key, value] : a.entries) {
+    const Value* other = b.find(run, key);
+    if (other == nullptr || !equals(run, value, *other)) return false;
+  }
+  return true;
+}
+
+bool equal_ranges(const Range& a, const Range& b) {
+  if (a.length != b.length) return false;
+  if (a.length == 0) return true;
+  return a.start == b.start && (a.length == 1 || a.step == b.step);
+}
+
+bool contains_key(Run& run, const DictView& view, const Value& item) {
+  if (view.part == DictView::Part::kKeys) return view.dict->find(run, item) != nullptr;
+  for (const auto& [key, value] : view.dict->entries) {
+    if (view.part == DictView::Part::kValues) {
+      if (equals(run, value, item)) return true;
+    } else if (item.is(Type::kTuple) && equal_items(run, item.as<List>().items, {key, value})) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_same(const Value& a, const Value& b) {
+  if (a.type() != b.type()) return false;
+  switch (a.type()) {
+    case Type::kMissing:
+    case Type::kNone:
+      return true;
+    case Type::kBool:
+    case Type::kInt:
+      return a.as_integer() == b.as_integer();
+    case Type::kFloat:
+      return false;
+    case Type::kString:
+      return a.as_text().data() == b.as_text().data() && a.as_text().size() == b.as_text().size();
+    default:
+      return a.as_object() == b.as_object();
+  }
+}
+
+bool equals(Run& run, const Value& a, const Value& b) {
+  const Depth depth(run);
+  run.charge();
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == Relation::kEqual;
+  if (a.type() != b.type()) return false;
+  switch (a.type()) {
+    case Type::kUndefined:
+      return true;
+    case Type::kString:
+      run.charge_bytes(a.as_text().size());
+      return a.as_text() == b.as_text();
+    case Type::kList:
+    case Type::kTuple:
+      return equal_items(run, a.as<List>().items, b.as<List>().items);
+    case Type::kDict:
+      return equal_dicts(run, a.as<Dict>(), b.as<Dict>());
+    case Type::kRange:
+      return equal_ranges(a.as<Range>(), b.as<Range>());
+    case Type::kDictView:
+    case Type::kMethod:
+      fail("comparing values of type '", type_name(a), "' is not supported");
+    default:
+      return is_same(a, b);
+  }
+}
+
+bool in_order(Run& run, Order order, const Value& a, const Value& b) {
+  const Depth depth(run);
+  run.charge();
+  require_defined(a);
+  require_defined(b);
+  if (a.is_number() && b.is_number()) return holds(order, compare_numbers(a, b));
+  if (a.is_string() && b.is_string()) {
+    // UTF-8 sorts as its code points do, when bytes are unsigned: string_view's traits compare so.
+    run.charge_bytes(a.as_text().size());
+    const int sign = a.as_text().compare(b.as_text());
+    return holds(order, relation_of(sign, 0));
+  }
+  if (a.is_sequence() && a.type() == b.type()) {
+    const auto& left = a.as<List>().items;
+    const auto& right = b.as<List>().items;
+    for (size_t i = 0; i < left.size() && i < right.size(); ++i)
+      if (!is_same(left[i], right[i]) && !equals(run, left[i], right[i]))
+        return in_order(run, order, left[i], right[i]);
+    return holds(order, relation_of(left.size(), right.size()));
+  }
+  fail("'", symbol_of(order), "' not supported between instances of '", type_name(a), "' and '",
+       type_name(b), "'");
+}
+
+bool contains(Run& run, const Value& container, const Value& item) {
+  switch (container.type()) {
+    case Type::kString:
+      if (!item.is_string())
+        fail("'in <string>' requires string as left operand, not ", type_name(item));
+      run.charge_bytes(container.as_text().size());
+      return container.as_text().find(item.as_text()) != std::string_view::npos;
+    case Type::kDict:
+      return container.as<Dict>().find(run, item) != nullptr;
+    case Type::kDictView:
+      return contains_key(run, container.as<DictView>(), item);
+    default:
+      break;
+  }
+  if (!is_iterable(container))
+    fail("argument of type '", type_name(container), "' is not iterable");
+  Cursor cursor(run, container);
+  for (Value candidate; cursor.next(candidate);)
+    if (is_same(candidate, item) || equals(run, candidate, item)) return true;
+  return false;
+}
+
+bool is_hashable(const Value& value) {
+  if (value.is(Type::kTuple)) {
+    for (const Value& item : value.as<List>().items)
+      if (!is_hashable(item)) return false;
+  }
+  return !value.is(Type::kList) && !value.is(Type::kDict) && !value.is(Type::kDictView);
+}
+
+uint64_t hash_of(Run& run, const Value& value) {
+  const Depth depth(run);
+  run.charge();
+  const auto hash_integer = [](int64_t integer) { return std::hash<int64_t>{}(integer); };
+  switch (value.type()) {
+    case Type::kBool:
+    case Type::kInt:
+      return hash_integer(value.as_integer());
+    case Type::kFloat: {
+      const double number = value.as_number();
+      if (number == std::floor(number) && std::abs(number) < 0x1p63)
+        return hash_integer(static_cast<int64_t>(number));
+      return std::hash<double>{}(number);
+    }
+    case Type::kString:
+      run.charge_bytes(value.as_text().size());
+      return std::hash<std::string_view>{}(value.as_text());
+    case Type::kTuple: {
+      uint64_t hash = 0x345678;
+      for (const Value& item : value.as<List>().items) hash = hash * 1000003 + hash_of(run, item);
+      return hash;
+    }
+    case Type::kRange:
+      return hash_integer(value.as<Range>().length);
+    case Type::kMissing:
+    case Type::kUndefined:
+    case Type::kNone:
+      return static_cast<uint64_t>(value.type());
+    case Type::kList:
+    case Type::kDict:
+    case Type::kDictView:
+      fail("unhashable type: '", type_name(value), "'");
+    default:
+      return std::hash<const Object*>{}(value.as_object());
+  }
+}
+
+}  // namespace kvcal::jinja

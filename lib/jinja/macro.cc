@@ -1,0 +1,85 @@
+#include "jinja/macro.h"
+
+#include "jinja/interpreter.h"
+#include "jinja/python_str.h"
+
+namespace kvcal::jinja {
+namespace {
+
+Value dict_of(Run& run, const std::vector<std::pair<std::string_view, Value>>& named) {
+  auto* dict = run.make<Dict>();
+  for (const auto& [name, value] : named) dict->set(run, Value::text(name), value);
+  return Value::object(Type::kDict, dict);
+}
+
+/// Takes name out of named; missing if it is not there.
+Value taken(std::vector<std::pair<std::string_view, Value>>& named, std::string_view name) {
+  for (size_t i = 0; i < named.size(); ++i) {
+    if (named[i].first != name) continue;
+    const Value value = named[i].second;
+    named.erase(named.begin() + static_cast<std::ptrdiff_t>(i));
+    return value;
+  }
+  return {};
+}
+
+}  // namespace
+
+Value call_macro(Interpreter& interpreter, const Macro& macro, const CallArguments& call) {
+  Run& run = interpreter.run();
+  const Statement& definition = *macro.definition;
+  const auto& parameters = definition.parameters;
+  const FunctionFrame& function = definition.function;
+  const std::string name = definition.text.empty() ? "caller" : std::string(definition.text);
+
+  auto* activation = run.make<Activation>();
+  run.charge_memory(static_cast<uint64_t>(function.num_slots) * sizeof(Value));
+  activation->outer = macro.closure;
+  activation->slots.resize(static_cast<size_t>(function.num_slots));
+  auto named = call.named;
+  const auto set = [&](int slot, const Value& value) {
+    if (slot >= 0) activation->slots[static_cast<size_t>(slot)] = value;
+  };
+
+  size_t i = 0;
+  for (; i < parameters.size() && i < call.positional.size(); ++i)
+    set(parameters[i].index, call.positional[i]);
+  for (; i < parameters.size(); ++i) set(parameters[i].index, taken(named, parameters[i].name));
+  if (function.caller >= 0 && !function.has_caller_parameter) {
+    const Value caller = taken(named, "caller");
+    set(function.caller,
+        caller.is_missing() || caller.is_none() ? undefined(run, "No caller defined") : caller);
+  }
+  if (function.kwargs >= 0)
+    set(function.kwargs, dict_of(run, named));
+  else if (!named.empty())
+    fail("macro ", repr_of(name), " takes no keyword argument ", repr_of(named.front().first));
+  if (function.varargs >= 0) {
+    const auto first = call.positional.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                     parameters.size(), call.positional.size()));
+    set(function.varargs, make_list(run, {first, call.positional.end()}, Type::kTuple));
+  } else if (call.positional.size() > parameters.size()) {
+    fail("macro ", repr_of(name), " takes not more than ", parameters.size(), " argument(s)");
+  }
+  return interpreter.run_function(definition, activation);
+}
+
+Value macro_attribute(Run& run, const Value& value, std::string_view name) {
+  const Statement& definition = *value.as<Macro>().definition;
+  if (name == "name") return definition.text.empty() ? Value::none() : Value::text(definition.text);
+  if (name == "catch_kwargs") return Value::boolean(definition.function.kwargs >= 0);
+  if (name == "catch_varargs") return Value::boolean(definition.function.varargs >= 0);
+  if (name == "caller") return Value::boolean(definition.function.caller >= 0);
+  if (name != "arguments") return {};
+  std::vector<Value> names;
+  for (const Parameter& parameter : definition.parameters)
+    names.push_back(Value::text(parameter.name));
+  return make_list(run, std::move(names), Type::kTuple);
+}
+
+std::string macro_repr(const Value& value) {
+  const std::string_view name = value.as<Macro>().definition->text;
+  return "<Macro " + (name.empty() ? std::string("anonymous") : repr_of(name)) + ">";
+}
+
+}  // namespace kvcal::jinja

@@ -1,0 +1,212 @@
+#include "jinja/parser.h"
+
+#include <array>
+
+#include "jinja/expression_parser.h"
+#include "jinja/resolver.h"
+
+namespace kvcal::jinja {
+namespace {
+
+/// The grammar of statements. Source: Jinja2 3.1, parser.py; transformers' AssistantTracker for
+/// generation.
+class Parser : public ExpressionParser {
+ public:
+  using ExpressionParser::ExpressionParser;
+
+  Block parse_all() { return parse_block({}); }
+
+ private:
+  using EndNames = std::vector<std::string_view>;
+
+  /// Statements up to a tag whose name is in ends, which is left as the current token. No ends: the
+  /// whole template.
+  Block parse_block(const EndNames& ends) {
+    const Nesting nesting(*this);
+    Block block;
+    while (!token().is(TokenType::kEnd)) {
+      const int line = token().line;
+      if (token().is(TokenType::kData)) {
+        Statement* text = add(block, StatementKind::kText, line);
+        text->text = take().text;
+      } else if (token().is(TokenType::kVariableBegin)) {
+        take();
+        Statement* print = add(block, StatementKind::kPrint, line);
+        print->value = parse_tuple({});
+        expect(TokenType::kVariableEnd, "'}}'");
+      } else {
+        take();
+        for (const std::string_view end : ends)
+          if (token().is_name(end)) return block;
+        parse_statement(block);
+        expect(TokenType::kBlockEnd, "'%}'");
+      }
+    }
+    if (!ends.empty()) stop("the template ends inside a block, expected " + listed(ends));
+    return block;
+  }
+
+  static std::string listed(const EndNames& names) {
+    std::string text;
+    for (const std::string_view name : names)
+      text += (text.empty() ? "" : " or ") + std::string(name);
+    return text;
+  }
+
+  /// The body behind a tag: "%}" and statements, and with takes_end the end tag's name.
+  Block parse_body(const EndNames& ends, bool takes_end = true) {
+    skip_operator(":");
+    expect(TokenType::kBlockEnd, "'%}'");
+    Block body = parse_block(ends);
+    if (takes_end) take();
+    return body;
+  }
+
+  Statement* add(Block& block, StatementKind kind, int line) {
+    tree_.statements.push_back(std::make_unique<Statement>());
+    Statement* statement = tree_.statements.back().get();
+    statement->kind = kind;
+    statement->line = line;
+    block.push_back(statement);
+    return statement;
+  }
+
+  void parse_statement(Block& block) {
+    using ParseStatement = void (Parser::*)(Block&, int);
+    constexpr std::array<std::pair<std::string_view, ParseStatement>, 11> kStatements{
+        {{"for", &Parser::parse_for},
+         {"if", &Parser::parse_if},
+         {"set", &Parser::parse_set},
+         {"with", &Parser::parse_with},
+         {"print", &Parser::parse_print},
+         {"macro", &Parser::parse_macro},
+         {"call", &Parser::parse_call_block},
+         {"filter", &Parser::parse_filter_block},
+         {"break", &Parser::parse_break},
+         {"continue", &Parser::parse_continue},
+         {"generation", &Parser::parse_generation}}};
+    const Token& name = expect(TokenType::kName, "a tag's name");
+    for (const auto& [known, parse] : kStatements)
+      if (name.text == known) return (this->*parse)(block, name.line);
+    for (const std::string_view refused :
+         {"include", "import", "from", "extends", "block", "autoescape"})
+      if (name.text == refused)
+        stop("'" + std::string(refused) + "' is not supported in chat templates", name.line);
+    stop("unknown tag '" + std::string(name.text) + "'", name.line);
+  }
+
+  void parse_for(Block& block, int line) {
+    Statement* loop = add(block, StatementKind::kFor, line);
+    loop->target = parse_target(false);
+    if (!skip_name("in")) stop("found " + described(token()) + ", expected 'in'");
+    loop->value = parse_tuple({.has_conditional = false});
+    if (skip_name("if")) loop->condition = parse_expression();
+    if (token().is_name("recursive")) stop("recursive loops are not supported in chat templates");
+    loop->body = parse_body({"endfor", "else"}, false);
+    if (take().text == "else") loop->otherwise = parse_body({"endfor"});
+  }
+
+  void parse_if(Block& block, int line) {
+    Statement* statement = add(block, StatementKind::kIf, line);
+    while (true) {
+      Branch branch{.condition = parse_tuple({.has_conditional = false}), .body = {}};
+      branch.body = parse_body({"elif", "else", "endif"}, false);
+      statement->branches.push_back(std::move(branch));
+      const std::string_view end = take().text;
+      if (end == "elif") continue;
+      if (end == "else") statement->body = parse_body({"endif"});
+      return;
+    }
+  }
+
+  void parse_set(Block& block, int line) {
+    Statement* set = add(block, StatementKind::kSet, line);
+    set->target = parse_target(true);
+    if (skip_operator("=")) {
+      set->value = parse_tuple({});
+      return;
+    }
+    set->kind = StatementKind::kSetBlock;
+    set->value = parse_filters(nullptr);
+    set->body = parse_body({"endset"});
+  }
+
+  void parse_with(Block& block, int line) {
+    Statement* with = add(block, StatementKind::kWith, line);
+    while (!token().is(TokenType::kBlockEnd)) {
+      if (!with->assignments.empty()) expect_operator(",");
+      Expression* target = parse_target(false);
+      expect_operator("=");
+      with->assignments.emplace_back(target, parse_expression());
+    }
+    with->body = parse_body({"endwith"});
+  }
+
+  void parse_print(Block& block, int line) {
+    for (bool is_first = true; !token().is(TokenType::kBlockEnd); is_first = false) {
+      if (!is_first) expect_operator(",");
+      add(block, StatementKind::kPrint, line)->value = parse_expression();
+    }
+  }
+
+  void parse_signature(Statement* owner) {
+    expect_operator("(");
+    while (!token().is_operator(")")) {
+      if (!owner->parameters.empty()) expect_operator(",");
+      Parameter parameter{.line = token().line};
+      parameter.name = parse_name_target();
+      for (const Parameter& earlier : owner->parameters)
+        if (earlier.name == parameter.name)
+          stop("parameter '" + std::string(parameter.name) + "' appears twice");
+      if (skip_operator("="))
+        parameter.fallback = parse_expression();
+      else if (!owner->parameters.empty() && owner->parameters.back().fallback != nullptr)
+        stop("a parameter without a default follows one with a default");
+      owner->parameters.push_back(parameter);
+    }
+    expect_operator(")");
+  }
+
+  void parse_macro(Block& block, int line) {
+    Statement* macro = add(block, StatementKind::kMacro, line);
+    macro->text = parse_name_target();
+    parse_signature(macro);
+    macro->body = parse_body({"endmacro"});
+  }
+
+  void parse_call_block(Block& block, int line) {
+    Statement* call = add(block, StatementKind::kCallBlock, line);
+    if (token().is_operator("(")) parse_signature(call);
+    call->value = parse_expression();
+    if (call->value->kind != ExpressionKind::kCall) stop("a call block needs a call", line);
+    call->body = parse_body({"endcall"});
+  }
+
+  void parse_filter_block(Block& block, int line) {
+    Statement* filter = add(block, StatementKind::kFilterBlock, line);
+    filter->value = parse_filters(nullptr, true);
+    filter->body = parse_body({"endfilter"});
+  }
+
+  void parse_break(Block& block, int line) { add(block, StatementKind::kBreak, line); }
+  void parse_continue(Block& block, int line) { add(block, StatementKind::kContinue, line); }
+
+  /// The marks of assistant text, which only training reads: a call block whose call returns its
+  /// body.
+  void parse_generation(Block& block, int line) {
+    Statement* generation = add(block, StatementKind::kCallBlock, line);
+    generation->body = parse_body({"endgeneration"});
+  }
+};
+
+}  // namespace
+
+SyntaxTree parse(std::string_view source) {
+  SyntaxTree tree;
+  tree.tokens = tokenize(source);
+  tree.body = Parser(tree).parse_all();
+  resolve_names(tree);
+  return tree;
+}
+
+}  // namespace kvcal::jinja

@@ -1,0 +1,373 @@
+#include "jinja/python_str.h"
+
+#include <array>
+#include <cstdio>
+
+#include "jinja/special_casing.h"
+#include "utf8proc.h"
+
+namespace kvcal::jinja {
+namespace {
+
+utf8proc_category_t category(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+char32_t simple_upper(char32_t c) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
+}
+char32_t simple_lower(char32_t c) {
+  return static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c)));
+}
+char32_t simple_title(char32_t c) {
+  return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
+}
+
+void append_upper(std::string& out, char32_t c) {
+  if (const SpecialCasing* special = find_special_casing(c))
+    out += special->upper;
+  else
+    append_utf8(out, simple_upper(c));
+}
+void append_title(std::string& out, char32_t c) {
+  if (const SpecialCasing* special = find_special_casing(c))
+    out += special->title;
+  else
+    append_utf8(out, simple_title(c));
+}
+
+bool is_cased(char32_t c) {
+  return is_lower(c) || is_upper(c) || is_title(c);
+}
+/// Unicode's Case_Ignorable: marks, format characters, modifiers and word-internal punctuation.
+bool is_case_ignorable(char32_t c) {
+  constexpr std::array<char32_t, 17> kWordInternal{U'\'',  U'.',   U':',   0xB7,   0x387,  0x55F,
+                                                   0x5F4,  0x2018, 0x2019, 0x2024, 0x2027, 0xFE13,
+                                                   0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
+  for (const char32_t known : kWordInternal)
+    if (c == known) return true;
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Unicode's Final_Sigma: a cased letter before, none after.
+bool is_final_sigma(std::string_view text, size_t begin, size_t end) {
+  bool is_cased_before = false;
+  for (size_t at = begin; at > 0;) {
+    const char32_t c = previous_code_point(text, at);
+    if (is_case_ignorable(c)) continue;
+    is_cased_before = is_cased(c);
+    break;
+  }
+  if (!is_cased_before) return false;
+  for (size_t at = end; at < text.size();) {
+    const char32_t c = next_code_point(text, at);
+    if (!is_case_ignorable(c)) return !is_cased(c);
+  }
+  return true;
+}
+
+/// Lower case of the code point text[begin, end).
+void append_lower(std::string& out, std::string_view text, size_t begin, size_t end, char32_t c) {
+  if (c == 0x3A3) {
+    append_utf8(out, is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3);
+  } else if (const SpecialCasing* special = find_special_casing(c)) {
+    out += special->lower;
+  } else {
+    append_utf8(out, simple_lower(c));
+  }
+}
+
+enum class Casing { kUpper, kLower, kTitle };
+
+template <class Choose>
+std::string recased(std::string_view text, Choose&& choose) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    const char32_t c = next_code_point(text, at);
+    switch (choose(c)) {
+      case Casing::kUpper:
+        append_upper(out, c);
+        break;
+      case Casing::kTitle:
+        append_title(out, c);
+        break;
+      case Casing::kLower:
+        append_lower(out, text, begin, at, c);
+        break;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+bool is_valid_utf8(std::string_view text) {
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  const auto size = static_cast<utf8proc_ssize_t>(text.size());
+  for (utf8proc_ssize_t at = 0; at < size;) {
+    if (bytes[at] < 0x80) {
+      ++at;
+      continue;
+    }
+    utf8proc_int32_t code_point = 0;
+    const utf8proc_ssize_t taken = utf8proc_iterate(bytes + at, size - at, &code_point);
+    if (taken <= 0) return false;
+    at += taken;
+  }
+  return true;
+}
+
+char32_t next_code_point(std::string_view text, size_t& offset) {
+  const auto first = static_cast<unsigned char>(text[offset++]);
+  if (first < 0x80) return first;
+  const int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
+  char32_t c = first & (0x3Fu >> more);
+  for (int i = 0; i < more && offset < text.size(); ++i)
+    c = (c << 6) | (static_cast<unsigned char>(text[offset++]) & 0x3Fu);
+  return c;
+}
+
+char32_t previous_code_point(std::string_view text, size_t& offset) {
+  do {
+    --offset;
+  } while (offset > 0 && (static_cast<unsigned char>(text[offset]) & 0xC0u) == 0x80u);
+  size_t at = offset;
+  return next_code_point(text, at);
+}
+
+void append_utf8(std::string& text, char32_t c) {
+  const auto put = [&](char32_t byte) {
+    text += static_cast<char>(static_cast<unsigned char>(byte));
+  };
+  if (c < 0x80) {
+    put(c);
+  } else if (c < 0x800) {
+    put(0xC0 | (c >> 6));
+    put(0x80 | (c & 0x3F));
+  } else if (c < 0x10000) {
+    put(0xE0 | (c >> 12));
+    put(0x80 | ((c >> 6) & 0x3F));
+    put(0x80 | (c & 0x3F));
+  } else {
+    put(0xF0 | (c >> 18));
+    put(0x80 | ((c >> 12) & 0x3F));
+    put(0x80 | ((c >> 6) & 0x3F));
+    put(0x80 | (c & 0x3F));
+  }
+}
+
+int64_t count_code_points(std::string_view text) {
+  int64_t count = 0;
+  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0u) != 0x80u;
+  return count;
+}
+
+size_t byte_offset(std::string_view text, int64_t index) {
+  size_t at = 0;
+  for (; index > 0 && at < text.size(); --index) next_code_point(text, at);
+  return at;
+}
+
+std::vector<char32_t> code_points(std::string_view text) {
+  std::vector<char32_t> result;
+  result.reserve(text.size());
+  for (size_t at = 0; at < text.size();) result.push_back(next_code_point(text, at));
+  return result;
+}
+
+bool is_space(char32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= 0x09 && c <= 0x0D) || (c >= 0x1C && c <= 0x1F);
+  return c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool is_line_break(char32_t c) {
+  return (c >= 0x0A && c <= 0x0D) || (c >= 0x1C && c <= 0x1E) || c == 0x85 || c == 0x2028 ||
+         c == 0x2029;
+}
+
+bool is_printable(char32_t c) {
+  if (c < 0x7F) return c >= 0x20;
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
+  }
+}
+
+bool is_alpha(char32_t c) {
+  const utf8proc_category_t found = category(c);
+  return found >= UTF8PROC_CATEGORY_LU && found <= UTF8PROC_CATEGORY_LO;
+}
+bool is_decimal(char32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_ND;
+}
+
+bool is_digit(char32_t c) {
+  // Numeric_Type=Digit beside the decimals: superscripts, subscripts, circled and other styled
+  // digits.
+  struct Run {
+    char32_t first, last;
+  };
+  constexpr std::array<Run, 20> kStyled{
+      {{0xB2, 0xB3},       {0xB9, 0xB9},       {0x1369, 0x1371},   {0x19DA, 0x19DA},
+       {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+       {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
+       {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
+       {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}}};
+  if (is_decimal(c)) return true;
+  for (const Run& run : kStyled)
+    if (c >= run.first && c <= run.last) return true;
+  return false;
+}
+
+bool is_alnum(char32_t c) {
+  const utf8proc_category_t found = category(c);
+  return is_alpha(c) || (found >= UTF8PROC_CATEGORY_ND && found <= UTF8PROC_CATEGORY_NO);
+}
+bool is_lower(char32_t c) {
+  return utf8proc_islower(static_cast<utf8proc_int32_t>(c)) != 0;
+}
+bool is_upper(char32_t c) {
+  return utf8proc_isupper(static_cast<utf8proc_int32_t>(c)) != 0;
+}
+bool is_title(char32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_LT;
+}
+
+bool is_name_start(char32_t c) {
+  if (c < 0x80) return c == '_' || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+  return is_alpha(c) || category(c) == UTF8PROC_CATEGORY_NL;
+}
+bool is_name_part(char32_t c) {
+  if (is_name_start(c)) return true;
+  if (c < 0x80) return c >= '0' && c <= '9';
+  switch (category(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string to_upper(std::string_view text) {
+  return recased(text, [](char32_t) { return Casing::kUpper; });
+}
+std::string to_lower(std::string_view text) {
+  return recased(text, [](char32_t) { return Casing::kLower; });
+}
+std::string to_capitalized(std::string_view text) {
+  bool is_first = true;
+  return recased(text, [&](char32_t) {
+    const Casing casing = is_first ? Casing::kTitle : Casing::kLower;
+    is_first = false;
+    return casing;
+  });
+}
+std::string to_title(std::string_view text) {
+  bool is_inside = false;
+  return recased(text, [&](char32_t c) {
+    const Casing casing = is_inside ? Casing::kLower : Casing::kTitle;
+    is_inside = is_cased(c);
+    return casing;
+  });
+}
+std::string swap_case(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    const char32_t c = next_code_point(text, at);
+    if (is_upper(c))
+      append_lower(out, text, begin, at, c);
+    else if (is_lower(c))
+      append_upper(out, c);
+    else
+      append_utf8(out, c);
+  }
+  return out;
+}
+
+std::string_view stripped(std::string_view text, std::optional<std::string_view> characters,
+                          bool left, bool right) {
+  std::vector<char32_t> set;
+  if (characters) set = code_points(*characters);
+  const auto goes = [&](char32_t c) {
+    if (!characters) return is_space(c);
+    for (const char32_t member : set)
+      if (member == c) return true;
+    return false;
+  };
+  while (left && !text.empty()) {
+    size_t at = 0;
+    if (!goes(next_code_point(text, at))) break;
+    text.remove_prefix(at);
+  }
+  while (right && !text.empty()) {
+    size_t at = text.size();
+    if (!goes(previous_code_point(text, at))) break;
+    text = text.substr(0, at);
+  }
+  return text;
+}
+
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+  std::vector<std::string_view> lines;
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = at;
+    const char32_t c = next_code_point(text, at);
+    if (!is_line_break(c)) continue;
+    if (c == '\r' && at < text.size() && text[at] == '\n') ++at;
+    lines.push_back(text.substr(begin, (keep_ends ? at : end) - begin));
+    begin = at;
+  }
+  if (begin < text.size()) lines.push_back(text.substr(begin));
+  return lines;
+}
+
+std::string repr_of(std::string_view text) {
+  const bool has_single = text.find('\'') != std::string_view::npos;
+  const bool has_double = text.find('"') != std::string_view::npos;
+  const char quote = has_single && !has_double ? '"' : '\'';
+  std::string out(1, quote);
+  for (size_t at = 0; at < text.size();) {
+    const char32_t c = next_code_point(text, at);
+    std::array<char, 16> escape{};
+    if (c == static_cast<char32_t>(quote) || c == '\\') {
+      out += '\\';
+      out += static_cast<char>(c);
+    } else if (c == '\n' || c == '\r' || c == '\t') {
+      out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
+    } else if (is_printable(c)) {
+      append_utf8(out, c);
+    } else {
+      const char* format = c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
+      std::snprintf(escape.data(), escape.size(), format, static_cast<unsigned>(c));
+      out += escape.data();
+    }
+  }
+  return out + quote;
+}
+
+}  // namespace kvcal::jinja

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "jinja/calls.h"
+
+namespace kvcal::jinja {
+
+/// The part of a text that methods with start and end look at.
+struct TextPart {
+  std::string_view text;
+  int64_t start = 0;     ///< of the part, in code points
+  bool is_valid = true;  ///< false where start lies behind end: nothing is found there, not even ""
+};
+TextPart part_of(std::string_view text, const Arguments& arguments, size_t start, size_t end);
+
+/// str.split and str.rsplit; no separator means runs of whitespace, a negative limit means none.
+std::vector<std::string_view> split_text(Run& run, std::string_view text,
+                                         std::optional<std::string_view> separator, int64_t limit,
+                                         bool from_end);
+Value list_of_texts(Run& run, const std::vector<std::string_view>& texts);
+
+int64_t count_occurrences(std::string_view text, std::string_view wanted);
+/// str.replace; a negative count means all.
+std::string replaced(Run& run, std::string_view text, std::string_view old, std::string_view with,
+                     int64_t count);
+/// str.ljust '<', rjust '>' and center '^'.
+std::string justified(Run& run, std::string_view text, int64_t width, std::string_view fill,
+                      char align);
+
+}  // namespace kvcal::jinja

@@ -1,0 +1,317 @@
+#include "jinja/value.h"
+#include "jinja/objects.h"
+
+#include <array>
+
+#include "jinja/python_str.h"
+
+namespace kvcal::jinja {
+namespace {
+
+/// Below this size a dict is searched from its front.
+constexpr size_t kIndexedSize = 8;
+
+/// "dict object": how Jinja2 names the owner of a missing attribute.
+std::string object_name(const Value& owner) {
+  if (owner.is_none()) return "None";
+  return std::string(type_name(owner)) + " object";
+}
+
+}  // namespace
+
+std::string_view type_name(const Value& value) {
+  switch (value.type()) {
+    case Type::kMissing:
+      return "missing";
+    case Type::kUndefined:
+      return "Undefined";
+    case Type::kNone:
+      return "NoneType";
+    case Type::kBool:
+      return "bool";
+    case Type::kInt:
+      return "int";
+    case Type::kFloat:
+      return "float";
+    case Type::kString:
+      return value.is_markup() ? "Markup" : "str";
+    case Type::kList:
+      return "list";
+    case Type::kTuple:
+      return "tuple";
+    case Type::kDict:
+      return "dict";
+    case Type::kDictView: {
+      constexpr std::array<std::string_view, 3> kNames{"dict_keys", "dict_values", "dict_items"};
+      return kNames[static_cast<size_t>(value.as<DictView>().part)];
+    }
+    case Type::kRange:
+      return "range";
+    case Type::kIterator:
+      return "generator";
+    case Type::kNamespace:
+      return "Namespace";
+    case Type::kLoop:
+      return "LoopContext";
+    case Type::kMacro:
+      return "Macro";
+    case Type::kFunction:
+      return "function";
+    case Type::kMethod:
+      return "method";
+    case Type::kCycler:
+      return "Cycler";
+    case Type::kJoiner:
+      return "Joiner";
+  }
+  return "object";
+}
+
+Value undefined(Run& run, std::string message) {
+  auto* object = run.make<Undefined>();
+  run.charge_memory(message.size());
+  object->message = std::move(message);
+  return Value::object(Type::kUndefined, object);
+}
+
+Value undefined_name(Run& run, std::string_view name) {
+  return undefined(run, repr_of(name) + " is undefined");
+}
+
+Value undefined_part(Run& run, const Value& owner, const Value& key) {
+  if (key.is_string())
+    return undefined(run,
+                     repr_of(object_name(owner)) + " has no attribute " + repr_of(key.as_text()));
+  const std::string shown = key.is(Type::kInt) ? std::to_string(key.as_integer())
+                                               : "of type " + std::string(type_name(key));
+  return undefined(run, object_name(owner) + " has no element " + shown);
+}
+
+void require_defined(const Value& value) {
+  if (value.is_undefined()) fail(value.as<Undefined>().message);
+}
+
+Value make_text(Run& run, std::string text) {
+  return Value::text(run.keep(std::move(text)));
+}
+
+Value make_list(Run& run, std::vector<Value> items, Type type) {
+  auto* list = run.make<List>();
+  run.charge_memory(items.size() * sizeof(Value));
+  list->items = std::move(items);
+  return Value::object(type, list);
+}
+
+Value make_iterator(Run& run, std::function<bool(Value&)> next) {
+  auto* iterator = run.make<Iterator>();
+  iterator->next = std::move(next);
+  return Value::object(Type::kIterator, iterator);
+}
+
+Value make_range(Run& run, int64_t start, int64_t stop, int64_t step) {
+  auto* range = run.make<Range>();
+  range->start = start;
+  range->stop = stop;
+  range->step = step;
+  // In 128 bits no difference overflows.
+  using Wide = __int128;
+  const Wide distance = step > 0 ? Wide{stop} - start : Wide{start} - stop;
+  const Wide stride = step > 0 ? Wide{step} : -Wide{step};
+  const Wide length = distance > 0 ? (distance + stride - 1) / stride : 0;
+  if (length > INT64_MAX) fail("range() of more than 64-bit length");
+  range->length = static_cast<int64_t>(length);
+  return Value::object(Type::kRange, range);
+}
+
+int64_t range_at(const Range& range, int64_t i) {
+  return range.start + i * range.step;
+}
+
+Value from_json(Run& run, const Json& json) {
+  const Depth depth(run);
+  run.charge();
+  switch (json.type()) {
+    case Json::value_t::boolean:
+      return Value::boolean(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value::integer(json.get<int64_t>());
+    case Json::value_t::number_unsigned:
+      if (json.get<uint64_t>() > INT64_MAX)
+        fail("integer ", json.dump(), " is past 64 signed bits");
+      return Value::integer(json.get<int64_t>());
+    case Json::value_t::number_float:
+      return Value::number(json.get<double>());
+    case Json::value_t::string: {
+      const std::string_view text = json.get_ref<const std::string&>();
+      run.charge_bytes(text.size());
+      if (!is_valid_utf8(text)) fail("a variable holds text that is not UTF-8");
+      return Value::text(text);
+    }
+    case Json::value_t::array: {
+      std::vector<Value> items;
+      items.reserve(json.size());
+      for (const Json& item : json) items.push_back(from_json(run, item));
+      return make_list(run, std::move(items));
+    }
+    case Json::value_t::object: {
+      auto* dict = run.make<Dict>();
+      for (const auto& [key, item] : json.get_ref<const Json::object_t&>()) {
+        if (!is_valid_utf8(key)) fail("a variable has a key that is not UTF-8");
+        dict->set(run, Value::text(key), from_json(run, item));
+      }
+      return Value::object(Type::kDict, dict);
+    }
+    default:
+      return Value::none();
+  }
+}
+
+const size_t* Dict::position(Run& run, const Value& key, uint64_t hash) const {
+  const auto [first, last] = index_.equal_range(hash);
+  for (auto at = first; at != last; ++at) {
+    run.charge();
+    if (equals(run, entries[at->second].first, key)) return &at->second;
+  }
+  return nullptr;
+}
+
+const Value* Dict::find(Run& run, const Value& key) const {
+  const uint64_t hash = hash_of(run, key);
+  if (entries.size() > kIndexedSize) {
+    const size_t* found = position(run, key, hash);
+    return found == nullptr ? nullptr : &entries[*found].second;
+  }
+  for (const auto& [known, value] : entries)
+    if (equals(run, known, key)) return &value;
+  return nullptr;
+}
+
+const Value* Dict::find(std::string_view key) const {
+  if (entries.size() > kIndexedSize) {
+    const auto [first, last] = index_.equal_range(std::hash<std::string_view>{}(key));
+    for (auto at = first; at != last; ++at) {
+      const auto& [known, value] = entries[at->second];
+      if (known.is_string() && known.as_text() == key) return &value;
+    }
+    return nullptr;
+  }
+  for (const auto& [known, value] : entries)
+    if (known.is_string() && known.as_text() == key) return &value;
+  return nullptr;
+}
+
+void Dict::set(Run& run, const Value& key, const Value& value) {
+  if (const Value* present = find(run, key)) {
+    const_cast<Value&>(*present) = value;
+    return;
+  }
+  run.charge_memory(sizeof(entries[0]) + 4 * sizeof(void*));
+  entries.emplace_back(key, value);
+  if (entries.size() == kIndexedSize + 1)
+    for (size_t i = 0; i < kIndexedSize; ++i) index_.emplace(hash_of(run, entries[i].first), i);
+  if (entries.size() > kIndexedSize) index_.emplace(hash_of(run, key), entries.size() - 1);
+}
+
+bool is_true(const Value& value) {
+  switch (value.type()) {
+    case Type::kMissing:
+    case Type::kUndefined:
+    case Type::kNone:
+      return false;
+    case Type::kBool:
+    case Type::kInt:
+      return value.as_integer() != 0;
+    case Type::kFloat:
+      return value.as_number() != 0.0;
+    case Type::kString:
+      return !value.as_text().empty();
+    default:
+      return length_of(value).value_or(1) != 0;
+  }
+}
+
+std::optional<int64_t> length_of(const Value& value) {
+  switch (value.type()) {
+    case Type::kUndefined:
+      return 0;
+    case Type::kString:
+      return count_code_points(value.as_text());
+    case Type::kList:
+    case Type::kTuple:
+      return static_cast<int64_t>(value.as<List>().items.size());
+    case Type::kDict:
+      return static_cast<int64_t>(value.as<Dict>().entries.size());
+    case Type::kDictView:
+      return static_cast<int64_t>(value.as<DictView>().dict->entries.size());
+    case Type::kRange:
+      return value.as<Range>().length;
+    default:
+      return std::nullopt;
+  }
+}
+
+bool is_iterable(const Value& value) {
+  return value.is(Type::kIterator) || value.is(Type::kLoop) || length_of(value).has_value();
+}
+
+Cursor::Cursor(Run& run, const Value& source) : run_(&run), source_(source) {
+  if (source.is(Type::kLoop)) fail("walking over `loop` itself is not supported");
+  if (!is_iterable(source)) fail("'", type_name(source), "' object is not iterable");
+}
+
+bool Cursor::next(Value& item) {
+  run_->charge();
+  const size_t at = at_;
+  switch (source_.type()) {
+    case Type::kIterator: {
+      const Depth depth(*run_);
+      return source_.as<Iterator>().next(item);
+    }
+    case Type::kString: {
+      const std::string_view text = source_.as_text();
+      if (at >= text.size()) return false;
+      next_code_point(text, at_);
+      item = Value::text(text.substr(at, at_ - at));
+      return true;
+    }
+    case Type::kList:
+    case Type::kTuple:
+      if (at >= source_.as<List>().items.size()) return false;
+      item = source_.as<List>().items[at];
+      break;
+    case Type::kDict:
+      if (at >= source_.as<Dict>().entries.size()) return false;
+      item = source_.as<Dict>().entries[at].first;
+      break;
+    case Type::kDictView: {
+      const DictView& view = source_.as<DictView>();
+      if (at >= view.dict->entries.size()) return false;
+      const auto& [key, value] = view.dict->entries[at];
+      if (view.part == DictView::Part::kItems)
+        item = make_list(*run_, {key, value}, Type::kTuple);
+      else
+        item = view.part == DictView::Part::kKeys ? key : value;
+      break;
+    }
+    case Type::kRange:
+      if (static_cast<int64_t>(at) >= source_.as<Range>().length) return false;
+      item = Value::integer(range_at(source_.as<Range>(), static_cast<int64_t>(at)));
+      break;
+    default:
+      return false;
+  }
+  ++at_;
+  return true;
+}
+
+std::vector<Value> items_of(Run& run, const Value& value) {
+  std::vector<Value> items;
+  Cursor cursor(run, value);
+  for (Value item; cursor.next(item);) {
+    run.charge_memory(sizeof(Value));
+    items.push_back(item);
+  }
+  return items;
+}
+
+}  // namespace kvcal::jinja

@@ -1,0 +1,165 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/json.h"
+#include "jinja/run.h"
+
+namespace kvcal::jinja {
+
+enum class Type : uint8_t {
+  kMissing,  ///< a variable that has no value yet; expressions never see it
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kTuple,
+  kDict,
+  kDictView,
+  kRange,
+  kIterator,  ///< a generator: walked once, without length
+  kNamespace,
+  kLoop,
+  kMacro,
+  kFunction,
+  kMethod,
+  kCycler,
+  kJoiner,
+};
+
+/// A Python value as templates see them. Small and copied freely; texts and objects belong to the
+/// Run, the parsed template or the variables given to it, all of which outlive the rendering.
+class Value {
+ public:
+  Value() = default;
+  static Value none() { return Value(Type::kNone); }
+  static Value boolean(bool value) {
+    Value result(Type::kBool);
+    result.integer_ = value;
+    return result;
+  }
+  static Value integer(int64_t value) {
+    Value result(Type::kInt);
+    result.integer_ = value;
+    return result;
+  }
+  static Value number(double value) {
+    Value result(Type::kFloat);
+    result.number_ = value;
+    return result;
+  }
+  static Value text(std::string_view value, bool is_markup = false) {
+    Value result(Type::kString);
+    result.text_ = value.data();
+    result.size_ = value.size();
+    result.is_markup_ = is_markup;
+    return result;
+  }
+  static Value object(Type type, Object* object) {
+    Value result(type);
+    result.object_ = object;
+    return result;
+  }
+
+  Type type() const { return type_; }
+  bool is(Type type) const { return type_ == type; }
+  bool is_missing() const { return type_ == Type::kMissing; }
+  bool is_undefined() const { return type_ == Type::kUndefined; }
+  bool is_none() const { return type_ == Type::kNone; }
+  bool is_string() const { return type_ == Type::kString; }
+  /// int or bool, which Python counts as an int.
+  bool is_integral() const { return type_ == Type::kInt || type_ == Type::kBool; }
+  bool is_number() const { return is_integral() || type_ == Type::kFloat; }
+  bool is_sequence() const { return type_ == Type::kList || type_ == Type::kTuple; }
+  bool is_markup() const { return is_markup_; }
+
+  int64_t as_integer() const { return integer_; }
+  /// The number as a float, whatever its type.
+  double as_number() const {
+    return type_ == Type::kFloat ? number_ : static_cast<double>(integer_);
+  }
+  std::string_view as_text() const { return {text_, size_}; }
+  Object* as_object() const { return object_; }
+  template <class T>
+  T& as() const {
+    return static_cast<T&>(*object_);
+  }
+
+ private:
+  explicit Value(Type type) : type_(type) {}
+  Type type_ = Type::kMissing;
+  bool is_markup_ = false;
+  union {
+    int64_t integer_ = 0;
+    double number_;
+    const char* text_;
+    Object* object_;
+  };
+  size_t size_ = 0;  ///< bytes of the text
+};
+
+class Interpreter;
+
+/// Python's name of a value's type, "str".
+std::string_view type_name(const Value& value);
+
+Value undefined(Run& run, std::string message);
+/// "'x' is undefined"
+Value undefined_name(Run& run, std::string_view name);
+/// "'dict object' has no attribute 'x'", "list object has no element 3"
+Value undefined_part(Run& run, const Value& owner, const Value& key);
+/// Throws the Error of using an undefined value; does nothing for any other.
+void require_defined(const Value& value);
+
+Value make_text(Run& run, std::string text);
+Value make_list(Run& run, std::vector<Value> items, Type type = Type::kList);
+Value make_iterator(Run& run, std::function<bool(Value&)> next);
+Value make_range(Run& run, int64_t start, int64_t stop, int64_t step);
+/// A JSON value; strings are viewed, so json must outlive the rendering. Throws Error for text that
+/// is not UTF-8 and for integers past 64 signed bits.
+Value from_json(Run& run, const Json& json);
+
+bool is_true(const Value& value);
+bool equals(Run& run, const Value& a, const Value& b);
+/// a is b
+bool is_same(const Value& a, const Value& b);
+enum class Order { kLess, kLessEqual, kGreater, kGreaterEqual };
+/// a < b and its kin. Throws Error where Python has no order, as between a text and a number.
+bool in_order(Run& run, Order order, const Value& a, const Value& b);
+inline bool less(Run& run, const Value& a, const Value& b) {
+  return in_order(run, Order::kLess, a, b);
+}
+/// item in container
+bool contains(Run& run, const Value& container, const Value& item);
+/// hash(value), equal for equal values. Throws Error for lists and dicts.
+uint64_t hash_of(Run& run, const Value& value);
+bool is_hashable(const Value& value);
+/// len(value), or nothing where Python has none.
+std::optional<int64_t> length_of(const Value& value);
+
+/// Walks any iterable value once.
+class Cursor {
+ public:
+  /// Throws Error for what Python cannot iterate over.
+  Cursor(Run& run, const Value& source);
+  bool next(Value& item);
+
+ private:
+  Run* run_;
+  Value source_;
+  size_t at_ = 0;
+};
+bool is_iterable(const Value& value);
+/// list(value)
+std::vector<Value> items_of(Run& run, const Value& value);
+
+}  // namespace kvcal::jinja

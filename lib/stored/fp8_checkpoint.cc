@@ -1,0 +1,248 @@
+#include "stored/fp8_checkpoint.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <sstream>
+
+#include "stored/weights.h"
+
+namespace kvcal {
+namespace {
+
+template <class... Parts>
+std::string line_of(const Parts&... parts) {
+  std::ostringstream line;
+  (line << ... << parts);
+  return line.str();
+}
+
+int64_t divided_up(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+
+/// Engines run routers in 16 bits whatever the config says.
+bool is_router(Role role) {
+  return role == Role::kRouter || role == Role::kSharedExpertGate;
+}
+
+class Reader {
+ public:
+  explicit Reader(const ModelDir& model_dir) : model_dir_(model_dir) {}
+
+  void add(const ModuleName& module, const ModuleScheme* scheme) {
+    std::string name = module.name;
+    const TensorView* weight = model_dir_.find(name + ".weight");
+    if (const std::string other = renamed_expert(name); !weight && !other.empty()) {
+      name = other;
+      weight = model_dir_.find(name + ".weight");
+    }
+    if (!weight) {  // tied, or missing: Weights knows
+      if (scheme && module.role == Role::kLmHead) tied_head_ = {name, scheme};
+    } else if (weight->dtype != DType::kF8E4M3) {
+      if (scheme) add_unquantized(*weight, *scheme, *module.role);
+    } else if (!scheme) {
+      problem("unreadable: ", weight->name,
+              " is F8_E4M3, and the config does not say that the module is quantized");
+    } else {
+      const bool is_bound = bind(name, *weight, *scheme, module.class_name == "Embedding");
+      if (is_bound && module.role == Role::kEmbedding) embedding_ = name;
+    }
+  }
+
+  CheckpointQuantization take() {
+    if (tied_head_.scheme && !embedding_.empty()) bind_tied_head();
+    if (!left_.empty()) tell_left();
+    return std::move(result_);
+  }
+
+ private:
+  template <class... Parts>
+  void problem(const Parts&... parts) {
+    result_.problems.push_back(line_of(parts...));
+  }
+
+  /// A weight in 16 bits of a module that has a scheme.
+  void add_unquantized(const TensorView& weight, const ModuleScheme& scheme, Role role) {
+    if (is_router(role)) return;
+    if (!scheme.lists_few_exceptions) {
+      problem("not quantized: ", weight.name, " is ", weight.dtype, ", ", scheme.source,
+              " says FP8");
+    } else if (role != Role::kLmHead) {  // which engines leave so, listed or not
+      left_.push_back(&weight);
+      left_source_ = scheme.source;
+    }
+  }
+
+  /// Weights in 16 bits that a config does not list, whose scheme may only forget to.
+  void tell_left() {
+    const TensorView& first = *left_.front();
+    const std::string others =
+        left_.size() == 1 ? "" : " (and " + std::to_string(left_.size() - 1) + " more)";
+    if (result_.linears.empty()) {
+      problem("not quantized: ", first.name, " is ", first.dtype, others, ", ", left_source_,
+              " says FP8, and no weight is");
+    } else {
+      result_.warnings.push_back(line_of(
+          left_source_, " says that weights are FP8 and does not list ", first.name, ", which is ",
+          first.dtype, others, ": they run as they are, engines may read them as FP8"));
+    }
+  }
+
+  /// Weight and scale are the embedding's. Source: tried with transformers 5.17.
+  void bind_tied_head() {
+    LinearQuantization linear = result_.linears.at(embedding_);
+    const TensorView& weight = model_dir_.tensor(embedding_ + ".weight");
+    set_input(tied_head_.name, weight, *tied_head_.scheme, linear);
+    // llm-compressor leaves it out, transformers wants it.
+    const std::string scale_name = tied_head_.name + std::string(tied_head_.scheme->scale_name);
+    if (model_dir_.find(scale_name)) result_.tensors.insert(scale_name);
+    result_.linears.emplace(tied_head_.name, std::move(linear));
+  }
+
+  /// Whether all is there.
+  bool bind(const std::string& name, const TensorView& weight, const ModuleScheme& scheme,
+            bool is_embedding) {
+    if (weight.shape.rank() != 2) return false;  // misshapen: Weights knows
+    LinearQuantization linear;
+    const bool has_scale = read_weight_scale(name, weight, scheme, linear);
+    if (!is_embedding) set_input(name, weight, scheme, linear);
+    check_zero_points(name);
+    if (has_scale) result_.linears.emplace(name, std::move(linear));
+    return has_scale;
+  }
+
+  void set_input(const std::string& name, const TensorView& weight, const ModuleScheme& scheme,
+                 LinearQuantization& linear) {
+    linear.input = scheme.input;
+    linear.group = scheme.group;
+    if (linear.input == InputQuantization::kStatic)
+      linear.input_scale = read_input_scale(name, scheme);
+    if (linear.input == InputQuantization::kDynamicGroup && weight.shape[1] % linear.group != 0)
+      refuse_groups(weight, scheme, linear);
+  }
+
+  /// No engine runs the last, shorter group. What the config says outright is refused; the fp8 form
+  /// does not, and there the weights are all that is FP8.
+  void refuse_groups(const TensorView& weight, const ModuleScheme& scheme,
+                     LinearQuantization& linear) {
+    if (scheme.infers_groups) {
+      linear.input = InputQuantization::kNone;
+    } else {
+      problem("misshapen: ", weight.name, " takes ", weight.shape[1],
+              " inputs, no multiple of the groups of ", linear.group, " that share a scale");
+    }
+  }
+
+  bool read_weight_scale(const std::string& name, const TensorView& weight,
+                         const ModuleScheme& scheme, LinearQuantization& linear) {
+    const std::string scale_name = name + std::string(scheme.scale_name);
+    const int64_t rows = weight.shape[0], columns = weight.shape[1];
+    linear.strategy = scheme.strategy;
+    linear.block_rows = rows;
+    linear.block_columns = columns;
+    if (scheme.strategy == Strategy::kChannel) linear.block_rows = 1;
+    if (scheme.strategy == Strategy::kBlock) {
+      linear.block_rows = scheme.block_rows;
+      linear.block_columns = scheme.block_columns;
+    }
+    const Shape grid{divided_up(rows, linear.block_rows),
+                     divided_up(columns, linear.block_columns)};
+    result_.tensors.insert(scale_name);
+    const TensorView* scale = model_dir_.find(scale_name);
+    if (!scale) {
+      problem("missing: ", scale_name, " ", grid, " of the F8_E4M3 weight");
+      return false;
+    }
+    // [], [1], [out], [out, 1], and ModelOpt's [rows of blocks, 1, columns of blocks, 1].
+    std::vector<int64_t> dims = scale->shape.dims, wanted = grid.dims;
+    std::erase(dims, 1);
+    std::erase(wanted, 1);
+    if (dims != wanted) {
+      problem("misshapen: ", scale_name, " is ", scale->shape, ", expected ", grid, " (",
+              scheme.source, ")");
+      return false;
+    }
+    if (!check_values(*scale)) return false;
+    linear.weight_scale = *scale;
+    linear.weight_scale.shape = grid;
+    return true;
+  }
+
+  float read_input_scale(const std::string& name, const ModuleScheme& scheme) {
+    const std::string scale_name = name + ".input_scale";
+    result_.tensors.insert(scale_name);
+    const TensorView* scale = model_dir_.find(scale_name);
+    if (!scale) {
+      problem("missing: ", scale_name, " [1]; ", scheme.source, " says that inputs are static");
+    } else if (element_count(scale->shape) != 1) {
+      problem("misshapen: ", scale_name, " is ", scale->shape, ", expected one value");
+    } else if (check_values(*scale)) {
+      return as_float32(std::span(scale, 1))[0];
+    }
+    return 0.0f;
+  }
+
+  bool check_values(const TensorView& scale) {
+    if (!is_float(scale.dtype)) {
+      problem("unreadable: ", scale.name, " is ", scale.dtype, ", expected F32, F16 or BF16");
+      return false;
+    }
+    for (const float value : as_float32(std::span(&scale, 1)))
+      if (!std::isfinite(value) || value <= 0.0f) {
+        problem("unreadable: ", scale.name, " holds ", value, ", expected finite positive scales");
+        return false;
+      }
+    return true;
+  }
+
+  /// FP8 is symmetric: some files say so in zeros.
+  void check_zero_points(const std::string& name) {
+    for (const std::string_view end : {".weight_zero_point", ".input_zero_point"}) {
+      const TensorView* zeros = model_dir_.find(name + std::string(end));
+      if (!zeros) continue;
+      result_.tensors.insert(std::string(zeros->name));
+      if (std::ranges::any_of(zeros->bytes, [](std::byte byte) { return byte != std::byte{0}; }))
+        problem("unreadable: ", zeros->name, " is not 0, expected symmetric FP8");
+    }
+  }
+
+  struct TiedHead {
+    std::string name;
+    const ModuleScheme* scheme = nullptr;
+  };
+
+  const ModelDir& model_dir_;
+  CheckpointQuantization result_;
+  std::string embedding_;  ///< an FP8 one
+  TiedHead tied_head_;
+  std::vector<const TensorView*> left_;
+  std::string left_source_;
+};
+
+}  // namespace
+
+std::string renamed_expert(const std::string& module) {
+  constexpr std::array<std::array<std::string_view, 2>, 3> kNames{
+      {{".w1", ".gate_proj"}, {".w2", ".down_proj"}, {".w3", ".up_proj"}}};
+  if (module.find(".experts.") == std::string::npos) return {};
+  for (const auto& [own, theirs] : kNames)
+    if (module.ends_with(own))
+      return module.substr(0, module.size() - own.size()) + std::string(theirs);
+  return {};
+}
+
+CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
+                                                    const ModelConfig& config,
+                                                    TargetMatcher matches) {
+  const QuantizationConfig source = read_quantization_config(model_dir);
+  const auto schemes = read_module_schemes(source, matches);
+  Reader reader(model_dir);
+  for (const ModuleName& module : list_modules(config))
+    if (module.role) reader.add(module, schemes ? schemes->find(module) : nullptr);
+  CheckpointQuantization quantization = reader.take();
+  quantization.kv = read_kv_scheme(source);
+  return quantization;
+}
+
+}  // namespace kvcal

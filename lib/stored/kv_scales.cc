@@ -1,0 +1,272 @@
+#include "stored/kv_scales.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "core/json_limits.h"
+#include "stored/kv_forms.h"
+#include "stored/weights.h"
+
+namespace kvcal {
+namespace {
+
+std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::string_view kind) {
+  if (!is_float(tensor.dtype))
+    fail(tensor.name, " is ", tensor.dtype, ", expected F32, F16 or BF16");
+  const uint64_t count = element_count(tensor.shape);
+  if (count != 1 && count != static_cast<uint64_t>(heads))
+    fail(tensor.name, " is ", tensor.shape, ", expected one value or one for each of ", heads, " ",
+         kind, " heads");
+  std::vector<Scale> scales;
+  for (const float value : as_float32(std::span(&tensor, 1))) {
+    if (!std::isfinite(value) || value <= 0.0f)
+      fail(tensor.name, " holds ", value, ", expected a finite positive scale");
+    scales.push_back({value});
+  }
+  return scales;
+}
+
+/// FP8 is symmetric: some files say so in zeros.
+void check_zero_point(const ScaleTensors& tensors, const std::string& scale_name) {
+  const TensorView* zeros = tensors.find(zero_point_name(scale_name));
+  if (zeros && std::ranges::any_of(zeros->bytes, [](std::byte b) { return b != std::byte{0}; }))
+    fail(zeros->name, " is not 0, expected symmetric scales");
+}
+
+/// Scales of one attention module as one form names them.
+struct FoundScales {
+  const KvForm* form = nullptr;
+  std::string k_name, v_name;
+  LayerKvScales scales;
+};
+
+std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::string& module,
+                                       const KvForm& form, const ModelConfig& config) {
+  FoundScales found{.form = &form, .k_name = {}, .v_name = {}, .scales = {}};
+  found.k_name = module + std::string(form.k);
+  found.v_name = module + std::string(form.v);
+  for (const std::string_view name : {form.q, form.k, form.v})
+    if (!name.empty()) check_zero_point(tensors, module + std::string(name));
+  const TensorView *k = tensors.find(found.k_name), *v = tensors.find(found.v_name);
+  if ((k == nullptr) != (v == nullptr))
+    fail(module, " has a ", (k ? form.k : form.v).substr(1), " and no ",
+         (k ? form.v : form.k).substr(1));
+  if (!k) return std::nullopt;
+  found.scales.k = scales_of(*k, config.cache_heads(), "KV");
+  found.scales.v = scales_of(*v, config.cache_heads(), "KV");
+  const TensorView* q = form.q.empty() ? nullptr : tensors.find(module + std::string(form.q));
+  if (q) found.scales.q = scales_of(*q, config.num_attention_heads, "attention");
+  return found;
+}
+
+/// Engines differ in which of two places they read.
+void check_same(const FoundScales& first, const FoundScales& second) {
+  const auto differ = [](const std::vector<Scale>& a, const std::vector<Scale>& b) {
+    return !std::ranges::equal(a, b, {}, &Scale::value, &Scale::value);
+  };
+  if (second.form->k == second.form->v) {
+    float largest = 0.0f;
+    for (const auto* side : {&first.scales.k, &first.scales.v})
+      for (const Scale scale : *side) largest = std::max(largest, scale.value);
+    if (second.scales.k[0].value == largest) return;
+  }
+  if (differ(first.scales.k, second.scales.k))
+    fail(first.k_name, " and ", second.k_name, " hold different scales of the same K");
+  if (differ(first.scales.v, second.scales.v))
+    fail(first.v_name, " and ", second.v_name, " hold different scales of the same V");
+}
+
+}  // namespace
+
+ScaleTensors scale_tensors_of(const ModelDir& model_dir) {
+  return {.path = model_dir.given_path().string(),
+          .find = [&model_dir](std::string_view name) { return model_dir.find(name); },
+          .config = model_dir.config()};
+}
+
+const KvForm* find_form(const ScaleTensors& tensors, const ModelConfig& config) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    for (const KvForm& form : kv_forms())
+      if (config.has_attention(layer) &&
+          tensors.find(config.attention_module(layer) + std::string(form.k)))
+        return &form;
+  return nullptr;
+}
+
+std::optional<LayerKvScales> read_layer_scales(const ScaleTensors& tensors,
+                                               const ModelConfig& config, int64_t layer) {
+  return in_context(tensors.path, [&]() -> std::optional<LayerKvScales> {
+    std::optional<FoundScales> first;
+    for (const KvForm& form : kv_forms()) {
+      auto found = find_scales(tensors, config.attention_module(layer), form, config);
+      if (!found) continue;
+      if (first)
+        check_same(*first, *found);
+      else
+        first = std::move(found);
+    }
+    if (!first) return std::nullopt;
+    return std::move(first->scales);
+  });
+}
+
+std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config) {
+  std::set<std::string, std::less<>> names;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!config.has_attention(layer)) continue;
+    const std::string module = config.attention_module(layer);
+    for (const KvForm& form : kv_forms())
+      for (const std::string_view name : {form.q, form.k, form.v}) {
+        if (name.empty()) continue;
+        names.insert(module + std::string(name));
+        names.insert(zero_point_name(module + std::string(name)));
+      }
+  }
+  return names;
+}
+
+namespace {
+
+/// Whether the checkpoint says of a module that it was left as it is.
+bool is_ignored(const Json& config, const std::string& module) {
+  const Json* quantization = find_field(config, "quantization_config");
+  if (!quantization || !quantization->is_object()) return false;
+  const Json* ignore = find_field(*quantization, "ignore");
+  return ignore && ignore->is_array() &&
+         std::any_of(ignore->begin(), ignore->end(), [&](const Json& entry) {
+           return entry.is_string() && entry.get_ref<const std::string&>() == module;
+         });
+}
+
+}  // namespace
+
+std::optional<std::vector<LayerKvScales>> read_checkpoint_scales(const ModelDir& model_dir,
+                                                                 const ModelConfig& config) {
+  return read_all_scales(scale_tensors_of(model_dir), config);
+}
+
+std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& tensors,
+                                                          const ModelConfig& config) {
+  std::vector<LayerKvScales> layers;
+  std::string without;
+  int64_t count = 0, wanted = 0;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    layers.emplace_back();
+    if (!config.has_attention(layer)) continue;
+    ++wanted;
+    if (auto scales = read_layer_scales(tensors, config, layer)) {
+      layers.back() = *std::move(scales);
+      ++count;
+    } else if (const std::string module = config.attention_module(layer);
+               is_ignored(tensors.config, module)) {
+      layers.back().ignored = true;
+    } else {
+      without = module;
+    }
+  }
+  if (count == 0) return std::nullopt;
+  if (!without.empty())
+    fail(tensors.path, ": ", count, " of ", wanted, " layers have KV scales; ", without,
+         " has none, and quantization_config.ignore does not name it");
+  return layers;
+}
+
+void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& scales,
+                    const ModelConfig& config) {
+  const auto heads = static_cast<size_t>(config.cache_heads());
+  if (!scheme.strategy || heads == 1) return;
+  const size_t wanted = *scheme.strategy == Strategy::kAttnHead ? heads : 1;
+  for (size_t layer = 0; layer < scales.size(); ++layer)
+    for (const auto* side : {&scales[layer].k, &scales[layer].v})
+      if (!side->empty() && side->size() != wanted)
+        fail(scheme.where, " has strategy '", name_of(*scheme.strategy), "', ",
+             config.attention_module(static_cast<int64_t>(layer)), " has ", side->size(), " ",
+             side == &scales[layer].k ? "K" : "V", " scales, expected ", wanted);
+}
+
+namespace {
+
+KvDType parse_file_dtype(std::string_view name) {
+  if (name == "float8_e4m3fn") return KvDType::kFp8E4m3;
+  if (name == "float8_e5m2") return KvDType::kFp8E5m2;
+  fail("dtype is '", name, "', expected 'float8_e4m3fn' or 'float8_e5m2'");
+}
+
+constexpr size_t kMostRanks = 1024;
+
+void read_rank(const Json& rank, const ModelConfig& config, ScalesFile& file) {
+  std::vector<Scale>& own = file.ranks.emplace_back();
+  if (!rank.is_object()) fail("expected an object of layers, found ", kind_of(rank));
+  if (rank.size() != static_cast<size_t>(config.num_hidden_layers))
+    fail(rank.size(), " layers, the model has ", config.num_hidden_layers);
+  // An object looks its keys up one by one, which for many layers takes long.
+  std::unordered_map<std::string_view, const Json*> by_layer;
+  for (const auto& [key, value] : rank.get_ref<const Json::object_t&>())
+    by_layer.emplace(key, &value);
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string key = std::to_string(layer);
+    const auto found = by_layer.find(key);
+    if (found == by_layer.end() || found->second->is_null()) fail_missing(key, "a number");
+    if (!found->second->is_number()) fail_kind(key, "a number", *found->second);
+    const auto scale = found->second->get<float>();
+    if (!std::isfinite(scale) || scale <= 0.0f)
+      fail("layer ", layer, " has ", scale, ", expected a positive number");
+    own.push_back({scale});
+    LayerKvScales& entry = file.layers[static_cast<size_t>(layer)];
+    const float largest = entry.k.empty() ? scale : std::max(scale, entry.k[0].value);
+    entry.k = entry.v = {{largest}};
+  }
+}
+
+}  // namespace
+
+bool is_type_of(std::string_view model_type, const ModelConfig& config) {
+  const auto& wrappers = config.architecture->wrapper_types;
+  return model_type == config.model_type ||
+         std::ranges::find(wrappers, model_type) != wrappers.end();
+}
+
+ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig& config) {
+  const std::string text = read_text(path, kSmallFileLimits.max_bytes);
+  return in_context(path.string(), [&] {
+    const Json json = parse_model_json(text);
+    const auto model_type = optional_string(json, "model_type");
+    if (model_type && !is_type_of(*model_type, config))
+      fail("model_type is '", *model_type, "', the model is '", config.model_type, "'");
+    const Json* cache = find_field(json, "kv_cache");
+    if (!cache) fail_missing("kv_cache", "an object");
+    ScalesFile file;
+    file.dtype = parse_file_dtype(required_string(*cache, "dtype"));
+    const Json* ranks = find_field(*cache, "scaling_factor");
+    if (!ranks || !ranks->is_object() || ranks->empty())
+      fail("key 'scaling_factor' is missing or empty, expected an object of ranks");
+    if (ranks->size() > kMostRanks) fail(ranks->size(), " ranks, expected at most ", kMostRanks);
+    file.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+    for (size_t rank = 0; rank < ranks->size(); ++rank) {
+      const std::string key = std::to_string(rank);
+      const Json* entry = find_field(*ranks, key);
+      if (!entry) fail("rank ", key, " of ", ranks->size(), " is missing");
+      in_context("rank " + key, [&] { read_rank(*entry, config, file); });
+    }
+    return file;
+  });
+}
+
+std::vector<LayerKvScales> doubled_for_fnuz(std::vector<LayerKvScales> scales) {
+  for (LayerKvScales& layer : scales)
+    for (std::vector<Scale>* side : {&layer.k, &layer.v, &layer.q})
+      for (Scale& scale : *side) scale.value *= 2.0f;
+  return scales;
+}
+
+std::vector<LayerKvScales> unit_scales(const ModelConfig& config) {
+  return std::vector<LayerKvScales>(static_cast<size_t>(config.num_hidden_layers),
+                                    {.k = {Scale{1.0f}}, .v = {Scale{1.0f}}});
+}
+
+}  // namespace kvcal

@@ -1,0 +1,170 @@
+#include "stored/weight_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "quant/fp8.h"
+#include "quant/half.h"
+
+namespace kvcal {
+namespace {
+
+size_t row_bytes(const TensorView& tensor) {
+  const auto rows = static_cast<size_t>(tensor.shape[0]);
+  return rows == 0 ? 0 : tensor.bytes.size() / rows;
+}
+
+WeightRows owning(const TensorView& like, DType dtype, Shape shape, std::vector<std::byte> bytes) {
+  WeightRows result;
+  result.owned.push_back(std::move(bytes));
+  TensorView view = like;
+  view.dtype = dtype;
+  view.shape = std::move(shape);
+  view.bytes = result.owned.back();
+  result.parts.push_back(view);
+  return result;
+}
+
+}  // namespace
+
+TensorView rows_of(const TensorView& tensor, int64_t begin, int64_t count) {
+  KVCAL_CHECK(begin >= 0 && count >= 0 && begin + count <= tensor.shape[0]);
+  const size_t bytes = row_bytes(tensor);
+  TensorView view = tensor;
+  view.shape.dims[0] = count;
+  view.bytes =
+      tensor.bytes.subspan(static_cast<size_t>(begin) * bytes, static_cast<size_t>(count) * bytes);
+  return view;
+}
+
+void check_codes(const TensorView& codes) {
+  const auto is_nan = [](std::byte code) { return (code & std::byte{0x7f}) == std::byte{0x7f}; };
+  // A block at a time without a branch, which the compiler makes vector code of.
+  constexpr size_t kBlock = 4096;
+  for (size_t at = 0; at < codes.bytes.size(); at += kBlock) {
+    const auto block = codes.bytes.subspan(at, std::min(kBlock, codes.bytes.size() - at));
+    uint8_t found = 0;
+    for (const std::byte code : block) found |= is_nan(code) ? uint8_t{1} : uint8_t{0};
+    if (found != 0) fail(codes.name, " holds NaN (codes 7f or ff), expected numbers");
+  }
+}
+
+namespace {
+
+/// What the rows of a matrix of blocks with scales are decoded with.
+class BlockDecoder {
+ public:
+  BlockDecoder(const TensorView& codes, const TensorView& scale, int64_t block_rows,
+               int64_t block_columns)
+      : codes_(codes),
+        scales_(as_float32(std::span(&scale, 1))),
+        scale_columns_(static_cast<size_t>(scale.shape[1])),
+        height_(static_cast<size_t>(block_rows)),
+        step_(static_cast<size_t>(block_columns)) {
+    for (size_t code = 0; code < values_.size(); ++code)
+      values_[code] = fp8::decode(static_cast<uint8_t>(code), fp8::Format::kE4m3Fn);
+  }
+
+  /// As float32, to where nothing need be aligned.
+  void decode(size_t row, std::byte* out) const {
+    const auto width = static_cast<size_t>(codes_.shape[1]);
+    const std::byte* codes = codes_.bytes.data() + row * width;
+    for (size_t first = 0; first < width; first += step_) {
+      const float scale = scales_[row / height_ * scale_columns_ + first / step_];
+      for (size_t i = first; i < std::min(first + step_, width); ++i) {
+        const float value = values_[static_cast<uint8_t>(codes[i])] * scale;
+        std::memcpy(out + i * sizeof(float), &value, sizeof(float));
+      }
+    }
+  }
+
+ private:
+  const TensorView& codes_;
+  std::vector<float> scales_;
+  size_t scale_columns_, height_, step_;
+  std::array<float, 256> values_{};
+};
+
+}  // namespace
+
+WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t block_rows,
+                       int64_t block_columns) {
+  check_codes(codes);
+  const BlockDecoder decoder(codes, scale, block_rows, block_columns);
+  const size_t row_floats = row_bytes(codes) * sizeof(float);
+  std::vector<std::byte> bytes(codes.bytes.size() * sizeof(float));
+  for (size_t row = 0; row < static_cast<size_t>(codes.shape[0]); ++row)
+    decoder.decode(row, bytes.data() + row * row_floats);
+  return owning(codes, DType::kF32, codes.shape, std::move(bytes));
+}
+
+WeightRows dequantized_rows(const TensorView& codes, const TensorView& scale, int64_t block_rows,
+                            int64_t block_columns, std::span<const int32_t> rows) {
+  const BlockDecoder decoder(codes, scale, block_rows, block_columns);
+  const size_t row_floats = row_bytes(codes) * sizeof(float);
+  std::vector<std::byte> bytes(rows.size() * row_floats);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    KVCAL_CHECK(rows[i] >= 0 && rows[i] < codes.shape[0]);
+    decoder.decode(static_cast<size_t>(rows[i]), bytes.data() + i * row_floats);
+  }
+  return owning(codes, DType::kF32, Shape{static_cast<int64_t>(rows.size()), codes.shape[1]},
+                std::move(bytes));
+}
+
+namespace {
+
+/// [in, out] as [out, in], a tile that fits the cache at a time.
+template <size_t kElement>
+void transpose(const std::byte* from, size_t in, size_t out, std::byte* to) {
+  constexpr size_t kTile = 32;
+  for (size_t row_tile = 0; row_tile < in; row_tile += kTile)
+    for (size_t column_tile = 0; column_tile < out; column_tile += kTile)
+      for (size_t column = column_tile; column < std::min(column_tile + kTile, out); ++column)
+        for (size_t row = row_tile; row < std::min(row_tile + kTile, in); ++row)
+          std::memcpy(to + (column * in + row) * kElement, from + (row * out + column) * kElement,
+                      kElement);
+}
+
+}  // namespace
+
+WeightRows transposed(const TensorView& tensor) {
+  const auto in = static_cast<size_t>(tensor.shape[0]), out = static_cast<size_t>(tensor.shape[1]);
+  std::vector<std::byte> bytes(tensor.bytes.size());
+  if (tensor.dtype == DType::kF32) {
+    transpose<4>(tensor.bytes.data(), in, out, bytes.data());
+  } else {
+    transpose<2>(tensor.bytes.data(), in, out, bytes.data());
+  }
+  return owning(tensor, tensor.dtype, Shape{tensor.shape[1], tensor.shape[0]}, std::move(bytes));
+}
+
+WeightRows deinterleaved(const TensorView& tensor) {
+  const size_t row = row_bytes(tensor), rows = static_cast<size_t>(tensor.shape[0]);
+  std::vector<std::byte> bytes(tensor.bytes.size());
+  for (size_t i = 0; i < rows; ++i) {
+    const size_t target = i / 2 + (i % 2 == 1 ? (rows + 1) / 2 : 0);
+    std::memcpy(bytes.data() + target * row, tensor.bytes.data() + i * row, row);
+  }
+  return owning(tensor, tensor.dtype, tensor.shape, std::move(bytes));
+}
+
+std::vector<float> as_float32(std::span<const TensorView> parts) {
+  std::vector<float> values;
+  for (const TensorView& part : parts) {
+    const size_t first = values.size(), count = element_count(part.shape);
+    values.resize(first + count);
+    for (size_t i = 0; i < count; ++i) {
+      if (part.dtype == DType::kF32) {
+        std::memcpy(&values[first + i], part.bytes.data() + 4 * i, 4);
+        continue;
+      }
+      uint16_t bits = 0;
+      std::memcpy(&bits, part.bytes.data() + 2 * i, 2);
+      values[first + i] = part.dtype == DType::kF16 ? to_float(F16{bits}) : to_float(BF16{bits});
+    }
+  }
+  return values;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,433 @@
+#include "stored/weights.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "core/interrupt.h"
+#include "family/expected_tensors.h"
+#include "stored/fp8_checkpoint.h"
+#include "stored/kv_scales.h"
+#include "stored/weight_rows.h"
+
+namespace kvcal {
+namespace {
+
+/// Collects everything that is wrong, so that one run tells it all.
+class Problems {
+ public:
+  template <class... Parts>
+  void add(const Parts&... parts) {
+    if (++count_ > kMaxShown) return;
+    std::ostringstream line;
+    ((line << "\n  ") << ... << parts);
+    text_ += line.str();
+  }
+  void fail_if_any(const ModelConfig& config) const {
+    if (count_ == 0) return;
+    const std::string more =
+        count_ > kMaxShown ? "\n  and " + std::to_string(count_ - kMaxShown) + " more" : "";
+    fail("the checkpoint does not hold a ", config.model_type, " of this config.json:", text_,
+         more);
+  }
+
+ private:
+  static constexpr int kMaxShown = 20;
+  std::string text_;
+  int64_t count_ = 0;
+};
+
+constexpr std::string_view kWeight = ".weight";
+
+int64_t divided_up(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
+}
+
+/// Read as they lie in the file, and so never FP8.
+bool is_of_embedding_or_norm(Role role) {
+  return role == Role::kEmbedding || role == Role::kPositionEmbedding || role == Role::kLmHead ||
+         role == Role::kQueryNorm || role == Role::kKeyNorm;
+}
+
+}  // namespace
+
+ModelConfig read_model_config(const ModelDir& model_dir) {
+  ModelConfig config = parse_model_config(model_dir.config());
+  for (const TensorRow& row : config.architecture->model_tensors)
+    for (const NamePrefix& prefix : config.architecture->prefixes)
+      if (row.role == Role::kEmbedding &&
+          model_dir.find(std::string(prefix.backbone) + std::string(row.name))) {
+        config.backbone_prefix = prefix.backbone;
+        config.head_prefix = prefix.head;
+        return config;
+      }
+  return config;
+}
+
+/// Fills the tables and notes what does not fit.
+class Weights::Binder {
+ public:
+  Binder(const ModelDir& model_dir, const ModelConfig& config,
+         const CheckpointQuantization* quantization)
+      : model_dir_(model_dir),
+        config_(config),
+        quantization_(quantization),
+        names_(model_dir.tensor_names()) {}
+
+  void bind(const ExpectedTensor& tensor, Table& table) {
+    const TensorRow& row = *tensor.row;
+    if (is_split(tensor)) {
+      for (const ExpertTensor& one : split_into_experts(tensor, config_))
+        if (const auto bound = bind_one(one.name, one.shape, one.role, Layout::kOutIn))
+          table[{one.role, one.slice.index}] = *bound;
+      return;
+    }
+    const auto bound = bind_one(tensor.name, tensor.shape, row.role, row.layout);
+    if (!bound) return;
+    if (row.is_stacked()) {
+      bind_stacked(tensor, *bound, table);
+    } else {
+      table[{row.role, tensor.index}] = *bound;
+    }
+  }
+
+  void finish() {
+    // A tied lm_head may be there all the same, or its scale alone, which transformers looks for
+    // where the matrix that both share is FP8.
+    for (const TensorRow& row : config_.architecture->model_tensors)
+      if (row.is_of_head())
+        for (const char* ending : {"", "_scale"})
+          expected_.insert(config_.head_prefix + std::string(row.name) + ending);
+    expected_.merge(kv_scale_names(config_));
+    if (quantization_) {
+      expected_.insert(quantization_->tensors.begin(), quantization_->tensors.end());
+      for (const std::string& problem : quantization_->problems) problems_.add(problem);
+    }
+    for (const std::string& name : model_dir_.tensor_names())
+      if (!expected_.contains(name) && !is_ignored(name))
+        problems_.add("unexpected: ", name, " ", model_dir_.tensor(name).shape);
+    problems_.fail_if_any(config_);
+  }
+
+ private:
+  /// Whether experts of the tensor's layer have tensors of their own, in place of a stacked one.
+  bool is_split(const ExpectedTensor& tensor) const {
+    if (tensor.row->split.empty() || model_dir_.find(tensor.name)) return false;
+    const std::string_view own = tensor.row->split.front().name;
+    const std::string prefix =
+        config_.layer_prefix(tensor.layer) + std::string(own.substr(0, own.find("{}")));
+    return std::ranges::any_of(names_, [&](const std::string& name) {
+      return name.size() > prefix.size() && name.starts_with(prefix) &&
+             name[prefix.size()] >= '0' && name[prefix.size()] <= '9';
+    });
+  }
+
+  std::optional<Bound> bind_one(const std::string& own_name, const Shape& wanted, Role role,
+                                Layout layout) {
+    const std::string name = name_in_file(own_name);
+    expected_.insert(name);
+    const TensorView* tensor = model_dir_.find(name);
+    if (!tensor) {
+      problems_.add("missing: ", name, " ", wanted);
+      return std::nullopt;
+    }
+    if (tensor->shape != wanted) {
+      problems_.add("misshapen: ", name, " is ", tensor->shape, ", expected ", wanted);
+      return std::nullopt;
+    }
+    Bound bound{.view = *tensor, .block_scale = nullptr, .layout = layout};
+    if (tensor->dtype == DType::kF8E4M3 && quantization_) {
+      bound.quantization = quantization_of(name, layout);
+    } else if (tensor->dtype == DType::kF8E4M3 && config_.weight_block_rows > 0 &&
+               wanted.rank() == 2 && layout == Layout::kOutIn && !is_of_embedding_or_norm(role)) {
+      bound.block_scale = block_scale(name, wanted);
+    } else if (!is_float(tensor->dtype)) {
+      problems_.add("unreadable: ", name, " is ", tensor->dtype, ", expected F32, F16 or BF16");
+    }
+    return bound;
+  }
+
+  std::string name_in_file(const std::string& name) const {
+    if (model_dir_.find(name) || !name.ends_with(kWeight)) return name;
+    const std::string other = renamed_expert(name.substr(0, name.size() - kWeight.size()));
+    return !other.empty() && model_dir_.find(other + std::string(kWeight))
+               ? other + std::string(kWeight)
+               : name;
+  }
+
+  /// Of F8_E4M3 weights. What their scales lack was told when they were read.
+  const LinearQuantization* quantization_of(const std::string& name, Layout layout) {
+    const auto found =
+        name.ends_with(kWeight)
+            ? quantization_->linears.find(name.substr(0, name.size() - kWeight.size()))
+            : quantization_->linears.end();
+    if (found != quantization_->linears.end() && layout == Layout::kOutIn) return &found->second;
+    if (quantization_->problems.empty())
+      problems_.add("unreadable: ", name, " is F8_E4M3, expected F32, F16 or BF16");
+    return nullptr;
+  }
+
+  const TensorView* block_scale(const std::string& name, const Shape& shape) {
+    const std::string scale_name = name + "_scale_inv";
+    const Shape wanted{divided_up(shape[0], config_.weight_block_rows),
+                       divided_up(shape[1], config_.weight_block_columns)};
+    expected_.insert(scale_name);
+    const TensorView* scale = model_dir_.find(scale_name);
+    if (!scale) {
+      problems_.add("missing: ", scale_name, " ", wanted, " of the F8_E4M3 weight");
+    } else if (scale->shape != wanted) {
+      problems_.add("misshapen: ", scale_name, " is ", scale->shape, ", expected ", wanted);
+    } else if (!is_float(scale->dtype)) {
+      problems_.add("unreadable: ", scale_name, " is ", scale->dtype,
+                    ", expected F32, F16 or BF16");
+    }
+    return scale;
+  }
+
+  /// One tensor [count, ...] as count tensors.
+  static void bind_stacked(const ExpectedTensor& tensor, const Bound& bound, Table& table) {
+    for (int64_t i = 0; i < tensor.count; ++i) {
+      Bound entry = bound;
+      entry.view = expert_of(bound.view, i);
+      table[{tensor.row->role, i}] = entry;
+    }
+  }
+
+  bool is_ignored(const std::string& name) const {
+    const Architecture& architecture = *config_.architecture;
+    const auto ends = [&](std::string_view suffix) { return name.ends_with(suffix); };
+    const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+    return std::ranges::any_of(architecture.ignored_suffixes, ends) ||
+           std::ranges::any_of(architecture.ignored_prefixes, begins) ||
+           name.ends_with("rotary_emb.inv_freq") ||  // what older transformers saved along
+           (architecture.has_prediction_layers && is_behind_last_layer(name));
+  }
+
+  bool is_behind_last_layer(std::string_view name) const {
+    const std::string prefix =
+        config_.backbone_prefix + std::string(config_.architecture->layers_name);
+    if (!name.starts_with(prefix)) return false;
+    int64_t layer = 0;
+    const auto [end, error] =
+        std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+    return error == std::errc() && layer >= config_.num_hidden_layers;
+  }
+
+  const ModelDir& model_dir_;
+  const ModelConfig& config_;
+  const CheckpointQuantization* quantization_;
+  const std::vector<std::string> names_;  ///< of the checkpoint's tensors
+  Problems problems_;
+  std::set<std::string, std::less<>> expected_;
+};
+
+Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
+                 const CheckpointQuantization* quantization)
+    : model_dir_(&model_dir), config_(&config) {
+  Binder binder(model_dir, config, quantization);
+  layers_.resize(static_cast<size_t>(config.num_hidden_layers));
+  for (const ExpectedTensor& tensor : expected_tensors(config))
+    binder.bind(tensor,
+                tensor.layer == kNoLayer ? model_ : layers_[static_cast<size_t>(tensor.layer)]);
+  binder.finish();
+  for (const TensorRow& row : config.architecture->model_tensors)
+    if (quantization && row.role == Role::kLmHead && !has(Role::kLmHead)) {
+      const std::string module = config.head_prefix + std::string(row.name);
+      const auto tied =
+          quantization->linears.find(module.substr(0, module.size() - kWeight.size()));
+      if (tied != quantization->linears.end()) tied_head_ = &tied->second;
+    }
+}
+
+std::vector<Weights::LayerTensor> Weights::tensors(int64_t layer) const {
+  std::vector<LayerTensor> all;
+  for (const auto& [key, bound] : layers_.at(static_cast<size_t>(layer))) {
+    all.push_back({.role = key.first, .view = bound.view});
+    if (bound.block_scale)
+      all.push_back({.role = key.first, .view = *bound.block_scale, .is_scale = true});
+    if (bound.quantization)
+      all.push_back(
+          {.role = key.first, .view = bound.quantization->weight_scale, .is_scale = true});
+  }
+  return all;
+}
+
+bool Weights::has(Role role) const {
+  return model_.contains({role, 0});
+}
+
+bool Weights::has(int64_t layer, Role role) const {
+  return holder(layer, role, 0).first != nullptr;
+}
+
+int64_t Weights::count(int64_t layer, Role role) const {
+  int64_t count = 0;
+  while (find(layer, role, count)) ++count;
+  return count;
+}
+
+const Weights::Bound* Weights::find(int64_t layer, Role role, int64_t index) const {
+  const Table& table = layers_.at(static_cast<size_t>(layer));
+  const auto it = table.find({role, index});
+  return it == table.end() ? nullptr : &it->second;
+}
+
+std::pair<const Weights::Bound*, Role> Weights::holder(int64_t layer, Role role,
+                                                       int64_t index) const {
+  if (const Bound* bound = find(layer, role, index)) return {bound, role};
+  for (const Role fused_role : fused_roles_of(role))
+    if (const Bound* bound = find(layer, fused_role, index)) return {bound, fused_role};
+  return {nullptr, role};
+}
+
+const Weights::Bound& Weights::model_tensor(Role role) const {
+  const auto it = model_.find({role, 0});
+  KVCAL_CHECK(it != model_.end());
+  return it->second;
+}
+
+const TensorView& Weights::at(Role role) const {
+  return model_tensor(role).view;
+}
+
+const LinearQuantization* Weights::quantization(int64_t layer, Role role, int64_t index) const {
+  const Bound* bound = holder(layer, role, index).first;
+  return bound ? bound->quantization : nullptr;
+}
+
+const LinearQuantization* Weights::quantization(Role role) const {
+  return model_tensor(role).quantization;
+}
+
+const LinearQuantization* Weights::output_quantization() const {
+  return tied_head_ ? tied_head_ : quantization(output_embedding());
+}
+
+WeightRows Weights::rows(int64_t layer, Role role, int64_t index) const {
+  const auto [bound, held_as] = holder(layer, role, index);
+  KVCAL_CHECK(bound);
+  return held_as == role ? whole(*bound) : cut(whole(*bound), role, held_as);
+}
+
+WeightRows Weights::rows(Role role) const {
+  return whole(model_tensor(role));
+}
+
+namespace {
+
+WeightRows coded(const TensorView& codes, const LinearQuantization& quantization) {
+  KVCAL_CHECK(quantization.scales_rows());
+  WeightRows rows{.parts = {codes}, .owned = {}, .row_scales = {}};
+  const std::vector<float> scales = as_float32(std::span(&quantization.weight_scale, 1));
+  for (int64_t row = 0; row < codes.shape[0]; ++row)
+    rows.row_scales.push_back(scales[static_cast<size_t>(row / quantization.block_rows)]);
+  return rows;
+}
+
+}  // namespace
+
+WeightRows Weights::codes(int64_t layer, Role role, int64_t index) const {
+  const auto [bound, held_as] = holder(layer, role, index);
+  KVCAL_CHECK(bound && bound->quantization);
+  WeightRows all = coded(bound->view, *bound->quantization);
+  return held_as == role ? std::move(all) : cut(std::move(all), role, held_as);
+}
+
+WeightRows Weights::codes(Role role) const {
+  const Bound& bound = model_tensor(role);
+  KVCAL_CHECK(bound.quantization);
+  return coded(bound.view, *bound.quantization);
+}
+
+WeightRows Weights::whole(const Bound& bound) const {
+  if (const LinearQuantization* scaled = bound.quantization)
+    return dequantized(bound.view, scaled->weight_scale, scaled->block_rows, scaled->block_columns);
+  if (bound.block_scale)
+    return dequantized(bound.view, *bound.block_scale, config_->weight_block_rows,
+                       config_->weight_block_columns);
+  switch (bound.layout) {
+    case Layout::kOutIn:
+      return {.parts = {bound.view}, .owned = {}, .row_scales = {}};
+    case Layout::kInOut:
+      return transposed(bound.view);
+    case Layout::kInOutInterleaved:
+      return deinterleaved(transposed(bound.view).parts[0]);
+    case Layout::kOutInterleaved:
+      return deinterleaved(bound.view);
+  }
+  KVCAL_CHECK(false);
+  return {};
+}
+
+/// The rows of a role that a fused tensor, which is one part, holds.
+WeightRows Weights::cut(WeightRows whole, Role role, Role fused_role) const {
+  const TensorView tensor = whole.parts[0];
+  const std::vector<float> scales = std::move(whole.row_scales);
+  whole.parts.clear();
+  whole.row_scales.clear();
+  for (const auto& [begin, count] : row_ranges(role, fused_role, tensor.shape[0], *config_)) {
+    whole.parts.push_back(rows_of(tensor, begin, count));
+    if (!scales.empty())
+      whole.row_scales.insert(whole.row_scales.end(), scales.begin() + begin,
+                              scales.begin() + begin + count);
+  }
+  return whole;
+}
+
+namespace {
+
+/// act(file, bytes) of the shard that holds the tensor.
+template <class Act>
+void with_mapping(const ModelDir& model_dir, const TensorView& tensor, const Act& act) {
+  for (const SafetensorsFile& shard : model_dir.shards()) {
+    const auto file = shard.file().bytes();
+    if (tensor.bytes.data() >= file.data() && tensor.bytes.data() < file.data() + file.size())
+      act(shard.file(), tensor.bytes);
+  }
+}
+
+}  // namespace
+
+void Weights::will_need(int64_t layer) const {
+  if (layer >= static_cast<int64_t>(layers_.size())) return;
+  for (const auto& [key, bound] : layers_[static_cast<size_t>(layer)]) {
+    throw_if_interrupted();
+    with_mapping(*model_dir_, bound.view,
+                 [](const MappedFile& file, auto bytes) { file.will_need(bytes); });
+  }
+}
+
+void Weights::drop(const TensorView& tensor) const {
+  with_mapping(*model_dir_, tensor, [](const MappedFile& file, auto bytes) { file.drop(bytes); });
+}
+
+void Weights::drop(int64_t layer) const {
+  for (const auto& [key, bound] : layers_.at(static_cast<size_t>(layer))) drop(bound.view);
+}
+
+void Weights::drop(int64_t layer, Role role, int64_t index) const {
+  if (const Bound* bound = holder(layer, role, index).first) drop(bound->view);
+}
+
+void Weights::drop(Role role) const {
+  if (has(role)) drop(at(role));
+}
+
+uint64_t Weights::read_bytes(const Bound& bound) {
+  const uint64_t mapped = bound.view.bytes.size();
+  // dequantized makes float32 of bytes; transposed and deinterleaved make one copy each.
+  if (bound.block_scale || bound.quantization) return mapped * (1 + sizeof(float));
+  if (bound.layout == Layout::kOutIn) return mapped;
+  return mapped * (bound.layout == Layout::kInOutInterleaved ? 3 : 2);
+}
+
+uint64_t Weights::largest_read_bytes() const {
+  uint64_t largest = 0;
+  for (const Table& layer : layers_)
+    for (const auto& [key, bound] : layer) largest = std::max(largest, read_bytes(bound));
+  return largest;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,95 @@
+#include <array>
+
+#include "family/config_reader.h"
+#include "synth/synthetic.h"
+
+namespace kvcal {
+namespace {
+
+// Keys of config.json with one entry a layer, and with numbers of layers.
+constexpr std::array<std::string_view, 5> kListsByLayer{"hybrid_override_pattern", "layer_types",
+                                                        "layers_block_type", "mlp_layer_types",
+                                                        "no_rope_layers"};
+constexpr std::array<std::string_view, 2> kListsOfLayers{"attn_layer_indices", "mlp_only_layers"};
+// Of weights that are not 16 bits, and of their caches.
+constexpr std::array<std::string_view, 3> kQuantizationKeys{
+    "compression_config", "kv_cache_torch_dtype", "quantization_config"};
+
+Json* mutable_field(Json& object, std::string_view key) {
+  const auto it = object.find(std::string(key));
+  return it == object.end() ? nullptr : &*it;
+}
+
+/// The object that describes the text model.
+Json& text_of(Json& config) {
+  return text_model_of(config).config == &config ? config : config.at("text_config");
+}
+
+void cut_layers(Json& text, const Architecture& architecture, int64_t num_layers) {
+  const auto count = static_cast<size_t>(num_layers);
+  for (const std::string_view key : kListsByLayer) {
+    Json* list = mutable_field(text, key);
+    if (!list) continue;
+    if (list->is_string()) *list = list->get<std::string>().substr(0, count);
+    if (list->is_array() && list->size() > count)
+      list->erase(list->begin() + static_cast<std::ptrdiff_t>(count), list->end());
+  }
+  for (const std::string_view key : kListsOfLayers) {
+    Json* list = mutable_field(text, key);
+    if (!list || !list->is_array()) continue;
+    Json kept = Json::array();
+    for (const Json& layer : *list)
+      if (layer.is_number_integer() && layer.get<int64_t>() < num_layers) kept.push_back(layer);
+    *list = kept;
+  }
+  const ConfigReader reader(text, architecture);
+  text[std::string(reader.name_of("num_hidden_layers"))] = num_layers;
+}
+
+std::string dtype_word(DType dtype) {
+  return dtype == DType::kF32 ? "float32" : dtype == DType::kF16 ? "float16" : "bfloat16";
+}
+
+/// Under the names that are there.
+void set_dtype(Json& config, Json& text, DType dtype) {
+  bool is_set = false;
+  for (Json* object : {&config, &text})
+    for (const std::string_view key : {"dtype", "torch_dtype"})
+      if (Json* found = mutable_field(*object, key)) {
+        *found = dtype_word(dtype);
+        is_set = true;
+      }
+  if (!is_set) config["torch_dtype"] = dtype_word(dtype);
+}
+
+}  // namespace
+
+DType weight_dtype(const ModelConfig& config) {
+  return config.dtype == "float32"   ? DType::kF32
+         : config.dtype == "float16" ? DType::kF16
+                                     : DType::kBF16;
+}
+
+Json synthetic_config(const Json& config, const SyntheticOptions& options) {
+  Json result = config;
+  for (const std::string_view key : kQuantizationKeys) {
+    result.erase(std::string(key));
+    if (Json* text = mutable_field(result, "text_config"); text && text->is_object())
+      text->erase(std::string(key));
+  }
+  const ModelConfig parsed = parse_model_config(result);
+  Json& text = text_of(result);
+  if (options.num_layers) {
+    if (*options.num_layers < 1 || *options.num_layers > parsed.num_hidden_layers)
+      fail("has ", parsed.num_hidden_layers, " layers, ", *options.num_layers,
+           " were asked for; expected 1 to ", parsed.num_hidden_layers);
+    cut_layers(text, *parsed.architecture, *options.num_layers);
+    in_context("the first " + std::to_string(*options.num_layers) + " of " +
+                   std::to_string(parsed.num_hidden_layers) + " layers",
+               [&] { parse_model_config(result); });
+  }
+  set_dtype(result, text, options.dtype.value_or(weight_dtype(parsed)));
+  return result;
+}
+
+}  // namespace kvcal

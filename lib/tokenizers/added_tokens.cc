@@ -1,0 +1,171 @@
+#include "tokenizers/added_tokens.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "core/error.h"
+#include "tokenizers/json_parts.h"
+#include "unicode/unicode.h"
+
+namespace kvcal::tokenizers {
+namespace {
+
+constexpr size_t kLongestToken = 4096;
+
+size_t spaces_end(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    const unicode::Decoded next = unicode::decode(text, at);
+    if (!unicode::is_space(next.code_point)) break;
+    at += next.size;
+  }
+  return at;
+}
+
+size_t spaces_begin(std::string_view text, size_t end) {
+  while (end > 0) {
+    const unicode::Decoded last = unicode::decode_before(text, end);
+    if (!unicode::is_space(last.code_point)) break;
+    end -= last.size;
+  }
+  return end;
+}
+
+bool is_single_word(std::string_view text, Span match) {
+  const bool word_before =
+      match.begin > 0 && unicode::is_word(unicode::decode_before(text, match.begin).code_point);
+  const bool word_behind =
+      match.end < text.size() && unicode::is_word(unicode::decode(text, match.end).code_point);
+  return !word_before && !word_behind;
+}
+
+}  // namespace
+
+void TokenTrie::add(std::string_view text, TokenId id) {
+  if (text.empty()) return;
+  const auto new_node = [&] {
+    nodes_.emplace_back();
+    return static_cast<int32_t>(nodes_.size() - 1);
+  };
+  int32_t& first = first_[static_cast<unsigned char>(text[0])];
+  if (first < 0) first = new_node();
+  int32_t node = first;
+  for (const char c : text.substr(1)) {
+    const auto byte = static_cast<unsigned char>(c);
+    const auto& children = nodes_[static_cast<size_t>(node)].children;
+    const auto child = std::find_if(children.begin(), children.end(),
+                                    [&](const auto& one) { return one.first == byte; });
+    if (child != children.end()) {
+      node = child->second;
+      continue;
+    }
+    const int32_t added = new_node();
+    nodes_[static_cast<size_t>(node)].children.emplace_back(byte, added);
+    node = added;
+  }
+  if (nodes_[static_cast<size_t>(node)].id < 0) nodes_[static_cast<size_t>(node)].id = id;
+}
+
+std::pair<TokenId, size_t> TokenTrie::longest(std::string_view text, size_t at) const {
+  std::pair<TokenId, size_t> best{-1, at};
+  int32_t node = first_[static_cast<unsigned char>(text[at])];
+  while (node >= 0) {
+    const Node& here = nodes_[static_cast<size_t>(node)];
+    ++at;
+    if (here.id >= 0) best = {here.id, at};
+    node = -1;
+    if (at == text.size()) break;
+    for (const auto& [byte, child] : here.children)
+      if (byte == static_cast<unsigned char>(text[at])) node = child;
+  }
+  return best;
+}
+
+AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Vocabulary& model,
+                         const Normalizer* normalizer) {
+  std::map<TokenId, AddedToken> by_id;
+  std::map<TokenId, std::string> normalized_content;
+  size_t next_id = model.size();
+  for (const AddedToken& token : tokens) {
+    if (token.content.empty()) continue;
+    auto id = by_content_.find(token.content);
+    if (id && by_id.at(*id) == token) continue;
+    if (!id) id = model.find(token.content);
+    if (!id && next_id > size_t{std::numeric_limits<TokenId>::max()}) fail("too many tokens");
+    if (!id) id = static_cast<TokenId>(next_id++);
+    if (token.normalized && normalizer) {
+      Normalized content{token.content, 0};
+      normalizer->apply(content);
+      if (content.text != token.content) normalized_content[*id] = content.text;
+    }
+    by_content_.add(token.content, *id);
+    if (token.special) special_.insert(token.content);
+    by_id.insert_or_assign(*id, token);
+  }
+  for (const auto& [id, token] : by_id) {
+    const auto changed = normalized_content.find(id);
+    const std::string& content =
+        changed != normalized_content.end() ? changed->second : token.content;
+    decoded_.add(content, id);
+    if (token.normalized)
+      normalized_.add(content, id);
+    else
+      raw_.add(token.content, id);
+    tokens_.emplace_back(id, token);
+  }
+}
+
+const AddedToken& AddedTokens::token_of(TokenId id) const {
+  return std::lower_bound(tokens_.begin(), tokens_.end(), id,
+                          [](const auto& one, TokenId wanted) { return one.first < wanted; })
+      ->second;
+}
+
+void AddedTokens::split(std::string_view text, const TokenTrie& trie,
+                        Visitor<AddedPart> out) const {
+  size_t begin = 0;  // of the text that no token has taken yet
+  if (!trie.empty()) {
+    for (size_t at = trie.next_start(text, 0); at < text.size(); at = trie.next_start(text, at)) {
+      const auto [id, end] = trie.longest(text, at);
+      if (id < 0) {
+        ++at;
+        continue;
+      }
+      const AddedToken& token = token_of(id);
+      Span span{at, end};
+      at = end;
+      if (token.single_word && !is_single_word(text, span)) continue;
+      if (token.lstrip) span.begin = std::max(spaces_begin(text, span.begin), begin);
+      if (token.rstrip) span.end = spaces_end(text, span.end);
+      if (begin < span.begin) out({{begin, span.begin}, -1});
+      out({span, id});
+      begin = span.end;
+    }
+  }
+  if (begin < text.size()) out({{begin, text.size()}, -1});
+}
+
+std::vector<AddedToken> read_added_tokens(const Json& json) {
+  std::vector<AddedToken> tokens;
+  if (!json.is_array()) fail("found ", kind_of(json), ", expected an array");
+  for (size_t i = 0; i < json.size(); ++i) {
+    in_context("[" + std::to_string(i) + "]", [&] {
+      const Json& entry = json[i];
+      const Json* id = find_field(entry, "id");
+      if (!id) fail_missing("id", "an integer");
+      const std::string content = required_string(entry, "content");
+      token_id(*id, "'" + content.substr(0, 40) + "'");
+      if (content.size() > kLongestToken)
+        fail("key 'content' has ", content.size(), " bytes, the limit is ", kLongestToken);
+      tokens.push_back({.content = content,
+                        .single_word = optional_bool(entry, "single_word").value_or(false),
+                        .lstrip = optional_bool(entry, "lstrip").value_or(false),
+                        .rstrip = optional_bool(entry, "rstrip").value_or(false),
+                        .normalized = optional_bool(entry, "normalized").value_or(true),
+                        .special = optional_bool(entry, "special").value_or(false)});
+    });
+  }
+  return tokens;
+}
+
+}  // namespace kvcal::tokenizers

@@ -1,0 +1,251 @@
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/json_limits.h"
+#include "tokenizers/added_tokens.h"
+#include "tokenizers/json_parts.h"
+#include "tokenizers/model_proto.h"
+#include "tokenizers/scored_bpe.h"
+#include "tokenizers/tokenizer_files.h"
+#include "unicode/unicode.h"
+
+namespace kvcal::tokenizers {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
+
+void check(const sentencepiece::util::Status& status) {
+  if (!status.ok()) fail("sentencepiece: ", status.ToString());
+}
+
+/// What tokenizer_config.json says about a sentencepiece tokenizer. Defaults: transformers'
+/// LlamaTokenizer.
+struct SentencePieceOptions {
+  bool add_bos = true, add_eos = false, legacy = true, add_prefix_space = true;
+};
+
+/// Text between tokens that are recognised in it goes to sentencepiece. Source for these tokens and
+/// for `legacy`: transformers 4, LlamaTokenizer and PreTrainedTokenizer.tokenize.
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  explicit SentencePieceTokenizer(const SentencePieceFiles& files) {
+    const ModelProto proto = read_model_proto(files.model);
+    const Json config =
+        files.config.empty()
+            ? Json::object()
+            : in_context("tokenizer_config.json", [&] { return parse_model_json(files.config); });
+    options_ = in_context("tokenizer_config.json", [&] { return read_options(config); });
+    std::string model(files.model);
+    // Later fields of a message win: without legacy the words in the middle of a text get no space
+    // before them.
+    if (!options_.legacy) model += std::string("\x1a\x02\x18\x00", 4);
+    check(processor_.LoadFromSerializedProto(model));
+    if (!files.added.empty())
+      in_context("added_tokens.json", [&] {
+        const Json added = parse_model_json(files.added);
+        if (!added.is_object()) fail("found ", kind_of(added), ", expected an object");
+        for (const auto& [text, id] : added.get_ref<const Json::object_t&>())
+          add_token({.content = text, .normalized = false},
+                    token_id(id, "'" + text.substr(0, 40) + "'"));
+      });
+    in_context("tokenizer_config.json", [&] { add_tokens(config); });
+    fast_ = ScoredBpe::make(proto);
+    has_dummy_prefix_ = options_.legacy && proto.add_dummy_prefix;
+    unknown_text_ = processor_.IdToPiece(processor_.unk_id());
+    check(processor_.Encode(unknown_text_, &unknown_ids_));
+  }
+
+  std::vector<TokenId> encode(std::string_view text, bool add_special_tokens) const override {
+    std::string repaired;
+    if (!unicode::is_valid(text)) text = repaired = unicode::replace_invalid(text);
+    std::vector<TokenId> ids;
+    if (add_special_tokens && options_.add_bos && processor_.bos_id() >= 0)
+      ids.push_back(processor_.bos_id());
+    const size_t before = ids.size();
+    std::string marked;
+    if (!options_.legacy && !text.empty()) text = marked = mark_start(text);
+    encode_parts(text, ids);
+    if (!marked.empty() && ids.size() > before + 1 &&
+        processor_.IdToPiece(ids[before]) == kSpaceMark && is_special(ids[before + 1]))
+      ids.erase(ids.begin() + static_cast<std::ptrdiff_t>(before));
+    if (add_special_tokens && options_.add_eos && processor_.eos_id() >= 0)
+      ids.push_back(processor_.eos_id());
+    return ids;
+  }
+
+  std::string decode(std::span<const TokenId> ids, bool skip_special_tokens) const override {
+    std::string text;
+    std::vector<int> run;
+    const auto flush = [&] {
+      std::string part;
+      if (!run.empty()) check(processor_.Decode(run, &part));
+      text += part;
+      run.clear();
+    };
+    for (const TokenId id : ids) {
+      const auto added = added_.find(id);
+      if (added == added_.end() && !is_special(id)) {
+        if (id >= 0 && id < processor_.GetPieceSize()) run.push_back(id);
+        continue;
+      }
+      flush();
+      if (!(skip_special_tokens && is_special(id))) text += *id_to_token(id);
+    }
+    flush();
+    return text;
+  }
+
+  int64_t vocab_size() const override {
+    int64_t size = processor_.GetPieceSize();
+    for (const auto& [id, token] : added_) size = std::max(size, int64_t{id} + 1);
+    return size;
+  }
+  std::optional<TokenId> token_to_id(std::string_view token) const override {
+    if (const auto found = by_content_.find(std::string(token)); found != by_content_.end())
+      return found->second;
+    const TokenId id = processor_.PieceToId(token);
+    if (id < 0 || processor_.IdToPiece(id) != token) return std::nullopt;
+    return id;
+  }
+  std::optional<std::string> id_to_token(TokenId id) const override {
+    if (const auto found = added_.find(id); found != added_.end()) return found->second.content;
+    if (id < 0 || id >= processor_.GetPieceSize()) return std::nullopt;
+    return processor_.IdToPiece(id);
+  }
+
+ private:
+  static SentencePieceOptions read_options(const Json& config) {
+    SentencePieceOptions options;
+    options.add_bos = optional_bool(config, "add_bos_token").value_or(options.add_bos);
+    options.add_eos = optional_bool(config, "add_eos_token").value_or(options.add_eos);
+    options.legacy = optional_bool(config, "legacy").value_or(options.legacy);
+    options.add_prefix_space =
+        optional_bool(config, "add_prefix_space").value_or(options.add_prefix_space);
+    return options;
+  }
+
+  static AddedToken read_token(const Json& json) {
+    if (json.is_string())
+      return {.content = json.get<std::string>(), .normalized = false, .special = true};
+    return {.content = required_string(json, "content"),
+            .single_word = optional_bool(json, "single_word").value_or(false),
+            .lstrip = optional_bool(json, "lstrip").value_or(false),
+            .rstrip = optional_bool(json, "rstrip").value_or(false),
+            .special = optional_bool(json, "special").value_or(true)};
+  }
+
+  void add_tokens(const Json& config) {
+    if (const Json* decoder = find_field(config, "added_tokens_decoder")) {
+      if (!decoder->is_object()) fail_kind("added_tokens_decoder", "an object", *decoder);
+      for (const auto& [key, token] : decoder->get_ref<const Json::object_t&>()) {
+        if (key.empty() || key.size() > 9 ||
+            key.find_first_not_of("0123456789") != std::string::npos)
+          fail("added_tokens_decoder['", key.substr(0, 40), "']: expected a token id");
+        add_token(read_token(token), std::stoi(key));
+      }
+    }
+    std::vector<const Json*> named;
+    for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"})
+      if (const Json* token = find_field(config, key)) named.push_back(token);
+    if (const Json* more = find_field(config, "additional_special_tokens"))
+      if (more->is_array())
+        for (const Json& token : *more) named.push_back(&token);
+    for (const Json* json : named) {
+      AddedToken token = read_token(*json);
+      token.special = true;
+      if (const auto id = token_to_id(token.content); id && !added_.contains(*id))
+        add_token(std::move(token), *id);
+    }
+  }
+
+  void add_token(AddedToken token, TokenId id) {
+    if (token.content.empty()) return;
+    by_content_[token.content] = id;
+    trie_.add(token.content, id);
+    added_[id] = std::move(token);
+  }
+
+  bool is_special(TokenId id) const {
+    if (const auto found = added_.find(id); found != added_.end()) return found->second.special;
+    return id >= 0 && id < processor_.GetPieceSize() && processor_.IsControl(id);
+  }
+
+  std::string mark_start(std::string_view text) const {
+    std::string marked = options_.add_prefix_space ? std::string(kSpaceMark) : "";
+    for (size_t at = 0; at < text.size();) {
+      const bool is_mark = text.substr(at).starts_with(kSpaceMark);
+      marked += is_mark ? ' ' : text[at];
+      at += is_mark ? kSpaceMark.size() : 1;
+    }
+    return marked;
+  }
+
+  void encode_parts(std::string_view text, std::vector<TokenId>& ids) const {
+    size_t begin = 0;
+    for (size_t at = trie_.next_start(text, 0); at < text.size(); at = trie_.next_start(text, at)) {
+      const auto [id, end] = trie_.longest(text, at);
+      const auto found = added_.find(id);
+      if (found == added_.end() || !stands_alone(found->second, text, {at, end})) {
+        ++at;
+        continue;
+      }
+      size_t text_end = at;
+      if (found->second.lstrip)
+        while (text_end > begin &&
+               unicode::is_space(unicode::decode_before(text, text_end).code_point))
+          text_end -= unicode::decode_before(text, text_end).size;
+      encode_text(text.substr(begin, text_end - begin), ids);
+      ids.push_back(id);
+      at = begin = end;
+      if (found->second.rstrip)
+        while (begin < text.size() && unicode::is_space(unicode::decode(text, begin).code_point))
+          begin += unicode::decode(text, begin).size;
+      at = begin;
+    }
+    encode_text(text.substr(begin), ids);
+  }
+
+  static bool stands_alone(const AddedToken& token, std::string_view text, Span span) {
+    if (!token.single_word) return true;
+    return (span.begin == 0 || text[span.begin - 1] == ' ') &&
+           (span.end == text.size() || text[span.end] == ' ');
+  }
+
+  void encode_text(std::string_view text, std::vector<TokenId>& ids) const {
+    if (text.empty()) return;
+    if (fast_) return fast_->encode(text, has_dummy_prefix_, ids);
+    std::vector<int> part;
+    if (options_.legacy || !(text.starts_with(' ') || text.starts_with(kSpaceMark))) {
+      check(processor_.Encode(text, &part));
+    } else {
+      // The unknown token's text in front keeps sentencepiece from dropping the spaces.
+      check(processor_.Encode(unknown_text_ + std::string(text), &part));
+      if (part.size() >= unknown_ids_.size())
+        part.erase(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(unknown_ids_.size()));
+    }
+    ids.insert(ids.end(), part.begin(), part.end());
+  }
+
+  sentencepiece::SentencePieceProcessor processor_;
+  SentencePieceOptions options_;
+  std::unordered_map<TokenId, AddedToken> added_;
+  std::unordered_map<std::string, TokenId> by_content_;
+  TokenTrie trie_;
+  std::string unknown_text_;
+  std::vector<int> unknown_ids_;
+  std::unique_ptr<ScoredBpe> fast_;  ///< encodes instead of processor_, where it can
+  bool has_dummy_prefix_ = true;
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> read_sentencepiece(const SentencePieceFiles& files) {
+  return std::make_unique<SentencePieceTokenizer>(files);
+}
+
+}  // namespace kvcal::tokenizers

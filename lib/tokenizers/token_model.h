@@ -1,0 +1,115 @@
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/json.h"
+#include "core/registry.h"
+#include "tokenizers/vocabulary.h"
+
+namespace kvcal::tokenizers {
+
+/// Remembers the ids of short pieces. A fixed table of one cache line an entry, where a piece has
+/// one place: the last one to come there stays.
+class PieceCache {
+ public:
+  /// Appends the ids of piece, if they are remembered.
+  bool find(std::string_view piece, uint64_t hash, std::vector<TokenId>& ids) const;
+  void store(std::string_view piece, uint64_t hash, const TokenId* ids, size_t count);
+  static bool holds(std::string_view piece) { return piece.size() <= kMostBytes; }
+
+ private:
+  static constexpr size_t kMostBytes = 30, kMostIds = 8, kEntries = size_t{1} << 15;
+  struct alignas(64) Entry {
+    uint8_t size = 0, count = 0;  ///< size 0: free
+    char bytes[kMostBytes] = {};
+    TokenId ids[kMostIds] = {};
+  };
+  std::vector<Entry> entries_ = std::vector<Entry>(kEntries);
+};
+
+/// Memory of one encoding at a time, kept to be used again.
+struct Scratch {
+  PieceCache cache;
+  std::string text;
+
+  /// BPE: a token of the piece, linked to its neighbours (-1: none).
+  struct Symbol {
+    TokenId id;
+    int32_t previous, next;
+  };
+  std::vector<Symbol> symbols;
+  /// BPE: the symbol at position and its successor may be merged.
+  struct Candidate {
+    uint32_t rank;
+    int32_t position;
+    TokenId merged;
+  };
+  std::vector<Candidate> candidates;
+
+  /// Unigram: the best way to cover a text up to one place: score, last token and where that
+  /// begins.
+  struct Path {
+    double score = 0.0;
+    TokenId id = 0;
+    int64_t start = -1;
+  };
+  std::vector<Path> paths;
+};
+
+/// Scratch memory that is handed out and taken back, so that an encoding finds the last one's
+/// cache.
+class ScratchPool {
+ public:
+  std::unique_ptr<Scratch> take() const {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return std::make_unique<Scratch>();
+    auto scratch = std::move(free_.back());
+    free_.pop_back();
+    return scratch;
+  }
+  void give_back(std::unique_ptr<Scratch> scratch) const {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(scratch));
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Scratch>> free_;
+};
+
+/// Pieces to ids. Source: `tokenizers`, src/models. Thread-safe, as every caller brings its own
+/// Scratch.
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  /// Appends the ids of a piece, which is not empty and valid UTF-8 (any bytes after read_bytes).
+  /// Throws Error for a text that the model has no token for and no way to say "unknown".
+  virtual void encode(std::string_view piece, Scratch& scratch,
+                      std::vector<TokenId>& ids) const = 0;
+  virtual const Vocabulary& vocabulary() const = 0;
+  /// Makes the model take bytes where it would take their characters in GPT-2's alphabet, if it
+  /// can.
+  virtual bool read_bytes() { return false; }
+};
+
+using MakeTokenModel = std::unique_ptr<TokenModel> (*)(const Json& object);
+
+/// "type" → maker. Models without a type are told apart by their fields in make_model.
+extern const Registry<MakeTokenModel> kTokenModels;
+std::unique_ptr<TokenModel> make_model(const Json& json, const std::string& path);
+
+std::unique_ptr<TokenModel> make_bpe(const Json& object);
+std::unique_ptr<TokenModel> make_unigram(const Json& object);
+std::unique_ptr<TokenModel> make_word_level(const Json& object);
+std::unique_ptr<TokenModel> make_word_piece(const Json& object);
+
+/// The "vocab" of BPE, WordLevel and WordPiece: an object of text → id.
+Vocabulary read_vocabulary(const Json& object);
+/// Ids of "<0x00>" ... "<0xFF>", -1 for those that are missing.
+std::vector<TokenId> byte_tokens(const Vocabulary& vocabulary);
+
+}  // namespace kvcal::tokenizers

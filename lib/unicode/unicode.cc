@@ -1,0 +1,243 @@
+#include "unicode/unicode.h"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+
+#include "core/error.h"
+#include "unicode/unicode_tables.h"
+
+namespace kvcal::unicode {
+namespace {
+
+namespace tables = unicode_tables;
+constexpr char32_t kEnd = 0x110000;
+
+/// Bits beside the category, for properties that are not quite a category.
+struct Properties {
+  std::array<uint8_t, kEnd> category;
+  std::vector<bool> word = std::vector<bool>(kEnd), punctuation = word, numeric = word,
+                    combining = word, nonspacing = word, control = word, frozen = word;
+};
+
+Ranges ranges_of(const uint32_t* gaps, size_t count) {
+  Ranges result;
+  char32_t at = 0;
+  for (size_t i = 0; i + 1 < count; i += 2) {
+    const char32_t first = at + gaps[i];
+    at = first + gaps[i + 1];
+    result.emplace_back(first, at - 1);
+  }
+  return result;
+}
+
+void flip(std::vector<bool>& property, const uint32_t* gaps, size_t count) {
+  for (const auto& [first, last] : ranges_of(gaps, count))
+    for (char32_t c = first; c <= last; ++c) property[c] = !property[c];
+}
+
+std::unique_ptr<const Properties> build() {
+  auto result = std::make_unique<Properties>();
+  Properties& p = *result;
+  char32_t at = 0;
+  for (size_t i = 0; i < tables::kCategoryRunsCount; ++i) {
+    const uint32_t run = tables::kCategoryRuns[i];
+    const auto c = static_cast<Category>(run % 32);
+    KVCAL_CHECK(at + run / 32 <= kEnd);
+    std::fill_n(p.category.begin() + at, run / 32, static_cast<uint8_t>(c));
+    const bool letter = is_letter(c), mark = is_mark(c), number = is_number(c);
+    const bool punctuation = c >= Category::kPc && c <= Category::kPo;
+    const bool other = c == Category::kCc || c == Category::kCf || c == Category::kCo;
+    for (char32_t point = at; point < at + run / 32; ++point) {
+      const bool ascii_symbol = point < 0x80 && c >= Category::kSm && c <= Category::kSo;
+      p.word[point] =
+          letter || mark || c == Category::kNd || c == Category::kNl || c == Category::kPc;
+      p.punctuation[point] = punctuation || ascii_symbol;
+      p.numeric[point] = number;
+      p.combining[point] = mark;
+      p.nonspacing[point] = c == Category::kMn;
+      p.control[point] = other && point != '\t' && point != '\n' && point != '\r';
+    }
+    at += run / 32;
+  }
+  KVCAL_CHECK(at == kEnd);
+  flip(p.word, tables::kWordDiffers, tables::kWordDiffersCount);
+  flip(p.punctuation, tables::kPunctuationDiffers, tables::kPunctuationDiffersCount);
+  flip(p.numeric, tables::kNumericDiffers, tables::kNumericDiffersCount);
+  flip(p.combining, tables::kCombiningMarkDiffers, tables::kCombiningMarkDiffersCount);
+  flip(p.nonspacing, tables::kNonspacingMarkDiffers, tables::kNonspacingMarkDiffersCount);
+  flip(p.control, tables::kControlDiffers, tables::kControlDiffersCount);
+  flip(p.frozen, tables::kFrozen, tables::kFrozenCount);
+  return result;
+}
+
+const Properties& properties() {
+  static const std::unique_ptr<const Properties> kProperties = build();
+  return *kProperties;
+}
+
+/// Length of the well-formed sequence at text[at], or 0; *bad is then the length of the maximal
+/// subpart.
+size_t sequence_length(std::string_view text, size_t at, size_t* bad) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char lead = byte(at);
+  *bad = 1;
+  if (lead < 0x80) return 1;
+  if (lead < 0xc2 || lead > 0xf4) return 0;
+  const size_t size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+  // The second byte's range excludes overlong forms, surrogates and values above U+10FFFF.
+  const unsigned char low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+  const unsigned char high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+  for (size_t i = 1; i < size; ++i) {
+    if (at + i >= text.size()) return 0;
+    const unsigned char next = byte(at + i);
+    if (next < (i == 1 ? low : 0x80) || next > (i == 1 ? high : 0xbf)) return 0;
+    *bad = i + 1;
+  }
+  return size;
+}
+
+}  // namespace
+
+std::string_view name_of(Category category) {
+  constexpr std::string_view kNames =
+      "LuLlLtLmLoMnMcMeNdNlNoPcPdPsPePiPfPoSmScSkSoZsZlZpCcCfCsCoCn";
+  return kNames.substr(size_t{2} * static_cast<size_t>(category), 2);
+}
+
+Decoded decode_before(std::string_view text, size_t end) {
+  size_t start = end - 1;
+  while (start > 0 && (static_cast<unsigned char>(text[start]) & 0xc0) == 0x80) --start;
+  return decode(text, start);
+}
+
+void append(std::string& text, char32_t c) {
+  const auto put = [&](char32_t byte) { text.push_back(static_cast<char>(byte)); };
+  if (c < 0x80) return put(c);
+  if (c < 0x800) {
+    put(0xc0 | (c >> 6));
+  } else {
+    if (c < 0x10000) {
+      put(0xe0 | (c >> 12));
+    } else {
+      put(0xf0 | (c >> 18));
+      put(0x80 | ((c >> 12) & 0x3f));
+    }
+    put(0x80 | ((c >> 6) & 0x3f));
+  }
+  put(0x80 | (c & 0x3f));
+}
+
+std::string encode(char32_t code_point) {
+  std::string text;
+  append(text, code_point);
+  return text;
+}
+
+size_t length(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  }));
+}
+
+bool is_valid(std::string_view text) {
+  size_t bad = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = sequence_length(text, at, &bad);
+    if (size == 0) return false;
+    at += size;
+  }
+  return true;
+}
+
+std::string replace_invalid(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  size_t bad = 0;
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = sequence_length(text, at, &bad);
+    if (size == 0) {
+      append(result, 0xfffd);
+      at += bad;
+    } else {
+      result.append(text, at, size);
+      at += size;
+    }
+  }
+  return result;
+}
+
+Category category(char32_t c) {
+  return c < kEnd ? static_cast<Category>(properties().category[c]) : Category::kCn;
+}
+
+bool is_space(char32_t c) {
+  if (c < 0x80) return c == ' ' || (c >= '\t' && c <= '\r');
+  return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
+         c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+bool is_numeric(char32_t c) {
+  return c < kEnd && properties().numeric[c];
+}
+bool is_word(char32_t c) {
+  return c < kEnd && properties().word[c];
+}
+bool is_punctuation(char32_t c) {
+  return c < kEnd && properties().punctuation[c];
+}
+bool is_combining_mark(char32_t c) {
+  return c < kEnd && properties().combining[c];
+}
+bool is_nonspacing_mark(char32_t c) {
+  return c < kEnd && properties().nonspacing[c];
+}
+bool is_control(char32_t c) {
+  return c < kEnd && properties().control[c];
+}
+bool is_frozen(char32_t c) {
+  return c < kEnd && properties().frozen[c];
+}
+
+void append_lower(std::string& text, char32_t c) {
+  if (c < 0x80) {
+    text.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c));
+    return;
+  }
+  if (c == 0x130) {
+    text += "i\xcc\x87";
+    return;
+  }
+  const auto value = static_cast<int32_t>(c);
+  size_t low = 0, high = tables::kLowerRunsCount / 4;  // first row that starts after value
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    if (tables::kLowerRuns[middle * 4] <= value)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low > 0) {
+    const int32_t* run = tables::kLowerRuns + (low - 1) * 4;
+    if (value <= run[1] && (value - run[0]) % run[2] == 0)
+      return append(text, static_cast<char32_t>(value + run[3]));
+  }
+  append(text, c);
+}
+
+Ranges assigned_after_unicode_14(std::string_view prefix) {
+  Ranges result;
+  for (const auto& [first, last] :
+       ranges_of(tables::kAfterUnicode14, tables::kAfterUnicode14Count)) {
+    for (char32_t c = first; c <= last; ++c) {
+      if (!name_of(category(c)).starts_with(prefix)) continue;
+      if (!result.empty() && result.back().second + 1 == c)
+        result.back().second = c;
+      else
+        result.emplace_back(c, c);
+    }
+  }
+  return result;
+}
+
+}  // namespace kvcal::unicode

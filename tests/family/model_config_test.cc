@@ -1,0 +1,102 @@
+#include "family/model_config.h"
+
+#include "family/modules.h"
+#include "support/catch.h"
+#include "support/model_fixture.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal {
+namespace {
+
+Json config_of(const std::string& fixture) {
+  return parse_json(read_text(test::model_fixture(fixture) / "config.json"));
+}
+
+Json wrapped(const Json& text) {
+  return {{"model_type", "mistral3"}, {"text_config", text}};
+}
+
+}  // namespace
+
+TEST_CASE("model_config: EXAONE 4 without a window needs no pattern") {
+  Json json = config_of("exaone4");
+  json.erase("layer_types");
+  json["sliding_window"] = nullptr;
+  json["sliding_window_pattern"] = nullptr;
+  for (const LayerConfig& layer : parse_model_config(json).layers) {
+    CHECK(layer.sliding_window == 0);
+    CHECK(layer.rope == 0);
+  }
+  json["sliding_window"] = 8;
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "sliding_window_pattern"));
+}
+
+TEST_CASE("model_config: ropes by layer type must have one for the layers without a window") {
+  Json json = config_of("gemma3_text_v5");
+  CHECK(parse_model_config(json).ropes.size() == 2);
+  json["rope_parameters"].erase("full_attention");
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "rope_parameters.full_attention"));
+}
+
+TEST_CASE("model_config: Jamba with one expert has MLPs, whatever the experts per token") {
+  Json json = config_of("jamba");
+  json["num_experts"] = 1;
+  json["num_experts_per_tok"] = 2;
+  for (const LayerConfig& layer : parse_model_config(json).layers) CHECK_FALSE(layer.is_moe);
+}
+
+TEST_CASE("model_config: a wrapper of several families must say which it holds") {
+  Json text = config_of("mistral_window");
+  CHECK(parse_model_config(wrapped(text)).model_type == "mistral");
+  text.erase("model_type");
+  CHECK(test::contains(test::message_of([&] { parse_model_config(wrapped(text)); }),
+                       "text_config.model_type"));
+}
+
+TEST_CASE("model_config: the wrapper's word on tied embeddings wins") {
+  Json json = wrapped(config_of("mistral_window"));
+  for (const bool inner : {false, true}) {
+    json["text_config"]["tie_word_embeddings"] = inner;
+    json.erase("tie_word_embeddings");
+    CHECK(parse_model_config(json).tie_word_embeddings == inner);
+    for (const bool outer : {false, true}) {
+      json["tie_word_embeddings"] = outer;
+      CHECK(parse_model_config(json).tie_word_embeddings == outer);
+    }
+  }
+}
+
+TEST_CASE("model_config: more experts than there is memory for names are refused") {
+  Json json = config_of("qwen3_moe");
+  json["num_experts"] = 65536;
+  json["num_hidden_layers"] = 10000;
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "key 'num_experts' is 65536 in each of 10000 layers"));
+}
+
+TEST_CASE("model_config: a share of a head's dimensions is a share") {
+  Json json = config_of("qwen3_next");
+  for (const Json& share : {Json(INT64_MAX), Json(1e300), Json(-1e300), Json(1.5), Json(0)}) {
+    json["partial_rotary_factor"] = share;
+    CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                         "expected an even number of them"));
+  }
+}
+
+TEST_CASE("model_config: Bamba's half of a head is an even number of dimensions") {
+  Json json = config_of("bamba");
+  json["head_dim"] = 6;
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }), "multiple of 4"));
+}
+
+TEST_CASE("modules: a norm with a weight a head is no Linear") {
+  const ModelConfig config = parse_model_config(config_of("cohere_qk_norm"));
+  for (const ModuleName& module : list_modules(config)) {
+    INFO(module.name);
+    CHECK(test::contains(module.name, "norm") == false);
+  }
+}
+
+}  // namespace kvcal

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "forward/layerwise.h"
+#include "support/model_fixture.h"
+
+namespace kvcal::test {
+
+/// Everything a calibration could see of a forward pass, as bytes, to compare two passes.
+class SeenBytes {
+ public:
+  void add(const LayerObservation& seen) {
+    add(seen.k);
+    add(seen.v);
+    if (seen.q) add(*seen.q);
+    add(seen.linears);
+  }
+  void add(const KvObservation& side) {
+    append(std::span(side.ranges));
+    append(std::span(side.histograms));
+  }
+  void add(const LayerAdvance& advance) {
+    add(advance.saturated);
+    add(advance.linears);
+  }
+  void add(const std::vector<LinearObservation>& linears) {
+    for (const LinearObservation& one : linears) add(one);
+  }
+  void add(const LinearObservation& one) {
+    const double values[] = {static_cast<double>(one.role), static_cast<double>(one.index),
+                             one.amax.value, static_cast<double>(one.nonfinite),
+                             static_cast<double>(one.tokens)};
+    append(std::span(values));
+    append(std::span(one.ranges));
+    append(std::span(one.histogram.counts));
+  }
+  void add(const SaturationCounts& saturated) { append(std::span(&saturated, 1)); }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  template <class T, size_t kExtent>
+  void append(std::span<T, kExtent> values) {
+    const auto all = std::as_bytes(values);
+    bytes_.append(reinterpret_cast<const char*>(all.data()), all.size());
+  }
+
+  std::string bytes_;
+};
+
+/// Scales that clip some values of a fixture.
+inline KvQuantization clipping_quantization(const ModelConfig& config) {
+  const auto heads = static_cast<size_t>(config.cache_heads());
+  return {KvDType::kFp8E4m3, std::vector<float>(heads, 0.003f), std::vector<float>(heads, 0.001f)};
+}
+
+enum class RunMode { kQuantized, kExact, kExactInOnePass };
+
+/// All layers that request needs, as a calibration walks them.
+inline std::string run_layers(LayerForward& forward, const ModelConfig& config, RunMode mode,
+                              const ObservationRequest& request = {}) {
+  SeenBytes seen;
+  forward.request(request);
+  KvQuantization quantization = clipping_quantization(config);
+  if (request.query)
+    quantization.q_scales.assign(static_cast<size_t>(config.num_attention_heads), 0.02f);
+  const int64_t end =
+      request.finishes_layers() ? config.num_hidden_layers : config.last_attention_layer() + 1;
+  for (int64_t layer = 0; layer < end; ++layer) {
+    const bool is_end = layer == config.last_attention_layer() && !request.finishes_layers();
+    if (!config.has_attention(layer)) {
+      seen.add(forward.advance_without_attention(layer));
+    } else if (mode == RunMode::kExactInOnePass && !is_end) {
+      seen.add(forward.observe_and_advance_exact(layer));
+    } else {
+      seen.add(forward.observe(layer));
+      if (mode != RunMode::kQuantized || is_end)
+        seen.add(forward.count_saturated(layer, quantization));
+      if (is_end) continue;
+      if (mode == RunMode::kQuantized) seen.add(forward.advance(layer, quantization));
+      if (mode != RunMode::kQuantized) seen.add(forward.advance_exact(layer));
+    }
+  }
+  if (request.head) seen.add(forward.observe_head());
+  return seen.bytes();
+}
+
+/// Everything there is to see.
+constexpr ObservationRequest kObserveAll{
+    .query = true, .head = true, .all_experts = false, .linears = LinearDetail::kSamples};
+
+/// Samples of different lengths made of a fixture's ids.
+class FixtureSamples {
+ public:
+  explicit FixtureSamples(const ModelFixture& fixture) {
+    const auto count = fixture.ids.size();
+    for (const size_t length : {count, size_t{9}, size_t{1}, count, size_t{5}, count - 3})
+      samples_.emplace_back(std::span(fixture.ids).first(length));
+  }
+  std::span<const std::span<const TokenId>> spans() const { return samples_; }
+  std::vector<int64_t> lengths() const {
+    std::vector<int64_t> lengths;
+    for (const auto& sample : samples_) lengths.push_back(static_cast<int64_t>(sample.size()));
+    return lengths;
+  }
+
+ private:
+  std::vector<std::span<const TokenId>> samples_;
+};
+
+}  // namespace kvcal::test

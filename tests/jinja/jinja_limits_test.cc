@@ -1,0 +1,198 @@
+#include <ctime>
+#include <string>
+
+#include "core/json.h"
+#include "datasets/chat_template.h"
+#include "support/catch.h"
+
+using namespace kvcal;
+
+namespace {
+
+std::string repeated(const std::string& text, size_t count) {
+  std::string result;
+  for (size_t i = 0; i < count; ++i) result += text;
+  return result;
+}
+
+std::string error_of(const std::string& source, TemplateLimits limits = {}) {
+  try {
+    ChatTemplate(source, limits).render(Json::object());
+  } catch (const Error& error) {
+    return error.message();
+  }
+  return "";
+}
+
+/// The template ends in an Error that says wanted, and does not take long.
+void check_refused(const std::string& source, const std::string& wanted,
+                   TemplateLimits limits = {}) {
+  INFO("template: " << source.substr(0, 200));
+  const std::clock_t start = std::clock();  // of this process: others may keep the machine busy
+  const std::string error = error_of(source, limits);
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  INFO("error: " << error);
+  CHECK(error.find(wanted) != std::string::npos);
+  CHECK(error.find("line ") != std::string::npos);
+  CHECK(seconds < 30);
+}
+
+}  // namespace
+
+TEST_CASE("jinja: a template that would run on is stopped at its steps") {
+  const std::string loop = "{% for a in range(100000) %}", end = "{% endfor %}";
+  check_refused(loop + loop + loop + "x" + end + end + end, "steps");
+  check_refused(loop + loop + "{{ a * 2 ** 10 }}" + end + end, "steps");
+  check_refused("{% set x = range(100000)|list %}{% for a in x %}{{ x == x|list }}{% endfor %}",
+                "limit");
+  check_refused("{% set x = range(100000)|list %}{% for a in x %}{{ x|sort|length }}{% endfor %}",
+                "steps");
+  check_refused(
+      "{% set x = 'ab' * 1000000 %}{% for a in range(100000) %}{{ x.find('ba' * 9 ~ 'c') }}{% "
+      "endfor %}",
+      "steps");
+  check_refused("{% for a in range(100000) %}{{ ('x' * 60000000)|length }}{% endfor %}", "limit");
+}
+
+TEST_CASE("jinja: texts, lists and output are bounded before they are built") {
+  check_refused("{{ 'x' * 9223372036854775807 }}", "longer than the limit");
+  check_refused("{{ 'ab' * 9223372036854775807 }}", "longer than the limit");
+  check_refused("{{ [1] * 9223372036854775807 }}", "steps");
+  check_refused("{{ [1, 2, 3] * 9223372036854775807 }}", "steps");
+  check_refused("{{ [1] * 9999000 }}", "bytes of memory");
+  check_refused("{{ [1]|batch(9999000, 0)|list }}", "bytes of memory");
+  check_refused("{{ (\"'\" * 8000000)|e }}", "longer than the limit");
+  CHECK(
+      ChatTemplate("{{ [1, 2]|batch(-9223372036854775807 - 1, 0)|list }}").render(Json::object()) ==
+      "[[1, 2]]");
+  check_refused("{{ 'x'.center(9223372036854775807) }}", "longer than the limit");
+  check_refused("{{ 'x'|center(9223372036854775807) }}", "longer than the limit");
+  check_refused("{{ 'x'|indent(9223372036854775807) }}", "longer than the limit");
+  check_refused("{{ [1]|tojson(indent=9223372036854775807) }}", "longer than the limit");
+  check_refused("{{ ('a' * 60000)|replace('a', 'b' * 60000) }}", "longer than the limit");
+  check_refused("{{ ('a' * 60000).replace('', 'b' * 60000) }}", "longer than the limit");
+  check_refused("{{ (['a'] * 60000)|join('b' * 60000) }}", "longer than the limit");
+  check_refused("{{ '%99999999d' % 1 }}", "width");
+  check_refused("{{ '{:99999999}'.format(1) }}", "places");
+  check_refused("{{ '%.99999999f' % 1 }}", "width");
+  check_refused("{{ [1]|batch(9223372036854775807, 0)|list }}", "steps");
+  check_refused("{{ [1]|slice(9223372036854775807)|list }}", "limit");
+  check_refused("{% for a in range(100000) %}{{ 'x' * 10000 }}{% endfor %}", "limit");
+  check_refused(
+      "{% set ns = namespace(x='ab') %}{% for a in range(100) %}{% set ns.x = ns.x ~ ns.x %}{% "
+      "endfor %}",
+      "limit");
+  check_refused(
+      "{% set ns = namespace(x=[1]) %}{% for a in range(100) %}{% set ns.x = ns.x + ns.x %}{% "
+      "endfor %}",
+      "limit");
+  check_refused(
+      "{% set ns = namespace(x=[1]) %}{% for a in range(30) %}{% set ns.x = [ns.x, ns.x] %}{% "
+      "endfor %}{{ ns.x }}",
+      "limit");
+  check_refused("{% for a in range(100000) %}{% set x %}{{ 'x' * 10000 }}{% endset %}{% endfor %}",
+                "limit");
+  check_refused("{{ strftime_now('%c' * 4000) }}", "1000 bytes");
+  check_refused("{{ range(100001)|list }}", "Range too big");
+  check_refused("{{ 2 ** 64 }}", "64 signed bits");
+  check_refused("{{ 9223372036854775807 + 1 }}", "64 signed bits");
+  check_refused("{{ -9223372036854775807 - 2 }}", "64 signed bits");
+  check_refused("{{ 9223372036854775807 * 2 }}", "64 signed bits");
+  check_refused("{{ (-9223372036854775807 - 1) // -1 }}", "64 signed bits");
+  check_refused("{{ -(-9223372036854775807 - 1) }}", "64 signed bits");
+  check_refused("{{ (-9223372036854775807 - 1)|abs }}", "64 signed bits");
+  check_refused("{{ range(9223372036854775807)[::9223372036854775807] }}", "Range too big");
+}
+
+TEST_CASE("jinja: nesting and recursion are bounded") {
+  check_refused("{{ " + repeated("(", 100000) + "1" + repeated(")", 100000) + " }}",
+                "nested deeper");
+  check_refused("{{ " + repeated("[", 100000), "nested deeper");
+  check_refused("{{ " + repeated("not ", 100000) + "1 }}", "nested deeper");
+  check_refused("{{ " + repeated("-", 100000) + "1 }}", "nested deeper");
+  check_refused("{{ " + repeated("1 if 1 else ", 50000) + "1 }}", "nested deeper");
+  check_refused("{{ 1" + repeated("+1", 100000) + " }}", "more than 200 levels");
+  check_refused("{{ 1" + repeated("|abs", 100000) + " }}", "more than 200 levels");
+  check_refused("{{ x" + repeated(".x", 100000) + " }}", "more than 200 levels");
+  check_refused("{{ x" + repeated("()", 100000) + " }}", "more than 200 levels");
+  check_refused("{{ x" + repeated("[1]", 100000) + " }}", "more than 200 levels");
+  check_refused(repeated("{% if 1 %}", 50000), "nested deeper");
+  check_refused(repeated("{% for a in b %}", 50000), "nested deeper");
+  check_refused("{% set " + repeated("(", 100000), "nested deeper");
+  check_refused("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recurses");
+  check_refused("{% macro f(x) %}{{ f(x ~ 'x') }}{% endmacro %}{{ f('') }}", "recurses");
+  check_refused("{% macro f() %}{% call f() %}{{ caller() }}{% endcall %}{% endmacro %}{{ f() }}",
+                "recurses");
+  check_refused("{% macro f() %}{% for i in [1] if f() %}{% endfor %}{% endmacro %}{{ f() }}",
+                "recurses");
+  check_refused("{% macro f(x=f()) %}{% endmacro %}{{ f() }}", "recurses");
+  // Values that nest without the template nesting: printed, compared, hashed, walked, as JSON.
+  const std::string nest =
+      "{% set ns = namespace(x=[], y=[]) %}{% for a in range(5000) %}{% set ns.x = [ns.x] %}{% set "
+      "ns.y = [ns.y] %}{% endfor %}";
+  check_refused(nest + "{{ ns.x }}", "recurses");
+  check_refused(nest + "{{ ns.x|tojson }}", "recurses");
+  check_refused(nest + "{{ ns.x == ns.y }}", "recurses");
+  check_refused(nest + "{{ ns.x < ns.y }}", "recurses");
+  check_refused(
+      "{% set ns = namespace(x=()) %}{% for a in range(5000) %}{% set ns.x = (ns.x,) %}{% endfor "
+      "%}{{ {ns.x: 1} }}",
+      "recurses");
+  check_refused(
+      "{% set ns = namespace(x=[1]) %}{% for a in range(5000) %}{% set ns.x = ns.x|map('string') "
+      "%}{% endfor %}{{ ns.x|list }}",
+      "recurses");
+  check_refused("{% set ns = namespace() %}{% set ns.x = ns %}{{ ns }}", "recurses");
+}
+
+TEST_CASE("jinja: a template of ordinary depth is not in the way of the bounds") {
+  const Json none = Json::object();
+  CHECK(ChatTemplate("{{ " + repeated("(", 80) + "1" + repeated(")", 80) + " }}").render(none) ==
+        "1");
+  CHECK(ChatTemplate("{{ 1" + repeated("+1", 150) + " }}").render(none) == "151");
+  CHECK(ChatTemplate("{% macro f(n) %}{% if n > 0 %}{{ n % 10 }}{{ f(n - 1) }}{% endif %}{% "
+                     "endmacro %}{{ f(60) }}")
+            .render(none)
+            .size() == 60);
+  CHECK(
+      ChatTemplate(repeated("{% if 1 %}", 150) + "x" + repeated("{% endif %}", 150)).render(none) ==
+      "x");
+  CHECK(ChatTemplate(repeated("{% if 0 %}{% elif 0 %}", 1) + repeated("{% elif 0 %}", 5000) +
+                     "{% else %}x{% endif %}")
+            .render(none) == "x");
+}
+
+TEST_CASE("jinja: a template made to be slow to analyse is refused") {
+  std::string names;
+  for (int i = 0; i < 20000; ++i) names += "{% if a" + std::to_string(i) + " %}{% endif %}";
+  check_refused(names + "{% nope %}", "unknown tag");
+  const std::string error = error_of(names);
+  CHECK(error.find("too many variables") != std::string::npos);
+}
+
+TEST_CASE("jinja: templates too large or not UTF-8 are refused") {
+  CHECK(error_of(repeated("x", 100), {.max_template_bytes = 99}) ==
+        "chat template: 100 bytes, the limit is 99");
+  CHECK(error_of("a\xff b") == "chat template: not valid UTF-8");
+  CHECK(error_of("{{ '\xc3\x28' }}") == "chat template: not valid UTF-8");
+  CHECK(error_of("\xed\xa0\x80") == "chat template: not valid UTF-8");
+}
+
+TEST_CASE("jinja: an error names the line and what is wrong there") {
+  CHECK(error_of("a\n\n{{ 1 +\n 'x' }}") ==
+        "chat template: line 4: unsupported operand type(s) for +: 'int' and 'str'");
+  CHECK(error_of("a\n{% for x in %}") ==
+        "chat template: line 2: found '%}', expected an expression");
+  CHECK(error_of("\n\n{% nope %}") == "chat template: line 3: unknown tag 'nope'");
+  CHECK(error_of("\n{% include 'x' %}") ==
+        "chat template: line 2: 'include' is not supported in chat templates");
+  CHECK(error_of("\n{% for a in b recursive %}") ==
+        "chat template: line 2: recursive loops are not supported in chat templates");
+  CHECK(error_of("{% macro m() %}\n{{ raise_exception('no') }}{% endmacro %}\n\n{{ m() }}") ==
+        "chat template: line 2: the template refuses its input: no");
+  CHECK(error_of("{{ messages[0].role }}") == "chat template: line 1: 'messages' is undefined");
+  CHECK(error_of("\n{{ 'a'|nope }}") == "chat template: line 2: no filter named 'nope'");
+  CHECK(error_of("\n{{ 'a'|pprint }}") ==
+        "chat template: line 2: filter 'pprint' is not supported in chat templates");
+  CHECK(error_of("\n{{ 'unclosed }}") == "chat template: line 2: a string literal is not closed");
+}
