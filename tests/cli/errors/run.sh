@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Runs every case of *_cases.sh and compares the page of all messages with docs/errors.md.
+# Runs every case of *_cases.sh and compares the pages of all messages with docs/errors.md and docs/errors/.
 #   tests/cli/errors/run.sh [--update]       KVCAL names the program
 # A case also fails where the exit code is another, the program crashes or hangs, prints to stdout,
 # or leaves anything changed in the folder it ran in: model, data and old outputs are as before, and
-# no output is there. --update rewrites docs/errors.md.
+# no output is there. --update rewrites the pages. A command has a page; `calibrate`, which has most cases, one a topic.
 
 source "$(dirname "${BASH_SOURCE[0]}")/../support.sh"
 source "$CLI_FOLDER/errors/bad_files.sh"
@@ -12,7 +12,7 @@ update=false
 [[ ${1:-} == --update ]] && update=true
 find_program ""
 make_scratch
-PAGE=$SCRATCH_ROOT/errors.md
+PAGES=$SCRATCH_ROOT/errors
 BASE=$SCRATCH_ROOT/base
 ROOM=$SCRATCH_ROOT/room
 CALIBRATE='kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out'
@@ -32,8 +32,32 @@ snapshot() {
   find . -type f -size -2048k -print0 | sort -z | xargs -0 sha256sum
 }
 
-topic() {
-  printf '\n## %s\n\n%s\n' "$1" "$2" >>"$PAGE"
+COMMANDS=" $("$KVCAL" man --list | sed -n 's/^kvcal-//p' | tr '\n' ' ')"
+# topic TITLE TEXT: the heading of the cases that follow.
+topic() { TOPIC=$1 TOPIC_TEXT=$2; }
+
+declare -A page_title page_topic page_cases
+page_order=()
+# page_of COMMAND: sets `page` to the page's name, and begins the page and the topic's heading where they are new.
+page_of() {
+  local words title
+  read -ra words <<<"$1"
+  page=${words[1]:-} title="\`kvcal ${words[1]:-}\`"
+  if [[ $COMMANDS != *" $page "* ]]; then
+    page=command_line title="the command line"
+  elif [[ $page == calibrate ]]; then
+    page=calibrate_$(tr -cs 'a-z0-9\n' _ <<<"${TOPIC,,}") title+=": $TOPIC"
+  fi
+  if [[ -z ${page_title[$page]:-} ]]; then
+    page_title[$page]=$title page_order+=("$page")
+    printf '# Errors of %s\n' "$title" >"$PAGES/$page.md"
+  fi
+  if [[ ${page_topic[$page]:-} != "$TOPIC" ]]; then
+    page_topic[$page]=$TOPIC
+    [[ $page == calibrate_* ]] || printf '\n## %s\n' "$TOPIC" >>"$PAGES/$page.md"
+    printf '\n%s\n' "$TOPIC_TEXT" >>"$PAGES/$page.md"
+  fi
+  page_cases[$page]=$((${page_cases[$page]:-0} + 1))
 }
 
 # bad TITLE [EXIT] <<CASE: lines "# ..." say what is wrong, others make the bad input in a folder that
@@ -67,26 +91,37 @@ bad() {
   stable_text "$ROOM" <"$SCRATCH_ROOT/stderr" | sed -e '/^warning: /d' -e '/^state: /d' >"$SCRATCH_ROOT/message"
   [[ $(head -c 7 "$SCRATCH_ROOT/message") == "error: " ]] ||
     fail_case "$title" "no error message: $(<"$SCRATCH_ROOT/message")"
+  page_of "$command"
   {
     printf '\n### %s\n\n' "$title"
     [[ -n $what ]] && printf '%s\n\n' "$what"
     printf '```\n$ %s\n%s\n```\n' "$command" "$(<"$SCRATCH_ROOT/message")"
-  } >>"$PAGE"
+  } >>"$PAGES/$page.md"
 }
 
 make_base "$BASE"
-cat "$CLI_FOLDER/errors/page_head.md" >"$PAGE"
+mkdir "$PAGES"
 for cases in "$CLI_FOLDER"/errors/*_cases.sh; do
   source "$cases"
 done
 
-DOCUMENT=$SOURCE_FOLDER/docs/errors.md
+{
+  cat "$CLI_FOLDER/errors/page_head.md"
+  printf '\n| page | cases |\n| --- | --- |\n'
+  for page in "${page_order[@]}"; do
+    printf '| [%s](errors/%s.md) | %s |\n' "${page_title[$page]}" "$page" "${page_cases[$page]}"
+  done
+} >"$SCRATCH_ROOT/errors.md"
+
+DOCS=$SOURCE_FOLDER/docs
 if $update; then
-  cp "$PAGE" "$DOCUMENT"
-  chmod 644 "$DOCUMENT"
-  echo "updated docs/errors.md"
-elif ! diff -u --label docs/errors.md --label found "$DOCUMENT" "$PAGE"; then
-  echo "the messages are not those of docs/errors.md; where they are right, run it with --update"
+  rm -rf "$DOCS/errors"
+  cp -r "$PAGES" "$SCRATCH_ROOT/errors.md" "$DOCS"
+  chmod -R u=rwX,go=rX "$DOCS/errors" "$DOCS/errors.md"
+  echo "updated docs/errors.md and docs/errors/"
+elif ! { diff -u --label docs/errors.md --label found "$DOCS/errors.md" "$SCRATCH_ROOT/errors.md" &&
+  diff -ru "$DOCS/errors" "$PAGES"; }; then
+  echo "the messages are not those of docs/errors/; where they are right, run it with --update"
   failed=$((failed + 1))
 fi
 echo "$count cases, $failed failed"
