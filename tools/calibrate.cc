@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "calib/quant_plan.h"
+#include "calib/statistics.h"
 #include "calibrate_options.h"
 #include "calibrate_ranks.h"
 #include "calibrate_state.h"
@@ -92,40 +93,31 @@ ManifestInput manifest_input(const CalibrateOptions& options, const CalibrationS
                              const RunInputs* run, const StageClock& clock) {
   ManifestInput input;
   input.version = KVCAL_VERSION;
-  input.model_path = options.model;
-  input.model_type = subject.config.model_type;
-  input.model_sha256 = subject.model_dir.sha256();
+  Provenance& origin = input.origin;
+  origin.model_path = options.model;
+  origin.model_type = subject.config.model_type;
+  origin.model_sha256 = subject.model_dir.sha256();
   input.recipe_path = options.recipe;
   input.leave_out_machine = options.reproducible;
   input.seconds = clock.seconds();
   input.peak_rss_bytes = peak_resident_bytes();
   if (!run) return input;
-  input.dataset_path = options.dataset;
-  input.dataset_sha256 = run->dataset->sha256();
-  input.compute_dtype = name_of(run->layerwise.compute_type);
-  input.kv_forward = options.kv_forward;
-  input.device = description_of(run->backends);
+  origin.dataset_path = options.dataset;
+  origin.dataset_sha256 = run->dataset->sha256();
+  origin.compute_dtype = name_of(run->layerwise.compute_type);
+  origin.kv_forward = options.kv_forward;
+  origin.all_experts = options.all_experts;
+  origin.device = description_of(run->backends);
   input.stop = run->stop;
-  for (const Sample& sample : run->samples) {
-    input.sample_indices.push_back(sample.index);
-    input.num_tokens += static_cast<int64_t>(sample.ids.size());
-  }
+  set_samples(run->samples, origin);
   return input;
 }
 
 void save_statistics(const CalibrateOptions& options, const CalibrationSubject& subject,
                      const ManifestInput& manifest, Statistics& statistics) {
   if (options.save_statistics.empty()) return;
-  statistics.origin = {.config = dump_json(subject.model_dir.config()),
-                       .model_path = manifest.model_path,
-                       .model_sha256 = manifest.model_sha256,
-                       .dataset_path = manifest.dataset_path,
-                       .dataset_sha256 = manifest.dataset_sha256,
-                       .sample_indices = manifest.sample_indices,
-                       .num_tokens = manifest.num_tokens,
-                       .compute_dtype = manifest.compute_dtype,
-                       .kv_forward = manifest.kv_forward,
-                       .all_experts = options.all_experts};
+  statistics.origin = manifest.origin;
+  statistics.origin.model_config = dump_json(subject.model_dir.config());
   write_statistics(options.save_statistics, statistics, options.output.overwrite);
 }
 

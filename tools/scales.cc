@@ -26,8 +26,8 @@ ModelConfig config_of(const ScalesOptions& options, const Statistics& statistics
                       const std::optional<ModelDir>& model) {
   if (!model)
     return in_context(options.statistics, [&] {
-      return in_context("config",
-                        [&] { return parse_model_config(parse_json(statistics.origin.config)); });
+      return in_context(
+          "config", [&] { return parse_model_config(parse_json(statistics.origin.model_config)); });
     });
   if (model->sha256() != statistics.origin.model_sha256)
     fail(options.model, ": is not the model of ", options.statistics, ", which was made with '",
@@ -40,19 +40,13 @@ Json manifest_of(const ScalesOptions& options, const Statistics& statistics,
                  const WrittenCheckpoint& written) {
   ManifestInput input;
   input.version = KVCAL_VERSION;
-  input.model_path = options.model.empty() ? statistics.origin.model_path : options.model;
-  input.model_type = config.model_type;
-  input.model_sha256 = statistics.origin.model_sha256;
+  // As a run, which reads no data where nothing is calibrated.
+  if (needs_data(calibration.plan)) input.origin = statistics.origin;
+  input.origin.model_path = options.model.empty() ? statistics.origin.model_path : options.model;
+  input.origin.model_type = config.model_type;
+  input.origin.model_sha256 = statistics.origin.model_sha256;
   input.recipe_path = options.recipe;
   input.leave_out_machine = true;
-  // As a run, which reads no data where nothing is calibrated.
-  if (!needs_data(calibration.plan)) return make_manifest(input, recipe, calibration, written);
-  input.dataset_path = statistics.origin.dataset_path;
-  input.dataset_sha256 = statistics.origin.dataset_sha256;
-  input.sample_indices = statistics.origin.sample_indices;
-  input.num_tokens = statistics.origin.num_tokens;
-  input.compute_dtype = statistics.origin.compute_dtype;
-  input.kv_forward = statistics.origin.kv_forward;
   return make_manifest(input, recipe, calibration, written);
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "calib/derive.h"
+#include "calib/statistics.h"
 #include "calibration_run.h"
 #include "core/folder.h"
 #include "export/layer_scales.h"
@@ -22,21 +23,10 @@ constexpr std::array<std::pair<std::string_view, SweepTask::Kind>, 4> kKinds{
      {"evaluate", SweepTask::Kind::kEvaluate},
      {"answer", SweepTask::Kind::kAnswer}}};
 
-/// Samples, and what manifests and statistics say of them.
+/// Samples of a data set.
 struct CalibrationText {
   std::string sha256;
   std::vector<Sample> samples;
-
-  std::vector<int64_t> indices() const {
-    std::vector<int64_t> all;
-    for (const Sample& sample : samples) all.push_back(sample.index);
-    return all;
-  }
-  int64_t num_tokens() const {
-    int64_t tokens = 0;
-    for (const Sample& sample : samples) tokens += static_cast<int64_t>(sample.ids.size());
-    return tokens;
-  }
 };
 
 /// One task of a sweep.
@@ -51,23 +41,20 @@ class TaskRun {
         diagnostics_(diagnostics) {}
 
   void observe(const Observation& observation) {
-    const SweepModel& model = sweep_.file.models[observation.model];
     const CalibrationSubject subject =
-        make_subject(statistics_recipe(), "statistics", model.path.string(), diagnostics_);
+        make_subject(statistics_recipe(), "statistics",
+                     sweep_.file.models[observation.model].path.string(), diagnostics_);
     const CalibrationText text = read_text(subject, observation.num_samples, observation.seed);
     Statistics statistics;
     measure(subject, run_of(subject, text, observation.model),
             {.kv_forward = KvForward::kExact, .observes_all = observation.observes_all},
             &statistics, diagnostics_);
-    statistics.origin = {.config = dump_json(subject.model_dir.config()),
-                         .model_path = model.path.string(),
-                         .model_sha256 = sweep_.inputs.model_sha256[observation.model],
-                         .dataset_path = sweep_.file.calibration->dataset.string(),
-                         .dataset_sha256 = text.sha256,
-                         .sample_indices = text.indices(),
-                         .num_tokens = text.num_tokens(),
-                         .compute_dtype = sweep_.inputs.compute_dtype[observation.model],
-                         .kv_forward = "exact"};
+    Provenance& origin = statistics.origin;
+    origin = origin_of(subject, observation.model);
+    origin.model_config = dump_json(subject.model_dir.config());
+    add_text(observation.model, "exact", origin);
+    origin.dataset_sha256 = text.sha256;
+    set_samples(text.samples, origin);
     write_statistics(folder_.statistics(observation.fingerprint), statistics, true);
   }
 
@@ -78,8 +65,8 @@ class TaskRun {
     if (planned.makes_checkpoint) check_checkpoint(subject, planned);
     ManifestInput input = manifest_input(subject, planned);
     const Calibration calibration =
-        planned.observation   ? derived(subject, planned, input)
-        : planned.num_samples ? measured(subject, planned, input)
+        planned.observation   ? derived(subject, planned, input.origin)
+        : planned.num_samples ? measured(subject, planned, input.origin)
                               : empty_calibration(subject.plan, subject.config, dtype_of(planned));
     check_calibration(calibration);
     WrittenCheckpoint written;
@@ -114,31 +101,36 @@ class TaskRun {
             .threads = device.threads};
   }
 
+  Provenance origin_of(const CalibrationSubject& subject, size_t model) const {
+    Provenance origin;
+    origin.model_path = sweep_.file.models[model].path.string();
+    origin.model_type = subject.config.model_type;
+    origin.model_sha256 = sweep_.inputs.model_sha256[model];
+    return origin;
+  }
+
   ManifestInput manifest_input(const CalibrationSubject& subject,
                                const PlannedCalibration& planned) {
     ManifestInput input;
     input.version = KVCAL_VERSION;
-    input.model_path = sweep_.file.models[planned.model].path.string();
-    input.model_type = subject.config.model_type;
-    input.model_sha256 = sweep_.inputs.model_sha256[planned.model];
+    input.origin = origin_of(subject, planned.model);
     input.recipe_path = sweep_.file.recipes[planned.recipe].name;
     input.leave_out_machine = true;
     return input;
   }
 
-  void add_text(const PlannedCalibration& planned, ManifestInput& input) {
-    input.dataset_path = sweep_.file.calibration->dataset.string();
-    input.dataset_sha256 = sweep_.inputs.calibration_sha256;
-    input.compute_dtype = sweep_.inputs.compute_dtype[planned.model];
-    input.kv_forward = planned.kv_forward.value_or("exact");
+  void add_text(size_t model, const std::string& kv_forward, Provenance& origin) const {
+    origin.dataset_path = sweep_.file.calibration->dataset.string();
+    origin.dataset_sha256 = sweep_.inputs.calibration_sha256;
+    origin.compute_dtype = sweep_.inputs.compute_dtype[model];
+    origin.kv_forward = kv_forward;
   }
 
   Calibration measured(const CalibrationSubject& subject, const PlannedCalibration& planned,
-                       ManifestInput& input) {
+                       Provenance& origin) {
     const CalibrationText text = read_text(subject, *planned.num_samples, planned.seed);
-    add_text(planned, input);
-    input.sample_indices = text.indices();
-    input.num_tokens = text.num_tokens();
+    add_text(planned.model, planned.kv_forward.value_or("exact"), origin);
+    set_samples(text.samples, origin);
     return measure(subject, run_of(subject, text, planned.model),
                    {.kv_forward = KvForward::kQuantized, .derive = {.kv_dtype = dtype_of(planned)}},
                    nullptr, diagnostics_);
@@ -146,12 +138,12 @@ class TaskRun {
 
   /// From the statistics that all recipes share.
   Calibration derived(const CalibrationSubject& subject, const PlannedCalibration& planned,
-                      ManifestInput& input) {
+                      Provenance& origin) {
     const Observation& seen = sweep_.plan.observations[*planned.observation];
     const Statistics statistics = read_statistics(folder_.statistics(seen.fingerprint));
-    add_text(planned, input);
-    input.sample_indices = statistics.origin.sample_indices;
-    input.num_tokens = statistics.origin.num_tokens;
+    add_text(planned.model, planned.kv_forward.value_or("exact"), origin);
+    origin.sample_indices = statistics.origin.sample_indices;
+    origin.num_tokens = statistics.origin.num_tokens;
     return derive(statistics, subject.plan, subject.config, {.kv_dtype = dtype_of(planned)},
                   diagnostics_);
   }

@@ -96,4 +96,10 @@ std::vector<InputStatistics> input_statistics(const InputNames& names, int64_t l
   return all;
 }
 
+void set_samples(std::span<const Sample> samples, Provenance& origin) {
+  origin.sample_indices.clear();
+  for (const Sample& sample : samples) origin.sample_indices.push_back(sample.index);
+  origin.num_tokens = tokens_of(samples);
+}
+
 }  // namespace kvcal

@@ -11,6 +11,7 @@
 #include "datasets/dataset.h"
 #include "family/model_config.h"
 #include "forward/layer_forward.h"
+#include "quant/provenance.h"
 #include "quant/statistics.h"
 
 namespace kvcal {
@@ -53,5 +54,8 @@ AttentionStatistics attention_statistics(const LayerObservation& seen, const std
 std::vector<InputStatistics> input_statistics(const InputNames& names, int64_t layer,
                                               const std::vector<LinearObservation>& linears,
                                               std::span<const Sample> samples);
+
+/// Records which samples a run read, and how many tokens they have.
+void set_samples(std::span<const Sample> samples, Provenance& origin);
 
 }  // namespace kvcal

@@ -146,31 +146,33 @@ Json stop_json(const StopOutcome& stop) {
           {"largest_move", stop.largest_move ? move_json(*stop.largest_move) : Json()}};
 }
 
-Json dataset_json(const ManifestInput& input) {
-  if (input.dataset_path.empty()) return nullptr;
-  return {{"path", input.dataset_path},
-          {"sha256", input.dataset_sha256},
-          {"sample_indices", input.sample_indices},
-          {"num_samples", input.sample_indices.size()},
-          {"num_tokens", input.num_tokens}};
+Json dataset_json(const Provenance& origin) {
+  if (origin.dataset_path.empty()) return nullptr;
+  return {{"path", origin.dataset_path},
+          {"sha256", origin.dataset_sha256},
+          {"sample_indices", origin.sample_indices},
+          {"num_samples", origin.sample_indices.size()},
+          {"num_tokens", origin.num_tokens}};
 }
 
 }  // namespace
 
 Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration,
                    const WrittenCheckpoint& written) {
+  const Provenance& origin = input.origin;
   Json manifest = Json::object();
   manifest["kvcal_version"] = input.version;
   manifest["created_by"] = "kvcal " + input.version;
-  manifest["model"] = {
-      {"path", input.model_path}, {"model_type", input.model_type}, {"sha256", input.model_sha256}};
+  manifest["model"] = {{"path", origin.model_path},
+                       {"model_type", origin.model_type},
+                       {"sha256", origin.model_sha256}};
   manifest["recipe"] = recipe_json(input, recipe, calibration);
-  manifest["dataset"] = dataset_json(input);
-  manifest["compute_dtype"] = input.compute_dtype;
-  manifest["kv_forward"] = input.kv_forward;
+  manifest["dataset"] = dataset_json(origin);
+  manifest["compute_dtype"] = origin.compute_dtype;
+  manifest["kv_forward"] = origin.kv_forward;
   if (input.stop) manifest["stop"] = stop_json(*input.stop);
   if (!input.leave_out_machine) {
-    manifest["device"] = input.device;
+    manifest["device"] = origin.device;
     manifest["seconds"] = input.seconds;
     manifest["peak_rss_bytes"] = input.peak_rss_bytes;
   }

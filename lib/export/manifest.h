@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "export/writer.h"
 #include "quant/calibration.h"
+#include "quant/provenance.h"
 #include "quant/stop_rule.h"
 #include "recipe/recipe.h"
 
@@ -20,24 +21,19 @@ inline constexpr std::string_view kManifestName = "kvcal_manifest.json";
 /// One number, or a list where each head has one; null for an ignored layer.
 Json scales_json(const std::vector<Scale>& scales, bool ignored);
 
-/// What a calibration was made of and with. See docs/formats.md, kvcal_manifest.json.
+/// Facts of a run that its manifest records. See docs/formats.md, kvcal_manifest.json.
 struct ManifestInput {
   std::string version;
-  std::string model_path, model_type, model_sha256;
+  Provenance origin;
   std::string recipe_path;
-  std::string dataset_path, dataset_sha256;  ///< empty: no text was used
-  std::vector<int64_t> sample_indices;
-  int64_t num_tokens = 0;
-  std::string compute_dtype, kv_forward;
   std::optional<StopOutcome> stop;  ///< of a run that could end before its samples
-  // These three depend on the machine and may be left out.
+  // These two and origin.device depend on the machine and may be left out.
   bool leave_out_machine = false;
-  std::string device;
   std::map<std::string, double> seconds;
   uint64_t peak_rss_bytes = 0;
 };
 
-/// written: what the writers found out. A run without text has dataset null.
+/// written: the result of the writers. A run without text has dataset null.
 Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calibration& calibration,
                    const WrittenCheckpoint& written = {});
 

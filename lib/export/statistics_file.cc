@@ -16,6 +16,18 @@ constexpr std::string_view kRanges = ".ranges", kHistogram = ".histogram", kToke
 constexpr std::string_view kInput = ".input";
 constexpr int64_t kBins = MagnitudeHistogram::kBins;
 
+struct TextField {
+  const char* key;
+  std::string Provenance::*field;
+};
+constexpr std::array<TextField, 7> kTexts{{{"config", &Provenance::model_config},
+                                           {"model_path", &Provenance::model_path},
+                                           {"model_sha256", &Provenance::model_sha256},
+                                           {"dataset_path", &Provenance::dataset_path},
+                                           {"dataset_sha256", &Provenance::dataset_sha256},
+                                           {"compute_dtype", &Provenance::compute_dtype},
+                                           {"kv_forward", &Provenance::kv_forward}}};
+
 template <class T>
 Tensor tensor_of(std::string name, Shape shape, const std::vector<T>& values) {
   Tensor tensor{
@@ -40,40 +52,29 @@ void add_tensors(const std::string& name, const TensorStatistics& seen,
   tensors.push_back(tensor_of(name + std::string(kHistogram), Shape{seen.heads, kBins}, counts));
 }
 
-std::map<std::string, std::string> metadata_of(const StatisticsOrigin& origin) {
-  return {{"format", std::string(kFormat)},
-          {"version", std::string(kVersion)},
-          {"config", origin.config},
-          {"model_path", origin.model_path},
-          {"model_sha256", origin.model_sha256},
-          {"dataset_path", origin.dataset_path},
-          {"dataset_sha256", origin.dataset_sha256},
-          {"sample_indices", Json(origin.sample_indices).dump()},
-          {"num_tokens", std::to_string(origin.num_tokens)},
-          {"compute_dtype", origin.compute_dtype},
-          {"kv_forward", origin.kv_forward},
-          {"all_experts", origin.all_experts ? "true" : "false"}};
+std::map<std::string, std::string> metadata_of(const Provenance& origin) {
+  std::map<std::string, std::string> metadata{
+      {"format", std::string(kFormat)},
+      {"version", std::string(kVersion)},
+      {"sample_indices", Json(origin.sample_indices).dump()},
+      {"num_tokens", std::to_string(origin.num_tokens)},
+      {"all_experts", origin.all_experts ? "true" : "false"}};
+  for (const auto& [key, field] : kTexts) metadata.emplace(key, origin.*field);
+  return metadata;
 }
 
 class StatisticsReader {
  public:
   explicit StatisticsReader(const SafetensorsFile& file) : file_(file) {}
 
-  StatisticsOrigin origin() const {
+  Provenance origin() const {
     if (text("format", "") != kFormat || text("version", "") != kVersion)
       fail("found format '", text("format", ""), "', version '", text("version", ""),
            "', expected '", kFormat, "', version '", kVersion,
            "', as kvcal calibrate --save-statistics writes it");
-    StatisticsOrigin origin{.config = text("config"),
-                            .model_path = text("model_path"),
-                            .model_sha256 = text("model_sha256"),
-                            .dataset_path = text("dataset_path"),
-                            .dataset_sha256 = text("dataset_sha256"),
-                            .sample_indices = {},
-                            .num_tokens = 0,
-                            .compute_dtype = text("compute_dtype"),
-                            .kv_forward = text("kv_forward"),
-                            .all_experts = text("all_experts") == "true"};
+    Provenance origin;
+    for (const auto& [key, field] : kTexts) origin.*field = text(key);
+    origin.all_experts = text("all_experts") == "true";
     const Json indices = parse_json(text("sample_indices"));
     const Json tokens = parse_json(text("num_tokens"));
     if (!indices.is_array() || !tokens.is_number_integer())

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quant/magnitude_histogram.h"
+#include "quant/provenance.h"
 #include "quant/scale.h"
 
 namespace kvcal {
@@ -34,19 +35,9 @@ struct InputStatistics {
   uint64_t tokens = 0;  ///< of an expert, those routed to it, or all where all experts were shown
 };
 
-/// Where statistics come from, for manifests and checks.
-struct StatisticsOrigin {
-  std::string config;  ///< text of the model's config.json
-  std::string model_path, model_sha256, dataset_path, dataset_sha256;
-  std::vector<int64_t> sample_indices;
-  int64_t num_tokens = 0;
-  std::string compute_dtype, kv_forward;
-  bool all_experts = false;
-};
-
 /// Everything seen in a run over a model.
 struct Statistics {
-  StatisticsOrigin origin;
+  Provenance origin;
   std::vector<AttentionStatistics> attention;  ///< in layer order
   std::vector<InputStatistics> inputs;         ///< in the model's order, lm_head's last
 };

@@ -14,7 +14,7 @@ namespace {
 ManifestInput run_over(const std::string& dataset) {
   ManifestInput input;
   input.version = "1";
-  input.dataset_path = dataset;
+  input.origin.dataset_path = dataset;
   return input;
 }
 

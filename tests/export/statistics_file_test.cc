@@ -26,16 +26,18 @@ TensorStatistics some(int64_t heads, float seed) {
 
 Statistics statistics() {
   Statistics all;
-  all.origin = {.config = "{\"model_type\": \"llama\"}",
-                .model_path = "some/model",
+  all.origin = {.model_path = "some/model",
+                .model_type = {},
                 .model_sha256 = "ab",
+                .model_config = "{\"model_type\": \"llama\"}",
                 .dataset_path = "data.jsonl",
                 .dataset_sha256 = "cd",
                 .sample_indices = {2, 0, 5},
                 .num_tokens = 1234,
                 .compute_dtype = "float32",
                 .kv_forward = "exact",
-                .all_experts = true};
+                .all_experts = true,
+                .device = {}};
   all.attention.push_back(
       {.module = "model.layers.0.self_attn", .k = some(2, 1.5f), .v = some(2, 2.5f)});
   all.attention.push_back({.module = "model.layers.1.self_attn",
@@ -75,7 +77,7 @@ TEST_CASE("statistics come back from their file as they were") {
   const Statistics all = statistics();
   write_statistics(path, all, false);
   const Statistics read = read_statistics(path);
-  CHECK(read.origin.config == all.origin.config);
+  CHECK(read.origin.model_config == all.origin.model_config);
   CHECK(read.origin.sample_indices == all.origin.sample_indices);
   CHECK(read.origin.num_tokens == 1234);
   CHECK(read.origin.all_experts);
