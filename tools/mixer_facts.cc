@@ -58,18 +58,6 @@ std::string text_of(int64_t value) {
   return std::to_string(value);
 }
 
-std::string range_text(const std::vector<int64_t>& numbers) {
-  std::string text;
-  for (size_t begin = 0; begin < numbers.size();) {
-    size_t end = begin + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    text += (text.empty() ? "" : ", ") + std::to_string(numbers[begin]);
-    if (end > begin + 1) text += "-" + std::to_string(numbers[end - 1]);
-    begin = end;
-  }
-  return text;
-}
-
 std::string layers_text(const std::vector<int64_t>& layers, const ModelConfig& config) {
   if (static_cast<int64_t>(layers.size()) == config.num_hidden_layers) return "in all layers";
   return (layers.size() == 1 ? "in layer " : "in layers ") + range_text(layers);

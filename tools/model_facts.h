@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "core/number_text.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/weights.h"
 
@@ -28,8 +29,5 @@ std::vector<int64_t> attention_layers(const ModelConfig& config);
 /// What the cache of one token takes: values, and bytes in 16 bits and in FP8, of all layers; and
 /// the float32 bytes of a sequence's recurrent states, however long it is.
 Json cache_json(const ModelConfig& config);
-
-/// "0-4, 6-10, 12" of ascending numbers.
-std::string range_text(const std::vector<int64_t>& numbers);
 
 }  // namespace kvcal

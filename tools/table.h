@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/number_text.h"
+
 namespace kvcal {
 
 /// Rows of text in aligned columns; numbers to the right, the first row is the heading.
@@ -16,14 +18,5 @@ class Table {
  private:
   std::vector<std::vector<std::string>> rows_;
 };
-
-/// Fixed digits, as printf's format says.
-std::string fixed(const char* format, double value);
-/// Six significant digits, as scales are read by people.
-std::string short_float(double value);
-/// "0.12 %", or "0" for none.
-std::string percent(double fraction);
-/// "269.1 MB"
-std::string byte_text(double bytes);
 
 }  // namespace kvcal

@@ -1,22 +1,10 @@
 #include "eval/gates.h"
 
-#include <charconv>
-#include <cmath>
-#include <cstdio>
-
-#include "core/error.h"
-
 namespace kvcal {
 namespace {
 
-std::string number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g", value);
-  return text;
-}
-
 std::string percent_of(double fraction) {
-  return number(100.0 * fraction) + " %";
+  return short_float(100.0 * fraction) + " %";
 }
 
 std::string line(const std::string& gate, const std::string& what, const std::string& found,
@@ -31,8 +19,9 @@ std::vector<std::string> missed_gates(const Likelihood& result, const Gates& gat
   // A value that is no number keeps no limit.
   const auto is_over = [](double value, double limit) { return !(value <= limit); };
   if (gates.max_kl && is_over(*result.kl_mean, *gates.max_kl))
-    missed.push_back(line("--max-kl", "the mean KL", number(*result.kl_mean), number(*gates.max_kl),
-                          number(*result.kl_mean - *gates.max_kl)));
+    missed.push_back(line("--max-kl", "the mean KL", short_float(*result.kl_mean),
+                          short_float(*gates.max_kl),
+                          short_float(*result.kl_mean - *gates.max_kl)));
   if (gates.max_perplexity_increase &&
       is_over(*result.perplexity_increase, *gates.max_perplexity_increase)) {
     const double increase = *result.perplexity_increase, limit = *gates.max_perplexity_increase;
@@ -59,25 +48,6 @@ std::vector<std::string> missed_gates(const GsmResult& result, const GsmGates& g
   check("--min-exact-match", "strict-match", result.strict, gates.min_strict);
   check("--min-exact-match-flexible", "flexible-extract", result.flexible, gates.min_flexible);
   return missed;
-}
-
-double parse_fraction(std::string_view text) {
-  const bool is_percent = text.ends_with('%');
-  const std::string_view digits = is_percent ? text.substr(0, text.size() - 1) : text;
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value) ||
-      value < 0.0)
-    fail("'", text, "' is no fraction; expected a number from 0 on, such as 0.005 or 0.5%");
-  return is_percent ? value / 100.0 : value;
-}
-
-double parse_part(std::string_view text) {
-  const double part = parse_fraction(text);
-  if (part > 1.0)
-    fail("'", text, "' is more than the whole; expected at most 1 or 100%",
-         text.ends_with('%') ? "" : ", and percents have their sign");
-  return part;
 }
 
 }  // namespace kvcal

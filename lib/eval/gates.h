@@ -2,9 +2,9 @@
 
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "core/number_text.h"
 #include "eval/gsm8k.h"
 #include "eval/likelihood.h"
 
@@ -28,10 +28,5 @@ struct GsmGates {
   std::optional<double> min_strict, min_flexible;
 };
 std::vector<std::string> missed_gates(const GsmResult& result, const GsmGates& gates);
-
-/// "0.5%" or "0.005": a fraction from 0 on. Throws Error.
-double parse_fraction(std::string_view text);
-/// The same up to 1, of what is a part of a whole. Throws Error.
-double parse_part(std::string_view text);
 
 }  // namespace kvcal

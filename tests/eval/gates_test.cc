@@ -49,13 +49,3 @@ TEST_CASE("gates: what is no number keeps no limit") {
   const Gates gates{.max_kl = 1.0, .max_perplexity_increase = 1.0, .min_top1 = 0.0};
   CHECK(missed_gates(found(kNan, kNan, kNan), gates).size() == 3);
 }
-
-TEST_CASE("gates: fractions are numbers or percents") {
-  CHECK(parse_fraction("0.005") == 0.005);
-  CHECK(parse_fraction("0.5%") == 0.005);
-  CHECK(parse_fraction("0") == 0.0);
-  for (const char* bad : {"", "%", "-1", "-0.5%", "0.5 %", "nan", "inf", "1e999", "half", "1,5"}) {
-    INFO(bad);
-    CHECK(contains(message_of([&] { parse_fraction(bad); }), "is no fraction"));
-  }
-}
