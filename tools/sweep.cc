@@ -6,9 +6,9 @@
 #include "core/folder.h"
 #include "export/writer.h"
 #include "progress.h"
-#include "sweep_process.h"
+#include "sweep/child_process.h"
+#include "sweep/kept_results.h"
 #include "sweep_report.h"
-#include "sweep_results.h"
 #include "sweep_run.h"
 #include "sweep_tables.h"
 #include "sweep_tasks.h"
@@ -44,9 +44,9 @@ std::vector<bool> wanted_cells(const SweepOptions& options, const SweepPlan& pla
 void run_child(const SweepOptions& options, Sweep sweep) {
   TerminalDiagnostics diagnostics;
   const auto backend = open_backend(options.device);
-  const SweepFolder folder(options.output, SweepFolder::Use::kTask);
+  const SweepFolder folder(options.output, SweepFolder::Use::kTask, diagnostics);
   add_inputs(machine_of(options, *backend, sweep), folder, sweep);
-  run_task(options, sweep, task_of(options.task, sweep.plan), folder, *backend, diagnostics);
+  run_task(options, sweep, parse_task(options.task, sweep.plan), folder, *backend, diagnostics);
 }
 
 /// Says which of the wanted cells failed, and ends with exit code 1 where there are some.
@@ -126,8 +126,9 @@ Prepared prepare(const SweepOptions& options, const SweepFolder* folder, Sweep& 
 
 void run_dry(const SweepOptions& options, Sweep sweep) {
   std::optional<SweepFolder> folder;
+  SilentDiagnostics diagnostics;
   if (!options.output.empty() && is_there(options.output))
-    folder.emplace(options.output, SweepFolder::Use::kLook);
+    folder.emplace(options.output, SweepFolder::Use::kLook, diagnostics);
   const Prepared prepared = prepare(options, folder ? &*folder : nullptr, sweep);
   print_plan(options, sweep, prepared.open, prepared.estimate, num_jobs(options), std::cout);
 }
@@ -135,7 +136,8 @@ void run_dry(const SweepOptions& options, Sweep sweep) {
 void run_collect(const SweepOptions& options, Sweep sweep) {
   if (!is_there(options.output))
     fail(options.output, ": no such folder; --collect makes tables of what runs have left");
-  const SweepFolder folder(options.output, SweepFolder::Use::kPart);
+  TerminalDiagnostics diagnostics;
+  const SweepFolder folder(options.output, SweepFolder::Use::kPart, diagnostics);
   // The machine that collects may have none of the devices that did the work.
   auto kept = read_machine(sweep, folder);
   if (!kept) fail(options.output, ": holds no results of the sweep's models");
@@ -150,7 +152,8 @@ void run_cells(const SweepOptions& options, Sweep sweep) {
   for (const SweepModel& model : sweep.file.models)
     check_target(ModelDir(model.path), options.output);
   const auto use = options.cells.empty() ? SweepFolder::Use::kWhole : SweepFolder::Use::kPart;
-  const SweepFolder folder(options.output, use);
+  TerminalDiagnostics diagnostics;
+  const SweepFolder folder(options.output, use, diagnostics);
   Prepared prepared = prepare(options, &folder, sweep);
   print_plan(options, sweep, prepared.open, prepared.estimate, num_jobs(options), std::cerr);
   run_sweep(options, sweep, prepared.wanted, folder, use, prepared.estimate);

@@ -12,7 +12,6 @@
 #include "eval/sequences.h"
 #include "stored/weights.h"
 #include "sweep_devices.h"
-#include "sweep_tasks.h"
 
 namespace kvcal {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/diagnostics.h"
-#include "sweep_folder.h"
+#include "sweep/sweep_folder.h"
 #include "sweep_inputs.h"
 
 namespace kvcal {

@@ -20,8 +20,7 @@ namespace {
 class HashCache {
  public:
   explicit HashCache(const SweepFolder& folder) : folder_(folder) {
-    if (auto known = folder_.read_if_sound(file()); known && known->is_object())
-      known_ = std::move(*known);
+    if (auto known = folder_.read_if_sound(file()); known) known_ = std::move(*known);
   }
 
   /// what: "model", "files"; a path may have hashes of several kinds.

@@ -8,7 +8,7 @@
 
 #include "commands.h"
 #include "sweep/plan.h"
-#include "sweep_folder.h"
+#include "sweep/sweep_folder.h"
 
 namespace kvcal {
 
@@ -22,13 +22,6 @@ struct SweepOptions {
   pid_t parent = 0;                ///< of a child: who started it, and ends it by its own end
   bool is_dry_run = false, is_list = false, is_collect = false;
   bool json = false;
-};
-
-/// A sweep's file, and what it expands to.
-struct Sweep {
-  SweepFile file;
-  SweepPlan plan;  ///< without fingerprints where no inputs were read
-  SweepInputs inputs;
 };
 
 /// Reads the file and the configs of its models, nothing else.

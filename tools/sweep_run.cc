@@ -11,8 +11,8 @@
 #include <set>
 
 #include "core/interrupt.h"
-#include "sweep_process.h"
-#include "sweep_results.h"
+#include "sweep/child_process.h"
+#include "sweep/kept_results.h"
 #include "sweep_tables.h"
 #include "sweep_tasks.h"
 
@@ -26,22 +26,17 @@ bool is_progress(const std::string& line) {
   return line.find(" %, ") != std::string::npos && line.ends_with("/s");
 }
 
-std::string samples_text(int64_t count, const std::optional<uint64_t>& seed) {
-  return ", " + std::to_string(count) + " samples" +
-         (seed ? " of seed " + std::to_string(*seed) : "");
-}
-
 /// What tasks of earlier runs took: a list, empty where none is known.
 Json read_timings(const SweepFolder& folder) {
   const auto known = folder.read_if_sound(folder.timings());
-  const Json* tasks = known && known->is_object() ? find_field(*known, "tasks") : nullptr;
+  const Json* tasks = known ? find_field(*known, "tasks") : nullptr;
   return tasks && tasks->is_array() ? *tasks : Json::array();
 }
 
 void learn(const Json& timing, SweepEstimate& estimate) {
   if (!timing.is_object()) return;
   for (const Kind kind : {Kind::kObserve, Kind::kCalibrate, Kind::kEvaluate, Kind::kAnswer})
-    if (optional_string(timing, "kind") == kind_name(kind))
+    if (optional_string(timing, "kind") == name_of(kind))
       estimate.learn(kind, optional_number(timing, "estimated").value_or(0.0),
                      optional_number(timing, "seconds").value_or(0.0));
 }
@@ -88,7 +83,7 @@ class Runner {
     tasks_ = open_tasks(options_, sweep_, wanted, progress_of(sweep_, folder_));
     states_.assign(tasks_.size(), State::kWaiting);
     for (const SweepTask& task : tasks_)
-      if (is_on_cells(task))
+      if (task.is_on_cells())
         for (const size_t cell : task.parts) fs::remove(error_file(task.kind, cell));
     timings_ = read_timings(folder_);
   }
@@ -122,51 +117,38 @@ class Runner {
         description(task).c_str());
     states_[index] = State::kRunning;
     slot.is_busy = true;
-    running_.push_back({.task = index, .slot = &slot, .child = ChildProcess(words(task, slot))});
+    running_.push_back({.task = index,
+                        .slot = &slot,
+                        .child = ChildProcess({"/proc/self/exe", words(task, slot)})});
   }
 
   std::vector<std::string> words(const SweepTask& task, const SweepSlot& slot) const {
-    return {"sweep",           options_.file,
-            "--output",        options_.output,
-            "--task",          argument_of(task, sweep_.plan),
-            "--parent",        std::to_string(::getpid()),
-            "--device",        slot.device.device,
-            "--threads",       std::to_string(slot.device.threads),
-            "--compute-dtype", options_.device.compute_dtype};
+    return {program_,
+            "sweep",
+            options_.file,
+            "--output",
+            options_.output,
+            "--task",
+            argument_of(task, sweep_.plan),
+            "--parent",
+            std::to_string(::getpid()),
+            "--device",
+            slot.device.device,
+            "--threads",
+            std::to_string(slot.device.threads),
+            "--compute-dtype",
+            options_.device.compute_dtype};
   }
 
   std::string description(const SweepTask& task) const {
-    const SweepPlan& plan = sweep_.plan;
-    const size_t part = task.parts[0];
-    switch (task.kind) {
-      case Kind::kObserve: {
-        const Observation& one = plan.observations[part];
-        return "statistics of " + sweep_.file.models[one.model].name +
-               samples_text(one.num_samples, one.seed);
-      }
-      case Kind::kCalibrate: {
-        const PlannedCalibration& one = plan.calibrations[part];
-        std::string text = "scales of " + sweep_.file.models[one.model].name + " by " +
-                           sweep_.file.recipes[one.recipe].name;
-        if (one.kv_forward)
-          text += ", " + std::string(name_of(*one.kv_cache_dtype)) + ", " + *one.kv_forward;
-        return text + (one.num_samples ? samples_text(*one.num_samples, one.seed) : "");
-      }
-      case Kind::kAnswer:
-        return "questions for " + plan.cells[part].id;
-      case Kind::kEvaluate:
-        break;
-    }
-    if (task.parts.size() == 1) return "evaluate " + plan.cells[part].id;
-    return "evaluate " + std::to_string(task.parts.size()) + " cells, the first " +
-           plan.cells[part].id;
+    return description_of(task, sweep_.file, sweep_.plan);
   }
 
   /// Cells whose scales could not be made are not tried.
   void drop_hopeless(SweepTask& task) {
     std::erase_if(task.parts, [&](size_t part) {
       const std::string* why = nullptr;
-      if (is_on_cells(task)) {
+      if (task.is_on_cells()) {
         const auto calibration = sweep_.plan.cells[part].calibration;
         if (calibration) why = find_error(failed_calibrations_, *calibration);
         if (why) fail_cell(task.kind, part, *why);
@@ -182,10 +164,6 @@ class Runner {
   static const std::string* find_error(const std::map<size_t, std::string>& errors, size_t part) {
     const auto found = errors.find(part);
     return found == errors.end() ? nullptr : &found->second;
-  }
-
-  static bool is_on_cells(const SweepTask& task) {
-    return task.kind == Kind::kEvaluate || task.kind == Kind::kAnswer;
   }
 
   fs::path error_file(Kind kind, size_t cell) const {
@@ -272,7 +250,7 @@ class Runner {
     end(index, State::kFailed);
     if (task.kind == Kind::kObserve) failed_observations_[task.parts[0]] = error;
     if (task.kind == Kind::kCalibrate) failed_calibrations_[task.parts[0]] = error;
-    if (!is_on_cells(task)) {
+    if (!task.is_on_cells()) {
       say("failed: %s\n", error.c_str());
       return;
     }
@@ -286,7 +264,7 @@ class Runner {
 
   void keep_timing(const SweepTask& task, double seconds) {
     if (!is_whole_) return;
-    timings_.push_back({{"kind", kind_name(task.kind)},
+    timings_.push_back({{"kind", name_of(task.kind)},
                         {"task", description(task)},
                         {"tokens", estimate_.tokens(task)},
                         {"estimated", estimate_.first_guess(task)},
@@ -318,7 +296,7 @@ class Runner {
     for (size_t i = 0; i < tasks_.size(); ++i) {
       if (states_[i] != State::kWaiting && states_[i] != State::kRunning) continue;
       if (tasks_[i].kind == Kind::kCalibrate) need(tasks_[i].parts[0]);
-      if (!is_on_cells(tasks_[i])) continue;
+      if (!tasks_[i].is_on_cells()) continue;
       for (const size_t cell : tasks_[i].parts)
         if (const auto calibration = sweep_.plan.cells[cell].calibration) need(*calibration);
     }
@@ -333,6 +311,7 @@ class Runner {
   }
 
   const SweepOptions& options_;
+  const std::string program_ = fs::read_symlink("/proc/self/exe").string();
   const Sweep& sweep_;
   const SweepFolder& folder_;
   bool is_whole_;

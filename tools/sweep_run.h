@@ -1,8 +1,8 @@
 #pragma once
 
+#include "sweep/sweep_folder.h"
 #include "sweep_devices.h"
 #include "sweep_estimate.h"
-#include "sweep_folder.h"
 #include "sweep_inputs.h"
 
 namespace kvcal {

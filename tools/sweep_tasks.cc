@@ -1,8 +1,5 @@
 #include "sweep_tasks.h"
 
-#include <algorithm>
-#include <array>
-
 #include "calib/derive.h"
 #include "calib/statistics.h"
 #include "calibration_run.h"
@@ -12,16 +9,11 @@
 #include "export/statistics_file.h"
 #include "kvcal_version.h"
 #include "output_formats.h"
+#include "sweep/kept_results.h"
 #include "sweep_evaluation.h"
 
 namespace kvcal {
 namespace {
-
-constexpr std::array<std::pair<std::string_view, SweepTask::Kind>, 4> kKinds{
-    {{"observe", SweepTask::Kind::kObserve},
-     {"calibrate", SweepTask::Kind::kCalibrate},
-     {"evaluate", SweepTask::Kind::kEvaluate},
-     {"answer", SweepTask::Kind::kAnswer}}};
 
 /// Samples of a data set.
 struct CalibrationText {
@@ -193,112 +185,7 @@ class TaskRun {
   Diagnostics& diagnostics_;
 };
 
-const std::string& fingerprint_of(SweepTask::Kind kind, size_t part, const SweepPlan& plan) {
-  switch (kind) {
-    case SweepTask::Kind::kObserve:
-      return plan.observations[part].fingerprint;
-    case SweepTask::Kind::kCalibrate:
-      return plan.calibrations[part].fingerprint;
-    case SweepTask::Kind::kEvaluate:
-      return plan.cells[part].fingerprint;
-    case SweepTask::Kind::kAnswer:
-      break;
-  }
-  return plan.cells[part].answer_fingerprint;
-}
-
-size_t num_parts(SweepTask::Kind kind, const SweepPlan& plan) {
-  switch (kind) {
-    case SweepTask::Kind::kObserve:
-      return plan.observations.size();
-    case SweepTask::Kind::kCalibrate:
-      return plan.calibrations.size();
-    case SweepTask::Kind::kEvaluate:
-    case SweepTask::Kind::kAnswer:
-      break;
-  }
-  return plan.cells.size();
-}
-
-/// Whether the folder has what the task makes of that part.
-bool is_made(SweepTask::Kind kind, size_t part, const Sweep& sweep, const SweepFolder& folder) {
-  const std::string& fingerprint = fingerprint_of(kind, part, sweep.plan);
-  switch (kind) {
-    case SweepTask::Kind::kObserve:
-      return is_there(folder.statistics(fingerprint));
-    case SweepTask::Kind::kCalibrate:
-      return folder.read_if_sound(folder.calibration(fingerprint)) &&
-             (!sweep.plan.calibrations[part].makes_checkpoint ||
-              is_there(folder.checkpoint(fingerprint)));
-    case SweepTask::Kind::kAnswer:
-      if (!sweep.file.gsm8k) return true;
-      break;
-    case SweepTask::Kind::kEvaluate:
-      break;
-  }
-  return folder.result(fingerprint).has_value();
-}
-
-bool is_done(const SweepTask& task, const Sweep& sweep, const SweepFolder& folder) {
-  return std::ranges::all_of(task.parts,
-                             [&](size_t part) { return is_made(task.kind, part, sweep, folder); });
-}
-
 }  // namespace
-
-Recipe statistics_recipe() {
-  return parse_recipe(
-      "sweep_stage: {sweep_modifiers: {QuantizationModifier: {kv_cache_scheme: {num_bits: 8, "
-      "type: float, strategy: tensor, observer: static_minmax}}}}");
-}
-
-std::string_view kind_name(SweepTask::Kind kind) {
-  return std::ranges::find(kKinds, kind, &std::pair<std::string_view, SweepTask::Kind>::second)
-      ->first;
-}
-
-std::string argument_of(const SweepTask& task, const SweepPlan& plan) {
-  std::string text = std::string(kind_name(task.kind)) + ":";
-  for (size_t i = 0; i < task.parts.size(); ++i)
-    text += (i ? "," : "") + fingerprint_of(task.kind, task.parts[i], plan);
-  return text;
-}
-
-SweepTask task_of(const std::string& argument, const SweepPlan& plan) {
-  SweepTask task;
-  const size_t colon = argument.find(':');
-  const auto row = std::ranges::find(kKinds, argument.substr(0, colon),
-                                     &std::pair<std::string_view, SweepTask::Kind>::first);
-  if (row == kKinds.end() || colon == std::string::npos)
-    fail("--task: found '", argument,
-         "', expected observe:, calibrate:, evaluate: or answer: and parts");
-  task.kind = row->second;
-  for (size_t at = colon + 1; at <= argument.size();) {
-    const size_t end = std::min(argument.find(',', at), argument.size());
-    const std::string name = argument.substr(at, end - at);
-    size_t part = 0;
-    while (part < num_parts(task.kind, plan) && fingerprint_of(task.kind, part, plan) != name)
-      ++part;
-    if (part == num_parts(task.kind, plan))
-      fail("the sweep's file, models or data sets changed while it runs; start it again");
-    task.parts.push_back(part);
-    at = end + 1;
-  }
-  return task;
-}
-
-SweepProgress progress_of(const Sweep& sweep, const SweepFolder& folder) {
-  const auto all_of = [&](SweepTask::Kind kind) {
-    std::vector<bool> there(num_parts(kind, sweep.plan));
-    for (size_t part = 0; part < there.size(); ++part)
-      there[part] = is_made(kind, part, sweep, folder);
-    return there;
-  };
-  return {.observations = all_of(SweepTask::Kind::kObserve),
-          .calibrations = all_of(SweepTask::Kind::kCalibrate),
-          .cells = all_of(SweepTask::Kind::kEvaluate),
-          .answers = all_of(SweepTask::Kind::kAnswer)};
-}
 
 void run_task(const SweepOptions& options, const Sweep& sweep, const SweepTask& task,
               const SweepFolder& folder, Backend& backend, Diagnostics& diagnostics) {

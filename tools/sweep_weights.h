@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "loaded_model.h"
-#include "sweep_folder.h"
+#include "sweep/sweep_folder.h"
 #include "sweep_inputs.h"
 
 namespace kvcal {

@@ -87,6 +87,13 @@ struct SweepInputs {
 };
 void add_fingerprints(const SweepFile& sweep, const SweepInputs& inputs, SweepPlan& plan);
 
+/// A sweep's file, and what it expands to.
+struct Sweep {
+  SweepFile file;
+  SweepPlan plan;  ///< without fingerprints where no inputs were read
+  SweepInputs inputs;
+};
+
 /// The recipe that a calibration runs: without its part for K and V where that is left out.
 Recipe recipe_of(const PlannedCalibration& calibration, const SweepFile& sweep);
 

@@ -1,6 +1,8 @@
 #include "sweep/results.h"
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "core/sha256.h"
 #include "sweep/metrics.h"
@@ -97,13 +99,16 @@ std::string csv_field(const Json& value) {
 }  // namespace
 
 std::vector<bool> pareto_front(std::span<const ParetoPoint> points) {
-  const auto beats = [](const ParetoPoint& a, const ParetoPoint& b) {
-    return a.x <= b.x && a.y <= b.y && (a.x < b.x || a.y < b.y);
-  };
-  std::vector<bool> front;
-  for (const ParetoPoint& point : points)
-    front.push_back(std::ranges::none_of(
-        points, [&](const ParetoPoint& other) { return beats(other, point); }));
+  std::vector<size_t> order(points.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::ranges::sort(order, {}, [&](size_t i) { return std::pair(points[i].x, points[i].y); });
+  std::vector<bool> front(points.size());
+  const ParetoPoint* lowest = nullptr;  // of the points so far, none of which is further right
+  for (const size_t i : order) {
+    const ParetoPoint& point = points[i];
+    front[i] = !lowest || point.y < lowest->y || (point.x == lowest->x && point.y == lowest->y);
+    if (front[i]) lowest = &point;
+  }
   return front;
 }
 

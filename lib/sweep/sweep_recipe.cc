@@ -20,6 +20,19 @@ bool any_group(const Recipe& recipe, const Condition& condition) {
 
 }  // namespace
 
+Recipe statistics_recipe() {
+  QuantArgs args;
+  args.type = QuantType::kFloat;
+  args.strategy = Strategy::kTensor;
+  args.observer = "static_minmax";
+  Modifier modifier;
+  modifier.stage = modifier.group = "sweep";
+  modifier.kv_cache_scheme = std::move(args);
+  Recipe recipe;
+  recipe.modifiers.push_back(std::move(modifier));
+  return recipe;
+}
+
 bool quantizes_kv(const Recipe& recipe) {
   return std::ranges::any_of(recipe.modifiers,
                              [](const Modifier& one) { return one.kv_cache_scheme.has_value(); }) ||

@@ -12,6 +12,9 @@ struct SweepRecipe {
   Recipe recipe;
 };
 
+/// The recipe that statistics are collected with; the scales of any recipe come from them.
+Recipe statistics_recipe();
+
 /// Whether it asks for scales of K and V.
 bool quantizes_kv(const Recipe& recipe);
 /// Whether it asks for FP8 weights.

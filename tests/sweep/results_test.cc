@@ -25,6 +25,22 @@ TEST_CASE("pareto: equal points are both on the front, a single one and none are
   CHECK(pareto_front({}).empty());
 }
 
+TEST_CASE("pareto: of any points, those that no other beats") {
+  std::vector<ParetoPoint> points;
+  for (uint32_t i = 0, state = 7; i < 400; ++i) {
+    state = state * 1664525u + 1013904223u;
+    points.push_back({static_cast<double>(state >> 27), static_cast<double>((state >> 20) & 31u)});
+  }
+  const std::vector<bool> front = pareto_front(points);
+  for (size_t i = 0; i < points.size(); ++i) {
+    const bool is_beaten = std::ranges::any_of(points, [&](const ParetoPoint& other) {
+      return other.x <= points[i].x && other.y <= points[i].y &&
+             (other.x < points[i].x || other.y < points[i].y);
+    });
+    CHECK(front[i] == !is_beaten);
+  }
+}
+
 namespace {
 
 SweepInputs some_inputs() {

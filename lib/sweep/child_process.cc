@@ -1,4 +1,4 @@
-#include "sweep_process.h"
+#include "sweep/child_process.h"
 
 #include <fcntl.h>
 #include <spawn.h>
@@ -11,16 +11,16 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "core/error.h"
-#include "core/file.h"
 
 extern char** environ;
 
 namespace kvcal {
 namespace {
 
-/// What posix_spawn does to descriptors and groups of the child before it becomes the program.
+/// Descriptors and process group that posix_spawn gives the child.
 class SpawnSettings {
  public:
   explicit SpawnSettings(int error_pipe) {
@@ -50,24 +50,23 @@ class SpawnSettings {
 
 }  // namespace
 
-ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
+ChildProcess::ChildProcess(const Command& command) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) fail("cannot make a pipe: ", std::strerror(errno));
   pipe_ = ends[0];
   ::fcntl(pipe_, F_SETFL, O_NONBLOCK);
-  const std::string program = fs::read_symlink("/proc/self/exe").string();
-  std::vector<std::string> words{program};
-  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> words = command.words;
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   const SpawnSettings settings(ends[1]);
-  const int error = ::posix_spawn(&process_, "/proc/self/exe", settings.actions(),
+  const int error = ::posix_spawn(&process_, command.program.c_str(), settings.actions(),
                                   settings.attributes(), pointers.data(), environ);
   ::close(ends[1]);
   if (error != 0) {
+    process_ = -1;  // posix_spawn leaves it unspecified
     close_pipe();
-    fail("cannot start ", program, ": ", std::strerror(error));
+    fail("cannot start ", words.at(0), ": ", std::strerror(error));
   }
 }
 
@@ -125,7 +124,7 @@ void ChildProcess::interrupt() {
 void end_with_parent([[maybe_unused]] pid_t parent) {
 #ifdef __linux__
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::raise(SIGKILL);  // it ended before it could be asked for
+  if (::getppid() != parent) ::raise(SIGKILL);  // the parent ended before the call above
 #endif
 }
 

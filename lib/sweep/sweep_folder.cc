@@ -1,14 +1,11 @@
-#include "sweep_folder.h"
+#include "sweep/sweep_folder.h"
 
 #include <array>
 #include <chrono>
-#include <cstring>
-#include <iostream>
 #include <thread>
 
 #include "core/folder.h"
 #include "core/interrupt.h"
-#include "core/posix_file.h"
 
 namespace kvcal {
 namespace {
@@ -17,26 +14,18 @@ constexpr std::string_view kLockName = "sweep.lock";
 constexpr std::array<std::string_view, 5> kFolders{"cells", "calibrations", "checkpoints",
                                                    "statistics", "locks"};
 
-/// Enough of a fingerprint to tell a sweep's pieces apart.
-std::string short_name(const std::string& fingerprint) {
-  return fingerprint.substr(0, 24);
-}
-
 }  // namespace
 
-SweepFolder::SweepFolder(const fs::path& path, Use use) : path_(path), use_(use) {
+SweepFolder::SweepFolder(const fs::path& path, Use use, Diagnostics& diagnostics)
+    : path_(path), use_(use) {
   if (use == Use::kTask) return;
   check();
   if (use == Use::kLook) return;
-  // By its lock a folder is known as a sweep's, so that one comes first.
+  // The lock file marks the folder as a sweep's, so it is made first.
   make_folders(path_);
-  lock();
+  lock(diagnostics);
   for (const std::string_view folder : kFolders) make_folders(path_ / folder);
   if (use == Use::kWhole) remove_stale();
-}
-
-SweepFolder::~SweepFolder() {
-  if (lock_ >= 0) ::close(lock_);
 }
 
 void SweepFolder::check() const {
@@ -47,26 +36,24 @@ void SweepFolder::check() const {
     fail(path_.string(), ": holds something else than a sweep's results; name a new folder");
 }
 
-void SweepFolder::lock() {
+void SweepFolder::lock(Diagnostics& diagnostics) {
   const fs::path file = path_ / kLockName;
-  lock_ = open_file(file, O_RDWR | O_CREAT, 0666);
-  if (lock_ < 0) fail_errno(file, "cannot create file");
-  switch (try_lock(lock_, use_ == Use::kWhole ? LOCK_EX : LOCK_SH)) {
+  lock_.emplace(file, O_RDWR | O_CREAT, 0666);
+  if (lock_->get() < 0) fail_errno(file, "cannot create file");
+  switch (try_lock(lock_->get(), use_ == Use::kWhole ? LOCK_EX : LOCK_SH)) {
     case Locked::kYes:
       return;
     case Locked::kCannot:
-      std::cerr << "warning: " << file.string() << ": cannot lock: " << std::strerror(errno)
-                << "; see that no other run uses the folder\n";
+      diagnostics.warn(file.string() + ": cannot lock: " + std::strerror(errno) +
+                       "; see that no other run uses the folder");
       return;
     case Locked::kNo:
       break;
   }
-  ::close(lock_);
-  lock_ = -1;
   fail(path_.string(), ": is in use by another run of sweep; wait for it, or name another folder");
 }
 
-/// Files that killed runs had not finished.
+/// Removes files that killed runs did not finish.
 void SweepFolder::remove_stale() const {
   std::error_code error;
   const auto clean = [&](const fs::path& folder) {
@@ -81,20 +68,26 @@ void SweepFolder::remove_stale() const {
   for (const std::string_view folder : kFolders) clean(path_ / folder);
 }
 
+/// The first characters of a fingerprint are enough to tell a sweep's pieces apart.
+fs::path SweepFolder::piece(const char* kind, const std::string& fingerprint,
+                            const char* ending) const {
+  return path_ / kind / (fingerprint.substr(0, 24) + ending);
+}
+
 fs::path SweepFolder::cell(const std::string& fingerprint) const {
-  return path_ / "cells" / (short_name(fingerprint) + ".json");
+  return piece("cells", fingerprint, ".json");
 }
 fs::path SweepFolder::cell_error(const std::string& fingerprint) const {
-  return path_ / "cells" / (short_name(fingerprint) + ".error.json");
+  return piece("cells", fingerprint, ".error.json");
 }
 fs::path SweepFolder::calibration(const std::string& fingerprint) const {
-  return path_ / "calibrations" / (short_name(fingerprint) + ".json");
+  return piece("calibrations", fingerprint, ".json");
 }
 fs::path SweepFolder::checkpoint(const std::string& fingerprint) const {
-  return path_ / "checkpoints" / short_name(fingerprint);
+  return piece("checkpoints", fingerprint, "");
 }
 fs::path SweepFolder::statistics(const std::string& fingerprint) const {
-  return path_ / "statistics" / (short_name(fingerprint) + ".safetensors");
+  return piece("statistics", fingerprint, ".safetensors");
 }
 
 std::optional<Json> SweepFolder::read(const fs::path& file) const {
@@ -104,17 +97,18 @@ std::optional<Json> SweepFolder::read(const fs::path& file) const {
 
 std::optional<Json> SweepFolder::read_if_sound(const fs::path& file) const {
   if (!is_there(file)) return std::nullopt;
-  const std::string text = read_text(file);  // what a disk cannot read is not known to be wrong
+  const std::string text = read_text(file);  // a file that a disk cannot read may be sound
   try {
-    return parse_json(text);
+    Json json = parse_json(text);
+    if (json.is_object()) return json;
   } catch (const Error&) {
-    return std::nullopt;
   }
+  return std::nullopt;
 }
 
 std::optional<Json> SweepFolder::result(const std::string& fingerprint) const {
   const auto kept = read_if_sound(cell(fingerprint));
-  const Json* result = kept && kept->is_object() ? find_field(*kept, "result") : nullptr;
+  const Json* result = kept ? find_field(*kept, "result") : nullptr;
   if (!result || !result->is_object()) return std::nullopt;
   return *result;
 }
@@ -128,25 +122,21 @@ void SweepFolder::write(const fs::path& file, const Json& content) const {
 
 void SweepFolder::remove_checkpoint(const std::string& fingerprint) const {
   const fs::path folder = checkpoint(fingerprint);
-  fs::path scratch = folder.parent_path() /
-                     ("." + folder.filename().string() + ".partial-" + std::to_string(::getpid()));
+  const fs::path scratch = folder.parent_path() / ("." + folder.filename().string() + ".partial-" +
+                                                   std::to_string(::getpid()));
   std::error_code error;
   fs::rename(folder, scratch, error);
   if (!error) fs::remove_all(scratch, error);
 }
 
-SweepFolder::PieceLock::PieceLock(const SweepFolder& folder, const std::string& fingerprint) {
-  const fs::path file = folder.path_ / "locks" / short_name(fingerprint);
-  descriptor_ = open_file(file, O_RDWR | O_CREAT, 0666);
-  if (descriptor_ < 0) fail_errno(file, "cannot create file");
-  while (try_lock(descriptor_, LOCK_EX) == Locked::kNo) {
+SweepFolder::PieceLock::PieceLock(const SweepFolder& folder, const std::string& fingerprint)
+    : descriptor_(folder.piece("locks", fingerprint, ""), O_RDWR | O_CREAT, 0666) {
+  if (descriptor_.get() < 0)
+    fail_errno(folder.piece("locks", fingerprint, ""), "cannot create file");
+  while (try_lock(descriptor_.get(), LOCK_EX) == Locked::kNo) {
     throw_if_interrupted();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
-}
-
-SweepFolder::PieceLock::~PieceLock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 }  // namespace kvcal
