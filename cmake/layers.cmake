@@ -68,34 +68,3 @@ function(embed_text layer folder header namespace)
     DEPENDS ${assets} ${script})
   target_sources(${layer} PRIVATE ${output})
 endfunction()
-
-# add_layer_test(name [LIBS more...]): tests/<name>/**/*_test.cc, and what they share in tests/<name>/support,
-# become one executable that links only that layer, which proves that the layer stands alone.
-function(add_layer_test name)
-  cmake_parse_arguments(T "" "" "LIBS" ${ARGN})
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*_test.cc)
-  if(NOT sources)
-    return()
-  endif()
-  file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/support/*.cc)
-  add_executable(test_${name} ${sources} ${support})
-  target_link_libraries(test_${name} PRIVATE kvcal_warnings test_support ${name} ${T_LIBS})
-  # Assertions expand to much code; optimizing it costs minutes and gains nothing.
-  target_compile_options(test_${name} PRIVATE -O1)
-  add_test(NAME ${name} COMMAND test_${name} "~[slow]~[.]")
-  set_tests_properties(${name} PROPERTIES TIMEOUT 900)
-  add_slow_test(${name} "${sources}")
-endfunction()
-
-# The [slow] cases of a layer's tests, run once and labelled so; they get the demo model by environment.
-function(add_slow_test name sources)
-  foreach(source ${sources})
-    file(STRINGS ${source} slow_lines REGEX "\\[slow\\]")
-    if(slow_lines)
-      add_test(NAME ${name}_slow COMMAND test_${name} "[slow]")
-      set_tests_properties(${name}_slow PROPERTIES LABELS slow TIMEOUT 1800
-        ENVIRONMENT "KVCAL_DEMO_MODEL=${PROJECT_SOURCE_DIR}/build/demo/SmolLM2-135M-Instruct")
-      return()
-    endif()
-  endforeach()
-endfunction()

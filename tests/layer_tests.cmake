@@ -1,0 +1,44 @@
+# add_layer_test(name [LIBS more...]): tests/<name>/**/*_test.cc, and what they share in tests/<name>/support, become one
+# executable that links only that layer, which proves that the layer stands alone. Each file is an entry of ctest,
+# <name>.<file without _test.cc>; its [slow] cases are a second entry, <name>.<file>_slow.
+function(add_layer_test name)
+  cmake_parse_arguments(T "" "" "LIBS" ${ARGN})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/*_test.cc)
+  if(NOT sources)
+    return()
+  endif()
+  file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${name}/support/*.cc)
+  add_executable(test_${name} ${sources} ${support})
+  target_link_libraries(test_${name} PRIVATE kvcal_warnings test_support ${name} ${T_LIBS})
+  # Assertions expand to much code; optimizing it costs minutes and gains nothing.
+  target_compile_options(test_${name} PRIVATE -O1)
+  foreach(source ${sources})
+    add_test_file(${name} ${source})
+  endforeach()
+endfunction()
+
+# add_test_file(name source): the entries of one file of the program test_<name>. Catch2 knows the cases of a file by the
+# tag "#file name".
+function(add_test_file name source)
+  get_filename_component(file ${source} NAME_WE)
+  string(REGEX REPLACE "_test$" "" entry ${name}.${file})
+  set(labels ${name})
+  if(KVCAL_GPU AND name MATCHES "^(kernels|forward|calib|eval)$")
+    list(APPEND labels gpu)
+  endif()
+  file(READ ${source} text)
+  string(REGEX MATCHALL "(TEST_CASE|SCENARIO)[A-Z_]*\\([^{]*" cases "${text}")
+  set(others ${cases})
+  list(FILTER others EXCLUDE REGEX "\\[slow\\]|\\[\\.")
+  if(others)
+    add_test(NAME ${entry} COMMAND test_${name} --filenames-as-tags "[#${file}]~[slow]~[.]")
+    set_tests_properties(${entry} PROPERTIES TIMEOUT 900 LABELS "${labels}")
+  endif()
+  # They get the demo model by environment.
+  list(FILTER cases INCLUDE REGEX "\\[slow\\]")
+  if(cases)
+    add_test(NAME ${entry}_slow COMMAND test_${name} --filenames-as-tags "[#${file}][slow]")
+    set_tests_properties(${entry}_slow PROPERTIES LABELS "${labels};slow" TIMEOUT 1800
+      ENVIRONMENT "KVCAL_DEMO_MODEL=${PROJECT_SOURCE_DIR}/build/demo/SmolLM2-135M-Instruct")
+  endif()
+endfunction()
