@@ -1,5 +1,7 @@
 #include "family/expected_tensors.h"
 
+#include <algorithm>
+
 namespace kvcal {
 namespace {
 
@@ -58,73 +60,39 @@ std::vector<ExpertTensor> split_into_experts(const ExpectedTensor& stacked,
   return experts;
 }
 
-std::vector<Role> fused_roles_of(Role role) {
-  switch (role) {
-    case Role::kQuery:
-      return {Role::kQueryKeyValue, Role::kQueryAndGate};
-    case Role::kQueryGate:
-      return {Role::kQueryAndGate};
-    case Role::kKey:
-    case Role::kValue:
-      return {Role::kQueryKeyValue};
-    case Role::kQueryBias:
-    case Role::kKeyBias:
-    case Role::kValueBias:
-      return {Role::kQueryKeyValueBias};
-    case Role::kGate:
-    case Role::kUp:
-      return {Role::kGateUp};
-    case Role::kExpertGate:
-    case Role::kExpertUp:
-      return {Role::kExpertGateUp};
-    case Role::kExpertGateBias:
-    case Role::kExpertUpBias:
-      return {Role::kExpertGateUpBias};
-    case Role::kSharedGate:
-    case Role::kSharedUp:
-      return {Role::kSharedGateUp};
-    default:
-      return {};
-  }
-}
-
 namespace {
 
 /// Every head's first or second half.
-RowRanges query_and_gate_ranges(bool is_gate, const ModelConfig& config) {
+RowRanges halves_of_heads(int64_t place, const ModelConfig& config) {
   RowRanges ranges;
   for (int64_t head = 0; head < config.num_attention_heads; ++head)
-    ranges.emplace_back((2 * head + (is_gate ? 1 : 0)) * config.head_dim, config.head_dim);
+    ranges.emplace_back((2 * head + place) * config.head_dim, config.head_dim);
+  return ranges;
+}
+
+/// Rows of Q, K or V, as place says, by groups: the queries that share a K and V, then these.
+RowRanges rows_by_group(int64_t place, const ModelConfig& config) {
+  const int64_t dim = config.head_dim, group = config.query_width() / config.num_key_value_heads;
+  RowRanges ranges;
+  for (int64_t head = 0; head < config.num_key_value_heads; ++head) {
+    const int64_t begin = head * (group + 2 * dim);
+    ranges.emplace_back(place == 0 ? begin : begin + group + (place - 1) * dim,
+                        place == 0 ? group : dim);
+  }
   return ranges;
 }
 
 }  // namespace
 
 RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config) {
-  if (fused_role == Role::kQueryAndGate)
-    return query_and_gate_ranges(role == Role::kQueryGate, config);
-  if (fused_role != Role::kQueryKeyValue && fused_role != Role::kQueryKeyValueBias) {
-    const bool is_gate = role == Role::kGate || role == Role::kExpertGate ||
-                         role == Role::kExpertGateBias || role == Role::kSharedGate;
-    return {{is_gate ? 0 : rows / 2, rows / 2}};
-  }
-  const bool is_query = role == Role::kQuery || role == Role::kQueryBias;
-  const bool is_key = role == Role::kKey || role == Role::kKeyBias;
+  const std::vector<Role>& held = row_of(fused_role).holds;
+  const int64_t place = std::ranges::find(held, role) - held.begin();
+  if (fused_role == Role::kQueryAndGate) return halves_of_heads(place, config);
+  if (held.size() == 2) return {{place * rows / 2, rows / 2}};
+  if (config.architecture->fused_qkv != FusedQkv::kConcatenated)
+    return rows_by_group(place, config);
   const int64_t q = config.query_width(), kv = config.kv_width();
-  if (config.architecture->fused_qkv == FusedQkv::kConcatenated)
-    return is_query ? std::vector{std::pair{int64_t{0}, q}}
-                    : std::vector{std::pair{is_key ? q : q + kv, kv}};
-  const int64_t group = q / config.num_key_value_heads, dim = config.head_dim;
-  RowRanges ranges;
-  for (int64_t head = 0; head < config.num_key_value_heads; ++head) {
-    const int64_t begin = head * (group + 2 * dim);
-    if (is_query) {
-      ranges.emplace_back(begin, group);
-    } else {
-      ranges.emplace_back(begin + group + (is_key ? 0 : dim), dim);
-    }
-  }
-  return ranges;
+  return {place == 0 ? std::pair{int64_t{0}, q} : std::pair{q + (place - 1) * kv, kv}};
 }
 
 }  // namespace kvcal

@@ -37,9 +37,6 @@ struct ExpertTensor {
 std::vector<ExpertTensor> split_into_experts(const ExpectedTensor& stacked,
                                              const ModelConfig& config);
 
-/// The fused tensors that may hold a role.
-std::vector<Role> fused_roles_of(Role role);
-
 /// Row ranges [begin, count] of a role inside its fused tensor, which has rows.
 using RowRanges = std::vector<std::pair<int64_t, int64_t>>;
 RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config);

@@ -7,17 +7,14 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-bool is_embedding(Role role) {
-  return role == Role::kEmbedding || role == Role::kPositionEmbedding;
-}
-
 /// What transformers calls the module of a matrix; nothing for a row that is no module of its own.
 std::string_view class_of(const TensorRow& row) {
+  const TensorClass tensor_class = row_of(row.role).tensor_class;
   // Cohere's norms of Q and K have a weight a head.
-  const bool is_norm = row.role == Role::kQueryNorm || row.role == Role::kKeyNorm;
-  const bool is_matrix = row.name.ends_with(kWeight) && row.shape.size() == 2 && !is_norm;
+  const bool is_matrix =
+      row.name.ends_with(kWeight) && row.shape.size() == 2 && tensor_class != TensorClass::kNorm;
   if (!is_matrix || row.is_stacked()) return {};
-  if (is_embedding(row.role)) return "Embedding";
+  if (tensor_class == TensorClass::kEmbedding) return "Embedding";
   return row.layout == Layout::kInOut ? "Conv1D" : "Linear";
 }
 
@@ -97,33 +94,6 @@ std::vector<ModuleName> list_modules(const ModelConfig& config) {
     for (; done < modules.size(); ++done) modules[done].layer = layer;
   }
   return modules;
-}
-
-Role input_of(Role role) {
-  switch (role) {
-    case Role::kKey:
-    case Role::kValue:
-    case Role::kQueryKeyValue:
-    case Role::kQueryDown:
-    case Role::kLatent:
-    case Role::kQueryAndGate:
-      return Role::kQuery;
-    case Role::kGate:
-    case Role::kGateUp:
-      return Role::kUp;
-    case Role::kExpertGate:
-    case Role::kExpertGateUp:
-      return Role::kExpertUp;
-    case Role::kSharedGate:
-    case Role::kSharedGateUp:
-      return Role::kSharedUp;
-    case Role::kSharedExpertGate:
-      return Role::kRouter;
-    case Role::kMixerGates:
-      return Role::kMixerIn;
-    default:
-      return role;
-  }
 }
 
 }  // namespace kvcal

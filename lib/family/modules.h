@@ -27,7 +27,4 @@ struct ModuleName {
 /// as llm-compressor splits and names them.
 std::vector<ModuleName> list_modules(const ModelConfig& config);
 
-/// The role that LinearInput has for the input of a Linear with this role.
-Role input_of(Role role);
-
 }  // namespace kvcal

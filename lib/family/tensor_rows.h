@@ -6,92 +6,9 @@
 #include <vector>
 
 #include "family/model_config.h"
+#include "family/roles.h"
 
 namespace kvcal {
-
-/// What a tensor is to the forward pass. A fused tensor stands for the roles it holds.
-enum class Role : uint8_t {
-  kEmbedding,
-  kPositionEmbedding,
-  kFinalNorm,
-  kFinalNormBias,
-  kLmHead,
-  kLmHeadBias,
-  // Norms around attention and MLP. Those on the output act before the residual is added.
-  kInputNorm,
-  kInputNormBias,
-  kAttentionOutputNorm,
-  kMlpNorm,
-  kMlpNormBias,
-  kMlpOutputNorm,
-  kQueryNorm,
-  kKeyNorm,
-  // Attention.
-  kQuery,
-  kKey,
-  kValue,
-  kOutput,
-  kQueryBias,
-  kKeyBias,
-  kValueBias,
-  kOutputBias,
-  kSinks,
-  kQueryGate,
-  kQueryAndGate,   ///< holds kQuery and kQueryGate, head by head
-  kQueryKeyValue,  ///< holds kQuery, kKey, kValue as Architecture::fused_qkv says
-  kQueryKeyValueBias,
-  // Latent attention (MLA).
-  kQueryDown,
-  kQueryDownBias,
-  kQueryDownNorm,
-  kQueryUp,
-  kLatent,
-  kLatentBias,
-  kLatentNorm,
-  kLatentUp,
-  // Recurrent mixers.
-  kMixerIn,
-  kMixerInBias,
-  kMixerGates,  ///< a delta net's strengths and decays
-  kMixerConv,
-  kMixerConvBias,
-  kMixerStates,    ///< Mamba 1: step sizes' low rank, B and C of the convolved channels
-  kMixerStep,      ///< Mamba 1: step sizes from their low rank
-  kMixerStepNorm,  ///< Jamba's norms of the three
-  kMixerBNorm,
-  kMixerCNorm,
-  kMixerStepBias,
-  kMixerDecay,  ///< log of the negative decay
-  kMixerSkip,
-  kMixerNorm,
-  kMixerOut,
-  kMixerOutBias,
-  // MLP. Without kGate and kGateUp it is up, activation, down.
-  kGate,
-  kUp,
-  kDown,
-  kGateBias,
-  kUpBias,
-  kDownBias,
-  kGateUp,  ///< holds kGate, then kUp
-  // Mixture of experts.
-  kRouter,
-  kRouterBias,
-  kRouterCorrection,  ///< added to the scores that choose, not to those that weigh
-  kExpertGate,
-  kExpertUp,
-  kExpertDown,
-  kExpertGateUp,  ///< holds kExpertGate, then kExpertUp
-  kExpertGateBias,
-  kExpertUpBias,
-  kExpertGateUpBias,
-  kExpertDownBias,
-  kSharedGate,
-  kSharedUp,
-  kSharedGateUp,  ///< holds kSharedGate, then kSharedUp
-  kSharedDown,
-  kSharedExpertGate,  ///< one logit a token; its sigmoid weighs the shared expert
-};
 
 /// A dimension by meaning, resolved against ModelConfig.
 enum class Dim : uint8_t {

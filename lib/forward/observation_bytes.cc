@@ -146,8 +146,8 @@ LinearObservation linear_from(ByteReader& in) {
   seen.amax.value = in.get<float>();
   seen.nonfinite = in.get<uint64_t>();
   seen.tokens = in.get<uint64_t>();
-  if (role > static_cast<uint8_t>(Role::kSharedExpertGate) || seen.index < 0 ||
-      !std::isfinite(seen.amax.value) || seen.amax.value < 0.0f)
+  if (role >= role_rows().size() || seen.index < 0 || !std::isfinite(seen.amax.value) ||
+      seen.amax.value < 0.0f)
     fail("Linear at offset ", at, " has role ", int{role}, ", index ", seen.index, ", amax ",
          seen.amax.value, ", expected a role of this version, and neither below zero");
   seen.histogram = histogram_from(in);

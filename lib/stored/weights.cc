@@ -47,8 +47,9 @@ int64_t divided_up(int64_t value, int64_t by) {
 
 /// Read as they lie in the file, and so never FP8.
 bool is_of_embedding_or_norm(Role role) {
-  return role == Role::kEmbedding || role == Role::kPositionEmbedding || role == Role::kLmHead ||
-         role == Role::kQueryNorm || role == Role::kKeyNorm;
+  const TensorClass tensor_class = row_of(role).tensor_class;
+  return tensor_class == TensorClass::kEmbedding || tensor_class == TensorClass::kNorm ||
+         role == Role::kLmHead;
 }
 
 }  // namespace

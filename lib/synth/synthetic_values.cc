@@ -17,58 +17,6 @@ constexpr float kLeastStepBias = -6.9f, kMostStepBias = -2.25f;
 // Decay rates are 1 to 16, and the file holds their logarithm.
 constexpr float kMostLogDecay = 2.77f;
 
-/// What decides how a tensor's values are spread.
-enum class Part : uint8_t {
-  kEmbedding,
-  kNorm,
-  kOutputNorm,  ///< of what is added to the residual
-  kMixerNorm,   ///< weights near 1 that are stored as they are, whatever the family's norms do
-  kCorrection,  ///< small
-  kBias,
-  kOutputBias,  ///< of what is added to the residual
-  kSinks,
-  kStepBias,
-  kLogDecay,
-  kMatrix,
-  kOutputMatrix,  ///< to the residual
-  kLatentUp,      ///< takes back what the latent's norm gave
-};
-
-struct PartRoles {
-  Part part;
-  std::vector<Role> roles;
-};
-
-/// Of every role but plain matrices.
-const std::vector<PartRoles>& part_roles() {
-  using enum Role;
-  static const std::vector<PartRoles> kTable{
-      {Part::kEmbedding, {kEmbedding, kPositionEmbedding}},
-      {Part::kNorm,
-       {kFinalNorm, kInputNorm, kMlpNorm, kQueryNorm, kKeyNorm, kQueryDownNorm, kLatentNorm}},
-      {Part::kOutputNorm, {kAttentionOutputNorm, kMlpOutputNorm}},
-      {Part::kMixerNorm, {kMixerNorm, kMixerStepNorm, kMixerBNorm, kMixerCNorm, kMixerSkip}},
-      {Part::kCorrection, {kFinalNormBias, kInputNormBias, kMlpNormBias, kRouterCorrection}},
-      {Part::kBias,
-       {kLmHeadBias, kQueryBias, kKeyBias, kValueBias, kQueryKeyValueBias, kQueryDownBias,
-        kLatentBias, kMixerInBias, kMixerConvBias, kGateBias, kUpBias, kRouterBias, kExpertGateBias,
-        kExpertUpBias, kExpertGateUpBias}},
-      {Part::kOutputBias, {kOutputBias, kDownBias, kExpertDownBias, kMixerOutBias}},
-      {Part::kSinks, {kSinks}},
-      {Part::kStepBias, {kMixerStepBias}},
-      {Part::kLogDecay, {kMixerDecay}},
-      {Part::kOutputMatrix, {kOutput, kDown, kExpertDown, kSharedDown, kMixerOut}},
-      {Part::kLatentUp, {kLatentUp}},
-  };
-  return kTable;
-}
-
-Part part_of(Role role) {
-  for (const PartRoles& entry : part_roles())
-    if (std::ranges::find(entry.roles, role) != entry.roles.end()) return entry.part;
-  return Part::kMatrix;
-}
-
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
 
 /// The finalizer of SplitMix64, whose n-th number is mixed(seed + n · kGolden). Source: Steele,
@@ -206,34 +154,34 @@ SyntheticValues::Spread SyntheticValues::spread_of(const ExpectedTensor& tensor,
   const float share = branch_share(config);
   const float by_inputs = inverse_root(static_cast<double>(inputs_of(tensor)));
   const float offset = config.architecture->norm_adds_one ? 1.0f : 0.0f;
-  switch (part_of(tensor.row->role)) {
-    case Part::kEmbedding:
+  switch (row_of(tensor.row->role).tensor_class) {
+    case TensorClass::kEmbedding:
       return {.spread = embedding_spread(config)};
-    case Part::kNorm:
+    case TensorClass::kNorm:
       return {.mean = 1.0f, .spread = kNormSpread, .offset = offset};
-    case Part::kOutputNorm:
+    case TensorClass::kOutputNorm:
       return {.mean = share, .spread = kNormSpread * share, .offset = offset};
-    case Part::kMixerNorm:
+    case TensorClass::kMixerNorm:
       return {.mean = 1.0f, .spread = kNormSpread};
-    case Part::kCorrection:
+    case TensorClass::kCorrection:
       return {.spread = kCorrectionSpread};
-    case Part::kBias:
+    case TensorClass::kBias:
       return {.spread = kBiasSpread};
-    case Part::kOutputBias:
+    case TensorClass::kOutputBias:
       return {.spread = kBiasSpread * share};
-    case Part::kSinks:
+    case TensorClass::kSinks:
       return {.spread = 1.0f};
-    case Part::kStepBias:
+    case TensorClass::kStepBias:
       return {.mean = kLeastStepBias,
               .spread = kMostStepBias - kLeastStepBias,
               .noise = Noise::kUniform};
-    case Part::kLogDecay:
+    case TensorClass::kLogDecay:
       return {.spread = kMostLogDecay, .noise = Noise::kUniform};
-    case Part::kMatrix:
+    case TensorClass::kMatrix:
       return {.spread = by_inputs};
-    case Part::kOutputMatrix:
+    case TensorClass::kOutputMatrix:
       return {.spread = by_inputs * share};
-    case Part::kLatentUp:
+    case TensorClass::kLatentUp:
       return {.spread =
                   by_inputs * inverse_root(mean_square(key_gains(config, tensor.layer, seed)))};
   }

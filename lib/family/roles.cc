@@ -1,0 +1,117 @@
+#include "family/roles.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace kvcal {
+
+const std::vector<RoleRow>& role_rows() {
+  using enum Role;
+  using Class = TensorClass;
+  static const std::vector<RoleRow> kRows{
+      {kEmbedding, "embedding", "embeddings", Class::kEmbedding},
+      {kPositionEmbedding, "position_embedding", "embeddings", Class::kEmbedding},
+      {kFinalNorm, "final_norm", "norms", Class::kNorm},
+      {kFinalNormBias, "final_norm_bias", "norms", Class::kCorrection},
+      {kLmHead, "lm_head", "lm_head"},
+      {kLmHeadBias, "lm_head_bias", "lm_head", Class::kBias},
+      {kInputNorm, "input_norm", "norms", Class::kNorm},
+      {kInputNormBias, "input_norm_bias", "norms", Class::kCorrection},
+      {kAttentionOutputNorm, "attention_output_norm", "norms", Class::kOutputNorm},
+      {kMlpNorm, "mlp_norm", "norms", Class::kNorm},
+      {kMlpNormBias, "mlp_norm_bias", "norms", Class::kCorrection},
+      {kMlpOutputNorm, "mlp_output_norm", "norms", Class::kOutputNorm},
+      {kQueryNorm, "query_norm", "norms", Class::kNorm},
+      {kKeyNorm, "key_norm", "norms", Class::kNorm},
+      {kQuery, "query", "attention"},
+      {kKey, "key", "attention", Class::kMatrix, {}, kQuery},
+      {kValue, "value", "attention", Class::kMatrix, {}, kQuery},
+      {kOutput, "output", "attention", Class::kOutputMatrix},
+      {kQueryBias, "query_bias", "attention", Class::kBias},
+      {kKeyBias, "key_bias", "attention", Class::kBias},
+      {kValueBias, "value_bias", "attention", Class::kBias},
+      {kOutputBias, "output_bias", "attention", Class::kOutputBias},
+      {kSinks, "sinks", "attention", Class::kSinks},
+      {kQueryGate, "query_gate", "attention"},
+      {kQueryAndGate, "query_and_gate", "attention", Class::kMatrix, {kQuery, kQueryGate}},
+      {kQueryKeyValue, "query_key_value", "attention", Class::kMatrix, {kQuery, kKey, kValue}},
+      {kQueryKeyValueBias,
+       "query_key_value_bias",
+       "attention",
+       Class::kBias,
+       {kQueryBias, kKeyBias, kValueBias}},
+      {kQueryDown, "query_down", "attention", Class::kMatrix, {}, kQuery},
+      {kQueryDownBias, "query_down_bias", "attention", Class::kBias},
+      {kQueryDownNorm, "query_down_norm", "norms", Class::kNorm},
+      {kQueryUp, "query_up", "attention"},
+      {kLatent, "latent", "attention", Class::kMatrix, {}, kQuery},
+      {kLatentBias, "latent_bias", "attention", Class::kBias},
+      {kLatentNorm, "latent_norm", "norms", Class::kNorm},
+      {kLatentUp, "latent_up", "attention", Class::kLatentUp},
+      {kMixerIn, "mixer_in", "recurrent mixers"},
+      {kMixerInBias, "mixer_in_bias", "recurrent mixers", Class::kBias},
+      {kMixerGates, "mixer_gates", "recurrent mixers", Class::kMatrix, {}, kMixerIn},
+      {kMixerConv, "mixer_conv", "recurrent mixers"},
+      {kMixerConvBias, "mixer_conv_bias", "recurrent mixers", Class::kBias},
+      {kMixerStates, "mixer_states", "recurrent mixers"},
+      {kMixerStep, "mixer_step", "recurrent mixers"},
+      {kMixerStepNorm, "mixer_step_norm", "norms", Class::kMixerNorm},
+      {kMixerBNorm, "mixer_b_norm", "norms", Class::kMixerNorm},
+      {kMixerCNorm, "mixer_c_norm", "norms", Class::kMixerNorm},
+      {kMixerStepBias, "mixer_step_bias", "recurrent mixers", Class::kStepBias},
+      {kMixerDecay, "mixer_decay", "recurrent mixers", Class::kLogDecay},
+      {kMixerSkip, "mixer_skip", "recurrent mixers", Class::kMixerNorm},
+      {kMixerNorm, "mixer_norm", "norms", Class::kMixerNorm},
+      {kMixerOut, "mixer_out", "recurrent mixers", Class::kOutputMatrix},
+      {kMixerOutBias, "mixer_out_bias", "recurrent mixers", Class::kOutputBias},
+      {kGate, "gate", "MLP", Class::kMatrix, {}, kUp},
+      {kUp, "up", "MLP"},
+      {kDown, "down", "MLP", Class::kOutputMatrix},
+      {kGateBias, "gate_bias", "MLP", Class::kBias},
+      {kUpBias, "up_bias", "MLP", Class::kBias},
+      {kDownBias, "down_bias", "MLP", Class::kOutputBias},
+      {kGateUp, "gate_up", "MLP", Class::kMatrix, {kGate, kUp}},
+      {kRouter, "router", "routers"},
+      {kRouterBias, "router_bias", "routers", Class::kBias},
+      {kRouterCorrection, "router_correction", "routers", Class::kCorrection},
+      {kExpertGate, "expert_gate", "experts", Class::kMatrix, {}, kExpertUp},
+      {kExpertUp, "expert_up", "experts"},
+      {kExpertDown, "expert_down", "experts", Class::kOutputMatrix},
+      {kExpertGateUp, "expert_gate_up", "experts", Class::kMatrix, {kExpertGate, kExpertUp}},
+      {kExpertGateBias, "expert_gate_bias", "experts", Class::kBias},
+      {kExpertUpBias, "expert_up_bias", "experts", Class::kBias},
+      {kExpertGateUpBias,
+       "expert_gate_up_bias",
+       "experts",
+       Class::kBias,
+       {kExpertGateBias, kExpertUpBias}},
+      {kExpertDownBias, "expert_down_bias", "experts", Class::kOutputBias},
+      {kSharedGate, "shared_gate", "shared experts", Class::kMatrix, {}, kSharedUp},
+      {kSharedUp, "shared_up", "shared experts"},
+      {kSharedGateUp, "shared_gate_up", "shared experts", Class::kMatrix, {kSharedGate, kSharedUp}},
+      {kSharedDown, "shared_down", "shared experts", Class::kOutputMatrix},
+      {kSharedExpertGate, "shared_expert_gate", "shared experts", Class::kMatrix, {}, kRouter},
+  };
+  return kRows;
+}
+
+const RoleRow& row_of(Role role) {
+  const RoleRow& row = role_rows().at(static_cast<size_t>(role));
+  KVCAL_CHECK(row.role == role);
+  return row;
+}
+
+Role input_of(Role role) {
+  const RoleRow& row = row_of(role);
+  return row.input ? *row.input : row.holds.empty() ? role : input_of(row.holds.front());
+}
+
+std::vector<Role> fused_roles_of(Role role) {
+  std::vector<Role> fused;
+  for (const RoleRow& row : role_rows())
+    if (std::ranges::find(row.holds, role) != row.holds.end()) fused.push_back(row.role);
+  return fused;
+}
+
+}  // namespace kvcal
