@@ -4,6 +4,7 @@
 
 #include "export/writer.h"
 #include "kernels/backends.h"
+#include "shell/completion.h"
 
 namespace kvcal {
 namespace {
@@ -29,7 +30,7 @@ const std::vector<std::string> kCaches = {"auto",     "float32",  "float16",    
 const std::vector<ValueRow>& value_rows() {
   static const std::vector<ValueRow> kRows = {
       {"sweep", "file", ValueKind::kFile},
-      {"completion", "shell", ValueKind::kChoice, {"bash", "zsh", "fish"}},
+      {"completion", "shell", ValueKind::kChoice, completion_shells()},
       {"", "model", ValueKind::kFolder},
       {"", "checkpoint", ValueKind::kFolder},
       {"", "overlay", ValueKind::kFolder},
@@ -76,15 +77,16 @@ const std::vector<ValueRow>& value_rows() {
 
 }  // namespace
 
-void add_value_facts(std::string_view command, std::string_view option, OptionFacts& facts) {
+void add_option_values(std::string_view command, std::string_view option,
+                       OptionDescription& described) {
   const auto& rows = value_rows();
   const auto row = std::ranges::find_if(rows, [&](const ValueRow& one) {
     return one.option == option && (one.command.empty() || one.command == command);
   });
   if (row == rows.end()) return;
-  facts.kind = row->kind;
-  facts.choices = row->choices;
-  facts.are_choices_joined = row->are_choices_joined;
+  described.kind = row->kind;
+  described.choices = row->choices;
+  described.are_choices_joined = row->are_choices_joined;
 }
 
 }  // namespace kvcal

@@ -17,6 +17,10 @@ Json text_or_null(const std::string& text) {
 
 }  // namespace
 
+std::string program_version() {
+  return KVCAL_VERSION;
+}
+
 std::string version_text() {
   return "kvcal " KVCAL_VERSION;
 }

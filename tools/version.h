@@ -4,6 +4,8 @@
 
 namespace kvcal {
 
+/// "0.1.0"
+std::string program_version();
 /// "kvcal 0.1.0", what --version prints.
 std::string version_text();
 /// What this program was built of, with what and for what, as JSON: `--version --json`. Nothing in

@@ -1,11 +1,15 @@
-#include "man_page.h"
+#include "shell/man_page.h"
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <cstdint>
+#include <ctime>
 #include <sstream>
 
-#include "completion.h"
-#include "kvcal_version.h"
+#include "core/error.h"
+#include "core/join.h"
+#include "core/registry.h"
 
 namespace kvcal {
 namespace {
@@ -49,11 +53,12 @@ std::string filled(const std::string& text) {
   return lines + line + '\n';
 }
 
-std::string heading(const std::string& page, const std::string& date) {
+std::string heading(const std::string& page, const ProgramDescription& program,
+                    const std::string& date) {
   std::string title = page;
   std::ranges::transform(title, title.begin(), [](unsigned char c) { return std::toupper(c); });
   return ".\\\" Made by \"kvcal man\" from the options of the program.\n.TH " + plain(title) +
-         " 1 \"" + date + "\" \"kvcal " KVCAL_VERSION "\" \"User Commands\"\n";
+         " 1 \"" + date + "\" \"kvcal " + program.version + "\" \"User Commands\"\n";
 }
 
 std::string sentence(std::string text) {
@@ -61,32 +66,31 @@ std::string sentence(std::string text) {
   return text;
 }
 
-std::string shown_name(const OptionFacts& option) {
-  std::string text;
-  for (const std::string& name : option.names) text += (text.empty() ? "" : ", ") + bold(name);
+std::string shown_name(const OptionDescription& option) {
+  std::string text = join(option.names, ", ", bold);
   if (!option.is_flag()) text += ' ' + italic(option.placeholder());
   return text;
 }
 
 /// Whether the help says all that there is to choose from.
-bool names_choices(const OptionFacts& option) {
+bool names_choices(const OptionDescription& option) {
   return std::ranges::all_of(option.choices, [&](const std::string& choice) {
     return option.help.find(choice) != std::string::npos;
   });
 }
 
-std::string paragraph(const OptionFacts& option, const std::string& shown) {
+std::string paragraph(const OptionDescription& option, const std::string& shown) {
   std::string text = sentence(plain(option.help));
-  if (!names_choices(option)) text += " One of " + plain(joined(option.choices, ", ")) + '.';
+  if (!names_choices(option)) text += " One of " + plain(join(option.choices, ", ")) + '.';
   if (!option.limits.empty()) text += " " + plain(option.limits) + '.';
   if (!option.default_value.empty()) text += " Default: " + plain(option.default_value) + '.';
   if (option.is_repeatable) text += " May be repeated.";
   return ".TP\n" + shown + (option.is_required ? " (required)" : "") + '\n' + filled(text);
 }
 
-std::string options_of(const CommandFacts& command) {
+std::string options_of(const CommandDescription& command) {
   std::string text, group;
-  for (const OptionFacts& option : command.options) {
+  for (const OptionDescription& option : command.options) {
     if (option.group != group) text += ".SS " + plain(option.group) + '\n';
     group = option.group;
     text += paragraph(option, shown_name(option));
@@ -94,46 +98,44 @@ std::string options_of(const CommandFacts& command) {
   return text;
 }
 
-std::string synopsis_of(const CommandFacts& command) {
+std::string synopsis_of(const CommandDescription& command) {
   std::string text = bold("kvcal " + command.name);
-  for (const OptionFacts& argument : command.arguments)
+  for (const OptionDescription& argument : command.arguments)
     text += argument.is_required ? ' ' + italic(argument.names.front())
                                  : " [" + italic(argument.names.front()) + ']';
-  for (const OptionFacts& option : command.options)
+  for (const OptionDescription& option : command.options)
     if (option.is_required) text += ' ' + shown_name(option);
   return filled(text + " [" + italic("option") + "]...");
 }
 
-std::string exit_status() {
+std::string exit_status(const ProgramDescription& program) {
   std::string text = ".SH EXIT STATUS\n";
-  for (const ExitStatusFact& fact : exit_status_facts())
-    text += ".TP\n" + bold(std::to_string(fact.status)) + '\n' + filled(plain(fact.meaning));
+  for (const ExitStatusMeaning& one : program.exit_statuses)
+    text += ".TP\n" + bold(std::to_string(one.status)) + '\n' + filled(plain(one.meaning));
   return text;
 }
 
-}  // namespace
-
-std::string man_page_of_command(const CommandFacts& command, const std::string& date) {
+std::string page_of_command(const ProgramDescription& program, const CommandDescription& command,
+                            const std::string& date) {
   const std::string page = "kvcal-" + command.name;
   std::ostringstream out;
-  out << heading(page, date) << ".SH NAME\n"
+  out << heading(page, program, date) << ".SH NAME\n"
       << plain(page) << " \\- " << plain(command.help) << '\n'
       << ".SH SYNOPSIS\n"
       << synopsis_of(command);
   if (!command.arguments.empty()) out << ".SH ARGUMENTS\n";
-  for (const OptionFacts& argument : command.arguments)
+  for (const OptionDescription& argument : command.arguments)
     out << paragraph(argument, italic(argument.names.front()));
   out << ".SH OPTIONS\n"
-      << options_of(command) << exit_status() << ".SH SEE ALSO\n"
+      << options_of(command) << exit_status(program) << ".SH SEE ALSO\n"
       << ".BR kvcal (1)\n";
   return out.str();
 }
 
-std::string man_page_of_program(const CommandFacts& program,
-                                const std::vector<CommandFacts>& commands,
-                                const std::string& date) {
+std::string page_of_program(const ProgramDescription& program, const std::string& date) {
   std::ostringstream out;
-  out << heading("kvcal", date) << ".SH NAME\nkvcal \\- " << plain(program.help) << '\n'
+  out << heading("kvcal", program, date) << ".SH NAME\nkvcal \\- " << plain(program.program.help)
+      << '\n'
       << ".SH SYNOPSIS\n"
       << filled(bold("kvcal") + ' ' + italic("command") + " [" + italic("argument") + "]...")
       << ".br\n"
@@ -145,14 +147,49 @@ std::string man_page_of_program(const CommandFacts& program,
                    "engines load. Results go to standard output, progress and messages to "
                    "standard error. An output appears complete or not at all."))
       << ".SH COMMANDS\nEach has a page of its own.\n";
-  for (const CommandFacts& command : commands)
+  for (const CommandDescription& command : program.commands)
     out << ".TP\n.BR kvcal\\-" << plain(command.name) << " (1)\n"
         << filled(sentence(plain(command.help)));
-  out << ".SH OPTIONS\n" << options_of(program) << exit_status() << ".SH SEE ALSO\n";
-  for (size_t i = 0; i < commands.size(); ++i)
-    out << ".BR kvcal\\-" << plain(commands[i].name) << " (1)"
-        << (i + 1 < commands.size() ? "," : "") << '\n';
+  out << ".SH OPTIONS\n" << options_of(program.program) << exit_status(program) << ".SH SEE ALSO\n";
+  out << join(program.commands, ",\n", [](const CommandDescription& command) {
+    return ".BR kvcal\\-" + plain(command.name) + " (1)";
+  }) << '\n';
   return out.str();
+}
+
+}  // namespace
+
+std::vector<std::string> man_page_names(const ProgramDescription& program) {
+  std::vector<std::string> names = {"kvcal"};
+  for (const CommandDescription& command : program.commands)
+    names.push_back("kvcal-" + command.name);
+  return names;
+}
+
+std::string man_page(const ProgramDescription& program, const std::string& command,
+                     const std::string& date) {
+  if (command.empty()) return page_of_program(program, date);
+  std::vector<std::string> names;
+  for (const CommandDescription& one : program.commands) {
+    if (one.name == command) return page_of_command(program, one, date);
+    names.push_back(one.name);
+  }
+  fail("man: unknown command '", command, "'", did_you_mean(command, names));
+}
+
+std::string date_of_epoch(std::string_view seconds) {
+  int64_t count = 0;
+  const char* const last = seconds.data() + seconds.size();
+  const auto [end, error] = std::from_chars(seconds.data(), last, count);
+  constexpr int64_t kLastSecond = 253402300799;  // of the year 9999
+  if (error != std::errc() || end != last || count < 0 || count > kLastSecond)
+    fail("SOURCE_DATE_EPOCH is '", seconds, "', expected seconds since 1970");
+  const auto time = static_cast<std::time_t>(count);
+  std::tm day{};
+  gmtime_r(&time, &day);
+  char date[16];
+  std::strftime(date, sizeof date, "%Y-%m-%d", &day);
+  return date;
 }
 
 }  // namespace kvcal

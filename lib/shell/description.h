@@ -1,6 +1,5 @@
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
@@ -10,7 +9,7 @@ namespace kvcal {
 enum class ValueKind { kNone, kText, kNumber, kFile, kFolder, kPath, kChoice };
 
 /// An option, or an argument that has its place instead of a name.
-struct OptionFacts {
+struct OptionDescription {
   std::vector<std::string> names;  ///< "-h", "--help"; an argument's one name has no dashes
   std::string help;
   std::string default_value;  ///< empty: none is shown
@@ -27,22 +26,23 @@ struct OptionFacts {
   std::string placeholder() const;
 };
 
-/// A command as its options describe it: what man pages and completions are made of.
-struct CommandFacts {
+struct CommandDescription {
   std::string name, help;
-  std::vector<OptionFacts> options, arguments;
+  std::vector<OptionDescription> options, arguments;
 };
 
-/// The program itself, or one of its commands. Hidden options are left out.
-CommandFacts facts_of(const CLI::App& command);
-/// Of every command that --help lists, in its order.
-std::vector<CommandFacts> facts_of_commands(const CLI::App& program);
-
-/// What the program ends with and what that means, in order.
-struct ExitStatusFact {
+/// An exit status of the program, and what it means.
+struct ExitStatusMeaning {
   int status;
-  const char* meaning;
+  std::string meaning;
 };
-const std::vector<ExitStatusFact>& exit_status_facts();
+
+/// The command line of the program: all that man pages and completion scripts are made of.
+struct ProgramDescription {
+  std::string version;
+  CommandDescription program;  ///< its help and its own options
+  std::vector<CommandDescription> commands;
+  std::vector<ExitStatusMeaning> exit_statuses;
+};
 
 }  // namespace kvcal

@@ -1,6 +1,7 @@
 #include <sstream>
 
-#include "completion.h"
+#include "core/join.h"
+#include "shell/completion.h"
 
 namespace kvcal {
 namespace {
@@ -10,8 +11,8 @@ std::string quoted(const std::string& text) {
 }
 
 /// The flags of `complete` that say what may stand for a value.
-std::string offer_of(const OptionFacts& option) {
-  const std::string words = joined(option.choices, " ");
+std::string offer_of(const OptionDescription& option) {
+  const std::string words = join(option.choices, " ");
   switch (option.kind) {
     case ValueKind::kChoice:
       return "-a " + quoted(option.are_choices_joined ? "(__kvcal_joined " + words + ")" : words);
@@ -25,7 +26,7 @@ std::string offer_of(const OptionFacts& option) {
   }
 }
 
-std::string option_line(const std::string& condition, const OptionFacts& option) {
+std::string option_line(const std::string& condition, const OptionDescription& option) {
   std::string line = "complete -c kvcal -n " + quoted(condition);
   for (const std::string& name : option.names)
     line += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
@@ -38,8 +39,7 @@ std::string option_line(const std::string& condition, const OptionFacts& option)
 
 }  // namespace
 
-std::string fish_completion(const CommandFacts& program,
-                            const std::vector<CommandFacts>& commands) {
+std::string fish_completion(const ProgramDescription& program) {
   std::ostringstream out;
   out << "# Completion of kvcal in fish, made by \"kvcal completion fish\".\n"
       << "function __kvcal_runs --description 'Whether the command line is one of this command'\n"
@@ -50,14 +50,14 @@ std::string fish_completion(const CommandFacts& program,
          " string replace -r '[^+]*$' '')\n"
       << "    printf '%s\\n' \"$front\"$argv\nend\n"
       << "complete -c kvcal -f\n";
-  for (const OptionFacts& option : program.options)
+  for (const OptionDescription& option : program.program.options)
     out << option_line("__fish_is_first_token", option);
-  for (const CommandFacts& command : commands)
+  for (const CommandDescription& command : program.commands)
     out << "complete -c kvcal -n __fish_is_first_token -a " << command.name << " -d "
         << quoted(command.help) << '\n';
-  for (const CommandFacts& command : commands) {
+  for (const CommandDescription& command : program.commands) {
     const std::string condition = "__kvcal_runs " + command.name;
-    for (const OptionFacts& option : command.options) out << option_line(condition, option);
+    for (const OptionDescription& option : command.options) out << option_line(condition, option);
     if (command.arguments.empty()) continue;
     const std::string offer = offer_of(command.arguments.front());
     if (!offer.empty()) out << "complete -c kvcal -n " << quoted(condition) << ' ' << offer << '\n';

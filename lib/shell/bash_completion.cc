@@ -1,16 +1,17 @@
 #include <sstream>
 
-#include "completion.h"
+#include "core/join.h"
+#include "shell/completion.h"
 
 namespace kvcal {
 namespace {
 
 /// The words a shell may offer for a value: a kind the script's foot knows, and choices.
-std::string offer_of(const OptionFacts& option) {
+std::string offer_of(const OptionDescription& option) {
   switch (option.kind) {
     case ValueKind::kChoice:
       return std::string(option.are_choices_joined ? "kind=joined" : "kind=words") + " words='" +
-             joined(option.choices, " ") + "'";
+             join(option.choices, " ") + "'";
     case ValueKind::kFile:
     case ValueKind::kPath:
       return "kind=files";
@@ -21,21 +22,19 @@ std::string offer_of(const OptionFacts& option) {
   }
 }
 
-std::string option_words(const CommandFacts& command) {
-  std::string words;
-  for (const OptionFacts& option : command.options)
-    words += (words.empty() ? "" : " ") + joined(option.names, " ");
-  return words;
+std::string option_words(const CommandDescription& command) {
+  return join(command.options, " ",
+              [](const OptionDescription& option) { return join(option.names, " "); });
 }
 
-std::string command_block(const CommandFacts& command) {
+std::string command_block(const CommandDescription& command) {
   std::ostringstream out;
   out << "    " << command.name << ")\n      options='" << option_words(command) << "'\n";
   if (!command.arguments.empty()) out << "      " << offer_of(command.arguments.front()) << '\n';
   out << "      case $previous in\n";
-  for (const OptionFacts& option : command.options)
+  for (const OptionDescription& option : command.options)
     if (!option.is_flag())
-      out << "        " << joined(option.names, "|") << ") " << offer_of(option)
+      out << "        " << join(option.names, "|") << ") " << offer_of(option)
           << " is_value=1 ;;\n";
   out << "      esac\n      ;;\n";
   return out.str();
@@ -84,16 +83,14 @@ complete -F _kvcal kvcal
 
 }  // namespace
 
-std::string bash_completion(const CommandFacts& program,
-                            const std::vector<CommandFacts>& commands) {
-  std::vector<std::string> names;
-  for (const CommandFacts& command : commands) names.push_back(command.name);
+std::string bash_completion(const ProgramDescription& program) {
   std::ostringstream out;
   out << "# Completion of kvcal in bash, made by \"kvcal completion bash\".\n"
-      << kHead << "    mapfile -t COMPREPLY < <(compgen -W '" << joined(names, " ") << ' '
-      << option_words(program) << "' -- \"$current\")\n    return\n  fi\n"
+      << kHead << "    mapfile -t COMPREPLY < <(compgen -W '"
+      << join(program.commands, " ", &CommandDescription::name) << ' '
+      << option_words(program.program) << "' -- \"$current\")\n    return\n  fi\n"
       << "  case ${COMP_WORDS[1]} in\n";
-  for (const CommandFacts& command : commands) out << command_block(command);
+  for (const CommandDescription& command : program.commands) out << command_block(command);
   out << kFoot;
   return out.str();
 }

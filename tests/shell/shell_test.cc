@@ -1,0 +1,106 @@
+#include "shell/completion.h"
+#include "shell/man_page.h"
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+using kvcal::test::contains;
+using kvcal::test::message_of;
+
+namespace {
+
+OptionDescription option(std::vector<std::string> names, std::string help, ValueKind kind) {
+  OptionDescription one;
+  one.names = std::move(names);
+  one.help = std::move(help);
+  one.kind = kind;
+  return one;
+}
+
+ProgramDescription program() {
+  OptionDescription task = option({"--task"}, "What to do: 'kl' [or so]", ValueKind::kChoice);
+  task.choices = {"kl", "gsm8k"};
+  task.is_required = true;
+  OptionDescription formats = option({"--format"}, "Forms", ValueKind::kChoice);
+  formats.choices = {"tgi", "quark"};
+  formats.are_choices_joined = formats.is_repeatable = true;
+  OptionDescription count = option({"-n", "--count"}, "Number", ValueKind::kNumber);
+  count.limits = "0 to 9";
+  count.default_value = "3";
+  count.group = "More";
+  const CommandDescription eval{
+      .name = "eval",
+      .help = "Measure",
+      .options = {option({"-h", "--help"}, "Print help", ValueKind::kNone), task, formats, count},
+      .arguments = {option({"model"}, "Folder of a model", ValueKind::kFolder)}};
+  return {.version = "1.2",
+          .program = {.name = "kvcal",
+                      .help = "Scales",
+                      .options = {option({"--version"}, "Print the version", ValueKind::kNone)},
+                      .arguments = {}},
+          .commands = {eval},
+          .exit_statuses = {{0, "Done."}, {3, "A limit is missed."}}};
+}
+
+}  // namespace
+
+TEST_CASE("shell: a placeholder stands for the value of each kind") {
+  CHECK(option({}, "", ValueKind::kNone).placeholder().empty());
+  CHECK(option({}, "", ValueKind::kFile).placeholder() == "FILE");
+  CHECK(option({}, "", ValueKind::kPath).placeholder() == "PATH");
+  OptionDescription joined = option({}, "", ValueKind::kChoice);
+  CHECK(joined.placeholder() == "NAME");
+  joined.are_choices_joined = true;
+  CHECK(joined.placeholder() == "NAME[+NAME]...");
+}
+
+TEST_CASE("shell: the man page of a command explains each option") {
+  const std::string page = man_page(program(), "eval", "2026-01-31");
+  CHECK(contains(page, ".TH KVCAL\\-EVAL 1 \"2026-01-31\" \"kvcal 1.2\" \"User Commands\"\n"));
+  CHECK(contains(page, ".SH NAME\nkvcal\\-eval \\- Measure\n"));
+  CHECK(contains(page, "\\fBkvcal eval\\fR [\\fImodel\\fR] \\fB\\-\\-task\\fR \\fINAME\\fR"));
+  CHECK(contains(page, "\\fB\\-\\-task\\fR \\fINAME\\fR (required)\n"));
+  CHECK(contains(page, "What to do: 'kl' [or so]. One of kl, gsm8k.\n"));
+  CHECK(contains(page, "Forms. One of tgi, quark. May be repeated.\n"));
+  CHECK(contains(page, ".SS More\n.TP\n\\fB\\-n\\fR, \\fB\\-\\-count\\fR \\fINUMBER\\fR\n"));
+  CHECK(contains(page, "Number. 0 to 9. Default: 3.\n"));
+  CHECK(contains(page, ".TP\n\\fB3\\fR\nA limit is missed.\n"));
+}
+
+TEST_CASE("shell: the program's page names the pages of the commands") {
+  CHECK(man_page_names(program()) == std::vector<std::string>{"kvcal", "kvcal-eval"});
+  const std::string page = man_page(program(), "", "");
+  CHECK(contains(page, ".TP\n.BR kvcal\\-eval (1)\nMeasure.\n"));
+  CHECK(contains(page, ".SH SEE ALSO\n.BR kvcal\\-eval (1)\n"));
+  CHECK(message_of([] { man_page(program(), "evil", ""); }) ==
+        "man: unknown command 'evil' (did you mean 'eval'?)");
+}
+
+TEST_CASE("shell: the date of a page is the day of SOURCE_DATE_EPOCH") {
+  CHECK(date_of_epoch("0") == "1970-01-01");
+  CHECK(date_of_epoch("1700000000") == "2023-11-14");
+  for (const char* bad : {"", "-1", "1e3", "253402300800", "today"})
+    CHECK(contains(message_of([&] { date_of_epoch(bad); }), "expected seconds since 1970"));
+}
+
+TEST_CASE("shell: each script offers commands, options and the values of options") {
+  const std::string bash = completion_script("bash", program());
+  CHECK(contains(bash, "compgen -W 'eval --version'"));
+  CHECK(contains(bash, "options='-h --help --task --format -n --count'\n      kind=folders\n"));
+  CHECK(contains(bash, "--task) kind=words words='kl gsm8k' is_value=1 ;;\n"));
+  CHECK(contains(bash, "--format) kind=joined words='tgi quark' is_value=1 ;;\n"));
+  const std::string zsh = completion_script("zsh", program());
+  CHECK(contains(zsh, "'--task=[What to do\\: '\\''kl'\\'' \\[or so\\]]:task:(kl gsm8k)'"));
+  CHECK(contains(zsh, "'(-n --count)'{-n,--count}'[Number]:count: '"));
+  CHECK(contains(zsh, "'1::model:_files -/'"));
+  const std::string fish = completion_script("fish", program());
+  CHECK(contains(fish, "-l task -x -a 'kl gsm8k' -d 'What to do: \\'kl\\' [or so]'\n"));
+  CHECK(contains(fish, "-a '(__kvcal_joined tgi quark)'"));
+  CHECK(contains(fish, "-n '__kvcal_runs eval' -a '(__fish_complete_directories)'\n"));
+}
+
+TEST_CASE("shell: a shell that is not known is named with those that are") {
+  CHECK(completion_shells() == std::vector<std::string>{"bash", "zsh", "fish"});
+  CHECK(contains(message_of([] { completion_script("fisch", program()); }),
+                 "unknown shell 'fisch' (did you mean 'fish'?); known are bash, zsh, fish"));
+}

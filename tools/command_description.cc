@@ -1,0 +1,122 @@
+#include "command_description.h"
+
+#include <sstream>
+#include <string_view>
+
+#include "commands.h"
+#include "option_values.h"
+#include "version.h"
+
+namespace kvcal {
+namespace {
+
+std::vector<std::string> names_of(const CLI::Option& option) {
+  if (option.get_positional()) return {option.get_name(true)};
+  std::vector<std::string> names;
+  for (const std::string& name : option.get_snames()) names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+/// The text between the first opening bracket and the last closing one.
+std::string_view inside(std::string_view text, char open, char close) {
+  const size_t begin = text.find(open), end = text.rfind(close);
+  if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
+  return text.substr(begin + 1, end - begin - 1);
+}
+
+/// CLI11 gives a type and its checks as one text: "INT:INT in [0 - 4096]", "TEXT:{auto,float32}".
+void add_type(const std::string& type, OptionDescription& described) {
+  const size_t colon = type.find(':');
+  const std::string name = type.substr(0, colon);
+  const std::string check = colon == std::string::npos ? "" : type.substr(colon + 1);
+  const bool is_number = name == "INT" || name == "UINT" || name == "FLOAT";
+  described.kind = is_number ? ValueKind::kNumber : ValueKind::kText;
+  if (name == "BOOLEAN") {
+    described.kind = ValueKind::kChoice;
+    described.choices = {"true", "false"};
+  }
+  if (check == "NONNEGATIVE") described.limits = "0 or more";
+  constexpr std::string_view kTo = " - ";
+  const std::string_view range = inside(check, '[', ']');
+  if (const size_t to = range.find(kTo); to != std::string_view::npos)
+    described.limits =
+        std::string(range.substr(0, to)) + " to " + std::string(range.substr(to + kTo.size()));
+  if (!check.starts_with('{')) return;
+  described.kind = ValueKind::kChoice;
+  std::istringstream choices{std::string(inside(check, '{', '}'))};
+  for (std::string choice; std::getline(choices, choice, ',');) described.choices.push_back(choice);
+}
+
+OptionDescription description_of(const CLI::App& command, const CLI::Option& option,
+                                 const std::string& group) {
+  OptionDescription described;
+  described.names = names_of(option);
+  described.help = option.get_description();
+  described.default_value = option.get_default_str();
+  described.group = group;
+  described.is_required = option.get_required();
+  described.is_repeatable = option.get_items_expected_max() > 1;
+  if (option.get_items_expected_max() == 0) {
+    described.kind = ValueKind::kNone;
+    described.default_value.clear();
+    return described;
+  }
+  add_type(option.get_type_name(), described);
+  add_option_values(command.get_name(), described.names.back(), described);
+  return described;
+}
+
+/// Adds the options of `of`, which is the command or one of its groups, to the command's.
+void add_options(const CLI::App& command, const CLI::App& of, CommandDescription& described) {
+  const std::string group = of.get_name().empty() ? of.get_group() : "";
+  for (const CLI::Option* option : of.get_options()) {
+    // CLI11 gives a group a help option of its own, which its command has.
+    if (option->get_group().empty() || (&of != &command && option == of.get_help_ptr())) continue;
+    (option->get_positional() ? described.arguments : described.options)
+        .push_back(description_of(command, *option, group));
+  }
+}
+
+bool is_visible_command(const CLI::App& command) {
+  return !command.get_name().empty() && !command.get_group().empty();
+}
+
+CommandDescription description_of_command(const CLI::App& command) {
+  CommandDescription described{.name = command.get_name(),
+                               .help = command.get_description(),
+                               .options = {},
+                               .arguments = {}};
+  add_options(command, command, described);
+  for (const CLI::App* group : command.get_subcommands({}))
+    if (group->get_name().empty()) add_options(command, *group, described);
+  return described;
+}
+
+ExitStatusMeaning meaning(ExitStatus status, const char* text) {
+  return {static_cast<int>(status), text};
+}
+
+}  // namespace
+
+ProgramDescription description_of(const CLI::App& app) {
+  ProgramDescription described{
+      .version = program_version(),
+      .program = description_of_command(app),
+      .commands = {},
+      .exit_statuses = {
+          meaning(ExitStatus::kDone, "The work is done."),
+          meaning(ExitStatus::kBadInput,
+                  "An input or the machine does not allow it; the message says what was found "
+                  "where."),
+          meaning(ExitStatus::kUsage, "The command line is wrong."),
+          meaning(ExitStatus::kGateMissed,
+                  "The work is done, and a limit that an option set is exceeded."),
+          meaning(ExitStatus::kInterrupted, "A signal ended it.")}};
+  for (const CLI::App* command : app.get_subcommands({}))
+    if (is_visible_command(*command))
+      described.commands.push_back(description_of_command(*command));
+  return described;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "shell/description.h"
+
+namespace kvcal {
+
+/// The program and its commands as CLI11 has them, without hidden options. The kinds of values and
+/// the names to choose from, which CLI11 does not know, come from the table in option_values.cc.
+ProgramDescription description_of(const CLI::App& app);
+
+}  // namespace kvcal
