@@ -1,6 +1,6 @@
 #include "consumers.h"
 
-#include "engines/engines.h"
+#include "engines/engine_rules.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
 #include "model_facts.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engines/engine_rules.h"
 #include "export/writer.h"
 #include "kernels/backends.h"
 #include "shell/completion.h"
@@ -17,9 +18,8 @@ struct ValueRow {
   bool are_choices_joined = false;
 };
 
-std::vector<std::string> device_names() {
-  std::vector<std::string> names = {"auto"};
-  for (const std::string& name : kBackends.names()) names.push_back(name);
+std::vector<std::string> with_first(const char* first, std::vector<std::string> names) {
+  names.insert(names.begin(), first);
   return names;
 }
 
@@ -51,7 +51,7 @@ const std::vector<ValueRow>& value_rows() {
       {"", "--report", ValueKind::kFile},
       {"", "--save-statistics", ValueKind::kFile},
       {"", "--statistics", ValueKind::kFile},
-      {"", "--device", ValueKind::kChoice, device_names()},
+      {"", "--device", ValueKind::kChoice, with_first("auto", kBackends.names())},
       {"", "--compute-dtype", ValueKind::kChoice, {"auto", "float32", "bfloat16", "float16"}},
       {"", "--format", ValueKind::kChoice, kWriters.names(), true},
       {"", "--to", ValueKind::kChoice, kWriters.names(), true},
@@ -66,11 +66,7 @@ const std::vector<ValueRow>& value_rows() {
        {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2"}},
       {"scales", "--kv-cache-dtype", ValueKind::kChoice, {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2"}},
       {"eval", "--task", ValueKind::kChoice, {"perplexity", "kl", "gsm8k", "sensitivity"}},
-      {"",
-       "--engine",
-       ValueKind::kChoice,
-       {"all", "vllm", "sglang", "tgi", "tgi-branch", "aphrodite", "aphrodite-0.6", "trtllm",
-        "transformers"}},
+      {"", "--engine", ValueKind::kChoice, with_first("all", engine_rules().names())},
   };
   return kRows;
 }

@@ -5,6 +5,7 @@
 #include "checkpoint/model_dir.h"
 #include "commands.h"
 #include "core/error.h"
+#include "core/join.h"
 #include "table.h"
 
 namespace kvcal {
@@ -102,8 +103,7 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
       ->check(is_not_empty());
   command
       ->add_option("--engine", options->engines,
-                   "vllm, sglang, tgi, tgi-branch, aphrodite, aphrodite-0.6, trtllm, transformers, "
-                   "or all; may be given several times")
+                   join(engine_rules().names(), ", ") + ", or all; may be given several times")
       ->required()
       ->take_all();
   command

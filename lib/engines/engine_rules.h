@@ -9,6 +9,9 @@
 
 namespace kvcal {
 
+/// Values of model_type in config.json.
+using ModelTypes = std::vector<std::string_view>;
+
 /// What a tensor of an attention module is for, as an engine takes it. kTaken is taken and not used
 /// for the cache: zero points, the scales of queries and probabilities.
 enum class ScaleSide : uint8_t { kKey, kValue, kBoth, kTaken };
@@ -89,17 +92,42 @@ struct ScalesFileRules {
   bool is_read = false;
   std::string_view argument = {};
   bool doubles_on_rocm = false;
-  /// Models that take it; empty: all.
-  std::vector<std::string_view> model_types = {};
+  ModelTypes model_types = {};  ///< of models that take it; empty: all
   /// Cannot be given where the checkpoint's configuration made parameters of the scales.
   bool conflicts_with_parameters = false;
+};
+
+/// Whether an engine uses the KV scales of a checkpoint in one of our formats, as far as it was
+/// tried or read in its source. kNotKnown is no guess either way.
+enum class Reads : uint8_t { kYes, kNo, kNotKnown };
+std::string_view name_of(Reads reads);
+
+/// The consequence for a model whose scales an engine does not use. kByRules: the one that follows
+/// from MethodRules.
+enum class MissEffect : uint8_t { kOnes, kRefused, kRefusedWithoutGroups, kByRules };
+
+/// A model_type whose scales an engine does not use; "*" stands for all others.
+struct Miss {
+  std::string_view model_type, why;
+  MissEffect effect = MissEffect::kOnes;
+};
+
+/// The model types that one engine reads and misses in one of our formats.
+struct EngineFormat {
+  std::string_view version, format;
+  ModelTypes reads = {};  ///< whose scales it uses
+  std::vector<Miss> misses = {};
+  std::string_view note = {};  ///< what it needs, where it does not miss the model
+
+  bool reads_type(std::string_view model_type) const;
+  /// The entry for model_type, or "*" unless it reads that type; nullptr where there is none.
+  const Miss* miss(std::string_view model_type) const;
 };
 
 /// What one engine of one version does with a checkpoint's KV scales.
 struct EngineRules {
   std::string_view title, version;
-  std::string_view source = {};    ///< the files that the rules were read from
-  std::string_view verdicts = {};  ///< its name in engine_formats(); empty: not there
+  std::string_view source = {};  ///< the files that the rules were read from
   Unknown unknown = Unknown::kDroppedSilently;
   /// A tensor whose name is known, of a module that holds no such scale.
   Unknown unplaced = Unknown::kDroppedSilently;
@@ -110,12 +138,24 @@ struct EngineRules {
   std::vector<MethodRules> methods = {};  ///< the first that matches; none: `otherwise`
   MethodRules otherwise = {};             ///< of any other quant_method
   ScalesFileRules scales_file = {};
+  std::vector<EngineFormat> formats = {};  ///< what is known of ours
 };
 
-/// By the name that --engine takes.
+/// By the name that --engine takes. Each engine's rules are a file of engines/.
 const Registry<EngineRules>& engine_rules();
 
 /// The row for a quant_method.
 const MethodRules& rules_for(const EngineRules& engine, std::string_view method);
+
+/// What is known of one engine, one format and one model.
+struct EngineVerdict {
+  std::string_view engine, version, format;
+  Reads reads = Reads::kNotKnown;
+  std::string_view note;
+};
+
+/// For every format of every engine; model_type: that of config.json, of a multimodal checkpoint
+/// the outer one.
+std::vector<EngineVerdict> engine_verdicts(std::string_view model_type);
 
 }  // namespace kvcal

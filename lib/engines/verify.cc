@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <optional>
 
-#include "engines/engines.h"
 #include "engines/scales_file.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {
 
-/// The row of engine_formats() that a checkpoint of this kind falls under; nullptr for none.
+/// The engine's format that a checkpoint of this kind falls under; nullptr for none.
 const EngineFormat* tried_format(const VerifyCase& subject) {
-  for (const EngineFormat& row : engine_formats())
-    if (row.engine == subject.engine.verdicts && row.format == subject.declaration.method)
-      return &row;
-  return nullptr;
+  const auto& formats = subject.engine.formats;
+  const auto it = std::ranges::find(formats, subject.declaration.method, &EngineFormat::format);
+  return it == formats.end() ? nullptr : &*it;
 }
 
 bool lacks_groups(const CacheDeclaration& declaration) {
@@ -31,17 +29,16 @@ ModelEffect model_effect(const VerifyCase& subject, std::string_view model_type,
                          Findings& findings) {
   const EngineFormat* row = tried_format(subject);
   if (!row) return ModelEffect::kNone;
-  const bool is_read = std::ranges::find(row->reads, model_type) != row->reads.end();
-  const Miss* miss = find_miss(*row, model_type);
-  if (!miss && !is_read) miss = find_miss(*row, "*");
+  const Miss* miss = row->miss(model_type);
   const std::string type(model_type);
   if (!miss) {
-    if (!is_read && model_type != "llama")
+    if (!row->reads_type(model_type) && model_type != "llama")
       findings.add(Severity::kNote,
                    "models of type " + type +
                        " were not tried; what is said holds for those of Llama's kind");
     return ModelEffect::kNone;
   }
+  if (miss->effect == MissEffect::kByRules) return ModelEffect::kNone;
   const bool refuses =
       miss->effect == MissEffect::kRefused || miss->effect == MissEffect::kRefusedWithoutGroups;
   if (miss->effect == MissEffect::kRefusedWithoutGroups && !lacks_groups(subject.declaration))

@@ -1,4 +1,4 @@
-#include "engines/engines.h"
+#include "engines/engine_rules.h"
 
 #include <algorithm>
 #include <map>
@@ -29,8 +29,9 @@ const std::vector<std::string_view> kFormats{"compressed-tensors", "fp8",      "
                                              "scales-json",        "modelopt", "quark"};
 
 const EngineFormat& row_of(std::string_view engine, std::string_view format) {
-  for (const EngineFormat& row : engine_formats())
-    if (row.engine == engine && row.format == format) return row;
+  for (const auto& [name, rules] : engine_rules().rows())
+    for (const EngineFormat& row : rules.formats)
+      if (rules.title == engine && row.format == format) return row;
   throw std::runtime_error("no such row");
 }
 
@@ -69,16 +70,17 @@ TEST_CASE("the table says of transformers what transformers was seen to do") {
 
 TEST_CASE("every row of the table names one of our formats and is there once") {
   std::set<std::pair<std::string_view, std::string_view>> rows;
-  for (const EngineFormat& row : engine_formats()) {
-    INFO(row.engine << ", " << row.format);
-    CHECK(std::ranges::find(kFormats, row.format) != kFormats.end());
-    CHECK(rows.emplace(row.engine, row.format).second);
-    CHECK(!row.version.empty());
-    for (const Miss& miss : row.misses) {
-      CHECK(!miss.why.empty());
-      CHECK(std::ranges::find(row.reads, miss.model_type) == row.reads.end());
+  for (const auto& [name, rules] : engine_rules().rows())
+    for (const EngineFormat& row : rules.formats) {
+      INFO(rules.title << ", " << row.format);
+      CHECK(std::ranges::find(kFormats, row.format) != kFormats.end());
+      CHECK(rows.emplace(rules.title, row.format).second);
+      CHECK(!row.version.empty());
+      for (const Miss& miss : row.misses) {
+        CHECK(!miss.why.empty());
+        CHECK(!row.reads_type(miss.model_type));
+      }
     }
-  }
 }
 
 TEST_CASE("without evidence an engine's verdict is not known") {

@@ -1,0 +1,54 @@
+#include "engines/engines/vllm_rules.h"
+
+namespace kvcal {
+
+using enum ScaleSide;
+
+/// Source: Aphrodite b42eeec22, `BaseKVCacheMethod`, `maybe_remap_kv_scale_name` and
+/// `LlamaModel.load_weights`; its compressed-tensors method is vLLM's of the spring of 2026.
+EngineRules aphrodite_engine() {
+  const Names names = joined(vllm_names(), kOutputScales);
+  MethodRules compressed = vllm_compressed_tensors();
+  compressed.names = joined(names, kZeroPoints);
+  return {
+      .title = "Aphrodite",
+      .version = "b42eeec22 (2026-04)",
+      .source = "model_executor/layers/quantization/kv_cache.py, models/llama.py",
+      .unknown = Unknown::kRefused,
+      .unplaced = Unknown::kDroppedWithWarning,
+      .takes_sharded_heads = true,
+      .fp8_argument = "--kv-cache-dtype fp8",
+      .format = "compressed-tensors",
+      .quant_file = QuantFile::kWithoutConfig,
+      .methods = {compressed, vllm_modelopt(), vllm_base("fp8", names), vllm_base("quark", names)},
+      .otherwise = {.method = "*", .warns_of_ones = false}};
+}
+
+/// Source: PygmalionAI's Aphrodite 0.6.5, quantization/kv_cache.py, modeling/models/llama.py.
+EngineRules aphrodite_06_engine() {
+  MethodRules fp8 =
+      vllm_base("fp8", {{".k_scale", kKey}, {".v_scale", kValue}, {".kv_scale", kKey}});
+  fp8.doubles_on_rocm = false;
+  fp8.takes_e5m2 = true;
+  return {.title = "Aphrodite",
+          .version = "0.6.5",
+          .source =
+              "quantization/kv_cache.py, modeling/models/llama.py, "
+              "modeling/model_loader/weight_utils.py",
+          .unknown = Unknown::kRefused,
+          .unplaced = Unknown::kDroppedWithWarning,
+          .fp8_argument = "--kv-cache-dtype fp8",
+          .format = "scales-json",
+          .methods = {fp8},
+          .otherwise = {.method = "*", .warns_of_ones = true},
+          .scales_file = {.is_read = true,
+                          .argument = "--quantization-param-path",
+                          .doubles_on_rocm = true},
+          // Source: Aphrodite 0.6.5, llama.py, load_kv_cache_scales.
+          .formats = {{.version = "0.6",
+                       .format = "scales-json",
+                       .reads = {"llama"},
+                       .note = "--quantization-param-path; removed in later versions"}}};
+}
+
+}  // namespace kvcal

@@ -1,0 +1,146 @@
+#include "engines/engines/vllm_rules.h"
+
+namespace kvcal {
+
+using enum ScaleSide;
+
+namespace {
+
+/// Source: vLLM 0.32, `CompressedTensorsKVCacheMethod.validate_kv_cache_scheme`.
+const std::vector<SchemeCheck> kVllmScheme{{"type", {"\"float\""}},
+                                           {"num_bits", {"8"}},
+                                           {"strategy", {"\"tensor\"", "\"attn_head\""}},
+                                           {"symmetric", {"true"}}};
+
+}  // namespace
+
+Names joined(Names names, const Names& more) {
+  names.insert(names.end(), more.begin(), more.end());
+  return names;
+}
+
+// Source: vLLM 0.32, `QuantizationConfig.get_cache_scale_mapper` and `maybe_remap_kv_scale_name`.
+Names vllm_names() {
+  return {{".k_scale", kKey},
+          {".v_scale", kValue},
+          {".q_scale", kTaken},
+          {".kv_scale", kKey},
+          {".attn.k_scale", kKey},
+          {".attn.v_scale", kValue},
+          {".attn.q_scale", kTaken},
+          {".k_proj.k_scale", kKey, true},
+          {".v_proj.v_scale", kValue, true},
+          {".qkv_proj.k_scale", kKey, true},
+          {".qkv_proj.v_scale", kValue, true},
+          {".qkqkv_proj.k_scale", kKey, true},
+          {".qkqkv_proj.v_scale", kValue, true},
+          {".k_cache.scale", kKey, true},
+          {".v_cache.scale", kValue, true},
+          {".q.scale", kTaken, true}};
+}
+
+const Names kZeroPoints{
+    {".k_zero_point", kTaken}, {".v_zero_point", kTaken}, {".q_zero_point", kTaken}};
+
+// Source: vLLM 0.32, `Fp8Config` and `QuarkConfig`, `get_cache_scale_mapper`.
+const Names kOutputScales{{".k_proj.output_scale", kKey},
+                          {".v_proj.output_scale", kValue},
+                          {".q_proj.output_scale", kTaken},
+                          {".prob_output_scale", kTaken}};
+
+MethodRules vllm_compressed_tensors() {
+  return {.method = "compressed-tensors",
+          .cache = CacheSwitch::kScheme,
+          .names = joined(vllm_names(), kZeroPoints),
+          .scheme = kVllmScheme,
+          .refuses_other_schemes = true,
+          .takes_heads = true,
+          .takes_e5m2 = false};
+}
+
+MethodRules vllm_base(std::string_view method, Names names) {
+  return {.method = method,
+          .names = std::move(names),
+          .absent = Absent::kDuplicateKey,
+          .warns_of_ones = true,
+          .doubles_on_rocm = true,
+          .rounds_to_model = true,
+          .ones_for_16_bits = true,
+          .takes_e5m2 = false};
+}
+
+MethodRules vllm_modelopt() {
+  MethodRules rules = vllm_base("modelopt*", vllm_names());
+  rules.cache = CacheSwitch::kModelOptCache;
+  rules.fp8_name = "fp8_e4m3";
+  rules.needs_algorithm = true;
+  return rules;
+}
+
+namespace {
+
+/// Types whose fixtures vLLM 0.32 loads with every scale in its place, built by its own classes or
+/// by its transformers backend; tests/reference/vllm_scale_loading.py finds them.
+const ModelTypes kVllmReads{"cohere",     "cohere2",    "exaone4",    "falcon",
+                            "gemma",      "gemma2",     "gemma3",     "gemma3_text",
+                            "glm",        "glm4",       "glm4_moe",   "gpt_neox",
+                            "gpt_oss",    "granite",    "granitemoe", "granitemoehybrid",
+                            "llama",      "ministral",  "ministral3", "mistral",
+                            "mixtral",    "nemotron_h", "olmo2",      "olmo3",
+                            "olmoe",      "phi",        "phi3",       "phimoe",
+                            "qwen2",      "qwen2_moe",  "qwen3",      "qwen3_moe",
+                            "qwen3_next", "smollm3",    "stablelm",   "starcoder2"};
+
+/// Source: vLLM 0.32, whose `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache
+/// method; of ModelOpt checkpoints, which get one, no name reaches it (tried).
+constexpr std::string_view kLatent =
+    "vLLM 0.32 drops the scales of a latent (MLA) cache and uses 1.0";
+const std::vector<Miss> kVllmMisses{
+    {"deepseek_v2", kLatent},
+    {"deepseek_v3", kLatent},
+    {"gpt2", "its loader stops at the name h.0.attn.k_scale", MissEffect::kRefused},
+    {"jamba",
+     "its loader takes self_attn out of the name of the "
+     "scales and stops at layers.1.k_scale",
+     MissEffect::kRefused}};
+
+EngineFormat vllm_reads(std::string_view format, std::string_view note) {
+  return {.version = "0.32",
+          .format = format,
+          .reads = kVllmReads,
+          .misses = kVllmMisses,
+          .note = note};
+}
+
+}  // namespace
+
+EngineRules vllm_engine() {
+  return {.title = "vLLM",
+          .version = "0.32",
+          .source =
+              "model_loader/weight_utils.py, layers/quantization/{kv_cache,base_config,fp8,"
+              "modelopt}.py, quark/quark.py, compressed_tensors/compressed_tensors.py; run",
+          .unknown = Unknown::kRefused,
+          .unplaced = Unknown::kRefused,
+          .takes_sharded_heads = true,
+          .fp8_argument = "--kv-cache-dtype fp8",
+          .format = "compressed-tensors",
+          .quant_file = QuantFile::kWithoutConfig,
+          .methods = {vllm_compressed_tensors(), vllm_modelopt(),
+                      vllm_base("fp8", joined(vllm_names(), kOutputScales)),
+                      vllm_base("quark", joined(vllm_names(), kOutputScales))},
+          .otherwise = {.method = "*", .warns_of_ones = false},
+          .formats = {
+              vllm_reads("compressed-tensors", "per tensor and per head"),
+              // Source: vLLM 0.32, Fp8Config: the same names, for every Attention and no
+              // MLAAttention.
+              vllm_reads("fp8", "needs --kv-cache-dtype fp8; per tensor"),
+              // Tried: without a quantization_config its loader stops at self_attn.kv_scale.
+              {.version = "0.32",
+               .format = "tgi",
+               .misses = {{"*", "its loader stops at the name kv_scale"}}},
+              {.version = "0.32", .format = "scales-json", .misses = {{"*", "removed in 2025-01"}}},
+          }};
+}
+
+}  // namespace kvcal

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "engines/engine_rules.h"
+
+namespace kvcal {
+
+// Rules of vLLM 0.32 that engines made of its code share.
+
+using Names = std::vector<NameRule>;
+
+Names joined(Names names, const Names& more);
+
+/// The names that vLLM's loader maps to scales, whatever the quant_method.
+Names vllm_names();
+/// Parameters that only the method of compressed-tensors makes.
+extern const Names kZeroPoints;
+/// Names that the methods fp8 and quark take too.
+extern const Names kOutputScales;
+
+MethodRules vllm_compressed_tensors();
+MethodRules vllm_modelopt();
+
+/// Source: vLLM 0.32, `BaseKVCacheMethod`, which the methods fp8, quark and modelopt inherit. Its
+/// parameters are made while the model's dtype is torch's default, so they are of that dtype.
+MethodRules vllm_base(std::string_view method, Names names);
+
+}  // namespace kvcal
