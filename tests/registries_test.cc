@@ -1,11 +1,12 @@
 // A plug-in is one file and one row. A file without its row fails here by name.
 #include <set>
 
-#include "calib/observer.h"
 #include "core/file.h"
+#include "engines/engine_rules.h"
 #include "export/writer.h"
 #include "family/architecture.h"
 #include "kernels/backends.h"
+#include "quant/observer.h"
 #include "support/catch.h"
 
 using namespace kvcal;
@@ -32,7 +33,7 @@ Names names_of(const Registry<Entry>& registry) {
   return names;
 }
 
-/// Every word of [a-z_] that stands between before and after in the sources of a folder.
+/// Every word of [a-z0-9_] that stands between before and after in the sources of a folder.
 Names words_between(const fs::path& folder, std::string_view before, std::string_view after) {
   Names names;
   for (const auto& entry : fs::directory_iterator(kRoot / folder)) {
@@ -40,7 +41,7 @@ Names words_between(const fs::path& folder, std::string_view before, std::string
     const std::string text = read_text(entry.path());
     for (size_t at = text.find(before); at != std::string::npos; at = text.find(before, at + 1)) {
       const size_t begin = at + before.size();
-      const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", begin);
+      const size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_", begin);
       if (end > begin && text.compare(end, after.size(), after) == 0)
         names.insert(text.substr(begin, end - begin));
     }
@@ -77,8 +78,25 @@ TEST_CASE("every family has its test, and every fixture is checked by one") {
   }
 }
 
-TEST_CASE("every observer that is made has its row") {
-  CHECK(words_between("lib/calib/observers", "make_", "(const QuantArgs") == names_of(kObservers));
+TEST_CASE("every observer's file has its row") {
+  Names rows;
+  for (const auto& [name, row] : observers().rows())
+    if (row.make || row.searches_weights) rows.insert(name);
+  CHECK(stems("lib/quant/observers") == rows);
+}
+
+TEST_CASE("every engine's file has its row") {
+  const Names made = words_between("lib/engines/engines", "EngineRules ", "()");
+  Names rows;
+  for (std::string name : names_of(engine_rules())) {
+    std::erase(name, '.');
+    rows.insert(name + "_engine");
+  }
+  CHECK(made == rows);
+  for (const std::string& file : stems("lib/engines/engines")) {
+    INFO(file);
+    CHECK(made.contains(file + "_engine"));
+  }
 }
 
 TEST_CASE("every backend's folder has its row") {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "calib/exact_pass.h"
-#include "calib/observer.h"
+#include "quant/observer.h"
 #include "calib/quant_plan.h"
 #include "calib/statistics.h"
 

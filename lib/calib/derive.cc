@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "calib/convergence.h"
-#include "calib/observer.h"
+#include "quant/observer.h"
 #include "calib/statistics.h"
 #include "family/architecture.h"
 

@@ -13,7 +13,6 @@ struct SettingRange {
   }
 };
 
-constexpr SettingRange kAveragingConstants{};
 constexpr SettingRange kPercentiles{.high = 100};
 // Of the search of mse. The upper bounds let it end.
 constexpr SettingRange kMaxshrinks{};

@@ -10,6 +10,7 @@
 #include "core/checked.h"
 #include "quant/half.h"
 #include "quant/mse_search.h"
+#include "quant/observer.h"
 #include "quant/weight_loops.h"
 
 namespace kvcal {
@@ -263,11 +264,12 @@ std::vector<Scale> better_scales(const TensorView& weight, const WeightScales& s
 }
 
 bool searches(const QuantArgs& args) {
-  const std::string observer = args.observer.value_or("memoryless_minmax");
-  if (observer == "mse" || observer == "memoryless_mse") return true;
-  if (observer == "memoryless_minmax" || observer == "minmax" || observer == "static_minmax")
-    return false;
-  fail("observer of weights: found '", observer, "', expected memoryless_minmax or mse");
+  constexpr ArgsRole kRole = ArgsRole::kWeights;
+  const std::string name = args.observer.value_or(std::string(default_observer(kRole)));
+  const ObserverRow* row = observers().find(name);
+  if (!row || !reason_for(row->why_not, kRole).empty())
+    fail("observer of weights: found '", name, "', expected memoryless_minmax or mse");
+  return row->searches_weights;
 }
 
 void check_bytes(const TensorView& weight) {

@@ -1,25 +1,12 @@
 #pragma once
 
-#include "core/json.h"
-#include "quant/quant_args.h"
+#include "quant/observer.h"
 #include "recipe/fields.h"
 
-#include <array>
-#include <cstddef>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace kvcal {
-
-/// What QuantizationArgs are for, which decides what they may hold.
-enum class ArgsRole { kKvCache, kWeights, kInputs };
-
-/// Why not, for each ArgsRole in its order; empty where nothing speaks against it.
-using RoleReasons = std::array<std::string_view, 3>;
-constexpr std::string_view reason_for(const RoleReasons& reasons, ArgsRole role) {
-  return reasons[static_cast<size_t>(role)];
-}
 
 /// The observer that a field names, in its usual spelling. Throws Error, with the nearest name, for
 /// one that is unknown or not performed in that role.

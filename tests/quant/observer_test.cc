@@ -1,4 +1,4 @@
-#include "calib/observer.h"
+#include "quant/observer.h"
 
 #include "core/json.h"
 #include "support/catch.h"
@@ -35,8 +35,8 @@ float amax(const QuantArgs& args, const Observed& seen) {
 }  // namespace
 
 TEST_CASE("observers refuse to answer before they saw anything") {
-  CHECK(kObservers.rows().size() == 6);
-  for (const auto& [name, make] : kObservers.rows()) {
+  CHECK(observers_for(ArgsRole::kKvCache).size() == 6);
+  for (const std::string& name : observers_for(ArgsRole::kKvCache)) {
     INFO(name);
     Observed empty;
     CHECK_THROWS_AS(make_observer(args_of(name))->amax(empty, fp8::Format::kE4m3Fn), Error);

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "quant/histogram_search.h"
+#include "quant/observer.h"
+
+namespace kvcal {
+
+/// Chooses from the magnitudes of all samples together.
+class HistogramObserver : public Observer {
+ public:
+  bool may_clip() const override { return true; }
+
+ private:
+  Amax choose(const Observed& seen, fp8::Format format) const override {
+    const Amax largest = seen.range().amax();
+    return largest.value == 0.0f ? largest : search(seen.histogram, largest, format);
+  }
+  virtual Amax search(const MagnitudeHistogram& histogram, Amax largest,
+                      fp8::Format format) const = 0;
+};
+
+/// Why weights do not have them.
+constexpr std::string_view kWholeWeight = "a weight is known whole; 'mse' searches its best range";
+
+}  // namespace kvcal

@@ -1,0 +1,28 @@
+#include "quant/observer.h"
+
+namespace kvcal {
+namespace {
+
+/// The last batch alone. Source: llm-compressor MemorylessMinMaxObserver.
+class MemorylessMinMax : public Observer {
+ public:
+  bool may_clip() const override { return true; }
+
+ private:
+  Amax choose(const Observed& seen, fp8::Format) const override {
+    Range last;
+    for (const Range& sample : seen.samples)
+      if (!sample.empty()) last = sample;
+    return last.amax();
+  }
+};
+
+}  // namespace
+
+ObserverRow memoryless_minmax_observer() {
+  return {.make = [](const Json&) -> std::unique_ptr<Observer> {
+    return std::make_unique<MemorylessMinMax>();
+  }};
+}
+
+}  // namespace kvcal
