@@ -14,6 +14,7 @@
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
+#include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "progress.h"
 #include "table.h"
@@ -152,7 +153,9 @@ class Result {
     write_text_file(output_.path() / kManifestName, dump_json(manifest));
     save_statistics(options_, subject_, input, statistics);
     output_.commit();
-    write_checkpoint_report(options_.output.output, options_.model, options_.report);
+    if (options_.report.is_asked_for())
+      write_report(options_.report,
+                   page_values(options_.output.output, options_.model, KVCAL_VERSION));
     if (options_.json) {
       std::cout << dump_json(manifest);
       return;

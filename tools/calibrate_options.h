@@ -8,8 +8,8 @@
 #include "calibration_run.h"
 #include "commands.h"
 #include "datasets/dataset.h"
-#include "inspect_html.h"
 #include "output_formats.h"
+#include "plots.h"
 
 namespace kvcal {
 

@@ -8,7 +8,6 @@
 #include "eval_report.h"
 #include "eval_texts.h"
 #include "kvcal_version.h"
-#include "model_facts.h"
 #include "progress.h"
 #include "table.h"
 
@@ -153,7 +152,7 @@ Json printed_json(Json json, const EvalVariants& variants) {
 
 std::vector<int64_t> quantized_layers(const EvalVariant& variant) {
   std::vector<int64_t> layers;
-  for (const int64_t layer : attention_layers(variant.model->config))
+  for (const int64_t layer : variant.model->config.attention_layers())
     if (!variant.scales[static_cast<size_t>(layer)].ignored) layers.push_back(layer);
   return layers;
 }

@@ -10,7 +10,6 @@
 #include "eval/mixed_precision.h"
 #include "eval_likelihood.h"
 #include "eval_report.h"
-#include "model_facts.h"
 #include "progress.h"
 #include "table.h"
 
@@ -62,7 +61,7 @@ std::string skip_layers_argument(const std::vector<int64_t>& kept) {
 
 /// The layers, and those that the checkpoint leaves out already.
 std::vector<int64_t> with_ignored(const EvalVariant& variant, std::vector<int64_t> kept) {
-  for (const int64_t layer : attention_layers(variant.model->config))
+  for (const int64_t layer : variant.model->config.attention_layers())
     if (variant.scales[static_cast<size_t>(layer)].ignored) kept.push_back(layer);
   std::ranges::sort(kept);
   return kept;
@@ -151,7 +150,7 @@ Json sensitivity_json(const EvalOptions& options, const EvalVariant& variant,
   const MixedCache proposal = proposal_of(found);
   const std::vector<int64_t> kept = with_ignored(variant, proposal.kept);
   json["kept_layers"] = kept;
-  json["num_layers"] = attention_layers(variant.model->config).size();
+  json["num_layers"] = variant.model->config.attention_layers().size();
   if (proposal.kept.size() == found.ranked.size()) return json;
   if (!kept.empty()) json["skip_layers_argument"] = skip_layers_argument(kept);
   if (!recipe_gap(variant).empty()) return json;

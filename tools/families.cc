@@ -1,9 +1,8 @@
 #include <iostream>
 
 #include "commands.h"
-#include "core/json.h"
-#include "table.h"
-#include "variations.h"
+#include "core/join.h"
+#include "inspect/variations.h"
 
 namespace kvcal {
 namespace {
@@ -31,11 +30,11 @@ std::string type_text(const Architecture& architecture, const std::string& quote
   std::vector<std::string> types;
   for (const auto* list : {&architecture.model_types, &architecture.wrapper_types})
     for (const std::string_view type : *list) types.push_back(quote + std::string(type) + quote);
-  return joined_words(types);
+  return join(types, ", ");
 }
 
 std::string words_or_dash(const Architecture& architecture) {
-  const std::string words = joined_words(variation_words(architecture));
+  const std::string words = join(variation_words(architecture), ", ");
   return words.empty() ? "–" : words;
 }
 
@@ -56,7 +55,7 @@ void print_text(std::ostream& out) {
     out << architecture.name << ": " << architecture.description << '\n'
         << "  model_type       " << type_text(architecture, "") << '\n'
         << "  attention class  " << architecture.attention_class << '\n';
-    const std::string words = joined_words(variation_words(architecture));
+    const std::string words = join(variation_words(architecture), ", ");
     out << "  variations       " << (words.empty() ? "as Llama" : words) << '\n';
   }
   out << "\nRefused:\n";

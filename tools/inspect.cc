@@ -4,8 +4,11 @@
 #include <sstream>
 
 #include "commands.h"
-#include "inspect_html.h"
-#include "inspection.h"
+#include "core/join.h"
+#include "inspect/inspection.h"
+#include "inspect/page_values.h"
+#include "kvcal_version.h"
+#include "plots.h"
 #include "sparkline.h"
 #include "table.h"
 
@@ -18,17 +21,10 @@ struct InspectOptions {
   ReportOptions drawn;
 };
 
-std::string cell(const Json& row, const char* key) {
-  const Json* value = find_field(row, key);
-  if (!value) return "-";
-  if (value->is_array()) return std::to_string(value->size()) + " heads";
-  if (value->is_string()) return value->get<std::string>();
-  return short_float(value->get<double>());
-}
+using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 /// "heading" and below it one line a pair, the second words in a column of their own.
-void print_pairs(const std::string& heading,
-                 const std::vector<std::pair<std::string, std::string>>& pairs) {
+void print_pairs(const std::string& heading, const Pairs& pairs) {
   std::cout << '\n' << heading << '\n';
   size_t width = 0;
   for (const auto& [label, text] : pairs) width = std::max(width, label.size());
@@ -36,92 +32,87 @@ void print_pairs(const std::string& heading,
     std::cout << "  " << label << std::string(width - label.size() + 2, ' ') << text << '\n';
 }
 
-void print_architecture(const std::vector<Fact>& facts) {
-  std::vector<std::pair<std::string, std::string>> pairs;
-  for (const Fact& fact : facts) {
-    std::string label = fact.key;
-    std::ranges::replace(label, '_', ' ');
-    if (!fact.text.empty()) pairs.emplace_back(label, fact.text);
-  }
-  print_pairs("architecture", pairs);
-}
-
-void print_sizes(const Json& report) {
-  std::vector<std::pair<std::string, std::string>> pairs;
-  for (const auto& [kind, sizes] : report.at("tensors").items())
-    pairs.emplace_back(kind, std::to_string(sizes.at("count").get<int64_t>()) + ", " +
-                                 byte_text(sizes.at("bytes").get<double>()));
+void print_sizes(const InspectionResult& found) {
+  Pairs pairs;
+  for (const report::TensorKind& group : group_sizes(found.tensors))
+    pairs.emplace_back(group.kind, std::to_string(group.count) + ", " +
+                                       byte_text(static_cast<double>(group.bytes)));
   print_pairs("tensors", pairs);
-  const Json& cache = report.at("kv_cache");
+  const auto values = static_cast<double>(found.cache.values_per_token);
   print_pairs("KV cache of one token",
-              {{"16 bits", byte_text(cache.at("bytes_per_token_16_bit").get<double>())},
-               {"FP8", byte_text(cache.at("bytes_per_token_fp8").get<double>())}});
-  const auto states = cache.at("state_bytes_per_sequence").get<double>();
+              {{"16 bits", byte_text(2 * values)}, {"FP8", byte_text(values)}});
+  const auto states = static_cast<double>(found.cache.state_bytes_per_sequence);
   if (states > 0) print_pairs("recurrent states of one sequence", {{"float32", byte_text(states)}});
 }
 
-std::string engine_text(const Json& engine) {
-  const auto note = engine.at("note").get<std::string>();
-  return engine.at("reads").get<std::string>() + (note.empty() ? "" : ": " + note);
+std::string support_text(const std::string& refusal) {
+  return refusal.empty() ? "yes" : "no: " + refusal;
 }
 
-void print_consumers(const Json& consumers) {
-  const auto reason = [](const Json& entry) {
-    return entry.at("supported").get<bool>() ? "yes"
-                                             : "no: " + entry.at("reason").get<std::string>();
-  };
-  std::vector<std::pair<std::string, std::string>> pairs{
-      {"calibration", reason(consumers.at("calibration"))}};
-  for (const Json& format : consumers.at("formats")) {
-    std::string text = reason(format);
-    std::string strategies;
-    for (const Json& strategy : format.at("strategies"))
-      strategies += (strategies.empty() ? "" : ", ") + strategy.get<std::string>();
-    if (!strategies.empty()) text += ", strategy " + strategies;
-    for (const Json& note : format.at("notes")) text += "; " + note.get<std::string>();
-    pairs.emplace_back("format " + format.at("format").get<std::string>(), text);
+std::string format_text(const FormatSupport& format) {
+  if (format.strategies.empty()) return support_text(format.reason);
+  std::string text = support_text({}) + ", strategy " + join(format.strategies, ", ");
+  for (const std::string& note : format.notes) text += "; " + note;
+  return text;
+}
+
+void print_consumers(const Consumers& consumers) {
+  Pairs pairs{{"calibration", support_text(consumers.calibration_refusal)}};
+  for (const FormatSupport& format : consumers.formats)
+    pairs.emplace_back("format " + format.format, format_text(format));
+  for (const EngineVerdict& engine : consumers.engines) {
+    std::string text(name_of(engine.reads));
+    if (!engine.note.empty()) text += ": " + std::string(engine.note);
+    pairs.emplace_back(std::string(engine.engine) + " " + std::string(engine.version) + ", " +
+                           std::string(engine.format),
+                       text);
   }
-  for (const Json& engine : consumers.at("engines"))
-    pairs.emplace_back(engine.at("engine").get<std::string>() + " " +
-                           engine.at("version").get<std::string>() + ", " +
-                           engine.at("format").get<std::string>(),
-                       engine_text(engine));
   print_pairs("supported by", pairs);
 }
 
-void print_layers(const Json& report) {
+/// A number of the manifest; nullopt where it has none.
+std::optional<double> seen_number(const InspectedLayer& layer, const std::string& key) {
+  const Json* value = layer.statistics ? find_field(*layer.statistics, key) : nullptr;
+  return value && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
+}
+
+std::string scale_text(const std::vector<Scale>& scales) {
+  if (scales.empty()) return "-";
+  return scales.size() == 1 ? short_float(static_cast<double>(scales[0].value))
+                            : std::to_string(scales.size()) + " heads";
+}
+
+void print_layers(const std::vector<InspectedLayer>& layers) {
   std::cout << '\n';
-  const Json& layers = report.at("layers");
-  const bool has_queries = std::any_of(layers.begin(), layers.end(), [](const Json& row) {
-    return find_field(row, "q_scale") != nullptr;
-  });
+  const bool has_queries = std::ranges::any_of(
+      layers, [](const InspectedLayer& layer) { return !layer.q_scales.empty(); });
   std::vector<std::string> headings{"layer",  "dtype",  "size",      "k_scale",  "v_scale",
                                     "k_amax", "v_amax", "k_clipped", "v_clipped"};
   const auto after_v_scale = [](auto& cells) { return cells.begin() + 5; };
   if (has_queries) headings.insert(after_v_scale(headings), "q_scale");
   Table table(headings);
-  for (const Json& row : layers) {
-    const auto clipped = [&](const char* key) {
-      const Json* value = find_field(row, key);
-      return value && value->is_number() ? percent(value->get<double>()) : std::string("-");
+  for (const InspectedLayer& layer : layers) {
+    const auto seen = [&](const char* key, const auto& text_of) {
+      const auto value = seen_number(layer, key);
+      return value ? text_of(*value) : std::string("-");
     };
-    std::vector<std::string> cells{std::to_string(row.at("layer").get<int64_t>()),
-                                   cell(row, "dtype"),
-                                   byte_text(row.at("bytes").get<double>()),
-                                   cell(row, "k_scale"),
-                                   cell(row, "v_scale"),
-                                   cell(row, "k_amax"),
-                                   cell(row, "v_amax"),
-                                   clipped("k_saturated"),
-                                   clipped("v_saturated")};
-    if (has_queries) cells.insert(after_v_scale(cells), cell(row, "q_scale"));
+    std::vector<std::string> cells{std::to_string(layer.layer),
+                                   layer.dtype ? std::string(name_of(*layer.dtype)) : "-",
+                                   byte_text(static_cast<double>(layer.bytes)),
+                                   scale_text(layer.k_scales),
+                                   scale_text(layer.v_scales),
+                                   seen("k_amax", short_float),
+                                   seen("v_amax", short_float),
+                                   seen("k_saturated", percent),
+                                   seen("v_saturated", percent)};
+    if (has_queries) cells.insert(after_v_scale(cells), scale_text(layer.q_scales));
     table.add(cells);
   }
   table.print(std::cout);
 }
 
 void print_tensors(const std::vector<ListedTensor>& tensors) {
-  std::vector<std::pair<std::string, std::string>> pairs;
+  Pairs pairs;
   for (const ListedTensor& entry : tensors) {
     std::ostringstream text;
     text << entry.tensor->dtype << ' ' << entry.tensor->shape << ' ' << entry.role;
@@ -130,76 +121,60 @@ void print_tensors(const std::vector<ListedTensor>& tensors) {
   print_pairs("all tensors", pairs);
 }
 
-Json tensor_json(const ListedTensor& entry) {
-  return {{"name", entry.name},
-          {"role", entry.role},
-          {"kind", entry.kind},
-          {"dtype", name_of(entry.tensor->dtype)},
-          {"shape", entry.tensor->shape.dims}};
+double largest(const std::vector<Scale>& scales) {
+  double largest = std::nan("");
+  for (const Scale& scale : scales) largest = std::fmax(largest, static_cast<double>(scale.value));
+  return largest;
 }
 
-/// The number, or the largest of the list, that each layer has; NaN for none.
-std::vector<double> largest_by_layer(const Json& layers, const std::string& key) {
-  std::vector<double> values;
-  for (const Json& row : layers) {
-    double largest = std::nan("");
-    const Json* found = find_field(row, key);
-    const Json list = !found ? Json::array() : found->is_array() ? *found : Json::array({*found});
-    for (const Json& value : list)
-      if (value.is_number()) largest = std::fmax(largest, value.get<double>());
-    values.push_back(largest);
-  }
-  return values;
-}
-
-/// What runs over the layers at a glance: amax where it is known, else scales.
-void print_lines(const Json& layers) {
-  std::vector<std::pair<std::string, std::string>> pairs;
-  for (const char side : {'k', 'v'})
-    for (const char* what : {"_amax", "_scale"}) {
-      const std::string key = side + std::string(what);
-      const std::vector<double> values = largest_by_layer(layers, key);
-      if (std::ranges::none_of(values, [](double value) { return value > 0.0; })) continue;
-      const auto [least, largest] = positive_range(values);
-      const std::string ends = least == largest
-                                   ? short_float(least)
-                                   : short_float(least) + " to " + short_float(largest);
-      pairs.emplace_back(key, sparkline(values, has_unicode()) + "  " + ends);
-      break;
+/// The course over the layers at a glance: amax where it is known, else scales.
+void print_lines(const std::vector<InspectedLayer>& layers) {
+  Pairs pairs;
+  const auto add = [&](const std::string& key, const std::vector<double>& values) {
+    if (std::ranges::none_of(values, [](double value) { return value > 0.0; })) return false;
+    const auto [low, high] = positive_range(values);
+    const std::string ends =
+        low == high ? short_float(low) : short_float(low) + " to " + short_float(high);
+    pairs.emplace_back(key, sparkline(values, has_unicode()) + "  " + ends);
+    return true;
+  };
+  const auto add_side = [&](const std::string& side, const auto scales) {
+    std::vector<double> amaxes, largest_scales;
+    for (const InspectedLayer& layer : layers) {
+      amaxes.push_back(seen_number(layer, side + "_amax").value_or(std::nan("")));
+      largest_scales.push_back(largest(layer.*scales));
     }
+    if (!add(side + "_amax", amaxes)) add(side + "_scale", largest_scales);
+  };
+  add_side("k", &InspectedLayer::k_scales);
+  add_side("v", &InspectedLayer::v_scales);
   if (!pairs.empty()) print_pairs("over the layers, logarithmic", pairs);
 }
 
-void print_report(const Inspection& found) {
-  const Json& report = found.report;
-  std::cout << report.at("path").get<std::string>() << ": "
-            << report.at("model_type").get<std::string>() << ", "
-            << report.at("parameters").get<uint64_t>() << " parameters, "
-            << byte_text(report.at("bytes").get<double>())
-            << ", KV scales: " << report.at("kv_scales").get<std::string>() << '\n';
-  print_architecture(found.facts);
-  print_sizes(report);
-  print_consumers(report.at("supported_by"));
-  print_lines(report.at("layers"));
-  print_layers(report);
+void print_report(const InspectionResult& found) {
+  std::cout << found.path << ": " << found.config.model_type << ", " << found.parameters
+            << " parameters, " << byte_text(static_cast<double>(found.bytes))
+            << ", KV scales: " << found.scale_form << '\n';
+  print_pairs("architecture", shown(found.properties));
+  print_sizes(found);
+  print_consumers(found.consumers);
+  print_lines(found.layers);
+  print_layers(found.layers);
 }
 
 void run_inspect(const InspectOptions& options) {
   check_report_targets(options.drawn);
-  Inspection found(options.checkpoint);
+  const InspectionResult found = inspect(options.checkpoint);
   check_report_targets(options.drawn, found.model_dir);
   for (const std::string& warning : found.quantization.warnings)
     std::cerr << "warning: " << options.checkpoint << ": " << warning << '\n';
-  write_checkpoint_report(found, options.drawn);
+  if (options.drawn.is_asked_for()) write_report(options.drawn, page_values(found, KVCAL_VERSION));
   if (options.json) {
-    if (options.tensors)
-      for (const ListedTensor& entry : found.tensors())
-        found.report["all_tensors"].push_back(tensor_json(entry));
-    std::cout << dump_json(found.report);
+    std::cout << dump_json(inspection_json(found, options.tensors));
     return;
   }
   print_report(found);
-  if (options.tensors) print_tensors(found.tensors());
+  if (options.tensors) print_tensors(found.tensors);
 }
 
 }  // namespace

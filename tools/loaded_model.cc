@@ -4,7 +4,6 @@
 #include <iostream>
 
 #include "convert/source_scales.h"
-#include "model_facts.h"
 #include "recipe/recipe.h"
 #include "stored/kv_scales.h"
 

@@ -59,4 +59,8 @@ void write_report(const ReportOptions& options, const std::string& page,
   std::cerr << "wrote " << plots.size() << " plots to " << options.plots << '\n';
 }
 
+void write_report(const ReportOptions& options, const report::CheckpointReport& report) {
+  write_report(options, report::checkpoint_page(report), report::checkpoint_plots(report));
+}
+
 }  // namespace kvcal

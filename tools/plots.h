@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "commands.h"
-#include "report/plot.h"
+#include "report/checkpoint_report.h"
 
 namespace kvcal {
 
@@ -30,5 +30,6 @@ void check_report_targets(const ReportOptions& options, const ModelDir& model);
 /// all.
 void write_report(const ReportOptions& options, const std::string& page,
                   const std::vector<report::Plot>& plots);
+void write_report(const ReportOptions& options, const report::CheckpointReport& report);
 
 }  // namespace kvcal

@@ -1,68 +1,15 @@
 #include "served_engines.h"
 
 #include <iostream>
-#include <optional>
 
-#include "core/folder.h"
-#include "engines/verify.h"
+#include "inspect/served_engines.h"
 
 namespace kvcal {
-namespace {
-
-constexpr const char* kScalesJson = "kv_cache_scales.json";
-
-/// Scales of E4M3FNUZ are for platforms that store it.
-VerifyOptions platform_of(const ModelDir& model) {
-  VerifyOptions options;
-  const Json* dialect = find_field(model.config(), "kv_cache_torch_dtype");
-  options.is_rocm = dialect && *dialect == "float8_e4m3fnuz";
-  return options;
-}
-
-bool uses_scales(const ModelDir& model, const ModelConfig& config, const std::string& engine,
-                 const VerifyOptions& options) {
-  const VerifyReport report = verify_engine(model, config, engine, options);
-  if (!report.loads || loses_scales(report) || report.kv_cache_dtype == "auto") return false;
-  for (const HeldLayer& layer : report.layers)
-    if (!layer.k.source.empty() || !layer.v.source.empty()) return true;
-  return false;
-}
-
-/// What the engine must be told, "" where nothing; nullopt where it does not use the scales.
-std::optional<std::string> argument_for(const ModelDir& model, const ModelConfig& config,
-                                        const std::string& engine) {
-  const EngineRules& rules = engine_rules().at(engine);
-  VerifyOptions options = platform_of(model);
-  const std::string platform = options.is_rocm ? " on MI300" : "";
-  if (uses_scales(model, config, engine, options)) return platform;
-  if (rules.fp8_argument.empty()) return std::nullopt;
-  options.kv_cache_dtype = "fp8_e4m3";
-  const std::string argument = platform + " (" + std::string(rules.fp8_argument);
-  if (uses_scales(model, config, engine, options)) return argument + ")";
-  options.scales = model.path() / kScalesJson;
-  if (!rules.scales_file.is_read || !is_there(options.scales)) return std::nullopt;
-  if (!uses_scales(model, config, engine, options)) return std::nullopt;
-  return argument + " " + std::string(rules.scales_file.argument) + " " + kScalesJson + ")";
-}
-
-/// The first thing that is wrong.
-std::string reason(const ModelDir& model, const ModelConfig& config, const std::string& engine) {
-  const VerifyReport report = verify_engine(model, config, engine, platform_of(model));
-  return report.findings.empty() ? "it reads none of the scales" : report.findings[0].message;
-}
-
-}  // namespace
 
 void print_served_engines(const std::filesystem::path& folder, const ModelConfig& config) {
-  const ModelDir model(folder);
-  for (const std::string& engine : engine_rules().names()) {
-    const EngineRules& rules = engine_rules().at(engine);
-    const std::string title = std::string(rules.title) + " " + std::string(rules.version);
-    if (const auto argument = argument_for(model, config, engine))
-      std::cout << "serves " << title << *argument << '\n';
-    else
-      std::cout << "does not serve " << title << ": " << reason(model, config, engine) << '\n';
-  }
+  for (const ServedEngine& engine : served_engines(folder, config))
+    std::cout << (engine.is_served ? "serves " : "does not serve ") << engine.title
+              << (engine.is_served ? "" : ": ") << engine.note << '\n';
 }
 
 }  // namespace kvcal

@@ -1,11 +1,9 @@
-#include "engines/verify.h"
-
 #include <iostream>
 
-#include "checkpoint/model_dir.h"
 #include "commands.h"
 #include "core/error.h"
 #include "core/join.h"
+#include "inspect/verification.h"
 #include "table.h"
 
 namespace kvcal {
@@ -17,17 +15,6 @@ struct VerifyCommand {
   VerifyOptions options;
   bool json = false;
 };
-
-/// The engines asked for, in the table's order for "all".
-std::vector<std::string> chosen_engines(const std::vector<std::string>& asked) {
-  std::vector<std::string> names;
-  for (const std::string& name : asked) {
-    if (name == "all") return engine_rules().names();
-    engine_rules().at(name);  // fails with the known names
-    names.push_back(name);
-  }
-  return names;
-}
 
 std::string scale_text(const HeldScale& scale) {
   if (scale.values.empty()) return "?";
@@ -46,7 +33,7 @@ std::string source_text(const HeldLayer& held) {
 
 std::string layers_text(const Finding& finding) {
   if (finding.layers.empty()) return "";
-  return (finding.layers.size() == 1 ? ", layer " : ", layers ") + layer_ranges(finding.layers);
+  return (finding.layers.size() == 1 ? ", layer " : ", layers ") + range_text(finding.layers);
 }
 
 void print_report(const VerifyReport& report, const std::string& checkpoint) {
@@ -72,24 +59,22 @@ void print_report(const VerifyReport& report, const std::string& checkpoint) {
 }
 
 void run_verify(const VerifyCommand& command) {
-  const std::vector<std::string> engines = chosen_engines(command.engines);
-  const ModelDir model_dir(command.checkpoint);
-  const ModelConfig config = read_config(model_dir);
-  std::string losing;
-  Json reports = Json::array();
-  for (const std::string& engine : engines) {
-    const VerifyReport report = verify_engine(model_dir, config, engine, command.options);
-    if (loses_scales(report)) losing += (losing.empty() ? "" : ", ") + engine;
-    if (command.json) {
-      reports.push_back(report_json(report));
-    } else {
-      if (&engine != &engines.front()) std::cout << '\n';
-      print_report(report, command.checkpoint);
-    }
+  const std::vector<VerifyReport> reports =
+      verify(command.checkpoint, command.engines, command.options);
+  if (command.json) {
+    Json list = Json::array();
+    for (const VerifyReport& report : reports) list.push_back(report_json(report));
+    std::cout << dump_json(list.size() == 1 ? list[0] : list);
   }
-  if (command.json) std::cout << dump_json(reports.size() == 1 ? reports[0] : reports);
+  std::vector<std::string> losing;
+  for (const VerifyReport& report : reports) {
+    if (loses_scales(report)) losing.push_back(report.engine);
+    if (command.json) continue;
+    if (&report != &reports.front()) std::cout << '\n';
+    print_report(report, command.checkpoint);
+  }
   std::cout.flush();
-  if (!losing.empty()) fail(command.checkpoint, ": scales would be lost in ", losing);
+  if (!losing.empty()) fail(command.checkpoint, ": scales would be lost in ", join(losing, ", "));
 }
 
 }  // namespace

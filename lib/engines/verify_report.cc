@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/number_text.h"
+
 namespace kvcal {
 namespace {
 
@@ -26,7 +28,7 @@ Json source_json(const HeldScale& scale) {
 
 Json finding_json(const Finding& finding) {
   return {{"severity", name_of(finding.severity)},
-          {"layer", finding.layers.empty() ? Json() : Json(layer_ranges(finding.layers))},
+          {"layer", finding.layers.empty() ? Json() : Json(range_text(finding.layers))},
           {"layers", finding.layers},
           {"message", finding.message},
           {"remedy", finding.remedy}};
@@ -49,18 +51,6 @@ std::string_view name_of(Severity severity) {
 bool loses_scales(const VerifyReport& report) {
   return std::ranges::any_of(
       report.findings, [](const Finding& finding) { return finding.severity == Severity::kError; });
-}
-
-std::string layer_ranges(const std::vector<int64_t>& layers) {
-  std::string text;
-  for (size_t begin = 0; begin < layers.size();) {
-    size_t end = begin;
-    while (end + 1 < layers.size() && layers[end + 1] == layers[end] + 1) ++end;
-    text += (text.empty() ? "" : ", ") + std::to_string(layers[begin]);
-    if (end > begin) text += "-" + std::to_string(layers[end]);
-    begin = end + 1;
-  }
-  return text;
 }
 
 Json report_json(const VerifyReport& report) {

@@ -51,9 +51,6 @@ bool loses_scales(const VerifyReport& report);
 /// layer.
 Json report_json(const VerifyReport& report);
 
-/// "0-4, 6-10, 12" of ascending numbers.
-std::string layer_ranges(const std::vector<int64_t>& layers);
-
 /// Findings as a checker makes them: the same words of further layers join the first.
 class Findings {
  public:

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <string>
 #include <vector>
@@ -136,6 +137,18 @@ struct ModelConfig {
 
   bool has_attention(int64_t layer) const {
     return layers[static_cast<size_t>(layer)].has_attention;
+  }
+  /// The layers for which holds(layers[i]) is true; holds may be a field.
+  template <class Predicate>
+  std::vector<int64_t> layers_where(const Predicate& holds) const {
+    std::vector<int64_t> found;
+    for (int64_t i = 0; i < num_hidden_layers; ++i)
+      if (std::invoke(holds, layers[static_cast<size_t>(i)])) found.push_back(i);
+    return found;
+  }
+  /// The layers that have K and V.
+  std::vector<int64_t> attention_layers() const {
+    return layers_where(&LayerConfig::has_attention);
   }
   /// The last layer whose K and V there are.
   int64_t last_attention_layer() const;

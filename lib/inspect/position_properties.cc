@@ -1,7 +1,7 @@
 #include <map>
 
-#include "fact_parts.h"
-#include "table.h"
+#include "core/number_text.h"
+#include "inspect/layer_properties.h"
 
 namespace kvcal {
 namespace {
@@ -56,7 +56,7 @@ std::string rope_text(const RopeConfig& rope, const ModelConfig& config) {
   std::string text = std::string(name_of(rope.type)) + ", theta " + short_float(rope.theta);
   if (rope.type != RopeConfig::Type::kDefault)
     text += ", factor " + short_float(rope.factor) + " over " +
-            text_of(rope.original_max_position_embeddings) + " positions";
+            std::to_string(rope.original_max_position_embeddings) + " positions";
   if (rope.type == RopeConfig::Type::kLlama3)
     text += ", frequencies " + short_float(rope.low_freq_factor) + " to " +
             short_float(rope.high_freq_factor);
@@ -66,20 +66,20 @@ std::string rope_text(const RopeConfig& rope, const ModelConfig& config) {
   const int64_t whole =
       config.architecture->has_latent_attention ? config.latent.rope_dim : config.head_dim;
   if (rope.rotary_dim != whole)
-    text += ", " + text_of(rope.rotary_dim) + " of " + text_of(whole) + " dimensions";
+    text += ", " + std::to_string(rope.rotary_dim) + " of " + std::to_string(whole) + " dimensions";
   return text + (config.rope_is_interleaved ? ", interleaved" : "");
 }
 
 }  // namespace
 
-void add_positions(Facts& facts, const ModelConfig& config) {
+void add_positions(Properties& properties, const ModelConfig& config) {
   std::map<int64_t, std::vector<int64_t>> layers;
-  for (const int64_t i : attention_layers(config))
+  for (const int64_t i : config.attention_layers())
     layers[config.layers[static_cast<size_t>(i)].rope].push_back(i);
   const bool is_learned = config.architecture->positions == Positions::kLearned;
   const bool has_none = !is_learned && layers.size() == 1 && layers.contains(kNoRope);
   const std::string kind = is_learned ? "learned" : has_none ? "none" : "rope";
-  facts.push_back({"positions", kind, kind == "rope" ? "" : kind});
+  properties.push_back({"positions", kind, kind == "rope" ? "" : kind});
   Json ropes = Json::array();
   std::string text;
   for (size_t i = 0; i < config.ropes.size(); ++i) {
@@ -89,14 +89,14 @@ void add_positions(Facts& facts, const ModelConfig& config) {
     text += (text.empty() ? "" : "; ") + rope_text(config.ropes[i], config) + ", " +
             layers_text(users, config);
   }
-  facts.push_back({"ropes", ropes, text});
+  properties.push_back({"ropes", ropes, text});
   const std::vector<int64_t> without = is_learned ? std::vector<int64_t>() : layers[kNoRope];
-  facts.push_back({"layers_without_positions", without, has_none ? "" : range_text(without)});
+  properties.push_back({"layers_without_positions", without, has_none ? "" : range_text(without)});
 }
 
-void add_windows(Facts& facts, const ModelConfig& config) {
+void add_windows(Properties& properties, const ModelConfig& config) {
   std::map<int64_t, std::vector<int64_t>> layers;
-  for (const int64_t i : attention_layers(config))
+  for (const int64_t i : config.attention_layers())
     layers[config.layers[static_cast<size_t>(i)].sliding_window].push_back(i);
   Json windows = Json::array();
   std::string text;
@@ -105,10 +105,10 @@ void add_windows(Facts& facts, const ModelConfig& config) {
     const auto& [window, users] = *it;
     windows.push_back({{"sliding_window", window > 0 ? Json(window) : Json()}, {"layers", users}});
     text += (text.empty() ? "" : "; ") +
-            (window > 0 ? text_of(window) + " tokens " : std::string("all tokens ")) +
+            (window > 0 ? std::to_string(window) + " tokens " : std::string("all tokens ")) +
             layers_text(users, config);
   }
-  facts.push_back({"windows", windows, text});
+  properties.push_back({"windows", windows, text});
 }
 
 }  // namespace kvcal

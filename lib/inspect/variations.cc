@@ -1,4 +1,4 @@
-#include "variations.h"
+#include "inspect/variations.h"
 
 #include <algorithm>
 
@@ -216,12 +216,6 @@ std::vector<std::string> variation_words(const Architecture& architecture) {
   add_numbers(words, architecture, family);
   add_feed_forward(words, architecture, family);
   return words;
-}
-
-std::string joined_words(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 }  // namespace kvcal

@@ -1,10 +1,10 @@
-#include "model_facts.h"
+#include "inspect/properties.h"
 
 #include <algorithm>
 
-#include "fact_parts.h"
-#include "table.h"
-#include "variations.h"
+#include "core/join.h"
+#include "core/number_text.h"
+#include "inspect/layer_properties.h"
 
 namespace kvcal {
 namespace {
@@ -52,15 +52,16 @@ bool has_any(const ModelConfig& config, const Weights& weights, std::initializer
   return false;
 }
 
-void add_sizes(Facts& facts, const ModelConfig& config) {
+void add_sizes(Properties& properties, const ModelConfig& config) {
   const auto add = [&](const char* key, int64_t value) {
-    facts.push_back({key, value, text_of(value)});
+    properties.push_back({key, value, std::to_string(value)});
   };
-  facts.push_back({"family", config.architecture->name, std::string(config.architecture->name)});
-  facts.push_back({"attention_class", config.architecture->attention_class,
-                   std::string(config.architecture->attention_class)});
-  const std::string module = config.attention_module(attention_layers(config).front());
-  facts.push_back({"attention_modules", module, module});
+  properties.push_back(
+      {"family", config.architecture->name, std::string(config.architecture->name)});
+  properties.push_back({"attention_class", config.architecture->attention_class,
+                        std::string(config.architecture->attention_class)});
+  const std::string module = config.attention_module(config.attention_layers().front());
+  properties.push_back({"attention_modules", module, module});
   add("num_hidden_layers", config.num_hidden_layers);
   add("hidden_size", config.hidden_size);
   add("intermediate_size", config.intermediate_size);
@@ -71,17 +72,18 @@ void add_sizes(Facts& facts, const ModelConfig& config) {
   add("head_dim", config.head_dim);
 }
 
-void add_norms(Facts& facts, const ModelConfig& config, const Weights& weights) {
+void add_norms(Properties& properties, const ModelConfig& config, const Weights& weights) {
   const bool has_bias = weights.has(Role::kFinalNormBias);
   const std::string kind = config.architecture->centers_norm ? "layer" : "rms";
-  facts.push_back({"norm",
-                   {{"kind", kind},
-                    {"adds_one", config.architecture->norm_adds_one},
-                    {"has_bias", has_bias},
-                    {"eps", config.norm_eps}},
-                   std::string(kind == "rms" ? "RMS" : "LayerNorm") +
-                       (config.architecture->norm_adds_one ? ", times 1 + w" : "") +
-                       (has_bias ? ", with bias" : "") + ", eps " + short_float(config.norm_eps)});
+  properties.push_back({"norm",
+                        {{"kind", kind},
+                         {"adds_one", config.architecture->norm_adds_one},
+                         {"has_bias", has_bias},
+                         {"eps", config.norm_eps}},
+                        std::string(kind == "rms" ? "RMS" : "LayerNorm") +
+                            (config.architecture->norm_adds_one ? ", times 1 + w" : "") +
+                            (has_bias ? ", with bias" : "") + ", eps " +
+                            short_float(config.norm_eps)});
   const bool is_hybrid = config.architecture->recurrence != Mixer::kNone;
   std::vector<std::string> places;
   for (const auto& [role, place] :
@@ -90,7 +92,7 @@ void add_norms(Facts& facts, const ModelConfig& config, const Weights& weights) 
         {Role::kMlpNorm, "before MLP"},
         {Role::kMlpOutputNorm, "behind MLP"}})
     if (has_in_layers(config, weights, role)) places.emplace_back(place);
-  facts.push_back({"norm_places", places, joined_words(places)});
+  properties.push_back({"norm_places", places, join(places, ", ")});
   std::string qk_norm;
   if (has_in_layers(config, weights, Role::kKeyNorm)) {
     const QkNorm how = config.architecture->qk_norm;
@@ -98,10 +100,10 @@ void add_norms(Facts& facts, const ModelConfig& config, const Weights& weights) 
               : how == QkNorm::kWhole ? "over all heads"
                                       : "per head, each with its own weight";
   }
-  facts.push_back({"qk_norm", qk_norm.empty() ? Json(nullptr) : Json(qk_norm), qk_norm});
+  properties.push_back({"qk_norm", qk_norm.empty() ? Json(nullptr) : Json(qk_norm), qk_norm});
 }
 
-void add_tensors(Facts& facts, const ModelConfig& config, const Weights& weights) {
+void add_tensors(Properties& properties, const ModelConfig& config, const Weights& weights) {
   std::vector<std::string> biases, fused;
   const auto has = [&](std::initializer_list<Role> roles) {
     return has_any(config, weights, roles);
@@ -121,30 +123,30 @@ void add_tensors(Facts& facts, const ModelConfig& config, const Weights& weights
   if (has({Role::kGateUp})) fused.emplace_back("gate/up");
   if (has({Role::kSharedGateUp})) fused.emplace_back("shared experts' gate/up");
   if (has({Role::kExpertGateUp})) fused.emplace_back("experts' gate/up");
-  facts.push_back({"biases", biases, joined_words(biases)});
-  facts.push_back({"fused", fused, joined_words(fused)});
+  properties.push_back({"biases", biases, join(biases, ", ")});
+  properties.push_back({"fused", fused, join(fused, ", ")});
   const bool is_tied = !weights.has(Role::kLmHead);
-  facts.push_back({"tied_embeddings", is_tied, is_tied ? "yes" : "no"});
+  properties.push_back({"tied_embeddings", is_tied, is_tied ? "yes" : "no"});
 }
 
-void add_feed_forward(Facts& facts, const ModelConfig& config, const Weights& weights) {
+void add_feed_forward(Properties& properties, const ModelConfig& config, const Weights& weights) {
   const bool is_gated =
       has_any(config, weights, {Role::kGate, Role::kExpertGate, Role::kSharedGate});
   std::string text = std::string(name_of(config.activation)) + (is_gated ? ", gated" : "");
   if (config.activation_limit > 0) text += ", clamped at " + short_float(config.activation_limit);
-  facts.push_back(
+  properties.push_back(
       {"activation",
        {{"name", name_of(config.activation)},
         {"gated", is_gated},
         {"limit", config.activation_limit > 0 ? Json(config.activation_limit) : Json()}},
        text});
-  facts.push_back({"residual", config.parallel_residual ? "parallel" : "sequential",
-                   config.parallel_residual ? "attention and MLP in parallel" : ""});
+  properties.push_back({"residual", config.parallel_residual ? "parallel" : "sequential",
+                        config.parallel_residual ? "attention and MLP in parallel" : ""});
 }
 
-void add_numbers(Facts& facts, const ModelConfig& config) {
+void add_numbers(Properties& properties, const ModelConfig& config) {
   const auto add = [&](const char* key, float value, float neutral) {
-    facts.push_back(
+    properties.push_back(
         {key, value == neutral ? Json() : Json(value), value == neutral ? "" : short_float(value)});
   };
   add("softmax_scale", config.softmax_scale, 0.0f);
@@ -155,12 +157,12 @@ void add_numbers(Facts& facts, const ModelConfig& config) {
   add("logits_multiplier", config.logits_multiplier, 1.0f);
 }
 
-void add_experts(Facts& facts, const ModelConfig& config, const Weights& weights) {
+void add_experts(Properties& properties, const ModelConfig& config, const Weights& weights) {
   std::vector<int64_t> layers;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i)
     if (config.layers[static_cast<size_t>(i)].is_moe) layers.push_back(i);
   if (layers.empty()) {
-    facts.push_back({"experts", nullptr, ""});
+    properties.push_back({"experts", nullptr, ""});
     return;
   }
   const MoeConfig& moe = config.moe;
@@ -177,57 +179,60 @@ void add_experts(Facts& facts, const ModelConfig& config, const Weights& weights
                      {"groups_per_token", moe.groups_per_token},
                      {"shared_intermediate_size", moe.shared_intermediate_size}};
   std::string text =
-      text_of(moe.experts_per_token) + " of " + text_of(moe.num_experts) + " a token, " +
-      text_of(moe.intermediate_size) + " wide, routed by " + std::string(name_of(moe.score)) +
-      (has_correction ? " with a correction" : "") + (config.norm_topk_prob ? ", normalized" : "");
+      std::to_string(moe.experts_per_token) + " of " + std::to_string(moe.num_experts) +
+      " a token, " + std::to_string(moe.intermediate_size) + " wide, routed by " +
+      std::string(name_of(moe.score)) + (has_correction ? " with a correction" : "") +
+      (config.norm_topk_prob ? ", normalized" : "");
   if (config.routed_scaling_factor != 1.0f)
     text += ", times " + short_float(config.routed_scaling_factor);
   if (moe.num_groups > 1)
-    text +=
-        ", from " + text_of(moe.groups_per_token) + " of " + text_of(moe.num_groups) + " groups";
+    text += ", from " + std::to_string(moe.groups_per_token) + " of " +
+            std::to_string(moe.num_groups) + " groups";
   if (moe.shared_intermediate_size > 0)
-    text += ", shared experts " + text_of(moe.shared_intermediate_size) + " wide";
-  facts.push_back({"experts", json, text + ", " + layers_text(layers, config)});
+    text += ", shared experts " + std::to_string(moe.shared_intermediate_size) + " wide";
+  properties.push_back({"experts", json, text + ", " + layers_text(layers, config)});
 }
 
-void add_attention_kind(Facts& facts, const ModelConfig& config, const Weights& weights) {
+void add_attention_kind(Properties& properties, const ModelConfig& config, const Weights& weights) {
   const LatentConfig& latent = config.latent;
   if (config.architecture->has_latent_attention) {
-    facts.push_back({"latent_attention",
-                     {{"latent_rank", latent.latent_rank},
-                      {"query_rank", latent.query_rank},
-                      {"rope_dim", latent.rope_dim},
-                      {"nope_dim", latent.nope_dim},
-                      {"value_dim", latent.value_dim}},
-                     "latent of " + text_of(latent.latent_rank) + " and a rotated key of " +
-                         text_of(latent.rope_dim) + " a token, shared by all heads"});
+    properties.push_back({"latent_attention",
+                          {{"latent_rank", latent.latent_rank},
+                           {"query_rank", latent.query_rank},
+                           {"rope_dim", latent.rope_dim},
+                           {"nope_dim", latent.nope_dim},
+                           {"value_dim", latent.value_dim}},
+                          "latent of " + std::to_string(latent.latent_rank) +
+                              " and a rotated key of " + std::to_string(latent.rope_dim) +
+                              " a token, shared by all heads"});
   } else {
-    facts.push_back({"latent_attention", nullptr, ""});
+    properties.push_back({"latent_attention", nullptr, ""});
   }
   const bool has_sinks = has_in_layers(config, weights, Role::kSinks);
-  facts.push_back({"sinks", has_sinks, has_sinks ? "one a head" : ""});
+  properties.push_back({"sinks", has_sinks, has_sinks ? "one a head" : ""});
   const bool has_gate = config.architecture->has_query_gate;
-  facts.push_back({"query_gate", has_gate,
-                   has_gate ? "what attention gives is weighed by a sigmoid of its input" : ""});
+  properties.push_back(
+      {"query_gate", has_gate,
+       has_gate ? "what attention gives is weighed by a sigmoid of its input" : ""});
 }
 
-void add_dtype(Facts& facts, const ModelConfig& config) {
+void add_dtype(Properties& properties, const ModelConfig& config) {
   const bool is_fp8 = config.weight_block_rows > 0;
   const std::string dtype = config.dtype.empty() ? "not named" : config.dtype;
   Json block;
   std::string text = dtype;
   if (is_fp8) {
     block = {config.weight_block_rows, config.weight_block_columns};
-    text += ", weights FP8 (E4M3) scaled in blocks of " + text_of(config.weight_block_rows) +
-            " x " + text_of(config.weight_block_columns);
+    text += ", weights FP8 (E4M3) scaled in blocks of " + std::to_string(config.weight_block_rows) +
+            " x " + std::to_string(config.weight_block_columns);
   }
-  facts.push_back({"dtype", config.dtype.empty() ? Json() : Json(config.dtype), text});
-  facts.push_back({"weight_block_size", block, ""});
+  properties.push_back({"dtype", config.dtype.empty() ? Json() : Json(config.dtype), text});
+  properties.push_back({"weight_block_size", block, ""});
 }
 
 }  // namespace
 
-Fact quantization_fact(const CheckpointQuantization& quantization) {
+Property quantization_property(const CheckpointQuantization& quantization) {
   int64_t blocks = 0, rows = 0, inputs[4] = {};
   for (const auto& [module, linear] : quantization.linears) {
     if (element_count(linear.weight_scale.shape) > 1) ++(linear.block_rows == 1 ? rows : blocks);
@@ -248,30 +253,40 @@ Fact quantization_fact(const CheckpointQuantization& quantization) {
     for (const auto& [word, number] : counts.items()) {
       std::string text = word;
       std::ranges::replace(text, '_', ' ');
-      if (number > 0) into.push_back(text + " " + text_of(number.get<int64_t>()));
+      if (number > 0) into.push_back(text + " " + std::to_string(number.get<int64_t>()));
     }
   };
   words(json.at("weight_scales"), scales);
   words(json.at("inputs"), kinds);
   return {"quantization", json,
-          "FP8 weights of " + text_of(count) + " modules, scales: " + joined_words(scales) +
-              "; inputs: " + joined_words(kinds)};
+          "FP8 weights of " + std::to_string(count) + " modules, scales: " + join(scales, ", ") +
+              "; inputs: " + join(kinds, ", ")};
 }
 
-std::vector<Fact> model_facts(const ModelConfig& config, const Weights& weights) {
-  Facts facts;
-  add_sizes(facts, config);
-  add_mixers(facts, config);
-  add_norms(facts, config, weights);
-  add_tensors(facts, config, weights);
-  add_attention_kind(facts, config, weights);
-  add_positions(facts, config);
-  add_windows(facts, config);
-  add_numbers(facts, config);
-  add_feed_forward(facts, config, weights);
-  add_experts(facts, config, weights);
-  add_dtype(facts, config);
-  return facts;
+Properties model_properties(const ModelConfig& config, const Weights& weights) {
+  Properties properties;
+  add_sizes(properties, config);
+  add_mixers(properties, config);
+  add_norms(properties, config, weights);
+  add_tensors(properties, config, weights);
+  add_attention_kind(properties, config, weights);
+  add_positions(properties, config);
+  add_windows(properties, config);
+  add_numbers(properties, config);
+  add_feed_forward(properties, config, weights);
+  add_experts(properties, config, weights);
+  add_dtype(properties, config);
+  return properties;
+}
+
+std::vector<std::pair<std::string, std::string>> shown(const Properties& properties) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const Property& property : properties) {
+    std::string label = property.key;
+    std::ranges::replace(label, '_', ' ');
+    if (!property.text.empty()) lines.emplace_back(label, property.text);
+  }
+  return lines;
 }
 
 }  // namespace kvcal

@@ -1,11 +1,31 @@
-#include "inspect_manifest.h"
+#include "inspect/manifest_reader.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "core/file.h"
+#include "core/folder.h"
+#include "export/manifest.h"
+
 namespace kvcal {
 
 using report::CacheTensor;
+
+Json find_manifest(const fs::path& folder) {
+  for (const fs::path& place : {folder, folder.parent_path()})
+    if (is_there(place / kManifestName))
+      return in_context((place / kManifestName).string(),
+                        [&] { return parse_json(read_text(place / kManifestName)); });
+  return nullptr;
+}
+
+const Json* find_layer(const Json& manifest, int64_t layer) {
+  const Json* layers = manifest.is_object() ? find_field(manifest, "layers") : nullptr;
+  if (!layers || !layers->is_array()) return nullptr;
+  for (const Json& entry : *layers)
+    if (entry.is_object() && optional_int(entry, "layer") == layer) return &entry;
+  return nullptr;
+}
 
 std::vector<float> magnitudes(const Json& object, const std::string& key) {
   const Json* value = find_field(object, key);
@@ -89,16 +109,14 @@ AmaxConvergence convergence_of(const Json& json, const std::string& side) {
 
 }  // namespace
 
-CacheTensor cache_tensor(const Json& row, const Json* seen, const std::string& side) {
+CacheTensor cache_tensor(const Json& layer, const std::string& side) {
   CacheTensor tensor;
-  tensor.scales = magnitudes(row, side + "_scale");
-  if (!seen) return tensor;
-  tensor.amax = magnitude(*seen, side + "_amax");
-  tensor.head_amax = magnitudes(*seen, side + "_head_amax");
-  if (const auto clipped = optional_number(*seen, side + "_saturated"))
+  tensor.amax = magnitude(layer, side + "_amax");
+  tensor.head_amax = magnitudes(layer, side + "_head_amax");
+  if (const auto clipped = optional_number(layer, side + "_saturated"))
     tensor.saturated = std::clamp(*clipped, 0.0, 1.0);
-  tensor.histogram = histogram_of(*seen, side + "_histogram");
-  if (const Json* convergence = find_field(*seen, "convergence"))
+  tensor.histogram = histogram_of(layer, side + "_histogram");
+  if (const Json* convergence = find_field(layer, "convergence"))
     tensor.convergence =
         in_context("convergence", [&] { return convergence_of(*convergence, side); });
   return tensor;

@@ -1,15 +1,14 @@
-#include "inspect_html.h"
+#include "inspect/page_values.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/number_text.h"
 #include "engines/verify.h"
 #include "export/manifest.h"
-#include "inspect_manifest.h"
-#include "kvcal_version.h"
-#include "report/checkpoint_report.h"
+#include "inspect/manifest_reader.h"
 
 namespace kvcal {
 namespace {
@@ -18,23 +17,25 @@ using report::CacheLayer;
 using report::CacheTensor;
 using report::CheckpointReport;
 
-std::vector<CacheLayer> cache_layers(const Inspection& checkpoint) {
+CacheTensor cache_tensor_of(const InspectedLayer& row, const std::vector<Scale>& scales,
+                            const std::string& side) {
+  CacheTensor tensor = row.statistics ? cache_tensor(*row.statistics, side) : CacheTensor();
+  for (const Scale& scale : scales) tensor.scales.push_back(scale.value);
+  return tensor;
+}
+
+std::vector<CacheLayer> cache_layers(const InspectionResult& checkpoint) {
   std::vector<CacheLayer> layers;
-  for (const Json& row : checkpoint.report.at("layers")) {
-    CacheLayer layer{.layer = row.at("layer").get<int64_t>(),
-                     .dtype = optional_string(row, "dtype").value_or("–"),
-                     .bytes = row.at("bytes").get<uint64_t>(),
-                     .k = {},
-                     .v = {}};
+  for (const InspectedLayer& row : checkpoint.layers)
     in_context(kManifestName, [&] {
-      in_context("layer " + std::to_string(layer.layer), [&] {
-        const Json* seen = find_layer(checkpoint.manifest, layer.layer);
-        layer.k = cache_tensor(row, seen, "k");
-        layer.v = cache_tensor(row, seen, "v");
+      in_context("layer " + std::to_string(row.layer), [&] {
+        layers.push_back({.layer = row.layer,
+                          .dtype = row.dtype ? std::string(name_of(*row.dtype)) : "–",
+                          .bytes = row.bytes,
+                          .k = cache_tensor_of(row, row.k_scales, "k"),
+                          .v = cache_tensor_of(row, row.v_scales, "v")});
       });
     });
-    layers.push_back(std::move(layer));
-  }
   return layers;
 }
 
@@ -66,7 +67,7 @@ std::string kind_of_module(std::string name) {
   return kind;
 }
 
-std::vector<report::Fp8Linear> fp8_linears(const Inspection& checkpoint) {
+std::vector<report::Fp8Linear> fp8_linears(const InspectionResult& checkpoint) {
   std::vector<report::Fp8Linear> linears;
   for (const auto& [module, linear] : checkpoint.quantization.linears) {
     const std::vector<float> scales = as_float32({&linear.weight_scale, 1});
@@ -122,15 +123,15 @@ bool agree(const std::vector<float>& tensor, const std::vector<float>& manifest)
          0.01f * std::ranges::max(manifest);
 }
 
-std::vector<std::string> scale_gaps(const Inspection& checkpoint,
+std::vector<std::string> scale_gaps(const InspectionResult& checkpoint,
                                     const std::vector<CacheLayer>& layers) {
   std::vector<int64_t> without, different;
-  for (const CacheLayer& layer : layers) {
-    const Json* seen = find_layer(checkpoint.manifest, layer.layer);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const CacheLayer& layer = layers[i];
+    const Json* seen = checkpoint.layers[i].statistics;
     if (layer.k.scales.empty()) without.push_back(layer.layer);
-    if (!seen) continue;
-    if (!agree(layer.k.scales, magnitudes(*seen, "k_scale")) ||
-        !agree(layer.v.scales, magnitudes(*seen, "v_scale")))
+    if (seen && (!agree(layer.k.scales, magnitudes(*seen, "k_scale")) ||
+                 !agree(layer.v.scales, magnitudes(*seen, "v_scale"))))
       different.push_back(layer.layer);
   }
   std::vector<std::string> gaps;
@@ -147,7 +148,7 @@ std::vector<std::string> scale_gaps(const Inspection& checkpoint,
   return gaps;
 }
 
-std::vector<std::string> gaps_of(const Inspection& checkpoint,
+std::vector<std::string> gaps_of(const InspectionResult& checkpoint,
                                  const std::vector<CacheLayer>& layers) {
   std::vector<std::string> gaps = scale_gaps(checkpoint, layers);
   const std::string name(kManifestName);
@@ -177,7 +178,7 @@ fp8::Format cache_format(const ModelDir& model_dir) {
 
 /// What `verify --engine all --json` prints. An engine whose rules cannot be held against the
 /// checkpoint says why as a finding.
-Json engine_reports(const Inspection& checkpoint) {
+Json engine_reports(const InspectionResult& checkpoint) {
   Json reports = Json::array();
   for (const std::string& engine : engine_rules().names()) try {
       reports.push_back(report_json(
@@ -194,51 +195,6 @@ Json engine_reports(const Inspection& checkpoint) {
   return reports;
 }
 
-void add_sizes(CheckpointReport& page, const Json& report) {
-  page.parameters = report.at("parameters").get<uint64_t>();
-  page.bytes = report.at("bytes").get<uint64_t>();
-  const Json& cache = report.at("kv_cache");
-  page.cache_bytes_16_bit = cache.at("bytes_per_token_16_bit").get<uint64_t>();
-  page.cache_bytes_fp8 = cache.at("bytes_per_token_fp8").get<uint64_t>();
-  for (const auto& [kind, sizes] : report.at("tensors").items())
-    page.tensors.push_back({.kind = kind,
-                            .count = sizes.at("count").get<int64_t>(),
-                            .bytes = sizes.at("bytes").get<uint64_t>()});
-}
-
-CheckpointReport report_of(const Inspection& checkpoint) {
-  const Json& report = checkpoint.report;
-  CheckpointReport page;
-  page.path = report.at("path").get<std::string>();
-  // "out/" and "." have no name of their own.
-  const fs::path folder = fs::weakly_canonical(checkpoint.model_dir.path());
-  page.name = folder.filename().string();
-  page.model_type = report.at("model_type").get<std::string>();
-  page.scale_format = report.at("kv_scales").get<std::string>();
-  page.version = KVCAL_VERSION;
-  page.format = cache_format(checkpoint.model_dir);
-  add_sizes(page, report);
-  page.layers = cache_layers(checkpoint);
-  page.gaps = gaps_of(checkpoint, page.layers);
-  page.linears = fp8_linears(checkpoint);
-  // What engines load cannot be told of a checkpoint that they get a file of scales with.
-  if (!checkpoint.has_scales_elsewhere) page.engines = engine_reports(checkpoint);
-  page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
-  page.origin = origin_of(checkpoint.manifest);
-  for (const Fact& fact : checkpoint.facts) {
-    std::string label = fact.key;
-    std::ranges::replace(label, '_', ' ');
-    if (!fact.text.empty()) page.architecture.emplace_back(label, fact.text);
-  }
-  for (const Json& engine : report.at("supported_by").at("engines"))
-    page.engine_words.push_back({.engine = engine.at("engine").get<std::string>(),
-                                 .version = engine.at("version").get<std::string>(),
-                                 .format = engine.at("format").get<std::string>(),
-                                 .reads = engine.at("reads").get<std::string>(),
-                                 .note = engine.at("note").get<std::string>()});
-  return page;
-}
-
 /// The folder that holds the checkpoint of an output, itself or the first of its formats; empty for
 /// none.
 fs::path checkpoint_in(const fs::path& output) {
@@ -250,20 +206,42 @@ fs::path checkpoint_in(const fs::path& output) {
 
 }  // namespace
 
-void write_checkpoint_report(const Inspection& checkpoint, const ReportOptions& options) {
-  if (!options.is_asked_for()) return;
-  const CheckpointReport report = report_of(checkpoint);
-  write_report(options, report::checkpoint_page(report), report::checkpoint_plots(report));
+CheckpointReport page_values(const InspectionResult& checkpoint, const std::string& version) {
+  CheckpointReport page;
+  page.path = checkpoint.path;
+  // "out/" and "." have no name of their own.
+  page.name = fs::weakly_canonical(checkpoint.model_dir.path()).filename().string();
+  page.model_type = checkpoint.config.model_type;
+  page.scale_format = checkpoint.scale_form;
+  page.version = version;
+  page.format = cache_format(checkpoint.model_dir);
+  page.parameters = checkpoint.parameters;
+  page.bytes = checkpoint.bytes;
+  page.cache_bytes_fp8 = static_cast<uint64_t>(checkpoint.cache.values_per_token);
+  page.cache_bytes_16_bit = 2 * page.cache_bytes_fp8;
+  page.tensors = group_sizes(checkpoint.tensors);
+  page.layers = cache_layers(checkpoint);
+  page.gaps = gaps_of(checkpoint, page.layers);
+  page.linears = fp8_linears(checkpoint);
+  // What engines load cannot be told of a checkpoint that they get a file of scales with.
+  if (!checkpoint.has_scales_elsewhere) page.engines = engine_reports(checkpoint);
+  page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
+  page.origin = origin_of(checkpoint.manifest);
+  page.architecture = shown(checkpoint.properties);
+  for (const EngineVerdict& verdict : checkpoint.consumers.engines)
+    page.engine_words.push_back({.engine = std::string(verdict.engine),
+                                 .version = std::string(verdict.version),
+                                 .format = std::string(verdict.format),
+                                 .reads = std::string(name_of(verdict.reads)),
+                                 .note = std::string(verdict.note)});
+  return page;
 }
 
-void write_checkpoint_report(const fs::path& output, const std::string& model,
-                             const ReportOptions& options) {
-  if (!options.is_asked_for()) return;
+CheckpointReport page_values(const fs::path& output, const std::string& model,
+                             const std::string& version) {
   const fs::path checkpoint = checkpoint_in(output);
-  if (checkpoint.empty())
-    write_checkpoint_report(Inspection(model, output), options);
-  else
-    write_checkpoint_report(Inspection(checkpoint.string()), options);
+  return checkpoint.empty() ? page_values(inspect(model, output), version)
+                            : page_values(inspect(checkpoint.string()), version);
 }
 
 }  // namespace kvcal

@@ -1,4 +1,4 @@
-#include "tensor_list.h"
+#include "inspect/tensor_list.h"
 
 #include <algorithm>
 #include <map>
@@ -60,32 +60,33 @@ std::vector<ListedTensor> list_tensors(const ModelDir& model_dir, const ModelCon
     ListedTensor entry{name, "none", "not read", &model_dir.tensor(name)};
     if (const auto role = roles.find(name); role != roles.end()) {
       entry.role = row_of(role->second).name;
-      entry.kind = row_of(role->second).group;
+      entry.group = row_of(role->second).group;
     } else if (kv_scales.contains(name)) {
       entry.role = "kv_scale";
-      entry.kind = "KV scales";
+      entry.group = "KV scales";
     } else if (name.ends_with(kBlockScale) &&
                roles.contains(name.substr(0, name.size() - kBlockScale.size()))) {
       entry.role = "block_scale";
-      entry.kind = "block scales";
+      entry.group = "block scales";
     } else if (const std::string_view word = scale_word(name, roles); !word.empty()) {
       entry.role = word;
-      entry.kind = "FP8 scales";
+      entry.group = "FP8 scales";
     }
     tensors.push_back(std::move(entry));
   }
   return tensors;
 }
 
-Json tensor_kinds(const std::vector<ListedTensor>& tensors) {
-  Json kinds = Json::object();
+std::vector<report::TensorKind> group_sizes(const std::vector<ListedTensor>& tensors) {
+  std::vector<report::TensorKind> groups;
   for (const ListedTensor& entry : tensors) {
-    Json& kind = kinds[entry.kind];
-    if (kind.is_null()) kind = {{"count", 0}, {"bytes", 0}};
-    kind["count"] = kind["count"].get<int64_t>() + 1;
-    kind["bytes"] = kind["bytes"].get<uint64_t>() + entry.tensor->bytes.size();
+    auto group = std::ranges::find(groups, entry.group, &report::TensorKind::kind);
+    if (group == groups.end())
+      group = groups.insert(groups.end(), {.kind = std::string(entry.group)});
+    ++group->count;
+    group->bytes += entry.tensor->bytes.size();
   }
-  return kinds;
+  return groups;
 }
 
 }  // namespace kvcal

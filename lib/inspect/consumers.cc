@@ -1,0 +1,105 @@
+#include "inspect/consumers.h"
+
+#include "convert/kept_quantization.h"
+#include "export/layer_scales.h"
+#include "export/writer.h"
+
+namespace kvcal {
+namespace {
+
+/// Scale 1.0 in every layer: a format that cannot hold it can hold none.
+Calibration unit_calibration(const ModelConfig& config, Strategy strategy) {
+  Calibration calibration;
+  calibration.kv_args.type = QuantType::kFloat;
+  calibration.kv_args.num_bits = 8;
+  calibration.kv_args.strategy = strategy;
+  calibration.num_hidden_layers = config.num_hidden_layers;
+  calibration.is_latent = config.architecture->has_latent_attention;
+  const auto count =
+      strategy == Strategy::kAttnHead ? static_cast<size_t>(config.cache_heads()) : size_t{1};
+  const KvTensorCalibration side{.statistics = {}, .scales = std::vector<Scale>(count)};
+  for (const int64_t layer : config.attention_layers())
+    calibration.layers.push_back({.layer = layer,
+                                  .module = config.attention_module(layer),
+                                  .ignored = false,
+                                  .k = side,
+                                  .v = side});
+  return calibration;
+}
+
+/// The message of the Error that body throws, empty for none.
+template <class Body>
+std::string refusal_of(const Body& body) {
+  try {
+    body();
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+FormatSupport format_support(const std::string& name, const Writer& writer,
+                             const ModelDir& model_dir, const ModelConfig& config) {
+  FormatSupport support{.format = name};
+  const auto kept = config.weight_block_rows == 0
+                        ? std::nullopt
+                        : std::optional(read_kept_quantization(model_dir));
+  for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
+    Recipe recipe;
+    const Calibration calibration = unit_calibration(config, strategy);
+    recipe.modifiers.emplace_back().kv_cache_scheme = calibration.kv_args;
+    const ExportInput input{.model = model_dir,
+                            .calibration = calibration,
+                            .recipe = &recipe,
+                            .kept = kept ? &*kept : nullptr};
+    const std::string refusal = refusal_of([&] {
+      writer.check(input);
+      support.strategies.emplace_back(name_of(strategy));
+      if (support.strategies.size() == 1) support.notes = writer.notes(input);
+    });
+    if (support.reason.empty()) support.reason = refusal;
+  }
+  return support;
+}
+
+Json support_json(const std::string& refusal) {
+  return {{"supported", refusal.empty()}, {"reason", refusal.empty() ? Json() : Json(refusal)}};
+}
+
+}  // namespace
+
+Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config) {
+  Consumers consumers;
+  consumers.calibration_refusal = refusal_of([&] {
+    if (config.weight_block_rows == 0) check_is_unquantized(model_dir);
+  });
+  for (const auto& [name, make] : kWriters.rows())
+    consumers.formats.push_back(format_support(std::string(name), *make(), model_dir, config));
+  consumers.engines = engine_verdicts(required_string(model_dir.config(), "model_type"));
+  return consumers;
+}
+
+Json consumers_json(const Consumers& consumers) {
+  Json formats = Json::array(), engines = Json::array();
+  for (const FormatSupport& format : consumers.formats) {
+    const bool is_supported = !format.strategies.empty();
+    formats.push_back({{"format", format.format},
+                       {"supported", is_supported},
+                       {"strategies", format.strategies},
+                       {"reason", is_supported ? Json() : Json(format.reason)},
+                       {"notes", format.notes}});
+  }
+  for (const EngineVerdict& verdict : consumers.engines)
+    engines.push_back({{"engine", verdict.engine},
+                       {"version", verdict.version},
+                       {"format", verdict.format},
+                       {"reads", name_of(verdict.reads)},
+                       {"note", verdict.note}});
+  return {{"calibration", support_json(consumers.calibration_refusal)},
+          {"formats", formats},
+          {"engines", engines}};
+}
+
+}  // namespace kvcal

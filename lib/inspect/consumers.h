@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_dir.h"
+#include "core/json.h"
+#include "engines/engine_rules.h"
+#include "family/architecture.h"
+
+namespace kvcal {
+
+/// Whether an output format can hold scales of a model.
+struct FormatSupport {
+  std::string format;
+  std::vector<std::string> strategies =
+      {};  ///< those it can hold; empty: none, for the reason below
+  std::string reason = {};
+  std::vector<std::string> notes = {};  ///< of its writer
+};
+
+/// The programs that can make and use KV scales of a model.
+struct Consumers {
+  std::string calibration_refusal;  ///< empty: it can be calibrated
+  std::vector<FormatSupport> formats;
+  std::vector<EngineVerdict> engines;
+};
+/// A format's answer is its writer's own check.
+Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config);
+
+/// {"calibration": {"supported", "reason"}, "formats": [{"format", "supported", "strategies",
+/// "reason", "notes"}], "engines": [{"engine", "version", "format", "reads", "note"}]}
+Json consumers_json(const Consumers& consumers);
+
+}  // namespace kvcal

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "quant/stop_rule.h"
+#include "report/checkpoint_report.h"
+
+/// Readers of a manifest. It may come from strangers: all throw Error naming the key of a value
+/// that is not as we write it.
+namespace kvcal {
+
+/// The manifest of a folder, or beside it where several formats share one; null for none.
+Json find_manifest(const std::filesystem::path& folder);
+
+/// The manifest's entry of a layer; nullptr for none.
+const Json* find_layer(const Json& manifest, int64_t layer);
+
+/// A number, or a list of them; empty for neither. Throws Error for anything else, negative numbers
+/// and those that are not finite, too.
+std::vector<float> magnitudes(const Json& object, const std::string& key);
+
+/// Statistics of K ("k") or V from a layer's entry; without its scales.
+report::CacheTensor cache_tensor(const Json& layer, const std::string& side);
+
+/// The outcome of a calibration's stop rule; nullopt where it had none.
+std::optional<StopOutcome> stop_outcome(const Json& manifest);
+
+}  // namespace kvcal

@@ -1,0 +1,69 @@
+#include "inspect/served_engines.h"
+
+#include <optional>
+
+#include "core/folder.h"
+#include "engines/verify.h"
+
+namespace kvcal {
+namespace {
+
+constexpr const char* kScalesJson = "kv_cache_scales.json";
+
+/// Scales of E4M3FNUZ are for platforms that store it.
+VerifyOptions platform_of(const ModelDir& model) {
+  VerifyOptions options;
+  const Json* dialect = find_field(model.config(), "kv_cache_torch_dtype");
+  options.is_rocm = dialect && *dialect == "float8_e4m3fnuz";
+  return options;
+}
+
+bool uses_scales(const ModelDir& model, const ModelConfig& config, const std::string& engine,
+                 const VerifyOptions& options) {
+  const VerifyReport report = verify_engine(model, config, engine, options);
+  if (!report.loads || loses_scales(report) || report.kv_cache_dtype == "auto") return false;
+  for (const HeldLayer& layer : report.layers)
+    if (!layer.k.source.empty() || !layer.v.source.empty()) return true;
+  return false;
+}
+
+/// What the engine must be told, "" where nothing; nullopt where it does not use the scales.
+std::optional<std::string> argument_for(const ModelDir& model, const ModelConfig& config,
+                                        const std::string& engine) {
+  const EngineRules& rules = engine_rules().at(engine);
+  VerifyOptions options = platform_of(model);
+  const std::string platform = options.is_rocm ? " on MI300" : "";
+  if (uses_scales(model, config, engine, options)) return platform;
+  if (rules.fp8_argument.empty()) return std::nullopt;
+  options.kv_cache_dtype = "fp8_e4m3";
+  const std::string argument = platform + " (" + std::string(rules.fp8_argument);
+  if (uses_scales(model, config, engine, options)) return argument + ")";
+  options.scales = model.path() / kScalesJson;
+  if (!rules.scales_file.is_read || !is_there(options.scales)) return std::nullopt;
+  if (!uses_scales(model, config, engine, options)) return std::nullopt;
+  return argument + " " + std::string(rules.scales_file.argument) + " " + kScalesJson + ")";
+}
+
+/// The first thing that is wrong.
+std::string reason(const ModelDir& model, const ModelConfig& config, const std::string& engine) {
+  const VerifyReport report = verify_engine(model, config, engine, platform_of(model));
+  return report.findings.empty() ? "it reads none of the scales" : report.findings[0].message;
+}
+
+}  // namespace
+
+std::vector<ServedEngine> served_engines(const std::filesystem::path& folder,
+                                         const ModelConfig& config) {
+  const ModelDir model(folder);
+  std::vector<ServedEngine> engines;
+  for (const std::string& engine : engine_rules().names()) {
+    const EngineRules& rules = engine_rules().at(engine);
+    const auto argument = argument_for(model, config, engine);
+    engines.push_back({.title = std::string(rules.title) + " " + std::string(rules.version),
+                       .is_served = argument.has_value(),
+                       .note = argument ? *argument : reason(model, config, engine)});
+  }
+  return engines;
+}
+
+}  // namespace kvcal

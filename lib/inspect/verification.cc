@@ -1,0 +1,30 @@
+#include "inspect/verification.h"
+
+#include "stored/weights.h"
+
+namespace kvcal {
+
+std::vector<std::string> engine_choice(const std::vector<std::string>& asked) {
+  std::vector<std::string> names;
+  for (const std::string& name : asked) {
+    if (name == "all") return engine_rules().names();
+    engine_rules().at(name);  // fails with the known names
+    names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
+                                 const std::vector<std::string>& engines,
+                                 const VerifyOptions& options) {
+  const std::vector<std::string> names = engine_choice(engines);
+  const ModelDir model_dir(checkpoint);
+  const ModelConfig config = in_context((model_dir.path() / "config.json").string(),
+                                        [&] { return read_model_config(model_dir); });
+  std::vector<VerifyReport> reports;
+  for (const std::string& engine : names)
+    reports.push_back(verify_engine(model_dir, config, engine, options));
+  return reports;
+}
+
+}  // namespace kvcal

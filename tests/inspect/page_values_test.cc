@@ -1,0 +1,62 @@
+#include "inspect/page_values.h"
+
+#include "inspect/support/checkpoint_copy.h"
+#include "support/catch.h"
+
+namespace kvcal {
+namespace {
+
+using report::CheckpointReport;
+using test::contains;
+using test::model_fixture;
+
+}  // namespace
+
+TEST_CASE("page_values: what is not known is a gap") {
+  const CheckpointReport page = page_values(inspect(model_fixture("llama").string()), "1.2");
+  CHECK(page.name == "llama");
+  CHECK(page.version == "1.2");
+  CHECK(page.cache_bytes_fp8 == 64);
+  CHECK(page.cache_bytes_16_bit == 128);
+  CHECK(page.layers.size() == 2);
+  CHECK(!page.stop);
+  REQUIRE(page.gaps.size() == 2);
+  CHECK(contains(page.gaps[0], "No layer has KV scales"));
+  CHECK(contains(page.gaps[1], "There is no kvcal_manifest.json"));
+  CHECK(!page.engines.empty());
+  CHECK(!report::checkpoint_page(page).empty());
+}
+
+TEST_CASE("page_values: statistics come from the manifest, typed") {
+  const test::CheckpointCopy copy("llama");
+  copy.write_manifest(test::sample_manifest());
+  const CheckpointReport page = page_values(inspect(copy.path()), "1.2");
+  CHECK(page.layers[0].k.amax == 4.0f);
+  CHECK(page.layers[0].k.head_amax == std::vector<float>{4.0f, 1.0f});
+  CHECK(page.layers[0].k.saturated == 0.25);
+  CHECK(page.layers[0].k.scales.empty());
+  CHECK(page.origin == report::Pairs{{"recipe", "kv.yaml"}});
+}
+
+TEST_CASE(
+    "page_values: an output of scales alone is shown with its model, and no engine is asked") {
+  const test::CheckpointCopy model("llama");
+  const test::ScratchFolder output;
+  test::write_file(output / kManifestName, dump_json(test::sample_manifest()));
+  const CheckpointReport page = page_values(output.path(), model.path(), "1.2");
+  CHECK(page.layers[0].v.scales == std::vector<float>{0.25f, 0.125f});
+  CHECK(page.engines.empty());
+  CHECK(!page.engine_words.empty());
+}
+
+TEST_CASE("page_values: a manifest that is not ours is an Error with layer and key") {
+  const test::CheckpointCopy copy("llama");
+  Json manifest = test::sample_manifest();
+  manifest["layers"][1]["k_amax"] = "large";
+  copy.write_manifest(manifest);
+  const std::string message = test::message_of([&] { page_values(inspect(copy.path()), "1.2"); });
+  CHECK(contains(message, "kvcal_manifest.json: layer 1: "));
+  CHECK(contains(message, "k_amax"));
+}
+
+}  // namespace kvcal

@@ -1,0 +1,35 @@
+#include "inspect/verification.h"
+
+#include "inspect/served_engines.h"
+#include "stored/weights.h"
+#include "support/catch.h"
+#include "support/model_fixture.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal {
+
+using test::model_fixture;
+
+TEST_CASE("verification: all engines, in the order of their rules") {
+  const std::vector<VerifyReport> reports = verify(model_fixture("llama"), {"all"}, {});
+  const std::vector<std::string> names = engine_rules().names();
+  REQUIRE(reports.size() == names.size());
+  for (size_t i = 0; i < names.size(); ++i) CHECK(reports[i].engine == names[i]);
+}
+
+TEST_CASE("verification: engines are named as their rules are") {
+  CHECK(engine_choice({"tgi", "vllm"}) == std::vector<std::string>{"tgi", "vllm"});
+  CHECK(test::contains(test::message_of([] { engine_choice({"vlm"}); }), "vllm"));
+}
+
+TEST_CASE("served_engines: a checkpoint without scales is served by none, with the reason") {
+  const ModelDir model_dir(model_fixture("llama"));
+  const auto engines = served_engines(model_fixture("llama"), read_model_config(model_dir));
+  CHECK(engines.size() == engine_rules().names().size());
+  for (const ServedEngine& engine : engines) {
+    CHECK(!engine.is_served);
+    CHECK(!engine.note.empty());
+  }
+}
+
+}  // namespace kvcal
