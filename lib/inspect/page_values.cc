@@ -176,23 +176,42 @@ fp8::Format cache_format(const ModelDir& model_dir) {
   return fp8::Format::kE4m3Fn;
 }
 
-/// What `verify --engine all --json` prints. An engine whose rules cannot be held against the
-/// checkpoint says why as a finding.
-Json engine_reports(const InspectionResult& checkpoint) {
-  Json reports = Json::array();
+report::EngineLoad engine_load(const VerifyReport& report) {
+  report::EngineLoad load{.engine = report.engine,
+                          .version = report.version,
+                          .kv_cache_dtype = report.kv_cache_dtype,
+                          .loads = report.loads};
+  const auto loaded = [](const HeldScale& scale) {
+    return report::LoadedScale{.values = scale.values, .source = scale.source};
+  };
+  for (const HeldLayer& held : report.layers)
+    load.layers.push_back({.layer = held.layer, .k = loaded(held.k), .v = loaded(held.v)});
+  for (const Finding& finding : report.findings)
+    load.findings.push_back({.severity = std::string(name_of(finding.severity)),
+                             .layers = range_text(finding.layers),
+                             .message = finding.message,
+                             .remedy = finding.remedy});
+  return load;
+}
+
+/// The reports of all engines. One whose rules cannot be held against the checkpoint says why as a
+/// finding.
+std::vector<report::EngineLoad> engine_loads(const InspectionResult& checkpoint) {
+  std::vector<report::EngineLoad> loads;
   for (const std::string& engine : engine_rules().names()) try {
-      reports.push_back(report_json(
+      loads.push_back(engine_load(
           verify_engine(checkpoint.model_dir, checkpoint.config, engine, VerifyOptions{})));
     } catch (const SystemError&) {
       throw;
     } catch (const Error& error) {
-      reports.push_back({{"engine", engine},
-                         {"engine_version", ""},
-                         {"kv_cache_dtype", "not known"},
-                         {"loads", false},
-                         {"findings", {{{"severity", "error"}, {"message", error.what()}}}}});
+      loads.push_back(
+          {.engine = engine,
+           .version = "",
+           .kv_cache_dtype = "not known",
+           .findings = {
+               {.severity = "error", .layers = "", .message = error.what(), .remedy = ""}}});
     }
-  return reports;
+  return loads;
 }
 
 /// The folder that holds the checkpoint of an output, itself or the first of its formats; empty for
@@ -224,7 +243,7 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   page.gaps = gaps_of(checkpoint, page.layers);
   page.linears = fp8_linears(checkpoint);
   // What engines load cannot be told of a checkpoint that they get a file of scales with.
-  if (!checkpoint.has_scales_elsewhere) page.engines = engine_reports(checkpoint);
+  if (!checkpoint.has_scales_elsewhere) page.engines = engine_loads(checkpoint);
   page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
   page.origin = origin_of(checkpoint.manifest);
   page.architecture = shown(checkpoint.properties);

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
 #include "quant/calibration.h"
 #include "quant/fp8.h"
 #include "quant/octave_counts.h"
@@ -50,7 +49,30 @@ struct TensorKind {
   uint64_t bytes = 0;
 };
 
-/// What is known of an engine and a format without asking for this checkpoint's tensors.
+/// The scale that an engine holds of K or V in one layer.
+struct LoadedScale {
+  std::vector<float> values;  ///< one, or one a head
+  std::string source;         ///< a tensor or file; empty: the engine's default
+};
+
+/// What an engine makes of this checkpoint.
+struct EngineLoad {
+  struct Layer {
+    int64_t layer = 0;
+    std::optional<LoadedScale> k, v;  ///< nullopt: it has no such scale
+  };
+  struct Finding {
+    std::string severity;  ///< "error", "warning", "note"
+    std::string layers;    ///< "0-4, 7"; empty: of no certain layer
+    std::string message, remedy;
+  };
+  std::string engine, version, kv_cache_dtype;
+  bool loads = false;
+  std::vector<Layer> layers = {};
+  std::vector<Finding> findings = {};
+};
+
+/// The knowledge about an engine and a format that needs none of this checkpoint's tensors.
 struct EngineWord {
   std::string engine, version, format, reads, note;
 };
@@ -67,10 +89,8 @@ struct CheckpointReport {
   std::vector<TensorKind> tensors;
   std::vector<CacheLayer> layers;
   std::vector<Fp8Linear> linears;
-  std::optional<StopOutcome> stop;  ///< of a calibration that could end early
-  /// As `kvcal verify --json` prints for several engines: a list of {"engine", "engine_version",
-  /// "kv_cache_dtype", "loads", "layers", "findings"}; empty where it was not asked.
-  Json engines = Json::array();
+  std::optional<StopOutcome> stop;       ///< of a calibration that could end early
+  std::vector<EngineLoad> engines;       ///< empty where they were not asked
   std::vector<EngineWord> engine_words;  ///< shown where engines is empty
 };
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 
 #include "report/checkpoint_sections.h"
 #include "report/figure.h"
@@ -11,56 +12,44 @@ namespace {
 
 constexpr size_t kLeft = 280, kCell = 16, kRow = 26, kTop = 18;
 
-std::string text_of(const Json& object, std::string_view key) {
-  const Json* value = object.is_object() ? find_field(object, key) : nullptr;
-  if (!value) return {};
-  return value->is_string() ? value->get<std::string>() : value->dump();
-}
-
-const Json& list_of(const Json& object, std::string_view key) {
-  static const Json kNone = Json::array();
-  const Json* value = object.is_object() ? find_field(object, key) : nullptr;
-  return value && value->is_array() ? *value : kNone;
-}
-
-bool loads(const Json& engine) {
-  const Json* value = find_field(engine, "loads");
-  return value && value->is_boolean() && value->get<bool>();
-}
-
 /// Of any finding that is an error: a scale is lost or changed.
-bool has_errors(const Json& engine) {
-  const Json& findings = list_of(engine, "findings");
-  return std::any_of(findings.begin(), findings.end(),
-                     [](const Json& finding) { return text_of(finding, "severity") == "error"; });
+bool has_errors(const EngineLoad& engine) {
+  return std::ranges::any_of(engine.findings, [](const EngineLoad::Finding& finding) {
+    return finding.severity == "error";
+  });
 }
 
-std::string name_of(const Json& engine) {
-  return text_of(engine, "engine") + " " + text_of(engine, "engine_version");
+std::string name_of(const EngineLoad& engine) {
+  return engine.engine + " " + engine.version;
 }
 
-/// One number, or least and largest of a list; "–" for null.
-std::string value_text(const Json& layer, std::string_view key) {
-  const Json* value = find_field(layer, key);
-  if (!value) return "–";
-  if (value->is_string()) return value->get<std::string>();  // "nan", "inf"
-  if (value->is_number()) return number_text(value->get<double>());
-  std::vector<float> values;
-  if (value->is_array())
-    for (const Json& one : *value)
-      if (one.is_number()) values.push_back(one.get<float>());
-  return range_text(values);
+/// One number, or least and largest of those of heads; "–" for none.
+std::string value_text(const std::optional<LoadedScale>& scale) {
+  if (!scale) return "–";
+  if (scale->values.size() != 1) {
+    std::vector<float> finite;
+    std::ranges::copy_if(scale->values, std::back_inserter(finite),
+                         [](float value) { return std::isfinite(value); });
+    return range_text(finite);
+  }
+  const float value = scale->values.front();
+  if (std::isnan(value)) return "nan";
+  if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
+  return number_text(static_cast<double>(value));
 }
 
-/// What becomes of one layer's scales in an engine.
+std::string source_text(const std::optional<LoadedScale>& scale) {
+  if (!scale) return {};
+  return scale->source.empty() ? "default" : scale->source;
+}
+
+/// The fate of one layer's scales in an engine.
 enum class Fate { kLoaded, kHalf, kDefault, kNone };
 
-Fate fate_of(const Json& layer) {
+Fate fate_of(const EngineLoad::Layer& layer) {
   int loaded = 0, defaults = 0;
-  for (const char* key : {"k_source", "v_source"}) {
-    const std::string source = text_of(layer, key);
-    (source == "default" ? defaults : loaded) += !source.empty();
-  }
+  for (const auto* scale : {&layer.k, &layer.v})
+    if (*scale) ++((*scale)->source.empty() ? defaults : loaded);
   if (loaded == 2) return Fate::kLoaded;
   if (loaded > 0) return Fate::kHalf;
   return defaults > 0 ? Fate::kDefault : Fate::kNone;
@@ -76,10 +65,10 @@ constexpr std::array<FateMark, 4> kFates{
      {"fate default", "l12 18m0-18l-12 18", "the default, 1.0"},
      {"fate none", "m3 9h6", "no cache scale"}}};
 
-void draw_fates(Markup& content, const Json& engine, size_t row) {
+void draw_fates(Markup& content, const EngineLoad& engine, size_t row) {
   std::array<std::string, kFates.size()> paths;
   size_t column = 0;
-  for (const Json& layer : list_of(engine, "layers")) {
+  for (const EngineLoad::Layer& layer : engine.layers) {
     const auto fate = static_cast<size_t>(fate_of(layer));
     paths[fate] += "M" + std::to_string(kLeft + kCell * column++ + 2) + " " +
                    std::to_string(kTop + kRow * row + 4) + kFates[fate].path;
@@ -89,9 +78,9 @@ void draw_fates(Markup& content, const Json& engine, size_t row) {
       content.leaf("path", {{"class", kFates[fate].css_class}, {"d", paths[fate]}});
 }
 
-Markup fates_drawing(const Json& engines) {
+Markup fates_drawing(const std::vector<EngineLoad>& engines) {
   size_t layers = 0;
-  for (const Json& engine : engines) layers = std::max(layers, list_of(engine, "layers").size());
+  for (const EngineLoad& engine : engines) layers = std::max(layers, engine.layers.size());
   if (layers == 0) return {};
   Drawing drawing{.id = "engines-chart",
                   .title = "What each engine loads, by layer",
@@ -103,19 +92,19 @@ Markup fates_drawing(const Json& engines) {
                   .css_class = "chart",
                   .content = {}};
   size_t row = 0;
-  for (const Json& engine : engines) {
+  for (const EngineLoad& engine : engines) {
     draw_label(drawing.content,
                {.x = kLeft - 8.0,
                 .y = static_cast<double>(kTop + kRow * row) + 17,
-                .text = (loads(engine) && !has_errors(engine) ? "✓ " : "✗ ") + name_of(engine),
+                .text = (engine.loads && !has_errors(engine) ? "✓ " : "✗ ") + name_of(engine),
                 .anchor = "end"});
     draw_fates(drawing.content, engine, row++);
   }
-  const Json& first = list_of(engines[0], "layers");
+  const std::vector<EngineLoad::Layer>& first = engines[0].layers;
   for (size_t i = 0; i < first.size(); i += 4)
     draw_label(drawing.content, {.x = static_cast<double>(kLeft + kCell * i) + 8,
                                  .y = kTop - 5.0,
-                                 .text = text_of(first[i], "layer")});
+                                 .text = std::to_string(first[i].layer)});
   return svg(drawing);
 }
 
@@ -138,38 +127,33 @@ Markup fates_legend() {
   return list.close("ul");
 }
 
-Markup findings(const Json& engine) {
+Markup findings(const EngineLoad& engine) {
   Markup out;
-  const Json& list = list_of(engine, "findings");
-  if (list.empty()) return words("Nothing is amiss.");
+  if (engine.findings.empty()) return words("Nothing is amiss.");
   out.open("ul", {{"class", "findings"}});
-  for (const Json& finding : list) {
-    const std::string severity = text_of(finding, "severity");
-    const bool is_known = severity == "error" || severity == "warning" || severity == "note";
-    out.open("li", {{"class", is_known ? severity : "note"}});
-    out.element("strong", severity + ": ");
-    const std::string layer = text_of(finding, "layer");
-    if (!layer.empty()) out.text("layers " + layer + ": ");
-    out.text(text_of(finding, "message"));
-    const std::string remedy = text_of(finding, "remedy");
-    if (!remedy.empty()) out.text(" ").element("em", remedy);
+  for (const EngineLoad::Finding& finding : engine.findings) {
+    out.open("li", {{"class", finding.severity}});
+    out.element("strong", finding.severity + ": ");
+    if (!finding.layers.empty()) out.text("layers " + finding.layers + ": ");
+    out.text(finding.message);
+    if (!finding.remedy.empty()) out.text(" ").element("em", finding.remedy);
     out.close("li");
   }
   return out.close("ul");
 }
 
-Markup values_table(const Json& engine, size_t index) {
+Markup values_table(const EngineLoad& engine, size_t index) {
   TableMarkup table({.id = "engine-" + std::to_string(index),
                      .caption = "What " + name_of(engine) + " would hold",
                      .is_sortable = false,
                      .has_text = true},
                     {{"layer"}, {"K scale"}, {"V scale"}, {"K from"}, {"V from"}});
-  for (const Json& layer : list_of(engine, "layers")) {
-    if (!layer.is_object()) continue;
-    table.row(text_of(layer, "layer")).cell(value_text(layer, "k_scale"));
-    table.cell(value_text(layer, "v_scale"));
-    table.cell(text_of(layer, "k_source")).cell(text_of(layer, "v_source"));
-  }
+  for (const EngineLoad::Layer& layer : engine.layers)
+    table.row(std::to_string(layer.layer))
+        .cell(value_text(layer.k))
+        .cell(value_text(layer.v))
+        .cell(source_text(layer.k))
+        .cell(source_text(layer.v));
   return folded("Values, layer by layer", table.finish());
 }
 
@@ -188,10 +172,7 @@ Markup engine_words(const CheckpointReport& report) {
 
 Section engines_section(const CheckpointReport& report) {
   Section section{"engines", "What each engine would load", {}};
-  Json engines = Json::array();
-  if (report.engines.is_array())
-    for (const Json& engine : report.engines)
-      if (engine.is_object()) engines.push_back(engine);
+  const std::vector<EngineLoad>& engines = report.engines;
   if (engines.empty()) {
     section.body.append(
         words("The tensors of this checkpoint were not held against each engine's "
@@ -203,13 +184,13 @@ Section engines_section(const CheckpointReport& report) {
                               .caption = "Whether an engine finds the scales of each layer.",
                               .drawings = fates_drawing(engines).append(fates_legend())}));
   for (size_t i = 0; i < engines.size(); ++i) {
-    const Json& engine = engines[i];
+    const EngineLoad& engine = engines[i];
     section.body.open("div", {{"class", "engine"}}).element("h3", name_of(engine));
-    const char* verdict = !loads(engine)       ? "✗ Does not load"
+    const char* verdict = !engine.loads        ? "✗ Does not load"
                           : has_errors(engine) ? "✗ Loads without the scales as they are"
                                                : "✓ Loads";
-    section.body.element(
-        "p", std::string(verdict) + "; cache dtype " + text_of(engine, "kv_cache_dtype") + ".");
+    section.body.element("p",
+                         std::string(verdict) + "; cache dtype " + engine.kv_cache_dtype + ".");
     section.body.append(findings(engine)).append(values_table(engine, i)).close("div");
   }
   return section;

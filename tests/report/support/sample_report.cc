@@ -76,4 +76,31 @@ report::CheckpointReport sample_report(const SampleSize& size) {
   return report;
 }
 
+std::vector<report::EngineLoad> sample_engines() {
+  using report::LoadedScale;
+  const auto tensor = [](int64_t layer, const char* side) {
+    return "model.layers." + std::to_string(layer) + ".self_attn." + side + "_scale";
+  };
+  const LoadedScale one{.values = {1.0f}, .source = ""};
+  report::EngineLoad vllm{
+      .engine = "vllm", .version = "0.32", .kv_cache_dtype = "fp8_e4m3", .loads = true};
+  vllm.layers = {{.layer = 0, .k = {{{0.02f}, tensor(0, "k")}}, .v = {{{0.001f}, tensor(0, "v")}}},
+                 {.layer = 1,
+                  .k = {{{0.01f, 0.03f}, tensor(1, "k")}},
+                  .v = {{{0.002f, 0.002f}, tensor(1, "v")}}},
+                 {.layer = 2, .k = {{{0.02f}, tensor(2, "k")}}, .v = one}};
+  vllm.findings = {
+      {.severity = "error",
+       .layers = "2",
+       .message = "v_scale is lost: <script>alert(1)</script>",
+       .remedy = "kvcal convert --to compressed-tensors"},
+      {.severity = "note", .layers = "", .message = "needs --kv-cache-dtype fp8", .remedy = ""}};
+  report::EngineLoad tgi{
+      .engine = "tgi", .version = "2026-01", .kv_cache_dtype = "auto", .loads = false};
+  tgi.layers = {{.layer = 0, .k = one, .v = one},
+                {.layer = 1, .k = {{{std::nanf("")}, ""}}, .v = one},
+                {.layer = 2, .k = {}, .v = {}}};
+  return {vllm, tgi};
+}
+
 }  // namespace kvcal::test

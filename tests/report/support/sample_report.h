@@ -13,4 +13,8 @@ struct SampleSize {
 
 report::CheckpointReport sample_report(const SampleSize& size);
 
+/// Two engines and three layers: one that loads most scales, one that refuses the checkpoint. A
+/// finding holds a script.
+std::vector<report::EngineLoad> sample_engines();
+
 }  // namespace kvcal::test
