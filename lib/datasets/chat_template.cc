@@ -117,7 +117,7 @@ ChatTemplate::ChatTemplate(std::string_view source, TemplateLimits limits) {
   in_context("chat template", [&] {
     if (source.size() > limits.max_template_bytes)
       fail(source.size(), " bytes, the limit is ", limits.max_template_bytes);
-    if (!jinja::is_valid_utf8(source)) fail("not valid UTF-8");
+    if (!utf8::is_valid(source)) fail("not valid UTF-8");
     program_ = std::make_unique<Program>(Program{jinja::parse(source), limits});
   });
 }

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/sha256.h"
+#include "core/utf8.h"
 #include "datasets/dataset_reader.h"
 
 namespace kvcal {
@@ -45,7 +46,7 @@ Json JsonRecords::read(int64_t index) const {
   const RecordSpan& span = spans_.at(static_cast<size_t>(index));
   const std::string_view text = file_.text().substr(span.begin, span.size);
   return in_context(place(index), [&] {
-    if (const auto at = find_invalid_utf8(text))
+    if (const auto at = utf8::find_invalid(text))
       fail("byte ", *at + 1, " of the record is not UTF-8");
     try {
       return parse_json(text, {.max_bytes = kMaxRecordBytes});

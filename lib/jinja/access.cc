@@ -136,7 +136,7 @@ Value slice_of_text(Run& run, const Value& owner, const Cut& cut) {
   const std::vector<char32_t> characters = code_points(text);
   std::string out;
   for (int64_t i = 0; i < cut.count; ++i)
-    append_utf8(out, characters[static_cast<size_t>(cut.start + i * cut.step)]);
+    utf8::append(out, characters[static_cast<size_t>(cut.start + i * cut.step)]);
   return Value::text(run.keep(std::move(out)), owner.is_markup());
 }
 

@@ -210,7 +210,7 @@ std::string padded(Run& run, std::string_view sign, std::string_view body, const
   run.charge_bytes(static_cast<uint64_t>(missing));
   const auto filling = [&](int64_t count) {
     std::string text;
-    for (int64_t i = 0; i < count; ++i) append_utf8(text, fill);
+    for (int64_t i = 0; i < count; ++i) utf8::append(text, fill);
     return text;
   };
   const std::string whole = std::string(sign) + std::string(body);

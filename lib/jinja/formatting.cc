@@ -165,7 +165,7 @@ class PercentFormatter {
       const int64_t c = value.as_integer();
       if (c < 0 || c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF))
         fail("%c arg not in range(0x110000)");
-      append_utf8(text, static_cast<char32_t>(c));
+      utf8::append(text, static_cast<char32_t>(c));
     } else if (value.is_string() && count_code_points(value.as_text()) == 1) {
       text = value.as_text();
     } else {

@@ -51,7 +51,7 @@ void append_json_text(std::string_view text, bool ensures_ascii, std::string& ou
       append_unicode_escape(out, 0xD800 + ((c - 0x10000) >> 10));
       append_unicode_escape(out, 0xDC00 + ((c - 0x10000) & 0x3FF));
     } else {
-      append_utf8(out, c);
+      utf8::append(out, c);
     }
   }
   out += '"';

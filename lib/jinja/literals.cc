@@ -110,7 +110,7 @@ void append_escape(std::string& out, std::string_view inner, size_t& at) {
     if (code_point > 0x10FFFF) fail("the escape \\", kind, " is past the last code point");
     if (code_point >= 0xD800 && code_point <= 0xDFFF)
       fail("the escape \\", kind, " makes half a surrogate pair, which UTF-8 cannot hold");
-    append_utf8(out, code_point);
+    utf8::append(out, code_point);
     at = end;
   };
   switch (kind) {

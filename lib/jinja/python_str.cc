@@ -26,13 +26,13 @@ void append_upper(std::string& out, char32_t c) {
   if (const SpecialCasing* special = find_special_casing(c))
     out += special->upper;
   else
-    append_utf8(out, simple_upper(c));
+    utf8::append(out, simple_upper(c));
 }
 void append_title(std::string& out, char32_t c) {
   if (const SpecialCasing* special = find_special_casing(c))
     out += special->title;
   else
-    append_utf8(out, simple_title(c));
+    utf8::append(out, simple_title(c));
 }
 
 bool is_cased(char32_t c) {
@@ -77,11 +77,11 @@ bool is_final_sigma(std::string_view text, size_t begin, size_t end) {
 /// Lower case of the code point text[begin, end).
 void append_lower(std::string& out, std::string_view text, size_t begin, size_t end, char32_t c) {
   if (c == 0x3A3) {
-    append_utf8(out, is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3);
+    utf8::append(out, is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3);
   } else if (const SpecialCasing* special = find_special_casing(c)) {
     out += special->lower;
   } else {
-    append_utf8(out, simple_lower(c));
+    utf8::append(out, simple_lower(c));
   }
 }
 
@@ -111,65 +111,16 @@ std::string recased(std::string_view text, Choose&& choose) {
 
 }  // namespace
 
-bool is_valid_utf8(std::string_view text) {
-  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  const auto size = static_cast<utf8proc_ssize_t>(text.size());
-  for (utf8proc_ssize_t at = 0; at < size;) {
-    if (bytes[at] < 0x80) {
-      ++at;
-      continue;
-    }
-    utf8proc_int32_t code_point = 0;
-    const utf8proc_ssize_t taken = utf8proc_iterate(bytes + at, size - at, &code_point);
-    if (taken <= 0) return false;
-    at += taken;
-  }
-  return true;
-}
-
 char32_t next_code_point(std::string_view text, size_t& offset) {
-  const auto first = static_cast<unsigned char>(text[offset++]);
-  if (first < 0x80) return first;
-  const int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
-  char32_t c = first & (0x3Fu >> more);
-  for (int i = 0; i < more && offset < text.size(); ++i)
-    c = (c << 6) | (static_cast<unsigned char>(text[offset++]) & 0x3Fu);
-  return c;
+  const utf8::Decoded decoded = utf8::decode(text, offset);
+  offset += decoded.size;
+  return decoded.code_point;
 }
 
 char32_t previous_code_point(std::string_view text, size_t& offset) {
-  do {
-    --offset;
-  } while (offset > 0 && (static_cast<unsigned char>(text[offset]) & 0xC0u) == 0x80u);
-  size_t at = offset;
-  return next_code_point(text, at);
-}
-
-void append_utf8(std::string& text, char32_t c) {
-  const auto put = [&](char32_t byte) {
-    text += static_cast<char>(static_cast<unsigned char>(byte));
-  };
-  if (c < 0x80) {
-    put(c);
-  } else if (c < 0x800) {
-    put(0xC0 | (c >> 6));
-    put(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    put(0xE0 | (c >> 12));
-    put(0x80 | ((c >> 6) & 0x3F));
-    put(0x80 | (c & 0x3F));
-  } else {
-    put(0xF0 | (c >> 18));
-    put(0x80 | ((c >> 12) & 0x3F));
-    put(0x80 | ((c >> 6) & 0x3F));
-    put(0x80 | (c & 0x3F));
-  }
-}
-
-int64_t count_code_points(std::string_view text) {
-  int64_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0u) != 0x80u;
-  return count;
+  const utf8::Decoded decoded = utf8::decode_before(text, offset);
+  offset -= decoded.size;
+  return decoded.code_point;
 }
 
 size_t byte_offset(std::string_view text, int64_t index) {
@@ -303,7 +254,7 @@ std::string swap_case(std::string_view text) {
     else if (is_lower(c))
       append_upper(out, c);
     else
-      append_utf8(out, c);
+      utf8::append(out, c);
   }
   return out;
 }
@@ -360,7 +311,7 @@ std::string repr_of(std::string_view text) {
     } else if (c == '\n' || c == '\r' || c == '\t') {
       out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
     } else if (is_printable(c)) {
-      append_utf8(out, c);
+      utf8::append(out, c);
     } else {
       const char* format = c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x";
       std::snprintf(escape.data(), escape.size(), format, static_cast<unsigned>(c));

@@ -7,19 +7,21 @@
 #include <string_view>
 #include <vector>
 
+#include "core/utf8.h"
+
 namespace kvcal::jinja {
 
 /// Python's str over UTF-8: positions and lengths count code points. All texts given to these
-/// functions are valid UTF-8 (is_valid_utf8 is asked where texts enter). Source: CPython,
+/// functions are valid UTF-8, which is checked where texts enter. Source: CPython,
 /// Objects/unicodeobject.c.
 
-bool is_valid_utf8(std::string_view text);
 /// The code point at offset, which moves behind it.
 char32_t next_code_point(std::string_view text, size_t& offset);
 /// The code point that ends at offset, which moves before it.
 char32_t previous_code_point(std::string_view text, size_t& offset);
-void append_utf8(std::string& text, char32_t code_point);
-int64_t count_code_points(std::string_view text);
+inline int64_t count_code_points(std::string_view text) {
+  return static_cast<int64_t>(utf8::length(text));
+}
 /// Byte offset of the code point at index; the text's size when index is at or past its end.
 size_t byte_offset(std::string_view text, int64_t index);
 /// The code points themselves.

@@ -44,9 +44,9 @@ std::string title_of_words(std::string_view text) {
                                         std::string_view::npos);
     if (is_between) {
       flush();
-      append_utf8(out, c);
+      utf8::append(out, c);
     } else {
-      append_utf8(word, c);
+      utf8::append(word, c);
     }
   }
   flush();

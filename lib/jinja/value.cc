@@ -144,7 +144,7 @@ Value from_json(Run& run, const Json& json) {
     case Json::value_t::string: {
       const std::string_view text = json.get_ref<const std::string&>();
       run.charge_bytes(text.size());
-      if (!is_valid_utf8(text)) fail("a variable holds text that is not UTF-8");
+      if (!utf8::is_valid(text)) fail("a variable holds text that is not UTF-8");
       return Value::text(text);
     }
     case Json::value_t::array: {
@@ -156,7 +156,7 @@ Value from_json(Run& run, const Json& json) {
     case Json::value_t::object: {
       auto* dict = run.make<Dict>();
       for (const auto& [key, item] : json.get_ref<const Json::object_t&>()) {
-        if (!is_valid_utf8(key)) fail("a variable has a key that is not UTF-8");
+        if (!utf8::is_valid(key)) fail("a variable has a key that is not UTF-8");
         dict->set(run, Value::text(key), from_json(run, item));
       }
       return Value::object(Type::kDict, dict);

@@ -1,8 +1,9 @@
 #include "recipe/yaml_text.h"
 
-#include <algorithm>
 #include <array>
 #include <cctype>
+
+#include "core/utf8.h"
 
 namespace kvcal {
 namespace {
@@ -16,12 +17,6 @@ std::string yaml_number(const Json& number) {
   if (exponent != std::string::npos && text.find('.') == std::string::npos)
     text.insert(exponent, ".0");
   return text;
-}
-
-/// Characters of UTF-8 text.
-size_t num_characters(std::string_view text) {
-  return static_cast<size_t>(std::ranges::count_if(
-      text, [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; }));
 }
 
 /// Flow style while it is being written.
@@ -40,7 +35,7 @@ class FlowText {
  private:
   void put(std::string_view text) {
     text_ += text;
-    column_ += num_characters(text);
+    column_ += utf8::length(text);
   }
   void write_collection(const Json& value, size_t indent) {
     put(value.is_object() ? "{" : "[");

@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/utf8.h"
+
 namespace kvcal {
 namespace {
 
@@ -19,26 +21,6 @@ std::string place_at(int line, int column) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": ";
 }
 
-/// Length of the UTF-8 sequence at the start of text, or 0 where it is not one (RFC 3629).
-size_t utf8_length(std::string_view text) {
-  const auto byte = [&](size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const unsigned first = byte(0);
-  const auto is_tail = [&](size_t i) { return (byte(i) & 0xc0u) == 0x80u; };
-  if (first < 0x80) return 1;
-  if (first >= 0xc2 && first <= 0xdf) return is_tail(1) ? 2 : 0;
-  if (first >= 0xe0 && first <= 0xef) {
-    const bool is_overlong = first == 0xe0 && byte(1) < 0xa0;
-    const bool is_surrogate = first == 0xed && byte(1) >= 0xa0;
-    return is_tail(1) && is_tail(2) && !is_overlong && !is_surrogate ? 3 : 0;
-  }
-  if (first < 0xf0 || first > 0xf4) return 0;
-  const bool is_in_range =
-      !(first == 0xf0 && byte(1) < 0x90) && !(first == 0xf4 && byte(1) >= 0x90);
-  return is_tail(1) && is_tail(2) && is_tail(3) && is_in_range ? 4 : 0;
-}
-
 /// yaml-cpp replaces what is not UTF-8 silently; here it is an error. And it looks ahead for what
 /// may be a key, which takes memory for every bracket that is open; so many are no text's.
 void check_characters(std::string_view text, const YamlLimits& limits) {
@@ -46,7 +28,7 @@ void check_characters(std::string_view text, const YamlLimits& limits) {
   int line = 1, column = 1, open = 0;
   for (size_t at = 0; at < text.size();) {
     const unsigned char c = static_cast<unsigned char>(text[at]);
-    const size_t length = utf8_length(text.substr(at));
+    const size_t length = utf8::well_formed_size(text, at);
     if (length == 0) fail(place_at(line, column), "not UTF-8 text");
     if ((c < 0x20 && c != '\t' && c != '\n' && c != '\r') || c == 0x7f)
       fail(place_at(line, column), "control character ", static_cast<int>(c), " in the text");

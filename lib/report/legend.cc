@@ -1,7 +1,6 @@
 #include "report/legend.h"
 
-#include <algorithm>
-
+#include "core/utf8.h"
 #include "report/numbers.h"
 
 namespace kvcal::report {
@@ -12,10 +11,7 @@ constexpr double kSampleWidth = 28, kSampleHeight = 16, kLine = 20, kGap = 22;
 }  // namespace
 
 double text_width(std::string_view text) {
-  // Bytes that go on with a character have no width of their own.
-  const auto characters = std::ranges::count_if(
-      text, [](char c) { return (static_cast<uint8_t>(c) & 0xc0u) != 0x80u; });
-  return 6.2 * static_cast<double>(characters);
+  return 6.2 * static_cast<double>(utf8::length(text));
 }
 
 Markup legend_list(const std::string& id, const Legend& legend) {

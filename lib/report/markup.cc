@@ -2,33 +2,15 @@
 
 #include <cstdint>
 
+#include "core/utf8.h"
+
 namespace kvcal::report {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-/// Bytes of the UTF-8 sequence that text begins with, 0 where it is none; point is what it says.
-size_t read_point(std::string_view text, uint32_t& point) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) {
-    point = first;
-    return 1;
-  }
-  const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < size) return 0;
-  point = first & (0xffu >> (size + 1));
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0u) != 0x80u) return 0;
-    point = point << 6 | (byte(i) & 0x3fu);
-  }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool is_surrogate = point >= 0xd800 && point <= 0xdfff;
-  return point < kLeast[size] || point > 0x10ffff || is_surrogate ? 0 : size;
-}
-
 /// Characters that HTML forbids or that make text look like other text.
-bool is_hidden(uint32_t point) {
+bool is_hidden(char32_t point) {
   return (point >= 0x80 && point < 0xa0) || (point >= 0x202a && point <= 0x202e) ||
          (point >= 0x2066 && point <= 0x2069) || point == 0x200e || point == 0x200f ||
          (point >= 0xfdd0 && point <= 0xfdef) || (point & 0xfffeu) == 0xfffeu;
@@ -74,12 +56,12 @@ std::string escaped(std::string_view text, size_t max_characters) {
   out.reserve(text.size());
   for (size_t count = 0; !text.empty(); ++count) {
     if (count == max_characters) return out + "…";
-    uint32_t point = 0;
-    const size_t size = read_point(text, point);
+    const size_t size = utf8::well_formed_size(text, 0);
     if (size == 1)
       append_ascii(out, text[0]);
     else
-      out += size == 0 || is_hidden(point) ? kReplacement : text.substr(0, size);
+      out += size == 0 || is_hidden(utf8::decode(text, 0).code_point) ? kReplacement
+                                                                      : text.substr(0, size);
     text.remove_prefix(size == 0 ? 1 : size);
   }
   return out;

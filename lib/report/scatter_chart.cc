@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/utf8.h"
 #include "report/legend.h"
 #include "report/numbers.h"
 
@@ -31,8 +32,7 @@ std::string shown_label(const ScatterPoint& point) {
   std::string shown;
   size_t characters = 0;
   for (const char c : point.label) {
-    const bool begins = (static_cast<uint8_t>(c) & 0xc0u) != 0x80u;
-    if (begins && ++characters > kMostLabelCharacters) return shown + "…";
+    if (!utf8::is_tail(c) && ++characters > kMostLabelCharacters) return shown + "…";
     shown += c;
   }
   return shown;

@@ -144,7 +144,7 @@ class Translator {
       default:
         atom_ = out_.size();
         out_ += c;
-        while ((static_cast<unsigned char>(peek()) & 0xc0) == 0x80) out_ += take();
+        while (utf8::is_tail(peek())) out_ += take();
     }
   }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "tokenizers/pattern.h"
 
 namespace kvcal::tokenizers {
@@ -112,7 +113,7 @@ class Regex : public Pattern {
     while (at <= text.size() && find(text, at, stopwatch, match)) {
       if (match.begin == match.end && has_previous && previous_end == match.end) {
         at = match.end + 1;
-        while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) ++at;
+        while (at < text.size() && utf8::is_tail(text[at])) ++at;
         continue;
       }
       at = previous_end = match.end;
@@ -148,7 +149,7 @@ class Regex : public Pattern {
 
   /// at, moved on to the start of a code point; may lie behind the text.
   static size_t next_start(std::string_view text, size_t at) {
-    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xc0) == 0x80) ++at;
+    while (at < text.size() && utf8::is_tail(text[at])) ++at;
     return at;
   }
 

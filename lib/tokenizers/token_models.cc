@@ -67,15 +67,12 @@ class WordPiece : public TokenModel {
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  private:
-  static bool is_continuation(char byte) {
-    return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
-  }
   bool cover(std::string_view piece, std::string& text, std::vector<TokenId>& ids) const {
     for (size_t start = 0; start < piece.size();) {
       size_t end = std::min(piece.size(), start + vocabulary_.longest());
       std::optional<TokenId> id;
       for (;; --end) {
-        while (end > start && end < piece.size() && is_continuation(piece[end])) --end;
+        while (end > start && end < piece.size() && utf8::is_tail(piece[end])) --end;
         if (end == start) return false;
         text.assign(start > 0 ? prefix_ : std::string()).append(piece.substr(start, end - start));
         if ((id = vocabulary_.find(text))) break;

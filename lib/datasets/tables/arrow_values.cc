@@ -8,6 +8,7 @@
 #include <arrow/type.h>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "datasets/dataset_reader.h"
 
 namespace kvcal {
@@ -29,7 +30,7 @@ std::string_view checked_text(std::string_view text, RowSize& size) {
   size.text_bytes += text.size();
   if (size.text_bytes > kMaxRecordBytes)
     fail("the record has more than ", kMaxRecordBytes, " bytes, the limit");
-  if (const auto at = find_invalid_utf8(text)) fail("byte ", *at + 1, " of the text is not UTF-8");
+  if (const auto at = utf8::find_invalid(text)) fail("byte ", *at + 1, " of the text is not UTF-8");
   return text;
 }
 

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+/// UTF-8: code points of text, and text that is not well formed. Well formed as in RFC 3629: no
+/// surrogates, no overlong forms, nothing above U+10FFFF.
+namespace kvcal::utf8 {
+
+/// One code point and the bytes it takes.
+struct Decoded {
+  char32_t code_point = 0;
+  uint32_t size = 0;
+};
+
+/// The code point at text[at]; text must be well formed and at < text.size().
+inline Decoded decode(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) {
+    return static_cast<uint32_t>(static_cast<unsigned char>(text[at + i]));
+  };
+  const uint32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  if (lead < 0xe0) return {((lead & 0x1f) << 6) | (byte(1) & 0x3f), 2};
+  if (lead < 0xf0) return {((lead & 0x0f) << 12) | ((byte(1) & 0x3f) << 6) | (byte(2) & 0x3f), 3};
+  return {
+      ((lead & 0x07) << 18) | ((byte(1) & 0x3f) << 12) | ((byte(2) & 0x3f) << 6) | (byte(3) & 0x3f),
+      4};
+}
+/// The code point that ends at text[end - 1]; end > 0.
+Decoded decode_before(std::string_view text, size_t end);
+
+/// True for a byte that goes on with a code point.
+constexpr bool is_tail(char byte) {
+  return (static_cast<unsigned char>(byte) & 0xc0u) == 0x80u;
+}
+/// Bytes of the well-formed code point at text[at], 0 where there is none; at < text.size().
+size_t well_formed_size(std::string_view text, size_t at);
+
+/// Appends code_point as UTF-8.
+void append(std::string& text, char32_t code_point);
+std::string encode(char32_t code_point);
+
+/// Number of code points of well-formed text.
+size_t length(std::string_view text);
+
+/// Offset of the first byte that is not part of a well-formed code point, if any.
+std::optional<size_t> find_invalid(std::string_view text);
+inline bool is_valid(std::string_view text) {
+  return !find_invalid(text);
+}
+/// text with every maximal ill-formed part replaced by U+FFFD, as Unicode 3.9 recommends and both
+/// Python (errors="replace") and Rust (from_utf8_lossy) do.
+std::string replace_invalid(std::string_view text);
+
+}  // namespace kvcal::utf8
