@@ -41,7 +41,5 @@ class JsonRecords : public RecordSource {
 
 /// Finds the records without parsing them: memory is 24 bytes a record. Throws Error with file and
 /// line for a record longer than kMaxRecordBytes, a file that ends inside one, or none at all.
-std::unique_ptr<RecordSource> open_json_lines(const fs::path& path);
-std::unique_ptr<RecordSource> open_json_value(const fs::path& path);
 
 }  // namespace kvcal

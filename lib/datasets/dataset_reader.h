@@ -3,32 +3,59 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/file.h"
 #include "core/registry.h"
 #include "datasets/dataset.h"
+#include "datasets/record_source.h"
 
 namespace kvcal {
 
-/// Opens one kind of data set. Only descriptors take another local copy; they and folders a split.
-using OpenDataset = std::unique_ptr<Dataset>(const fs::path& path,
-                                             const DatasetOverrides& overrides);
+/// What open_records asks of a reader.
+struct RecordRequest {
+  std::span<const std::string> fields;
+  std::string_view what;
+  std::optional<std::string> split = {};
+};
 
-/// Every reader by the name of its file in lib/datasets/readers/.
-const Registry<OpenDataset*>& dataset_readers();
+/// One kind of data set: how it is recognized, and what opens it. readers/<name>.cc defines it.
+struct DatasetReader {
+  /// nullptr where its records are no JSON objects.
+  std::unique_ptr<RecordSource> (*open_records)(const fs::path& path,
+                                                const RecordRequest& request) = nullptr;
+  /// nullptr: the records of open_records, by their usual keys.
+  std::unique_ptr<Dataset> (*open)(const fs::path& path,
+                                   const DatasetOverrides& overrides) = nullptr;
+
+  /// Recognizes a folder, a pattern or a name before any file is opened; nullptr: never.
+  bool (*reads_path)(const fs::path& path) = nullptr;
+  std::vector<std::string_view> first_bytes = {};  ///< files that begin so are its, always
+  std::vector<std::string_view> extensions = {};   ///< of its files, packing taken off
+  /// Files with its extension are its, whatever they hold.
+  bool trusts_extension = true;
+  /// Recognizes the beginning of a text that no other rule has recognized; nullptr: never.
+  bool (*reads_text)(std::string_view text, bool has_extension) = nullptr;
+
+  bool is_table = false;  ///< which cannot be read packed
+  bool takes_split = false, takes_local_copy = false;
+};
+
+/// Every reader by the name of its file in lib/datasets/readers/, in the order in which they are
+/// asked whether they recognize a path.
+const Registry<DatasetReader>& dataset_readers();
 
 /// No record may be longer, in bytes.
 inline constexpr size_t kMaxRecordBytes = 100'000'000;
 
-/// Offset of the first byte that is not part of valid UTF-8, if any.
-std::optional<size_t> find_invalid_utf8(std::string_view text);
+/// Characters around values of JSON.
+inline constexpr std::string_view kJsonBlank = " \t\r\n";
 
 /// Name of the reader for path: by what it is (a folder, a pattern, a table), by extension, else by
 /// content.
 std::string_view reader_for(const fs::path& path);
-
-/// True if the first line is a JSON object of its own and another one follows.
-bool is_json_lines(std::string_view text);
 
 }  // namespace kvcal

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/join.h"
 #include "core/sha256.h"
 #include "datasets/dataset.h"
 #include "datasets/dataset_reader.h"
@@ -20,8 +21,6 @@ namespace kvcal {
 namespace {
 
 constexpr std::string_view kPatternCharacters = "*?[";
-constexpr std::array kDataExtensions{".jsonl", ".ndjson",  ".json",  ".txt",     ".text",
-                                     ".md",    ".parquet", ".arrow", ".feather", ".ipc"};
 /// Beginnings of names, in lower case, of what lies beside data and is none.
 constexpr std::array kBeside{"readme",       "license",       "licence",
                              "notice",       "citation",      "changelog",
@@ -46,10 +45,11 @@ void check_kind(const fs::path& file) {
   if (is_folder(file))
     fail(file.string(), ": is a folder among data files; give the folder or files in it");
   const std::string extension = data_extension(file, /*is_packed=*/true);
-  if (std::ranges::find(kDataExtensions, extension) != kDataExtensions.end()) return;
-  std::string known;
-  for (const char* one : kDataExtensions) known += (known.empty() ? "" : ", ") + std::string(one);
-  fail(file.string(), ": is no data file by its name, expected one of ", known,
+  std::vector<std::string_view> known;
+  for (const auto& [name, reader] : dataset_readers().rows())
+    known.insert(known.end(), reader.extensions.begin(), reader.extensions.end());
+  if (std::ranges::find(known, extension) != known.end()) return;
+  fail(file.string(), ": is no data file by its name, expected one of ", join(known, ", "),
        ", each with .gz or .zst where it is packed; leave it out with a pattern such as '",
        (file.parent_path() / "*.jsonl").string(), "'");
 }
@@ -91,9 +91,8 @@ std::vector<fs::path> files_of_folder(const fs::path& folder) {
     (is_folder(path) ? folders : files).push_back(path);
   }
   if (files.empty() && !folders.empty()) {
-    std::string names;
-    for (const fs::path& one : folders) names += (names.empty() ? "" : ", ") + one.string();
-    fail(folder.string(), ": holds no data file but folders; give one of ", names);
+    fail(folder.string(), ": holds no data file but folders; give one of ",
+         join(folders, ", ", [](const fs::path& one) { return one.string(); }));
   }
   files.insert(files.end(), folders.begin(), folders.end());
   if (files.empty()) fail(folder.string(), ": holds no data file");

@@ -51,9 +51,14 @@ class SourceDataset : public Dataset {
 }  // namespace
 
 std::unique_ptr<RecordSource> join_records(std::vector<std::unique_ptr<RecordSource>> parts,
-                                           FileSet files) {
-  if (parts.size() == 1) return std::move(parts.front());
-  return std::make_unique<JoinedRecords>(std::move(parts), std::move(files));
+                                           FileSet files, const fs::path& path) {
+  std::unique_ptr<RecordSource> joined;
+  if (parts.size() == 1)
+    joined = std::move(parts.front());
+  else
+    joined = std::make_unique<JoinedRecords>(std::move(parts), std::move(files));
+  if (joined->size() == 0) fail(path.string(), ": holds no record, its tables have no row");
+  return joined;
 }
 
 std::unique_ptr<Dataset> make_dataset(std::unique_ptr<RecordSource> source) {

@@ -43,9 +43,9 @@ std::unique_ptr<RecordSource> open_records(const std::filesystem::path& path,
                                            std::string_view what,
                                            const std::optional<std::string>& split = {});
 
-/// The sources of files one after the other.
+/// The sources of files one after the other. Throws Error naming path where they hold no record.
 std::unique_ptr<RecordSource> join_records(std::vector<std::unique_ptr<RecordSource>> parts,
-                                           FileSet files);
+                                           FileSet files, const std::filesystem::path& path);
 
 /// A data set of a source's values.
 std::unique_ptr<Dataset> make_dataset(std::unique_ptr<RecordSource> source);

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/join.h"
 #include "core/json.h"
 #include "core/registry.h"
 #include "datasets/file_set.h"
@@ -44,12 +45,11 @@ fs::path folder_of_split(const fs::path& folder, const std::optional<std::string
   const Json object = read_object(folder / kSplits);
   return in_context((folder / kSplits).string(), [&] {
     std::vector<std::string> names;
-    std::string all;
-    for (const Json& one : required_array(object, "splits")) {
+    for (const Json& one : required_array(object, "splits"))
       names.push_back(plain_name(one, "splits"));
-      all += (all.empty() ? "" : ", ") + (folder / names.back()).string();
-    }
     if (names.empty()) fail("key 'splits' is an empty array, expected names");
+    const std::string all =
+        join(names, ", ", [&](const std::string& one) { return (folder / one).string(); });
     if (wanted && std::ranges::find(names, *wanted) == names.end())
       fail("unknown split '", *wanted, "'", did_you_mean(*wanted, names), "; found are ", all);
     if (!wanted && names.size() > 1)

@@ -270,15 +270,5 @@ TEST_CASE("data sets: the extension decides, whatever its case, else the content
   CHECK(reader("train", "") == "plain_text");
 }
 
-TEST_CASE("data sets: every reader of the folder is in the table") {
-  const auto folder = std::filesystem::path(KVCAL_SOURCE_DIR) / "lib" / "text" / "datasets";
-  size_t files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    ++files;
-    CHECK(dataset_readers().find(entry.path().stem().string()) != nullptr);
-  }
-  CHECK(files == dataset_readers().rows().size());
-}
-
 }  // namespace
 }  // namespace kvcal

@@ -1,11 +1,16 @@
 #include "datasets/dataset_reader.h"
-#include "datasets/record_source.h"
 #include "datasets/tables/table.h"
 
 namespace kvcal {
 
-std::unique_ptr<Dataset> open_arrow(const fs::path& path, const DatasetOverrides&) {
-  return make_dataset(open_table_records(path, TableFormat::kArrow, record_keys()));
+DatasetReader arrow_reader() {
+  return {.open_records =
+              [](const fs::path& path, const RecordRequest& request) {
+                return open_table_records(path, TableFormat::kArrow, request.fields);
+              },
+          .first_bytes = {"ARROW1", "\xff\xff\xff\xff"},
+          .extensions = {".arrow", ".feather", ".ipc"},
+          .is_table = true};
 }
 
 }  // namespace kvcal

@@ -5,7 +5,7 @@
 #include "datasets/dataset_reader.h"
 #include "datasets/descriptor.h"
 #include "datasets/file_set.h"
-#include "datasets/record_source.h"
+#include "datasets/text_file.h"
 
 namespace kvcal {
 namespace {
@@ -39,8 +39,6 @@ class DescribedDataset : public Dataset {
        "').to_json('OUT.jsonl')\"");
 }
 
-}  // namespace
-
 std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverrides& overrides) {
   Descriptor descriptor = read_descriptor(path, overrides);
   if (!is_there(descriptor.local_copy) && !is_pattern(descriptor.local_copy))
@@ -53,6 +51,19 @@ std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverr
     fail(path.string(), ": the local copy ", descriptor.local_copy.string(),
          " holds token ids, expected objects with fields");
   return std::make_unique<DescribedDataset>(std::move(descriptor.mapping), std::move(records));
+}
+
+}  // namespace
+
+DatasetReader described_reader() {
+  return {.open = open_described,
+          .reads_path =
+              [](const fs::path& path) {
+                const std::string extension = data_extension(path, /*is_packed=*/false);
+                return extension == ".yaml" || extension == ".yml";
+              },
+          .takes_split = true,
+          .takes_local_copy = true};
 }
 
 }  // namespace kvcal

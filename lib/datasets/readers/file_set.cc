@@ -1,7 +1,7 @@
 // A folder or a pattern of data files, each of its own kind.
 #include "datasets/file_set.h"
 
-#include "core/error.h"
+#include "core/folder.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/joined.h"
 
@@ -34,13 +34,29 @@ class JoinedDataset : public Dataset {
   Joined<Dataset> parts_;
 };
 
-}  // namespace
-
 std::unique_ptr<Dataset> open_file_set(const fs::path& path, const DatasetOverrides& overrides) {
   FileSet set = find_data_files(path, overrides.split);
   std::vector<std::unique_ptr<Dataset>> parts;
   for (const fs::path& file : set.files) parts.push_back(open_dataset(file));
   return std::make_unique<JoinedDataset>(std::move(set), std::move(parts));
+}
+
+std::unique_ptr<RecordSource> open_records_of_set(const fs::path& path,
+                                                  const RecordRequest& request) {
+  FileSet set = find_data_files(path, request.split);
+  std::vector<std::unique_ptr<RecordSource>> parts;
+  for (const fs::path& file : set.files)
+    parts.push_back(open_records(file, request.fields, request.what));
+  return join_records(std::move(parts), std::move(set), path);
+}
+
+}  // namespace
+
+DatasetReader file_set_reader() {
+  return {.open_records = open_records_of_set,
+          .open = open_file_set,
+          .reads_path = [](const fs::path& path) { return is_folder(path) || is_pattern(path); },
+          .takes_split = true};
 }
 
 }  // namespace kvcal

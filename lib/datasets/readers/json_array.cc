@@ -227,8 +227,6 @@ Index index_value(const TextFile& file) {
   return index;
 }
 
-}  // namespace
-
 std::unique_ptr<RecordSource> open_json_value(const fs::path& path) {
   TextFile file(path);
   Index index = in_context(path.string(), [&] { return index_value(file); });
@@ -236,8 +234,19 @@ std::unique_ptr<RecordSource> open_json_value(const fs::path& path) {
   return std::make_unique<JsonRecords>(std::move(file), index.shape, std::move(index.spans));
 }
 
-std::unique_ptr<Dataset> open_json_array(const fs::path& path, const DatasetOverrides&) {
-  return make_dataset(open_json_value(path));
+}  // namespace
+
+DatasetReader json_array_reader() {
+  return {.open_records = [](const fs::path& path,
+                             const RecordRequest&) { return open_json_value(path); },
+          .extensions = {".json"},
+          .trusts_extension = false,  // JSON lines have it too
+          .reads_text =
+              [](std::string_view text, bool has_extension) {
+                const size_t start = text.find_first_not_of(kJsonBlank);
+                return has_extension || (start != std::string_view::npos &&
+                                         (text[start] == '{' || text[start] == '['));
+              }};
 }
 
 }  // namespace kvcal

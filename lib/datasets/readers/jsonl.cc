@@ -13,8 +13,6 @@ constexpr std::string_view kBlank = " \t\r";
 /// memory.
 constexpr size_t kDropEvery = size_t{64} << 20;
 
-}  // namespace
-
 std::unique_ptr<RecordSource> open_json_lines(const fs::path& path) {
   TextFile file(path);
   const std::string_view text = file.text();
@@ -40,8 +38,28 @@ std::unique_ptr<RecordSource> open_json_lines(const fs::path& path) {
                                        std::move(spans));
 }
 
-std::unique_ptr<Dataset> open_jsonl(const fs::path& path, const DatasetOverrides&) {
-  return make_dataset(open_json_lines(path));
+/// True if the first line is a JSON object of its own and another one follows.
+bool is_json_lines(std::string_view text, bool /*has_extension*/) {
+  const size_t start = text.find_first_not_of(kJsonBlank);
+  if (start == std::string_view::npos || text[start] != '{') return false;
+  const size_t end = text.find('\n', start);
+  if (end == std::string_view::npos || end - start > kMaxRecordBytes) return false;
+  const size_t next = text.find_first_not_of(kJsonBlank, end);
+  if (next == std::string_view::npos || text[next] != '{') return false;
+  try {
+    return parse_json(text.substr(start, end - start)).is_object();
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+}  // namespace
+
+DatasetReader jsonl_reader() {
+  return {.open_records = [](const fs::path& path,
+                             const RecordRequest&) { return open_json_lines(path); },
+          .extensions = {".jsonl", ".ndjson"},
+          .reads_text = is_json_lines};
 }
 
 }  // namespace kvcal

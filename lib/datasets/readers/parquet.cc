@@ -1,11 +1,16 @@
 #include "datasets/dataset_reader.h"
-#include "datasets/record_source.h"
 #include "datasets/tables/table.h"
 
 namespace kvcal {
 
-std::unique_ptr<Dataset> open_parquet(const fs::path& path, const DatasetOverrides&) {
-  return make_dataset(open_table_records(path, TableFormat::kParquet, record_keys()));
+DatasetReader parquet_reader() {
+  return {.open_records =
+              [](const fs::path& path, const RecordRequest& request) {
+                return open_table_records(path, TableFormat::kParquet, request.fields);
+              },
+          .first_bytes = {"PAR1"},
+          .extensions = {".parquet"},
+          .is_table = true};
 }
 
 }  // namespace kvcal

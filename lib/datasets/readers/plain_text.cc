@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/sha256.h"
+#include "core/utf8.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/text_file.h"
 
@@ -22,7 +23,7 @@ struct Paragraph {
 /// anything.
 void check_line(std::string_view line) {
   if (line.find('\0') != std::string_view::npos) fail("holds a NUL byte, expected UTF-8 text");
-  if (const auto at = find_invalid_utf8(line)) fail("byte ", *at + 1, " of the line is not UTF-8");
+  if (const auto at = utf8::find_invalid(line)) fail("byte ", *at + 1, " of the line is not UTF-8");
 }
 
 /// Line breaks as "\n", whatever system wrote the file, as Python reads it.
@@ -86,8 +87,12 @@ class PlainTextDataset : public Dataset {
 
 }  // namespace
 
-std::unique_ptr<Dataset> open_plain_text(const fs::path& path, const DatasetOverrides&) {
-  return std::make_unique<PlainTextDataset>(TextFile(path));
+DatasetReader plain_text_reader() {
+  return {.open = [](const fs::path& path, const DatasetOverrides&) -> std::unique_ptr<Dataset> {
+            return std::make_unique<PlainTextDataset>(TextFile(path));
+          },
+          .extensions = {".txt", ".text", ".md"},
+          .reads_text = [](std::string_view, bool) { return true; }};
 }
 
 }  // namespace kvcal
