@@ -9,6 +9,7 @@
 #include "checkpoint/links.h"
 #include "core/checked.h"
 #include "core/folder.h"
+#include "core/join.h"
 #include "core/json_limits.h"
 #include "core/registry.h"
 #include "core/sha256.h"
@@ -57,12 +58,6 @@ Json read_json_object(const fs::path& path, const JsonLimits& limits) {
   });
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 /// The revision that refs/main of a hub cache folder names, or "" without that file.
 std::string main_revision(const fs::path& cache_folder) {
   const fs::path ref = cache_folder / "refs" / "main";
@@ -86,13 +81,13 @@ fs::path snapshot_of(const fs::path& cache_folder) {
   if (!wanted.empty()) {
     if (!std::binary_search(names.begin(), names.end(), wanted))
       fail(cache_folder.string(), ": refs/main names snapshot ", wanted, ", snapshots/ holds ",
-           names.empty() ? "none" : joined(names));
+           names.empty() ? "none" : join(names, ", "));
     return snapshots / wanted;
   }
   if (names.empty()) fail(snapshots.string(), ": holds no snapshot");
   if (names.size() > 1)
     fail(cache_folder.string(), ": has no refs/main and ", names.size(),
-         " snapshots; pass one of them: ", joined(names));
+         " snapshots; pass one of them: ", join(names, ", "));
   return snapshots / names.front();
 }
 

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/join.h"
 #include "engines/scale_loading.h"
 
 namespace kvcal {
@@ -36,9 +37,7 @@ bool is_of_cache(const ScaleTensor& tensor) {
 }
 
 std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
-  return text + "]";
+  return "[" + join(shape, ", ", [](int64_t size) { return std::to_string(size); }) + "]";
 }
 
 class Placer {

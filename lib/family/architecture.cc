@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/join.h"
 #include "core/registry.h"
 
 namespace kvcal {
@@ -120,10 +121,8 @@ TextModel text_model_of(const Json& config) {
   for (const RefusedModelType& refused : refused_model_types())
     if (refused.model_type == model_type)
       fail("model_type '", model_type, "' is not supported: ", refused.reason);
-  std::string all;
-  for (const std::string& type : known) all += (all.empty() ? "" : ", ") + type;
   fail("model_type '", model_type, "' is not supported", did_you_mean(model_type, known),
-       "; supported are ", all);
+       "; supported are ", join(known, ", "));
 }
 
 }  // namespace kvcal

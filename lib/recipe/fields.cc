@@ -4,6 +4,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/join.h"
+
 namespace kvcal {
 namespace {
 
@@ -106,10 +108,8 @@ void check_filled_map(const Field& field, std::string_view holds) {
 
 void fail_unknown_key(const Field& map, const YamlNode& key,
                       const std::vector<std::string>& known) {
-  std::string all;
-  for (const std::string& name : known) all += (all.empty() ? "" : ", ") + name;
   fail_at(key, map.path, ": unknown key ", describe(key), did_you_mean(key.text, known),
-          "; known are ", all);
+          "; known are ", join(known, ", "));
 }
 
 }  // namespace kvcal

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/join.h"
 #include "core/registry.h"
 
 namespace kvcal {
@@ -89,7 +90,6 @@ QuantScheme read_preset(const YamlNode& name, const std::string& path) {
     return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   });
   std::vector<std::string> names;
-  std::string all;
   for (const PresetRow& row : kPresets) {
     const bool is_performed = row.outside.empty();
     if (row.name == upper && is_performed)
@@ -97,16 +97,13 @@ QuantScheme read_preset(const YamlNode& name, const std::string& path) {
               .weights = args_of(row.weights),
               .input_activations = args_of(row.inputs),
               .format = {}};
-    if (is_performed) {
-      names.emplace_back(row.name);
-      all += (all.empty() ? "" : ", ") + names.back();
-    }
+    if (is_performed) names.emplace_back(row.name);
     if (row.name == upper)
       fail_at(name, path, ": found ", describe(name), " (", row.outside,
-              "), which is outside FP8; performed are ", all);
+              "), which is outside FP8; performed are ", join(names, ", "));
   }
   fail_at(name, path, ": unknown scheme ", describe(name), did_you_mean(upper, names),
-          "; performed are ", all);
+          "; performed are ", join(names, ", "));
 }
 
 }  // namespace kvcal

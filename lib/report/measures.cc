@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/join.h"
 #include "report/json_fields.h"
 #include "report/numbers.h"
 
@@ -50,12 +51,9 @@ std::span<const Measure> all_measures() {
 }
 
 const Measure& find_measure(std::string_view key) {
-  std::string known;
-  for (const Measure& measure : kMeasures) {
+  for (const Measure& measure : kMeasures)
     if (measure.key == key) return measure;
-    known += (known.empty() ? "" : ", ") + std::string(measure.key);
-  }
-  fail("'", key, "' is no measure, expected one of ", known);
+  fail("'", key, "' is no measure, expected one of ", join(kMeasures, ", ", &Measure::key));
 }
 
 Measures::Measures(const Json& object) {

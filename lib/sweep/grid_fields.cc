@@ -6,6 +6,7 @@
 #include "core/checked.h"
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/join.h"
 #include "sweep/names.h"
 
 namespace kvcal {
@@ -46,13 +47,10 @@ size_t index_of(const Field& field, const std::vector<Named>& list) {
   const auto found = std::ranges::find(list, name, &Named::name);
   if (found != list.end()) return static_cast<size_t>(found - list.begin());
   std::vector<std::string> names;
-  std::string all;
-  for (const Named& one : list) {
-    names.push_back(one.name);
-    all += (all.empty() ? "" : ", ") + one.name;
-  }
+  for (const Named& one : list) names.push_back(one.name);
   fail_field(field, "found ", describe(field.value), ", which the sweep does not list",
-             did_you_mean(name, names), "; listed are ", all.empty() ? "none" : all);
+             did_you_mean(name, names), "; listed are ",
+             names.empty() ? "none" : join(names, ", "));
 }
 
 void read_models(const Field& field, GridDraft& draft) {

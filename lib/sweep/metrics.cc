@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "core/join.h"
 #include "core/registry.h"
 
 namespace kvcal {
@@ -29,12 +30,8 @@ const Metric& metric(std::string_view name) {
   const auto found = std::ranges::find(metrics, name, &Metric::name);
   if (found != metrics.end()) return *found;
   std::vector<std::string> names;
-  std::string all;
-  for (const Metric& one : metrics) {
-    names.push_back(one.name);
-    all += (all.empty() ? "" : ", ") + one.name;
-  }
-  fail("unknown metric '", name, "'", did_you_mean(name, names), "; known are ", all);
+  for (const Metric& one : metrics) names.push_back(one.name);
+  fail("unknown metric '", name, "'", did_you_mean(name, names), "; known are ", join(names, ", "));
 }
 
 }  // namespace kvcal
