@@ -1,7 +1,8 @@
 #include "checkpoint/npz.h"
 
+#include <zlib.h>
+
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -158,22 +159,9 @@ NpzEntry take_entry(Bytes& directory) {
 
 constexpr std::string_view kArrayEnd = ".npy";
 
-constexpr std::array<uint32_t, 256> make_crc_table() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t byte = 0; byte < table.size(); ++byte) {
-    uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1u ? 0xedb88320u : 0u);
-    table[byte] = crc;
-  }
-  return table;
-}
-
 uint32_t crc32_of(Bytes bytes) {
-  static constexpr std::array<uint32_t, 256> kTable = make_crc_table();
-  uint32_t crc = ~0u;
-  for (const std::byte byte : bytes)
-    crc = (crc >> 8) ^ kTable[(crc ^ std::to_integer<uint32_t>(byte)) & 0xffu];
-  return ~crc;
+  return static_cast<uint32_t>(
+      crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
 /// The bytes of an entry that is stored as it is. arrays: the file up to its directory.
