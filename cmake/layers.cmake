@@ -1,15 +1,17 @@
 # The layers' record. One line a layer says where it lies, what it may include and link, and what it holds:
-#   add_layer(name [DIR dir] [USES layers...] [THIRD_PARTY libraries...] [UNITY] HOLDS "...")
+#   add_layer(name [DIR dir] [USES layers...] [THIRD_PARTY libraries...] [TESTED_WITH layers...] [UNITY] HOLDS "...")
 # From that line come the static library, its include root, the rules of check_layers.cmake and the table in
-# ARCHITECTURE.md. A layer is its folder: sources are globbed.
+# ARCHITECTURE.md, and the program of tests/<name>, which links the layer and those of TESTED_WITH. A layer is its
+# folder: sources are globbed.
 # Each layer gets an include root that holds one symbolic link named after it, so #include "quant/scale.h" resolves only
 # in targets that link quant.
 function(add_layer name)
-  cmake_parse_arguments(L "UNITY" "DIR;HOLDS" "USES;THIRD_PARTY" ${ARGN})
+  cmake_parse_arguments(L "UNITY" "DIR;HOLDS" "USES;THIRD_PARTY;TESTED_WITH" ${ARGN})
   if(NOT L_DIR)
     set(L_DIR lib/${name})
   endif()
   set(KVCAL_LAYERS ${KVCAL_LAYERS} ${name} PARENT_SCOPE)
+  set_property(GLOBAL PROPERTY KVCAL_TESTED_WITH_${name} ${L_TESTED_WITH})
   record_layer(${name} "${L_DIR}" "${L_USES}" "${L_THIRD_PARTY}" "${L_HOLDS}")
   foreach(library ${L_THIRD_PARTY})
     get_property(target GLOBAL PROPERTY KVCAL_THIRD_PARTY_${library})

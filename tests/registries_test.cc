@@ -2,6 +2,7 @@
 #include <set>
 
 #include "core/file.h"
+#include "datasets/dataset_reader.h"
 #include "engines/engine_rules.h"
 #include "export/writer.h"
 #include "family/architecture.h"
@@ -83,6 +84,10 @@ TEST_CASE("every observer's file has its row") {
   for (const auto& [name, row] : observers().rows())
     if (row.make || row.searches_weights) rows.insert(name);
   CHECK(stems("lib/quant/observers") == rows);
+}
+
+TEST_CASE("every data set reader's file has its row") {
+  CHECK(stems("lib/datasets/readers") == names_of(dataset_readers()));
 }
 
 TEST_CASE("every engine's file has its row") {
