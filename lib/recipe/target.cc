@@ -1,41 +1,20 @@
 #include "recipe/target.h"
 
-#include "core/error.h"
-#include "recipe/recipe.h"
-
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
-#include <array>
 #include <cctype>
 #include <functional>
 #include <map>
-#include <memory>
 #include <string>
+
+#include "core/pcre2_regex.h"
+#include "recipe/recipe.h"
 
 namespace kvcal {
 namespace {
 
 constexpr std::string_view kRegexPrefix = "re:";
 constexpr size_t kMaxPatternBytes = 4096;
-constexpr uint32_t kMatchSteps = 1'000'000, kMatchDepth = 10'000, kMatchHeapKiB = 16 * 1024;
-
-struct Free {
-  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
-  void operator()(pcre2_match_data* match) const { pcre2_match_data_free(match); }
-  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
-};
-using Code = std::unique_ptr<pcre2_code, Free>;
-
-PCRE2_SPTR units_of(std::string_view text) {
-  return reinterpret_cast<PCRE2_SPTR>(text.data());
-}
-
-std::string message_of(int error) {
-  std::array<PCRE2_UCHAR, 256> text{};
-  pcre2_get_error_message(error, text.data(), text.size());
-  return reinterpret_cast<const char*>(text.data());
-}
+constexpr RegexOptions kOptions{
+    .is_anchored = true, .max_steps = 1'000'000, .max_depth = 10'000, .max_heap_kib = 16 * 1024};
 
 [[noreturn]] void fail_pattern(std::string_view pattern, size_t offset, std::string_view why) {
   fail("pattern 're:", pattern, "' is no regular expression at character ", offset + 1, ": ", why);
@@ -76,40 +55,35 @@ void check_python_syntax(std::string_view pattern) {
   }
 }
 
-Code compile(std::string_view pattern) {
+Pcre2Regex compile(std::string_view pattern) {
   if (pattern.size() > kMaxPatternBytes)
     fail("a pattern of ", pattern.size(), " bytes, expected at most ", kMaxPatternBytes);
   check_python_syntax(pattern);
-  int error = 0;
-  PCRE2_SIZE offset = 0;
-  const uint32_t options = PCRE2_ANCHORED | PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C;
-  Code code(pcre2_compile(units_of(pattern), pattern.size(), options, &error, &offset, nullptr));
-  if (!code) fail_pattern(pattern, offset, message_of(error));
-  return code;
+  try {
+    return {pattern, kOptions};
+  } catch (const RegexSyntaxError& error) {
+    fail_pattern(pattern, error.offset, error.message());
+  }
 }
 
 /// compile(), once a pattern: a model may have ten thousands of modules to match.
-const Code& compiled(std::string_view pattern) {
+const Pcre2Regex& compiled(std::string_view pattern) {
   constexpr size_t kMaxKept = 1000;
-  thread_local std::map<std::string, Code, std::less<>> kept;
+  thread_local std::map<std::string, Pcre2Regex, std::less<>> kept;
   if (const auto found = kept.find(pattern); found != kept.end()) return found->second;
   if (kept.size() >= kMaxKept) kept.clear();
   return kept.emplace(pattern, compile(pattern)).first->second;
 }
 
 bool matches_regex(std::string_view pattern, std::string_view name) {
-  const Code& code = compiled(pattern);
-  const std::unique_ptr<pcre2_match_data, Free> match(pcre2_match_data_create(1, nullptr));
-  const std::unique_ptr<pcre2_match_context, Free> context(pcre2_match_context_create(nullptr));
-  if (!match || !context) fail("out of memory while matching '", pattern, "'");
-  pcre2_set_match_limit(context.get(), kMatchSteps);
-  pcre2_set_depth_limit(context.get(), kMatchDepth);
-  pcre2_set_heap_limit(context.get(), kMatchHeapKiB);
-  const int result =
-      pcre2_match(code.get(), units_of(name), name.size(), 0, 0, match.get(), context.get());
-  if (result == PCRE2_ERROR_NOMATCH) return false;
-  if (result < 0) fail("pattern 're:", pattern, "' on module '", name, "': ", message_of(result));
-  return true;
+  const Pcre2Regex& regex = compiled(pattern);
+  try {
+    return regex.find(name, 0).has_value();
+  } catch (Error& error) {
+    error.add_context("pattern 're:" + std::string(pattern) + "' on module '" + std::string(name) +
+                      "'");
+    throw;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/error.h"
+
+namespace kvcal {
+
+/// Rules of a regular expression and what one match may cost, since expressions come from
+/// strangers.
+struct RegexOptions {
+  bool is_anchored = false;    ///< matches only where the search begins
+  bool is_multiline = false;   ///< ^ and $ match at line feeds too
+  bool is_jitted = false;      ///< compiled to machine code where the machine has it
+  bool trusts_text = false;    ///< texts are known to be well-formed UTF-8
+  uint32_t max_nesting = 250;  ///< of parentheses
+  uint32_t max_steps = 0, max_depth = 0, max_heap_kib = 0;  ///< of one match
+};
+
+/// An expression that is none; the message is PCRE2's.
+struct RegexSyntaxError : Error {
+  RegexSyntaxError(size_t where, std::string message) : Error(std::move(message)), offset(where) {}
+  size_t offset;  ///< in the expression
+};
+
+/// A regular expression of PCRE2 over UTF-8, with Unicode's character classes. Several threads may
+/// use one.
+class Pcre2Regex {
+ public:
+  /// Throws RegexSyntaxError.
+  Pcre2Regex(std::string_view expression, const RegexOptions& options);
+
+  /// Begin and end in text of the first match that begins at from or later, but not after last.
+  /// Throws Error with PCRE2's message, also where a limit is reached.
+  std::optional<std::pair<size_t, size_t>> find(std::string_view text, size_t from,
+                                                size_t last = std::string_view::npos) const;
+
+ private:
+  RegexOptions options_;
+  std::unique_ptr<void, void (*)(void*)> code_;
+};
+
+}  // namespace kvcal
