@@ -75,14 +75,14 @@ void Communicator::exchange(std::span<std::byte> memory, std::span<const MemoryP
 }
 
 Communicator::Wait::Wait(const Communicator& of)
-    : of_(of), heard_(static_cast<size_t>(of.size()), Watch::Clock::now()), last_(heard_[0]) {}
+    : of_(of), heard_(static_cast<size_t>(of.size()), of.watch().now()), last_(heard_[0]) {}
 
 void Communicator::Wait::heard(int rank) {
-  last_ = heard_.at(static_cast<size_t>(rank)) = Watch::Clock::now();
+  last_ = heard_.at(static_cast<size_t>(rank)) = of_.watch().now();
 }
 
 void Communicator::Wait::pause(std::span<const int> missing) {
-  const auto now = Watch::Clock::now();
+  const auto now = of_.watch().now();
   if (is_interrupt_requested()) {
     // Most often all ranks are, and what they tell each other of it is on its way.
     if (!interrupted_at_) interrupted_at_ = now;

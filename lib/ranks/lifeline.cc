@@ -25,7 +25,9 @@ namespace {
 // What is sent: one byte of kind, the length of a text, the text.
 constexpr char kLeaves = 'L', kFails = 'F', kIsInterrupted = 'I', kEnds = 'E';
 constexpr size_t kHead = 1 + sizeof(uint32_t), kMaxText = size_t{1} << 20;
-constexpr int kConnectMilliseconds = 3000, kAcceptMilliseconds = 10000;
+constexpr int kConnectMilliseconds = 3000;  ///< to reach an address that may lead nowhere
+constexpr int kAnswerMilliseconds =
+    30000;  ///< of a process that was reached, on a busy machine too
 
 /// Whoever connects must show it: so no stranger is taken for a rank.
 using Token = uint64_t;
@@ -81,14 +83,14 @@ bool is_ready(int socket, short events, int milliseconds) {
   return ::poll(&waiting, 1, milliseconds) == 1;
 }
 
-/// All bytes, or none that count; waits a few seconds at most.
+/// All bytes, or none that count; waits kAnswerMilliseconds at most for room.
 bool write_all(int socket, std::span<const char> bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
       bytes = bytes.subspan(static_cast<size_t>(sent));
     } else if (!((errno == EAGAIN || errno == EINTR) &&
-                 is_ready(socket, POLLOUT, kConnectMilliseconds))) {
+                 is_ready(socket, POLLOUT, kAnswerMilliseconds))) {
       return false;
     }
   }
@@ -111,7 +113,7 @@ std::optional<int> connected_to(uint32_t address, const Place& place, int rank) 
   if (is_ready(socket, POLLOUT, kConnectMilliseconds) &&
       ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0 &&
       write_all(socket, {reinterpret_cast<const char*>(&hello), sizeof hello}) &&
-      is_ready(socket, POLLIN, kConnectMilliseconds) && ::recv(socket, &answer, 1, 0) == 1 &&
+      is_ready(socket, POLLIN, kAnswerMilliseconds) && ::recv(socket, &answer, 1, 0) == 1 &&
       answer == kLeaves)
     return socket;
   ::close(socket);
@@ -144,14 +146,14 @@ void Lifeline::listen(Communicator& ranks) {
     place.port = ntohs(own.sin_port);
   ranks.broadcast(place.bytes());
   const auto end =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(kAcceptMilliseconds);
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(kAnswerMilliseconds);
   while (place.port != 0 && std::ssize(peers_) < ranks.size() - 1) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         end - std::chrono::steady_clock::now());
     if (left.count() <= 0 || !is_ready(socket, POLLIN, static_cast<int>(left.count()))) break;
     const int accepted = ::accept4(socket, nullptr, nullptr, SOCK_CLOEXEC);
     Hello hello{};
-    if (accepted >= 0 && is_ready(accepted, POLLIN, kConnectMilliseconds) &&
+    if (accepted >= 0 && is_ready(accepted, POLLIN, kAnswerMilliseconds) &&
         ::recv(accepted, &hello, sizeof hello, MSG_WAITALL) == sizeof hello &&
         hello.token == place.token && hello.rank > 0 && hello.rank < ranks.size() &&
         write_all(accepted, {&kLeaves, 1})) {
@@ -181,22 +183,38 @@ Lifeline::~Lifeline() {
 
 void Lifeline::close() {
   if (!is_closing_.exchange(true)) send_all(kLeaves);
-  const uint64_t one = 1;
-  if (wake_ >= 0 && ::write(wake_, &one, sizeof one) < 0) return;
+  if (!wake()) return;
   if (thread_.joinable() && thread_.get_id() != std::this_thread::get_id()) thread_.join();
+}
+
+bool Lifeline::wake() {
+  const uint64_t one = 1;
+  return wake_ >= 0 && ::write(wake_, &one, sizeof one) == sizeof one;
+}
+
+uint64_t Lifeline::ask_for_news() {
+  const uint64_t question = ++asked_;
+  if (!thread_.joinable() || !wake()) answered_ = question;
+  return question;
 }
 
 void Lifeline::watch() {
   while (!is_closing_) {
+    const uint64_t question = asked_;
     std::vector<pollfd> waiting{{.fd = wake_, .events = POLLIN, .revents = 0}};
     for (const Peer& peer : peers_)  // a negative one is passed over
       waiting.push_back({.fd = peer.has_left ? -1 : peer.socket, .events = POLLIN, .revents = 0});
-    if (::poll(waiting.data(), waiting.size(), -1) < 0 && errno != EINTR) return;
+    // A question is answered when all that lay there behind it has been read.
+    const int milliseconds = question == answered_ ? -1 : 0;
+    if (::poll(waiting.data(), waiting.size(), milliseconds) < 0 && errno != EINTR) return;
     for (size_t i = 0; i < peers_.size() && !is_closing_; ++i) {
       Peer& peer = peers_[i];
       if (waiting[i + 1].revents == 0 || read(peer)) continue;
       if (!std::exchange(peer.has_left, true) && !is_closing_) events_.died(peer.rank);
     }
+    uint64_t woken = 0;
+    if ((waiting[0].revents & POLLIN) != 0 && ::read(wake_, &woken, sizeof woken) < 0) return;
+    answered_ = question;
   }
 }
 

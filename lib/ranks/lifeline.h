@@ -42,6 +42,9 @@ class Lifeline {
   void tell_interrupt();
   /// By rank 0: the run ends, and why has been told.
   void tell_end();
+  /// What has arrived by now is known, by events, when is_answered(the question).
+  uint64_t ask_for_news();
+  bool is_answered(uint64_t question) const { return answered_ >= question; }
   /// This rank ends as it should: its closed connection is no death. No event comes any more.
   void close();
 
@@ -56,6 +59,8 @@ class Lifeline {
   void listen(Communicator& ranks);
   void connect(Communicator& ranks, const std::vector<std::byte>& place);
   void watch();
+  /// Ends the thread's wait.
+  bool wake();
   /// Reads what a peer sent; false: its connection is closed.
   bool read(Peer& peer);
   void obey(Peer& peer);
@@ -65,7 +70,8 @@ class Lifeline {
   LifelineEvents events_;
   std::mutex mutex_;  ///< of sends
   std::vector<Peer> peers_;
-  int wake_ = -1;  ///< ends the thread
+  int wake_ = -1;  ///< ends a wait of the thread
+  std::atomic<uint64_t> asked_ = 0, answered_ = 0;
   std::atomic<bool> is_closing_ = false;
   std::thread thread_;
 };

@@ -16,7 +16,8 @@ using std::chrono::milliseconds;
 
 /// What a rank that must end has to release what it holds: unfinished outputs, devices.
 constexpr milliseconds kReleaseTime{3000};
-/// A launcher that sees a process die may interrupt the others before we know why.
+/// A launcher that sees a process die may interrupt the others before we know why. Longer where
+/// what has arrived was not looked at.
 constexpr milliseconds kNewsTime{300};
 /// Of a rank that does not lead, until rank 0 has ended all.
 constexpr milliseconds kOthersTime{5000};
@@ -59,6 +60,13 @@ void RankSession::say_once(const std::string& message) {
 void RankSession::wait_for_end(milliseconds time) const {
   const auto end = std::chrono::steady_clock::now() + time;
   while (!is_ending_ && !has_lost_ && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(milliseconds(5));
+}
+
+void RankSession::wait_for_news() const {
+  wait_for_end(kNewsTime);
+  const uint64_t question = lifeline_->ask_for_news();
+  while (!is_ending_ && !has_lost_ && !lifeline_->is_answered(question))
     std::this_thread::sleep_for(milliseconds(5));
 }
 
@@ -126,7 +134,7 @@ int RankSession::failed(const Error& error) {
   // What all meet alike, such as a model that is not there, is told by rank 0 as by a process
   // alone.
   if (is_first()) end_all(error.message());
-  wait_for_end(kNewsTime);
+  wait_for_news();
   if (is_ending_) std::this_thread::sleep_for(kOthersTime);  // and is ended meanwhile
   const std::string own = ranks_->name_of(ranks_->rank()) + ", " + watch_.stage() + ": ";
   const std::string message =
@@ -143,7 +151,7 @@ int RankSession::interrupted() {
     finish();
     return kInterruptedStatus;
   }
-  if (lifeline_->is_connected()) wait_for_end(kNewsTime);
+  if (lifeline_->is_connected()) wait_for_news();
   if (is_ending_ || has_lost_) {  // and that is said, and all are ended meanwhile
     std::this_thread::sleep_for(is_first() ? kReleaseTime : kOthersTime);
     abort_failed();

@@ -59,6 +59,8 @@ class RankSession {
   void end_all(const std::string& message);
   [[noreturn]] void abort_failed();
   void wait_for_end(std::chrono::milliseconds time) const;
+  /// Until what other ranks and the system have sent by now is known.
+  void wait_for_news() const;
   void finish();
 
   RankOptions options_;

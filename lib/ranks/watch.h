@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -15,13 +16,17 @@ class LostRank : public Error {
   using Error::Error;
 };
 
-/// What ranks do at the moment, and how long they wait for each other. Used by several threads.
+/// The stage of the run for messages, and how long ranks wait for each other. Safe to use from
+/// several threads.
 class Watch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Watch(std::chrono::duration<double> timeout = std::chrono::seconds(1800))
-      : timeout_(timeout) {}
+  /// now tells the time that ranks wait for each other.
+  explicit Watch(std::chrono::duration<double> timeout = std::chrono::seconds(1800),
+                 std::function<Clock::time_point()> now = Clock::now)
+      : now_(std::move(now)), timeout_(timeout) {}
+  Clock::time_point now() const { return now_(); }
 
   /// As messages call it: "layer 7".
   void set_stage(std::string stage) {
@@ -42,6 +47,7 @@ class Watch {
   }
 
  private:
+  std::function<Clock::time_point()> now_;
   mutable std::mutex mutex_;
   std::string stage_ = "the start";
   std::chrono::duration<double> timeout_;

@@ -1,7 +1,7 @@
 #include "ranks/communicator.h"
 
 #include <atomic>
-#include <thread>
+#include <functional>
 
 #include "core/interrupt.h"
 #include "ranks/agreement.h"
@@ -42,37 +42,64 @@ TEST_CASE("ranks know their machines") {
   CHECK(local == std::vector<int>{0, 0, 1, 1, 2});
 }
 
+namespace {
+
+/// A clock that only a test moves.
+struct SetClock {
+  std::atomic<int64_t> seconds = 0;
+  std::function<Watch::Clock::time_point()> now() {
+    return [this] { return Watch::Clock::time_point(std::chrono::seconds(seconds)); };
+  }
+};
+
+}  // namespace
+
 TEST_CASE("a rank that does not answer ends the wait of all others with its name") {
-  Watch watch(std::chrono::milliseconds(100));
+  SetClock clock;
+  Watch watch(std::chrono::seconds(100), clock.now());
   watch.set_stage("layer 7");
-  const auto errors = run_ranks({"n1", "n1", "n2"}, watch, [&](Communicator& ranks) {
-    if (ranks.rank() == 2) return;
-    ranks.barrier();
-  });
-  CHECK(test::message_of(errors[0]) == "rank 2 on host n2 has not answered for 0 s in layer 7");
+  std::atomic<unsigned> waiting = 0;  // bits of the ranks that wait for rank 2 alone
+  const auto errors = run_ranks(
+      {"n1", "n1", "n2"}, watch,
+      [&](Communicator& ranks) {
+        if (ranks.rank() == 2) return;
+        ranks.barrier();
+      },
+      [&](int rank, std::span<const int> missing) {
+        if (missing.size() == 1 && missing[0] == 2) waiting |= 1u << rank;
+        if (waiting == 3) clock.seconds = 100;
+      });
+  CHECK(test::message_of(errors[0]) == "rank 2 on host n2 has not answered for 100 s in layer 7");
   CHECK(test::message_of(errors[1]) == test::message_of(errors[0]));
   CHECK(!errors[2]);
   CHECK_THROWS_AS(std::rethrow_exception(errors[0]), LostRank);
 }
 
 TEST_CASE("of several that do not answer the first is named and the others counted") {
-  Watch watch(std::chrono::milliseconds(100));
-  const auto errors = run_ranks({"n1", "n2", "n3", "n4"}, watch, [&](Communicator& ranks) {
-    if (ranks.rank() == 1) ranks.barrier();
-  });
+  SetClock clock;
+  Watch watch(std::chrono::seconds(100), clock.now());
+  const auto errors = run_ranks(
+      {"n1", "n2", "n3", "n4"}, watch,
+      [&](Communicator& ranks) {
+        if (ranks.rank() == 1) ranks.barrier();
+      },
+      [&](int, std::span<const int>) { clock.seconds = 100; });
   CHECK(test::message_of(errors[1]) ==
-        "rank 0 on host n1 has not answered for 0 s in the start, nor have 2 more");
+        "rank 0 on host n1 has not answered for 100 s in the start, nor have 2 more");
 }
 
 TEST_CASE("an interrupt ends a wait") {
-  Watch watch;
-  const auto errors = run_ranks({"n1", "n2"}, watch, [&](Communicator& ranks) {
-    if (ranks.rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      return request_interrupt();
-    }
-    ranks.barrier();
-  });
+  SetClock clock;
+  Watch watch(std::chrono::seconds(100), clock.now());
+  const auto errors = run_ranks(
+      {"n1", "n2"}, watch,
+      [&](Communicator& ranks) {
+        if (ranks.rank() == 0) ranks.barrier();
+      },
+      [&](int, std::span<const int>) {
+        request_interrupt();
+        ++clock.seconds;
+      });
   clear_interrupt();
   CHECK_THROWS_AS(std::rethrow_exception(errors[0]), Interrupted);
 }
@@ -138,18 +165,19 @@ class WaitingCommunicator : public SingleCommunicator {
 }  // namespace
 
 TEST_CASE("who sends now and then is not silent, however long all of it takes") {
-  Watch watch(std::chrono::milliseconds(200));
+  SetClock clock;
+  Watch watch(std::chrono::seconds(200), clock.now());
   WaitingCommunicator ranks("n1", watch);
   WaitingCommunicator::Wait wait(ranks);
   const std::vector<int> missing{0};
-  const auto wait_until = [&](Watch::Clock::time_point end) {
-    while (Watch::Clock::now() < end) wait.pause(missing);
-  };
-  const auto begin = Watch::Clock::now();
   for (int i = 1; i <= 10; ++i) {
     wait.heard(0);
-    wait_until(Watch::Clock::now() + std::chrono::milliseconds(50));
+    clock.seconds += 50;
+    wait.pause(missing);
   }
-  CHECK(Watch::Clock::now() - begin > std::chrono::milliseconds(400));
-  CHECK_THROWS_AS(wait_until(Watch::Clock::now() + std::chrono::seconds(10)), LostRank);
+  CHECK(clock.seconds == 500);
+  clock.seconds += 149;
+  wait.pause(missing);
+  clock.seconds += 1;
+  CHECK_THROWS_AS(wait.pause(missing), LostRank);
 }

@@ -170,7 +170,7 @@ TEST_CASE("a rank that fails is named, wherever the others wait for it") {
   for (const bool packs_beside : {false, true})
     for (const int64_t products : {0, 3, 8, 12, 17}) {
       INFO("after " << products << " products, packs beside: " << packs_beside);
-      Watch watch(std::chrono::seconds(20));
+      Watch watch(std::chrono::minutes(10));
       const auto errors = test::run_ranks({"n1", "n1", "n2"}, watch, [&](Communicator& ranks) {
         RankModel model("llama", 1, packs_beside);
         test::FailingBackend failing(kBackends.at("cpu")({.num_threads = 1}), products);
@@ -190,7 +190,7 @@ TEST_CASE("a rank that fails is named, wherever the others wait for it") {
 TEST_CASE("a file that ends early on one rank ends all") {
   const test::ScratchFolder folder;
   fs::copy(test::model_fixture("llama"), folder / "short");
-  Watch watch(std::chrono::seconds(20));
+  Watch watch(std::chrono::minutes(10));
   const auto errors = test::run_ranks({"n1", "n2"}, watch, [&](Communicator& ranks) {
     RankModel model(ranks.rank() == 1 ? folder / "short" : test::model_fixture("llama"), 1, false);
     // What rank 1 is to read is no longer there, up to a page that both layers share.
@@ -211,7 +211,7 @@ TEST_CASE("a file that ends early on one rank ends all") {
 TEST_CASE("a rank that reads other bytes of a layer is named with its host") {
   const test::ScratchFolder folder;
   copy_changed(folder / "other", "llama", 10);  // of the last norm or layer
-  Watch watch(std::chrono::seconds(20));
+  Watch watch(std::chrono::minutes(10));
   const auto run = [&](bool compares_first) {
     return test::run_ranks({"n1", "n2"}, watch, [&](Communicator& ranks) {
       RankModel model(ranks.rank() == 1 ? folder / "other" : test::model_fixture("llama"), 1,
@@ -236,7 +236,7 @@ TEST_CASE("a layer whose middle differs on one rank is found when it is packed")
   const auto offset = static_cast<int64_t>(shard.offset_of(tensors.back().view));
   copy_changed(folder / "other", "llama",
                static_cast<int64_t>(shard.file().bytes().size()) - offset);
-  Watch watch(std::chrono::seconds(20));
+  Watch watch(std::chrono::minutes(10));
   for (const auto& error : test::run_ranks({"n1", "n2", "n2"}, watch, [&](Communicator& ranks) {
          RankModel model(ranks.rank() == 2 ? folder / "other" : test::model_fixture("llama"), 1,
                          false);
@@ -252,7 +252,7 @@ TEST_CASE("on one host weights are shared, on several the faster way is measured
   const auto chosen = [&](const std::vector<std::string>& hosts, std::optional<WeightsMode> wanted,
                           std::vector<std::exception_ptr>& errors) {
     std::vector<WeightsChoice> choices(hosts.size());
-    Watch watch(std::chrono::seconds(20));
+    Watch watch(std::chrono::minutes(10));
     errors = test::run_ranks(hosts, watch, [&](Communicator& ranks) {
       choices[static_cast<size_t>(ranks.rank())] =
           choose_weights_mode(ranks, fixture.model_dir, wanted);

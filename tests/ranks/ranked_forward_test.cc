@@ -113,7 +113,7 @@ TEST_CASE("ranks with several devices each see the same bytes") {
 
 TEST_CASE("an error on one rank ends the pass on all with its rank, host and layer") {
   for (const int64_t products : {int64_t{0}, int64_t{7}}) {
-    Watch watch(std::chrono::seconds(60));
+    Watch watch(std::chrono::minutes(10));
     const auto errors = test::run_ranks({"n1", "n1", "n2"}, watch, [&](Communicator& ranks) {
       ModelFixture fixture("llama");
       const FixtureSamples samples(fixture);

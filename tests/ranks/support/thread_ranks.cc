@@ -23,8 +23,10 @@ struct Mail {
 class ThreadCommunicator : public Communicator {
  public:
   ThreadCommunicator(int rank, std::vector<std::string> hosts, Watch& watch,
-                     std::shared_ptr<Mail> mail)
-      : Communicator(rank, std::move(hosts), watch), mail_(std::move(mail)) {}
+                     std::shared_ptr<Mail> mail, OnWait on_wait = {})
+      : Communicator(rank, std::move(hosts), watch),
+        mail_(std::move(mail)),
+        on_wait_(std::move(on_wait)) {}
 
   std::unique_ptr<Communicator> split(bool member) override {
     // The mail of the new group is made by its first rank and goes around as an address.
@@ -77,25 +79,28 @@ class ThreadCommunicator : public Communicator {
         });
       }
       if (missing.empty()) return;
+      if (on_wait_) on_wait_(rank(), missing);
       wait.pause(missing);
     }
   }
 
  private:
   std::shared_ptr<Mail> mail_;
+  OnWait on_wait_;
 };
 
 }  // namespace
 
 std::vector<std::exception_ptr> run_ranks(const std::vector<std::string>& hosts, Watch& watch,
-                                          const std::function<void(Communicator&)>& body) {
+                                          const std::function<void(Communicator&)>& body,
+                                          const OnWait& on_wait) {
   const auto mail = std::make_shared<Mail>(hosts.size());
   std::vector<std::exception_ptr> errors(hosts.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < hosts.size(); ++i)
     threads.emplace_back([&, i] {
       try {
-        ThreadCommunicator communicator(static_cast<int>(i), hosts, watch, mail);
+        ThreadCommunicator communicator(static_cast<int>(i), hosts, watch, mail, on_wait);
         body(communicator);
       } catch (...) {
         errors[i] = std::current_exception();
@@ -108,7 +113,7 @@ std::vector<std::exception_ptr> run_ranks(const std::vector<std::string>& hosts,
 void run_ranks(int count, const std::function<void(Communicator&)>& body) {
   std::vector<std::string> hosts;
   for (int i = 0; i < count; ++i) hosts.push_back("n" + std::to_string(i));
-  Watch watch(std::chrono::seconds(60));
+  Watch watch(std::chrono::minutes(10));
   for (const std::exception_ptr& error : run_ranks(hosts, watch, body))
     if (error) std::rethrow_exception(error);
 }

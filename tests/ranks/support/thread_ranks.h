@@ -3,6 +3,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,14 @@
 
 namespace kvcal::test {
 
+/// Is called by a rank before each pause of a wait for the ranks of missing.
+using OnWait = std::function<void(int rank, std::span<const int> missing)>;
+
 /// Runs body(communicator) in a thread for each rank, hosts.size() of them, which talk to each
-/// other through memory. What a rank threw, by rank; null: nothing.
+/// other through memory. Returns what each rank threw; null: nothing.
 std::vector<std::exception_ptr> run_ranks(const std::vector<std::string>& hosts, Watch& watch,
-                                          const std::function<void(Communicator&)>& body);
+                                          const std::function<void(Communicator&)>& body,
+                                          const OnWait& on_wait = {});
 
 /// The same for so many ranks on as many hosts, n0, n1, …; fails where one throws.
 void run_ranks(int count, const std::function<void(Communicator&)>& body);
