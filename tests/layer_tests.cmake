@@ -32,13 +32,13 @@ function(add_test_file name source)
   list(FILTER others EXCLUDE REGEX "\\[slow\\]|\\[\\.")
   if(others)
     add_test(NAME ${entry} COMMAND test_${name} --filenames-as-tags "[#${file}]~[slow]~[.]")
-    set_tests_properties(${entry} PROPERTIES TIMEOUT 900 LABELS "${labels}")
+    set_tests_properties(${entry} PROPERTIES TIMEOUT 1800 LABELS "${labels}")
   endif()
   # They get the demo model by environment.
   list(FILTER cases INCLUDE REGEX "\\[slow\\]")
   if(cases)
     add_test(NAME ${entry}_slow COMMAND test_${name} --filenames-as-tags "[#${file}][slow]")
-    set_tests_properties(${entry}_slow PROPERTIES LABELS "${labels};slow" TIMEOUT 1800
+    set_tests_properties(${entry}_slow PROPERTIES LABELS "${labels};slow" TIMEOUT 3600 COST 100
       ENVIRONMENT "KVCAL_DEMO_MODEL=${PROJECT_SOURCE_DIR}/build/demo/SmolLM2-135M-Instruct")
   endif()
 endfunction()

@@ -14,7 +14,7 @@ only=${1:-}
 find_program ""
 [[ -x ${MEASURE:-} ]] || { echo "no program MEASURE=${MEASURE:-}; build tests/bombs/measure.cc" >&2; exit 1; }
 make_scratch
-MOST_SECONDS=2 MOST_MEGABYTES=200 DEADLINE=120
+MOST_SECONDS=2 MOST_MEGABYTES=200 DEADLINE=900
 CALIBRATE='kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out'
 count=0 failed=0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills a calibration (SIGKILL) at KILLS places spread over the time that a whole one takes, every third of them twice.
-# After each the source has the same bytes and the output is absent or whole; the run that goes on with --resume gives
+# Kills a calibration (SIGKILL) at KILLS places from its start to its end, every third of them twice: when its state keeps a
+# layer, while the next layer computes, when the output is written. After each the source has the same bytes and the output is absent or whole; the run that goes on with --resume gives
 # the bytes of one that was never killed, and leaves no state.
 #   tests/cli/kill_calibrate.sh [--model FOLDER --dataset FILE] [--recipe FILE] [--ranks "1 2 3"] [--table FILE] [KILLS] [ARGUMENT ...]
 # --ranks: numbers of MPI ranks, which killed and resumed runs take in turn. ARGUMENT: of kvcal calibrate. KVCAL names the
@@ -23,6 +23,7 @@ done
 KILLS=${1:-20}
 shift || true
 more=("$@")
+[[ $# -gt 0 ]] || more=(--state-share 100%)  # every layer is kept, however busy the machine is
 read -ra ranks <<<"$ranks"
 find_program ""
 make_scratch
@@ -56,17 +57,51 @@ hashes() {
   (cd "$model" && find . -type f -print0 | sort -z | xargs -0 sha256sum)
 }
 
-kill_after() {  # MILLISECONDS RANKS ARGUMENT...
-  local delay=$1
+# Sets kept to the last layer that the state keeps: -1 is none, $layers all and a part of the output.
+look() {
+  local text=
+  kept=-1
+  [[ -s out.kvcal-state/state.json ]] || return 0
+  read -r -d '' text <out.kvcal-state/state.json
+  kept=$layers
+  [[ ! $text =~ '"layer": '([0-9]+) ]] || kept=${BASH_REMATCH[1]}
+}
+
+# Places of a run.
+has_started() { [[ -s run.log ]]; }
+keeps_layer() { look; ((kept >= $1)); }
+is_behind_layer() { keeps_layer "$1" && [[ $kept -gt $1 || -d out.kvcal-state/hidden-0 && -d out.kvcal-state/hidden-1 ]]; }
+writes_output() { compgen -G '.out.partial-*/*' >/dev/null || [[ -e out ]]; }
+has_output() { [[ -e out ]]; }
+
+place_of() {  # KILL: sets place; the first before all layers, the last two behind them
+  local layer=$((($1 - 1) * layers / (KILLS > 4 ? KILLS - 3 : 1)))
+  if (($1 == 0)); then
+    place=(has_started)
+  elif (($1 == KILLS - 2)); then
+    place=(writes_output)
+  elif (($1 == KILLS - 1)); then
+    place=(has_output)
+  elif (($1 % 2)); then
+    place=(keeps_layer "$layer")
+  else
+    place=(is_behind_layer "$layer")
+  fi
+}
+
+kill_at() {  # PLACE [LAYER] -- RANKS ARGUMENT...
+  local condition=()
+  while [[ $1 != -- ]]; do condition+=("$1") && shift; done
   shift
-  set -m
+  rm -f run.log
   (calibrate "$@") &
   local pid=$!
-  set +m
-  pause "$delay"
-  kill -9 -- -$pid 2>/dev/null
+  step_until $pid "${condition[@]}"
+  kill -9 $pid 2>/dev/null
   wait $pid 2>/dev/null
-  pause 20
+  # What mpirun started.
+  ours "$KVCAL calibrate" | xargs -r kill -9 2>/dev/null
+  await $$ none_of_ours "$KVCAL calibrate" || fail "a killed rank lives on"
 }
 
 where() {
@@ -81,13 +116,10 @@ where() {
   fi
 }
 
+layers=$(sed -n 's/.*"num_hidden_layers": \([0-9]*\).*/\1/p' "$model/config.json" | head -n 1)
 hashes >source.sha256
-whole_ms=
 for name in whole again; do
-  begin=$(now)
   (calibrate "${ranks[0]}" --state none) || { cat run.log; exit 1; }
-  ms=$((($(now) - begin) / 1000000))
-  [[ -n $whole_ms && $whole_ms -lt $ms ]] || whole_ms=$ms
   mv out $name
 done
 diff -r whole again >/dev/null || fail "two whole runs differ"
@@ -97,33 +129,33 @@ cp -r whole changed
 printf x | dd of=changed/kvcal_manifest.json bs=1 seek=200 conv=notrunc status=none
 diff -r whole changed >/dev/null && fail "a byte that differs is not noticed"
 rm -r changed
-echo "a whole run takes $whole_ms ms"
 
 rows=() hits=0
 for ((i = 0; i < KILLS; i++)); do
   rm -rf out out.kvcal-state
   first=${ranks[i % ${#ranks[@]}]} then=${ranks[(i + 1) % ${#ranks[@]}]}
-  delay=$((whole_ms * (2 * i + 1) / (2 * KILLS)))
-  kill_after "$delay" "$first"
-  place=$(where)
-  [[ $place == after* ]] && hits=$((hits + 1))
+  place_of "$i"
+  kill_at "${place[@]}" -- "$first"
+  found=$(where) at=${place[*]}
+  [[ $found == after* ]] && hits=$((hits + 1))
   times=1
-  if ((i % 3 == 2)) && [[ $place != done ]]; then  # once more, on its way on
-    kill_after $((whole_ms / 4)) "$then" --resume
+  if ((i % 3 == 2)) && [[ $found != done ]]; then  # once more, on its way on
+    look
+    kill_at keeps_layer $((kept + 1)) -- "$then" --resume
     times=2
   fi
-  hashes | cmp -s source.sha256 - || fail "killed after $delay ms: the source has changed"
+  hashes | cmp -s source.sha256 - || fail "killed at $at: the source has changed"
   if [[ -d out ]]; then
-    diff -r whole out >/dev/null || fail "killed after $delay ms: the output is not whole"
+    diff -r whole out >/dev/null || fail "killed at $at: the output is not whole"
     rm -rf out
   fi
   begin=$(now)
-  (calibrate "$then" --resume) || fail "killed after $delay ms: the run that goes on fails: $(<run.log)"
+  (calibrate "$then" --resume) || fail "killed at $at: the run that goes on fails: $(<run.log)"
   resumed_ms=$((($(now) - begin) / 1000000))
-  diff -r whole out >/dev/null || fail "killed after $delay ms ($place): the output differs"
-  [[ ! -e out.kvcal-state ]] || fail "killed after $delay ms: state is left"
-  rows+=("| $((i + 1)) | $delay | $times | $first | $place | $then | $resumed_ms | same |")
-  echo "killed after $delay ms ($place), $times time(s): went on with $then rank(s) in $resumed_ms ms"
+  diff -r whole out >/dev/null || fail "killed at $at ($found): the output differs"
+  [[ ! -e out.kvcal-state ]] || fail "killed at $at: state is left"
+  rows+=("| $((i + 1)) | $at | $times | $first | $found | $then | $resumed_ms | same |")
+  echo "killed at $at ($found), $times time(s): went on with $then rank(s) in $resumed_ms ms"
 done
 rm -rf out
 (calibrate "${ranks[0]}") || fail "a run in a folder of killed ones: $(<run.log)"
@@ -133,7 +165,7 @@ echo "$KILLS kills: $hits within the layers; $failed checks failed"
 ((hits * 4 >= KILLS)) || fail "only $hits of $KILLS kills met a run whose state was kept, a quarter is needed"
 if [[ -n $table ]]; then
   {
-    printf '| kill | ms of %s | kills | ranks | kept | ranks that went on | ms to the end | bytes |\n' "$whole_ms"
+    printf '| kill | at | kills | ranks | kept | ranks that went on | ms to the end | bytes |\n'
     printf '| --- | --- | --- | --- | --- | --- | --- | --- |\n'
     printf '%s\n' "${rows[@]}"
   } >"$table"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills a conversion, or what puts an overlay on a checkpoint, (SIGKILL) at KILLS moments spread over the time that a whole
-# one takes. After each the source has the same bytes, and the target is absent (every other time: the old
+# Kills a conversion, or what puts an overlay on a checkpoint, (SIGKILL) at KILLS places from its
+# start to its end, counted in the bytes that it has written. After each the source has the same bytes, and the target is absent (every other time: the old
 # one, which was to be replaced) or is what a whole run makes. What the killed one left, a lock and a hidden
 # folder beside the target, changes nothing for a run that follows, which takes both away.
 #   tests/cli/kill_output.sh convert|apply [KILLS]       KVCAL names the program; TMPDIR (/tmp) takes some 700 MB
@@ -94,22 +94,22 @@ rm -rf source overlay
 make_source >/dev/null
 source_is_whole || fail "the same source is not made twice"
 
-# Milliseconds of a whole run; the quicker of two, so that few moments lie behind its end.
-whole_ms=
-for _ in 1 2; do
-  begin=$(now)
-  (run) || fail "a run that is not killed: $(<run.log)"
-  ms=$((($(now) - begin) / 1000000))
-  target_is_complete || fail "a run that is not killed does not make what the first one made"
-  rm -r target
-  [[ -n $whole_ms && $whole_ms -lt $ms ]] || whole_ms=$ms
-done
-echo "a whole run of $(du -sm source | cut -f 1) MB takes $whole_ms ms"
+(run) || fail "a run that is not killed: $(<run.log)"
+target_is_complete || fail "a run that is not killed does not make what the first one made"
+rm -r target
+
+bytes_of() {
+  find "$@" -type f -printf '%s\n' 2>/dev/null | awk '{ all += $1 } END { printf "%d", all }'
+}
+whole_bytes=$(bytes_of whole)
+has_written() {  # BYTES: into its hidden folder
+  compgen -G '.target.partial-*' >/dev/null && (($(bytes_of .target.partial-*) >= $1))
+}
 
 hits=0
 finished=0
 for ((i = 0; i < KILLS; i++)); do
-  delay=$((whole_ms * (2 * i + 1) / (2 * KILLS)))
+  bytes=$((i == 0 ? 0 : (whole_bytes + 1) * i / (KILLS - 1)))  # the last one is never written to a hidden folder: the end
   replaces=
   if ((i % 2)); then
     mkdir target
@@ -118,11 +118,11 @@ for ((i = 0; i < KILLS; i++)); do
   fi
   (run $replaces) &
   pid=$!
-  pause "$delay"
+  step_until $pid has_written "$bytes"
   kill -9 $pid 2>/dev/null
   wait $pid 2>/dev/null
   status=$?
-  where="killed after $delay ms"
+  where="killed at $bytes bytes"
   source_is_whole || fail "$where: the source changed"
   written=$(left_over | xargs -r du -sm | cut -f 1)
   if [[ -z $replaces && ! -e target ]]; then

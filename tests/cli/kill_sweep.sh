@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Kills a sweep (SIGKILL) at KILLS moments spread over the time that a whole one takes, some of them twice. The same
-# command then goes on, and its results are the bytes of one that was never killed. No task outlives the sweep.
+# Kills a sweep (SIGKILL) at KILLS places from its start to its end, counted in cells that are done, some of them twice. The
+# same command then goes on, and its results are the bytes of one that was never killed. No task outlives the sweep.
 #   tests/cli/kill_sweep.sh [KILLS]       KVCAL names the program
 
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
@@ -22,18 +22,12 @@ sweep() {
   exec "$KVCAL" sweep sweep.yaml --output "$1" --device reference --threads 1 >sweep.table 2>sweep.log
 }
 
-# Milliseconds of a whole run; the quicker of two, so that few moments lie behind its end.
-whole_ms=
 for name in whole again; do
-  begin=$(now)
   (sweep $name) || { cat sweep.log; exit 1; }
-  ms=$((($(now) - begin) / 1000000))
-  [[ -n $whole_ms && $whole_ms -lt $ms ]] || whole_ms=$ms
   mv sweep.table $name.table
 done
 cmp -s whole/results.json again/results.json || fail "two whole runs differ"
 rm -r again
-echo "a whole sweep takes $whole_ms ms"
 
 # The check is of use only if it sees what it is for.
 sed 's/"kl_mean": 0.0/"kl_mean": 0.1/' whole/results.json >changed.json
@@ -47,6 +41,20 @@ cells() {
   find out/cells -name '*.json' 2>/dev/null | wc -l
 }
 
+has_cells() { [[ -d out ]] && (($(cells) >= $1)); }
+
+# Its tasks are stopped before it dies, so none can end by itself: one that lives on is there for good.
+kill_at() {  # CELLS
+  (sweep out) &
+  local pid=$!
+  step_until $pid has_cells "$1"
+  ours '--task' | xargs -r kill -STOP 2>/dev/null
+  kill -9 $pid 2>/dev/null
+  wait $pid 2>/dev/null
+  await $$ none_of_ours '--task' || fail "killed at $1 cells: a task lives on: $(ours '--task')"
+  ours '--task' | xargs -r kill -9 2>/dev/null
+}
+
 # A task whose parent ended before the task could ask to end with it: no process is its own parent.
 (exec "$KVCAL" sweep sweep.yaml --output orphan --task any --parent "$BASHPID" 2>orphan.log) &
 wait $! 2>/dev/null
@@ -57,30 +65,15 @@ hits=0
 all_cells=$(find whole/cells -name '*.json' | wc -l)
 for ((i = 0; i < KILLS; i++)); do
   rm -rf out
-  delay=$((whole_ms * (2 * i + 1) / (2 * KILLS)))
-  (sweep out) &
-  pid=$!
-  pause "$delay"
-  kill -9 $pid 2>/dev/null
-  wait $pid 2>/dev/null
+  goal=$((all_cells * i / (KILLS - 1)))
+  kill_at "$goal"
   found=$(cells)
-  if ((i % 3 == 2)); then  # once more, early in what is left
-    (sweep out) &
-    pid=$!
-    pause $((whole_ms / 4))
-    kill -9 $pid 2>/dev/null
-    wait $pid 2>/dev/null
-  fi
-  pause 50
-  grep -las "$PWD" /proc/[0-9]*/environ | while read -r one; do
-    grep -qas -- '--task' "${one%environ}cmdline" && echo "${one%/environ}"
-  done >alive
-  [[ -s alive ]] && fail "killed after $delay ms: a task lives on: $(<alive)"
+  ((i % 3 != 2)) || kill_at $((found + 1))  # once more, early in what is left
   ((found > 0 && found < all_cells)) && hits=$((hits + 1))
-  (sweep out) || fail "killed after $delay ms: the run that follows fails: $(<sweep.log)"
-  is_same || fail "killed after $delay ms: the results differ"
-  [[ -z $(find out -name '.*.partial-*') ]] || fail "killed after $delay ms: $(find out -name '.*.partial-*') is left"
-  echo "killed after $delay ms: $found of $all_cells cells were done"
+  (sweep out) || fail "killed at $goal cells: the run that follows fails: $(<sweep.log)"
+  is_same || fail "killed at $goal cells: the results differ"
+  [[ -z $(find out -name '.*.partial-*') ]] || fail "killed at $goal cells: $(find out -name '.*.partial-*') is left"
+  echo "killed at $goal cells: $found of $all_cells cells were done"
 done
 
 echo "$KILLS kills: $hits with some cells done; $failed checks failed"

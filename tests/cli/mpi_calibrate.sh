@@ -23,7 +23,7 @@ make_inputs() {
   "$KVCAL" synth --config config.json --seed 1 model >/dev/null 2>&1 || exit 1
   for i in $(seq 9); do printf '{"input_ids": [%s]}\n' "$(seq -s, "$i" $((5 * i + 9)))"; done >text.jsonl
   # Long enough to be met by a signal.
-  for i in $(seq 1500); do printf '{"input_ids": [%s]}\n' "$(seq -s, "$((i % 9))" 119)"; done >long.jsonl
+  for i in $(seq 400); do printf '{"input_ids": [%s]}\n' "$(seq -s, "$((i % 9))" 119)"; done >long.jsonl
 }
 
 recipe() {  # OBSERVER
@@ -33,7 +33,7 @@ recipe() {  # OBSERVER
 ranks() {  # COUNT ARGUMENT...
   local count=$1
   shift
-  timeout 120 "$MPIRUN" --allow-run-as-root --oversubscribe --bind-to none -n "$count" "$KVCAL" calibrate "$@" >run.log 2>&1
+  timeout 900 "$MPIRUN" --allow-run-as-root --oversubscribe --bind-to none -n "$count" "$KVCAL" calibrate "$@" >run.log 2>&1
 }
 
 alone() {
@@ -86,23 +86,8 @@ check_weights() {
 }
 
 long_run() {  # ARGUMENT...
-  ranks 3 model --recipe recipe.yaml --dataset long.jsonl --reproducible --threads 1 --num-calibration-samples 1500 --device reference "$@"
-}
-
-until_a_layer_is_kept() {
-  for _ in $(seq 1500); do
-    [[ -s $1.kvcal-state/state.json ]] && return
-    sleep 0.02
-  done
-  fail "no layer was kept in 30 s: $(<run.log)"
-}
-
-# Ours are told from those of other tests by their folder.
-rank_processes() {
-  local process
-  for process in $(pgrep -f "^$KVCAL calibrate"); do
-    [[ $(readlink "/proc/$process/cwd") == "$PWD" ]] && echo "$process"
-  done
+  ranks 3 model --recipe recipe.yaml --dataset long.jsonl --reproducible --threads 1 --num-calibration-samples 400 --device reference \
+    --state-share 100% "$@"
 }
 
 rank_of() {
@@ -119,8 +104,8 @@ check_failure() {  # NAME SIGNAL PATTERN ARGUMENT...
   rm -rf out out.kvcal-state
   (long_run --output out "$@") &
   local run=$!
-  until_a_layer_is_kept out
-  for process in $(rank_processes); do [[ $(rank_of "$process") == 1 ]] && victim=$process; done
+  await $run test -s out.kvcal-state/state.json || fail "$name: no layer was kept: $(<run.log)"
+  for process in $(ours "^$KVCAL calibrate"); do [[ $(rank_of "$process") == 1 ]] && victim=$process; done
   [[ -n $victim ]] || { fail "$name: rank 1 is not to be found"; return; }
   kill "-$signal" "$victim"
   wait $run
@@ -130,18 +115,18 @@ check_failure() {  # NAME SIGNAL PATTERN ARGUMENT...
   [[ $(messages) -eq 1 ]] || fail "$name: $(messages) messages: $(<run.log)"
   grep -qE "$pattern" run.log || fail "$name: the message is not '$pattern': $(<run.log)"
   [[ $signal == STOP ]] && kill -9 "$victim" 2>/dev/null
-  [[ -z $(rank_processes) ]] || fail "$name: a rank lives on"
+  await $$ none_of_ours "^$KVCAL calibrate" || fail "$name: a rank lives on"
   [[ ! -e out && -f out.kvcal-state/state.json ]] || fail "$name: found $(ls -A)"
 }
 
 check_failures() {
   recipe static_minmax >recipe.yaml
-  check "a long run alone" alone model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-calibration-samples 1500 --device reference --output long
+  check "a long run alone" alone model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-calibration-samples 400 --device reference --output long
   check_failure "a rank that dies" KILL '^error: rank 1 on host .* died in layer [0-9]+'
-  check "after a death: goes on with two ranks" ranks 2 model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-calibration-samples 1500 --device reference --output out --resume
+  check "after a death: goes on with two ranks" ranks 2 model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-calibration-samples 400 --device reference --output out --resume
   check "after a death: gives other bytes" same long out
-  check_failure "a rank that hangs" STOP '^error: rank 1 on host .* has not answered for .* in layer [0-9]+' --rank-timeout 3
-  check "after a hang: goes on alone" "$KVCAL" calibrate model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-calibration-samples 1500 --device reference --output out --resume >/dev/null 2>&1
+  check_failure "a rank that hangs" STOP '^error: rank 1 on host .* has not answered for .* in layer [0-9]+' --rank-timeout 30
+  check "after a hang: goes on alone" "$KVCAL" calibrate model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-calibration-samples 400 --device reference --output out --resume >/dev/null 2>&1
   check "after a hang: gives other bytes" same long out
 }
 

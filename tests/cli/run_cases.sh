@@ -35,7 +35,7 @@ run_case() {
   name=$(basename "$folder")
   scratch=$SCRATCH_ROOT/$name
   mkdir "$scratch"
-  (cd "$scratch" && timeout -k 5 60 bash -u "$folder/cmd") >"$scratch.stdout" 2>"$scratch.stderr" </dev/null
+  (cd "$scratch" && timeout -k 5 600 bash -u "$folder/cmd") >"$scratch.stdout" 2>"$scratch.stderr" </dev/null
   local found=$?
   compare "$found" "$folder/exit" 0 || status=1
   compare "$(stable_text "$scratch" <"$scratch.stdout")" "$folder/stdout" "" || status=1

@@ -32,9 +32,39 @@ now() {  # nanoseconds
   date +%s%N
 }
 
-pause() {  # MILLISECONDS
-  sleep "$(($1 / 1000)).$(printf %03d $(($1 % 1000)))"
+# Waits until COMMAND succeeds or the process PID has ended, ten minutes at most; whether COMMAND succeeded.
+await() {  # PID COMMAND...
+  local pid=$1 end=$((SECONDS + 600))
+  shift
+  until "$@"; do
+    kill -0 "$pid" 2>/dev/null || { "$@"; return; }
+    ((SECONDS < end)) || { echo "waited ten minutes for: $*" >&2; return 1; }
+    sleep 0.01
+  done
 }
+export -f await
+
+# Lets process PID run a few milliseconds at a time until COMMAND succeeds or PID has ended, and leaves it stopped. A
+# place in a run is so met on a machine of any speed.
+step_until() {  # PID COMMAND...
+  local pid=$1
+  shift
+  while kill -STOP "$pid" 2>/dev/null; do
+    "$@" && return
+    kill -CONT "$pid" 2>/dev/null
+    sleep 0.002
+  done
+}
+
+# The numbers of processes that were started in this folder and whose command lines match the regular expression $1.
+ours() {  # PATTERN
+  local one
+  for one in $(pgrep -f -- "$1"); do
+    grep -qazxs "PWD=$PWD" "/proc/$one/environ" && echo "$one"
+  done
+  return 0
+}
+none_of_ours() { [[ -z $(ours "$1") ]]; }
 
 # A scratch folder that goes away with the script; in memory where there is such a place, since every
 # output is flushed to its disk.

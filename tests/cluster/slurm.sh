@@ -1,4 +1,4 @@
-# A Slurm of two nodes, n1 and n2, on this machine's loopback address, from Debian's packages; needs root. Sourced.
+# A Slurm of two nodes, n1 and n2, on this machine's loopback address, from Debian's packages; needs root. Sourced behind cli/support.sh.
 #   start_slurm FOLDER    sets SLURM_CONF; returns when both nodes are idle
 #   stop_slurm FOLDER
 
@@ -29,7 +29,7 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 ReturnToService=2
-KillWait=5
+KillWait=120
 CommunicationParameters=NoAddrCache,NoInAddrAny,NoCtldInAddrAny
 NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((slurm_port + 1)) CPUs=2 RealMemory=2000
 NodeName=n2 NodeHostname=$host NodeAddr=127.0.0.1 Port=$((slurm_port + 2)) CPUs=2 RealMemory=2000
@@ -48,19 +48,23 @@ start_slurm() {
   slurmctld -i
   slurmd -N n1
   slurmd -N n2
-  for _ in $(seq 120); do
+  for _ in $(seq 1200); do
     [[ $(sinfo -h -t idle -o %D 2>/dev/null) == 2 ]] && return
     sleep 0.5
   done
-  echo "Slurm is not ready after a minute:" >&2
+  echo "Slurm is not ready after ten minutes:" >&2
   sinfo >&2
   return 1
 }
 
+is_gone() { ! readlink -q "/proc/$1/exe" >/dev/null; }  # a zombie is, too
+
 stop_slurm() {
-  local one
+  local one pid
   for one in slurmd-n1 slurmd-n2 slurmctld munged; do
-    [[ -f $1/$one.pid ]] && kill "$(<"$1/$one.pid")" 2>/dev/null
+    [[ -f $1/$one.pid ]] || continue
+    pid=$(<"$1/$one.pid")
+    kill "$pid" 2>/dev/null && await $$ is_gone "$pid"
   done
   return 0
 }

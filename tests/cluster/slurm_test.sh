@@ -31,7 +31,7 @@ make_inputs() {
   sed -E -e 's/("num_hidden_layers": )[0-9]+/\18/' "$MODELS/llama/config.json" >config.json
   "$KVCAL" synth --config config.json --seed 1 model >/dev/null 2>&1 || exit 1
   for i in $(seq 9); do printf '{"input_ids": [%s]}\n' "$(seq -s, "$i" $((5 * i + 9)))"; done >text.jsonl
-  for i in $(seq 1500); do printf '{"input_ids": [%s]}\n' "$(seq -s, "$((i % 9))" 119)"; done >long.jsonl
+  for i in $(seq 800); do printf '{"input_ids": [%s]}\n' "$(seq -s, "$((i % 9))" 119)"; done >long.jsonl
   cp "$DATA/recipe.yaml" recipe.yaml
 }
 
@@ -43,23 +43,24 @@ submit() {  # SBATCH ARGUMENT...
   sbatch --parsable --output=job-%j.log "$@"
 }
 
-# Ends when the job is no longer in the queue; prints its state.
-wait_for() {  # JOB [SECONDS]
-  local state
-  for _ in $(seq "$((${2:-120} * 2))"); do
-    state=$(scontrol -o show job "$1" 2>/dev/null | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p' | head -n 1)
-    case $state in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) break ;; esac
-    sleep 0.5
-  done
-  echo "$state"
+state_of_job() {  # JOB
+  scontrol -o show job "$1" 2>/dev/null | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p' | head -n 1
 }
 
-wait_for_file() {
-  for _ in $(seq 1200); do
-    [[ -s $1 ]] && return
-    sleep 0.05
-  done
-  return 1
+is_over() {  # JOB
+  [[ $(state_of_job "$1") =~ ^(COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL)$ ]]
+}
+
+# Ends when the job is no longer in the queue; prints its state.
+wait_for() {  # JOB
+  await $$ is_over "$1"
+  state_of_job "$1"
+}
+
+wait_for_layer() {  # JOB: until its state keeps one
+  has_layer_or_is_over() { [[ -s out.kvcal-state/state.json ]] || is_over "$1"; }
+  await $$ has_layer_or_is_over "$1"
+  [[ -s out.kvcal-state/state.json ]]
 }
 
 check_calibration() {
@@ -77,17 +78,17 @@ check_calibration() {
 }
 
 long_run() {
-  submit "$@" "$CLUSTER/calibrate.sbatch" model recipe.yaml long.jsonl out --reproducible --device reference --num-calibration-samples 1500
+  submit "$@" "$CLUSTER/calibrate.sbatch" model recipe.yaml long.jsonl out --reproducible --device reference --num-calibration-samples 800 --state-share 100%
 }
 
 check_requeue() {
   local job
   "$KVCAL" calibrate model --recipe recipe.yaml --dataset long.jsonl --reproducible --device reference \
-    --num-calibration-samples 1500 --output long --state none >/dev/null 2>&1
+    --num-calibration-samples 800 --output long --state none >/dev/null 2>&1
   job=$(long_run)
-  check "a layer is kept" wait_for_file out.kvcal-state/state.json
+  check "a layer is kept" wait_for_layer "$job"
   scancel --signal=TERM "$job"
-  check "asked to stop, it goes back to the queue and to its end" test "$(wait_for "$job" 300)" == COMPLETED
+  check "asked to stop, it goes back to the queue and to its end" test "$(wait_for "$job")" == COMPLETED
   check "it says where it goes on: $(cat "job-$job.log")" grep -q "^goes on after " "job-$job.log"
   check "stopped and gone on: $(cat "job-$job.log")" same long out
   rm -rf out
@@ -96,7 +97,7 @@ check_requeue() {
 check_death() {
   local job process victim=
   job=$(long_run --no-requeue)
-  check "a layer is kept" wait_for_file out.kvcal-state/state.json
+  check "a layer is kept" wait_for_layer "$job"
   for process in $(pgrep -f "^$KVCAL calibrate"); do
     grep -qzx SLURM_PROCID=1 "/proc/$process/environ" && victim=$process
   done
@@ -104,7 +105,7 @@ check_death() {
   check "a rank that dies ends the job" test "$(wait_for "$job")" == FAILED
   check "it is said which: $(cat "job-$job.log")" grep -qE "^(. *)?error: rank 1 on host n2 died in layer [0-9]+" "job-$job.log"
   job=$(long_run)
-  check "it goes on" test "$(wait_for "$job" 300)" == COMPLETED
+  check "it goes on" test "$(wait_for "$job")" == COMPLETED
   check "died and gone on: $(cat "job-$job.log")" same long out
   rm -rf out
 }
@@ -114,13 +115,13 @@ check_sweep() {
   local jobs
   "$KVCAL" sweep sweep.yaml --output alone >alone.table 2>/dev/null
   jobs=$("$CLUSTER/submit_sweep.sh" sweep.yaml out --output=cell-%A-%a.log)
-  check "the tables are made: $(cat ./cell-*.log)" test "$(wait_for "${jobs#* }" 300)" == COMPLETED
+  check "the tables are made: $(cat ./cell-*.log)" test "$(wait_for "${jobs#* }")" == COMPLETED
   check "a sweep's results" cmp alone/results.csv out/results.csv
   check "a sweep's results" cmp alone/results.json out/results.json
 }
 
 make_inputs
-trap 'stop_slurm "$SCRATCH_ROOT/slurm"; sleep 1; rm -rf "$SCRATCH_ROOT"' EXIT
+trap 'stop_slurm "$SCRATCH_ROOT/slurm"; rm -rf "$SCRATCH_ROOT"' EXIT
 start_slurm "$SCRATCH_ROOT/slurm" || exit 1
 check_calibration
 check_requeue

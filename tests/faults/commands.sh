@@ -47,7 +47,7 @@ prepare() { # prepare NAME
 
 kvcal_in() { # kvcal_in NAME: in place of the shell, with the program's own words
   # shellcheck disable=SC2086  # several words
-  exec timeout --signal=KILL 60 "$KVCAL" ${COMMANDS[$1]} ${2:-}
+  exec timeout --signal=KILL 600 "$KVCAL" ${COMMANDS[$1]} ${2:-}
 }
 
 # The folder $1: a model of three layers, one with scales in several shards, an overlay, statistics, data.

@@ -7,9 +7,9 @@
  * as many bytes as a number drawn from KVCAL_FAULT_SEED says interrupt     EINTR for every other
  * call cut:N         cuts the file to N bytes when it has been mapped; by -N bytes where N is
  * negative; half: to half vanish:PATH   renames PATH to PATH.gone before the call until:PATH waits
- * before the call until PATH is there; a minute at most KVCAL_FAULT_COUNT  a file of 8 zero bytes,
- * in which all processes of a run count such calls KVCAL_FAULT_LOG    a file to which each such
- * call adds a line: its kind and its path, behind FAULT where it was its turn
+ * before the call until PATH is there; ten minutes at most KVCAL_FAULT_COUNT  a file of 8 zero
+ * bytes, in which all processes of a run count such calls KVCAL_FAULT_LOG    a file to which each
+ * such call adds a line: its kind and its path, behind FAULT where it was its turn
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -186,7 +186,7 @@ static int fails(enum kind kind, const char* path) {
     snprintf(gone, sizeof gone, "%s.gone", about);
     syscall(SYS_renameat2, AT_FDCWD, about, AT_FDCWD, gone, 0);
   }
-  for (int i = 0; what == WAIT && i < 6000 && syscall(SYS_faccessat, AT_FDCWD, about, F_OK) != 0;
+  for (int i = 0; what == WAIT && i < 60000 && syscall(SYS_faccessat, AT_FDCWD, about, F_OK) != 0;
        ++i)
     usleep(10000);
   const int can_wait = kind == OPEN || kind == READ || kind == PREAD || kind == WRITE ||

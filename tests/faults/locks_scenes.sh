@@ -14,6 +14,10 @@ start() {
   pids+=($!)
 }
 
+# Whether a run waits for $here/go, which the library of faults logs.
+is_held() { grep -qs '^FAULT' "$here/log"; }
+only_one_runs() { (($(jobs -rp | wc -l) <= 1)); }
+
 # One of them must win and all others be refused with a message that has NAMED and, where HOLDER is true, the winner's number;
 # of many at the same moment one may come before the winner has written it down. Of two the second comes later.
 contend() { # contend FAULT COMMAND COUNT HELD NAMED HOLDER [MORE]
@@ -21,15 +25,12 @@ contend() { # contend FAULT COMMAND COUNT HELD NAMED HOLDER [MORE]
   is_wanted "$fault" || return 0
   fresh_room
   prepare "$command"
-  rm -f "$here"/go "$here"/said.*
+  rm -f "$here"/go "$here"/said.* "$here/log"
   for ((i = 0; i < $3; i++)); do
     start "$command" "$4" "${7:-}"
-    (($3 > 2 || i > 0)) || pause 300
+    (($3 > 2 || i > 0)) || await "${pids[0]}" is_held
   done
-  for ((i = 0; i < 500; i++)); do
-    (($(jobs -rp | wc -l) > 1)) || break
-    sleep 0.01
-  done
+  await $$ only_one_runs
   touch "$here/go"
   for pid in "${pids[@]}"; do
     wait "$pid"
@@ -64,10 +65,9 @@ take_over() { # take_over COMMAND PATH
   is_wanted "$fault" || return 0
   fresh_room
   prepare "$command"
-  rm -f "$here/go"
+  rm -f "$here/go" "$here/log"
   start "$command" .out.partial
-  for ((i = 0; i < 1000; i++)); do [[ -z $(echo .out.partial*) || ! -e .out.kvcal-lock ]] || break; sleep 0.01; done
-  sleep 0.1
+  await "${pids[0]}" is_held
   kill -9 "${pids[0]}"
   wait "${pids[0]}" 2>/dev/null
   [[ -e .out.kvcal-lock && -n $(echo .out.partial*) ]] || wrong+="the killed run leaves no lock or no hidden folder, "
@@ -85,7 +85,7 @@ share_state() {
   fresh_room
   rm -f "$here/go"
   start "$command" .out.partial
-  for ((i = 0; i < 1000; i++)); do [[ ! -e state/journal.bin ]] || break; sleep 0.01; done
+  await "${pids[0]}" test -e state/journal.bin
   # shellcheck disable=SC2086  # several words
   message=$("$KVCAL" ${COMMANDS[$command]/output out/output other} 2>&1 >/dev/null | grep '^error: ')
   [[ $message == *"state: another run keeps its state there"* ]] || wrong+="the second one is not refused: $message, "

@@ -31,7 +31,7 @@ while IFS= read -r line; do
   integer tries=0
   until [[ "$(tail -n 1 $1/found)" == done ]]; do
     sleep 0.02
-    (( ++tries > 1500 )) && { print -u2 "zsh does not answer '$line'"; exit 1; }
+    (( ++tries > 30000 )) && { print -u2 "zsh does not answer '$line'"; exit 1; }
   done
   print -r -- "> $line"
   grep -vx done $1/found
@@ -44,7 +44,7 @@ ZSH
   printf '%s\n' 'kvcal eval --task per' 'kvcal eval --task=per' 'kvcal convert --to tgi+mod' 'kvcal calibrate --recipe rec' \
     'kvcal calibrate --output ' 'kvcal inspect fol' 'kvcal completion f' 'kvcal calibrate --threads 1'
 } >"$scratch/lines"
-timeout 300 zsh -f "$scratch/offered.zsh" "$scratch" <"$scratch/lines" >"$scratch/answers"
+timeout 900 zsh -f "$scratch/offered.zsh" "$scratch" <"$scratch/lines" >"$scratch/answers"
 
 # The answers to one line, without the '=' of options that take a value.
 offered() {

@@ -26,7 +26,7 @@ problem() {
 # Chromium on a page; its own traffic is off, and names resolve to nothing.
 browse() {
   rm -rf "$scratch/profile"
-  timeout -k 5 120 "$chromium" --headless --no-sandbox --disable-gpu --hide-scrollbars --no-first-run \
+  timeout -k 5 600 "$chromium" --headless --no-sandbox --disable-gpu --hide-scrollbars --no-first-run \
     --user-data-dir="$scratch/profile" --disable-background-networking --disable-component-update --disable-sync \
     --disable-default-apps --disable-extensions --disable-domain-reliability --metrics-recording-only \
     --host-resolver-rules='MAP * ~NOTFOUND' --enable-logging=stderr --log-net-log="$scratch/net.json" \

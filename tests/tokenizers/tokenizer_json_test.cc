@@ -1,4 +1,4 @@
-#include <chrono>
+#include <ctime>
 #include <thread>
 
 #include "support/catch.h"
@@ -65,12 +65,13 @@ TEST_CASE("tokenizer.json: a megabyte without spaces takes less than two seconds
     const auto tokenizer = test::variant_tokenizer(name);
     for (const auto& [kind, expected] : kinds.items()) {
       INFO("variant " << name << ", text of " << kind);
-      const auto start = std::chrono::steady_clock::now();
+      const std::clock_t start =
+          std::clock();  // of the processor: what other programs take is not ours
       const std::vector<TokenId> ids = tokenizer->encode(kind == "letters" ? letters : few, false);
-      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+      const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
       CHECK(ids.size() == expected["count"].get<size_t>());
       CHECK(std::to_string(test::hash_of_ids(ids)) == expected["hash"].get<std::string>());
-      CHECK(seconds.count() < kSecondsForMegabyte);
+      CHECK(seconds < kSecondsForMegabyte);
     }
   }
 }

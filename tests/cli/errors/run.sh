@@ -17,7 +17,7 @@ BASE=$SCRATCH_ROOT/base
 ROOM=$SCRATCH_ROOT/room
 CALIBRATE='kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out'
 
-kvcal() { timeout --signal=KILL 30 "$KVCAL" "$@"; }
+kvcal() { timeout --signal=KILL 600 "$KVCAL" "$@"; }
 
 count=0
 failed=0

@@ -82,7 +82,7 @@ make_example() {
   local script=$EXAMPLES/$1.sh scratch=$SCRATCH_ROOT/$1
   count=$((count + 1))
   mkdir "$scratch"
-  if (cd "$scratch" && timeout -k 5 60 bash -euo pipefail "$script") >"$scratch.out" 2>"$scratch.err" </dev/null &&
+  if (cd "$scratch" && timeout -k 5 600 bash -euo pipefail "$script") >"$scratch.out" 2>"$scratch.err" </dev/null &&
     [[ -s $scratch.out ]]; then
     printf '%s\n' "$(<"$scratch.out")" >>"$PAGE"
   else
