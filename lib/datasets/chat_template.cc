@@ -5,6 +5,7 @@
 
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/join.h"
 #include "core/json_limits.h"
 #include "jinja/interpreter.h"
 #include "jinja/parser.h"
@@ -62,16 +63,16 @@ NamedTemplates named_templates(const Json& found) {
   }
   NamedTemplates result;
   bool has_default = false;
-  std::string names;
+  std::vector<std::string> names;
   for (auto& [name, source] : named) {
-    names += (names.empty() ? "" : ", ") + name;
+    names.push_back(name);
     if (name == "tool_use") result.tool_use = source;
     if (name != "default") continue;
     result.source = std::move(source);
     has_default = true;
   }
   if (!has_default)
-    fail("key 'chat_template' names the templates ", names, ", but none is 'default'");
+    fail("key 'chat_template' names the templates ", join(names, ", "), ", but none is 'default'");
   return result;
 }
 

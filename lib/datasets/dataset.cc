@@ -50,6 +50,11 @@ std::string_view reader_of_text(std::string_view text, std::string_view extensio
   });
 }
 
+std::string_view reader_by_path(const fs::path& path) {
+  return first_reader(
+      [&](const DatasetReader& reader) { return reader.reads_path && reader.reads_path(path); });
+}
+
 std::string_view reader_by_content(const fs::path& path, bool is_packed,
                                    std::string_view extension) {
   if (is_packed) return reader_of_text(head_of_packed(MappedFile(path), kHeadBytes), extension);
@@ -59,9 +64,7 @@ std::string_view reader_by_content(const fs::path& path, bool is_packed,
 }  // namespace
 
 std::string_view reader_for(const fs::path& path) {
-  const auto by_path = first_reader(
-      [&](const DatasetReader& reader) { return reader.reads_path && reader.reads_path(path); });
-  if (!by_path.empty()) return by_path;
+  if (const auto by_path = reader_by_path(path); !by_path.empty()) return by_path;
   const MappedFile file(path);
   const std::string_view bytes(reinterpret_cast<const char*>(file.bytes().data()),
                                file.bytes().size());
@@ -79,6 +82,11 @@ std::string_view reader_for(const fs::path& path) {
   if (is_packed && dataset_readers().at(by_extension).is_table)
     fail(path.string(), ": is a packed table, which cannot be read in place; unpack it first");
   return by_extension;
+}
+
+std::vector<fs::path> dataset_files(const fs::path& path) {
+  const DatasetReader* reader = dataset_readers().find(reader_by_path(path));
+  return reader && reader->files ? reader->files(path) : std::vector<fs::path>{path};
 }
 
 std::unique_ptr<Dataset> open_dataset(const fs::path& path, const DatasetOverrides& overrides) {

@@ -33,6 +33,8 @@ struct DatasetReader {
 
   /// Recognizes a folder, a pattern or a name before any file is opened; nullptr: never.
   bool (*reads_path)(const fs::path& path) = nullptr;
+  /// The files that a path stands for, in the order they are read; nullptr: the path itself.
+  std::vector<fs::path> (*files)(const fs::path& path) = nullptr;
   std::vector<std::string_view> first_bytes = {};  ///< files that begin so are its, always
   std::vector<std::string_view> extensions = {};   ///< of its files, packing taken off
   /// Files with its extension are its, whatever they hold.

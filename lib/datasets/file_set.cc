@@ -182,10 +182,4 @@ FileSet find_data_files(const fs::path& path, const std::optional<std::string>& 
   return set;
 }
 
-std::vector<fs::path> dataset_files(const fs::path& path) {
-  if (is_pattern(path)) return find_data_files(path, {}).files;
-  if (!is_folder(path)) return {path};
-  return (is_saved_dataset(path) ? find_saved_files(path, {}) : find_data_files(path, {})).files;
-}
-
 }  // namespace kvcal

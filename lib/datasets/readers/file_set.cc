@@ -56,6 +56,7 @@ DatasetReader file_set_reader() {
   return {.open_records = open_records_of_set,
           .open = open_file_set,
           .reads_path = [](const fs::path& path) { return is_folder(path) || is_pattern(path); },
+          .files = [](const fs::path& path) { return find_data_files(path, {}).files; },
           .takes_split = true};
 }
 

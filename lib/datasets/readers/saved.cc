@@ -22,6 +22,7 @@ DatasetReader saved_reader() {
   return {
       .open_records = open_saved_records,
       .reads_path = [](const fs::path& path) { return is_folder(path) && is_saved_dataset(path); },
+      .files = [](const fs::path& path) { return find_saved_files(path, {}).files; },
       .takes_split = true};
 }
 
