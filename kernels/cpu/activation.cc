@@ -60,7 +60,7 @@ Magnitudes activate_rows(const ActivationBlock& block) {
 
 template <GateFunction kFunction, class Out>
 HWY_NOINLINE Magnitudes multiply_gate_as(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
-  const int64_t head_stride = args.gate_head_stride > 0 ? args.gate_head_stride : args.width;
+  const int64_t head_stride = args.gate_stride();
   AmaxFold<Out> seen;
   for (int64_t t = begin; t < end; ++t)
     for (int64_t h = 0; h < args.heads; ++h) {
@@ -100,8 +100,7 @@ Magnitudes activate_block(const ActivationBlock& block) {
   return HWY_DYNAMIC_DISPATCH(activate_rows)(block);
 }
 
-void CpuBackend::activate(const ActivationArgs& args) {
-  check_activate(args);
+void CpuBackend::do_activate(const ActivationArgs& args) {
   const int64_t stride = args.gated ? 2 * args.width : args.width;
   const int64_t row_bytes = args.width * static_cast<int64_t>(bytes_of(args.out_type));
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
@@ -120,8 +119,7 @@ void CpuBackend::activate(const ActivationArgs& args) {
   });
 }
 
-void CpuBackend::multiply_gate(const MultiplyGateArgs& args) {
-  check_multiply_gate(args);
+void CpuBackend::do_multiply_gate(const MultiplyGateArgs& args) {
   for_row_blocks(args.rows, args.heads * args.width, [&](int64_t begin, int64_t end) {
     fold_into(args.seen, HWY_DYNAMIC_DISPATCH(multiply_gate_rows)(args, begin, end));
   });

@@ -189,9 +189,8 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 HWY_EXPORT(attend);
 
-void CpuBackend::attention(const AttentionArgs& asked) {
+void CpuBackend::do_attention(const AttentionArgs& asked) {
   const AttentionArgs args = with_current_segments(asked);
-  check_attention(args);
   // A single query would leave a tile nearly empty.
   const bool in_tiles = args.product_type == ComputeType::kBFloat16 && !args.is_decoding &&
                         tile_instructions() != TileInstructions::kNone;

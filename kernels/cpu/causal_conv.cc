@@ -70,7 +70,7 @@ void convolve_part(const CausalConvArgs& args, const ConvPart& part) {
     for (int64_t j = 0; j < kernel; ++j)
       weight[static_cast<size_t>(j * width + i)] = args.weight[(part.first + i) * kernel + j];
   const float* bias = args.bias ? args.bias + part.first : zeros.data();
-  const int64_t stride = args.out_stride > 0 ? args.out_stride : args.channels;
+  const int64_t stride = args.out_row_stride();
   std::vector<const float*> rows(static_cast<size_t>(kernel));
   for (int64_t t = part.begin; t < part.end; ++t) {
     for (int64_t j = 0; j < kernel; ++j)
@@ -118,8 +118,7 @@ void keep_state(const CausalConvArgs& args, size_t segment) {
 
 }  // namespace
 
-void CpuBackend::causal_conv(const CausalConvArgs& args) {
-  check_causal_conv(args);
+void CpuBackend::do_causal_conv(const CausalConvArgs& args) {
   const std::vector<ConvPart> parts = conv_parts(args);
   pool_.parallel_for(static_cast<int64_t>(parts.size()), [&](int64_t index, int) {
     HWY_DYNAMIC_DISPATCH(convolve_part)(args, parts[static_cast<size_t>(index)]);

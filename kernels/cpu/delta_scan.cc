@@ -131,7 +131,7 @@ HWY_INLINE void delta_step(const DeltaStep& step, int64_t k_dim, float* state) {
 HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, int64_t begin,
                              int64_t width, float* scratch) {
   const int64_t k_dim = args.k_dim, size = k_dim * args.v_dim;
-  const int64_t out_stride = args.out_stride > 0 ? args.out_stride : args.v_heads * args.v_dim;
+  const int64_t out_stride = args.out_row_stride();
   const int64_t k_head = part.head / (args.v_heads / args.k_heads);
   const size_t bytes = static_cast<size_t>(width) * sizeof(float);
   float* own = args.state
@@ -184,8 +184,7 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 HWY_EXPORT(delta_part);
 
-void CpuBackend::delta_scan(const DeltaScanArgs& args) {
-  check_delta_scan(args);
+void CpuBackend::do_delta_scan(const DeltaScanArgs& args) {
   const int64_t blocks = (args.v_dim + kDeltaColumns - 1) / kDeltaColumns;
   const int64_t tasks = static_cast<int64_t>(args.segments.size()) * args.v_heads * blocks;
   pool_.parallel_for(tasks, [&](int64_t index, int thread) {

@@ -68,23 +68,20 @@ HWY_EXPORT(embed_rows);
 HWY_EXPORT(rope_rows);
 HWY_EXPORT(magnitudes);
 
-void CpuBackend::embed(const EmbedArgs& args) {
-  check_embed(args);
+void CpuBackend::do_embed(const EmbedArgs& args) {
   for_row_blocks(static_cast<int64_t>(args.ids.size()), args.table.shape[1],
                  [&](int64_t begin, int64_t end) {
                    HWY_DYNAMIC_DISPATCH(embed_rows)(args, begin, end);
                  });
 }
 
-void CpuBackend::rope(const RopeArgs& args) {
-  check_rope(args);
+void CpuBackend::do_rope(const RopeArgs& args) {
   for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(rope_rows)(args, begin, end);
   });
 }
 
-void CpuBackend::observe_amax(const ObserveAmaxArgs& args) {
-  check_observe_amax(args);
+void CpuBackend::do_observe_amax(const ObserveAmaxArgs& args) {
   for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
     fold_into({args.amax, args.nonfinite}, HWY_DYNAMIC_DISPATCH(magnitudes)(args, begin, end));
   });

@@ -1,9 +1,9 @@
 // FP8 codes are exact in bfloat16 and float32: they are multiplied as such, by the GEMM of matmul.
 #include <atomic>
 
+#include "backend/pack_shape.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/targets.h"
-#include "kernels/fp8_checks.h"
 #include "quant/scale.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -132,8 +132,7 @@ int64_t chunk_rows(const CpuFp8Matrix& weight) {
 
 }  // namespace
 
-void CpuBackend::quantize_rows(const QuantizeRowsArgs& args) {
-  check_quantize_rows(args);
+void CpuBackend::do_quantize_rows(const QuantizeRowsArgs& args) {
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
     const uint64_t saturated = HWY_DYNAMIC_DISPATCH(quantize_some_rows)(args, begin, end);
     if (saturated > 0 && args.saturated)
@@ -154,12 +153,11 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack_fp8(std::span<const TensorView> p
   return matrix;
 }
 
-void CpuBackend::matmul_fp8(const Fp8MatmulArgs& args) {
-  check_matmul_fp8(args);
+void CpuBackend::do_matmul_fp8(const Fp8MatmulArgs& args) {
   const auto* weight = dynamic_cast<const CpuFp8Matrix*>(&args.weight);
   KVCAL_CHECK(weight != nullptr);
   const int64_t in = weight->in_features, width = weight->out_features;
-  const int64_t stride = out_stride_of(args), chunk = chunk_rows(*weight);
+  const int64_t stride = args.out_row_stride(), chunk = chunk_rows(*weight);
   if (width == 0) return;
   for (int64_t first = 0; first < args.rows; first += chunk) {
     const int64_t rows = std::min(chunk, args.rows - first);
@@ -171,7 +169,7 @@ void CpuBackend::matmul_fp8(const Fp8MatmulArgs& args) {
     for_row_blocks(rows * in, 1, [&](int64_t begin, int64_t end) {
       HWY_DYNAMIC_DISPATCH(decode_codes)(args.x + first * in, begin, end, weight->type, x);
     });
-    matmul(
+    do_matmul(
         {.x = x, .weight = *weight->values, .rows = rows, .out = sums, .out_stride = sums_stride});
     const ScaledRows results{.sums = sums,
                              .sums_stride = sums_stride,

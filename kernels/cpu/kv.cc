@@ -62,15 +62,13 @@ namespace kvcal::cpu {
 HWY_EXPORT(store_kv_rows);
 HWY_EXPORT(load_kv_part);
 
-void CpuBackend::store_kv(const StoreKvArgs& args) {
-  check_store_kv(args);
+void CpuBackend::do_store_kv(const StoreKvArgs& args) {
   for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(store_kv_rows)(args, begin, end);
   });
 }
 
-void CpuBackend::load_kv(const LoadKvArgs& args) {
-  check_load_kv(args);
+void CpuBackend::do_load_kv(const LoadKvArgs& args) {
   // A cache has many rows of few heads; the input of a product, of which each row or group has a
   // scale of its own, is one row of many heads.
   const int64_t parts = std::max(args.rows, args.heads), other = std::min(args.rows, args.heads);

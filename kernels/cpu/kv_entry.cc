@@ -161,21 +161,15 @@ bool has_work(const CacheSide& side) {
   return side.ranges != nullptr || side.out != nullptr;
 }
 
-void check_side(const CacheSide& side, std::span<const Segment> segments) {
-  if (side.ranges) check_observe_kv({side.x, segments, side.ranges, side.histogram});
-  if (side.out) check_store_kv({side.x, side.dtype, side.scales, side.out, side.saturated});
-}
-
 }  // namespace
 
-void CpuBackend::observe_kv(const ObserveKvArgs& args) {
-  check_observe_kv(args);
+void CpuBackend::do_observe_kv(const ObserveKvArgs& args) {
   const KvPass pass{{.x = args.x, .ranges = args.ranges, .histogram = args.histogram}};
   run_parts(pool_, parts_of_segments(args.segments, tokens_of_part(args.x.head_dim)),
             args.segments.size(), {&pass, 1});
 }
 
-void CpuBackend::enter_cache(const EnterCacheArgs& args) {
+void CpuBackend::do_enter_cache(const EnterCacheArgs& args) {
   const std::span<const Segment> segments =
       args.k.ranges || args.v.ranges ? args.segments : std::span<const Segment>();
   const int64_t tokens = has_work(args.k) ? args.k.x.tokens : args.v.x.tokens;
@@ -185,23 +179,19 @@ void CpuBackend::enter_cache(const EnterCacheArgs& args) {
                                         : std::vector<KvPart>();
   const bool has_same_rows =
       !has_work(args.k) || !has_work(args.v) || args.k.x.tokens == args.v.x.tokens;
-  if (parts.empty() || !has_same_rows) return Backend::enter_cache(args);
+  if (parts.empty() || !has_same_rows) return Backend::do_enter_cache(args);
 
   std::vector<KvPass> passes;
   bool turned = !args.rope.x.data;
   for (const CacheSide* side : {&args.k, &args.v}) {
     if (!has_work(*side)) continue;
-    check_side(*side, segments);
     const bool turns = !turned && is_same(args.rope.x, side->x);
     turned |= turns;
     passes.push_back({.side = *side,
                       .rope = turns ? &args.rope : nullptr,
                       .first_row = args.first_row ? *args.first_row : 0});
   }
-  if (turned && args.rope.x.data)
-    check_rope(args.rope);
-  else if (!turned)
-    rope(args.rope);
+  if (!turned) do_rope(args.rope);
   run_parts(pool_, parts, segments.size(), passes);
 }
 

@@ -212,7 +212,7 @@ class Multiplication {
       : args_(args),
         weight_(weight),
         blocks_(weight, args.x, args.rows),
-        out_stride_(args.out_stride == 0 ? weight.out_features : args.out_stride) {
+        out_stride_(args.out_row_stride()) {
     streams_ = !args.accumulate && args.rows * weight.out_features * 4 > kStreamBytes &&
                reinterpret_cast<uintptr_t>(args.out) % 64 == 0 && out_stride_ % 16 == 0;
   }
@@ -399,22 +399,18 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack_checked(std::span<const TensorVie
   return packed;
 }
 
-void CpuBackend::matmul(const MatmulArgs& args) {
+void CpuBackend::do_matmul(const MatmulArgs& args) {
   use_one_thread_here();
   const CpuMatrix& weight = checked(args.weight);
-  KVCAL_CHECK(args.rows >= 0);
-  KVCAL_CHECK(args.out_stride == 0 || args.out_stride >= weight.out_features);
   const Multiplication multiplication(args, weight);
   pool_.parallel_for(multiplication.tasks(), [&](int64_t task, int thread) {
     multiplication.run(task, thread, scratch_[static_cast<size_t>(thread)]);
   });
 }
 
-void CpuBackend::matmul_activate(const MatmulActivateArgs& args) {
+void CpuBackend::do_matmul_activate(const MatmulActivateArgs& args) {
   use_one_thread_here();
   const CpuMatrix& weight = checked(args.weight);
-  KVCAL_CHECK(args.rows >= 0 && args.limit >= 0.0f && (args.gated || args.limit == 0.0f));
-  KVCAL_CHECK(weight.out_features == (args.gated ? 2 : 1) * args.width);
   const Activated activated(args, weight);
   pool_.parallel_for(activated.tasks(), [&](int64_t task, int thread) {
     activated.run(task, thread, scratch_[static_cast<size_t>(thread)]);

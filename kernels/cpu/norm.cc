@@ -280,30 +280,26 @@ HWY_EXPORT(norm_rows);
 HWY_EXPORT(norm_heads_rows);
 HWY_EXPORT(residual_rows);
 
-void CpuBackend::norm(const NormArgs& args) {
-  check_norm(args);
+void CpuBackend::do_norm(const NormArgs& args) {
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
     fold_into(args.seen, HWY_DYNAMIC_DISPATCH(norm_rows)(args, begin, end));
   });
 }
 
-void CpuBackend::residual_norm(const ResidualNormArgs& args) {
-  KVCAL_CHECK(args.rows >= 0 && args.width > 0 && args.epsilon >= 0.0f);
+void CpuBackend::do_residual_norm(const ResidualNormArgs& args) {
   for_row_blocks(args.rows, args.width, [&](int64_t begin, int64_t end) {
     const Magnitudes seen = HWY_DYNAMIC_DISPATCH(residual_rows)(args, begin, end);
     if (args.next_weight) fold_into(args.seen, seen);
   });
 }
 
-void CpuBackend::norm_heads(const NormHeadsArgs& args) {
-  check_norm_heads(args);
+void CpuBackend::do_norm_heads(const NormHeadsArgs& args) {
   for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(norm_heads_rows)(args, begin, end);
   });
 }
 
-void CpuBackend::gated_norm(const GatedNormArgs& args) {
-  check_gated_norm(args);
+void CpuBackend::do_gated_norm(const GatedNormArgs& args) {
   for_row_blocks(args.rows, args.groups * args.width, [&](int64_t begin, int64_t end) {
     fold_into(args.seen, HWY_DYNAMIC_DISPATCH(gated_norm_rows)(args, begin, end));
   });

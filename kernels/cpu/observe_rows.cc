@@ -77,8 +77,7 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 HWY_EXPORT(observe_elements);
 
-void CpuBackend::observe_rows(const ObserveRowsArgs& args) {
-  check_observe_rows(args);
+void CpuBackend::do_observe_rows(const ObserveRowsArgs& args) {
   std::vector<RowsPart> parts;
   for (size_t s = 0; s < args.segments.size(); ++s) {
     const int64_t count = args.segments[s].q_count * args.width;

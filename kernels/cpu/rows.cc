@@ -41,22 +41,19 @@ namespace kvcal::cpu {
 HWY_EXPORT(add_part);
 HWY_EXPORT(scatter_rows);
 
-void CpuBackend::add(const AddArgs& args) {
-  check_add(args);
+void CpuBackend::do_add(const AddArgs& args) {
   for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(add_part)(args, begin, end);
   });
 }
 
-void CpuBackend::scatter_add(const ScatterAddArgs& args) {
-  check_scatter_add(args);
+void CpuBackend::do_scatter_add(const ScatterAddArgs& args) {
   for_row_blocks(args.count, args.width, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(scatter_rows)(args, begin, end);
   });
 }
 
-void CpuBackend::gather_rows(const GatherRowsArgs& args) {
-  check_gather_rows(args);
+void CpuBackend::do_gather_rows(const GatherRowsArgs& args) {
   const size_t bytes = static_cast<size_t>(args.width) * bytes_of(args.type);
   const auto* x = static_cast<const std::byte*>(args.x);
   auto* out = static_cast<std::byte*>(args.out);
@@ -67,8 +64,7 @@ void CpuBackend::gather_rows(const GatherRowsArgs& args) {
   });
 }
 
-void CpuBackend::copy_heads(const CopyHeadsArgs& args) {
-  check_copy_heads(args);
+void CpuBackend::do_copy_heads(const CopyHeadsArgs& args) {
   const size_t bytes = static_cast<size_t>(args.width) * sizeof(float);
   const int64_t step = args.x.heads == 1 ? 0 : args.x.head_dim;
   for_row_blocks(args.x.tokens, args.out.heads * args.width, [&](int64_t begin, int64_t end) {

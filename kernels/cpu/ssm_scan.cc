@@ -95,7 +95,7 @@ HWY_NOINLINE void scan_head(const SsmScanArgs& args, const HeadSteps& steps, int
   HWY_ALIGN float decay[kScanSteps];
   step_sizes(args, steps, dt, decay);
   const int64_t group = steps.head / (args.heads / args.groups) * args.state_dim;
-  const int64_t out_stride = args.out_stride > 0 ? args.out_stride : args.heads * args.head_dim;
+  const int64_t out_stride = args.out_row_stride();
   const float d = args.d ? args.d[steps.head] : 0.0f;
   for (int64_t i = 0; i < steps.count; ++i) {
     const int64_t row = steps.row + i, first = steps.head * args.head_dim;
@@ -144,8 +144,7 @@ HWY_EXPORT(scan_part);
 /// enough that Mamba 1's short ones still make many tasks.
 constexpr int64_t kPartStates = 8192, kPartRows = 128;
 
-void CpuBackend::ssm_scan(const SsmScanArgs& args) {
-  check_ssm_scan(args);
+void CpuBackend::do_ssm_scan(const SsmScanArgs& args) {
   const int64_t rows = args.heads * args.head_dim;
   const int64_t block = std::clamp<int64_t>(kPartStates / args.state_dim, 1, kPartRows);
   const int64_t blocks = (rows + block - 1) / block;

@@ -20,8 +20,7 @@ AttentionGrid attention_grid(const AttentionArgs& args, int rows) {
   return grid;
 }
 
-void GpuBackend::attention(const AttentionArgs& asked) {
-  check_attention(asked);
+void GpuBackend::do_attention(const AttentionArgs& asked) {
   if (asked.segments.empty()) return;
   DeviceAttention args = asked;
   args.v_head_dim = asked.value_dim();

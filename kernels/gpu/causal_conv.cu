@@ -92,14 +92,13 @@ __global__ void conv_state_kernel(DeviceConv conv) {
 
 }  // namespace
 
-void GpuBackend::causal_conv(const CausalConvArgs& asked) {
-  check_causal_conv(asked);
+void GpuBackend::do_causal_conv(const CausalConvArgs& asked) {
   if (asked.segments.empty()) return;
   DeviceConv conv{.args = asked,
                   .segments = on_device(asked.segments),
                   .segment_count = static_cast<int64_t>(asked.segments.size())};
   CausalConvArgs& args = conv.args;
-  if (args.out_stride == 0) args.out_stride = args.channels;
+  args.out_stride = args.out_row_stride();
   int64_t longest = 0;
   for (const Segment& segment : asked.segments) longest = std::max(longest, segment.q_count);
   const auto segments_y = static_cast<unsigned>(std::min<int64_t>(conv.segment_count, 65535));

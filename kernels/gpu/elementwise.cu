@@ -102,8 +102,7 @@ void with_activation(Activation activation, const Body& body) {
 
 }  // namespace
 
-void GpuBackend::add(const AddArgs& args) {
-  check_add(args);
+void GpuBackend::do_add(const AddArgs& args) {
   const bool aligned = args.count % 4 == 0 && holds_fours(args.x) && holds_fours(args.out);
   const Launch where = pieces_launch(stream(), ceil_div(args.count, 4), properties_);
   with_flag(aligned, [&](auto is_aligned) {
@@ -111,8 +110,7 @@ void GpuBackend::add(const AddArgs& args) {
   });
 }
 
-void GpuBackend::activate(const ActivationArgs& args) {
-  check_activate(args);
+void GpuBackend::do_activate(const ActivationArgs& args) {
   const bool aligned =
       args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.out_type, args.out);
   const Launch where = pieces_launch(stream(), args.rows * ceil_div(args.width, 4), properties_);
@@ -128,10 +126,9 @@ void GpuBackend::activate(const ActivationArgs& args) {
   });
 }
 
-void GpuBackend::multiply_gate(const MultiplyGateArgs& asked) {
-  check_multiply_gate(asked);
+void GpuBackend::do_multiply_gate(const MultiplyGateArgs& asked) {
   MultiplyGateArgs args = asked;
-  if (args.gate_head_stride == 0) args.gate_head_stride = args.width;
+  args.gate_head_stride = args.gate_stride();
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
                        holds_fours(args.gate.data, args.gate.row_stride) &&
                        args.gate_head_stride % 4 == 0 && holds_fours(args.out_type, args.out);
@@ -145,8 +142,7 @@ void GpuBackend::multiply_gate(const MultiplyGateArgs& asked) {
   });
 }
 
-void GpuBackend::observe_amax(const ObserveAmaxArgs& args) {
-  check_observe_amax(args);
+void GpuBackend::do_observe_amax(const ObserveAmaxArgs& args) {
   const bool aligned = is_aligned(args.x, 16);
   with_type(args.type, [&](auto element) {
     using T = decltype(element);

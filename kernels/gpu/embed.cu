@@ -33,8 +33,7 @@ void gather(const EmbedArgs& args, int64_t begin, int64_t count, std::byte* to) 
 
 }  // namespace
 
-void GpuBackend::embed(const EmbedArgs& args) {
-  check_embed(args);
+void GpuBackend::do_embed(const EmbedArgs& args) {
   const auto bytes = static_cast<int64_t>(bits_of_dtype(args.table.dtype) / 8);
   const int64_t count = static_cast<int64_t>(args.ids.size()) * args.table.shape[1];
   if (count == 0) return;

@@ -57,31 +57,11 @@ class GpuBackend : public Backend {
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
   std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
                                          std::span<const float> scales) override;
-  void embed(const EmbedArgs& args) override;
-  void norm(const NormArgs& args) override;
-  void norm_heads(const NormHeadsArgs& args) override;
-  void matmul(const MatmulArgs& args) override;
-  void rope(const RopeArgs& args) override;
-  void observe_kv(const ObserveKvArgs& args) override;
-  void observe_rows(const ObserveRowsArgs& args) override;
-  void store_kv(const StoreKvArgs& args) override;
-  void load_kv(const LoadKvArgs& args) override;
-  void copy_heads(const CopyHeadsArgs& args) override;
-  void attention(const AttentionArgs& args) override;
-  void activate(const ActivationArgs& args) override;
-  void add(const AddArgs& args) override;
-  void multiply_gate(const MultiplyGateArgs& args) override;
-  void gated_norm(const GatedNormArgs& args) override;
-  void causal_conv(const CausalConvArgs& args) override;
-  void ssm_scan(const SsmScanArgs& args) override;
-  void delta_scan(const DeltaScanArgs& args) override;
-  void gather_rows(const GatherRowsArgs& args) override;
-  void scatter_add(const ScatterAddArgs& args) override;
-  void observe_amax(const ObserveAmaxArgs& args) override;
-  void quantize_rows(const QuantizeRowsArgs& args) override;
-  void matmul_fp8(const Fp8MatmulArgs& args) override;
-  void residual_norm(const ResidualNormArgs& args) override;
-  void enter_cache(const EnterCacheArgs& args) override;
+
+ protected:
+  KVCAL_OPERATIONS(KVCAL_OVERRIDE_OPERATION)
+  void do_residual_norm(const ResidualNormArgs& args) override;
+  void do_enter_cache(const EnterCacheArgs& args) override;
 
  private:
   /// The stream of operations; this thread's calls go to the device from now on.

@@ -251,12 +251,7 @@ void clear_ranges(ObservedRange* ranges, int64_t count, Stream& stream) {
          clear_ranges_kernel, ranges, count);
 }
 
-void GpuBackend::enter_cache(const EnterCacheArgs& args) {
-  for (const CacheSide* side : {&args.k, &args.v}) {
-    if (side->ranges) check_observe_kv({side->x, args.segments, side->ranges, side->histogram});
-    if (side->out) check_store_kv({side->x, side->dtype, side->scales, side->out, side->saturated});
-  }
-  if (args.rope.x.data) check_rope(args.rope);
+void GpuBackend::do_enter_cache(const EnterCacheArgs& args) {
   const auto with_angles = [&](const CacheSide& side) {
     const bool turns = args.rope.x.data == side.x.data && side.x.data != nullptr;
     return SideArgs{side, turns ? angles_of(args.rope) : Angles{}};
@@ -282,8 +277,8 @@ void GpuBackend::enter_cache(const EnterCacheArgs& args) {
       EnterCacheArgs observe = args, store = args;
       observe.k.out = observe.v.out = nullptr;
       store.k.ranges = store.v.ranges = nullptr;
-      enter_cache(observe);
-      return enter_cache(store);
+      do_enter_cache(observe);
+      return do_enter_cache(store);
     }
   }
   if (blocks == 0) return;
@@ -298,17 +293,17 @@ void GpuBackend::enter_cache(const EnterCacheArgs& args) {
   }
 }
 
-void GpuBackend::observe_kv(const ObserveKvArgs& args) {
-  enter_cache({.k = {.x = args.x, .ranges = args.ranges, .histogram = args.histogram},
-               .segments = args.segments});
+void GpuBackend::do_observe_kv(const ObserveKvArgs& args) {
+  do_enter_cache({.k = {.x = args.x, .ranges = args.ranges, .histogram = args.histogram},
+                  .segments = args.segments});
 }
 
-void GpuBackend::store_kv(const StoreKvArgs& args) {
-  enter_cache({.k = {.x = args.x,
-                     .dtype = args.dtype,
-                     .scales = args.scales,
-                     .out = args.out,
-                     .saturated = args.saturated}});
+void GpuBackend::do_store_kv(const StoreKvArgs& args) {
+  do_enter_cache({.k = {.x = args.x,
+                        .dtype = args.dtype,
+                        .scales = args.scales,
+                        .out = args.out,
+                        .saturated = args.saturated}});
 }
 
 }  // namespace kvcal::gpu

@@ -41,8 +41,7 @@ void launch_load(const LoadArgs& load, Stream& stream) {
 
 }  // namespace
 
-void GpuBackend::load_kv(const LoadKvArgs& args) {
-  check_load_kv(args);
+void GpuBackend::do_load_kv(const LoadKvArgs& args) {
   const LoadArgs load{args, args.rows * args.heads * args.head_dim};
   with_kv_type(args.dtype, [&](auto from) {
     with_type(args.out_type,

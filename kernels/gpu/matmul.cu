@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/pack_shape.h"
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/gpu_matrix.h"
 #include "kernels/gpu/kv_number.h"
@@ -234,11 +235,9 @@ void GpuBackend::await_upload(const GpuMatrix& weight) {
   awaited_ = weight.number;
 }
 
-void GpuBackend::matmul(const MatmulArgs& args) {
+void GpuBackend::do_matmul(const MatmulArgs& args) {
   const auto* weight = dynamic_cast<const GpuMatrix*>(&args.weight);
   KVCAL_CHECK(weight != nullptr && !weight->is_fp8);
-  const int64_t stride = args.out_stride == 0 ? weight->out_features : args.out_stride;
-  KVCAL_CHECK(args.rows >= 0 && stride >= weight->out_features);
   if (args.rows == 0) return;
   await_upload(*weight);
   const MatmulProblem problem{.type = weight->type,
@@ -250,7 +249,7 @@ void GpuBackend::matmul(const MatmulArgs& args) {
                               .rows = args.rows,
                               .in = weight->in_features,
                               .out_features = weight->out_features,
-                              .out_stride = stride,
+                              .out_stride = args.out_row_stride(),
                               .is_decoding = args.is_decoding};
   if (vendor_ && !has_few_rows(problem) && vendor_->takes(problem))
     vendor_->run(stream(), memory_, problem);

@@ -1,6 +1,6 @@
 // Products of FP8 codes: by the vendor's library where chip and library have them, else by the
 // library with the codes as bfloat16, in which they are exact, else by kernels of ours.
-#include "kernels/fp8_checks.h"
+#include "backend/pack_shape.h"
 #include "kernels/gpu/gpu_matrix.h"
 #include "kernels/gpu/kv_number.h"
 #include "kernels/gpu/row_access.h"
@@ -175,8 +175,7 @@ std::unique_ptr<PackedMatrix> GpuBackend::pack_fp8(std::span<const TensorView> p
   return matrix;
 }
 
-void GpuBackend::matmul_fp8(const Fp8MatmulArgs& args) {
-  check_matmul_fp8(args);
+void GpuBackend::do_matmul_fp8(const Fp8MatmulArgs& args) {
   const auto* weight = dynamic_cast<const GpuMatrix*>(&args.weight);
   KVCAL_CHECK(weight != nullptr && weight->is_fp8);
   if (args.rows == 0 || weight->out_features == 0) return;
@@ -194,7 +193,7 @@ void GpuBackend::matmul_fp8(const Fp8MatmulArgs& args) {
                               .rows = args.rows,
                               .in = weight->in_features,
                               .out_features = weight->out_features,
-                              .out_stride = out_stride_of(args),
+                              .out_stride = args.out_row_stride(),
                               .is_decoding = args.is_decoding};
   if (!vendor_ || has_few_rows(problem) || !multiply_fp8_by_vendor(problem))
     multiply_own(problem, stream());

@@ -297,8 +297,7 @@ void start_norm(const char* what, Stream& stream, const NormRows& rows) {
 
 }  // namespace
 
-void GpuBackend::norm(const NormArgs& args) {
-  check_norm(args);
+void GpuBackend::do_norm(const NormArgs& args) {
   start_norm("norm", stream(),
              {.x = args.x,
               .row_stride = args.width,
@@ -313,8 +312,7 @@ void GpuBackend::norm(const NormArgs& args) {
               .seen = args.seen});
 }
 
-void GpuBackend::norm_heads(const NormHeadsArgs& args) {
-  check_norm_heads(args);
+void GpuBackend::do_norm_heads(const NormHeadsArgs& args) {
   start_norm("norm_heads", stream(),
              {.x = args.x.data,
               .heads = args.x.heads,
@@ -328,8 +326,7 @@ void GpuBackend::norm_heads(const NormHeadsArgs& args) {
               .out = args.x.data});
 }
 
-void GpuBackend::residual_norm(const ResidualNormArgs& args) {
-  KVCAL_CHECK(args.rows >= 0 && args.width > 0 && args.epsilon >= 0.0f);
+void GpuBackend::do_residual_norm(const ResidualNormArgs& args) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.hidden) &&
                        holds_fours(args.output_weight) && holds_fours(args.next_weight) &&
                        holds_fours(args.next_bias) && holds_fours(args.out_type, args.out);
@@ -342,8 +339,7 @@ void GpuBackend::residual_norm(const ResidualNormArgs& args) {
              });
 }
 
-void GpuBackend::gated_norm(const GatedNormArgs& args) {
-  check_gated_norm(args);
+void GpuBackend::do_gated_norm(const GatedNormArgs& args) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
                        holds_fours(args.gate.data, args.gate.row_stride) &&
                        holds_fours(args.weight) && holds_fours(args.out_type, args.out);

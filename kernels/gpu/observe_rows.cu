@@ -50,8 +50,7 @@ std::vector<Segment> chunks_of(const ObserveRowsArgs& args) {
 
 }  // namespace
 
-void GpuBackend::observe_rows(const ObserveRowsArgs& args) {
-  check_observe_rows(args);
+void GpuBackend::do_observe_rows(const ObserveRowsArgs& args) {
   clear_ranges(args.ranges, static_cast<int64_t>(args.segments.size()), stream());
   const std::vector<Segment> chunks = chunks_of(args);
   if (chunks.empty()) return;

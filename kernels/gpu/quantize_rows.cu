@@ -1,5 +1,4 @@
 // FP8 codes of a Linear's input, with scales that are given or that are made of each row.
-#include "kernels/fp8_checks.h"
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/row_access.h"
 #include "quant/scale.h"
@@ -134,8 +133,7 @@ void launch_quantize(const QuantizeRowsArgs& args, Stream& stream,
 
 }  // namespace
 
-void GpuBackend::quantize_rows(const QuantizeRowsArgs& asked) {
-  check_quantize_rows(asked);
+void GpuBackend::do_quantize_rows(const QuantizeRowsArgs& asked) {
   if (asked.rows == 0) return;
   QuantizeRowsArgs args = asked;
   if (args.scales && !args.scale_per_row) {  // rows follow each other: one long one

@@ -29,8 +29,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(HeadsView x, Angles angl
 
 }  // namespace
 
-void GpuBackend::rope(const RopeArgs& args) {
-  check_rope(args);
+void GpuBackend::do_rope(const RopeArgs& args) {
   if (args.rotary_dim == 0) return;
   // About eight pairs a thread.
   const int64_t pairs = args.x.heads * (args.rotary_dim / 2);

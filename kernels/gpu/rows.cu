@@ -46,8 +46,7 @@ __global__ void scatter_add_kernel(ScatterAddArgs args) {
 
 }  // namespace
 
-void GpuBackend::copy_heads(const CopyHeadsArgs& args) {
-  check_copy_heads(args);
+void GpuBackend::do_copy_heads(const CopyHeadsArgs& args) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
                        holds_fours(args.out.data, args.out.row_stride) &&
                        args.x.head_dim % 4 == 0 && args.out.head_dim % 4 == 0;
@@ -58,8 +57,7 @@ void GpuBackend::copy_heads(const CopyHeadsArgs& args) {
   });
 }
 
-void GpuBackend::gather_rows(const GatherRowsArgs& args) {
-  KVCAL_CHECK(args.count >= 0 && args.width > 0);
+void GpuBackend::do_gather_rows(const GatherRowsArgs& args) {
   const auto start = [&]<class Unit>(Unit) {
     const int64_t pieces =
         args.width * static_cast<int64_t>(bytes_of(args.type)) / static_cast<int64_t>(sizeof(Unit));
@@ -76,8 +74,7 @@ void GpuBackend::gather_rows(const GatherRowsArgs& args) {
   start(uint16_t{});
 }
 
-void GpuBackend::scatter_add(const ScatterAddArgs& args) {
-  KVCAL_CHECK(args.count >= 0 && args.width > 0);
+void GpuBackend::do_scatter_add(const ScatterAddArgs& args) {
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.out);
   const Launch where = pieces_launch(stream(), args.count * ceil_div(args.width, 4), properties_);
   with_flag(aligned, [&](auto is_aligned) {

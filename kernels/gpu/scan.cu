@@ -274,12 +274,11 @@ Launch scan_launch(Stream& stream, const OnDevice<Args>& scan, int64_t blocks) {
 
 }  // namespace
 
-void GpuBackend::ssm_scan(const SsmScanArgs& args) {
-  check_ssm_scan(args);
+void GpuBackend::do_ssm_scan(const SsmScanArgs& args) {
   if (args.segments.empty()) return;
   auto scan = prepared(args, on_device(args.segments), args.state_dim, "ssm_scan");
   const int64_t lines = args.heads * args.head_dim;
-  if (args.out_stride == 0) scan.args.out_stride = lines;
+  scan.args.out_stride = args.out_row_stride();
   const bool aligned = args.state_dim % 4 == 0 && holds_fours(args.b.data, args.b.row_stride) &&
                        holds_fours(args.c.data, args.c.row_stride);
   const Launch where = scan_launch(stream(), scan, ceil_div(lines * scan.lanes, kThreads));
@@ -291,12 +290,11 @@ void GpuBackend::ssm_scan(const SsmScanArgs& args) {
   });
 }
 
-void GpuBackend::delta_scan(const DeltaScanArgs& args) {
-  check_delta_scan(args);
+void GpuBackend::do_delta_scan(const DeltaScanArgs& args) {
   if (args.segments.empty()) return;
   auto scan = prepared(args, on_device(args.segments), args.k_dim, "delta_scan");
   const int64_t lines = args.v_heads * args.v_dim;
-  if (args.out_stride == 0) scan.args.out_stride = lines;
+  scan.args.out_stride = args.out_row_stride();
   int64_t longest = 0, end = 0;
   for (const Segment& segment : args.segments) {
     longest = std::max(longest, segment.q_count);

@@ -76,9 +76,8 @@ class OneQuery {
 
 }  // namespace
 
-void ReferenceBackend::attention(const AttentionArgs& asked) {
+void ReferenceBackend::do_attention(const AttentionArgs& asked) {
   const AttentionArgs args = with_current_segments(asked);
-  check_attention(args);
   for (const Segment& segment : args.segments)
     for (int64_t query = segment.q_begin; query < segment.q_begin + segment.q_count; ++query)
       for (int64_t head = 0; head < args.heads; ++head) OneQuery(args, segment, head, query).run();

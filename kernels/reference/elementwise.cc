@@ -41,8 +41,7 @@ void turn(float& a, float& b, double cosine, double sine) {
 
 }  // namespace
 
-void ReferenceBackend::embed(const EmbedArgs& args) {
-  check_embed(args);
+void ReferenceBackend::do_embed(const EmbedArgs& args) {
   const int64_t hidden = args.table.shape[1];
   for (size_t row = 0; row < args.ids.size(); ++row)
     for (int64_t i = 0; i < hidden; ++i) {
@@ -54,8 +53,7 @@ void ReferenceBackend::embed(const EmbedArgs& args) {
     }
 }
 
-void ReferenceBackend::rope(const RopeArgs& args) {
-  check_rope(args);
+void ReferenceBackend::do_rope(const RopeArgs& args) {
   const int64_t pairs = args.rotary_dim / 2;
   for (int64_t t = 0; t < args.x.tokens; ++t) {
     const float* cosines = args.cos + args.positions[t] * pairs;
@@ -71,8 +69,7 @@ void ReferenceBackend::rope(const RopeArgs& args) {
   }
 }
 
-void ReferenceBackend::activate(const ActivationArgs& args) {
-  check_activate(args);
+void ReferenceBackend::do_activate(const ActivationArgs& args) {
   const int64_t stride = args.gated ? 2 * args.width : args.width;
   for (int64_t r = 0; r < args.rows; ++r)
     for (int64_t i = 0; i < args.width; ++i) {
@@ -89,9 +86,8 @@ void ReferenceBackend::activate(const ActivationArgs& args) {
   observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
 }
 
-void ReferenceBackend::multiply_gate(const MultiplyGateArgs& args) {
-  check_multiply_gate(args);
-  const int64_t head_stride = args.gate_head_stride > 0 ? args.gate_head_stride : args.width;
+void ReferenceBackend::do_multiply_gate(const MultiplyGateArgs& args) {
+  const int64_t head_stride = args.gate_stride();
   for (int64_t t = 0; t < args.rows; ++t)
     for (int64_t h = 0; h < args.heads; ++h)
       for (int64_t i = 0; i < args.width; ++i) {
@@ -104,15 +100,13 @@ void ReferenceBackend::multiply_gate(const MultiplyGateArgs& args) {
   observe_written(args.seen, args.out_type, args.out, args.rows * args.heads * args.width);
 }
 
-void ReferenceBackend::add(const AddArgs& args) {
-  check_add(args);
+void ReferenceBackend::do_add(const AddArgs& args) {
   for (int64_t i = 0; i < args.count; ++i)
     args.out[i] =
         static_cast<float>(args.out[i] + static_cast<double>(args.multiplier) * args.x[i]);
 }
 
-void ReferenceBackend::observe_amax(const ObserveAmaxArgs& args) {
-  check_observe_amax(args);
+void ReferenceBackend::do_observe_amax(const ObserveAmaxArgs& args) {
   for (int64_t i = 0; i < args.count; ++i) {
     const float x = reference::load_float(args.type, args.x, i);
     if (std::isfinite(x))

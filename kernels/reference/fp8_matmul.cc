@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "kernels/fp8_checks.h"
+#include "backend/pack_shape.h"
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference_backend.h"
 #include "quant/scale.h"
@@ -37,8 +37,7 @@ double dot(const uint8_t* x, const uint8_t* w, int64_t count) {
 
 }  // namespace
 
-void ReferenceBackend::quantize_rows(const QuantizeRowsArgs& args) {
-  check_quantize_rows(args);
+void ReferenceBackend::do_quantize_rows(const QuantizeRowsArgs& args) {
   const float largest = fp8::max_value(args.format);
   for (int64_t row = 0; row < args.rows; ++row) {
     const float scale = scale_of_row(args, row);
@@ -62,11 +61,10 @@ std::unique_ptr<PackedMatrix> ReferenceBackend::pack_fp8(std::span<const TensorV
   return matrix;
 }
 
-void ReferenceBackend::matmul_fp8(const Fp8MatmulArgs& args) {
-  check_matmul_fp8(args);
+void ReferenceBackend::do_matmul_fp8(const Fp8MatmulArgs& args) {
   const auto* weight = dynamic_cast<const ReferenceFp8Matrix*>(&args.weight);
   KVCAL_CHECK(weight != nullptr);
-  const int64_t in = weight->in_features, stride = out_stride_of(args);
+  const int64_t in = weight->in_features, stride = args.out_row_stride();
   const auto& [shape, scales] = weight->packed;
   for (int64_t r = 0; r < args.rows; ++r)
     for (int64_t n = 0; n < shape.out_features; ++n) {

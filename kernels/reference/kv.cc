@@ -28,8 +28,7 @@ bool fold(const float* x, int64_t count, ObservedRange& range, uint64_t* bins) {
 
 }  // namespace
 
-void ReferenceBackend::observe_kv(const ObserveKvArgs& args) {
-  check_observe_kv(args);
+void ReferenceBackend::do_observe_kv(const ObserveKvArgs& args) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (size_t s = 0; s < args.segments.size(); ++s) {
     const Segment& segment = args.segments[s];
@@ -47,8 +46,7 @@ void ReferenceBackend::observe_kv(const ObserveKvArgs& args) {
   }
 }
 
-void ReferenceBackend::store_kv(const StoreKvArgs& args) {
-  check_store_kv(args);
+void ReferenceBackend::do_store_kv(const StoreKvArgs& args) {
   const bool quantized = is_fp8(args.dtype);
   const float largest = quantized ? fp8::max_value(fp8_format(args.dtype)) : 0.0f;
   for (int64_t t = 0; t < args.x.tokens; ++t)
@@ -63,8 +61,7 @@ void ReferenceBackend::store_kv(const StoreKvArgs& args) {
       }
 }
 
-void ReferenceBackend::load_kv(const LoadKvArgs& args) {
-  check_load_kv(args);
+void ReferenceBackend::do_load_kv(const LoadKvArgs& args) {
   const int64_t head_dim = args.head_dim;
   for (int64_t row = 0; row < args.rows * args.heads; ++row) {
     const float scale = is_fp8(args.dtype) ? args.scales[row % args.heads] : 1.0f;

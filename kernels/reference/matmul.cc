@@ -1,3 +1,4 @@
+#include "backend/pack_shape.h"
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference_backend.h"
 
@@ -35,12 +36,11 @@ std::unique_ptr<PackedMatrix> ReferenceBackend::pack(std::span<const TensorView>
   return packed;
 }
 
-void ReferenceBackend::matmul(const MatmulArgs& args) {
+void ReferenceBackend::do_matmul(const MatmulArgs& args) {
   const auto* weight = dynamic_cast<const ReferenceMatrix*>(&args.weight);
   KVCAL_CHECK(weight != nullptr);
   const int64_t in = weight->in_features, out_features = weight->out_features;
-  const int64_t stride = args.out_stride == 0 ? out_features : args.out_stride;
-  KVCAL_CHECK(args.rows >= 0 && stride >= out_features);
+  const int64_t stride = args.out_row_stride();
   std::vector<float> row(static_cast<size_t>(in));
   for (int64_t r = 0; r < args.rows; ++r) {
     for (int64_t i = 0; i < in; ++i)

@@ -25,8 +25,7 @@ RowScale row_scale(const float* x, int64_t width, bool centered, float epsilon) 
 
 }  // namespace
 
-void ReferenceBackend::norm(const NormArgs& args) {
-  check_norm(args);
+void ReferenceBackend::do_norm(const NormArgs& args) {
   for (int64_t r = 0; r < args.rows; ++r) {
     const float* x = args.x + r * args.width;
     const auto [mean, inverse] = row_scale(x, args.width, args.centered, args.epsilon);
@@ -39,8 +38,7 @@ void ReferenceBackend::norm(const NormArgs& args) {
   observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
 }
 
-void ReferenceBackend::norm_heads(const NormHeadsArgs& args) {
-  check_norm_heads(args);
+void ReferenceBackend::do_norm_heads(const NormHeadsArgs& args) {
   const int64_t head_dim = args.x.head_dim;
   for (int64_t t = 0; t < args.x.tokens; ++t)
     for (int64_t h = 0; h < args.x.heads; ++h) {
@@ -52,8 +50,7 @@ void ReferenceBackend::norm_heads(const NormHeadsArgs& args) {
     }
 }
 
-void ReferenceBackend::gated_norm(const GatedNormArgs& args) {
-  check_gated_norm(args);
+void ReferenceBackend::do_gated_norm(const GatedNormArgs& args) {
   const double count = static_cast<double>(args.width);
   std::vector<double> values(static_cast<size_t>(args.width)), gates(values.size());
   for (int64_t t = 0; t < args.rows; ++t)

@@ -8,8 +8,7 @@
 
 namespace kvcal {
 
-void ReferenceBackend::observe_rows(const ObserveRowsArgs& args) {
-  check_observe_rows(args);
+void ReferenceBackend::do_observe_rows(const ObserveRowsArgs& args) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (size_t s = 0; s < args.segments.size(); ++s) {
     const Segment& segment = args.segments[s];

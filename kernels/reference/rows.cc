@@ -5,8 +5,7 @@
 
 namespace kvcal {
 
-void ReferenceBackend::copy_heads(const CopyHeadsArgs& args) {
-  check_copy_heads(args);
+void ReferenceBackend::do_copy_heads(const CopyHeadsArgs& args) {
   for (int64_t t = 0; t < args.out.tokens; ++t)
     for (int64_t h = 0; h < args.out.heads; ++h) {
       const int64_t from = args.x.heads == 1 ? 0 : h;
@@ -16,8 +15,7 @@ void ReferenceBackend::copy_heads(const CopyHeadsArgs& args) {
     }
 }
 
-void ReferenceBackend::gather_rows(const GatherRowsArgs& args) {
-  check_gather_rows(args);
+void ReferenceBackend::do_gather_rows(const GatherRowsArgs& args) {
   const size_t bytes = static_cast<size_t>(args.width) * bytes_of(args.type);
   for (int64_t i = 0; i < args.count; ++i)
     std::memcpy(static_cast<std::byte*>(args.out) + static_cast<size_t>(i) * bytes,
@@ -25,8 +23,7 @@ void ReferenceBackend::gather_rows(const GatherRowsArgs& args) {
                 bytes);
 }
 
-void ReferenceBackend::scatter_add(const ScatterAddArgs& args) {
-  check_scatter_add(args);
+void ReferenceBackend::do_scatter_add(const ScatterAddArgs& args) {
   for (int64_t i = 0; i < args.count; ++i)
     for (int64_t d = 0; d < args.width; ++d) {
       float& out = args.out[args.rows[i] * args.width + d];

@@ -29,7 +29,7 @@ const float* conv_row(const CausalConvArgs& args, int64_t begin, const float* st
 
 void convolve(const CausalConvArgs& args, const Segment& segment, float* state) {
   const int64_t before = args.kernel - 1;
-  const int64_t stride = args.out_stride > 0 ? args.out_stride : args.channels;
+  const int64_t stride = args.out_row_stride();
   for (int64_t t = 0; t < segment.q_count; ++t)
     for (int64_t c = 0; c < args.channels; ++c) {
       double sum = args.bias ? args.bias[c] : 0.0f;
@@ -51,7 +51,7 @@ void ssm_step(const SsmScanArgs& args, int64_t row, int64_t head, float* states)
   const float* b = args.b.data + row * args.b.row_stride + group * args.state_dim;
   const float* c = args.c.data + row * args.c.row_stride + group * args.state_dim;
   const float* x = args.x.data + row * args.x.row_stride + head * args.head_dim;
-  const int64_t stride = args.out_stride > 0 ? args.out_stride : args.heads * args.head_dim;
+  const int64_t stride = args.out_row_stride();
   float* out = args.out + row * stride + head * args.head_dim;
   const double bias = args.dt_bias ? args.dt_bias[head] : 0.0f;
   double dt = softplus(args.dt.data[row * args.dt.row_stride + head] + bias);
@@ -88,7 +88,7 @@ void delta_step(const DeltaScanArgs& args, int64_t row, int64_t head, float* sta
   const auto k = unit_row(args.k.data + row * args.k.row_stride + k_head * args.k_dim, args.k_dim,
                           args.normalize, 1.0);
   const float* v = args.v.data + row * args.v.row_stride + head * v_dim;
-  const int64_t stride = args.out_stride > 0 ? args.out_stride : args.v_heads * v_dim;
+  const int64_t stride = args.out_row_stride();
   float* out = args.out + row * stride + head * v_dim;
   double g = args.g.data[row * args.g.row_stride + head];
   if (args.decay_rate)
@@ -111,16 +111,14 @@ void delta_step(const DeltaScanArgs& args, int64_t row, int64_t head, float* sta
 
 }  // namespace
 
-void ReferenceBackend::causal_conv(const CausalConvArgs& args) {
-  check_causal_conv(args);
+void ReferenceBackend::do_causal_conv(const CausalConvArgs& args) {
   std::vector<float> own;
   for (size_t s = 0; s < args.segments.size(); ++s)
     convolve(args, args.segments[s],
              state_of(args.state, s, (args.kernel - 1) * args.channels, own));
 }
 
-void ReferenceBackend::ssm_scan(const SsmScanArgs& args) {
-  check_ssm_scan(args);
+void ReferenceBackend::do_ssm_scan(const SsmScanArgs& args) {
   const int64_t size = args.head_dim * args.state_dim;
   std::vector<float> own;
   for (size_t s = 0; s < args.segments.size(); ++s) {
@@ -131,8 +129,7 @@ void ReferenceBackend::ssm_scan(const SsmScanArgs& args) {
   }
 }
 
-void ReferenceBackend::delta_scan(const DeltaScanArgs& args) {
-  check_delta_scan(args);
+void ReferenceBackend::do_delta_scan(const DeltaScanArgs& args) {
   const int64_t size = args.k_dim * args.v_dim;
   std::vector<float> own;
   for (size_t s = 0; s < args.segments.size(); ++s) {

@@ -30,7 +30,7 @@ std::unique_ptr<Recording> Backend::record(const std::function<void()>&) {
   fail(description(), " records no operations");
 }
 
-void Backend::residual_norm(const ResidualNormArgs& args) {
+void Backend::do_residual_norm(const ResidualNormArgs& args) {
   const float* x = args.x;
   if (args.output_weight) {
     norm({.x = x,
@@ -56,7 +56,7 @@ void Backend::residual_norm(const ResidualNormArgs& args) {
           .seen = args.seen});
 }
 
-void Backend::enter_cache(const EnterCacheArgs& args) {
+void Backend::do_enter_cache(const EnterCacheArgs& args) {
   if (args.rope.x.data) rope(args.rope);
   int64_t first_row = 0;
   if (args.first_row)
@@ -71,7 +71,7 @@ void Backend::enter_cache(const EnterCacheArgs& args) {
   }
 }
 
-void Backend::matmul_activate(const MatmulActivateArgs& args) {
+void Backend::do_matmul_activate(const MatmulActivateArgs& args) {
   matmul({.x = args.x,
           .weight = args.weight,
           .bias = args.bias,

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "backend/fp8_operations.h"
+#include "backend/operation_list.h"
 #include "backend/operations.h"
 #include "backend/scan_operations.h"
 
@@ -17,7 +18,7 @@ namespace kvcal {
 
 class Backend;
 
-/// Operations that were written down once and can be run again and again (a CUDA graph).
+/// Operations that were recorded once and can be run again and again (a CUDA graph).
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -53,9 +54,10 @@ class Buffer {
   size_t size_ = 0;
 };
 
-/// The list of operations, and the only contract between the model and what computes it. Pointers
-/// are backend memory unless said otherwise. Every operation gives the same bytes whatever the
-/// number of threads, and a row's result does not depend on which other rows stand beside it.
+/// The only contract between the model and what computes it: memory, packed matrices and the
+/// operations of operation_list.h. Pointers are backend memory unless said otherwise. Every
+/// operation gives the same bytes for any number of threads, and the result of a row does not
+/// depend on the rows beside it.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -63,7 +65,7 @@ class Backend {
   virtual std::string description()
       const = 0;  ///< for the manifest: "cpu (avx512_bf16, 2 threads)"
   virtual bool supports(ComputeType type) const = 0;
-  /// What --compute-dtype auto means here.
+  /// The type that --compute-dtype auto chooses.
   virtual ComputeType preferred_compute_type() const = 0;
   /// Tokens that should go through a layer together: enough to keep every thread busy, few enough
   /// that the activations between two operations, bytes_per_token of each token, stay near.
@@ -86,10 +88,10 @@ class Backend {
   virtual void copy_out(const std::byte* data, std::span<std::byte> host) = 0;
   virtual void fill_zero(std::byte* data, size_t bytes) = 0;
 
-  // What does not fit the backend's memory lies in host memory it copies from fast. A fetch goes on
-  // beside operations asked for later, until await is called; it begins after those asked for
-  // before. A write-back begins after what was asked for before, and fetches asked for later see
-  // it.
+  // Hidden states that do not fit the backend's memory are kept in pinned host memory. A fetch
+  // begins after the operations asked for before, and runs beside those asked for later until
+  // await_fetches is called. A write-back begins after the operations asked for before, and later
+  // fetches see it.
   virtual Buffer allocate_pinned(size_t bytes) { return allocate(bytes); }
   virtual void fetch(const std::byte* pinned, std::span<std::byte> data);
   virtual void write_back(std::span<const std::byte> data, std::byte* pinned);
@@ -97,45 +99,44 @@ class Backend {
   virtual void await_fetches() {}
 
   virtual bool can_record() const { return false; }
-  /// Writes down the operations that body asks for, without running them: the ones whose arguments
-  /// are in backend memory, and no allocation, copy_in or copy_out.
+  /// Records the operations that body asks for, without running them. Their arguments must be in
+  /// backend memory; body may not allocate, copy_in or copy_out.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& body);
 
   /// Concatenates F32, F16 or BF16 matrices [n_i, in] along their rows and packs them for type.
   virtual std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts,
                                              ComputeType type) = 0;
-  /// The same of F8_E4M3 matrices, for matmul_fp8. Scales (host): one a part, or one an output row.
+  /// Concatenates and packs F8_E4M3 matrices for matmul_fp8. Scales (host): one a part, or one an
+  /// output row.
   virtual std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
                                                  std::span<const float> scales) = 0;
 
-  virtual void embed(const EmbedArgs& args) = 0;
-  virtual void norm(const NormArgs& args) = 0;
-  virtual void norm_heads(const NormHeadsArgs& args) = 0;
-  virtual void matmul(const MatmulArgs& args) = 0;
-  virtual void rope(const RopeArgs& args) = 0;
-  virtual void observe_kv(const ObserveKvArgs& args) = 0;
-  virtual void observe_rows(const ObserveRowsArgs& args) = 0;
-  virtual void store_kv(const StoreKvArgs& args) = 0;
-  virtual void load_kv(const LoadKvArgs& args) = 0;
-  virtual void copy_heads(const CopyHeadsArgs& args) = 0;
-  virtual void attention(const AttentionArgs& args) = 0;
-  virtual void activate(const ActivationArgs& args) = 0;
-  virtual void add(const AddArgs& args) = 0;
-  virtual void multiply_gate(const MultiplyGateArgs& args) = 0;
-  virtual void gated_norm(const GatedNormArgs& args) = 0;
-  virtual void causal_conv(const CausalConvArgs& args) = 0;
-  virtual void ssm_scan(const SsmScanArgs& args) = 0;
-  virtual void delta_scan(const DeltaScanArgs& args) = 0;
-  virtual void gather_rows(const GatherRowsArgs& args) = 0;
-  virtual void scatter_add(const ScatterAddArgs& args) = 0;
-  virtual void observe_amax(const ObserveAmaxArgs& args) = 0;
-  virtual void quantize_rows(const QuantizeRowsArgs& args) = 0;
-  virtual void matmul_fp8(const Fp8MatmulArgs& args) = 0;
+  // The operations: norm(args) checks the arguments and runs do_norm(args).
+#define KVCAL_OPERATION(name, Args) \
+  void name(const Args& args) {     \
+    check(args);                    \
+    do_##name(args);                \
+  }
+  KVCAL_OPERATIONS(KVCAL_OPERATION)
+  KVCAL_FUSED_OPERATIONS(KVCAL_OPERATION)
+#undef KVCAL_OPERATION
 
-  // Several of the above in one pass; here, one after the other.
-  virtual void residual_norm(const ResidualNormArgs& args);
-  virtual void enter_cache(const EnterCacheArgs& args);
-  virtual void matmul_activate(const MatmulActivateArgs& args);
+ protected:
+#define KVCAL_OPERATION(name, Args) virtual void do_##name(const Args& args) = 0;
+  KVCAL_OPERATIONS(KVCAL_OPERATION)
+#undef KVCAL_OPERATION
+#define KVCAL_OPERATION(name, Args) virtual void do_##name(const Args& args);
+  KVCAL_FUSED_OPERATIONS(KVCAL_OPERATION)
+#undef KVCAL_OPERATION
+
+ private:
+  // Throw (our own mistake) where heads, widths, strides or segments contradict each other; Error
+  // where what a file says does. Rows that a list in backend memory names are checked on the host
+  // only.
+#define KVCAL_OPERATION(name, Args) void check(const Args& args) const;
+  KVCAL_OPERATIONS(KVCAL_OPERATION)
+  KVCAL_FUSED_OPERATIONS(KVCAL_OPERATION)
+#undef KVCAL_OPERATION
 };
 
 inline Buffer::~Buffer() {

@@ -37,6 +37,8 @@ struct Fp8MatmulArgs {
   float* out = nullptr;      ///< [rows, out_features] with row stride out_stride
   int64_t out_stride = 0;    ///< in floats; 0 means out_features
   bool is_decoding = false;  ///< MatmulArgs::is_decoding
+
+  int64_t out_row_stride() const { return out_stride == 0 ? weight.out_features : out_stride; }
 };
 
 }  // namespace kvcal

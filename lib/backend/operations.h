@@ -101,6 +101,8 @@ struct MatmulArgs {
   /// A decoding step: rows may differ in their last bits from what they are in a larger batch, if
   /// that is faster.
   bool is_decoding = false;
+
+  int64_t out_row_stride() const { return out_stride == 0 ? weight.out_features : out_stride; }
 };
 
 /// float32 heads inside rows: element (t, h, d) is at data[t * row_stride + h * head_dim + d].

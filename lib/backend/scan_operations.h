@@ -35,6 +35,8 @@ struct CausalConvArgs {
   float* state = nullptr;  ///< [segments, kernel - 1, channels]: the rows before; or null
   float* out = nullptr;    ///< [rows, channels] with row stride out_stride; may not overlap x
   int64_t out_stride = 0;  ///< in floats; 0 means channels
+
+  int64_t out_row_stride() const { return out_stride == 0 ? channels : out_stride; }
 };
 
 /// The selective scan of Mamba 1 and 2. With s = softplus(dt + dt_bias), cut to [dt_min, dt_max]:
@@ -55,6 +57,8 @@ struct SsmScanArgs {
   float* state = nullptr;  ///< [segments, heads, head_dim, state_dim], or null
   float* out = nullptr;    ///< [rows, heads, head_dim] with row stride out_stride; may be x's rows
   int64_t out_stride = 0;  ///< in floats; 0 means heads * head_dim
+
+  int64_t out_row_stride() const { return out_stride == 0 ? heads * head_dim : out_stride; }
 };
 
 /// The gated delta rule: S = exp(g) · S; d = beta · (v - Sᵀk); S = S + k dᵀ; out = Sᵀq. q is scaled
@@ -76,6 +80,8 @@ struct DeltaScanArgs {
   float* state = nullptr;  ///< [segments, v_heads, k_dim, v_dim], or null
   float* out = nullptr;    ///< [rows, v_heads, v_dim] with row stride out_stride; may be v's rows
   int64_t out_stride = 0;  ///< in floats; 0 means v_heads * v_dim
+
+  int64_t out_row_stride() const { return out_stride == 0 ? v_heads * v_dim : out_stride; }
 };
 
 /// What x is multiplied by: sigmoid(gate), or silu(gate) = gate · sigmoid(gate).
@@ -108,6 +114,8 @@ struct MultiplyGateArgs {
   void* out = nullptr;  ///< [rows, heads, width] of out_type; may be x where both are float32 and
                         ///< x's rows follow each other
   AmaxSlot seen = {};
+
+  int64_t gate_stride() const { return gate_head_stride == 0 ? width : gate_head_stride; }
 };
 
 }  // namespace kvcal

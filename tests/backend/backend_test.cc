@@ -1,5 +1,7 @@
 #include "backend/backend.h"
 
+#include <vector>
+
 #include "support/catch.h"
 
 namespace kvcal {
@@ -13,10 +15,10 @@ TEST_CASE("compute types: names and sizes") {
   CHECK(bytes_of(ComputeType::kBFloat16) == 2);
 }
 
-/// Counts what is given back; computes nothing.
+/// Counts the buffers freed and the operations that passed their check; computes nothing.
 class CountingBackend : public Backend {
  public:
-  int freed = 0;
+  int freed = 0, computed = 0;
 
   std::string_view name() const override { return "counting"; }
   std::string description() const override { return "counting"; }
@@ -38,29 +40,14 @@ class CountingBackend : public Backend {
                                          std::span<const float>) override {
     return nullptr;
   }
-  void embed(const EmbedArgs&) override {}
-  void norm(const NormArgs&) override {}
-  void norm_heads(const NormHeadsArgs&) override {}
-  void matmul(const MatmulArgs&) override {}
-  void rope(const RopeArgs&) override {}
-  void observe_kv(const ObserveKvArgs&) override {}
-  void observe_rows(const ObserveRowsArgs&) override {}
-  void store_kv(const StoreKvArgs&) override {}
-  void load_kv(const LoadKvArgs&) override {}
-  void copy_heads(const CopyHeadsArgs&) override {}
-  void attention(const AttentionArgs&) override {}
-  void activate(const ActivationArgs&) override {}
-  void add(const AddArgs&) override {}
-  void multiply_gate(const MultiplyGateArgs&) override {}
-  void gated_norm(const GatedNormArgs&) override {}
-  void causal_conv(const CausalConvArgs&) override {}
-  void ssm_scan(const SsmScanArgs&) override {}
-  void delta_scan(const DeltaScanArgs&) override {}
-  void gather_rows(const GatherRowsArgs&) override {}
-  void scatter_add(const ScatterAddArgs&) override {}
-  void observe_amax(const ObserveAmaxArgs&) override {}
-  void quantize_rows(const QuantizeRowsArgs&) override {}
-  void matmul_fp8(const Fp8MatmulArgs&) override {}
+
+ protected:
+#define KVCAL_IGNORE(name, Args)         \
+  void do_##name(const Args&) override { \
+    ++computed;                          \
+  }
+  KVCAL_OPERATIONS(KVCAL_IGNORE)
+#undef KVCAL_IGNORE
 };
 
 TEST_CASE("buffer: gives its memory back once, moved or assigned") {
@@ -76,6 +63,47 @@ TEST_CASE("buffer: gives its memory back once, moved or assigned") {
     CHECK(backend.freed == 1);
   }
   CHECK(backend.freed == 2);
+}
+
+TEST_CASE("operation: its arguments are checked before the backend sees them") {
+  CountingBackend backend;
+  std::vector<float> values(8);
+  const HeadsView heads{values.data(), 2, 2, 2, 4};
+  backend.norm({.x = values.data(), .weight = values.data(), .rows = 2, .width = 4});
+  backend.store_kv({.x = heads});
+  CHECK(backend.computed == 2);
+
+  const Segment behind{.q_begin = 1, .q_count = 2};
+  CHECK_THROWS(backend.norm({.x = values.data(), .rows = 2, .width = 4}));
+  CHECK_THROWS(backend.store_kv({.x = heads, .dtype = KvDType::kFp8E4m3}));
+  CHECK_THROWS(backend.observe_kv({.x = heads, .segments = {&behind, 1}}));
+  CHECK_THROWS(backend.rope({.x = heads, .rotary_dim = 1}));
+  CHECK_THROWS(backend.copy_heads({.x = heads, .out = heads, .width = 3}));
+  CHECK_THROWS(backend.add({.count = -1}));
+  const int32_t before = -1;
+  CHECK_THROWS(backend.gather_rows({.rows = &before, .count = 1, .width = 4}));
+  CHECK_THROWS(
+      backend.enter_cache({.k = {.x = heads, .dtype = KvDType::kFp8E4m3, .out = &values}}));
+  PackedMatrix weight;
+  weight.out_features = 4;
+  CHECK_THROWS(backend.matmul({.weight = weight, .out_stride = 3}));
+  CHECK_THROWS(backend.matmul_activate({.weight = weight, .width = 3}));
+  CHECK(backend.computed == 2);
+}
+
+TEST_CASE("fused operation: a backend without it runs the operations it stands for") {
+  CountingBackend backend;
+  std::vector<float> values(8);
+  PackedMatrix weight;
+  weight.out_features = 4;
+  backend.matmul_activate({.weight = weight, .width = 2});
+  CHECK(backend.computed == 2);
+  backend.residual_norm({.x = values.data(),
+                         .hidden = values.data(),
+                         .next_weight = values.data(),
+                         .rows = 2,
+                         .width = 4});
+  CHECK(backend.computed == 4);
 }
 
 }  // namespace

@@ -96,46 +96,13 @@ class TimedBackend : public Backend {
     return packed(timed("pack", 0, [&] { return inner_->pack_fp8(parts, scales); }));
   }
 
-  void matmul(const MatmulArgs& args) override {
-    timed("matmul", matmul_flop(args), [&] { inner_->matmul(args); });
+ protected:
+#define KVCAL_TIME(name, Args)                                \
+  void do_##name(const Args& args) override {                 \
+    timed(#name, flop_of(args), [&] { inner_->name(args); }); \
   }
-  void matmul_activate(const MatmulActivateArgs& args) override {
-    timed("matmul_activate", matmul_flop(args), [&] { inner_->matmul_activate(args); });
-  }
-  void attention(const AttentionArgs& args) override {
-    double flop = 0;
-    for (const Segment& segment : args.segments)
-      flop += attention_flop(segment.kv_count - segment.q_count, segment.q_count,
-                             args.sliding_window, args.heads * (args.head_dim + args.value_dim()));
-    timed("attention", flop, [&] { inner_->attention(args); });
-  }
-#define KVCAL_TIME(operation, Args)                         \
-  void operation(const Args& args) override {               \
-    timed(#operation, 0, [&] { inner_->operation(args); }); \
-  }
-  KVCAL_TIME(embed, EmbedArgs)
-  KVCAL_TIME(norm, NormArgs)
-  KVCAL_TIME(norm_heads, NormHeadsArgs)
-  KVCAL_TIME(rope, RopeArgs)
-  KVCAL_TIME(observe_kv, ObserveKvArgs)
-  KVCAL_TIME(observe_rows, ObserveRowsArgs)
-  KVCAL_TIME(store_kv, StoreKvArgs)
-  KVCAL_TIME(load_kv, LoadKvArgs)
-  KVCAL_TIME(copy_heads, CopyHeadsArgs)
-  KVCAL_TIME(activate, ActivationArgs)
-  KVCAL_TIME(add, AddArgs)
-  KVCAL_TIME(multiply_gate, MultiplyGateArgs)
-  KVCAL_TIME(gated_norm, GatedNormArgs)
-  KVCAL_TIME(causal_conv, CausalConvArgs)
-  KVCAL_TIME(ssm_scan, SsmScanArgs)
-  KVCAL_TIME(delta_scan, DeltaScanArgs)
-  KVCAL_TIME(gather_rows, GatherRowsArgs)
-  KVCAL_TIME(scatter_add, ScatterAddArgs)
-  KVCAL_TIME(observe_amax, ObserveAmaxArgs)
-  KVCAL_TIME(quantize_rows, QuantizeRowsArgs)
-  KVCAL_TIME(matmul_fp8, Fp8MatmulArgs)
-  KVCAL_TIME(residual_norm, ResidualNormArgs)
-  KVCAL_TIME(enter_cache, EnterCacheArgs)
+  KVCAL_OPERATIONS(KVCAL_TIME)
+  KVCAL_FUSED_OPERATIONS(KVCAL_TIME)
 #undef KVCAL_TIME
 
  private:
@@ -143,10 +110,26 @@ class TimedBackend : public Backend {
     packed_bytes += matrix->bytes;
     return matrix;
   }
+  static double product_flop(int64_t rows, const PackedMatrix& weight) {
+    return 2.0 * static_cast<double>(rows) * static_cast<double>(weight.in_features) *
+           static_cast<double>(weight.out_features);
+  }
   template <class Args>
-  static double matmul_flop(const Args& args) {
-    return 2.0 * static_cast<double>(args.rows) * static_cast<double>(args.weight.in_features) *
-           static_cast<double>(args.weight.out_features);
+  static double flop_of(const Args&) {
+    return 0;
+  }
+  static double flop_of(const MatmulArgs& args) {
+    return product_flop(args.rows, args.weight);
+  }
+  static double flop_of(const MatmulActivateArgs& args) {
+    return product_flop(args.rows, args.weight);
+  }
+  static double flop_of(const AttentionArgs& args) {
+    double flop = 0;
+    for (const Segment& segment : args.segments)
+      flop += attention_flop(segment.kv_count - segment.q_count, segment.q_count,
+                             args.sliding_window, args.heads * (args.head_dim + args.value_dim()));
+    return flop;
   }
 
   /// Notes the call when its body has ended.

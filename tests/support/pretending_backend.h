@@ -120,66 +120,12 @@ class PretendingBackend : public Backend {
     return std::make_unique<Packed>(inner_->pack_fp8(parts, scales));
   }
 
-  void embed(const EmbedArgs& args) override {
-    KVCAL_CHECK(!recorded_);
-    count("embed");
-    enqueue([this, table = args.table, ids = std::vector<int32_t>(args.ids.begin(), args.ids.end()),
-             multiplier = args.multiplier, accumulate = args.accumulate, out = args.out] {
-      inner_->embed({table, ids, multiplier, accumulate, out});
-    });
+ protected:
+#define KVCAL_ASK(name, Args)                 \
+  void do_##name(const Args& args) override { \
+    ask(#name, &Backend::name, args);         \
   }
-  void matmul(const MatmulArgs& args) override {
-    count(args.is_decoding ? "matmul of a decoding step" : "matmul");
-    enqueue([this, args, matrix = static_cast<const Packed&>(args.weight).matrix] {
-      inner_->matmul({.x = args.x,
-                      .weight = *matrix,
-                      .bias = args.bias,
-                      .accumulate = args.accumulate,
-                      .rows = args.rows,
-                      .out = args.out,
-                      .out_stride = args.out_stride,
-                      .is_decoding = args.is_decoding});
-    });
-  }
-  void matmul_fp8(const Fp8MatmulArgs& args) override {
-    count("matmul_fp8");
-    enqueue([this, args, matrix = static_cast<const Packed&>(args.weight).matrix] {
-      inner_->matmul_fp8({.x = args.x,
-                          .x_scales = args.x_scales,
-                          .scale_per_row = args.scale_per_row,
-                          .weight = *matrix,
-                          .bias = args.bias,
-                          .accumulate = args.accumulate,
-                          .rows = args.rows,
-                          .out = args.out,
-                          .out_stride = args.out_stride,
-                          .is_decoding = args.is_decoding});
-    });
-  }
-#define KVCAL_ASK(operation, Args)              \
-  void operation(const Args& args) override {   \
-    ask(#operation, &Backend::operation, args); \
-  }
-  KVCAL_ASK(norm, NormArgs)
-  KVCAL_ASK(norm_heads, NormHeadsArgs)
-  KVCAL_ASK(rope, RopeArgs)
-  KVCAL_ASK(observe_kv, ObserveKvArgs)
-  KVCAL_ASK(observe_rows, ObserveRowsArgs)
-  KVCAL_ASK(store_kv, StoreKvArgs)
-  KVCAL_ASK(load_kv, LoadKvArgs)
-  KVCAL_ASK(copy_heads, CopyHeadsArgs)
-  KVCAL_ASK(attention, AttentionArgs)
-  KVCAL_ASK(activate, ActivationArgs)
-  KVCAL_ASK(add, AddArgs)
-  KVCAL_ASK(multiply_gate, MultiplyGateArgs)
-  KVCAL_ASK(gated_norm, GatedNormArgs)
-  KVCAL_ASK(causal_conv, CausalConvArgs)
-  KVCAL_ASK(ssm_scan, SsmScanArgs)
-  KVCAL_ASK(delta_scan, DeltaScanArgs)
-  KVCAL_ASK(gather_rows, GatherRowsArgs)
-  KVCAL_ASK(scatter_add, ScatterAddArgs)
-  KVCAL_ASK(observe_amax, ObserveAmaxArgs)
-  KVCAL_ASK(quantize_rows, QuantizeRowsArgs)
+  KVCAL_OPERATIONS(KVCAL_ASK)
   KVCAL_ASK(residual_norm, ResidualNormArgs)
   KVCAL_ASK(enter_cache, EnterCacheArgs)
 #undef KVCAL_ASK
@@ -220,6 +166,44 @@ class PretendingBackend : public Backend {
       enqueue([this, operation, args] { (inner_.get()->*operation)(args); });
     }
   }
+  // These hold more than values: host memory that the caller keeps, or a matrix of ours.
+  void ask(const std::string& name, void (Backend::*)(const EmbedArgs&), const EmbedArgs& args) {
+    KVCAL_CHECK(!recorded_);
+    count(name);
+    enqueue([this, table = args.table, ids = std::vector<int32_t>(args.ids.begin(), args.ids.end()),
+             multiplier = args.multiplier, accumulate = args.accumulate, out = args.out] {
+      inner_->embed({table, ids, multiplier, accumulate, out});
+    });
+  }
+  void ask(const std::string& name, void (Backend::*)(const MatmulArgs&), const MatmulArgs& args) {
+    count(args.is_decoding ? name + " of a decoding step" : name);
+    enqueue([this, args, matrix = static_cast<const Packed&>(args.weight).matrix] {
+      inner_->matmul({.x = args.x,
+                      .weight = *matrix,
+                      .bias = args.bias,
+                      .accumulate = args.accumulate,
+                      .rows = args.rows,
+                      .out = args.out,
+                      .out_stride = args.out_stride,
+                      .is_decoding = args.is_decoding});
+    });
+  }
+  void ask(const std::string& name, void (Backend::*)(const Fp8MatmulArgs&),
+           const Fp8MatmulArgs& args) {
+    count(name);
+    enqueue([this, args, matrix = static_cast<const Packed&>(args.weight).matrix] {
+      inner_->matmul_fp8({.x = args.x,
+                          .x_scales = args.x_scales,
+                          .scale_per_row = args.scale_per_row,
+                          .weight = *matrix,
+                          .bias = args.bias,
+                          .accumulate = args.accumulate,
+                          .rows = args.rows,
+                          .out = args.out,
+                          .out_stride = args.out_stride,
+                          .is_decoding = args.is_decoding});
+    });
+  }
   void count(const std::string& name) {
     const std::lock_guard lock(queue_mutex_);
     ++counts[name];
@@ -258,14 +242,16 @@ class PretendingBackend : public Backend {
   std::map<std::byte*, size_t> pinned_;
 };
 
-/// One that is lost at a matrix product, behind so many others.
+/// A device that is lost at a matrix product, after the given number of others.
 class FailingBackend : public PretendingBackend {
  public:
   FailingBackend(std::unique_ptr<Backend> inner, int64_t products)
       : PretendingBackend(std::move(inner)), left_(products) {}
-  void matmul(const MatmulArgs& args) override {
+
+ protected:
+  void do_matmul(const MatmulArgs& args) override {
     if (left_-- == 0) fail("the device is gone");
-    PretendingBackend::matmul(args);
+    PretendingBackend::do_matmul(args);
   }
 
  private:

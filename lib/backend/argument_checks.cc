@@ -1,0 +1,193 @@
+#include <limits>
+
+#include "backend/backend.h"
+#include "backend/pack_shape.h"
+#include "core/error.h"
+
+namespace kvcal {
+
+namespace {
+
+void check_heads(const HeadsView& x) {
+  KVCAL_CHECK(x.tokens >= 0 && x.heads > 0 && x.head_dim > 0);
+  KVCAL_CHECK(x.row_stride >= x.heads * x.head_dim);
+}
+
+/// Every segment names rows in [0, rows).
+void check_segments(std::span<const Segment> segments,
+                    int64_t rows = std::numeric_limits<int64_t>::max()) {
+  for (const Segment& segment : segments)
+    KVCAL_CHECK(segment.q_begin >= 0 && segment.q_count >= 0 &&
+                segment.q_begin <= rows - segment.q_count);
+}
+
+void check_row_list(std::span<const int32_t> rows) {
+  for (const int32_t row : rows) KVCAL_CHECK(row >= 0);
+}
+
+}  // namespace
+
+void Backend::check(const EmbedArgs& args) const {
+  check_float_matrix(args.table);
+  for (size_t i = 0; i < args.ids.size(); ++i)
+    if (args.ids[i] < 0 || args.ids[i] >= args.table.shape[0])
+      fail("token id ", args.ids[i], " at position ", i, " leaves '", args.table.name, "' of ",
+           args.table.shape[0], " rows");
+}
+
+void Backend::check(const NormArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
+  KVCAL_CHECK(args.weight != nullptr && args.epsilon >= 0.0f);
+}
+
+void Backend::check(const NormHeadsArgs& args) const {
+  check_heads(args.x);
+  KVCAL_CHECK(args.weight != nullptr && args.epsilon >= 0.0f);
+}
+
+void Backend::check(const MatmulArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.out_row_stride() >= args.weight.out_features);
+}
+
+void Backend::check(const RopeArgs& args) const {
+  check_heads(args.x);
+  KVCAL_CHECK(args.rotary_dim >= 0 && args.rotary_dim % 2 == 0);
+  KVCAL_CHECK(args.rotary_dim <= args.x.head_dim);
+}
+
+void Backend::check(const ObserveKvArgs& args) const {
+  check_heads(args.x);
+  check_segments(args.segments, args.x.tokens);
+}
+
+void Backend::check(const ObserveRowsArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
+  check_segments(args.segments, args.rows);
+}
+
+void Backend::check(const StoreKvArgs& args) const {
+  check_heads(args.x);
+  KVCAL_CHECK(!is_fp8(args.dtype) || args.scales != nullptr);
+}
+
+void Backend::check(const LoadKvArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.heads > 0 && args.head_dim > 0);
+  KVCAL_CHECK(!is_fp8(args.dtype) || args.scales != nullptr);
+}
+
+void Backend::check(const CopyHeadsArgs& args) const {
+  check_heads(args.x);
+  check_heads(args.out);
+  KVCAL_CHECK(args.x.tokens == args.out.tokens);
+  KVCAL_CHECK(args.x.heads == args.out.heads || args.x.heads == 1);
+  KVCAL_CHECK(args.width >= 0 && args.width <= args.x.head_dim);
+  KVCAL_CHECK(args.width <= args.out.head_dim);
+}
+
+void Backend::check(const AttentionArgs& args) const {
+  KVCAL_CHECK(args.kv_heads > 0 && args.head_dim > 0 && args.heads % args.kv_heads == 0);
+  KVCAL_CHECK(args.heads > 0 && args.q_row_stride >= args.heads * args.head_dim);
+  KVCAL_CHECK(args.sliding_window >= 0 && args.v_head_dim >= 0 && args.softcap >= 0.0f);
+  KVCAL_CHECK(!is_fp8(args.kv_dtype) || (args.k_scales != nullptr && args.v_scales != nullptr));
+  for (const Segment& segment : args.segments)
+    KVCAL_CHECK(segment.q_begin >= 0 && segment.q_count >= 0 && segment.kv_begin >= 0 &&
+                segment.q_count <= segment.kv_count);
+}
+
+void Backend::check(const ActivationArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
+  KVCAL_CHECK(args.limit >= 0.0f && (args.gated || args.limit == 0.0f));
+}
+
+void Backend::check(const AddArgs& args) const {
+  KVCAL_CHECK(args.count >= 0);
+}
+
+void Backend::check(const MultiplyGateArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.heads > 0 && args.width > 0);
+  KVCAL_CHECK(args.x.row_stride >= args.heads * args.width);
+  KVCAL_CHECK(args.gate_stride() >= args.width);
+  KVCAL_CHECK(args.gate.row_stride >= (args.heads - 1) * args.gate_stride() + args.width);
+}
+
+void Backend::check(const GatedNormArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.groups > 0 && args.width > 0);
+  KVCAL_CHECK(args.x.row_stride >= args.groups * args.width);
+  KVCAL_CHECK(args.gate.row_stride >= args.groups * args.width);
+  KVCAL_CHECK(args.weight != nullptr && args.epsilon >= 0.0f);
+}
+
+void Backend::check(const CausalConvArgs& args) const {
+  KVCAL_CHECK(args.channels > 0 && args.kernel > 0 && args.weight != nullptr);
+  KVCAL_CHECK(args.x.row_stride >= args.channels);
+  KVCAL_CHECK(args.out_row_stride() >= args.channels);
+  check_segments(args.segments);
+}
+
+void Backend::check(const SsmScanArgs& args) const {
+  KVCAL_CHECK(args.heads > 0 && args.head_dim > 0 && args.state_dim > 0 && args.groups > 0);
+  KVCAL_CHECK(args.heads % args.groups == 0 && args.a != nullptr);
+  KVCAL_CHECK(args.x.row_stride >= args.heads * args.head_dim);
+  KVCAL_CHECK(args.dt.row_stride >= args.heads);
+  KVCAL_CHECK(args.b.row_stride >= args.groups * args.state_dim);
+  KVCAL_CHECK(args.c.row_stride >= args.groups * args.state_dim);
+  KVCAL_CHECK(args.out_row_stride() >= args.heads * args.head_dim);
+  KVCAL_CHECK(args.dt_min <= args.dt_max);
+  check_segments(args.segments);
+}
+
+void Backend::check(const DeltaScanArgs& args) const {
+  KVCAL_CHECK(args.k_heads > 0 && args.v_heads > 0 && args.v_heads % args.k_heads == 0);
+  KVCAL_CHECK(args.k_dim > 0 && args.v_dim > 0);
+  KVCAL_CHECK(args.q.row_stride >= args.k_heads * args.k_dim);
+  KVCAL_CHECK(args.k.row_stride >= args.k_heads * args.k_dim);
+  KVCAL_CHECK(args.v.row_stride >= args.v_heads * args.v_dim);
+  KVCAL_CHECK(args.g.row_stride >= args.v_heads && args.beta.row_stride >= args.v_heads);
+  KVCAL_CHECK(args.out_row_stride() >= args.v_heads * args.v_dim);
+  KVCAL_CHECK(args.decay_rate != nullptr || args.g_bias == nullptr);
+  check_segments(args.segments);
+}
+
+void Backend::check(const GatherRowsArgs& args) const {
+  KVCAL_CHECK(args.count >= 0 && args.width > 0);
+  if (is_host()) check_row_list({args.rows, static_cast<size_t>(args.count)});
+}
+
+void Backend::check(const ScatterAddArgs& args) const {
+  KVCAL_CHECK(args.count >= 0 && args.width > 0);
+  if (is_host()) check_row_list({args.rows, static_cast<size_t>(args.count)});
+}
+
+void Backend::check(const ObserveAmaxArgs& args) const {
+  KVCAL_CHECK(args.count >= 0 && args.amax != nullptr && args.nonfinite != nullptr);
+}
+
+void Backend::check(const QuantizeRowsArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0);
+  KVCAL_CHECK((args.scales != nullptr) != (args.row_scales != nullptr));
+}
+
+void Backend::check(const Fp8MatmulArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.x_scales != nullptr);
+  KVCAL_CHECK(args.out_row_stride() >= args.weight.out_features);
+}
+
+void Backend::check(const ResidualNormArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0 && args.epsilon >= 0.0f);
+}
+
+void Backend::check(const EnterCacheArgs& args) const {
+  for (const CacheSide* side : {&args.k, &args.v}) {
+    if (side->ranges) check(ObserveKvArgs{side->x, args.segments, side->ranges, side->histogram});
+    if (side->out)
+      check(StoreKvArgs{side->x, side->dtype, side->scales, side->out, side->saturated});
+  }
+  if (args.rope.x.data) check(args.rope);
+}
+
+void Backend::check(const MatmulActivateArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.limit >= 0.0f && (args.gated || args.limit == 0.0f));
+  KVCAL_CHECK(args.weight.out_features == (args.gated ? 2 : 1) * args.width);
+}
+
+}  // namespace kvcal

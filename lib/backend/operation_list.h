@@ -1,0 +1,46 @@
+#pragma once
+
+// The list of operations. One line declares an operation everywhere: Backend::norm checks its
+// NormArgs and calls the virtual do_norm, which each backend defines. A new operation takes its
+// line here, its arguments in a header of this folder and Backend::check of them in
+// argument_checks.cc.
+
+// clang-format off
+
+/// Calls row(name, arguments) for each operation that every backend defines.
+#define KVCAL_OPERATIONS(row)          \
+  row(embed, EmbedArgs)                \
+  row(norm, NormArgs)                  \
+  row(norm_heads, NormHeadsArgs)       \
+  row(matmul, MatmulArgs)              \
+  row(rope, RopeArgs)                  \
+  row(observe_kv, ObserveKvArgs)       \
+  row(observe_rows, ObserveRowsArgs)   \
+  row(store_kv, StoreKvArgs)           \
+  row(load_kv, LoadKvArgs)             \
+  row(copy_heads, CopyHeadsArgs)       \
+  row(attention, AttentionArgs)        \
+  row(activate, ActivationArgs)        \
+  row(add, AddArgs)                    \
+  row(multiply_gate, MultiplyGateArgs) \
+  row(gated_norm, GatedNormArgs)       \
+  row(causal_conv, CausalConvArgs)     \
+  row(ssm_scan, SsmScanArgs)           \
+  row(delta_scan, DeltaScanArgs)       \
+  row(gather_rows, GatherRowsArgs)     \
+  row(scatter_add, ScatterAddArgs)     \
+  row(observe_amax, ObserveAmaxArgs)   \
+  row(quantize_rows, QuantizeRowsArgs) \
+  row(matmul_fp8, Fp8MatmulArgs)
+
+/// The same for operations that stand for several of the above in one pass. A backend that does not
+/// define one runs those one after the other.
+#define KVCAL_FUSED_OPERATIONS(row)    \
+  row(residual_norm, ResidualNormArgs) \
+  row(enter_cache, EnterCacheArgs)     \
+  row(matmul_activate, MatmulActivateArgs)
+
+// clang-format on
+
+/// A row as the declaration in a class that derives from Backend.
+#define KVCAL_OVERRIDE_OPERATION(name, Args) void do_##name(const Args& args) override;
