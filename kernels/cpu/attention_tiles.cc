@@ -339,6 +339,13 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 HWY_EXPORT(attend_in_tiles);
 
+/// Chips without tile instructions take less.
+uint64_t CpuBackend::attention_bytes_per_key(const AttentionArgs& args) const {
+  if (args.product_type != ComputeType::kBFloat16) return 0;
+  const TiledCache cache(args);
+  return static_cast<uint64_t>(cache.kv_heads * cache.key_size()) * sizeof(uint32_t);
+}
+
 void CpuBackend::attention_in_tiles(const AttentionArgs& args) {
   TiledCache cache(args);
   cache.data = tiled_cache_.get<uint32_t>(cache.size());

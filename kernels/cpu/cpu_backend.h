@@ -34,6 +34,7 @@ class CpuBackend : public HostBackend {
   std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
                                          std::span<const float> scales) override;
   bool activates_in_matmul() const override { return true; }
+  uint64_t attention_bytes_per_key(const AttentionArgs& args) const override;
 
  protected:
   KVCAL_OPERATIONS(KVCAL_OVERRIDE_OPERATION)

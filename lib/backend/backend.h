@@ -72,6 +72,9 @@ class Backend {
   virtual int64_t preferred_batch_tokens(int64_t bytes_per_token) const = 0;
   /// matmul_activate needs no scratch.
   virtual bool activates_in_matmul() const { return false; }
+  /// Bytes of scratch memory that attention takes at most for a row of K and V of all heads. args
+  /// gives heads, dimensions and types; its pointers and segments are not used.
+  virtual uint64_t attention_bytes_per_key(const AttentionArgs&) const { return 0; }
 
   /// Host code may read and write this backend's memory, and operations have happened when they
   /// return. Elsewhere they happen later, in the order they were asked for; copy_out waits for

@@ -29,13 +29,13 @@ void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t 
                                bool is_normed) {
   if (!has_feed_forward(layer)) return;
   if (!config_.has_mlp_norm) {
-    fold(mlp_input_slot(layer), normed_.data(), rows * config_.hidden_size, type_);
+    fold(mlp_input_slot(layer), buffers_.normed.data(), rows * config_.hidden_size, type_);
   } else if (!is_normed) {
-    normalize(hidden, layer.mlp_norm, rows, type_, normed_.data(), mlp_input_slot(layer));
+    normalize(hidden, layer.mlp_norm, rows, type_, buffers_.normed.data(), mlp_input_slot(layer));
   }
   if (layer.moe.experts.empty()) {
-    activate({.mlp = layer.mlp, .x = normed_.data(), .rows = rows});
-    add_projected(activated_.data(), layer.mlp.down, layer.mlp_output_norm, rows, hidden);
+    activate({.mlp = layer.mlp, .x = buffers_.normed.data(), .rows = rows});
+    add_projected(buffers_.activated.data(), layer.mlp.down, layer.mlp_output_norm, rows, hidden);
     return;
   }
   const std::vector<float> logits = route_logits(layer, hidden, rows);
@@ -43,9 +43,9 @@ void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t 
     mix_experts(layer, logits, rows, hidden);
     return;
   }
-  backend_.fill_zero(projected_.data(),
+  backend_.fill_zero(buffers_.projected.data(),
                      static_cast<size_t>(rows * config_.hidden_size) * sizeof(float));
-  mix_experts(layer, logits, rows, projected_.as<float>());
+  mix_experts(layer, logits, rows, buffers_.projected.as<float>());
   add_output(layer.mlp_output_norm, rows, hidden);
 }
 
@@ -69,14 +69,14 @@ void LayerRunner::activate(const MlpInput& input) {
                                 .activation = config_.activation,
                                 .limit = config_.activation_limit,
                                 .rows = input.rows,
-                                .scratch = inner_.as<float>(),
+                                .scratch = buffers_.inner.as<float>(),
                                 .out_type = type_,
-                                .out = activated_.data(),
+                                .out = buffers_.activated.data(),
                                 .seen = input.is_observed ? slot_of(down, input.index) : AmaxSlot{},
                                 .is_decoding = is_decoding_,
                                 .product_scratch = &product_scratch_});
   seen.role = down;
-  seen.x = activated_.data();
+  seen.x = buffers_.activated.data();
   seen.width = input.mlp.width;
   if (input.is_observed) observe(seen);
 }
@@ -84,16 +84,16 @@ void LayerRunner::activate(const MlpInput& input) {
 std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const float* hidden,
                                              int64_t rows) {
   // Choices are discrete, so the router reads and multiplies float32 whatever the compute type.
-  const void* input = normed_.data();
+  const void* input = buffers_.normed.data();
   if (type_ != ComputeType::kFloat32) {
-    normalize(hidden, layer.mlp_norm, rows, ComputeType::kFloat32, router_input_.data(),
+    normalize(hidden, layer.mlp_norm, rows, ComputeType::kFloat32, buffers_.router_input.data(),
               slot_of(Role::kRouter));
-    input = router_input_.data();
+    input = buffers_.router_input.data();
   }
   observe({.role = Role::kRouter, .x = input, .rows = rows, .width = config_.hidden_size});
-  project(input, layer.moe.router, rows, router_logits_.as<float>());
+  project(input, layer.moe.router, rows, buffers_.router_logits.as<float>());
   std::vector<float> logits(static_cast<size_t>(rows * layer.moe.router.matrix->out_features));
-  backend_.copy_out(router_logits_.data(), std::as_writable_bytes(std::span(logits)));
+  backend_.copy_out(buffers_.router_logits.data(), std::as_writable_bytes(std::span(logits)));
   return logits;
 }
 
@@ -125,9 +125,10 @@ void LayerRunner::mix_experts(const PackedLayer& layer, std::span<const float> l
 void LayerRunner::show_experts(const PackedLayer& layer, int64_t rows) {
   for (size_t i = 0; i < layer.moe.experts.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    fold(slot_of(Role::kExpertUp, index), normed_.data(), rows * config_.hidden_size, type_);
+    fold(slot_of(Role::kExpertUp, index), buffers_.normed.data(), rows * config_.hidden_size,
+         type_);
     activate({.mlp = layer.moe.experts[i],
-              .x = normed_.data(),
+              .x = buffers_.normed.data(),
               .rows = rows,
               .role = Role::kExpertUp,
               .index = index});
@@ -152,24 +153,25 @@ void LayerRunner::add_expert(const ExpertShare& share, float* out) {
   const auto count = static_cast<int64_t>(share.tokens.size());
   const Buffer rows = upload<int32_t>(share.tokens, backend_);
   const Buffer weights = upload<float>(share.weights, backend_);
-  backend_.gather_rows({.x = normed_.data(),
+  backend_.gather_rows({.x = buffers_.normed.data(),
                         .type = type_,
                         .rows = rows.as<int32_t>(),
                         .count = count,
                         .width = config_.hidden_size,
-                        .out = gathered_.data()});
+                        .out = buffers_.gathered.data()});
   if (share.is_observed)
-    fold(slot_of(share.role, share.index), gathered_.data(), count * config_.hidden_size, type_);
+    fold(slot_of(share.role, share.index), buffers_.gathered.data(), count * config_.hidden_size,
+         type_);
   activate({.mlp = share.mlp,
-            .x = gathered_.data(),
+            .x = buffers_.gathered.data(),
             .rows = count,
             .role = share.role,
             .index = share.index,
             .segments =
                 share.is_observed && observer_ ? segments_of(share.tokens) : std::vector<Segment>{},
             .is_observed = share.is_observed});
-  project(activated_.data(), share.mlp.down, count, expert_out_.as<float>());
-  backend_.scatter_add({.x = expert_out_.as<float>(),
+  project(buffers_.activated.data(), share.mlp.down, count, buffers_.expert_out.as<float>());
+  backend_.scatter_add({.x = buffers_.expert_out.as<float>(),
                         .rows = rows.as<int32_t>(),
                         .weights = weights.as<float>(),
                         .count = count,

@@ -37,38 +37,40 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
   const int64_t tokens = batch.num_tokens;
   bool is_normed = false;
   if (layer.recurrence.in.matrix) {
-    normalize(hidden, layer.input_norm, tokens, type_, normed_.data(), slot_of(Role::kMixerIn));
+    normalize(hidden, layer.input_norm, tokens, type_, buffers_.normed.data(),
+              slot_of(Role::kMixerIn));
     observe({.role = Role::kMixerIn,
-             .x = normed_.data(),
+             .x = buffers_.normed.data(),
              .type = type_,
              .rows = tokens,
              .width = config_.hidden_size});
-    project(normed_.data(), layer.recurrence.in, tokens, mixed_in_.as<float>());
+    project(buffers_.normed.data(), layer.recurrence.in, tokens, buffers_.mixed_in.as<float>());
     const std::vector<StateRun> runs = state_runs(batch, state);
     for (const StateRun& run : runs) convolve(layer.recurrence, run);
     scan(layer.recurrence, tokens, runs);
     gate_scanned(layer.recurrence, tokens);
     observe({.role = Role::kMixerOut,
-             .x = mixed_.data(),
+             .x = buffers_.mixed.data(),
              .type = type_,
              .rows = tokens,
              .width = config_.recurrent.inner()});
-    is_normed = add_mixed(layer, mixed_.data(), layer.recurrence.out, tokens, hidden);
+    is_normed = add_mixed(layer, buffers_.mixed.data(), layer.recurrence.out, tokens, hidden);
   }
   feed_forward(layer, hidden, tokens, is_normed);
 }
 
 void LayerRunner::convolve(const PackedRecurrence& mixer, const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
-  backend_.causal_conv({.x = columns(mixed_in_, recurrent.inner(), mixer.in.matrix->out_features),
-                        .weight = mixer.conv_weight.get(),
-                        .bias = mixer.conv_bias.get(),
-                        .silu = true,
-                        .segments = run.segments,
-                        .channels = recurrent.channels,
-                        .kernel = recurrent.kernel,
-                        .state = run.convolution,
-                        .out = convolved_.as<float>()});
+  backend_.causal_conv(
+      {.x = columns(buffers_.mixed_in, recurrent.inner(), mixer.in.matrix->out_features),
+       .weight = mixer.conv_weight.get(),
+       .bias = mixer.conv_bias.get(),
+       .silu = true,
+       .segments = run.segments,
+       .channels = recurrent.channels,
+       .kernel = recurrent.kernel,
+       .state = run.convolution,
+       .out = buffers_.convolved.as<float>()});
 }
 
 void LayerRunner::scan(const PackedRecurrence& mixer, int64_t tokens,
@@ -96,45 +98,46 @@ void LayerRunner::project_mamba(const PackedRecurrence& mixer, int64_t tokens) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const int64_t inner = recurrent.inner();
   const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
-  convert(type_, convolved_.as<float>(), tokens, inner, mixed_.data(), slot_of(Role::kMixerStates));
+  convert(type_, buffers_.convolved.as<float>(), tokens, inner, buffers_.mixed.data(),
+          slot_of(Role::kMixerStates));
   observe({.role = Role::kMixerStates,
-           .x = mixed_.data(),
+           .x = buffers_.mixed.data(),
            .type = type_,
            .rows = tokens,
            .width = inner});
-  project(mixed_.data(), mixer.states, tokens, states_.as<float>());
+  project(buffers_.mixed.data(), mixer.states, tokens, buffers_.states.as<float>());
   int64_t first = 0;
   for (const auto& [norm, count] : {std::pair{&mixer.step_norm, rank},
                                     {&mixer.b_norm, recurrent.state_dim},
                                     {&mixer.c_norm, recurrent.state_dim}}) {
-    const HeadsView part{states_.as<float>() + first, tokens, 1, count, width};
+    const HeadsView part{buffers_.states.as<float>() + first, tokens, 1, count, width};
     backend_.norm_heads({.x = part, .weight = norm->get(), .epsilon = config_.norm_eps});
     first += count;
   }
-  backend_.copy_heads({.x = {states_.as<float>(), tokens, 1, rank, width},
-                       .out = {step_rank_.as<float>(), tokens, 1, rank, rank},
+  backend_.copy_heads({.x = {buffers_.states.as<float>(), tokens, 1, rank, width},
+                       .out = {buffers_.step_rows.as<float>(), tokens, 1, rank, rank},
                        .width = rank});
-  convert(type_, step_rank_.as<float>(), tokens, rank, step_input_.data(),
+  convert(type_, buffers_.step_rows.as<float>(), tokens, rank, buffers_.step_input.data(),
           slot_of(Role::kMixerStep));
   observe({.role = Role::kMixerStep,
-           .x = step_input_.data(),
+           .x = buffers_.step_input.data(),
            .type = type_,
            .rows = tokens,
            .width = rank});
-  project(step_input_.data(), mixer.step, tokens, steps_.as<float>());
+  project(buffers_.step_input.data(), mixer.step, tokens, buffers_.steps.as<float>());
 }
 
 void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const int64_t inner = recurrent.inner();
   const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
-  backend_.ssm_scan({.x = columns(convolved_, 0, inner),
-                     .dt = columns(steps_, 0, inner),
+  backend_.ssm_scan({.x = columns(buffers_.convolved, 0, inner),
+                     .dt = columns(buffers_.steps, 0, inner),
                      .dt_bias = mixer.dt_bias.get(),
                      .a = mixer.decay.get(),
                      .a_per_state = true,
-                     .b = columns(states_, rank, width),
-                     .c = columns(states_, rank + recurrent.state_dim, width),
+                     .b = columns(buffers_.states, rank, width),
+                     .c = columns(buffers_.states, rank + recurrent.state_dim, width),
                      .d = mixer.skip.get(),
                      .segments = run.segments,
                      .heads = recurrent.heads,
@@ -142,29 +145,30 @@ void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const StateRun& run)
                      .groups = 1,
                      .state_dim = recurrent.state_dim,
                      .state = run.scan,
-                     .out = scanned_.as<float>()});
+                     .out = buffers_.scanned.as<float>()});
 }
 
 void LayerRunner::scan_mamba2(const PackedRecurrence& mixer, const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const int64_t inner = recurrent.inner(), channels = recurrent.channels;
   const int64_t states = recurrent.groups * recurrent.state_dim;
-  backend_.ssm_scan({.x = columns(convolved_, 0, channels),
-                     .dt = columns(mixed_in_, inner + channels, mixer.in.matrix->out_features),
-                     .dt_bias = mixer.dt_bias.get(),
-                     .dt_min = recurrent.dt_min,
-                     .dt_max = recurrent.dt_max,
-                     .a = mixer.decay.get(),
-                     .b = columns(convolved_, inner, channels),
-                     .c = columns(convolved_, inner + states, channels),
-                     .d = mixer.skip.get(),
-                     .segments = run.segments,
-                     .heads = recurrent.heads,
-                     .head_dim = recurrent.head_dim,
-                     .groups = recurrent.groups,
-                     .state_dim = recurrent.state_dim,
-                     .state = run.scan,
-                     .out = scanned_.as<float>()});
+  backend_.ssm_scan(
+      {.x = columns(buffers_.convolved, 0, channels),
+       .dt = columns(buffers_.mixed_in, inner + channels, mixer.in.matrix->out_features),
+       .dt_bias = mixer.dt_bias.get(),
+       .dt_min = recurrent.dt_min,
+       .dt_max = recurrent.dt_max,
+       .a = mixer.decay.get(),
+       .b = columns(buffers_.convolved, inner, channels),
+       .c = columns(buffers_.convolved, inner + states, channels),
+       .d = mixer.skip.get(),
+       .segments = run.segments,
+       .heads = recurrent.heads,
+       .head_dim = recurrent.head_dim,
+       .groups = recurrent.groups,
+       .state_dim = recurrent.state_dim,
+       .state = run.scan,
+       .out = buffers_.scanned.as<float>()});
 }
 
 void LayerRunner::scan_delta(const PackedRecurrence& mixer, const StateRun& run) {
@@ -172,11 +176,11 @@ void LayerRunner::scan_delta(const PackedRecurrence& mixer, const StateRun& run)
   const int64_t channels = recurrent.channels, width = mixer.in.matrix->out_features;
   const int64_t keys = recurrent.groups * recurrent.state_dim;
   const int64_t gates = recurrent.inner() + channels;
-  backend_.delta_scan({.q = columns(convolved_, 0, channels),
-                       .k = columns(convolved_, keys, channels),
-                       .v = columns(convolved_, 2 * keys, channels),
-                       .g = columns(mixed_in_, gates + recurrent.heads, width),
-                       .beta = columns(mixed_in_, gates, width),
+  backend_.delta_scan({.q = columns(buffers_.convolved, 0, channels),
+                       .k = columns(buffers_.convolved, keys, channels),
+                       .v = columns(buffers_.convolved, 2 * keys, channels),
+                       .g = columns(buffers_.mixed_in, gates + recurrent.heads, width),
+                       .beta = columns(buffers_.mixed_in, gates, width),
                        .decay_rate = mixer.decay.get(),
                        .g_bias = mixer.dt_bias.get(),
                        .logistic_beta = true,
@@ -186,26 +190,26 @@ void LayerRunner::scan_delta(const PackedRecurrence& mixer, const StateRun& run)
                        .k_dim = recurrent.state_dim,
                        .v_dim = recurrent.head_dim,
                        .state = run.scan,
-                       .out = scanned_.as<float>()});
+                       .out = buffers_.scanned.as<float>()});
 }
 
 void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
   const RecurrentConfig& recurrent = config_.recurrent;
   if (config_.architecture->recurrence == Mixer::kMamba) {
-    backend_.multiply_gate({.x = columns(scanned_, 0, recurrent.inner()),
-                            .gate = columns(mixed_in_, 0, mixer.in.matrix->out_features),
+    backend_.multiply_gate({.x = columns(buffers_.scanned, 0, recurrent.inner()),
+                            .gate = columns(buffers_.mixed_in, 0, mixer.in.matrix->out_features),
                             .function = GateFunction::kSilu,
                             .rows = rows,
                             .width = recurrent.inner(),
                             .out_type = type_,
-                            .out = mixed_.data(),
+                            .out = buffers_.mixed.data(),
                             .seen = slot_of(Role::kMixerOut)});
     return;
   }
   const bool is_mamba = config_.architecture->recurrence == Mixer::kMamba2;
   const int64_t groups = is_mamba ? recurrent.norm_groups : recurrent.heads;
-  backend_.gated_norm({.x = columns(scanned_, 0, recurrent.inner()),
-                       .gate = columns(mixed_in_, 0, mixer.in.matrix->out_features),
+  backend_.gated_norm({.x = columns(buffers_.scanned, 0, recurrent.inner()),
+                       .gate = columns(buffers_.mixed_in, 0, mixer.in.matrix->out_features),
                        .weight = mixer.norm.get(),
                        .weight_per_group = is_mamba,
                        .gate_first = is_mamba,
@@ -214,7 +218,7 @@ void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
                        .groups = groups,
                        .width = recurrent.inner() / groups,
                        .out_type = type_,
-                       .out = mixed_.data(),
+                       .out = buffers_.mixed.data(),
                        .seen = slot_of(Role::kMixerOut)});
 }
 

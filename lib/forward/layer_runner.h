@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "family/model_config.h"
+#include "forward/activations.h"
 #include "forward/linear_observation.h"
 #include "forward/linear_product.h"
 #include "forward/packed_layer.h"
@@ -14,9 +15,9 @@
 
 namespace kvcal {
 
-/// Runs one decoder layer over one batch. Owns the activations of a batch and nothing else; the
-/// residual stream is the caller's. The forward pass is: keys_values, then whatever observes or
-/// stores them, then finish.
+/// Runs one decoder layer over one batch. Owns the batch's activations alone; the residual stream
+/// is the caller's. The forward pass is: keys_values, then whatever observes or stores them, then
+/// finish.
 class LayerRunner {
  public:
   LayerRunner(const ModelConfig& config, Backend& backend, ComputeType type, int64_t max_tokens);
@@ -62,10 +63,6 @@ class LayerRunner {
   /// Experts' inputs that are observed are those of all tokens.
   void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
 
-  /// Bytes of activations a token of a batch takes.
-  static size_t bytes_per_token(const ModelConfig& config, ComputeType type,
-                                const Backend& backend);
-
  private:
   void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out,
                  AmaxSlot seen);
@@ -77,10 +74,10 @@ class LayerRunner {
   /// hidden += residual_multiplier · norm(linear(x)), or without what the layer does not have.
   void add_projected(const void* x, const PackedLinear& linear, const PackedNorm& norm,
                      int64_t rows, float* hidden);
-  /// The same of what already stands in projected_.
+  /// The same for what is in projected already.
   void add_output(const PackedNorm& norm, int64_t rows, float* hidden);
   ResidualNormArgs output_args(const PackedNorm& norm, int64_t rows, float* hidden) const;
-  /// add_projected between a mixer and the MLP: also into normed_ what the MLP reads, where one
+  /// add_projected between a mixer and the MLP: also into normed what the MLP reads, where one
   /// operation can do both. True if it did.
   bool add_mixed(const PackedLayer& layer, const void* x, const PackedLinear& linear, int64_t rows,
                  float* hidden);
@@ -89,21 +86,21 @@ class LayerRunner {
                    const RopeTables& ropes, bool is_query) const;
   KeysValues latent_keys_values(const PackedLayer& layer, int64_t layer_index,
                                 const TokenBatch& batch, const RopeTables& ropes);
-  /// query_ as attention reads it, where storage has scales for it.
+  /// query as attention reads it, where storage has scales for it.
   void quantize_query(int64_t tokens, const KvStorage& storage);
   /// Q in two steps, by way of latent attention's query_rank.
   void query_of_rank(const PackedLayer& layer, int64_t rows);
-  /// From query_ and storage into attended_; with segments, from K and V of all heads.
+  /// From query and storage into attended; with segments, from K and V of all heads.
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& storage);
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& kv, std::span<const Segment> segments);
-  /// From ungated_ and the gate's projection into attended_.
+  /// From ungated and the gate's projection into attended.
   void gate_attended(const PackedLayer& layer, int64_t rows);
   /// K and V of all heads out of the latent and the rotated key, where segments read them.
   ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
                         const KvStorage& storage);
-  // Of a recurrent mixer, one after the other: mixed_in_ to convolved_ to scanned_ to mixed_.
+  // Of a recurrent mixer, one after the other: mixed_in to convolved to scanned to mixed.
   void convolve(const PackedRecurrence& mixer, const StateRun& run);
   void scan(const PackedRecurrence& mixer, int64_t tokens, std::span<const StateRun> runs);
   void project_mamba(const PackedRecurrence& mixer, int64_t tokens);
@@ -111,7 +108,7 @@ class LayerRunner {
   void scan_mamba2(const PackedRecurrence& mixer, const StateRun& run);
   void scan_delta(const PackedRecurrence& mixer, const StateRun& run);
   void gate_scanned(const PackedRecurrence& mixer, int64_t rows);
-  /// From normed_ (and hidden, where it has its own norm that has not run yet); nothing where the
+  /// From normed (and hidden, where it has its own norm that has not run yet); nothing where the
   /// layer has no MLP.
   void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows, bool is_normed);
   /// What an MLP reads.
@@ -124,7 +121,7 @@ class LayerRunner {
     std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
     bool is_observed = true;
   };
-  /// The activated inner rows, into activated_.
+  /// The activated inner rows, into activated.
   void activate(const MlpInput& input);
   /// Tokens that go to one expert.
   struct ExpertShare {
@@ -150,7 +147,7 @@ class LayerRunner {
   AmaxSlot slot_of(Role role, int64_t index = 0) const {
     return slot_of_ ? slot_of_(role, index) : AmaxSlot{};
   }
-  /// Of normed_ where the MLP reads it; none where only rows of it are read.
+  /// Of normed where the MLP reads it; none where only rows of it are read.
   AmaxSlot mlp_input_slot(const PackedLayer& layer) const;
   /// Where what makes an input folds nothing in.
   void fold(AmaxSlot slot, const void* x, int64_t count, ComputeType type);
@@ -168,33 +165,8 @@ class LayerRunner {
   bool is_decoding_ = false;           ///< of the batch's products
   std::span<const Segment> segments_;  ///< of the batch
   int64_t layer_index_ = 0;            ///< of the last keys_values
-  Buffer normed_;                      ///< [tokens, hidden] of type
-  Buffer query_;                       ///< [tokens, query_width] float32
+  Activations buffers_;
   ProductScratch product_scratch_;
-  Buffer query_codes_;   ///< [tokens, query_width] FP8, where queries are quantized
-  Buffer query_down_;    ///< [tokens, query_rank] float32
-  Buffer query_normed_;  ///< [tokens, query_rank] of type
-  Buffer key_value_;     ///< [tokens, K and V, or latent_rank + rope_dim] float32
-  Buffer attended_;      ///< [tokens, attended_width] of type
-  Buffer ungated_;       ///< [tokens, query_width] float32, where attention's output has a gate
-  Buffer query_gate_;    ///< [tokens, query_width] float32
-  Buffer mixed_in_;   ///< [tokens, gate, channels and what else PackedRecurrence::in gives] float32
-  Buffer convolved_;  ///< [tokens, channels] float32
-  Buffer states_;     ///< [tokens, step_rank + 2 * state_dim] float32
-  Buffer step_rank_;  ///< [tokens, step_rank] float32
-  Buffer step_input_;     ///< [tokens, step_rank] of type
-  Buffer steps_;          ///< [tokens, heads] float32
-  Buffer scanned_;        ///< [tokens, inner] float32
-  Buffer mixed_;          ///< [tokens, inner] of type
-  Buffer inner_;          ///< [tokens, gate and up of the widest MLP] float32, where needed
-  Buffer activated_;      ///< [tokens, the widest MLP] of type
-  Buffer projected_;      ///< [tokens, hidden] float32, before norm and residual
-  Buffer output_normed_;  ///< [tokens, hidden] float32
-  Buffer router_input_;   ///< [tokens, hidden] float32
-  Buffer router_logits_;  ///< [tokens, experts + 1] float32
-  Buffer gathered_;       ///< [tokens, hidden] of type
-  Buffer expert_out_;     ///< [tokens, hidden] float32
-  Buffer latent_, rotated_key_, expanded_, keys_, values_;  ///< of the rows that are read, float32
 };
 
 }  // namespace kvcal

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "forward/activations.h"
 #include "forward/layer_prefetch.h"
-#include "forward/layer_runner.h"
 #include "forward/linear_observation.h"
 #include "quant/magnitude_histogram.h"
 
@@ -21,15 +21,15 @@ uint64_t cached_bytes_per_token(const ModelConfig& config) {
          sizeof(float);
 }
 
-/// What attention on a host lays K and V of all heads out in, in two parts of bfloat16.
-uint64_t attended_bytes_per_token(const ModelConfig& config, ComputeType type) {
-  if (type != ComputeType::kBFloat16) return 0;
-  const int64_t v_dim =
-      config.architecture->has_latent_attention ? config.latent.value_dim : config.head_dim;
-  const auto in_tiles = [](int64_t dim) { return (dim + 31) / 32 * 32; };
-  return static_cast<uint64_t>(config.num_key_value_heads *
-                               (in_tiles(config.head_dim) + in_tiles(v_dim))) *
-         2 * bytes_of(type);
+/// Of the scratch memory in which attention keeps the K and V it reads.
+uint64_t attention_bytes_per_token(const ModelConfig& config, const Backend& backend,
+                                   ComputeType type) {
+  const bool is_latent = config.architecture->has_latent_attention;
+  return backend.attention_bytes_per_key({.segments = {},
+                                          .kv_heads = config.num_key_value_heads,
+                                          .head_dim = config.head_dim,
+                                          .v_head_dim = is_latent ? config.latent.value_dim : 0,
+                                          .product_type = type});
 }
 
 /// cos and sin of the longest sequence of each block, of keys and of queries.
@@ -71,18 +71,16 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
   MemoryNeeds needs;
   needs.layers =
       packed_layer_bytes(config, type) * static_cast<uint64_t>(LayerPrefetch::layers_held(backend));
-  needs.per_token =
-      LayerRunner::bytes_per_token(config, type, backend) + cached_bytes_per_token(config);
-  if (options.observation.query)  // as FP8, in the quantized mode
-    needs.per_token += static_cast<uint64_t>(config.query_width());
+  needs.per_token = Activations::bytes_per_token(config, backend, type, options.observation.query) +
+                    cached_bytes_per_token(config) +
+                    attention_bytes_per_token(config, backend, type);
   if (!backend.is_host()) return needs;
   needs.process = options.process_bytes;
   needs.packing = 2 * weights.largest_read_bytes();  // gate and up go together
   needs.tables = table_bytes(config, options.observation, sample_lengths);
   // Two batches more may wait to be written where they are shown.
   const uint64_t batches = options.shows_hidden ? 3 : 1;
-  needs.per_token += batches * static_cast<uint64_t>(config.hidden_size) * sizeof(float) +
-                     attended_bytes_per_token(config, type);
+  needs.per_token += batches * static_cast<uint64_t>(config.hidden_size) * sizeof(float);
   return needs;
 }
 
@@ -102,7 +100,7 @@ MemoryPlan::MemoryPlan(const ModelConfig& config, const Weights& weights, const 
   }
   const int64_t longest = longest_of(sample_lengths);
   const auto activations =
-      static_cast<int64_t>(LayerRunner::bytes_per_token(config, options.compute_type, backend));
+      static_cast<int64_t>(Activations::bytes_per_token(config, backend, options.compute_type));
   const int64_t preferred =
       options.batch_tokens > 0 ? options.batch_tokens : backend.preferred_batch_tokens(activations);
   batch_tokens_ = std::max(preferred, longest);

@@ -7,15 +7,13 @@ namespace kvcal {
 void quantize_query(Backend& backend, const QueryQuantizationArgs& args) {
   const HeadsView& q = args.q;
   KVCAL_CHECK(q.row_stride == q.heads * q.head_dim);
-  const auto bytes = static_cast<size_t>(q.tokens * q.row_stride);
-  if (args.codes->size() < bytes) *args.codes = backend.allocate(bytes);
   KVCAL_CHECK(is_fp8(args.dtype));
   backend.store_kv({.x = q,
                     .dtype = args.dtype,
                     .scales = args.scales,
-                    .out = args.codes->data(),
+                    .out = args.codes,
                     .saturated = args.saturated});
-  backend.load_kv({.x = args.codes->data(),
+  backend.load_kv({.x = args.codes,
                    .dtype = args.dtype,
                    .scales = args.scales,
                    .rows = q.tokens,

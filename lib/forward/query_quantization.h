@@ -10,7 +10,7 @@ struct QueryQuantizationArgs {
   HeadsView q;  ///< rows follow each other
   KvDType dtype = KvDType::kFp8E4m3;
   const float* scales = nullptr;  ///< [heads], backend memory
-  Buffer* codes = nullptr;        ///< scratch, made larger where it must be
+  uint8_t* codes = nullptr;       ///< scratch [tokens, heads, head_dim], backend memory
   uint64_t* saturated = nullptr;  ///< [heads] counts of clipped values to add to, or null
 };
 void quantize_query(Backend& backend, const QueryQuantizationArgs& args);

@@ -55,6 +55,9 @@ class TimedBackend : public Backend {
     return inner_->preferred_batch_tokens(bytes_per_token);
   }
   bool activates_in_matmul() const override { return inner_->activates_in_matmul(); }
+  uint64_t attention_bytes_per_key(const AttentionArgs& args) const override {
+    return inner_->attention_bytes_per_key(args);
+  }
   bool is_host() const override { return inner_->is_host(); }
   std::optional<uint64_t> free_memory() const override { return inner_->free_memory(); }
   bool packs_beside() const override { return inner_->packs_beside(); }

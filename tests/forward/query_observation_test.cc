@@ -90,12 +90,12 @@ TEST_CASE("quantized queries are codes times scales, head by head") {
     INFO(name);
     const auto backend = test::make_backend(name);
     const Buffer q = upload<float>(values, *backend), on_backend = upload<float>(scales, *backend);
-    Buffer codes;
+    const Buffer codes = backend->allocate(values.size());
     quantize_query(
         *backend,
         {.q = {.data = q.as<float>(), .tokens = 4, .heads = 3, .head_dim = 5, .row_stride = 15},
          .scales = on_backend.as<float>(),
-         .codes = &codes});
+         .codes = codes.as<uint8_t>()});
     std::vector<float> rounded(values.size());
     backend->copy_out(q.data(), std::as_writable_bytes(std::span(rounded)));
     for (size_t i = 0; i < values.size(); ++i) {

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/backend.h"
+#include "family/model_config.h"
+
+// clang-format off
+
+/// The table of activations: row(name, element, reserved, width). Width is in elements of a token,
+/// from a ModelConfig c; 0 where the model has no such step. From these rows come the buffers, what
+/// is reserved, and what the memory plan counts.
+#define KVCAL_ACTIVATIONS(row)                                                                   \
+  row(normed, kCompute, kBatch, c.hidden_size)                                                   \
+  row(query, kFloat32, kBatch, c.query_width())                                                  \
+  row(query_codes, kFp8, kQuantizedQueries, c.query_width())                                     \
+  row(query_down, kFloat32, kBatch, c.latent.query_rank)                                         \
+  row(query_normed, kCompute, kBatch, c.latent.query_rank)                                       \
+  row(key_value, kFloat32, kBatch, is_latent ? c.size_of(Dim::kLatentWidth) : 2 * c.kv_width())  \
+  row(attended, kCompute, kBatch, c.attended_width())                                            \
+  row(ungated, kFloat32, kBatch, has_query_gate ? c.query_width() : 0)                           \
+  row(query_gate, kFloat32, kBatch, has_query_gate ? c.query_width() : 0)                        \
+  /* Latent attention's K and V of all heads. */                                                 \
+  row(latent, kCompute, kReadRows, is_latent ? c.latent.latent_rank : 0)                         \
+  row(rotated_key, kFloat32, kReadRows, is_latent ? c.latent.rope_dim : 0)                       \
+  row(expanded, kFloat32, kReadRows, is_latent ? c.size_of(Dim::kLatentUpWidth) : 0)             \
+  row(keys, kFloat32, kReadRows, is_latent ? c.query_width() : 0)                                \
+  row(values, kFloat32, kReadRows, is_latent ? c.attended_width() : 0)                           \
+  /* A recurrent mixer, one after the other: mixed_in to convolved to scanned to mixed. */       \
+  row(mixed_in, kFloat32, kBatch, is_recurrent ? c.recurrent.inner() + channels +                \
+                                                 2 * c.recurrent.heads : 0)                      \
+  row(convolved, kFloat32, kBatch, channels)                                                     \
+  row(states, kFloat32, kBatch, steps_have_rank ? step_rank + 2 * c.recurrent.state_dim : 0)     \
+  row(step_rows, kFloat32, kBatch, step_rank)                                                    \
+  row(step_input, kCompute, kBatch, step_rank)                                                   \
+  row(steps, kFloat32, kBatch, steps_have_rank ? c.recurrent.inner() : 0)                        \
+  row(scanned, kFloat32, kBatch, c.recurrent.inner())                                            \
+  row(mixed, kCompute, kBatch, c.recurrent.inner())                                              \
+  /* MLP and experts: gate and up of the widest, where the matmul does not activate itself. */   \
+  row(inner, kFloat32, kBatch, activates_in_matmul ? 0 : 2 * widest_mlp(c))                      \
+  row(activated, kCompute, kBatch, widest_mlp(c))                                                \
+  row(projected, kFloat32, kBatch, c.hidden_size)                                                \
+  row(output_normed, kFloat32, kBatch, c.hidden_size)                                            \
+  row(router_input, kFloat32, kBatch, has_experts ? c.hidden_size : 0)                           \
+  row(router_logits, kFloat32, kBatch, has_experts ? c.moe.num_experts + 1 : 0)                  \
+  row(gathered, kCompute, kBatch, has_experts ? c.hidden_size : 0)                               \
+  row(expert_out, kFloat32, kBatch, has_experts ? c.hidden_size : 0)
+
+// clang-format on
+
+namespace kvcal {
+
+/// When an activation gets its memory.
+enum class Reserved : uint8_t {
+  kBatch,             ///< at the start, for the tokens of the largest batch
+  kReadRows,          ///< for the rows of the cache that attention reads, when it reads them
+  kQuantizedQueries,  ///< where queries are quantized
+};
+
+/// The activations of one batch in a layer, in backend memory: [tokens, width] each, by the table.
+class Activations {
+ public:
+  Activations(const ModelConfig& config, Backend& backend, ComputeType type);
+  /// Makes the buffers of a group large enough for so many rows. What they held is lost where they
+  /// grow.
+  void reserve(Reserved group, int64_t rows);
+
+  /// Bytes that all activations of a token take.
+  static uint64_t bytes_per_token(const ModelConfig& config, const Backend& backend,
+                                  ComputeType type, bool quantizes_queries = false);
+
+#define KVCAL_BUFFER(name, element, reserved, width) Buffer name;
+  KVCAL_ACTIVATIONS(KVCAL_BUFFER)
+#undef KVCAL_BUFFER
+
+ private:
+  struct Row {
+    Buffer Activations::*buffer;
+    Reserved reserved;
+    uint64_t bytes;  ///< of a token
+  };
+  static std::vector<Row> rows_of(const ModelConfig& config, const Backend& backend,
+                                  ComputeType type);
+
+  Backend& backend_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace kvcal
