@@ -28,6 +28,23 @@ class GpuMatrix : public PackedMatrix {
   GpuBackend& backend_;
 };
 
+/// The product that args, of matmul or matmul_fp8, ask for; scales apart.
+template <class Args>
+MatmulProblem problem_of(const Args& args, const GpuMatrix& weight) {
+  return {.type = weight.type,
+          .is_fp8 = weight.is_fp8,
+          .x = args.x,
+          .weight = weight.values.data(),
+          .bias = args.bias,
+          .out = args.out,
+          .accumulate = args.accumulate,
+          .rows = args.rows,
+          .in = weight.in_features,
+          .out_features = weight.out_features,
+          .out_stride = args.out_row_stride(),
+          .is_decoding = args.is_decoding};
+}
+
 /// Rows of a decoding step that multiply_own takes together, reading the weight once.
 constexpr int kFewRows = 4;
 inline bool has_few_rows(const MatmulProblem& problem) {

@@ -240,17 +240,7 @@ void GpuBackend::do_matmul(const MatmulArgs& args) {
   KVCAL_CHECK(weight != nullptr && !weight->is_fp8);
   if (args.rows == 0) return;
   await_upload(*weight);
-  const MatmulProblem problem{.type = weight->type,
-                              .x = args.x,
-                              .weight = weight->values.data(),
-                              .bias = args.bias,
-                              .out = args.out,
-                              .accumulate = args.accumulate,
-                              .rows = args.rows,
-                              .in = weight->in_features,
-                              .out_features = weight->out_features,
-                              .out_stride = args.out_row_stride(),
-                              .is_decoding = args.is_decoding};
+  const MatmulProblem problem = problem_of(args, *weight);
   if (vendor_ && !has_few_rows(problem) && vendor_->takes(problem))
     vendor_->run(stream(), memory_, problem);
   else

@@ -180,21 +180,11 @@ void GpuBackend::do_matmul_fp8(const Fp8MatmulArgs& args) {
   KVCAL_CHECK(weight != nullptr && weight->is_fp8);
   if (args.rows == 0 || weight->out_features == 0) return;
   await_upload(*weight);
-  const MatmulProblem problem{.is_fp8 = true,
-                              .scales = {.x = args.x_scales,
-                                         .weight = weight->scales.as<float>(),
-                                         .per_row = args.scale_per_row,
-                                         .per_feature = weight->scale_per_feature},
-                              .x = args.x,
-                              .weight = weight->values.data(),
-                              .bias = args.bias,
-                              .out = args.out,
-                              .accumulate = args.accumulate,
-                              .rows = args.rows,
-                              .in = weight->in_features,
-                              .out_features = weight->out_features,
-                              .out_stride = args.out_row_stride(),
-                              .is_decoding = args.is_decoding};
+  MatmulProblem problem = problem_of(args, *weight);
+  problem.scales = {.x = args.x_scales,
+                    .weight = weight->scales.as<float>(),
+                    .per_row = args.scale_per_row,
+                    .per_feature = weight->scale_per_feature};
   if (!vendor_ || has_few_rows(problem) || !multiply_fp8_by_vendor(problem))
     multiply_own(problem, stream());
 }

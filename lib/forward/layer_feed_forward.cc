@@ -91,7 +91,7 @@ std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const flo
     input = buffers_.router_input.data();
   }
   observe({.role = Role::kRouter, .x = input, .rows = rows, .width = config_.hidden_size});
-  project(input, layer.moe.router, rows, buffers_.router_logits.as<float>());
+  project(input, layer.moe.router, rows, buffers_.router_logits);
   std::vector<float> logits(static_cast<size_t>(rows * layer.moe.router.matrix->out_features));
   backend_.copy_out(buffers_.router_logits.data(), std::as_writable_bytes(std::span(logits)));
   return logits;
@@ -170,7 +170,7 @@ void LayerRunner::add_expert(const ExpertShare& share, float* out) {
             .segments =
                 share.is_observed && observer_ ? segments_of(share.tokens) : std::vector<Segment>{},
             .is_observed = share.is_observed});
-  project(buffers_.activated.data(), share.mlp.down, count, buffers_.expert_out.as<float>());
+  project(buffers_.activated, share.mlp.down, count, buffers_.expert_out);
   backend_.scatter_add({.x = buffers_.expert_out.as<float>(),
                         .rows = rows.as<int32_t>(),
                         .weights = weights.as<float>(),

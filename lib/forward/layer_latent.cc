@@ -33,7 +33,7 @@ LayerRunner::KeysValues LayerRunner::latent_keys_values(const PackedLayer& layer
 
 void LayerRunner::query_of_rank(const PackedLayer& layer, int64_t rows) {
   const int64_t rank = config_.latent.query_rank;
-  project(buffers_.normed.data(), layer.query_down, rows, buffers_.query_down.as<float>());
+  project(buffers_.normed, layer.query_down, rows, buffers_.query_down);
   backend_.norm({.x = buffers_.query_down.as<float>(),
                  .weight = layer.query_down_norm.weight.get(),
                  .epsilon = kLatentNormEpsilon,
@@ -42,12 +42,8 @@ void LayerRunner::query_of_rank(const PackedLayer& layer, int64_t rows) {
                  .out_type = type_,
                  .out = buffers_.query_normed.data(),
                  .seen = slot_of(Role::kQueryUp)});
-  observe({.role = Role::kQueryUp,
-           .x = buffers_.query_normed.data(),
-           .type = type_,
-           .rows = rows,
-           .width = rank});
-  project(buffers_.query_normed.data(), layer.query, rows, buffers_.query.as<float>());
+  observe(Role::kQueryUp, buffers_.query_normed, rows, rank);
+  project(buffers_.query_normed, layer.query, rows, buffers_.query);
 }
 
 ExpandedLatent LayerRunner::expand(const PackedLayer& layer, std::span<const Segment> segments,
@@ -83,12 +79,8 @@ ExpandedLatent LayerRunner::expand(const PackedLayer& layer, std::span<const Seg
                     .out_type = ComputeType::kFloat32,
                     .out = buffers_.rotated_key.data()});
   fold(slot_of(Role::kLatentUp), buffers_.latent.data(), rows * latent.latent_rank, type_);
-  observe({.role = Role::kLatentUp,
-           .x = buffers_.latent.data(),
-           .type = type_,
-           .rows = rows,
-           .width = latent.latent_rank});
-  project(buffers_.latent.data(), layer.latent_up, rows, buffers_.expanded.as<float>());
+  observe(Role::kLatentUp, buffers_.latent, rows, latent.latent_rank);
+  project(buffers_.latent, layer.latent_up, rows, buffers_.expanded);
 
   const HeadsView up{buffers_.expanded.as<float>(), rows, heads, up_dim, heads * up_dim};
   const HeadsView rotated{buffers_.rotated_key.as<float>(), rows, 1, latent.rope_dim,

@@ -39,21 +39,13 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
   if (layer.recurrence.in.matrix) {
     normalize(hidden, layer.input_norm, tokens, type_, buffers_.normed.data(),
               slot_of(Role::kMixerIn));
-    observe({.role = Role::kMixerIn,
-             .x = buffers_.normed.data(),
-             .type = type_,
-             .rows = tokens,
-             .width = config_.hidden_size});
-    project(buffers_.normed.data(), layer.recurrence.in, tokens, buffers_.mixed_in.as<float>());
+    observe(Role::kMixerIn, buffers_.normed, tokens, config_.hidden_size);
+    project(buffers_.normed, layer.recurrence.in, tokens, buffers_.mixed_in);
     const std::vector<StateRun> runs = state_runs(batch, state);
     for (const StateRun& run : runs) convolve(layer.recurrence, run);
     scan(layer.recurrence, tokens, runs);
     gate_scanned(layer.recurrence, tokens);
-    observe({.role = Role::kMixerOut,
-             .x = buffers_.mixed.data(),
-             .type = type_,
-             .rows = tokens,
-             .width = config_.recurrent.inner()});
+    observe(Role::kMixerOut, buffers_.mixed, tokens, config_.recurrent.inner());
     is_normed = add_mixed(layer, buffers_.mixed.data(), layer.recurrence.out, tokens, hidden);
   }
   feed_forward(layer, hidden, tokens, is_normed);
@@ -100,12 +92,8 @@ void LayerRunner::project_mamba(const PackedRecurrence& mixer, int64_t tokens) {
   const int64_t rank = recurrent.step_rank, width = rank + 2 * recurrent.state_dim;
   convert(type_, buffers_.convolved.as<float>(), tokens, inner, buffers_.mixed.data(),
           slot_of(Role::kMixerStates));
-  observe({.role = Role::kMixerStates,
-           .x = buffers_.mixed.data(),
-           .type = type_,
-           .rows = tokens,
-           .width = inner});
-  project(buffers_.mixed.data(), mixer.states, tokens, buffers_.states.as<float>());
+  observe(Role::kMixerStates, buffers_.mixed, tokens, inner);
+  project(buffers_.mixed, mixer.states, tokens, buffers_.states);
   int64_t first = 0;
   for (const auto& [norm, count] : {std::pair{&mixer.step_norm, rank},
                                     {&mixer.b_norm, recurrent.state_dim},
@@ -119,12 +107,8 @@ void LayerRunner::project_mamba(const PackedRecurrence& mixer, int64_t tokens) {
                        .width = rank});
   convert(type_, buffers_.step_rows.as<float>(), tokens, rank, buffers_.step_input.data(),
           slot_of(Role::kMixerStep));
-  observe({.role = Role::kMixerStep,
-           .x = buffers_.step_input.data(),
-           .type = type_,
-           .rows = tokens,
-           .width = rank});
-  project(buffers_.step_input.data(), mixer.step, tokens, buffers_.steps.as<float>());
+  observe(Role::kMixerStep, buffers_.step_input, tokens, rank);
+  project(buffers_.step_input, mixer.step, tokens, buffers_.steps);
 }
 
 void LayerRunner::scan_mamba(const PackedRecurrence& mixer, const StateRun& run) {

@@ -70,11 +70,12 @@ void LayerRunner::normalize_heads(const HeadsView& heads, const PackedNorm& norm
        .epsilon = config_.norm_eps});
 }
 
-void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t rows, float* out) {
+void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t rows,
+                          const Buffer& out) {
   multiply(backend_, {.x = x,
                       .linear = linear,
                       .rows = rows,
-                      .out = out,
+                      .out = out.as<float>(),
                       .is_decoding = is_decoding_,
                       .scratch = &product_scratch_});
 }
@@ -95,7 +96,7 @@ void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const
                         .scratch = &product_scratch_});
     return;
   }
-  project(x, linear, rows, buffers_.projected.as<float>());
+  project(x, linear, rows, buffers_.projected);
   add_output(norm, rows, hidden);
 }
 
@@ -126,7 +127,7 @@ bool LayerRunner::add_mixed(const PackedLayer& layer, const void* x, const Packe
     add_projected(x, linear, norm, rows, hidden);
     return false;
   }
-  project(x, linear, rows, buffers_.projected.as<float>());
+  project(x, linear, rows, buffers_.projected);
   ResidualNormArgs args = output_args(norm, rows, hidden);
   args.next_weight = layer.mlp_norm.weight.get();
   args.next_bias = layer.mlp_norm.bias.get();
@@ -158,13 +159,8 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   segments_ = batch.segments;
   normalize(hidden, layer.input_norm, batch.num_tokens, type_, buffers_.normed.data(),
             slot_of(Role::kQuery));
-  observe({.role = Role::kQuery,
-           .x = buffers_.normed.data(),
-           .type = type_,
-           .rows = batch.num_tokens,
-           .width = config_.hidden_size});
-  project(buffers_.normed.data(), layer.key_value, batch.num_tokens,
-          buffers_.key_value.as<float>());
+  observe(Role::kQuery, buffers_.normed, batch.num_tokens, config_.hidden_size);
+  project(buffers_.normed, layer.key_value, batch.num_tokens, buffers_.key_value);
   if (config_.architecture->has_latent_attention)
     return latent_keys_values(layer, layer_index, batch, ropes);
   HeadsView k{.data = buffers_.key_value.as<float>(),
@@ -184,7 +180,7 @@ void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const Tok
   if (layer.query_down.matrix) {
     query_of_rank(layer, tokens);
   } else {
-    project(buffers_.normed.data(), layer.query, tokens, buffers_.query.as<float>());
+    project(buffers_.normed, layer.query, tokens, buffers_.query);
   }
   HeadsView q{.data = buffers_.query.as<float>(),
               .tokens = tokens,
@@ -206,11 +202,7 @@ void LayerRunner::run_final_norm(const PackedNorm& norm, const float* hidden,
                                  const TokenBatch& batch) {
   segments_ = batch.segments;
   normalize(hidden, norm, batch.num_tokens, type_, buffers_.normed.data(), slot_of(Role::kLmHead));
-  observe({.role = Role::kLmHead,
-           .x = buffers_.normed.data(),
-           .type = type_,
-           .rows = batch.num_tokens,
-           .width = config_.hidden_size});
+  observe(Role::kLmHead, buffers_.normed, batch.num_tokens, config_.hidden_size);
 }
 
 void LayerRunner::quantize_query(int64_t tokens, const KvStorage& storage) {
@@ -235,11 +227,7 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
   quantize_query(tokens, storage);
   attend(layer, layer_index, batch, storage);
   if (layer.query_gate.matrix) gate_attended(layer, tokens);
-  observe({.role = Role::kOutput,
-           .x = buffers_.attended.data(),
-           .type = type_,
-           .rows = tokens,
-           .width = config_.attended_width()});
+  observe(Role::kOutput, buffers_.attended, tokens, config_.attended_width());
   // In parallel both read the layer's input, so the MLP goes before anything is added.
   if (config_.parallel_residual) feed_forward(layer, hidden, tokens, false);
   const bool is_normed = add_mixed(layer, buffers_.attended.data(), layer.output, tokens, hidden);
@@ -290,7 +278,7 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
 
 void LayerRunner::gate_attended(const PackedLayer& layer, int64_t rows) {
   const int64_t width = config_.query_width();
-  project(buffers_.normed.data(), layer.query_gate, rows, buffers_.query_gate.as<float>());
+  project(buffers_.normed, layer.query_gate, rows, buffers_.query_gate);
   backend_.multiply_gate({.x = {.data = buffers_.ungated.as<float>(), .row_stride = width},
                           .gate = {.data = buffers_.query_gate.as<float>(), .row_stride = width},
                           .rows = rows,

@@ -70,7 +70,10 @@ class LayerRunner {
   void convert(ComputeType type, const float* x, int64_t rows, int64_t width, void* out,
                AmaxSlot seen);
   void normalize_heads(const HeadsView& heads, const PackedNorm& norm);
-  void project(const void* x, const PackedLinear& linear, int64_t rows, float* out);
+  void project(const void* x, const PackedLinear& linear, int64_t rows, const Buffer& out);
+  void project(const Buffer& x, const PackedLinear& linear, int64_t rows, const Buffer& out) {
+    project(x.data(), linear, rows, out);
+  }
   /// hidden += residual_multiplier · norm(linear(x)), or without what the layer does not have.
   void add_projected(const void* x, const PackedLinear& linear, const PackedNorm& norm,
                      int64_t rows, float* hidden);
@@ -142,6 +145,10 @@ class LayerRunner {
   std::vector<float> route_logits(const PackedLayer& layer, const float* hidden, int64_t rows);
   /// Without layer; without segments where they are the batch's.
   void observe(LinearInput input);
+  /// x: [rows, width] of the compute type.
+  void observe(Role role, const Buffer& x, int64_t rows, int64_t width) {
+    observe({.role = role, .x = x.data(), .type = type_, .rows = rows, .width = width});
+  }
   /// The rows that tokens, ascending, have of each segment.
   std::vector<Segment> segments_of(std::span<const int32_t> tokens) const;
   AmaxSlot slot_of(Role role, int64_t index = 0) const {
