@@ -13,8 +13,8 @@ namespace kvcal {
 
 namespace {
 
-/// From here on memory is asked for in huge pages: a matrix product walks through more small ones
-/// than the processor keeps in mind.
+/// Size of a huge page. Large blocks take huge pages: a matrix product walks through more small
+/// pages than the TLB holds.
 constexpr size_t kHuge = size_t{2} << 20;
 constexpr bool is_large(size_t bytes) {
   return bytes >= 2 * kHuge;

@@ -8,7 +8,7 @@
 
 namespace kvcal {
 
-/// What the backends that compute in host memory share: allocation (64-byte aligned) and copies.
+/// Base of the backends that compute in host memory: allocation (64-byte aligned) and copies.
 class HostBackend : public Backend {
  public:
   ~HostBackend() override;
@@ -27,7 +27,7 @@ class HostBackend : public Backend {
  protected:
   /// Folds what an operation has written, [count] of type, into its slot.
   void observe_written(const AmaxSlot& seen, ComputeType type, const void* out, int64_t count);
-  /// The same of attention's rows.
+  /// Folds the rows that attention has written into its slot.
   void observe_attended(const AttentionArgs& args);
 };
 

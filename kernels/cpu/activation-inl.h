@@ -71,7 +71,7 @@ HWY_INLINE VF gated(VF gate, VF up, VF limit) {
   return hn::Mul(activated<kActivation>(cut_gate), hn::Add(cut_up, set(1.0f)));
 }
 
-/// What is written is folded into seen.
+/// Writes one row and folds it into seen.
 template <Activation kActivation, Gate kGate, class Out>
 HWY_INLINE void activate_row(const ActivationRow& row, Out* out, AmaxFold<Out>& seen) {
   const VF limit = set(row.limit);

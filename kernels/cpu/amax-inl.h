@@ -73,7 +73,7 @@ class AmaxFold {
     }
     row_ = set_int(0);
   }
-  /// Of all rows that have ended.
+  /// Magnitudes of all rows that have ended.
   HWY_INLINE Magnitudes magnitudes() const {
     Magnitudes all = rest_;
     const float largest = hn::GetLane(as_float(hn::MaxOfLanes(DI(), finite_)));

@@ -7,7 +7,7 @@
 
 namespace kvcal::cpu {
 
-/// Of some values: the largest finite magnitude, and how many were not finite.
+/// The largest finite magnitude of some values, and the number that were not finite.
 struct Magnitudes {
   float amax = 0.0f;
   uint64_t nonfinite = 0;

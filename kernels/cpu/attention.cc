@@ -85,7 +85,7 @@ class Attend {
     }
   }
 
-  /// Where keys or values lie.
+  /// Location of keys or values.
   struct Stored {
     const void* rows = nullptr;
     const float* scales = nullptr;

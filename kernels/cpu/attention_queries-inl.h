@@ -48,7 +48,7 @@ class TaskQueries {
     return args_.q + (task_.segment->q_begin + token_of(query)) * args_.q_row_stride +
            head_of(query) * args_.head_dim;
   }
-  /// What makes the product of query and key a score, or a fraction of the softcap.
+  /// Multiplier from the product of query and key to a score, or to a fraction of the softcap.
   float score_factor() const {
     return args_.softcap > 0.0f ? args_.softmax_scale / args_.softcap
                                 : args_.softmax_scale * kLog2e;
@@ -70,7 +70,7 @@ class TaskQueries {
         return store_as<F16>(query, row);
     }
   }
-  /// Of what was stored, where it is asked for.
+  /// Magnitudes of the stored rows, where they are wanted.
   const Magnitudes& seen() const { return seen_; }
 
  private:

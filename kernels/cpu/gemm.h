@@ -23,7 +23,7 @@ struct Panel {
   virtual ~Panel() = default;
 };
 
-/// Where a Gemm's results go: out [height, stride] = start + x·panelᵀ, or out += x·panelᵀ.
+/// Destination of a Gemm: out [height, stride] = start + x·panelᵀ, or out += x·panelᵀ.
 struct GemmResult {
   float* out = nullptr;
   int64_t stride = 0;
@@ -78,7 +78,7 @@ class GemmLibrary {
   bool supports(ComputeType type) const;
   /// Whether bfloat16 multiplies faster than float32 here.
   bool has_fast_bfloat16() const;
-  /// What multiplies bfloat16 (or float32 without it), "amx_bf16" or oneDNN's name for it.
+  /// Name of the implementation for bfloat16 (or float32 without it): "amx_bf16" or oneDNN's.
   std::string implementation() const;
   GemmBlocking blocking(ComputeType type, int64_t depth) const;
   /// Made on first use, by one thread at a time; lives as long as the library.

@@ -17,7 +17,7 @@ struct KvPart {
   int64_t before = 0;  ///< tokens of the segment that come before
 };
 
-/// What one side's pass does.
+/// The work of one side's pass.
 struct KvPass {
   CacheSide side = {};
   const RopeArgs* rope = nullptr;  ///< null: its heads do not turn

@@ -172,7 +172,7 @@ HWY_NOINLINE inline void add_pairs(BinWindow window, BinCounts& counts) {
     counts.bins[below + p] += places[p] + columns[p];
 }
 
-/// What place_row and correct_row have made of that many values, into the bins.
+/// Adds to the bins what place_row and correct_row counted for so many values.
 HWY_INLINE void count_places(int64_t values, BinWindow window, BinCounts& counts) {
   count_pairs(values, counts);
   add_pairs(window, counts);

@@ -34,7 +34,7 @@ HWY_INLINE hn::Vec<DU16> half_bits(hn::Vec<DU16> code) {
   return hn::IfThenElse(is_nan, hn::Set(d, uint16_t{0x7e00}), bits);
 }
 
-/// What is left of the bias: float16's is 15.
+/// The rest of the exponent's bias: float16's is 15.
 template <fp8::Format kFormat>
 constexpr float kBiasScale = static_cast<float>(1 << (15 - fp8::layout_of(kFormat).bias));
 

@@ -39,7 +39,7 @@ HWY_INLINE VF times_logistic(VF x, VF u) {
   return hn::Div(x, one_plus_exp_of_negative(u));
 }
 
-/// What a gate multiplies by; NaN stays NaN.
+/// The multiplier that a gate gives; NaN stays NaN.
 template <GateFunction kFunction>
 HWY_INLINE VF gate_of(VF gate) {
   if (kFunction == GateFunction::kSilu) return times_logistic(gate, gate);

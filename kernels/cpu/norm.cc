@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// What is taken off each value of a row, and what it is then multiplied by.
+/// Mean that is subtracted from each value of a row, and the multiplier after it.
 struct RowScale {
   float mean = 0.0f, inverse = 1.0f;
 };

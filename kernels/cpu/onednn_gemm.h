@@ -10,7 +10,7 @@
 
 namespace kvcal::cpu {
 
-/// What the threads that run oneDNN share, and what each has of its own.
+/// oneDNN's engine, shared by the threads, and each thread's stream and scratch memory.
 struct DnnSession {
   explicit DnnSession(int num_threads) : scratchpads(static_cast<size_t>(num_threads)) {
     for (int i = 0; i < num_threads; ++i) streams.emplace_back(engine);

@@ -50,7 +50,7 @@ HWY_INLINE void step_sizes(const SsmScanArgs& args, const HeadSteps& steps, floa
   }
 }
 
-/// What one token does to one row of the state.
+/// The update of one row of the state by one token.
 struct RowStep {
   float dt = 0.0f, decay = 0.0f, input = 0.0f;  ///< input: dt · x
   const float* a = nullptr;                     ///< [state_dim], where every state has its own

@@ -11,7 +11,7 @@ namespace kvcal::cpu {
 /// is tile_product.cc; everything else is Highway's or oneDNN's.
 enum class TileInstructions : uint8_t { kNone, kAvx512Bf16, kAmxBf16 };
 
-/// What this processor and this system let us use, best first.
+/// Tile instructions that processor and system support, best first.
 TileInstructions tile_instructions();
 std::string_view name_of(TileInstructions instructions);
 

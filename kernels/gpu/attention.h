@@ -37,7 +37,7 @@ struct BlockRows {
   }
 };
 
-/// Of grid.x, the longest work first, and grid.y, the segments.
+/// The rows of this block: grid.x gives the work, longest first, grid.y the segment.
 __device__ inline BlockRows rows_of_block(const DeviceAttention& args, const AttentionGrid& grid) {
   BlockRows rows;
   rows.segment = args.current_segments[grid.first_segment + blockIdx.y];
@@ -63,7 +63,7 @@ __device__ inline SeenKeys seen_at(const DeviceAttention& args, int64_t position
   return {window > 0 ? larger<int64_t>(position - window + 1, 0) : 0, position};
 }
 
-/// What a KV head's stored elements are multiplied by.
+/// Multiplier of a KV head's stored elements.
 __device__ inline float scale_of(const DeviceAttention& args, const float* scales, int kv_head) {
   return args.kv_dtype >= KvDType::kFp8E4m3 ? scales[kv_head] : 1.0f;
 }

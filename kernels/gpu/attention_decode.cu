@@ -17,7 +17,7 @@ constexpr int kStride = kPieceBytes + kChunkBytes;  ///< so that threads' rows l
 constexpr int64_t kMostQueries = 8;
 constexpr float kUnseen = -1.0f;  ///< stands where a weight would; no weight is negative
 
-/// Where blocks leave their results, for each [segment, query, head, stretch].
+/// Partial results of the blocks, for each [segment, query, head, stretch].
 struct Stretches {
   int64_t queries = 0, count = 0;  ///< of a segment, at most
   float* sums = nullptr;           ///< [..., v_head_dim] values times weights

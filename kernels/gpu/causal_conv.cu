@@ -16,7 +16,7 @@ struct DeviceConv {
   int64_t segment_count = 0;
 };
 
-/// Where row p of the segment starts; rows before it are those of the state. Null: zeros.
+/// Start of row p of the segment; rows before the segment are those of the state. Null: zeros.
 __device__ const float* conv_row(const CausalConvArgs& args, const Segment& segment,
                                  const float* state, int64_t p) {
   if (p >= 0) return args.x.data + (segment.q_begin + p) * args.x.row_stride;

@@ -173,7 +173,7 @@ __device__ inline void add_count(uint64_t* slot, uint64_t count) {
   atomicAdd(reinterpret_cast<unsigned long long*>(slot), static_cast<unsigned long long>(count));
 }
 
-/// What one thread has seen of the values it wrote.
+/// Magnitudes of the values that one thread wrote.
 struct SeenAmax {
   float amax = 0.0f;
   unsigned nonfinite = 0;

@@ -29,7 +29,7 @@ class DeviceMemory {
   /// At least bytes, 256-byte aligned, first used on user. Throws Error saying how much was wanted
   /// and what to set.
   std::byte* take(size_t bytes, Stream& user);
-  /// What last_user was asked for so far may still use the block.
+  /// Work that last_user was given before may still use the block.
   void give_back(std::byte* data, Stream& last_user) noexcept;
   /// Free on the device, with what is kept here.
   size_t free_bytes();

@@ -12,7 +12,7 @@ __device__ inline float softplus(float x) {
   // fmaxf would lose a NaN.
   return (x < 0.0f ? 0.0f : x) + log1pf(expf(-magnitude_of(x)));
 }
-/// What a gate multiplies by.
+/// The multiplier that a gate gives.
 __device__ inline float gate_of(GateFunction function, float gate) {
   const float opened = logistic(gate);
   return function == GateFunction::kSilu ? gate * opened : opened;

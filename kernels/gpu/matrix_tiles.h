@@ -12,10 +12,10 @@ struct Fp8Element {
   uint8_t bits;
 };
 
-/// What is multiplied, and how it lies in shared memory. FP8 and float16 caches are exact in
-/// float16, queries and weights are rounded to it. bfloat16 and float32 go as bfloat16, whose range
-/// holds every number: bfloat16 caches exactly, everything else as the sum of two parts, of which
-/// the product of the lesser ones is left out.
+/// Element types of products, and their layout in shared memory. FP8 and float16 caches are exact
+/// in float16, queries and weights are rounded to it. bfloat16 and float32 go as bfloat16, whose
+/// range holds every number: bfloat16 caches exactly, everything else as the sum of two parts, of
+/// which the product of the lesser ones is left out.
 template <class Kv, int kDim>
 struct MatrixTiles {
   static constexpr bool kIsDirect = std::is_same_v<Kv, F16> || std::is_same_v<Kv, BF16>;

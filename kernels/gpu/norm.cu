@@ -52,7 +52,7 @@ struct RowPart {
   }
 };
 
-/// What is taken off each value of a row, and what it is then multiplied by.
+/// Mean that is subtracted from each value of a row, and the multiplier after it.
 struct RowScale {
   float mean = 0.0f, inverse = 1.0f;
 };
@@ -111,7 +111,7 @@ __device__ void write_row(const RowPart<kWide>& part, Four (&kept)[kChunks], con
   }
 }
 
-/// What a row's norm is made with.
+/// Parameters of a row's norm.
 struct RowNorm {
   const float* weight = nullptr;
   const float* bias = nullptr;  ///< or null

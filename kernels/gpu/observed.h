@@ -11,7 +11,7 @@ constexpr int kBins = MagnitudeHistogram::kBins;
 /// Copies of a histogram in shared memory: neighbouring lanes often hit the same bin.
 constexpr int kBinCopies = 8;
 
-/// What one thread has seen.
+/// Observations of one thread.
 struct Seen {
   float min = kInfinity, max = -kInfinity;
   unsigned first_nonfinite = 0xffffffffu;

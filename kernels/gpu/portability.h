@@ -75,7 +75,7 @@ class Stream {
 
   void copy(void* to, const void* from, size_t bytes);
   void fill_zero(void* data, size_t bytes);
-  /// What is asked for from now on waits for the event.
+  /// Work that is given later waits for the event.
   void wait(const Event& event);
   void synchronize();
   /// The operations that body asks for, not run.
@@ -187,7 +187,7 @@ void launch(const char* what, const Launch& where, void (*kernel)(Parameters...)
 #define KVCAL_SHARED(type, name) __shared__ type name
 #endif
 
-/// Of Launch::shared_bytes; 16-byte aligned.
+/// Memory of Launch::shared_bytes; 16-byte aligned.
 __device__ inline std::byte* dynamic_shared() {
 #if defined(KVCAL_GPU_SIMULATED)
   return simulator::dynamic_shared_memory();

@@ -16,7 +16,7 @@ constexpr int kThreads = 128;
 
 using Part = Pack<float, kPart>;
 
-/// Where this thread stands.
+/// Position of this thread.
 struct Group {
   int lanes = 0;     ///< of the group; a power of two
   int lane = 0;      ///< in the group
@@ -36,7 +36,7 @@ struct Group {
     for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
     return value;
   }
-  /// What lane `index` of the group holds.
+  /// The value of lane `index` of the group.
   __device__ float from(float value, int index) const {
     return shuffle(value, gpu::lane() - lane + index);
   }
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads) ssm_kernel(OnDevice<SsmScanArgs> sca
 
 // ---- delta_scan ----
 
-/// What q and k are multiplied by, the decay and beta of every row and value head, to
+/// Computes the multipliers of q and k, the decay and beta of every row and value head, into
 /// gates[row * v_heads + head]. A warp each; threads along x go through heads and rows of a
 /// segment.
 __global__ void delta_gates_kernel(OnDevice<DeltaScanArgs> scan, Four* gates) {

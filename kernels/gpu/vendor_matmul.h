@@ -10,7 +10,7 @@
 
 namespace kvcal::gpu {
 
-/// What sums of FP8 codes are multiplied by; nothing where null.
+/// Multipliers of the sums of FP8 codes; none where null.
 struct ProductScales {
   const float* x = nullptr;       ///< one, or [rows] with per_row
   const float* weight = nullptr;  ///< one, or [out] with per_feature

@@ -192,7 +192,7 @@ __device__ inline uint32_t halves_of_codes(uint32_t spread, fp8::Format format) 
   const uint32_t nan = halves & ~((halves & 0x7fff7fffu) + 0x7fff7fffu) & 0x80008000u;
   return halves | (nan - (nan >> 6));
 }
-/// What halves_of_codes gives times this is the code's number.
+/// Multiplier from the results of halves_of_codes to the codes' numbers.
 __device__ inline float code_power(fp8::Format format) {
   return format == fp8::Format::kE4m3Fn ? 256.0f : format == fp8::Format::kE4m3Fnuz ? 128.0f : 1.0f;
 }

@@ -8,7 +8,7 @@ namespace kvcal {
 
 namespace {
 
-/// What is taken off each value of a row, and what it is then multiplied by.
+/// Mean that is subtracted from each value of a row, and the multiplier after it.
 struct RowScale {
   double mean = 0.0;
   double inverse = 1.0;

@@ -14,7 +14,7 @@ double softplus(double x) {
   return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
 }
 
-/// Where the state of a segment is: the caller's, or zeros in `own`.
+/// The state of a segment: the caller's, or zeros in `own`.
 float* state_of(float* state, size_t segment, int64_t count, std::vector<float>& own) {
   if (state) return state + static_cast<int64_t>(segment) * count;
   own.assign(static_cast<size_t>(count), 0.0f);

@@ -40,9 +40,9 @@ struct Segment {
   int64_t kv_begin = 0, kv_count = 0;  ///< rows of the KV storage
 };
 
-/// Where the largest finite magnitude of what an operation writes is folded in while it is written
-/// (a Linear's input, in the kernel that makes it). NaN and Inf are counted, not folded in. Both in
-/// backend memory; null: not asked for.
+/// Collects the largest finite magnitude of an operation's output in the kernel that writes it (a
+/// Linear's input). NaN and Inf are counted, not folded in. Both pointers are backend memory; null:
+/// not wanted.
 struct AmaxSlot {
   float* amax = nullptr;
   uint64_t* nonfinite = nullptr;
@@ -71,9 +71,9 @@ struct NormArgs {
   AmaxSlot seen = {};
 };
 
-/// What stands between an output projection and the next one, in one pass: hidden += multiplier ·
-/// x, or multiplier · norm(x) where output_weight is given; then, where next_weight is given, out =
-/// norm of hidden. Both norms as in NormArgs.
+/// Residual and norm between an output projection and the next projection, in one pass: hidden +=
+/// multiplier · x, or multiplier · norm(x) with output_weight; then, with next_weight, out = norm
+/// of hidden. Both norms as in NormArgs.
 struct ResidualNormArgs {
   const float* x = nullptr;              ///< [rows, width]
   const float* output_weight = nullptr;  ///< [width], or null
@@ -145,7 +145,7 @@ struct ObservedRange {
   float min = 0.0f, max = 0.0f;
   int32_t first_nonfinite = -1;
 };
-/// Of a segment without a token.
+/// The range of a segment without tokens.
 inline constexpr ObservedRange kEmptyRange{.min = std::numeric_limits<float>::infinity(),
                                            .max = -std::numeric_limits<float>::infinity(),
                                            .first_nonfinite = -1};
@@ -231,8 +231,8 @@ struct AttentionArgs {
   const float* sinks = nullptr;
   int64_t sliding_window =
       0;  ///< keys further back than window - 1 positions are not seen; 0: all are
-  /// What q, k, v and the weights may be rounded to before they are multiplied; sums and softmax
-  /// are float32.
+  /// q, k, v and the softmax weights may be rounded to this type before they are multiplied; sums
+  /// and softmax are float32.
   ComputeType product_type = ComputeType::kFloat32;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [q rows, heads * v_head_dim] of out_type

@@ -15,7 +15,7 @@ struct RowsView {
   int64_t row_stride = 0;
 };
 
-// What the three operations below share: they go along each segment from its first row to its
+// The three operations below share this: they go along each segment from its first row to its
 // last (q_begin and q_count name the rows; the KV fields are not used). A state is float32 and
 // belongs to the segment of the same index; it is read first and holds what follows the last row
 // afterwards, so a sequence that continues from its state gets the bytes of one run at once. No
@@ -84,7 +84,7 @@ struct DeltaScanArgs {
   int64_t out_row_stride() const { return out_stride == 0 ? v_heads * v_dim : out_stride; }
 };
 
-/// What x is multiplied by: sigmoid(gate), or silu(gate) = gate · sigmoid(gate).
+/// Function of the gate that multiplies x: sigmoid(gate), or silu(gate) = gate · sigmoid(gate).
 enum class GateFunction : uint8_t { kSigmoid, kSilu };
 
 /// RMS norm of each group of a row, and a gate. gate_first: rms(x · gated) · weight (Mamba 2:

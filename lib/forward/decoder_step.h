@@ -35,7 +35,7 @@ class DecoderStep {
 
   float* hidden() const { return hidden_.as<float>(); }
   const std::byte* logits() const { return logits_.data(); }
-  /// Of products that body asks for itself: recordings keep where it lies.
+  /// Scratch for the products that body asks for itself; recordings keep its address.
   ProductScratch& scratch() { return scratch_; }
 
  private:

@@ -45,7 +45,7 @@ class DividedForward : public LayerForward {
   /// body(i) for every part at the same time; when all have ended, throws what the first failed
   /// one threw.
   void run_parts(size_t count, const std::function<void(size_t)>& body);
-  /// What body gives for all parts as one.
+  /// Runs body on all parts and merges their results.
   template <class Result>
   Result together(const std::function<Result(LayerwiseForward&)>& body);
 

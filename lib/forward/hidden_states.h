@@ -11,7 +11,7 @@
 
 namespace kvcal {
 
-/// Where hidden states may go.
+/// Places for hidden states.
 struct HiddenRoom {
   std::optional<uint64_t> bytes = {};  ///< of the backend's memory they may take
   fs::path scratch_folder = {};        ///< of the file that a host backend keeps the rest in

@@ -47,7 +47,7 @@ void check_scales(const ModelConfig& config, KvDType dtype,
          " layers, found ", scales.size());
 }
 
-/// What a layer's elements are stored as.
+/// The type in which a layer's elements are stored.
 KvDType dtype_of_layer(const ModelConfig& config, KvDType dtype,
                        const std::vector<LayerKvScales>& scales, int64_t layer) {
   const bool is_ignored = is_fp8(dtype) && scales[static_cast<size_t>(layer)].ignored;

@@ -14,7 +14,7 @@ namespace kvcal {
 /// How a model's cache is stored where it is not quantized: as its weights' dtype.
 KvDType unquantized_cache_dtype(const ModelConfig& config);
 
-/// What the layers keep of some sequences, each in its slot: K and V, stored as dtype, and the
+/// K and V of some sequences, each in its slot, for all layers, stored as dtype, and the
 /// states of recurrent layers. FP8 caches need a scale for every layer that is not ignored.
 class KvCache {
  public:
@@ -33,7 +33,7 @@ class KvCache {
   int64_t slots() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t slot = 0) const { return lengths_[static_cast<size_t>(slot)]; }
   int64_t capacity() const { return capacity_; }
-  /// Of all layers but ignored ones.
+  /// The scales of all layers but ignored ones.
   KvDType dtype() const { return dtype_; }
   /// Forgets a slot's sequence.
   void clear(int64_t slot = 0);
@@ -42,7 +42,7 @@ class KvCache {
   /// Turns the new tokens' K and stores K and V of a layer in the rows that the batch's segments
   /// end with, or from batch.first_row on.
   void append(int64_t layer, const LayerRunner::KeysValues& kv, const TokenBatch& batch);
-  /// Of a recurrent layer.
+  /// The state of a recurrent layer.
   RecurrentState& state(int64_t layer) { return layers_[static_cast<size_t>(layer)].state; }
   /// The layer's whole storage, for attention.
   KvStorage storage(int64_t layer) const;

@@ -12,12 +12,12 @@
 
 namespace kvcal {
 
-/// What the heads of K, V or Q of one layer were over all samples. ranges are [samples, heads].
+/// Ranges and magnitudes of the heads of K, V or Q of one layer. ranges are [samples, heads].
 struct KvObservation {
   std::vector<ObservedRange> ranges;
   std::vector<MagnitudeHistogram> histograms;  ///< [heads]
 };
-/// What a pass over a layer saw.
+/// Observations of one pass over a layer.
 struct LayerObservation {
   KvObservation k, v;                           ///< of cache_heads
   std::optional<KvObservation> q = {};          ///< of num_attention_heads, where asked for
@@ -49,12 +49,12 @@ class LayerForward {
  public:
   virtual ~LayerForward() = default;
 
-  /// What the passes show beside K and V; before the first one. Nothing until it is called.
+  /// Chooses what the passes observe beside K and V; before the first one. Default: nothing.
   virtual void request(const ObservationRequest& request) = 0;
 
   /// K after RoPE and V of every sample, unquantized, and Q after RoPE.
   virtual LayerObservation observe(int64_t layer) = 0;
-  /// What quantization clips of this layer's K and V, not of Q; only before the layer is advanced.
+  /// Counts the clipped values of this layer's K and V, not Q; only before the layer is advanced.
   virtual SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) = 0;
   /// The rest of the layer, whose attention reads K, V and Q as quantization stores them.
   virtual LayerAdvance advance(int64_t layer, const KvQuantization& quantization) = 0;

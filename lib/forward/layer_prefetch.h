@@ -26,8 +26,8 @@ class LayerPrefetch {
 
   /// The layer, with at least these parts; valid until the next call. Throws what packing it threw.
   const PackedLayer& bring(int64_t layer, LayerParts parts);
-  /// Of layers that run to their end, that of the model too; before the first is brought. Else the
-  /// last one is the last that attends, of which K and V alone are packed, with Q where wanted.
+  /// Packs all layers whole, the model's last one too; call it before the first is brought. Without
+  /// it the last layer is the last that attends, and only its K and V are packed, Q where wanted.
   void expect_all_layers() { expects_all_layers_ = true; }
   void expect_queries() { last_parts_ = LayerParts::kAll; }
   /// The layer brought last; -1: none.

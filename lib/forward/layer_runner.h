@@ -55,12 +55,12 @@ class LayerRunner {
   void run_without_attention(const PackedLayer& layer, int64_t layer_index, float* hidden,
                              const TokenBatch& batch, RecurrentState* state);
 
-  /// Is shown every Linear's input from now on.
+  /// observer sees the input of every Linear that runs later.
   void observe_linear_inputs(LinearInputObserver observer) { observer_ = std::move(observer); }
-  /// From now on the largest magnitude of every Linear's input is folded into its slot, by the
-  /// operation that makes the input wherever it can. Empty: no longer.
+  /// Folds the largest magnitude of every later Linear input into its slot, in the operation that
+  /// makes the input wherever it can. Empty: no longer.
   void fold_linear_amax(AmaxSlotOf slot_of) { slot_of_ = std::move(slot_of); }
-  /// Experts' inputs that are observed are those of all tokens.
+  /// Observes the inputs of every expert as if it got all tokens.
   void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
 
  private:
@@ -93,12 +93,12 @@ class LayerRunner {
   void quantize_query(int64_t tokens, const KvStorage& storage);
   /// Q in two steps, by way of latent attention's query_rank.
   void query_of_rank(const PackedLayer& layer, int64_t rows);
-  /// From query and storage into attended; with segments, from K and V of all heads.
+  /// Attends with query to storage, into attended; with segments, to K and V of all heads.
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& storage);
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& kv, std::span<const Segment> segments);
-  /// From ungated and the gate's projection into attended.
+  /// Multiplies ungated by the gate's projection, into attended.
   void gate_attended(const PackedLayer& layer, int64_t rows);
   /// K and V of all heads out of the latent and the rotated key, where segments read them.
   ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
@@ -111,10 +111,10 @@ class LayerRunner {
   void scan_mamba2(const PackedRecurrence& mixer, const StateRun& run);
   void scan_delta(const PackedRecurrence& mixer, const StateRun& run);
   void gate_scanned(const PackedRecurrence& mixer, int64_t rows);
-  /// From normed (and hidden, where it has its own norm that has not run yet); nothing where the
-  /// layer has no MLP.
+  /// Adds the MLP or the experts of normed (of hidden, where its norm has not run yet) to hidden;
+  /// does nothing where the layer has no MLP.
   void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows, bool is_normed);
-  /// What an MLP reads.
+  /// The input of an MLP.
   struct MlpInput {
     const PackedMlp& mlp;
     const void* x = nullptr;
@@ -154,9 +154,9 @@ class LayerRunner {
   AmaxSlot slot_of(Role role, int64_t index = 0) const {
     return slot_of_ ? slot_of_(role, index) : AmaxSlot{};
   }
-  /// Of normed where the MLP reads it; none where only rows of it are read.
+  /// The slot of normed where the MLP reads all of it; none where it reads some of its rows.
   AmaxSlot mlp_input_slot(const PackedLayer& layer) const;
-  /// Where what makes an input folds nothing in.
+  /// Folds x into slot, for inputs whose operation does not fold them in itself.
   void fold(AmaxSlot slot, const void* x, int64_t count, ComputeType type);
   bool adds_directly(const PackedNorm& norm) const;
   static bool has_feed_forward(const PackedLayer& layer) {

@@ -11,7 +11,7 @@
 
 namespace kvcal {
 
-/// What one pass over a layer collects, in backend memory until the pass is over.
+/// Buffers that one pass over a layer fills, in backend memory until the pass is over.
 struct LayerwiseForward::Observers {
   /// query_heads: 0 where Q is not observed.
   Observers(Backend& backend, int64_t samples, int64_t heads, int64_t query_heads)
@@ -136,7 +136,7 @@ std::vector<int64_t> lengths_of(std::span<const std::span<const TokenId>> sample
 /// Bytes that one look-up in a mapped table may bring into memory beside its row: the system maps
 /// the pages around a missing one, too.
 constexpr int64_t kMappedAround = int64_t{64} << 10;
-/// Of a large table no more than this is mapped at a time.
+/// At most this much of a large table is mapped at a time.
 constexpr int64_t kMappedTable = int64_t{64} << 20;
 
 }  // namespace

@@ -55,12 +55,12 @@ class LayerwiseForward : public LayerForward {
   void embed(std::span<const std::span<const TokenId>> samples);
   void embed(std::span<const TokenId> ids, std::span<const int32_t> positions, float* hidden);
   std::vector<LinearObservation> take_linears();
-  /// From now on linears (null: nothing) and who observe_linear_inputs names are shown the inputs.
+  /// Shows later inputs to linears (null: to nothing) and to the observer of observe_linear_inputs.
   void show_linears(LinearCollector* linears);
   /// Share of a layer's work that a pass stands for in the progress.
   enum class Share { kFirstHalf, kSecondHalf, kWhole, kNone };
   void report(const SampleBatch& batch, Share share);
-  /// What one pass over a layer does with K and V.
+  /// How one pass over a layer treats K and V.
   struct Pass {
     const Observers* observers = nullptr;
     const Storage* storage = nullptr;

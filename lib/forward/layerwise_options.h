@@ -16,7 +16,7 @@ struct LayerwiseOptions {
   /// Bytes, of the whole process on a host, of the backend's memory elsewhere; hidden states past
   /// it live elsewhere (HiddenStates).
   std::optional<uint64_t> memory_limit = {};
-  /// What will be requested (LayerForward::request): memory is kept for it.
+  /// The later request (LayerForward::request): the plan keeps memory for it.
   ObservationRequest observation = {};
   bool is_restored = false;           ///< restore_hidden will be called: nothing is embedded
   bool shows_hidden = false;          ///< show_hidden will be called: memory is kept for it
@@ -24,7 +24,7 @@ struct LayerwiseOptions {
   std::filesystem::path scratch_folder = {};  ///< of their file, on a host
   // On a host:
   uint64_t process_bytes = 0;  ///< of the limit, what the process takes beside the forward pass
-  /// What the process can take at most; the limit where none is given.
+  /// The most that the process can take; the limit where none is given.
   std::optional<uint64_t> process_can_take = {};
 };
 

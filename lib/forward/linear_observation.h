@@ -31,10 +31,10 @@ struct LinearInput {
 };
 
 using LinearInputObserver = std::function<void(const LinearInput&)>;
-/// Where the largest magnitude of a Linear's input goes; index of an expert.
+/// The slot for the largest magnitude of a Linear's input; index of an expert.
 using AmaxSlotOf = std::function<AmaxSlot(Role role, int64_t index)>;
 
-/// What was seen of a LinearInput.
+/// Observation of one Linear's input.
 struct LinearObservation {
   Role role{};
   int64_t index = 0;  ///< of an expert
@@ -56,11 +56,11 @@ class LinearCollector {
                   int64_t num_samples);
 
   bool wants_amax() const { return detail_ == LinearDetail::kAmax; }
-  /// Where the producer of an input folds its largest magnitude.
+  /// The slot in which the producer of an input folds its largest magnitude.
   AmaxSlot slot(Role role, int64_t index);
-  /// Of a batch whose first sample is first_sample.
+  /// Observes an input of a batch whose first sample is first_sample.
   void see(const LinearInput& input, int64_t first_sample);
-  /// What was seen since the last call, by role, then index. Experts that no token reached have no
+  /// Observations since the last call, by role, then index. Experts that no token reached have no
   /// entry.
   std::vector<LinearObservation> take();
 

@@ -21,7 +21,7 @@ uint64_t cached_bytes_per_token(const ModelConfig& config) {
          sizeof(float);
 }
 
-/// Of the scratch memory in which attention keeps the K and V it reads.
+/// Scratch memory of attention for a row of K and V.
 uint64_t attention_bytes_per_token(const ModelConfig& config, const Backend& backend,
                                    ComputeType type) {
   const bool is_latent = config.architecture->has_latent_attention;

@@ -10,8 +10,8 @@
 
 namespace kvcal {
 
-/// What a forward pass, layer by layer, takes of the memory that is limited, but for the hidden
-/// states of all tokens. Bounds, in bytes. On a host that memory is the process's, on a device its
+/// Upper bounds, in bytes, of the limited memory that a forward pass layer by layer takes, without
+/// the hidden states of all tokens. On a host the process's memory is limited, on a device its
 /// own.
 struct MemoryNeeds {
   uint64_t process = 0;    ///< on a host: what the process takes beside the pass
@@ -43,7 +43,7 @@ class MemoryPlan {
   /// Bytes of the backend's memory that hidden states may take beside such batches; nullopt: as
   /// many as they like.
   std::optional<uint64_t> hidden_bytes(int64_t longest_batch) const;
-  /// Nobody gave the limit: it is what the process can have.
+  /// The user gave no limit: it is the memory that the process can have.
   bool is_limit_found() const { return is_limit_found_; }
   std::optional<uint64_t> limit() const { return limit_; }
 

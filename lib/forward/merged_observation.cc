@@ -31,7 +31,7 @@ void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
                       all.begin() + static_cast<std::ptrdiff_t>(samples[i] * width));
 }
 
-/// Of layers that were observed; without heads where they do not attend.
+/// The observed layers; without heads where they do not attend.
 class SideMerger {
  public:
   explicit SideMerger(size_t num_samples) : num_samples_(num_samples) {}

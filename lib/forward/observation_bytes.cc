@@ -180,7 +180,7 @@ SaturationCounts counts_from(ByteReader& in) {
   return counts;
 }
 
-/// What read takes out of the bytes behind their head, to the last.
+/// The result of read, which must take all bytes after the header.
 template <class Read>
 auto read_all(std::span<const std::byte> bytes, Kind kind, const Read& read) {
   return in_context("observation", [&] {

@@ -8,14 +8,14 @@
 
 namespace kvcal {
 
-/// What a pass over a layer saw, as bytes that travel between machines and lie in files:
-/// little-endian, with a version and what they hold in front. The same values give the same bytes.
+/// The observations of a pass over a layer as bytes, for other machines and for files:
+/// little-endian, after a version and a kind. The same values give the same bytes.
 std::vector<std::byte> to_bytes(const LayerObservation& seen);
 std::vector<std::byte> to_bytes(const LayerAdvance& advance);
 std::vector<std::byte> to_bytes(const LinearObservation& seen);
 std::vector<std::byte> to_bytes(const SaturationCounts& counts);
 
-/// What to_bytes was given, of bytes that may be anyone's: every count is checked against the bytes
+/// Inverse of to_bytes, for bytes from any source: every count is checked against the bytes
 /// there are, every value against what a pass can see, Linears must be in order. Throws Error
 /// saying what was found and where. How many samples and heads there should be is the caller's to
 /// check.

@@ -11,7 +11,7 @@ enum class LinearDetail : uint8_t {
   kSamples  ///< extremes of every sample and a histogram of all
 };
 
-/// What a forward pass shows beside K and V.
+/// Tensors that a forward pass observes beside K and V.
 struct ObservationRequest {
   bool query = false;  ///< Q after its norm and RoPE, of every head
   bool head = false;   ///< the input of lm_head
@@ -22,7 +22,7 @@ struct ObservationRequest {
 
   /// Layers run to their end, also those behind the last K and V.
   bool finishes_layers() const { return head || linears != LinearDetail::kNone; }
-  /// Of lm_head's input, which is worth nothing without any.
+  /// Detail with which the input of lm_head is observed; never none.
   LinearDetail head_detail() const {
     return linears == LinearDetail::kNone ? LinearDetail::kSamples : linears;
   }

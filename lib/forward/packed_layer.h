@@ -9,7 +9,7 @@
 
 namespace kvcal {
 
-/// What of a layer is packed.
+/// Parts of a layer to pack.
 enum class LayerParts { kKeyValue, kAll };
 
 /// A norm's weights as the backend applies them; without them where the layer has no such norm.

@@ -32,8 +32,8 @@ std::vector<TensorView> delta_rows(const TensorView& values, const TensorView& g
   return parts;
 }
 
-/// What a mixer's rows, in whatever order, are packed from. FP8 ones as numbers, not as codes: few
-/// checkpoints have them.
+/// The tensors from which a mixer's rows, in any order, are packed. FP8 weights are packed as
+/// numbers, not as codes: few checkpoints have them.
 struct MixerRows {
   const Weights& weights;
   int64_t layer;

@@ -16,9 +16,9 @@ struct TokenBatch {
   std::vector<const int32_t*> positions;  ///< [num_tokens] rows of each rope's table
   std::vector<Buffer> owned_positions;    ///< where they lie, if the batch keeps them
   std::vector<int64_t> slots;             ///< of each segment in a KvCache, ascending; empty: 0
-  /// Of one decoding step, whose rows may differ from a larger batch's in their last bits.
+  /// One decoding step: rows may differ in their last bits from those of a larger batch.
   bool is_decoding = false;
-  /// Of a decoding step whose products must not depend on how many sequences it has.
+  /// A decoding step whose products must not depend on its number of sequences.
   bool has_fixed_products = false;
   // Of a recorded step, in backend memory and read when it is played: what segments are then, and
   // the row of the cache its token goes to.
@@ -51,13 +51,13 @@ struct ExpandedLatent {
   std::vector<Segment> segments;  ///< the same, with their rows of storage
 };
 
-/// Where queries are observed, as ObserveKvArgs says; null: not asked for.
+/// Results of observing queries, as in ObserveKvArgs; null: not wanted.
 struct SeenQueries {
   ObservedRange* ranges = nullptr;  ///< [samples of the batch, num_attention_heads]
   uint64_t* histogram = nullptr;
 };
 
-/// What a recurrent layer knows of the earlier tokens of each of a cache's sequences, float32.
+/// States of a recurrent layer after the tokens so far, one for each sequence of a cache, float32.
 struct RecurrentState {
   Buffer convolution;  ///< [slots, kernel - 1, channels]
   Buffer scan;  ///< [slots, heads, head_dim, state_dim], a delta net's [.., state_dim, head_dim]

@@ -26,7 +26,7 @@ struct Dim {
 constexpr int kWarpLanes = 32;
 constexpr int kWarpWords = 8;  ///< 32-bit words a lane may exchange at once
 
-/// What the running thread knows of itself.
+/// Indices and sizes of the running thread.
 struct ThreadState {
   Dim thread_index{0, 0, 0}, block_index{0, 0, 0}, block_dim, grid_dim;
 };
@@ -34,7 +34,7 @@ const ThreadState& current();
 
 /// Waits for all threads of the block.
 void sync_threads();
-/// What every lane of the warp passed, [kWarpLanes][kWarpWords]; valid until the exchange after the
+/// Words that the warp's lanes passed, [kWarpLanes][kWarpWords]; valid until the exchange after the
 /// next. All lanes must take part with the same kind.
 using WarpWords = uint32_t[kWarpLanes][kWarpWords];
 const WarpWords& exchange(int kind, const uint32_t* words, int count);

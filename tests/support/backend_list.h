@@ -23,7 +23,7 @@ inline std::unique_ptr<Backend> make_backend(std::string_view name, int num_thre
   return kBackends.at(name)({.num_threads = num_threads});
 }
 
-/// Of all backends that can run here.
+/// Names of all backends that can run here.
 inline std::vector<std::string> backend_names() {
   std::vector<std::string> names;
   const char* required = std::getenv("KVCAL_REQUIRE_GPU");

@@ -15,7 +15,7 @@ namespace {
 /// row's sum is always taken in the same order.
 constexpr int64_t kChosenForRows = 8192;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-/// What matrices are promised to start at, and rows to be multiples of.
+/// Alignment that matrices and their rows are promised to have.
 constexpr uint32_t kAlignment = 16;
 /// Algorithms asked for; the first that sums in one sequence is taken.
 constexpr int kAsked = 8;
@@ -164,7 +164,7 @@ class Preference {
   }
 };
 
-/// What an algorithm is chosen for: all that it depends on of the problems that are looked up.
+/// Key of the chosen algorithms: everything in a problem that the choice depends on.
 using Key = std::tuple<cudaDataType_t, int64_t, int64_t, int64_t, bool, bool, int64_t>;
 
 struct Chosen {
