@@ -133,9 +133,9 @@ class Backend {
 #undef KVCAL_OPERATION
 
  private:
-  // Throw (our own mistake) where heads, widths, strides or segments contradict each other; Error
-  // where what a file says does. Rows that a list in backend memory names are checked on the host
-  // only.
+  // KVCAL_CHECK that heads, widths, strides and segments do not contradict each other. Throw Error
+  // where token ids leave the table or a file's matrix has a wrong shape. Row numbers in backend
+  // memory are checked on hosts only.
 #define KVCAL_OPERATION(name, Args) void check(const Args& args) const;
   KVCAL_OPERATIONS(KVCAL_OPERATION)
   KVCAL_FUSED_OPERATIONS(KVCAL_OPERATION)

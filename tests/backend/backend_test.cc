@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/error.h"
 #include "support/catch.h"
 
 namespace kvcal {
@@ -67,28 +68,16 @@ TEST_CASE("buffer: gives its memory back once, moved or assigned") {
 
 TEST_CASE("operation: its arguments are checked before the backend sees them") {
   CountingBackend backend;
-  std::vector<float> values(8);
-  const HeadsView heads{values.data(), 2, 2, 2, 4};
-  backend.norm({.x = values.data(), .weight = values.data(), .rows = 2, .width = 4});
-  backend.store_kv({.x = heads});
-  CHECK(backend.computed == 2);
-
-  const Segment behind{.q_begin = 1, .q_count = 2};
-  CHECK_THROWS(backend.norm({.x = values.data(), .rows = 2, .width = 4}));
-  CHECK_THROWS(backend.store_kv({.x = heads, .dtype = KvDType::kFp8E4m3}));
-  CHECK_THROWS(backend.observe_kv({.x = heads, .segments = {&behind, 1}}));
-  CHECK_THROWS(backend.rope({.x = heads, .rotary_dim = 1}));
-  CHECK_THROWS(backend.copy_heads({.x = heads, .out = heads, .width = 3}));
-  CHECK_THROWS(backend.add({.count = -1}));
-  const int32_t before = -1;
-  CHECK_THROWS(backend.gather_rows({.rows = &before, .count = 1, .width = 4}));
-  CHECK_THROWS(
-      backend.enter_cache({.k = {.x = heads, .dtype = KvDType::kFp8E4m3, .out = &values}}));
-  PackedMatrix weight;
-  weight.out_features = 4;
-  CHECK_THROWS(backend.matmul({.weight = weight, .out_stride = 3}));
-  CHECK_THROWS(backend.matmul_activate({.weight = weight, .width = 3}));
-  CHECK(backend.computed == 2);
+  const std::vector<float> values(8);
+  const TensorView table{.name = "table",
+                         .dtype = DType::kF32,
+                         .shape = {2, 4},
+                         .bytes = std::as_bytes(std::span(values))};
+  const std::vector<int32_t> known{0, 1}, unknown{1, 2};
+  backend.embed({.table = table, .ids = known});
+  CHECK(backend.computed == 1);
+  CHECK_THROWS_AS(backend.embed({.table = table, .ids = unknown}), Error);
+  CHECK(backend.computed == 1);
 }
 
 TEST_CASE("fused operation: a backend without it runs the operations it stands for") {
