@@ -57,7 +57,7 @@ class Lifeline {
   };
 
   void listen(Communicator& ranks);
-  void connect(Communicator& ranks, const std::vector<std::byte>& place);
+  void connect(Communicator& ranks, const std::vector<std::byte>& bytes);
   void watch();
   /// Ends the thread's wait.
   bool wake();
