@@ -5,9 +5,9 @@
 #include <string>
 
 #include "calib/exact_pass.h"
-#include "quant/observer.h"
 #include "calib/quant_plan.h"
 #include "calib/statistics.h"
+#include "quant/observer.h"
 
 namespace kvcal {
 namespace {

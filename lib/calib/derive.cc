@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "calib/convergence.h"
-#include "quant/observer.h"
 #include "calib/statistics.h"
 #include "family/architecture.h"
+#include "quant/observer.h"
 
 namespace kvcal {
 namespace {

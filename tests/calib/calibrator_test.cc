@@ -1,8 +1,8 @@
 #include "calib/calibrator.h"
 
-#include "quant/observer.h"
 #include "calib/quant_plan.h"
 #include "forward/divided_forward.h"
+#include "quant/observer.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
