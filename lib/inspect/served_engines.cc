@@ -27,7 +27,8 @@ bool uses_scales(const ModelDir& model, const ModelConfig& config, const std::st
   return false;
 }
 
-/// What the engine must be told, "" where nothing; nullopt where it does not use the scales.
+/// The platform and argument that the engine needs, "" for none; nullopt: it does not use the
+/// scales.
 std::optional<std::string> argument_for(const ModelDir& model, const ModelConfig& config,
                                         const std::string& engine) {
   const EngineRules& rules = engine_rules().at(engine);
@@ -44,7 +45,7 @@ std::optional<std::string> argument_for(const ModelDir& model, const ModelConfig
   return argument + " " + std::string(rules.scales_file.argument) + " " + kScalesJson + ")";
 }
 
-/// The first thing that is wrong.
+/// The first finding.
 std::string reason(const ModelDir& model, const ModelConfig& config, const std::string& engine) {
   const VerifyReport report = verify_engine(model, config, engine, platform_of(model));
   return report.findings.empty() ? "it reads none of the scales" : report.findings[0].message;

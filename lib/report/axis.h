@@ -5,7 +5,7 @@
 
 namespace kvcal::report {
 
-/// What is even along an axis: differences or ratios.
+/// Even steps along an axis stand for equal differences or for equal ratios.
 enum class Spacing { kLinear, kLog };
 
 /// An axis from `least` to `largest`, drawn from `begin` to `end` pixels. Of a logarithmic one both

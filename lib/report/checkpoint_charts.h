@@ -5,7 +5,7 @@
 #include "report/magnitudes.h"
 #include "report/series_chart.h"
 
-/// What a checkpoint's sections and plots draw.
+/// Charts of a checkpoint's sections and plots.
 namespace kvcal::report {
 
 /// K or V of a layer.
@@ -32,7 +32,7 @@ size_t cells_of(const HeatMap& map);
 /// The histogram of a layer's K or V; counts is null where it was not kept.
 Magnitudes magnitudes_of(const CheckpointReport& report, const CacheLayer& layer,
                          const CacheSide& side, const std::string& prefix);
-/// Of both sides of all layers, so that every strip has the same axis.
+/// The domain of both sides of all layers, so that every strip has the same axis.
 MagnitudeDomain common_domain(const CheckpointReport& report);
 
 /// Whether it says how an amax that is not 0 came about.

@@ -94,7 +94,7 @@ Section summary_section(const CheckpointReport& report) {
   return {"summary", "At a glance", body};
 }
 
-Section facts_section(const CheckpointReport& report) {
+Section about_section(const CheckpointReport& report) {
   Markup body;
   body.append(pairs_table("origin-table", "What the scales were made of", report.origin));
   body.append(pairs_table("architecture-table", "Architecture as resolved", report.architecture));
@@ -113,7 +113,7 @@ std::string checkpoint_page(const CheckpointReport& report) {
   page.sections = {summary_section(report),    scales_section(report),      heads_section(report),
                    magnitudes_section(report), convergence_section(report), layers_section(report),
                    weights_section(report),    engines_section(report),     sizes_section(report),
-                   facts_section(report)};
+                   about_section(report)};
   return html(page);
 }
 

@@ -9,12 +9,12 @@
 #include "quant/fp8.h"
 #include "quant/octave_counts.h"
 #include "quant/stop_rule.h"
-#include "report/parts.h"
+#include "report/page_blocks.h"
 #include "report/plot.h"
 
 namespace kvcal::report {
 
-/// What is known of K or V of one layer; what is not known is empty.
+/// Scales and statistics of K or V of one layer; empty where they are not known.
 struct CacheTensor {
   std::vector<float> scales;  ///< one, or one a head; empty: the checkpoint has none
   std::optional<float> amax;
@@ -55,7 +55,7 @@ struct LoadedScale {
   std::string source;         ///< a tensor or file; empty: the engine's default
 };
 
-/// What an engine makes of this checkpoint.
+/// The state of an engine after it has loaded this checkpoint.
 struct EngineLoad {
   struct Layer {
     int64_t layer = 0;
@@ -97,7 +97,7 @@ struct CheckpointReport {
 /// One HTML file, complete in itself. Same input, same bytes.
 std::string checkpoint_page(const CheckpointReport& report);
 
-/// What can be drawn of it, the rest left out: "scales", "heads-k", "heads-v", "magnitudes",
+/// The plots that its values allow, of: "scales", "heads-k", "heads-v", "magnitudes",
 /// "convergence".
 std::vector<Plot> checkpoint_plots(const CheckpointReport& report);
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "report/checkpoint_report.h"
-#include "report/parts.h"
+#include "report/page_blocks.h"
 
 /// The sections of a checkpoint's page. Each says in words what is missing where there is nothing
 /// to show.
@@ -16,6 +16,6 @@ Section layers_section(const CheckpointReport& report);
 Section weights_section(const CheckpointReport& report);
 Section engines_section(const CheckpointReport& report);
 Section sizes_section(const CheckpointReport& report);
-Section facts_section(const CheckpointReport& report);
+Section about_section(const CheckpointReport& report);
 
 }  // namespace kvcal::report

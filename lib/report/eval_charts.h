@@ -5,12 +5,12 @@
 #include "report/series_chart.h"
 #include "report/spread_chart.h"
 
-/// What sections and plots of an evaluation draw; charts are empty where nothing was measured.
+/// Charts of an evaluation's sections and plots; empty where nothing was measured.
 namespace kvcal::report {
 
 SeriesChart kl_by_layer_chart(const EvalReport& report);
 SeriesChart kl_by_position_chart(const EvalReport& report);
-/// Of the variants, and of the reference where it is known.
+/// NLL of the variants, and of the reference where it is known.
 SeriesChart nll_by_position_chart(const EvalReport& report);
 /// Mean KL of the sequences, or their NLL where there is no KL.
 SpreadChart sequences_chart(const EvalReport& report);

@@ -70,7 +70,7 @@ Section summary_section(const EvalReport& report) {
   return {"summary", "At a glance", tiles.finish()};
 }
 
-Section facts_section(const EvalReport& report) {
+Section about_section(const EvalReport& report) {
   Pairs pairs{{"task", report.task},
               {"model", report.model},
               {"data set", report.dataset},
@@ -122,7 +122,7 @@ std::string eval_page(const EvalReport& report) {
   const Section all[] = {
       summary_section(report),   variants_section(report),    kl_layers_section(report),
       positions_section(report), sequences_section(report),   texts_section(report),
-      questions_section(report), sensitivity_section(report), facts_section(report)};
+      questions_section(report), sensitivity_section(report), about_section(report)};
   for (const Section& section : all)
     if (!section.body.empty()) page.sections.push_back(section);
   return html(page);

@@ -38,7 +38,8 @@ struct EvalVariant {
   std::vector<SequenceAccuracy> sequences;
 };
 
-/// What a variant wrote; kl: of each token against the reference's distribution, may be empty.
+/// The text that a variant wrote; kl: of each token against the reference's distribution, may be
+/// empty.
 struct GeneratedText {
   std::string name, text;
   std::vector<std::string> tokens;
@@ -85,14 +86,14 @@ struct EvalReport {
   std::vector<AnsweredQuestion> questions;
 };
 
-/// What `kvcal eval --json` prints. Keys that are missing stay empty, keys that are not known are
-/// passed over. Throws Error naming the place of a value that has another type.
+/// Reads the output of `kvcal eval --json`. Keys that are missing stay empty, keys that are not
+/// known are passed over. Throws Error naming the place of a value that has another type.
 EvalReport read_eval_report(const Json& result);
 
 /// One HTML file, complete in itself. Same input, same bytes.
 std::string eval_page(const EvalReport& report);
 
-/// What can be drawn of it, the rest left out: "kl-by-layer", "kl-by-position", "nll-by-position",
+/// The plots that its values allow, of: "kl-by-layer", "kl-by-position", "nll-by-position",
 /// "kl-by-sequence", "sensitivity", "ranking".
 std::vector<Plot> eval_plots(const EvalReport& report);
 

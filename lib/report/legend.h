@@ -7,7 +7,7 @@
 
 namespace kvcal::report {
 
-/// What marks, lines and hatchings of drawings stand for.
+/// The meaning of one mark, line or hatching of drawings.
 struct LegendEntry {
   std::string words;
   Markup sample;  ///< 28 by 16

@@ -34,7 +34,7 @@ Markup draw_strip_axis(const std::string& id, const MagnitudeDomain& domain);
 Markup magnitude_axes(const MagnitudeDomain& domain);
 /// The same at large, with shares in powers of ten, the codes' octaves and words.
 Drawing draw_magnitudes(const Magnitudes& magnitudes, const MagnitudeDomain& domain);
-/// What the hatchings of both stand for.
+/// The meaning of the hatchings of both.
 Legend range_legend();
 
 }  // namespace kvcal::report

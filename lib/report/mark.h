@@ -9,7 +9,7 @@ namespace kvcal::report {
 /// How a series is told from others without colour.
 enum class Mark { kCircle, kSquare, kTriangle, kDiamond, kCross, kDash };
 
-/// Where marks stand and what is said of them.
+/// The place of a mark, and its words.
 struct MarkPlace {
   double x = 0, y = 0;
   std::string words = {};  ///< shown on hovering, read out

@@ -29,7 +29,7 @@ class Markup {
   Markup& element(std::string_view name, std::string_view text) { return element(name, {}, text); }
   Markup& text(std::string_view text);
   Markup& append(const Markup& part);
-  /// Of our own assets only.
+  /// Appends text as it is: our own assets only.
   Markup& verbatim(std::string_view ours);
 
   const std::string& str() const { return out_; }

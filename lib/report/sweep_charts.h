@@ -4,7 +4,7 @@
 #include "report/spread_chart.h"
 #include "report/sweep_report.h"
 
-/// What sections and plots of a sweep draw.
+/// Charts of a sweep's sections and plots.
 namespace kvcal::report {
 
 /// Cells by both measures of the front; and what tells them apart by colour.

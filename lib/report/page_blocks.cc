@@ -1,4 +1,4 @@
-#include "report/parts.h"
+#include "report/page_blocks.h"
 
 #include "report/figure.h"
 

@@ -7,13 +7,13 @@
 
 #include "report/page.h"
 
-/// What pages are put together from.
+/// Blocks from which pages are put together.
 namespace kvcal::report {
 
 /// A paragraph.
 Markup words(std::string_view text);
 
-/// Names and what is known of them; strings may come from strangers.
+/// Names and their values; strings may come from strangers.
 using Pairs = std::vector<std::pair<std::string, std::string>>;
 /// A table of two columns; nothing for no pairs.
 Markup pairs_table(const std::string& id, const std::string& caption, const Pairs& pairs);
