@@ -17,15 +17,24 @@ struct Free {
 template <class T>
 using Owned = std::unique_ptr<T, Free>;
 
-/// What a match needs, once a thread: it holds no state between matches.
+/// What a match needs, once a thread: it holds nothing of a match but its limits.
 struct MatchScratch {
   MatchScratch() {
     if (!match || !context || !stack) fail("PCRE2: out of memory");
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
   }
+  void limit(const RegexOptions& options) {
+    if (options == limits) return;
+    limits = options;
+    pcre2_set_match_limit(context.get(), options.max_steps);
+    pcre2_set_depth_limit(context.get(), options.max_depth);
+    pcre2_set_heap_limit(context.get(), options.max_heap_kib);
+  }
+
   Owned<pcre2_match_data> match{pcre2_match_data_create(1, nullptr)};
   Owned<pcre2_jit_stack> stack{pcre2_jit_stack_create(32 * 1024, 16 * 1024 * 1024, nullptr)};
   Owned<pcre2_match_context> context{pcre2_match_context_create(nullptr)};
+  RegexOptions limits;  ///< those of context
 };
 
 PCRE2_SPTR units_of(std::string_view text) {
@@ -63,11 +72,9 @@ Pcre2Regex::Pcre2Regex(std::string_view expression, const RegexOptions& options)
 
 std::optional<std::pair<size_t, size_t>> Pcre2Regex::find(std::string_view text, size_t from,
                                                           size_t last) const {
-  thread_local const MatchScratch scratch;
+  thread_local MatchScratch scratch;
   pcre2_match_context* const context = scratch.context.get();
-  pcre2_set_match_limit(context, options_.max_steps);
-  pcre2_set_depth_limit(context, options_.max_depth);
-  pcre2_set_heap_limit(context, options_.max_heap_kib);
+  scratch.limit(options_);
   pcre2_set_offset_limit(context, last == std::string_view::npos ? PCRE2_UNSET : last);
   const auto match = [&](uint32_t more) {
     const uint32_t flags = more | (options_.trusts_text ? PCRE2_NO_UTF_CHECK : 0u);

@@ -21,6 +21,8 @@ struct RegexOptions {
   bool trusts_text = false;    ///< texts are known to be well-formed UTF-8
   uint32_t max_nesting = 250;  ///< of parentheses
   uint32_t max_steps = 0, max_depth = 0, max_heap_kib = 0;  ///< of one match
+
+  bool operator==(const RegexOptions&) const = default;
 };
 
 /// An expression that is none; the message is PCRE2's.
