@@ -29,7 +29,7 @@ std::string format_for(const Overlay& overlay, const ModelDir& model) {
 void run_apply(ApplyCommand command) {
   const Overlay overlay = read_overlay(command.overlay);
   const ModelDir model(command.checkpoint);
-  const ModelConfig config = read_config(model);
+  const ModelConfig config = read_model_config(model);
   if (const KvForm* form = find_form(scale_tensors_of(model), config))
     fail(command.checkpoint, ": has KV scales already (", form->name,
          "); kvcal convert --scales replaces them");

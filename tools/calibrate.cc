@@ -162,7 +162,7 @@ class Result {
     }
     print_calibration(calibration, written);
     if (inputs && inputs->stop) print_stop(*inputs->stop);
-    formats_.print_folders(subject_.config);
+    print_folders(formats_, subject_.config);
   }
 
  private:
@@ -207,8 +207,9 @@ class Calibrate {
     result_ = std::make_unique<Result>(options_, *subject_, *formats_);
     // What an engine refuses is known from the plan, and said before the long work.
     const KvDType kv_dtype = parse_fp8_cache_dtype(options_.output.kv_cache_dtype);
-    formats_->print_notes(
-        subject_->output_of(planned_calibration(subject_->plan, subject_->config, kv_dtype)));
+    formats_->tell_notes(
+        subject_->output_of(planned_calibration(subject_->plan, subject_->config, kv_dtype)),
+        told());
   }
 
   /// Beside the output, where this rank has that folder.

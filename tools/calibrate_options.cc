@@ -1,5 +1,6 @@
 #include "calibrate_options.h"
 
+#include "calib/derive.h"
 #include "calib/quant_plan.h"
 #include "core/file.h"
 #include "core/registry.h"

@@ -5,11 +5,11 @@
 
 #include "calibrate_ranks.h"
 #include "calibrate_state.h"
-#include "calibration_run.h"
 #include "commands.h"
 #include "datasets/dataset.h"
-#include "output_formats.h"
+#include "output_options.h"
 #include "plots.h"
+#include "run/calibration_run.h"
 
 namespace kvcal {
 

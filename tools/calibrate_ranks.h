@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "calibration_run.h"
+#include "run/calibration_run.h"
 #include "commands.h"
 #include "ranks/rank_session.h"
 #include "ranks/rank_work.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "calibration_run.h"
+#include "run/calibration_run.h"
 #include "ranks/communicator.h"
 
 namespace kvcal {

@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "backend/backend.h"
-#include "checkpoint/model_dir.h"
-#include "family/architecture.h"
-#include "quant/kv_dtype.h"
+#include "core/byte_size.h"
+#include "run/devices.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 
@@ -51,27 +50,6 @@ CLI::Validator is_not_empty();
 /// For seeds, which would wrap around.
 CLI::Validator is_not_negative();
 
-/// Options that several commands share.
-struct DeviceOptions {
-  std::string device = "auto";
-  std::string compute_dtype = "auto";
-  int threads = 0;
-  int default_index = 0;  ///< of a GPU that is not named by number
-};
 void add_device_options(CLI::App& command, DeviceOptions& options);
-
-/// The backends of --device, NAME or NAME:I,J on GPUs. Throws Error with what can be had.
-std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options);
-/// The same for a command that runs on one.
-std::unique_ptr<Backend> open_backend(const DeviceOptions& options);
-/// --compute-dtype for the model on that backend. Throws Error where it cannot.
-ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend,
-                            const ModelConfig& config);
-
-/// config.json, checked; its path stands in front of any message.
-ModelConfig read_config(const ModelDir& model_dir);
-
-/// "8GiB", "512MiB", "4GB", "1000000". Throws Error.
-uint64_t parse_byte_size(const std::string& text);
 
 }  // namespace kvcal

@@ -114,14 +114,14 @@ void run_conversion(const ConversionCommand& command) {
   write_text_file(output.path() / kManifestName, dump_json(manifest));
   output.commit();
   for (const std::string& note : conversion.notes()) std::cerr << "note: " << note << '\n';
-  formats.print_notes(input);
+  formats.tell_notes(input, diagnostics);
   if (command.json) {
     std::cout << dump_json(manifest);
     return;
   }
   print_source(conversion);
   print_losses(losses);
-  formats.print_folders(conversion.config());
+  print_folders(formats, conversion.config());
 }
 
 }  // namespace kvcal

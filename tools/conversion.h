@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "output_formats.h"
+#include "output_options.h"
 
 namespace kvcal {
 

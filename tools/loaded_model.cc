@@ -32,7 +32,7 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
                          bool has_tokenizer, Backend* shared)
     : path(given_path),
       model_dir(path),
-      config(read_config(model_dir)),
+      config(read_model_config(model_dir)),
       quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
       weights(in_context(path, [&] { return Weights(model_dir, config, &quantization); })),
       tokenizer(has_tokenizer ? make_tokenizer(model_dir.path()) : nullptr),

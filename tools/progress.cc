@@ -51,6 +51,11 @@ void TerminalDiagnostics::warn(const std::string& message) {
   std::fprintf(stderr, "warning: %s\n", message.c_str());
 }
 
+void TerminalDiagnostics::inform(const std::string& lines) {
+  clear_line();
+  std::fprintf(stderr, "%s\n", lines.c_str());
+}
+
 void TerminalDiagnostics::progress(std::string_view stage, int64_t done, int64_t total,
                                    std::string_view unit) {
   const auto now = Clock::now();

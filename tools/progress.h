@@ -14,6 +14,7 @@ class TerminalDiagnostics : public Diagnostics {
   TerminalDiagnostics();
   ~TerminalDiagnostics() override;
   void warn(const std::string& message) override;
+  void inform(const std::string& lines) override;
   void progress(std::string_view stage, int64_t done, int64_t total,
                 std::string_view unit) override;
 

@@ -3,13 +3,14 @@
 #include "calib/derive.h"
 #include "calib/quant_plan.h"
 #include "commands.h"
+#include "convert/kept_quantization.h"
 #include "core/file.h"
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "family/model_config.h"
 #include "kvcal_version.h"
-#include "output_formats.h"
+#include "output_options.h"
 #include "progress.h"
 
 namespace kvcal {
@@ -32,7 +33,7 @@ ModelConfig config_of(const ScalesOptions& options, const Statistics& statistics
   if (model->sha256() != statistics.origin.model_sha256)
     fail(options.model, ": is not the model of ", options.statistics, ", which was made with '",
          statistics.origin.model_path, "' (sha256 ", statistics.origin.model_sha256, ")");
-  return read_config(*model);
+  return read_model_config(*model);
 }
 
 Json manifest_of(const ScalesOptions& options, const Statistics& statistics,
@@ -103,13 +104,13 @@ void run_scales(ScalesOptions options) {
   const std::string text = manifest(written);
   write_text_file(output.path() / kManifestName, text);
   output.commit();
-  formats.print_notes(input);
+  formats.tell_notes(input, diagnostics);
   if (options.json) {
     std::cout << text;
     return;
   }
   print_calibration(calibration, written);
-  formats.print_folders(config);
+  print_folders(formats, config);
 }
 
 }  // namespace

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <tuple>
 
-#include "calibration_run.h"
 #include "core/diagnostics.h"
 #include "eval/gsm8k.h"
 #include "eval/gsm8k_text.h"
 #include "eval/sequences.h"
+#include "run/calibration_run.h"
 #include "stored/weights.h"
 #include "sweep_devices.h"
 
@@ -65,7 +65,7 @@ double product_rate(Backend& backend, ComputeType type) {
 SweepEstimate::ModelSize SweepEstimate::size_of(const SweepModel& model,
                                                 const std::string& compute_dtype) {
   const ModelDir dir(model.path);
-  const ModelConfig config = read_config(dir);
+  const ModelConfig config = read_model_config(dir);
   ModelSize size;
   const Shape embedding{config.vocab_size, config.hidden_size};
   const double active_experts = config.moe.num_experts == 0
@@ -134,7 +134,7 @@ SweepEstimate::SweepEstimate(const SweepOptions& options, const Sweep& sweep, Ba
     const size_t questions = read_gsm_records(asked->dataset, "test", asked->limit).size();
     answer_tokens_ = static_cast<int64_t>(kTokensPerQuestion * static_cast<double>(questions));
   }
-  const ModelConfig config = read_config(ModelDir(sweep.file.models[0].path));
+  const ModelConfig config = read_model_config(ModelDir(sweep.file.models[0].path));
   // Tasks that run at a time on one host divide its threads.
   const size_t jobs = num_jobs(options), sharing = backend.is_host() ? jobs : 1;
   logit_seconds_ =

@@ -121,7 +121,7 @@ Sweep read_planned_sweep(const SweepOptions& options) {
   return in_context(options.file, [&] {
     std::vector<KvDType> unquantized;
     for (const SweepModel& model : sweep.file.models)
-      unquantized.push_back(unquantized_cache_dtype(read_config(ModelDir(model.path))));
+      unquantized.push_back(unquantized_cache_dtype(read_model_config(ModelDir(model.path))));
     sweep.plan = expand(sweep.file, unquantized);
     return std::move(sweep);
   });
@@ -142,7 +142,7 @@ DeviceOptions device_of(const SweepOptions& options, const Sweep& sweep, size_t 
 SweepMachine machine_of(const SweepOptions& options, const Backend& backend, const Sweep& sweep) {
   SweepMachine machine{.device = std::string(backend.name()), .compute_dtype = {}};
   for (size_t i = 0; i < sweep.file.models.size(); ++i) {
-    const ModelConfig config = read_config(ModelDir(sweep.file.models[i].path));
+    const ModelConfig config = read_model_config(ModelDir(sweep.file.models[i].path));
     machine.compute_dtype.emplace_back(
         name_of(compute_type_of(device_of(options, sweep, i), backend, config)));
   }

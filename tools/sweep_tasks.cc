@@ -2,13 +2,13 @@
 
 #include "calib/derive.h"
 #include "calib/statistics.h"
-#include "calibration_run.h"
 #include "core/folder.h"
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "kvcal_version.h"
-#include "output_formats.h"
+#include "run/calibration_run.h"
+#include "run/output_formats.h"
 #include "sweep/kept_results.h"
 #include "sweep_evaluation.h"
 

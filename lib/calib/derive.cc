@@ -253,4 +253,30 @@ Calibration derive(const Statistics& statistics, const QuantPlan& plan, const Mo
   return calibration;
 }
 
+Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config,
+                                KvDType kv_dtype) {
+  Calibration planned = empty_calibration(plan, config, kv_dtype);
+  for (const PlannedAttention& attention : plan.attention) {
+    const bool per_head = resolved_strategy(attention.kv) == Strategy::kAttnHead;
+    const auto side = [&](int64_t heads) {
+      return KvTensorCalibration{
+          .statistics = {},
+          .scales = std::vector<Scale>(per_head ? static_cast<size_t>(heads) : size_t{1})};
+    };
+    planned.layers.push_back({.layer = attention.layer,
+                              .module = attention.module,
+                              .ignored = attention.ignored,
+                              .k = side(config.cache_heads()),
+                              .v = side(config.cache_heads())});
+    if (attention.q) planned.layers.back().q = side(config.num_attention_heads);
+  }
+  for (const PlannedLinear& linear : plan.linears) {
+    const auto& inputs = plan.groups[linear.group].input_activations;
+    if (inputs && !inputs->dynamic)
+      planned.linears.push_back(
+          {.module = linear.module, .input_amax = {}, .input_scale = {}, .input_tokens = 1});
+  }
+  return planned;
+}
+
 }  // namespace kvcal

@@ -48,4 +48,8 @@ Calibration derive(const Statistics& statistics, const QuantPlan& plan, const Mo
 /// What a calibration by the plan will hold, without any layer or input yet.
 Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);
 
+/// The calibration of a plan with scale 1.0 everywhere: a format that cannot hold it can hold none
+/// of that plan.
+Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);
+
 }  // namespace kvcal

@@ -10,6 +10,7 @@
 #include "export/layer_scales.h"
 #include "recipe/recipe.h"
 #include "stored/fp8_checkpoint.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 namespace {
@@ -47,7 +48,7 @@ KvDType cache_dtype_of(fp8::Format format) {
 Conversion::Conversion(const std::filesystem::path& checkpoint,
                        const std::vector<std::string>& formats, const ConversionOptions& options,
                        Diagnostics& diagnostics)
-    : model_(checkpoint), config_(config_of(model_)), kept_(read_kept_quantization(model_)) {
+    : model_(checkpoint), config_(read_model_config(model_)), kept_(read_kept_quantization(model_)) {
   read_scales(options);
   settle_weights(formats);
   if (source_.layers.empty() && restored_.linears.empty())

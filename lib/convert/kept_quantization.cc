@@ -127,4 +127,8 @@ std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
   return kept;
 }
 
+std::optional<KeptQuantization> kept_weights(const ModelDir& model, const ModelConfig& config) {
+  return config.weight_block_rows == 0 ? std::nullopt : read_kept_quantization(model);
+}
+
 }  // namespace kvcal

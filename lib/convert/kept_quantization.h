@@ -4,6 +4,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "export/writer.h"
+#include "family/model_config.h"
 
 namespace kvcal {
 
@@ -11,6 +12,9 @@ namespace kvcal {
 /// it: compressed-tensors' kv_cache_scheme, ModelOpt's kv_cache_scheme and kv_cache_quant_algo,
 /// fp8's kv_cache_scheme, Quark's kv_cache_group are gone. nullopt where weights have 16 bits.
 std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model);
+
+/// The source's FP8 weights where it is one that is calibrated as it is (DeepSeek's form).
+std::optional<KeptQuantization> kept_weights(const ModelDir& model, const ModelConfig& config);
 
 /// Whether weights stay as they are in an output of format, of all formats where several are
 /// joined.

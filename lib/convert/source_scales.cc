@@ -162,11 +162,6 @@ std::string_view name_of(KeyPosition position) {
   return "";
 }
 
-ModelConfig config_of(const ModelDir& model) {
-  return in_context((model.path() / "config.json").string(),
-                    [&] { return read_model_config(model); });
-}
-
 SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig& config) {
   // Scales of INT8, four bits or an affine cache are no FP8 scales.
   const KvScheme scheme = read_kv_scheme(read_quantization_config(model));
@@ -193,7 +188,7 @@ SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   if (!is_there(place / "config.json") && is_there(place / "kv_cache_scales.json"))
     return read_scales_of(place / "kv_cache_scales.json", config);
   const ModelDir other(place);
-  const ModelConfig own = config_of(other);
+  const ModelConfig own = read_model_config(other);
   if (own.model_type != config.model_type || own.num_hidden_layers != config.num_hidden_layers)
     fail(place.string(), ": is a '", own.model_type, "' of ", own.num_hidden_layers,
          " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);

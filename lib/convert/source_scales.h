@@ -31,9 +31,6 @@ struct SourceScales {
   Json manifest = nullptr;  ///< kvcal_manifest.json beside them; or null
 };
 
-/// config.json, whose path stands in front of messages.
-ModelConfig config_of(const ModelDir& model);
-
 /// Those of the checkpoint itself; no layers where it has none. Throws Error as read_all_scales.
 SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig& config);
 

@@ -12,6 +12,9 @@ class Diagnostics {
   virtual ~Diagnostics() = default;
   /// Something the user should know and need not act on.
   virtual void warn(const std::string& message) = 0;
+  /// Something the user may want to know: lines that are shown as they are.
+  virtual void inform(const std::string& lines) { static_cast<void>(lines); }
+  void note(const std::string& message) { inform("note: " + message); }
   /// stage is at done of total units ("tokens"); called often, the sink decides what to show.
   virtual void progress(std::string_view stage, int64_t done, int64_t total,
                         std::string_view unit) = 0;

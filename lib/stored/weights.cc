@@ -55,7 +55,8 @@ bool is_of_embedding_or_norm(Role role) {
 }  // namespace
 
 ModelConfig read_model_config(const ModelDir& model_dir) {
-  ModelConfig config = parse_model_config(model_dir.config());
+  ModelConfig config = in_context((model_dir.path() / "config.json").string(),
+                                  [&] { return parse_model_config(model_dir.config()); });
   for (const TensorRow& row : config.architecture->model_tensors)
     for (const NamePrefix& prefix : config.architecture->prefixes)
       if (row.role == Role::kEmbedding &&

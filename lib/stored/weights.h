@@ -12,7 +12,7 @@
 namespace kvcal {
 
 /// config.json of a checkpoint, and where its tensors stand. Throws Error as parse_model_config
-/// does.
+/// does, with the file's path in front.
 ModelConfig read_model_config(const ModelDir& model_dir);
 
 /// Rows of a matrix or a bias, one part after the other. Borrows from the ModelDir where the file

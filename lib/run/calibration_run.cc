@@ -1,60 +1,17 @@
-#include "calibration_run.h"
+#include "run/calibration_run.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "calib/quant_plan.h"
 #include "calib/statistics.h"
-#include "export/checkpoint_copy.h"
 #include "forward/divided_forward.h"
-#include "output_formats.h"
-#include "process_limit.h"
 #include "ranks/exchanged_layers.h"
 #include "ranks/ranked_forward.h"
+#include "run/process_limit.h"
 #include "state/resumable_forward.h"
-#include "stored/unrun_modules.h"
 #include "stored/weights.h"
 
 namespace kvcal {
-
-ExportInput CalibrationSubject::output_of(const Calibration& calibration) const {
-  return {.model = model_dir,
-          .calibration = calibration,
-          .recipe = &recipe,
-          .kept = kept ? &*kept : nullptr};
-}
-
-CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
-                                const std::string& model, Diagnostics& diagnostics) {
-  ModelDir model_dir(model);
-  ModelConfig config = read_config(model_dir);
-  QuantPlan plan = in_context(recipe_name, [&] {
-    return resolve_plan(recipe, config, diagnostics, unrun_modules(model_dir, config));
-  });
-  auto kept = kept_weights(model_dir, config);
-  return {std::move(recipe), std::move(model_dir), std::move(config), std::move(plan),
-          std::move(kept)};
-}
-
-std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
-                                const SampleOptions& options, Diagnostics& diagnostics) {
-  // Already tokenized data needs no tokenizer.
-  const bool is_tokenized = std::holds_alternative<std::vector<TokenId>>(dataset.record(0).content);
-  std::unique_ptr<Tokenizer> tokenizer;
-  std::optional<ChatFormat> chat;
-  if (!is_tokenized) {
-    tokenizer = make_tokenizer(subject.model_dir.path());
-    chat = ChatFormat::from_folder(subject.model_dir.path());
-  }
-  return read_samples(dataset, tokenizer.get(), chat ? &*chat : nullptr, subject.config.vocab_size,
-                      options, diagnostics);
-}
-
-std::vector<Backend*> borrowed(const std::vector<std::unique_ptr<Backend>>& backends) {
-  std::vector<Backend*> all;
-  for (const auto& backend : backends) all.push_back(backend.get());
-  return all;
-}
 
 namespace {
 

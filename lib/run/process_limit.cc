@@ -1,4 +1,4 @@
-#include "process_limit.h"
+#include "run/process_limit.h"
 
 #include <malloc.h>
 

@@ -1,42 +1,17 @@
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
+#include "backend/backend.h"
 #include "calib/stable_calibration.h"
-#include "commands.h"
-#include "export/writer.h"
 #include "forward/layerwise_options.h"
 #include "ranks/rank_work.h"
 #include "ranks/weights_mode.h"
-#include "recipe/recipe.h"
+#include "run/subject.h"
 #include "state/run_state.h"
 
 namespace kvcal {
-
-/// A model and what a recipe makes of it.
-struct CalibrationSubject {
-  Recipe recipe;
-  ModelDir model_dir;
-  ModelConfig config;
-  QuantPlan plan;
-  std::optional<KeptQuantization> kept;  ///< weights that are FP8 already
-
-  /// What writers are given. Borrows this and calibration.
-  ExportInput output_of(const Calibration& calibration) const;
-};
-
-/// recipe_name: how messages call the recipe. Throws Error where it does not fit the model.
-CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
-                                const std::string& model, Diagnostics& diagnostics);
-
-/// The data set's samples as the model's ids. Throws Error as read_samples, and where text needs a
-/// tokenizer or chat template that the model has not.
-std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
-                                const SampleOptions& options, Diagnostics& diagnostics);
 
 /// Several ranks that divide the samples. Borrows.
 struct RankedRun {
@@ -57,9 +32,6 @@ struct CalibrationRun {
   const RankedRun* ranked = nullptr;  ///< null: this process has all samples
   RunState* state = nullptr;          ///< that keeps how far it is; null: nothing is kept
 };
-
-/// What open_backends gave, borrowed.
-std::vector<Backend*> borrowed(const std::vector<std::unique_ptr<Backend>>& backends);
 
 /// The forward pass over all samples and the scales made of it. kept: where statistics go (not
 /// their origin); null: they are not kept. Throws Error.

@@ -1,19 +1,19 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "commands.h"
+#include "core/diagnostics.h"
 #include "core/file.h"
 #include "export/writer.h"
+#include "quant/kv_dtype.h"
 
 namespace kvcal {
 
-/// Options of commands that write a calibration.
+/// The output of a calibration: where it goes, and in which form.
 struct OutputOptions {
-  std::vector<std::string> formats;  ///< empty: the command's default
+  std::vector<std::string> formats;
   std::string output;
   std::string scale_dtype = "float32";
   std::string kv_cache_dtype = "fp8_e4m3";
@@ -21,11 +21,12 @@ struct OutputOptions {
   bool overwrite = false;
   bool scales_only = false;
 };
-/// Returns --output, which is not required yet.
-CLI::Option* add_output_options(CLI::App& command, OutputOptions& options);
-/// Of add_output_options those that say where an output goes and what of it: --output, --tp-size,
-/// --scales-only, --overwrite.
-CLI::Option* add_target_options(CLI::App& command, OutputOptions& options);
+/// A folder that an output has for a format.
+struct WrittenFolder {
+  std::string format;
+  fs::path path;
+  bool is_overlay = false;
+};
 
 /// The formats asked for, each one or several joined by '+'. Messages begin with "--format NAME".
 class OutputFormats {
@@ -38,9 +39,10 @@ class OutputFormats {
   /// One format goes into folder itself, several into a folder each, which share their weights.
   WrittenCheckpoint write(const ExportInput& input, const std::filesystem::path& folder,
                           int threads, Diagnostics& progress) const;
-  void print_notes(const ExportInput& input) const;
-  /// "wrote FORMAT: FOLDER", a line each; behind joined formats, which engines they serve.
-  void print_folders(const ModelConfig& config) const;
+  /// Notes of all formats, each once.
+  void tell_notes(const ExportInput& input, Diagnostics& diagnostics) const;
+  /// Where the formats lie in the output, which is written.
+  std::vector<WrittenFolder> folders() const;
 
   const std::vector<std::string>& names() const { return options_.formats; }
   const Writer& writer(size_t index) const { return *writers_[index]; }
@@ -54,18 +56,7 @@ class OutputFormats {
   std::vector<std::unique_ptr<Writer>> writers_;
 };
 
-/// The source's FP8 weights where it is one that is calibrated as it is (DeepSeek's form).
-std::optional<KeptQuantization> kept_weights(const ModelDir& model, const ModelConfig& config);
-
 /// OutputOptions::kv_cache_dtype. Throws Error for one that is not FP8.
 KvDType parse_fp8_cache_dtype(const std::string& name);
-
-/// The calibration of a plan with scale 1.0 everywhere: a format that cannot hold it can hold none
-/// of that plan.
-Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);
-
-/// A table of the attention modules, and of the inputs of Linears where there are any; then how
-/// many weights were written.
-void print_calibration(const Calibration& calibration, const WrittenCheckpoint& written);
 
 }  // namespace kvcal

@@ -1,0 +1,105 @@
+#include "run/devices.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/registry.h"
+#include "kernels/backends.h"
+
+namespace kvcal {
+namespace {
+
+/// A GPU where this build and machine have one.
+std::string default_device() {
+  return has_gpu() ? std::string(gpu_device_name()) : "cpu";
+}
+
+/// --device, taken apart. indices: empty where none are named.
+struct DeviceChoice {
+  std::string name;
+  std::vector<int> indices;
+};
+
+DeviceChoice parse_device(const std::string& text) {
+  const size_t colon = text.find(':');
+  DeviceChoice choice{.name = text.substr(0, colon), .indices = {}};
+  if (choice.name == "auto") choice.name = default_device();
+  if (colon == std::string::npos) return choice;
+  const char* at = text.data() + colon;
+  const char* const end = text.data() + text.size();
+  while (at != end) {  // at a colon or a comma
+    int index = 0;
+    const auto [rest, error] = std::from_chars(at + 1, end, index);
+    if (error != std::errc() || index < 0 || (rest != end && *rest != ','))
+      fail("'", text, "' is no list of devices, expected one like cuda:0,1");
+    if (std::ranges::find(choice.indices, index) != choice.indices.end())
+      fail("'", text, "' names device ", index, " twice");
+    choice.indices.push_back(index);
+    at = rest;
+  }
+  return choice;
+}
+
+/// Throws Error where the name is a GPU's that this build leaves out.
+void check_is_built(const std::string& name) {
+  const std::string known = normalised_name(name);
+  if (kBackends.find(name) || (known != "cuda" && known != "hip")) return;
+  std::string all;
+  for (const std::string& one : kBackends.names()) all += (all.empty() ? "" : ", ") + one;
+  fail("this kvcal was built without ", known == "cuda" ? "CUDA" : "HIP", "; the preset '", known,
+       "' builds it (cmake --preset ", known, "); here are ", all);
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options) {
+  return in_context("--device", [&] {
+    DeviceChoice choice = parse_device(options.device);
+    check_is_built(choice.name);
+    const MakeBackend make = kBackends.at(choice.name);
+    const bool is_gpu = normalised_name(choice.name) == normalised_name(gpu_device_name());
+    if (!is_gpu && !choice.indices.empty())
+      fail("'", options.device, "': ", choice.name, " is one device, leave the numbers out");
+    if (choice.indices.empty()) choice.indices.push_back(is_gpu ? options.default_index : 0);
+    std::vector<std::unique_ptr<Backend>> backends;
+    for (const int index : choice.indices)
+      backends.push_back(make({.num_threads = options.threads, .device_index = index}));
+    return backends;
+  });
+}
+
+std::unique_ptr<Backend> open_backend(const DeviceOptions& options) {
+  const size_t count =
+      in_context("--device", [&] { return parse_device(options.device).indices.size(); });
+  if (count > 1)
+    fail("--device: '", options.device, "' names ", count, " devices, this command runs on one");
+  return std::move(open_backends(options).front());
+}
+
+std::vector<Backend*> borrowed(std::span<const std::unique_ptr<Backend>> backends) {
+  std::vector<Backend*> all;
+  for (const auto& backend : backends) all.push_back(backend.get());
+  return all;
+}
+
+ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend,
+                            const ModelConfig& config) {
+  static const Registry<ComputeType> kTypes{"compute dtype",
+                                            {{"float32", ComputeType::kFloat32},
+                                             {"bfloat16", ComputeType::kBFloat16},
+                                             {"float16", ComputeType::kFloat16}}};
+  if (options.compute_dtype == "auto") {
+    // Weights stay in their dtype on a GPU, so a float16 checkpoint keeps its bits.
+    const bool keeps_float16 =
+        config.dtype == "float16" && !backend.is_host() && backend.supports(ComputeType::kFloat16);
+    return keeps_float16 ? ComputeType::kFloat16 : backend.preferred_compute_type();
+  }
+  const ComputeType type =
+      in_context("--compute-dtype", [&] { return kTypes.at(options.compute_dtype); });
+  if (!backend.supports(type))
+    fail("--compute-dtype ", name_of(type), " cannot be used on ", backend.description(), "; use ",
+         backend.supports(ComputeType::kBFloat16) ? "bfloat16 or float32" : "float32");
+  return type;
+}
+
+}  // namespace kvcal

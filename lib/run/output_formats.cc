@@ -1,0 +1,90 @@
+#include "run/output_formats.h"
+
+#include <algorithm>
+
+#include "core/folder.h"
+#include "export/joined_writer.h"
+#include "export/overlay.h"
+
+namespace kvcal {
+
+OutputFormats::OutputFormats(OutputOptions options, std::string option)
+    : options_(std::move(options)), option_(std::move(option)) {
+  for (std::string& format : options_.formats) format = format_name(format);
+  const std::vector<std::string>& formats = options_.formats;
+  for (auto format = formats.begin(); format != formats.end(); ++format) {
+    writers_.push_back(make_writer(*format));
+    if (std::find(formats.begin(), format, *format) != format)
+      fail(option_, " ", *format, " is given twice");
+  }
+}
+
+ExportInput OutputFormats::completed(const ExportInput& input) const {
+  ExportInput all = input;
+  all.tp_size = options_.tp_size;
+  all.scale_in_model_dtype = options_.scale_dtype == "model";
+  const auto has_weights = [](const std::string& format) { return format != "scales-json"; };
+  all.shares_weights = std::ranges::count_if(options_.formats, has_weights) > 1;
+  return all;
+}
+
+fs::path OutputFormats::folder_of(const fs::path& output, size_t index) const {
+  return writers_.size() == 1 ? output : output / options_.formats[index];
+}
+
+void OutputFormats::check(const ExportInput& input) const {
+  for (size_t i = 0; i < writers_.size(); ++i)
+    in_context(option_ + " " + options_.formats[i], [&] { writers_[i]->check(completed(input)); });
+  if (options_.scales_only && input.calibration.plan.quantizes_weights())
+    fail("--scales-only writes scales of K and V; FP8 weights make a whole checkpoint");
+}
+
+WrittenCheckpoint OutputFormats::write(const ExportInput& input, const fs::path& folder,
+                                       int threads, Diagnostics& progress) const {
+  ExportInput all = completed(input);
+  ThreadPool pool(threads);
+  all.pool = &pool;
+  all.progress = &progress;
+  WrittenCheckpoint first;
+  for (size_t i = 0; i < writers_.size(); ++i) {
+    const fs::path own = folder_of(folder, i);
+    if (own != folder) fs::create_directory(own);  // folder itself is there, or has vanished
+    in_context(option_ + " " + options_.formats[i], [&] {
+      if (options_.scales_only)
+        return write_overlay(all, writers_[i]->parts(all), options_.formats[i], own);
+      WrittenCheckpoint written =
+          writers_[i]->write(all, own, first.folder.empty() ? nullptr : &first);
+      if (first.folder.empty() && !written.folder.empty()) first = std::move(written);
+    });
+  }
+  return first;
+}
+
+void OutputFormats::tell_notes(const ExportInput& input, Diagnostics& diagnostics) const {
+  std::vector<std::string> told;
+  for (const auto& writer : writers_)
+    for (const std::string& note : writer->notes(completed(input)))
+      if (std::ranges::find(told, note) == told.end()) {
+        diagnostics.note(note);
+        told.push_back(note);
+      }
+}
+
+std::vector<WrittenFolder> OutputFormats::folders() const {
+  std::vector<WrittenFolder> all;
+  for (size_t i = 0; i < writers_.size(); ++i) {
+    const fs::path folder = folder_of(options_.output, i);
+    all.push_back({.format = options_.formats[i],
+                   .path = folder,
+                   .is_overlay = options_.scales_only && is_there(folder / kOverlayName)});
+  }
+  return all;
+}
+
+KvDType parse_fp8_cache_dtype(const std::string& name) {
+  const KvDType dtype = parse_kv_dtype(name);
+  if (!is_fp8(dtype)) fail("--kv-cache-dtype ", name, " needs no scales, expected an FP8 type");
+  return dtype;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,43 @@
+#include "run/subject.h"
+
+#include "calib/quant_plan.h"
+#include "convert/kept_quantization.h"
+#include "stored/unrun_modules.h"
+#include "stored/weights.h"
+
+namespace kvcal {
+
+ExportInput CalibrationSubject::output_of(const Calibration& calibration) const {
+  return {.model = model_dir,
+          .calibration = calibration,
+          .recipe = &recipe,
+          .kept = kept ? &*kept : nullptr};
+}
+
+CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
+                                const std::string& model, Diagnostics& diagnostics) {
+  ModelDir model_dir(model);
+  ModelConfig config = read_model_config(model_dir);
+  QuantPlan plan = in_context(recipe_name, [&] {
+    return resolve_plan(recipe, config, diagnostics, unrun_modules(model_dir, config));
+  });
+  auto kept = kept_weights(model_dir, config);
+  return {std::move(recipe), std::move(model_dir), std::move(config), std::move(plan),
+          std::move(kept)};
+}
+
+std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
+                                const SampleOptions& options, Diagnostics& diagnostics) {
+  // Already tokenized data needs no tokenizer.
+  const bool is_tokenized = std::holds_alternative<std::vector<TokenId>>(dataset.record(0).content);
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::optional<ChatFormat> chat;
+  if (!is_tokenized) {
+    tokenizer = make_tokenizer(subject.model_dir.path());
+    chat = ChatFormat::from_folder(subject.model_dir.path());
+  }
+  return read_samples(dataset, tokenizer.get(), chat ? &*chat : nullptr, subject.config.vocab_size,
+                      options, diagnostics);
+}
+
+}  // namespace kvcal

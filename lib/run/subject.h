@@ -1,0 +1,39 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_dir.h"
+#include "core/diagnostics.h"
+#include "datasets/dataset.h"
+#include "export/writer.h"
+#include "family/model_config.h"
+#include "quant/quant_plan.h"
+#include "recipe/recipe.h"
+
+namespace kvcal {
+
+/// A model and what a recipe makes of it.
+struct CalibrationSubject {
+  Recipe recipe;
+  ModelDir model_dir;
+  ModelConfig config;
+  QuantPlan plan;
+  std::optional<KeptQuantization> kept;  ///< weights that are FP8 already
+
+  /// What writers are given. Borrows this and calibration.
+  ExportInput output_of(const Calibration& calibration) const;
+};
+
+/// recipe_name: how messages call the recipe. Throws Error where it does not fit the model.
+CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
+                                const std::string& model, Diagnostics& diagnostics);
+
+/// The data set's samples as the model's ids. Throws Error as read_samples, and where text needs a
+/// tokenizer or chat template that the model has not.
+std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
+                                const SampleOptions& options, Diagnostics& diagnostics);
+
+}  // namespace kvcal

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "commands.h"
+#include "family/model_config.h"
+#include "run/output_formats.h"
+
+namespace kvcal {
+
+/// Returns --output, which is not required yet.
+CLI::Option* add_output_options(CLI::App& command, OutputOptions& options);
+/// Of add_output_options those that say where an output goes and what of it: --output, --tp-size,
+/// --scales-only, --overwrite.
+CLI::Option* add_target_options(CLI::App& command, OutputOptions& options);
+
+/// A table of the attention modules, and of the inputs of Linears where there are any; then how
+/// many weights were written.
+void print_calibration(const Calibration& calibration, const WrittenCheckpoint& written);
+
+/// "wrote FORMAT: FOLDER", a line each; after joined formats, the engines that they serve.
+void print_folders(const OutputFormats& formats, const ModelConfig& config);
+
+}  // namespace kvcal
