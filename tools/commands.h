@@ -11,6 +11,7 @@
 
 #include "core/byte_size.h"
 #include "run/devices.h"
+#include "run/loaded_model.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -50,6 +51,9 @@ CLI::Validator is_not_empty();
 /// For seeds, which would wrap around.
 CLI::Validator is_not_negative();
 
+/// --device, --compute-dtype and --threads.
 void add_device_options(CLI::App& command, DeviceOptions& options);
+/// --kv-cache-dtype, --scales and --unit-scales.
+void add_cache_options(CLI::App& command, CacheOptions& options);
 
 }  // namespace kvcal

@@ -1,19 +1,109 @@
 #include <algorithm>
+#include <iostream>
 
 #include "commands.h"
+#include "core/file.h"
+#include "core/join.h"
 #include "core/registry.h"
-#include "eval_gsm8k.h"
-#include "eval_likelihood.h"
-#include "eval_options.h"
-#include "eval_sensitivity.h"
-#include "eval_variants.h"
+#include "eval_tables.h"
 #include "output_files.h"
+#include "plots.h"
+#include "progress.h"
+#include "report/eval_report.h"
+#include "version.h"
 
 namespace kvcal {
 namespace {
 
-using RunTask = void(const EvalOptions& options);
+struct EvalCommand {
+  std::string task;
+  EvalOptions eval;
+  LikelihoodOptions likelihood = {.num_texts = 2};
+  SensitivityOptions sensitivity;
+  GsmTaskOptions gsm8k;
+  std::optional<bool> fewshot_as_multiturn;
+  std::string fewshot_dataset, cache_memory, output_recipe, log_samples;
+  std::string max_perplexity_increase, min_top1, min_exact_match, min_exact_match_flexible;
+  bool json = false, overwrite = false;
+  ReportOptions report;
+};
 
+void write_eval_report(const EvalCommand& command, const Json& result) {
+  if (!command.report.is_asked_for()) return;
+  const report::EvalReport report = report::read_eval_report(result);
+  write_report(command.report, report::eval_page(report), report::eval_plots(report));
+}
+
+void throw_if_missed(const std::vector<std::string>& missed) {
+  if (!missed.empty()) throw GateMissed("gate missed: " + join(missed, "\ngate missed: "));
+}
+
+/// Prints the result as JSON, or as print does.
+template <class Print>
+void print_result(const EvalCommand& command, const Json& json, const Print& print) {
+  if (command.json)
+    std::cout << dump_json(json);
+  else
+    print();
+  std::cout.flush();
+}
+
+void run_likelihood(EvalCommand command) {
+  command.likelihood.has_reference = command.task == "kl";
+  if (!command.likelihood.has_reference || command.report.page.empty())
+    command.likelihood.num_texts = 0;
+  TerminalDiagnostics diagnostics;
+  const LikelihoodResult result = evaluate_likelihood(
+      command.eval, command.likelihood, diagnostics, [&](const LikelihoodResult& scores) {
+        print_result(command, evaluation_json(command.eval, program_version(), scores),
+                     [&] { print_likelihood(scores, std::cout); });
+      });
+  write_eval_report(command, report_json(command.eval, program_version(), result));
+  throw_if_missed(result.missed);
+}
+
+void run_gsm8k(EvalCommand command) {
+  if (command.fewshot_as_multiturn && !command.gsm8k.questions.apply_chat_template)
+    fail("--fewshot-as-multiturn needs --apply-chat-template");
+  if (command.gsm8k.questions.batch_size > 0 && !command.cache_memory.empty())
+    fail("--batch-size and --cache-memory both say how many questions go together; give one");
+  command.gsm8k.questions.fewshot_as_multiturn = command.fewshot_as_multiturn.value_or(true);
+  command.gsm8k.questions.fewshot_dataset = command.fewshot_dataset;
+  if (!command.cache_memory.empty())
+    command.gsm8k.questions.cache_bytes =
+        in_context("--cache-memory", [&] { return parse_byte_size(command.cache_memory); });
+  TerminalDiagnostics diagnostics;
+  const GsmTaskResult result = evaluate_gsm8k(command.eval, command.gsm8k, diagnostics);
+  const Json json = evaluation_json(command.eval, program_version(), command.gsm8k, result);
+  if (!command.log_samples.empty())
+    write_file_atomically(
+        command.log_samples,
+        join(json.at("samples"), "", [](const Json& sample) { return sample.dump() + '\n'; }),
+        command.overwrite);
+  print_result(command, json, [&] { print_answers(result, std::cout); });
+  write_eval_report(command, json);
+  throw_if_missed(result.missed);
+}
+
+void run_sensitivity(EvalCommand command) {
+  command.sensitivity.needs_recipe = !command.output_recipe.empty();
+  if (command.sensitivity.needs_recipe && !command.sensitivity.kl_budget)
+    fail("--output-recipe needs --kl-budget, which says how many layers to keep");
+  TerminalDiagnostics diagnostics;
+  const SensitivityResult result =
+      evaluate_sensitivity(command.eval, command.sensitivity, diagnostics);
+  const Json json = evaluation_json(command.eval, program_version(), result);
+  const bool has_recipe = result.proposal && !result.proposal->recipe.empty();
+  if (command.sensitivity.needs_recipe && has_recipe)
+    write_file_atomically(command.output_recipe, result.proposal->recipe, command.overwrite);
+  print_result(command, json, [&] { print_sensitivity(result, std::cout); });
+  write_eval_report(command, json);
+  if (command.sensitivity.needs_recipe && !has_recipe)
+    throw GateMissed("no recipe: with FP8 in the least sensitive layer alone the mean KL is over " +
+                     fixed("%g", *command.sensitivity.kl_budget));
+}
+
+using RunTask = void(EvalCommand command);
 const Registry<RunTask*> kTasks{"--task",
                                 {{"perplexity", run_likelihood},
                                  {"kl", run_likelihood},
@@ -31,66 +121,82 @@ const TaskOptions kOfVariants{"Options of --task perplexity, kl and gsm8k",
                               {"perplexity", "kl", "gsm8k"}};
 const TaskOptions kOfKl{"Options of --task kl", {"kl"}};
 const TaskOptions kOfSensitivity{"Options of --task sensitivity", {"sensitivity"}};
-const TaskOptions kOfGsm8k{kGsmOptionsTitle, {"gsm8k"}};
+const TaskOptions kOfGsm8k{"Options of --task gsm8k", {"gsm8k"}};
 
 /// An option that the task would not look at was meant for something.
 void check_options_of_task(const CLI::App& command, const std::string& task) {
   for (const TaskOptions* of : {&kOfSequences, &kOfVariants, &kOfKl, &kOfSensitivity, &kOfGsm8k}) {
     if (std::ranges::find(of->tasks, task) != of->tasks.end()) continue;
     for (const CLI::Option* option : command.get_option_group(of->title)->get_options())
-      if (option->count() > 0) {
-        std::string tasks;
-        for (const std::string& one : of->tasks) tasks += (tasks.empty() ? "" : ", ") + one;
-        fail(option->get_name(), " is for --task ", tasks, "; --task is ", task);
-      }
+      if (option->count() > 0)
+        fail(option->get_name(), " is for --task ", join(of->tasks, ", "), "; --task is ", task);
   }
 }
 
-void check_outputs(const EvalOptions& options) {
-  std::vector<std::string> inputs{options.model, options.dataset, options.reference,
-                                  options.cache.scales, options.gsm8k.fewshot_dataset};
-  for (const std::string& text : options.variants) {
+void check_outputs(const EvalCommand& command) {
+  const EvalOptions& eval = command.eval;
+  std::vector<std::string> inputs{eval.model, eval.dataset, eval.reference, eval.cache.scales,
+                                  command.fewshot_dataset};
+  for (const std::string& text : eval.variants) {
     const VariantSpec spec = parse_variant(text);
     inputs.push_back(spec.folder);
     inputs.push_back(spec.cache.scales);
   }
-  check_output_files({{"--report", options.report.page},
-                      {"--plots", options.report.plots},
-                      {"--output-recipe", options.output_recipe},
-                      {"--log-samples", options.gsm8k.log_samples}},
-                     options.overwrite, inputs);
-  check_report_targets(options.report);
+  check_output_files({{"--report", command.report.page},
+                      {"--plots", command.report.plots},
+                      {"--output-recipe", command.output_recipe},
+                      {"--log-samples", command.log_samples}},
+                     command.overwrite, inputs);
+  check_report_targets(command.report);
 }
 
-void run_eval(const CLI::App& command, EvalOptions options) {
-  options.task = kTasks.name_of(options.task);
-  check_options_of_task(command, options.task);
-  if (command.get_option_group(kOfKl.title)->get_option("--texts")->count() > 0 &&
-      options.report.page.empty())
+/// Gates that are given in per cent or as fractions.
+void read_gates(EvalCommand& command) {
+  const auto read = [](const char* option, const std::string& text,
+                       double (*parse)(std::string_view), std::optional<double>& gate) {
+    if (!text.empty()) in_context(option, [&] { gate = parse(text); });
+  };
+  Gates& gates = command.likelihood.gates;
+  read("--max-perplexity-increase", command.max_perplexity_increase, parse_fraction,
+       gates.max_perplexity_increase);
+  read("--min-top1", command.min_top1, parse_part, gates.min_top1);
+  GsmGates& answers = command.gsm8k.gates;
+  read("--min-exact-match", command.min_exact_match, parse_part, answers.min_strict);
+  read("--min-exact-match-flexible", command.min_exact_match_flexible, parse_part,
+       answers.min_flexible);
+}
+
+void run_eval(const CLI::App& app, EvalCommand command) {
+  command.task = kTasks.name_of(command.task);
+  check_options_of_task(app, command.task);
+  if (app.get_option_group(kOfKl.title)->get_option("--texts")->count() > 0 &&
+      command.report.page.empty())
     fail("--texts is for --report, which is not given");
-  check_outputs(options);
-  kTasks.at(options.task)(options);
+  check_outputs(command);
+  read_gates(command);
+  kTasks.at(command.task)(command);
 }
 
-void add_kl_options(CLI::App& command, EvalOptions& options) {
+void add_kl_options(CLI::App& command, EvalCommand& options) {
   command
-      .add_option("--reference", options.reference,
+      .add_option("--reference", options.eval.reference,
                   "Model that KL is measured from; default: the same with an unquantized cache")
       ->check(is_not_empty());
   command
-      .add_option("--reference-kv-cache-dtype", options.reference_cache,
+      .add_option("--reference-kv-cache-dtype", options.eval.reference_cache,
                   "Cache of what KL is measured from; auto: as its checkpoint says, or the model's "
                   "dtype where it is the same model")
       ->capture_default_str();
-  command.add_flag("--per-layer", options.per_layer,
+  command.add_flag("--per-layer", options.likelihood.per_layer,
                    "KL with only one layer's cache quantized, for each layer");
   command
-      .add_option("--texts", options.num_texts,
+      .add_option("--texts", options.likelihood.num_texts,
                   "Sequences whose continuation with each cache stands in --report")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1000}));
   command
-      .add_option("--max-kl", options.max_kl, "Exit with 3 where the mean KL is over this (nats)")
+      .add_option("--max-kl", options.likelihood.gates.max_kl,
+                  "Exit with 3 where the mean KL is over this (nats)")
       ->check(CLI::NonNegativeNumber);
   command
       .add_option("--max-perplexity-increase", options.max_perplexity_increase,
@@ -117,8 +223,10 @@ void add_sequence_options(CLI::App& command, SequenceOptions& options) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
 }
 
-void add_sensitivity_options(CLI::App& command, EvalOptions& options) {
-  command.add_option("--kl-budget", options.kl_budget, "The mean KL that may be left (nats)")
+void add_sensitivity_options(CLI::App& command, EvalCommand& options) {
+  command
+      .add_option("--kl-budget", options.sensitivity.kl_budget,
+                  "The mean KL that may be left (nats)")
       ->check(CLI::NonNegativeNumber);
   command
       .add_option("--output-recipe", options.output_recipe,
@@ -126,37 +234,80 @@ void add_sensitivity_options(CLI::App& command, EvalOptions& options) {
       ->check(is_not_empty());
 }
 
+void add_gsm8k_options(CLI::App& group, EvalCommand& options) {
+  GsmOptions& questions = options.gsm8k.questions;
+  group
+      .add_option("--fewshot-dataset", options.fewshot_dataset,
+                  "JSON lines of worked examples; default: split train of a descriptor")
+      ->check(is_not_empty());
+  group.add_option("--num-fewshot", questions.num_fewshot, "Worked examples before each question")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 16));
+  group.add_option("--limit", questions.limit, "Ask the first so many questions alone")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
+  group.add_option("--max-gen-toks", questions.max_gen_toks, "Tokens of an answer at most")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  group.add_option("--add-bos-token", questions.add_bos_token,
+                   "true or false; default: as the tokenizer does on its own");
+  group.add_flag("--apply-chat-template", questions.apply_chat_template,
+                 "Put question and examples into the model's chat template");
+  group.add_option("--fewshot-as-multiturn", options.fewshot_as_multiturn,
+                   "With the template: true (default): a turn an example; false: one message");
+  group
+      .add_option("--batch-size", questions.batch_size,
+                  "Questions answered at a time, which changes no answer; 0: what fits "
+                  "--cache-memory, 32 at most")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 16));
+  group
+      .add_option("--cache-memory", options.cache_memory,
+                  "Memory for the KV cache of all of them; default: half of what is free")
+      ->check(is_not_empty());
+  group.add_option("--log-samples", options.log_samples, "JSON lines file for prompts and answers")
+      ->check(is_not_empty());
+  group
+      .add_option("--min-exact-match", options.min_exact_match,
+                  "Exit with 3 where strict-match is under this: 77% or 0.77")
+      ->check(is_not_empty());
+  group
+      .add_option("--min-exact-match-flexible", options.min_exact_match_flexible,
+                  "The same of flexible-extract")
+      ->check(is_not_empty());
+}
+
 }  // namespace
 
 void add_eval(CLI::App& app, std::function<void()>& run) {
-  auto options = std::make_shared<EvalOptions>();
+  auto options = std::make_shared<EvalCommand>();
   CLI::App* command = app.add_subcommand(
       "eval", "Measure what a KV cache dtype, scales or FP8 weights do to a model's predictions");
   command
-      ->add_option("model", options->model, "Hugging Face model folder, or an output of calibrate")
+      ->add_option("model", options->eval.model,
+                   "Hugging Face model folder, or an output of calibrate")
       ->required()
       ->check(is_not_empty());
   command->add_option("--task", options->task, "perplexity, kl, gsm8k or sensitivity")->required();
   command
-      ->add_option("--dataset", options->dataset,
+      ->add_option("--dataset", options->eval.dataset,
                    "Text, or JSON lines with text, messages or input_ids")
       ->required()
       ->check(is_not_empty());
-  add_cache_options(*command, options->cache);
-  add_sequence_options(*command->add_option_group(kOfSequences.title), options->sequences);
+  add_cache_options(*command, options->eval.cache);
+  add_sequence_options(*command->add_option_group(kOfSequences.title), options->eval.sequences);
   command->add_option_group(kOfVariants.title)
       ->add_option(
-          "--variant", options->variants,
+          "--variant", options->eval.variants,
           "Instead of --kv-cache-dtype and scales: one of several caches that are scored in "
           "the same pass, NAME=CACHE[:SCALES] or NAME=model:FOLDER; SCALES: unit, "
           "checkpoint, a file or folder; repeatable");
   add_kl_options(*command->add_option_group(kOfKl.title), *options);
   add_sensitivity_options(*command->add_option_group(kOfSensitivity.title), *options);
-  add_gsm8k_options(*command, options->gsm8k);
+  add_gsm8k_options(*command->add_option_group(kOfGsm8k.title), *options);
   add_report_options(*command, options->report);
   command->add_flag("--overwrite", options->overwrite, "Replace files that are there");
   command->add_flag("--json", options->json, "Print a JSON object instead of text");
-  add_device_options(*command, options->device);
+  add_device_options(*command, options->eval.device);
   command->callback([options, command, &run] {
     options->report.overwrite = options->overwrite;
     run = [options, command] { run_eval(*command, *options); };

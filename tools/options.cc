@@ -28,4 +28,18 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
       ->check(CLI::Range(0, 4096));
 }
 
+void add_cache_options(CLI::App& command, CacheOptions& options) {
+  command
+      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
+                  "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz")
+      ->capture_default_str();
+  command
+      .add_option("--scales", options.scales,
+                  "Scales to use instead of the checkpoint's: kv_cache_scales.json, a scales-only "
+                  "overlay, a checkpoint, a folder of rank files")
+      ->check(is_not_empty());
+  command.add_flag("--unit-scales", options.unit_scales,
+                   "Scale 1.0 in every layer, as engines use without scales");
+}
+
 }  // namespace kvcal

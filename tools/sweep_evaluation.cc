@@ -26,14 +26,14 @@ struct ScoredCell {
 class Evaluation {
  public:
   Evaluation(const SweepOptions& options, const Sweep& sweep, const SweepFolder& folder,
-             Backend& backend, const Cell& first)
+             Backend& backend, const Cell& first, Diagnostics& diagnostics)
       : sweep_(sweep),
         folder_(folder),
         device_(device_of(options, sweep, first.model)),
-        weights_(options, sweep, folder, backend, first, false) {
+        weights_(options, sweep, folder, backend, first, false, diagnostics) {
     if (sweep.plan.has_own_weights(first))
       other_reference_.emplace(sweep.file.models[first.model].path.string(), device_, false,
-                               &backend);
+                               diagnostics, &backend);
   }
 
   /// Throws Error where the cell's scales cannot be had.
@@ -119,7 +119,8 @@ class Evaluation {
 void evaluate_cells(const SweepOptions& options, const Sweep& sweep,
                     const std::vector<size_t>& cells, const SweepFolder& folder, Backend& backend,
                     Diagnostics& diagnostics) {
-  Evaluation evaluation(options, sweep, folder, backend, sweep.plan.cells[cells.at(0)]);
+  Evaluation evaluation(options, sweep, folder, backend, sweep.plan.cells[cells.at(0)],
+                        diagnostics);
   for (const size_t index : cells) {
     const Cell& cell = sweep.plan.cells[index];
     try {
@@ -134,7 +135,7 @@ void evaluate_cells(const SweepOptions& options, const Sweep& sweep,
 
 void answer_questions(const SweepOptions& options, const Sweep& sweep, const Cell& cell,
                       const SweepFolder& folder, Backend& backend, Diagnostics& diagnostics) {
-  CellWeights weights(options, sweep, folder, backend, cell, true);
+  CellWeights weights(options, sweep, folder, backend, cell, true, diagnostics);
   LoadedModel& model = weights.model();
   const SweepGsm8k& asked = *sweep.file.gsm8k;
   GsmOptions asking;

@@ -46,11 +46,13 @@ std::string path_of(const Sweep& sweep, const SweepFolder& folder, const Cell& c
 }  // namespace
 
 CellWeights::CellWeights(const SweepOptions& options, const Sweep& sweep, const SweepFolder& folder,
-                         Backend& backend, const Cell& cell, bool has_tokenizer)
+                         Backend& backend, const Cell& cell, bool has_tokenizer,
+                         Diagnostics& diagnostics)
     : sweep_(sweep),
       folder_(folder),
+      diagnostics_(diagnostics),
       model_(path_of(sweep, folder, cell), device_of(options, sweep, cell.model), has_tokenizer,
-             &backend) {}
+             diagnostics, &backend) {}
 
 std::vector<LayerKvScales> CellWeights::scales_of(const Cell& cell) const {
   if (!cell.scales) return {};
@@ -65,7 +67,7 @@ std::vector<LayerKvScales> CellWeights::scales_of(const Cell& cell) const {
   CacheOptions cache;
   cache.unit_scales = source.kind == ScaleSource::Kind::kUnit;
   if (source.kind == ScaleSource::Kind::kFile) cache.scales = source.path.string();
-  return kvcal::scales_of(cache, model_, cell.kv_cache_dtype);
+  return kvcal::scales_of(cache, model_, cell.kv_cache_dtype, diagnostics_);
 }
 
 }  // namespace kvcal

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "loaded_model.h"
+#include "run/loaded_model.h"
 #include "sweep/sweep_folder.h"
 #include "sweep_inputs.h"
 
@@ -15,7 +15,7 @@ class CellWeights {
  public:
   /// cell: any of them.
   CellWeights(const SweepOptions& options, const Sweep& sweep, const SweepFolder& folder,
-              Backend& backend, const Cell& cell, bool has_tokenizer);
+              Backend& backend, const Cell& cell, bool has_tokenizer, Diagnostics& diagnostics);
 
   LoadedModel& model() { return model_; }
   /// As Decoder::make_cache wants them. Throws Error where they cannot be had.
@@ -24,6 +24,7 @@ class CellWeights {
  private:
   const Sweep& sweep_;
   const SweepFolder& folder_;
+  Diagnostics& diagnostics_;
   LoadedModel model_;
 };
 

@@ -1,4 +1,4 @@
-#include "eval_variants.h"
+#include "run/eval_variants.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -21,12 +21,20 @@ bool is_named(const CacheOptions& cache) {
 
 }  // namespace
 
-EvalVariant::EvalVariant(std::string given_name, LoadedModel& loaded, const CacheOptions& cache)
-    : name(std::move(given_name)),
-      model(&loaded),
-      dtype(cache_dtype_of(cache, loaded)),
-      scales(scales_of(cache, loaded, dtype)),
-      scales_source(source_of(cache, dtype)) {}
+EvalVariant::EvalVariant(const std::string& name, LoadedModel& loaded, const CacheOptions& cache,
+                         Diagnostics& diagnostics)
+    : label{name, cache_dtype_of(cache, loaded, diagnostics), ""}, model(&loaded) {
+  if (name.empty()) label.name = name_of(label.dtype);
+  scales = scales_of(cache, loaded, label.dtype, diagnostics);
+  label.scales_source = source_of(cache, label.dtype);
+}
+
+std::vector<int64_t> EvalVariant::quantized_layers() const {
+  std::vector<int64_t> layers;
+  for (const int64_t layer : model->config.attention_layers())
+    if (!scales[static_cast<size_t>(layer)].ignored) layers.push_back(layer);
+  return layers;
+}
 
 VariantSpec parse_variant(const std::string& text) {
   const size_t equals = text.find('=');
@@ -57,8 +65,10 @@ VariantSpec parse_variant(const std::string& text) {
   return spec;
 }
 
-EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference)
-    : backend_(open_backend(options.device)) {
+EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagnostics& diagnostics)
+    : backend_(open_backend(options.device)),
+      threads_(options.device.threads),
+      is_single_(options.variants.empty()) {
   check(options.cache);
   if (!options.variants.empty() && is_named(options.cache))
     fail(
@@ -71,59 +81,59 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference)
     if (!names.insert(specs.back().name).second)
       fail("--variant ", text, ": the name '", specs.back().name, "' is given twice");
   }
-  LoadedModel& model = load(options.model, options.device);
+  LoadedModel& model = load(options.model, options.device, diagnostics);
   for (const VariantSpec& spec : specs)
     in_context("--variant " + spec.name, [&] {
-      LoadedModel& own = spec.folder.empty() ? model : load(spec.folder, options.device);
-      variants_.emplace_back(spec.name, own, spec.cache);
+      LoadedModel& own =
+          spec.folder.empty() ? model : load(spec.folder, options.device, diagnostics);
+      variants_.emplace_back(spec.name, own, spec.cache, diagnostics);
     });
-  is_single_ = specs.empty();
-  if (is_single_) {
-    variants_.emplace_back("", model, options.cache);
-    variants_[0].name = name_of(variants_[0].dtype);
-  }
+  if (is_single_) variants_.emplace_back("", model, options.cache, diagnostics);
   if (!has_reference) return;
-  LoadedModel& from = options.reference.empty() ? model : load(options.reference, options.device);
+  LoadedModel& from =
+      options.reference.empty() ? model : load(options.reference, options.device, diagnostics);
   // Another model runs as its checkpoint says; the same one with the cache it had without FP8.
   CacheOptions cache;
   cache.kv_cache_dtype = options.reference_cache;
   if (&from == &model && options.reference_cache == "auto")
     cache.kv_cache_dtype = name_of(unquantized_cache_dtype(model.config));
-  reference_.emplace(&from == &model ? "" : options.reference, from, cache);
+  reference_.emplace(options.reference, from, cache, diagnostics);
 }
 
-LoadedModel& EvalVariants::load(const std::string& folder, const DeviceOptions& device) {
+LoadedModel& EvalVariants::load(const std::string& folder, const DeviceOptions& device,
+                                Diagnostics& diagnostics) {
   namespace fs = std::filesystem;
   const auto same = std::ranges::find_if(models_, [&](const auto& model) {
     return fs::weakly_canonical(model->path) == fs::weakly_canonical(folder);
   });
   if (same != models_.end()) return **same;
-  models_.push_back(std::make_unique<LoadedModel>(folder, device, false, backend_.get()));
+  models_.push_back(
+      std::make_unique<LoadedModel>(folder, device, false, diagnostics, backend_.get()));
   return *models_.back();
 }
 
 std::string EvalVariants::reference_name() const {
-  if (!reference_->name.empty()) return reference_->name;
-  if (reference_->dtype == unquantized_cache_dtype(reference_->model->config))
+  if (!reference_) return "";
+  const CacheLabel& label = reference_->label;
+  if (reference_->model != models_[0].get()) return label.name;
+  if (label.dtype == unquantized_cache_dtype(reference_->model->config))
     return "the same with an unquantized cache";
-  return "the same with a " + std::string(name_of(reference_->dtype)) + " cache";
+  return "the same with a " + std::string(name_of(label.dtype)) + " cache";
 }
 
-void EvalVariants::throw_if_missed(const std::vector<std::vector<std::string>>& missed) const {
-  std::string lines;
-  for (size_t i = 0; i < missed.size(); ++i)
-    for (const std::string& line : missed[i])
-      lines += (lines.empty() ? "gate missed: " : "\ngate missed: ") +
-               (is_single_ ? "" : variants_[i].name + ": ") + line;
-  if (!lines.empty()) throw GateMissed(lines);
-}
-
-Scorer EvalVariants::make_scorer(const EvalOptions& options) const {
+Scorer EvalVariants::make_scorer() const {
   std::vector<ScoredModel> models;
   for (const EvalVariant& variant : variants_) models.push_back(variant.scored());
   std::optional<ScoredModel> reference;
   if (reference_) reference.emplace(reference_->scored());
-  return Scorer(std::move(models), reference, options.device.threads);
+  return Scorer(std::move(models), reference, threads_);
+}
+
+void add_missed(const std::vector<std::string>& lines, const EvalVariants& variants, size_t variant,
+                std::vector<std::string>& all) {
+  const std::string name =
+      variants.is_single() ? "" : variants.variants()[variant].label.name + ": ";
+  for (const std::string& line : lines) all.push_back(name + line);
 }
 
 }  // namespace kvcal

@@ -4,19 +4,20 @@
 #include <string>
 #include <vector>
 
-#include "commands.h"
+#include "core/diagnostics.h"
 #include "forward/decoder.h"
+#include "run/devices.h"
 #include "stored/fp8_checkpoint.h"
 #include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 
-/// How a command's caches are made.
+/// How the KV cache of a run is made.
 struct CacheOptions {
-  std::string kv_cache_dtype = "auto", scales;
-  bool unit_scales = false;
+  std::string kv_cache_dtype = "auto";  ///< or a dtype by name
+  std::string scales = {};   ///< a file or folder whose scales replace the checkpoint's; or empty
+  bool unit_scales = false;  ///< scale 1.0 in every layer
 };
-void add_cache_options(CLI::App& command, CacheOptions& options);
 /// Throws Error where options contradict each other.
 void check(const CacheOptions& options);
 
@@ -24,7 +25,7 @@ void check(const CacheOptions& options);
 struct LoadedModel {
   /// shared: a backend to run on, which must outlive this; null: one of its own.
   LoadedModel(const std::string& path, const DeviceOptions& device, bool has_tokenizer,
-              Backend* shared = nullptr);
+              Diagnostics& diagnostics, Backend* shared = nullptr);
 
   std::string path;  ///< as given
   ModelDir model_dir;
@@ -37,12 +38,13 @@ struct LoadedModel {
   Decoder decoder;
 };
 
-/// What an engine picks on its own: FP8 for a checkpoint that has scales, unless its config says
-/// otherwise, else the model's dtype. Throws Error where the config asks for what is not run or for
-/// scales that are not there.
-KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model);
-/// Empty for a dtype that needs none. Says on stderr which layers are not FP8.
+/// The cache that an engine picks on its own: FP8 for a checkpoint that has scales, unless its
+/// config says otherwise, else the model's dtype. Throws Error where the config asks for a cache
+/// that is not supported, or for scales that are not there.
+KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model,
+                       Diagnostics& diagnostics);
+/// Empty for a dtype that needs none. A note names the layers that are not FP8.
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
-                                     KvDType dtype);
+                                     KvDType dtype, Diagnostics& diagnostics);
 
 }  // namespace kvcal

@@ -1,4 +1,4 @@
-#include "eval_texts.h"
+#include "run/continuations.h"
 
 #include <algorithm>
 #include <memory>
@@ -29,7 +29,7 @@ Json text_json(const std::string& name, const Tokenizer& tokenizer,
 }
 
 KvCache cache_of(const EvalVariant& variant, int64_t tokens) {
-  return variant.model->decoder.make_cache(variant.dtype, variant.scales, tokens);
+  return variant.model->decoder.make_cache(variant.label.dtype, variant.scales, tokens);
 }
 
 Json compared(const EvalVariants& variants, const Tokenizer& tokenizer,
@@ -45,7 +45,7 @@ Json compared(const EvalVariants& variants, const Tokenizer& tokenizer,
     const Comparison comparison =
         compare_caches(variant.model->decoder, first, second, prompt, options);
     json["reference"] = text_json(variants.reference_name(), tokenizer, comparison.first.ids);
-    Json entry = text_json(variant.name, tokenizer, comparison.second.ids);
+    Json entry = text_json(variant.label.name, tokenizer, comparison.second.ids);
     entry["first_divergence"] = comparison.first_divergence;
     entry["kl"] = comparison.kl;
     json["variants"].push_back(std::move(entry));
@@ -55,8 +55,8 @@ Json compared(const EvalVariants& variants, const Tokenizer& tokenizer,
 
 }  // namespace
 
-Json texts_json(const EvalVariants& variants, const std::vector<ScoredSequence>& sequences,
-                int64_t count, Diagnostics& diagnostics) {
+Json continuations_json(const EvalVariants& variants, const std::vector<ScoredSequence>& sequences,
+                        int64_t count, Diagnostics& diagnostics) {
   Json texts = Json::array();
   if (count == 0) return texts;
   const LoadedModel& model = *variants.reference()->model;

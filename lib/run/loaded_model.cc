@@ -1,27 +1,13 @@
-#include "loaded_model.h"
+#include "run/loaded_model.h"
 
-#include <filesystem>
-#include <iostream>
+#include <utility>
 
 #include "convert/source_scales.h"
+#include "core/number_text.h"
 #include "recipe/recipe.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
-
-void add_cache_options(CLI::App& command, CacheOptions& options) {
-  command
-      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                  "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz")
-      ->capture_default_str();
-  command
-      .add_option("--scales", options.scales,
-                  "Scales to use instead of the checkpoint's: kv_cache_scales.json, a scales-only "
-                  "overlay, a checkpoint, a folder of rank files")
-      ->check(is_not_empty());
-  command.add_flag("--unit-scales", options.unit_scales,
-                   "Scale 1.0 in every layer, as engines use without scales");
-}
 
 void check(const CacheOptions& options) {
   if (options.unit_scales && !options.scales.empty())
@@ -29,7 +15,7 @@ void check(const CacheOptions& options) {
 }
 
 LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& device,
-                         bool has_tokenizer, Backend* shared)
+                         bool has_tokenizer, Diagnostics& diagnostics, Backend* shared)
     : path(given_path),
       model_dir(path),
       config(read_model_config(model_dir)),
@@ -39,15 +25,14 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
       own_backend(shared ? nullptr : open_backend(device)),
       backend(shared ? *shared : *own_backend),
       decoder(config, weights, backend, compute_type_of(device, backend, config)) {
-  for (const std::string& warning : quantization.warnings)
-    std::cerr << "warning: " << path << ": " << warning << '\n';
+  for (const std::string& warning : quantization.warnings) diagnostics.warn(path + ": " + warning);
 }
 
 namespace {
 
-/// What the config and the scales say together. Where an engine would run FP8 with scale 1.0 in
-/// silence, or nothing, the user has to choose.
-bool is_fp8_cache(const KvScheme& scheme, bool has_scales) {
+/// Whether config and scales together ask for FP8. Where an engine would silently run FP8 with
+/// scale 1.0, or would not run, the user has to choose.
+bool is_fp8_cache(const KvScheme& scheme, bool has_scales, Diagnostics& diagnostics) {
   constexpr const char* kChoose =
       "choose the cache with --kv-cache-dtype, or scale 1.0 with --unit-scales";
   switch (scheme.cache) {
@@ -55,9 +40,9 @@ bool is_fp8_cache(const KvScheme& scheme, bool has_scales) {
       return has_scales;
     case KvScheme::Cache::kUnquantized:
       if (has_scales)
-        std::cerr << "warning: the checkpoint has KV scales and " << scheme.where
-                  << " is null or absent: the cache is not FP8, as in engines; "
-                     "--kv-cache-dtype fp8_e4m3 uses the scales\n";
+        diagnostics.warn("the checkpoint has KV scales and " + scheme.where +
+                         " is null or absent: the cache is not FP8, as in engines; "
+                         "--kv-cache-dtype fp8_e4m3 uses the scales");
       return false;
     case KvScheme::Cache::kFp8:
       if (!has_scales)
@@ -87,13 +72,14 @@ KvDType dtype_for(fp8::Format format) {
 
 }  // namespace
 
-KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model) {
+KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model,
+                       Diagnostics& diagnostics) {
   if (options.kv_cache_dtype != "auto")
     return in_context("--kv-cache-dtype", [&] { return parse_kv_dtype(options.kv_cache_dtype); });
   if (!options.scales.empty())
     return dtype_for(read_scales_of(options.scales, model.config).format);
   const bool has_scales = read_checkpoint_scales(model.model_dir, model.config).has_value();
-  if (!options.unit_scales && !is_fp8_cache(model.quantization.kv, has_scales))
+  if (!options.unit_scales && !is_fp8_cache(model.quantization.kv, has_scales, diagnostics))
     return unquantized_cache_dtype(model.config);
   const auto named = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
   return named && *named == "float8_e4m3fnuz" ? KvDType::kFp8E4m3Fnuz : KvDType::kFp8E4m3;
@@ -101,18 +87,16 @@ KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model) {
 
 namespace {
 
-void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& config) {
+void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& config,
+                  Diagnostics& diagnostics) {
   std::vector<int64_t> layers;
   for (size_t layer = 0; layer < scales.size(); ++layer)
     if (scales[layer].ignored) layers.push_back(static_cast<int64_t>(layer));
   if (layers.empty()) return;
-  std::cerr << "note: ignored layers without scales keep a "
-            << name_of(unquantized_cache_dtype(config)) << " cache: " << range_text(layers) << '\n';
+  diagnostics.note("ignored layers without scales keep a " +
+                   std::string(name_of(unquantized_cache_dtype(config))) +
+                   " cache: " + range_text(layers));
 }
-
-}  // namespace
-
-namespace {
 
 /// Scales of E5M2, whose largest value is 57344, would clip nearly all in another cache, and those
 /// of FNUZ are twice what others need. The other way about nothing is clipped, and engines do it.
@@ -143,12 +127,12 @@ std::vector<LayerKvScales> scales_of_checkpoint(const LoadedModel& model, KvDTyp
 }  // namespace
 
 std::vector<LayerKvScales> scales_of(const CacheOptions& options, const LoadedModel& model,
-                                     KvDType dtype) {
+                                     KvDType dtype, Diagnostics& diagnostics) {
   if (!is_fp8(dtype)) return {};
   if (options.unit_scales) return unit_scales(model.config);
   auto scales = options.scales.empty() ? scales_of_checkpoint(model, dtype)
                                        : scales_of_place(options.scales, model.config, dtype);
-  note_ignored(scales, model.config);
+  note_ignored(scales, model.config, diagnostics);
   return scales;
 }
 

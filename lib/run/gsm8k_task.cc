@@ -1,0 +1,43 @@
+#include <memory>
+
+#include "core/process_memory.h"
+#include "run/evaluation.h"
+
+namespace kvcal {
+namespace {
+
+GsmOptions questions_for(const LoadedModel& model, const EvalOptions& options,
+                         const GsmTaskOptions& asked) {
+  GsmOptions questions = asked.questions;
+  questions.dataset = options.dataset;
+  questions.model_folder = model.model_dir.path();
+  if (questions.cache_bytes) return questions;
+  // Half of what is free; the rest is for the steps themselves.
+  const Backend& backend = model.backend;
+  const auto free = backend.is_host() ? available_memory() : backend.free_memory();
+  if (free) questions.cache_bytes = *free / 2;
+  return questions;
+}
+
+}  // namespace
+
+GsmTaskResult evaluate_gsm8k(const EvalOptions& options, const GsmTaskOptions& asked,
+                             Diagnostics& diagnostics) {
+  EvalVariants variants(options, false, diagnostics);
+  // All tokenizers first: a folder without one would lose what the others have answered.
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  for (const EvalVariant& variant : variants.variants())
+    tokenizers.push_back(make_tokenizer(variant.model->model_dir.path()));
+  GsmTaskResult result{.is_single = variants.is_single(), .variants = {}, .missed = {}};
+  for (size_t i = 0; i < tokenizers.size(); ++i) {
+    const EvalVariant& variant = variants.variants()[i];
+    result.variants.push_back(
+        {variant.label,
+         run_gsm8k(variant.model->decoder, *tokenizers[i], variant.label.dtype, variant.scales,
+                   questions_for(*variant.model, options, asked), diagnostics)});
+    add_missed(missed_gates(result.variants[i].result, asked.gates), variants, i, result.missed);
+  }
+  return result;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,165 @@
+#include <algorithm>
+
+#include "convert/source_scales.h"
+#include "core/join.h"
+#include "core/number_text.h"
+#include "run/evaluation.h"
+#include "run/sequence_scores.h"
+
+namespace kvcal {
+namespace {
+
+using Layers = std::vector<int64_t>;
+
+struct Measured {
+  std::vector<LayerSensitivity> ranked;
+  MixedSearch search;
+};
+
+std::vector<LayerKvScales> keeping(std::vector<LayerKvScales> scales, const Layers& kept) {
+  for (const int64_t layer : kept) scales[static_cast<size_t>(layer)] = {{}, {}, true};
+  return scales;
+}
+
+Measured measure_layers(const EvalOptions& options, const EvalVariants& variants,
+                        const std::vector<ScoredSequence>& sequences,
+                        std::optional<double> kl_budget, Diagnostics& diagnostics) {
+  const EvalVariant& variant = variants.variants()[0];
+  const Layers layers = variant.quantized_layers();
+  Scorer scorer = variants.make_scorer();
+  const std::vector<SequenceScores> alone = score_layers(scorer, sequences, 0, layers, diagnostics);
+  Measured result;
+  for (size_t i = 0; i < layers.size(); ++i)
+    result.ranked.push_back({layers[i], *summarize(alone, i).kl_mean});
+  rank(result.ranked);
+  const auto measure_kept = [&](const std::vector<Layers>& kept) {
+    std::vector<std::vector<LayerKvScales>> scales;
+    std::vector<ScoredModel> models;
+    for (const Layers& of : kept) scales.push_back(keeping(variant.scales, of));
+    for (const auto& of : scales)
+      models.push_back({variant.model->decoder, variant.label.dtype, of});
+    Scorer mixed(models, variants.reference()->scored(), options.device.threads);
+    const std::vector<SequenceScores> scores = score_all(mixed, sequences, diagnostics);
+    std::vector<Likelihood> results;
+    for (size_t i = 0; i < kept.size(); ++i) results.push_back(summarize(scores, i));
+    return results;
+  };
+  result.search = search_kept_layers(result.ranked, kl_budget, measure_kept);
+  return result;
+}
+
+/// The layers, and those that the checkpoint leaves out already.
+Layers with_ignored(const EvalVariant& variant, Layers kept) {
+  for (const int64_t layer : variant.model->config.attention_layers())
+    if (variant.scales[static_cast<size_t>(layer)].ignored) kept.push_back(layer);
+  std::ranges::sort(kept);
+  return kept;
+}
+
+/// Why no recipe gives the cache that is measured; empty: one does.
+std::string recipe_gap(const EvalVariant& variant) {
+  if (variant.label.dtype != KvDType::kFp8E4m3)
+    return "the cache is " + std::string(name_of(variant.label.dtype));
+  if (variant.label.scales_source != "checkpoint") return "the scales are not the checkpoint's";
+  if (std::ranges::any_of(variant.scales,
+                          [](const LayerKvScales& layer) { return !layer.q.empty(); }))
+    return "the checkpoint has scales of queries, too";
+  return "";
+}
+
+/// A recipe for the same scales that leaves the proposal's layers out.
+std::string recipe_text(const EvalVariant& variant, const KeptLayers& proposal, double kl_mean) {
+  const LoadedModel& model = *variant.model;
+  const bool is_per_head = std::ranges::any_of(
+      variant.scales, [](const LayerKvScales& layer) { return layer.k.size() > 1; });
+  const Json scheme = read_scales_of_checkpoint(model.model_dir, model.config).scheme;
+  const auto observer = scheme.is_object() ? optional_string(scheme, "observer") : std::nullopt;
+  std::string text = "# FP8 KV cache: mean KL " + fixed("%.6f", kl_mean) +
+                     " nats on the text its layers were chosen with, budget " +
+                     fixed("%g", proposal.kl_budget) + ".\n";
+  if (!proposal.layers.empty()) text += "# For vLLM: " + proposal.skip_layers_argument + "\n";
+  if (!model.quantization.linears.empty())
+    text += "# The weights' part of the recipe is not here: put these lines of ignore into it.\n";
+  text += "default_stage:\n  default_modifiers:\n    QuantizationModifier:\n";
+  if (!proposal.layers.empty()) text += "      ignore:\n";
+  for (const int64_t layer : proposal.layers)
+    text += "        - " + model.config.attention_module(layer) + "\n";
+  text += "      kv_cache_scheme:\n        num_bits: 8\n        type: float\n        strategy: ";
+  text += is_per_head ? "attn_head" : "tensor";
+  text += "\n        dynamic: false\n        symmetric: true\n        observer: " +
+          observer.value_or("static_minmax") + "\n";
+  return text;
+}
+
+std::vector<MixedCacheRow> rows_of(const EvalVariant& variant, const MixedSearch& search) {
+  std::vector<MixedCacheRow> rows;
+  for (size_t i = 0; i < search.measured.size(); ++i) {
+    const MixedCache& cache = search.measured[i];
+    rows.push_back(
+        {.kept = with_ignored(variant, cache.kept),
+         .result = cache.result,
+         .bytes_per_token = KvCache::bytes_per_token(variant.model->config, variant.label.dtype,
+                                                     keeping(variant.scales, cache.kept)),
+         .is_proposed = search.proposed == i});
+  }
+  return rows;
+}
+
+/// The search's proposal; all layers where nothing less is within the budget.
+KeptLayers proposal_of(const EvalVariant& variant, const Measured& found, double kl_budget) {
+  Layers kept;
+  for (const LayerSensitivity& layer : found.ranked) kept.push_back(layer.layer);
+  double kl_mean = 0.0;
+  if (found.search.proposed) {
+    const MixedCache& proposed = found.search.measured[*found.search.proposed];
+    kept = proposed.kept;
+    kl_mean = *proposed.result.kl_mean;
+  }
+  KeptLayers proposal{.kl_budget = kl_budget,
+                      .layers = with_ignored(variant, kept),
+                      .num_layers = variant.model->config.attention_layers().size(),
+                      .skip_layers_argument = {},
+                      .recipe = {}};
+  if (kept.size() == found.ranked.size()) return proposal;
+  if (!proposal.layers.empty())
+    proposal.skip_layers_argument =
+        "--kv-cache-dtype-skip-layers " +
+        join(proposal.layers, " ", [](int64_t layer) { return std::to_string(layer); });
+  if (recipe_gap(variant).empty()) proposal.recipe = recipe_text(variant, proposal, kl_mean);
+  return proposal;
+}
+
+void check_variant(const EvalVariant& variant, bool needs_recipe) {
+  if (!is_fp8(variant.label.dtype))
+    fail("--task sensitivity needs an FP8 cache, this one is ", name_of(variant.label.dtype),
+         "; name a calibrated checkpoint, --scales or --unit-scales");
+  if (variant.quantized_layers().empty())
+    fail("--task sensitivity: the checkpoint leaves every layer's cache unquantized");
+  if (const std::string gap = recipe_gap(variant); needs_recipe && !gap.empty())
+    fail("--output-recipe: no recipe makes this cache, ", gap);
+}
+
+}  // namespace
+
+SensitivityResult evaluate_sensitivity(const EvalOptions& options, const SensitivityOptions& asked,
+                                       Diagnostics& diagnostics) {
+  EvalVariants variants(options, true, diagnostics);
+  const EvalVariant& variant = variants.variants()[0];
+  check_variant(variant, asked.needs_recipe);
+  const ModelConfig& config = variant.model->config;
+  const std::vector<ScoredSequence> sequences =
+      read_sequences(options, variants.model(), diagnostics);
+  const Measured found = measure_layers(options, variants, sequences, asked.kl_budget, diagnostics);
+  SensitivityResult result{.num_sequences = sequences.size(),
+                           .reference = variants.reference_name(),
+                           .cache = variant.label,
+                           .ranking = found.ranked,
+                           .rows = rows_of(variant, found.search),
+                           .bytes_per_token_16_bit = KvCache::bytes_per_token(
+                               config, unquantized_cache_dtype(config), {}),
+                           .proposal = {}};
+  if (asked.kl_budget) result.proposal = proposal_of(variant, found, *asked.kl_budget);
+  return result;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,65 @@
+#include "run/sequence_scores.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace kvcal {
+
+std::vector<ScoredSequence> read_sequences(const EvalOptions& options, const LoadedModel& model,
+                                           Diagnostics& diagnostics) {
+  std::vector<ScoredSequence> sequences =
+      read_sequences(options.dataset, model.model_dir.path(), model.config.vocab_size,
+                     options.sequences, diagnostics);
+  const auto tokens = [](const ScoredSequence& sequence) { return std::ssize(sequence.ids); };
+  if (std::ranges::none_of(sequences, [&](const auto& one) { return tokens(one) > 1; }))
+    fail(options.dataset, ": no token to score: a sequence needs two or more");
+  const int64_t most = model.config.max_position_embeddings;
+  const auto longer =
+      std::ranges::count_if(sequences, [&](const auto& one) { return tokens(one) - 1 > most; });
+  if (longer > 0)
+    diagnostics.warn(std::to_string(longer) + " sequences are longer than the " +
+                     std::to_string(most) +
+                     " positions the model was made for; cut them with "
+                     "--max-seq-length");
+  return sequences;
+}
+
+namespace {
+
+/// score(sequence) for each, with progress in tokens.
+template <class Score>
+std::vector<SequenceScores> score_each(const std::vector<ScoredSequence>& sequences,
+                                       const char* stage, Diagnostics& diagnostics,
+                                       const Score& score) {
+  int64_t done = 0, total = 0;
+  for (const ScoredSequence& sequence : sequences) total += std::ssize(sequence.ids);
+  std::vector<SequenceScores> scores;
+  for (const ScoredSequence& sequence : sequences) {
+    scores.push_back(score(sequence));
+    done += std::ssize(sequence.ids);
+    diagnostics.progress(stage, done, total, "tokens");
+  }
+  return scores;
+}
+
+}  // namespace
+
+std::vector<SequenceScores> score_all(Scorer& scorer, const std::vector<ScoredSequence>& sequences,
+                                      Diagnostics& diagnostics) {
+  return score_each(sequences, "eval", diagnostics, [&](const ScoredSequence& sequence) {
+    return scorer.score(sequence.ids, sequence.first_scored);
+  });
+}
+
+std::vector<SequenceScores> score_layers(Scorer& scorer,
+                                         const std::vector<ScoredSequence>& sequences, size_t model,
+                                         const std::vector<int64_t>& layers,
+                                         Diagnostics& diagnostics) {
+  return score_each(
+      sequences, "eval, layer by layer", diagnostics, [&](const ScoredSequence& sequence) {
+        return scorer.score_layers(sequence.ids, sequence.first_scored, model, layers);
+      });
+}
+
+}  // namespace kvcal

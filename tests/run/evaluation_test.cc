@@ -1,0 +1,132 @@
+#include "run/evaluation.h"
+
+#include "run/support/text_checkpoint.h"
+#include "support/catch.h"
+
+using namespace kvcal;
+using kvcal::test::contains;
+using kvcal::test::KeptLines;
+using kvcal::test::message_of;
+using kvcal::test::TextCheckpoint;
+
+namespace {
+
+EvalOptions options_of(const TextCheckpoint& files) {
+  return {.model = files.path(),
+          .dataset = files.text(),
+          .cache = {},
+          .device = test::reference_device(),
+          .sequences = {.max_seq_length = 16}};
+}
+
+}  // namespace
+
+TEST_CASE("evaluation: perplexity of one cache stands beside the run's own numbers") {
+  const TextCheckpoint files;
+  KeptLines lines;
+  const EvalOptions options = options_of(files);
+  const LikelihoodResult result = evaluate_likelihood(options, {}, lines);
+  REQUIRE(result.variants.size() == 1);
+  CHECK(result.is_single);
+  CHECK(result.reference.empty());
+  CHECK(result.variants[0].cache.name == "float16");
+  CHECK(result.variants[0].all.num_tokens > 0);
+  CHECK_FALSE(result.variants[0].all.kl_mean.has_value());
+  CHECK(lines.last == std::pair<std::string, bool>("eval", true));
+  const Json json = evaluation_json(options, "1.2", result);
+  CHECK(json.at("task") == "perplexity");
+  CHECK(json.at("version") == "1.2");
+  CHECK(json.at("perplexity") == result.variants[0].all.perplexity);
+  CHECK_FALSE(json.contains("variants"));
+  CHECK(report_json(options, "1.2", result).at("variants").size() == 1);
+}
+
+TEST_CASE("evaluation: KL is given for each variant and layer before texts are written") {
+  const TextCheckpoint files;
+  KeptLines lines;
+  EvalOptions options = options_of(files);
+  options.variants = {"same=float16", "unit=fp8_e4m3:unit"};
+  LikelihoodOptions asked{.has_reference = true, .per_layer = true, .num_texts = 1};
+  asked.gates.max_kl = 0.0;
+  bool has_scores = false;
+  const LikelihoodResult result =
+      evaluate_likelihood(options, asked, lines, [&](const LikelihoodResult& scores) {
+        has_scores = scores.texts.is_null() && scores.variants.size() == 2;
+      });
+  CHECK(has_scores);
+  CHECK(result.reference == "the same with an unquantized cache");
+  CHECK(*result.variants[0].all.kl_mean == 0.0);
+  CHECK(*result.variants[1].all.kl_mean > 0.0);
+  CHECK(result.variants[0].layers.empty());
+  REQUIRE(result.variants[1].layers.size() == 2);
+  CHECK(result.variants[1].layers[1].layer == 1);
+  REQUIRE(result.missed.size() == 1);
+  CHECK(contains(result.missed[0], "unit: --max-kl: the mean KL is "));
+  CHECK(result.texts.at(0).at("variants").size() == 2);
+  CHECK(evaluation_json(options, "1.2", result).at("variants").at(1).at("layers").size() == 2);
+}
+
+TEST_CASE("evaluation: GSM8K keeps each variant's answers") {
+  const TextCheckpoint files;
+  SilentDiagnostics silent;
+  const fs::path data = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "eval";
+  EvalOptions options = options_of(files);
+  options.dataset = (data / "gsm8k_questions.jsonl").string();
+  options.variants = {"wide=float32", "unit=fp8_e4m3:unit"};
+  GsmTaskOptions asked;
+  asked.questions.num_fewshot = 0;
+  asked.questions.limit = 2;
+  asked.questions.max_gen_toks = 8;
+  asked.gates.min_strict = 1.0;
+  const GsmTaskResult result = evaluate_gsm8k(options, asked, silent);
+  REQUIRE(result.variants.size() == 2);
+  CHECK(result.variants[1].cache.name == "unit");
+  CHECK(result.variants[1].result.answers.size() == 2);
+  CHECK(result.missed.size() == 2);
+  const Json json = evaluation_json(options, "1.2", asked, result);
+  CHECK(json.at("samples").size() == 4);
+  CHECK(json.at("samples").at(3).at("variant") == "unit");
+  CHECK(json.at("limit") == 2);
+}
+
+TEST_CASE("evaluation: sensitivity ranks the layers and proposes those to keep") {
+  const TextCheckpoint files;
+  SilentDiagnostics silent;
+  EvalOptions options = options_of(files);
+  CHECK(contains(message_of([&] { evaluate_sensitivity(options, {}, silent); }),
+                 "needs an FP8 cache, this one is float16"));
+  options.cache.unit_scales = true;
+  CHECK(contains(message_of([&] { evaluate_sensitivity(options, {.needs_recipe = true}, silent); }),
+                 "no recipe makes this cache, the scales are not the checkpoint's"));
+  const SensitivityResult all = evaluate_sensitivity(options, {.kl_budget = 100.0}, silent);
+  REQUIRE(all.ranking.size() == 2);
+  CHECK(all.ranking[0].kl_mean >= all.ranking[1].kl_mean);
+  REQUIRE(all.proposal.has_value());
+  CHECK(all.proposal->layers.empty());
+  CHECK(all.proposal->num_layers == 2);
+  const SensitivityResult none = evaluate_sensitivity(options, {.kl_budget = 0.0}, silent);
+  CHECK(none.proposal->layers == std::vector<int64_t>{0, 1});
+  CHECK(none.proposal->recipe.empty());
+  const Json json = evaluation_json(options, "1.2", none).at("sensitivity");
+  CHECK(json.at("kept_layers").size() == 2);
+  CHECK(json.at("bytes_per_token_16_bit") == none.bytes_per_token_16_bit);
+}
+
+TEST_CASE("evaluation: variants are told apart by their text") {
+  const VariantSpec spec = parse_variant("a=fp8_e4m3:scales.json");
+  CHECK(spec.name == "a");
+  CHECK(spec.cache.kv_cache_dtype == "fp8_e4m3");
+  CHECK(spec.cache.scales == "scales.json");
+  CHECK(parse_variant("b=model:out").folder == "out");
+  CHECK(parse_variant("c=auto:unit").cache.unit_scales);
+  for (const char* bad : {"a", "=auto", "a=", "a=auto:", "a=model", "a=fp9", "a=float16:unit"}) {
+    INFO(bad);
+    CHECK(contains(message_of([&] { parse_variant(bad); }), "--variant"));
+  }
+  const TextCheckpoint files;
+  SilentDiagnostics silent;
+  EvalOptions options = options_of(files);
+  options.variants = {"a=float32", "a=float16"};
+  CHECK(contains(message_of([&] { evaluate_likelihood(options, {}, silent); }),
+                 "the name 'a' is given twice"));
+}
