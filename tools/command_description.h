@@ -7,7 +7,7 @@
 namespace kvcal {
 
 /// The program and its commands as CLI11 has them, without hidden options. The kinds of values and
-/// the names to choose from, which CLI11 does not know, come from the table in option_values.cc.
+/// the names to choose from, which CLI11 does not know, come from a table beside it.
 ProgramDescription description_of(const CLI::App& app);
 
 }  // namespace kvcal

@@ -10,7 +10,6 @@
 #include "plots.h"
 #include "progress.h"
 #include "report/eval_report.h"
-#include "version.h"
 
 namespace kvcal {
 namespace {

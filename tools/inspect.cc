@@ -9,7 +9,6 @@
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "plots.h"
-#include "sparkline.h"
 #include "table.h"
 
 namespace kvcal {

@@ -9,7 +9,6 @@
 #include "core/file_in_use.h"
 #include "core/interrupt.h"
 #include "core/registry.h"
-#include "version.h"
 
 namespace kvcal {
 namespace {

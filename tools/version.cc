@@ -1,4 +1,4 @@
-#include "version.h"
+#include "commands.h"
 
 #include <utility>
 #include <vector>
