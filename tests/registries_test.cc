@@ -8,6 +8,7 @@
 #include "family/architecture.h"
 #include "kernels/backends.h"
 #include "quant/observer.h"
+#include "stored/stored_form.h"
 #include "support/catch.h"
 
 using namespace kvcal;
@@ -54,6 +55,18 @@ Names words_between(const fs::path& folder, std::string_view before, std::string
 
 TEST_CASE("every writer's file has its row") {
   CHECK(stems("lib/export/writers") == names_of(kWriters));
+}
+
+TEST_CASE("every stored form's file has its row") {
+  constexpr std::string_view kEnding = "_form";
+  Names files, table;
+  for (const std::string& stem : stems("lib/stored/forms")) {
+    INFO(stem);
+    REQUIRE(stem.ends_with(kEnding));
+    files.insert(stem.substr(0, stem.size() - kEnding.size()));
+  }
+  for (const StoredForm* form : stored_forms()) table.insert(normalised_name(form->name));
+  CHECK(files == table);
 }
 
 TEST_CASE("every family's file has its row") {

@@ -49,10 +49,8 @@ void print_attention(const Calibration& calibration) {
 }  // namespace
 
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
-  command.add_option(
-      "--format", options.formats,
-      "compressed-tensors (default), fp8, modelopt, quark, tgi or scales-json; may be repeated, or "
-      "joined by '+' for one folder");
+  command.add_option("--format", options.formats,
+                     list_formats() + "; may be repeated, or joined by '+' for one folder");
   command
       .add_option("--kv-cache-dtype", options.kv_cache_dtype,
                   "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")

@@ -9,13 +9,14 @@
 #include "export/joined_writer.h"
 #include "export/layer_scales.h"
 #include "recipe/recipe.h"
+#include "stored/dialect.h"
 #include "stored/fp8_checkpoint.h"
+#include "stored/json_member.h"
+#include "stored/stored_form.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 namespace {
-
-constexpr const char* kCompressedTensors = "compressed-tensors";
 
 void each_side(LayerKvScales& layer, const auto& act) {
   act(layer.k);
@@ -38,9 +39,10 @@ std::vector<Scale> spread_over_heads(const std::vector<Scale>& ranks, size_t hea
   return all;
 }
 
-KvDType cache_dtype_of(fp8::Format format) {
-  if (format == fp8::Format::kE5m2) return KvDType::kFp8E5m2;
-  return format == fp8::Format::kE4m3Fn ? KvDType::kFp8E4m3 : KvDType::kFp8E4m3Fnuz;
+/// Whether weights that stay as they are have a config that may ask for scales of queries.
+const StoredForm* form_with_queries(const std::optional<KeptQuantization>& kept) {
+  const StoredForm* form = kept ? form_of_method(kept->format) : nullptr;
+  return form && form->strip_queries ? form : nullptr;
 }
 
 }  // namespace
@@ -48,7 +50,9 @@ KvDType cache_dtype_of(fp8::Format format) {
 Conversion::Conversion(const std::filesystem::path& checkpoint,
                        const std::vector<std::string>& formats, const ConversionOptions& options,
                        Diagnostics& diagnostics)
-    : model_(checkpoint), config_(read_model_config(model_)), kept_(read_kept_quantization(model_)) {
+    : model_(checkpoint),
+      config_(read_model_config(model_)),
+      kept_(read_kept_quantization(model_)) {
   read_scales(options);
   settle_weights(formats);
   if (source_.layers.empty() && restored_.linears.empty())
@@ -63,6 +67,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
 }
 
 void Conversion::read_scales(const ConversionOptions& options) {
+  read_dialect(model_);  // refuses an unknown word also where other scales replace its own
   if (options.scales.empty()) {
     source_ = read_scales_of_checkpoint(model_, config_);
   } else {
@@ -86,8 +91,7 @@ void Conversion::warn_of_scales() {
     warnings_.push_back(source_.path +
                         ": every scale is 1.0, which is no calibration but what engines take "
                         "without one");
-  else if (none_below && source_.form == "rank files")
-    // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
+  else if (none_below && source_.may_be_raised)
     warnings_.push_back(source_.path +
                         ": no scale is below 1.0: ModelOpt raises smaller ones to that when it "
                         "exports for TensorRT-LLM");
@@ -128,28 +132,30 @@ void Conversion::check_all_weights_are_read() const {
 void Conversion::settle_queries(const std::vector<std::string>& formats) {
   const auto has_queries = [](const LayerKvScales& layer) { return !layer.q.empty(); };
   const bool are_read = std::ranges::any_of(source_.layers, has_queries);
-  const bool is_kept = kept_ && kept_->format == kCompressedTensors;
+  const StoredForm* form = form_with_queries(kept_);
   const bool are_written =
-      is_kept && are_read && std::ranges::all_of(formats, [](const std::string& format) {
-        const std::vector<std::string> names = joined_names(format);
-        return std::ranges::find(names, kCompressedTensors) != names.end();
+      form && are_read && std::ranges::all_of(formats, [](const std::string& format) {
+        return any_has(format, &OutputFormat::holds_queries);
       });
   if (are_written) return;
   for (LayerKvScales& layer : source_.layers) layer.q.clear();
   // A group of attention modules would ask readers for them.
-  const bool are_asked_for = is_kept && erase_attention_groups(kept_->config);
+  const bool are_asked_for = form && form->strip_queries(kept_->config);
   if (are_read || are_asked_for) notes_.emplace_back("scales of queries are not written");
-  if (is_kept && !does_something(kept_->config)) kept_.reset();
+  if (form && !form->strip_cache(kept_->config)) kept_.reset();
 }
 
 std::optional<Strategy> Conversion::strategy_for(const std::vector<std::string>& formats,
                                                  const ConversionOptions& options) const {
   if (options.strategy || source_.ranks.size() < 2) return options.strategy;
   const auto heads = static_cast<size_t>(config_.cache_heads());
-  const bool is_file = std::ranges::all_of(
-      formats, [](const std::string& format) { return format == "scales-json"; });
+  const bool keeps_ranks = std::ranges::all_of(formats, [](const std::string& format) {
+    return std::ranges::all_of(joined_names(format), [](const std::string& name) {
+      return kWriters.at(name).holds_ranks;
+    });
+  });
   const size_t ranks = source_.ranks.size();
-  if (is_file && (heads % ranks == 0 || ranks % heads == 0)) return Strategy::kAttnHead;
+  if (keeps_ranks && (heads % ranks == 0 || ranks % heads == 0)) return Strategy::kAttnHead;
   return std::nullopt;
 }
 
@@ -179,7 +185,7 @@ void Conversion::settle_strategy(std::optional<Strategy> strategy) {
   const bool has_queries = std::ranges::any_of(
       source_.layers, [](const LayerKvScales& layer) { return !layer.q.empty(); });
   if (!has_queries) return;
-  if (kept_ && kept_->format == "compressed-tensors" && strategy)
+  if (form_with_queries(kept_) && strategy)
     fail(model_.given_path().string(),
          ": quantizes queries too, whose scales have the cache's strategy; --strategy is not for "
          "it");
@@ -220,19 +226,15 @@ void Conversion::make_calibration(const ConversionOptions& options, Diagnostics&
     per_head = options.strategy ? *options.strategy == Strategy::kAttnHead
                                 : said.is_object() && said.value("strategy", Json()) == "attn_head";
   }
-  Json scheme;
-  if (!source_.layers.empty()) {
-    scheme = source_.scheme.is_object() ? source_.scheme : Json::object();
-    scheme["num_bits"] = 8;
-    scheme["type"] = "float";
-    scheme["strategy"] = name_of(per_head ? Strategy::kAttnHead : Strategy::kTensor);
-  }
   QuantPlan plan = in_context(model_.given_path().string(), [&] {
-    return plan_of_checkpoint(model_, config_, restored_, scheme, ignored, diagnostics);
+    std::optional<QuantArgs> cache;
+    if (!source_.layers.empty())
+      cache = cache_args(source_.scheme, per_head ? Strategy::kAttnHead : Strategy::kTensor);
+    return plan_of_checkpoint(model_, config_, restored_, cache, ignored, diagnostics);
   });
   take_observers(source_.manifest, plan);
   calibration_ = empty_calibration(plan, config_, cache_dtype_of(source_.format));
-  if (scheme.is_object() && !find_field(scheme, "observer")) calibration_.kv_args.observer.reset();
+  if (!member(source_.scheme, "observer")) calibration_.kv_args.observer.reset();
   add_stored_weights(restored_, calibration_);
   add_layers();
 }
@@ -267,7 +269,8 @@ void Conversion::strip_model() {
   names.insert(restored_.tensors.begin(), restored_.tensors.end());
   model_.leave_out(names);
   Json config = model_.config();
-  for (const char* key : {"quantization_config", "compression_config", "kv_cache_torch_dtype"})
+  for (const std::string_view key : {std::string_view("quantization_config"),
+                                     std::string_view("compression_config"), kDialectKey})
     config.erase(key);
   model_.set_config(std::move(config));
 }

@@ -40,11 +40,6 @@ Json layers_json(const Calibration& calibration, const Json& source,
   return layers;
 }
 
-std::string_view name_of_format(fp8::Format format) {
-  if (format == fp8::Format::kE5m2) return "float8_e5m2";
-  return format == fp8::Format::kE4m3Fn ? "float8_e4m3fn" : "float8_e4m3fnuz";
-}
-
 /// To four decimals: the last digits of a logarithm differ between machines.
 double rounded(double octaves) {
   return std::round(octaves * 1e4) / 1e4;
@@ -81,7 +76,7 @@ Json conversion_manifest(const Conversion& conversion, const std::string& versio
   manifest["conversion"] = {{"form", source.form.empty() ? Json() : Json(source.form)},
                             {"scales", source.path},
                             {"keys_observed", name_of(source.keys)},
-                            {"kv_cache_dtype", name_of_format(source.format)},
+                            {"kv_cache_dtype", fp8::name_of(source.format)},
                             {"lost", losses_json(formats.losses)}};
   return manifest;
 }

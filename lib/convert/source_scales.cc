@@ -2,20 +2,18 @@
 
 #include <algorithm>
 
-#include "convert/json_member.h"
-#include "convert/kept_quantization.h"
 #include "core/folder.h"
 #include "export/checkpoint_copy.h"
 #include "export/joined_writer.h"
 #include "export/manifest.h"
 #include "export/overlay.h"
-#include "stored/rank_scales.h"
+#include "stored/dialect.h"
+#include "stored/json_member.h"
+#include "stored/stored_form.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 namespace {
-
-constexpr std::string_view kDialectKey = "kv_cache_torch_dtype";
 
 /// Whether a folder has the name that an output of several formats gives to one of them.
 bool is_format_folder(const fs::path& folder) {
@@ -48,21 +46,13 @@ KeyPosition position_of(const Json& manifest) {
   return KeyPosition::kNotSaid;
 }
 
-/// What each form's usual writer does. Sources: llm-compressor 0.14, ModelOpt 0.47 (after RoPE);
-/// AMD Quark 0.13, AutoFP8, TGI's create_fp8_kv_scales_model.py, AMMO 0.7 (outputs of k_proj).
-KeyPosition usual_position(std::string_view form, std::string_view method) {
-  if (method == "fp8") return KeyPosition::kBeforeRope;
-  if (form == "compressed-tensors" || form == "modelopt" || form == "modelopt, fused")
-    return KeyPosition::kAfterRope;
-  return KeyPosition::kBeforeRope;
-}
-
-fp8::Format format_of(const Json& config) {
-  const Json* dialect = member(config, kDialectKey);
-  if (!dialect || *dialect == "float8_e4m3fn") return fp8::Format::kE4m3Fn;
-  if (*dialect == "float8_e4m3fnuz") return fp8::Format::kE4m3Fnuz;
-  fail("config.json: key '", kDialectKey, "' is ", dialect->dump(),
-       ", expected \"float8_e4m3fn\" or \"float8_e4m3fnuz\"");
+/// Where the usual writer of the quant_method, or else of the names, observed K.
+KeyPosition usual_position(const KvForm& names, const Json& config) {
+  const Json* quantization = member(config, "quantization_config");
+  const Json* method = quantization ? member(*quantization, "quant_method") : nullptr;
+  const StoredForm* form =
+      method && method->is_string() ? form_of_method(method->get<std::string>()) : nullptr;
+  return form ? form->keys.value_or(names.keys) : names.keys;
 }
 
 /// The scheme that compressed-tensors wrote, or the one that a run of ours had.
@@ -100,16 +90,14 @@ SourceScales read_tensors(const ScaleTensors& given, const ModelConfig& config,
   auto layers = read_all_scales(tensors, config);
   if (!layers) return source;
   source.layers = *std::move(layers);
-  source.form = find_form(tensors, config)->name;
-  source.format = in_context(tensors.path, [&] { return format_of(tensors.config); });
+  const KvForm& names = *find_form(tensors, config);
+  source.form = names.name;
+  source.format = in_context(tensors.path, [&] {
+                    return read_dialect(tensors.config);
+                  }).value_or(fp8::Format::kE4m3Fn);
   source.scheme = scheme_of(tensors.config, source.manifest);
-  const Json* quantization = member(tensors.config, "quantization_config");
-  const Json* method = quantization ? member(*quantization, "quant_method") : nullptr;
-  source.keys =
-      source.manifest.is_null()
-          ? usual_position(source.form, method && method->is_string() ? method->get<std::string>()
-                                                                      : std::string())
-          : position_of(source.manifest);
+  source.keys = source.manifest.is_null() ? usual_position(names, tensors.config)
+                                          : position_of(source.manifest);
   return source;
 }
 
@@ -129,9 +117,25 @@ SourceScales read_overlay_scales(const fs::path& folder, const ModelConfig& conf
   return source;
 }
 
-SourceScales of_ranks(std::string form, const fs::path& place, const ModelConfig& config,
-                      std::vector<std::vector<Scale>> ranks) {
-  SourceScales source{.form = std::move(form), .path = place.string(), .layers = {}};
+/// Scales of ranks that lie at a place.
+struct FoundRanks {
+  const StoredForm* form = nullptr;
+  fs::path path;
+};
+
+std::optional<FoundRanks> find_ranks(const fs::path& place) {
+  for (const StoredForm* form : stored_forms())
+    if (form->find_ranks)
+      if (const auto path = form->find_ranks(place)) return FoundRanks{form, *path};
+  return std::nullopt;
+}
+
+SourceScales scales_of_ranks(const FoundRanks& found, const ModelConfig& config) {
+  const auto& [form, place] = found;
+  auto [ranks, format] = form->read_ranks(place, config);
+  SourceScales source{.form = std::string(form->name), .path = place.string(), .layers = {}};
+  source.format = format;
+  source.may_be_raised = form->may_raise_scales_to_one;
   source.layers.resize(static_cast<size_t>(config.num_hidden_layers));
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.has_attention(layer)) continue;
@@ -144,25 +148,15 @@ SourceScales of_ranks(std::string form, const fs::path& place, const ModelConfig
   source.ranks = std::move(ranks);
   source.manifest = find_manifest(is_folder(place) ? place : place.parent_path());
   source.scheme = scheme_of(Json::object(), source.manifest);
-  source.keys = source.manifest.is_null() ? KeyPosition::kBeforeRope : position_of(source.manifest);
+  source.keys = source.manifest.is_null() ? form->keys.value_or(KeyPosition::kNotSaid)
+                                          : position_of(source.manifest);
   return source;
 }
 
 }  // namespace
 
-std::string_view name_of(KeyPosition position) {
-  switch (position) {
-    case KeyPosition::kAfterRope:
-      return "after_rope";
-    case KeyPosition::kBeforeRope:
-      return "before_rope";
-    case KeyPosition::kNotSaid:
-      return "not_said";
-  }
-  return "";
-}
-
 SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig& config) {
+  read_dialect(model);  // refuses an unknown word also where there are no scales
   // Scales of INT8, four bits or an affine cache are no FP8 scales.
   const KvScheme scheme = read_kv_scheme(read_quantization_config(model));
   if (scheme.cache == KvScheme::Cache::kOther)
@@ -172,29 +166,22 @@ SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig&
 
 SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   if (!is_there(place)) fail(place.string(), ": no such file or folder");
-  if (!is_folder(place)) {
-    if (place.extension() != ".json")
-      fail(place.string(),
-           ": expected a kv_cache_scales.json, or a folder: rank files, an overlay, "
-           "a checkpoint");
-    ScalesFile file = read_scales_json(place, config);
-    SourceScales source = of_ranks("scales-json", place, config, std::move(file.ranks));
-    source.format = fp8_format(file.dtype);
-    return source;
-  }
-  if (has_rank_files(place))
-    return of_ranks("rank files", place, config, read_rank_files(place, config).ranks);
+  const auto ranks = find_ranks(place);
+  if (!is_folder(place) && !ranks)
+    fail(place.string(),
+         ": expected a kv_cache_scales.json, or a folder: rank files, an overlay, "
+         "a checkpoint");
+  if (ranks && (!is_folder(place) || ranks->form->ranks_have_own_config))
+    return scales_of_ranks(*ranks, config);
   if (is_there(place / kOverlayName)) return read_overlay_scales(place, config);
-  if (!is_there(place / "config.json") && is_there(place / "kv_cache_scales.json"))
-    return read_scales_of(place / "kv_cache_scales.json", config);
+  if (ranks && !is_there(place / "config.json")) return scales_of_ranks(*ranks, config);
   const ModelDir other(place);
   const ModelConfig own = read_model_config(other);
   if (own.model_type != config.model_type || own.num_hidden_layers != config.num_hidden_layers)
     fail(place.string(), ": is a '", own.model_type, "' of ", own.num_hidden_layers,
          " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);
   SourceScales source = read_scales_of_checkpoint(other, config);
-  if (source.layers.empty() && is_there(place / "kv_cache_scales.json"))
-    return read_scales_of(place / "kv_cache_scales.json", config);
+  if (source.layers.empty() && ranks) return scales_of_ranks(*ranks, config);
   if (source.layers.empty()) fail(place.string(), ": has no KV scales");
   return source;
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,23 +11,18 @@
 
 namespace kvcal {
 
-/// Where K was when its scale was made of it. RoPE turns pairs of channels: the largest magnitude
-/// after it may be up to √2 times that before, or as much smaller.
-enum class KeyPosition : uint8_t { kAfterRope, kBeforeRope, kNotSaid };
-std::string_view name_of(KeyPosition position);
-
 /// The KV scales that a conversion begins with.
 struct SourceScales {
-  std::string form;  ///< "compressed-tensors", "modelopt", "output scales", "tgi", "scales-json",
-                     ///< "rank files"
+  std::string form;  ///< name of a KvForm, or of the StoredForm of ranks; empty: none
   std::string path;  ///< the file or folder they are from, for messages
   std::vector<LayerKvScales> layers;  ///< of all layers; empty: there are none
   /// [rank][layer] of a source that has one value a rank; layers has the largest of all ranks.
   std::vector<std::vector<Scale>> ranks = {};
   fp8::Format format = fp8::Format::kE4m3Fn;
   KeyPosition keys = KeyPosition::kNotSaid;
-  Json scheme = nullptr;    ///< kv_cache_scheme of compressed-tensors or the manifest; or null
-  Json manifest = nullptr;  ///< kvcal_manifest.json beside them; or null
+  bool may_be_raised = false;  ///< a writer of the form raises scales below 1.0 to that
+  Json scheme = nullptr;       ///< kv_cache_scheme of compressed-tensors or the manifest; or null
+  Json manifest = nullptr;     ///< kvcal_manifest.json beside them; or null
 };
 
 /// Those of the checkpoint itself; no layers where it has none. Throws Error as read_all_scales.

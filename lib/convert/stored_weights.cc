@@ -4,51 +4,51 @@
 #include <set>
 
 #include "calib/quant_plan.h"
+#include "quant/observer.h"
 #include "recipe/recipe.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 namespace {
 
-Json fp8_args(Strategy strategy) {
-  return {{"num_bits", 8}, {"type", "float"}, {"symmetric", true}, {"strategy", name_of(strategy)}};
-}
-
-Json weight_args(const LinearQuantization& linear) {
-  Json args = fp8_args(linear.strategy);
-  if (linear.strategy == Strategy::kBlock)
-    args["block_structure"] = {linear.block_rows, linear.block_columns};
+QuantArgs fp8_args(Strategy strategy, ArgsRole role, bool is_dynamic = false) {
+  QuantArgs args;
+  args.type = QuantType::kFloat;
+  args.strategy = strategy;
+  args.dynamic = is_dynamic;
+  if (!is_dynamic) args.observer = default_observer(role);
   return args;
 }
 
-/// null: the input keeps 16 bits.
-Json input_args(const LinearQuantization& linear) {
+QuantArgs weight_args(const LinearQuantization& linear) {
+  QuantArgs args = fp8_args(linear.strategy, ArgsRole::kWeights);
+  if (linear.strategy == Strategy::kBlock)
+    args.block_structure = {linear.block_rows, linear.block_columns};
+  return args;
+}
+
+/// nullopt: the input keeps 16 bits.
+std::optional<QuantArgs> input_args(const LinearQuantization& linear) {
   switch (linear.input) {
     case InputQuantization::kNone:
-      return nullptr;
-    case InputQuantization::kStatic: {
-      Json args = fp8_args(Strategy::kTensor);
-      args["dynamic"] = false;
-      return args;
-    }
-    case InputQuantization::kDynamicToken: {
-      Json args = fp8_args(Strategy::kToken);
-      args["dynamic"] = true;
-      return args;
-    }
+      return std::nullopt;
+    case InputQuantization::kStatic:
+      return fp8_args(Strategy::kTensor, ArgsRole::kInputs);
+    case InputQuantization::kDynamicToken:
+      return fp8_args(Strategy::kToken, ArgsRole::kInputs, true);
     case InputQuantization::kDynamicGroup: {
-      Json args = fp8_args(Strategy::kGroup);
-      args["dynamic"] = true;
-      args["group_size"] = linear.group;
+      QuantArgs args = fp8_args(Strategy::kGroup, ArgsRole::kInputs, true);
+      args.group_size = linear.group;
       return args;
     }
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 /// Modules that are quantized alike.
 struct Group {
-  Json scheme;
+  QuantScheme scheme;
+  Json key;  ///< the scheme as config.json has it
   std::vector<std::string> modules;
   std::set<std::string> classes;
 };
@@ -65,13 +65,16 @@ std::vector<Group> groups_of(const CheckpointQuantization& weights,
   for (const ModuleName& module : modules) {
     const auto found = weights.linears.find(stored_name(weights, module.name));
     if (!module.role || found == weights.linears.end()) continue;
-    Json scheme = {{"weights", weight_args(found->second)}};
-    if (Json inputs = input_args(found->second); !inputs.is_null())
-      scheme["input_activations"] = std::move(inputs);
-    auto group = std::ranges::find(groups, scheme, &Group::scheme);
+    QuantScheme scheme{.targets = {},
+                       .weights = weight_args(found->second),
+                       .input_activations = input_args(found->second),
+                       .format = {}};
+    Json key = to_json(scheme);
+    auto group = std::ranges::find(groups, key, &Group::key);
     if (group == groups.end())
-      group =
-          groups.insert(groups.end(), {.scheme = std::move(scheme), .modules = {}, .classes = {}});
+      group = groups.insert(
+          groups.end(),
+          {.scheme = std::move(scheme), .key = std::move(key), .modules = {}, .classes = {}});
     group->modules.push_back(module.name);
     group->classes.insert(module.class_name);
   }
@@ -79,48 +82,52 @@ std::vector<Group> groups_of(const CheckpointQuantization& weights,
 }
 
 /// One group is everything of its classes but what ignore names; of several each has its modules.
-Json config_groups(const std::vector<Group>& groups, const std::vector<ModuleName>& modules,
-                   Json& ignore) {
-  Json json = Json::object();
-  for (const Group& group : groups) {
-    Json& own = json["group_" + std::to_string(json.size())] = group.scheme;
-    own["targets"] = groups.size() == 1 ? Json(group.classes) : Json(group.modules);
+void add_groups(std::vector<Group> groups, const std::vector<ModuleName>& modules,
+                Modifier& modifier) {
+  const bool is_one = groups.size() == 1;
+  for (Group& group : groups) {
+    if (is_one)
+      group.scheme.targets.assign(group.classes.begin(), group.classes.end());
+    else
+      group.scheme.targets = group.modules;
+    modifier.config_groups.emplace_back("group_" + std::to_string(modifier.config_groups.size()),
+                                        std::move(group.scheme));
   }
-  if (groups.size() != 1) return json;
+  modifier.has_config_groups = !groups.empty();
+  if (!is_one) return;
   const std::set<std::string_view> quantized(groups[0].modules.begin(), groups[0].modules.end());
   for (const ModuleName& module : modules)
     if (module.role && groups[0].classes.contains(module.class_name) &&
         !quantized.contains(module.name))
-      ignore.push_back(module.name);
-  return json;
-}
-
-/// The keys of a scheme that a recipe takes; the others are null in what compressed-tensors saves.
-Json written_keys(const Json& scheme) {
-  Json keys = Json::object();
-  for (const auto& [key, value] : scheme.items())
-    if (!value.is_null() && !(value.is_object() && value.empty())) keys[key] = value;
-  return keys;
-}
-
-/// For parse_recipe.
-std::string recipe_text(const ModelConfig& config, const CheckpointQuantization& weights,
-                        const Json& scheme, const std::vector<std::string>& ignored) {
-  const std::vector<ModuleName> modules = list_modules(config);
-  Json modifier = Json::object(), ignore = ignored;
-  const std::vector<Group> groups = groups_of(weights, modules);
-  if (!groups.empty()) modifier["config_groups"] = config_groups(groups, modules, ignore);
-  if (!scheme.is_null()) modifier["kv_cache_scheme"] = written_keys(scheme);
-  if (!ignore.empty()) modifier["ignore"] = ignore;
-  return Json{{"quant_stage", {{"quant_modifiers", {{"QuantizationModifier", modifier}}}}}}.dump();
+      modifier.ignore.push_back(module.name);
 }
 
 }  // namespace
 
+QuantArgs cache_args(const Json& written, Strategy strategy) {
+  QuantArgs args = fp8_args(strategy, ArgsRole::kKvCache);
+  if (!written.is_object()) return args;
+  for (const char* key : {"group_size", "block_structure", "actorder", "scale_dtype", "zp_dtype"})
+    if (const Json* value = find_field(written, key); value && *value != Json(false))
+      fail("key '", key, "' of kv_cache_scheme is ", value->dump(), ", expected null");
+  if (const auto observer = optional_string(written, "observer"))
+    args.observer = normalised_name(*observer);
+  if (const Json* settings = find_field(written, "observer_kwargs"))
+    args.observer_kwargs = *settings;
+  make_observer(args);  // refuses an unknown observer and settings out of range
+  return args;
+}
+
 QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
-                             const CheckpointQuantization& weights, const Json& scheme,
+                             const CheckpointQuantization& weights,
+                             const std::optional<QuantArgs>& cache,
                              const std::vector<std::string>& ignored, Diagnostics& diagnostics) {
-  const Recipe recipe = parse_recipe(recipe_text(config, weights, scheme, ignored));
+  Modifier modifier;
+  modifier.ignore = ignored;
+  modifier.kv_cache_scheme = cache;
+  const std::vector<ModuleName> modules = list_modules(config);
+  add_groups(groups_of(weights, modules), modules, modifier);
+  const Recipe recipe{.modifiers = {std::move(modifier)}, .source = {}};
   std::vector<UnrunModule> unrun = unrun_modules(model, config);
   // Experts by llm-compressor's names are run, too.
   std::erase_if(unrun,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "core/diagnostics.h"
@@ -9,11 +10,17 @@
 
 namespace kvcal {
 
-/// What of each module a checkpoint has quantized, as the plan of a recipe that would ask for it.
-/// scheme: kv_cache_scheme; null: K and V have no scales. ignored: attention modules without them.
-/// Throws Error where neither is quantized.
+/// The arguments of an FP8 cache whose scales have that strategy, with the observer of a
+/// kv_cache_scheme as it is written; written may be null. Throws Error for what such a cache cannot
+/// have.
+QuantArgs cache_args(const Json& written, Strategy strategy);
+
+/// The plan that quantizes each module as the checkpoint has it quantized.
+/// cache: of K and V; nullopt: they have no scales. ignored: attention modules without them. Throws
+/// Error where neither is quantized.
 QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
-                             const CheckpointQuantization& weights, const Json& scheme,
+                             const CheckpointQuantization& weights,
+                             const std::optional<QuantArgs>& cache,
                              const std::vector<std::string>& ignored, Diagnostics& diagnostics);
 
 /// The observers that a run of ours had for these groups, by recipe.config_groups of its manifest,

@@ -6,6 +6,8 @@
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/json_limits.h"
+#include "stored/dialect.h"
+#include "stored/quantization_config.h"
 
 namespace kvcal {
 namespace {
@@ -126,8 +128,8 @@ std::string refusal(const MethodRules& rules, const CacheDeclaration& declaratio
 CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_file) {
   CacheDeclaration declaration;
   declaration.config = declared_config(model_dir.config());
-  declaration.torch_dtype = text_of(model_dir.config(), "kv_cache_torch_dtype");
-  const fs::path file = model_dir.path() / "hf_quant_config.json";
+  declaration.dialect = read_dialect(model_dir);
+  const fs::path file = model_dir.path() / kModelOptFileName;
   bool from_file = false;
   const bool is_asked = quant_file == QuantFile::kFirst ||
                         (quant_file == QuantFile::kWithoutConfig && declaration.config.is_null());

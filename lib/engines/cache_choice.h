@@ -1,9 +1,11 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "checkpoint/model_dir.h"
 #include "engines/engine_rules.h"
+#include "quant/fp8.h"
 
 namespace kvcal {
 
@@ -14,11 +16,11 @@ struct CacheDeclaration {
   Json scheme;                  ///< kv_cache_scheme, null where there is none
   std::string cache_algorithm;  ///< kv_cache_quant_algo of ModelOpt, "" where there is none
   std::string algorithm;        ///< quant_algo, "" where there is none
-  std::string torch_dtype;      ///< kv_cache_torch_dtype of config.json (TGI's branch)
+  std::optional<fp8::Format> dialect;  ///< kv_cache_torch_dtype of config.json (TGI's branch)
 };
 
 /// hf_quant_config.json counts when the engine reads it. Throws Error for a file that is no JSON
-/// object.
+/// object, and as read_dialect.
 CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_file);
 
 /// The cache that an engine makes.

@@ -176,7 +176,7 @@ class Arithmetic {
 
   /// What the scales are for, by the checkpoint's own word, against what becomes of them.
   void tell_dialect(int64_t layer, float factor) {
-    const bool is_fnuz = subject_.declaration.torch_dtype == "float8_e4m3fnuz";
+    const bool is_fnuz = subject_.declaration.dialect == fp8::Format::kE4m3Fnuz;
     const bool is_rocm = subject_.options.is_rocm;
     if (rules_.dialect_by_config) return;
     if (is_fnuz && (!is_rocm || factor == 2.0f))
@@ -207,7 +207,7 @@ class Arithmetic {
   float dialect_factor(bool is_placed) const {
     if (!is_placed || !subject_.choice.is_fp8) return 1.0f;
     if (rules_.dialect_by_config) {
-      const bool is_fnuz = subject_.declaration.torch_dtype == "float8_e4m3fnuz";
+      const bool is_fnuz = subject_.declaration.dialect == fp8::Format::kE4m3Fnuz;
       if (subject_.options.is_rocm) return is_fnuz ? 1.0f : 2.0f;
       return is_fnuz ? 0.5f : 1.0f;
     }

@@ -91,8 +91,8 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
                      failed_check(subject.rules, subject.declaration.scheme),
                  subject.remedy);
   if (subject.rules.dialect_by_config && subject.choice.is_fp8 && has_cache_scales(placement) &&
-      subject.declaration.torch_dtype != "float8_e4m3fn" &&
-      subject.declaration.torch_dtype != "float8_e4m3fnuz")
+      subject.declaration.dialect != fp8::Format::kE4m3Fn &&
+      subject.declaration.dialect != fp8::Format::kE4m3Fnuz)
     findings.add(Severity::kError,
                  "it refuses kv_scale where config.json has no kv_cache_torch_dtype of "
                  "float8_e4m3fn or float8_e4m3fnuz",

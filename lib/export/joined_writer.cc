@@ -12,6 +12,7 @@ constexpr const char* kQuantizationKey = "quantization_config";
 /// One format of a joined one.
 struct Part {
   std::string name;
+  const OutputFormat* format;
   std::unique_ptr<Writer> writer;
 };
 
@@ -62,11 +63,12 @@ class JoinedWriter : public Writer {
          " of its own; write them as two formats, which gives two folders");
   }
 
-  /// tgi leaves it to the form of the weights, where that is beside it, to say what they are.
+  /// A format that takes any weights leaves it to the format of the weights, where that is beside
+  /// it, to say what they are.
   ExportInput input_of(const Part& part, const ExportInput& input) const {
     ExportInput own = input;
-    if (part.name != "tgi") return own;
-    const auto has_weights = [](const Part& one) { return !takes_any_weights(one.name); };
+    if (!part.format->keeps_any_weights) return own;
+    const auto has_weights = [](const Part& one) { return !one.format->keeps_any_weights; };
     own.has_weights_beside = std::ranges::any_of(parts_, has_weights);
     if (input.kept && std::ranges::find(parts_, input.kept->format, &Part::name) != parts_.end())
       own.kept = nullptr;
@@ -77,9 +79,9 @@ class JoinedWriter : public Writer {
   void check_scales_agree(const ExportInput& input) const {
     const Part* first = nullptr;
     for (const Part& part : parts_) {
-      if (takes_any_weights(part.name)) continue;
+      if (part.format->keeps_any_weights) continue;
       if (first && has_head_scales(input.calibration) &&
-          (first->name == "compressed-tensors" || part.name == "compressed-tensors"))
+          (first->format->holds_heads || part.format->holds_heads))
         fail(first->name, " and ", part.name,
              " cannot share a folder: one has a scale a head, the other one of all heads; expected "
              "strategy tensor");
@@ -98,8 +100,8 @@ class JoinedWriter : public Writer {
           "two formats, which gives two folders");
   }
 
-  /// The first format's quantization_config is the folder's: readers of ModelOpt's take its own
-  /// file first.
+  /// The first format's quantization_config is the folder's: readers of a format with a config file
+  /// of its own take that first.
   void add_key(const Part& part, const std::string& key, const Json& value,
                FormatParts& all) const {
     if (!all.config.contains(key)) {
@@ -107,7 +109,7 @@ class JoinedWriter : public Writer {
       return;
     }
     if (all.config[key] == value) return;
-    if (key == kQuantizationKey && part.name == "modelopt") return;
+    if (key == kQuantizationKey && part.format->has_config_file) return;
     refuse(part, key);
   }
 
@@ -144,17 +146,20 @@ std::string format_name(std::string_view format) {
   return all;
 }
 
-bool takes_any_weights(std::string_view format) {
-  return format == "tgi" || format == "scales-json";
+bool any_has(std::string_view format, bool OutputFormat::*property) {
+  return std::ranges::any_of(joined_names(format),
+                             [&](const std::string& name) { return kWriters.at(name).*property; });
 }
 
 std::unique_ptr<Writer> make_writer(std::string_view format) {
   std::vector<Part> parts;
-  for (const std::string& name : joined_names(format)) parts.push_back({name, kWriters.at(name)()});
+  for (const std::string& name : joined_names(format)) {
+    const OutputFormat& row = kWriters.at(name);
+    parts.push_back({name, &row, row.make()});
+  }
   if (parts.size() == 1) return std::move(parts.front().writer);
-  // ModelOpt leaves config.json to the others.
-  std::stable_partition(parts.begin(), parts.end(),
-                        [](const Part& part) { return part.name != "modelopt"; });
+  std::ranges::stable_partition(parts,
+                                [](const Part& part) { return !part.format->has_config_file; });
   return std::make_unique<JoinedWriter>(std::move(parts));
 }
 

@@ -16,8 +16,9 @@ std::vector<std::string> joined_names(std::string_view format);
 /// The same in one word: what an output's folder is called.
 std::string format_name(std::string_view format);
 
-/// Whether a format adds scales of K and V to whatever the weights are, and says nothing of them.
-bool takes_any_weights(std::string_view format);
+/// Whether one of the formats joined in a name has a property: any_has(name,
+/// &OutputFormat::holds_queries).
+bool any_has(std::string_view format, bool OutputFormat::*property);
 
 /// The writer of a format, or of several joined by '+', which puts all of them into one folder.
 /// Throws Error for a name that is unknown or given twice; check() for formats that cannot share a

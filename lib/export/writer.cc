@@ -18,15 +18,31 @@ std::unique_ptr<Writer> make_quark_writer();
 std::unique_ptr<Writer> make_scales_json_writer();
 std::unique_ptr<Writer> make_tgi_writer();
 
-const Registry<MakeWriter> kWriters{"format",
-                                    {
-                                        {"compressed-tensors", make_compressed_tensors_writer},
-                                        {"fp8", make_fp8_writer},
-                                        {"modelopt", make_modelopt_writer},
-                                        {"quark", make_quark_writer},
-                                        {"scales-json", make_scales_json_writer},
-                                        {"tgi", make_tgi_writer},
-                                    }};
+const Registry<OutputFormat> kWriters{
+    "format",
+    {
+        {"compressed-tensors",
+         {.make = make_compressed_tensors_writer, .holds_heads = true, .holds_queries = true}},
+        {"fp8", {.make = make_fp8_writer}},
+        {"modelopt", {.make = make_modelopt_writer, .has_config_file = true}},
+        {"quark", {.make = make_quark_writer}},
+        {"scales-json",
+         {.make = make_scales_json_writer,
+          .keeps_any_weights = true,
+          .is_checkpoint = false,
+          .holds_ranks = true}},
+        {"tgi", {.make = make_tgi_writer, .keeps_any_weights = true}},
+    }};
+
+std::string list_formats() {
+  std::vector<std::string> names = kWriters.names();
+  std::ranges::stable_partition(
+      names, [](const std::string& name) { return kWriters.at(name).is_checkpoint; });
+  std::string all = names.front() + " (default)";
+  for (size_t i = 1; i < names.size(); ++i)
+    all += (i + 1 == names.size() ? " or " : ", ") + names[i];
+  return all;
+}
 
 namespace {
 

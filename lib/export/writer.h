@@ -15,11 +15,9 @@
 #include "export/weight_forms.h"
 #include "quant/calibration.h"
 #include "recipe/recipe.h"
+#include "stored/quantization_config.h"
 
 namespace kvcal {
-
-/// ModelOpt's file beside config.json.
-inline constexpr std::string_view kModelOptFileName = "hf_quant_config.json";
 
 /// Quantized weights that the source has and the output keeps: what its files say of them, nothing
 /// of K and V.
@@ -97,9 +95,23 @@ class Writer {
                           const WrittenCheckpoint* first = nullptr) const;
 };
 
-using MakeWriter = std::unique_ptr<Writer> (*)();
-/// Name of --format → maker.
-extern const Registry<MakeWriter> kWriters;
+/// One row of the table of formats: its writer, and what an output of the format can hold. Joined
+/// folders and conversions decide by these properties, never by a name.
+struct OutputFormat {
+  std::unique_ptr<Writer> (*make)();
+  /// The format adds scales of K and V to whatever the weights are, and says nothing of them.
+  bool keeps_any_weights = false;
+  bool is_checkpoint = true;     ///< false: one file, without the model's weights
+  bool holds_heads = false;      ///< a scale of each KV head
+  bool holds_queries = false;    ///< scales of queries
+  bool holds_ranks = false;      ///< a scale of each tensor-parallel rank
+  bool has_config_file = false;  ///< beside other formats it leaves config.json to them
+};
+/// Name of --format → row.
+extern const Registry<OutputFormat> kWriters;
+
+/// All names in one phrase, checkpoints first: "compressed-tensors (default), fp8 or scales-json".
+std::string list_formats();
 
 /// Throws Error, naming module and head, where a layer that is not ignored lacks a finite, positive
 /// scale of K or V (or of Q, where another layer has one), where their number does not fit the

@@ -75,8 +75,8 @@ Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config) {
   consumers.calibration_refusal = refusal_of([&] {
     if (config.weight_block_rows == 0) check_is_unquantized(model_dir);
   });
-  for (const auto& [name, make] : kWriters.rows())
-    consumers.formats.push_back(format_support(std::string(name), *make(), model_dir, config));
+  for (const auto& [name, row] : kWriters.rows())
+    consumers.formats.push_back(format_support(std::string(name), *row.make(), model_dir, config));
   consumers.engines = engine_verdicts(required_string(model_dir.config(), "model_type"));
   return consumers;
 }

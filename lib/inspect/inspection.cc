@@ -3,7 +3,6 @@
 #include "export/manifest.h"
 #include "inspect/manifest_reader.h"
 #include "recipe/target.h"
-#include "stored/kv_forms.h"
 #include "stored/kv_scales.h"
 #include "stored/weights.h"
 

@@ -168,14 +168,6 @@ std::vector<std::string> gaps_of(const InspectionResult& checkpoint,
   return gaps;
 }
 
-/// A checkpoint for TGI names the cache's dtype; all other forms are of E4M3FN.
-fp8::Format cache_format(const ModelDir& model_dir) {
-  const auto name = optional_string(model_dir.config(), "kv_cache_torch_dtype").value_or("");
-  for (const fp8::Format format : {fp8::Format::kE4m3Fnuz, fp8::Format::kE5m2})
-    if (name == fp8::name_of(format)) return format;
-  return fp8::Format::kE4m3Fn;
-}
-
 report::EngineLoad engine_load(const VerifyReport& report) {
   report::EngineLoad load{.engine = report.engine,
                           .version = report.version,
@@ -233,7 +225,7 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   page.model_type = checkpoint.config.model_type;
   page.scale_format = checkpoint.scale_form;
   page.version = version;
-  page.format = cache_format(checkpoint.model_dir);
+  page.format = checkpoint.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn);
   page.parameters = checkpoint.parameters;
   page.bytes = checkpoint.bytes;
   page.cache_bytes_fp8 = static_cast<uint64_t>(checkpoint.cache.values_per_token);

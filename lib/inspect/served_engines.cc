@@ -4,6 +4,7 @@
 
 #include "core/folder.h"
 #include "engines/verify.h"
+#include "stored/dialect.h"
 
 namespace kvcal {
 namespace {
@@ -13,8 +14,7 @@ constexpr const char* kScalesJson = "kv_cache_scales.json";
 /// Scales of E4M3FNUZ are for platforms that store it.
 VerifyOptions platform_of(const ModelDir& model) {
   VerifyOptions options;
-  const Json* dialect = find_field(model.config(), "kv_cache_torch_dtype");
-  options.is_rocm = dialect && *dialect == "float8_e4m3fnuz";
+  options.is_rocm = read_dialect(model) == fp8::Format::kE4m3Fnuz;
   return options;
 }
 

@@ -5,6 +5,7 @@
 #include "convert/source_scales.h"
 #include "core/number_text.h"
 #include "recipe/recipe.h"
+#include "stored/dialect.h"
 #include "stored/kv_scales.h"
 
 namespace kvcal {
@@ -57,19 +58,6 @@ bool is_fp8_cache(const KvScheme& scheme, bool has_scales, Diagnostics& diagnost
   return false;
 }
 
-/// The cache that scales of a format are for.
-KvDType dtype_for(fp8::Format format) {
-  switch (format) {
-    case fp8::Format::kE4m3Fn:
-      return KvDType::kFp8E4m3;
-    case fp8::Format::kE4m3Fnuz:
-      return KvDType::kFp8E4m3Fnuz;
-    case fp8::Format::kE5m2:
-      return KvDType::kFp8E5m2;
-  }
-  return KvDType::kFp8E4m3;
-}
-
 }  // namespace
 
 KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model,
@@ -77,12 +65,11 @@ KvDType cache_dtype_of(const CacheOptions& options, const LoadedModel& model,
   if (options.kv_cache_dtype != "auto")
     return in_context("--kv-cache-dtype", [&] { return parse_kv_dtype(options.kv_cache_dtype); });
   if (!options.scales.empty())
-    return dtype_for(read_scales_of(options.scales, model.config).format);
+    return cache_dtype_of(read_scales_of(options.scales, model.config).format);
   const bool has_scales = read_checkpoint_scales(model.model_dir, model.config).has_value();
   if (!options.unit_scales && !is_fp8_cache(model.quantization.kv, has_scales, diagnostics))
     return unquantized_cache_dtype(model.config);
-  const auto named = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
-  return named && *named == "float8_e4m3fnuz" ? KvDType::kFp8E4m3Fnuz : KvDType::kFp8E4m3;
+  return cache_dtype_of(model.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn));
 }
 
 namespace {
@@ -98,15 +85,17 @@ void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& c
                    " cache: " + range_text(layers));
 }
 
+[[noreturn]] void refuse_scales(const std::string& place, fp8::Format format, KvDType dtype) {
+  fail(place, ": holds scales of ", fp8::name_of(format), ", the cache is ", name_of(dtype));
+}
+
 /// Scales of E5M2, whose largest value is 57344, would clip nearly all in another cache, and those
 /// of FNUZ are twice what others need. The other way about nothing is clipped, and engines do it.
 std::vector<LayerKvScales> scales_of_place(const std::string& place, const ModelConfig& config,
                                            KvDType dtype) {
   SourceScales other = read_scales_of(place, config);
   if (other.format == fp8_format(dtype)) return std::move(other.layers);
-  if (other.format != fp8::Format::kE4m3Fn)
-    fail(place, ": holds scales of ", fp8::name_of(other.format), ", the cache is ",
-         name_of(dtype));
+  if (other.format != fp8::Format::kE4m3Fn) refuse_scales(place, other.format, dtype);
   return dtype == KvDType::kFp8E4m3Fnuz ? doubled_for_fnuz(std::move(other.layers))
                                         : std::move(other.layers);
 }
@@ -118,10 +107,12 @@ std::vector<LayerKvScales> scales_of_checkpoint(const LoadedModel& model, KvDTyp
          " cache; calibrate it, name a file or folder with --scales, or ask for scale 1.0 with "
          "--unit-scales");
   check_strategy(model.quantization.kv, *scales, model.config);
-  const auto convention = optional_string(model.model_dir.config(), "kv_cache_torch_dtype");
-  const bool is_fnuz = convention && *convention == "float8_e4m3fnuz";
-  return dtype == KvDType::kFp8E4m3Fnuz && !is_fnuz ? doubled_for_fnuz(*std::move(scales))
-                                                    : *std::move(scales);
+  const fp8::Format format = model.quantization.kv.dialect.value_or(fp8::Format::kE4m3Fn);
+  if (format == fp8::Format::kE5m2 && dtype != KvDType::kFp8E5m2)
+    refuse_scales(model.path, format, dtype);
+  return dtype == KvDType::kFp8E4m3Fnuz && format == fp8::Format::kE4m3Fn
+             ? doubled_for_fnuz(*std::move(scales))
+             : *std::move(scales);
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ ExportInput OutputFormats::completed(const ExportInput& input) const {
   ExportInput all = input;
   all.tp_size = options_.tp_size;
   all.scale_in_model_dtype = options_.scale_dtype == "model";
-  const auto has_weights = [](const std::string& format) { return format != "scales-json"; };
+  const auto has_weights = [](const std::string& format) {
+    return any_has(format, &OutputFormat::is_checkpoint);
+  };
   all.shares_weights = std::ranges::count_if(options_.formats, has_weights) > 1;
   return all;
 }

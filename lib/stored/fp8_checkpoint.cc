@@ -5,6 +5,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "stored/dialect.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -242,6 +243,7 @@ CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
     if (module.role) reader.add(module, schemes ? schemes->find(module) : nullptr);
   CheckpointQuantization quantization = reader.take();
   quantization.kv = read_kv_scheme(source);
+  quantization.kv.dialect = read_dialect(model_dir);
   return quantization;
 }
 

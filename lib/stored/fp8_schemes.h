@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "family/modules.h"
 #include "quant/quant_args.h"
@@ -43,5 +44,15 @@ class ModuleSchemes {
 /// for what no form has, and for what would change results and is not run.
 std::unique_ptr<ModuleSchemes> read_module_schemes(const QuantizationConfig& config,
                                                    TargetMatcher matches);
+
+/// How an entry of a list of exceptions names a module.
+enum class ExceptionMatch : uint8_t {
+  kParts,      ///< by some of the words between its dots
+  kWildcards,  ///< by a pattern of fnmatch, or any part of its name
+};
+
+/// One scheme for all Linears but those that a list excepts.
+std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,
+                                       ModuleScheme scheme);
 
 }  // namespace kvcal

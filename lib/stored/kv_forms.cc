@@ -1,24 +1,32 @@
 #include "stored/kv_forms.h"
 
 #include <algorithm>
-#include <array>
+#include <vector>
 
 #include "core/error.h"
+#include "stored/stored_form.h"
 
 namespace kvcal {
 
+std::string_view name_of(KeyPosition position) {
+  switch (position) {
+    case KeyPosition::kAfterRope:
+      return "after_rope";
+    case KeyPosition::kBeforeRope:
+      return "before_rope";
+    case KeyPosition::kNotSaid:
+      return "not_said";
+  }
+  return "";
+}
+
 std::span<const KvForm> kv_forms() {
-  static constexpr std::array<KvForm, 5> kForms{{
-      {.name = "compressed-tensors", .k = ".k_scale", .v = ".v_scale", .q = ".q_scale"},
-      {.name = "modelopt", .k = ".k_proj.k_scale", .v = ".v_proj.v_scale"},
-      {.name = "modelopt, fused", .k = ".qkv_proj.k_scale", .v = ".qkv_proj.v_scale"},
-      // Quark's, and compressed-tensors' before its pull request 133.
-      {.name = "output scales",
-       .k = ".k_proj.output_scale",
-       .v = ".v_proj.output_scale",
-       .q = ".q_proj.output_scale"},
-      {.name = "tgi", .k = ".kv_scale", .v = ".kv_scale"},
-  }};
+  static const std::vector<KvForm> kForms = [] {
+    std::vector<KvForm> all;
+    for (const StoredForm* form : stored_forms())
+      all.insert(all.end(), form->kv_names.begin(), form->kv_names.end());
+    return all;
+  }();
   return kForms;
 }
 

@@ -1,14 +1,11 @@
 #include "stored/kv_scales.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <span>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
-#include "core/json_limits.h"
 #include "stored/kv_forms.h"
 #include "stored/weights.h"
 
@@ -189,72 +186,10 @@ void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& sc
              side == &scales[layer].k ? "K" : "V", " scales, expected ", wanted);
 }
 
-namespace {
-
-KvDType parse_file_dtype(std::string_view name) {
-  if (name == "float8_e4m3fn") return KvDType::kFp8E4m3;
-  if (name == "float8_e5m2") return KvDType::kFp8E5m2;
-  fail("dtype is '", name, "', expected 'float8_e4m3fn' or 'float8_e5m2'");
-}
-
-constexpr size_t kMostRanks = 1024;
-
-void read_rank(const Json& rank, const ModelConfig& config, ScalesFile& file) {
-  std::vector<Scale>& own = file.ranks.emplace_back();
-  if (!rank.is_object()) fail("expected an object of layers, found ", kind_of(rank));
-  if (rank.size() != static_cast<size_t>(config.num_hidden_layers))
-    fail(rank.size(), " layers, the model has ", config.num_hidden_layers);
-  // An object looks its keys up one by one, which for many layers takes long.
-  std::unordered_map<std::string_view, const Json*> by_layer;
-  for (const auto& [key, value] : rank.get_ref<const Json::object_t&>())
-    by_layer.emplace(key, &value);
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const std::string key = std::to_string(layer);
-    const auto found = by_layer.find(key);
-    if (found == by_layer.end() || found->second->is_null()) fail_missing(key, "a number");
-    if (!found->second->is_number()) fail_kind(key, "a number", *found->second);
-    const auto scale = found->second->get<float>();
-    if (!std::isfinite(scale) || scale <= 0.0f)
-      fail("layer ", layer, " has ", scale, ", expected a positive number");
-    own.push_back({scale});
-    LayerKvScales& entry = file.layers[static_cast<size_t>(layer)];
-    const float largest = entry.k.empty() ? scale : std::max(scale, entry.k[0].value);
-    entry.k = entry.v = {{largest}};
-  }
-}
-
-}  // namespace
-
 bool is_type_of(std::string_view model_type, const ModelConfig& config) {
   const auto& wrappers = config.architecture->wrapper_types;
   return model_type == config.model_type ||
          std::ranges::find(wrappers, model_type) != wrappers.end();
-}
-
-ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig& config) {
-  const std::string text = read_text(path, kSmallFileLimits.max_bytes);
-  return in_context(path.string(), [&] {
-    const Json json = parse_model_json(text);
-    const auto model_type = optional_string(json, "model_type");
-    if (model_type && !is_type_of(*model_type, config))
-      fail("model_type is '", *model_type, "', the model is '", config.model_type, "'");
-    const Json* cache = find_field(json, "kv_cache");
-    if (!cache) fail_missing("kv_cache", "an object");
-    ScalesFile file;
-    file.dtype = parse_file_dtype(required_string(*cache, "dtype"));
-    const Json* ranks = find_field(*cache, "scaling_factor");
-    if (!ranks || !ranks->is_object() || ranks->empty())
-      fail("key 'scaling_factor' is missing or empty, expected an object of ranks");
-    if (ranks->size() > kMostRanks) fail(ranks->size(), " ranks, expected at most ", kMostRanks);
-    file.layers.resize(static_cast<size_t>(config.num_hidden_layers));
-    for (size_t rank = 0; rank < ranks->size(); ++rank) {
-      const std::string key = std::to_string(rank);
-      const Json* entry = find_field(*ranks, key);
-      if (!entry) fail("rank ", key, " of ", ranks->size(), " is missing");
-      in_context("rank " + key, [&] { read_rank(*entry, config, file); });
-    }
-    return file;
-  });
 }
 
 std::vector<LayerKvScales> doubled_for_fnuz(std::vector<LayerKvScales> scales) {

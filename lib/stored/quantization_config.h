@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,20 +9,25 @@
 
 namespace kvcal {
 
-/// Whose form a checkpoint's quantization config has.
-enum class QuantForm : uint8_t { kNone, kCompressedTensors, kFp8, kModelOpt, kQuark };
+struct StoredForm;
 
-/// What config.json, or ModelOpt's hf_quant_config.json, says of quantization.
+/// ModelOpt's file beside config.json.
+inline constexpr std::string_view kModelOptFileName = "hf_quant_config.json";
+
+/// The quantization of a checkpoint as config.json, or the form's own file, describes it.
 struct QuantizationConfig {
-  QuantForm form = QuantForm::kNone;
-  Json json = {};          ///< the object with the form's keys
-  bool is_nested = false;  ///< ModelOpt's keys of hf_quant_config.json, wherever they stand
-  std::string where = {};  ///< file and key, for messages
+  const StoredForm* form = nullptr;  ///< nullptr: there is no config
+  Json json = {};                    ///< the object with the form's keys
+  bool is_nested = false;            ///< with the keys of the form's own file, wherever they stand
+  std::string where = {};            ///< file and key, for messages
 };
 
-/// kNone where there is none. Throws Error for a quant_method that is not read, naming those that
-/// are.
+/// Without a form where there is none. Throws Error for a quant_method that is not read, naming
+/// those that are.
 QuantizationConfig read_quantization_config(const ModelDir& model_dir);
+
+/// The form whose own file lies in folder; nullptr: none.
+const StoredForm* form_beside(const std::filesystem::path& folder);
 
 /// Throws Error naming a key of object that is not among known.
 void check_keys(const Json& object, std::span<const std::string_view> known);

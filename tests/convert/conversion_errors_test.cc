@@ -174,8 +174,8 @@ TEST_CASE("conversion: a dialect that is not known") {
                 [](Json& config) { config["kv_cache_torch_dtype"] = "float8_e8m0fnu"; });
   CHECK(refusal(scratch / "source", "modelopt") ==
         (scratch / "source").string() +
-            ": config.json: key 'kv_cache_torch_dtype' is \"float8_e8m0fnu\", expected "
-            "\"float8_e4m3fn\" or \"float8_e4m3fnuz\"");
+            "/config.json: key 'kv_cache_torch_dtype' is \"float8_e8m0fnu\", expected "
+            "\"float8_e4m3fn\", \"float8_e4m3fnuz\" or \"float8_e5m2\"");
 }
 
 TEST_CASE("conversion: ranks must divide the heads that get their scales") {

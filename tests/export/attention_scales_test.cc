@@ -73,7 +73,7 @@ TEST_CASE("attention groups: formats without scales of queries say so") {
   parts.plan().linears.clear();
   parts.plan().groups.clear();
   const auto last_note = [&](const std::string& format) {
-    return kWriters.at(format)()->notes(parts.input()).back();
+    return kWriters.at(format).make()->notes(parts.input()).back();
   };
   CHECK(contains(last_note("modelopt"), "queries"));
   CHECK(contains(last_note("quark"), "queries"));

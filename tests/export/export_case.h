@@ -97,7 +97,7 @@ inline Recipe recipe_of(const Calibration& calibration) {
 inline std::map<std::string, std::string> written(const std::string& format,
                                                   const ExportInput& input) {
   const ScratchFolder scratch;
-  const auto writer = kWriters.at(format)();
+  const auto writer = kWriters.at(format).make();
   writer->check(input);
   writer->write(input, scratch.path());
   return contents_of(scratch.path());
@@ -135,7 +135,7 @@ inline std::vector<std::string> formats_of_16_bits() {
 
 /// The message with which a writer of format refuses input.
 inline std::string refusal(const std::string& format, const ExportInput& input) {
-  return message_of([&] { kWriters.at(format)()->check(input); });
+  return message_of([&] { kWriters.at(format).make()->check(input); });
 }
 
 }  // namespace kvcal::test

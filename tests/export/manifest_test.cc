@@ -24,7 +24,7 @@ TEST_CASE("manifest: every quantized module has its numbers, absent ones null") 
   const QuantizedParts parts("static_kv");
   const ScratchFolder scratch;
   const WrittenCheckpoint written =
-      kWriters.at("compressed-tensors")()->write(parts.input(), scratch.path());
+      kWriters.at("compressed-tensors").make()->write(parts.input(), scratch.path());
   const Json manifest = make_manifest(run_over("d"), parts.recipe, parts.calibration, written);
   const Json& linears = manifest.at("linears");
   REQUIRE(linears.size() == 14);

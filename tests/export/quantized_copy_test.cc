@@ -81,12 +81,14 @@ void write_watched(const ModelDir& model, const Calibration& calibration, Memory
                    const fs::path& target) {
   const Recipe recipe = weight_recipe();
   ThreadPool pool(2);
-  kWriters.at("compressed-tensors")()->write({.model = model,
-                                              .calibration = calibration,
-                                              .recipe = &recipe,
-                                              .pool = &pool,
-                                              .progress = &watch},
-                                             target);
+  kWriters.at("compressed-tensors")
+      .make()
+      ->write({.model = model,
+               .calibration = calibration,
+               .recipe = &recipe,
+               .pool = &pool,
+               .progress = &watch},
+              target);
   CHECK(watch.last == watch.end);
 }
 
@@ -170,8 +172,8 @@ TEST_CASE("FP8 weights: what is no number stops the run, and nothing appears") {
   const auto run = [&] {
     AtomicDirectory output(target, false);
     const ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe};
-    kWriters.at("compressed-tensors")()->check(input);
-    kWriters.at("compressed-tensors")()->write(input, output.path());
+    kWriters.at("compressed-tensors").make()->check(input);
+    kWriters.at("compressed-tensors").make()->write(input, output.path());
     output.commit();
   };
   CHECK(contains(message_of(run), "model.layers.0.mlp.up_proj.weight"));

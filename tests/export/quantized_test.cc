@@ -25,7 +25,7 @@ std::string digest(const TensorView& tensor) {
 class Output {
  public:
   explicit Output(const ExportInput& input) {
-    const auto writer = kWriters.at("compressed-tensors")();
+    const auto writer = kWriters.at("compressed-tensors").make();
     writer->check(input);
     summary = writer->write(input, scratch_.path());
     model.emplace(scratch_.path());
@@ -330,7 +330,7 @@ TEST_CASE("other formats: FP8 weights are refused, or are not in the file and th
         "kv_cache_scheme alone, or this format in a run of its own");
   CHECK(refusal("fp8", parts.input()) == "no error");
   CHECK(refusal("scales-json", parts.input()) == "no error");
-  const auto notes = kWriters.at("scales-json")()->notes(parts.input());
+  const auto notes = kWriters.at("scales-json").make()->notes(parts.input());
   REQUIRE(notes.size() == 1);
   CHECK(contains(notes[0], "weights and inputs are not in it"));
   CHECK(refusal("scales-json", QuantizedParts("dynamic").input()) ==
@@ -342,7 +342,7 @@ TEST_CASE("compressed-tensors: the user is told what engines do not do with the 
   const auto notes = [](const std::string& name) {
     const QuantizedParts parts(name);
     std::string all;
-    for (const std::string& note : kWriters.at("compressed-tensors")()->notes(parts.input()))
+    for (const std::string& note : kWriters.at("compressed-tensors").make()->notes(parts.input()))
       all += note + "\n";
     return all;
   };

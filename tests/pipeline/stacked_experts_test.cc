@@ -50,7 +50,7 @@ class Output {
                             .recipe = &recipe_,
                             .scale_in_model_dtype = in_model_dtype,
                             .pool = &pool};
-    const auto writer = kWriters.at("compressed-tensors")();
+    const auto writer = kWriters.at("compressed-tensors").make();
     writer->check(input);
     writer->write(input, scratch_.path());
     notes_ = writer->notes(input);

@@ -8,6 +8,7 @@
 #include "export/quantization_config.h"
 #include "export/weight_notes.h"
 #include "export/writer.h"
+#include "stored/dialect.h"
 
 namespace kvcal {
 namespace {
@@ -64,7 +65,7 @@ class CompressedTensorsWriter : public Writer {
         input.kept ? with_cache(input.kept->config, calibration) : quantization_config(calibration);
     // No engine reads it here; it tells the next conversion what the scales are for.
     if (calibration.kv_format == fp8::Format::kE4m3Fnuz)
-      parts.config["kv_cache_torch_dtype"] = "float8_e4m3fnuz";
+      parts.config[std::string(kDialectKey)] = fp8::name_of(calibration.kv_format);
     return parts;
   }
 

@@ -12,11 +12,10 @@ constexpr std::string_view kFileName = "kv_cache_scales.json";
 constexpr int64_t kMaxTpSize = 1024;
 
 /// Readers know E4M3FN alone, also those on ROCm, which double the scales; E5M2 is for our own.
-std::string_view torch_dtype_of(fp8::Format format) {
-  if (format == fp8::Format::kE4m3Fn) return "float8_e4m3fn";
-  if (format == fp8::Format::kE5m2) return "float8_e5m2";
+void check_format(fp8::Format format) {
+  if (format != fp8::Format::kE4m3Fnuz) return;
   fail(kFileName, " holds scales of float8_e4m3fn or float8_e5m2, the calibration has those of ",
-       "float8_e4m3fnuz");
+       fp8::name_of(format));
 }
 
 class ScalesJsonWriter : public Writer {
@@ -26,7 +25,7 @@ class ScalesJsonWriter : public Writer {
     if (input.calibration.layers.empty())
       fail(kFileName, " holds KV scales, the recipe asks for none");
     check_covers_model(input.model, input.calibration);
-    torch_dtype_of(input.calibration.kv_format);
+    check_format(input.calibration.kv_format);
     if (input.scale_in_model_dtype)
       fail(kFileName, " holds no dtype; scale dtype 'model' is not for it");
     if (input.tp_size < 1 || input.tp_size > kMaxTpSize)
@@ -48,7 +47,7 @@ class ScalesJsonWriter : public Writer {
     }
     Json scales = Json::object();
     scales["model_type"] = required_string(input.model.config(), "model_type");
-    scales["kv_cache"]["dtype"] = torch_dtype_of(input.calibration.kv_format);
+    scales["kv_cache"]["dtype"] = fp8::name_of(input.calibration.kv_format);
     scales["kv_cache"]["scaling_factor"] = std::move(ranks);
     FormatParts parts{.has_checkpoint = false};
     parts.files.emplace(kFileName, dump_json(scales, 4));

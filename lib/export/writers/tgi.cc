@@ -4,16 +4,14 @@
 #include "export/layer_scales.h"
 #include "export/writer.h"
 #include "quant/weight_scales.h"
+#include "stored/dialect.h"
 
 namespace kvcal {
 namespace {
 
-/// The word of config.json's kv_cache_torch_dtype. Source: text-generation-inference, branch
-/// fp8_kvcache, `Weights.get_kv_cache_scaling_factor`.
-std::string_view torch_dtype_of(fp8::Format format) {
-  if (format == fp8::Format::kE4m3Fn) return "float8_e4m3fn";
-  if (format == fp8::Format::kE4m3Fnuz) return "float8_e4m3fnuz";
-  fail("TGI reads scales of E4M3FN and E4M3FNUZ, the calibration is of E5M2");
+void check_format(fp8::Format format) {
+  if (format == fp8::Format::kE5m2)
+    fail("TGI reads scales of E4M3FN and E4M3FNUZ, the calibration is of E5M2");
 }
 
 std::string name_of_scale(const AttentionCalibration& layer) {
@@ -34,7 +32,7 @@ class TgiWriter : public Writer {
       check_calibration(input.calibration);
     else
       check_is_kv_only(input.calibration, "TGI's form keeps the weights of the source");
-    torch_dtype_of(input.calibration.kv_format);
+    check_format(input.calibration.kv_format);
     if (input.scale_in_model_dtype)
       fail("TGI's kv_scale is float32; scale dtype 'model' is not for it");
     if (!input.kept) check_is_unquantized(input.model);
@@ -58,7 +56,7 @@ class TgiWriter : public Writer {
         // element.
         parts.tensors.push_back(
             scale_tensor(name_of_scale(layer), Shape{}, {shared_scale(layer)}, DType::kF32));
-    parts.config["kv_cache_torch_dtype"] = torch_dtype_of(input.calibration.kv_format);
+    parts.config[std::string(kDialectKey)] = fp8::name_of(input.calibration.kv_format);
     if (input.kept) keep_quantization(*input.kept, parts);
     return parts;
   }

@@ -66,7 +66,7 @@ TEST_CASE("compressed-tensors: what is written opens as a model with every weigh
   for (const char* name : {"single_head", "sharded_tensor"}) {
     const Parts parts(name);
     const ScratchFolder scratch;
-    kWriters.at("compressed-tensors")()->write(parts.input(), scratch.path());
+    kWriters.at("compressed-tensors").make()->write(parts.input(), scratch.path());
     const ModelDir output(scratch.path());
     CHECK(output.tensor_names().size() == parts.model.tensor_names().size() + 4);
     for (const std::string& tensor : parts.model.tensor_names()) {
@@ -181,7 +181,7 @@ TEST_CASE("compressed-tensors: scales that are there already are not written ove
 }
 
 TEST_CASE("compressed-tensors: the user is told of layers without a scale") {
-  const auto writer = kWriters.at("compressed-tensors")();
+  const auto writer = kWriters.at("compressed-tensors").make();
   CHECK(writer->notes(Parts("single_tensor").input()).empty());
   const auto notes = writer->notes(Parts("single_ignored").input());
   REQUIRE(notes.size() == 1);

@@ -39,7 +39,7 @@ TEST_CASE("fp8: scales join the FP8 weights, whose bytes and configuration stay"
   const Calibration calibration = calibration_of_source();
   const Recipe recipe = recipe_of(calibration);
   const ScratchFolder scratch;
-  const auto writer = kWriters.at("fp8")();
+  const auto writer = kWriters.at("fp8").make();
   const KeptQuantization kept = kept_of(model);
   const ExportInput input{
       .model = model, .calibration = calibration, .recipe = &recipe, .kept = &kept};
@@ -68,7 +68,7 @@ TEST_CASE("fp8: the user is told what the engine does not do by itself") {
   const ModelDir model(kSource);
   Calibration calibration = calibration_of_source();
   const Recipe recipe = recipe_of(calibration);
-  const auto writer = kWriters.at("fp8")();
+  const auto writer = kWriters.at("fp8").make();
   const auto notes = writer->notes({.model = model, .calibration = calibration, .recipe = &recipe});
   REQUIRE(notes.size() == 2);
   CHECK(contains(notes[0], "--kv-cache-dtype fp8"));

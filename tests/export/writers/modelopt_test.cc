@@ -15,7 +15,7 @@ TEST_CASE("modelopt: names are the same beside a fused QKV, in hybrids and with 
     const Calibration calibration = calibration_of_attention(model);
     const Recipe recipe = recipe_of(calibration);
     const ScratchFolder scratch;
-    const auto writer = kWriters.at("modelopt")();
+    const auto writer = kWriters.at("modelopt").make();
     const ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe};
     writer->check(input);
     writer->write(input, scratch.path());
@@ -92,8 +92,9 @@ TEST_CASE("modelopt: the user is told what one scale a layer does not keep") {
     Calibration calibration = calibration_of(export_case(name));
     calibration.is_latent = is_latent;
     const Recipe recipe = recipe_of(calibration);
-    return kWriters.at("modelopt")()->notes(
-        {.model = model, .calibration = calibration, .recipe = &recipe});
+    return kWriters.at("modelopt")
+        .make()
+        ->notes({.model = model, .calibration = calibration, .recipe = &recipe});
   };
   CHECK(notes("single_modelopt").empty());
   const auto both = notes("sharded_modelopt_head_ignored");

@@ -15,7 +15,7 @@ TEST_CASE("quark: every attention module has its place, whatever its name") {
     const Calibration calibration = calibration_of_attention(model);
     const Recipe recipe = recipe_of(calibration);
     const ScratchFolder scratch;
-    const auto writer = kWriters.at("quark")();
+    const auto writer = kWriters.at("quark").make();
     const ExportInput input{.model = model, .calibration = calibration, .recipe = &recipe};
     writer->check(input);
     writer->write(input, scratch.path());
@@ -53,7 +53,7 @@ TEST_CASE("quark: the user is told what the engine does not do by itself") {
   const ModelDir model(export_source("single"));
   Calibration calibration = calibration_of(export_case("sharded_quark_head"));
   const Recipe recipe = recipe_of(calibration);
-  const auto writer = kWriters.at("quark")();
+  const auto writer = kWriters.at("quark").make();
   const auto notes = [&] {
     return writer->notes({.model = model, .calibration = calibration, .recipe = &recipe});
   };

@@ -85,7 +85,7 @@ TEST_CASE("scales-json: refuses what the schema has no place for") {
 }
 
 TEST_CASE("scales-json: the user is told that heads share a scale") {
-  const auto writer = kWriters.at("scales-json")();
+  const auto writer = kWriters.at("scales-json").make();
   CHECK(writer->notes(Parts("scales_json").input()).empty());
   CHECK(writer->notes(Parts("scales_json_tp2").input()).size() == 1);
 }
@@ -95,7 +95,7 @@ TEST_CASE("scales-json: scales of E5M2 say so, and that engines do not read them
   parts.calibration.kv_format = fp8::Format::kE5m2;
   const auto files = written("scales-json", parts.input());
   CHECK(contains(files.at("kv_cache_scales.json"), "\"dtype\": \"float8_e5m2\""));
-  const auto notes = kWriters.at("scales-json")()->notes(parts.input());
+  const auto notes = kWriters.at("scales-json").make()->notes(parts.input());
   REQUIRE(notes.size() == 1);
   CHECK(contains(notes[0], "no engine"));
 }

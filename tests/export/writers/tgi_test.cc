@@ -33,7 +33,7 @@ TEST_CASE("tgi: the user is told what one scale a layer does not keep") {
     const ModelDir model(export_source("single"));
     const Calibration calibration = calibration_of(export_case(name));
     const Recipe recipe = recipe_of(calibration);
-    return kWriters.at("tgi")()->notes(
+    return kWriters.at("tgi").make()->notes(
         {.model = model, .calibration = calibration, .recipe = &recipe});
   };
   CHECK(notes("single_tgi").empty());

@@ -1,4 +1,4 @@
-#include "stored/rank_scales.h"
+#include "stored/rank_files.h"
 
 #include <cstring>
 #include <limits>

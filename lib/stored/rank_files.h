@@ -1,18 +1,11 @@
 #pragma once
 
 #include <filesystem>
-#include <vector>
 
 #include "family/model_config.h"
-#include "quant/scale.h"
+#include "stored/stored_form.h"
 
 namespace kvcal {
-
-/// KV scales of each tensor-parallel rank: [rank][layer], one value for K and V together, of an
-/// E4M3FN cache. Layers without attention have 1.0.
-struct RankScales {
-  std::vector<std::vector<Scale>> ranks;
-};
 
 /// Whether folder holds rank files: "rank<N>.safetensors" or "rank<N>.npz", or such a name after
 /// "_", "-" or ".". False where it is no folder.

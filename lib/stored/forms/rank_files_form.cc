@@ -1,4 +1,4 @@
-#include "stored/rank_scales.h"
+#include "stored/rank_files.h"
 
 #include <algorithm>
 #include <array>
@@ -17,6 +17,7 @@
 #include "core/json.h"
 #include "core/json_limits.h"
 #include "core/shown_name.h"
+#include "stored/stored_form.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -346,6 +347,21 @@ RankScales read_rank_files(const fs::path& folder, const ModelConfig& config) {
     for (const Scale scale : RankReader(file.path, range, config).read()) layers.push_back(scale);
   }
   return scales;
+}
+
+const StoredForm& rank_files_form() {
+  static const StoredForm kForm{.name = "rank files",
+                                .keys = KeyPosition::kBeforeRope,
+                                // ModelOpt `get_kv_cache_scaling_factor`: max(amax / 448, 1.0).
+                                .may_raise_scales_to_one = true,
+                                .ranks_have_own_config = true,
+                                .find_ranks =
+                                    [](const fs::path& place) {
+                                      return has_rank_files(place) ? std::optional(place)
+                                                                   : std::nullopt;
+                                    },
+                                .read_ranks = read_rank_files};
+  return kForm;
 }
 
 }  // namespace kvcal

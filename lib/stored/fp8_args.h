@@ -1,8 +1,13 @@
 #pragma once
 
-#include <memory>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
-#include "stored/fp8_schemes.h"
+#include "core/json.h"
+#include "quant/quant_args.h"
 
 namespace kvcal {
 
@@ -16,10 +21,6 @@ Strategy parse_fp8_args(const Json& args);
 
 /// The key "dynamic". Throws Error where it is neither true nor false.
 bool is_dynamic(const Json& args);
-
-/// Of a config with quant_method compressed-tensors. Null where weights are not quantized. Throws
-/// Error naming the key of what is not run.
-std::unique_ptr<ModuleSchemes> read_compressed_tensors(const Json& config, TargetMatcher matches);
 
 /// object[key], a list of strings; none where it is absent.
 std::vector<std::string> strings_of(const Json& object, std::string_view key);

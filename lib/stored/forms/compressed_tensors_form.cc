@@ -1,24 +1,20 @@
-#include "stored/compressed_tensors_schemes.h"
-
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <map>
 #include <optional>
 #include <tuple>
 #include <vector>
 
 #include "core/registry.h"
-#include "family/config_reader.h"
-#include "stored/quantization_config.h"
+#include "stored/fp8_args.h"
+#include "stored/json_member.h"
+#include "stored/stored_form.h"
 
 namespace kvcal {
 namespace {
+namespace compressed_tensors {
 
-// Source: compressed-tensors 0.19 `QuantizationArgs` and `QuantizationScheme`, which refuse others.
-constexpr std::array<std::string_view, 12> kArgsKeys{
-    "num_bits", "type",     "symmetric",   "group_size", "strategy", "block_structure",
-    "dynamic",  "actorder", "scale_dtype", "zp_dtype",   "observer", "observer_kwargs"};
+// Source: compressed-tensors 0.19 `QuantizationScheme`, which refuses others.
 constexpr std::array<std::string_view, 5> kGroupKeys{"targets", "weights", "input_activations",
                                                      "output_activations", "format"};
 /// Those of compressed-tensors' `QuantizationConfig` and of `ModelCompressor`, those that
@@ -66,73 +62,6 @@ void check_sparsity(const Json& config) {
   if (format != "dense")
     fail("key 'sparsity_config.format' is '", format, "', which is not read; expected dense");
 }
-
-Strategy parse_strategy(const std::string& word) {
-  for (const Strategy strategy :
-       {Strategy::kTensor, Strategy::kChannel, Strategy::kGroup, Strategy::kBlock, Strategy::kToken,
-        Strategy::kTensorGroup, Strategy::kAttnHead})
-    if (word == name_of(strategy)) return strategy;
-  fail("key 'strategy' is '", word, "', which is not known");
-}
-
-int64_t positive(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() && value > 0 ? value : 0;
-}
-
-}  // namespace
-
-std::vector<std::string> strings_of(const Json& object, std::string_view key) {
-  std::vector<std::string> strings;
-  const Json* list = find_field(object, key);
-  if (!list) return strings;
-  if (!list->is_array()) fail_kind(key, "a list of strings", *list);
-  for (const Json& entry : *list) {
-    if (!entry.is_string()) fail("key '", key, "' holds ", entry.dump(), ", expected strings");
-    strings.push_back(entry.get<std::string>());
-  }
-  return strings;
-}
-
-std::pair<int64_t, int64_t> parse_block(std::string_view key, const Json* block) {
-  std::vector<int64_t> sides;
-  if (block && block->is_string()) {
-    const std::string_view text = block->get_ref<const std::string&>();
-    if (const size_t x = text.find('x'); x != std::string_view::npos)
-      sides = {positive(text.substr(0, x)), positive(text.substr(x + 1))};
-  } else if (block && block->is_array()) {
-    for (const Json& side : *block)
-      sides.push_back(side.is_number_integer() ? side.get<int64_t>() : 0);
-  }
-  const auto is_side = [](int64_t side) { return side >= 1 && side <= kMaxWidth; };
-  if (sides.size() != 2 || !is_side(sides[0]) || !is_side(sides[1]))
-    fail("key '", key, "' is ", block ? block->dump() : "absent", ", expected two sizes");
-  return {sides[0], sides[1]};
-}
-
-Strategy parse_fp8_args(const Json& args) {
-  if (!args.is_object()) fail("found ", kind_of(args), ", expected an object or null");
-  check_keys(args, kArgsKeys);
-  const std::string type = optional_string(args, "type").value_or("int");
-  const int64_t bits = optional_int(args, "num_bits").value_or(8);
-  if (type != "float" || bits != 8)
-    fail("type '", type, "' of ", bits, " bits is not read, expected 'float' of 8 bits (FP8)");
-  if (!optional_bool(args, "symmetric").value_or(true)) fail("asymmetric FP8 is not read");
-  QuantArgs parsed;
-  parsed.group_size = optional_int(args, "group_size");
-  if (const auto word = optional_string(args, "strategy")) parsed.strategy = parse_strategy(*word);
-  return resolved_strategy(parsed);
-}
-
-bool is_dynamic(const Json& args) {
-  const Json* dynamic = find_field(args, "dynamic");
-  if (!dynamic) return false;
-  if (!dynamic->is_boolean()) fail("key 'dynamic' is ", dynamic->dump(), ", which is not run");
-  return dynamic->get<bool>();
-}
-
-namespace {
 
 void parse_weights(const Json& args, ModuleScheme& scheme) {
   scheme.strategy = parse_fp8_args(args);
@@ -235,9 +164,9 @@ class ConfigGroups : public ModuleSchemes {
   std::map<std::string, size_t, std::less<>> targets_;
 };
 
-}  // namespace
-
-std::unique_ptr<ModuleSchemes> read_compressed_tensors(const Json& config, TargetMatcher matches) {
+std::unique_ptr<ModuleSchemes> read_groups(const QuantizationConfig& source,
+                                           TargetMatcher matches) {
+  const Json& config = source.json;
   check_keys(config, kConfigKeys);
   check_format(config);
   check_transforms(config);
@@ -245,6 +174,63 @@ std::unique_ptr<ModuleSchemes> read_compressed_tensors(const Json& config, Targe
   auto groups = std::make_unique<ConfigGroups>(config, matches);
   if (groups->is_empty()) return nullptr;
   return groups;
+}
+
+KvScheme read_cache_scheme(const QuantizationConfig& config) {
+  const std::string where = config.where + ".kv_cache_scheme";
+  const Json* args = find_field(config.json, "kv_cache_scheme");
+  if (!args) return {.cache = KvScheme::Cache::kUnquantized, .where = where};
+  return fp8_or_other(where, [&](KvScheme& scheme) { parse_cache_args(*args, scheme); });
+}
+
+bool has_elements(const Json* value) {
+  return value && !value->empty();
+}
+
+/// Whether a group does something: to weights, or to the inputs of attention.
+bool has_groups(const Json& config) {
+  const Json* groups = member(config, "config_groups");
+  return groups && std::ranges::any_of(*groups, [](const Json& group) {
+           return has_elements(member(group, "targets")) &&
+                  (member(group, "weights") || member(group, "input_activations"));
+         });
+}
+
+/// The config without what it says of K and V: whether it does something to weights still.
+bool strip_cache(Json& config) {
+  if (config.contains("kv_cache_scheme")) config["kv_cache_scheme"] = nullptr;
+  return has_groups(config) || has_elements(member(config, "sparsity_config")) ||
+         has_elements(member(config, "transform_config"));
+}
+
+/// Groups of inputs alone are those of attention modules.
+bool strip_queries(Json& config) {
+  const auto groups = config.find("config_groups");
+  if (groups == config.end() || !groups->is_object()) return false;
+  const size_t before = groups->size();
+  for (auto group = groups->begin(); group != groups->end();)
+    group = member(*group, "input_activations") && !member(*group, "weights") ? groups->erase(group)
+                                                                              : std::next(group);
+  return groups->size() != before;
+}
+
+}  // namespace compressed_tensors
+}  // namespace
+
+const StoredForm& compressed_tensors_form() {
+  static constexpr std::array<KvForm, 1> kNames{{{.name = "compressed-tensors",
+                                                  .k = ".k_scale",
+                                                  .v = ".v_scale",
+                                                  .q = ".q_scale",
+                                                  .keys = KeyPosition::kAfterRope}}};
+  static const StoredForm kForm{.name = "compressed-tensors",
+                                .method = "compressed-tensors",
+                                .kv_names = kNames,
+                                .read_schemes = compressed_tensors::read_groups,
+                                .read_cache_scheme = compressed_tensors::read_cache_scheme,
+                                .strip_cache = compressed_tensors::strip_cache,
+                                .strip_queries = compressed_tensors::strip_queries};
+  return kForm;
 }
 
 }  // namespace kvcal

@@ -1,0 +1,103 @@
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+#include "core/registry.h"
+#include "stored/fp8_args.h"
+#include "stored/json_member.h"
+#include "stored/stored_form.h"
+
+namespace kvcal {
+namespace {
+namespace modelopt {
+
+/// Source: vLLM 0.32 `resolve` of modelopt.py: what each word stands for.
+std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
+  const Json& config = source.json;
+  const std::string_view exclude_key = source.is_nested ? "exclude_modules" : "ignore";
+  constexpr std::array<std::string_view, 14> kKeys{
+      "quant_algo",     "kv_cache_quant_algo", "kv_cache_scheme", "exclude_modules",  "ignore",
+      "group_size",     "config_groups",       "quant_method",    "quantized_layers", "producer",
+      "ignored_layers", "has_zero_point",      "pre_quant_scale", "quantization"};
+  check_spelling(config, kKeys);
+  const auto written = optional_string(config, "quant_algo");
+  if (!written) return nullptr;  // KV scales alone
+  std::string algo = *written;
+  std::ranges::transform(algo, algo.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  ModuleScheme scheme;
+  scheme.source = "quant_algo " + algo;
+  if (algo == "FP8") {
+    scheme.input = InputQuantization::kStatic;
+  } else if (algo == "FP8_PER_CHANNEL_PER_TOKEN") {
+    scheme.strategy = Strategy::kChannel;
+    scheme.input = InputQuantization::kDynamicToken;
+  } else if (algo == "FP8_PB_WO") {
+    scheme.strategy = Strategy::kBlock;
+    scheme.block_rows = scheme.block_columns = scheme.group = 128;
+    scheme.input = InputQuantization::kDynamicGroup;
+  } else {
+    fail("key 'quant_algo' is '", *written,
+         "', whose weights are not read; expected FP8, FP8_PER_CHANNEL_PER_TOKEN or FP8_PB_WO");
+  }
+  return all_but(strings_of(config, exclude_key), ExceptionMatch::kWildcards, std::move(scheme));
+}
+
+/// Source: vLLM 0.32 `get_kv_cache_quant_algo_string`.
+KvScheme read_cache_scheme(const QuantizationConfig& config) {
+  for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) {
+    const Json* value = find_field(config.json, key);
+    if (!value) continue;
+    return fp8_or_other(config.where + "." + key, [&](KvScheme& scheme) {
+      scheme.strategy = Strategy::kTensor;
+      if (value->is_object()) return parse_cache_args(*value, scheme);
+      if (!value->is_string() || normalised_name(value->get_ref<const std::string&>()) != "fp8")
+        fail("found ", value->dump(), ", expected FP8");
+    });
+  }
+  return {.cache = KvScheme::Cache::kUnquantized, .where = config.where + ".kv_cache_quant_algo"};
+}
+
+/// Whether ModelOpt's config does something to weights. key: of the modules that it excepts.
+bool has_algorithm(const Json& config, std::string_view key) {
+  const Json* excluded = member(config, key);
+  return member(config, "quant_algo") && !(excluded && *excluded == Json::array({"*"}));
+}
+
+bool strip_cache(Json& config) {
+  if (config.is_null()) return false;
+  if (const auto nested = config.find("quantization"); nested != config.end()) {
+    if (!nested->is_object()) return false;
+    if (nested->contains("kv_cache_quant_algo")) (*nested)["kv_cache_quant_algo"] = nullptr;
+    return has_algorithm(*nested, "exclude_modules");
+  }
+  for (const char* key : {"kv_cache_scheme", "kv_cache_quant_algo"}) config.erase(key);
+  return has_algorithm(config, "ignore");
+}
+
+}  // namespace modelopt
+}  // namespace
+
+const StoredForm& modelopt_form() {
+  static constexpr std::array<KvForm, 2> kNames{{{.name = "modelopt",
+                                                  .k = ".k_proj.k_scale",
+                                                  .v = ".v_proj.v_scale",
+                                                  .keys = KeyPosition::kAfterRope},
+                                                 {.name = "modelopt, fused",
+                                                  .k = ".qkv_proj.k_scale",
+                                                  .v = ".qkv_proj.v_scale",
+                                                  .keys = KeyPosition::kAfterRope}}};
+  // vLLM's "modelopt_fp4", "modelopt_mixed", ... too; quant_algo tells them apart.
+  static const StoredForm kForm{.name = "modelopt",
+                                .method = "modelopt",
+                                .has_method_variants = true,
+                                .config_file = kModelOptFileName,
+                                .nested_key = "quantization",
+                                .kv_names = kNames,
+                                .read_schemes = modelopt::read_schemes,
+                                .read_cache_scheme = modelopt::read_cache_scheme,
+                                .strip_cache = modelopt::strip_cache};
+  return kForm;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,37 @@
+#include "stored/stored_form.h"
+
+#include <array>
+
+namespace kvcal {
+
+// One function a file of forms/.
+const StoredForm& compressed_tensors_form();
+const StoredForm& fp8_form();
+const StoredForm& modelopt_form();
+const StoredForm& quark_form();
+const StoredForm& rank_files_form();
+const StoredForm& scales_json_form();
+const StoredForm& tgi_form();
+
+std::span<const StoredForm* const> stored_forms() {
+  static const std::array kForms{
+      &compressed_tensors_form(),  // llm-compressor
+      &fp8_form(),                 // AutoFP8, DeepSeek
+      &modelopt_form(),            // ModelOpt
+      &quark_form(),               // AMD Quark
+      &tgi_form(),                 // text-generation-inference
+      &rank_files_form(),          // TensorRT-LLM
+      &scales_json_form(),         // vLLM and SGLang
+  };
+  return kForms;
+}
+
+const StoredForm* form_of_method(std::string_view method) {
+  for (const StoredForm* form : stored_forms())
+    if (!form->method.empty() &&
+        (form->has_method_variants ? method.starts_with(form->method) : method == form->method))
+      return form;
+  return nullptr;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,30 @@
+#include "convert/stored_weights.h"
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+using test::contains;
+using test::message_of;
+
+TEST_CASE("cache_args: the observer is the written one, else the default") {
+  const QuantArgs plain = cache_args(nullptr, Strategy::kTensor);
+  CHECK(plain.type == QuantType::kFloat);
+  CHECK(plain.strategy == Strategy::kTensor);
+  CHECK(plain.observer == "static_minmax");
+  const QuantArgs percentile = cache_args(
+      {{"observer", "Percentile"}, {"observer_kwargs", {{"percentile", 99.9}}}, {"dynamic", false}},
+      Strategy::kAttnHead);
+  CHECK(percentile.strategy == Strategy::kAttnHead);
+  CHECK(percentile.observer == "percentile");
+  CHECK(percentile.observer_kwargs == Json{{"percentile", 99.9}});
+}
+
+TEST_CASE("cache_args: what an FP8 cache cannot have is refused") {
+  const auto refusal = [](const Json& written) {
+    return message_of([&] { cache_args(written, Strategy::kTensor); });
+  };
+  CHECK(contains(refusal({{"observer", "maximum"}}), "maximum"));
+  CHECK(contains(refusal({{"observer", 3}}), "observer"));
+  CHECK(contains(refusal({{"scale_dtype", "float16"}}), "scale_dtype"));
+  CHECK(contains(refusal({{"group_size", 64}}), "group_size"));
+}
