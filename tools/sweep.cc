@@ -1,20 +1,36 @@
+#include "sweep/sweep_run.h"
+
+#include <unistd.h>
+
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <iostream>
-#include <optional>
+#include <set>
 
 #include "commands.h"
-#include "core/folder.h"
-#include "export/writer.h"
+#include "core/join.h"
+#include "kvcal_version.h"
+#include "plots.h"
+#include "report/sweep_report.h"
+#include "sweep/metrics.h"
+#include "sweep/sweep_inputs.h"
 #include "progress.h"
-#include "sweep/child_process.h"
-#include "sweep/kept_results.h"
-#include "sweep_report.h"
-#include "sweep_run.h"
-#include "sweep_tables.h"
-#include "sweep_tasks.h"
+#include "table.h"
 
 namespace kvcal {
 namespace {
+
+struct SweepOptions {
+  std::string file, output;
+  DeviceOptions device;
+  int jobs = 0;
+  std::vector<std::string> cells;
+  std::string task;  ///< of a child: the one task that it does
+  pid_t parent = 0;  ///< of a child: the process that started it
+  bool is_dry_run = false, is_list = false, is_collect = false;
+  bool json = false;
+};
 
 void check(const SweepOptions& options) {
   const int modes = options.is_dry_run + options.is_list + options.is_collect;
@@ -25,151 +41,194 @@ void check(const SweepOptions& options) {
     fail("needs --output, the folder of the results");
 }
 
-/// Whether each cell was asked for.
-std::vector<bool> wanted_cells(const SweepOptions& options, const SweepPlan& plan) {
-  std::vector<bool> wanted(plan.cells.size(), options.cells.empty());
-  for (const std::string& id : options.cells) {
-    const auto found = std::ranges::find(plan.cells, id, &Cell::id);
-    if (found == plan.cells.end()) {
-      std::vector<std::string> ids;
-      for (const Cell& cell : plan.cells) ids.push_back(cell.id);
-      fail("--cell: the sweep has no cell '", id, "'", did_you_mean(id, ids), "; --list names all");
-    }
-    wanted[static_cast<size_t>(found - plan.cells.begin())] = true;
-  }
-  return wanted;
+/// A child is this program again, with --task.
+Command child_command(const SweepOptions& options, const std::string& task,
+                      const DeviceOptions& device) {
+  return {"/proc/self/exe",
+          {fs::read_symlink("/proc/self/exe").string(), "sweep", options.file, "--output",
+           options.output, "--task", task, "--parent", std::to_string(::getpid()), "--device",
+           device.device, "--threads", std::to_string(device.threads), "--compute-dtype",
+           device.compute_dtype}};
 }
 
-/// A child: one task, whose result is a file.
-void run_child(const SweepOptions& options, Sweep sweep) {
-  TerminalDiagnostics diagnostics;
-  const auto backend = open_backend(options.device);
-  const SweepFolder folder(options.output, SweepFolder::Use::kTask, diagnostics);
-  add_inputs(machine_of(options, *backend, sweep), folder, sweep);
-  run_task(options, sweep, parse_task(options.task, sweep.plan), folder, *backend, diagnostics);
+SweepSettings settings_of(const SweepOptions& options) {
+  return {.file = options.file,
+          .output = options.output,
+          .version = KVCAL_VERSION,
+          .device = options.device,
+          .jobs = options.jobs,
+          .cells = options.cells,
+          .command = [&options](const std::string& task, const DeviceOptions& device) {
+            return child_command(options, task, device);
+          }};
 }
 
-/// Says which of the wanted cells failed, and ends with exit code 1 where there are some.
-void fail_of_cells(const std::vector<CellOutcome>& outcomes, const std::vector<bool>& wanted,
-                   const SweepPlan& plan, const fs::path& results) {
-  std::string ids;
-  size_t failed = 0;
-  for (size_t i = 0; i < outcomes.size(); ++i) {
-    if (!wanted[i] || outcomes[i].status != CellOutcome::Status::kFailed) continue;
-    ids += (ids.empty() ? "" : ", ") + plan.cells[i].id;
-    ++failed;
-  }
-  if (failed > 0)
-    fail(failed, " of ", std::ranges::count(wanted, true), " cells failed: ", ids, "; ",
-         results.string(), " says why");
-}
-
-void print_results(const SweepOptions& options, const Json& results) {
-  if (options.json) {
-    std::cout << dump_json(results);
+/// "1:05:09", "4:30"
+std::string time_text(double seconds) {
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  char text[48];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                  whole % 60);
   } else {
-    print_cells(results);
+    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
   }
-  std::cout.flush();
+  return text;
 }
 
-/// Tables of what is there, of cells that ran on their own.
-void collect(const SweepOptions& options, const Sweep& sweep, const SweepFolder& folder) {
-  const Json results = write_results(sweep, folder);
-  write_sweep_report(results, {.page = (folder.path() / "report.html").string(),
-                               .plots = (folder.path() / "plots").string(),
-                               .overwrite = true});
-  print_results(options, results);
-  fail_of_cells(outcomes_of(sweep, folder), wanted_cells(options, sweep.plan), sweep.plan,
-                folder.results());
+void print_list(const SweepOptions& options, const SweepPlan& plan) {
+  Json ids = Json::array();
+  for (const Cell& cell : plan.cells) ids.push_back(cell.id);
+  if (options.json) {
+    std::cout << dump_json(ids);
+    return;
+  }
+  for (const Cell& cell : plan.cells) std::cout << cell.id << '\n';
 }
 
-void print_reuse(const SweepProgress& done, const std::vector<bool>& wanted) {
-  size_t there = 0, all = 0;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    all += wanted[i] ? 1 : 0;
-    there += wanted[i] && done.cells[i] && done.answers[i] ? 1 : 0;
-  }
-  if (there > 0)
-    std::cerr << there << " of " << all
+void print_counts(const SweepPlan& plan, const std::string& name, std::ostream& out) {
+  out << name << ": " << plan.cells.size() << " cells";
+  if (const int64_t merged = plan.num_merged())
+    out << " of " << plan.num_combinations << " combinations; " << merged
+        << (merged == 1 ? " means" : " mean") << " the same as others";
+  out << '\n';
+  for (const auto& [why, count] : plan.meaningless)
+    out << "left out: " << count << (count == 1 ? " combination, " : " combinations, ") << why
+        << '\n';
+}
+
+void print_reuse(const SweepOutlook& outlook) {
+  if (outlook.num_there > 0)
+    std::cerr << outlook.num_there << " of " << outlook.num_wanted
               << " cells are there already: their model, texts and settings are the same\n";
 }
 
-/// What a run begins with: everything read, and what is left to do.
-struct Prepared {
-  std::vector<bool> wanted;
-  SweepEstimate estimate;
-  std::vector<SweepTask> open;
+void print_outlook(const Sweep& sweep, const SweepOutlook& outlook, std::ostream& out) {
+  print_counts(sweep.plan, sweep.file.name, out);
+  if (outlook.num_tasks == 0) {
+    out << "nothing is left to do\n";
+    return;
+  }
+  Table table({"to do", "tasks", "tokens", "time"});
+  for (size_t i = 0; i < outlook.shares.size(); ++i)
+    if (const SweepOutlook::Share& share = outlook.shares[i]; share.num_tasks > 0)
+      table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
+                 std::to_string(share.tokens), time_text(share.seconds)});
+  table.print(out);
+  out << "about " << time_text(outlook.seconds)
+      << (outlook.jobs > 1 ? ", " + std::to_string(outlook.jobs) + " at a time" : "") << ", and "
+      << byte_text(outlook.memory_bytes) << " of memory\n";
+}
+
+/// The course of a sweep on stderr; how far a task is only on a terminal, in one line.
+class TerminalEvents : public SweepEvents {
+ public:
+  void planned(const Sweep& sweep, const SweepOutlook& outlook) override {
+    print_reuse(outlook);
+    print_outlook(sweep, outlook, std::cerr);
+  }
+  void started(size_t number, size_t num_tasks, const std::string& description) override {
+    said("[" + std::to_string(number) + "/" + std::to_string(num_tasks) + "] " + description);
+  }
+  void said(const std::string& line) override {
+    std::fprintf(stderr, "%s%s\n", is_shown_ ? "\r\x1b[K" : "", line.c_str());
+    is_shown_ = false;
+  }
+  void progressed(const std::string& line) override {
+    if (!is_terminal_) return;
+    std::fprintf(stderr, "\r        %s\x1b[K", line.c_str());
+    is_shown_ = true;
+  }
+  void failed(const std::string& why) override { said("failed: " + why); }
+  void ended(double seconds, double seconds_left) override {
+    said("        " + time_text(seconds) + ", about " + time_text(seconds_left) + " left");
+  }
+
+ private:
+  bool is_terminal_ = ::isatty(STDERR_FILENO) == 1, is_shown_ = false;
 };
 
-/// folder: null where there is none yet.
-Prepared prepare(const SweepOptions& options, const SweepFolder* folder, Sweep& sweep) {
-  SilentDiagnostics diagnostics;  // the tasks read it all again, and warn
-  // Its memory and threads are the children's when they run.
-  const auto backends = open_backends(options.device);
-  const SweepMachine machine = machine_of(options, *backends[0], sweep);
-  if (folder && folder->may_write()) write_machine(machine, sweep, *folder);
-  if (folder) {
-    add_inputs(machine, *folder, sweep);
-  } else {
-    sweep.inputs.compute_dtype = machine.compute_dtype;  // nothing is there to be compared with
+std::string metric_text(const Json& cell, const std::string& name) {
+  const Json& value = cell[name];
+  if (!value.is_number()) return "";
+  const double number = value.get<double>();
+  const bool is_part =
+      name == "top1_agreement" || name == "perplexity_increase" || name.starts_with("exact_match");
+  if (is_part) return percent(number);
+  if (name == "weight_bytes") return byte_text(number);
+  return short_float(number);
+}
+
+/// results.json as a table.
+void print_cells(const Json& results) {
+  std::vector<std::string> shown, heading{"cell"};
+  for (const Metric& metric : all_metrics()) {
+    std::set<Json> values;
+    for (const Json& cell : results["cells"])
+      if (cell[metric.name].is_number()) values.insert(cell[metric.name]);
+    // A number that all cells share tells none apart.
+    if (values.size() > 1 || (values.size() == 1 && results["cells"].size() == 1))
+      shown.push_back(metric.name);
   }
-  std::vector<bool> wanted = wanted_cells(options, sweep.plan);
-  SweepEstimate estimate(options, sweep, *backends[0], diagnostics);
-  if (folder) learn_timings(*folder, estimate);
-  const SweepProgress done =
-      folder ? progress_of(sweep, *folder) : nothing_done(sweep.file, sweep.plan);
-  print_reuse(done, wanted);
-  auto open = open_tasks(options, sweep, wanted, done);
-  return {std::move(wanted), std::move(estimate), std::move(open)};
+  heading.insert(heading.end(), shown.begin(), shown.end());
+  heading.insert(heading.end(), {"front", "status"});
+  Table table(heading);
+  for (const Json& cell : results["cells"]) {
+    std::vector<std::string> row{cell["id"].get<std::string>()};
+    for (const std::string& name : shown) row.push_back(metric_text(cell, name));
+    row.push_back(cell["is_pareto"] == true ? "*" : "");
+    row.push_back(cell["status"].get<std::string>());
+    table.add(std::move(row));
+  }
+  table.print(std::cout);
 }
 
-void run_dry(const SweepOptions& options, Sweep sweep) {
-  std::optional<SweepFolder> folder;
-  SilentDiagnostics diagnostics;
-  if (!options.output.empty() && is_there(options.output))
-    folder.emplace(options.output, SweepFolder::Use::kLook, diagnostics);
-  const Prepared prepared = prepare(options, folder ? &*folder : nullptr, sweep);
-  print_plan(options, sweep, prepared.open, prepared.estimate, num_jobs(options), std::cout);
+/// Prints the tables and writes the page of a sweep, or of the cells that were asked for neither.
+/// Throws Error where cells failed.
+void finish(const SweepOptions& options, const SweepResult& result) {
+  const fs::path folder = options.output;
+  if (!result.results.is_null()) {
+    const report::SweepReport report = report::read_sweep_report(result.results);
+    write_report({.page = (folder / "report.html").string(),
+                  .plots = (folder / "plots").string(),
+                  .overwrite = true},
+                 report::sweep_page(report), report::sweep_plots(report));
+    if (options.json) {
+      std::cout << dump_json(result.results);
+    } else {
+      print_cells(result.results);
+    }
+    std::cout.flush();
+  }
+  if (!result.failed.empty())
+    fail(result.failed.size(), " of ", result.num_wanted,
+         " cells failed: ", join(result.failed, ", "), "; ",
+         (result.results.is_null() ? folder : folder / "results.json").string(), " says why");
 }
 
-void run_collect(const SweepOptions& options, Sweep sweep) {
-  if (!is_there(options.output))
-    fail(options.output, ": no such folder; --collect makes tables of what runs have left");
-  TerminalDiagnostics diagnostics;
-  const SweepFolder folder(options.output, SweepFolder::Use::kPart, diagnostics);
-  // The machine that collects may have none of the devices that did the work.
-  auto kept = read_machine(sweep, folder);
-  if (!kept) fail(options.output, ": holds no results of the sweep's models");
-  // What is asked for goes before what the last run had, as in a run.
-  if (const std::string asked = asked_compute_dtype(options, sweep); asked != "auto")
-    std::ranges::fill(kept->compute_dtype, asked);
-  add_inputs(*kept, folder, sweep);
-  collect(options, sweep, folder);
-}
-
-void run_cells(const SweepOptions& options, Sweep sweep) {
-  for (const SweepModel& model : sweep.file.models)
-    check_target(ModelDir(model.path), options.output);
-  const auto use = options.cells.empty() ? SweepFolder::Use::kWhole : SweepFolder::Use::kPart;
-  TerminalDiagnostics diagnostics;
-  const SweepFolder folder(options.output, use, diagnostics);
-  Prepared prepared = prepare(options, &folder, sweep);
-  print_plan(options, sweep, prepared.open, prepared.estimate, num_jobs(options), std::cerr);
-  run_sweep(options, sweep, prepared.wanted, folder, use, prepared.estimate);
-  if (use == SweepFolder::Use::kWhole) return collect(options, sweep, folder);
-  fail_of_cells(outcomes_of(sweep, folder), prepared.wanted, sweep.plan, folder.path());
+void run_dry(const SweepOptions& options) {
+  SilentDiagnostics silent;
+  const auto [sweep, outlook] = preview_sweep(settings_of(options), silent);
+  print_reuse(outlook);
+  if (options.json) {
+    std::cout << dump_json(to_json(sweep, outlook));
+  } else {
+    print_outlook(sweep, outlook, std::cout);
+  }
 }
 
 void run_sweep_command(const SweepOptions& options) {
   if (!options.task.empty()) end_with_parent(options.parent);
   check(options);
-  Sweep sweep = read_planned_sweep(options);
-  if (!options.task.empty()) return run_child(options, std::move(sweep));
-  if (options.is_list) return print_ids(options, sweep);
-  if (options.is_dry_run) return run_dry(options, std::move(sweep));
-  if (options.is_collect) return run_collect(options, std::move(sweep));
-  run_cells(options, std::move(sweep));
+  TerminalDiagnostics diagnostics;
+  const SweepSettings settings = settings_of(options);
+  if (!options.task.empty()) return run_task(settings, options.task, diagnostics);
+  if (options.is_list)
+    return print_list(options, read_planned_sweep(settings.file, settings.version).plan);
+  if (options.is_dry_run) return run_dry(options);
+  if (options.is_collect) return finish(options, collect_sweep(settings, diagnostics));
+  TerminalEvents events;
+  finish(options, run_sweep(settings, events, diagnostics));
 }
 
 }  // namespace

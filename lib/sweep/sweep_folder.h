@@ -49,6 +49,7 @@ class SweepFolder {
   /// Replaces the file at once. A file that has this content already is left as it is.
   void write(const fs::path& file, const Json& content) const;
   bool may_write() const { return use_ != Use::kLook; }
+  bool is_whole() const { return use_ == Use::kWhole; }
   /// A kill on the way leaves the checkpoint whole, or removes it.
   void remove_checkpoint(const std::string& fingerprint) const;
 

@@ -1,11 +1,12 @@
-#include "sweep_weights.h"
+#include "sweep/cell_weights.h"
 
 #include "stored/kv_scales.h"
+#include "sweep/sweep_inputs.h"
 
 namespace kvcal {
 namespace {
 
-/// One number, or one a head.
+/// The scales of one side of a layer: one number, or one for each head.
 std::vector<Scale> scales_of_json(const Json& layer, const char* key) {
   const Json* value = find_field(layer, key);
   if (!value) fail_missing(key, "a scale, or one a head");
@@ -22,7 +23,7 @@ std::vector<Scale> scales_of_json(const Json& layer, const char* key) {
   return scales;
 }
 
-/// Scales of every layer as a manifest has them; those of ignored ones are null there.
+/// The scales of every layer that a manifest holds; those of ignored layers are null there.
 std::vector<LayerKvScales> scales_of_manifest(const Json& manifest, const ModelConfig& config) {
   std::vector<LayerKvScales> all(static_cast<size_t>(config.num_hidden_layers));
   const Json* layers = find_field(manifest, "layers");
@@ -38,36 +39,33 @@ std::vector<LayerKvScales> scales_of_manifest(const Json& manifest, const ModelC
   return all;
 }
 
-std::string path_of(const Sweep& sweep, const SweepFolder& folder, const Cell& cell) {
+std::string path_of(const TaskContext& context, const Cell& cell) {
+  const Sweep& sweep = context.sweep;
   if (!sweep.plan.has_own_weights(cell)) return sweep.file.models[cell.model].path.string();
-  return folder.checkpoint(sweep.plan.calibrations[*cell.calibration].fingerprint).string();
+  return context.folder.checkpoint(sweep.plan.calibrations[*cell.calibration].fingerprint).string();
 }
 
 }  // namespace
 
-CellWeights::CellWeights(const SweepOptions& options, const Sweep& sweep, const SweepFolder& folder,
-                         Backend& backend, const Cell& cell, bool has_tokenizer,
-                         Diagnostics& diagnostics)
-    : sweep_(sweep),
-      folder_(folder),
-      diagnostics_(diagnostics),
-      model_(path_of(sweep, folder, cell), device_of(options, sweep, cell.model), has_tokenizer,
-             diagnostics, &backend) {}
+CellWeights::CellWeights(const TaskContext& context, const Cell& cell, bool has_tokenizer)
+    : context_(context),
+      model_(path_of(context, cell), device_of(context.device, context.sweep, cell.model),
+             has_tokenizer, context.diagnostics, &context.backend) {}
 
 std::vector<LayerKvScales> CellWeights::scales_of(const Cell& cell) const {
   if (!cell.scales) return {};
-  const ScaleSource& source = sweep_.file.scales[*cell.scales];
+  const ScaleSource& source = context_.sweep.file.scales[*cell.scales];
   if (source.kind == ScaleSource::Kind::kCalibrated) {
-    const fs::path file =
-        folder_.calibration(sweep_.plan.calibrations[*cell.calibration].fingerprint);
-    const auto manifest = folder_.read(file);
+    const fs::path file = context_.folder.calibration(
+        context_.sweep.plan.calibrations[*cell.calibration].fingerprint);
+    const auto manifest = context_.folder.read(file);
     if (!manifest) fail(file.string(), ": the cell's calibration is not there");
     return in_context(file.string(), [&] { return scales_of_manifest(*manifest, model_.config); });
   }
   CacheOptions cache;
   cache.unit_scales = source.kind == ScaleSource::Kind::kUnit;
   if (source.kind == ScaleSource::Kind::kFile) cache.scales = source.path.string();
-  return kvcal::scales_of(cache, model_, cell.kv_cache_dtype, diagnostics_);
+  return kvcal::scales_of(cache, model_, cell.kv_cache_dtype, context_.diagnostics);
 }
 
 }  // namespace kvcal

@@ -2,31 +2,34 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <tuple>
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "sweep/schedule.h"
-#include "sweep_inputs.h"
+#include "run/devices.h"
+#include "sweep/sweep_task.h"
 
 namespace kvcal {
 
-/// What the tasks of a sweep will take. Reads the data sets, so that what is wrong with them is
-/// told before the work; multiplies two matrices to see how fast the device is.
+/// Estimates time and memory of a sweep's tasks. Reads the data sets, so that errors in them are
+/// found before the work; multiplies two matrices to measure the speed of the device.
 class SweepEstimate {
  public:
-  SweepEstimate(const SweepOptions& options, const Sweep& sweep, Backend& backend,
+  /// jobs: how many tasks run at a time.
+  SweepEstimate(const DeviceOptions& device, size_t jobs, const Sweep& sweep, Backend& backend,
                 Diagnostics& diagnostics);
 
   /// Seconds on one device.
   double seconds(const SweepTask& task) const;
   /// The same before anything was learned.
   double first_guess(const SweepTask& task) const;
-  /// A task of that kind, guessed at so long, took so many seconds: the next ones are estimated by
-  /// all that is known.
+  /// A task of that kind with this first guess took so many seconds. All later estimates of the
+  /// kind are scaled by the tasks that are known.
   void learn(SweepTask::Kind kind, double guess, double seconds);
 
   int64_t tokens(const SweepTask& task) const;
-  /// Bytes of memory that the task takes at most, roughly.
+  /// The most bytes of memory that the task takes, roughly.
   double memory(const SweepTask& task) const;
 
  private:
@@ -39,8 +42,8 @@ class SweepEstimate {
     int64_t evaluation_tokens = 0, longest = 0;
   };
   static ModelSize size_of(const SweepModel& model, const std::string& compute_dtype);
+  const ModelSize& size_of(const SweepTask& task) const;
   void read_texts(size_t model, Diagnostics& diagnostics);
-  double forward_work(const ModelSize& size, double tokens, double length) const;
 
   const Sweep& sweep_;
   std::vector<ModelSize> models_;

@@ -1,20 +1,16 @@
-#include "sweep_run.h"
+#include "sweep/task_runner.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <list>
 #include <map>
 #include <set>
 
 #include "core/interrupt.h"
-#include "sweep/child_process.h"
 #include "sweep/kept_results.h"
-#include "sweep_tables.h"
-#include "sweep_tasks.h"
+#include "sweep/task_slots.h"
 
 namespace kvcal {
 namespace {
@@ -22,11 +18,16 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Kind = SweepTask::Kind;
 
+/// The most cells that are evaluated together: they share the forward pass of the reference, and a
+/// kill loses as many.
+constexpr size_t kMostCellsTogether = 8;
+
+/// Whether a task's line says how far it is.
 bool is_progress(const std::string& line) {
   return line.find(" %, ") != std::string::npos && line.ends_with("/s");
 }
 
-/// What tasks of earlier runs took: a list, empty where none is known.
+/// The times of tasks of earlier runs: a list, empty where none is known.
 Json read_timings(const SweepFolder& folder) {
   const auto known = folder.read_if_sound(folder.timings());
   const Json* tasks = known ? find_field(*known, "tasks") : nullptr;
@@ -35,7 +36,7 @@ Json read_timings(const SweepFolder& folder) {
 
 void learn(const Json& timing, SweepEstimate& estimate) {
   if (!timing.is_object()) return;
-  for (const Kind kind : {Kind::kObserve, Kind::kCalibrate, Kind::kEvaluate, Kind::kAnswer})
+  for (const Kind kind : kTaskKinds)
     if (optional_string(timing, "kind") == name_of(kind))
       estimate.learn(kind, optional_number(timing, "estimated").value_or(0.0),
                      optional_number(timing, "seconds").value_or(0.0));
@@ -44,22 +45,22 @@ void learn(const Json& timing, SweepEstimate& estimate) {
 /// A task while it runs.
 struct Running {
   size_t task = 0;
-  SweepSlot* slot = nullptr;
+  TaskSlot* slot = nullptr;
   ChildProcess child;
   Clock::time_point begin = Clock::now();
-  std::string error = {};  ///< what it said last after "error: "
+  std::string error = {};  ///< its last message after "error: "
 };
 
 class Runner {
  public:
-  Runner(const SweepOptions& options, const Sweep& sweep, const SweepFolder& folder,
-         SweepFolder::Use use, SweepEstimate& estimate)
-      : options_(options),
+  Runner(const SweepSettings& settings, const Sweep& sweep, const SweepFolder& folder,
+         SweepEstimate& estimate, TaskEvents& events)
+      : settings_(settings),
         sweep_(sweep),
         folder_(folder),
-        is_whole_(use == SweepFolder::Use::kWhole),
         estimate_(estimate),
-        slots_(make_slots(options)) {}
+        events_(events),
+        slots_(make_slots(settings.device, settings.jobs)) {}
 
   void run(const std::vector<bool>& wanted) {
     prepare(wanted);
@@ -73,14 +74,15 @@ class Runner {
       stop_all();
       throw;
     }
-    tidy();  // what an earlier run left, where nothing was to do
+    if (folder_.is_whole()) write_tables();
+    tidy();  // removes what an earlier run left, where nothing was to do
   }
 
  private:
   enum class State { kWaiting, kRunning, kDone, kFailed };
 
   void prepare(const std::vector<bool>& wanted) {
-    tasks_ = open_tasks(options_, sweep_, wanted, progress_of(sweep_, folder_));
+    tasks_ = open_tasks(sweep_.plan, wanted, progress_of(sweep_, folder_), slots_.size());
     states_.assign(tasks_.size(), State::kWaiting);
     for (const SweepTask& task : tasks_)
       if (task.is_on_cells())
@@ -100,7 +102,7 @@ class Runner {
   void start_ready() {
     for (size_t i = 0; i < tasks_.size(); ++i) {
       if (states_[i] != State::kWaiting) continue;
-      const auto slot = std::ranges::find(slots_, false, &SweepSlot::is_busy);
+      const auto slot = std::ranges::find(slots_, false, &TaskSlot::is_busy);
       if (slot == slots_.end()) return;
       const auto has_ended = [&](size_t need) {
         return states_[need] == State::kDone || states_[need] == State::kFailed;
@@ -109,35 +111,15 @@ class Runner {
     }
   }
 
-  void start(size_t index, SweepSlot& slot) {
+  void start(size_t index, TaskSlot& slot) {
     SweepTask& task = tasks_[index];
     drop_hopeless(task);
     if (task.parts.empty()) return end(index, State::kFailed);
-    say("[%zu/%zu] %s\n", num_ended_ + running_.size() + 1, tasks_.size(),
-        description(task).c_str());
+    events_.started(num_ended_ + running_.size() + 1, tasks_.size(), description(task));
     states_[index] = State::kRunning;
     slot.is_busy = true;
-    running_.push_back({.task = index,
-                        .slot = &slot,
-                        .child = ChildProcess({"/proc/self/exe", words(task, slot)})});
-  }
-
-  std::vector<std::string> words(const SweepTask& task, const SweepSlot& slot) const {
-    return {program_,
-            "sweep",
-            options_.file,
-            "--output",
-            options_.output,
-            "--task",
-            argument_of(task, sweep_.plan),
-            "--parent",
-            std::to_string(::getpid()),
-            "--device",
-            slot.device.device,
-            "--threads",
-            std::to_string(slot.device.threads),
-            "--compute-dtype",
-            options_.device.compute_dtype};
+    const Command command = settings_.command(argument_of(task, sweep_.plan), slot.device);
+    running_.push_back({.task = index, .slot = &slot, .child = ChildProcess(command)});
   }
 
   std::string description(const SweepTask& task) const {
@@ -167,18 +149,16 @@ class Runner {
   }
 
   fs::path error_file(Kind kind, size_t cell) const {
-    const Cell& failed = sweep_.plan.cells[cell];
-    return folder_.cell_error(kind == Kind::kAnswer ? failed.answer_fingerprint
-                                                    : failed.fingerprint);
+    return folder_.cell_error(fingerprint_of(kind, cell, sweep_.plan));
   }
 
   void fail_cell(Kind kind, size_t cell, const std::string& error) {
     const std::string& id = sweep_.plan.cells[cell].id;
     folder_.write(error_file(kind, cell), {{"id", id}, {"error", error}});
-    say("failed: %s: %s\n", id.c_str(), error.c_str());
+    events_.failed(id + ": " + error);
   }
 
-  /// Waits a little for what children say, and ends those that have ended.
+  /// Waits a moment for lines of the children, and finishes those that have ended.
   void watch() {
     if (running_.empty()) return;
     std::vector<pollfd> wanted;
@@ -202,25 +182,10 @@ class Runner {
     } else if (!one.error.empty()) {
       one.error += "\n" + line;  // messages may have several lines
     } else if (is_progress(line)) {
-      show(line);
+      events_.progressed(line);
     } else {
-      say("%s\n", line.c_str());
+      events_.said(line);
     }
-  }
-
-  /// A line on stderr that stays, in the place of one that does not.
-  template <class... Parts>
-  void say(const char* format, Parts... parts) {
-    if (is_shown_) std::fputs("\r\x1b[K", stderr);
-    is_shown_ = false;
-    std::fprintf(stderr, format, parts...);
-  }
-
-  /// How far a task is, on a terminal.
-  void show(const std::string& line) {
-    if (!is_terminal_) return;
-    std::fprintf(stderr, "\r        %s\x1b[K", line.c_str());
-    is_shown_ = true;
   }
 
   void finish(Running& one) {
@@ -234,10 +199,9 @@ class Runner {
     } else {
       fail_task(one.task, one.error.empty() ? why : one.error);
     }
-    if (is_whole_) write_results(sweep_, folder_);
+    if (folder_.is_whole() && Clock::now() >= next_tables_) write_tables();
     tidy();
-    say("        %s, about %s left\n", time_text(seconds).c_str(),
-        time_text(seconds_left()).c_str());
+    events_.ended(seconds, seconds_left());
   }
 
   void end(size_t index, State state) {
@@ -251,7 +215,7 @@ class Runner {
     if (task.kind == Kind::kObserve) failed_observations_[task.parts[0]] = error;
     if (task.kind == Kind::kCalibrate) failed_calibrations_[task.parts[0]] = error;
     if (!task.is_on_cells()) {
-      say("failed: %s\n", error.c_str());
+      events_.failed(error);
       return;
     }
     if (task.parts.size() == 1) return fail_cell(task.kind, task.parts[0], error);
@@ -263,14 +227,24 @@ class Runner {
   }
 
   void keep_timing(const SweepTask& task, double seconds) {
-    if (!is_whole_) return;
+    if (!folder_.is_whole()) return;
     timings_.push_back({{"kind", name_of(task.kind)},
                         {"task", description(task)},
                         {"tokens", estimate_.tokens(task)},
                         {"estimated", estimate_.first_guess(task)},
                         {"seconds", seconds}});
     learn(timings_.back(), estimate_);
-    folder_.write(folder_.timings(), {{"tasks", timings_}});
+  }
+
+  /// The tables have a row for every cell. They are written again only when the time since then is
+  /// long beside the time that writing takes, which so stays a small part of a sweep of any size.
+  void write_tables() {
+    constexpr int kBetween = 20;
+    const auto begin = Clock::now();
+    write_results(sweep_, folder_);
+    if (!timings_.empty()) folder_.write(folder_.timings(), {{"tasks", timings_}});
+    const auto end = Clock::now();
+    next_tables_ = end + kBetween * (end - begin);
   }
 
   void stop_all() {
@@ -283,11 +257,12 @@ class Runner {
         one.child.read_lines();
       }
     running_.clear();  // ends what did not obey
-    if (is_whole_) write_results(sweep_, folder_);
+    if (folder_.is_whole()) write_tables();
   }
 
-  /// Checkpoints that no task needs any more: gigabytes, maybe.
+  /// Removes checkpoints that no task needs any more, which may have gigabytes.
   void tidy() {
+    if (!folder_.is_whole() || sweep_.file.keep_checkpoints) return;
     // Calibrations of the same result have the same fingerprint, and one checkpoint.
     std::set<std::string> needed;
     const auto need = [&](size_t calibration) {
@@ -300,27 +275,21 @@ class Runner {
       for (const size_t cell : tasks_[i].parts)
         if (const auto calibration = sweep_.plan.cells[cell].calibration) need(*calibration);
     }
-    remove_checkpoints(needed);
-  }
-
-  void remove_checkpoints(const std::set<std::string>& but) {
-    if (!is_whole_ || sweep_.file.keep_checkpoints) return;
     for (const PlannedCalibration& one : sweep_.plan.calibrations)
-      if (one.makes_checkpoint && !but.contains(one.fingerprint))
+      if (one.makes_checkpoint && !needed.contains(one.fingerprint))
         folder_.remove_checkpoint(one.fingerprint);
   }
 
-  const SweepOptions& options_;
-  const std::string program_ = fs::read_symlink("/proc/self/exe").string();
+  const SweepSettings& settings_;
   const Sweep& sweep_;
   const SweepFolder& folder_;
-  bool is_whole_;
   SweepEstimate& estimate_;
-  std::vector<SweepSlot> slots_;
+  TaskEvents& events_;
+  std::vector<TaskSlot> slots_;
   std::vector<SweepTask> tasks_;
   std::vector<State> states_;
   size_t num_ended_ = 0;
-  bool is_terminal_ = ::isatty(STDERR_FILENO) == 1, is_shown_ = false;
+  Clock::time_point next_tables_;
   Json timings_ = Json::array();
   std::list<Running> running_;
   std::map<size_t, std::string> failed_observations_, failed_calibrations_;
@@ -328,26 +297,23 @@ class Runner {
 
 }  // namespace
 
-std::vector<SweepTask> open_tasks(const SweepOptions& options, const Sweep& sweep,
-                                  const std::vector<bool>& wanted, SweepProgress done) {
+std::vector<SweepTask> open_tasks(const SweepPlan& plan, const std::vector<bool>& wanted,
+                                  SweepProgress done, size_t jobs) {
   size_t open = 0;
   for (size_t i = 0; i < done.cells.size(); ++i) {
     if (!wanted[i]) done.cells[i] = done.answers[i] = true;
     open += done.cells[i] ? 0 : 1;
   }
-  // Every device gets cells where there are enough.
-  const size_t jobs = num_jobs(options);
-  return schedule(sweep.plan, done,
-                  std::clamp<size_t>((open + jobs - 1) / jobs, 1, kMostCellsTogether));
+  return schedule(plan, done, std::clamp<size_t>((open + jobs - 1) / jobs, 1, kMostCellsTogether));
 }
 
 void learn_timings(const SweepFolder& folder, SweepEstimate& estimate) {
   for (const Json& one : read_timings(folder)) learn(one, estimate);
 }
 
-void run_sweep(const SweepOptions& options, const Sweep& sweep, const std::vector<bool>& wanted,
-               const SweepFolder& folder, SweepFolder::Use use, SweepEstimate& estimate) {
-  Runner(options, sweep, folder, use, estimate).run(wanted);
+void run_tasks(const SweepSettings& settings, const Sweep& sweep, const std::vector<bool>& wanted,
+               const SweepFolder& folder, SweepEstimate& estimate, TaskEvents& events) {
+  Runner(settings, sweep, folder, estimate, events).run(wanted);
 }
 
 }  // namespace kvcal

@@ -1,4 +1,4 @@
-#include "sweep_evaluation.h"
+#include "sweep/evaluation_tasks.h"
 
 #include <algorithm>
 #include <optional>
@@ -6,7 +6,8 @@
 #include "eval/gsm8k.h"
 #include "eval/likelihood.h"
 #include "eval/sequences.h"
-#include "sweep_weights.h"
+#include "sweep/cell_weights.h"
+#include "sweep/sweep_inputs.h"
 
 namespace kvcal {
 namespace {
@@ -25,29 +26,27 @@ struct ScoredCell {
 
 class Evaluation {
  public:
-  Evaluation(const SweepOptions& options, const Sweep& sweep, const SweepFolder& folder,
-             Backend& backend, const Cell& first, Diagnostics& diagnostics)
-      : sweep_(sweep),
-        folder_(folder),
-        device_(device_of(options, sweep, first.model)),
-        weights_(options, sweep, folder, backend, first, false, diagnostics) {
-    if (sweep.plan.has_own_weights(first))
-      other_reference_.emplace(sweep.file.models[first.model].path.string(), device_, false,
-                               diagnostics, &backend);
+  Evaluation(const TaskContext& context, const Cell& first)
+      : context_(context),
+        device_(device_of(context.device, context.sweep, first.model)),
+        weights_(context, first, false) {
+    if (context.sweep.plan.has_own_weights(first))
+      other_reference_.emplace(context.sweep.file.models[first.model].path.string(), device_, false,
+                               context.diagnostics, &context.backend);
   }
 
   /// Throws Error where the cell's scales cannot be had.
   void add(const Cell& cell) { cells_.push_back({&cell, weights_.scales_of(cell)}); }
 
-  void run(Diagnostics& diagnostics) {
+  void run() {
     if (cells_.empty()) return;
-    const SweepEvaluation& text = sweep_.file.evaluation;
+    const SweepEvaluation& text = context_.sweep.file.evaluation;
     const std::vector<ScoredSequence> sequences =
         read_sequences(text.dataset, reference().model_dir.path(), reference().config.vocab_size,
                        {.num_sequences = text.num_samples,
                         .max_seq_length = text.max_seq_length,
                         .stride = text.stride},
-                       diagnostics);
+                       context_.diagnostics);
     Scorer scorer = make_scorer();
     int64_t done = 0, total = 0;
     for (const ScoredSequence& one : sequences) total += static_cast<int64_t>(one.ids.size());
@@ -56,14 +55,15 @@ class Evaluation {
       if (one.ids.size() > one.first_scored)
         scores.push_back(scorer.score(one.ids, one.first_scored));
       done += static_cast<int64_t>(one.ids.size());
-      diagnostics.progress("scoring", done, total, "tokens");
+      context_.diagnostics.progress("scoring", done, total, "tokens");
     }
     for (size_t i = 0; i < cells_.size(); ++i)
-      folder_.write(folder_.cell(cells_[i].cell->fingerprint), result_json(i, scores));
+      context_.folder.write(context_.folder.cell(cells_[i].cell->fingerprint),
+                            result_json(i, scores));
   }
 
  private:
-  /// The model as it lies there, whose 16-bit cache all is measured from.
+  /// The model without changes, whose 16-bit cache is what all cells are compared with.
   LoadedModel& reference() { return other_reference_ ? *other_reference_ : weights_.model(); }
 
   Scorer make_scorer() {
@@ -86,7 +86,7 @@ class Evaluation {
           {{"num_tokens", part.num_tokens}, {"nll", part.nll}, {"kl_mean", *part.kl_mean}});
     }
     Json json = {{"id", one.cell->id}, {"fingerprint", one.cell->fingerprint}};
-    json["cell"] = coordinates_json(*one.cell, sweep_.file);
+    json["cell"] = coordinates_json(*one.cell, context_.sweep.file);
     json["result"] = {
         {"num_tokens", all.num_tokens},
         {"perplexity", all.perplexity},
@@ -105,8 +105,7 @@ class Evaluation {
     return json;
   }
 
-  const Sweep& sweep_;
-  const SweepFolder& folder_;
+  const TaskContext& context_;
   DeviceOptions device_;
   CellWeights weights_;
   std::optional<LoadedModel> other_reference_;  ///< where the cells run other weights
@@ -116,28 +115,25 @@ class Evaluation {
 
 }  // namespace
 
-void evaluate_cells(const SweepOptions& options, const Sweep& sweep,
-                    const std::vector<size_t>& cells, const SweepFolder& folder, Backend& backend,
-                    Diagnostics& diagnostics) {
-  Evaluation evaluation(options, sweep, folder, backend, sweep.plan.cells[cells.at(0)],
-                        diagnostics);
+void evaluate_cells(const TaskContext& context, const std::vector<size_t>& cells) {
+  const SweepPlan& plan = context.sweep.plan;
+  Evaluation evaluation(context, plan.cells[cells.at(0)]);
   for (const size_t index : cells) {
-    const Cell& cell = sweep.plan.cells[index];
+    const Cell& cell = plan.cells[index];
     try {
       evaluation.add(cell);
     } catch (const Error& error) {
-      folder.write(folder.cell_error(cell.fingerprint),
-                   {{"id", cell.id}, {"error", error.message()}});
+      context.folder.write(context.folder.cell_error(cell.fingerprint),
+                           {{"id", cell.id}, {"error", error.message()}});
     }
   }
-  evaluation.run(diagnostics);
+  evaluation.run();
 }
 
-void answer_questions(const SweepOptions& options, const Sweep& sweep, const Cell& cell,
-                      const SweepFolder& folder, Backend& backend, Diagnostics& diagnostics) {
-  CellWeights weights(options, sweep, folder, backend, cell, true, diagnostics);
+void answer_questions(const TaskContext& context, const Cell& cell) {
+  CellWeights weights(context, cell, true);
   LoadedModel& model = weights.model();
-  const SweepGsm8k& asked = *sweep.file.gsm8k;
+  const SweepGsm8k& asked = *context.sweep.file.gsm8k;
   GsmOptions asking;
   asking.dataset = asked.dataset;
   asking.fewshot_dataset = asked.fewshot_dataset;
@@ -146,16 +142,16 @@ void answer_questions(const SweepOptions& options, const Sweep& sweep, const Cel
   asking.limit = asked.limit;
   asking.max_gen_toks = asked.max_gen_toks;
   const GsmResult result = run_gsm8k(model.decoder, *model.tokenizer, cell.kv_cache_dtype,
-                                     weights.scales_of(cell), asking, diagnostics);
+                                     weights.scales_of(cell), asking, context.diagnostics);
   Json json = {{"id", cell.id}, {"fingerprint", cell.answer_fingerprint}};
-  json["cell"] = coordinates_json(cell, sweep.file);
+  json["cell"] = coordinates_json(cell, context.sweep.file);
   // Without times: the same results have the same bytes.
   const Json all = to_json(result);
   for (const auto& [key, value] : all.items())
     if (key.starts_with("exact_match") || key.starts_with("num_")) json["result"][key] = value;
   json["answers"] = Json::array();
   for (const GsmAnswer& answer : result.answers) json["answers"].push_back(to_json(answer));
-  folder.write(folder.cell(cell.answer_fingerprint), json);
+  context.folder.write(context.folder.cell(cell.answer_fingerprint), json);
 }
 
 }  // namespace kvcal

@@ -1,32 +1,32 @@
-#include "sweep_estimate.h"
+#include "sweep/sweep_estimate.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <tuple>
 
 #include "core/diagnostics.h"
 #include "eval/gsm8k.h"
 #include "eval/gsm8k_text.h"
 #include "eval/sequences.h"
-#include "run/calibration_run.h"
+#include "run/subject.h"
 #include "stored/weights.h"
-#include "sweep_devices.h"
+#include "sweep/sweep_inputs.h"
+#include "sweep/task_slots.h"
 
 namespace kvcal {
 namespace {
 
-/// What a whole forward pass reaches of the rate of its products alone: the rest is norms, RoPE,
-/// softmax, and matrices that are smaller.
+/// The rate of a whole forward pass beside that of its products alone: the rest is norms, RoPE,
+/// softmax, and smaller matrices.
 constexpr double kPartOfProducts = 0.5;
-/// Of one thread: softmax of two models in double precision, and their KL.
+/// On one thread: softmax of two models in double precision, and their KL.
 constexpr double kSecondsPerLogit = 12e-9;
-/// Of a process: the program, its threads, the model's files.
+/// A process starts: the program, its threads, the model's files.
 constexpr double kStartSeconds = 0.3;
-/// Of a word problem: tokens of the prompt behind the shared examples and of the answer, and what
-/// all of them take together.
+/// Tokens of a word problem: of the prompt after the shared examples with the answer, and of all
+/// of it.
 constexpr double kTokensPerQuestion = 350.0, kAnswerTokens = 1200.0;
-/// A token that is written, beside others, to one that is read.
+/// The time of a generated token, in a batch, over that of a token of a prompt.
 constexpr double kDecoding = 4.0;
 /// A pass that observes multiplies K and V twice and makes histograms.
 constexpr double kObserving = 1.2;
@@ -123,8 +123,8 @@ void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
     add(one.model, one.num_samples, one.seed);
 }
 
-SweepEstimate::SweepEstimate(const SweepOptions& options, const Sweep& sweep, Backend& backend,
-                             Diagnostics& diagnostics)
+SweepEstimate::SweepEstimate(const DeviceOptions& device, size_t jobs, const Sweep& sweep,
+                             Backend& backend, Diagnostics& diagnostics)
     : sweep_(sweep) {
   for (size_t i = 0; i < sweep.file.models.size(); ++i) {
     models_.push_back(size_of(sweep.file.models[i], sweep.inputs.compute_dtype[i]));
@@ -136,15 +136,15 @@ SweepEstimate::SweepEstimate(const SweepOptions& options, const Sweep& sweep, Ba
   }
   const ModelConfig config = read_model_config(ModelDir(sweep.file.models[0].path));
   // Tasks that run at a time on one host divide its threads.
-  const size_t jobs = num_jobs(options), sharing = backend.is_host() ? jobs : 1;
+  const size_t sharing = backend.is_host() ? jobs : 1;
   logit_seconds_ =
-      kSecondsPerLogit * static_cast<double>(jobs) / static_cast<double>(num_threads(options));
+      kSecondsPerLogit * static_cast<double>(jobs) / static_cast<double>(num_threads(device));
   rate_ = kPartOfProducts / static_cast<double>(sharing) *
-          product_rate(backend, compute_type_of(device_of(options, sweep, 0), backend, config));
+          product_rate(backend, compute_type_of(device_of(device, sweep, 0), backend, config));
 }
 
-double SweepEstimate::forward_work(const ModelSize& size, double tokens, double length) const {
-  return tokens * (2.0 * size.active_weights + 2.0 * length * size.attended_width);
+const SweepEstimate::ModelSize& SweepEstimate::size_of(const SweepTask& task) const {
+  return models_[model_of(task, sweep_.plan)];
 }
 
 int64_t SweepEstimate::tokens(const SweepTask& task) const {
@@ -164,30 +164,30 @@ int64_t SweepEstimate::tokens(const SweepTask& task) const {
     case SweepTask::Kind::kEvaluate:
       break;
   }
-  return models_[sweep_.plan.cells[part].model].evaluation_tokens *
-         static_cast<int64_t>(task.parts.size() + 1);
+  return size_of(task).evaluation_tokens * static_cast<int64_t>(task.parts.size() + 1);
 }
 
 double SweepEstimate::first_guess(const SweepTask& task) const {
-  const size_t part = task.parts.at(0);
+  const ModelSize& size = size_of(task);
   const auto count = static_cast<double>(tokens(task));
-  if (task.kind == SweepTask::Kind::kEvaluate) {
-    const ModelSize& size = models_[sweep_.plan.cells[part].model];
-    const double work = forward_work(size, count, static_cast<double>(size.longest)) +
-                        count * 2.0 * size.head_weights;
-    return kStartSeconds + work / rate_ + count * size.vocab_size * logit_seconds_;
+  const auto forward_work = [&](double length) {
+    return count * (2.0 * size.active_weights + 2.0 * length * size.attended_width);
+  };
+  const double head_work = count * 2.0 * size.head_weights;
+  switch (task.kind) {
+    case SweepTask::Kind::kEvaluate: {
+      const double work = forward_work(static_cast<double>(size.longest)) + head_work;
+      return kStartSeconds + work / rate_ + count * size.vocab_size * logit_seconds_;
+    }
+    case SweepTask::Kind::kAnswer:
+      return kStartSeconds + kDecoding * (forward_work(kAnswerTokens) + head_work) / rate_;
+    case SweepTask::Kind::kObserve:
+    case SweepTask::Kind::kCalibrate:
+      break;
   }
-  if (task.kind == SweepTask::Kind::kAnswer) {
-    const ModelSize& size = models_[sweep_.plan.cells[part].model];
-    const double work = forward_work(size, count, kAnswerTokens) + count * 2.0 * size.head_weights;
-    return kStartSeconds + kDecoding * work / rate_;
-  }
-  const bool observes = task.kind == SweepTask::Kind::kObserve;
-  const ModelSize& size = models_[observes ? sweep_.plan.observations[part].model
-                                           : sweep_.plan.calibrations[part].model];
   const double length =
       sweep_.file.calibration ? static_cast<double>(sweep_.file.calibration->max_seq_length) : 0.0;
-  return kStartSeconds + kObserving * forward_work(size, count, length) / rate_;
+  return kStartSeconds + kObserving * forward_work(length) / rate_;
 }
 
 double SweepEstimate::seconds(const SweepTask& task) const {
@@ -204,28 +204,27 @@ void SweepEstimate::learn(SweepTask::Kind kind, double guess, double seconds) {
 }
 
 double SweepEstimate::memory(const SweepTask& task) const {
-  // The packed matrices, and of the checkpoint's pages those that are being read; of K and V what
-  // is stored, and what attention lays them out in.
+  // The packed matrices, and the pages of the checkpoint that are being read; K and V as stored,
+  // and as attention lays them out.
   constexpr double kProgram = 64e6, kPacked = 1.2, kCacheBytes = 3.0, kStepRows = 256.0;
-  const size_t part = task.parts.at(0);
-  if (task.kind == SweepTask::Kind::kAnswer) {
-    const ModelSize& size = models_[sweep_.plan.cells[part].model];
-    return kProgram + kPacked * size.weight_bytes +
-           static_cast<double>(kGsmBatchSize) * kCacheBytes * size.cache_values * kAnswerTokens;
+  const ModelSize& size = size_of(task);
+  const double weights = kPacked * size.weight_bytes, cache = kCacheBytes * size.cache_values;
+  switch (task.kind) {
+    case SweepTask::Kind::kAnswer:
+      return kProgram + weights + static_cast<double>(kGsmBatchSize) * cache * kAnswerTokens;
+    case SweepTask::Kind::kEvaluate: {
+      const Cell& cell = sweep_.plan.cells[task.parts.at(0)];
+      const double models = sweep_.plan.has_own_weights(cell) ? 2.0 : 1.0;
+      const double caches =
+          static_cast<double>(task.parts.size() + 1) * cache * static_cast<double>(size.longest);
+      // Logits of a step, twice.
+      return kProgram + models * weights + caches +
+             2.0 * kStepRows * size.vocab_size * sizeof(float);
+    }
+    case SweepTask::Kind::kObserve:
+    case SweepTask::Kind::kCalibrate:
+      break;
   }
-  if (task.kind == SweepTask::Kind::kEvaluate) {
-    const Cell& cell = sweep_.plan.cells[part];
-    const ModelSize& size = models_[cell.model];
-    const double models = sweep_.plan.has_own_weights(cell) ? 2.0 : 1.0;
-    const double caches = static_cast<double>(task.parts.size() + 1) * kCacheBytes *
-                          size.cache_values * static_cast<double>(size.longest);
-    // Logits of a step, twice.
-    return kProgram + models * kPacked * size.weight_bytes + caches +
-           2.0 * kStepRows * size.vocab_size * sizeof(float);
-  }
-  const bool observes = task.kind == SweepTask::Kind::kObserve;
-  const ModelSize& size = models_[observes ? sweep_.plan.observations[part].model
-                                           : sweep_.plan.calibrations[part].model];
   return kProgram + static_cast<double>(tokens(task)) * size.hidden_size * sizeof(float) +
          0.2 * size.weight_bytes;
 }

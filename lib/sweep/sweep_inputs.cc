@@ -1,0 +1,143 @@
+#include "sweep/sweep_inputs.h"
+
+#include "core/folder.h"
+#include "core/sha256.h"
+#include "datasets/dataset.h"
+#include "eval/gsm8k_text.h"
+#include "forward/kv_cache.h"
+#include "stored/weights.h"
+#include "sweep/file_hashes.h"
+
+namespace kvcal {
+namespace {
+
+std::string model_hash(const ModelDir& model, FileHashes& hashes) {
+  std::vector<fs::path> files{model.path() / "config.json"};
+  for (const std::string& shard : model.shard_names()) files.push_back(model.path() / shard);
+  return hashes.hash("model", model.path(), files, [&] { return model.sha256(); });
+}
+
+/// The hash of the tokenizer and of the other files beside the weights.
+std::string model_files_hash(const ModelDir& model, FileHashes& hashes) {
+  std::vector<fs::path> files;
+  for (const std::string& name : model.sidecar_files()) files.push_back(model.path() / name);
+  return hashes.hash("files", model.path(), files);
+}
+
+/// The hash of the data set's file, which may be a descriptor, or of a folder's or a pattern's
+/// files. Names count, since they decide how a file is read.
+std::string dataset_file_hash(const fs::path& dataset, FileHashes& hashes) {
+  return hashes.hash("dataset", dataset, dataset_files(dataset));
+}
+
+/// The hash of one file, or of all files of a folder, any of which may hold scales.
+std::string scales_hash(const fs::path& path, FileHashes& hashes) {
+  std::vector<fs::path> files;
+  if (is_folder(path)) {
+    const bool is_hub_cache = is_folder(path / "snapshots");
+    const fs::path folder = is_hub_cache ? resolve_model_folder(path) : path;
+    for (const fs::path& file : paths_in(folder))
+      if (type_of(file) == fs::file_type::regular) files.push_back(file);
+    if (files.empty()) fail(folder.string(), ": holds no file, expected scales");
+  } else {
+    files.push_back(path);
+  }
+  return hashes.hash("scales", path, files);
+}
+
+/// The hash of the questions, and of the records that worked examples are drawn from.
+std::string questions_hash(const SweepGsm8k& asked) {
+  Sha256 hash;
+  const auto add = [&](const fs::path& dataset, const char* split, std::optional<int64_t> limit) {
+    for (const GsmRecord& record : read_gsm_records(dataset, split, limit))
+      hash.update(dump_json({record.question, record.answer}));
+  };
+  add(asked.dataset, "test", asked.limit);
+  if (asked.num_fewshot > 0)
+    add(asked.fewshot_dataset.empty() ? asked.dataset : asked.fewshot_dataset, "train", {});
+  return hash.hex();
+}
+
+}  // namespace
+
+Sweep read_planned_sweep(const fs::path& file, const std::string& version) {
+  Sweep sweep{.file = read_sweep(file), .plan = {}, .inputs = {}};
+  sweep.inputs.version = version;
+  return in_context(file.string(), [&] {
+    std::vector<KvDType> unquantized;
+    for (const SweepModel& model : sweep.file.models)
+      unquantized.push_back(unquantized_cache_dtype(read_model_config(ModelDir(model.path))));
+    sweep.plan = expand(sweep.file, unquantized);
+    return std::move(sweep);
+  });
+}
+
+std::string asked_compute_dtype(const DeviceOptions& device, const Sweep& sweep) {
+  return device.compute_dtype == "auto" ? sweep.file.compute_dtype : device.compute_dtype;
+}
+
+DeviceOptions device_of(const DeviceOptions& device, const Sweep& sweep, size_t model) {
+  DeviceOptions own = device;
+  own.compute_dtype = sweep.inputs.compute_dtype.empty() ? asked_compute_dtype(device, sweep)
+                                                         : sweep.inputs.compute_dtype[model];
+  return own;
+}
+
+SweepMachine machine_of(const DeviceOptions& device, const Backend& backend, const Sweep& sweep) {
+  SweepMachine machine{.device = std::string(backend.name()), .compute_dtype = {}};
+  for (size_t i = 0; i < sweep.file.models.size(); ++i) {
+    const ModelConfig config = read_model_config(ModelDir(sweep.file.models[i].path));
+    machine.compute_dtype.emplace_back(
+        name_of(compute_type_of(device_of(device, sweep, i), backend, config)));
+  }
+  return machine;
+}
+
+void write_machine(const SweepMachine& machine, const Sweep& sweep, const SweepFolder& folder) {
+  Json dtypes = Json::object();
+  for (size_t i = 0; i < sweep.file.models.size(); ++i)
+    dtypes[sweep.file.models[i].name] = machine.compute_dtype[i];
+  folder.write(folder.machine(), {{"device", machine.device}, {"compute_dtype", dtypes}});
+}
+
+std::optional<SweepMachine> read_machine(const Sweep& sweep, const SweepFolder& folder) {
+  const auto kept = folder.read(folder.machine());
+  if (!kept) return std::nullopt;
+  return in_context(folder.machine().string(), [&]() -> std::optional<SweepMachine> {
+    SweepMachine machine{.device = required_string(*kept, "device"), .compute_dtype = {}};
+    const Json* dtypes = find_field(*kept, "compute_dtype");
+    for (const SweepModel& model : sweep.file.models) {
+      const auto dtype = dtypes ? optional_string(*dtypes, model.name) : std::nullopt;
+      if (!dtype) return std::nullopt;
+      machine.compute_dtype.push_back(*dtype);
+    }
+    return machine;
+  });
+}
+
+void add_inputs(const SweepMachine& machine, const SweepFolder& folder, Sweep& sweep) {
+  FileHashes hashes(folder);
+  SweepInputs inputs;
+  inputs.version = sweep.inputs.version;
+  inputs.device = machine.device;
+  inputs.compute_dtype = machine.compute_dtype;
+  for (const SweepModel& one : sweep.file.models) {
+    const ModelDir model(one.path);
+    inputs.model_sha256.push_back(model_hash(model, hashes));
+    inputs.model_files_sha256.push_back(model_files_hash(model, hashes));
+  }
+  for (const ScaleSource& source : sweep.file.scales)
+    inputs.scales_sha256.push_back(
+        source.kind == ScaleSource::Kind::kFile ? scales_hash(source.path, hashes) : "");
+  if (sweep.file.calibration) {
+    inputs.calibration_sha256 = open_dataset(sweep.file.calibration->dataset)->sha256();
+    inputs.calibration_file_sha256 = dataset_file_hash(sweep.file.calibration->dataset, hashes);
+  }
+  inputs.evaluation_sha256 = open_dataset(sweep.file.evaluation.dataset)->sha256();
+  inputs.evaluation_file_sha256 = dataset_file_hash(sweep.file.evaluation.dataset, hashes);
+  if (sweep.file.gsm8k) inputs.gsm8k_sha256 = questions_hash(*sweep.file.gsm8k);
+  sweep.inputs = std::move(inputs);
+  add_fingerprints(sweep.file, sweep.inputs, sweep.plan);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "core/diagnostics.h"
+#include "sweep/task_runner.h"
+
+namespace kvcal {
+
+/// The work that is left of a sweep.
+struct SweepOutlook {
+  /// The tasks of one kind, which is the index.
+  struct Share {
+    size_t num_tasks = 0;
+    int64_t tokens = 0;
+    double seconds = 0.0;
+  };
+  std::array<Share, std::size(kTaskKinds)> shares;
+  size_t num_wanted = 0, num_there = 0;  ///< cells that are asked for; of these, cells with results
+  size_t num_tasks = 0, jobs = 1;
+  double seconds = 0.0, memory_bytes = 0.0;  ///< of jobs tasks at a time
+};
+/// "statistics", "scales", "evaluations", "questions"
+std::string_view share_name(size_t share);
+/// The outlook with the plan's counts and cells, as `sweep --dry-run --json` prints it.
+Json to_json(const Sweep& sweep, const SweepOutlook& outlook);
+
+/// Receives the course of a sweep.
+class SweepEvents : public TaskEvents {
+ public:
+  /// Called before the first task.
+  virtual void planned(const Sweep& sweep, const SweepOutlook& outlook) = 0;
+};
+
+struct SweepResult {
+  Json results;                     ///< results.json; null for a run of some cells
+  std::vector<std::string> failed;  ///< ids of cells that were asked for
+  size_t num_wanted = 0;            ///< cells that were asked for
+};
+
+/// A sweep's file, what it expands to, and the work that is left.
+struct SweepPreview {
+  Sweep sweep;
+  SweepOutlook outlook;
+};
+/// Estimates the work that is left, and writes nothing. settings.output may be empty or new.
+SweepPreview preview_sweep(const SweepSettings& settings, Diagnostics& diagnostics);
+
+/// Runs the sweep, or the cells that settings name; results that the output has already are kept.
+/// Cells that fail are in the result. Throws Error, and Interrupted with all tasks ended.
+SweepResult run_sweep(const SweepSettings& settings, SweepEvents& events, Diagnostics& diagnostics);
+
+/// Makes results.json and results.csv of the results that the output has, and runs nothing.
+SweepResult collect_sweep(const SweepSettings& settings, Diagnostics& diagnostics);
+
+/// Does one task of a sweep, named as argument_of writes it, unless the output has its result. A
+/// cell whose scales cannot be had leaves the reason in its cell_error, and the other cells go on.
+/// Throws Error.
+void run_task(const SweepSettings& settings, const std::string& task, Diagnostics& diagnostics);
+
+}  // namespace kvcal

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "sweep/child_process.h"
+#include "sweep/schedule.h"
+#include "sweep/sweep_estimate.h"
+#include "sweep/sweep_folder.h"
+
+namespace kvcal {
+
+/// The program that does a task, given as argument_of writes it, on a device.
+using TaskCommand = std::function<Command(const std::string& task, const DeviceOptions& device)>;
+
+/// Settings of a sweep beside its file.
+struct SweepSettings {
+  std::filesystem::path file, output;
+  std::string version;  ///< of the program, which results depend on
+  DeviceOptions device;
+  int jobs = 0;                    ///< tasks at a time; 0: one for each device
+  std::vector<std::string> cells;  ///< ids; empty: all
+  TaskCommand command;             ///< used where tasks run
+};
+
+/// Receives the course of the tasks. Each call is short.
+class TaskEvents {
+ public:
+  virtual ~TaskEvents() = default;
+  virtual void started(size_t number, size_t num_tasks, const std::string& description) = 0;
+  /// A line that a task wrote: how far it is, or something that the user should know.
+  virtual void progressed(const std::string& line) = 0;
+  virtual void said(const std::string& line) = 0;
+  /// A task, or one of its cells, failed.
+  virtual void failed(const std::string& why) = 0;
+  virtual void ended(double seconds, double seconds_left) = 0;
+};
+
+/// The tasks that are left for the cells that are wanted; done: what the folder holds. jobs: tasks
+/// at a time, each of which gets cells where there are enough.
+std::vector<SweepTask> open_tasks(const SweepPlan& plan, const std::vector<bool>& wanted,
+                                  SweepProgress done, size_t jobs);
+
+/// Learns from the times of tasks of earlier runs, which the folder keeps.
+void learn_timings(const SweepFolder& folder, SweepEstimate& estimate);
+
+/// Runs the open tasks of the wanted cells, each in a process of its own, so that a crash of one
+/// leaves the others alone. The error of a task that fails is kept in its cells' cell_error. In use
+/// of the whole folder it also updates results.json, results.csv and timings.json, and removes
+/// checkpoints that no cell needs any more. Throws Interrupted.
+void run_tasks(const SweepSettings& settings, const Sweep& sweep, const std::vector<bool>& wanted,
+               const SweepFolder& folder, SweepEstimate& estimate, TaskEvents& events);
+
+}  // namespace kvcal

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "run/devices.h"
+
+namespace kvcal {
+
+/// The devices of a list, one by one: "cuda:0,1" is "cuda:0" and "cuda:1".
+std::vector<std::string> devices_of(const std::string& device);
+
+/// How many tasks run at a time. jobs: as asked for; 0: one for each device.
+size_t num_jobs(const DeviceOptions& device, int jobs);
+/// Threads of the processor that these tasks share.
+int num_threads(const DeviceOptions& device);
+
+/// A place for one task: a device, and the threads of the processor that belong to it.
+struct TaskSlot {
+  DeviceOptions device;
+  bool is_busy = false;
+};
+/// One slot for each task that may run at a time.
+std::vector<TaskSlot> make_slots(const DeviceOptions& device, int jobs);
+
+}  // namespace kvcal
