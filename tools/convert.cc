@@ -1,40 +1,50 @@
 #include "commands.h"
-#include "conversion.h"
+#include "conversion_report.h"
+#include "kvcal_version.h"
+#include "output_options.h"
+#include "progress.h"
 
 namespace kvcal {
 
 void add_convert(CLI::App& app, std::function<void()>& run) {
-  auto options = std::make_shared<ConversionCommand>();
+  auto request = std::make_shared<ConversionRequest>();
+  auto json = std::make_shared<bool>(false);
+  request->version = KVCAL_VERSION;
   CLI::App* command = app.add_subcommand(
       "convert", "Write a checkpoint's KV scales, and its FP8 weights, in another format");
-  command->add_option("checkpoint", options->checkpoint, "Model folder")
+  command->add_option("checkpoint", request->checkpoint, "Model folder")
       ->required()
       ->check(is_not_empty());
   command
-      ->add_option("--to", options->output.formats,
+      ->add_option("--to", request->output.formats,
                    "compressed-tensors, fp8, modelopt, quark, tgi or scales-json; may be repeated, "
                    "or joined by '+' for one folder")
       ->required()
       ->take_all();
-  add_target_options(*command, options->output)->required();
+  add_target_options(*command, request->output)->required();
   command
-      ->add_option("--scales", options->scales,
+      ->add_option("--scales", request->scales,
                    "Where the scales are from instead of the checkpoint: kv_cache_scales.json, a "
                    "folder of TensorRT-LLM rank files, an overlay, or another checkpoint")
       ->check(is_not_empty());
   command
-      ->add_option("--strategy", options->strategy,
+      ->add_option("--strategy", request->strategy,
                    "tensor merges the scales of heads; attn_head gives each head that of its rank; "
                    "default: as the source has them, "
                    "ranks merged unless scales-json alone is written")
       ->check(CLI::IsMember({"tensor", "attn_head"}));
   command
-      ->add_option("--fp8-dialect", options->dialect,
+      ->add_option("--fp8-dialect", request->dialect,
                    "What the scales are for: fn (E4M3FN) or fnuz (E4M3FNUZ, MI300), where the "
                    "format and its readers know both")
       ->check(CLI::IsMember({"fn", "fnuz"}));
-  command->add_flag("--json", options->json, "Print the manifest instead of tables");
-  command->callback([options, &run] { run = [options] { run_conversion(*options); }; });
+  command->add_flag("--json", *json, "Print the manifest instead of tables");
+  command->callback([request, json, &run] {
+    run = [request, json] {
+      TerminalDiagnostics diagnostics;
+      print_conversion(convert_checkpoint(*request, diagnostics), *json);
+    };
+  });
 }
 
 }  // namespace kvcal

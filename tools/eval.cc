@@ -6,10 +6,10 @@
 #include "core/join.h"
 #include "core/registry.h"
 #include "eval_tables.h"
-#include "output_files.h"
 #include "plots.h"
 #include "progress.h"
 #include "report/eval_report.h"
+#include "run/output_files.h"
 
 namespace kvcal {
 namespace {

@@ -9,6 +9,7 @@
 #include "core/file_in_use.h"
 #include "core/interrupt.h"
 #include "core/registry.h"
+#include "run/state_options.h"
 
 namespace kvcal {
 namespace {

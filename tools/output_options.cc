@@ -97,8 +97,8 @@ void print_calibration(const Calibration& calibration, const WrittenCheckpoint& 
               << calibration.plan.unquantized.size() << " left as they were\n";
 }
 
-void print_folders(const OutputFormats& formats, const ModelConfig& config) {
-  for (const WrittenFolder& folder : formats.folders()) {
+void print_folders(const std::vector<WrittenFolder>& folders, const ModelConfig& config) {
+  for (const WrittenFolder& folder : folders) {
     std::cout << "wrote " << folder.format << (folder.is_overlay ? " (overlay)" : "") << ": "
               << folder.path.string() << '\n';
     if (joined_names(folder.format).size() > 1 && !folder.is_overlay)

@@ -17,6 +17,6 @@ CLI::Option* add_target_options(CLI::App& command, OutputOptions& options);
 void print_calibration(const Calibration& calibration, const WrittenCheckpoint& written);
 
 /// "wrote FORMAT: FOLDER", a line each; after joined formats, the engines that they serve.
-void print_folders(const OutputFormats& formats, const ModelConfig& config);
+void print_folders(const std::vector<WrittenFolder>& folders, const ModelConfig& config);
 
 }  // namespace kvcal

@@ -76,7 +76,7 @@ GsmTaskResult evaluate_gsm8k(const EvalOptions& options, const GsmTaskOptions& a
 
 struct SensitivityOptions {
   std::optional<double> kl_budget = {};  ///< the mean KL that may be left, in nats
-  bool needs_recipe = false;        ///< throw Error where no recipe makes the cache
+  bool needs_recipe = false;             ///< throw Error where no recipe makes the cache
 };
 
 /// A cache of which some layers keep 16 bits.

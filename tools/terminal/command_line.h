@@ -13,16 +13,6 @@ void remember_command_line(int argc, char** argv);
 /// They, as a shell takes them, with --resume.
 std::string resuming_command_line();
 
-/// A run that was asked to stop, and says how it goes on: text is the whole message.
-class InterruptedRun : public Interrupted {
- public:
-  explicit InterruptedRun(std::string text) : text_(std::move(text)) {}
-  const char* what() const noexcept override { return text_.c_str(); }
-
- private:
-  std::string text_;
-};
-
 /// A run that has ended and said why: the process ends with the status.
 class RunEnded : public std::exception {
  public:

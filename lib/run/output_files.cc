@@ -1,4 +1,4 @@
-#include "output_files.h"
+#include "run/output_files.h"
 
 #include "core/error.h"
 #include "core/file.h"

@@ -1,22 +1,18 @@
-#include "calibrate_state.h"
+#include "run/state_options.h"
 
 #include <unistd.h>
 
 #include <algorithm>
-#include <iostream>
 
 #include "calib/statistics.h"
-#include "calibrate_ranks.h"
 #include "checkpoint/identity.h"
-#include "command_line.h"
 #include "core/byte_stream.h"
 #include "core/folder.h"
 #include "core/host_name.h"
+#include "core/number_text.h"
 #include "core/parallel.h"
 #include "core/sha256.h"
-#include "eval/gates.h"
-#include "kvcal_version.h"
-#include "table.h"
+#include "run/rank_settings.h"
 
 namespace kvcal {
 namespace {
@@ -54,29 +50,14 @@ bool has_room(const fs::path& folder, uint64_t bytes) {
   return error || space.available >= bytes;
 }
 
-std::string advice(const RunState& state) {
+std::string advice(const RunState& state, const std::string& resume_command) {
   const std::optional<Checkpoint> last = state.last();
   if (!last) return "";
   return "how far it was is kept in '" + state.folder().string() + "', " + last->place() +
-         "; it goes on with:\n  " + resuming_command_line();
+         "; it goes on with:\n  " + resume_command;
 }
 
 }  // namespace
-
-void add_state_options(CLI::App& command, StateOptions& options) {
-  command
-      .add_option("--state", options.folder,
-                  "Folder that keeps how far the run is; none: nothing is kept [OUTPUT" +
-                      std::string(kBesideOutput) + "]")
-      ->check(is_not_empty());
-  command
-      .add_option("--state-share", options.share,
-                  "Part of the run's time that keeping it may take, such as 0.03 or 3%")
-      ->capture_default_str()
-      ->check(is_not_empty());
-  command.add_flag("--resume", options.resumes,
-                   "Go on where an earlier run of this command ended, if its state is there");
-}
 
 void check_state_options(const StateOptions& options) {
   if (options.resumes && options.folder == kNone) fail("--resume needs a state, --state is none");
@@ -93,7 +74,7 @@ fs::path state_folder(const StateOptions& options, const fs::path& output) {
 }
 
 Json fingerprint_of(const RunFacts& facts) {
-  Json fingerprint = {{"kvcal_version", KVCAL_VERSION},
+  Json fingerprint = {{"kvcal_version", facts.version},
                       {"model", sampled_sha256(facts.subject.model_dir)},
                       {"recipe", sha256_hex(facts.subject.recipe.source)},
                       {"samples", std::ssize(facts.run.samples)},
@@ -142,13 +123,12 @@ void go_without(const StateOptions& options, const std::string& why, Diagnostics
   diagnostics.warn(why + ": none is kept");
 }
 
-void tell(const RunState& state, uint64_t bytes) {
-  if (const auto& from = state.resumed()) {
-    std::cerr << "goes on " << from->place() << ", as '" << state.folder().string() << "' has it\n";
-  } else {
-    std::cerr << "state: up to " << byte_text(static_cast<double>(bytes)) << " in '"
-              << state.folder().string() << "' while it runs\n";
-  }
+std::string beginning(const RunState& state, uint64_t bytes) {
+  const std::string folder = "'" + state.folder().string() + "'";
+  if (const auto& from = state.resumed())
+    return "goes on " + from->place() + ", as " + folder + " has it";
+  return "state: up to " + byte_text(static_cast<double>(bytes)) + " in " + folder +
+         " while it runs";
 }
 
 }  // namespace
@@ -191,17 +171,18 @@ std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path
       state = std::make_unique<RunState>(settings, ranks.peers, diagnostics);
   });
   if (!is_seen) return nullptr;
-  if (is_first) tell(*state, bytes);
+  if (is_first) diagnostics.inform(beginning(*state, bytes));
   return state;
 }
 
-void with_state(RunState* state, const std::function<void()>& body) {
+void with_state(RunState* state, const std::string& resume_command,
+                const std::function<void()>& body) {
   if (!state) return body();
   try {
     body();
   } catch (const Interrupted&) {
     state->settle();
-    const std::string text = advice(*state);
+    const std::string text = advice(*state, resume_command);
     if (text.empty()) throw;
     throw InterruptedRun("interrupted; " + text);
   } catch (const NotFinite&) {
@@ -209,7 +190,7 @@ void with_state(RunState* state, const std::function<void()>& body) {
     throw;
   } catch (Error& error) {
     state->settle();
-    const std::string text = advice(*state);
+    const std::string text = advice(*state, resume_command);
     // The message alone changes: what kind of error it is decides who says it.
     if (!text.empty()) error = Error(error.message() + "\n" + text);
     throw;

@@ -1,0 +1,252 @@
+#include "run/calibrate_checkpoint.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "calib/quant_plan.h"
+#include "core/byte_size.h"
+#include "core/file.h"
+#include "core/folder.h"
+#include "core/process_memory.h"
+#include "export/checkpoint_copy.h"
+#include "export/manifest.h"
+#include "export/statistics_file.h"
+
+namespace kvcal {
+namespace {
+
+/// Seconds of each stage, by name.
+class StageClock {
+ public:
+  void end(const std::string& stage) {
+    const auto now = std::chrono::steady_clock::now();
+    seconds_[stage] = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+  }
+  const std::map<std::string, double>& seconds() const { return seconds_; }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::map<std::string, double> seconds_;
+};
+
+/// The devices' descriptions, equal ones once.
+std::string description_of(const std::vector<std::unique_ptr<Backend>>& backends) {
+  std::vector<std::string> all;
+  for (const auto& backend : backends) all.push_back(backend->description());
+  if (all.size() > 1 && std::ranges::count(all, all[0]) == std::ssize(all))
+    return std::to_string(all.size()) + " x " + all[0];
+  std::string text;
+  for (const std::string& one : all) text += (text.empty() ? "" : ", ") + one;
+  return text;
+}
+
+LayerwiseOptions layerwise_options(const CalibrateRequest& request, const Backend& backend,
+                                   const ModelConfig& config, const fs::path& scratch) {
+  LayerwiseOptions layerwise{.compute_type = compute_type_of(request.device, backend, config),
+                             .batch_tokens = request.batch_tokens,
+                             .scratch_folder = scratch};
+  if (!request.memory_limit.empty())
+    layerwise.memory_limit =
+        in_context("--memory-limit", [&] { return parse_byte_size(request.memory_limit); });
+  return layerwise;
+}
+
+/// Devices and data of one run.
+struct RunInputs {
+  std::vector<std::unique_ptr<Backend>> backends;
+  std::unique_ptr<Dataset> dataset;
+  std::vector<Sample> samples;
+  LayerwiseOptions layerwise;
+  int threads = 0;
+
+  CalibrationRun run() const {
+    return {.backends = borrowed(backends),
+            .samples = samples,
+            .layerwise = layerwise,
+            .threads = threads};
+  }
+};
+
+ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationSubject& subject,
+                             const RunInputs* run, const std::optional<StopOutcome>& stop,
+                             const StageClock& clock) {
+  ManifestInput input;
+  input.version = request.version;
+  Provenance& origin = input.origin;
+  origin.model_path = request.model;
+  origin.model_type = subject.config.model_type;
+  origin.model_sha256 = subject.model_dir.sha256();
+  input.recipe_path = request.recipe;
+  input.leave_out_machine = request.reproducible;
+  input.seconds = clock.seconds();
+  input.peak_rss_bytes = peak_resident_bytes();
+  if (!run) return input;
+  origin.dataset_path = request.dataset;
+  origin.dataset_sha256 = run->dataset->sha256();
+  origin.compute_dtype = name_of(run->layerwise.compute_type);
+  origin.kv_forward = request.kv_forward;
+  origin.all_experts = request.all_experts;
+  origin.device = description_of(run->backends);
+  input.stop = stop;
+  set_samples(run->samples, origin);
+  return input;
+}
+
+void save_statistics(const CalibrateRequest& request, const CalibrationSubject& subject,
+                     const ManifestInput& manifest, Statistics& statistics) {
+  if (request.save_statistics.empty()) return;
+  statistics.origin = manifest.origin;
+  statistics.origin.model_config = dump_json(subject.model_dir.config());
+  write_statistics(request.save_statistics, statistics, request.output.overwrite);
+}
+
+/// A calibration on one rank: all ranks calibrate, the first one writes.
+class Calibrating {
+ public:
+  Calibrating(const CalibrateRequest& request, RankSession& session, Diagnostics& diagnostics,
+              const std::function<void(const CalibrationResult&)>& on_written)
+      : request_(request), session_(session), diagnostics_(diagnostics), on_written_(on_written) {}
+
+  void run() {
+    together(ranks(), [&] { prepare(); });
+    if (needs_data(subject_->plan) || !request_.save_statistics.empty())
+      return calibrate_and_write();
+    if (!output_) return;
+    Statistics none;
+    const KvDType kv_dtype = parse_fp8_cache_dtype(request_.output.kv_cache_dtype);
+    write({.config = subject_->config,
+           .calibration = empty_calibration(subject_->plan, subject_->config, kv_dtype)},
+          none, nullptr);
+  }
+
+ private:
+  Communicator& ranks() { return session_.ranks(); }
+  /// Only rank 0 reports what every rank would report.
+  Diagnostics& told() {
+    if (session_.is_first()) return diagnostics_;
+    return silent_;
+  }
+
+  void prepare() {
+    formats_.emplace(request_.output);
+    subject_.emplace(
+        make_subject(read_recipe(request_.recipe), request_.recipe, request_.model, told()));
+    check_request(request_, *subject_, *formats_);
+    if (!session_.is_first()) return;
+    warn_of_idle_options(request_, *subject_, told());
+    output_.emplace(request_.output.output, request_.output.overwrite);
+    // The plan tells what an engine refuses, so the notes come before the long work.
+    const KvDType kv_dtype = parse_fp8_cache_dtype(request_.output.kv_cache_dtype);
+    formats_->tell_notes(
+        subject_->output_of(planned_calibration(subject_->plan, subject_->config, kv_dtype)),
+        told());
+  }
+
+  /// The folder of the output, where this rank has it.
+  fs::path scratch_folder() const {
+    if (output_) return output_->target().parent_path();
+    const fs::path parent = fs::absolute(request_.output.output).lexically_normal().parent_path();
+    std::error_code error;
+    return fs::is_directory(parent, error) ? parent : temporary_folder();
+  }
+
+  void read_inputs() {
+    const DeviceOptions devices = devices_of_rank(request_.device, ranks());
+    together(ranks(), [&] {
+      inputs_.threads = devices.threads;
+      inputs_.backends = open_backends(devices);
+      inputs_.layerwise =
+          layerwise_options(request_, *inputs_.backends[0], subject_->config, scratch_folder());
+      inputs_.dataset = open_dataset(request_.dataset);
+      inputs_.samples = samples_for(*subject_, *inputs_.dataset, request_.samples, told());
+    });
+    clock_.end("load");
+  }
+
+  /// The forward passes over the data, whose state is kept until all is written.
+  void calibrate_and_write() {
+    read_inputs();
+    CalibrationRun run = inputs_.run();
+    const RunFacts facts{.subject = *subject_,
+                         .run = run,
+                         .options = deciding_options(request_),
+                         .version = request_.version};
+    const Json fingerprint = fingerprint_of(facts);
+    expect_same_run(ranks(), subject_->model_dir, fingerprint);
+    RankedRun ranked = make_ranked_run(ranks(), request_.ranks, subject_->model_dir, told());
+    const RankWork before = process_work();
+    RankWork work;
+    ranked.work = &work;
+    RankPeers peers(ranks());
+    const std::unique_ptr<RunState> state =
+        open_state(request_.state, request_.output.output, request_.output.overwrite, facts,
+                   fingerprint, {.ranks = ranks(), .peers = peers}, diagnostics_);
+    run.state = state.get();
+    run.ranked = session_.is_alone() ? nullptr : &ranked;
+    with_state(state.get(), request_.resume_command, [&] {
+      Statistics statistics;
+      CalibrationResult result = measured(run, statistics);
+      if (state) state->finish();
+      clock_.end("calibrate");
+      result.shares = gather_shares(ranks(), work, before);
+      session_.set_stage("writing the output");
+      if (!output_) return;
+      formats_->check(subject_->output_of(result.calibration));
+      write(std::move(result), statistics, &inputs_);
+      if (state) state->remove();
+    });
+  }
+
+  /// Takes samples that the stop rule spared out of the inputs.
+  CalibrationResult measured(const CalibrationRun& run, Statistics& statistics) {
+    const CalibrationOptions how = calibration_options(request_);
+    Statistics* kept = request_.save_statistics.empty() ? nullptr : &statistics;
+    CalibrationResult result{.config = subject_->config};
+    if (request_.stable_ratio.empty() || !needs_data(subject_->plan)) {
+      result.calibration = measure(*subject_, run, how, kept, diagnostics_);
+      return result;
+    }
+    StableCalibration stable =
+        measure_until_stable(*subject_, run, how, stop_rule(request_), kept, diagnostics_);
+    result.stop = stable.stop;
+    result.calibration = std::move(stable.calibration);
+    inputs_.samples.resize(static_cast<size_t>(stable.stop.num_samples));
+    return result;
+  }
+
+  /// inputs: null where nothing was calibrated.
+  void write(CalibrationResult result, Statistics& statistics, const RunInputs* inputs) {
+    result.written = formats_->write(subject_->output_of(result.calibration), output_->path(),
+                                     request_.device.threads, diagnostics_);
+    clock_.end("write");
+    const ManifestInput input = manifest_input(request_, *subject_, inputs, result.stop, clock_);
+    result.manifest = make_manifest(input, subject_->recipe, result.calibration, result.written);
+    write_text_file(output_->path() / kManifestName, dump_json(result.manifest));
+    save_statistics(request_, *subject_, input, statistics);
+    output_->commit();
+    result.folders = formats_->folders();
+    on_written_(result);
+  }
+
+  const CalibrateRequest& request_;
+  RankSession& session_;
+  Diagnostics& diagnostics_;
+  const std::function<void(const CalibrationResult&)>& on_written_;
+  StageClock clock_;
+  SilentDiagnostics silent_;
+  std::optional<OutputFormats> formats_;
+  std::optional<CalibrationSubject> subject_;
+  std::optional<AtomicDirectory> output_;  ///< on rank 0 alone
+  RunInputs inputs_;
+};
+
+}  // namespace
+
+void calibrate_checkpoint(const CalibrateRequest& request, RankSession& session,
+                          Diagnostics& diagnostics,
+                          const std::function<void(const CalibrationResult&)>& on_written) {
+  Calibrating(request, session, diagnostics, on_written).run();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "ranks/rank_session.h"
+#include "run/calibrate_request.h"
+
+namespace kvcal {
+
+/// The result of a calibration, whose output is written.
+struct CalibrationResult {
+  ModelConfig config;
+  Calibration calibration = {};
+  WrittenCheckpoint written = {};
+  Json manifest = {};
+  std::optional<StopOutcome> stop = {};     ///< with stable_ratio alone
+  std::vector<WrittenFolder> folders = {};  ///< one a format
+  std::vector<RankShare> shares = {};       ///< one a rank; empty for a process alone
+};
+
+/// Calibrates the model as its recipe says and writes the output, complete or not at all; with
+/// several ranks, rank 0 writes. on_written gets the result on the rank that has written, before
+/// the run's state is removed: an error in it keeps the state. Throws Error, and Interrupted where
+/// the user asks to stop; both say how to resume where that is possible. Collective.
+void calibrate_checkpoint(const CalibrateRequest& request, RankSession& session,
+                          Diagnostics& diagnostics,
+                          const std::function<void(const CalibrationResult&)>& on_written);
+
+}  // namespace kvcal

@@ -1,0 +1,116 @@
+#include "run/calibrate_request.h"
+
+#include "calib/derive.h"
+#include "calib/quant_plan.h"
+#include "core/file.h"
+#include "core/number_text.h"
+#include "core/registry.h"
+#include "export/checkpoint_copy.h"
+#include "export/layer_scales.h"
+#include "stored/weights.h"
+
+namespace kvcal {
+namespace {
+
+KvForward parse_kv_forward(const std::string& name) {
+  static const Registry<KvForward> kModes{
+      "--kv-forward", {{"quantized", KvForward::kQuantized}, {"exact", KvForward::kExact}}};
+  return kModes.at(name);
+}
+
+void check_is_beside(const fs::path& path, const std::string& output) {
+  if (lies_in(path, output))
+    fail(path.string(), ": lies in the output, which appears whole; expected a file beside it");
+}
+
+/// Checks the files that are written beside the checkpoint.
+void check_other_targets(const CalibrateRequest& request) {
+  std::vector<OutputFile> outputs{{"--save-statistics", request.save_statistics}};
+  outputs.insert(outputs.end(), request.reports.begin(), request.reports.end());
+  for (const OutputFile& file : outputs)
+    if (!file.path.empty())
+      in_context(file.option, [&] { check_is_beside(file.path, request.output.output); });
+  check_output_files(outputs, request.output.overwrite,
+                     {request.model, request.recipe, request.dataset});
+  const fs::path state = state_folder(request.state, request.output.output);
+  if (request.state.folder.empty() || state.empty()) return;
+  in_context("--state", [&] {
+    check_is_beside(state, request.output.output);
+    if (lies_in(state, request.model))
+      fail(state.string(), ": lies in the model's folder, which is only read");
+  });
+}
+
+void check_stop_rule(const CalibrateRequest& request) {
+  if (request.stable_ratio.empty()) return;
+  const int64_t window = stop_rule(request).window, most = request.samples.num_calibration_samples;
+  if (most / 2 < window)
+    fail("--stop-when-stable compares scales that are --stable-samples ", window,
+         " apart, which takes twice as many samples; --num-calibration-samples is ", most);
+}
+
+}  // namespace
+
+CalibrationOptions calibration_options(const CalibrateRequest& request) {
+  return {.kv_forward = parse_kv_forward(request.kv_forward),
+          .derive = {.kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype),
+                     // llm-compressor, whose arithmetic this is, has a scale for each.
+                     .ties_latent = request.output.scale_dtype != "model",
+                     .all_experts = request.all_experts},
+          .observes_all = !request.save_statistics.empty()};
+}
+
+StopRule stop_rule(const CalibrateRequest& request) {
+  return in_context("--stop-when-stable", [&] {
+    const double ratio = parse_fraction(request.stable_ratio);
+    if (ratio >= 1.0) fail("'", request.stable_ratio, "' is no limit, expected less than 100%");
+    return StopRule{.ratio = ratio, .window = request.stable_samples};
+  });
+}
+
+Json deciding_options(const CalibrateRequest& request) {
+  Json deciding = {{"--kv-forward", request.kv_forward},
+                   {"--kv-cache-dtype", request.output.kv_cache_dtype},
+                   {"--scale-dtype", request.output.scale_dtype},
+                   {"--moe-all-experts", request.all_experts},
+                   {"--save-statistics", !request.save_statistics.empty()},
+                   {"--stop-when-stable", request.stable_ratio}};
+  if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
+  return deciding;
+}
+
+void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubject& subject,
+                          Diagnostics& diagnostics) {
+  const bool runs = needs_data(subject.plan) || !request.save_statistics.empty();
+  if (!runs && !request.dataset.empty())
+    diagnostics.warn("--dataset is not read: " + request.recipe + " calibrates nothing");
+  if (!needs_data(subject.plan) && !request.stable_ratio.empty())
+    diagnostics.warn("--stop-when-stable has no effect: " + request.recipe + " calibrates nothing");
+  const bool observes_inputs = has_static_inputs(subject.plan) || !request.save_statistics.empty();
+  if (request.all_experts && !(observes_inputs && subject.config.architecture->has_experts()))
+    diagnostics.warn("--moe-all-experts has no effect: no input of an expert is calibrated");
+}
+
+void check_request(const CalibrateRequest& request, const CalibrationSubject& subject,
+                   const OutputFormats& formats) {
+  const CalibrationOptions calibration = calibration_options(request);
+  check_stop_rule(request);
+  check_state_options(request.state);
+  wanted_weights(request.ranks);
+  if (calibration.observes_all && calibration.kv_forward != KvForward::kExact)
+    fail(
+        "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
+        "depends on the recipe");
+  if (request.dataset.empty() && calibration.observes_all)
+    fail("--save-statistics needs text to run, give --dataset");
+  if (request.dataset.empty() && needs_data(subject.plan))
+    fail(request.recipe, ": needs text to calibrate with, give --dataset");
+  if (!subject.kept) check_is_unquantized(subject.model_dir);
+  in_context(request.model, [&] { Weights(subject.model_dir, subject.config); });
+  formats.check(subject.output_of(
+      planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype)));
+  check_target(subject.model_dir, request.output.output);
+  check_other_targets(request);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,111 @@
+#include "run/convert_checkpoint.h"
+
+#include <algorithm>
+
+#include "convert/conversion_manifest.h"
+#include "convert/kept_quantization.h"
+#include "core/file.h"
+#include "core/registry.h"
+#include "export/checkpoint_copy.h"
+#include "export/joined_writer.h"
+#include "export/manifest.h"
+#include "export/overlay.h"
+#include "stored/kv_scales.h"
+#include "stored/weights.h"
+
+namespace kvcal {
+namespace {
+
+ConversionOptions options_of(const ConversionRequest& request) {
+  static const Registry<Strategy> kStrategies{
+      "--strategy", {{"attn_head", Strategy::kAttnHead}, {"tensor", Strategy::kTensor}}};
+  static const Registry<fp8::Format> kDialects{
+      "--fp8-dialect", {{"fn", fp8::Format::kE4m3Fn}, {"fnuz", fp8::Format::kE4m3Fnuz}}};
+  ConversionOptions options{.scales = request.scales, .strategy = {}, .dialect = {}};
+  if (!request.strategy.empty()) options.strategy = kStrategies.at(request.strategy);
+  if (!request.dialect.empty()) options.dialect = kDialects.at(request.dialect);
+  return options;
+}
+
+/// No output replaces what the scales are from, nor lies in it.
+void check_scales_stay(const ConversionRequest& request) {
+  if (request.scales.empty()) return;
+  const fs::path scales = request.scales, output = request.output.output;
+  if (lies_in(scales, output) || lies_in(output, scales))
+    fail(output.string(), ": holds ", scales.string(),
+         ", where the scales are from, or lies in it");
+}
+
+std::vector<FormatLosses> all_losses(const Conversion& conversion, const OutputFormats& formats,
+                                     int64_t tp_size) {
+  std::vector<FormatLosses> losses;
+  for (const std::string& format : formats.names())
+    for (const std::string& name : joined_names(format))
+      if (std::ranges::find(losses, name, &FormatLosses::format) == losses.end())
+        losses.push_back({name, losses_of(conversion, *make_writer(name), tp_size)});
+  return losses;
+}
+
+/// The overlay's format, or that of the checkpoint's quantized weights where it is another: scales
+/// that lie beside them are read in their form alone.
+std::string format_for(const Overlay& overlay, const ModelDir& model, Diagnostics& diagnostics) {
+  const auto kept = read_kept_quantization(model);
+  if (!kept) return overlay.format;
+  if (keeps_weights(*kept, overlay.format)) return overlay.format;
+  diagnostics.note("the checkpoint's weights are quantized in the form " + kept->format +
+                   ", and the scales of the overlay (" + overlay.format +
+                   ") are written in that form");
+  return kept->format;
+}
+
+}  // namespace
+
+ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostics& diagnostics) {
+  const OutputFormats formats(request.output, request.format_option);
+  const Conversion conversion(request.checkpoint, formats.names(), options_of(request),
+                              diagnostics);
+  for (const std::string& warning : conversion.warnings()) diagnostics.warn(warning);
+  const ExportInput input = conversion.input();
+  formats.check(input);
+  check_target(conversion.model(), request.output.output);
+  check_scales_stay(request);
+  ConversionResult result{.config = conversion.config(),
+                          .scales_form = conversion.source().form,
+                          .scales_path = conversion.source().path,
+                          .num_scaled_layers = input.calibration.layers.size(),
+                          .losses = all_losses(conversion, formats, request.output.tp_size)};
+  if (const KeptQuantization* kept = conversion.kept())
+    result.kept_weights = kept->format;
+  else if (input.calibration.plan.quantizes_weights())
+    result.num_rewritten_linears = input.calibration.plan.linears.size();
+  AtomicDirectory output(request.output.output, request.output.overwrite);
+  formats.write(input, output.path(), 1, diagnostics);
+  result.manifest =
+      conversion_manifest(conversion, request.version,
+                          {.losses = result.losses,
+                           .writer = formats.names().size() == 1 ? &formats.writer(0) : nullptr,
+                           .tp_size = request.output.tp_size});
+  write_text_file(output.path() / kManifestName, dump_json(result.manifest));
+  output.commit();
+  for (const std::string& note : conversion.notes()) diagnostics.note(note);
+  formats.tell_notes(input, diagnostics);
+  result.folders = formats.folders();
+  return result;
+}
+
+ConversionResult apply_overlay(const std::string& overlay, const std::string& checkpoint,
+                               ConversionRequest request, Diagnostics& diagnostics) {
+  const Overlay scales = read_overlay(overlay);
+  const ModelDir model(checkpoint);
+  const ModelConfig config = read_model_config(model);
+  if (const KvForm* form = find_form(scale_tensors_of(model), config))
+    fail(checkpoint, ": has KV scales already (", form->name,
+         "); kvcal convert --scales replaces them");
+  check_target(model, request.output.output);
+  request.checkpoint = checkpoint;
+  request.scales = overlay;
+  request.output.formats = {format_for(scales, model, diagnostics)};
+  return convert_checkpoint(request, diagnostics);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "convert/conversion_manifest.h"
+#include "core/json.h"
+#include "run/output_formats.h"
+
+namespace kvcal {
+
+/// A checkpoint, and the formats in which its KV scales and FP8 weights are to be written.
+struct ConversionRequest {
+  std::string checkpoint;
+  std::string scales;    ///< a file or folder whose scales replace the checkpoint's; or empty
+  std::string strategy;  ///< tensor or attn_head; empty: as the source has it
+  std::string dialect;   ///< fn or fnuz; empty: as the source has it
+  OutputOptions output;
+  std::string format_option = "--to";  ///< the name of output.formats in messages
+  std::string version;                 ///< of the program, for the manifest
+};
+
+struct ConversionResult {
+  ModelConfig config;
+  std::string scales_form = {}, scales_path = {};  ///< the source of the scales
+  size_t num_scaled_layers = 0;
+  std::string kept_weights = {};          ///< the form of weights that stay; empty: none
+  size_t num_rewritten_linears = 0;       ///< FP8 weights whose scales are written anew
+  std::vector<FormatLosses> losses = {};  ///< one a format
+  Json manifest = {};
+  std::vector<WrittenFolder> folders = {};  ///< one a format
+};
+
+/// Writes all formats, complete or not at all. Throws Error.
+ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostics& diagnostics);
+
+/// Puts the scales of an overlay on a checkpoint of the same model that has none: in the overlay's
+/// format, or in that of the checkpoint's quantized weights. Of request, only output and version
+/// are read. Throws Error.
+ConversionResult apply_overlay(const std::string& overlay, const std::string& checkpoint,
+                               ConversionRequest request, Diagnostics& diagnostics);
+
+}  // namespace kvcal

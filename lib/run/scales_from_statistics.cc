@@ -1,0 +1,109 @@
+#include "run/scales_from_statistics.h"
+
+#include "calib/derive.h"
+#include "calib/quant_plan.h"
+#include "convert/kept_quantization.h"
+#include "core/file.h"
+#include "export/checkpoint_copy.h"
+#include "export/manifest.h"
+#include "export/statistics_file.h"
+#include "stored/unrun_modules.h"
+#include "stored/weights.h"
+
+namespace kvcal {
+namespace {
+
+/// The statistics' own model, or one that must be it.
+ModelConfig config_of(const ScalesRequest& request, const Statistics& statistics,
+                      const std::optional<ModelDir>& model) {
+  if (!model)
+    return in_context(request.statistics, [&] {
+      return in_context(
+          "config", [&] { return parse_model_config(parse_json(statistics.origin.model_config)); });
+    });
+  if (model->sha256() != statistics.origin.model_sha256)
+    fail(request.model, ": is not the model of ", request.statistics, ", which was made with '",
+         statistics.origin.model_path, "' (sha256 ", statistics.origin.model_sha256, ")");
+  return read_model_config(*model);
+}
+
+Json manifest_of(const ScalesRequest& request, const Statistics& statistics,
+                 const ModelConfig& config, const Recipe& recipe, const Calibration& calibration,
+                 const WrittenCheckpoint& written) {
+  ManifestInput input;
+  input.version = request.version;
+  // As a run, which reads no data where nothing is calibrated.
+  if (needs_data(calibration.plan)) input.origin = statistics.origin;
+  input.origin.model_path = request.model.empty() ? statistics.origin.model_path : request.model;
+  input.origin.model_type = config.model_type;
+  input.origin.model_sha256 = statistics.origin.model_sha256;
+  input.recipe_path = request.recipe;
+  input.leave_out_machine = true;
+  return make_manifest(input, recipe, calibration, written);
+}
+
+/// Model, output and format belong together.
+void settle_output(ScalesRequest& request) {
+  if (request.output.output.empty() != request.model.empty())
+    fail(request.model.empty() ? "--output needs the model it is written for, give --model"
+                               : "--model is for what is written, give --output");
+  if (request.output.formats.empty() && !request.model.empty())
+    request.output.formats.emplace_back("compressed-tensors");
+  if (!request.output.formats.empty() && request.model.empty())
+    fail("--format is for what is written, give --model and --output");
+}
+
+/// Writes the output of a calibration of the model.
+void write(const ScalesRequest& request, const OutputFormats& formats, const ModelDir& model,
+           const Statistics& statistics, const Recipe& recipe, ScalesResult& result,
+           Diagnostics& diagnostics) {
+  const auto kept = kept_weights(model, result.config);
+  const ExportInput input{.model = model,
+                          .calibration = result.calibration,
+                          .recipe = &recipe,
+                          .kept = kept ? &*kept : nullptr};
+  formats.check(input);
+  check_target(model, request.output.output);
+  AtomicDirectory output(request.output.output, request.output.overwrite);
+  result.written = formats.write(input, output.path(), 0, diagnostics);
+  result.manifest =
+      manifest_of(request, statistics, result.config, recipe, result.calibration, result.written);
+  write_text_file(output.path() / kManifestName, dump_json(result.manifest));
+  output.commit();
+  formats.tell_notes(input, diagnostics);
+  result.folders = formats.folders();
+}
+
+}  // namespace
+
+ScalesResult scales_from_statistics(ScalesRequest request, Diagnostics& diagnostics) {
+  settle_output(request);
+  const OutputFormats formats(request.output);
+  const Recipe recipe = read_recipe(request.recipe);
+  const Statistics statistics = read_statistics(request.statistics);
+  std::optional<ModelDir> model;
+  if (!request.model.empty()) model.emplace(request.model);
+  ScalesResult result{.config = config_of(request, statistics, model)};
+  const QuantPlan plan = in_context(request.recipe, [&] {
+    return resolve_plan(recipe, result.config, diagnostics,
+                        model ? unrun_modules(*model, result.config) : std::vector<UnrunModule>());
+  });
+  const KvDType kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype);
+  result.calibration = in_context(request.statistics, [&] {
+    return derive(statistics, plan, result.config,
+                  {.kv_dtype = kv_dtype,
+                   .ties_latent = request.output.scale_dtype != "model",
+                   .all_experts = statistics.origin.all_experts},
+                  diagnostics);
+  });
+  check_calibration(result.calibration);
+  if (model) {
+    write(request, formats, *model, statistics, recipe, result, diagnostics);
+  } else {
+    result.manifest =
+        manifest_of(request, statistics, result.config, recipe, result.calibration, {});
+  }
+  return result;
+}
+
+}  // namespace kvcal
