@@ -31,7 +31,7 @@ std::vector<std::string> files_in(const fs::path& folder) {
     const std::string name = path.filename().string();
     if (name.starts_with('.')) continue;
     const fs::file_type type = type_of(path);
-    // What is left out in silence is missed later.
+    // A file left out in silence would be missed later.
     if (type == fs::file_type::not_found) fail(path.string(), ": is a link that leads nowhere");
     if (type != fs::file_type::regular && type != fs::file_type::directory)
       fail(path.string(), ": is neither a file nor a folder");

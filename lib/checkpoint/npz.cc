@@ -47,12 +47,12 @@ std::string_view text_of(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Where the directory lies, and where it should end.
+/// The place of the directory, and where it should end.
 struct Directory {
   uint64_t offset = 0, size = 0, count = 0, end = 0;
 };
 
-/// Where the end record begins: it is the last thing in the file but for a comment.
+/// The offset of the end record: it is the last thing in the file but for a comment.
 uint64_t find_end_record(Bytes file) {
   if (file.size() >= kEndRecordBytes) {
     const uint64_t last = file.size() - kEndRecordBytes;

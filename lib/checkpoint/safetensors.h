@@ -55,7 +55,7 @@ class SafetensorsFile {
   uint64_t data_offset_ = 0;
 };
 
-/// Where the bytes of a tensor to write come from: memory, a range of a file that is copied, not
+/// The source of a tensor's bytes to write: memory, a range of a file that is copied, not
 /// read, or a function that makes them.
 struct TensorSource {
   std::string name;

@@ -6,7 +6,7 @@
 
 namespace kvcal {
 
-/// Where warnings and progress go. The caller owns it; lib/ never prints.
+/// Receives warnings and progress. The caller owns it; lib/ never prints.
 class Diagnostics {
  public:
   virtual ~Diagnostics() = default;

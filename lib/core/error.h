@@ -8,8 +8,9 @@
 
 namespace kvcal {
 
-/// What a user can cause: bad input or environment. The message says what was found and what was
-/// expected; each stage on the way up prepends its place with add_context, outermost first.
+/// An error that a user can cause: bad input or environment. The message says what was found and
+/// what was expected; each stage on the way up prepends its place with add_context, outermost
+/// first.
 class Error : public std::exception {
  public:
   explicit Error(std::string message) : message_(std::move(message)) {}

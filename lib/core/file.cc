@@ -71,7 +71,7 @@ std::string read_text(const fs::path& path, size_t max_bytes) {
     fail(path.string(), ": ", file.bytes().size(), " bytes, the limit is ", max_bytes);
   std::string text;
   text.reserve(file.bytes().size());
-  // What is copied need not stay in memory twice.
+  // Copied bytes need not stay in memory twice.
   constexpr size_t kPiece = size_t{4} << 20;
   for (auto left = file.bytes(); !left.empty();) {
     const auto piece = left.first(std::min(kPiece, left.size()));

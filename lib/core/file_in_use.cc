@@ -14,7 +14,7 @@
 
 namespace kvcal {
 
-/// What is known of one mapping. A signal handler reads it at any time, so entries are never freed,
+/// One mapping and its state. A signal handler reads it at any time, so entries are never freed,
 /// only used again; one that lost a page is kept as it is.
 struct FileInUse::Entry {
   std::atomic<uintptr_t> begin{0};
@@ -25,7 +25,7 @@ struct FileInUse::Entry {
   bool may_grow = false;
 
   enum class Seen { kSame, kReplaced, kChanged };
-  /// What became of the file; one that is gone or replaced is still mapped.
+  /// Tells whether the file changed; one that is gone or replaced is still mapped.
   Seen look() const {
     struct stat now {};
     if (may_grow || ::stat(path.c_str(), &now) != 0) return Seen::kSame;

@@ -7,9 +7,9 @@
 
 namespace kvcal {
 
-/// What can happen to a file while it is mapped. Where it is cut, or its disk fails, the system
+/// Changes of a file while it is mapped. Where it is cut, or its disk fails, the system
 /// sends SIGBUS to whoever reads the pages that are gone: they read as zero then, and the work ends
-/// with an Error at its next safe point (throw_if_interrupted). What is cut within a page or
+/// with an Error at its next safe point (throw_if_interrupted). A cut within a page or
 /// written over sends no signal: size and time of the last change tell, before any output becomes
 /// visible and when the file is closed. One that is replaced in one step is only wrong for what is
 /// open when an output is ready, since that may have been opened anew.
@@ -21,7 +21,7 @@ void throw_if_file_changed();
 /// The same after looking at all files in use.
 void check_files_in_use();
 
-/// What was seen so far no longer counts: for who goes on with other files.
+/// Forgets the changes seen so far, for a caller that goes on with other files.
 void forget_changed_files();
 
 /// Runs body. A file that changed comes before whatever else it throws, which may follow from it.

@@ -11,8 +11,8 @@ std::vector<std::filesystem::path> paths_in(const std::filesystem::path& folder)
 /// Makes a folder and those it lies in; what is there already is fine. Throws Error as paths_in.
 void make_folders(const std::filesystem::path& folder);
 
-/// What path is, links followed; not_found for one that leads nowhere or in a circle. Throws Error
-/// where the system cannot tell: a disk that fails is not one without the file.
+/// The type of path, links followed; not_found for one that leads nowhere or in a circle. Throws
+/// Error where the system cannot tell: a disk that fails is not one without the file.
 std::filesystem::file_type type_of(const std::filesystem::path& path);
 bool is_there(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);

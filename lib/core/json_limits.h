@@ -10,7 +10,7 @@ namespace kvcal {
 /// Limits of config.json and the other small files beside a model's weights.
 inline constexpr JsonLimits kSmallFileLimits{.max_bytes = size_t{16} << 20, .max_values = 500'000};
 
-/// Of a tokenizer's files. The largest published have 35 MB and two million values.
+/// Limits of a tokenizer's files. The largest published have 35 MB and two million values.
 inline constexpr JsonLimits kTokenizerLimits{.max_bytes = size_t{128} << 20,
                                              .max_values = 4'000'000};
 

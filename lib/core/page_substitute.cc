@@ -16,7 +16,8 @@ size_t PageSubstitute::page_size() {
 
 PageSubstitute::PageSubstitute(size_t size) : size_(size) {
   KVCAL_CHECK(size > 0 && size % page_size() == 0);
-  // Of a file in memory, since that can lie at two addresses and lose no byte where it is released.
+  // The pages are those of a file in memory, which can lie at two addresses and lose no byte where
+  // it is released.
   descriptor_ = ::memfd_create("kvcal-layer", MFD_CLOEXEC);
   if (descriptor_ < 0 || ::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) {
     const int code = errno;

@@ -14,7 +14,7 @@ class PageSubstitute {
  public:
   /// size: a multiple of page_size(). Throws Error where there is no such memory.
   explicit PageSubstitute(size_t size);
-  /// What was placed stays where restore has not taken it away.
+  /// Pages that restore has not taken away stay in place.
   ~PageSubstitute();
   PageSubstitute(const PageSubstitute&) = delete;
   PageSubstitute& operator=(const PageSubstitute&) = delete;

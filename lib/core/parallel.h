@@ -51,7 +51,7 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   std::function<void()> on_start_;
   bool spins_ = false;
-  // Of the loop that runs; written while nobody is inside.
+  // State of the loop that runs; written while nobody is inside.
   const std::function<void(int64_t, int)>* body_ = nullptr;
   std::exception_ptr error_;
   std::atomic<bool> has_failed_ = false, stopping_ = false;

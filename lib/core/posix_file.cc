@@ -73,7 +73,7 @@ void cut_file(int descriptor, uint64_t size, const fs::path& path) {
 }
 
 void flush_file(int descriptor, const fs::path& path) {
-  // Where the file system cannot, there is nothing better to do.
+  // Some file systems cannot flush; nothing better can be done there.
   if (retried([&] { return ::fsync(descriptor); }) != 0 && errno != EINVAL && errno != EROFS)
     fail_errno(path, "cannot flush");
 }

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 /// The same with errno's reason.
 [[noreturn]] void fail_errno(const fs::path& path, std::string_view what);
 
-/// What call gives, tried again as long as a signal interrupts it.
+/// Calls `call` again as long as a signal interrupts it, and returns its result.
 template <class Call>
 auto retried(const Call& call) {
   auto result = call();

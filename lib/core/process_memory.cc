@@ -41,7 +41,7 @@ constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
                                "total_inactive_file "};
 constexpr GroupFiles kVersion2{"memory.max", "memory.current", "inactive_file "};
 
-/// What the group in folder leaves.
+/// Bytes that the control group of folder has left.
 std::optional<uint64_t> left_in(const fs::path& folder, const GroupFiles& files) {
   const auto limit = number_in(folder / files.limit);
   const auto used = number_in(folder / files.used);

@@ -25,7 +25,7 @@ std::string this_process() {
   return "process " + std::to_string(::getpid()) + " on " + host_name();
 }
 
-/// What its holder has written there, which may be anything; it does so at once, so that there is
+/// The text that the holder has written, which may be anything; it writes at once, so that there is
 /// little to wait for.
 std::string holder(int descriptor, const fs::path& file) {
   constexpr std::chrono::milliseconds kPause{5};

@@ -47,7 +47,7 @@ class Dataset {
   virtual std::string whole_text() const;
 };
 
-/// What a caller may put in place of a descriptor's own values.
+/// Values that a caller may put in place of a descriptor's own.
 struct DatasetOverrides {
   std::optional<std::filesystem::path> local_copy;
   std::optional<std::string> split;

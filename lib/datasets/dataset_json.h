@@ -11,7 +11,7 @@
 
 namespace kvcal {
 
-/// Where one record lies in its file's text.
+/// The place of one record in its file's text.
 struct RecordSpan {
   uint64_t begin = 0, size = 0;  ///< bytes, after a byte order mark
   int64_t line = 1;              ///< where it begins, from 1

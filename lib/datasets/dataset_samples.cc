@@ -17,8 +17,8 @@ std::vector<int64_t> order_of(const Dataset& dataset, const SampleOptions& optio
   return order;
 }
 
-/// What strftime_now tells the templates of calibration: the same input must give the same bytes on
-/// any day. The date is the one Llama 3.1's template falls back to where it has no clock.
+/// The clock of strftime_now in templates during calibration: the same input must give the same
+/// bytes on any day. The date is the one Llama 3.1's template falls back to where it has no clock.
 std::tm calibration_clock() {
   std::tm date{};
   date.tm_year = 2024 - 1900;

@@ -12,7 +12,7 @@ struct FileSet {
   std::filesystem::path folder;  ///< their names are seen from here
   std::vector<std::filesystem::path> files;
 
-  /// Of one file: its own. Of several: SHA-256 over "<name>\0<SHA-256>\n" of each in their order.
+  /// One file: its own SHA-256. Several: SHA-256 over "<name>\0<SHA-256>\n" of each in their order.
   std::string sha256() const;
 };
 

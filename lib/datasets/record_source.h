@@ -14,8 +14,8 @@
 
 namespace kvcal {
 
-/// What a data set file holds, as JSON values that are read one at a time. Not for several threads
-/// at once: sources keep what they read last.
+/// The records of a data set file, as JSON values that are read one at a time. Not for several
+/// threads at once: sources keep what they read last.
 class RecordSource {
  public:
   virtual ~RecordSource() = default;
@@ -34,10 +34,10 @@ class RecordSource {
 /// The keys that make a record, in the order they are judged.
 std::span<const std::string> record_keys();
 
-/// What path names: one file of JSON, JSON lines, Parquet or Arrow, a saved data set, or a folder
-/// or pattern of such files. fields: those that will be used; tables are read for no others. split:
-/// as in DatasetOverrides. what: for the message where it is none of them ("a descriptor's local
-/// copy").
+/// Opens what path names: one file of JSON, JSON lines, Parquet or Arrow, a saved data set, or a
+/// folder or pattern of such files. fields: those that will be used; tables are read for no others.
+/// split: as in DatasetOverrides. what: for the message where it is none of them ("a descriptor's
+/// local copy").
 std::unique_ptr<RecordSource> open_records(const std::filesystem::path& path,
                                            std::span<const std::string> fields,
                                            std::string_view what,

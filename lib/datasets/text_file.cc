@@ -117,7 +117,8 @@ TextFile::TextFile(const fs::path& path) : file_(path) {
   unpacked_ = std::make_unique<Unpacked>(temporary_folder());
   in_context(path.string(), [&] {
     unpack(packing, file_.bytes(), [&](std::string_view piece, uint64_t read) {
-      // Of what was read so far, so that a large bomb is known as soon as a small one.
+      // The limit grows with the bytes read so far, so that a large bomb is known as soon as a
+      // small one.
       const uint64_t most = std::max<uint64_t>(kAlwaysUnpackedBytes, kMaxPackingRatio * read);
       if (unpacked_->size() + piece.size() > most)
         fail("its ", bytes.size(), " bytes unpack to more than ", most, ", the limit; at most ",

@@ -16,7 +16,7 @@ enum class Packing { kNone, kGzip, kZstd };
 /// By the file's first bytes, not by its name.
 Packing packing_of(std::string_view first_bytes);
 
-/// What follows from the name alone: the extension in lower case, of what is packed where the file
+/// The extension of the name in lower case; that of the packed file where the file
 /// is packed: ".jsonl" for "a.JSONL" and for a packed "a.jsonl.gz".
 std::string data_extension(const fs::path& path, bool is_packed);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{256} << 10;
 
-/// Where unpacking stands, for messages.
+/// The progress of unpacking, for messages.
 struct Progress {
   std::string_view format;
   uint64_t read = 0, written = 0;

@@ -28,7 +28,7 @@ struct BatchOptions {
   std::function<void(size_t prompt, std::vector<TokenId> ids)> on_text;
 };
 
-/// What generating took.
+/// The tokens and steps that generating took.
 struct BatchUse {
   int64_t prompt_tokens = 0, new_tokens = 0;
   int64_t num_steps = 0;  ///< of decoding; each takes all texts further that are being written

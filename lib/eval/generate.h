@@ -59,7 +59,7 @@ class TextStream {
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
   /// The text that id completes; may be empty.
   std::string push(TokenId id);
-  /// What is still held back.
+  /// The text that is still held back.
   std::string finish();
 
  private:

@@ -19,7 +19,7 @@ struct GreedySetting {
   std::optional<int> neutral = {};
 };
 
-/// What changes greedy texts. Source: transformers 5.17, generation/utils.py
+/// Settings that change greedy texts. Source: transformers 5.17, generation/utils.py
 /// `_get_logits_processor`, and the modes of `generate`.
 constexpr std::array kGreedySettings{GreedySetting{"sequence_bias"},
                                      GreedySetting{"bad_words_ids"},

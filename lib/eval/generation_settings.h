@@ -10,7 +10,7 @@
 
 namespace kvcal {
 
-/// What a model folder says about writing texts, apart from the weights.
+/// Settings of a model folder for generation.
 struct GenerationSettings {
   std::set<TokenId> stop_tokens;    ///< as stop_tokens_of
   float repetition_penalty = 1.0f;  ///< as in BatchOptions

@@ -37,9 +37,9 @@ std::vector<std::string> gsm_prompts(std::span<const GsmRecord> questions,
                                      std::span<const GsmRecord> examples,
                                      const GsmPromptOptions& options);
 
-/// What the filter `strict-match` takes for the answer: the first number behind "#### ".
+/// The answer by the filter `strict-match`: the first number after "#### ".
 std::string strict_answer(std::string_view text);
-/// What `flexible-extract` does: the last number. Both give "[invalid]" where there is none.
+/// The answer by `flexible-extract`: the last number. Both give "[invalid]" where there is none.
 std::string flexible_answer(std::string_view text);
 
 /// exact_match with the task's rules, of an extracted answer and a record's whole one.

@@ -23,7 +23,7 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Of the mean; 0 for one value.
+/// The standard error of the mean; 0 for one value.
 double standard_error(const std::vector<double>& values, double mean) {
   if (values.size() < 2) return 0.0;
   double sum = 0.0;
@@ -54,7 +54,7 @@ std::vector<LayerKvScales> scales_of_only(const std::vector<LayerKvScales>& scal
 
 }  // namespace
 
-/// What is asked of a sequence.
+/// A sequence and the tokens of it to score.
 struct Scorer::Scored {
   std::span<const TokenId> ids;
   size_t first_scored = 1;
@@ -156,7 +156,7 @@ class Scorer::Comparison {
   const Scored& scored_;
   size_t begin_;
   SequenceScores& scores_;
-  // Of the reference, for the block at hand:
+  // The reference's rows of the present block:
   std::vector<float> logits_, probabilities_;
   std::vector<LogitRow> described_;
   size_t vocab_ = 0;

@@ -17,9 +17,9 @@ struct ScoredModel {
   const std::vector<LayerKvScales>& scales;  ///< as Decoder::make_cache wants them
 };
 
-/// What one model made of the tokens of a sequence that are scored, in their order.
+/// One model's scores of a sequence's scored tokens, in their order.
 struct TokenScores {
-  std::vector<double> nll;  ///< -ln of what the model gave the token that came
+  std::vector<double> nll;  ///< -ln of the probability that the model gave the next token
   // Empty without a reference:
   std::vector<double> kl;         ///< KL(reference || model) in nats
   std::vector<uint8_t> same_top;  ///< 1 where both find the same token most likely
@@ -66,7 +66,7 @@ class Scorer {
   ThreadPool threads_;
 };
 
-/// Of all scored tokens together.
+/// Statistics of all scored tokens.
 struct Likelihood {
   int64_t num_tokens = 0;
   double nll = 0.0, perplexity = 0.0;  ///< mean, and e to it
@@ -78,7 +78,7 @@ struct Likelihood {
   std::optional<double> perplexity_increase;  ///< perplexity / reference_perplexity - 1
 };
 
-/// Of one of the models. Throws Error where no token is scored.
+/// The statistics of one of the models. Throws Error where no token is scored.
 Likelihood summarize(std::span<const SequenceScores> sequences, size_t model);
 
 /// Means over the scored tokens whose position in their sequence is first to last.

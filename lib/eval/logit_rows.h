@@ -11,7 +11,7 @@ namespace kvcal {
 /// The lowest of the most likely tokens.
 TokenId argmax(std::span<const float> logits);
 
-/// What is known of one row of logits: all of its softmax but the exponentials.
+/// One row of logits: all of its softmax but the exponentials.
 struct LogitRow {
   double log_sum = 0.0;  ///< ln of the sum of e to the logits
   TokenId top = 0;

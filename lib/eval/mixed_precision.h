@@ -9,7 +9,7 @@
 
 namespace kvcal {
 
-/// What a layer costs when its cache alone is quantized.
+/// The cost of a layer whose cache alone is quantized.
 struct LayerSensitivity {
   int64_t layer = 0;
   double kl_mean = 0.0;  ///< nats

@@ -19,8 +19,8 @@ struct ScoredSequence {
 struct SequenceOptions {
   int64_t num_sequences = 512;    ///< at most
   int64_t max_seq_length = 2048;  ///< tokens
-  /// Of text: tokens from one window's begin to the next one's; 0: max_seq_length. A window scores
-  /// the tokens that the one before has not.
+  /// Tokens from the begin of one window of text to the next one's; 0: max_seq_length. A window
+  /// scores the tokens that the one before has not.
   int64_t stride = 0;
 };
 

@@ -11,7 +11,7 @@ namespace kvcal::jinja {
 Value attribute_of(Interpreter& interpreter, const Value& owner, std::string_view name);
 /// owner[key]: an item, else for a text key the attribute, else undefined.
 Value item_of(Interpreter& interpreter, const Value& owner, const Value& key);
-/// What Python's getattr alone finds, made safe; missing where it finds nothing.
+/// The attribute that Python's getattr alone finds, made safe; missing where there is none.
 Value own_attribute(Interpreter& interpreter, const Value& owner, std::string_view name);
 /// owner[start:stop:step], none for a part left out. Throws Error for what cannot be cut.
 Value slice_of(Run& run, const Value& owner, const Value& start, const Value& stop,

@@ -24,7 +24,7 @@ class ExpressionParser : public ParserBase {
   Expression* parse_expression(bool has_conditional = true);
   /// Filters after '|'; with is_first the first name stands without its bar.
   Expression* parse_filters(Expression* operand, bool is_first = false);
-  /// What may be assigned to.
+  /// Parses a target of an assignment.
   Expression* parse_target(bool may_be_attribute);
   /// A target that is one name.
   std::string_view parse_name_target();

@@ -150,7 +150,7 @@ Value Interpreter::loop_source(const Statement& statement) {
       size_t next = 0;
       assign(*statement.target, item, statement.condition_slots, next);
       if (!is_true(evaluate(*statement.condition))) continue;
-      // What comes out is built anew from the target's names.
+      // The result is built anew from the target's names.
       if (statement.target->kind == ExpressionKind::kTuple)
         item = make_list(run_, items_of(run_, item), Type::kTuple);
       return true;

@@ -65,7 +65,7 @@ class Lexer {
     return at;
   }
 
-  /// Where "raw %}" or "endraw %}" ends, word starting at `at` after optional space; nothing if it
+  /// The end of "raw %}" or "endraw %}", word starting at `at` after optional space; nothing if it
   /// is not there.
   std::optional<size_t> end_of_marker(size_t at, std::string_view word, bool is_closing) const {
     at = skip_space(at);
@@ -186,7 +186,7 @@ class Lexer {
       }
       read_inner_token();
     }
-    // What follows the last token is the parser's to name: an end where more was expected.
+    // The parser names what follows the last token: an end where more was expected.
   }
 
   void read_inner_token() {

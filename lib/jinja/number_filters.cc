@@ -66,7 +66,7 @@ std::optional<double> parse_float(std::string_view text) {
   std::string name;
   for (const char c : rest) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const bool is_named = name == "inf" || name == "infinity" || name == "nan";
-  // What strtod reads and Python does not: hexadecimal, "nan(…)".
+  // Forms that strtod reads and Python does not: hexadecimal, "nan(…)".
   if (!is_named && rest.find_first_not_of("0123456789.eE+-") != std::string_view::npos)
     return std::nullopt;
   char* end = nullptr;

@@ -12,7 +12,7 @@
 
 namespace kvcal::jinja {
 
-/// Of a list or tuple. A tuple made by groupby also answers to .grouper and .list.
+/// A list or tuple. A tuple made by groupby also answers to .grouper and .list.
 struct List : Object {
   std::vector<Value> items;
   bool is_group = false;

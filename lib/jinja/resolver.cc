@@ -10,7 +10,7 @@
 namespace kvcal::jinja {
 namespace {
 
-/// Where the walk is. Source: Jinja2 3.1, compiler.py, Frame.
+/// The position of the walk. Source: Jinja2 3.1, compiler.py, Frame.
 struct Frame {
   const Symbols* symbols = nullptr;
   bool is_conditional = false;  ///< unknown filters and tests are reported only when reached

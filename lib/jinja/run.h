@@ -13,7 +13,7 @@
 
 namespace kvcal::jinja {
 
-/// What a value may point to. Owned by the Run that made it.
+/// An object that a value may point to. Owned by the Run that made it.
 struct Object {
   Object() = default;
   Object(const Object&) = delete;

@@ -9,7 +9,7 @@
 namespace kvcal::jinja {
 namespace {
 
-/// What a lazy filter needs between two items. Jinja2's generators look at their arguments only
+/// The state of a lazy filter between two items. Jinja2's generators look at their arguments only
 /// when the first item is asked for, and so do these.
 struct Pending : Object {
   Value input;

@@ -14,7 +14,7 @@ std::vector<std::string_view> split_at_space(std::string_view text, int64_t limi
   text = stripped(text, std::nullopt, true, false);
   while (!text.empty()) {
     if (limit >= 0 && static_cast<int64_t>(parts.size()) == limit) {
-      // What is left keeps its inner and trailing whitespace: Python strips only its front here.
+      // The rest keeps its inner and trailing whitespace: Python strips only its front here.
       parts.push_back(text);
       break;
     }

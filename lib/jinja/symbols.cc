@@ -104,7 +104,7 @@ void Symbols::merge(const std::vector<Symbols>& branches) {
     for (const auto& [variable, entry] : branch.entries_) entries_[variable] = entry;
     stores_.insert(branch.stores_.begin(), branch.stores_.end());
   }
-  // What only some branches assign keeps its outer value where they were not taken.
+  // A name that only some branches assign keeps its outer value where they were not taken.
   for (const std::string_view name : stores) {
     const std::optional<Variable> outer = parent_ != nullptr ? parent_->find(name) : std::nullopt;
     if (outer)

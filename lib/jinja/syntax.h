@@ -12,7 +12,7 @@
 
 namespace kvcal::jinja {
 
-/// Where a variable lives: functions are the template itself, macros and call blocks, each with its
+/// The slot of a variable: functions are the template itself, macros and call blocks, each with its
 /// own slots. up counts how many functions out.
 struct Slot {
   int up = 0;
@@ -41,7 +41,7 @@ enum class Operator : uint8_t {
 
 struct Expression;
 
-/// What stands in a call's parentheses.
+/// The arguments in a call's parentheses.
 struct CallSyntax {
   std::vector<Expression*> positional;
   std::vector<std::pair<std::string_view, Expression*>> named;

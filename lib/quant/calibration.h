@@ -22,7 +22,7 @@ struct AmaxConvergence {
   Amax low, high;
 };
 
-/// What was seen of K or V in one attention module. Heads are KV heads, before any is repeated.
+/// Statistics of K or V in one attention module. Heads are KV heads, before any is repeated.
 struct KvStatistics {
   std::vector<Range> head_ranges;  ///< [num_key_value_heads] extremes over all samples
   std::vector<MagnitudeHistogram> head_histograms;  ///< [num_key_value_heads]

@@ -25,7 +25,7 @@ using E4m3Fn = Code<Format::kE4m3Fn>;
 using E4m3Fnuz = Code<Format::kE4m3Fnuz>;
 using E5m2 = Code<Format::kE5m2>;
 
-/// What tells one format from another.
+/// The constants that define a format.
 struct Layout {
   int mantissa_bits = 0;
   int bias = 0;

@@ -31,11 +31,11 @@ class RangeSearch {
  public:
   RangeSearch(const MseOptions& options, size_t groups);
 
-  /// What every range is multiplied by in the next step, float32 as torch has it; nullopt: over.
+  /// The factor of every range in the next step, float32 as in torch; nullopt: the search is over.
   std::optional<float> next();
-  /// The errors of that step, one a group.
+  /// Takes the errors of that step, one a group.
   void tell(std::span<const double> errors);
-  /// What each group's range is to be multiplied by; 1 where nothing was tried.
+  /// The best factor of each group's range; 1 where nothing was tried.
   const std::vector<float>& best() const { return best_; }
 
  private:

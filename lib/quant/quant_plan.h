@@ -51,7 +51,7 @@ struct QuantPlan {
   std::vector<std::string> unrun;
   /// config.json's ignore: unquantized, unrun and the attention modules that are ignored, by class.
   std::vector<std::string> ignore;
-  /// Of each layer of which an expert in a stacked tensor is quantized, all that those tensors
+  /// For each layer with a quantized expert in a stacked tensor, all that those tensors
   /// hold, also what is not quantized.
   std::vector<SplitTensor> split;
   /// A tied model whose lm_head (or embedding) alone is quantized, or differently: both are

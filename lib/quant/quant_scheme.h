@@ -16,7 +16,7 @@ std::string name_of(CompressionFormat format);
 /// One config group: what its targets get. Source: compressed-tensors `QuantizationScheme`.
 struct QuantScheme {
   std::vector<std::string> targets;  ///< class names, module names or "re:" patterns
-  /// Of a recipe: strategies always named, observers too but where args are dynamic. Neither:
+  /// In a recipe, strategies are always named, and observers unless args are dynamic. Neither:
   /// targets keep 16 bits. Inputs alone, static, are those of attention.
   std::optional<QuantArgs> weights, input_activations;
   std::optional<CompressionFormat> format;  ///< as written; null: what format_of says

@@ -27,7 +27,7 @@ struct Range {
   Amax amax() const { return empty() ? Amax{} : Amax{std::max(std::fabs(min), std::fabs(max))}; }
 };
 
-/// What a stored code is multiplied by: real = scale * code.
+/// The factor of a stored code: real = scale * code.
 struct Scale {
   float value = 1.0f;
 };

@@ -2,8 +2,9 @@
 
 namespace kvcal {
 
-/// What a setting of an observer may be: from low, which may be taken itself, to high. Recipes are
-/// checked against these when they are read, and what observers are given again when they start.
+/// The values that a setting of an observer may have: from low (is_low_taken: inclusive) to high.
+/// Recipes are checked against them when they are read, and observers check them again when they
+/// start.
 struct SettingRange {
   double low = 0.0, high = 1.0;
   bool is_low_taken = false;
@@ -14,7 +15,7 @@ struct SettingRange {
 };
 
 constexpr SettingRange kPercentiles{.high = 100};
-// Of the search of mse. The upper bounds let it end.
+// Settings of the mse search. The upper bounds let it end.
 constexpr SettingRange kMaxshrinks{};
 constexpr SettingRange kGrids{.low = 1, .high = 100'000, .is_low_taken = true};
 constexpr SettingRange kNorms{.high = 100};

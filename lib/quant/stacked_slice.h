@@ -9,7 +9,7 @@
 
 namespace kvcal {
 
-/// Where a matrix or a bias of one expert lies in a tensor that stacks those of all.
+/// The place of one expert's matrix or bias in a tensor that stacks those of all.
 struct StackedSlice {
   std::string tensor;           ///< [experts, outputs, inputs], or [experts, outputs] of biases
   int64_t index = 0;            ///< of the expert
@@ -35,7 +35,7 @@ struct SliceValues {
   std::vector<std::byte> owned;
 };
 
-/// Of a tensor of F32, F16 or BF16. Throws Error as shape_of does.
+/// The slice's values, from a tensor of F32, F16 or BF16. Throws Error as shape_of does.
 SliceValues values_of(const TensorView& stacked, const StackedSlice& slice);
 
 }  // namespace kvcal

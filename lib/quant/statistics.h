@@ -11,7 +11,7 @@
 
 namespace kvcal {
 
-/// What a forward pass showed of one tensor, sample by sample: all that any observer wants to know.
+/// Statistics of one tensor in a forward pass, sample by sample: the input of every observer.
 struct TensorStatistics {
   int64_t heads = 1;  ///< 1 for the input of a Linear
   /// [samples, heads], in data set order; empty where a sample had nothing of the tensor.

@@ -10,7 +10,7 @@
 /// decides which one runs, and all give the same bits.
 namespace kvcal::weight_loops {
 
-/// Of F16, BF16 or F32.
+/// Bytes of an element of F16, BF16 or F32.
 inline uint64_t bytes_of_element(DType dtype) {
   return dtype == DType::kF32 ? 4 : 2;
 }

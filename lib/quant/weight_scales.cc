@@ -137,7 +137,7 @@ double error_of(const Run& run, const Coding& coding, double norm) {
   return sum;
 }
 
-/// What the sums of errors need to know: of a 16-bit weight with one scale, how often each
+/// The input of the sums of errors: for a 16-bit weight with one scale, how often each
 /// magnitude stands in it, so that no sum looks at the elements again.
 class ErrorSums {
  public:

@@ -39,7 +39,7 @@ struct ScaleGrid {
 /// or has no elements, and for a block_structure that is missing or not two positive numbers.
 ScaleGrid scale_grid(const QuantArgs& args, const Shape& weight);
 
-/// Of each block of the grid, row-major.
+/// One value for each block of the grid, row-major.
 struct WeightScales {
   ScaleGrid grid;
   std::vector<Amax> amax;  ///< of the weights, whatever range the observer chose

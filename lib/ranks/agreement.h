@@ -10,7 +10,7 @@
 
 namespace kvcal {
 
-/// What one rank could not do, thrown on every rank.
+/// The error of one rank, thrown on every rank.
 class SharedError : public Error {
  public:
   using Error::Error;

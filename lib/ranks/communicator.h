@@ -39,9 +39,9 @@ class Communicator {
   std::string name_of(int rank) const;
   Watch& watch() const { return *watch_; }
 
-  /// What every rank gives, by rank; of any size each.
+  /// The bytes of every rank, by rank; each may have another size.
   std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> own);
-  /// What root gives.
+  /// The bytes of root.
   std::vector<std::byte> broadcast(std::span<const std::byte> bytes, int root = 0);
   void barrier() { all_gather({}); }
   /// Each rank's part of memory, by rank, goes to the same place of the others' memory.

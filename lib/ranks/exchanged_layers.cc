@@ -14,8 +14,8 @@
 namespace kvcal {
 namespace {
 
-/// What all ranks together read and exchange at a time: so much is resident, and as much again that
-/// is being read.
+/// The bytes that all ranks read and exchange at a time: so many are resident, and as many again
+/// that are being read.
 constexpr size_t kExchangedAtOnce = size_t{32} << 20;
 
 uint64_t total_bytes(const std::vector<FileExtent>& extents) {
@@ -94,7 +94,7 @@ void ExchangedLayers::read(const std::vector<FileExtent>& extents, uint64_t begi
                            std::span<std::byte> into) {
   for_each_part(extents, begin, begin + into.size(), [&](const FileExtent& part, uint64_t at) {
     const MappedFile& file = model_dir_.shards()[part.shard].file();
-    // What lies behind the end of a file stays zero, as in its mapping.
+    // Bytes past the end of a file stay zero, as in its mapping.
     const uint64_t end = std::min<uint64_t>(part.end, file.bytes().size());
     if (part.begin >= end) return;
     const auto wanted = into.subspan(at - begin, end - part.begin);

@@ -44,7 +44,7 @@ class ExchangedLayers : public RankLayerBytes {
     std::unique_ptr<PageSubstitute> pages;
     int users_left = 0;
   };
-  /// What a rank says before it brings a layer.
+  /// A rank's announcement before it brings a layer.
   struct Step {
     int64_t layer = 0;  ///< kLeaves: none any more
     uint64_t bytes = 0;
@@ -56,7 +56,7 @@ class ExchangedLayers : public RankLayerBytes {
   /// Bytes [begin, end) of the extents, one behind the other, into memory.
   void read(const std::vector<FileExtent>& extents, uint64_t begin, std::span<std::byte> into);
   void restore(const Held& held) noexcept;
-  /// Of so many bytes in all, this rank's or another's, in whole pages.
+  /// The share of a rank in so many bytes, in whole pages.
   MemoryPart share(uint64_t bytes, int rank) const;
 
   std::unique_ptr<Communicator> ranks_;

@@ -6,7 +6,7 @@
 
 namespace kvcal {
 
-/// What started this process as one of several.
+/// The launcher that started this process as one of several.
 struct Launch {
   std::string by;  ///< "mpirun", "srun (PMIx)", …
   int ranks = 0;   ///< 0: it does not say

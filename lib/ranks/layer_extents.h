@@ -19,7 +19,7 @@ struct FileExtent {
 std::vector<FileExtent> layer_extents(const ModelDir& model_dir, const Weights& weights,
                                       int64_t layer);
 
-/// Of the bytes of a layer's tensors, which it reads once, a few megabytes in memory at a time.
+/// A hash of the bytes of a layer's tensors, which it reads once, a few megabytes at a time.
 /// Never 0.
 uint64_t layer_hash(const Weights& weights, int64_t layer);
 /// Bytes of a layer's tensors.

@@ -22,7 +22,7 @@
 namespace kvcal {
 namespace {
 
-// What is sent: one byte of kind, the length of a text, the text.
+// A message: one byte of kind, the length of a text, the text.
 constexpr char kLeaves = 'L', kFails = 'F', kIsInterrupted = 'I', kEnds = 'E';
 constexpr size_t kHead = 1 + sizeof(uint32_t), kMaxText = size_t{1} << 20;
 constexpr int kConnectMilliseconds = 3000;  ///< to reach an address that may lead nowhere
@@ -60,7 +60,8 @@ struct Place {
   }
 };
 
-/// Of this machine's networks; its own loop for ranks on the same machine last.
+/// Addresses of this machine's networks; the loopback address, for ranks on the same machine, is
+/// last.
 std::vector<uint32_t> own_addresses() {
   std::vector<uint32_t> found;
   ifaddrs* all = nullptr;

@@ -12,7 +12,7 @@
 
 namespace kvcal {
 
-/// What a lifeline learns of other ranks, called by its own thread.
+/// Events of other ranks, called by the lifeline's own thread.
 struct LifelineEvents {
   /// The rank's process is gone and has not said why.
   std::function<void(int rank)> died;

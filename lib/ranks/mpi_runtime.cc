@@ -32,7 +32,7 @@ struct MpiRuntime::State {
 
 namespace {
 
-/// What is longer goes in several messages: a slow network delivers one long before a rank would
+/// Longer data goes in several messages: a slow network delivers one long before a rank would
 /// be taken for lost, and counts of MPI are ints.
 constexpr size_t kMaxMessage = size_t{4} << 20;
 constexpr int kTag = 1;

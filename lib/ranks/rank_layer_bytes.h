@@ -9,7 +9,7 @@ namespace kvcal {
 /// LayerBytes of one of several ranks.
 class RankLayerBytes : public LayerBytes {
  public:
-  /// Of the layer's bytes as this rank packed them; ranks that read the same have the same. 0: not
+  /// A hash of the layer's bytes as this rank packed them; equal bytes have equal hashes. 0: not
   /// packed here.
   virtual uint64_t hash(int64_t layer) const = 0;
   /// Bytes of layers that this rank has read from files.

@@ -14,14 +14,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// What a rank that must end has to release what it holds: unfinished outputs, devices.
+/// The time of a rank that must end to release unfinished outputs and devices.
 constexpr milliseconds kReleaseTime{3000};
 /// A launcher that sees a process die may interrupt the others before we know why. Longer where
 /// what has arrived was not looked at.
 constexpr milliseconds kNewsTime{300};
-/// Of a rank that does not lead, until rank 0 has ended all.
+/// The time of every other rank, until rank 0 has ended all.
 constexpr milliseconds kOthersTime{5000};
-/// Where rank 0 is gone, ranks wait for those before them to say so and to end all.
+/// When rank 0 is gone, each rank waits for those before it to say so and to end all.
 constexpr milliseconds kTurn = kReleaseTime + milliseconds(1000);
 
 }  // namespace
@@ -131,8 +131,8 @@ int RankSession::failed(const Error& error) {
     if (!is_over_) abort_failed();
     return kFailedStatus;
   }
-  // What all meet alike, such as a model that is not there, is told by rank 0 as by a process
-  // alone.
+  // Rank 0 reports an error that all ranks meet, such as a missing model, as a process
+  // alone does.
   if (is_first()) end_all(error.message());
   wait_for_news();
   if (is_ending_) std::this_thread::sleep_for(kOthersTime);  // and is ended meanwhile

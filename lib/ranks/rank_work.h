@@ -8,7 +8,7 @@
 
 namespace kvcal {
 
-/// What one rank had to do and what it took.
+/// The work of one rank and its cost.
 struct RankWork {
   int64_t samples = 0, tokens = 0;
   double flop = 0.0;           ///< of a forward pass over its samples, by SampleWork
@@ -18,11 +18,11 @@ struct RankWork {
   uint64_t peak_bytes = 0;  ///< the most memory that the process held since it began
 };
 
-/// What this process has taken since it began: processor seconds, fetched bytes and peak. What the
-/// system does not tell stays 0.
+/// The cost of this process since it began: processor seconds, fetched bytes and peak memory. What
+/// the system does not tell stays 0.
 RankWork process_work();
 
-/// Of all ranks, by rank. Collective.
+/// The work of all ranks, by rank. Collective.
 std::vector<RankWork> gather_work(Communicator& ranks, const RankWork& own);
 
 }  // namespace kvcal

@@ -46,7 +46,7 @@ class RankedForward : public LayerForward {
   std::string owner_of(int64_t sample) const;
 
  private:
-  /// What body gives on each rank, as one. layer: -1: none.
+  /// Merges the results of body on each rank. layer: -1: none.
   template <class Result, class FromBytes>
   Result together(int64_t layer, const std::function<Result(LayerForward&)>& body,
                   const FromBytes& from_bytes);
@@ -65,7 +65,7 @@ class RankedForward : public LayerForward {
   std::unique_ptr<RenumberedSink> own_sink_;
 };
 
-/// Where one rank's warnings and progress go: its warnings are told with its name, and rank 0 tells
+/// Receives one rank's warnings and progress: warnings get the rank's name, and rank 0 reports
 /// its progress as that of all.
 class RankDiagnostics : public Diagnostics {
  public:

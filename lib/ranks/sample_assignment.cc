@@ -11,10 +11,10 @@ namespace {
 
 /// Swaps that are looked for; each takes about the square of the number of samples.
 constexpr int kMaxSwaps = 100;
-/// Of an even share: no swap is looked for below it.
+/// Fraction of an even share below which no swap is searched.
 constexpr double kEvenEnough = 1e-3;
 
-/// Of an even share, so that both can be compared.
+/// A load as fractions of an even share, so that both can be compared.
 struct Load {
   double tokens = 0.0, work = 0.0;
   double most() const { return std::max(tokens, work); }

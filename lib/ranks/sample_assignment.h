@@ -20,7 +20,8 @@ struct SampleWork {
   }
 };
 
-/// Of the layers of a model: its matrices, of experts those that a token goes to, and attention.
+/// The work of a sample in a model's layers: matrices (of experts those that a token goes to) and
+/// attention.
 SampleWork sample_work(const ModelConfig& config, const Weights& weights);
 
 /// Which rank has which samples.

@@ -13,7 +13,7 @@
 
 namespace kvcal {
 
-/// Where ranks have the bytes of layers from.
+/// How ranks get the bytes of layers.
 enum class WeightsMode : uint8_t {
   kShared,    ///< one host, whose page cache all ranks share: each reads by itself, the disk once
   kExchange,  ///< each rank reads a part and has the rest from the others
@@ -34,7 +34,7 @@ struct WeightsChoice {
 WeightsChoice choose_weights_mode(Communicator& ranks, const ModelDir& model_dir,
                                   std::optional<WeightsMode> wanted);
 
-/// What brings layers in that mode; null where this rank has no samples and so packs none.
+/// Makes the source of layers in that mode; null where this rank has no samples and so packs none.
 /// Collective. users: devices of this rank that pack each layer. Borrows all but ranks.
 std::unique_ptr<RankLayerBytes> make_layer_bytes(WeightsMode mode, Communicator& ranks,
                                                  const ModelDir& model_dir, const Weights& weights,

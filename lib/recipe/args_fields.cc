@@ -60,7 +60,7 @@ void read_group_size(const Field& field, Draft& draft) {
   draft.group_size.emplace(field);
 }
 
-/// What recipes may call a strategy, and why an engine cannot load it.
+/// A strategy by its name in recipes, and why an engine cannot load it.
 struct StrategyRow {
   Strategy strategy;
   RoleReasons why_not;

@@ -9,7 +9,7 @@
 namespace kvcal {
 namespace {
 
-/// Where a modifier stands, without "_stage" and "_modifiers".
+/// The keys above a modifier, without "_stage" and "_modifiers".
 struct Place {
   std::string stage, group;
 };

@@ -5,7 +5,7 @@
 
 namespace kvcal {
 
-/// What the document asks for: stages, groups of modifiers, modifiers, their fields. Throws Error
+/// Reads the document: stages, groups of modifiers, modifiers, their fields. Throws Error
 /// with line and column for everything that is not understood, is not performed, or would do
 /// nothing.
 Recipe read_recipe_tree(const YamlNode& document);

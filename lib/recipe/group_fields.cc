@@ -102,7 +102,7 @@ void settle_format(Draft& draft) {
              expected, ": null stands for '", name_of(format_of(draft.scheme)), "'");
 }
 
-/// What the parts of a group ask of each other.
+/// Checks the conditions between the fields of a group.
 void check_group(const Draft& draft) {
   const QuantScheme& scheme = draft.scheme;
   const std::optional<QuantArgs>& inputs = scheme.input_activations;

@@ -26,8 +26,8 @@ std::vector<std::string> read_patterns(const Field& field, PatternPlaces& places
 void read_config_groups(const Field& field, const GroupObservers& observers, Modifier& modifier);
 
 /// `scheme`, the name of a preset or a map of presets to targets: fills the modifier's groups.
-/// Where it is a name, its targets are the modifier's, which must be read, or else Linear. Throws
-/// Error.
+/// Reads a scheme. A scheme that is a name takes the modifier's targets, which must be read before,
+/// or Linear. Throws Error.
 void read_scheme(const Field& field, const GroupObservers& observers, Modifier& modifier);
 
 }  // namespace kvcal

@@ -13,7 +13,7 @@
 
 namespace kvcal {
 
-/// Where something stands in a recipe, counted from 1.
+/// A place in a recipe, counted from 1.
 struct RecipePlace {
   int line = 0, column = 0;
 };
@@ -25,8 +25,8 @@ struct Modifier {
   std::string stage = "default";  ///< names of stage and group, without "_stage" and "_modifiers"
   std::string group = "default";
   RecipePlace place;  ///< of its name
-  /// Of the patterns of all groups, and of those in ignore; where a pattern is a default, of what
-  /// it is the default for.
+  /// Places of the patterns of all groups, and of those in ignore; for a default pattern, the place
+  /// of what it is the default for.
   std::map<std::string, RecipePlace, std::less<>> target_places, ignore_places;
   RecipePlace kv_place;  ///< of kv_cache_scheme, where there is one
   /// As written, empty where not: what a scheme named by one word is for.
@@ -47,7 +47,7 @@ struct Modifier {
   bool bypass_divisibility_checks = false;
 };
 
-/// What a recipe asks for, checked: everything here can be done, and an engine can load the result.
+/// A checked recipe: everything here can be done, and an engine can load the result.
 struct Recipe {
   std::vector<Modifier> modifiers;  ///< in the order of the file; at least one
   std::string source;               ///< text of the recipe file, for its hash

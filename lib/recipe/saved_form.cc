@@ -116,7 +116,7 @@ std::string to_yaml(const Recipe& recipe) {
   KVCAL_CHECK(!recipe.modifiers.empty());
   const std::vector<std::string> groups = group_names(recipe);
   YamlLines lines;
-  // Of several stages llm-compressor saves the last one's name, with all that ran below it.
+  // llm-compressor saves the name of the last of several stages, with all modifiers below it.
   lines.map(recipe.modifiers.back().stage + "_stage", [&] {
     for (size_t i = 0; i < groups.size(); ++i)
       lines.map(groups[i] + "_modifiers", [&] {

@@ -45,7 +45,7 @@ void check_characters(std::string_view text, const YamlLimits& limits) {
   }
 }
 
-/// What yaml-cpp does not say where a tab stands in the indentation.
+/// A hint that yaml-cpp does not give: a tab stands in the indentation.
 std::string_view tab_hint(std::string_view text, int line) {
   for (int i = 0; i < line && !text.empty(); ++i)
     text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);

@@ -51,7 +51,7 @@ RecipePlace place_in_file(const YamlNode& node);
 /// "line 3, column 7: "
 std::string place_of(const YamlNode& node);
 
-/// What a value is, for messages: 'eight', "8" in quotes, a list, a map, null.
+/// A value as messages show it: 'eight', "8" in quotes, a list, a map, null.
 std::string describe(const YamlNode& node);
 
 /// fail() with the node's place in front.

@@ -24,7 +24,7 @@ class HiddenFileWriter : public HiddenSink {
   /// thread: what writes; borrowed, and goes first.
   explicit HiddenFileWriter(StateThread& thread) : thread_(thread) {}
 
-  /// What is put from now on left layer, and goes into file, whose blocks on the disk are used
+  /// The rows put from now on come from layer, and go into file, whose blocks on the disk are used
   /// again.
   void begin(const fs::path& file, int64_t layer);
   void put(int64_t sample, std::span<const float> rows, std::shared_ptr<const void> owner) override;
@@ -37,7 +37,7 @@ class HiddenFileWriter : public HiddenSink {
  private:
   class File;
   class Borrowed;
-  /// Of rows with an owner, at most so many bytes wait to be written.
+  /// The most bytes of owned rows that wait to be written.
   static constexpr size_t kMostOwned = size_t{16} << 20;
 
   StateThread& thread_;

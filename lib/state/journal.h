@@ -13,7 +13,7 @@
 
 namespace kvcal {
 
-/// What a record of a journal tells.
+/// The kind of a journal's record.
 enum class RecordKind : uint32_t {
   kPass = 1,  ///< a forward pass begins; layer is the number of its samples
   kObserve,
@@ -34,7 +34,7 @@ struct JournalRecord {
 /// The record as it lies in the file: kind, layer, size, XXH3 of all, result.
 std::vector<std::byte> journal_bytes(RecordKind kind, int64_t layer,
                                      std::span<const std::byte> result);
-/// What every journal begins with.
+/// The first bytes of every journal.
 std::span<const std::byte> journal_head();
 
 /// The calls of a run, in their order, from a file that may be anyone's.
@@ -47,7 +47,7 @@ class JournalReader {
   bool is_at_end() const { return position_ == size_; }
   /// nullopt at the end. Throws Error for a damaged record.
   std::optional<JournalRecord> next();
-  /// Of the records that next has given.
+  /// The end of the records that next has given.
   uint64_t position() const { return position_; }
 
  private:
@@ -61,7 +61,7 @@ class JournalWriter {
   /// Keeps the first size bytes of what is there; 0: begins anew.
   JournalWriter(const fs::path& path, uint64_t size);
   void append(std::span<const std::byte> bytes);
-  /// What was appended is on the disk when it returns.
+  /// Returns when all appended records are on the disk.
   void sync();
 
  private:

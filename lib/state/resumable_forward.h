@@ -37,11 +37,11 @@ class ResumableForward : public LayerForward {
 
  private:
   LayerForward& forward();
-  /// What the call gives, kept or made; parse: of kept bytes.
+  /// The result of the call, kept or made; parse reads kept bytes.
   template <class Result>
   Result kept_or(RecordKind kind, int64_t layer, Result (*parse)(std::span<const std::byte>),
                  const std::function<Result(LayerForward&)>& call);
-  // Of what was kept: throws Error where it is not of these samples and this model.
+  // Checks kept results: throws Error where they are of other samples or another model.
   void check(const LayerObservation& seen) const;
   void check(const LayerAdvance& advance) const { check(advance.linears); }
   void check(const LinearObservation& seen) const;

@@ -12,7 +12,7 @@ namespace {
 /// However short a run is, its state may take this long.
 constexpr double kLeastSeconds = 0.1;
 
-// What ranks tell each other (StatePeers::all).
+// Bits that ranks exchange (StatePeers::all).
 constexpr uint64_t kWorks = 1, kIsIdle = 2, kHasTime = 4;
 
 StateFolder::Open how_to_open(const StateSettings& settings, const StatePeers& peers) {
@@ -89,7 +89,7 @@ HiddenSource RunState::restored_hidden() const {
 
 void RunState::begin_pass(int64_t num_samples) {
   if (replay(RecordKind::kPass, num_samples)) return;
-  // What the passes before gave is whole.
+  // The results of earlier passes are complete.
   if (has_passes_ || resumed()) commit_and_wait({.journal_bytes = journal_bytes_, .hidden = {}});
   has_passes_ = true;
   coming_.reset();
@@ -149,7 +149,7 @@ void RunState::end_layer(LayerForward& forward, int64_t layer) {
       .journal_bytes = journal_bytes_,
       .hidden = Checkpoint::Hidden{.layer = layer, .slot = slot_, .ranks = peers_.size()}};
   slot_ = 1 - slot_;
-  // Of several ranks it counts when all have written; begin_layer asks.
+  // With several ranks the checkpoint counts when all have written; begin_layer asks.
   if (peers_.size() == 1) return commit(checkpoint);
   coming_ = checkpoint;
 }

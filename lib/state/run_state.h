@@ -44,19 +44,19 @@ class RunState {
   RunState(const RunState&) = delete;
   RunState& operator=(const RunState&) = delete;
 
-  /// Where this run goes on; nullopt: it begins at the beginning.
+  /// The checkpoint that this run resumes from; nullopt: it starts anew.
   const std::optional<Checkpoint>& resumed() const { return folder_.found(); }
   /// The last checkpoint on the disk.
   std::optional<Checkpoint> last() const;
   const fs::path& folder() const { return folder_.path(); }
 
-  // Of the forward passes (ResumableForward):
-  /// What an earlier run saw of this call; nullopt: the call is to be made. Throws Error where the
+  // For the forward passes (ResumableForward):
+  /// The kept result of this call; nullopt: the call must be made. Throws Error where the
   /// earlier run made another one.
   std::optional<std::span<const std::byte>> replay(RecordKind kind, int64_t layer);
-  /// Where the calls that were replayed end within a pass: the layer that ended it.
+  /// The last layer whose calls were replayed within a pass.
   std::optional<int64_t> restored_layer() const;
-  /// What that layer left.
+  /// The hidden states after that layer.
   HiddenSource restored_hidden() const;
   void begin_pass(int64_t num_samples);
   void record(RecordKind kind, int64_t layer, std::span<const std::byte> result);

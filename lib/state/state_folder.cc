@@ -17,7 +17,7 @@ constexpr int64_t kVersion = 1;
 constexpr const char* kStateName = "state.json";
 constexpr std::array<std::string_view, 4> kNames{"state.json", "journal.bin", "hidden-0",
                                                  "hidden-1"};
-/// Of a value in a message; hashes are longer than people compare.
+/// Longest value in a message; people do not compare whole hashes.
 constexpr size_t kLongestShown = 100;
 
 std::string shown(const Json* value) {

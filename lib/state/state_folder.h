@@ -45,7 +45,7 @@ class StateFolder {
   StateFolder& operator=(const StateFolder&) = delete;
 
   const fs::path& path() const { return path_; }
-  /// Of state.json when it was opened; nullopt: nothing to go on from.
+  /// The checkpoint of state.json when it was opened; nullopt: there is none to resume from.
   const std::optional<Checkpoint>& found() const { return found_; }
   fs::path journal() const { return path_ / "journal.bin"; }
   fs::path slot(int number) const { return path_ / ("hidden-" + std::to_string(number)); }

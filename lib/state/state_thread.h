@@ -25,9 +25,9 @@ class StateThread {
   void wait_until_idle();
   /// Waits for so many seconds at most; whether it is idle then.
   bool wait_until_idle(double seconds);
-  /// What failed; nothing is done after it.
+  /// The message of the failure; nothing is done after it.
   std::optional<std::string> failure() const;
-  /// Seconds of CPU that it has taken so far.
+  /// CPU seconds of the thread so far.
   double cpu_seconds() const;
 
  private:

@@ -21,12 +21,12 @@ struct SyntheticOptions {
   int threads = 0;  ///< 0: one for each core; the bytes do not depend on it
 };
 
-/// What a synthetic checkpoint's config.json says: config without quantization, with num_layers
+/// The config.json of a synthetic checkpoint: config without quantization, with num_layers
 /// where given, and the dtype that is written. Throws Error as parse_model_config does, and for
 /// more layers than config has.
 Json synthetic_config(const Json& config, const SyntheticOptions& options);
 
-/// Of the weights that config.json's dtype names; BF16 where it names none of F32, F16 and BF16.
+/// The dtype of weights that config.json names; BF16 where it names none of F32, F16 and BF16.
 DType weight_dtype(const ModelConfig& config);
 
 struct SyntheticCheckpoint {

@@ -11,7 +11,7 @@ constexpr std::array<std::string_view, 5> kListsByLayer{"hybrid_override_pattern
                                                         "layers_block_type", "mlp_layer_types",
                                                         "no_rope_layers"};
 constexpr std::array<std::string_view, 2> kListsOfLayers{"attn_layer_indices", "mlp_only_layers"};
-// Of weights that are not 16 bits, and of their caches.
+// Keys of weights that are not 16 bits, and of their caches.
 constexpr std::array<std::string_view, 3> kQuantizationKeys{
     "compression_config", "kv_cache_torch_dtype", "quantization_config"};
 

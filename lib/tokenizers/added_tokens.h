@@ -72,7 +72,7 @@ class AddedTokens {
 
   /// Contents and ids as the file has them.
   std::optional<TokenId> find(std::string_view content) const { return by_content_.find(content); }
-  /// What an id stands for when it is decoded: the normalized content for tokens that match
+  /// The text of an id when it is decoded: the normalized content for tokens that match
   /// normalized text.
   std::optional<std::string_view> text_of(TokenId id) const { return decoded_.text_of(id); }
   bool is_special(std::string_view text) const { return special_.contains(std::string(text)); }

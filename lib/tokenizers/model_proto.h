@@ -5,8 +5,8 @@
 
 namespace kvcal::tokenizers {
 
-/// What we use of a sentencepiece model. Source: sentencepiece_model.proto. Borrows the file's
-/// bytes.
+/// The fields of a sentencepiece model that kvcal uses. Source: sentencepiece_model.proto. Borrows
+/// the file's bytes.
 struct ModelProto {
   enum class PieceType { kNormal = 1, kUnknown, kControl, kUserDefined, kUnused, kByte };
   struct Piece {

@@ -139,7 +139,7 @@ class Replace : public Normalizer {
       keep(match.begin);
       output += content_;
       check_growth(text.size(), output.size());
-      // What replaces a match stems from the character that the match ends with.
+      // The replacement of a match stems from the match's last character.
       if (match.end <= origin) origin_bytes += content_.size();
       at = match.end;
     });

@@ -18,7 +18,7 @@ constexpr int kMaxDepth = 50;
 constexpr std::string_view kSpaceItems =
     "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}"
     "\\x{3000}";
-/// What Oniguruma's \w has beyond its categories.
+/// Characters of Oniguruma's \w beyond its categories.
 constexpr std::string_view kWordExtras =
     "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{"
     "1f169}"
@@ -286,7 +286,7 @@ class Translator {
     return "\\x{" + digits + "}";
   }
 
-  /// What stands between two && of a class.
+  /// An operand between two && of a class.
   struct Operand {
     std::string items;                ///< members, as PCRE2 writes them
     std::vector<std::string> nested;  ///< whole expressions that match one character each

@@ -49,7 +49,7 @@ std::unique_ptr<Pattern> make_scanner(std::string_view expression);
 /// MULTILINE). Throws Error for what has no equal there.
 std::string pcre2_from_oniguruma(std::string_view expression);
 
-/// What a split does with its matches. Source: `tokenizers` SplitDelimiterBehavior.
+/// How a split treats its matches. Source: `tokenizers` SplitDelimiterBehavior.
 enum class Behaviour { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 /// Joins the alternating parts of a text, matches and what is between, as a behaviour says, and

@@ -10,7 +10,8 @@
 
 namespace kvcal::tokenizers {
 
-/// What is done to the ids of one text. Source: `tokenizers`, src/processors, for single sequences.
+/// Post-processing of the ids of one text. Source: `tokenizers`, src/processors, for single
+/// sequences.
 class PostProcessor {
  public:
   virtual ~PostProcessor() = default;

@@ -51,7 +51,7 @@ class PreTokenizers {
 
   /// Hands the parts of piece that are not empty to out.
   void split(Piece piece, Visitor<Piece> out) const { run(0, piece.text.size(), piece, out); }
-  /// Of the last step.
+  /// Whether the last step does.
   bool writes_alphabet() const { return !steps_.empty() && steps_.back()->writes_alphabet(); }
   void keep_bytes() { steps_.back()->keep_bytes(); }
 

@@ -7,7 +7,7 @@
 namespace kvcal::tokenizers {
 namespace {
 
-/// What the well-known split expressions tell apart.
+/// The classes of characters that the well-known split expressions distinguish.
 enum class Kind : uint8_t { kOther, kLetter, kMark, kNumber, kSpace, kNewline };
 
 Kind kind_of(char32_t c) {

@@ -23,7 +23,7 @@ void check(const sentencepiece::util::Status& status) {
   if (!status.ok()) fail("sentencepiece: ", status.ToString());
 }
 
-/// What tokenizer_config.json says about a sentencepiece tokenizer. Defaults: transformers'
+/// Settings of a sentencepiece tokenizer in tokenizer_config.json. Defaults: transformers'
 /// LlamaTokenizer.
 struct SentencePieceOptions {
   bool add_bos = true, add_eos = false, legacy = true, add_prefix_space = true;

@@ -33,7 +33,8 @@ class WordLevel : public TokenModel {
   std::optional<TokenId> unknown_;
 };
 
-/// Of a word, whose cover takes up to the third power of it. All that are published have 100.
+/// The longest word; its cover takes up to the third power of the length. All published models have
+/// 100.
 constexpr int64_t kMostCharacters = 256;
 
 /// Longest match first; a word that cannot be covered is unknown as a whole.

@@ -86,7 +86,7 @@ class Unigram : public TokenModel {
     double worst = std::numeric_limits<double>::infinity();
     for (size_t i = 0; i < scores_.size(); ++i) {
       worst = std::min(worst, scores_[i]);
-      // Of a text that is there twice, the last id counts.
+      // A text that is there twice has the last id.
       const auto id = static_cast<TokenId>(i);
       const std::string_view text = *vocabulary_.text_of(id);
       trie_.add(text, *vocabulary_.find(text));

@@ -47,7 +47,7 @@ const Registry<const SplitForm*> kClasses{"tokenizer_class",
                                            {"Qwen2Tokenizer", &kQwen2},
                                            {"Qwen2TokenizerFast", &kQwen2}}};
 
-/// Where tokenizer_config.json names no class, config.json's model_type has one.
+/// The class by config.json's model_type, where tokenizer_config.json names none.
 const Registry<const SplitForm*> kModelTypes{"model_type",
                                              {{"codegen", &kGpt2},
                                               {"gpt2", &kGpt2},

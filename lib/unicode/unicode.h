@@ -56,7 +56,7 @@ bool is_numeric(char32_t code_point);
 bool is_word(char32_t code_point);
 /// ASCII punctuation or the P categories, as the Punctuation pre-tokenizer sees them.
 bool is_punctuation(char32_t code_point);
-/// What StripAccents and BertNormalizer remove.
+/// Characters that StripAccents and BertNormalizer remove.
 bool is_combining_mark(char32_t code_point);
 bool is_nonspacing_mark(char32_t code_point);
 bool is_control(char32_t code_point);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kBlank = " \t\r";
 
-/// Where one paragraph lies, in bytes after a byte order mark.
+/// The place of one paragraph, in bytes after a byte order mark.
 struct Paragraph {
   size_t begin = 0, size = 0;
   int64_t line = 1;

@@ -26,14 +26,15 @@
 namespace kvcal {
 namespace {
 
-/// What decoding may take; a file that declares more is refused before it is given memory.
+/// The most bytes that decoding may take; a file that declares more is refused before it is given
+/// memory.
 constexpr int64_t kMostDecodedBytes = int64_t{2} << 30;
 /// Rows that are decoded together.
 constexpr int64_t kPieceRows = 64;
 /// The file's pages are given back when so many pieces were read.
 constexpr int64_t kDropEvery = 64;
 
-/// What kind of damage it is, without Arrow's own place names.
+/// Throws with the kind of damage, without Arrow's own place names.
 [[noreturn]] void fail_status(const arrow::Status& status) {
   if (status.IsOutOfMemory())
     fail("decoding it takes more than ", kMostDecodedBytes,

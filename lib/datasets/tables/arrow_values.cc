@@ -70,7 +70,7 @@ Json extension_value(const arrow::Array& array, int64_t index, RowSize& size) {
   return parse_json(text, {.max_bytes = kMaxRecordBytes});
 }
 
-/// What JSON has no kind for, as text.
+/// A value of a kind that JSON lacks, as text.
 Json shown_value(const arrow::Array& array, int64_t index, RowSize& size) {
   const auto scalar = array.GetScalar(index);
   if (!scalar.ok()) fail(scalar.status().ToString());

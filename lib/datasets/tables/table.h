@@ -17,7 +17,7 @@ enum class TableFormat {
   kArrow,  ///< Arrow's IPC format: streams (which `datasets` writes) and files (Feather V2)
 };
 
-/// What a row amounts to: bytes of its texts, and values of any kind.
+/// The size of a row: bytes of its texts, and values of any kind.
 struct RowSize {
   size_t text_bytes = 0, values = 0;
 };

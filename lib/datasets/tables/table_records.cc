@@ -12,9 +12,9 @@
 namespace kvcal {
 namespace {
 
-/// What is read ahead is kept up to this size; the rest is read when it is asked for.
+/// Rows read ahead are kept up to this size; the others are read when asked for.
 constexpr size_t kMostKeptBytes = size_t{256} << 20;
-/// Of a value beside its text, roughly.
+/// Rough size of a value beside its text.
 constexpr size_t kValueBytes = 32;
 
 class TableRecords : public RecordSource {
