@@ -20,7 +20,7 @@ void check_both(const Modifier& modifier, const Chosen& group, const ModuleName&
        modifier.kv_place.line, ", FP8 of its own; expected one of both, or the same args");
 }
 
-/// What one modifier makes of a module that others planned.
+/// Applies one modifier to a module that others planned.
 void apply(const Modifier& modifier, const Chosen& group, const ModuleName& module,
            PlannedAttention& planned) {
   if (group.scheme && modifier.kv_cache_scheme) check_both(modifier, group, module);

@@ -10,8 +10,8 @@ inline bool is_for_attention(const QuantScheme& scheme) {
   return !scheme.weights && scheme.input_activations;
 }
 
-/// What the recipe makes of each attention module, in layer order; empty where it says nothing of
-/// attention. The last modifier that says something of a module decides, by a group for attention
+/// The plan of each attention module, in layer order; empty where the recipe says nothing about
+/// attention. The last modifier that names a module decides, by a group for attention
 /// (queries, keys and values), a kv_cache_scheme, or both where their args are equal; used takes
 /// the groups that decide. Throws Error for two that differ in one modifier, where ignore leaves no
 /// module, and for modules that no engine can load together.

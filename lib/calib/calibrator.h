@@ -12,7 +12,7 @@
 
 namespace kvcal {
 
-/// What later layers see of K and V while they are calibrated.
+/// The form in which later layers see K and V while they are calibrated.
 enum class KvForward {
   kQuantized,  ///< quantized with the layer's final scale, as they will be when served
   kExact,      ///< unquantized, as in llm-compressor and ModelOpt
@@ -25,7 +25,8 @@ struct CalibrationOptions {
   bool observes_all = false;
 };
 
-/// What calibrate asks the forward pass to show; LayerwiseOptions::observation is to be the same.
+/// The observation that calibrate needs of the forward pass; LayerwiseOptions::observation must be
+/// the same.
 ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOptions& options);
 
 /// Whether the exact forward's statistics give all of a calibration by the plan: nothing is

@@ -8,7 +8,7 @@
 namespace kvcal {
 namespace {
 
-/// What both ends of the interval leave out, each.
+/// The share that each end of the interval leaves out.
 constexpr double kTail = 0.025;
 
 /// The least of the values (ascending) that a draw's maximum does not exceed with the probability.

@@ -152,7 +152,7 @@ class TokenReport {
   void add(const std::string& module, uint64_t tokens) {
     const auto expert = names_.expert_of(module);
     if (tokens == 0 && !expert) fail("nothing was seen of the input of ", module);
-    // What is no expert every token passes through: the user knows how many there are.
+    // Every token passes through a module that is no expert: the user knows how many there are.
     if (!expert || (options_.all_experts && tokens > 0)) return;
     if (tokens == 0) unseen_.add(*expert, 0);
     if (tokens > 0 && tokens < kFewTokens) rare_.add(*expert, tokens);

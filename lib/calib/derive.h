@@ -45,7 +45,7 @@ std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const Qua
 Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
                    const DeriveOptions& options, Diagnostics& diagnostics);
 
-/// What a calibration by the plan will hold, without any layer or input yet.
+/// A calibration by the plan, without any layer or input yet.
 Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);
 
 /// The calibration of a plan with scale 1.0 everywhere: a format that cannot hold it can hold none

@@ -8,7 +8,7 @@
 namespace kvcal {
 namespace {
 
-/// What both rounds saw; samples: of seen, then of next.
+/// Appends the observations of next; samples: of seen, then of next.
 template <class Seen>
 void put_behind(Seen& seen, Seen next, const SampleParts& samples) {
   const std::optional<Seen> parts[] = {std::move(seen), std::move(next)};

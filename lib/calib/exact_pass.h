@@ -29,8 +29,8 @@ class ExactPass {
   bool finishes_layers_;
 };
 
-/// What the exact forward shows of samples that come in rounds: the same as of all at once, whose
-/// memory and time it need not take to be asked in between. Borrows.
+/// The observations of the exact forward on samples that come in rounds: the same as of all at
+/// once, whose memory and time it need not take to be asked in between. Borrows.
 class ExactRounds {
  public:
   ExactRounds(const ModelConfig& config, const ObservationRequest& request)
@@ -38,7 +38,8 @@ class ExactRounds {
 
   /// Runs the samples of forward, so many, which come behind those of the rounds before.
   void add(LayerForward& forward, size_t num_samples);
-  /// Of all rounds; samples: theirs, for messages. Throws Error for NaN or Inf as calibrate does.
+  /// The statistics of all rounds; samples: theirs, for messages. Throws Error for NaN or Inf as
+  /// calibrate does.
   Statistics statistics(std::span<const Sample> samples) const;
 
  private:

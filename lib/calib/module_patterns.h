@@ -12,7 +12,7 @@
 
 namespace kvcal {
 
-/// What the patterns of a recipe can name.
+/// The modules that the patterns of a recipe can name.
 struct NamedModules {
   std::vector<ModuleName> run;  ///< embedding, layers, lm_head: as transformers names them
   std::vector<UnrunModule> unrun;
@@ -33,7 +33,7 @@ void check_patterns(const Recipe& recipe, const NamedModules& modules);
 /// "line 3, column 7: target 'Linear'".
 std::string target_text(const Modifier& modifier, const std::string& target);
 
-/// What a module gets of a modifier, and by which target.
+/// The modifier of a module, and the target that chose it.
 struct Chosen {
   const Modifier* modifier = nullptr;
   const QuantScheme* scheme = nullptr;  ///< nullptr: nothing
@@ -47,9 +47,9 @@ class Targets {
   explicit Targets(const Modifier& modifier);
   Targets(const Modifier&&) = delete;
 
-  /// Of a matrix: the target that decides.
+  /// For a matrix: the target that decides.
   Chosen choose(const ModuleName& module) const;
-  /// Of an attention module: the same among the targets of groups without weights that match no
+  /// For an attention module: the same among the targets of groups without weights that match no
   /// matrix of modules. Source: compressed-tensors `is_narrow_match`.
   Chosen choose_for_attention(const ModuleName& module,
                               const std::vector<ModuleName>& modules) const;

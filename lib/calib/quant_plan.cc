@@ -145,7 +145,7 @@ class Planner {
                     : text;
   }
 
-  /// Of the classes that are quantized, the modules that are not: class by class, each where its
+  /// Lists the modules that are not quantized of classes that are: class by class, each where its
   /// first such module stands. Source: compressed-tensors `QuantizationConfig.from_pretrained`.
   void list_unquantized() {
     std::vector<std::pair<std::string, std::vector<std::string>>> of_class;
@@ -172,7 +172,7 @@ class Planner {
       plan_.ignore.insert(plan_.ignore.end(), modules.begin(), modules.end());
   }
 
-  /// What config.json says to every reader.
+  /// Decides what config.json says to every reader.
   void settle_targets() {
     const std::set<std::string_view> ignored(plan_.ignore.begin(), plan_.ignore.end());
     std::vector<ReadModule> all;

@@ -8,8 +8,8 @@
 
 namespace kvcal {
 
-/// What a recipe makes of each module of a model; unrun: the modules of its checkpoint that it does
-/// not run, which recipes may name and which keep 16 bits. Of several modifiers the last that
+/// The plan of a recipe for each module of a model; unrun: the modules of its checkpoint that it
+/// does not run, which recipes may name and which keep 16 bits. The last of several modifiers that
 /// matches a module decides, and of one modifier's targets the first of: its name, regular
 /// expressions on names, class names, each in alphabetical order; ignore goes before all. Unlike
 /// llm-compressor's, a modifier that has a kv_cache_scheme alone takes nothing from Linears. Throws

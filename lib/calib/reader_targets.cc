@@ -71,7 +71,7 @@ class TargetMap {
   std::vector<size_t> patterns_, sorted_;
 };
 
-/// What vLLM loads with one scheme: a module, or several that it runs as one.
+/// The modules that vLLM loads with one scheme: one, or several that it runs as one.
 struct Unit {
   std::string name;
   std::vector<const ReadModule*> modules;

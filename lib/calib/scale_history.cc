@@ -56,7 +56,7 @@ std::vector<ScaleHistory::PlacedScale> ScaleHistory::scales_of(const Calibration
 void ScaleHistory::add(int64_t num_samples, const Calibration& calibration) {
   KVCAL_CHECK(snapshots_.empty() || num_samples > snapshots_.back().num_samples);
   snapshots_.push_back({num_samples, scales_of(calibration)});
-  // What lies before the one that is compared with will never be again.
+  // Snapshots before the compared one are never needed again.
   if (const Snapshot* before = window_before())
     snapshots_.erase(snapshots_.begin(), snapshots_.begin() + (before - snapshots_.data()));
 }

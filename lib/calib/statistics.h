@@ -16,14 +16,14 @@
 
 namespace kvcal {
 
-/// What the inputs of Linears are called: by the first module that reads them.
+/// Names of the inputs of Linears: each has the name of the first module that reads it.
 class InputNames {
  public:
   explicit InputNames(const ModelConfig& config);
 
-  /// Of an observation; layer -1: lm_head.
+  /// The name of an observation's input; layer -1: lm_head.
   const std::string& of(int64_t layer, Role role, int64_t index) const;
-  /// Of the input that a Linear reads.
+  /// The name of the input that a Linear reads.
   const std::string& of(const std::string& module) const;
   /// The expert that a Linear belongs to: "model.layers.0.mlp.experts.3"; nullopt: to none.
   std::optional<std::string> expert_of(const std::string& module) const;
@@ -50,7 +50,7 @@ TensorStatistics head_statistics(std::string_view side, const KvObservation& see
                                  std::span<const Sample> samples);
 AttentionStatistics attention_statistics(const LayerObservation& seen, const std::string& module,
                                          int64_t layer, std::span<const Sample> samples);
-/// Of the inputs of one layer's Linears (-1: lm_head's).
+/// Statistics of the inputs of one layer's Linears (-1: lm_head's).
 std::vector<InputStatistics> input_statistics(const InputNames& names, int64_t layer,
                                               const std::vector<LinearObservation>& linears,
                                               std::span<const Sample> samples);

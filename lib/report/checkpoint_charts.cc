@@ -16,8 +16,8 @@ bool has_number(const Series& series) {
   return std::ranges::any_of(series.values, [](double value) { return value > 0.0; });
 }
 
-/// What each layer's amax over the first samples is of its final one, the least first; layers that
-/// have not seen those numbers of samples, or no magnitude, are left out.
+/// Each layer's amax over the first samples as a share of its final one, the least first; layers
+/// that have not seen those numbers of samples, or no magnitude, are left out.
 std::vector<double> parts_of_final(const CheckpointReport& report, const CacheSide& side,
                                    const std::vector<int64_t>& num_samples, size_t place) {
   std::vector<double> parts;

@@ -29,7 +29,7 @@ Worst worst_of(const CheckpointReport& report, const Number& number) {
   return worst;
 }
 
-/// Of the values that the coarsest scale rounds to 0; NaN where not known.
+/// The share of values that the coarsest scale rounds to 0; NaN where it is not known.
 double zero_share(const CacheTensor& tensor, fp8::Format format) {
   if (tensor.scales.empty() || !tensor.histogram) return std::nan("");
   return shares_of(*tensor.histogram,

@@ -19,7 +19,7 @@ void add_heads(std::vector<Plot>& plots, const CheckpointReport& report, const C
                    .drawings = std::move(drawings.blocks)});
 }
 
-/// Of the values that FP8 loses: rounded to 0 or clipped.
+/// The share of values that FP8 loses: rounded to 0 or clipped.
 double lost_share(const CacheTensor& tensor, fp8::Format format) {
   if (!tensor.histogram || tensor.scales.empty()) return 0.0;
   const auto scale = static_cast<double>(std::ranges::max(tensor.scales));

@@ -27,7 +27,7 @@ double part_of(const AmaxConvergence& seen, Amax amax) {
   return static_cast<double>(amax.value) / static_cast<double>(seen.running.back().value);
 }
 
-/// Where the small drawings of all layers have samples and parts of the final amax.
+/// The axes of the small drawings of all layers: samples, and shares of the final amax.
 struct Frame {
   Axis samples, parts;
 };

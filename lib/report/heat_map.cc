@@ -51,7 +51,7 @@ bool has_digits(size_t heads) {
   return heads <= 16;
 }
 
-/// Of a cell's filling: all of it under digits, else level/kLevels, so that it tells without
+/// The filled share of a cell: all under digits, else level/kLevels, so that it can be read without
 /// colour.
 double filling(int level, bool is_full) {
   return is_full ? kRowHeight - 1 : std::max(2.0, (kRowHeight - 1) * level / kLevels);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kMargin = 16, kTitleHeight = 34, kGap = 10;
 
-/// Where a name of CSS ends.
+/// The end of a CSS name.
 size_t end_of_name(std::string_view css, size_t at) {
   constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyz0123456789-";
   return std::min(css.find_first_not_of(kName, at), css.size());

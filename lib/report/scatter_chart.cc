@@ -14,7 +14,7 @@ constexpr double kLeft = 60, kRight = 14, kTop = 26, kBottom = 40;
 constexpr double kMarkSize = 8, kLabelHeight = 13, kLabelGap = 14, kNear = 24;
 constexpr size_t kMostLabelCharacters = 48;
 
-/// Where a point is drawn, and its label.
+/// The place of a drawn point, and its label.
 struct Place {
   const ScatterPoint* point = nullptr;
   double x = 0, y = 0;
@@ -106,7 +106,7 @@ void place_labels(const Plan& plan, std::vector<Place*> column, double room_righ
   std::erase_if(column, [](const Place* place) { return place->point->label.empty(); });
   const double top = kTop + 4, bottom = plan.chart.height - kBottom;
   const auto most = static_cast<size_t>((bottom - top) / kLabelHeight) + 1;
-  // Where there are too many, those at the bottom have theirs: they are the better ones.
+  // If there are too many, the points at the bottom keep their labels: they are the better ones.
   if (column.size() > most)
     column.erase(column.begin(), column.end() - static_cast<std::ptrdiff_t>(most));
   double rightmost = 0, leftmost = plan.chart.width, widest = 0;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kLeft = 56, kRight = 10, kTop = 10, kTitle = 14, kBottom = 34;
 
-/// Where places and values lie in a chart.
+/// The geometry of a chart.
 struct Plan {
   const SeriesChart& chart;
   Axis axis;

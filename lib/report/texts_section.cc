@@ -50,7 +50,7 @@ std::string quoted(const std::vector<std::string>& tokens, size_t i) {
   return i < tokens.size() ? "“" + tokens[i] + "”" : "–";
 }
 
-/// What shades tell, in numbers.
+/// The numbers behind the shades.
 Markup token_table(const ComparedTexts& texts, size_t index) {
   std::vector<Column> columns{{"token"}, {texts.reference.name}};
   size_t rows = texts.reference.tokens.size();
