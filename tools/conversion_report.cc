@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "core/number_text.h"
-#include "output_options.h"
+#include "options.h"
 #include "table.h"
 
 namespace kvcal {

@@ -1,7 +1,7 @@
 #include "commands.h"
 #include "conversion_report.h"
 #include "kvcal_version.h"
-#include "output_options.h"
+#include "options.h"
 #include "progress.h"
 
 namespace kvcal {

@@ -1,6 +1,118 @@
-#include "commands.h"
+#include "options.h"
+
+#include <algorithm>
+#include <iostream>
+
+#include "export/joined_writer.h"
+#include "inspect/served_engines.h"
+#include "table.h"
 
 namespace kvcal {
+namespace {
+
+std::string scale_text(const KvTensorCalibration& side, bool ignored) {
+  if (ignored) return "ignored";
+  if (side.scales.size() == 1) return short_float(static_cast<double>(side.scales[0].value));
+  return std::to_string(side.scales.size()) + " heads";
+}
+
+void print_attention(const Calibration& calibration) {
+  const bool has_queries = std::ranges::any_of(
+      calibration.layers, [](const AttentionCalibration& layer) { return layer.q.has_value(); });
+  std::vector<std::string> head{"layer",  "k_scale",   "v_scale",  "k_amax",
+                                "v_amax", "k_clipped", "v_clipped"};
+  if (has_queries) head.insert(head.begin() + 1, "q_scale");
+  Table table(head);
+  const auto clipped = [](const KvTensorCalibration& side) {
+    if (!side.num_saturated) return std::string("-");
+    return percent(static_cast<double>(*side.num_saturated) /
+                   static_cast<double>(side.statistics.num_values));
+  };
+  const auto amax = [](const KvTensorCalibration& side) {
+    return short_float(static_cast<double>(side.statistics.range().amax().value));
+  };
+  for (const AttentionCalibration& layer : calibration.layers) {
+    std::vector<std::string> row{std::to_string(layer.layer),
+                                 scale_text(layer.k, layer.ignored),
+                                 scale_text(layer.v, layer.ignored),
+                                 amax(layer.k),
+                                 amax(layer.v),
+                                 clipped(layer.k),
+                                 clipped(layer.v)};
+    if (has_queries)
+      row.insert(row.begin() + 1, layer.q ? scale_text(*layer.q, layer.ignored) : "ignored");
+    table.add(row);
+  }
+  table.print(std::cout);
+}
+
+/// "serves vLLM 0.32 ..." a line for each engine that uses the scales of a folder, with what it
+/// must be told; then in one line those that do not.
+void print_served_engines(const fs::path& folder, const ModelConfig& config) {
+  for (const ServedEngine& engine : served_engines(folder, config))
+    std::cout << (engine.is_served ? "serves " : "does not serve ") << engine.title
+              << (engine.is_served ? "" : ": ") << engine.note << '\n';
+}
+
+}  // namespace
+
+CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
+  command.add_option("--format", options.formats,
+                     list_formats() + "; may be repeated, or joined by '+' for one folder");
+  command
+      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
+                  "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")
+      ->capture_default_str();
+  command
+      .add_option("--scale-dtype", options.scale_dtype,
+                  "Of the scales in the checkpoint: float32, or model, which rounds as "
+                  "llm-compressor does")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"float32", "model"}));
+  return add_target_options(command, options);
+}
+
+CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
+  CLI::Option* output =
+      command
+          .add_option("--output", options.output, "Folder to write; appears complete or not at all")
+          ->check(is_not_empty());
+  command
+      .add_option("--tp-size", options.tp_size,
+                  "Ranks of tensor parallelism: of kv_cache_scales.json, and over which heads' "
+                  "scales are tied")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  command.add_flag("--scales-only", options.scales_only,
+                   "Write an overlay: scales, config.json and index without the weights, for kvcal "
+                   "apply or to drop into a sharded checkpoint's folder");
+  command.add_flag("--overwrite", options.overwrite, "Replace the output if it exists");
+  return output;
+}
+
+void print_calibration(const Calibration& calibration, const WrittenCheckpoint& written) {
+  if (!calibration.layers.empty()) print_attention(calibration);
+  if (!calibration.linears.empty()) {
+    Table table({"module", "input_scale", "input_amax", "tokens"});
+    for (const LinearCalibration& linear : calibration.linears)
+      table.add({linear.module, short_float(static_cast<double>(linear.input_scale.value)),
+                 short_float(static_cast<double>(linear.input_amax.value)),
+                 std::to_string(linear.input_tokens)});
+    table.print(std::cout);
+  }
+  if (!written.weights.empty())
+    std::cout << written.weights.size() << " weights in FP8, "
+              << calibration.plan.unquantized.size() << " left as they were\n";
+}
+
+void print_folders(const std::vector<WrittenFolder>& folders, const ModelConfig& config) {
+  for (const WrittenFolder& folder : folders) {
+    std::cout << "wrote " << folder.format << (folder.is_overlay ? " (overlay)" : "") << ": "
+              << folder.path.string() << '\n';
+    if (joined_names(folder.format).size() > 1 && !folder.is_overlay)
+      print_served_engines(folder.path, config);
+  }
+}
 
 CLI::Validator is_not_empty() {
   return CLI::Validator(

@@ -2,7 +2,7 @@
 
 #include "commands.h"
 #include "kvcal_version.h"
-#include "output_options.h"
+#include "options.h"
 #include "progress.h"
 #include "run/scales_from_statistics.h"
 

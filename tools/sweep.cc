@@ -12,10 +12,10 @@
 #include "core/join.h"
 #include "kvcal_version.h"
 #include "plots.h"
+#include "progress.h"
 #include "report/sweep_report.h"
 #include "sweep/metrics.h"
 #include "sweep/sweep_inputs.h"
-#include "progress.h"
 #include "table.h"
 
 namespace kvcal {
