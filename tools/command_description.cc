@@ -126,8 +126,8 @@ void add_type(const std::string& type, OptionDescription& described) {
   for (std::string choice; std::getline(choices, choice, ',');) described.choices.push_back(choice);
 }
 
-OptionDescription description_of(const CLI::App& command, const CLI::Option& option,
-                                 const std::string& group) {
+OptionDescription option_description(const CLI::App& command, const CLI::Option& option,
+                                     const std::string& group) {
   OptionDescription described;
   described.names = names_of(option);
   described.help = option.get_description();
@@ -152,7 +152,7 @@ void add_options(const CLI::App& command, const CLI::App& of, CommandDescription
     // CLI11 gives a group a help option of its own, which its command has.
     if (option->get_group().empty() || (&of != &command && option == of.get_help_ptr())) continue;
     (option->get_positional() ? described.arguments : described.options)
-        .push_back(description_of(command, *option, group));
+        .push_back(option_description(command, *option, group));
   }
 }
 

@@ -17,7 +17,9 @@ const std::string kModel = (kTests / "fixtures/models/llama").string();
 const std::string kRecipe = (fs::path(KVCAL_SOURCE_DIR) / "recipes/fp8_kv_tensor.yaml").string();
 
 CalibrateRequest request_in(const ScratchFolder& scratch, const std::string& output = "out") {
-  CalibrateRequest request{.model = kModel, .recipe = kRecipe};
+  CalibrateRequest request;
+  request.model = kModel;
+  request.recipe = kRecipe;
   request.dataset = (kTests / "cli/data/small.jsonl").string();
   request.output.formats = {"compressed-tensors"};
   request.output.output = (scratch / output).string();
@@ -30,7 +32,8 @@ CalibrateRequest request_in(const ScratchFolder& scratch, const std::string& out
 
 /// The result, of a process alone.
 CalibrationResult calibrated(const CalibrateRequest& request) {
-  RankSession session({.say = [](const std::string& message) { FAIL(message); }});
+  RankSession session({.timeout = std::chrono::minutes(10),
+                       .say = [](const std::string& message) { FAIL(message); }});
   SilentDiagnostics silent;
   std::optional<CalibrationResult> result;
   calibrate_checkpoint(request, session, silent,
@@ -104,7 +107,8 @@ TEST_CASE("run: what can be refused is refused before the work, and nothing is w
           request.output.output = kModel + "/out";
         }).find("source folder") != std::string::npos);
   CHECK(refused([](CalibrateRequest& request) {
-          request.state = {.folder = "none", .resumes = true};
+          request.state.folder = "none";
+          request.state.resumes = true;
         }).find("--resume needs a state") != std::string::npos);
 }
 
@@ -114,7 +118,8 @@ TEST_CASE("run: an interrupted calibration leaves no output, and goes on to the 
   CalibrateRequest request = request_in(scratch);
   request.state.share = "100%";
   {
-    RankSession session({.say = [](const std::string& message) { FAIL(message); }});
+    RankSession session({.timeout = std::chrono::minutes(10),
+                         .say = [](const std::string& message) { FAIL(message); }});
     Stopping stopping;
     CHECK_THROWS_AS(calibrate_checkpoint(request, session, stopping,
                                          [](const CalibrationResult&) { FAIL("was written"); }),
@@ -135,8 +140,11 @@ TEST_CASE("run: kept statistics give the scales of the run") {
   request.save_statistics = (scratch / "seen.safetensors").string();
   const CalibrationResult run = calibrated(request);
   SilentDiagnostics silent;
-  const ScalesResult scales = scales_from_statistics(
-      {.statistics = request.save_statistics, .recipe = kRecipe, .version = "test"}, silent);
+  ScalesRequest again;
+  again.statistics = request.save_statistics;
+  again.recipe = kRecipe;
+  again.version = "test";
+  const ScalesResult scales = scales_from_statistics(again, silent);
   REQUIRE(scales.calibration.layers.size() == run.calibration.layers.size());
   for (size_t i = 0; i < run.calibration.layers.size(); ++i) {
     CHECK(scales.calibration.layers[i].k.scales[0].value ==
@@ -151,7 +159,9 @@ TEST_CASE("run: a conversion tells what is lost, and an overlay goes on the mode
   const ScratchFolder scratch;
   calibrated(request_in(scratch));
   SilentDiagnostics silent;
-  ConversionRequest conversion{.checkpoint = (scratch / "out").string(), .version = "test"};
+  ConversionRequest conversion;
+  conversion.checkpoint = (scratch / "out").string();
+  conversion.version = "test";
   conversion.output.formats = {"tgi"};
   conversion.output.output = (scratch / "tgi").string();
   const ConversionResult merged = convert_checkpoint(conversion, silent);
@@ -163,7 +173,8 @@ TEST_CASE("run: a conversion tells what is lost, and an overlay goes on the mode
   conversion.output.output = (scratch / "overlay").string();
   conversion.output.scales_only = true;
   convert_checkpoint(conversion, silent);
-  ConversionRequest applied{.version = "test"};
+  ConversionRequest applied;
+  applied.version = "test";
   applied.output.output = (scratch / "applied").string();
   apply_overlay(conversion.output.output, kModel, applied, silent);
   CHECK(read_text(scratch / "applied/model.safetensors.index.json").find("k_scale") !=

@@ -83,7 +83,7 @@ void add_inputs(Calibration& calibration) {
 
 Calibrated::Calibrated(const fs::path& folder, const std::string& recipe_text,
                        const ScaleOf& scale_of)
-    : model(folder), config(config_of(model)), recipe(parse_recipe(recipe_text)) {
+    : model(folder), config(read_model_config(model)), recipe(parse_recipe(recipe_text)) {
   SilentDiagnostics silent;
   const QuantPlan plan = resolve_plan(recipe, config, silent, unrun_modules(model, config));
   calibration = empty_calibration(plan, config, KvDType::kFp8E4m3);
