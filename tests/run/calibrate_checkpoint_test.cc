@@ -177,7 +177,7 @@ TEST_CASE("run: a conversion tells what is lost, and an overlay goes on the mode
   applied.version = "test";
   applied.output.output = (scratch / "applied").string();
   apply_overlay(conversion.output.output, kModel, applied, silent);
-  CHECK(read_text(scratch / "applied/model.safetensors.index.json").find("k_scale") !=
+  CHECK(read_text(scratch / "applied/model.safetensors").find("self_attn.k_scale") !=
         std::string::npos);
   CHECK(message_of([&] {
           apply_overlay(conversion.output.output, (scratch / "out").string(), applied, silent);
