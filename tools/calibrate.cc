@@ -156,9 +156,6 @@ void check_report(const CalibrateOptions& options) {
     fail(
         "--report and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
         "apply makes of it with kvcal inspect");
-  const CalibrateRequest& request = options.request;
-  check_output_files(request.reports, options.report.overwrite,
-                     {request.model, request.recipe, request.dataset});
   check_report_targets(options.report);
 }
 
@@ -207,10 +204,10 @@ void run_calibrate(CalibrateOptions options) {
   if (request.output.formats.empty()) request.output.formats.emplace_back("compressed-tensors");
   options.report.overwrite = request.output.overwrite;
   request.reports = {{"--report", options.report.page}, {"--plots", options.report.plots}};
+  request.check_reports = [&] { check_report(options); };
   request.version = KVCAL_VERSION;
   request.resume_command = resuming_command_line();
   with_ranks(request.ranks, [&](RankSession& session) {
-    together(session.ranks(), [&] { check_report(options); });
     TerminalDiagnostics diagnostics;
     calibrate_checkpoint(request, session, diagnostics,
                          [&](const CalibrationResult& result) { print_result(options, result); });

@@ -32,6 +32,7 @@ void check_other_targets(const CalibrateRequest& request) {
       in_context(file.option, [&] { check_is_beside(file.path, request.output.output); });
   check_output_files(outputs, request.output.overwrite,
                      {request.model, request.recipe, request.dataset});
+  request.check_reports();
   const fs::path state = state_folder(request.state, request.output.output);
   if (request.state.folder.empty() || state.empty()) return;
   in_context("--state", [&] {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,8 +30,10 @@ struct CalibrateRequest {
   int64_t stable_samples = 64;
   bool all_experts = false;
   bool reproducible = false;  ///< leaves device, seconds and peak memory out of the manifest
-  /// Files that the caller writes after the run, checked before it.
+  /// Files that the caller writes after the run; they, and what check_reports finds, are checked
+  /// before it.
   std::vector<OutputFile> reports;
+  std::function<void()> check_reports = [] {};
   std::string version;         ///< of the program, for manifest and state
   std::string resume_command;  ///< for the message of a run that can be resumed
 };
