@@ -77,8 +77,8 @@ void add_families(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<FamiliesOptions>();
   CLI::App* command = app.add_subcommand(
       "families", "List the model families, their variations, and what is refused by name");
-  CLI::Option* markdown =
-      command->add_flag("--markdown", options->markdown, "Print the table that docs/models.md holds");
+  CLI::Option* markdown = command->add_flag("--markdown", options->markdown,
+                                            "Print the table that docs/models.md holds");
   command->add_flag("--json", options->json, "Print JSON instead of text")->excludes(markdown);
   command->callback([options, &run] { run = [options] { run_families(*options); }; });
 }
