@@ -48,9 +48,16 @@ kill_at() {  # CELLS
   (sweep out) &
   local pid=$!
   step_until $pid has_cells "$1"
-  ours '--task' | xargs -r kill -STOP 2>/dev/null
+  local task early=()
+  for task in $(ours '--task'); do
+    kill -STOP "$task" 2>/dev/null
+    grep -qs /model "/proc/$task/maps" || early+=("$task")
+  done
   kill -9 $pid 2>/dev/null
   wait $pid 2>/dev/null
+  # A task that has not mapped a model may not have asked yet to end with the sweep: it must see for itself that its parent
+  # is gone.
+  [[ ${#early[@]} -eq 0 ]] || kill -CONT "${early[@]}" 2>/dev/null
   await $$ none_of_ours '--task' || fail "killed at $1 cells: a task lives on: $(ours '--task')"
   ours '--task' | xargs -r kill -9 2>/dev/null
 }
