@@ -169,7 +169,6 @@ void print_stop(const StopOutcome& stop) {
 }
 
 void print_shares(const std::vector<RankShare>& shares) {
-  if (shares.empty()) return;
   Table table({"rank", "host", "samples", "tokens", "TFLOP", "MB of layers read", "MB from storage",
                "processor s", "peak MB"});
   for (size_t rank = 0; rank < shares.size(); ++rank) {
@@ -186,7 +185,6 @@ void print_shares(const std::vector<RankShare>& shares) {
 }
 
 void print_result(const CalibrateOptions& options, const CalibrationResult& result) {
-  print_shares(result.shares);
   if (options.report.is_asked_for())
     write_report(options.report,
                  page_values(options.request.output.output, options.request.model, KVCAL_VERSION));
@@ -205,6 +203,7 @@ void run_calibrate(CalibrateOptions options) {
   options.report.overwrite = request.output.overwrite;
   request.reports = {{"--report", options.report.page}, {"--plots", options.report.plots}};
   request.check_reports = [&] { check_report(options); };
+  request.on_shares = print_shares;
   request.version = KVCAL_VERSION;
   request.resume_command = resuming_command_line();
   with_ranks(request.ranks, [&](RankSession& session) {

@@ -189,7 +189,8 @@ class Calibrating {
       CalibrationResult result = measured(run, statistics);
       if (state) state->finish();
       clock_.end("calibrate");
-      result.shares = gather_shares(ranks(), work, before);
+      const std::vector<RankShare> shares = gather_shares(ranks(), work, before);
+      if (session_.is_first() && !shares.empty()) request_.on_shares(shares);
       session_.set_stage("writing the output");
       if (!output_) return;
       formats_->check(subject_->output_of(result.calibration));

@@ -17,7 +17,6 @@ struct CalibrationResult {
   Json manifest = {};
   std::optional<StopOutcome> stop = {};     ///< with stable_ratio alone
   std::vector<WrittenFolder> folders = {};  ///< one a format
-  std::vector<RankShare> shares = {};       ///< one a rank; empty for a process alone
 };
 
 /// Calibrates the model as its recipe says and writes the output, complete or not at all; with

@@ -34,6 +34,8 @@ struct CalibrateRequest {
   /// before it.
   std::vector<OutputFile> reports;
   std::function<void()> check_reports = [] {};
+  /// Gets the parts of several ranks on rank 0, before the output is written.
+  std::function<void(const std::vector<RankShare>&)> on_shares = [](const auto&) {};
   std::string version;         ///< of the program, for manifest and state
   std::string resume_command;  ///< for the message of a run that can be resumed
 };
