@@ -158,8 +158,8 @@ std::unique_ptr<Writer> make_writer(std::string_view format) {
     parts.push_back({name, &row, row.make()});
   }
   if (parts.size() == 1) return std::move(parts.front().writer);
-  std::ranges::stable_partition(parts,
-                                [](const Part& part) { return !part.format->has_config_file; });
+  std::stable_partition(parts.begin(), parts.end(),
+                        [](const Part& part) { return !part.format->has_config_file; });
   return std::make_unique<JoinedWriter>(std::move(parts));
 }
 

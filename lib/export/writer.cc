@@ -36,8 +36,8 @@ const Registry<OutputFormat> kWriters{
 
 std::string list_formats() {
   std::vector<std::string> names = kWriters.names();
-  std::ranges::stable_partition(
-      names, [](const std::string& name) { return kWriters.at(name).is_checkpoint; });
+  std::stable_partition(names.begin(), names.end(),
+                        [](const std::string& name) { return kWriters.at(name).is_checkpoint; });
   std::string all = names.front() + " (default)";
   for (size_t i = 1; i < names.size(); ++i)
     all += (i + 1 == names.size() ? " or " : ", ") + names[i];
