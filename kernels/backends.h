@@ -11,9 +11,9 @@ using MakeBackend = std::unique_ptr<Backend> (*)(const BackendOptions& options);
 /// Name of --device → maker: "cpu", "reference", and "cuda" or "hip" in builds with a GPU.
 extern const Registry<MakeBackend> kBackends;
 
-/// The GPU backend of this build, or "".
+/// Name of this build's GPU backend, or "".
 std::string_view gpu_device_name();
-/// Whether a device of it can be used here.
+/// Whether this machine has a usable device of it.
 bool has_gpu();
 
 }  // namespace kvcal

@@ -19,19 +19,19 @@ class HostBackend : public Backend {
   void fill_zero(std::byte* data, size_t bytes) override;
 
  private:
-  /// Large blocks that were freed, by size: the next layer asks for the same ones, and fresh memory
-  /// costs as much as packing into it. They go when a size is asked for that is not among them.
+  /// Large freed blocks, by size: the next layer needs the same sizes, and fresh memory costs as
+  /// much as packing into it. A request for another size releases them.
   std::multimap<size_t, std::byte*> spare_;
   std::mutex spare_mutex_;
 
  protected:
-  /// Folds what an operation has written, [count] of type, into its slot.
+  /// Folds an operation's output, [count] of type, into its slot.
   void observe_written(const AmaxSlot& seen, ComputeType type, const void* out, int64_t count);
-  /// Folds the rows that attention has written into its slot.
+  /// Folds attention's output into its slot.
   void observe_attended(const AttentionArgs& args);
 };
 
-/// The arguments with the segments that hold now.
+/// The arguments with the current segments.
 AttentionArgs with_current_segments(const AttentionArgs& args);
 
 }  // namespace kvcal

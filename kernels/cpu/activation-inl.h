@@ -50,7 +50,7 @@ HWY_INLINE VF activated(VF x) {
   return kActivation == Activation::kRelu ? positive : hn::Mul(positive, positive);
 }
 
-/// One row's inputs. up is read where there is one.
+/// Inputs of one row; up is read only where the activation is gated.
 struct ActivationRow {
   const float* gate = nullptr;
   const float* up = nullptr;

@@ -20,8 +20,8 @@ struct ActivationBlock {
   int64_t out_stride = 0;
 };
 
-/// Computes it in the calling thread, with the best instructions there are; magnitudes of what was
-/// written.
+/// Computes the block in the calling thread, with the best instruction set. Returns the magnitudes
+/// of its output.
 Magnitudes activate_block(const ActivationBlock& block);
 
 }  // namespace kvcal::cpu

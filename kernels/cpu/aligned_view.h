@@ -7,8 +7,8 @@
 
 namespace kvcal {
 
-/// Elements of a checkpoint as T: where they lie, or a copy where the file's header, whose length
-/// is free, leaves them on an address that T cannot have. Borrows bytes.
+/// Elements of a checkpoint as T: the mapped bytes, or a copy where they are not aligned for T,
+/// because a file's header may have any length. Borrows bytes.
 template <class T>
 class AlignedView {
  public:

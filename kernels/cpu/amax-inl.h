@@ -1,5 +1,4 @@
-// The amax of what a kernel writes, folded in while it writes. The guard is Highway's, see
-// vector-inl.h.
+// Amax of a kernel's output, computed while it writes. The guard is Highway's, see vector-inl.h.
 #if defined(KVCAL_KERNELS_CPU_AMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_AMAX_INL_H_
 #undef KVCAL_KERNELS_CPU_AMAX_INL_H_
@@ -42,7 +41,7 @@ inline float as_stored(float x, const F16*) {
   return to_float(to_f16(x));
 }
 
-/// Bits of the smallest float32 magnitude that Out holds as infinity.
+/// Bits of the smallest float32 magnitude that rounds to infinity in Out.
 template <class Out>
 constexpr int32_t kOverflowBits = 0x7f800000;
 template <>
@@ -50,9 +49,9 @@ inline constexpr int32_t kOverflowBits<BF16> = 0x7f7f8000;
 template <>
 inline constexpr int32_t kOverflowBits<F16> = 0x477ff000;  // 65520
 
-/// Magnitudes of the elements that are written from float32 vectors: call fold with each vector
-/// that goes into a row, then end_row. Rounding keeps order, so only the largest value is rounded;
-/// only a row that holds NaN or infinity is read again.
+/// Magnitudes of elements written from float32 vectors: call fold with each vector of a row, then
+/// end_row. Rounding is monotonic, so only the largest value is rounded; a row is read again only
+/// where it holds NaN or infinity.
 template <class Out>
 class AmaxFold {
  public:
@@ -60,11 +59,11 @@ class AmaxFold {
   HWY_INLINE void fold(VF value) {
     row_ = hn::Max(row_, hn::And(as_int(value), set_int(0x7fffffff)));
   }
-  /// The first count lanes alone.
+  /// Folds only the first count lanes.
   HWY_INLINE void fold_part(VF value, int64_t count) {
     fold(hn::IfThenElseZero(hn::FirstN(DF(), static_cast<size_t>(count)), value));
   }
-  /// row: the count elements that were written from the vectors since the last call.
+  /// row: the count elements written from the vectors since the last call.
   HWY_INLINE void end_row(const Out* row, int64_t count) {
     if (hn::AllTrue(DI(), hn::Lt(row_, set_int(kOverflowBits<Out>)))) {
       finite_ = hn::Max(finite_, row_);
@@ -73,7 +72,7 @@ class AmaxFold {
     }
     row_ = set_int(0);
   }
-  /// Magnitudes of all rows that have ended.
+  /// Magnitudes of all completed rows.
   HWY_INLINE Magnitudes magnitudes() const {
     Magnitudes all = rest_;
     const float largest = hn::GetLane(as_float(hn::MaxOfLanes(DI(), finite_)));

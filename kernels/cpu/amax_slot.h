@@ -7,7 +7,7 @@
 
 namespace kvcal::cpu {
 
-/// The largest finite magnitude of some values, and the number that were not finite.
+/// Largest finite magnitude of some values, and the number of values that are not finite.
 struct Magnitudes {
   float amax = 0.0f;
   uint64_t nonfinite = 0;
@@ -18,8 +18,8 @@ struct Magnitudes {
   }
 };
 
-/// Folds what one block of an operation has written into the operation's slot, where it has one.
-/// Any thread may call it: neither a maximum nor a count depends on the order.
+/// Folds the output of one block into the operation's slot, if any. Thread-safe: neither a maximum
+/// nor a count depends on the order.
 inline void fold_into(const AmaxSlot& seen, const Magnitudes& block) {
   if (!seen) return;
   const std::atomic_ref amax(*seen.amax);

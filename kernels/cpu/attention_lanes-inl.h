@@ -1,7 +1,7 @@
-// What queries lie in the lanes of vectors and which keys each sees. Softmax runs along the keys
-// (Milakov and Gimelshein, 2018): each query is summed by itself in a fixed order, so its result
-// depends on no other query, on no thread, and not on how many queries a call has. The guard is
-// Highway's, see vector-inl.h.
+// Assigns queries to the lanes of vectors, and the keys that each query sees. Softmax runs along
+// the keys (Milakov and Gimelshein, 2018): each query is summed by itself in a fixed order, so its
+// result depends on no other query, on no thread, and not on the number of queries in a call. The
+// guard is Highway's, see vector-inl.h.
 #if defined(KVCAL_KERNELS_CPU_ATTENTION_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_ATTENTION_LANES_INL_H_
 #undef KVCAL_KERNELS_CPU_ATTENTION_LANES_INL_H_
@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// The queries of one task, one a lane.
+/// Queries of one task, one per lane.
 template <int64_t kQueries>
 class AttentionLanes {
  public:
@@ -28,14 +28,14 @@ class AttentionLanes {
   }
   const TaskQueries& queries() const { return queries_; }
 
-  /// Fractions of the softcap become scores.
+  /// Converts fractions of the softcap to scores.
   void cap_scores(int64_t keys, float* scores) const {
     const VF cap = set(args_.softcap * TaskQueries::kLog2e);
     for (int64_t i = 0; i < keys * kQueries; i += kLanes)
       hn::Store(hn::Mul(cap, tanh(hn::Load(DF(), scores + i))), DF(), scores + i);
   }
 
-  /// -infinity where a query does not see a key; scores [end - begin, kQueries].
+  /// Sets scores [end - begin, kQueries] to -infinity where a query does not see a key.
   void hide_keys(int64_t begin, int64_t end, float* scores) const {
     const int64_t tail = queries_.count() - 1;
     if (begin >= first_[tail] && end - 1 <= last_[0]) return;
@@ -52,8 +52,8 @@ class AttentionLanes {
     }
   }
 
-  /// Columns of out [value_dim, kQueries] become rows of args.out, times a factor each.
-  /// rows: room for four.
+  /// Writes columns of out [value_dim, kQueries], times a factor each, as rows of args.out. rows:
+  /// scratch for four rows.
   void store_results(const float* out, const float* factors, float* rows) {
     const int64_t value_dim = args_.value_dim();
     for (int64_t lane = 0; lane < queries_.count(); lane += 4) {
@@ -66,8 +66,8 @@ class AttentionLanes {
  private:
   const AttentionArgs& args_;
   TaskQueries queries_;
-  HWY_ALIGN int32_t first_[kQueries];  ///< first key seen
-  HWY_ALIGN int32_t last_[kQueries];   ///< and the last
+  HWY_ALIGN int32_t first_[kQueries];  ///< first visible key
+  HWY_ALIGN int32_t last_[kQueries];   ///< last visible key
 };
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

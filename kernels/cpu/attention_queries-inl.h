@@ -1,5 +1,5 @@
-// The queries of an attention task: where each lies, which keys it sees, where its result goes. The
-// guard is Highway's, see vector-inl.h.
+// Queries of an attention task: their location, visible keys and output. The guard is Highway's,
+// see vector-inl.h.
 #if defined(KVCAL_KERNELS_CPU_ATTENTION_QUERIES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_ATTENTION_QUERIES_INL_H_
 #undef KVCAL_KERNELS_CPU_ATTENTION_QUERIES_INL_H_
@@ -20,8 +20,8 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kLanes = HWY_LANES(float);
 
-/// Scores are in units of powers of two, so that weights are powers of two. Numbers behind the last
-/// query stand for the first; nobody reads their results.
+/// Scores are base-2 exponents, so that weights are powers of two. Indices beyond the last query
+/// repeat the first; their results are not read.
 class TaskQueries {
  public:
   static constexpr float kLog2e = std::numbers::log2e_v<float>;
@@ -30,7 +30,7 @@ class TaskQueries {
 
   int64_t count() const { return task_.tokens * task_.heads; }
 
-  /// The keys that a query sees, counted from the segment's first.
+  /// Last key that a query sees, counted from the segment's first.
   int32_t last_key(int64_t query) const {
     return static_cast<int32_t>(task_.segment->kv_count - task_.segment->q_count + token_of(query));
   }
@@ -39,7 +39,7 @@ class TaskQueries {
     return window > 0 ? static_cast<int32_t>(std::max<int64_t>(0, last_key(query) - window + 1))
                       : 0;
   }
-  /// Keys that some query sees: [begin, end).
+  /// Keys that at least one query sees: [begin, end).
   int64_t begin() const { return first_key(0); }
   int64_t end() const { return last_key(count() - 1) + 1; }
 
@@ -48,12 +48,12 @@ class TaskQueries {
     return args_.q + (task_.segment->q_begin + token_of(query)) * args_.q_row_stride +
            head_of(query) * args_.head_dim;
   }
-  /// Multiplier from the product of query and key to a score, or to a fraction of the softcap.
+  /// Factor from the product of query and key to a score, or to a fraction of the softcap.
   float score_factor() const {
     return args_.softcap > 0.0f ? args_.softmax_scale / args_.softcap
                                 : args_.softmax_scale * kLog2e;
   }
-  /// The score of the key without a value that a query sees too, where there is one.
+  /// Whether there are sinks: scores of an extra key without a value that every query sees.
   bool has_sinks() const { return args_.sinks != nullptr; }
   float sink(int64_t query) const {
     return std::max(args_.sinks[head_of(query)] * kLog2e, std::numeric_limits<float>::lowest());
@@ -70,7 +70,7 @@ class TaskQueries {
         return store_as<F16>(query, row);
     }
   }
-  /// Magnitudes of the stored rows, where they are wanted.
+  /// Magnitudes of the stored rows, where requested.
   const Magnitudes& seen() const { return seen_; }
 
  private:

@@ -8,18 +8,17 @@
 
 namespace kvcal::cpu {
 
-/// Queries that go through the keys together: consecutive tokens times the heads that share a KV
-/// head.
+/// Queries processed together: consecutive tokens times the heads that share a KV head.
 struct AttentionTask {
   const Segment* segment = nullptr;
   int64_t segment_index = 0;
   int64_t kv_head = 0;
   int64_t first_token = 0, tokens = 0;  ///< within the segment
-  int64_t first_head = 0, heads = 0;    ///< tokens * heads <= the queries asked for
+  int64_t first_head = 0, heads = 0;    ///< tokens * heads <= the limit
 };
 
-/// Work in pieces of at most so many queries: segment by segment and head by head, so that a head's
-/// keys and values stay in cache, the longest piece first.
+/// Divides the work into tasks of at most so many queries, segment by segment and head by head, so
+/// that a head's keys and values stay in cache; the longest task first.
 inline std::vector<AttentionTask> cut_attention(const AttentionArgs& args, int64_t queries) {
   const int64_t group = args.heads / args.kv_heads;
   const int64_t heads = std::min(group, queries), tokens = queries / heads;

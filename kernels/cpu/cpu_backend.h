@@ -15,8 +15,8 @@
 
 namespace kvcal::cpu {
 
-/// The fast backend in host memory: oneDNN multiplies, vector code chosen at run time does the
-/// rest, our threads share both. How work is cut never depends on the number of threads.
+/// The fast backend in host memory: oneDNN multiplies, vector code selected at run time does the
+/// rest, and both use our threads. The division of work never depends on the number of threads.
 class CpuBackend : public HostBackend {
  public:
   explicit CpuBackend(const BackendOptions& options);
@@ -44,12 +44,12 @@ class CpuBackend : public HostBackend {
 
  private:
   void attention_in_float32(const AttentionArgs& args);
-  /// With tile_instructions().
+  /// Attention with tile_instructions().
   void attention_in_tiles(const AttentionArgs& args);
-  /// pack of what was checked; F8_E4M3 parts too, as the numbers their codes stand for.
+  /// pack of checked parts; also F8_E4M3 parts, dequantized without their scales.
   std::unique_ptr<PackedMatrix> pack_checked(std::span<const TensorView> parts,
                                              const PackShape& shape, ComputeType type);
-  /// Calls body(begin, end) for blocks of rows that hold about the same number of elements each.
+  /// Calls body(begin, end) for blocks of rows with about the same number of elements.
   template <class Body>
   void for_row_blocks(int64_t rows, int64_t elements_per_row, const Body& body) {
     const int64_t block =

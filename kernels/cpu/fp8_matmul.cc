@@ -162,7 +162,7 @@ void CpuBackend::do_matmul_fp8(const Fp8MatmulArgs& args) {
   for (int64_t first = 0; first < args.rows; first += chunk) {
     const int64_t rows = std::min(chunk, args.rows - first);
     float* out = args.out + first * stride;
-    // Where nothing is added to, sums become results in their place.
+    // Without accumulation, sums become results in place.
     float* sums = args.accumulate ? fp8_sums_.get<float>(rows * width) : out;
     const int64_t sums_stride = args.accumulate ? width : stride;
     auto* x = fp8_inputs_.get<std::byte>(rows * in * static_cast<int64_t>(bytes_of(weight->type)));

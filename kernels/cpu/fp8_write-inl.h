@@ -16,7 +16,7 @@ HWY_INLINE VI magnitude_bits(VF v) {
   return hn::And(as_int(v), set_int(0x7fffffff));
 }
 
-/// As fp8::encode, bit for bit.
+/// fp8::encode as vector code, bit for bit.
 template <fp8::Format kFormat>
 HWY_INLINE VI encode(VF value) {
   constexpr fp8::Layout kLayout = fp8::layout_of(kFormat);
@@ -42,7 +42,7 @@ HWY_INLINE VI encode(VF value) {
   return hn::IfThenElse(hn::Gt(magnitude, set_int(0x7f800000)), nan, full);
 }
 
-/// Codes of x / scale; counts the finite values that are over the largest code.
+/// Codes of x / scale; counts the finite values over the largest code.
 template <fp8::Format kFormat>
 HWY_INLINE VI quantize(VF x, VF scale, uint64_t& saturated) {
   const VF scaled = hn::Div(x, scale);
@@ -52,7 +52,7 @@ HWY_INLINE VI quantize(VF x, VF scale, uint64_t& saturated) {
   return encode<kFormat>(scaled);
 }
 
-/// Codes of count values; how many saturated.
+/// Codes of count values; returns how many saturated.
 template <fp8::Format kFormat, class T>
 HWY_INLINE uint64_t quantize_row(const T* x, int64_t count, float scale, uint8_t* out) {
   const DU8 d8;

@@ -10,24 +10,24 @@
 
 namespace kvcal::cpu {
 
-/// Rows [begin, end) of new K or V that go through the pass together: of one segment, or of none.
+/// Rows [begin, end) of new K or V that one task processes: of one segment, or of none.
 struct KvPart {
   int64_t begin = 0, end = 0;
   int64_t segment = -1;
   int64_t before = 0;  ///< tokens of the segment that come before
 };
 
-/// The work of one side's pass.
+/// Work of one task on K or V.
 struct KvPass {
   CacheSide side = {};
-  const RopeArgs* rope = nullptr;  ///< null: its heads do not turn
+  const RopeArgs* rope = nullptr;  ///< null: no rotation
   int64_t first_row = 0;           ///< of out
 };
 
-/// Counts of one head. Two values are counted at a time, in the row and the column of a table that
-/// their bins name: half the additions to memory. Two tables lie side by side and are used in turn,
-/// so that like values do not wait for each other. A table's places are a window of bins below the
-/// largest value's; place 0 is bin 0, and what lies between is counted on its own.
+/// Histogram of one head. Two values are counted at a time, in the table entry at the row and
+/// column of their bins, which halves the additions to memory. Two adjacent tables alternate, so
+/// that equal values do not wait for each other. A table covers a window of bins below the largest
+/// value's; place 0 is bin 0, and bins between the two are counted separately.
 struct BinCounts {
   static constexpr int64_t kBins = MagnitudeHistogram::kBins;
   static constexpr int64_t kPlaces = 128;  ///< 16 octaves
@@ -39,7 +39,7 @@ struct BinCounts {
   std::array<uint8_t, kMaxValues> places;
 };
 
-/// Adds the counts to what all threads add to.
+/// Adds the counts to the shared histogram.
 inline void add_bins(const BinCounts& counts, uint64_t* histogram) {
   // Whole numbers: any order of the additions gives the same sum.
   for (size_t bin = 0; bin < counts.bins.size(); ++bin)
@@ -47,7 +47,7 @@ inline void add_bins(const BinCounts& counts, uint64_t* histogram) {
       std::atomic_ref(histogram[bin]).fetch_add(count, std::memory_order_relaxed);
 }
 
-/// Folds a part's range into that of its segment; parts in their order.
+/// Merges a part's range into that of its segment; call in order.
 inline void merge_range(const ObservedRange& part, ObservedRange& all) {
   all.min = std::min(all.min, part.min);
   all.max = std::max(all.max, part.max);

@@ -23,14 +23,14 @@ struct HeadRows {
   HWY_INLINE const float* row(int64_t t) const { return x + t * row_stride; }
 };
 
-/// Extremes of finite values, a row at a time.
+/// Extremes of finite values, row by row.
 class RangeFold {
  public:
   HWY_INLINE RangeFold() : min_(set(kInfinity)), max_(set(-kInfinity)) {}
 
   /// Row t of a head.
   HWY_INLINE void fold_row(const float* x, int64_t count, int64_t t) {
-    // Apart from the rows before, which would make each row wait for the last.
+    // Separate from earlier rows, so that rows do not wait for each other.
     VF min = set(kInfinity), max = set(-kInfinity);
     VI largest = set_int(0);
     const auto fold = [&](VF v) HWY_ATTR {
@@ -41,7 +41,7 @@ class RangeFold {
     int64_t i = 0;
     for (; i + lanes() <= count; i += lanes()) fold(load_as_float(x + i));
     if (const int64_t left = count - i; left > 0) {
-      // The lanes behind repeat the last value, which changes neither extreme.
+      // The extra lanes repeat the last value, which changes neither extreme.
       float values[kMaxLanes];
       for (int64_t lane = 0; lane < lanes(); ++lane) values[lane] = x[i + std::min(lane, left - 1)];
       fold(load_as_float(values));
@@ -74,26 +74,26 @@ class RangeFold {
   }
 
   VF min_, max_;
-  float rest_min_ = kInfinity, rest_max_ = -kInfinity;  ///< of rows that hold NaN or infinity
+  float rest_min_ = kInfinity, rest_max_ = -kInfinity;  ///< of rows with NaN or infinity
   int64_t first_nonfinite_ = -1;
 };
 
-/// The window of bins that the table counts: place p > 0 is bin below + p.
+/// Window of bins that the table counts: place p > 0 is bin below + p.
 struct BinWindow {
   int below = 0;
 };
 
 constexpr int32_t kFirstStep = (127 + MagnitudeHistogram::kMinExponent) << 3;
 
-/// As MagnitudeHistogram::bin_of, in steps of an eighth octave from float32's smallest.
+/// As MagnitudeHistogram::bin_of, in steps of an eighth octave from the smallest float32.
 HWY_INLINE VI step_of(VF v) {
   const VI magnitude = hn::And(as_int(v), set_int(0x7fffffff));
   return hn::Min(hn::ShiftRight<20>(magnitude),
                  set_int(kFirstStep + MagnitudeHistogram::kBins - 1));
 }
 
-/// Places of count values; look is shown each vector of steps, and which of them lie between bin 0
-/// and the window.
+/// Places of count values. Calls look with each vector of steps, and with a mask of those between
+/// bin 0 and the window.
 template <class Look>
 HWY_INLINE void place_all(const float* x, int64_t count, BinWindow window, uint8_t* places,
                           const Look& look) {
@@ -114,7 +114,7 @@ HWY_INLINE void place_all(const float* x, int64_t count, BinWindow window, uint8
   }
 }
 
-/// Places of one row; true where a value lies between bin 0 and the window.
+/// Places of one row; returns whether a value lies between bin 0 and the window.
 HWY_INLINE bool place_row(const float* x, int64_t count, BinWindow window, uint8_t* places) {
   auto between = hn::Ne(set_int(0), set_int(0));
   place_all(x, count, window, places,
@@ -122,7 +122,7 @@ HWY_INLINE bool place_row(const float* x, int64_t count, BinWindow window, uint8
   return !hn::AllFalse(DI(), between);
 }
 
-/// Puts the values between bin 0 and the window, which place 0 counts, where they belong.
+/// Moves values between bin 0 and the window from place 0 to their bins.
 HWY_NOINLINE inline void correct_row(const float* x, int64_t count, BinWindow window,
                                      BinCounts& counts) {
   for (int64_t i = 0; i < count; ++i) {
@@ -151,7 +151,7 @@ HWY_NOINLINE inline void count_pairs(int64_t count, BinCounts& counts) {
   for (; i + 2 <= count; i += 2) add(i, 0);
 }
 
-/// Adds rows and columns of the tables to the bins, and empties them.
+/// Adds rows and columns of the tables to the bins, and clears them.
 HWY_NOINLINE inline void add_pairs(BinWindow window, BinCounts& counts) {
   std::array<uint32_t, BinCounts::kPlaces> places;
   std::array<uint16_t, BinCounts::kPlaces> columns{};  // no more than kMaxValues / 2 each
@@ -172,7 +172,7 @@ HWY_NOINLINE inline void add_pairs(BinWindow window, BinCounts& counts) {
     counts.bins[below + p] += places[p] + columns[p];
 }
 
-/// Adds to the bins what place_row and correct_row counted for so many values.
+/// Adds the counts of place_row and correct_row for so many values to the bins.
 HWY_INLINE void count_places(int64_t values, BinWindow window, BinCounts& counts) {
   count_pairs(values, counts);
   add_pairs(window, counts);
@@ -188,19 +188,19 @@ HWY_NOINLINE inline void count_one_by_one(const HeadRows& rows, BinCounts& count
       if (std::isfinite(*x)) ++counts.bins[static_cast<size_t>(MagnitudeHistogram::bin_of(*x))];
 }
 
-/// The window below the largest of finite values.
+/// Window below the largest of finite values.
 HWY_INLINE BinWindow window_of(const ObservedRange& range) {
   const float largest = std::max(-range.min, range.max);
   constexpr int kWidth = static_cast<int>(BinCounts::kPlaces) - 1;
   return {std::max(0, MagnitudeHistogram::bin_of(largest) - kWidth)};
 }
 
-/// Whether so many values are counted by the tables: fewer are not worth emptying them.
+/// Whether the tables pay off: for few values they do not.
 HWY_INLINE bool suits_tables(int64_t values, const ObservedRange& range) {
   return values >= 1024 && values <= BinCounts::kMaxValues && range.first_nonfinite < 0;
 }
 
-/// Counts values into bins that hold zeros before; range is theirs.
+/// Counts values into zeroed bins; range is that of the values.
 HWY_NOINLINE inline void count_rows(const HeadRows& rows, const ObservedRange& range,
                                     BinCounts& counts) {
   const int64_t values = rows.tokens * rows.head_dim;
@@ -212,8 +212,7 @@ HWY_NOINLINE inline void count_rows(const HeadRows& rows, const ObservedRange& r
   count_places(values, window, counts);
 }
 
-/// Places of values that follow each other. Those between bin 0 and the window are counted where
-/// they belong.
+/// Places of contiguous values. Counts those between bin 0 and the window in their bins.
 HWY_NOINLINE inline void place_values(const float* x, int64_t count, BinWindow window,
                                       BinCounts& counts) {
   const DI di;
@@ -229,7 +228,7 @@ HWY_NOINLINE inline void place_values(const float* x, int64_t count, BinWindow w
   counts.bins[0] -= corrected;  // modulo 2^32, until place 0 is added
 }
 
-/// As count_rows, of values that follow each other.
+/// count_rows for contiguous values.
 HWY_NOINLINE inline void count_values(const float* x, int64_t values, const ObservedRange& range,
                                       BinCounts& counts) {
   if (!suits_tables(values, range))

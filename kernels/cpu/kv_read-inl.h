@@ -1,4 +1,4 @@
-// Rows of a KV cache as numbers. The guard is Highway's, see vector-inl.h.
+// Dequantized rows of a KV cache. The guard is Highway's, see vector-inl.h.
 #if defined(KVCAL_KERNELS_CPU_KV_READ_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_KV_READ_INL_H_
 #undef KVCAL_KERNELS_CPU_KV_READ_INL_H_
@@ -11,7 +11,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// count elements of one float type as another.
+/// Converts count elements from one float type to another.
 template <class In, class Out>
 HWY_INLINE void convert_row(const In* in, int64_t count, Out* out) {
   store_row(
@@ -19,8 +19,8 @@ HWY_INLINE void convert_row(const In* in, int64_t count, Out* out) {
       [in](int64_t i, int64_t left) HWY_ATTR { return load_part(in + i, left); });
 }
 
-/// FP8 code → float16 bits, with the format's bias still to be taken out: every FP8 number fits
-/// into float16 by a shift, and float16's own conversion takes care of subnormals.
+/// FP8 code → float16 bits, without the correction of the exponent bias: every FP8 number fits into
+/// float16 by a shift, and float16's conversion handles subnormals.
 template <fp8::Format kFormat>
 HWY_INLINE hn::Vec<DU16> half_bits(hn::Vec<DU16> code) {
   const DU16 d;
@@ -34,11 +34,11 @@ HWY_INLINE hn::Vec<DU16> half_bits(hn::Vec<DU16> code) {
   return hn::IfThenElse(is_nan, hn::Set(d, uint16_t{0x7e00}), bits);
 }
 
-/// The rest of the exponent's bias: float16's is 15.
+/// Remaining correction of the exponent bias: float16's is 15.
 template <fp8::Format kFormat>
 constexpr float kBiasScale = static_cast<float>(1 << (15 - fp8::layout_of(kFormat).bias));
 
-/// scale · code, rounded once: the powers of two are exact.
+/// scale · code, rounded once: products with powers of two are exact.
 template <fp8::Format kFormat>
 HWY_INLINE VF read_codes(const uint8_t* codes, VF scale) {
   const auto wide = hn::PromoteTo(DU16(), hn::LoadU(DU8(), codes));
@@ -85,7 +85,7 @@ HWY_INLINE void read_row(const KvRows& rows, const std::byte* row, Out* out) {
   }
 }
 
-/// out [rows, head_dim], its rows out_stride apart.
+/// Converts rows to out [rows, head_dim], whose rows are out_stride apart.
 template <class Out>
 HWY_INLINE void read_kv(const KvRows& rows, Out* out, int64_t out_stride) {
   const int64_t stride = rows.row_stride * bytes_per_element(rows.dtype);

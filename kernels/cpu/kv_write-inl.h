@@ -1,4 +1,4 @@
-// Elements of a KV cache as they are stored. The guard is Highway's, see vector-inl.h.
+// Stores elements of a KV cache. The guard is Highway's, see vector-inl.h.
 #if defined(KVCAL_KERNELS_CPU_KV_WRITE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_KV_WRITE_INL_H_
 #undef KVCAL_KERNELS_CPU_KV_WRITE_INL_H_
@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// One head of one token; how many values saturated.
+/// Stores one head of one token; returns how many values saturated.
 HWY_INLINE uint64_t store_head(const StoreKvArgs& args, const float* x, int64_t head, int64_t out) {
   const int64_t head_dim = args.x.head_dim;
   switch (args.dtype) {

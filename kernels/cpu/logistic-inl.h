@@ -1,4 +1,4 @@
-// Gates: functions made of the logistic function. The guard is Highway's, see vector-inl.h.
+// Gate functions based on the logistic function. The guard is Highway's, see vector-inl.h.
 #if defined(KVCAL_KERNELS_CPU_LOGISTIC_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_LOGISTIC_INL_H_
 #undef KVCAL_KERNELS_CPU_LOGISTIC_INL_H_
@@ -15,11 +15,11 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 
 /// 1 + e^-u, within 2 ulp; infinity where u < -88.7. NaN may be lost.
 HWY_INLINE VF one_plus_exp_of_negative(VF u) {
-  // Beyond 30 the sum is 1; the exponent below must not leave float32's.
+  // Beyond 30 the sum is 1, and the exponent below must stay within float32's range.
   const VF clamped = hn::Min(u, set(30.0f));
   const VF shifted = hn::MulAdd(clamped, set(-1.44269504f), set(kWholeShift));
   const VF whole = hn::Sub(shifted, set(kWholeShift));
-  // ln 2 in two parts, as in exp. e^-r is the polynomial with the least relative error, 1e-7.
+  // ln 2 in two parts, as in exp. e^-r is the polynomial of least relative error, 1e-7.
   VF r = hn::MulAdd(whole, set(0.693359375f), clamped);
   r = hn::MulAdd(whole, set(-2.12194440e-4f), r);
   VF sum = set(-0.0082900587f);
@@ -28,7 +28,7 @@ HWY_INLINE VF one_plus_exp_of_negative(VF u) {
   sum = hn::MulAdd(sum, r, set(0.49999139f));
   sum = hn::MulAdd(sum, r, set(-0.9999997f));
   sum = hn::MulAdd(sum, r, set(1.0f));
-  // The whole part stands in shifted's low bits, and all others are shifted out.
+  // The integer part is in shifted's low bits; the other bits are shifted out.
   const VF power = as_float(hn::Add(as_int(sum), hn::ShiftLeft<23>(as_int(shifted))));
   return hn::IfThenElse(hn::Lt(u, set(-88.72283f)), set(std::numeric_limits<float>::infinity()),
                         hn::Add(power, set(1.0f)));
@@ -39,7 +39,7 @@ HWY_INLINE VF times_logistic(VF x, VF u) {
   return hn::Div(x, one_plus_exp_of_negative(u));
 }
 
-/// The multiplier that a gate gives; NaN stays NaN.
+/// Factor that a gate gives; NaN stays NaN.
 template <GateFunction kFunction>
 HWY_INLINE VF gate_of(VF gate) {
   if (kFunction == GateFunction::kSilu) return times_logistic(gate, gate);
@@ -47,8 +47,8 @@ HWY_INLINE VF gate_of(VF gate) {
   return hn::Div(one, hn::Add(one, exp(hn::Neg(gate))));
 }
 
-/// x times the function of its gate; what is written is folded into seen, whose row the caller
-/// ends. out may be x.
+/// x times the function of its gate. Folds the output into seen; the caller ends the row. out may
+/// be x.
 template <GateFunction kFunction, class Out>
 HWY_INLINE void gate_row(const float* x, const float* gate, int64_t width, Out* out,
                          AmaxFold<Out>& seen) {
@@ -67,8 +67,8 @@ HWY_INLINE void gate_row(const float* x, const float* gate, int64_t width, Out* 
       });
 }
 
-/// log(1 + e^x), within 4 ulp; NaN stays NaN. With u = e^-|x|, log(1 + u) = 2 atanh(u / (2 + u)),
-/// whose series in s² <= 1/9 is cut where its rest is below 2^-28.
+/// log(1 + e^x), within 4 ulp; NaN stays NaN. With u = e^-|x|, log(1 + u) = 2 atanh(u / (2 + u));
+/// its series in s² <= 1/9 ends where the remainder is below 2^-28.
 HWY_INLINE VF softplus(VF x) {
   const VF u = exp(hn::Neg(hn::Abs(x)));
   const VF s = hn::Div(u, hn::Add(set(2.0f), u));

@@ -265,7 +265,7 @@ class Multiplication {
 
   void run_apart(const PackedPanel& panel, const void* x, int64_t height, TileOutput output,
                  int thread) const {
-    // Where the same call may run in place for fewer rows, a bias must be added first there too.
+    // A bias must be added first for fewer rows, too, where the same call may run them in place.
     const bool starts_with_bias = panel.gemm->runs_in_place() && !args_.accumulate;
     panel.gemm->run(height, x, *panel.panel,
                     {.out = output.tile,

@@ -4,7 +4,7 @@
 
 namespace kvcal::cpu {
 
-/// Describes a matmul, which oneDNN 2 and 3 do differently. Throws dnnl::error where no
+/// Describes a matmul for oneDNN 2 or 3, whose interfaces differ. Throws dnnl::error where no
 /// implementation exists.
 inline dnnl::matmul::primitive_desc describe_matmul(const dnnl::engine& engine,
                                                     const dnnl::memory::desc& x,

@@ -20,11 +20,11 @@ struct DnnSession {
   std::vector<Scratch> scratchpads;
 };
 
-/// oneDNN's name of its matmul of type, empty where it has none.
+/// oneDNN's name of its matmul for type; empty where it has none.
 std::string dnn_implementation(const DnnSession& session, ComputeType type);
 
-/// oneDNN's multiplications for a few fixed heights. Each is compared with one of them here, and is
-/// not used where oneDNN sums in another order. Throws Error where oneDNN cannot multiply the
+/// oneDNN's products for a few fixed heights. This function compares the heights with each other
+/// and drops those with another order of summation. Throws Error where oneDNN does not support the
 /// shape.
 std::unique_ptr<Gemm> make_dnn_gemm(DnnSession& session, const PanelShape& shape);
 constexpr int64_t kDnnTallest = 128;

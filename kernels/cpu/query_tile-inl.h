@@ -1,4 +1,4 @@
-// Small matrix products of attention: queries lie across the lanes of vectors, so each is summed by
+// Small matrix products of attention. Queries lie in the lanes of vectors, so each is summed by
 // itself. The guard is Highway's, see vector-inl.h.
 #if defined(KVCAL_KERNELS_CPU_QUERY_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_QUERY_TILE_INL_H_
@@ -13,7 +13,7 @@
 #define KVCAL_KERNELS_CPU_QUERY_TILE_ONCE
 namespace kvcal::cpu {
 
-/// Queries handled together: consecutive tokens times the heads that share a KV head.
+/// Queries of one task: consecutive tokens times the heads that share a KV head.
 constexpr int64_t kQueries = 48;
 
 }  // namespace kvcal::cpu
@@ -28,7 +28,7 @@ constexpr int64_t kStrip = 3;
 constexpr int64_t kRows = HWY_TARGET <= HWY_AVX3 ? 8 : 4;
 static_assert(kQueries % (kStrip * kLanes) == 0);
 
-/// out [M, kQueries] = a [M, K] · b [K, kQueries], or with a factor a query, out · factor + a · b.
+/// out [M, kQueries] = a [M, K] · b [K, kQueries]; with factors, out · factor + a · b.
 struct Product {
   const float* a = nullptr;
   int64_t row_stride = 0, step_stride = 0;  ///< a(m, k) is at m * row_stride + k * step_stride

@@ -13,14 +13,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// Turns (a, b) by the angles of cosine and sine.
+/// Rotates (a, b) by the angles of cosine and sine.
 HWY_INLINE void turn(VF& a, VF& b, VF cosine, VF sine) {
   const VF x = a, y = b;
   a = hn::MulSub(x, cosine, hn::Mul(y, sine));
   b = hn::MulAdd(y, cosine, hn::Mul(x, sine));
 }
 
-/// Pairs (i, i + pairs) of one head.
+/// Rotates pairs (i, i + pairs) of one head.
 HWY_INLINE void turn_halves(float* x, const float* cosines, const float* sines, int64_t pairs) {
   int64_t i = 0;
   for (; i + lanes() <= pairs; i += lanes()) {
@@ -37,7 +37,7 @@ HWY_INLINE void turn_halves(float* x, const float* cosines, const float* sines, 
   store_part(b, x + pairs + i, left);
 }
 
-/// Pairs (2i, 2i + 1) of one head.
+/// Rotates pairs (2i, 2i + 1) of one head.
 HWY_INLINE void turn_neighbours(float* x, const float* cosines, const float* sines, int64_t pairs) {
   for (int64_t i = 0; i < pairs; i += lanes()) {
     const int64_t here = std::min(lanes(), pairs - i);
@@ -51,7 +51,7 @@ HWY_INLINE void turn_neighbours(float* x, const float* cosines, const float* sin
   }
 }
 
-/// One head of token t of args, at x.
+/// Rotates one head of token t of args, at x.
 HWY_INLINE void turn_head(const RopeArgs& args, int64_t t, float* x) {
   const int64_t pairs = args.rotary_dim / 2;
   const float* cosines = args.cos + args.positions[t] * pairs;

@@ -7,7 +7,7 @@
 
 namespace kvcal {
 
-/// Working memory of one thread, kept between calls. What it held is lost when it grows.
+/// Working memory of one thread, kept between calls. Loses its content when it grows.
 class Scratch {
  public:
   /// At least count elements, aligned to 64 bytes.

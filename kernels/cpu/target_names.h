@@ -5,8 +5,8 @@
 
 namespace kvcal {
 
-/// The instruction sets that the CPU's kernels are compiled for, best first; one of them is chosen
-/// when the program runs.
+/// Instruction sets that the CPU's kernels are compiled for, best first; one is selected at run
+/// time.
 std::vector<std::string> cpu_target_names();
 
 }  // namespace kvcal

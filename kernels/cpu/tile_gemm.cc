@@ -17,8 +17,8 @@ namespace kvcal::cpu::HWY_NAMESPACE {
 
 /// Rows of a weight, [rows, 2 * pairs], become columns of pairs, out [pairs, kTileColumns].
 void pack_columns(const BF16* weight, int64_t rows, int64_t pairs, uint32_t* out) {
-  // Pairs of bfloat16 are moved as if they were float32; rows that are missing repeat the last.
-  // What is written stays in the level 1 cache until all rows have passed.
+  // Pairs of bfloat16 are moved as if they were float32; missing rows repeat the last row. The
+  // output stays in the level 1 cache until all rows have passed.
   constexpr int64_t kPairs = 128;
   const auto* from = reinterpret_cast<const float*>(weight);
   for (int64_t pair = 0; pair < pairs; pair += kPairs)

@@ -7,23 +7,23 @@
 
 namespace kvcal::cpu {
 
-/// Instructions that multiply pairs of bfloat16 and add to float32. The only place that knows them
-/// is tile_product.cc; everything else is Highway's or oneDNN's.
+/// Instructions that multiply pairs of bfloat16 and add to float32. Only tile_product.cc uses them;
+/// everything else is Highway's or oneDNN's.
 enum class TileInstructions : uint8_t { kNone, kAvx512Bf16, kAmxBf16 };
 
 /// Tile instructions that processor and system support, best first.
 TileInstructions tile_instructions();
 std::string_view name_of(TileInstructions instructions);
 
-/// c [rows, columns] = start + a · b, or c += a · b. A row of c depends on its row of a alone, and
-/// is summed in an order that only the steps decide.
+/// c [rows, columns] = start + a · b, or c += a · b. A row of c depends only on its row of a, and
+/// its order of summation only on steps.
 struct TileProduct {
   const BF16* a = nullptr;  ///< [rows, steps]
   int64_t a_stride = 0;     ///< in elements
-  /// [rows, steps] with a_stride: what a was rounded from is a + a_rest, and both are multiplied by
-  /// b. Null: a alone.
+  /// [rows, steps] with a_stride: rounding errors of a, whose exact values are a + a_rest; both are
+  /// multiplied by b. Null: only a.
   const BF16* a_rest = nullptr;
-  /// [steps / 2, columns]: elements 2i (low half) and 2i + 1 of a column's steps.
+  /// [steps / 2, columns]: the elements of steps 2i (low half) and 2i + 1 of a column.
   const uint32_t* b = nullptr;
   int64_t b_stride = 0;  ///< in pairs
   float* c = nullptr;
@@ -31,15 +31,15 @@ struct TileProduct {
   int64_t rows = 0;     ///< a multiple of kTileRows
   int64_t columns = 0;  ///< a multiple of kTileColumns
   int64_t steps = 0;    ///< a multiple of kTileSteps
-  /// [columns], the same for every row; with start_stride [rows, 16], the same for every column;
-  /// null: zero.
+  /// [columns], equal for every row; with start_stride [rows, 16], equal for every column; null:
+  /// zero.
   const float* start = nullptr;
   int64_t start_stride = 0;
-  bool accumulate = false;  ///< start is not read
+  bool accumulate = false;  ///< adds to c; start is not read
 };
 constexpr int64_t kTileRows = 16, kTileColumns = 32, kTileSteps = 32;
 
-/// While it lives, this thread may multiply tiles; other libraries may not run in it meanwhile.
+/// Allows this thread to multiply tiles during its lifetime; no other library may run in it.
 class TileSession {
  public:
   explicit TileSession(TileInstructions instructions);

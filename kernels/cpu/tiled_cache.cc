@@ -68,7 +68,7 @@ void lay_out_block(const AttentionArgs& args, const CacheBlock& block, const Til
       std::fill_n(rows, kTileColumns * padded_dim, BF16{});
     read_kv(rows_of(stored, dim, key, end), rows, padded_dim);
   };
-  // What rounding takes off the rows that were read.
+  // Replaces the rows by the rounding errors that the bfloat16 values before them left.
   const auto take_rests = [&](const void* stored, int64_t dim, int64_t padded_dim, int64_t key) {
     float* values = scratch + kTileColumns * std::max(cache.k_dim, cache.v_dim) / 2;
     for (int64_t i = key; i < std::min(block.keys, key + kTileColumns); ++i) {

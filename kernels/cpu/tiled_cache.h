@@ -12,13 +12,13 @@ namespace kvcal::cpu {
 
 /// Keys in a block; blocks begin at multiples of it, counted from the segment's first key.
 constexpr int64_t kTileKeys = 128;
-/// K and V of a batch in bfloat16: for each segment, KV head and block of keys, pairs of dimensions
-/// of K [parts, k_dim / 2, keys], then pairs of keys of V [parts, keys / 2, v_dim], where keys is
-/// kTileKeys but in a segment's last block, which has as many whole tiles as it needs. Dimensions
-/// that fill up a tile are zero, and so are keys behind the last.
+/// K and V of a batch in bfloat16. For each segment, KV head and block of keys: pairs of dimensions
+/// of K [parts, k_dim / 2, keys], then pairs of keys of V [parts, keys / 2, v_dim]. keys is
+/// kTileKeys, except in a segment's last block, which has as many whole tiles as it needs. Padding
+/// dimensions and keys are zero.
 struct TiledCache {
   int64_t k_dim = 0, v_dim = 0;
-  int64_t parts = 1;               ///< 2: what rounding took off is kept too
+  int64_t parts = 1;               ///< 2: rounding errors are kept too
   std::vector<int64_t> first_key;  ///< [segments + 1] keys of one head before each
   int64_t kv_heads = 0;
   uint32_t* data = nullptr;
@@ -32,7 +32,7 @@ struct TiledCache {
     for (const Segment& segment : args.segments)
       first_key.push_back(first_key.back() + round_up(segment.kv_count, kTileColumns));
   }
-  /// Pairs that a key takes, and all of them.
+  /// Pairs of one key, and of all keys.
   int64_t key_size() const { return parts * (k_dim + v_dim) / 2; }
   int64_t size() const { return first_key.back() * kv_heads * key_size(); }
 
@@ -40,7 +40,7 @@ struct TiledCache {
   struct Block {
     int64_t keys = 0;  ///< in whole tiles
     uint32_t* k = nullptr;
-    int64_t k_part = 0;  ///< pairs from k to what rounding took off it
+    int64_t k_part = 0;  ///< pairs from k to its rounding errors
     uint32_t* v = nullptr;
     int64_t v_part = 0;
   };
@@ -56,7 +56,7 @@ struct TiledCache {
   }
 };
 
-/// One block to lay out.
+/// One block to write.
 struct CacheBlock {
   const Segment* segment = nullptr;
   int64_t kv_head = 0, first_key = 0, keys = 0;
@@ -66,7 +66,7 @@ struct CacheBlock {
 /// All blocks of a batch.
 std::vector<CacheBlock> cache_blocks(const AttentionArgs& args, const TiledCache& cache);
 
-/// Floats of working memory of lay_out.
+/// Floats of scratch memory for lay_out.
 inline int64_t layout_scratch(const TiledCache& cache) {
   const int64_t widest = std::max(cache.k_dim, cache.v_dim);
   return kTileColumns * widest / 2 + widest;

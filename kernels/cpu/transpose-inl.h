@@ -1,4 +1,4 @@
-// Rows to columns and back, four at a time. The guard is Highway's, see vector-inl.h.
+// Transposes rows to columns and back, four at a time. The guard is Highway's, see vector-inl.h.
 #if defined(KVCAL_KERNELS_CPU_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_TRANSPOSE_INL_H_
 #undef KVCAL_KERNELS_CPU_TRANSPOSE_INL_H_

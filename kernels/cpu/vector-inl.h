@@ -1,5 +1,5 @@
 // Vector loads, stores and functions, compiled once per instruction set. Included by sources that
-// use foreach_target.h; the guard is Highway's, which undoes itself between the sets.
+// use foreach_target.h; the guard is Highway's, which resets itself between the sets.
 #if defined(KVCAL_KERNELS_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef KVCAL_KERNELS_CPU_VECTOR_INL_H_
 #undef KVCAL_KERNELS_CPU_VECTOR_INL_H_
@@ -45,13 +45,13 @@ HWY_INLINE VI set_int(int32_t value) {
   return hn::Set(DI(), value);
 }
 
-/// The low halves of 32-bit lanes, as 16-bit lanes in memory.
+/// Stores the low halves of 32-bit lanes as 16-bit lanes.
 HWY_INLINE void store_low_halves(VI v, uint16_t* out) {
   hn::StoreU(hn::TruncateTo(DU16(), hn::BitCast(DU(), v)), DU16(), out);
 }
 
-/// float16 bits → float32, exactly. Highway's own conversion is the processor's where it has one;
-/// without, it takes no account of infinity and NaN.
+/// float16 bits → float32, exactly. Highway uses the processor's conversion where it has one; its
+/// own code does not handle infinity and NaN.
 HWY_INLINE VF float_of_half(hn::Vec<DU16> bits) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET <= HWY_AVX3
   const hn::Rebind<hwy::float16_t, DF> dh;
@@ -113,14 +113,15 @@ HWY_INLINE void store_from_float(VF v, F16* out) {
   store_low_halves(hn::Or(code, sign), &out->bits);
 }
 
-/// Two vectors, one behind the other.
+/// Two vectors, one after the other.
 template <class T>
 HWY_INLINE void store_two_from_float(VF a, VF b, T* out) {
   store_from_float(a, out);
   store_from_float(b, out + lanes());
 }
 #if HWY_TARGET != HWY_SCALAR
-/// The same bits as store_from_float, in the high halves; the low ones hold what was cut off.
+/// Rounds as store_from_float does, in the high halves; the low halves keep the bits that were cut
+/// off.
 HWY_INLINE VI rounded_to_bf16(VF v) {
   const VI bits = as_int(v);
   const VI odd = hn::And(hn::ShiftRight<16>(bits), set_int(1));
@@ -136,7 +137,7 @@ HWY_INLINE void store_two_from_float(VF a, VF b, BF16* out) {
 }
 #endif
 
-/// The first count elements (fewer than a vector), zeros behind.
+/// Loads the first count elements (fewer than a vector), then zeros.
 template <class T>
 HWY_INLINE VF load_part(const T* x, int64_t count) {
   T lane[kMaxLanes] = {};
@@ -150,8 +151,8 @@ HWY_INLINE void store_part(VF v, T* out, int64_t count) {
   std::memcpy(out, lane, static_cast<size_t>(count) * sizeof(T));
 }
 
-/// Writes count elements: two vectors at a time, then one, then what is left. at(i) gives the
-/// elements from i on, part(i, left) the last ones, fewer than a vector. out may be what they read.
+/// Writes count elements: two vectors at a time, then one, then the rest. at(i) gives the elements
+/// from i on, part(i, left) the last ones, fewer than a vector. out may be their input.
 template <class Out, class At, class Part>
 HWY_INLINE void store_row(int64_t count, Out* out, const At& at, const Part& part) {
   int64_t i = 0;
@@ -161,11 +162,11 @@ HWY_INLINE void store_row(int64_t count, Out* out, const At& at, const Part& par
   if (const int64_t left = count - i; left > 0) store_part(part(i, left), out + i, left);
 }
 
-/// Added to a number below 2^22, it leaves the nearest whole number (ties to even) in the low bits.
+/// Added to a number below 2^22, leaves the nearest integer (ties to even) in the low bits.
 constexpr float kWholeShift = 0x1.8p23f;
 
 /// 2^x for x <= 0, within 2 ulp; 0 below -126.5, NaN stays NaN. The polynomial is the Taylor series
-/// of 2^f on [-1/2, 1/2], whose rest is below 2^-27.
+/// of 2^f on [-1/2, 1/2], with a remainder below 2^-27.
 HWY_INLINE VF exp2_of_negative(VF x) {
   const VF clamped = hn::IfThenElse(hn::Lt(x, set(-127.0f)), set(-127.0f), x);
   const VF shifted = hn::Add(clamped, set(kWholeShift));
@@ -209,8 +210,8 @@ HWY_INLINE VF exp(VF x) {
   return hn::IfThenZeroElse(hn::Lt(x, set(-87.3f)), hn::Mul(hn::Mul(sum, scale1), scale2));
 }
 
-/// tanh x, within 3 ulp; NaN stays NaN. Near 0, where 1 - 2 / (e^2x + 1) would lose its digits,
-/// x + x³ P(x²), P through tanh at the Chebyshev nodes.
+/// tanh x, within 3 ulp; NaN stays NaN. Near 0, where 1 - 2 / (e^2x + 1) would lose digits, x + x³
+/// P(x²), with P through tanh at the Chebyshev nodes.
 HWY_INLINE VF tanh(VF x) {
   const VF magnitude = hn::Abs(x), square = hn::Mul(x, x);
   VF sum = set(-0.006096714f);

@@ -2,33 +2,33 @@
 
 #include "kernels/gpu/device.h"
 
-// What the attention kernels share. Each walks keys in tiles that begin at multiples of the tile's
-// size, counted from the sequence's first key, with the running softmax of Milakov and Gimelshein
-// (2018); a query's sums are its own, so its bytes do not depend on which other queries there are.
+// Shared code of the attention kernels. Each walks keys in tiles, which begin at multiples of the
+// tile's size from the sequence's first key, with the online softmax of Milakov and Gimelshein
+// (2018). Each query has its own sums, so its bytes do not depend on the other queries.
 namespace kvcal::gpu {
 
 constexpr float kLog2e = 1.44269504088896340736f;
 constexpr float kLowest = -3.40282346638528859812e+38f;
 
-/// How queries are dealt out to blocks. A row of a block is a query of one head; heads that share
-/// keys stand together, so that the tiles brought for one serve all.
+/// Distribution of queries over blocks. A row of a block is a query of one head; heads that share
+/// keys are adjacent, so that one load of a tile serves all of them.
 struct AttentionGrid {
   int rows = 0;               ///< of a block
-  int packed_heads = 0;       ///< of them that belong to one query; divides heads / kv_heads
+  int packed_heads = 0;       ///< heads of one query among the rows; divides heads / kv_heads
   int64_t first_segment = 0;  ///< of blockIdx.y 0
   int64_t query_blocks = 0;   ///< of the longest segment
 };
 
-/// The arguments as kernels take them: current_segments is where segments are on the device,
-/// v_head_dim is never 0; no host pointer is followed.
+/// Kernel arguments: current_segments points to the segments on the device, v_head_dim is never 0,
+/// and host pointers are not followed.
 using DeviceAttention = AttentionArgs;
 
-/// The rows of this block.
+/// Rows of this block.
 struct BlockRows {
   Segment segment;
   int64_t first_query = 0;  ///< within the segment
   int first_head = 0, kv_head = 0, packed_heads = 1;
-  int count = 0;  ///< 0: nothing to do
+  int count = 0;  ///< 0: no work
 
   __device__ int64_t query(int row) const { return first_query + row / packed_heads; }
   __device__ int head(int row) const { return first_head + row % packed_heads; }
@@ -37,7 +37,7 @@ struct BlockRows {
   }
 };
 
-/// The rows of this block: grid.x gives the work, longest first, grid.y the segment.
+/// Rows of this block: grid.x gives the work, longest first, grid.y the segment.
 __device__ inline BlockRows rows_of_block(const DeviceAttention& args, const AttentionGrid& grid) {
   BlockRows rows;
   rows.segment = args.current_segments[grid.first_segment + blockIdx.y];
@@ -63,12 +63,12 @@ __device__ inline SeenKeys seen_at(const DeviceAttention& args, int64_t position
   return {window > 0 ? larger<int64_t>(position - window + 1, 0) : 0, position};
 }
 
-/// Multiplier of a KV head's stored elements.
+/// Scale of a KV head's stored elements.
 __device__ inline float scale_of(const DeviceAttention& args, const float* scales, int kv_head) {
   return args.kv_dtype >= KvDType::kFp8E4m3 ? scales[kv_head] : 1.0f;
 }
 
-/// Scores from sums of products: in units of powers of two, capped.
+/// Converts sums of products to capped base-2 scores.
 struct ScoreUnits {
   float factor = 1.0f;  ///< sum -> score, or -> score / cap
   float cap = 0.0f;
@@ -82,7 +82,7 @@ __device__ inline ScoreUnits score_units(const DeviceAttention& args, float scal
   return {real * kLog2e, 0.0f};
 }
 
-/// The maximum and the sum that a softmax of head begins with: those of its sink, if any.
+/// Initial maximum and sum of a head's softmax: those of its sink, if any.
 struct SoftmaxStart {
   float largest = kLowest, sum = 0.0f;
 };
@@ -91,7 +91,7 @@ __device__ inline SoftmaxStart softmax_start(const DeviceAttention& args, int64_
   return {larger(args.sinks[head] * kLog2e, kLowest), 1.0f};
 }
 
-/// Rounds and writes one element of out and notes what was written.
+/// Rounds and writes one element of out, and folds it into the observation.
 __device__ inline void write_attended(const DeviceAttention& args, int64_t at, float value,
                                       SeenAmax& seen) {
   switch (args.out_type) {
@@ -113,17 +113,17 @@ __device__ inline void write_attended(const DeviceAttention& args, int64_t at, f
 
 // ---- the host's side ----
 
-/// The grid of rows a block; the most packed heads that divide a KV head's.
+/// Grid for so many rows a block, with as many packed heads as divide a KV head's.
 AttentionGrid attention_grid(const AttentionArgs& args, int rows);
 
-/// For everything; in float32.
+/// General attention in float32.
 void attend_simt(Stream& stream, const DeviceAttention& args);
-/// With matrix instructions, for 16-bit results; false where they do not serve.
+/// Attention with matrix instructions, for 16-bit results; false where they are not supported.
 bool attend_with_matrices(Stream& stream, const DeviceAttention& args, size_t shared_limit);
 
-/// Floats that attend_decoding needs; 0: it does not serve.
+/// Floats of scratch that attend_decoding needs; 0: it is not supported.
 int64_t decoding_scratch(const AttentionArgs& args);
-/// A few queries a segment, the keys divided among blocks. In float32.
+/// Split-KV attention in float32, for a few queries a segment: blocks divide the keys.
 void attend_decoding(Stream& stream, const DeviceAttention& args, float* scratch);
 
 }  // namespace kvcal::gpu

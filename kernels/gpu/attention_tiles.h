@@ -3,10 +3,10 @@
 #include "kernels/gpu/matrix_tiles.h"
 #include "kernels/gpu/warp_matrix.h"
 
-// Queries, keys and values on their way to matrix instructions: 16-bit tiles in shared memory.
+// Loads queries, keys and values as 16-bit tiles into shared memory for matrix instructions.
 namespace kvcal::gpu {
 
-/// The shared memory of a block, and how it is filled.
+/// Shared memory of a block, and its loads.
 template <class Kv, int kDim>
 class MatrixStore {
  public:
@@ -26,12 +26,12 @@ class MatrixStore {
   }
 
   uint16_t *q, *k, *v;  ///< parts of [rows or keys, kDim]
-  float* unscale;       ///< [rows]: what brings a query back to its size
-  int* last_seen;       ///< [rows]: the last key that a query sees; -1 where there is no query
-  int* has_nonfinite;   ///< zero where nobody is looking
+  float* unscale;       ///< [rows]: factor that restores a query's size
+  int* last_seen;       ///< [rows]: last key that a query sees; -1 without a query
+  int* has_nonfinite;   ///< zero where nothing is observed
 
-  /// Queries in parts, each row times the power of two that makes its largest element's exponent
-  /// kQueryExponent.
+  /// Loads queries in parts. Each row is scaled by the power of two that brings its largest
+  /// element's exponent to kQueryExponent.
   __device__ __forceinline__ void load_queries() {
     if (threadIdx.x == 0) *has_nonfinite = 0;
     for (int row = warp(); row < Tiles::kRows; row += kMatrixThreads / kWarp) {
@@ -68,7 +68,7 @@ class MatrixStore {
     __syncthreads();
   }
 
-  /// Asks for a tile of 16-bit keys or values.
+  /// Starts the copy of a tile of 16-bit keys or values.
   __device__ __forceinline__ void copy_tile(uint16_t* to, const void* from, int64_t dim,
                                             int tile) const {
     constexpr int kChunks = kDim / 8;
@@ -80,7 +80,7 @@ class MatrixStore {
     }
   }
 
-  /// Asks for the codes of a tile.
+  /// Starts the copy of a tile's codes.
   __device__ __forceinline__ void copy_codes(int tile) const {
     constexpr int kChunks = kDim / 16;
     for (int i = static_cast<int>(threadIdx.x); i < 2 * kMatrixKeys * kChunks;
@@ -94,7 +94,7 @@ class MatrixStore {
                     exists);
     }
   }
-  /// Codes that have come, as tiles.
+  /// Converts copied codes to tiles.
   __device__ __forceinline__ void spread_codes() const {
     constexpr int kChunks = kDim / 16;
     const fp8::Format format = format_of_codes();
@@ -118,7 +118,7 @@ class MatrixStore {
     }
   }
 
-  /// A tile of float32 keys or values in parts.
+  /// Loads a tile of float32 keys or values in parts.
   __device__ __forceinline__ void split_tile(uint16_t* to, const void* from, int64_t dim,
                                              int tile) const {
     constexpr int kChunks = kDim / 4;
@@ -138,7 +138,7 @@ class MatrixStore {
     constexpr uint32_t kExponent = std::is_same_v<Half, F16> ? 0x7c00u : 0x7f80u;
     return (half & kExponent) == kExponent;
   }
-  /// Sets has_nonfinite where this thread's part of the values holds infinity or NaN.
+  /// Sets has_nonfinite where this thread's share of the values holds infinity or NaN.
   __device__ __forceinline__ void look_for_nonfinite_values() const {
     for (int i = static_cast<int>(threadIdx.x); i < kMatrixKeys * kDim / 8; i += kMatrixThreads) {
       const auto eight = *reinterpret_cast<const Pack<uint32_t, 4>*>(
@@ -147,7 +147,7 @@ class MatrixStore {
         if (is_nonfinite(word) || is_nonfinite(word >> 16)) *has_nonfinite = 1;
     }
   }
-  /// Puts 0 in their place.
+  /// Replaces infinity and NaN by 0.
   __device__ __forceinline__ void clear_nonfinite_values() const {
     if (threadIdx.x == 0) *has_nonfinite = 0;
     uint32_t* words = reinterpret_cast<uint32_t*>(v);
@@ -177,7 +177,7 @@ class MatrixStore {
     const int64_t head = (rows_.segment.kv_begin + key) * args_.kv_heads + rows_.kv_head;
     return static_cast<const std::byte*>(rows) + head * dim * kBytes + byte;
   }
-  /// Two neighbours: rounded, and what is left of them.
+  /// Rounds two neighbours, and returns their remainders.
   template <int kParts>
   __device__ __forceinline__ static void put_parts(uint16_t* at, int part_elements, float first,
                                                    float second) {

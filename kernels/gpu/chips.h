@@ -7,10 +7,10 @@
 
 namespace kvcal::gpu {
 
-/// The 8-bit float with four exponent bits that a chip's own instructions compute with; none where
-/// it has none. Codes of every format are made in software on all chips, so this decides no bytes.
-/// Source: CUDA programming guide, compute capability 8.9; ROCm documentation, "FP8 types": FNUZ on
-/// gfx94x, OCP on gfx95x and gfx12.
+/// FP8 format with four exponent bits that a chip computes natively; nullopt where it has none. All
+/// chips make codes of every format in software, so this affects no bytes. Source: CUDA programming
+/// guide, compute capability 8.9; ROCm documentation, "FP8 types": FNUZ on gfx94x, OCP on gfx95x
+/// and gfx12.
 constexpr std::optional<fp8::Format> native_fp8_format(std::string_view architecture) {
   if (architecture.starts_with("gfx94")) return fp8::Format::kE4m3Fnuz;
   if (architecture.starts_with("gfx95") || architecture.starts_with("gfx12"))

@@ -4,8 +4,8 @@
 #include "kernels/gpu/portability.h"
 #include "quant/half.h"
 
-// What kernels share: elements of every type, sums over lanes in a fixed order, and the slots that
-// blocks fold their extremes into. Everything here gives the same bytes in any order of threads.
+// Shared code of kernels: elements of every type, sums over lanes in a fixed order, and slots into
+// which blocks fold their extremes. All of it gives the same bytes in any order of threads.
 namespace kvcal::gpu {
 
 constexpr float kInfinity = __builtin_inff();
@@ -28,7 +28,7 @@ KVCAL_HD inline float magnitude_of(float value) {
   return float_of(bits_of(value) & 0x7fffffffu);
 }
 
-/// Whether accesses of so many bytes may begin at data.
+/// Whether an access of so many bytes may begin at data.
 inline bool is_aligned(const void* data, size_t bytes) {
   return reinterpret_cast<uintptr_t>(data) % bytes == 0;
 }
@@ -40,7 +40,7 @@ KVCAL_HD inline float to_float(float value) {
 }
 using kvcal::to_float;
 
-/// value as an element of T, rounded as quant/half.h does.
+/// value as an element of T, rounded as in quant/half.h.
 template <class T>
 KVCAL_HD T element_of(float value);
 template <>
@@ -69,7 +69,7 @@ void with_type(ComputeType type, const Body& body) {
   }
 }
 
-/// A KV cache's element and its scale as a number.
+/// Dequantizes an element of a KV cache.
 KVCAL_HD inline float kv_to_float(float value, float) {
   return value;
 }
@@ -103,7 +103,7 @@ void with_kv_type(KvDType dtype, const Body& body) {
   }
 }
 
-/// kCount elements that lie at an address of kCount * sizeof(T) bytes' alignment, in one access.
+/// kCount elements at an address aligned to kCount * sizeof(T) bytes, loaded in one access.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T values[kCount];
@@ -127,7 +127,7 @@ __device__ inline unsigned warp_count(unsigned value) {
 struct WarpFloats {
   float values[32];
 };
-/// The sum over a block's threads, in every thread. May be called again at once.
+/// Sum over a block's threads, in every thread. May be called again at once.
 __device__ inline float block_sum(float value) {
   KVCAL_SHARED(WarpFloats, sums);
   const float mine = warp_sum(value);
@@ -138,7 +138,7 @@ __device__ inline float block_sum(float value) {
   __syncthreads();
   return sum;
 }
-/// The largest over a block's threads, in every thread.
+/// Maximum over a block's threads, in every thread.
 __device__ inline float block_max(float value) {
   KVCAL_SHARED(WarpFloats, maxima);
   const float mine = warp_max(value);
@@ -173,7 +173,7 @@ __device__ inline void add_count(uint64_t* slot, uint64_t count) {
   atomicAdd(reinterpret_cast<unsigned long long*>(slot), static_cast<unsigned long long>(count));
 }
 
-/// Magnitudes of the values that one thread wrote.
+/// Magnitudes that one thread wrote.
 struct SeenAmax {
   float amax = 0.0f;
   unsigned nonfinite = 0;
@@ -184,7 +184,7 @@ struct SeenAmax {
       ++nonfinite;
   }
 };
-/// Folds what the block's threads have seen into the slot, where there is one. All threads call.
+/// Folds the observations of the block's threads into the slot, if any. All threads must call it.
 __device__ inline void fold_seen(const AmaxSlot& slot, const SeenAmax& seen) {
   if (!slot.amax) return;
   const float amax = warp_max(seen.amax);

@@ -16,9 +16,8 @@ struct DeviceBlock {
   std::unique_ptr<Event> released;  ///< a point of it after the last use
 };
 
-/// Device memory in blocks that are kept when they are given back, since asking the driver makes
-/// the whole device wait. A block goes to its next user when the stream it was last used on is past
-/// it.
+/// Device memory in blocks that are kept after release, because an allocation by the driver stalls
+/// the whole device. A block gets its next user after the stream of its last use has passed it.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
@@ -26,17 +25,17 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  /// At least bytes, 256-byte aligned, first used on user. Throws Error saying how much was wanted
-  /// and what to set.
+  /// Takes at least bytes, 256-byte aligned, first used on user. Throws Error with the size and the
+  /// option to change.
   std::byte* take(size_t bytes, Stream& user);
-  /// Work that last_user was given before may still use the block.
+  /// Work issued earlier on last_user may still use the block.
   void give_back(std::byte* data, Stream& last_user) noexcept;
-  /// Free on the device, with what is kept here.
+  /// Free bytes of the device, including the blocks kept here.
   size_t free_bytes();
 
   /// Whether operations are being recorded.
   bool is_closed() const { return is_closed_; }
-  /// While one lives, take throws: what is recorded would be played when others have the block.
+  /// Makes take throw during its lifetime: a recording would be replayed when others own the block.
   class Closed {
    public:
     explicit Closed(DeviceMemory& memory) : memory_(memory) { memory_.is_closed_ = true; }
@@ -58,7 +57,7 @@ class DeviceMemory {
   std::vector<DeviceBlock> kept_, used_;
 };
 
-/// A block for the time of a C++ scope, used on one stream.
+/// A block with the lifetime of a C++ scope, used on one stream.
 class HeldMemory {
  public:
   HeldMemory(DeviceMemory& memory, Stream& user, size_t bytes)
@@ -74,8 +73,8 @@ class HeldMemory {
   Stream& user_;
 };
 
-/// Pinned host memory that data passes through on its way to the device, so that a copy neither
-/// waits for the device nor needs the source to stay.
+/// Pinned host memory for copies to the device, so that a copy neither waits for the device nor
+/// keeps the source alive.
 class Staging {
  public:
   Staging(Stream& stream, size_t chunk_bytes, int chunks);
@@ -84,11 +83,11 @@ class Staging {
   Staging& operator=(const Staging&) = delete;
 
   size_t chunk_bytes() const { return chunk_bytes_; }
-  /// A chunk that no copy reads any more, and its number.
+  /// A chunk that no copy reads any longer, and its number.
   std::pair<std::byte*, int> next();
-  /// Call when the stream has been asked for everything that reads the chunk.
+  /// Marks the chunk as used; call after all its copies were issued to the stream.
   void asked(int chunk);
-  /// Copies host bytes to the device by way of chunks.
+  /// Copies host bytes to the device through chunks.
   void copy(std::span<const std::byte> host, std::byte* data);
 
  private:

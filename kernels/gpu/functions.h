@@ -2,7 +2,7 @@
 
 #include "kernels/gpu/device.h"
 
-// Functions of one number in float32. None of them overflows on the way to a result that does not.
+// float32 functions of one number. None overflows where its result does not.
 namespace kvcal::gpu {
 
 __device__ inline float logistic(float x) {
@@ -12,7 +12,7 @@ __device__ inline float softplus(float x) {
   // fmaxf would lose a NaN.
   return (x < 0.0f ? 0.0f : x) + log1pf(expf(-magnitude_of(x)));
 }
-/// The multiplier that a gate gives.
+/// Factor that a gate gives.
 __device__ inline float gate_of(GateFunction function, float gate) {
   const float opened = logistic(gate);
   return function == GateFunction::kSilu ? gate * opened : opened;
@@ -25,7 +25,7 @@ __device__ inline float activated(float x) {
   if constexpr (kActivation == Activation::kGelu)
     return 0.5f * x * erfcf(-0.70710678118654752f * x);
   if constexpr (kActivation == Activation::kGeluTanh) {
-    // (1 + tanh(y)) / 2 is logistic(2 y), without the difference that costs digits left of zero.
+    // (1 + tanh(y)) / 2 is logistic(2 y), without the difference that loses digits for negative y.
     const float inner = 1.5957691216057308f * (x + 0.044715f * x * x * x);  // 2 sqrt(2 / pi)
     return x * logistic(inner);
   }

@@ -14,16 +14,16 @@ namespace kvcal::gpu {
 
 class GpuMatrix;
 
-/// Segments, and where they lie on the device.
+/// Segments and their address on the device.
 struct DeviceSegments {
   std::vector<Segment> host;
   Buffer device;
-  bool is_recorded = false;  ///< a recording reads them where they are
+  bool is_recorded = false;  ///< a recording reads them at this address
 };
 
-/// One GPU: kernels of ours and, for matrix products, the vendor's library. Operations go to one
-/// stream in the order they are asked for; hidden states that do not fit travel on a second one,
-/// weights on a third, from another thread if need be.
+/// One GPU: our kernels and, for matrix products, the vendor's library. Operations run on one
+/// stream in order; spilled hidden states travel on a second one, weights on a third, possibly
+/// issued by another thread.
 class GpuBackend : public Backend {
  public:
   explicit GpuBackend(const BackendOptions& options);
@@ -50,7 +50,7 @@ class GpuBackend : public Backend {
   bool can_record() const override { return true; }
   std::unique_ptr<Recording> record(const std::function<void()>& body) override;
 
-  /// By the device's clock.
+  /// Time of body on the device's clock.
   double milliseconds_of(const std::function<void()>& body);
   void copy(const std::byte* from, std::byte* to, size_t bytes);
 
@@ -64,22 +64,21 @@ class GpuBackend : public Backend {
   void do_enter_cache(const EnterCacheArgs& args) override;
 
  private:
-  /// The stream of operations; this thread's calls go to the device from now on.
+  /// Stream of operations; makes this the device of the calling thread.
   Stream& stream();
-  /// Throws Error where a recording is being made, which can hold operations only.
+  /// Throws Error during a recording, which can hold only operations.
   void check_not_recording(const char* what) const;
-  /// The segments in device memory. Lists that were asked for before are there already.
+  /// Segments in device memory; lists of earlier calls are cached.
   const Segment* on_device(std::span<const Segment> segments);
-  /// A part of a matrix as elements of type, by way of the upload stream.
+  /// Copies a part of a matrix as elements of type, on the upload stream.
   void upload_part(const TensorView& part, ComputeType type, std::byte* out);
   friend class GpuMatrix;
-  /// Operations asked for from now on see the weight.
+  /// Makes later operations wait for the weight.
   void await_upload(const GpuMatrix& weight);
-  /// An FP8 product by the vendor's library, as it is or as one of bfloat16; false where it takes
-  /// neither.
+  /// FP8 product by the vendor's library, directly or in bfloat16; false where it supports neither.
   bool multiply_fp8_by_vendor(const MatmulProblem& problem);
-  /// Memory for the operation asked for next alone, which stays where it is for recordings: what is
-  /// recorded must have run once before with the same shapes.
+  /// Scratch for the next operation only, at a fixed address for recordings: a recorded operation
+  /// must have run once before with the same shapes.
   std::byte* lasting_scratch(size_t bytes);
 
   int device_;
@@ -91,11 +90,11 @@ class GpuBackend : public Backend {
   std::unique_ptr<VendorMatmul> vendor_;
   std::string vendor_name_;
   Event fetched_;  ///< of transfer_
-  /// Matrices packed, and those that compute_ has waited for, in the order they were packed.
+  /// Number of packed matrices, and of those that compute_ has waited for, in packing order.
   std::atomic<uint64_t> packed_ = 0, awaited_ = 0;
-  std::vector<DeviceSegments> segments_;  ///< last used at the end
+  std::vector<DeviceSegments> segments_;  ///< most recently used last
   std::vector<std::byte*> pinned_;
-  std::vector<Buffer> lasting_scratch_;  ///< the last is in use; recordings know the others
+  std::vector<Buffer> lasting_scratch_;  ///< in use: the last; recordings have the others
 };
 
 }  // namespace kvcal::gpu

@@ -10,7 +10,7 @@ class GpuMatrix : public PackedMatrix {
  public:
   GpuMatrix(GpuBackend& backend) : backend_(backend) {}
   ~GpuMatrix() override {
-    // Given back on the operations' stream, which may never have waited for the upload.
+    // Released on the stream of operations, which may never have waited for the upload.
     try {
       backend_.stream().wait(ready);
     } catch (...) {  // the device failed
@@ -20,15 +20,15 @@ class GpuMatrix : public PackedMatrix {
   bool is_fp8 = false;
   Buffer values;
   Buffer scales;                   ///< of codes: one float32, or [out_features]
-  bool scale_per_feature = false;  ///< which of them
+  bool scale_per_feature = false;  ///< which of the two
   Event ready;
-  uint64_t number = 0;  ///< in the order of packing, from 1
+  uint64_t number = 0;  ///< packing order, from 1
 
  private:
   GpuBackend& backend_;
 };
 
-/// The product that args, of matmul or matmul_fp8, ask for; scales apart.
+/// Product of args, of matmul or matmul_fp8, without scales.
 template <class Args>
 MatmulProblem problem_of(const Args& args, const GpuMatrix& weight) {
   return {.type = weight.type,
@@ -45,13 +45,13 @@ MatmulProblem problem_of(const Args& args, const GpuMatrix& weight) {
           .is_decoding = args.is_decoding};
 }
 
-/// Rows of a decoding step that multiply_own takes together, reading the weight once.
+/// Rows of a decoding step that multiply_own processes together, with one read of the weight.
 constexpr int kFewRows = 4;
 inline bool has_few_rows(const MatmulProblem& problem) {
   return problem.is_decoding && problem.rows <= kFewRows;
 }
 
-/// The product by kernels of ours, whatever its elements, scales and shape.
+/// Product by our own kernels, for any elements, scales and shape.
 void multiply_own(const MatmulProblem& problem, Stream& stream);
 
 }  // namespace kvcal::gpu

@@ -1,4 +1,4 @@
-// What enters the cache: RoPE, extremes, histograms, codes, in one pass.
+// Writes K and V into the cache: RoPE, extremes, histograms and codes in one pass.
 #include <array>
 #include <vector>
 

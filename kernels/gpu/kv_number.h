@@ -4,13 +4,13 @@
 #include "quant/fp8.h"
 #include "quant/half.h"
 
-// Stored elements of a KV cache as float32 in a few instructions. Exact, as quant/fp8.h and
-// quant/half.h are; of a NaN only that it is one is kept.
+// Fast exact conversion of stored KV elements to float32, as in quant/fp8.h and quant/half.h. NaN
+// stays NaN, without its payload.
 namespace kvcal::gpu {
 
-/// A float with fewer exponent bits, its exponent and mantissa moved to where float32 has them,
-/// stands for itself times a power of two, subnormals too. What was infinity or NaN then needs the
-/// upper exponent bits set: adding step to just those codes carries into the bit above.
+/// Converts a float with fewer exponent bits: with exponent and mantissa shifted to float32's
+/// position, it equals the number times a power of two, also for subnormals. Infinity and NaN then
+/// need the upper exponent bits set: adding step to these codes alone carries into the bit above.
 KVCAL_HD constexpr float widened(uint32_t sign, uint32_t magnitude, uint32_t step, uint32_t carry,
                                  float power) {
   const uint32_t special = (magnitude + step) & carry;

@@ -113,8 +113,8 @@ bool GpuBackend::multiply_fp8_by_vendor(const MatmulProblem& problem) {
     vendor_->run(stream(), memory_, problem);
     return true;
   }
-  // Where something is added to, sums stand apart first. Decoding has no memory for that: it may be
-  // recorded.
+  // Accumulation needs sums in a buffer of their own. Decoding has no memory for that, because it
+  // may be recorded.
   const bool apart = problem.accumulate;
   const int64_t stride = apart ? problem.out_features : problem.out_stride;
   MatmulProblem asked = plain_sums(problem, problem.out, stride);

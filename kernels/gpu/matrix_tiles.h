@@ -7,15 +7,15 @@ namespace kvcal::gpu {
 constexpr int kMatrixThreads = 128;
 constexpr int kMatrixKeys = 64;  ///< of a tile
 
-/// A stored FP8 code, of the format that the cache's dtype names.
+/// A stored FP8 code in the format of the cache's dtype.
 struct Fp8Element {
   uint8_t bits;
 };
 
-/// Element types of products, and their layout in shared memory. FP8 and float16 caches are exact
-/// in float16, queries and weights are rounded to it. bfloat16 and float32 go as bfloat16, whose
-/// range holds every number: bfloat16 caches exactly, everything else as the sum of two parts, of
-/// which the product of the lesser ones is left out.
+/// Element types of products and their layout in shared memory. FP8 and float16 caches are exact in
+/// float16; queries and weights are rounded to it. bfloat16 and float32 use bfloat16, whose range
+/// holds every number: exactly for bfloat16 caches, else as a sum of two parts, without the product
+/// of the two smaller parts.
 template <class Kv, int kDim>
 struct MatrixTiles {
   static constexpr bool kIsDirect = std::is_same_v<Kv, F16> || std::is_same_v<Kv, BF16>;
@@ -25,12 +25,12 @@ struct MatrixTiles {
   static constexpr int kKeyParts = std::is_same_v<Kv, float> ? 2 : 1;
   static constexpr int kRowTiles = kDim <= 128 ? 2 : 1;  ///< of 16 rows, to a warp
   static constexpr int kRows = kMatrixThreads / kWarp * 16 * kRowTiles;
-  /// Weights are below 2^kHeadroom: float16 keeps more of the small ones so.
+  /// Weights are scaled by 2^kHeadroom, so that float16 keeps more of the small ones.
   static constexpr float kHeadroom = std::is_same_v<Half, F16> ? 14.0f : 0.0f;
-  /// The exponent that a query's largest element is brought to.
+  /// Exponent to which a query's largest element is scaled.
   static constexpr int kQueryExponent = std::is_same_v<Half, F16> ? 14 : 0;
 
-  // Rows of 8-element chunks in an order that spreads a column over all banks.
+  // Rows of 8-element chunks, ordered so that a column uses all banks.
   static constexpr bool kIsSwizzled = kDim % 64 == 0;
   static constexpr int kStride = kIsSwizzled ? kDim : kDim + 8;
   __device__ static int at(int row, int chunk) {

@@ -3,7 +3,7 @@
 #include "kernels/gpu/device.h"
 #include "quant/magnitude_histogram.h"
 
-// What the kernels that observe share: a block sees values of one range and one histogram.
+// Shared code of the observing kernels: a block sees values of one range and one histogram.
 namespace kvcal::gpu {
 
 constexpr unsigned kObservingThreads = 256;  ///< of a block
@@ -37,7 +37,7 @@ __device__ inline void clear_bins(SharedBins& bins) {
   __syncthreads();
 }
 
-/// Adds a block's share to its range and, where there is one, its histogram.
+/// Adds a block's observations to its range and, if any, its histogram.
 __device__ inline void fold_seen(const Seen& seen, const SharedBins& bins, ObservedRange* range,
                                  uint64_t* histogram) {
   const float min = -warp_max(-seen.min), max = warp_max(seen.max);
@@ -60,7 +60,7 @@ __device__ inline void fold_seen(const Seen& seen, const SharedBins& bins, Obser
   }
 }
 
-/// Makes ranges empty, [count].
+/// Resets ranges to empty, [count].
 void clear_ranges(ObservedRange* ranges, int64_t count, Stream& stream);
 
 }  // namespace kvcal::gpu

@@ -1,8 +1,8 @@
 #pragma once
 
-// The only file that knows whose GPU this is: CUDA, HIP, or the simulated one of the tests. The
-// rest of kernels/gpu speaks of streams, launches and lanes, and of warps of 32 lanes: a wavefront
-// of 64 counts as two.
+// The only file that knows the vendor: CUDA, HIP, or the simulated device of the tests. The rest of
+// kernels/gpu uses streams, launches, lanes and warps of 32 lanes; a wavefront of 64 counts as two
+// warps.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,29 +43,29 @@ struct DeviceProperties {
   std::string name;          ///< "NVIDIA H100 80GB HBM3"
   std::string architecture;  ///< "sm_90", "gfx90a"
   int multiprocessors = 0;
-  size_t shared_bytes_per_block = 0;  ///< the most a launch can ask for
+  size_t shared_bytes_per_block = 0;  ///< most that a launch can request
 };
 
-/// How many devices there are. Throws Error that says what is missing where there is none.
+/// Number of devices. Throws Error with the missing part where there is none.
 int device_count();
 DeviceProperties properties(int device);
-/// The device that this system thread's calls go to.
+/// Selects the device for calls of this system thread.
 void use_device(int device);
 
 struct MemoryState {
   size_t free = 0, total = 0;
 };
 MemoryState memory_state();
-/// Null where there is not enough.
+/// nullptr where memory does not suffice.
 void* allocate_device(size_t bytes);
 void release_device(void* data) noexcept;
-/// Host memory that the device copies from and to by itself. Null where there is not enough.
+/// Host memory that the device accesses directly. nullptr where memory does not suffice.
 void* allocate_pinned_host(size_t bytes);
 void release_pinned_host(void* data) noexcept;
 
 class Event;
 
-/// Work in order. Operations return before it is done.
+/// An in-order queue of work; calls return before the work is done.
 class Stream {
  public:
   Stream();
@@ -75,10 +75,10 @@ class Stream {
 
   void copy(void* to, const void* from, size_t bytes);
   void fill_zero(void* data, size_t bytes);
-  /// Work that is given later waits for the event.
+  /// Makes later work wait for the event.
   void wait(const Event& event);
   void synchronize();
-  /// The operations that body asks for, not run.
+  /// Records the operations that body issues, without running them.
   std::unique_ptr<class Graph> record(const std::function<void()>& body);
 
 #if defined(KVCAL_GPU_SIMULATED)
@@ -88,10 +88,10 @@ class Stream {
 #endif
 };
 
-/// A point of a stream. One that was never recorded has been reached.
+/// A point of a stream. An event that was never recorded counts as reached.
 class Event {
  public:
-  /// timed: since() may be asked of it.
+  /// timed: since() may be called.
   explicit Event(bool timed = false);
   ~Event();
   Event(const Event&) = delete;
@@ -99,7 +99,7 @@ class Event {
 
   void record(Stream& stream);
   void synchronize() const;
-  /// Milliseconds between two points that have been reached.
+  /// Milliseconds between two reached points.
   double since(const Event& start) const;
 
 #if defined(KVCAL_GPU_SIMULATED)
@@ -123,7 +123,7 @@ class Graph {
 #endif
 };
 
-/// How many threads, and where.
+/// Size of a kernel launch.
 struct Launch {
   Stream& stream;
   int64_t blocks = 1;                   ///< x of the grid, up to 2^31 - 1
@@ -133,11 +133,11 @@ struct Launch {
 };
 
 #if !defined(KVCAL_GPU_SIMULATED)
-/// Throws Error with the vendor's words.
+/// Throws Error with the vendor's message.
 void check(KVCAL_VENDOR(Error_t) status, const char* what);
 #endif
 
-/// Starts a kernel. Throws Error naming it where it cannot be started.
+/// Starts a kernel. Throws Error naming it where that fails.
 template <class... Parameters, class... Arguments>
 void launch(const char* what, const Launch& where, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
@@ -167,7 +167,7 @@ void launch(const char* what, const Launch& where, void (*kernel)(Parameters...)
 
 // ---- inside kernels ----
 
-/// Before a loop over what lies in registers.
+/// Unrolls the next loop, over values in registers.
 #if defined(KVCAL_GPU_SIMULATED)
 #define KVCAL_UNROLL
 #define KVCAL_UNROLL_BY(times)
@@ -187,7 +187,7 @@ void launch(const char* what, const Launch& where, void (*kernel)(Parameters...)
 #define KVCAL_SHARED(type, name) __shared__ type name
 #endif
 
-/// Memory of Launch::shared_bytes; 16-byte aligned.
+/// Shared memory of Launch::shared_bytes; 16-byte aligned.
 __device__ inline std::byte* dynamic_shared() {
 #if defined(KVCAL_GPU_SIMULATED)
   return simulator::dynamic_shared_memory();
@@ -205,7 +205,7 @@ __device__ inline int warp() {
   return static_cast<int>(threadIdx.x / kWarp);
 }
 
-/// The value of the lane whose number differs by the bits of mask. All 32 lanes take part.
+/// Value of the lane whose number differs by the bits of mask. All 32 lanes must take part.
 template <class T>
 __device__ inline T shuffle_xor(T value, int mask) {
   static_assert(sizeof(T) == 4);
@@ -217,7 +217,7 @@ __device__ inline T shuffle_xor(T value, int mask) {
   return __shfl_xor_sync(0xffffffffu, value, mask);
 #endif
 }
-/// The value of lane source. All 32 lanes take part.
+/// Value of lane source. All 32 lanes must take part.
 template <class T>
 __device__ inline T shuffle(T value, int source) {
   static_assert(sizeof(T) == 4);
@@ -229,7 +229,7 @@ __device__ inline T shuffle(T value, int source) {
   return __shfl_sync(0xffffffffu, value, source);
 #endif
 }
-/// Shared memory written by other lanes of the warp before is seen after.
+/// Makes earlier writes of the warp's lanes to shared memory visible.
 __device__ inline void sync_warp() {
 #if defined(KVCAL_GPU_SIMULATED)
   simulator::sync_warp();
@@ -241,9 +241,8 @@ __device__ inline void sync_warp() {
 #endif
 }
 
-/// The FP8 codes of two values as quant/fp8.h encodes them, the first in the low byte; where the
-/// chip can, else false is returned and nothing is written. NaN keeps no sign here:
-/// callers look for it.
+/// FP8 codes of two values as in quant/fp8.h, the first in the low byte. Returns false, without a
+/// result, where the chip cannot encode. NaN loses its sign; callers handle it.
 __device__ inline bool encode_pair_by_chip([[maybe_unused]] float first,
                                            [[maybe_unused]] float second,
                                            [[maybe_unused]] fp8::Format format,
@@ -261,7 +260,7 @@ __device__ inline bool encode_pair_by_chip([[maybe_unused]] float first,
   return false;
 }
 
-// Matrix instructions of a warp, where there are any: see warp_matrix.h.
+// Matrix instructions of a warp, where available: see warp_matrix.h.
 #if defined(KVCAL_GPU_SIMULATED) || !defined(__HIPCC__)
 #define KVCAL_HAS_WARP_MATRIX 1
 #else

@@ -9,15 +9,15 @@ struct Angles {
   const int32_t* positions = nullptr;
   const float* cos = nullptr;
   const float* sin = nullptr;
-  int64_t half = 0;  ///< pairs; 0: nothing turns
+  int64_t half = 0;  ///< pairs; 0: no rotation
   bool interleaved = false;
 };
 inline Angles angles_of(const RopeArgs& args) {
   return {args.positions, args.cos, args.sin, args.rotary_dim / 2, args.interleaved};
 }
 
-/// The two numbers of a pair after their turn. Products are rounded before they are added, here and
-/// wherever K turns, so that one pass gives the bytes of two.
+/// The two rotated numbers of a pair. Products are rounded before they are added, here and
+/// everywhere that K is rotated, so that one pass gives the bytes of two.
 __device__ inline float turned_first(float x, float y, float cosine, float sine) {
   return x * cosine - y * sine;
 }

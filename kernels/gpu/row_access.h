@@ -2,14 +2,14 @@
 
 #include "kernels/gpu/device.h"
 
-// How kernels go through rows: each thread takes four neighbouring elements at a time. Which thread
-// takes which does not depend on alignment, so neither do the bytes of a sum.
+// Access to rows: each thread takes four neighbouring elements at a time. The assignment does not
+// depend on alignment, so neither do the bytes of a sum.
 namespace kvcal::gpu {
 
 using Four = Pack<float, 4>;
 
-/// The first of `left` float32 elements at x, up to four; zeros after them. With kAligned there are
-/// four, on a 16-byte address.
+/// First `left` float32 elements at x, up to four; then zeros. With kAligned there are four, at a
+/// 16-byte address.
 template <bool kAligned>
 __device__ inline Four load_four(const float* x, int64_t left) {
   if constexpr (kAligned) {
@@ -24,7 +24,7 @@ __device__ inline Four load_four(const float* x, int64_t left) {
   }
 }
 
-/// Writes four elements, or the `left` first of them; shows them to seen where that is asked for.
+/// Writes four elements, or the first `left` of them; folds them into seen where requested.
 template <bool kAligned, class T>
 __device__ inline void store_four(T* out, const Four& four, int64_t left, SeenAmax* seen) {
   Pack<T, 4> rounded;
@@ -42,18 +42,18 @@ __device__ inline void store_four(T* out, const Four& four, int64_t left, SeenAm
   }
 }
 
-/// fold_seen with one access to the slot a block, since all blocks meet there.
+/// fold_seen with one access to the slot per block, because all blocks share it.
 __device__ inline void fold_seen_of_block(const AmaxSlot& slot, const SeenAmax& seen) {
   if (!slot.amax) return;
   const unsigned nonfinite = warp_count(seen.nonfinite);
   if (lane() == 0 && nonfinite > 0) add_count(slot.nonfinite, nonfinite);
   const float amax = block_max(seen.amax);
-  // An old value read here costs an atomic more, nothing else.
+  // A stale value read here only costs an extra atomic operation.
   if (threadIdx.x == 0 && amax > *static_cast<const volatile float*>(slot.amax))
     fold_amax(slot.amax, amax);
 }
 
-/// Whether fours can be read and written at pointer and at every multiple of stride after it.
+/// Whether groups of four can be accessed at pointer and at every multiple of stride after it.
 template <class T>
 bool holds_fours(const T* pointer, int64_t stride = 0) {
   return is_aligned(pointer, 4 * sizeof(T)) && stride % 4 == 0;
@@ -62,7 +62,7 @@ inline bool holds_fours(ComputeType type, const void* pointer) {
   return is_aligned(pointer, 4 * bytes_of(type));
 }
 
-/// Calls body(std::bool_constant) with what is known when a kernel is started.
+/// Calls body(std::bool_constant) with a condition known at launch.
 template <class Body>
 void with_flag(bool flag, const Body& body) {
   if (flag)
@@ -71,7 +71,7 @@ void with_flag(bool flag, const Body& body) {
     body(std::false_type{});
 }
 
-/// Piece `index` of rows cut into `pieces` each.
+/// Piece `index` of rows that are cut into `pieces` each.
 struct Place {
   int64_t row = 0;
   int64_t piece = 0;
@@ -85,8 +85,8 @@ __device__ inline Place place_of(int64_t index, int64_t pieces) {
   return {index / pieces, index % pieces};
 }
 
-/// How to start a kernel that goes through pieces with for_pieces: on enough blocks to fill the
-/// device some times over, so that the last ones end together.
+/// Launch of a kernel that uses for_pieces: enough blocks to fill the device several times, so that
+/// the last blocks end together.
 inline Launch pieces_launch(Stream& stream, int64_t pieces, const DeviceProperties& properties) {
   constexpr unsigned kThreads = 256;
   return {.stream = stream,

@@ -2,11 +2,11 @@
 
 #include "kernels/gpu/device.h"
 
-// What a warp does with matrices of 16-bit floats, and copies that go on while threads compute; the
-// instructions where KVCAL_HAS_WARP_MATRIX, simulated for the tests. Fragments are laid out as the
-// PTX ISA says (mma.m16n8k16, ldmatrix): with group = lane / 4 and pair = 2 · (lane % 4), a
-// register of A holds row group or group + 8 and columns pair, pair + 1, of B rows pair, pair + 1
-// and column group.
+// Warp-level products of 16-bit float matrices, and asynchronous copies: instructions where
+// KVCAL_HAS_WARP_MATRIX, simulated for the tests. Fragments have the layout of the PTX ISA
+// (mma.m16n8k16, ldmatrix): with group = lane / 4 and pair = 2 · (lane % 4), a register of A holds
+// row group or group + 8 and columns pair, pair + 1; a register of B holds rows pair, pair + 1 and
+// column group.
 namespace kvcal::gpu {
 
 /// 16 × 16, row by row: {rows below 8, columns below 8}, {rows from 8, below 8}, {below 8, from
@@ -121,9 +121,9 @@ __device__ inline uint32_t shared_address(const void* shared) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(shared));
 }
 
-/// Four 8 × 8 matrices of 16-bit elements: lane 8 i + r gives the address of row r of matrix i, in
-/// shared memory and 16-byte aligned. Word i: row group and columns pair, pair + 1 of matrix i;
-/// transposed: rows pair, pair + 1 and column group.
+/// Loads four 8 × 8 matrices of 16-bit elements: lane 8 i + r gives the address of row r of matrix
+/// i, in shared memory and 16-byte aligned. Word i: row group and columns pair, pair + 1 of matrix
+/// i; transposed: rows pair, pair + 1 and column group.
 __device__ inline void load_matrices(uint32_t (&words)[4], const void* row, bool transposed) {
   if (transposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -148,8 +148,8 @@ __device__ inline uint32_t pair_of(float low, float high) {
   return pair;
 }
 
-/// Global to shared memory, both 16-byte aligned; zeros where nothing exists. Seen by this thread
-/// after await_copies, by others after a barrier behind that.
+/// Copies from global to shared memory, both 16-byte aligned; writes zeros unless exists. Visible
+/// to this thread after await_copies, to others after a barrier behind it.
 __device__ inline void copy_16_bytes(void* to, const void* from, bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(exists ? 16 : 0)
@@ -159,21 +159,21 @@ __device__ inline void await_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/// 2^x within 2 units in the last place; 0 where that is subnormal.
+/// 2^x within 2 ulp; 0 where that is subnormal.
 __device__ inline float power_of_two(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
-/// 1 / x within a unit in the last place.
+/// 1 / x within 1 ulp.
 __device__ inline float reciprocal(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
-/// The four bytes in the upper halves of 16-bit words.
+/// Moves four bytes to the upper halves of 16-bit words.
 __device__ inline void spread_bytes(uint32_t four, uint32_t& low, uint32_t& high) {
   low = __byte_perm(four, 0, 0x1404);
   high = __byte_perm(four, 0, 0x3424);
@@ -181,18 +181,18 @@ __device__ inline void spread_bytes(uint32_t four, uint32_t& low, uint32_t& high
 
 #endif
 
-/// FP8 codes as F16 with the code's exponent bits, two and two: short of a power of two, see
-/// code_power. NaN stays NaN.
+/// FP8 codes as F16, two at a time, with the code's exponent bits: correct up to the power of two
+/// in code_power. NaN stays NaN.
 __device__ inline uint32_t halves_of_codes(uint32_t spread, fp8::Format format) {
   if (format == fp8::Format::kE5m2) return spread;
   const uint32_t halves = (spread & 0x80008000u) | (spread >> 1 & 0x3f803f80u);
   if (format == fp8::Format::kE4m3Fn)  // all ones: the carry sets the exponent's upper bit too
     return halves | (((halves & 0x7fff7fffu) + 0x00800080u) & 0x40004000u);
-  // -0 is NaN: the sign where the sum with the magnitude does not carry into it.
+  // The codes of -0 are NaN: their sign, where the sum with the magnitude does not carry into it.
   const uint32_t nan = halves & ~((halves & 0x7fff7fffu) + 0x7fff7fffu) & 0x80008000u;
   return halves | (nan - (nan >> 6));
 }
-/// Multiplier from the results of halves_of_codes to the codes' numbers.
+/// Factor from the results of halves_of_codes to the codes' values.
 __device__ inline float code_power(fp8::Format format) {
   return format == fp8::Format::kE4m3Fn ? 256.0f : format == fp8::Format::kE4m3Fnuz ? 128.0f : 1.0f;
 }

@@ -61,7 +61,7 @@ inline void store_float(ComputeType type, void* data, int64_t i, float value) {
   }
 }
 
-/// Element i of a KV cache as a number; scale is used for FP8 only.
+/// Element i of a KV cache, dequantized; only FP8 uses scale.
 inline float load_kv(KvDType dtype, const void* data, int64_t i, float scale) {
   switch (dtype) {
     case KvDType::kFloat32:
@@ -91,7 +91,7 @@ inline void store_kv(KvDType dtype, void* data, int64_t i, float value, float sc
 inline double logistic(double x) {
   return 1.0 / (1.0 + std::exp(-x));
 }
-/// The multiplier that a gate gives.
+/// Factor that a gate gives.
 inline double gated(GateFunction function, double gate) {
   return function == GateFunction::kSilu ? gate * logistic(gate) : logistic(gate);
 }

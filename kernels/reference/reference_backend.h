@@ -6,7 +6,7 @@
 
 namespace kvcal {
 
-/// Plain loops, one thread, sums in double: what every other backend is compared with.
+/// Plain loops, one thread, sums in double: the reference for every other backend.
 class ReferenceBackend : public HostBackend {
  public:
   std::string_view name() const override { return "reference"; }
