@@ -8,9 +8,9 @@
 
 // clang-format off
 
-/// The table of activations: row(name, element, reserved, width). Width is in elements of a token,
-/// from a ModelConfig c; 0 where the model has no such step. From these rows come the buffers, what
-/// is reserved, and what the memory plan counts.
+/// The table of activations: row(name, element, reserved, width). Width is the number of elements
+/// per token for a ModelConfig c; 0 where the model lacks the step. The rows define the buffers,
+/// their reservation, and the memory plan.
 #define KVCAL_ACTIVATIONS(row)                                                                   \
   row(normed, kCompute, kBatch, c.hidden_size)                                                   \
   row(query, kFloat32, kBatch, c.query_width())                                                  \
@@ -51,22 +51,21 @@
 
 namespace kvcal {
 
-/// When an activation gets its memory.
+/// When the memory of an activation is reserved.
 enum class Reserved : uint8_t {
   kBatch,             ///< at the start, for the tokens of the largest batch
   kReadRows,          ///< for the rows of the cache that attention reads, when it reads them
   kQuantizedQueries,  ///< where queries are quantized
 };
 
-/// The activations of one batch in a layer, in backend memory: [tokens, width] each, by the table.
+/// Activations of one batch in a layer, in backend memory: [tokens, width] each, by the table.
 class Activations {
  public:
   Activations(const ModelConfig& config, Backend& backend, ComputeType type);
-  /// Makes the buffers of a group large enough for so many rows. What they held is lost where they
-  /// grow.
+  /// Grows the buffers of a group to at least rows. A buffer that grows loses its content.
   void reserve(Reserved group, int64_t rows);
 
-  /// Bytes that all activations of a token take.
+  /// Bytes of all activations of one token.
   static uint64_t bytes_per_token(const ModelConfig& config, const Backend& backend,
                                   ComputeType type, bool quantizes_queries = false);
 

@@ -14,8 +14,8 @@
 
 namespace kvcal {
 
-/// A model whose layers are all packed and stay in memory, for generation and evaluation: K and V
-/// go through a KvCache of any dtype. Borrows config and backend.
+/// A model whose packed layers all stay in memory, for generation and evaluation. K and V go
+/// through a KvCache of any dtype. Borrows config and backend.
 class Decoder {
  public:
   Decoder(const ModelConfig& config, const Weights& weights, Backend& backend, ComputeType type);
@@ -23,41 +23,42 @@ class Decoder {
   KvCache make_cache(KvDType dtype, const std::vector<LayerKvScales>& scales, int64_t capacity,
                      int64_t slots = 1) const;
 
-  /// Appends ids to the cached sequence; the logits [vocab_size] after the last one. Attention
-  /// reads K and V of the new tokens through the cache too, as engines do. Throws Error for NaN or
-  /// Inf in the logits, ids outside the vocabulary, or a full cache.
+  /// Appends ids to the cached sequence and returns the logits [vocab_size] after the last id.
+  /// Attention reads K and V of the new tokens through the cache too, as engines do. Throws Error
+  /// for NaN or Inf in the logits, ids outside the vocabulary, or a full cache.
   std::vector<float> step(std::span<const TokenId> ids, KvCache& cache);
-  /// The same, with logits after every id: [ids, vocab_size].
+  /// As step, with the logits after every id: [ids, vocab_size].
   std::vector<float> step_all(std::span<const TokenId> ids, KvCache& cache);
 
   /// New tokens of the sequence in one of a cache's slots.
   struct SequenceTokens {
     int64_t slot = 0;
     std::span<const TokenId> ids;
-    /// Tokens that the sequence will have, where the frequencies of RoPE are to be those of all of
-    /// it, as in a forward pass of the whole; 0: those it has after this step, as when generating.
+    /// Final length of the sequence, for RoPE frequencies that depend on it, as in a forward pass
+    /// over the whole sequence; 0: the length after this step, as in generation.
     int64_t whole_length = 0;
   };
-  /// step of several of the cache's sequences together, by ascending slots: the logits after the
-  /// last one of each, [sequences, vocab_size]. A sequence's bytes do not depend on which others go
-  /// with it, as long as all have one new token or none has.
+  /// Runs step for several sequences of the cache together, by ascending slots; returns the logits
+  /// after the last token of each, [sequences, vocab_size]. A sequence's bytes do not depend on the
+  /// others in the call, as long as all have one new token or none has.
   std::vector<float> step_together(std::span<const SequenceTokens> sequences, KvCache& cache);
 
-  /// As step_all, with the residual stream after the last layer instead of logits:
-  /// [ids, hidden_size] float32 in the backend's memory, for logits_of. Logits of many tokens do
-  /// not fit in memory together. whole_length: as in SequenceTokens.
+  /// As step_all, but returns the residual stream after the last layer: [ids, hidden_size] float32
+  /// in the backend's memory, for logits_of. Logits of many tokens do not fit in memory together.
+  /// whole_length: as in SequenceTokens.
   Buffer step_hidden(std::span<const TokenId> ids, KvCache& cache, int64_t whole_length = 0);
-  /// The logits of some rows of what step_hidden gave: [rows, vocab_size].
+  /// Logits of some rows of step_hidden's result: [rows, vocab_size].
   std::vector<float> logits_of(const Buffer& hidden, int64_t first_row, int64_t rows);
 
-  /// A sequence whose layers before `layer` are another cache's: from there on it reads its own,
-  /// which is as long.
+  /// A sequence that uses another cache for the layers before `layer`, and its own, of the same
+  /// length, from there on.
   struct Branch {
     int64_t layer = 0;
     KvCache& cache;
   };
-  /// step_hidden of each branch, which borrows the layers before its own from the run through
-  /// cache, and last of that run itself. branches must ascend by layer.
+  /// Runs step_hidden through cache and for each branch, which takes the layers before its own from
+  /// the run through cache. Returns the results of the branches, then that of cache. branches must
+  /// ascend by layer.
   std::vector<Buffer> step_branches(std::span<const TokenId> ids, KvCache& cache,
                                     std::span<const Branch> branches, int64_t whole_length = 0);
 
@@ -65,7 +66,7 @@ class Decoder {
 
  private:
   void check(std::span<const TokenId> ids, const KvCache& cache, int64_t slot = 0) const;
-  /// A step's tokens, embedded in hidden_.
+  /// Tokens of a step, embedded in hidden_.
   struct PlacedStep {
     const RopeTables& ropes;
     TokenBatch batch;
@@ -82,8 +83,8 @@ class Decoder {
   };
   void run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
                   float* hidden, KvCache& cache, LayerRange layers);
-  /// hidden: [rows, hidden_size]; normed: the same of type; logits: [rows, vocab_size].
-  /// scratch: of the product, where lm_head's input is quantized.
+  /// hidden: [rows, hidden_size]; normed: the same, as type; logits: [rows, vocab_size]. scratch:
+  /// for the product, where lm_head's input is quantized.
   void project_logits(const float* hidden, int64_t rows, void* normed, float* logits,
                       bool is_decoding, ProductScratch& scratch);
   std::vector<float> read_logits(const std::byte* logits, int64_t rows);
@@ -100,7 +101,7 @@ class Decoder {
   PackedNorm final_norm_;
   PackedLinear output_embedding_;
   std::unique_ptr<RopeTables> ropes_;
-  std::unique_ptr<RopeTables> mixed_ropes_;  ///< of a step whose sequences need different ones
+  std::unique_ptr<RopeTables> mixed_ropes_;  ///< of a step whose sequences need different tables
   int64_t rope_length_ = 0;
   std::unique_ptr<LayerRunner> runner_;
   int64_t runner_tokens_ = 0;

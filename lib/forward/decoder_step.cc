@@ -64,7 +64,7 @@ DecoderStep::Places DecoderStep::places_of(const KvCache& cache, const RopeTable
 
 void DecoderStep::run(const KvCache& cache, const RopeTables& ropes, const Body& body) {
   place_token(cache, ropes);
-  // What a recording reads of it is the most there will be.
+  // A recording reads the segment's size as its upper bound, the capacity.
   batch_.segments = {{.q_begin = 0, .q_count = 1, .kv_begin = 0, .kv_count = cache.capacity()}};
   const auto step = [&] {
     body(runner_, batch_, hidden_.as<float>(), normed_.data(), logits_.as<float>());

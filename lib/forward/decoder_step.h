@@ -13,29 +13,28 @@
 
 namespace kvcal {
 
-/// Steps of one token whose operations are recorded once and then played for every token. All that
-/// changes from step to step (positions, the sequence's length, the row of the cache) lies in
-/// buffers that stay where they are. The first step on a cache, or with other rope tables, runs as
-/// it is asked for, so that all that operations set up once is there when the second is recorded.
-/// Borrows config and backend.
+/// Decoding steps of one token, recorded once and replayed for every token. Values that change
+/// between steps (positions, sequence length, row of the cache) lie in buffers with fixed
+/// addresses. The first step on a cache, or with other rope tables, runs unrecorded, so that
+/// one-time setup is done before the second step is recorded. Borrows config and backend.
 class DecoderStep {
  public:
   DecoderStep(const ModelConfig& config, Backend& backend, ComputeType type);
 
-  /// Whether what a step does can be known before: not where the host chooses experts or buffers
-  /// grow with the sequence, nor where rope tables change with every length.
+  /// Whether a step can be recorded. It cannot where the host chooses experts, where buffers grow
+  /// with the sequence, or where rope tables change with the length.
   static bool can_record(const ModelConfig& config, const Backend& backend, int64_t length);
 
-  /// Asks for one step's operations, from the token's embedding in hidden to its logits.
+  /// Issues the operations of one step, from the token's embedding in hidden to its logits.
   using Body = std::function<void(LayerRunner& runner, const TokenBatch& batch, float* hidden,
                                   void* normed, float* logits)>;
-  /// Runs body's operations for the token behind those that cache holds. Its embedding must stand
-  /// in hidden(); the logits stand in logits() then.
+  /// Runs body for the token after those in cache. hidden() must hold its embedding; logits() then
+  /// holds its logits.
   void run(const KvCache& cache, const RopeTables& ropes, const Body& body);
 
   float* hidden() const { return hidden_.as<float>(); }
   const std::byte* logits() const { return logits_.data(); }
-  /// Scratch for the products that body asks for itself; recordings keep its address.
+  /// Scratch for products that body issues itself; recordings keep its address.
   ProductScratch& scratch() { return scratch_; }
 
  private:

@@ -12,11 +12,11 @@
 namespace kvcal {
 
 /// LayerForward over several backends: each runs a contiguous range of the samples in its own
-/// thread, one pass over one layer at a time, and what they saw is put together in sample order.
-/// Gives the bytes that one backend gives. Borrows what LayerwiseForward does.
+/// thread, one layer at a time. Results are merged in sample order and equal those of one backend
+/// byte for byte. Borrows what LayerwiseForward borrows.
 class DividedForward : public LayerForward {
  public:
-  /// backends: of one kind, at least one. Those for which no sample is left stay idle.
+  /// backends: at least one, all of one kind. Backends without samples stay idle.
   DividedForward(const ModelConfig& config, const Weights& weights,
                  std::span<Backend* const> backends,
                  std::span<const std::span<const TokenId>> samples, const LayerwiseOptions& options,
@@ -35,23 +35,23 @@ class DividedForward : public LayerForward {
   void show_hidden(HiddenSink* sink) override;
   void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
 
-  /// The first sample of each range, and their number: [ranges + 1]. Ranges hold about as many
-  /// tokens each and are not empty, so there may be fewer than wanted.
+  /// First sample of each range, and the number of samples: [ranges + 1]. Ranges hold about the
+  /// same number of tokens and are never empty, so there may be fewer than wanted.
   static std::vector<size_t> divide(std::span<const int64_t> lengths, size_t ranges);
 
  private:
   class SharedDiagnostics;
 
-  /// body(i) for every part at the same time; when all have ended, throws what the first failed
-  /// one threw.
+  /// Runs body(i) for all parts at the same time; after all have ended, rethrows the error of the
+  /// first part that failed.
   void run_parts(size_t count, const std::function<void(size_t)>& body);
   /// Runs body on all parts and merges their results.
   template <class Result>
   Result together(const std::function<Result(LayerwiseForward&)>& body);
 
   std::unique_ptr<SharedDiagnostics> diagnostics_;
-  std::vector<size_t> begins_;                          ///< divide's
-  HiddenSink* sink_ = nullptr;                          ///< the last that was shown hidden states
+  std::vector<size_t> begins_;                          ///< result of divide
+  HiddenSink* sink_ = nullptr;                          ///< sink of the last call
   std::vector<std::unique_ptr<RenumberedSink>> sinks_;  ///< sink_ as each part sees it
   std::vector<std::unique_ptr<LayerwiseForward>> parts_;
 };

@@ -8,28 +8,28 @@
 
 namespace kvcal {
 
-/// Is shown the hidden states of samples as a layer leaves them. Called by the threads of the
-/// forward pass, for different samples at the same time.
+/// Receives the hidden states of samples after a layer. Threads of the forward pass call it, for
+/// different samples at the same time.
 class HiddenSink {
  public:
   virtual ~HiddenSink() = default;
-  /// rows: [tokens, hidden_size] float32 in host memory, of one sample. owner keeps them; null:
-  /// they stay as they are until release of the sample has returned.
+  /// rows: [tokens, hidden_size] float32 of one sample, in host memory. owner keeps them alive;
+  /// with a null owner they stay valid until release of the sample has returned.
   virtual void put(int64_t sample, std::span<const float> rows,
                    std::shared_ptr<const void> owner) = 0;
-  /// Rows of the sample that came without an owner are about to change; returns when nobody reads
-  /// them any longer.
+  /// Called before rows without an owner change; returns when nobody reads them any longer.
   virtual void release(int64_t sample) = 0;
 };
 
-/// Fills rows, [tokens, hidden_size] float32, with what was put for the sample. Throws Error where
-/// that is not to be had.
+/// Fills rows, [tokens, hidden_size] float32, with the stored rows of the sample. Throws Error
+/// where they are not available.
 using HiddenSource = std::function<void(int64_t sample, std::span<float> rows)>;
 
-/// Shows another sink the samples under other numbers: those of one part of a run as the run's.
+/// Passes samples on to another sink under other numbers: those of the whole run instead of those
+/// of one part.
 class RenumberedSink : public HiddenSink {
  public:
-  /// number: the sink's, of a sample. Borrows the sink.
+  /// number: maps a sample to its number in sink. Borrows the sink.
   RenumberedSink(HiddenSink& sink, std::function<int64_t(int64_t)> number)
       : sink_(sink), number_(std::move(number)) {}
   void put(int64_t sample, std::span<const float> rows,

@@ -11,26 +11,26 @@
 
 namespace kvcal {
 
-/// Places for hidden states.
+/// Memory for hidden states.
 struct HiddenRoom {
-  std::optional<uint64_t> bytes = {};  ///< of the backend's memory they may take
-  fs::path scratch_folder = {};        ///< of the file that a host backend keeps the rest in
+  std::optional<uint64_t> bytes = {};  ///< limit in the backend's memory
+  fs::path scratch_folder = {};        ///< for the file into which a host backend spills
 };
 
-/// The residual stream of all batches between two layers, [tokens, width] float32. In the backend's
-/// memory while they fit; else, on a host, in a mapped scratch file, and on a device in pinned host
-/// memory, from where the next batch is fetched while one computes.
+/// Residual stream of all batches between two layers, [tokens, width] float32. It lies in the
+/// backend's memory while it fits. Beyond that, a host uses a mapped scratch file, and a device
+/// uses pinned host memory, from which the next batch is fetched during computation.
 class HiddenStates {
  public:
   enum class Access {
-    kWrite,  ///< all rows are written, what they held is gone
+    kWrite,  ///< all rows are overwritten
     kRead,
     kUpdate  ///< read, then changed
   };
-  /// rows: those of the batch, in backend memory, during the call.
+  /// rows: of the batch, in backend memory, valid during the call.
   using Visit = std::function<void(size_t batch, float* rows)>;
 
-  /// batch_tokens: of each batch.
+  /// batch_tokens: tokens of each batch.
   HiddenStates(Backend& backend, int64_t width, std::vector<int64_t> batch_tokens,
                const HiddenRoom& room);
   ~HiddenStates();
@@ -54,8 +54,8 @@ class HiddenStates {
   Buffer resident_;
   std::optional<ScratchMapping> scratch_;
   Buffer pinned_, turns_[2];           ///< all batches, and two on the device
-  size_t turn_ = 0;                    ///< the next batch's
-  std::optional<size_t> coming_ = {};  ///< batch that is fetched for it
+  size_t turn_ = 0;                    ///< index of the next batch's turn
+  std::optional<size_t> coming_ = {};  ///< batch that is being fetched
 };
 
 }  // namespace kvcal

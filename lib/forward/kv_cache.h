@@ -11,45 +11,45 @@
 
 namespace kvcal {
 
-/// How a model's cache is stored where it is not quantized: as its weights' dtype.
+/// Dtype of an unquantized cache: that of the model's weights.
 KvDType unquantized_cache_dtype(const ModelConfig& config);
 
-/// K and V of some sequences, each in its slot, for all layers, stored as dtype, and the
-/// states of recurrent layers. FP8 caches need a scale for every layer that is not ignored.
+/// K and V of several sequences for all layers, stored as dtype, and the states of recurrent
+/// layers. Each sequence has a slot. FP8 caches need a scale for every layer that is not ignored.
 class KvCache {
  public:
-  /// scales: one entry a layer for FP8, ignored otherwise. capacity: tokens of each sequence.
-  /// Throws Error if a layer has none.
+  /// scales: one entry a layer for FP8, unused otherwise. capacity: tokens of each sequence. Throws
+  /// Error where a layer lacks a scale.
   KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
           const std::vector<LayerKvScales>& scales, int64_t capacity, int64_t slots = 1);
-  /// Bytes that one sequence takes. Throws Error as the constructor does.
+  /// Bytes of one sequence. Throws Error as the constructor does.
   static uint64_t bytes_per_slot(const ModelConfig& config, KvDType dtype,
                                  const std::vector<LayerKvScales>& scales, int64_t capacity);
 
-  /// Bytes that K and V of one token take in all layers, as the constructor stores them.
+  /// Bytes of K and V of one token in all layers, as the constructor stores them.
   static uint64_t bytes_per_token(const ModelConfig& config, KvDType dtype,
                                   const std::vector<LayerKvScales>& scales);
 
   int64_t slots() const { return static_cast<int64_t>(lengths_.size()); }
   int64_t length(int64_t slot = 0) const { return lengths_[static_cast<size_t>(slot)]; }
   int64_t capacity() const { return capacity_; }
-  /// The scales of all layers but ignored ones.
+  /// Dtype of all layers that are not ignored.
   KvDType dtype() const { return dtype_; }
-  /// Forgets a slot's sequence.
+  /// Empties a slot.
   void clear(int64_t slot = 0);
-  /// Rows [q_begin, q_begin + count) of a batch as the tokens behind a slot's.
+  /// Segment for rows [q_begin, q_begin + count) of a batch that follow the tokens in a slot.
   Segment next_segment(int64_t slot, int64_t q_begin, int64_t count) const;
-  /// Turns the new tokens' K and stores K and V of a layer in the rows that the batch's segments
-  /// end with, or from batch.first_row on.
+  /// Rotates the new K of a layer, and stores K and V in the last rows of the batch's segments, or
+  /// from batch.first_row on.
   void append(int64_t layer, const LayerRunner::KeysValues& kv, const TokenBatch& batch);
   /// The state of a recurrent layer.
   RecurrentState& state(int64_t layer) { return layers_[static_cast<size_t>(layer)].state; }
   /// The layer's whole storage, for attention.
   KvStorage storage(int64_t layer) const;
-  /// Addresses and dtypes of all it stores: where they are equal, operations recorded on one cache
-  /// hold for the other.
+  /// Addresses and dtypes of all storage. Where two caches have equal places, a recording of one is
+  /// valid for the other.
   std::vector<uintptr_t> places() const;
-  /// Makes count appended tokens part of a slot's sequence, once all layers have them.
+  /// Adds count appended tokens to a slot's sequence, once all layers hold them.
   void advance(int64_t count, int64_t slot = 0);
 
  private:

@@ -20,7 +20,8 @@ struct Drop {
 }  // namespace
 
 PackedLayer LayerPrefetch::pack(int64_t layer, LayerParts parts) {
-  // Of a disk, while this layer is packed and computes: the first one and the next ones in turn.
+  // Reads ahead from the disk while this layer is packed and computed: layer 0 first, then the next
+  // layer each time.
   try {
     reading_ = std::async(std::launch::async, [this, layer] {
       if (layer == 0) bytes_.will_need(0);

@@ -15,20 +15,20 @@
 
 namespace kvcal {
 
-/// Runs one decoder layer over one batch. Owns the batch's activations alone; the residual stream
-/// is the caller's. The forward pass is: keys_values, then whatever observes or stores them, then
-/// finish.
+/// Runs one decoder layer over one batch. Owns only the batch's activations; the caller owns the
+/// residual stream. Order of calls: keys_values, then the observation or storage of its result,
+/// then finish.
 class LayerRunner {
  public:
   LayerRunner(const ModelConfig& config, Backend& backend, ComputeType type, int64_t max_tokens);
 
-  /// Input norm, K and V projections and their norms: all that comes before the one pass in which
-  /// they turn, are observed and stored (Backend::enter_cache). For latent attention "K" is the
-  /// normed latent and "V" the key that turns, as in transformers. The views stay valid until the
-  /// next call.
+  /// Input norm, K and V projections and their norms: everything before Backend::enter_cache, which
+  /// rotates, observes and stores K and V in one pass. For latent attention, "K" is the normed
+  /// latent and "V" the key to rotate, as in transformers. The views stay valid until the next
+  /// call.
   struct KeysValues {
     HeadsView k, v;
-    RopeArgs rope;  ///< of K, or of V for latent attention; without x where nothing turns
+    RopeArgs rope;  ///< of K, or of V for latent attention; x is null without rotation
     EnterCacheArgs entry() const {
       EnterCacheArgs args;
       args.k.x = k;
@@ -40,25 +40,26 @@ class LayerRunner {
   KeysValues keys_values(const PackedLayer& layer, int64_t layer_index, const float* hidden,
                          const TokenBatch& batch, const RopeTables& ropes);
 
-  /// The rest of the layer after keys_values of the same batch: Q, attention over storage, output
-  /// projection and MLP or experts, added to hidden [num_tokens, hidden_size] float32.
+  /// Runs the rest of the layer after keys_values of the same batch: Q, attention over storage,
+  /// output projection, and MLP or experts. Adds the result to hidden [num_tokens, hidden_size]
+  /// float32.
   void finish(const PackedLayer& layer, int64_t layer_index, float* hidden, const TokenBatch& batch,
               const RopeTables& ropes, const KvStorage& storage, const SeenQueries& seen = {});
-  /// Q after its norm and RoPE, which finish makes too; after keys_values of the same batch.
+  /// Makes Q after its norm and RoPE, as finish does. Call after keys_values of the same batch.
   void query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
              const RopeTables& ropes, const SeenQueries& seen);
   /// The input of lm_head: hidden after the final norm.
   void run_final_norm(const PackedNorm& norm, const float* hidden, const TokenBatch& batch);
 
-  /// A whole layer whose tokens are mixed by recurrence, or not at all. state continues the batch's
-  /// sequences; null where all begin here.
+  /// Runs a whole layer with a recurrent mixer or none. state continues the batch's sequences;
+  /// null: all sequences begin here.
   void run_without_attention(const PackedLayer& layer, int64_t layer_index, float* hidden,
                              const TokenBatch& batch, RecurrentState* state);
 
-  /// observer sees the input of every Linear that runs later.
+  /// observer gets the input of every later Linear.
   void observe_linear_inputs(LinearInputObserver observer) { observer_ = std::move(observer); }
-  /// Folds the largest magnitude of every later Linear input into its slot, in the operation that
-  /// makes the input wherever it can. Empty: no longer.
+  /// Folds the largest magnitude of every later Linear input into its slot, if possible in the
+  /// operation that makes the input. An empty slot_of ends this.
   void fold_linear_amax(AmaxSlotOf slot_of) { slot_of_ = std::move(slot_of); }
   /// Observes the inputs of every expert as if it got all tokens.
   void show_all_experts(bool wanted) { shows_all_experts_ = wanted; }
@@ -66,7 +67,7 @@ class LayerRunner {
  private:
   void normalize(const float* x, const PackedNorm& norm, int64_t rows, ComputeType type, void* out,
                  AmaxSlot seen);
-  /// float32 [rows, width] as type.
+  /// Converts float32 [rows, width] to type.
   void convert(ComputeType type, const float* x, int64_t rows, int64_t width, void* out,
                AmaxSlot seen);
   void normalize_heads(const HeadsView& heads, const PackedNorm& norm);
@@ -74,36 +75,37 @@ class LayerRunner {
   void project(const Buffer& x, const PackedLinear& linear, int64_t rows, const Buffer& out) {
     project(x.data(), linear, rows, out);
   }
-  /// hidden += residual_multiplier · norm(linear(x)), or without what the layer does not have.
+  /// hidden += residual_multiplier · norm(linear(x)). Omits what the layer does not have.
   void add_projected(const void* x, const PackedLinear& linear, const PackedNorm& norm,
                      int64_t rows, float* hidden);
-  /// The same for what is in projected already.
+  /// add_projected for a product that projected already holds.
   void add_output(const PackedNorm& norm, int64_t rows, float* hidden);
   ResidualNormArgs output_args(const PackedNorm& norm, int64_t rows, float* hidden) const;
-  /// add_projected between a mixer and the MLP: also into normed what the MLP reads, where one
-  /// operation can do both. True if it did.
+  /// add_projected between a mixer and the MLP. Also writes the MLP's input to normed where one
+  /// operation can do both, and then returns true.
   bool add_mixed(const PackedLayer& layer, const void* x, const PackedLinear& linear, int64_t rows,
                  float* hidden);
-  /// Without x where the layer has no RoPE.
+  /// x is null where the layer has no RoPE.
   RopeArgs rope_of(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
                    const RopeTables& ropes, bool is_query) const;
   KeysValues latent_keys_values(const PackedLayer& layer, int64_t layer_index,
                                 const TokenBatch& batch, const RopeTables& ropes);
-  /// query as attention reads it, where storage has scales for it.
+  /// Quantizes query for attention, where storage has scales for it.
   void quantize_query(int64_t tokens, const KvStorage& storage);
-  /// Q in two steps, by way of latent attention's query_rank.
+  /// Makes Q in two steps, through latent attention's query_rank.
   void query_of_rank(const PackedLayer& layer, int64_t rows);
-  /// Attends with query to storage, into attended; with segments, to K and V of all heads.
+  /// Computes attention of query over storage, into attended; with segments, over K and V of all
+  /// heads.
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& storage);
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& kv, std::span<const Segment> segments);
   /// Multiplies ungated by the gate's projection, into attended.
   void gate_attended(const PackedLayer& layer, int64_t rows);
-  /// K and V of all heads out of the latent and the rotated key, where segments read them.
+  /// Expands the latent and the rotated key to K and V of all heads, for the rows in segments.
   ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
                         const KvStorage& storage);
-  // Of a recurrent mixer, one after the other: mixed_in to convolved to scanned to mixed.
+  // Steps of a recurrent mixer in order: mixed_in to convolved to scanned to mixed.
   void convolve(const PackedRecurrence& mixer, const StateRun& run);
   void scan(const PackedRecurrence& mixer, int64_t tokens, std::span<const StateRun> runs);
   void project_mamba(const PackedRecurrence& mixer, int64_t tokens);
@@ -111,8 +113,8 @@ class LayerRunner {
   void scan_mamba2(const PackedRecurrence& mixer, const StateRun& run);
   void scan_delta(const PackedRecurrence& mixer, const StateRun& run);
   void gate_scanned(const PackedRecurrence& mixer, int64_t rows);
-  /// Adds the MLP or the experts of normed (of hidden, where its norm has not run yet) to hidden;
-  /// does nothing where the layer has no MLP.
+  /// Adds the MLP or the experts of normed to hidden; without is_normed, the norm of hidden runs
+  /// first. Does nothing where the layer has no MLP.
   void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows, bool is_normed);
   /// The input of an MLP.
   struct MlpInput {
@@ -124,9 +126,9 @@ class LayerRunner {
     std::vector<Segment> segments = {};  ///< as in LinearInput; empty: the batch's
     bool is_observed = true;
   };
-  /// The activated inner rows, into activated.
+  /// Writes the activated inner rows to activated.
   void activate(const MlpInput& input);
-  /// Tokens that go to one expert.
+  /// Tokens routed to one expert.
   struct ExpertShare {
     const PackedMlp& mlp;
     std::span<const int32_t> tokens;  ///< ascending
@@ -135,28 +137,28 @@ class LayerRunner {
     int64_t index = 0;
     bool is_observed = true;
   };
-  /// The chosen experts' and the shared expert's sum, added to out.
+  /// Adds the sum of the chosen experts and the shared expert to out.
   void mix_experts(const PackedLayer& layer, std::span<const float> logits, int64_t rows,
                    float* out);
   void add_expert(const ExpertShare& share, float* out);
-  /// Has every expert's inputs of all tokens observed.
+  /// Observes the inputs of every expert for all tokens.
   void show_experts(const PackedLayer& layer, int64_t rows);
-  /// The router's logits of every row, [rows, experts and the shared gate].
+  /// Router logits of every row, [rows, experts and the shared gate].
   std::vector<float> route_logits(const PackedLayer& layer, const float* hidden, int64_t rows);
-  /// Without layer; without segments where they are the batch's.
+  /// input: layer is set here; empty segments mean the batch's.
   void observe(LinearInput input);
   /// x: [rows, width] of the compute type.
   void observe(Role role, const Buffer& x, int64_t rows, int64_t width) {
     observe({.role = role, .x = x.data(), .type = type_, .rows = rows, .width = width});
   }
-  /// The rows that tokens, ascending, have of each segment.
+  /// Rows of each segment that are in tokens, which ascend.
   std::vector<Segment> segments_of(std::span<const int32_t> tokens) const;
   AmaxSlot slot_of(Role role, int64_t index = 0) const {
     return slot_of_ ? slot_of_(role, index) : AmaxSlot{};
   }
-  /// The slot of normed where the MLP reads all of it; none where it reads some of its rows.
+  /// The slot of normed where the MLP reads all of it; none where the MLP reads only some rows.
   AmaxSlot mlp_input_slot(const PackedLayer& layer) const;
-  /// Folds x into slot, for inputs whose operation does not fold them in itself.
+  /// Folds x into slot, for inputs whose operation cannot do it.
   void fold(AmaxSlot slot, const void* x, int64_t count, ComputeType type);
   bool adds_directly(const PackedNorm& norm) const;
   static bool has_feed_forward(const PackedLayer& layer) {

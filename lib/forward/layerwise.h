@@ -16,12 +16,12 @@
 
 namespace kvcal {
 
-/// LayerForward on one backend: bring a layer's weights, push every batch through it, drop them.
-/// The peak is one packed layer (two where the next is packed meanwhile), the activations of one
-/// batch and the hidden states.
+/// LayerForward on one backend: packs a layer's weights, runs every batch through it, drops them.
+/// Peak memory: one packed layer (two where the next is packed meanwhile), the activations of one
+/// batch, and the hidden states.
 class LayerwiseForward : public LayerForward {
  public:
-  /// samples are borrowed for the constructor only. Throws Error as MemoryPlan does.
+  /// samples are borrowed only by the constructor. Throws Error as MemoryPlan does.
   LayerwiseForward(const ModelConfig& config, const Weights& weights, Backend& backend,
                    std::span<const std::span<const TokenId>> samples,
                    const LayerwiseOptions& options, Diagnostics& diagnostics);
@@ -40,7 +40,7 @@ class LayerwiseForward : public LayerForward {
   void show_hidden(HiddenSink* sink) override { hidden_sink_ = sink; }
   void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
 
-  /// Is shown every Linear's input of the layers that run from now on.
+  /// observer gets every Linear's input in the layers that run from now on.
   void observe_linear_inputs(LinearInputObserver observer);
 
  private:
@@ -55,16 +55,16 @@ class LayerwiseForward : public LayerForward {
   void embed(std::span<const std::span<const TokenId>> samples);
   void embed(std::span<const TokenId> ids, std::span<const int32_t> positions, float* hidden);
   std::vector<LinearObservation> take_linears();
-  /// Shows later inputs to linears (null: to nothing) and to the observer of observe_linear_inputs.
+  /// Gives later inputs to linears (null: to nothing) and to the observer of observe_linear_inputs.
   void show_linears(LinearCollector* linears);
-  /// Share of a layer's work that a pass stands for in the progress.
+  /// Share of a layer's work that one pass counts for in the progress.
   enum class Share { kFirstHalf, kSecondHalf, kWhole, kNone };
   void report(const SampleBatch& batch, Share share);
-  /// How one pass over a layer treats K and V.
+  /// Treatment of K and V in one pass over a layer.
   struct Pass {
     const Observers* observers = nullptr;
     const Storage* storage = nullptr;
-    bool finishes = false;  ///< the rest of the layer, whose attention reads storage
+    bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
   };
   void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
   Observers make_observers() const;
@@ -84,12 +84,12 @@ class LayerwiseForward : public LayerForward {
   std::unique_ptr<RopeTables> ropes_;
   std::unique_ptr<LayerRunner> runner_;
   ObservationRequest request_;
-  std::unique_ptr<LinearCollector> linears_;  ///< null: not asked for
+  std::unique_ptr<LinearCollector> linears_;  ///< null: not requested
   LinearInputObserver linear_observer_;       ///< empty: none
   int64_t batch_sample_ = 0;                  ///< first of the batch that runs
   int64_t advanced_layers_ = 0;
-  HiddenSink* hidden_sink_ = nullptr;  ///< null: nobody wants what a layer leaves
-  HiddenSink* hidden_user_ = nullptr;  ///< who was shown rows and may still read them
+  HiddenSink* hidden_sink_ = nullptr;  ///< null: hidden states are not shown
+  HiddenSink* hidden_user_ = nullptr;  ///< sink that got rows and may still read them
   std::optional<HiddenStates> hidden_;
   LayerPrefetch layers_;
 };

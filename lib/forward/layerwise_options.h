@@ -12,19 +12,19 @@ namespace kvcal {
 
 struct LayerwiseOptions {
   ComputeType compute_type = ComputeType::kFloat32;
-  int64_t batch_tokens = 0;  ///< tokens that go through a layer together; 0: as the backend likes
-  /// Bytes, of the whole process on a host, of the backend's memory elsewhere; hidden states past
-  /// it live elsewhere (HiddenStates).
+  int64_t batch_tokens = 0;  ///< tokens that go through a layer together; 0: the backend's choice
+  /// Limit in bytes: of the whole process on a host, else of the backend's memory. HiddenStates
+  /// spills beyond it.
   std::optional<uint64_t> memory_limit = {};
-  /// The later request (LayerForward::request): the plan keeps memory for it.
+  /// The later request (LayerForward::request), for which the plan reserves memory.
   ObservationRequest observation = {};
-  bool is_restored = false;           ///< restore_hidden will be called: nothing is embedded
-  bool shows_hidden = false;          ///< show_hidden will be called: memory is kept for it
-  LayerBytes* layer_bytes = nullptr;  ///< how layers come, borrowed; null: from the mapped files
-  std::filesystem::path scratch_folder = {};  ///< of their file, on a host
+  bool is_restored = false;           ///< restore_hidden will be called: no embedding runs
+  bool shows_hidden = false;          ///< show_hidden will be called: memory is reserved for it
+  LayerBytes* layer_bytes = nullptr;  ///< source of bytes, borrowed; null: mapped files
+  std::filesystem::path scratch_folder = {};  ///< for hidden states, on a host
   // On a host:
-  uint64_t process_bytes = 0;  ///< of the limit, what the process takes beside the forward pass
-  /// The most that the process can take; the limit where none is given.
+  uint64_t process_bytes = 0;  ///< the process's memory beside the forward pass
+  /// Most memory that the process can get; the limit where no memory_limit is given.
   std::optional<uint64_t> process_can_take = {};
 };
 

@@ -16,9 +16,9 @@
 
 namespace kvcal {
 
-/// The input of the Linears that share it, which one role names: kQuery (and K, V), kQueryUp,
-/// kLatentUp, kOutput, kUp (and gate), kDown, kExpertUp, kExpertDown, kRouter, kSharedUp,
-/// kSharedDown, kMixerIn, kMixerStates, kMixerStep, kMixerOut, kLmHead.
+/// Input shared by one or more Linears. One role names it: kQuery (and K, V), kQueryUp, kLatentUp,
+/// kOutput, kUp (and gate), kDown, kExpertUp, kExpertDown, kRouter, kSharedUp, kSharedDown,
+/// kMixerIn, kMixerStates, kMixerStep, kMixerOut, kLmHead.
 struct LinearInput {
   int64_t layer = 0;
   Role role;
@@ -26,12 +26,12 @@ struct LinearInput {
   const void* x = nullptr;
   ComputeType type = ComputeType::kFloat32;
   int64_t rows = 0, width = 0;
-  /// Rows of each sample of the batch, in order; of an expert a sample may have none.
+  /// Rows of each sample of the batch, in order; an expert may have none of a sample.
   std::span<const Segment> segments = {};
 };
 
 using LinearInputObserver = std::function<void(const LinearInput&)>;
-/// The slot for the largest magnitude of a Linear's input; index of an expert.
+/// Slot for the largest magnitude of a Linear's input; index: of an expert.
 using AmaxSlotOf = std::function<AmaxSlot(Role role, int64_t index)>;
 
 /// Observation of one Linear's input.
@@ -41,14 +41,14 @@ struct LinearObservation {
   Amax amax = {};     ///< over finite values
   uint64_t nonfinite = 0, tokens = 0;
   // With LinearDetail::kSamples:
-  /// [samples]; a sample without a token has an empty range (ObservedRange). Of an expert,
-  /// first_nonfinite counts the sample's tokens that went to it.
+  /// [samples]; a sample without a token has an empty range (ObservedRange). For an expert,
+  /// first_nonfinite counts only the sample's tokens that were routed to it.
   std::vector<ObservedRange> ranges = {};
   MagnitudeHistogram histogram = {};
 };
 
-/// Gathers the inputs of one layer's Linears in backend memory, read once a layer. Borrows the
-/// backend.
+/// Collects observations of one layer's Linear inputs in backend memory, which is read once a
+/// layer. Borrows the backend.
 class LinearCollector {
  public:
   /// detail: not kNone.
@@ -56,7 +56,7 @@ class LinearCollector {
                   int64_t num_samples);
 
   bool wants_amax() const { return detail_ == LinearDetail::kAmax; }
-  /// The slot in which the producer of an input folds its largest magnitude.
+  /// Slot into which the producer of an input folds its largest magnitude.
   AmaxSlot slot(Role role, int64_t index);
   /// Observes an input of a batch whose first sample is first_sample.
   void see(const LinearInput& input, int64_t first_sample);
@@ -64,7 +64,7 @@ class LinearCollector {
   /// entry.
   std::vector<LinearObservation> take();
 
-  /// A bound of the bytes it takes, what take gives among them.
+  /// Upper bound of its bytes, including the result of take.
   static uint64_t bytes(const ModelConfig& config, LinearDetail detail, size_t num_samples);
 
  private:

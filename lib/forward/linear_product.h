@@ -7,19 +7,19 @@
 
 namespace kvcal {
 
-/// Buffers of products with quantized inputs. They grow with what they are used for, so that the
-/// second time a product of some size runs it asks for no memory.
+/// Buffers of products with quantized inputs. They grow on demand, so a product of a size that ran
+/// before allocates nothing.
 struct ProductScratch {
   Buffer codes;   ///< [rows, in_features] FP8
   Buffer scales;  ///< [rows], or [rows, groups] float32
-  Buffer values;  ///< [rows, in_features]: codes as numbers again
+  Buffer values;  ///< [rows, in_features]: dequantized codes
   Buffer inner;   ///< [rows, out_features] float32, before an activation
 };
 
-/// out = linear(x), or out += linear(x). Quantized inputs become FP8 codes first: with codes of the
-/// weight they are multiplied as such, else as the numbers they stand for.
+/// out = linear(x), or out += linear(x). Quantized inputs become FP8 codes first. They are
+/// multiplied as codes where the weight is in codes, else they are dequantized.
 struct ProductArgs {
-  const void* x = nullptr;  ///< [rows, in_features] of the type the layer was packed for
+  const void* x = nullptr;  ///< [rows, in_features] of the type that the layer was packed for
   const PackedLinear& linear;
   bool accumulate = false;
   int64_t rows = 0;
@@ -29,9 +29,9 @@ struct ProductArgs {
 };
 void multiply(Backend& backend, const ProductArgs& args);
 
-/// The inner rows of an MLP: activation(gate) * up, or activation(up).
+/// Inner rows of an MLP: activation(gate) * up, or activation(up).
 struct ActivatedProductArgs {
-  const void* x = nullptr;  ///< [rows, hidden] of the type the layer was packed for
+  const void* x = nullptr;  ///< [rows, hidden] of the type that the layer was packed for
   const PackedMlp& mlp;
   Activation activation = Activation::kSilu;
   float limit = 0.0f;  ///< as in ActivationArgs

@@ -10,15 +10,14 @@
 
 namespace kvcal {
 
-/// Upper bounds, in bytes, of the limited memory that a forward pass layer by layer takes, without
-/// the hidden states of all tokens. On a host the process's memory is limited, on a device its
-/// own.
+/// Upper bounds, in bytes, of the memory of a layerwise forward pass, without the hidden states of
+/// all tokens. The limit is on the process's memory on a host, on the device's memory on a device.
 struct MemoryNeeds {
-  uint64_t process = 0;    ///< on a host: what the process takes beside the pass
+  uint64_t process = 0;    ///< on a host: memory of the process beside the pass
   uint64_t layers = 0;     ///< packed matrices, of all layers held at one time
-  uint64_t packing = 0;    ///< on a host: the matrix being packed as the file has it, and copies
-  uint64_t tables = 0;     ///< on a host: RoPE tables, positions and what is observed
-  uint64_t per_token = 0;  ///< of a batch: activations, K and V as stored, on a host hidden states
+  uint64_t packing = 0;    ///< on a host: the source matrix being packed, and copies
+  uint64_t tables = 0;     ///< on a host: RoPE tables, positions and observations
+  uint64_t per_token = 0;  ///< of a batch: activations, K and V, on a host hidden states
 
   uint64_t with_batch(int64_t tokens) const {
     return process + layers + packing + tables + per_token * static_cast<uint64_t>(tokens);
@@ -29,21 +28,19 @@ struct MemoryNeeds {
 MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, const Backend& backend,
                          const LayerwiseOptions& options, std::span<const int64_t> sample_lengths);
 
-/// How the memory is divided.
+/// Division of the memory.
 class MemoryPlan {
  public:
-  /// Throws Error, saying what is needed, where the memory cannot hold one layer and the longest
+  /// Throws Error, with the bytes needed, where the memory cannot hold one layer and the longest
   /// sample.
   MemoryPlan(const ModelConfig& config, const Weights& weights, const Backend& backend,
              const LayerwiseOptions& options, std::span<const int64_t> sample_lengths);
 
-  /// Tokens of a batch: the wanted ones, or fewer where there is no room for them, but no fewer
-  /// than the longest sample has.
+  /// Tokens of a batch: as many as requested or as fit, but at least those of the longest sample.
   int64_t batch_tokens() const { return batch_tokens_; }
-  /// Bytes of the backend's memory that hidden states may take beside such batches; nullopt: as
-  /// many as they like.
+  /// Bytes of the backend's memory for hidden states beside such batches; nullopt: no limit.
   std::optional<uint64_t> hidden_bytes(int64_t longest_batch) const;
-  /// The user gave no limit: it is the memory that the process can have.
+  /// The user gave no limit: it is the memory that the process can get.
   bool is_limit_found() const { return is_limit_found_; }
   std::optional<uint64_t> limit() const { return limit_; }
 

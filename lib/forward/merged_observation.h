@@ -9,18 +9,18 @@
 
 namespace kvcal {
 
-/// Which samples of all each part of a divided pass has: ascending, each sample in one part.
+/// Samples of each part of a divided pass: ascending, each sample in one part.
 struct SampleParts {
   std::vector<std::vector<size_t>> samples_of;  ///< [parts]
-  std::string_view name = "part";               ///< what a part is: "rank"
+  std::string_view name = "part";               ///< word for a part in messages: "rank"
 
-  /// Parts of so many samples each, one behind the other.
+  /// Contiguous parts with so many samples each.
   static SampleParts behind_each_other(std::span<const size_t> counts);
 };
 
-// What all parts saw, put together: ranges in the order of all samples, sums and maxima of the
-// rest, so the same as one pass over all sees. parts: nothing where one has no samples. Throws
-// Error naming the part that does not fit: its results must be of the samples it has.
+// Merges the observations of all parts: ranges in the order of all samples, sums and maxima for the
+// rest, so the result equals that of one pass. A part without samples is nullopt. Throws Error
+// naming a part whose results do not match its samples.
 LayerObservation merged(std::span<const std::optional<LayerObservation>> parts,
                         const SampleParts& samples);
 LayerAdvance merged(std::span<const std::optional<LayerAdvance>> parts, const SampleParts& samples);

@@ -4,25 +4,24 @@
 
 namespace kvcal {
 
-/// How much is kept of Linears' inputs.
+/// Level of detail for inputs of Linears.
 enum class LinearDetail : uint8_t {
   kNone,
-  kAmax,    ///< the largest magnitude; costs next to nothing
-  kSamples  ///< extremes of every sample and a histogram of all
+  kAmax,    ///< the largest magnitude; almost free
+  kSamples  ///< extremes of every sample and one histogram
 };
 
 /// Tensors that a forward pass observes beside K and V.
 struct ObservationRequest {
   bool query = false;  ///< Q after its norm and RoPE, of every head
   bool head = false;   ///< the input of lm_head
-  /// Experts' inputs are those of all tokens, not of the tokens routed to them; what the layer
-  /// computes stays as it is.
+  /// Observes experts on all tokens instead of the routed ones; the layer's results do not change.
   bool all_experts = false;
   LinearDetail linears = LinearDetail::kNone;
 
-  /// Layers run to their end, also those behind the last K and V.
+  /// Layers run to their end, also those after the last K and V.
   bool finishes_layers() const { return head || linears != LinearDetail::kNone; }
-  /// Detail with which the input of lm_head is observed; never none.
+  /// Detail for the input of lm_head; never kNone.
   LinearDetail head_detail() const {
     return linears == LinearDetail::kNone ? LinearDetail::kSamples : linears;
   }

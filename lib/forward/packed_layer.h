@@ -12,7 +12,7 @@ namespace kvcal {
 /// Parts of a layer to pack.
 enum class LayerParts { kKeyValue, kAll };
 
-/// A norm's weights as the backend applies them; without them where the layer has no such norm.
+/// Weights of a norm as the backend applies them; empty where the layer has no such norm.
 struct PackedNorm {
   PackedValues weight, bias;
   bool exists() const { return weight.exists(); }
@@ -20,22 +20,22 @@ struct PackedNorm {
 
 /// down(activation(gate) * up), or down(activation(up)).
 struct PackedMlp {
-  PackedLinear in;  ///< [2 * width, hidden]: gate, then up; [width, hidden] where not gated
+  PackedLinear in;  ///< [2 * width, hidden]: gate, then up; [width, hidden] without a gate
   PackedLinear down;
   bool gated = true;
   int64_t width = 0;
 };
 
 struct PackedExperts {
-  PackedLinear router;            ///< float32 [experts, hidden], and behind them the shared gate
+  PackedLinear router;            ///< float32 [experts, hidden], then the shared gate
   std::vector<float> correction;  ///< [experts], or empty
   std::vector<PackedMlp> experts;
   PackedMlp shared;  ///< width 0: none
   bool shared_is_gated = false;
 };
 
-/// A recurrent mixer. in gives, for each token, the gate [inner], the convolution's channels, and
-/// the raw step sizes [heads] (Mamba 2) or strengths and decays [2 * heads] (delta net).
+/// A recurrent mixer. For each token, in gives the gate [inner], the convolution's channels, and
+/// the raw step sizes [heads] (Mamba 2) or update strengths and decays [2 * heads] (delta net).
 struct PackedRecurrence {
   PackedLinear in, out;
   PackedValues conv_weight;  ///< [channels, kernel]
@@ -44,25 +44,25 @@ struct PackedRecurrence {
   PackedValues decay;        ///< -exp(A_log): [heads], Mamba 1: [heads, state_dim]
   PackedValues skip;         ///< [heads] D, or none
   PackedValues norm;         ///< of the gated norm
-  // Mamba 1: where step sizes, B and C come from.
+  // Mamba 1: projections to step sizes, B and C.
   PackedLinear states, step;
   PackedValues step_norm, b_norm, c_norm;
 };
 
-/// One layer in the layout the backend computes with.
+/// One layer in the backend's layout.
 struct PackedLayer {
   PackedNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
   PackedNorm query_norm, key_norm;  ///< [head_dim], [heads, head_dim] or [width]
   PackedLinear query, output;
-  PackedLinear query_gate;  ///< [query_width, hidden]; its sigmoid weighs what attention gives
+  PackedLinear query_gate;  ///< [query_width, hidden]; a sigmoid of it gates attention
   PackedLinear key_value;   ///< [2 * kv_width, hidden]: K, then V
   // Latent attention: key_value is [latent_rank + rope_dim, hidden].
-  PackedLinear query_down;  ///< in front of query
+  PackedLinear query_down;  ///< before query
   PackedNorm query_down_norm, latent_norm;
   PackedLinear latent_up;       ///< [heads * (nope_dim + value_dim), latent_rank]
   PackedValues sinks;           ///< [heads], or none
-  PackedRecurrence recurrence;  ///< without matrices where the layer has none
-  PackedMlp mlp;                ///< width 0 in a layer without, or of experts
+  PackedRecurrence recurrence;  ///< without matrices where the layer has no mixer of this kind
+  PackedMlp mlp;                ///< width 0 in a layer without an MLP, or with experts
   PackedExperts moe;            ///< empty in a dense layer
 };
 
@@ -75,10 +75,10 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);
 
-/// lm_head, or the embedding where they are tied, with its bias.
+/// lm_head, or the embedding where the two are tied, with its bias.
 PackedLinear pack_output_embedding(const Weights& weights, Backend& backend, ComputeType type);
 
-/// A bound of the bytes that pack_layer's matrices take, of the largest layer.
+/// Upper bound of the bytes of the matrices that pack_layer makes for the largest layer.
 uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type);
 
 }  // namespace kvcal

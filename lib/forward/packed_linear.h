@@ -13,8 +13,8 @@
 
 namespace kvcal {
 
-/// Float32 values beside a layer's matrices. They go to the backend when an operation first asks
-/// for them, so that packing, which may run in another thread, asks it for matrices alone.
+/// Float32 values beside a layer's matrices. They are uploaded when an operation first needs them,
+/// because packing may run in another thread, which may use the backend only for matrices.
 class PackedValues {
  public:
   PackedValues() = default;
@@ -32,14 +32,14 @@ class PackedValues {
   }
 
  private:
-  mutable std::vector<float> values_;  ///< until they are sent
+  mutable std::vector<float> values_;  ///< until they are uploaded
   mutable Buffer sent_;
   Backend* backend_ = nullptr;
 };
 
-/// Output rows of a Linear whose input is quantized in one way.
+/// Output rows of a Linear whose inputs are quantized in the same way.
 struct QuantizedRows {
-  /// pack_fp8's where codes are multiplied, else numbers of type.
+  /// Result of pack_fp8 where codes are multiplied, else numbers of type.
   std::unique_ptr<PackedMatrix> matrix;
   bool multiplies_codes = false;
   int64_t first = 0;                         ///< among the Linear's rows
@@ -50,25 +50,26 @@ struct QuantizedRows {
 };
 
 struct PackedLinear {
-  /// [out, in]; null where the layer has no such Linear. With quantized inputs only its sizes.
+  /// [out, in]; null where the layer has no such Linear. With quantized inputs only the sizes
+  /// count.
   std::unique_ptr<PackedMatrix> matrix;
   PackedValues bias;  ///< [out], or none
   std::vector<QuantizedRows> quantized =
       {};  ///< all rows, in order; empty: inputs are not quantized
 };
 
-/// Rows of a matrix to be packed: of numbers, or of codes with a scale each.
+/// Rows of a matrix to pack: numbers, or codes with a scale a row.
 struct LinearRows {
   std::span<const TensorView> parts;
   std::span<const float> row_scales = {};  ///< empty: parts hold numbers
   const LinearQuantization* quantization = nullptr;
 };
 
-/// Whether a product can be one of codes: a scale for each row of the weight, and one for all of
-/// the input or each row of it.
+/// Whether a product can multiply codes: it needs one scale a row of the weight, and one for the
+/// whole input or for each of its rows.
 bool multiplies_codes(const LinearQuantization* quantization);
 
-/// All rows one below the other. Rows of codes must be those that multiplies_codes allows.
+/// Packs all rows, one below the other. Rows of codes must satisfy multiplies_codes.
 PackedLinear pack_linear(std::span<const LinearRows> rows, Backend& backend, ComputeType type);
 
 }  // namespace kvcal

@@ -4,10 +4,10 @@
 
 namespace kvcal {
 
-/// Queries as an engine with FP8 attention reads them: rounded to the cache's FP8 type with a scale
-/// a head, and back, in place.
+/// Quantizes queries to the cache's FP8 type with one scale a head, and dequantizes them in place,
+/// as an engine with FP8 attention does.
 struct QueryQuantizationArgs {
-  HeadsView q;  ///< rows follow each other
+  HeadsView q;  ///< contiguous rows
   KvDType dtype = KvDType::kFp8E4m3;
   const float* scales = nullptr;  ///< [heads], backend memory
   uint8_t* codes = nullptr;       ///< scratch [tokens, heads, head_dim], backend memory

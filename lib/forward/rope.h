@@ -10,28 +10,28 @@
 
 namespace kvcal {
 
-/// Angles per position step of each pair of dimensions, [rotary_dim / 2], and what cos and sin are
-/// multiplied by. sequence_length matters for dynamic and longrope scaling only. Source:
-/// transformers `ROPE_INIT_FUNCTIONS`.
+/// Angle per position for each pair of dimensions, [rotary_dim / 2], and the factor of cos and sin.
+/// Only dynamic and longrope scaling depend on sequence_length. Source: transformers
+/// `ROPE_INIT_FUNCTIONS`.
 struct RopeFrequencies {
   std::vector<float> inverse;
   float attention_factor = 1.0f;
 };
 RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t sequence_length);
 
-/// cos and sin for every position that will be needed, in backend memory.
+/// cos and sin for all positions in use, in backend memory.
 class RopeTable {
  public:
-  /// Rows for the positions of sequences of these lengths. rope must outlive the table.
+  /// Makes rows for the positions of sequences of these lengths. rope must outlive the table.
   RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequence_lengths, Backend& backend);
 
   const float* cos() const { return cos_.as<float>(); }
   const float* sin() const { return sin_.as<float>(); }
-  /// The tables of queries, which may grow with the position.
+  /// Tables for queries, which may scale with the position.
   const float* query_cos() const { return query_cos_.size() > 0 ? query_cos_.as<float>() : cos(); }
   const float* query_sin() const { return query_sin_.size() > 0 ? query_sin_.as<float>() : sin(); }
   int64_t rotary_dim() const { return rope_->rotary_dim; }
-  /// The table row of a position in a sequence of that length.
+  /// Table row of a position in a sequence of that length.
   int32_t row(int64_t position, int64_t sequence_length) const;
 
  private:
@@ -40,11 +40,11 @@ class RopeTable {
   Buffer cos_, sin_, query_cos_, query_sin_;
 };
 
-/// Sequences of the same block share their frequencies: 0 for all plain ones, the length where
-/// dynamic scaling stretches it, 1 for those past longrope's switch.
+/// Key under which sequences share frequencies: 0 for all unscaled ones, the length with dynamic
+/// scaling, 1 beyond longrope's threshold.
 int64_t rope_block(const RopeConfig& rope, int64_t sequence_length);
 
-/// The tables of all of a model's ropes.
+/// The tables of all ropes of a model.
 class RopeTables {
  public:
   RopeTables(const ModelConfig& config, const std::vector<int64_t>& sequence_lengths,

@@ -8,7 +8,7 @@
 
 namespace kvcal {
 
-/// Which tokens go to each expert, and how much each weighs in a token's sum.
+/// Tokens of each expert, and the expert's weight for each token.
 struct Routing {
   struct Share {
     std::vector<int32_t> tokens;  ///< ascending
@@ -18,7 +18,7 @@ struct Routing {
 };
 
 /// logits: [tokens, row_stride] float32, the experts' first. correction: [experts] or empty.
-/// Arithmetic is float32, as in every family. Source: transformers, the routers of mixtral,
+/// Computes in float32, as every family does. Source: transformers, the routers of mixtral,
 /// deepseek_v2, deepseek_v3, phimoe.
 Routing route(const ModelConfig& config, std::span<const float> logits, int64_t row_stride,
               std::span<const float> correction);

@@ -14,14 +14,14 @@ struct TokenBatch {
   int64_t num_tokens = 0;
   std::vector<Segment> segments;  ///< rows of this batch; kv rows of the storage attention reads
   std::vector<const int32_t*> positions;  ///< [num_tokens] rows of each rope's table
-  std::vector<Buffer> owned_positions;    ///< where they lie, if the batch keeps them
+  std::vector<Buffer> owned_positions;    ///< storage of positions, where the batch owns them
   std::vector<int64_t> slots;             ///< of each segment in a KvCache, ascending; empty: 0
-  /// One decoding step: rows may differ in their last bits from those of a larger batch.
+  /// One decoding step: rows may differ in the last bits from those of a larger batch.
   bool is_decoding = false;
-  /// A decoding step whose products must not depend on its number of sequences.
+  /// A decoding step whose products must not depend on the number of sequences.
   bool has_fixed_products = false;
-  // Of a recorded step, in backend memory and read when it is played: what segments are then, and
-  // the row of the cache its token goes to.
+  // For a recorded step, in backend memory and read at each replay: the current segments, and the
+  // cache row of the token.
   const Segment* current_segments = nullptr;
   const int64_t* first_row = nullptr;
 
@@ -32,9 +32,8 @@ struct TokenBatch {
   }
 };
 
-/// K and V as attention reads them, [rows, cache_heads, cache_k_dim or cache_v_dim], and their
-/// scales per head. q_scales: [num_attention_heads] of queries that attention reads in FP8, or
-/// null.
+/// K and V for attention, [rows, cache_heads, cache_k_dim or cache_v_dim], and their scales per
+/// head. q_scales: [num_attention_heads] of FP8 queries, or null.
 struct KvStorage {
   KvDType dtype = KvDType::kFloat32;
   const void* k = nullptr;
@@ -45,13 +44,13 @@ struct KvStorage {
   uint64_t* q_saturated = nullptr;  ///< [num_attention_heads] counts to add to, or null
 };
 
-/// K and V of all heads made from latent ones, of the rows that segments read.
+/// K and V of all heads, expanded from the latent rows in segments.
 struct ExpandedLatent {
   KvStorage storage;
-  std::vector<Segment> segments;  ///< the same, with their rows of storage
+  std::vector<Segment> segments;  ///< the input segments, with their rows of storage
 };
 
-/// Results of observing queries, as in ObserveKvArgs; null: not wanted.
+/// Results of observing queries, as in ObserveKvArgs; null: not requested.
 struct SeenQueries {
   ObservedRange* ranges = nullptr;  ///< [samples of the batch, num_attention_heads]
   uint64_t* histogram = nullptr;
@@ -72,7 +71,7 @@ struct RecurrentState {
   }
 };
 
-/// Sequences of a batch whose states follow each other. Null: they begin at zero and are not kept.
+/// Sequences of a batch with contiguous states. Null: states begin at zero and are discarded.
 struct StateRun {
   std::span<const Segment> segments;
   float* convolution = nullptr;
