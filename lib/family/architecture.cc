@@ -88,8 +88,8 @@ bool has(const std::vector<std::string_view>& list, std::string_view word) {
   return std::ranges::find(list, word) != list.end();
 }
 
-/// What the text_config of a wrapper holds. One that does not say holds the wrapper's own family,
-/// where there is one only.
+/// model_type of a wrapper's text_config. Without the key it is the wrapper's own family, where
+/// that has only one.
 std::string text_type_of(const Json& text, const std::string& wrapper) {
   if (auto type = optional_string(text, "model_type")) return *std::move(type);
   std::vector<std::string_view> types;

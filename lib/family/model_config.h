@@ -32,21 +32,22 @@ struct RopeConfig {
   std::vector<double> short_factor, long_factor;  ///< longrope, [rotary_dim / 2]
   int64_t original_max_position_embeddings = 0;
   int64_t max_position_embeddings = 0;
-  int64_t rotary_dim = 0;  ///< dimensions of each head that turn; even
+  int64_t rotary_dim = 0;  ///< rotated dimensions of each head; even
 };
 
 /// YaRN's attention factor: 0.1 · mscale · ln(factor) + 1, and 1 for factors up to 1. Source:
 /// transformers `get_mscale`.
 double yarn_mscale(double factor, double mscale);
 
-/// What a router's logits become before the largest are taken.
+/// Function of a router's logits before the largest are chosen.
 enum class RouterScore : uint8_t {
   kSoftmax,
   kSigmoid,
-  kSparseMixer,  ///< Phi-MoE: the two largest one after the other, each against its near rivals
+  kSparseMixer,  ///< Phi-MoE: chooses the two largest in turn, each by a softmax over its near
+                 ///< rivals
 };
 
-/// How a group of experts is rated where only the best groups may give experts.
+/// Score of a group of experts, where experts come from the best groups only.
 enum class GroupScore : uint8_t { kNone, kLargest, kSumOfTwoLargest };
 
 struct MoeConfig {
@@ -57,21 +58,21 @@ struct MoeConfig {
   int64_t num_groups = 1, groups_per_token = 1;
 };
 
-/// Latent attention: what is cached is the normed latent [latent_rank] and a rotated key [rope_dim]
+/// Latent attention: the cache holds the normed latent [latent_rank] and a rotated key [rope_dim]
 /// that all heads share.
 struct LatentConfig {
   int64_t query_rank = 0;  ///< 0: Q is projected in one step
   int64_t latent_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
 };
 
-/// What a layer's tokens learn of each other by.
+/// Operation of a layer that mixes tokens.
 enum class Mixer : uint8_t { kAttention, kMamba, kMamba2, kDeltaNet, kNone };
 
-/// A recurrent mixer: a convolution over a few tokens, then a state that each token changes.
+/// A recurrent mixer: a convolution over a few tokens, then a state that each token updates.
 struct RecurrentConfig {
   int64_t heads = 0, head_dim = 0;    ///< of the values and the output; Mamba 1: channels, 1
   int64_t groups = 0, state_dim = 0;  ///< Mamba: of B and C; delta net: of keys and queries
-  int64_t kernel = 0;                 ///< tokens the convolution sees
+  int64_t kernel = 0;                 ///< width of the convolution, in tokens
   int64_t norm_groups = 1;            ///< Mamba 2: of the gated norm
   float dt_min = 0.0f, dt_max = std::numeric_limits<float>::infinity();  ///< Mamba 2
 
@@ -83,18 +84,18 @@ struct RecurrentConfig {
 
 /// One layer's own variations.
 struct LayerConfig {
-  int64_t sliding_window = 0;  ///< 0: sees everything
+  int64_t sliding_window = 0;  ///< 0: full attention
   int64_t rope = 0;            ///< index into ModelConfig::ropes; kNoRope: none
   Mixer mixer = Mixer::kAttention;
-  // Switches that rows of the tensor tables ask for.
+  // Switches in the conditions of the tensor tables.
   bool has_attention = true, has_recurrence = false, has_mixer = true;
   bool has_mlp = true;  ///< a dense one
   bool is_moe = false;
 };
 constexpr int64_t kNoRope = -1;
 
-/// config.json, checked and with the family's defaults filled in, in either spelling: rope_theta /
-/// rope_scaling / torch_dtype, or transformers 5's rope_parameters / dtype.
+/// config.json, checked, with the family's defaults. Reads both spellings: rope_theta, rope_scaling
+/// and torch_dtype, or rope_parameters and dtype of transformers 5.
 struct ModelConfig {
   const Architecture* architecture = nullptr;
   std::string model_type;
@@ -105,14 +106,14 @@ struct ModelConfig {
   Activation activation = Activation::kSilu;
   float activation_limit = 0.0f;  ///< gpt-oss' clamped gate; 0: none
 
-  // Switches that rows of the tensor tables ask for.
+  // Switches in the conditions of the tensor tables.
   bool attention_bias = false, output_bias = false, mlp_bias = false, lm_head_bias = false;
   bool tie_word_embeddings = false;
   bool has_qk_norm = false;
   bool has_mlp_norm = true;        ///< false: the MLP shares attention's norm
   bool parallel_residual = false;  ///< attention and MLP both read the layer's input
   bool norm_topk_prob = false;
-  bool rope_is_interleaved = false;  ///< pairs (2i, 2i + 1) turn, not halves
+  bool rope_is_interleaved = false;  ///< rotates pairs (2i, 2i + 1) instead of halves
   bool has_query_rank = false;
   bool has_shared_expert = false;
   bool has_conv_bias = false, mixer_bias = false;
@@ -129,16 +130,16 @@ struct ModelConfig {
   LatentConfig latent;
   RecurrentConfig recurrent;
   std::vector<LayerConfig> layers;
-  std::vector<RopeConfig> ropes;  ///< [0] for most layers, [1] for sliding ones that have their own
+  std::vector<RopeConfig> ropes;  ///< [0] for most layers; [1] for sliding layers with their own
   std::string dtype;              ///< "float16", "bfloat16", "float32"; empty where absent
   int64_t weight_block_rows = 0, weight_block_columns = 0;  ///< FP8 block-scaled; 0: 16 bits
 
-  std::string backbone_prefix, head_prefix;  ///< where the checkpoint's tensors stand
+  std::string backbone_prefix, head_prefix;  ///< prefixes of the tensors' names
 
   bool has_attention(int64_t layer) const {
     return layers[static_cast<size_t>(layer)].has_attention;
   }
-  /// The layers for which holds(layers[i]) is true; holds may be a field.
+  /// Layers for which holds(layers[i]) is true; holds may be a pointer to a field.
   template <class Predicate>
   std::vector<int64_t> layers_where(const Predicate& holds) const {
     std::vector<int64_t> found;
@@ -146,18 +147,18 @@ struct ModelConfig {
       if (std::invoke(holds, layers[static_cast<size_t>(i)])) found.push_back(i);
     return found;
   }
-  /// The layers that have K and V.
+  /// Layers that have K and V.
   std::vector<int64_t> attention_layers() const {
     return layers_where(&LayerConfig::has_attention);
   }
-  /// The last layer whose K and V there are.
+  /// The last layer that has K and V.
   int64_t last_attention_layer() const;
 
   int64_t query_width() const { return num_attention_heads * head_dim; }
   int64_t kv_width() const { return num_key_value_heads * head_dim; }
-  /// Width of what attention gives per token.
+  /// Width of the output of attention, per token.
   int64_t attended_width() const;
-  /// What a layer's cache holds for a token: K [cache_heads, cache_k_dim], V [cache_heads,
+  /// Shape of a layer's cache for one token: K [cache_heads, cache_k_dim], V [cache_heads,
   /// cache_v_dim].
   int64_t cache_heads() const;
   int64_t cache_k_dim() const;
@@ -169,8 +170,8 @@ struct ModelConfig {
   std::string attention_module(int64_t layer) const;  ///< "model.layers.3.self_attn"
 };
 
-/// Throws Error naming key, found and expected for anything missing, mistyped, out of range or not
-/// supported. Nested text_config of multimodal checkpoints is read as the model's.
+/// Reads a config.json, or the text_config of a multimodal one. Throws Error naming key, found and
+/// expected value for a key that is missing, mistyped, out of range or not supported.
 ModelConfig parse_model_config(const Json& json);
 
 }  // namespace kvcal

@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::string_view kWeight = ".weight";
 
-/// What transformers calls the module of a matrix; nothing for a row that is no module of its own.
+/// transformers' class name for the module of a matrix; empty where the row is no module of its
+/// own.
 std::string_view class_of(const TensorRow& row) {
   const TensorClass tensor_class = row_of(row.role).tensor_class;
   // Cohere's norms of Q and K have a weight a head.

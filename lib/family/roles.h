@@ -7,8 +7,8 @@
 
 namespace kvcal {
 
-/// The use that the forward pass has for a tensor. A fused tensor has a role of its own and holds
-/// several others. role_rows() has one row for each, in this order.
+/// Use of a tensor in the forward pass. A fused tensor has a role of its own and holds several
+/// others. role_rows() has one row for each, in this order.
 enum class Role : uint8_t {
   kEmbedding,
   kPositionEmbedding,
@@ -16,7 +16,7 @@ enum class Role : uint8_t {
   kFinalNormBias,
   kLmHead,
   kLmHeadBias,
-  // Norms around attention and MLP. Those on the output act before the residual is added.
+  // Norms around attention and MLP. Output norms act before the residual is added.
   kInputNorm,
   kInputNormBias,
   kAttentionOutputNorm,
@@ -51,12 +51,12 @@ enum class Role : uint8_t {
   // Recurrent mixers.
   kMixerIn,
   kMixerInBias,
-  kMixerGates,  ///< a delta net's strengths and decays
+  kMixerGates,  ///< update strengths (beta) and decays of a delta net
   kMixerConv,
   kMixerConvBias,
-  kMixerStates,    ///< Mamba 1: step sizes' low rank, B and C of the convolved channels
+  kMixerStates,    ///< Mamba 1: low-rank step sizes, B and C from the convolved channels
   kMixerStep,      ///< Mamba 1: step sizes from their low rank
-  kMixerStepNorm,  ///< Jamba's norms of the three
+  kMixerStepNorm,  ///< Jamba's norms of step sizes, B and C
   kMixerBNorm,
   kMixerCNorm,
   kMixerStepBias,
@@ -65,7 +65,7 @@ enum class Role : uint8_t {
   kMixerNorm,
   kMixerOut,
   kMixerOutBias,
-  // MLP. Without kGate and kGateUp it is up, activation, down.
+  // MLP. Without kGate and kGateUp the MLP is up, activation, down.
   kGate,
   kUp,
   kDown,
@@ -76,7 +76,7 @@ enum class Role : uint8_t {
   // Mixture of experts.
   kRouter,
   kRouterBias,
-  kRouterCorrection,  ///< added to the scores that choose, not to those that weigh
+  kRouterCorrection,  ///< added to the scores that choose experts, not to their weights
   kExpertGate,
   kExpertUp,
   kExpertDown,
@@ -89,14 +89,14 @@ enum class Role : uint8_t {
   kSharedUp,
   kSharedGateUp,
   kSharedDown,
-  kSharedExpertGate,  ///< one logit a token; its sigmoid weighs the shared expert
+  kSharedExpertGate,  ///< one logit a token; its sigmoid multiplies the shared expert's output
 };
 
-/// Tensors whose values are alike, by which lib/synth spreads random ones.
+/// Classes of tensors with similar values, from which lib/synth draws random ones.
 enum class TensorClass : uint8_t {
   kMatrix,
   kOutputMatrix,  ///< its product is added to the residual
-  kLatentUp,      ///< a matrix that undoes the gains of the latent's norm
+  kLatentUp,      ///< a matrix that compensates the gains of the latent's norm
   kEmbedding,
   kNorm,
   kOutputNorm,  ///< its output is added to the residual
@@ -109,17 +109,17 @@ enum class TensorClass : uint8_t {
   kLogDecay,
 };
 
-/// The facts of one role.
+/// Properties of one role.
 struct RoleRow {
   Role role{};
   std::string_view name;   ///< as `inspect --tensors` prints it
-  std::string_view group;  ///< tensors whose sizes are added up: "attention", "norms"
+  std::string_view group;  ///< name under which sizes are summed: "attention", "norms"
   TensorClass tensor_class = TensorClass::kMatrix;
-  /// The roles of which a fused tensor has rows: one after the other, but for kQueryKeyValue as
-  /// Architecture::fused_qkv says and for kQueryAndGate head by head.
+  /// Roles whose rows a fused tensor holds: one after the other, except kQueryKeyValue (see
+  /// Architecture::fused_qkv) and kQueryAndGate (head by head).
   std::vector<Role> holds = {};
-  /// Linears that read the same input name one role for it; nullopt: the row's own, or that of the
-  /// first it holds.
+  /// Role that stands for the input of a Linear: Linears with the same input name the same one.
+  /// nullopt: the row's own role, or that of the first it holds.
   std::optional<Role> input = {};
 };
 
@@ -127,7 +127,7 @@ struct RoleRow {
 const std::vector<RoleRow>& role_rows();
 const RoleRow& row_of(Role role);
 
-/// The role that observations name for the input of a Linear with this role.
+/// Role under which observations report the input of a Linear with this role.
 Role input_of(Role role);
 
 /// The fused tensors that may hold a role.

@@ -10,7 +10,7 @@
 
 namespace kvcal {
 
-/// A dimension by meaning, resolved against ModelConfig.
+/// Symbolic dimension, resolved with ModelConfig.
 enum class Dim : uint8_t {
   kOne,
   kHidden,
@@ -32,12 +32,12 @@ enum class Dim : uint8_t {
   kMixerStateDim,
   kMixerStepRank,
   kMixerStatesWidth,
-  kMixerInWidth,     ///< gate and channels, and Mamba 2's step sizes
-  kMixerGatesWidth,  ///< delta net: strengths and decays
+  kMixerInWidth,     ///< gate and channels; Mamba 2 also step sizes
+  kMixerGatesWidth,  ///< delta net: update strengths and decays
   kQueryRank,
   kLatentRank,
-  kLatentWidth,    ///< latent and the rotated key beside it
-  kLatentUpWidth,  ///< K without rotation and V of all heads
+  kLatentWidth,    ///< the latent and the rotated key
+  kLatentUpWidth,  ///< unrotated K and V of all heads
   kIntermediate,
   kGateUpWidth,
   kExperts,
@@ -47,7 +47,7 @@ enum class Dim : uint8_t {
   kSharedGateUpWidth,
 };
 
-/// One condition of a row, on a switch of the model or of a layer.
+/// One condition of a row: a switch of the model or of a layer.
 struct Condition {
   bool ModelConfig::*model = nullptr;
   bool LayerConfig::*layer = nullptr;
@@ -66,15 +66,15 @@ constexpr Condition unless(bool LayerConfig::*flag) {
   return {.layer = flag, .wanted = false};
 }
 
-/// How a matrix lies in the file.
+/// Layout of a matrix in the file.
 enum class Layout : uint8_t {
   kOutIn,
-  kInOut,             ///< transposed, as GPT-2's Conv1D
+  kInOut,             ///< transposed, as in GPT-2's Conv1D
   kInOutInterleaved,  ///< transposed; gate and up alternate along out
-  kOutInterleaved,    ///< a bias whose gate and up alternate
+  kOutInterleaved,    ///< bias whose gate and up values alternate
 };
 
-/// name, with number in place of "{}" where it has that.
+/// The name with number in place of "{}", where it has that.
 inline std::string numbered(std::string_view name, int64_t number) {
   std::string text(name);
   if (const size_t place = text.find("{}"); place != std::string::npos)
@@ -82,16 +82,16 @@ inline std::string numbered(std::string_view name, int64_t number) {
   return text;
 }
 
-/// A tensor [out, in] or [out] of one expert, whose number stands for "{}" in name, where each has
-/// its own: part of what a stacked row holds.
+/// Tensor [out, in] or [out] of one expert, where each expert has its own; part of a stacked row.
+/// "{}" in name stands for the expert's number.
 struct SplitRow {
   Role role;
   std::string_view name;
 };
 
-/// One tensor of a family's checkpoints. Layer tensors stand below "<layer prefix>N.". A row that
-/// repeats is one tensor for each number in place of "{}", or without "{}" one tensor that holds
-/// them all along a first dimension, which shape leaves out.
+/// One tensor of a family's checkpoints. Names of layer tensors are relative to "<layer prefix>N.".
+/// A row that repeats is one tensor for each number in place of "{}"; without "{}", one tensor
+/// whose first dimension counts them, which shape leaves out.
 struct TensorRow {
   Role role;
   std::string_view name;
@@ -99,15 +99,15 @@ struct TensorRow {
   std::vector<Condition> conditions = {};  ///< all must hold
   Layout layout = Layout::kOutIn;
   Dim repeat = Dim::kOne;
-  /// Of a stacked row: what an expert's slice becomes where it is split, equal parts of its outputs
-  /// in the order of layout.
+  /// Tensors that an expert's slice of a stacked row splits into: equal parts of its outputs, in
+  /// the order of layout.
   std::vector<SplitRow> split = {};
-  std::string_view module = {};  ///< transformers' name, where it is not name without ".weight"
+  std::string_view module = {};  ///< where it is not name without ".weight"
 
-  /// Logits' tensors stand beside the backbone, not in it.
+  /// Tensors of the logits have the head's prefix, not the backbone's.
   bool is_of_head() const { return role == Role::kLmHead || role == Role::kLmHeadBias; }
   bool is_numbered() const { return name.find("{}") != std::string_view::npos; }
-  /// One tensor that holds all of repeat.
+  /// One tensor holds all of repeat.
   bool is_stacked() const { return repeat != Dim::kOne && !is_numbered(); }
   std::string name_of(int64_t number) const { return numbered(name, number); }
 };

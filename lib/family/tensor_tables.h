@@ -7,37 +7,37 @@
 
 namespace kvcal {
 
-/// Tensor tables that families share, in the names most of them use.
+/// Tensor tables that several families share, with the names that most families use.
 using TensorRows = std::vector<TensorRow>;
 
 TensorRows joined(std::initializer_list<TensorRows> tables);
 
-/// embed_tokens, norm, and lm_head where it is not tied.
+/// embed_tokens, norm, and an untied lm_head.
 TensorRows model_rows();
-/// The same by other names.
+/// model_rows with other names.
 TensorRows model_rows_named(std::string_view embedding, std::string_view norm,
                             std::string_view head);
 /// input_layernorm before attention, post_attention_layernorm before the MLP.
 TensorRows pre_norm_rows();
 /// The biases of pre_norm_rows' norms.
 TensorRows pre_norm_bias_rows();
-/// Gemma's norms: before and behind attention, before and behind the MLP.
+/// Gemma's norms: before and after attention, before and after the MLP.
 TensorRows sandwich_norm_rows();
 /// post_attention_layernorm and post_feedforward_layernorm, on the outputs only.
 TensorRows post_norm_rows();
-/// self_attn.{q,k,v}_proj; biases where attention_bias.
+/// self_attn.{q,k,v}_proj; with biases where attention_bias.
 TensorRows query_key_value_rows();
-/// query_key_value_rows and o_proj, whose bias is there where output_bias.
+/// query_key_value_rows and o_proj, with a bias where output_bias.
 TensorRows attention_rows();
 /// self_attn.{q,k}_norm over each head.
 TensorRows head_norm_rows();
 /// self_attn.{q,k}_norm over all heads at once.
 TensorRows whole_norm_rows();
-/// mlp.{gate,up,down}_proj of layers without experts; biases where mlp_bias.
+/// mlp.{gate,up,down}_proj of layers without experts; with biases where mlp_bias.
 TensorRows mlp_rows();
 /// mlp.gate_up_proj, gate rows then up rows, and mlp.down_proj.
 TensorRows fused_mlp_rows();
-/// An MLP of two matrices; biases where mlp_bias.
+/// An MLP of two matrices; with biases where mlp_bias.
 TensorRows plain_mlp_rows(std::string_view up, std::string_view up_bias, std::string_view down,
                           std::string_view down_bias);
 /// Router "<mlp>gate" and "<mlp>experts.N.<gate|up|down>" of layers with experts. Names are
@@ -61,10 +61,10 @@ TensorRows shared_expert_rows();
 
 /// Qwen's shared expert and its gate.
 TensorRows gated_shared_expert_rows();
-/// Granite's experts, each projection one tensor for all. Names of split ones are llm-compressor's.
+/// Granite's experts, each projection one tensor for all. Split names are llm-compressor's.
 TensorRows stacked_expert_rows();
 
-/// A Mamba 2 mixer of recurrent layers; biases where mixer_bias and has_conv_bias.
+/// Names of a Mamba 2 mixer's tensors; biases where mixer_bias and has_conv_bias.
 struct Mamba2Names {
   std::string_view in, in_bias, conv, conv_bias, step_bias, decay, skip, norm, out, out_bias;
 };
@@ -80,11 +80,11 @@ constexpr Mamba2Names kMamba{"mamba.in_proj.weight",
                              "mamba.out_proj.weight",
                              "mamba.out_proj.bias"};
 
-/// Where a multimodal checkpoint keeps its text model, and what of it that does not read.
+/// Prefixes of the text model in multimodal checkpoints, and of the tensors that it does not use.
 std::vector<NamePrefix> wrapped_prefixes();
 std::vector<std::string_view> vision_prefixes();
 
-/// The rows under one more condition.
+/// The rows with one more condition.
 TensorRows with(Condition condition, TensorRows rows);
 
 /// The switch of q, k, v and o biases.
@@ -94,7 +94,7 @@ std::vector<SwitchKey> bias_switches();
 /// Multipliers of embedding, attention scores, residual, and the divisor of the logits.
 std::vector<NumberKey> granite_multipliers();
 
-/// Attention and MLP both read the output of one norm.
+/// Makes attention and MLP read the output of one norm.
 void share_parallel_norm(const Json& json, ModelConfig& config);
 
 }  // namespace kvcal
