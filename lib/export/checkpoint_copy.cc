@@ -14,7 +14,7 @@
 namespace kvcal {
 namespace {
 
-/// Of a model that was one file and is written in shards.
+/// Name of the only shard, for a model that was one file and is written in shards.
 constexpr std::string_view kOnlyShardName = "model-00001-of-00001.safetensors";
 
 /// Files of a quantized checkpoint that would lie about this one.

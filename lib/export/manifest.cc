@@ -106,7 +106,7 @@ Json linears_json(const Calibration& calibration, const WrittenCheckpoint& writt
   return linears;
 }
 
-/// What all modifiers name, each once.
+/// Names in one field of all modifiers, each once.
 Json names_of(const Recipe& recipe, std::vector<std::string> Modifier::*names) {
   Json all = Json::array();
   for (const Modifier& modifier : recipe.modifiers)

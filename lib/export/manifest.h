@@ -15,10 +15,10 @@
 
 namespace kvcal {
 
-/// Name of the file beside every output that says how it was made.
+/// Name of the file beside every output that says how the output was made.
 inline constexpr std::string_view kManifestName = "kvcal_manifest.json";
 
-/// One number, or a list where each head has one; null for an ignored layer.
+/// One number, or a list where each head has its own; null for an ignored layer.
 Json scales_json(const std::vector<Scale>& scales, bool ignored);
 
 /// Facts of a run that its manifest records. See docs/formats.md, kvcal_manifest.json.
@@ -26,7 +26,7 @@ struct ManifestInput {
   std::string version;
   Provenance origin;
   std::string recipe_path;
-  std::optional<StopOutcome> stop;  ///< of a run that could end before its samples
+  std::optional<StopOutcome> stop;  ///< of a run that may stop early
   // These two and origin.device depend on the machine and may be left out.
   bool leave_out_machine = false;
   std::map<std::string, double> seconds;

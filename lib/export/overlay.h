@@ -7,18 +7,18 @@
 
 namespace kvcal {
 
-/// The file that makes a folder an overlay.
+/// Name of the file that marks a folder as an overlay.
 inline constexpr std::string_view kOverlayName = "kvcal_overlay.json";
 
-/// What a format adds to a checkpoint, without the checkpoint: the scales as kScalesFileName, its
-/// config.json, the index of a sharded one, the format's files, and kOverlayName, which says of
-/// what model and in which format. Dropped into a sharded checkpoint's folder they make what
-/// write() would; `kvcal apply` does it for any. Throws Error where the plan quantizes weights,
-/// which an overlay does not hold.
+/// Writes an overlay: the files that a format adds to a checkpoint, without the checkpoint. These
+/// are the scales as kScalesFileName, config.json, the index of a sharded model, the format's own
+/// files, and kOverlayName, which names the model and the format. Copied into the folder of a
+/// sharded checkpoint they give the result of write(); `kvcal apply` does it for any checkpoint.
+/// Throws Error where the plan quantizes weights: an overlay holds none.
 void write_overlay(const ExportInput& input, const FormatParts& parts, const std::string& format,
                    const std::filesystem::path& folder);
 
-/// What kOverlayName says.
+/// Content of kOverlayName.
 struct Overlay {
   std::string format;  ///< as --format named it
   std::string model_type;

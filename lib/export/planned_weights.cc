@@ -49,7 +49,7 @@ const TensorView& weight_of(const ModelDir& model, const std::string& module,
   return *weight;
 }
 
-/// What the head of a tied model needs, whose tensor is the embedding's.
+/// Adds the changes for the head of a tied model, whose tensor is the embedding's.
 void change_tied_head(const ModelDir& model, const Calibration& calibration,
                       WeightChanges& changes) {
   const QuantPlan& plan = calibration.plan;
@@ -158,7 +158,7 @@ Scale input_scale_in(DType dtype, Scale scale) {
 void untie(Json& config) {
   constexpr const char* kKey = "tie_word_embeddings";
   config[kKey] = false;
-  // Of a multimodal model both levels have a say, by the key or by its default.
+  // In a multimodal model both levels count, by the key or by its default.
   const auto text_config = config.find("text_config");
   if (text_config != config.end() && text_config->is_object()) (*text_config)[kKey] = false;
 }

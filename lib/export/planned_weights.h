@@ -11,14 +11,14 @@ namespace kvcal {
 
 /// A weight that becomes FP8 codes.
 struct PlannedWeight {
-  std::string module;         ///< whose tensors are written: "<module>.weight", …
+  std::string module;         ///< its tensors are written as "<module>.weight", …
   const QuantScheme* scheme;  ///< of the plan
   const TensorView* source;   ///< F16, BF16, F32 or codes; of a tied head the embedding's
   Shape shape = {};           ///< [rows, columns] of the weight
-  /// Of source, which stacks the weights of all experts; nullptr: source is the weight.
+  /// Slice of source, which stacks the weights of all experts; nullptr: source is the whole weight.
   const StackedSlice* slice = nullptr;
-  size_t shard = 0;  ///< of the model: where source lies, and the codes go
-  /// Whose scales are these too: the head that is quantized like the embedding, and stays tied.
+  size_t shard = 0;  ///< index of the model's shard that holds source and gets the codes
+  /// Head that is quantized like the embedding and stays tied to it: it gets the same scales.
   std::string tied_module = {};
 
   std::string weight_name() const { return module + ".weight"; }
@@ -28,7 +28,7 @@ struct PlannedWeight {
   }
 };
 
-/// A tensor of one expert that keeps its values, out of one that stacks those of all.
+/// Tensor of one expert that keeps its values, taken out of a tensor that stacks all experts.
 struct SplitCopy {
   const SplitTensor* planned;  ///< of the plan
   const TensorView* source;    ///< the stacked one
@@ -36,38 +36,37 @@ struct SplitCopy {
   size_t shard = 0;
 };
 
-/// What becomes of the tensors of a checkpoint whose weights are quantized. Borrows from the model
+/// Changes to the tensors of a checkpoint when its weights are quantized. Borrows from the model
 /// and the plan.
 struct WeightChanges {
   std::vector<PlannedWeight> quantized;  ///< in the plan's order
-  std::vector<SplitCopy> split;          ///< what of the experts beside those is not quantized
-  /// Tensors of the source that are not copied: what is quantized or split, and the head of a tied
-  /// model
-  /// where the file has one all the same and it would be another than what is written.
+  std::vector<SplitCopy> split;          ///< experts' tensors that stay unquantized
+  /// Tensors of the source that are not copied: those that are quantized or split, and a tied head
+  /// that the file holds all the same and that would differ from the one written.
   std::set<std::string, std::less<>> replaced;
-  /// The 16-bit embedding under the name of the head that it was tied to; nullptr: none.
+  /// 16-bit embedding, under the name of the head that was tied to it; nullptr: none.
   const TensorView* untied_head = nullptr;
   std::string untied_head_name;
   size_t untied_shard = 0;
 };
 
-/// Throws Error, naming the module, where the model has no weight for it that can be quantized. Of
+/// Throws Error, naming the module, where the model has no weight for it that can be quantized. For
 /// a tied model there are five cases (docs/formats.md): the plan quantizes neither module, the
 /// head, the embedding, both alike, or both differently.
 WeightChanges weight_changes(const ModelDir& model, const Calibration& calibration);
 
-/// Throws Error for what weight_changes does, for tensors of form's names that are there already,
-/// and for weights that the scheme does not fit.
+/// Throws Error where weight_changes does, where the checkpoint already has tensors of form's
+/// names, and where the scheme does not fit a weight.
 void check_weights(const ExportInput& input, const WeightForm& form);
 
-/// The scale of a static input as it is stored in dtype: where that leaves nothing, the scale of an
-/// input of zeros.
+/// Scale of a static input, rounded to dtype; where that gives zero, the scale of an input of
+/// zeros.
 Scale input_scale_in(DType dtype, Scale scale);
 
-/// config.json of a model whose head and embedding are no longer one tensor.
+/// Changes config.json of a model whose head and embedding are no longer one tensor.
 void untie(Json& config);
 
-/// The shard that holds a tensor of the model.
+/// Index of the shard that holds a tensor of the model.
 size_t shard_of(const ModelDir& model, std::string_view tensor);
 
 }  // namespace kvcal

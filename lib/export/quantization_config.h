@@ -5,8 +5,8 @@
 
 namespace kvcal {
 
-/// "group_0", … → what each group of modules gets: the plan's groups in its order, and where
-/// queries are quantized one for the attention class, before the groups of modules that come after
+/// Scheme of each group of modules, by "group_0", …: the plan's groups in order. Where queries are
+/// quantized, a group for the attention class stands before the groups of modules that come after
 /// the first attention module. Empty where only the KV cache is quantized. Source:
 /// compressed-tensors `QuantizationConfig.from_pretrained`.
 Json config_groups(const Calibration& calibration);

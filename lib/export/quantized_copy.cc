@@ -194,7 +194,7 @@ class QuantizedCopy {
     return shard_of(input_.model, first_tensor_of(input_.model, module).name);
   }
 
-  /// Where the scales go that belong to a shard.
+  /// List that the scales of a shard go into.
   std::vector<Tensor>& added_to(size_t shard) {
     return input_.shares_weights ? shared_ : added_[shard];
   }
@@ -235,7 +235,7 @@ class QuantizedCopy {
     added_[shard].shrink_to_fit();
   }
 
-  /// Of one shard, with its scales among what is added to it.
+  /// Makes the quantized weights of one shard and adds their scales to added_to(shard).
   std::vector<std::unique_ptr<CodedWeight>> coded_weights(size_t shard) {
     const SafetensorsFile& file = input_.model.shards()[shard];
     std::vector<std::unique_ptr<CodedWeight>> weights;

@@ -17,25 +17,25 @@ struct ScalarForm {
   const WeightForm& weights;  ///< of FP8 weights
 };
 
-/// Throws Error where a checkpoint of the form cannot hold the calibration, and where the source's
-/// weights are quantized in another one.
+/// Throws Error where a checkpoint of the form cannot hold the calibration, or where the source's
+/// weights are quantized in another form.
 void check_scalar_scales(const ExportInput& input, const ScalarForm& form);
 
-/// K's and V's scale of every layer that is not ignored, F32: of several heads the largest, so that
-/// nothing saturates that did not before.
+/// The scales of K and V of every layer that is not ignored, F32: the largest over the heads, so
+/// that nothing saturates that did not before.
 std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& form,
                                   const Shape& shape = {});
 
-/// The scales [], the weights' form, and vllm.yaml where layers are ignored.
+/// Scales of shape [], the weights' form, and vllm.yaml where layers are ignored.
 FormatParts scalar_parts(const ExportInput& input, const ScalarForm& form);
 
-/// What a reader finds: one scale of K and one of V.
+/// Scales that a reader of the format gets: one of K and one of V.
 HeldScales held_scalars(const AttentionCalibration& layer);
 
-/// That vLLM must be told to use an FP8 cache, where there are scales of one.
+/// Note that vLLM needs an option for an FP8 cache; empty without KV scales.
 std::vector<std::string> told_cache_notes(const ExportInput& input, const ScalarForm& form);
 
-/// What such a checkpoint does not keep and what vLLM must be told of it.
+/// Notes on values that the format does not keep and on options that vLLM needs.
 std::vector<std::string> scalar_scale_notes(const ExportInput& input, const ScalarForm& form);
 
 }  // namespace kvcal

@@ -8,23 +8,23 @@
 
 namespace kvcal {
 
-/// The values of the source that a tensor is made of: a tensor of the file, or a slice of one.
-/// Several threads take them, each value once. What does not lie in one piece is in memory from the
-/// first value that is taken to the last. Borrows from the file.
+/// Source values of one tensor: a tensor of the file, or a slice of one. Several threads take
+/// values, each value once. Values that are not contiguous in the file stay in memory from the
+/// first take to the last. Borrows from the file.
 class SourceValues {
  public:
-  /// slice: nullptr for all of tensor.
+  /// slice: nullptr for the whole tensor.
   SourceValues(const SafetensorsFile& file, const TensorView& tensor, const StackedSlice* slice);
 
   const Shape& shape() const { return shape_; }
-  /// For one pass over all values; tells the system what is read and gives its pages back.
+  /// Runs one pass over all values; tells the system which pages are read, and releases them.
   template <class Act>
   void see_all(const Act& act) const {
     file_.file().will_need(piece_.bytes);
     act(read().view);
     file_.file().drop(piece_.bytes);
   }
-  /// Calls begin with all values before the first are taken.
+  /// Calls begin with all values before the first is taken.
   template <class Begin>
   void prepare(const Begin& begin) {
     std::call_once(is_ready_, [&] {
@@ -34,7 +34,7 @@ class SourceValues {
     });
   }
   const TensorView& view() const { return values_.view; }
-  /// Values [first, first + count) are taken. true: they were the last.
+  /// Marks values [first, first + count) as taken. Returns true for the last ones.
   bool done(uint64_t first, uint64_t count);
 
  private:

@@ -6,16 +6,16 @@
 
 namespace kvcal {
 
-/// A safetensors file: "<module>.k.ranges" F32 [samples, heads, 2] (min, max; min > max where a
-/// sample had nothing), "<module>.k.histogram" I64 [heads, 384], the same for v and q,
+/// Writes a safetensors file: "<module>.k.ranges" F32 [samples, heads, 2] (min, max; min > max
+/// where a sample had no values), "<module>.k.histogram" I64 [heads, 384], the same for v and q,
 /// "<input>.input.ranges" F32 [samples, 1, 2], "<input>.input.histogram" I64 [1, 384] and
-/// "<input>.input.tokens" I64 [1]; what they are of stands in its metadata. docs/formats.md.
-/// Appears complete or not at all. Throws Error where the file exists, unless overwrite.
+/// "<input>.input.tokens" I64 [1]. Metadata holds their origin. See docs/formats.md. The file
+/// appears complete or not at all. Throws Error where it exists, unless overwrite.
 void write_statistics(const std::filesystem::path& path, const Statistics& statistics,
                       bool overwrite);
 
-/// Throws Error for anything missing, of another shape, or not written by this format's version.
-/// Modules are in the order of their names.
+/// Reads such a file; modules are in the order of their names. Throws Error for a missing tensor,
+/// another shape, or another version of the format.
 Statistics read_statistics(const std::filesystem::path& path);
 
 }  // namespace kvcal

@@ -10,13 +10,14 @@
 
 namespace kvcal {
 
-/// How a format stores the scales of FP8 weights beside "<module>.weight": names and shapes.
-/// docs/formats.md has them.
+/// Names and shapes of the scales of FP8 weights beside "<module>.weight" in one format. See
+/// docs/formats.md.
 struct WeightForm {
-  std::string_view title;                          ///< for messages: "ModelOpt's form"
-  std::string_view block_suffix = "weight_scale";  ///< of a scale a block; else weight_scale
-  bool scalars_have_no_dims = false;               ///< one scale is [] instead of [1]
-  bool rows_have_one_dim = false;                  ///< a scale a row is [out] instead of [out, 1]
+  std::string_view title;  ///< for messages: "ModelOpt's form"
+  std::string_view block_suffix =
+      "weight_scale";                 ///< of a scale a block; other scales are weight_scale
+  bool scalars_have_no_dims = false;  ///< one scale is [] instead of [1]
+  bool rows_have_one_dim = false;     ///< a scale a row is [out] instead of [out, 1]
   /// A scale a block is [rows of blocks, 1, columns of blocks, 1] instead of two dimensions.
   bool blocks_have_four_dims = false;
 
@@ -25,10 +26,10 @@ struct WeightForm {
   Shape scalar_shape() const { return scalars_have_no_dims ? Shape{} : Shape{1}; }
 };
 
-/// What happens to the input of a Linear whose weight is quantized.
+/// Quantization of the input of a Linear whose weight is quantized.
 enum class LinearInputs : uint8_t { kNone, kStatic, kToken, kGroup };
 
-/// The scheme that all quantized weights of a plan share, for formats that have one.
+/// Scheme that all quantized weights of a plan share, for formats that hold only one.
 struct OneScheme {
   Strategy strategy = Strategy::kTensor;      ///< of weights: kTensor, kChannel or kBlock
   int64_t block_rows = 0, block_columns = 0;  ///< kBlock
@@ -36,14 +37,14 @@ struct OneScheme {
   int64_t group = 0;  ///< kGroup: values of an input that share a scale
 };
 
-/// Throws Error, naming the module, where two weights differ in what is done to them, and where an
-/// embedding is quantized, which such formats have no word for. title: of the format.
+/// Throws Error, naming the module, where two weights have different schemes, or where an embedding
+/// is quantized, which such formats cannot express. title: of the format.
 OneScheme one_scheme(const QuantPlan& plan, std::string_view title);
 
 /// "weights of strategy channel with dynamic inputs", for messages.
 std::string to_text(const OneScheme& scheme);
 
-/// Modules that keep 16 bits though others of their class do not, as formats list them that name no
+/// Modules that stay 16-bit though others of their class do not, for formats that list them without
 /// attention modules.
 std::vector<std::string> excluded_modules(const QuantPlan& plan);
 

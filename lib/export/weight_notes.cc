@@ -14,7 +14,7 @@ namespace {
 
 using Notes = std::vector<std::string>;
 
-/// What engines have kernels for. Source: vLLM 0.32, `CompressedTensorsW8A8Fp8`.
+/// Block shape that engines have kernels for. Source: vLLM 0.32, `CompressedTensorsW8A8Fp8`.
 const std::vector<int64_t> kUsualBlock{128, 128};
 
 bool ends_with_any(std::string_view text, std::span<const std::string_view> endings) {

@@ -7,7 +7,8 @@
 
 namespace kvcal {
 
-/// What engines do not do with the FP8 weights and inputs of a plan, a sentence each, for the user.
+/// Notes for the user, a sentence each, on FP8 weights and inputs of a plan that engines do not
+/// support.
 std::vector<std::string> weight_notes(const ExportInput& input);
 
 }  // namespace kvcal

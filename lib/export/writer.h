@@ -19,78 +19,78 @@
 
 namespace kvcal {
 
-/// Quantized weights that the source has and the output keeps: what its files say of them, nothing
-/// of K and V.
+/// Description of the quantized weights that the source has and the output keeps, without K and V.
 struct KeptQuantization {
-  std::string format;            ///< whose form it is, a name of kWriters; or another quant_method
+  std::string format;            ///< a name of kWriters, or another quant_method
   Json config = nullptr;         ///< quantization_config; null where config.json has none
   Json modelopt_file = nullptr;  ///< hf_quant_config.json; null where there is none
 };
 
-/// What every writer is given. Borrows from its owners.
+/// Input of every writer. Borrows from its owners.
 struct ExportInput {
   const ModelDir& model;
   const Calibration& calibration;
-  const Recipe* recipe = nullptr;  ///< written beside where there is one
-  /// Ranks of kv_cache_scales.json; over which the scales of heads are tied.
+  const Recipe* recipe = nullptr;  ///< nullptr: none is written
+  /// Ranks of kv_cache_scales.json, and the ranks over which scales of heads are tied.
   int64_t tp_size = 1;
   /// --scale-dtype model: scales rounded to the weights' dtype, and weight codes from quotients in
   /// that dtype, as llm-compressor has them (compressed-tensors only).
   bool scale_in_model_dtype = false;
   ThreadPool* pool = nullptr;              ///< quantizes weights; nullptr: the caller's thread
-  Diagnostics* progress = nullptr;         ///< told how far the weights are
-  const KeptQuantization* kept = nullptr;  ///< nullptr: the plan says all of the weights
-  /// Another format of the same folder holds the FP8 weights that the plan makes.
+  Diagnostics* progress = nullptr;         ///< gets the progress of the weights
+  const KeptQuantization* kept = nullptr;  ///< nullptr: the plan describes all weights
+  /// Another format in the same folder holds the plan's FP8 weights.
   bool has_weights_beside = false;
-  /// Scales lie in a shard of their own, so that other formats have the same weights.
+  /// Scales lie in a shard of their own, so that several formats can share the weights.
   bool shares_weights = false;
 };
 
-/// Of one weight that was written as FP8.
+/// Summary of one weight that was written as FP8.
 struct WeightSummary {
   std::optional<Amax> amax;  ///< largest magnitude of the weight; none where it was FP8 already
-  Scale largest_scale;       ///< of all of its scales, as written
+  Scale largest_scale;       ///< as written
   std::vector<Scale> scales = {};  ///< kept with shares_weights
 };
 
-/// What a writer found out while it wrote.
+/// Facts that a writer learns while it writes.
 struct WrittenCheckpoint {
   std::map<std::string, WeightSummary> weights;  ///< by module name
-  std::filesystem::path folder = {};             ///< empty: it has no checkpoint
+  std::filesystem::path folder = {};             ///< empty: no checkpoint was written
 };
 
-/// What a format makes of a calibration: all that an output has and its source has not.
+/// Additions of a format to the source: everything that an output has and its source lacks.
 struct FormatParts {
   std::vector<Tensor> tensors = {};               ///< scales of K, V and queries
   Json config = Json::object();                   ///< keys of config.json and their values
   std::map<std::string, std::string> files = {};  ///< other files: name → content
-  const WeightForm* weights = nullptr;            ///< of FP8 weights; nullptr: writes none
-  bool has_checkpoint = true;                     ///< false: the files are all there is
+  const WeightForm* weights = nullptr;  ///< of FP8 weights; nullptr: the format writes none
+  bool has_checkpoint = true;           ///< false: only files are written
 };
 
-/// Scales of K and V that an output has of a layer: one, or one a KV head.
+/// Scales of K and V that an output holds for a layer: one, or one a KV head.
 struct HeldScales {
   std::vector<Scale> k, v;
 };
 
-/// One output format. docs/formats.md has the bytes.
+/// One output format. docs/formats.md describes the bytes.
 class Writer {
  public:
   virtual ~Writer() = default;
-  /// Throws Error, before anything is written, when the format cannot hold the calibration, naming
-  /// layer and reason. Includes check_calibration.
+  /// Throws Error, before anything is written, where the format cannot hold the calibration; the
+  /// message names layer and reason. Includes check_calibration.
   virtual void check(const ExportInput& input) const = 0;
-  /// The input is one that check() lets pass.
+  /// The additions of the format. input has passed check().
   virtual FormatParts parts(const ExportInput& input) const = 0;
-  /// What a reader of the output finds for a layer that is not ignored: in which number, and how
-  /// far merged.
+  /// Scales that a reader of the output gets for a layer that is not ignored, merged as the format
+  /// merges them.
   virtual HeldScales held(const AttentionCalibration& layer, int64_t tp_size) const = 0;
-  /// What the format does not keep and what an engine must be told, a sentence each, for the user.
+  /// Notes for the user, a sentence each: values that the format does not keep, and options that an
+  /// engine needs.
   virtual std::vector<std::string> notes(const ExportInput&) const { return {}; }
 
-  /// Puts the parts and the model's files into an existing, empty folder. Throws Error. first: what
-  /// another format of the same run wrote, whose weights are linked; input.shares_weights is set
-  /// then.
+  /// Writes the parts and the model's files into an existing, empty folder. Throws Error. first:
+  /// the output of another format of the same run, whose weights are linked; then
+  /// input.shares_weights is set.
   WrittenCheckpoint write(const ExportInput& input, const std::filesystem::path& folder,
                           const WrittenCheckpoint* first = nullptr) const;
 };
@@ -99,7 +99,7 @@ class Writer {
 /// folders and conversions decide by these properties, never by a name.
 struct OutputFormat {
   std::unique_ptr<Writer> (*make)();
-  /// The format adds scales of K and V to whatever the weights are, and says nothing of them.
+  /// The format adds scales of K and V to weights of any form, and does not describe the weights.
   bool keeps_any_weights = false;
   bool is_checkpoint = true;     ///< false: one file, without the model's weights
   bool holds_heads = false;      ///< a scale of each KV head
@@ -118,16 +118,16 @@ std::string list_formats();
 /// strategy, where a static input of the plan has no such scale, or where nothing is quantized.
 void check_calibration(const Calibration& calibration);
 
-/// check_calibration for a format that holds KV scales and leaves weights as they are: those that
-/// the plan quantizes are an Error that says so of format.
+/// check_calibration for a format that holds KV scales and leaves weights as they are. Also throws
+/// Error where the plan quantizes weights.
 void check_is_kv_only(const Calibration& calibration, std::string_view format);
 
-/// Throws Error where the source's weights are quantized in another form than format, which
-/// title's ("ModelOpt") checkpoints do not hold.
+/// Throws Error where the source's weights are quantized in a form other than format. title
+/// ("ModelOpt") names the format in the message.
 void check_kept(const ExportInput& input, std::string_view format, std::string_view title);
 
-/// Throws Error where target is the model's folder, lies inside it, or holds it: no output goes
-/// into the source, nor replaces it. Call before the target is made.
+/// Throws Error where target is the model's folder, lies inside it, or contains it: an output never
+/// goes into the source nor replaces it. Call it before the target is made.
 void check_target(const ModelDir& model, const std::filesystem::path& target);
 
 }  // namespace kvcal

@@ -28,7 +28,7 @@ void check_scheme(const Calibration& calibration) {
     fail("a compressed-tensors checkpoint holds scales of E4M3, the calibration is of E5M2");
 }
 
-/// What the source's config becomes when scales of K and V are added to it.
+/// The source's config with the scheme of K and V added.
 Json with_cache(Json config, const Calibration& calibration) {
   if (calibration.layers.empty()) return config;
   config["kv_cache_scheme"] = to_json(calibration.kv_args);

@@ -64,7 +64,7 @@ Json producer() {
   return {{"name", "modelopt"}, {"version", kVersion}};
 }
 
-/// Of config.json.
+/// quantization_config of config.json.
 Json flat_config(const Calibration& calibration) {
   const Algorithm algorithm = weight_algorithm(calibration.plan);
   Json config = {{"ignore", algorithm.excluded},
@@ -75,8 +75,8 @@ Json flat_config(const Calibration& calibration) {
   return config;
 }
 
-/// Of hf_quant_config.json, which TensorRT-LLM reads first; it keeps kv_cache_quant_algo for
-/// excluded modules. Source: TensorRT-LLM `apply_quant_config_exclude_modules`.
+/// Content of hf_quant_config.json, which TensorRT-LLM reads first; it keeps kv_cache_quant_algo
+/// for excluded modules. Source: TensorRT-LLM `apply_quant_config_exclude_modules`.
 Json nested_config(const Calibration& calibration) {
   const Algorithm algorithm = weight_algorithm(calibration.plan);
   return {{"producer", producer()},

@@ -58,7 +58,7 @@ Json per_group() {
   return config;
 }
 
-/// What happens to a Linear; null: nothing.
+/// Quantization of a Linear's weight and inputs; null: none.
 struct LinearConfig {
   Json weight = nullptr, inputs = nullptr;
 };
@@ -80,7 +80,7 @@ LinearConfig linear_config(const QuantPlan& plan) {
           .inputs = is_static ? per_tensor() : per_channel(1, true)};
 }
 
-/// Where outputs are null they are not quantized.
+/// Configuration of one layer; null output_tensors: outputs are not quantized.
 Json layer_config(const LinearConfig& linear, const Json& output_tensors) {
   return {{"bias", nullptr},
           {"input_tensors", linear.inputs},
@@ -89,7 +89,7 @@ Json layer_config(const LinearConfig& linear, const Json& output_tensors) {
           {"weight", linear.weight}};
 }
 
-/// Of the source, or made for the plan, without K and V.
+/// The source's quantization config, or one made for the plan, without K and V.
 Json base_config(const ExportInput& input) {
   if (input.kept) return input.kept->config;
   const QuantPlan& plan = input.calibration.plan;

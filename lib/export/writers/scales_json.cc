@@ -82,7 +82,7 @@ class ScalesJsonWriter : public Writer {
   static Scale rank_scale(const AttentionCalibration& layer, int64_t rank, int64_t num_ranks) {
     if (num_ranks == 1 || layer.k.scales.size() == 1) return shared_scale(layer);
     const auto heads = static_cast<int64_t>(layer.k.scales.size());
-    // Of tied heads the rank's first has the value of all.
+    // Tied heads share one value, so the rank's first head has it.
     const auto head = static_cast<size_t>(rank * heads / num_ranks);
     return {std::max(tied_over_ranks(layer.k.scales, num_ranks)[head].value,
                      tied_over_ranks(layer.v.scales, num_ranks)[head].value)};
