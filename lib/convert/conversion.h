@@ -13,35 +13,36 @@
 
 namespace kvcal {
 
-/// How a conversion changes scales on the way.
+/// Changes of scales in a conversion.
 struct ConversionOptions {
-  std::filesystem::path scales;        ///< where they are from; empty: the checkpoint itself
-  std::optional<Strategy> strategy;    ///< kTensor or kAttnHead; none: as the source has them
-  std::optional<fp8::Format> dialect;  ///< kE4m3Fn or kE4m3Fnuz; none: as the source has them
+  std::filesystem::path scales;        ///< place to read them from; empty: the checkpoint itself
+  std::optional<Strategy> strategy;    ///< kTensor or kAttnHead; nullopt: the source's
+  std::optional<fp8::Format> dialect;  ///< kE4m3Fn or kE4m3Fnuz; nullopt: the source's
 };
 
-/// A checkpoint taken apart, so that ordinary writers can put it together in other formats: its KV
-/// scales and FP8 weights as a Calibration, and a model that has no scales of K and V. Weights that
-/// are quantized in the form of all of formats stay as they are, with what config.json says of
-/// them; else their scales are taken out too, to be written in another form.
+/// A checkpoint split into the inputs of the usual writers: its KV scales and FP8 weights as a
+/// Calibration, and a model without scales of K and V. Quantized weights stay as they are, with
+/// their part of config.json, where their form is that of all formats. Otherwise their scales move
+/// to the Calibration, to be written in another form.
 class Conversion {
  public:
-  /// formats: as --to takes them, each maybe several joined by '+'. Throws Error naming file and
-  /// tensor for what cannot be read, and where there is nothing to convert.
+  /// formats: as in --to, each maybe several joined by '+'. Throws Error naming file and tensor
+  /// where the checkpoint cannot be read, and where there is nothing to convert.
   Conversion(const std::filesystem::path& checkpoint, const std::vector<std::string>& formats,
              const ConversionOptions& options, Diagnostics& diagnostics);
 
-  /// tp_size, shares_weights and the rest are for the caller to set.
+  /// Input of the writers. The caller sets tp_size, shares_weights and the other options.
   ExportInput input() const;
   const ModelDir& model() const { return model_; }
   const ModelConfig& config() const { return config_; }
   const SourceScales& source() const { return source_; }
-  /// Scales of K and V of a layer before they were merged, in the dialect that is written: one, or
-  /// one a head, or one a rank.
+  /// Scales of K and V of a layer before merging, in the output's dialect: one, one a head, or one
+  /// a rank.
   const LayerKvScales& own_scales(size_t layer) const { return own_[layer]; }
-  /// The form of the weights that stay as they are; nullptr: they have 16 bits or are restored.
+  /// Form of the weights that stay as they are; nullptr: weights are 16-bit, or their scales are
+  /// written anew.
   const KeptQuantization* kept() const { return kept_ ? &*kept_ : nullptr; }
-  /// What the user must know: of the source, of what was changed and what is not kept.
+  /// Notes for the user: on the source, on changed values, and on values that are lost.
   const std::vector<std::string>& notes() const { return notes_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
 
@@ -49,10 +50,10 @@ class Conversion {
   void read_scales(const ConversionOptions& options);
   void warn_of_scales();
   void settle_weights(const std::vector<std::string>& formats);
-  /// Throws Error for FP8 weights whose scales would not be written anew.
+  /// Throws Error for FP8 weights whose scales nothing would write.
   void check_all_weights_are_read() const;
   void settle_queries(const std::vector<std::string>& formats);
-  /// Ranks that kv_cache_scales.json alone is written of stay apart.
+  /// Strategy of the output; ranks stay apart where kv_cache_scales.json is the only format.
   std::optional<Strategy> strategy_for(const std::vector<std::string>& formats,
                                        const ConversionOptions& options) const;
   void settle_strategy(std::optional<Strategy> strategy);
@@ -71,17 +72,17 @@ class Conversion {
   std::vector<std::string> notes_, warnings_;
 };
 
-/// What one layer loses where a format holds fewer scales than the source. An FP8 code has the same
-/// precision at every scale, but a scale 2^n times too large takes n of the 17.8 octaves between
-/// E4M3's smallest and largest magnitude from the lower end.
+/// Loss of one layer where a format holds fewer scales than the source. An FP8 code has the same
+/// precision at every scale, but a scale that is 2^n times too large costs n of the 17.8 octaves
+/// between E4M3's smallest and largest magnitude, at the lower end.
 struct LayerLoss {
   int64_t layer = 0;
-  float k_scale = 0, v_scale = 0;       ///< the source's largest
-  float k_written = 0, v_written = 0;   ///< the output's largest
-  double k_octaves = 0, v_octaves = 0;  ///< lost, of the head that loses most
+  float k_scale = 0, v_scale = 0;       ///< largest of the source
+  float k_written = 0, v_written = 0;   ///< largest of the output
+  double k_octaves = 0, v_octaves = 0;  ///< of the head that loses most
 };
 
-/// Of every layer with scales; all octaves 0: nothing is lost.
+/// Losses of all layers with scales; zero octaves: no loss.
 std::vector<LayerLoss> losses_of(const Conversion& conversion, const Writer& writer,
                                  int64_t tp_size);
 

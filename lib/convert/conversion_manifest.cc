@@ -15,7 +15,8 @@ Json entry_of(const Json& layers, const AttentionCalibration& layer) {
   return {{"layer", layer.layer}, {"module", layer.module}};
 }
 
-/// What is written where one format is, else what all of them are made of.
+/// Scales as one written format holds them; with several formats, the scales that all are made
+/// from.
 HeldScales written_scales(const AttentionCalibration& layer, const WrittenFormats& formats) {
   if (formats.writer && !layer.ignored) return formats.writer->held(layer, formats.tp_size);
   return {layer.k.scales, layer.v.scales};

@@ -8,15 +8,14 @@
 
 namespace kvcal {
 
-/// The configs of a checkpoint's quantized weights (and queries), from which the form's strip_cache
-/// removed K and V. nullopt where weights have 16 bits.
+/// Configs of a checkpoint's quantized weights (and queries), without K and V, which the form's
+/// strip_cache removes. nullopt where weights are 16-bit.
 std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model);
 
-/// The source's FP8 weights where it is one that is calibrated as it is (DeepSeek's form).
+/// The source's FP8 weights, where kvcal calibrates them without requantizing (DeepSeek's form).
 std::optional<KeptQuantization> kept_weights(const ModelDir& model, const ModelConfig& config);
 
-/// Whether weights stay as they are in an output of format, of all formats where several are
-/// joined.
+/// Whether an output of format keeps the weights; with joined formats, all must keep them.
 bool keeps_weights(const KeptQuantization& kept, std::string_view format);
 
 }  // namespace kvcal

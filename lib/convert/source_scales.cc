@@ -25,7 +25,7 @@ bool is_format_folder(const fs::path& folder) {
 
 /// The manifest in the folder, or beside it where several formats share one; null: none.
 Json find_manifest(const fs::path& folder) {
-  // Of "out/tgi/" and of "." the parent is not what parent_path says.
+  // parent_path gives the wrong parent for "out/tgi/" and for ".".
   fs::path whole = fs::absolute(folder.empty() ? fs::path(".") : folder).lexically_normal();
   if (!whole.has_filename()) whole = whole.parent_path();
   for (const fs::path& place : {folder, whole.parent_path()}) {
@@ -36,7 +36,7 @@ Json find_manifest(const fs::path& folder) {
   return nullptr;
 }
 
-/// What a conversion wrote down, or else that we observe K as the cache holds it.
+/// Position of K that a conversion recorded; without a record, after RoPE, as kvcal observes K.
 KeyPosition position_of(const Json& manifest) {
   const Json* conversion = member(manifest, "conversion");
   const Json* keys = conversion ? member(*conversion, "keys_observed") : nullptr;
@@ -46,7 +46,7 @@ KeyPosition position_of(const Json& manifest) {
   return KeyPosition::kNotSaid;
 }
 
-/// Where the usual writer of the quant_method, or else of the names, observed K.
+/// Position where the usual writer of the quant_method, or else of the names, observes K.
 KeyPosition usual_position(const KvForm& names, const Json& config) {
   const Json* quantization = member(config, "quantization_config");
   const Json* method = quantization ? member(*quantization, "quant_method") : nullptr;

@@ -10,25 +10,25 @@
 
 namespace kvcal {
 
-/// The arguments of an FP8 cache whose scales have that strategy, with the observer of a
-/// kv_cache_scheme as it is written; written may be null. Throws Error for what such a cache cannot
+/// Arguments of an FP8 cache with scales of that strategy, and with the observer of a
+/// kv_cache_scheme (written, may be null). Throws Error for arguments that such a cache cannot
 /// have.
 QuantArgs cache_args(const Json& written, Strategy strategy);
 
-/// The plan that quantizes each module as the checkpoint has it quantized.
-/// cache: of K and V; nullopt: they have no scales. ignored: attention modules without them. Throws
-/// Error where neither is quantized.
+/// Plan that quantizes each module as the checkpoint does. cache: arguments of K and V; nullopt: no
+/// scales. ignored: attention modules without scales. Throws Error where the checkpoint quantizes
+/// neither weights nor cache.
 QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
                              const CheckpointQuantization& weights,
                              const std::optional<QuantArgs>& cache,
                              const std::vector<std::string>& ignored, Diagnostics& diagnostics);
 
-/// The observers that a run of ours had for these groups, by recipe.config_groups of its manifest,
-/// in the place of what a recipe that names none has.
+/// Sets the observers of these groups from recipe.config_groups in a kvcal manifest, where the plan
+/// has only defaults.
 void take_observers(const Json& manifest, QuantPlan& plan);
 
-/// Puts the scales that the source has of its FP8 weights and of their inputs into a calibration
-/// that has the plan. Throws Error, naming the module, where the plan has what the source has not.
+/// Adds the source's scales of FP8 weights and their inputs to a calibration with this plan. Throws
+/// Error, naming the module, where the source lacks a scale of the plan.
 void add_stored_weights(const CheckpointQuantization& weights, Calibration& calibration);
 
 }  // namespace kvcal

@@ -11,18 +11,19 @@
 
 namespace kvcal {
 
-/// [rows, columns] of blocks, or "128x128" as compressed-tensors takes it, too. key: for messages.
+/// Parses [rows, columns] of blocks, or "128x128" as compressed-tensors writes it. key: for
+/// messages.
 std::pair<int64_t, int64_t> parse_block(std::string_view key, const Json* block);
 
-/// compressed-tensors' arguments of weights, inputs or a cache: symmetric FP8, and no key that is
-/// not one of theirs. The strategy, decided as compressed-tensors does. Throws Error naming the
-/// key.
+/// Parses compressed-tensors' arguments of weights, inputs or a cache. Returns the strategy by
+/// compressed-tensors' rules. Throws Error naming the key for anything but symmetric FP8, and for
+/// an unknown key.
 Strategy parse_fp8_args(const Json& args);
 
-/// The key "dynamic". Throws Error where it is neither true nor false.
+/// Value of the key "dynamic". Throws Error where it is neither true nor false.
 bool is_dynamic(const Json& args);
 
-/// object[key], a list of strings; none where it is absent.
+/// object[key], a list of strings; empty where the key is absent.
 std::vector<std::string> strings_of(const Json& object, std::string_view key);
 
 }  // namespace kvcal

@@ -6,7 +6,7 @@
 
 namespace kvcal {
 
-/// object[key] where object is one and the key is there and not null; else nullptr.
+/// object[key]; nullptr where object is no object, or the key is absent or null.
 inline const Json* member(const Json& object, std::string_view key) {
   return object.is_object() ? find_field(object, key) : nullptr;
 }

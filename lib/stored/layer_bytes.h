@@ -6,20 +6,20 @@
 
 namespace kvcal {
 
-/// How the bytes of a layer's tensors come where Weights' views look for them. Called by the
-/// threads that pack layers, in the order of the layers.
+/// Source of the bytes that the views of Weights point to. Threads that pack layers call it, in the
+/// order of the layers.
 class LayerBytes {
  public:
   virtual ~LayerBytes() = default;
-  /// Begins to fetch the layer, where that can be done beside other work. Throws Interrupted.
+  /// Begins to fetch the layer, where that can run beside other work. Throws Interrupted.
   virtual void will_need(int64_t layer) = 0;
-  /// Returns when the layer's tensors can be read. Throws Error where they cannot be had.
+  /// Returns when the layer's tensors can be read. Throws Error where they are not available.
   virtual void bring(int64_t layer) = 0;
-  /// The layer is packed, or has failed to be.
+  /// Ends the use of the layer, packed or failed.
   virtual void drop(int64_t layer) noexcept = 0;
 };
 
-/// Of the mapped files, as the system reads them. Borrows.
+/// Reads the mapped files through the system's page cache. Borrows.
 class MappedLayers : public LayerBytes {
  public:
   explicit MappedLayers(const Weights& weights) : weights_(weights) {}

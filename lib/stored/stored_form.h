@@ -17,46 +17,46 @@
 
 namespace kvcal {
 
-/// KV scales of each tensor-parallel rank: [rank][layer], one value for K and V together. Layers
-/// without attention have 1.0.
+/// KV scales of each tensor-parallel rank: [rank][layer], one for K and V together. Layers without
+/// attention have 1.0.
 struct RankScales {
   std::vector<std::vector<Scale>> ranks;
-  fp8::Format format = fp8::Format::kE4m3Fn;  ///< of the cache that they are for
+  fp8::Format format = fp8::Format::kE4m3Fn;  ///< format of the cache
 };
 
-/// One form in which quantized weights or KV scales are stored, with everything that its readers
-/// need. Each file of forms/ defines one; stored_form.cc lists them.
+/// One form in which checkpoints store quantized weights or KV scales, with everything that its
+/// readers need. Each file of forms/ defines one; stored_form.cc lists them.
 struct StoredForm {
   std::string_view name;
-  std::string_view method = {};           ///< quant_method; empty: the form has KV scales alone
+  std::string_view method = {};           ///< quant_method; empty: the form has only KV scales
   bool has_method_variants = false;       ///< also a quant_method that begins with method
   std::string_view config_file = {};      ///< read where config.json has no quantization_config
   std::string_view nested_key = {};       ///< of config_file: the object that holds the form's keys
-  std::span<const KvForm> kv_names = {};  ///< names of KV scales that the form brings with it
-  /// Where the usual writer of the form observed K; nullopt: as the names say.
+  std::span<const KvForm> kv_names = {};  ///< names of the form's KV scales
+  /// Position at which the usual writer of the form observes K; nullopt: as kv_names say.
   std::optional<KeyPosition> keys = {};
-  bool may_raise_scales_to_one = false;  ///< a writer raises scales below 1.0 to that
-  bool ranks_have_own_config = false;    ///< a folder of ranks is no checkpoint, whatever it holds
+  bool may_raise_scales_to_one = false;  ///< a writer raises scales below 1.0 to 1.0
+  bool ranks_have_own_config = false;    ///< a folder of ranks is never a checkpoint
 
   /// Schemes of weights; null where weights are not quantized. Throws Error naming the key.
   std::unique_ptr<ModuleSchemes> (*read_schemes)(const QuantizationConfig&,
                                                  TargetMatcher) = nullptr;
   KvScheme (*read_cache_scheme)(const QuantizationConfig&) = nullptr;
-  /// Removes what the config says of K and V. Returns whether it still says something of weights.
+  /// Removes K and V from the config. Returns whether it still describes weights.
   bool (*strip_cache)(Json& config) = nullptr;
-  /// Removes what the config says of queries. Returns whether there was something. nullptr: the
-  /// form has no scales of queries.
+  /// Removes queries from the config. Returns whether it described any. nullptr: the form has no
+  /// query scales.
   bool (*strip_queries)(Json& config) = nullptr;
 
-  /// The file or folder of scales of ranks at a place. nullptr: the form has none.
+  /// Finds the file or folder with the scales of ranks. nullptr: the form has none.
   std::optional<std::filesystem::path> (*find_ranks)(const std::filesystem::path& place) = nullptr;
   RankScales (*read_ranks)(const std::filesystem::path& found, const ModelConfig&) = nullptr;
 };
 
-/// All forms that are read, the one we write by default first.
+/// All supported forms; the default of our output is first.
 std::span<const StoredForm* const> stored_forms();
 
-/// The form with that quant_method; nullptr: none is read.
+/// The form with that quant_method; nullptr where none is supported.
 const StoredForm* form_of_method(std::string_view method);
 
 }  // namespace kvcal

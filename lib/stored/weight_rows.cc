@@ -52,7 +52,7 @@ void check_codes(const TensorView& codes) {
 
 namespace {
 
-/// What the rows of a matrix of blocks with scales are decoded with.
+/// Decodes rows of a matrix whose blocks have scales.
 class BlockDecoder {
  public:
   BlockDecoder(const TensorView& codes, const TensorView& scale, int64_t block_rows,

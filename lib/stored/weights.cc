@@ -159,7 +159,7 @@ class Weights::Binder {
                : name;
   }
 
-  /// Of F8_E4M3 weights. What their scales lack was told when they were read.
+  /// Quantization of an F8_E4M3 weight. Missing scales were reported when the scales were read.
   const LinearQuantization* quantization_of(const std::string& name, Layout layout) {
     const auto found =
         name.ends_with(kWeight)

@@ -36,7 +36,7 @@ struct RankFile {
   std::string name() const { return path.filename().string(); }
 };
 
-/// What a folder holds of an export.
+/// Files of an export in one folder.
 struct ExportFiles {
   std::vector<RankFile> ranks;  ///< in the order of ranks, then names
   std::vector<fs::path> ammo_configs;
@@ -192,7 +192,7 @@ void check_ranks(const std::vector<RankFile>& files, int64_t ranks) {
          files.back().name());
 }
 
-/// What a rank file says of one layer.
+/// Scales of one layer in a rank file.
 struct LayerValues {
   std::optional<float> both, k, v;
 };
