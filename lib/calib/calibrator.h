@@ -12,30 +12,30 @@
 
 namespace kvcal {
 
-/// The form in which later layers see K and V while they are calibrated.
+/// K and V that later layers read during calibration.
 enum class KvForward {
-  kQuantized,  ///< quantized with the layer's final scale, as they will be when served
+  kQuantized,  ///< quantized with the layer's final scale, as an engine serves them
   kExact,      ///< unquantized, as in llm-compressor and ModelOpt
 };
 
 struct CalibrationOptions {
   KvForward kv_forward = KvForward::kQuantized;
   DeriveOptions derive = {};
-  /// Queries and all inputs of Linears are observed too, whether the plan needs them or not.
+  /// Observes queries and all inputs of Linears, also those that the plan does not need.
   bool observes_all = false;
 };
 
-/// The observation that calibrate needs of the forward pass; LayerwiseOptions::observation must be
-/// the same.
+/// Observation that calibrate needs from the forward pass; LayerwiseOptions::observation must equal
+/// it.
 ObservationRequest observation_of(const QuantPlan& plan, const CalibrationOptions& options);
 
-/// Whether the exact forward's statistics give all of a calibration by the plan: nothing is
-/// quantized before later layers run, and nothing clips that would have to be counted.
+/// Whether one exact forward pass gives everything that a calibration by the plan needs: no layer
+/// reads quantized K and V, and no clipped values need counting.
 bool needs_one_pass(const QuantPlan& plan, const CalibrationOptions& options);
 
-/// Runs the samples through forward layer by layer and makes the scales the plan asks for. samples
-/// are those forward was made of, for messages. kept: where statistics go (not their origin), if
-/// they are kept. Throws Error naming layer, head or module, record and token for NaN or Inf.
+/// Runs the samples through forward layer by layer and makes the plan's scales. samples: those of
+/// forward, for messages. kept: receives the statistics (without their origin), or null. Throws
+/// Error naming layer, head or module, record and token for NaN or Inf.
 Calibration calibrate(LayerForward& forward, const ModelConfig& config, const QuantPlan& plan,
                       std::span<const Sample> samples, const CalibrationOptions& options,
                       Statistics* kept, Diagnostics& diagnostics);

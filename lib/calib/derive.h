@@ -15,41 +15,41 @@ namespace kvcal {
 
 struct DeriveOptions {
   KvDType kv_dtype = KvDType::kFp8E4m3;
-  /// K and V of a latent cache share their scales, as engines that keep them in one cache need.
+  /// K and V of a latent cache share their scales, because engines keep them in one cache.
   bool ties_latent = true;
-  bool all_experts = false;  ///< were shown every token, for messages
-  /// Inputs of experts that no token reached are left out, instead of an Error.
+  bool all_experts = false;  ///< experts were shown every token; for messages
+  /// Leaves out inputs of experts that no token reached, instead of throwing Error.
   bool leaves_out_unseen = false;
 };
 
-/// The scales of one attention module. ignored ones have none. num_saturated is 0 where the
-/// observer cannot clip and else not known. A line warns of K or V that is zero everywhere.
+/// Scales of one attention module; none for ignored ones. num_saturated is 0 where the observer
+/// cannot clip, else nullopt. Warns of K or V that is zero everywhere.
 AttentionCalibration derive_attention(const AttentionStatistics& seen,
                                       const PlannedAttention& planned, const ModelConfig& config,
                                       const DeriveOptions& options, Diagnostics& diagnostics);
 
-/// Inputs by their names. Borrows.
+/// Inputs by name. Borrows.
 using InputsByName = std::map<std::string_view, const InputStatistics*>;
 InputsByName by_name(const std::vector<InputStatistics>& inputs);
 
-/// The input scales of the Linears of one layer (-1: lm_head) whose groups have static ones, in the
-/// plan's order. Throws Error naming all experts of the layer that saw no token; a line warns of
-/// those that saw few.
+/// Input scales of the Linears of one layer (-1: lm_head) whose groups have static ones, in the
+/// plan's order. Throws Error naming all experts of the layer that no token reached; warns of those
+/// that few reached.
 std::vector<LinearCalibration> derive_inputs(const InputsByName& seen, const QuantPlan& plan,
                                              int64_t layer, const InputNames& names,
                                              const DeriveOptions& options,
                                              Diagnostics& diagnostics);
 
-/// Everything the plan asks for, from statistics alone: the same scales as a run with the exact
-/// forward that kept them. Throws Error where they lack something.
+/// Makes the calibration of a plan from statistics alone: the same scales as the exact-forward run
+/// that kept them. Throws Error where the statistics lack something.
 Calibration derive(const Statistics& statistics, const QuantPlan& plan, const ModelConfig& config,
                    const DeriveOptions& options, Diagnostics& diagnostics);
 
-/// A calibration by the plan, without any layer or input yet.
+/// Calibration of the plan, still without layers and inputs.
 Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);
 
-/// The calibration of a plan with scale 1.0 everywhere: a format that cannot hold it can hold none
-/// of that plan.
+/// Calibration of a plan with scale 1.0 everywhere. A format that cannot hold it cannot hold any
+/// calibration of the plan.
 Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config, KvDType kv_dtype);
 
 }  // namespace kvcal

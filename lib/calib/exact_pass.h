@@ -11,16 +11,17 @@
 
 namespace kvcal {
 
-/// Which layers a calibration runs, and how one runs whose K and V go on as they are. Borrows.
+/// Exact forward pass of a calibration, layer by layer, as far as observations are needed. Borrows.
 class ExactPass {
  public:
-  /// Asks forward for what request names.
+  /// Requests the observations from forward.
   ExactPass(LayerForward& forward, const ModelConfig& config, const ObservationRequest& request);
 
   int64_t last_layer() const;
-  /// Whether nothing behind this layer's K and V is needed.
+  /// Whether nothing after this layer's K and V is needed.
   bool is_end(int64_t layer) const;
-  /// To its end, or as far as something is needed. Of a layer without attention, k and v are empty.
+  /// Runs the layer, to its end or as far as needed. k and v are empty for a layer without
+  /// attention.
   LayerObservation run(int64_t layer);
 
  private:
@@ -29,24 +30,24 @@ class ExactPass {
   bool finishes_layers_;
 };
 
-/// The observations of the exact forward on samples that come in rounds: the same as of all at
-/// once, whose memory and time it need not take to be asked in between. Borrows.
+/// Observations of the exact forward pass over samples that come in rounds: equal to those of one
+/// pass over all samples, without its memory, and available after each round. Borrows.
 class ExactRounds {
  public:
   ExactRounds(const ModelConfig& config, const ObservationRequest& request)
       : config_(config), request_(request) {}
 
-  /// Runs the samples of forward, so many, which come behind those of the rounds before.
+  /// Runs the num_samples samples of forward, which follow those of earlier rounds.
   void add(LayerForward& forward, size_t num_samples);
-  /// The statistics of all rounds; samples: theirs, for messages. Throws Error for NaN or Inf as
-  /// calibrate does.
+  /// Statistics of all rounds; samples: those of all rounds, for messages. Throws Error for NaN or
+  /// Inf as calibrate does.
   Statistics statistics(std::span<const Sample> samples) const;
 
  private:
   const ModelConfig& config_;
   ObservationRequest request_;
-  std::vector<LayerObservation> layers_;   ///< those that ran
-  std::optional<LinearObservation> head_;  ///< lm_head's input, where asked for
+  std::vector<LayerObservation> layers_;   ///< layers that ran
+  std::optional<LinearObservation> head_;  ///< lm_head's input, where requested
   size_t num_samples_ = 0;
 };
 

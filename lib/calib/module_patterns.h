@@ -12,9 +12,9 @@
 
 namespace kvcal {
 
-/// The modules that the patterns of a recipe can name.
+/// Modules that the patterns of a recipe can name.
 struct NamedModules {
-  std::vector<ModuleName> run;  ///< embedding, layers, lm_head: as transformers names them
+  std::vector<ModuleName> run;  ///< embedding, layers, lm_head, with transformers' names
   std::vector<UnrunModule> unrun;
 };
 
@@ -22,35 +22,35 @@ inline bool is_attention(const ModuleName& module) {
   return !module.role;
 }
 
-/// By class, name or alias.
+/// Whether a pattern matches the class, name or alias.
 bool matches(const std::string& pattern, const ModuleName& module);
 bool is_ignored(const Modifier& modifier, const ModuleName& module);
 
-/// Throws Error, naming place and pattern, for one that matches no module, and for a target that
-/// matches attention modules alone and is of a group for weights.
+/// Throws Error, naming place and pattern, for a pattern that matches no module, and for a target
+/// of a group for weights that matches only attention modules.
 void check_patterns(const Recipe& recipe, const NamedModules& modules);
 
 /// "line 3, column 7: target 'Linear'".
 std::string target_text(const Modifier& modifier, const std::string& target);
 
-/// The modifier of a module, and the target that chose it.
+/// Scheme of a module, and the target that chose it.
 struct Chosen {
   const Modifier* modifier = nullptr;
-  const QuantScheme* scheme = nullptr;  ///< nullptr: nothing
+  const QuantScheme* scheme = nullptr;  ///< nullptr: not quantized
   std::string target;
   bool by_name = false;
 };
 
-/// One modifier's targets in the order they are tried.
+/// Targets of one modifier, in order of precedence.
 class Targets {
  public:
   explicit Targets(const Modifier& modifier);
   Targets(const Modifier&&) = delete;
 
-  /// For a matrix: the target that decides.
+  /// The target that decides for a matrix.
   Chosen choose(const ModuleName& module) const;
-  /// For an attention module: the same among the targets of groups without weights that match no
-  /// matrix of modules. Source: compressed-tensors `is_narrow_match`.
+  /// The target that decides for an attention module: only targets of groups without weights count,
+  /// and only those that match no matrix. Source: compressed-tensors `is_narrow_match`.
   Chosen choose_for_attention(const ModuleName& module,
                               const std::vector<ModuleName>& modules) const;
 

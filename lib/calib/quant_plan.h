@@ -8,15 +8,16 @@
 
 namespace kvcal {
 
-/// The plan of a recipe for each module of a model; unrun: the modules of its checkpoint that it
-/// does not run, which recipes may name and which keep 16 bits. The last of several modifiers that
-/// matches a module decides, and of one modifier's targets the first of: its name, regular
-/// expressions on names, class names, each in alphabetical order; ignore goes before all. Unlike
-/// llm-compressor's, a modifier that has a kv_cache_scheme alone takes nothing from Linears. Throws
-/// Error, naming pattern or module, for a pattern that matches no module, a module that cannot be
-/// quantized so, attention modules that no engine can load together, and a plan without effect.
-/// Source: compressed-tensors `apply_quantization_config`, `match_targets`. The plan's targets are
-/// those that readers of config.json find it by (readable_targets).
+/// Resolves a recipe to a plan for each module of a model. unrun: modules of its checkpoint that it
+/// does not run, which recipes may name and which stay 16-bit.
+/// The last modifier that matches a module decides; within a modifier, the first matching target by
+/// this order: module names, regular expressions on names, class names, each alphabetically. ignore
+/// takes precedence over all. Unlike in llm-compressor, a modifier that has only a kv_cache_scheme
+/// does not take Linears from earlier ones.
+/// Targets of the plan are those from which readers of config.json find it (readable_targets).
+/// Throws Error, naming pattern or module, for a pattern that matches no module, a module that
+/// cannot be quantized that way, attention modules that no engine can load together, and a plan
+/// without effect. Source: compressed-tensors `apply_quantization_config`, `match_targets`.
 QuantPlan resolve_plan(const Recipe& recipe, const ModelConfig& config, Diagnostics& diagnostics,
                        std::vector<UnrunModule> unrun = {});
 

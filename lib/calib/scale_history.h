@@ -8,19 +8,19 @@
 
 namespace kvcal {
 
-/// How far the scales of a growing number of samples have moved.
+/// Movement of the scales while the number of samples grows.
 class ScaleHistory {
  public:
   explicit ScaleHistory(const StopRule& rule) : rule_(rule) {}
 
-  /// The scales of the first num_samples samples, which are more than those before. All are of one
-  /// plan; static inputs of the plan without a scale have none yet.
+  /// Adds the scales of the first num_samples samples, more than in the call before. All
+  /// calibrations have the same plan; a static input without a scale has none yet.
   void add(int64_t num_samples, const Calibration& calibration);
 
-  /// The largest move from the last scales that are a window or more older than the newest;
-  /// nullopt: there are none so old. A scale that one of them lacks has moved the most.
+  /// Largest move from the newest scales that are at least a window old to the current ones;
+  /// nullopt: none are that old. A scale that is missing on one side counts as the largest move.
   std::optional<ScaleMove> largest_move() const;
-  /// Whether it keeps the rule's ratio.
+  /// Whether the largest move stays within the rule's ratio.
   bool is_stable() const;
 
  private:
@@ -36,7 +36,7 @@ class ScaleHistory {
   const Snapshot* window_before() const;
 
   StopRule rule_;
-  std::vector<Snapshot> snapshots_;  ///< those that may still be compared with, and the newest
+  std::vector<Snapshot> snapshots_;  ///< the newest, and those that later ones may be compared with
 };
 
 }  // namespace kvcal

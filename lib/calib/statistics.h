@@ -21,11 +21,11 @@ class InputNames {
  public:
   explicit InputNames(const ModelConfig& config);
 
-  /// The name of an observation's input; layer -1: lm_head.
+  /// Name of an observation's input; layer -1: lm_head.
   const std::string& of(int64_t layer, Role role, int64_t index) const;
-  /// The name of the input that a Linear reads.
+  /// Name of the input that a Linear reads.
   const std::string& of(const std::string& module) const;
-  /// The expert that a Linear belongs to: "model.layers.0.mlp.experts.3"; nullopt: to none.
+  /// Expert of a Linear: "model.layers.0.mlp.experts.3"; nullopt: none.
   std::optional<std::string> expert_of(const std::string& module) const;
 
  private:
@@ -34,18 +34,18 @@ class InputNames {
   std::set<std::string> of_experts_;  ///< modules
 };
 
-/// NaN or Inf in what a model computes: a run that goes on, or begins anew, comes to it again.
+/// NaN or Inf in the results of a model: a run that resumes or starts again meets it again.
 class NotFinite : public Error {
  public:
   NotFinite(std::string message, int64_t record) : Error(std::move(message)), record_(record) {}
-  /// Sample::index of the sample that shows it.
+  /// Sample::index of the sample with the value.
   int64_t record() const { return record_; }
 
  private:
   int64_t record_;
 };
 
-/// Observations as statistics. Throws NotFinite, naming what held it, record and token.
+/// Converts observations to statistics. Throws NotFinite, naming module, record and token.
 TensorStatistics head_statistics(std::string_view side, const KvObservation& seen, int64_t layer,
                                  std::span<const Sample> samples);
 AttentionStatistics attention_statistics(const LayerObservation& seen, const std::string& module,
@@ -55,7 +55,7 @@ std::vector<InputStatistics> input_statistics(const InputNames& names, int64_t l
                                               const std::vector<LinearObservation>& linears,
                                               std::span<const Sample> samples);
 
-/// Records which samples a run read, and how many tokens they have.
+/// Records the samples of a run and their number of tokens.
 void set_samples(std::span<const Sample> samples, Provenance& origin);
 
 }  // namespace kvcal

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
-/// The 8-bit floats of KV caches. One formula per direction serves all formats; they differ in four
-/// numbers. Pure arithmetic: constexpr, the same on host and device. Sources and engines:
-/// docs/numerics.md.
+/// The 8-bit floats of KV caches. One formula per direction serves all formats, which differ in
+/// four numbers. Arithmetic only: constexpr, with equal results on host and device. Sources and
+/// engines: docs/numerics.md.
 namespace kvcal::fp8 {
 
 /// kE4m3Fn:   1-4-3, bias 7, largest 448, no infinity, NaN 0x7f and 0xff (OCP "FN"); NVIDIA, AMD
@@ -15,7 +15,7 @@ namespace kvcal::fp8 {
 /// (MI300). kE5m2:     1-5-2, bias 15, largest finite 57344, IEEE infinity and NaN.
 enum class Format : uint8_t { kE4m3Fn, kE4m3Fnuz, kE5m2 };
 
-/// A stored code that cannot be mistaken for one of another format.
+/// A stored code with its format in the type.
 template <Format kFormat>
 struct Code {
   uint8_t bits = 0;
@@ -30,8 +30,7 @@ struct Layout {
   int mantissa_bits = 0;
   int bias = 0;
   uint32_t max_code = 0;  ///< code of the largest finite value
-  uint32_t nan_code =
-      0;  ///< the NaN that encode writes; the sign bit is added where the format has -0
+  uint32_t nan_code = 0;  ///< NaN that encode writes; the sign bit is added where the format has -0
 };
 
 KVCAL_HD constexpr Layout layout_of(Format format) {
@@ -66,10 +65,10 @@ constexpr std::string_view name_of(Format format) {
   return "float8_e5m2";
 }
 
-/// float32 → code: nearest, ties to even; what is over the largest finite value becomes that value,
-/// infinity too, also in E5M2; NaN stays NaN. Without -0 in the format, what rounds to zero is +0.
-/// Source: vLLM's cache write, on CUDA for E4M3FN and E5M2 (`__NV_SATFINITE`), on ROCm for E4M3FNUZ
-/// (`__HIP_SATFINITE`, which makes NaN of infinity); other engines: docs/numerics.md.
+/// float32 → code: nearest, ties to even. Values over the largest finite one saturate, infinity
+/// too, also in E5M2; NaN stays NaN. A format without -0 rounds to +0. Source: vLLM's cache write,
+/// on CUDA for E4M3FN and E5M2 (`__NV_SATFINITE`), on ROCm for E4M3FNUZ (`__HIP_SATFINITE`, which
+/// turns infinity into NaN); other engines: docs/numerics.md.
 KVCAL_HD constexpr uint8_t encode(float value, Format format) {
   const Layout layout = layout_of(format);
   const bool is_fnuz = layout.nan_code == 0x80;
@@ -94,7 +93,7 @@ KVCAL_HD constexpr uint8_t encode(float value, Format format) {
   return static_cast<uint8_t>(is_fnuz && code == 0 ? 0u : sign | code);
 }
 
-/// code → the float32 it stands for, exactly; NaN codes give the quiet NaN with the code's sign.
+/// code → its float32 value, exactly; NaN codes give the quiet NaN with the code's sign.
 KVCAL_HD constexpr float decode(uint8_t code, Format format) {
   const Layout layout = layout_of(format);
   const uint32_t sign = static_cast<uint32_t>(code & 0x80u) << 24;
@@ -113,7 +112,7 @@ KVCAL_HD constexpr float decode(uint8_t code, Format format) {
                           (static_cast<uint32_t>(127 - layout.bias) << 23)));
 }
 
-/// The same with the format in the type.
+/// encode and decode with the format in the type.
 template <Format kFormat>
 KVCAL_HD constexpr Code<kFormat> encode(float value) {
   return {encode(value, kFormat)};

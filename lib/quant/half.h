@@ -5,9 +5,9 @@
 
 #include <cstdint>
 
-/// 16-bit floats ↔ float32. constexpr, the same on host and device. Rounding is to nearest, ties to
-/// even; what is too large becomes infinity (these are storage formats, not saturating ones). A NaN
-/// that is rounded becomes the quiet NaN with its sign, 0x7e00 or 0x7fc0.
+/// 16-bit floats ↔ float32. constexpr, with equal results on host and device. Rounds to nearest,
+/// ties to even; too large values become infinity (these formats do not saturate). A rounded NaN
+/// becomes the quiet NaN with its sign, 0x7e00 or 0x7fc0.
 namespace kvcal {
 
 KVCAL_HD constexpr float to_float(BF16 value) {

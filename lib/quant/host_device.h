@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// Marks a function that GPU kernels call too; nothing where no GPU compiler is at work.
+/// Marks a function that GPU kernels also call; empty without a GPU compiler.
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define KVCAL_HD __host__ __device__
 #else
@@ -11,7 +11,7 @@
 
 namespace kvcal {
 
-/// A float32 as its bits and back. `std::bit_cast` would need a flag in device code.
+/// Bits of a float32, and the reverse. `std::bit_cast` would need a flag in device code.
 KVCAL_HD constexpr uint32_t bits_of(float value) {
   return __builtin_bit_cast(uint32_t, value);
 }

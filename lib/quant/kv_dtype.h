@@ -7,7 +7,7 @@
 
 namespace kvcal {
 
-/// How a KV cache stores an element.
+/// Dtype of the elements of a KV cache.
 enum class KvDType : uint8_t { kFloat32, kFloat16, kBFloat16, kFp8E4m3, kFp8E4m3Fnuz, kFp8E5m2 };
 
 constexpr bool is_fp8(KvDType dtype) {
@@ -22,7 +22,7 @@ constexpr fp8::Format fp8_format(KvDType dtype) {
          : dtype == KvDType::kFp8E4m3Fnuz ? fp8::Format::kE4m3Fnuz
                                           : fp8::Format::kE4m3Fn;
 }
-/// The name used on the command line, "fp8_e4m3".
+/// Name on the command line, "fp8_e4m3".
 constexpr std::string_view name_of(KvDType dtype) {
   switch (dtype) {
     case KvDType::kFloat32:
@@ -40,7 +40,7 @@ constexpr std::string_view name_of(KvDType dtype) {
   }
   return "";
 }
-/// The dtype of a name. Throws Error with did you mean.
+/// Dtype with this name. Throws Error with "did you mean".
 KvDType parse_kv_dtype(std::string_view name);
 
 }  // namespace kvcal

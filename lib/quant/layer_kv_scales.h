@@ -11,8 +11,8 @@ namespace kvcal {
 struct LayerKvScales {
   std::vector<Scale> k, v;
   bool ignored = false;
-  /// Scales of queries that attention reads in FP8 E4M3, as the cache is: one value, or one an
-  /// attention head; empty: they are not quantized.
+  /// Scales of queries, which FP8 E4M3 attention reads with the cache's dtype: one value, or one an
+  /// attention head; empty: queries are not quantized.
   std::vector<Scale> q = {};
 };
 

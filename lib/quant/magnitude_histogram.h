@@ -7,8 +7,8 @@
 
 namespace kvcal {
 
-/// Counts of magnitudes in log2-spaced bins: bin b holds |x| in [2^(kMinExponent +
-/// b/kBinsPerOctave), next edge); smaller ones (zeros too) fall into bin 0, larger ones into the
+/// Histogram of magnitudes in log2-spaced bins: bin b counts |x| in [2^(kMinExponent +
+/// b/kBinsPerOctave), next edge). Smaller values (and zeros) fall into bin 0, larger ones into the
 /// last.
 struct MagnitudeHistogram {
   static constexpr int kMinExponent = -24;
@@ -18,9 +18,8 @@ struct MagnitudeHistogram {
 
   std::array<uint64_t, kBins> counts{};
 
-  /// Bin of a finite magnitude, from its float32 bits alone: the top three mantissa bits divide an
-  /// octave into eight steps of equal width, so every backend sorts alike and no logarithm is
-  /// taken.
+  /// Bin of a finite magnitude, from its float32 bits: the top three mantissa bits divide an octave
+  /// into eight steps of equal width. So all backends agree, and no logarithm is needed.
   KVCAL_HD static constexpr int bin_of(float magnitude) {
     const uint32_t bits = __builtin_bit_cast(uint32_t, magnitude) & 0x7fffffffu;
     const int bin = static_cast<int>(bits >> 20) - ((127 + kMinExponent) << 3);

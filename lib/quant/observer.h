@@ -14,9 +14,9 @@
 
 namespace kvcal {
 
-/// What shares one scale: its extremes sample by sample, and all its magnitudes.
+/// Observations of one scale group: extremes of each sample, and a histogram of all magnitudes.
 struct Observed {
-  std::vector<Range> samples;    ///< in data set order; empty ones had nothing of it
+  std::vector<Range> samples;    ///< in data set order; empty where a sample had no values
   MagnitudeHistogram histogram;  ///< of all samples
 
   Range range() const {
@@ -26,24 +26,24 @@ struct Observed {
   }
 };
 
-/// Turns what was seen of one quantization group into the magnitude its largest code stands for.
+/// Chooses the magnitude of the largest code for one quantization group.
 class Observer {
  public:
   virtual ~Observer() = default;
-  /// Throws Error if nothing was observed.
+  /// Amax for the observations of one group. Throws Error where nothing was observed.
   Amax amax(const Observed& seen, fp8::Format format) const;
-  /// Whether it may be less than what was seen, so that values clip.
+  /// Whether the result may be smaller than the largest observed magnitude, so that values clip.
   virtual bool may_clip() const = 0;
 
  private:
-  /// At least one sample is not empty.
+  /// Called with at least one sample that is not empty.
   virtual Amax choose(const Observed& seen, fp8::Format format) const = 0;
 };
 
-/// The tensors that QuantizationArgs are for, which decides what they may hold.
+/// Use of QuantizationArgs, which restricts their values.
 enum class ArgsRole { kKvCache, kWeights, kInputs };
 
-/// Why not, for each ArgsRole in its order; empty where nothing speaks against it.
+/// Reasons against each ArgsRole, in its order; empty where the role is supported.
 using RoleReasons = std::array<std::string_view, 3>;
 constexpr std::string_view reason_for(const RoleReasons& reasons, ArgsRole role) {
   return reasons[static_cast<size_t>(role)];
@@ -55,34 +55,34 @@ struct ObserverSetting {
   SettingRange range = {};
   bool is_integer = false;
   std::string_view expected = {};
-  std::string_view why_not = {};  ///< known to llm-compressor, without use here
+  std::string_view why_not = {};  ///< reason why only llm-compressor supports it
 };
 
-/// All that is known of one observer; observers/<name>.cc defines it.
+/// Definition of one observer, in observers/<name>.cc.
 struct ObserverRow {
   RoleReasons why_not = {};
   std::span<const ObserverSetting> settings = {};
   bool has_weight_settings = true;  ///< else weights take none of the settings
-  /// Observers of KV caches and inputs, by the settings of a scheme. Throws Error for a setting out
-  /// of range. nullptr where neither may have it.
+  /// Makes the observer for KV caches and inputs, from the settings of a scheme. Throws Error for a
+  /// setting out of range. nullptr where neither role is supported.
   std::unique_ptr<Observer> (*make)(const Json& observer_kwargs) = nullptr;
   bool searches_weights = false;  ///< by RangeSearch; else a weight's extremes count
 };
 
-/// By the name in recipes. Names and meanings are llm-compressor's where it has them; do not reuse
-/// one for another idea.
+/// All observers by their names in recipes. llm-compressor's names keep llm-compressor's meaning;
+/// do not reuse one for another idea.
 const Registry<ObserverRow>& observers();
 
-/// What a scheme that names no observer gets: every element that is shown counts.
+/// Observer of a scheme that names none: every observed element counts.
 constexpr std::string_view default_observer(ArgsRole role) {
   return role == ArgsRole::kWeights ? "memoryless_minmax" : "static_minmax";
 }
 
-/// Names of the observers that a role may have.
+/// Names of the observers that a role supports.
 std::vector<std::string> observers_for(ArgsRole role);
 
-/// The observer a scheme of KV caches or inputs asks for. Throws Error for arguments out of range
-/// and for an observer that these do not have.
+/// Observer of a scheme for KV caches or inputs. Throws Error for settings out of range and for an
+/// observer that is not supported there.
 std::unique_ptr<Observer> make_observer(const QuantArgs& args);
 
 }  // namespace kvcal

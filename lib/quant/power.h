@@ -2,16 +2,16 @@
 
 #include <cstdint>
 
-/// Inlined even where a function for another instruction set calls it, so that it is compiled for
-/// that.
+/// Inlined into callers for other instruction sets, so that it is compiled for theirs.
 #define KVCAL_INLINE [[gnu::always_inline]] inline
 
-/// Logarithms and powers in double from additions, multiplications and one division: the same bits
-/// on every machine, which the C library does not promise, and loops over them become vector code.
+/// Logarithms and powers in double from additions, multiplications and one division. They give the
+/// same bits on every machine, which the C library does not promise, and compilers vectorize loops
+/// over them.
 namespace kvcal {
 
-/// a where is_a, else b. As arithmetic: a choice between floating-point results keeps GCC from
-/// making vectors of a loop.
+/// a where is_a, else b, as arithmetic: with a conditional on floating-point values GCC would not
+/// vectorize the loop.
 template <class T>
 KVCAL_INLINE T choose(bool is_a, T a, T b) {
   const T mask = T{0} - static_cast<T>(is_a);
@@ -48,8 +48,8 @@ KVCAL_INLINE double log2_of(double value) {
   return exponent + series * t * 2.8853900817779268;
 }
 
-/// value^exponent, within 1e-12 relative; 0 for 0. value is 0 or a normal positive double; what
-/// would be below 2^-1021 or above 2^1022 becomes that.
+/// value^exponent, within 1e-12 relative; 0 for 0. value is 0 or a normal positive double; results
+/// are limited to 2^-1021 and 2^1022.
 KVCAL_INLINE double power(double value, double exponent) {
   const double wanted = log2_of(value) * exponent;
   const double above = chosen(wanted > -1021.0, wanted, -1021.0);

@@ -9,13 +9,13 @@ namespace kvcal {
 /// Origin of statistics and scales: the model, the text and the arithmetic of the run.
 struct Provenance {
   std::string model_path, model_type, model_sha256;
-  std::string model_config;                  ///< text of config.json; only statistics keep it
+  std::string model_config;                  ///< text of config.json; only statistics have it
   std::string dataset_path, dataset_sha256;  ///< empty: no text was used
   std::vector<int64_t> sample_indices;       ///< in the data set, in the order of the run
   int64_t num_tokens = 0;
   std::string compute_dtype, kv_forward;
   bool all_experts = false;
-  std::string device;  ///< only manifests that describe the machine have it
+  std::string device;  ///< only in manifests that describe the machine
 };
 
 }  // namespace kvcal

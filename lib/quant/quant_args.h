@@ -9,7 +9,7 @@
 
 namespace kvcal {
 
-/// compressed-tensors' words for how many values share a scale (`QuantizationStrategy`).
+/// Granularity of scales, in compressed-tensors' words (`QuantizationStrategy`).
 enum class Strategy { kTensor, kChannel, kGroup, kBlock, kToken, kTensorGroup, kAttnHead };
 enum class QuantType { kInt, kFloat };
 
@@ -32,13 +32,13 @@ struct QuantArgs {
   Json observer_kwargs = Json::object();
 };
 
-/// The strategy that is meant: the one named, else tensor; with a group_size, group, or channel
-/// where it is -1. Throws Error for another group_size. Source: compressed-tensors
+/// Strategy of args: the one named; else from group_size: group, or channel for -1; else tensor.
+/// Throws Error for another group_size. Source: compressed-tensors
 /// `QuantizationArgs.validate_model_after`.
 Strategy resolved_strategy(const QuantArgs& args);
 
-/// The twelve keys as llm-compressor saves them, alphabetical, absent ones null, the
-/// strategy resolved (docs/formats.md).
+/// The twelve keys as llm-compressor saves them: alphabetical, absent ones null, the strategy
+/// resolved (docs/formats.md).
 Json to_json(const QuantArgs& args);
 
 }  // namespace kvcal

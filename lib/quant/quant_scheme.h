@@ -9,24 +9,25 @@
 
 namespace kvcal {
 
-/// compressed-tensors' words for how a group's weights are stored (`CompressionFormat`).
+/// Storage of a group's weights, in compressed-tensors' words (`CompressionFormat`).
 enum class CompressionFormat { kDense, kNaiveQuantized, kFloatQuantized };
 std::string name_of(CompressionFormat format);
 
-/// One config group: what its targets get. Source: compressed-tensors `QuantizationScheme`.
+/// One config group: the quantization of its targets. Source: compressed-tensors
+/// `QuantizationScheme`.
 struct QuantScheme {
   std::vector<std::string> targets;  ///< class names, module names or "re:" patterns
-  /// In a recipe, strategies are always named, and observers unless args are dynamic. Neither:
-  /// targets keep 16 bits. Inputs alone, static, are those of attention.
+  /// A recipe names every strategy, and every observer unless args are dynamic. Both nullopt:
+  /// targets stay 16-bit. Only static inputs: the group is for attention.
   std::optional<QuantArgs> weights, input_activations;
-  std::optional<CompressionFormat> format;  ///< as written; null: what format_of says
+  std::optional<CompressionFormat> format;  ///< as written; nullopt: see format_of
 };
 
-/// With FP8 weights float-quantized, without quantized inputs naive-quantized; without weights
-/// dense; or what is written. Source: compressed-tensors `infer_module_format`.
+/// Format as written; else float-quantized for FP8 weights with quantized inputs, naive-quantized
+/// without, and dense without weights. Source: compressed-tensors `infer_module_format`.
 CompressionFormat format_of(const QuantScheme& scheme);
 
-/// A config group as config.json has it: format, input_activations, output_activations, targets,
+/// A config group as in config.json: format, input_activations, output_activations, targets,
 /// weights.
 Json to_json(const QuantScheme& scheme);
 

@@ -9,12 +9,12 @@
 
 namespace kvcal {
 
-/// Largest magnitude seen, in the tensor's units. Finite, never negative.
+/// Largest observed magnitude, in the tensor's units. Finite, never negative.
 struct Amax {
   float value = 0.0f;
 };
 
-/// Smallest and largest value seen. Empty (min > max) until something is folded in.
+/// Smallest and largest observed value. Empty (min > max) until a value is added.
 struct Range {
   float min = std::numeric_limits<float>::infinity();
   float max = -std::numeric_limits<float>::infinity();

@@ -2,9 +2,8 @@
 
 namespace kvcal {
 
-/// The values that a setting of an observer may have: from low (is_low_taken: inclusive) to high.
-/// Recipes are checked against them when they are read, and observers check them again when they
-/// start.
+/// Range of an observer's setting: from low (is_low_taken: inclusive) to high. Checked when a
+/// recipe is read, and again when an observer is made.
 struct SettingRange {
   double low = 0.0, high = 1.0;
   bool is_low_taken = false;
@@ -15,7 +14,7 @@ struct SettingRange {
 };
 
 constexpr SettingRange kPercentiles{.high = 100};
-// Settings of the mse search. The upper bounds let it end.
+// Settings of the mse search. The upper bounds guarantee that it ends.
 constexpr SettingRange kMaxshrinks{};
 constexpr SettingRange kGrids{.low = 1, .high = 100'000, .is_low_taken = true};
 constexpr SettingRange kNorms{.high = 100};

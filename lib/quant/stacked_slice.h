@@ -9,33 +9,33 @@
 
 namespace kvcal {
 
-/// The place of one expert's matrix or bias in a tensor that stacks those of all.
+/// Location of one expert's matrix or bias in a tensor that stacks all experts.
 struct StackedSlice {
   std::string tensor;           ///< [experts, outputs, inputs], or [experts, outputs] of biases
   int64_t index = 0;            ///< of the expert
   int64_t part = 0, parts = 1;  ///< of its outputs: gate and up may share a tensor
   bool is_transposed = false;   ///< [experts, inputs, outputs]
-  /// Outputs of the parts alternate; else each part lies behind the one before.
+  /// Outputs of the parts alternate; else the parts are contiguous.
   bool is_interleaved = false;
 
-  /// Its values follow each other as they are wanted.
+  /// The values are contiguous and in order.
   bool is_contiguous() const { return !is_transposed && !(is_interleaved && parts > 1); }
 };
 
-/// [outputs, inputs] or [outputs] of the part. Throws Error, naming the tensor, where slice does
-/// not lie in one of that shape.
+/// Shape of the part: [outputs, inputs] or [outputs]. Throws Error, naming the tensor, where slice
+/// does not fit the stacked shape.
 Shape shape_of(const StackedSlice& slice, const Shape& stacked);
 
-/// Everything that a stacked tensor holds of an expert.
+/// All values of an expert in a stacked tensor.
 TensorView expert_of(const TensorView& stacked, int64_t index);
 
-/// The values of a slice: borrowed where they lie as they are wanted, else put together.
+/// Values of a slice: borrowed where they are contiguous, else copied.
 struct SliceValues {
   TensorView view;
   std::vector<std::byte> owned;
 };
 
-/// The slice's values, from a tensor of F32, F16 or BF16. Throws Error as shape_of does.
+/// Values of a slice from a tensor of F32, F16 or BF16. Throws Error as shape_of does.
 SliceValues values_of(const TensorView& stacked, const StackedSlice& slice);
 
 }  // namespace kvcal

@@ -14,28 +14,28 @@ namespace kvcal {
 /// Statistics of one tensor in a forward pass, sample by sample: the input of every observer.
 struct TensorStatistics {
   int64_t heads = 1;  ///< 1 for the input of a Linear
-  /// [samples, heads], in data set order; empty where a sample had nothing of the tensor.
+  /// [samples, heads], in data set order; empty where a sample had no values.
   std::vector<Range> ranges;
   std::vector<MagnitudeHistogram> histograms;  ///< [heads], of all samples
 
   int64_t samples() const { return static_cast<int64_t>(ranges.size()) / heads; }
 };
 
-/// K, V and, where asked for, the queries of one attention module.
+/// K, V and, where requested, the queries of one attention module.
 struct AttentionStatistics {
   std::string module;  ///< "model.layers.0.self_attn"
   TensorStatistics k, v;
   std::optional<TensorStatistics> q = {};
 };
 
-/// The input that one or several Linears read.
+/// Input that one or several Linears read.
 struct InputStatistics {
   std::string name;  ///< of the first of them: "model.layers.0.self_attn.q_proj"
   TensorStatistics seen;
-  uint64_t tokens = 0;  ///< of an expert, those routed to it, or all where all experts were shown
+  uint64_t tokens = 0;  ///< for an expert only routed tokens, or all where all experts were shown
 };
 
-/// Everything seen in a run over a model.
+/// All statistics of a run over a model.
 struct Statistics {
   Provenance origin;
   std::vector<AttentionStatistics> attention;  ///< in layer order

@@ -10,18 +10,17 @@
 
 namespace kvcal {
 
-/// Makes the E4M3FN codes of a weight whose scales are known. The weight's bytes are borrowed; the
-/// scales are copied. Source: compressed-tensors `_quantize`, on the CPU.
+/// Makes the E4M3FN codes of a weight with known scales. Borrows the weight's bytes and copies the
+/// scales. Source: compressed-tensors `_quantize`, on the CPU.
 class WeightCoder {
  public:
-  /// weight: what weight_scales took, so finite; one positive scale a block of the grid, row-major.
-  /// Throws Error for a scale that is not finite and positive.
+  /// weight: as weight_scales checked it, so finite. scales: one positive scale a block of the
+  /// grid, row-major. Throws Error for a scale that is not finite and positive.
   WeightCoder(TensorView weight, const ScaleGrid& grid, std::span<const Scale> scales,
               ScaleArithmetic arithmetic);
 
-  /// Codes of elements [first, first + codes.size()) of the matrix, row-major: the nearest code to
-  /// weight / scale, ties to even, saturating. A quotient of zero, also -0, gives 00. From any
-  /// number of threads at once.
+  /// Codes of elements [first, first + codes.size()) of the matrix, row-major: the code nearest to
+  /// weight / scale, ties to even, saturating. A quotient of zero, also -0, gives 00. Thread-safe.
   void encode(uint64_t first, std::span<uint8_t> codes) const;
 
  private:
@@ -31,8 +30,9 @@ class WeightCoder {
   bool rounds_quotient_ = false;
 };
 
-/// How far scale x code is from the weight: the root of the sum of squared differences over that of
-/// squared weights, exact products, sums in double; 0 for a weight of zeros that stays zeros.
+/// Relative error of scale x code: the root of the summed squared differences over that of the
+/// summed squared weights, exact products, sums in double; 0 for a weight of zeros that stays
+/// zeros.
 double reconstruction_error(const TensorView& weight, std::span<const uint8_t> codes,
                             const ScaleGrid& grid, std::span<const Scale> scales);
 

@@ -6,8 +6,8 @@
 
 #include "core/tensor.h"
 
-/// The loops over a weight's elements, each compiled for several instruction sets; the processor
-/// decides which one runs, and all give the same bits.
+/// Loops over a weight's elements, compiled for several instruction sets. The processor selects one
+/// at run time; all give the same bits.
 namespace kvcal::weight_loops {
 
 /// Bytes of an element of F16, BF16 or F32.
@@ -22,17 +22,17 @@ struct Run {
   size_t count = 0;
 };
 
-/// How a run becomes codes of E4M3FN.
+/// Parameters of coding a run as E4M3FN.
 struct Coding {
   float scale = 1.0f;            ///< finite and positive
-  bool rounds_quotient = false;  ///< to the run's dtype, before it becomes a code
+  bool rounds_quotient = false;  ///< to the run's dtype, before coding
 };
 
 /// The loops for one instruction set.
 struct Loops {
   const char* name;
-  /// The bits of the run's largest magnitude, in its dtype: as integers, magnitudes are in order,
-  /// and those from infinity up are not finite.
+  /// Bits of the run's largest magnitude, in its dtype. As integers, magnitudes keep their order,
+  /// and values from infinity up are not finite.
   uint32_t (*largest_magnitude)(const Run& run);
   /// codes[count] of finite elements.
   void (*encode)(const Run& run, const Coding& coding, uint8_t* codes);
@@ -41,9 +41,9 @@ struct Loops {
   void (*error_powers)(const Run& run, const Coding& coding, double norm, double* powers);
 };
 
-/// Those that this processor can run, the best one last.
+/// Loops that this processor can run, the best last.
 std::vector<Loops> runnable();
-/// The best of them.
+/// The last of runnable().
 const Loops& best();
 
 }  // namespace kvcal::weight_loops

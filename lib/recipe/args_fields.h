@@ -9,8 +9,8 @@
 
 namespace kvcal {
 
-/// Reads a map of compressed-tensors' QuantizationArgs, with the values that an engine can load in
-/// that role (docs/recipes.md). Strategy and observer come out named, defaults included.
+/// Reads a map of compressed-tensors' QuantizationArgs, restricted to values that an engine can
+/// load in that role (docs/recipes.md). Names strategy and observer, also where they are defaults.
 /// from_modifier: the observer that the modifier names for all of its groups. Throws Error.
 QuantArgs read_quant_args(const Field& field, ArgsRole role,
                           const std::optional<std::string>& from_modifier = {});

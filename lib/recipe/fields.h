@@ -12,7 +12,7 @@
 
 namespace kvcal {
 
-/// A key of a recipe with its value; path is how messages call it, "kv_cache_scheme.num_bits".
+/// A key of a recipe with its value; path is its name in messages, "kv_cache_scheme.num_bits".
 struct Field {
   std::string path;
   const YamlNode& key;
@@ -25,23 +25,24 @@ template <class... Parts>
   fail_at(field.value, field.path, ": ", parts...);
 }
 
-/// One row of a table of keys: what is known under a name, and what reads it into Target.
+/// One row of a table of keys: the name of a key, and the function that reads its value into
+/// Target.
 template <class Target>
 struct FieldRow {
   std::string_view name;
   void (*read)(const Field&, Target&);
 };
 
-/// A field whose value is null: given, but as good as absent.
+/// Whether the value is null, which counts as absent.
 inline bool is_null(const Field& field) {
   return field.value.kind == YamlNode::Kind::kNull;
 }
 
-/// A plain false, where a field takes it beside other kinds.
+/// Whether the value is an unquoted false, for fields that also take other kinds.
 bool is_false(const Field& field);
 
-/// The value as a type. Throws Error with place, path, what was found and what was expected. Quoted
-/// numbers and booleans are strings, as in YAML.
+/// The value as a type. Throws Error with place, path, the value found and the type expected.
+/// Quoted numbers and booleans are strings, as in YAML.
 bool read_bool(const Field& field);
 int64_t read_int(const Field& field);
 double read_number(const Field& field);
@@ -51,14 +52,14 @@ std::vector<std::string> read_strings(const Field& field);
 /// Throws Error unless the value is a map.
 void check_map(const Field& field);
 
-/// Throws Error unless the value is a map that holds something.
+/// Throws Error unless the value is a map that is not empty.
 void check_filled_map(const Field& field, std::string_view holds);
 
-/// Throws Error for a key that no row names, with the nearest name and all names.
+/// Throws Error for a key without a row; the message has the nearest name and all names.
 [[noreturn]] void fail_unknown_key(const Field& map, const YamlNode& key,
                                    const std::vector<std::string>& known);
 
-/// Hands every entry of the map to its row.
+/// Reads every entry of the map with its row.
 template <class Target>
 void read_fields(const Field& map, std::span<const FieldRow<Target>> rows, Target& target) {
   check_map(map);

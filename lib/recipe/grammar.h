@@ -5,9 +5,9 @@
 
 namespace kvcal {
 
-/// Reads the document: stages, groups of modifiers, modifiers, their fields. Throws Error
-/// with line and column for everything that is not understood, is not performed, or would do
-/// nothing.
+/// Reads the document: stages, groups of modifiers, modifiers, their fields. Throws Error with line
+/// and column for everything that kvcal does not know, does not support, or that would have no
+/// effect.
 Recipe read_recipe_tree(const YamlNode& document);
 
 }  // namespace kvcal

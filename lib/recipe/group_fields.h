@@ -18,16 +18,15 @@ struct GroupObservers {
 
 using PatternPlaces = std::map<std::string, RecipePlace, std::less<>>;
 
-/// A list of patterns, each checked, and where they stand; one string is a list of one. Throws
+/// Reads and checks a list of patterns, and records their places; a string is a list of one. Throws
 /// Error.
 std::vector<std::string> read_patterns(const Field& field, PatternPlaces& places);
 
-/// `config_groups`: fills the modifier's groups, with observers named. Throws Error.
+/// Reads `config_groups` into the modifier's groups and names their observers. Throws Error.
 void read_config_groups(const Field& field, const GroupObservers& observers, Modifier& modifier);
 
-/// `scheme`, the name of a preset or a map of presets to targets: fills the modifier's groups.
-/// Reads a scheme. A scheme that is a name takes the modifier's targets, which must be read before,
-/// or Linear. Throws Error.
+/// Reads `scheme`, a preset's name or a map from presets to targets, into the modifier's groups. A
+/// name applies to the modifier's targets, which must be read before, or to Linear. Throws Error.
 void read_scheme(const Field& field, const GroupObservers& observers, Modifier& modifier);
 
 }  // namespace kvcal

@@ -7,8 +7,8 @@
 
 namespace kvcal {
 
-/// Reads the fields of a QuantizationModifier that stands in this stage and group. Throws Error,
-/// also where it asks for nothing.
+/// Reads the fields of a QuantizationModifier in this stage and group. Throws Error, also where the
+/// modifier requests nothing.
 Modifier read_quantization_modifier(const Field& field, const std::string& stage,
                                     const std::string& group);
 

@@ -8,17 +8,17 @@
 
 namespace kvcal {
 
-/// The observer that a field names, in its usual spelling. Throws Error, with the nearest name, for
-/// one that is unknown or not performed in that role.
+/// Observer that a field names, in its canonical spelling. Throws Error, with the nearest name,
+/// where it is unknown or not supported in that role.
 std::string read_observer(const Field& field, ArgsRole role);
 
-/// Names the observer of args: the one that the modifier names for all of its groups, else the one
-/// args have, else the default, which dynamic args do without. Source: llm-compressor
-/// `QuantizationMixin._apply_observer_overrides`; its default for inputs is another.
+/// Sets the observer of args: the modifier's observer for all of its groups, else the one in args,
+/// else the default. Dynamic args get no default. Source: llm-compressor
+/// `QuantizationMixin._apply_observer_overrides`, except the default for inputs.
 void settle_observer(QuantArgs& args, ArgsRole role,
                      const std::optional<std::string>& from_modifier);
 
-/// `observer_kwargs` of args whose observer is settled. Throws Error for a setting that the
+/// Reads `observer_kwargs` of args whose observer is set. Throws Error for a setting that the
 /// observer does not have, or that is out of range.
 Json read_observer_kwargs(const Field& field, ArgsRole role, const QuantArgs& args);
 

@@ -7,9 +7,9 @@
 
 namespace kvcal {
 
-/// The scheme that a preset's name, in any case, stands for: without targets, and its observers are
-/// named only where the preset does. path is how messages call the node that holds the name. Throws
-/// Error, with the nearest name, for one that is unknown or outside FP8.
+/// Scheme of a preset, by name in any case: without targets, and with observers only where the
+/// preset names them. path: the name's path, for messages. Throws Error, with the nearest name, for
+/// a preset that is unknown or not FP8.
 QuantScheme read_preset(const YamlNode& name, const std::string& path);
 
 }  // namespace kvcal

@@ -13,70 +13,70 @@
 
 namespace kvcal {
 
-/// A place in a recipe, counted from 1.
+/// A place in a recipe; lines and columns count from 1.
 struct RecipePlace {
   int line = 0, column = 0;
 };
 /// "line 3, column 7: "
 std::string text_of(const RecipePlace& place);
 
-/// One QuantizationModifier, as written and as it is meant.
+/// One QuantizationModifier, as written and as resolved.
 struct Modifier {
   std::string stage = "default";  ///< names of stage and group, without "_stage" and "_modifiers"
   std::string group = "default";
   RecipePlace place;  ///< of its name
-  /// Places of the patterns of all groups, and of those in ignore; for a default pattern, the place
-  /// of what it is the default for.
+  /// Places of the patterns of all groups, and of those in ignore. The place of a default pattern
+  /// is that of the key that needs it.
   std::map<std::string, RecipePlace, std::less<>> target_places, ignore_places;
-  RecipePlace kv_place;  ///< of kv_cache_scheme, where there is one
-  /// As written, empty where not: what a scheme named by one word is for.
+  RecipePlace kv_place;  ///< of kv_cache_scheme, if any
+  /// As written, else empty: the targets of a scheme given by name.
   std::vector<std::string> targets;
   std::vector<std::string> ignore;  ///< class names, module names or "re:" patterns (re.match)
-  /// As written: a preset's name, or presets with their targets; at most one of both.
+  /// A preset's name, or presets with their targets, as written; at most one of the two.
   std::optional<std::string> scheme;
   std::vector<std::pair<std::string, std::vector<std::string>>> scheme_map;
-  /// Config groups in order, with presets looked up, observers named and overrides applied; also
-  /// those that a scheme stands for. Empty: the modifier asks nothing of Linears.
+  /// Config groups in order, also those of a scheme, with presets resolved, observers named and
+  /// overrides applied. Empty: the modifier does not quantize Linears.
   std::vector<std::pair<std::string, QuantScheme>> config_groups;
-  bool has_config_groups = false;  ///< written as such, not as a scheme
+  bool has_config_groups = false;  ///< given as config_groups, not as a scheme
   /// float, 8 bits, symmetric, static; strategy (kTensor or kAttnHead) and observer always named.
   std::optional<QuantArgs> kv_cache_scheme;
-  /// As written; config_groups have them applied.
+  /// As written; config_groups already include them.
   std::optional<std::string> weight_observer, input_observer, output_observer;
   std::map<std::string, std::string> observer;
   bool bypass_divisibility_checks = false;
 };
 
-/// A checked recipe: everything here can be done, and an engine can load the result.
+/// A checked recipe: kvcal can run it, and an engine can load the result.
 struct Recipe {
   std::vector<Modifier> modifiers;  ///< in the order of the file; at least one
   std::string source;               ///< text of the recipe file, for its hash
 };
 
-/// Whether the modifier's scales come from calibration: those of a KV cache, of attention, of
-/// static inputs.
+/// Whether the modifier has scales from calibration: of a KV cache, of attention, or of static
+/// inputs.
 bool needs_data(const Modifier& modifier);
 
-/// Parses a recipe in llm-compressor's YAML (or JSON) form. Every key is known or an error with
-/// line and column and "did you mean"; what we understand and do not perform is an error that says
-/// so. What llm-compressor would take and then ignore is an error too.
+/// Parses a recipe in llm-compressor's YAML (or JSON) form. Throws Error with line, column and "did
+/// you mean" for an unknown key, and an Error of its own for a key that kvcal knows and does not
+/// support. A key that llm-compressor would accept and ignore is an error too.
 Recipe parse_recipe(std::string_view text);
 
-/// parse_recipe of a file, with its path in front of any message: .json must be JSON, .md
-/// (Markdown) has the recipe as its front matter, anything else is YAML.
+/// parse_recipe of a file; messages begin with its path. .json must be JSON, .md (Markdown) has the
+/// recipe as its front matter, anything else is YAML.
 Recipe read_recipe(const std::filesystem::path& path);
 
-/// Whether name (a module name, "model.layers.0.self_attn") or class_name ("LlamaAttention") is
-/// matched by pattern: equal to either, or "re:..." whose regular expression matches name from its
-/// start, not necessarily to its end (Python re.match). Throws Error for a pattern that is no
-/// regular expression or takes too many steps. Source: compressed-tensors `match_name` and
-/// `_match_class`, which knows the parents of a class too.
+/// Whether pattern matches name (a module name, "model.layers.0.self_attn") or class_name
+/// ("LlamaAttention"): it equals one of them, or is "re:..." and its regular expression matches the
+/// start of name (Python re.match). Throws Error where the pattern is no regular expression or
+/// takes too many steps. Source: compressed-tensors `match_name` and `_match_class`, which also
+/// knows the base classes of a class.
 bool matches_target(std::string_view pattern, std::string_view name, std::string_view class_name);
 
-/// The recipe as it ran, defaults written out, in llm-compressor's saved form (recipe.yaml in the
-/// output): one stage, named as the last, with all modifiers in their order; llm-compressor reads
-/// it back. Modifiers whose group has a name that came before get a number behind it. At least one
-/// modifier. Source: llm-compressor `Recipe.yaml`.
+/// The recipe as it ran, with defaults written out, in llm-compressor's saved form (recipe.yaml in
+/// the output), which llm-compressor can read: one stage, with the name of the last, and all
+/// modifiers in order. A repeated group name gets a number. Needs at least one modifier. Source:
+/// llm-compressor `Recipe.yaml`.
 std::string to_yaml(const Recipe& recipe);
 
 }  // namespace kvcal

@@ -4,8 +4,8 @@
 
 namespace kvcal {
 
-/// Throws Error if pattern, as matches_target takes it, is empty, no regular expression, or one
-/// that Python's `re` would read in another way than we do.
+/// Throws Error where pattern (see matches_target) is empty, is no regular expression, or means
+/// something else in Python's `re`.
 void check_target(std::string_view pattern);
 
 }  // namespace kvcal

@@ -12,15 +12,14 @@ namespace kvcal {
 
 struct YamlEntry;
 
-/// A value of a YAML (or JSON) file with its place. Scalars stay text: what they mean is the
-/// reader's matter.
+/// A value of a YAML (or JSON) file with its place. Scalars stay text; the reader interprets them.
 struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
 
   Kind kind = Kind::kNull;
   std::string text;        ///< of a scalar, escapes resolved
-  bool is_quoted = false;  ///< a scalar in quotes or a block is a string, whatever it says
-  int line = 0;            ///< from 1, as editors count
+  bool is_quoted = false;  ///< in quotes or a block, so always a string
+  int line = 0;            ///< from 1
   int column = 0;
   std::vector<YamlNode> items;     ///< of a list
   std::vector<YamlEntry> entries;  ///< of a map, in file order, no key twice
@@ -34,27 +33,27 @@ struct YamlEntry {
   YamlNode value;
 };
 
-/// Bounds for files of strangers.
+/// Limits for untrusted files.
 struct YamlLimits {
   size_t max_bytes = size_t{1} << 20;
   size_t max_nodes = 100'000;
   size_t max_depth = 32;
-  std::string_view what = "recipe";  ///< what the file is, for messages
+  std::string_view what = "recipe";  ///< the kind of file, for messages
 };
 
-/// Parses one YAML document. Throws Error with line and column for what is not valid YAML or not
-/// UTF-8, for a repeated key, a second document, a limit passed, and for what our files have no use
-/// for: anchors, aliases, merge keys, tags, keys that are not text. An empty file is a null node.
+/// Parses one YAML document; an empty file is a null node. Throws Error with line and column for
+/// invalid YAML or UTF-8, a repeated key, a second document, an exceeded limit, and for features
+/// that no file of ours needs: anchors, aliases, merge keys, tags, keys that are not text.
 YamlNode parse_yaml(std::string_view text, const YamlLimits& limits = {});
 
 RecipePlace place_in_file(const YamlNode& node);
 /// "line 3, column 7: "
 std::string place_of(const YamlNode& node);
 
-/// A value as messages show it: 'eight', "8" in quotes, a list, a map, null.
+/// A value for messages: 'eight', "8" in quotes, a list, a map, null.
 std::string describe(const YamlNode& node);
 
-/// fail() with the node's place in front.
+/// fail() with the node's place before the message.
 template <class... Parts>
 [[noreturn]] void fail_at(const YamlNode& node, const Parts&... parts) {
   fail(place_of(node), parts...);

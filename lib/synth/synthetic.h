@@ -15,18 +15,18 @@ namespace kvcal {
 
 struct SyntheticOptions {
   uint64_t seed = 0;
-  std::optional<int64_t> num_layers = {};  ///< the first ones only
+  std::optional<int64_t> num_layers = {};  ///< only the first layers
   std::optional<DType> dtype = {};         ///< F32, F16 or BF16; absent: config.json's, or BF16
   uint64_t max_shard_bytes = uint64_t{4} << 30;
   int threads = 0;  ///< 0: one for each core; the bytes do not depend on it
 };
 
-/// The config.json of a synthetic checkpoint: config without quantization, with num_layers
-/// where given, and the dtype that is written. Throws Error as parse_model_config does, and for
-/// more layers than config has.
+/// config.json of a synthetic checkpoint: config without quantization, with num_layers where given,
+/// and the written dtype. Throws Error as parse_model_config does, and for more layers than config
+/// has.
 Json synthetic_config(const Json& config, const SyntheticOptions& options);
 
-/// The dtype of weights that config.json names; BF16 where it names none of F32, F16 and BF16.
+/// Dtype of weights in config.json; BF16 where that is not F32, F16 or BF16.
 DType weight_dtype(const ModelConfig& config);
 
 struct SyntheticCheckpoint {
@@ -37,8 +37,8 @@ struct SyntheticCheckpoint {
 };
 
 /// Writes the text model of config with random weights into folder: config.json and
-/// model.safetensors, or shards with their index. Holds a few buffers, whatever the size. Same
-/// config, seed, layers and dtype, same tensors. Throws Error.
+/// model.safetensors, or shards with their index. Memory stays at a few buffers for any size. Equal
+/// config, seed, layers and dtype give equal tensors. Throws Error.
 SyntheticCheckpoint write_synthetic_checkpoint(const Json& config, const SyntheticOptions& options,
                                                const fs::path& folder, Diagnostics& diagnostics);
 

@@ -8,15 +8,15 @@
 
 namespace kvcal {
 
-/// Random values of one tensor of a model that was never trained, spread so that a forward pass
-/// stays in the range of a trained one and K has the channels of large magnitude that trained
-/// models have (docs/synth.md). A value depends on the seed, the tensor's name and its own place
-/// only, so threads may fill parts in any order.
+/// Random values of one tensor of an untrained model. Their spread keeps a forward pass in the
+/// range of a trained one, and K has channels of large magnitude, as trained models have
+/// (docs/synth.md). A value depends only on the seed, the tensor's name and its own index, so
+/// threads may fill parts in any order.
 class SyntheticValues {
  public:
   SyntheticValues(const ExpectedTensor& tensor, const ModelConfig& config, uint64_t seed);
 
-  /// Fills bytes with the elements from first on, as F32, F16 or BF16.
+  /// Fills bytes with the elements from index first on, as F32, F16 or BF16.
   void fill(DType dtype, uint64_t first, std::span<std::byte> bytes) const;
 
  private:
@@ -35,11 +35,11 @@ class SyntheticValues {
   uint64_t key_ = 0;
   Spread spread_;
   std::vector<float> gains_;      ///< of the output channels; empty: all are 1
-  uint64_t elements_a_gain_ = 1;  ///< that follow each other
+  uint64_t elements_a_gain_ = 1;  ///< consecutive elements with the same gain
 };
 
-/// How much larger than the others the channels of a layer's cached K are: [cache_heads,
-/// cache_k_dim], 1 but for a few in each head. Depends on the seed and the layer.
+/// Gains of the channels of a layer's cached K: [cache_heads, cache_k_dim], 1 except for a few
+/// channels in each head. Depends on the seed and the layer.
 std::vector<float> key_gains(const ModelConfig& config, int64_t layer, uint64_t seed);
 
 }  // namespace kvcal

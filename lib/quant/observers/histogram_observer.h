@@ -5,7 +5,7 @@
 
 namespace kvcal {
 
-/// Chooses from the magnitudes of all samples together.
+/// Base of observers that choose from the histogram of all samples.
 class HistogramObserver : public Observer {
  public:
   bool may_clip() const override { return true; }
@@ -19,7 +19,7 @@ class HistogramObserver : public Observer {
                       fp8::Format format) const = 0;
 };
 
-/// Why weights do not have them.
+/// Reason why weights do not support these observers.
 constexpr std::string_view kWholeWeight = "a weight is known whole; 'mse' searches its best range";
 
 }  // namespace kvcal
