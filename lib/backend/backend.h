@@ -18,7 +18,7 @@ namespace kvcal {
 
 class Backend;
 
-/// Operations that were recorded once and can be run again and again (a CUDA graph).
+/// Operations recorded once and replayed many times (a CUDA graph).
 class Recording {
  public:
   virtual ~Recording() = default;
@@ -54,10 +54,10 @@ class Buffer {
   size_t size_ = 0;
 };
 
-/// The only contract between the model and what computes it: memory, packed matrices and the
+/// The only contract between the model and its computation: memory, packed matrices and the
 /// operations of operation_list.h. Pointers are backend memory unless said otherwise. Every
-/// operation gives the same bytes for any number of threads, and the result of a row does not
-/// depend on the rows beside it.
+/// operation gives the same bytes for any number of threads, and a row's result does not depend on
+/// the other rows.
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -67,22 +67,21 @@ class Backend {
   virtual bool supports(ComputeType type) const = 0;
   /// The type that --compute-dtype auto chooses.
   virtual ComputeType preferred_compute_type() const = 0;
-  /// Tokens that should go through a layer together: enough to keep every thread busy, few enough
-  /// that the activations between two operations, bytes_per_token of each token, stay near.
+  /// Batch size in tokens: large enough to occupy every thread, small enough that the activations
+  /// between two operations, bytes_per_token for each token, stay in the cache.
   virtual int64_t preferred_batch_tokens(int64_t bytes_per_token) const = 0;
-  /// matmul_activate needs no scratch.
+  /// Whether matmul_activate needs no scratch.
   virtual bool activates_in_matmul() const { return false; }
-  /// Bytes of scratch memory that attention takes at most for a row of K and V of all heads. args
-  /// gives heads, dimensions and types; its pointers and segments are not used.
+  /// Upper bound of attention's scratch bytes for one row of K and V of all heads. args gives
+  /// heads, dimensions and types; its pointers and segments are unused.
   virtual uint64_t attention_bytes_per_key(const AttentionArgs&) const { return 0; }
 
-  /// Host code may read and write this backend's memory, and operations have happened when they
-  /// return. Elsewhere they happen later, in the order they were asked for; copy_out waits for
-  /// them.
+  /// Whether host code may access this backend's memory, and operations are complete when they
+  /// return. Otherwise they run later, in order, and copy_out waits for them.
   virtual bool is_host() const { return true; }
-  /// Bytes of memory that are still free, where they are the backend's own.
+  /// Free bytes of the backend's own memory; nullopt on a host.
   virtual std::optional<uint64_t> free_memory() const { return std::nullopt; }
-  /// pack may run in one other thread beside the operations, so that weights travel meanwhile.
+  /// Whether pack may run in one other thread beside the operations, to overlap transfers.
   virtual bool packs_beside() const { return false; }
 
   virtual Buffer allocate(size_t bytes) = 0;  ///< throws Error when there is no memory
@@ -91,18 +90,17 @@ class Backend {
   virtual void copy_out(const std::byte* data, std::span<std::byte> host) = 0;
   virtual void fill_zero(std::byte* data, size_t bytes) = 0;
 
-  // Hidden states that do not fit the backend's memory are kept in pinned host memory. A fetch
-  // begins after the operations asked for before, and runs beside those asked for later until
-  // await_fetches is called. A write-back begins after the operations asked for before, and later
-  // fetches see it.
+  // Hidden states beyond the backend's memory lie in pinned host memory. A fetch begins after the
+  // operations issued before it, and runs beside those issued later, until await_fetches is called.
+  // A write-back begins after the operations issued before it, and later fetches see its bytes.
   virtual Buffer allocate_pinned(size_t bytes) { return allocate(bytes); }
   virtual void fetch(const std::byte* pinned, std::span<std::byte> data);
   virtual void write_back(std::span<const std::byte> data, std::byte* pinned);
-  /// Operations asked for from now on see what was fetched before.
+  /// Makes operations issued from now on see the bytes fetched before.
   virtual void await_fetches() {}
 
   virtual bool can_record() const { return false; }
-  /// Records the operations that body asks for, without running them. Their arguments must be in
+  /// Records the operations that body issues, without running them. Their arguments must be in
   /// backend memory; body may not allocate, copy_in or copy_out.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& body);
 
@@ -133,9 +131,9 @@ class Backend {
 #undef KVCAL_OPERATION
 
  private:
-  // KVCAL_CHECK that heads, widths, strides and segments do not contradict each other. Throw Error
-  // where token ids leave the table or a file's matrix has a wrong shape. Row numbers in backend
-  // memory are checked on hosts only.
+  // Checks with KVCAL_CHECK that heads, widths, strides and segments are consistent. Throws Error
+  // for token ids outside the table and for a file's matrix of a wrong shape. Row numbers in
+  // backend memory are checked only on hosts.
 #define KVCAL_OPERATION(name, Args) void check(const Args& args) const;
   KVCAL_OPERATIONS(KVCAL_OPERATION)
   KVCAL_FUSED_OPERATIONS(KVCAL_OPERATION)

@@ -5,12 +5,12 @@
 #include "backend/operations.h"
 #include "quant/fp8.h"
 
-// Products of FP8 inputs with FP8 weights (W8A8). Codes are multiplied, scales act on the sums.
+// Products of FP8 inputs with FP8 weights (W8A8). Codes are multiplied; scales multiply the sums.
 namespace kvcal {
 
-/// Codes of a Linear's input: encode(x / scale), saturating. Either scales are given, or each row
-/// gets its own: that of its largest finite magnitude, by the rule of scale_from (quant/scale.h).
-/// NaN keeps being NaN, infinity becomes the largest code.
+/// Quantizes a Linear's input: encode(x / scale), saturating. Scales are given, or each row gets
+/// its own from its largest finite magnitude by the rule of scale_from (quant/scale.h). NaN stays
+/// NaN, infinity becomes the largest code.
 struct QuantizeRowsArgs {
   const void* x = nullptr;  ///< [rows, width] of type
   ComputeType type = ComputeType::kFloat32;
@@ -24,8 +24,8 @@ struct QuantizeRowsArgs {
                                   ///< null
 };
 
-/// out[r, n] (+)= (sum_k x[r, k] · weight[n, k]) · x_scale[r] · weight_scale[n] + bias[n] with the
-/// codes as numbers, summed in float32.
+/// out[r, n] (+)= (sum_k x[r, k] · weight[n, k]) · x_scale[r] · weight_scale[n] + bias[n], with
+/// decoded codes, summed in float32.
 struct Fp8MatmulArgs {
   const uint8_t* x = nullptr;       ///< [rows, in_features] E4M3FN codes
   const float* x_scales = nullptr;  ///< one float, or [rows] with scale_per_row

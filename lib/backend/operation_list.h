@@ -1,8 +1,8 @@
 #pragma once
 
 // The list of operations. One line declares an operation everywhere: Backend::norm checks its
-// NormArgs and calls the virtual do_norm, which each backend defines. A new operation takes its
-// line here, its arguments in a header of this folder and Backend::check of them in
+// NormArgs and calls the virtual do_norm, which each backend defines. A new operation needs its
+// line here, its arguments in a header of this folder, and their Backend::check in
 // argument_checks.cc.
 
 // clang-format off
@@ -33,8 +33,8 @@
   row(quantize_rows, QuantizeRowsArgs) \
   row(matmul_fp8, Fp8MatmulArgs)
 
-/// The same for operations that stand for several of the above in one pass. A backend that does not
-/// define one runs those one after the other.
+/// The same for fused operations, which do several of the above in one pass. A backend that does
+/// not define one runs the separate operations.
 #define KVCAL_FUSED_OPERATIONS(row)    \
   row(residual_norm, ResidualNormArgs) \
   row(enter_cache, EnterCacheArgs)     \
@@ -42,5 +42,5 @@
 
 // clang-format on
 
-/// A row as the declaration in a class that derives from Backend.
+/// Declares a row in a class that derives from Backend.
 #define KVCAL_OVERRIDE_OPERATION(name, Args) void do_##name(const Args& args) override;

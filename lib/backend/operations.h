@@ -23,26 +23,26 @@ std::string_view name_of(ComputeType type);
 /// x·sigmoid(1.702 x), kSquaredRelu relu(x)².
 enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kSquaredRelu };
 
-/// A weight [out, in] in the layout the backend multiplies fastest. Made by Backend::pack; must not
-/// outlive the backend.
+/// A weight [out, in] in the backend's fastest layout. Made by Backend::pack; must not outlive the
+/// backend.
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
   int64_t out_features = 0;
   int64_t in_features = 0;
-  size_t bytes = 0;  ///< memory it takes
+  size_t bytes = 0;  ///< memory of the matrix
 };
 
-/// A run of consecutive tokens that belong together in a packed batch. Query i of a segment is the
-/// token at position kv_count - q_count + i of its sequence and attends to keys [0, that position].
+/// Consecutive tokens of one sequence in a packed batch. Query i of a segment is the token at
+/// position kv_count - q_count + i of its sequence and attends to keys [0, that position].
 struct Segment {
   int64_t q_begin = 0, q_count = 0;    ///< rows of q and out
   int64_t kv_begin = 0, kv_count = 0;  ///< rows of the KV storage
 };
 
-/// Collects the largest finite magnitude of an operation's output in the kernel that writes it (a
-/// Linear's input). NaN and Inf are counted, not folded in. Both pointers are backend memory; null:
-/// not wanted.
+/// Slot for the largest finite magnitude of an operation's output (a Linear's input), updated by
+/// the kernel that writes it. NaN and Inf are counted, not folded in. Both pointers are backend
+/// memory; null: not requested.
 struct AmaxSlot {
   float* amax = nullptr;
   uint64_t* nonfinite = nullptr;
@@ -58,7 +58,7 @@ struct EmbedArgs {
 };
 
 /// Norm of each row in float32. RMS: x / sqrt(mean(x²) + epsilon) · weight. Centered (LayerNorm):
-/// the mean is taken off first, epsilon is added to the variance.
+/// the mean is subtracted first, and epsilon is added to the variance.
 struct NormArgs {
   const float* x = nullptr;       ///< [rows, width]
   const float* weight = nullptr;  ///< [width]
@@ -98,8 +98,8 @@ struct MatmulArgs {
   int64_t rows = 0;
   float* out = nullptr;    ///< [rows, out_features] with row stride out_stride
   int64_t out_stride = 0;  ///< in floats; 0 means out_features
-  /// A decoding step: rows may differ in their last bits from what they are in a larger batch, if
-  /// that is faster.
+  /// A decoding step: rows may differ in their last bits from those of a larger batch, if that is
+  /// faster.
   bool is_decoding = false;
 
   int64_t out_row_stride() const { return out_stride == 0 ? weight.out_features : out_stride; }
@@ -120,8 +120,8 @@ struct NormHeadsArgs {
   float epsilon = 0.0f;
 };
 
-/// out(t, h, d) = x(t, h, d) for d < width. The two views' heads lie head_dim apart, each its own;
-/// one head of x goes to every head of out. What is read and what is written may not overlap.
+/// out(t, h, d) = x(t, h, d) for d < width. Each view has its own head_dim; a single head of x is
+/// copied to every head of out. Input and output may not overlap.
 struct CopyHeadsArgs {
   HeadsView x;
   HeadsView out;  ///< as many tokens as x
@@ -134,13 +134,13 @@ struct RopeArgs {
   const float* cos =
       nullptr;  ///< [max positions, rotary_dim / 2], attention factor already multiplied in
   const float* sin = nullptr;
-  int64_t rotary_dim = 0;    ///< first dimensions of each head that turn; even
+  int64_t rotary_dim = 0;    ///< first dimensions of each head that rotate; even
   bool interleaved = false;  ///< pairs (2i, 2i+1) instead of halves (i, i + rotary_dim / 2)
 };
 
-/// Extremes of one head in one segment. first_nonfinite: its first token (within the segment) that
-/// holds NaN or Inf, else -1; min and max are then over the finite values. Without any finite value
-/// min is +infinity and max -infinity. A zero is +0.
+/// Extremes of one head in one segment. first_nonfinite: first token (within the segment) with NaN
+/// or Inf, else -1; min and max are over the finite values. Without any finite value min is
+/// +infinity and max -infinity. A zero is +0.
 struct ObservedRange {
   float min = 0.0f, max = 0.0f;
   int32_t first_nonfinite = -1;
@@ -157,7 +157,7 @@ struct ObserveKvArgs {
   uint64_t* histogram = nullptr;  ///< backend memory, [heads, MagnitudeHistogram::kBins], added to
 };
 
-/// Extremes and magnitudes of whole rows: as ObserveKvArgs, with a row in the place of a head.
+/// Extremes and magnitudes of whole rows: as ObserveKvArgs, with rows instead of heads.
 struct ObserveRowsArgs {
   const void* x = nullptr;  ///< [rows, width] of type
   ComputeType type = ComputeType::kFloat32;
@@ -177,8 +177,8 @@ struct StoreKvArgs {
       nullptr;  ///< [heads], added to: finite values with |x / scale| > max; may be null
 };
 
-/// One side of what enters the cache: as ObserveKvArgs where ranges is given, then as StoreKvArgs
-/// where out is given.
+/// K or V in EnterCacheArgs: observed as in ObserveKvArgs where ranges is given, then stored as in
+/// StoreKvArgs where out is given.
 struct CacheSide {
   HeadsView x;  ///< contents afterwards are unspecified
   ObservedRange* ranges = nullptr;
@@ -189,18 +189,17 @@ struct CacheSide {
   uint64_t* saturated = nullptr;
 };
 
-/// The one pass over new K and V: RoPE, extremes and histograms of each head, and the cache's
-/// elements. Gives the bytes of rope, observe_kv and store_kv one after the other.
+/// One pass over new K and V: RoPE, extremes and histograms of each head, and storage in the cache.
+/// Gives the bytes of rope, observe_kv and store_kv in sequence.
 struct EnterCacheArgs {
   CacheSide k = {}, v = {};
-  RopeArgs rope = {};  ///< x is the heads of k or of v that turn; x.data null: none
-  std::span<const Segment> segments = {};  ///< host; needed where something is observed
-  /// Backend memory, read when the operation runs: rows are stored from this row of out on. Null:
-  /// 0.
+  RopeArgs rope = {};                      ///< x: the heads of k or v to rotate; x.data null: none
+  std::span<const Segment> segments = {};  ///< host; needed for observation
+  /// Backend memory, read when the operation runs: the first row of out to store to. Null: 0.
   const int64_t* first_row = nullptr;
 };
 
-/// Stored heads as numbers again: real = scale * code for FP8.
+/// Dequantizes stored heads: real = scale * code for FP8.
 struct LoadKvArgs {
   const void* x = nullptr;  ///< [rows, heads, head_dim] of dtype, contiguous
   KvDType dtype = KvDType::kFloat32;
@@ -219,33 +218,33 @@ struct AttentionArgs {
   const float* k_scales = nullptr;  ///< [kv_heads] for FP8: real = scale * code
   const float* v_scales = nullptr;
   std::span<const Segment> segments;  ///< host
-  /// Backend memory, [segments]: read when the operation runs, instead of segments, whose q rows
-  /// are then the same and whose kv_count is the most there will be. Null: segments hold.
+  /// Backend memory, [segments]: read when the operation runs, instead of segments. Its q rows
+  /// equal theirs; their kv_count is an upper bound. Null: segments apply.
   const Segment* current_segments = nullptr;
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t v_head_dim = 0;  ///< 0: head_dim
   float softmax_scale = 1.0f;
-  float softcap = 0.0f;  ///< scores become softcap · tanh(score / softcap); 0: as they are
-  /// [heads] scores of a key without a value that every query sees too, or null. Not scaled, not
-  /// capped.
+  float softcap = 0.0f;  ///< scores become softcap · tanh(score / softcap); 0: unchanged
+  /// [heads] scores of an extra key without a value that every query sees, neither scaled nor
+  /// capped; or null.
   const float* sinks = nullptr;
   int64_t sliding_window =
-      0;  ///< keys further back than window - 1 positions are not seen; 0: all are
-  /// q, k, v and the softmax weights may be rounded to this type before they are multiplied; sums
-  /// and softmax are float32.
+      0;  ///< only keys less than window positions back are visible; 0: all are
+  /// Type to which q, k, v and the softmax weights may be rounded before products; sums and softmax
+  /// are float32.
   ComputeType product_type = ComputeType::kFloat32;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [q rows, heads * v_head_dim] of out_type
   AmaxSlot seen = {};
-  /// A decoding step: a query's last bits may differ from what they are in a larger batch, if that
-  /// is faster. They depend on its sequence alone even so.
+  /// A decoding step: a query's last bits may differ from those of a larger batch, if that is
+  /// faster. They still depend only on its own sequence.
   bool is_decoding = false;
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
 
-/// gated: activation(gate) · up of [gate, up] rows, else activation(x). With a limit (gpt-oss):
-/// gate is cut at limit, up at ±limit, and up + 1 is what multiplies.
+/// gated: activation(gate) · up of [gate, up] rows, else activation(x). With a limit (gpt-oss),
+/// gate is clamped to at most limit, up to ±limit, and up + 1 is the factor.
 struct ActivationArgs {
   const float* x = nullptr;  ///< [rows, 2 * width]: gate, then up; [rows, width] where not gated
   bool gated = true;
@@ -257,7 +256,7 @@ struct ActivationArgs {
   AmaxSlot seen = {};
 };
 
-/// A matmul whose float32 result nobody else reads, and the activation of it, as in MatmulArgs and
+/// A matmul and the activation of its float32 result, which nothing else reads. See MatmulArgs and
 /// ActivationArgs.
 struct MatmulActivateArgs {
   const void* x = nullptr;      ///< [rows, in_features] of the type the weight was packed for
@@ -267,8 +266,7 @@ struct MatmulActivateArgs {
   Activation activation = Activation::kSilu;
   float limit = 0.0f;
   int64_t rows = 0, width = 0;
-  /// [rows, out_features] where the backend does not activate in its matmul; unspecified
-  /// afterwards.
+  /// [rows, out_features] where the backend does not fuse the activation; unspecified afterwards.
   float* scratch = nullptr;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [rows, width]
@@ -284,7 +282,7 @@ struct AddArgs {
   float* out = nullptr;  ///< [count]
 };
 
-/// out row i = x row rows[i]: the tokens that go to one expert.
+/// out row i = x row rows[i]: the tokens routed to one expert.
 struct GatherRowsArgs {
   const void* x = nullptr;  ///< [*, width] of type
   ComputeType type = ComputeType::kFloat32;
@@ -293,7 +291,7 @@ struct GatherRowsArgs {
   void* out = nullptr;  ///< [count, width] of type
 };
 
-/// out row rows[i] += weights[i] · x row i: what one expert gives back. No row appears twice.
+/// out row rows[i] += weights[i] · x row i: the result of one expert. No row appears twice.
 struct ScatterAddArgs {
   const float* x = nullptr;        ///< [count, width]
   const int32_t* rows = nullptr;   ///< [count], distinct

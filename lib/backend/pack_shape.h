@@ -8,25 +8,25 @@
 
 namespace kvcal {
 
-/// Shape of the matrix that Backend::pack makes of its parts.
+/// Shape of the matrix that Backend::pack makes from its parts.
 struct PackShape {
   int64_t out_features = 0;
   int64_t in_features = 0;
 };
 
-/// Checks the parts of Backend::pack: at least one, rank 2, equal width, F32, F16 or BF16, as many
-/// bytes as the shape needs. Throws Error naming the part that is wrong.
+/// Checks the parts of Backend::pack: at least one, rank 2, equal width, F32, F16 or BF16, with the
+/// bytes that the shape needs. Throws Error naming the faulty part.
 PackShape checked_pack_shape(std::span<const TensorView> parts);
 
-/// Shape of the matrix that Backend::pack_fp8 makes of its parts, and its scales.
+/// Shape of the matrix that Backend::pack_fp8 makes from its parts, and its scales.
 struct Fp8PackShape {
   PackShape shape;
-  std::vector<float> scales;  ///< one where all rows have the same, else [out_features]
+  std::vector<float> scales;  ///< one where all rows share it, else [out_features]
   bool scale_per_row() const { return scales.size() > 1; }
 };
 
 /// Checks the parts as checked_pack_shape does, but for F8_E4M3, and the scales: one a part or one
-/// an output row, finite, not negative. Throws Error naming what is wrong.
+/// an output row, finite, not negative. Throws Error naming the fault.
 Fp8PackShape checked_fp8_pack(std::span<const TensorView> parts, std::span<const float> scales);
 
 /// Throws Error unless the tensor is a matrix of F32, F16 or BF16 whose bytes match its shape.

@@ -8,23 +8,23 @@
 
 namespace kvcal {
 
-/// float32 rows inside larger ones, such as a slice of a projection: row t starts at
-/// data + t * row_stride.
+/// float32 rows inside larger rows, such as a slice of a projection: row t starts at data + t *
+/// row_stride.
 struct RowsView {
   const float* data = nullptr;
   int64_t row_stride = 0;
 };
 
-// The three operations below share this: they go along each segment from its first row to its
-// last (q_begin and q_count name the rows; the KV fields are not used). A state is float32 and
-// belongs to the segment of the same index; it is read first and holds what follows the last row
-// afterwards, so a sequence that continues from its state gets the bytes of one run at once. No
-// state (null): it starts at zero and is not kept. Rows outside the segments are left alone.
+// The three operations below walk each segment from its first row to its last (q_begin and q_count
+// name the rows; the KV fields are unused). A state is float32 and belongs to the segment of the
+// same index. It is read first and afterwards holds the state after the last row, so a continued
+// sequence gets the bytes of one uninterrupted run. Null state: it starts at zero and is discarded.
+// Rows outside the segments do not change.
 
-/// Depthwise convolution over the kernel rows that end at each row:
-/// out(t, c) = sum_j weight(c, j) · x(t - kernel + 1 + j, c) + bias(c), then x·sigmoid(x) with
-/// silu. Rows before the segment are those of the state. Source: transformers nemotron_h and
-/// qwen3_next, `causal_conv1d_fn` and `causal_conv1d_update`.
+/// Depthwise convolution over the kernel rows that end at each row: out(t, c) = sum_j weight(c, j)
+/// · x(t - kernel + 1 + j, c) + bias(c), then x·sigmoid(x) with silu. Rows before the segment come
+/// from the state. Source: transformers nemotron_h and qwen3_next, `causal_conv1d_fn` and
+/// `causal_conv1d_update`.
 struct CausalConvArgs {
   RowsView x;                     ///< [rows, channels]
   const float* weight = nullptr;  ///< [channels, kernel]
@@ -39,10 +39,10 @@ struct CausalConvArgs {
   int64_t out_row_stride() const { return out_stride == 0 ? channels : out_stride; }
 };
 
-/// The selective scan of Mamba 1 and 2. With s = softplus(dt + dt_bias), cut to [dt_min, dt_max]:
-/// S = exp(s · A) · S + s · x Bᵀ; out = S C + D · x. Head h uses group h / (heads / groups). Mamba
-/// 1 has a head a channel, head_dim 1, one group and its own A for every state. Source:
-/// transformers nemotron_h `mamba2_chunk_scan`, jamba `mamba_selective_scan`.
+/// The selective scan of Mamba 1 and 2. With s = softplus(dt + dt_bias), clamped to [dt_min,
+/// dt_max]: S = exp(s · A) · S + s · x Bᵀ; out = S C + D · x. Head h uses group h / (heads /
+/// groups). Mamba 1 has one head a channel, head_dim 1, one group, and its own A for every state.
+/// Source: transformers nemotron_h `mamba2_chunk_scan`, jamba `mamba_selective_scan`.
 struct SsmScanArgs {
   RowsView x;                      ///< [rows, heads, head_dim]
   RowsView dt;                     ///< [rows, heads], before the softplus
@@ -64,8 +64,8 @@ struct SsmScanArgs {
 /// The gated delta rule: S = exp(g) · S; d = beta · (v - Sᵀk); S = S + k dᵀ; out = Sᵀq. q is scaled
 /// by k_dim^-0.5; with normalize, q and k are first divided by sqrt(sum of squares + 1e-6). v head
 /// h uses k head h / (v_heads / k_heads). With decay_rate, g becomes decay_rate · softplus(g +
-/// g_bias), and with logistic_beta beta becomes its sigmoid: what Qwen3-Next does to its
-/// projections. Source: transformers qwen3_next, `torch_recurrent_gated_delta_rule`.
+/// g_bias), and with logistic_beta, beta becomes sigmoid(beta), as in Qwen3-Next. Source:
+/// transformers qwen3_next, `torch_recurrent_gated_delta_rule`.
 struct DeltaScanArgs {
   RowsView q, k;                      ///< [rows, k_heads, k_dim]
   RowsView v;                         ///< [rows, v_heads, v_dim]
@@ -87,7 +87,7 @@ struct DeltaScanArgs {
 /// Function of the gate that multiplies x: sigmoid(gate), or silu(gate) = gate · sigmoid(gate).
 enum class GateFunction : uint8_t { kSigmoid, kSilu };
 
-/// RMS norm of each group of a row, and a gate. gate_first: rms(x · gated) · weight (Mamba 2:
+/// Gated RMS norm of each group of a row. gate_first: rms(x · gated) · weight (Mamba 2:
 /// transformers zamba2 and nemotron_h `RMSNormGated`); else rms(x) · weight · gated (qwen3_next).
 struct GatedNormArgs {
   RowsView x, gate;               ///< [rows, groups, width]
@@ -102,8 +102,8 @@ struct GatedNormArgs {
   AmaxSlot seen = {};
 };
 
-/// out(t, h, i) = x(t, h, i) times the function of gate(t, h, i). Heads of the gate may lie apart,
-/// as where a projection holds query and gate of each head in turn.
+/// out(t, h, i) = x(t, h, i) times the function of gate(t, h, i). Heads of the gate may have a
+/// stride of their own, as in a projection that alternates query and gate of each head.
 struct MultiplyGateArgs {
   RowsView x;                    ///< [rows, heads, width]
   RowsView gate;                 ///< element (t, h, i) at h * gate_head_stride + i of row t

@@ -6,7 +6,7 @@
 
 namespace kvcal {
 
-/// Host values as a new buffer of the backend.
+/// Copies host values to a new buffer of the backend.
 template <class T>
 Buffer upload(std::span<const T> values, Backend& backend) {
   Buffer buffer = backend.allocate(values.size_bytes());

@@ -14,30 +14,30 @@ namespace kvcal {
 
 inline constexpr std::string_view kSingleFileName = "model.safetensors";
 inline constexpr std::string_view kIndexFileName = "model.safetensors.index.json";
-/// Chat templates beside the one in force.
+/// Folder of chat templates besides the default one.
 inline constexpr std::string_view kTemplateFolder = "additional_chat_templates";
 
-/// The folder that holds config.json: path itself, or the snapshot of a hub cache folder
-/// (models--org--name/snapshots/<revision>: the one refs/main names, else the only one).
-/// Throws Error naming path and what was looked for.
+/// Folder that holds config.json: path itself, or the snapshot of a hub cache folder
+/// (models--org--name/snapshots/<revision>: the one in refs/main, else the only one). Throws Error
+/// naming path and the expected files.
 fs::path resolve_model_folder(const fs::path& path);
 
 /// A Hugging Face model: a plain folder with config.json, or a hub cache folder. Owns the mappings;
 /// every view borrows from it and stays valid when it is moved.
 class ModelDir {
  public:
-  /// Throws Error naming path and what was looked for, and for links that leave the folder
+  /// Throws Error naming path and the expected files, and for links that leave the folder
   /// (checkpoint/links.h).
   explicit ModelDir(const fs::path& path);
 
   const fs::path& path() const { return path_; }              ///< the resolved folder
   const fs::path& given_path() const { return given_path_; }  ///< as the user wrote it
-  const Json& config() const { return config_; }              ///< config.json as it stands
+  const Json& config() const { return config_; }              ///< config.json, unchanged
   /// Shards in name order: model.safetensors, or those of model.safetensors.index.json, whose
-  /// weight_map must name exactly the tensors that the shards hold, each in its shard.
+  /// weight_map must name exactly the tensors of the shards, each in its shard.
   const std::vector<SafetensorsFile>& shards() const { return shards_; }
   const std::vector<std::string>& shard_names() const { return shard_names_; }
-  /// model.safetensors.index.json, nullptr where there is one file.
+  /// model.safetensors.index.json; nullptr for a single file.
   const Json* index() const { return index_.is_null() ? nullptr : &index_; }
 
   /// nullptr where the checkpoint has no such tensor.
@@ -54,12 +54,12 @@ class ModelDir {
   std::vector<std::string> sidecar_files() const;
   /// generation_config.json, or an empty object.
   Json generation_config() const;
-  /// From now on as if the checkpoint did not have these tensors: a shard that held nothing else is
-  /// no longer one of shards(). Views must be asked for anew.
+  /// Hides these tensors from now on; a shard without other tensors is removed from shards(). Views
+  /// must be fetched again.
   void leave_out(const std::set<std::string, std::less<>>& names);
-  /// config.json as it is to be seen from now on.
+  /// Replaces config() from now on.
   void set_config(Json config) { config_ = std::move(config); }
-  /// Elements of all tensors that the files hold, left out or not.
+  /// Elements of all tensors in the files, hidden or not.
   uint64_t num_elements() const { return num_elements_; }
   /// SHA-256 over config.json and every shard, each as "<name>\0<hex digest>\n", in name order.
   std::string sha256() const;

@@ -15,19 +15,19 @@
 
 namespace kvcal {
 
-/// One *.safetensors file, mapped. Checked as the format's own reader does: header length against
-/// the file and 100 MB, UTF-8 JSON object, known dtypes, size = shape × dtype, tensors contiguous
-/// from the first byte to the last. Stricter in that repeated keys, entries that are arrays, and
-/// dimensions of 2^63 and more are refused. Unknown keys of an entry are ignored, as the format's
-/// reader does. Tensors may lie at any address, aligned for their dtype or not: files with an
-/// unpadded header exist. TensorView::as checks; readers of bytes need not. Throws Error naming
-/// file, tensor, what was found and expected. Source: safetensors 0.8.0,
-/// `SafeTensors::read_metadata` and `Metadata::validate`.
+/// One mapped *.safetensors file, checked as the format's own reader does: header length against
+/// the file and 100 MB, UTF-8 JSON object, known dtypes, size = shape × dtype, contiguous tensors
+/// from the first byte to the last. Stricter in that it refuses repeated keys, entries that are
+/// arrays, and dimensions from 2^63 on. Ignores unknown keys of an entry, as the format's reader
+/// does. Tensors may be unaligned, since files with an unpadded header exist; TensorView::as checks
+/// the alignment. Throws Error naming file, tensor, the value found and expected. Source:
+/// safetensors 0.8.0, `SafeTensors::read_metadata` and `Metadata::validate`.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const fs::path& path);
 
-  /// In the order of their bytes. Views borrow from this file and stay valid when it is moved.
+  /// Tensors in the order of their bytes. Views borrow from this file and stay valid when it is
+  /// moved.
   const std::vector<TensorView>& tensors() const& { return tensors_; }
   const std::vector<TensorView>& tensors() && = delete;
   /// nullptr where the file has no such tensor.
@@ -38,9 +38,9 @@ class SafetensorsFile {
   uint64_t data_offset() const { return data_offset_; }
   /// Offset in the file of a view that came from tensors() or find().
   uint64_t offset_of(const TensorView& tensor) const;
-  /// From now on as if the file did not have these tensors; views of others must be asked for anew.
+  /// Hides these tensors from now on; views of others must be fetched again.
   void leave_out(const std::set<std::string, std::less<>>& names);
-  /// Whether tensors() are all that the file holds.
+  /// Whether no tensor is hidden.
   bool is_whole() const { return tensors_.size() == names_.size(); }
 
  private:
@@ -48,15 +48,15 @@ class SafetensorsFile {
   void read_header(const Json& header);
 
   MappedFile file_;
-  std::vector<std::string> names_;  ///< the views' names point here
+  std::vector<std::string> names_;  ///< the views' names point into it
   std::vector<TensorView> tensors_;
   std::map<std::string_view, size_t> by_name_;  ///< into tensors_
   std::map<std::string, std::string> metadata_;
   uint64_t data_offset_ = 0;
 };
 
-/// The source of a tensor's bytes to write: memory, a range of a file that is copied, not
-/// read, or a function that makes them.
+/// Source of a tensor's bytes to write: memory, a range of a file, which is copied without a read,
+/// or a function.
 struct TensorSource {
   std::string name;
   DType dtype = DType::kF32;
@@ -64,8 +64,8 @@ struct TensorSource {
   std::span<const std::byte> bytes;  ///< used when file is empty; borrowed until written
   fs::path file;
   uint64_t file_offset = 0;
-  /// Fills bytes, which begin offset bytes into the tensor at a whole element. Used where set, and
-  /// called from several threads at once.
+  /// Fills bytes, which begin offset bytes into the tensor, at a whole element. Used where set;
+  /// several threads call it at once.
   std::function<void(uint64_t offset, std::span<std::byte> bytes)> generate = {};
 };
 
@@ -75,17 +75,17 @@ TensorSource source_of(const SafetensorsFile& file, const TensorView& tensor);
 TensorSource source_of(const Tensor& tensor);
 
 struct WriteOptions {
-  ThreadPool* pool = nullptr;  ///< generates; nullptr: the caller's thread
-  /// Told how many more bytes of generated tensors are in the file.
+  ThreadPool* pool = nullptr;  ///< generates tensors; nullptr: the caller's thread
+  /// Called with the number of bytes of generated tensors that were written since the last call.
   std::function<void(uint64_t bytes)> written = {};
 };
 
-/// Writes a file: header with tensors in the order of the format's own writer (by dtype, last of
+/// Writes a file: a header with tensors in the order of the format's own writer (by dtype, last of
 /// the enumeration first, then name), `__metadata__` first where there is any, padded with spaces
-/// to 8 bytes; same input, same bytes, and the same as the format's own writer gives. Streams:
-/// ranges that follow each other in one source file are one copy; never holds more than one copy
-/// buffer, or two for what is generated. Flushes. Throws Error for a repeated name or a header over
-/// 100 MB. Source: safetensors 0.8.0, `prepare` and `serialize_to_file`.
+/// to 8 bytes. The bytes are those of the format's own writer. Copies contiguous ranges of a source
+/// file in one step; holds at most one copy buffer, or two for generated tensors. Flushes. Throws
+/// Error for a repeated name or a header over 100 MB. Source: safetensors 0.8.0, `prepare` and
+/// `serialize_to_file`.
 void write_safetensors(const fs::path& path, std::vector<TensorSource> tensors,
                        const std::map<std::string, std::string>& metadata,
                        const WriteOptions& options = {});

@@ -9,12 +9,12 @@
 
 namespace kvcal {
 
-/// Writes tensors whose bytes are generated, in two buffers: the threads fill one while the other
-/// goes to the file. Borrows all it is given.
+/// Writes generated tensors through two buffers: the threads fill one while the other is written to
+/// the file. Borrows its arguments.
 class GeneratedStream {
  public:
   GeneratedStream(FileWriter& writer, const WriteOptions& options, ThreadPool& pool);
-  /// Appends a tensor; all of it is in the file after finish().
+  /// Appends a tensor; finish() completes it in the file.
   void add(const TensorSource& tensor);
   void finish();
 
@@ -24,14 +24,14 @@ class GeneratedStream {
     uint64_t offset = 0;
     std::span<std::byte> bytes;
   };
-  /// Fills the blocks that were added while those before them are written.
+  /// Fills the added blocks while the blocks before them are written.
   void turn();
 
   FileWriter& writer_;
   const WriteOptions& options_;
   ThreadPool& pool_;
   std::vector<std::byte> filling_, writing_;
-  size_t filled_ = 0, unwritten_ = 0;  ///< bytes of either buffer that are in use
+  size_t filled_ = 0, unwritten_ = 0;  ///< used bytes of the two buffers
   std::vector<Block> blocks_;
 };
 

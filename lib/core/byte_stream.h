@@ -16,7 +16,7 @@ namespace kvcal {
 
 static_assert(std::endian::native == std::endian::little, "byte streams are little-endian");
 
-/// Puts numbers and texts behind each other, little-endian.
+/// Writes numbers and texts one after the other, little-endian.
 class ByteWriter {
  public:
   template <class T>
@@ -36,8 +36,7 @@ class ByteWriter {
   std::vector<std::byte> bytes_;
 };
 
-/// Takes out what a ByteWriter put in, from bytes that may be anyone's. Throws Error where they
-/// end early.
+/// Reads the output of a ByteWriter from untrusted bytes. Throws Error where they end early.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : bytes_(bytes), size_(bytes.size()) {}
@@ -53,7 +52,7 @@ class ByteReader {
     const auto text = get_bytes(get<uint64_t>());
     return {reinterpret_cast<const char*>(text.data()), text.size()};
   }
-  /// Borrows from what the reader was given.
+  /// Borrows from the reader's bytes.
   std::span<const std::byte> get_bytes(uint64_t count) {
     if (count > bytes_.size())
       fail("ends after ", size_, " bytes, expected ", count, " bytes at offset ", offset());
@@ -61,7 +60,8 @@ class ByteReader {
     bytes_ = bytes_.subspan(static_cast<size_t>(count));
     return result;
   }
-  /// How many things follow that take at least so many bytes each.
+  /// Reads a count of items of at least bytes_each bytes; throws Error where the bytes cannot hold
+  /// them.
   uint64_t get_count(uint64_t bytes_each) {
     const auto count = get<uint64_t>();
     if (count > bytes_.size() / bytes_each)

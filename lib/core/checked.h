@@ -20,7 +20,7 @@ inline uint64_t checked_add(uint64_t a, uint64_t b) {
   return sum;
 }
 
-/// The least multiple of step that is not below value; neither is negative.
+/// Smallest multiple of step that is at least value; neither is negative.
 constexpr int64_t round_up(int64_t value, int64_t step) {
   return (value + step - 1) / step * step;
 }

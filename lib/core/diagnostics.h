@@ -10,17 +10,17 @@ namespace kvcal {
 class Diagnostics {
  public:
   virtual ~Diagnostics() = default;
-  /// Something the user should know and need not act on.
+  /// A warning: the user should know it, but need not act.
   virtual void warn(const std::string& message) = 0;
-  /// Something the user may want to know: lines that are shown as they are.
+  /// Information for the user, shown as it is.
   virtual void inform(const std::string& lines) { static_cast<void>(lines); }
   void note(const std::string& message) { inform("note: " + message); }
-  /// stage is at done of total units ("tokens"); called often, the sink decides what to show.
+  /// stage has done of total units ("tokens"). Called often; the receiver decides what to show.
   virtual void progress(std::string_view stage, int64_t done, int64_t total,
                         std::string_view unit) = 0;
 };
 
-/// Swallows everything; for tests and callers that do not care.
+/// Ignores everything; for tests and callers without a user.
 class SilentDiagnostics : public Diagnostics {
  public:
   void warn(const std::string&) override {}

@@ -9,8 +9,7 @@
 namespace kvcal {
 
 /// An error that a user can cause: bad input or environment. The message says what was found and
-/// what was expected; each stage on the way up prepends its place with add_context, outermost
-/// first.
+/// what was expected; each caller prepends its context with add_context, the outermost first.
 class Error : public std::exception {
  public:
   explicit Error(std::string message) : message_(std::move(message)) {}
@@ -22,9 +21,8 @@ class Error : public std::exception {
   std::string message_;
 };
 
-/// An Error of the system that was asked, such as a disk's, which is no fact about a file; that
-/// there is no such file is one, so that is a plain Error. Who reports what is wrong with an input
-/// passes it on.
+/// An Error of the system, such as of a disk, that says nothing about the content of a file. A
+/// missing file is a plain Error. Code that reports faults of an input passes it on.
 class SystemError : public Error {
  public:
   using Error::Error;
@@ -36,7 +34,7 @@ class Interrupted : public std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
-/// Throws Error with the parts streamed one after the other.
+/// Throws Error with the concatenated parts.
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   std::ostringstream text;
@@ -44,7 +42,7 @@ template <class... Parts>
   throw Error(text.str());
 }
 
-/// Runs body; an Error that leaves it is told where it happened: "where: what it said".
+/// Runs body; prepends where to an Error that leaves it: "where: message".
 template <class Body>
 decltype(auto) in_context(std::string_view where, Body&& body) {
   try {
@@ -59,7 +57,7 @@ namespace internal {
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
 }
 
-/// Our own mistakes, not the user's: always on.
+/// Checks for our own mistakes, not the user's: always on.
 #define KVCAL_CHECK(condition)                                                         \
   do {                                                                                 \
     if (!(condition)) ::kvcal::internal::check_failed(#condition, __FILE__, __LINE__); \

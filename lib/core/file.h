@@ -19,9 +19,9 @@ namespace kvcal {
 namespace fs = std::filesystem;
 class FileInUse;
 
-/// A whole file mapped read-only. Empty files are legal. Throws Error naming path and reason. One
-/// that changes while it is mapped ends the work (core/file_in_use.h); unless it may grow, of which
-/// only what does not change is read.
+/// A whole file, mapped read-only. Empty files are legal. Throws Error naming path and reason. A
+/// file that changes while it is mapped ends the work (core/file_in_use.h), unless it may grow;
+/// then only bytes that do not change may be read.
 class MappedFile {
  public:
   explicit MappedFile(const fs::path& path, bool may_grow = false);
@@ -32,7 +32,7 @@ class MappedFile {
   std::span<const std::byte> bytes() const& { return {data_, size_}; }
   std::span<const std::byte> bytes() && = delete;
   const fs::path& path() const { return path_; }
-  /// Tells the system that these bytes will be read soon, or are no longer needed in memory.
+  /// Tells the system that these bytes are needed soon, or no longer.
   void will_need(std::span<const std::byte> part) const;
   void drop(std::span<const std::byte> part) const;
 
@@ -43,11 +43,11 @@ class MappedFile {
   std::unique_ptr<FileInUse> in_use_;
 };
 
-/// The file's content. Throws Error if it cannot be read or is longer than max_bytes.
+/// Reads a file. Throws Error where it cannot be read or is longer than max_bytes.
 std::string read_text(const fs::path& path, size_t max_bytes = size_t{256} << 20);
 
 /// Writes sequentially, checks every call, flushes to disk on close. Throws Error with path and
-/// reason ("No space left on device"). Unfinished files are the caller's to remove (AtomicDirectory
+/// reason ("No space left on device"). The caller removes unfinished files (as AtomicDirectory
 /// does).
 class FileWriter {
  public:
@@ -58,10 +58,10 @@ class FileWriter {
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  /// Appends a range of another file without passing it through memory where the system can
-  /// (reflink, copy_file_range); else through a bounded buffer.
+  /// Appends a range of another file without copying it through memory where the system can
+  /// (reflink, copy_file_range), else through a bounded buffer.
   void append_range(const fs::path& source, uint64_t offset, uint64_t size);
-  /// fsync and close; a writer that was not closed leaves a file that must not be used.
+  /// fsync and close. A file whose writer was not closed must not be used.
   void close();
   uint64_t position() const { return position_; }
 
@@ -74,11 +74,11 @@ class FileWriter {
 /// Copies a file, as a reflink where the file system can.
 void copy_file(const fs::path& source, const fs::path& target);
 
-/// An output folder that appears complete or not at all: files are written below path(), a hidden
+/// An output folder that appears complete or not at all. Files are written below path(), a hidden
 /// folder beside the target; commit() flushes and renames it. Without commit() the destructor
-/// removes it; what a killed process left, the next run with the same target does. An existing
-/// target is an Error unless overwrite, and is then replaced only at commit(). Another run that
-/// writes the same target is an Error that names both (core/target_lock.h).
+/// removes it; the next run with the same target removes what a killed process left. An existing
+/// target is an Error unless overwrite, and is replaced only at commit(). Another run that writes
+/// the same target is an Error that names both (core/target_lock.h).
 class AtomicDirectory {
  public:
   AtomicDirectory(const fs::path& target, bool overwrite);
@@ -91,8 +91,7 @@ class AtomicDirectory {
   void commit();
 
  private:
-  /// Makes a folder and those it lies in; takes away again the ones that were not there, unless
-  /// kept.
+  /// Makes a folder and its parents; removes those that it made, unless kept.
   class Parents {
    public:
     explicit Parents(const fs::path& folder);
@@ -106,8 +105,9 @@ class AtomicDirectory {
     std::vector<fs::path> made_;  ///< innermost first
   };
 
-  /// Listing a folder takes memory. Addresses for it are kept from before the scratch folder is
-  /// made, so that it can be taken away where a limit leaves none; no memory is used for that.
+  /// Address space reserved before the scratch folder is made. Listing a folder takes memory, so
+  /// without it the folder could not be removed where a memory limit leaves none. It uses no
+  /// memory.
   class Reserve {
    public:
     Reserve();  ///< throws std::bad_alloc
@@ -120,32 +120,31 @@ class AtomicDirectory {
     void* data_;
   };
 
-  /// Throws Error where the scratch folder is no longer the one that was made.
+  /// Throws Error where another folder stands in the scratch folder's place.
   void check_scratch() const;
-  /// Puts the scratch folder in the target's place; where the old target lies now.
+  /// Moves the scratch folder to the target's place. Returns the new place of the old target.
   fs::path replace_target();
 
   fs::path target_, scratch_;
   std::pair<uint64_t, uint64_t> scratch_id_;  ///< device and inode
   bool overwrite_ = false;
   Parents parents_;
-  std::optional<TargetLock> lock_;  ///< nothing after commit
+  std::optional<TargetLock> lock_;  ///< nullopt after commit
   Reserve reserve_;
 };
 
-/// Whether inner is outer or lies somewhere in it, links and dots resolved as far as the paths
-/// exist.
+/// Whether inner equals outer or lies in it. Links and dots are resolved as far as the paths exist.
 bool lies_in(const fs::path& inner, const fs::path& outer);
 
-/// A single output file with the same promise: content goes beside the target and is renamed.
+/// Writes one output file, complete or not at all: content goes beside the target and is renamed.
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite);
-/// The same for content that write puts into the file it is given.
+/// write_file_atomically for content that write puts into the file it gets.
 void write_file_atomically(const fs::path& target, bool overwrite,
                            const std::function<void(const fs::path& file)>& write);
-/// Throws Error where write_file_atomically would before it writes: target exists.
+/// Throws Error where write_file_atomically would, because target exists.
 void check_new_file(const fs::path& target, bool overwrite);
 
-/// Memory that lives in an unlinked scratch file in folder, for what does not fit the memory limit.
+/// Memory in an unlinked scratch file in folder, for data beyond the memory limit.
 class ScratchMapping {
  public:
   ScratchMapping(const fs::path& folder, size_t size);

@@ -7,24 +7,25 @@
 
 namespace kvcal {
 
-/// Changes of a file while it is mapped. Where it is cut, or its disk fails, the system
-/// sends SIGBUS to whoever reads the pages that are gone: they read as zero then, and the work ends
-/// with an Error at its next safe point (throw_if_interrupted). A cut within a page or
-/// written over sends no signal: size and time of the last change tell, before any output becomes
-/// visible and when the file is closed. One that is replaced in one step is only wrong for what is
-/// open when an output is ready, since that may have been opened anew.
+/// Changes of a file while it is mapped. When the file is cut or its disk fails, the system sends
+/// SIGBUS to the reader of the lost pages. They then read as zero, and the work ends with an Error
+/// at its next safe point (throw_if_interrupted). A cut within a page, or an overwrite, sends no
+/// signal: size and modification time are compared before any output becomes visible and when the
+/// file is closed. A file that was replaced by rename counts as changed only where it is open when
+/// an output is ready, since a reader may have opened the new one.
 
-/// Takes SIGBUS over, for files in use; others end the process as they would.
+/// Handles SIGBUS for files in use; any other SIGBUS ends the process as before.
 void handle_lost_pages();
-/// Throws Error naming the first file that was seen to change. Cheap.
+/// Throws Error naming the first file known to have changed. Cheap.
 void throw_if_file_changed();
-/// The same after looking at all files in use.
+/// throw_if_file_changed after a check of all files in use.
 void check_files_in_use();
 
-/// Forgets the changes seen so far, for a caller that goes on with other files.
+/// Forgets the changes so far, for a caller that continues with other files.
 void forget_changed_files();
 
-/// Runs body. A file that changed comes before whatever else it throws, which may follow from it.
+/// Runs body. An Error for a changed file takes precedence over what body throws, which may follow
+/// from the change.
 template <class Body>
 void unless_file_changed(const Body& body) {
   try {
@@ -36,10 +37,10 @@ void unless_file_changed(const Body& body) {
   throw_if_file_changed();
 }
 
-/// Says that pages are a file's, as long as it lives.
+/// Declares pages as a file's during its lifetime.
 class FileInUse {
  public:
-  /// status: of the file when it was mapped. may_grow: only what does not change is read.
+  /// status: of the file when it was mapped. may_grow: only bytes that do not change are read.
   FileInUse(const std::filesystem::path& file, const struct stat& status, const std::byte* begin,
             bool may_grow);
   ~FileInUse();

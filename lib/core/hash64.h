@@ -6,7 +6,7 @@
 
 namespace kvcal {
 
-/// XXH3 of the bytes, 64 bits: as fast as memory is read. Finds damage, not malice.
+/// 64-bit XXH3 of the bytes, as fast as memory is read. Detects damage, not tampering.
 uint64_t hash64(std::span<const std::byte> bytes);
 
 }  // namespace kvcal

@@ -4,7 +4,7 @@
 
 namespace kvcal {
 
-/// The name of this machine, as Slurm knows it where it started the process.
+/// Name of this machine: Slurm's where Slurm started the process.
 std::string host_name();
 
 }  // namespace kvcal

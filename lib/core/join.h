@@ -6,7 +6,7 @@
 
 namespace kvcal {
 
-/// The texts of a range with separator between them; text_of(item) is the text of an item.
+/// Joins the texts of a range with a separator; text_of(item) gives the text of an item.
 template <class Items, class TextOf = std::identity>
 std::string join(const Items& items, std::string_view separator, const TextOf& text_of = {}) {
   std::string joined;

@@ -10,27 +10,27 @@
 
 namespace kvcal {
 
-/// Object keys keep the order of the file, so what we rewrite looks like what we read.
+/// Object keys keep the order of the file, so that a rewritten file resembles its source.
 using Json = nlohmann::ordered_json;
 
-/// Bounds for files of strangers.
+/// Limits for untrusted files.
 struct JsonLimits {
   size_t max_bytes = size_t{256} << 20;
   int max_depth = 128;
-  /// Values of any kind, keys not counted: bounds the memory that a dense file can ask for.
+  /// Values of any kind, without keys: limits the memory that a dense file can take.
   size_t max_values = 8'000'000;
-  /// Infinity, -Infinity and NaN are numbers, as Python writes and reads them.
+  /// Accepts Infinity, -Infinity and NaN as numbers, as Python does.
   bool has_python_constants = false;
 };
 
-/// Parses one JSON value. Throws Error with line and column for anything that is not valid JSON
-/// (RFC 8259, UTF-8), is over one of the limits, or repeats a key in one object.
+/// Parses one JSON value. Throws Error with line and column for invalid JSON (RFC 8259, UTF-8), an
+/// exceeded limit, or a repeated key in an object.
 Json parse_json(std::string_view text, const JsonLimits& limits = {});
 
-/// "a string", "an object": what a value is, for messages.
+/// Kind of a value for messages: "a string", "an object".
 std::string_view kind_of(const Json& value);
 
-/// The two halves of a message about a mistyped or missing field.
+/// Throws the Error for a missing or a mistyped field.
 [[noreturn]] void fail_missing(std::string_view key, std::string_view wanted);
 [[noreturn]] void fail_kind(std::string_view key, std::string_view wanted, const Json& found);
 
@@ -48,14 +48,14 @@ int64_t required_int(const Json& object, std::string_view key);
 double required_number(const Json& object, std::string_view key);
 std::string required_string(const Json& object, std::string_view key);
 
-/// value as text with the given indentation and keys in the order they have; ends with a newline.
+/// value as text, indented, with keys in their order; ends with a newline.
 std::string dump_json(const Json& value, int indent = 2);
 
 /// value as Python's json.dumps(indent=2) writes it: ASCII with \u escapes, Infinity, -Infinity and
 /// NaN, no newline at the end.
 std::string dump_as_python(const Json& value);
 
-/// value with every object's keys sorted, all the way down.
+/// value with the keys of every object sorted, recursively.
 Json sorted_keys(const Json& value);
 
 }  // namespace kvcal

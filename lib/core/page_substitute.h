@@ -6,22 +6,22 @@
 
 namespace kvcal {
 
-/// Memory that stands for a while where pages of a mapped file are, with the same bytes: who reads
-/// the mapping need not know where they came from. First filled, then placed whole, so that nobody
-/// sees it half done. It is not the process's resident memory but where it is read, yet it is the
-/// machine's until the end.
+/// Memory that temporarily replaces pages of a mapped file and holds the same bytes, so readers of
+/// the mapping need not know. It is filled first and then placed as a whole, so nobody sees it half
+/// filled. It counts as resident memory of the process only where it is read, but as memory of the
+/// machine until it is destroyed.
 class PageSubstitute {
  public:
-  /// size: a multiple of page_size(). Throws Error where there is no such memory.
+  /// size: a multiple of page_size(). Throws Error where the system has no such memory.
   explicit PageSubstitute(size_t size);
-  /// Pages that restore has not taken away stay in place.
+  /// Pages that restore_pages has not removed stay in place.
   ~PageSubstitute();
   PageSubstitute(const PageSubstitute&) = delete;
   PageSubstitute& operator=(const PageSubstitute&) = delete;
 
-  /// To be filled; pages that are released (core/pages.h) keep what they hold.
+  /// Memory to fill; released pages (core/pages.h) keep their bytes.
   std::span<std::byte> memory() const { return {memory_, size_}; }
-  /// Puts part, of memory(), where the pages at `at` are. Both begin at pages. Throws Error.
+  /// Maps part, of memory(), over the pages at `at`. Both begin at pages. Throws Error.
   void place(std::span<const std::byte> part, const std::byte* at) const;
 
   static size_t page_size();
@@ -32,8 +32,8 @@ class PageSubstitute {
   std::byte* memory_ = nullptr;
 };
 
-/// Maps a file's own bytes at `at` again, as MappedFile did. Where the system cannot, what was
-/// placed stays; its bytes are the same.
+/// Maps a file's own bytes at `at` again, as MappedFile did. Where that fails, the substitute
+/// stays; its bytes are the same.
 void restore_pages(int descriptor, uint64_t offset, const std::byte* at, size_t size) noexcept;
 
 }  // namespace kvcal

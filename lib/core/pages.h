@@ -5,11 +5,11 @@
 
 namespace kvcal {
 
-/// For the pages of a mapped file that hold these bytes. Neither changes what they hold.
-/// They will be read soon: the system begins to fetch them. May wait while its queue is full.
+/// Starts to fetch the pages of a mapped file that hold these bytes. May wait while the system's
+/// queue is full. Does not change the bytes.
 void will_need_pages(std::span<const std::byte> part);
-/// They are not needed for now and no longer count as this process's memory. What was written into
-/// them goes to the file when the system likes.
+/// Removes pages of a mapped file from this process's memory until the next read. Written bytes go
+/// to the file at a time that the system chooses. Does not change the bytes.
 void release_pages(std::span<const std::byte> part);
 
 }  // namespace kvcal

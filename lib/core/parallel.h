@@ -9,16 +9,16 @@
 
 namespace kvcal {
 
-/// CPUs that this process may run on, by number; empty where the system does not tell.
+/// Numbers of the CPUs that this process may run on; empty where the system does not tell.
 std::vector<int> allowed_cpus();
 
-/// A fixed set of threads that share the indices of one loop at a time. After a loop they stay
-/// awake for some tens of microseconds, since the next one mostly comes soon, and then sleep; with
-/// more threads than CPUs they sleep at once. Where there is one thread for each CPU, those of the
-/// pool keep to one CPU each.
+/// A fixed set of threads that share the indices of one loop at a time. After a loop they spin for
+/// some tens of microseconds, since the next loop usually comes soon, and then sleep; with more
+/// threads than CPUs they sleep at once. With one thread for each CPU, each thread of the pool is
+/// pinned to a CPU.
 class ThreadPool {
  public:
-  /// num_threads counts the caller, who works too; 0 means one a CPU. on_start runs once in each
+  /// num_threads includes the caller, who works too; 0 means one a CPU. on_start runs once in each
   /// thread of the pool before its first task, and once in the caller. Throws Error where a thread
   /// cannot be started.
   explicit ThreadPool(int num_threads, std::function<void()> on_start = {});
@@ -28,11 +28,10 @@ class ThreadPool {
 
   int num_threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Calls body(index, thread) for every index in [0, count), in any order, on any thread of
-  /// [0, num_threads): each begins with a part of its own, the same part of every loop, so that
-  /// what one loop wrote is near when the next one reads it, and then helps the others. Returns
-  /// when all are done; rethrows the first exception, after which no further index begins. Not
-  /// reentrant.
+  /// Calls body(index, thread) for every index in [0, count), in any order, on any thread of [0,
+  /// num_threads). Each thread begins with the same part of every loop, so that data of the
+  /// previous loop is in its cache, and then helps the others. Returns when all are done; rethrows
+  /// the first exception, after which no further index begins. Not reentrant.
   void parallel_for(int64_t count, const std::function<void(int64_t index, int thread)>& body);
 
  private:
@@ -51,20 +50,20 @@ class ThreadPool {
   std::vector<std::thread> workers_;
   std::function<void()> on_start_;
   bool spins_ = false;
-  // State of the loop that runs; written while nobody is inside.
+  // State of the current loop; written while no worker is inside.
   const std::function<void(int64_t, int)>* body_ = nullptr;
   std::exception_ptr error_;
   std::atomic<bool> has_failed_ = false, stopping_ = false;
-  // Each is written by many threads, so each has a cache line of its own.
+  // Written by many threads, so each has its own cache line.
   struct alignas(64) Part {
     std::atomic<int64_t> next = 0;
     int64_t end = 0;
   };
   std::vector<Part> parts_;  ///< of the indices, one a thread
-  /// Loops begun; what sleeping workers wait for.
+  /// Number of loops begun; sleeping workers wait for a change.
   alignas(64) std::atomic<uint32_t> generation_ = 0;
-  /// Workers inside the loop, and kOpen while more may enter. A worker that wakes too late finds it
-  /// closed, so nobody waits for it.
+  /// Number of workers inside the loop, and kOpen while more may enter. A worker that wakes too
+  /// late finds it closed, so nobody waits for it.
   alignas(64) std::atomic<uint32_t> gate_ = 0;
 };
 

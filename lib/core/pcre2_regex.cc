@@ -17,7 +17,7 @@ struct Free {
 template <class T>
 using Owned = std::unique_ptr<T, Free>;
 
-/// What a match needs, once a thread: it holds nothing of a match but its limits.
+/// Scratch memory for matches, one a thread; it keeps nothing between matches but its limits.
 struct MatchScratch {
   MatchScratch() {
     if (!match || !context || !stack) fail("PCRE2: out of memory");

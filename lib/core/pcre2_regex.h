@@ -12,34 +12,32 @@
 
 namespace kvcal {
 
-/// Rules of a regular expression and what one match may cost, since expressions come from
-/// strangers.
+/// Rules of a regular expression, and limits of one match, because expressions are untrusted.
 struct RegexOptions {
-  bool is_anchored = false;    ///< matches only where the search begins
+  bool is_anchored = false;    ///< matches only at the start of the search
   bool is_multiline = false;   ///< ^ and $ match at line feeds too
-  bool is_jitted = false;      ///< compiled to machine code where the machine has it
-  bool trusts_text = false;    ///< texts are known to be well-formed UTF-8
+  bool is_jitted = false;      ///< compiled to machine code where supported
+  bool trusts_text = false;    ///< texts are known to be valid UTF-8
   uint32_t max_nesting = 250;  ///< of parentheses
   uint32_t max_steps = 0, max_depth = 0, max_heap_kib = 0;  ///< of one match
 
   bool operator==(const RegexOptions&) const = default;
 };
 
-/// An expression that is none; the message is PCRE2's.
+/// Error for an invalid expression; the message is PCRE2's.
 struct RegexSyntaxError : Error {
   RegexSyntaxError(size_t where, std::string message) : Error(std::move(message)), offset(where) {}
   size_t offset;  ///< in the expression
 };
 
-/// A regular expression of PCRE2 over UTF-8, with Unicode's character classes. Several threads may
-/// use one.
+/// A PCRE2 regular expression over UTF-8, with Unicode's character classes. Thread-safe.
 class Pcre2Regex {
  public:
   /// Throws RegexSyntaxError.
   Pcre2Regex(std::string_view expression, const RegexOptions& options);
 
-  /// Begin and end in text of the first match that begins at from or later, but not after last.
-  /// Throws Error with PCRE2's message, also where a limit is reached.
+  /// Begin and end of the first match that begins in [from, last]. Throws Error with PCRE2's
+  /// message, also where a limit is reached.
   std::optional<std::pair<size_t, size_t>> find(std::string_view text, size_t from,
                                                 size_t last = std::string_view::npos) const;
 

@@ -19,12 +19,13 @@ namespace kvcal {
 
 namespace fs = std::filesystem;
 
-/// Throws SystemError, or Error where nothing is there: path, what failed, and the system's reason.
+/// Throws SystemError, or Error where path does not exist: path, what failed, and the system's
+/// reason.
 [[noreturn]] void fail_code(const fs::path& path, std::string_view what, std::error_code reason);
-/// The same with errno's reason.
+/// fail_code with errno's reason.
 [[noreturn]] void fail_errno(const fs::path& path, std::string_view what);
 
-/// Calls `call` again as long as a signal interrupts it, and returns its result.
+/// Repeats `call` while a signal interrupts it, and returns its result.
 template <class Call>
 auto retried(const Call& call) {
   auto result = call();
@@ -32,22 +33,22 @@ auto retried(const Call& call) {
   return result;
 }
 
-/// The descriptor of path, which other programs do not inherit; -1, and errno, where it cannot be
-/// opened.
+/// Opens path with a descriptor that other programs do not inherit; -1, and errno, where that
+/// fails.
 inline int open_file(const fs::path& path, int flags, mode_t mode = 0) {
   return retried([&] { return ::open(path.c_str(), flags | O_CLOEXEC, mode); });
 }
 
-/// Cuts or lengthens a file, and makes what was written durable. Throw Error: path and reason.
+/// Sets the size of a file; flushes a file to disk. Both throw Error: path and reason.
 void cut_file(int descriptor, uint64_t size, const fs::path& path);
 void flush_file(int descriptor, const fs::path& path);
 
 enum class Locked {
   kYes,
-  kNo,      ///< somebody else has it
-  kCannot,  ///< errno says why: a file system without locks
+  kNo,      ///< another process has it
+  kCannot,  ///< a file system without locks; errno has the reason
 };
-/// Locks an open file, mode LOCK_SH or LOCK_EX, without waiting for whoever has it.
+/// Locks an open file, mode LOCK_SH or LOCK_EX, without waiting.
 Locked try_lock(int descriptor, int mode);
 
 /// A descriptor that closes itself.
@@ -66,20 +67,20 @@ class Descriptor {
   int value_;
 };
 
-/// Writes all of bytes, at the descriptor's place or at offset; resumes what a signal or the system
-/// cut short. Throws Error: path and the system's reason.
+/// Writes all of bytes, at the descriptor's position or at offset; continues after a signal or a
+/// partial write. Throws Error: path and the system's reason.
 void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path);
 void write_all_at(int descriptor, std::span<const std::byte> bytes, uint64_t offset,
                   const fs::path& path);
-/// Fills bytes with what lies at offset; how many there were before the file's end. Throws Error as
-/// write_all.
+/// Fills bytes from offset on; returns how many there were before the end of the file. Throws Error
+/// as write_all does.
 size_t read_at(int descriptor, std::span<std::byte> bytes, uint64_t offset, const fs::path& path);
 
-/// A new file in folder that has no name and goes away with its descriptor; -1, and errno, where it
-/// cannot be made.
+/// Makes a file without a name in folder, which vanishes with its descriptor; -1, and errno, where
+/// that fails.
 int unnamed_file(const fs::path& folder);
 
-/// Makes the names in folder durable; where the file system cannot, there is nothing better to do.
+/// Flushes the names in folder to disk; ignored where the file system cannot.
 inline void sync_folder(const fs::path& folder) {
   const Descriptor descriptor(folder.empty() ? fs::path(".") : folder, O_RDONLY | O_DIRECTORY);
   if (descriptor.get() >= 0) retried([&] { return ::fsync(descriptor.get()); });

@@ -12,13 +12,13 @@
 
 namespace kvcal {
 
-/// Lower case, with '-' and '_' and spaces alike: how names are compared.
+/// Name in lower case, with '-', '_' and spaces equal, for comparisons.
 std::string normalised_name(std::string_view name);
 
-/// " (did you mean 'x'?)" for the candidate nearest to name, or nothing when none is near.
+/// " (did you mean 'x'?)" for the candidate nearest to name; empty where none is near.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 
-/// A list of named plug-ins that one can read: name → entry. Lookup ignores case, '-' and '_'.
+/// A table of named entries. Lookup ignores case, '-' and '_'.
 template <class Entry>
 class Registry {
  public:
@@ -32,14 +32,14 @@ class Registry {
       if (normalised_name(row.first) == normalised_name(name)) return &row.second;
     return nullptr;
   }
-  /// Throws Error naming what is looked up, the nearest name and all names.
+  /// Entry of a name. Throws Error with the kind of entry, the nearest name and all names.
   const Entry& at(std::string_view name) const {
     if (const Entry* entry = find(name)) return *entry;
     std::string all;
     for (const std::string& known : names()) all += (all.empty() ? "" : ", ") + known;
     fail("unknown ", what_, " '", name, "'", did_you_mean(name, names()), "; known are ", all);
   }
-  /// The name as the table has it. Throws Error as at().
+  /// The name as the table spells it. Throws Error as at() does.
   const std::string& name_of(std::string_view name) const {
     at(name);
     return std::find_if(

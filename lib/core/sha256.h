@@ -9,7 +9,7 @@
 
 namespace kvcal {
 
-/// SHA-256 of what it is fed, as lower-case hex.
+/// SHA-256 of a stream, as lower-case hex.
 class Sha256 {
  public:
   Sha256();
@@ -19,7 +19,7 @@ class Sha256 {
 
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text);
-  /// The digest; nothing may be fed afterwards.
+  /// The digest; call it last.
   std::string hex();
 
  private:

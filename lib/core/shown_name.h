@@ -5,8 +5,7 @@
 
 namespace kvcal {
 
-/// A name from a stranger's file, quoted for a message: short, and without what a terminal would
-/// obey.
+/// An untrusted name, quoted for a message: shortened, and without terminal control characters.
 inline std::string shown_name(std::string_view name) {
   constexpr size_t kMostBytes = 200;
   std::string text(name.substr(0, kMostBytes));

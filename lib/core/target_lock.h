@@ -4,18 +4,18 @@
 
 namespace kvcal {
 
-/// Says that this process writes the output `target`, as long as it lives: a file
-/// ".NAME.kvcal-lock" beside it that names process and host, and goes with the lock. One that a
-/// killed process left is taken over. Where the file system has no locks there is none.
+/// Lock of an output `target` for this process: a file ".NAME.kvcal-lock" beside it with process
+/// and host, removed with the lock. Takes over the lock of a killed process. Does nothing where the
+/// file system has no locks.
 class TargetLock {
  public:
-  /// Throws Error naming target and who writes it; and where the file cannot be made.
+  /// Throws Error naming target and the process that writes it, and where the file cannot be made.
   explicit TargetLock(const std::filesystem::path& target);
   ~TargetLock();
   TargetLock(const TargetLock&) = delete;
   TargetLock& operator=(const TargetLock&) = delete;
 
-  /// Whether nobody else can hold it.
+  /// Whether no other process can hold the lock.
   bool is_held() const { return is_held_; }
 
  private:

@@ -13,7 +13,7 @@
 
 namespace kvcal {
 
-/// Every element type a safetensors header can name. Source: safetensors `Dtype`.
+/// Element types of a safetensors header. Source: safetensors `Dtype`.
 enum class DType : uint8_t {
   kBool,
   kF4,
@@ -39,11 +39,11 @@ enum class DType : uint8_t {
   kU64,
 };
 
-/// The format's own name, "BF16".
+/// safetensors' name, "BF16".
 std::string_view name_of(DType dtype);
-/// Bits an element takes; F4 and F6 are packed.
+/// Bits of an element; F4 and F6 are packed.
 int bits_of_dtype(DType dtype);
-/// F32, F16 or BF16: what weights and scales are computed from.
+/// Whether dtype is F32, F16 or BF16, from which weights and scales are computed.
 constexpr bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
@@ -92,8 +92,8 @@ std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 /// Product of the dimensions; 1 for a scalar. Throws Error on overflow or a negative dimension.
 uint64_t element_count(const Shape& shape);
-/// Bytes that shape of dtype takes. Throws Error on overflow or where packed elements leave a part
-/// of a byte.
+/// Bytes of a tensor of this shape and dtype. Throws Error on overflow, and where packed elements
+/// do not fill whole bytes.
 uint64_t byte_count(const Shape& shape, DType dtype);
 
 /// Bytes of a tensor owned elsewhere, row-major. Copy freely; do not outlive the owner.

@@ -6,11 +6,11 @@
 #include <string>
 #include <string_view>
 
-/// UTF-8: code points of text, and text that is not well formed. Well formed as in RFC 3629: no
-/// surrogates, no overlong forms, nothing above U+10FFFF.
+/// UTF-8: decoding, and handling of ill-formed text. Well formed as in RFC 3629: no surrogates, no
+/// overlong forms, nothing above U+10FFFF.
 namespace kvcal::utf8 {
 
-/// One code point and the bytes it takes.
+/// A code point and its number of bytes.
 struct Decoded {
   char32_t code_point = 0;
   uint32_t size = 0;
@@ -29,14 +29,14 @@ inline Decoded decode(std::string_view text, size_t at) {
       ((lead & 0x07) << 18) | ((byte(1) & 0x3f) << 12) | ((byte(2) & 0x3f) << 6) | (byte(3) & 0x3f),
       4};
 }
-/// The code point that ends at text[end - 1]; end > 0.
+/// The code point that ends before text[end]; end > 0.
 Decoded decode_before(std::string_view text, size_t end);
 
-/// True for a byte that goes on with a code point.
+/// Whether a byte is a continuation byte.
 constexpr bool is_tail(char byte) {
   return (static_cast<unsigned char>(byte) & 0xc0u) == 0x80u;
 }
-/// Bytes of the well-formed code point at text[at], 0 where there is none; at < text.size().
+/// Bytes of the well-formed code point at text[at], 0 where it is ill-formed; at < text.size().
 size_t well_formed_size(std::string_view text, size_t at);
 
 /// Appends code_point as UTF-8.
@@ -46,13 +46,13 @@ std::string encode(char32_t code_point);
 /// Number of code points of well-formed text.
 size_t length(std::string_view text);
 
-/// Offset of the first byte that is not part of a well-formed code point, if any.
+/// Offset of the first byte outside any well-formed code point, if any.
 std::optional<size_t> find_invalid(std::string_view text);
 inline bool is_valid(std::string_view text) {
   return !find_invalid(text);
 }
-/// text with every maximal ill-formed part replaced by U+FFFD, as Unicode 3.9 recommends and both
-/// Python (errors="replace") and Rust (from_utf8_lossy) do.
+/// Replaces every maximal ill-formed part of text by U+FFFD, as Unicode 3.9 recommends and Python
+/// (errors="replace") and Rust (from_utf8_lossy) do.
 std::string replace_invalid(std::string_view text);
 
 }  // namespace kvcal::utf8
