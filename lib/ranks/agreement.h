@@ -10,22 +10,23 @@
 
 namespace kvcal {
 
-/// The error of one rank, thrown on every rank.
+/// An error of one rank, thrown on every rank.
 class SharedError : public Error {
  public:
   using Error::Error;
 };
 
-/// Thrown where a rank cannot go on because another one said that it cannot; that one says why.
+/// Thrown where a rank cannot continue because another rank said that it cannot; that rank reports
+/// the reason.
 class RankLeft : public Error {
  public:
   RankLeft() : Error("another rank stopped") {}
 };
 
-/// Runs body on every rank and gives what it gave on each, by rank. Where it throws an Error on one
-/// rank, every rank throws SharedError, which names rank, host and the watch's stage; where one was
-/// interrupted, every rank throws Interrupted. Rank 0's say of several is the one that counts. A
-/// process alone throws what body throws. on_failure is called before the others are told.
+/// Runs body on every rank and returns the results by rank. An Error on one rank makes every rank
+/// throw SharedError, which names rank, host and the watch's stage; an interrupt of one rank makes
+/// every rank throw Interrupted. Of several errors, rank 0's choice counts. A single process throws
+/// what body throws. on_failure is called before the others learn of the failure.
 std::vector<std::vector<std::byte>> agree(Communicator& ranks,
                                           const std::function<std::vector<std::byte>()>& body,
                                           const std::function<void()>& on_failure = {});

@@ -14,13 +14,12 @@ struct FileExtent {
   uint64_t begin = 0, end = 0;
 };
 
-/// The pages that hold a layer's tensors, by shard and place, none twice. The last of a file may
-/// end behind it.
+/// Pages that hold a layer's tensors, by shard and offset, without duplicates. The last page may
+/// extend beyond the end of the file.
 std::vector<FileExtent> layer_extents(const ModelDir& model_dir, const Weights& weights,
                                       int64_t layer);
 
-/// A hash of the bytes of a layer's tensors, which it reads once, a few megabytes at a time.
-/// Never 0.
+/// Hash of the bytes of a layer's tensors, read once, a few megabytes at a time. Never 0.
 uint64_t layer_hash(const Weights& weights, int64_t layer);
 /// Bytes of a layer's tensors.
 uint64_t layer_size(const Weights& weights, int64_t layer);

@@ -12,20 +12,20 @@
 
 namespace kvcal {
 
-/// Events of other ranks, called by the lifeline's own thread.
+/// Events of other ranks; the lifeline's own thread calls them.
 struct LifelineEvents {
   /// The rank's process is gone and has not said why.
   std::function<void(int rank)> died;
-  /// A rank that cannot go on says what is to be told. On rank 0 only.
+  /// A rank that cannot continue sends its message. Only on rank 0.
   std::function<void(const std::string& message)> failed;
   /// A rank was interrupted.
   std::function<void()> interrupted;
-  /// Rank 0 has told why the run ends.
+  /// Rank 0 has reported why the run ends.
   std::function<void()> ended;
 };
 
-/// A connection of every rank with rank 0, which the system closes when a process dies: so the
-/// death of a rank is known at once, and by name. Ranks that cannot connect go without.
+/// Connection of every rank with rank 0. The system closes it when a process dies, so the others
+/// learn of a dead rank at once, by name. Ranks that cannot connect run without it.
 class Lifeline {
  public:
   /// Collective.
@@ -34,18 +34,19 @@ class Lifeline {
   Lifeline(const Lifeline&) = delete;
   Lifeline& operator=(const Lifeline&) = delete;
 
-  /// Rank 0: of all that connected; others: whether this one is.
+  /// On rank 0: all ranks are connected; on others: this rank is.
   bool is_connected() const { return !peers_.empty(); }
-  /// Rank 0 is asked to tell it; false: it cannot be reached.
+  /// Asks rank 0 to report message; false: rank 0 cannot be reached.
   bool tell_failure(const std::string& message);
-  /// All ranks are told.
+  /// Tells all ranks of an interrupt.
   void tell_interrupt();
-  /// By rank 0: the run ends, and why has been told.
+  /// On rank 0: tells all ranks that the run ends and the reason was reported.
   void tell_end();
-  /// What has arrived by now is known, by events, when is_answered(the question).
+  /// Asks for a sign of life: when is_answered(result), the events that arrived before have been
+  /// delivered.
   uint64_t ask_for_news();
   bool is_answered(uint64_t question) const { return answered_ >= question; }
-  /// This rank ends as it should: its closed connection is no death. No event comes any more.
+  /// Marks this rank's end as regular, so its closed connection is no death. No event follows.
   void close();
 
  private:
@@ -59,18 +60,18 @@ class Lifeline {
   void listen(Communicator& ranks);
   void connect(Communicator& ranks, const std::vector<std::byte>& bytes);
   void watch();
-  /// Ends the thread's wait.
+  /// Wakes the thread.
   bool wake();
-  /// Reads what a peer sent; false: its connection is closed.
+  /// Reads a peer's messages; false: its connection is closed.
   bool read(Peer& peer);
   void obey(Peer& peer);
   bool send(Peer& peer, char kind, const std::string& text);
   void send_all(char kind);
 
   LifelineEvents events_;
-  std::mutex mutex_;  ///< of sends
+  std::mutex mutex_;  ///< for sends
   std::vector<Peer> peers_;
-  int wake_ = -1;  ///< ends a wait of the thread
+  int wake_ = -1;  ///< descriptor that wakes the thread
   std::atomic<uint64_t> asked_ = 0, answered_ = 0;
   std::atomic<bool> is_closing_ = false;
   std::thread thread_;

@@ -8,8 +8,8 @@
 
 namespace kvcal {
 
-/// Layers that this rank reads by itself, as a process alone does, of files that are the same on
-/// all ranks: what it packed is hashed. Borrows.
+/// Layers that this rank reads by itself, as a single process does, from files that must be equal
+/// on all ranks, so it hashes the bytes it packs. Borrows.
 class LocalLayers : public RankLayerBytes {
  public:
   explicit LocalLayers(const Weights& weights) : weights_(weights) {}

@@ -6,9 +6,8 @@
 
 namespace kvcal {
 
-/// MPI, from its start to its end. No file but mpi_runtime.cc knows its names. Its calls come one
-/// at a time and none of them waits, so any MPI that may be called by several threads in turn will
-/// do.
+/// MPI from its start to its end. Only mpi_runtime.cc uses MPI's names. Its calls come one at a
+/// time and never block, so any MPI with serialized thread support suffices.
 class MpiRuntime {
  public:
   /// Throws Error where the program was built without MPI.
@@ -18,11 +17,11 @@ class MpiRuntime {
   MpiRuntime& operator=(const MpiRuntime&) = delete;
 
   static bool is_built_in();
-  /// All ranks. Borrows this and watch.
+  /// Communicator of all ranks. Borrows this and watch.
   std::unique_ptr<Communicator> world(Watch& watch);
-  /// Whether a wait was given up, so that ranks no longer know where the others are.
+  /// Whether a wait was abandoned, so that ranks are out of step.
   bool is_broken() const;
-  /// At the end, of all ranks; not where is_broken.
+  /// Ends MPI; all ranks call it, unless is_broken.
   void finalize();
   /// Ends the processes of all ranks.
   [[noreturn]] void abort(int code);

@@ -14,40 +14,40 @@
 namespace kvcal {
 
 struct RankOptions {
-  /// A rank that has not answered for so long is lost.
+  /// A rank without an answer for this long is lost.
   std::chrono::duration<double> timeout = std::chrono::seconds(1800);
-  /// Tells the user why the run failed. Called once over all ranks, on the rank that knows, perhaps
-  /// by another thread.
+  /// Reports to the user why the run failed. Called once over all ranks, on the rank that knows,
+  /// perhaps in another thread.
   std::function<void(const std::string& message)> say;
 };
 
-/// This process as one of those that a launcher started, or alone: from before the first collective
-/// step to the end of the program. Exactly one of done, failed and interrupted ends it.
+/// This process as one of several that a launcher started, or alone: from before the first
+/// collective step to the end of the program. Exactly one of done, failed and interrupted ends it.
 class RankSession {
  public:
   static constexpr int kFailedStatus = 1, kInterruptedStatus = 130;
 
-  /// Starts MPI where a launcher started this process, nothing where none did. Collective. Throws
-  /// Error where it cannot be started, or where there are other ranks than the launcher says.
+  /// Starts MPI where a launcher started this process. Collective. Throws Error where MPI cannot be
+  /// started, or where the number of ranks differs from the launcher's.
   explicit RankSession(RankOptions options);
   ~RankSession();
   RankSession(const RankSession&) = delete;
   RankSession& operator=(const RankSession&) = delete;
 
   Communicator& ranks() { return *ranks_; }
-  /// Rank 0, which writes and tells.
+  /// Whether this is rank 0, which writes and reports.
   bool is_first() const { return ranks_->rank() == 0; }
   bool is_alone() const { return ranks_->size() == 1; }
   void set_stage(std::string stage) { watch_.set_stage(std::move(stage)); }
 
-  /// All ranks have done what there was to do. Collective.
+  /// Ends a session in which all ranks have finished their work. Collective.
   void done();
-  /// The run has thrown error, and what it held is released. What all ranks have thrown
-  /// (SharedError) is said by rank 0; what this one alone has, with its name. The process's exit
-  /// status; may end the processes of all ranks instead of returning.
+  /// Ends a session whose run has thrown error and released its resources. Rank 0 reports an error
+  /// of all ranks (SharedError); a rank with an error of its own reports it with its name. Returns
+  /// the process's exit status; may end the processes of all ranks instead.
   int failed(const Error& error);
-  /// The same of Interrupted: kInterruptedStatus, or kFailedStatus where a rank is gone, which has
-  /// been said then.
+  /// failed for Interrupted: returns kInterruptedStatus, or kFailedStatus where a rank is gone,
+  /// which is then reported.
   int interrupted();
 
  private:
@@ -55,25 +55,25 @@ class RankSession {
   void on_died(int rank);
   void on_failed(const std::string& message);
   void on_ended();
-  /// The run ends on all ranks; this one's own threads have some time to release what they hold.
+  /// Ends the run on all ranks; this rank's threads get some time to release their resources.
   void end_all(const std::string& message);
   [[noreturn]] void abort_failed();
   void wait_for_end(std::chrono::milliseconds time) const;
-  /// Until what other ranks and the system have sent by now is known.
+  /// Waits until everything that other ranks and the system have sent is known.
   void wait_for_news() const;
   void finish();
 
   RankOptions options_;
   Watch watch_;
-  std::unique_ptr<MpiRuntime> mpi_;  ///< null: alone
+  std::unique_ptr<MpiRuntime> mpi_;  ///< null: single process
   std::unique_ptr<Communicator> ranks_;
   std::mutex mutex_;
   bool has_said_ = false;
-  std::atomic<bool> is_ending_ = false;    ///< why is said, or will be by another rank
-  std::atomic<bool> has_lost_ = false;     ///< a rank died; who says so may take turns
+  std::atomic<bool> is_ending_ = false;  ///< the reason is reported, or another rank will report it
+  std::atomic<bool> has_lost_ = false;   ///< a rank died; ranks may compete to report it
   std::atomic<bool> is_released_ = false;  ///< the run's own thread has unwound
   bool is_over_ = false;
-  std::unique_ptr<Lifeline> lifeline_;  ///< null: alone. Last: its thread uses all the rest
+  std::unique_ptr<Lifeline> lifeline_;  ///< null: single process; last, its thread uses all others
 };
 
 }  // namespace kvcal

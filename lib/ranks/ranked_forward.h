@@ -15,15 +15,15 @@
 
 namespace kvcal {
 
-/// LayerForward over several ranks: each runs its own samples, one pass over one layer at a time,
-/// and what they saw is put together on every rank in the order of all samples. Gives the bytes
-/// that one process gives. Passes are collective; they end on every rank with the SharedError that
-/// names the rank that failed, with Interrupted where one was, or with LostRank.
+/// LayerForward over several ranks: each runs its own samples, one layer at a time, and every rank
+/// merges all results in the order of all samples. Gives the bytes of one process. Passes are
+/// collective; they end on every rank with the SharedError that names the failed rank, with
+/// Interrupted where one rank was interrupted, or with LostRank.
 class RankedForward : public LayerForward {
  public:
-  /// local: of the samples that assignment gives this rank, in its order; null where it has none.
-  /// lengths: of all samples. bytes: what local's layers are brought by; null: nothing is compared.
-  /// Borrows ranks and bytes.
+  /// local: forward over the samples that assignment gives this rank, in its order; null where it
+  /// has none. lengths: of all samples. bytes: source of local's layers, whose hashes are compared;
+  /// null: no comparison. Borrows ranks and bytes.
   RankedForward(std::unique_ptr<LayerForward> local, Communicator& ranks,
                 SampleAssignment assignment, std::span<const int64_t> lengths,
                 RankLayerBytes* bytes = nullptr);
@@ -38,15 +38,15 @@ class RankedForward : public LayerForward {
   LinearObservation observe_head() override;
   int64_t num_tokens() const override { return num_tokens_; }
   void request(const ObservationRequest& request) override;
-  /// Is shown this rank's samples, under their numbers among all.
+  /// sink gets this rank's samples, under their numbers among all.
   void show_hidden(HiddenSink* sink) override;
   void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
 
-  /// "rank 2 on host n2", of the rank that has the sample.
+  /// Name of the rank that has the sample: "rank 2 on host n2".
   std::string owner_of(int64_t sample) const;
 
  private:
-  /// Merges the results of body on each rank. layer: -1: none.
+  /// Runs body and merges the results of all ranks. layer: -1: none.
   template <class Result, class FromBytes>
   Result together(int64_t layer, const std::function<Result(LayerForward&)>& body,
                   const FromBytes& from_bytes);
@@ -61,12 +61,12 @@ class RankedForward : public LayerForward {
   SampleAssignment assignment_;
   int64_t num_tokens_ = 0;
   RankLayerBytes* bytes_;
-  HiddenSink* sink_ = nullptr;  ///< the last that was shown hidden states
+  HiddenSink* sink_ = nullptr;  ///< sink of the last call
   std::unique_ptr<RenumberedSink> own_sink_;
 };
 
-/// Receives one rank's warnings and progress: warnings get the rank's name, and rank 0 reports
-/// its progress as that of all.
+/// Receives one rank's warnings and progress: warnings get the rank's name, and rank 0 reports its
+/// progress as that of all.
 class RankDiagnostics : public Diagnostics {
  public:
   RankDiagnostics(Diagnostics& all, const Communicator& ranks, int64_t all_tokens)

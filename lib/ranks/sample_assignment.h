@@ -20,11 +20,11 @@ struct SampleWork {
   }
 };
 
-/// The work of a sample in a model's layers: matrices (of experts those that a token goes to) and
+/// FLOP of a sample in a model's layers: matrices (only the experts that a token is routed to) and
 /// attention.
 SampleWork sample_work(const ModelConfig& config, const Weights& weights);
 
-/// Which rank has which samples.
+/// Assignment of samples to ranks.
 struct SampleAssignment : SampleParts {
   std::vector<int> rank_of;  ///< [samples]
 
@@ -32,8 +32,9 @@ struct SampleAssignment : SampleParts {
   size_t num_samples() const { return rank_of.size(); }
 };
 
-/// Gives each rank about the same number of tokens, which is its memory, and the same work, which
-/// is its time. With fewer samples than ranks the last ranks have none. The same on every rank.
+/// Gives each rank about the same number of tokens, which determines its memory, and the same work,
+/// which determines its time. With fewer samples than ranks the last ranks have none. Equal on
+/// every rank.
 SampleAssignment assign_samples(std::span<const int64_t> lengths, const SampleWork& work,
                                 int ranks);
 

@@ -10,25 +10,24 @@
 
 namespace kvcal {
 
-/// Another rank is gone or does not answer: nothing more can be done together.
+/// Another rank died or does not answer, so no collective step is possible.
 class LostRank : public Error {
  public:
   using Error::Error;
 };
 
-/// The stage of the run for messages, and how long ranks wait for each other. Safe to use from
-/// several threads.
+/// Stage of the run for messages, and the timeout of waits for other ranks. Thread-safe.
 class Watch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// now tells the time that ranks wait for each other.
+  /// now: clock for waits.
   explicit Watch(std::chrono::duration<double> timeout = std::chrono::seconds(1800),
                  std::function<Clock::time_point()> now = Clock::now)
       : now_(std::move(now)), timeout_(timeout) {}
   Clock::time_point now() const { return now_(); }
 
-  /// As messages call it: "layer 7".
+  /// Sets the name of the stage in messages: "layer 7".
   void set_stage(std::string stage) {
     const std::lock_guard lock(mutex_);
     stage_ = std::move(stage);

@@ -9,20 +9,20 @@
 
 namespace kvcal {
 
-/// The result of a calibration, whose output is written.
+/// Result of a calibration; its output is written.
 struct CalibrationResult {
   ModelConfig config;
   Calibration calibration = {};
   WrittenCheckpoint written = {};
   Json manifest = {};
-  std::optional<StopOutcome> stop = {};     ///< with stable_ratio alone
+  std::optional<StopOutcome> stop = {};     ///< only with stable_ratio
   std::vector<WrittenFolder> folders = {};  ///< one a format
 };
 
-/// Calibrates the model as its recipe says and writes the output, complete or not at all; with
-/// several ranks, rank 0 writes. on_written gets the result on the rank that has written, before
-/// the run's state is removed: an error in it keeps the state. Throws Error, and Interrupted where
-/// the user asks to stop; both say how to resume where that is possible. Collective.
+/// Calibrates the model by its recipe and writes the output, complete or not at all; with several
+/// ranks, rank 0 writes. on_written gets the result on the rank that has written, before the run's
+/// state is removed, so an error in it keeps the state. Throws Error, and Interrupted where the
+/// user asks to stop; both say how to resume where that is possible. Collective.
 void calibrate_checkpoint(const CalibrateRequest& request, RankSession& session,
                           Diagnostics& diagnostics,
                           const std::function<void(const CalibrationResult&)>& on_written);

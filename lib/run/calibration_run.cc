@@ -29,7 +29,7 @@ class ForwardMaker {
   ForwardMaker(const ForwardMaker&) = delete;
   ForwardMaker& operator=(const ForwardMaker&) = delete;
 
-  /// What it is given is borrowed by the forward pass.
+  /// Makes the forward pass, which borrows the arguments.
   std::unique_ptr<LayerForward> make(std::span<const Sample> samples,
                                      Diagnostics& diagnostics) const {
     if (!run_.state) return make_forward(samples, /*is_restored=*/false, diagnostics);
@@ -39,7 +39,7 @@ class ForwardMaker {
                                               });
   }
 
-  /// Of several ranks, says which one has the record.
+  /// Adds the rank that holds the record to the error, where there are several ranks.
   void name_owner(NotFinite& error) const {
     const auto sample = std::ranges::find(samples_, error.record(), &Sample::index);
     if (!run_.ranked || sample == samples_.end()) return;
@@ -54,7 +54,7 @@ class ForwardMaker {
     layerwise.observation = observation_;
     layerwise.is_restored = is_restored;
     layerwise.shows_hidden = run_.state != nullptr;
-    // What passes before it left behind is the process's, too.
+    // Memory that earlier passes left behind counts for the process, too.
     if (run_.backends.at(0)->is_host())
       set_process_memory(layerwise, subject_.config, run_.threads);
     if (run_.ranked) return make_ranked(samples, layerwise, diagnostics);
@@ -111,7 +111,7 @@ class ForwardMaker {
     }
   }
 
-  /// Of the pass before, which is over.
+  /// Counts the bytes that the previous pass read.
   void count_bytes() const {
     if (bytes_ && run_.ranked->work) run_.ranked->work->bytes_read += bytes_->bytes_read();
   }
@@ -120,14 +120,14 @@ class ForwardMaker {
   const CalibrationRun& run_;
   ObservationRequest observation_;
   Weights weights_;
-  // Of several ranks, what the last pass that was made borrows.
+  // Borrowed by the last pass that was made, where there are several ranks.
   mutable std::span<const Sample> samples_;
   mutable SampleAssignment assignment_;
   mutable std::unique_ptr<RankLayerBytes> bytes_;
   mutable std::unique_ptr<RankDiagnostics> diagnostics_;
 };
 
-/// What body gives; NaN that it comes to is told with the rank that has it.
+/// Returns the result of body; adds the owning rank to a NotFinite error.
 template <class Body>
 auto naming_owner(const ForwardMaker& forwards, const Body& body) {
   try {

@@ -17,12 +17,12 @@ namespace kvcal {
 struct RankedRun {
   Communicator* ranks = nullptr;
   WeightsMode mode = WeightsMode::kShared;
-  /// Gets what this rank has of each forward pass and the bytes of layers that it read; null: is
-  /// not asked for.
+  /// Gets this rank's part of each forward pass and the bytes of layers that it read; null: not
+  /// requested.
   RankWork* work = nullptr;
 };
 
-/// What goes through the model, and where. Backends and samples are borrowed.
+/// Input of a forward pass, and the devices that run it. Borrows backends and samples.
 struct CalibrationRun {
   std::vector<Backend*> backends;  ///< of one kind, at least one
   std::span<const Sample> samples;
@@ -30,15 +30,15 @@ struct CalibrationRun {
   LayerwiseOptions layerwise;
   int threads = 0;                    ///< of a host; 0: one a CPU
   const RankedRun* ranked = nullptr;  ///< null: this process has all samples
-  RunState* state = nullptr;          ///< that keeps how far it is; null: nothing is kept
+  RunState* state = nullptr;          ///< records the progress; null: no state
 };
 
-/// The forward pass over all samples and the scales made of it. kept: where statistics go (not
-/// their origin); null: they are not kept. Throws Error.
+/// Runs the forward pass over all samples and makes the scales. kept: receives the statistics
+/// (without their origin), or null. Throws Error.
 Calibration measure(const CalibrationSubject& subject, const CalibrationRun& run,
                     const CalibrationOptions& options, Statistics* kept, Diagnostics& diagnostics);
 
-/// The same with as many of the samples as the rule asks for.
+/// measure with as many samples as the rule needs.
 StableCalibration measure_until_stable(const CalibrationSubject& subject, const CalibrationRun& run,
                                        const CalibrationOptions& options, const StopRule& rule,
                                        Statistics* kept, Diagnostics& diagnostics);

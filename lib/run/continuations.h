@@ -7,9 +7,9 @@
 
 namespace kvcal {
 
-/// How the first count sequences go on with each cache: from their first tokens greedily, beside
-/// the reference's text, the first token that differs and KL token by token. Only variants that
-/// share the reference's weights are in it. A folder without a tokenizer is a warning.
+/// Greedy continuations of the first count sequences with each cache, beside the reference's text:
+/// the first token that differs, and KL token by token. Only for variants that share the
+/// reference's weights. Warns of a folder without a tokenizer.
 Json continuations_json(const EvalVariants& variants, const std::vector<ScoredSequence>& sequences,
                         int64_t count, Diagnostics& diagnostics);
 

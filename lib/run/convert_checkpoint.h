@@ -9,22 +9,22 @@
 
 namespace kvcal {
 
-/// A checkpoint, and the formats in which its KV scales and FP8 weights are to be written.
+/// A checkpoint, and the formats to write its KV scales and FP8 weights in.
 struct ConversionRequest {
   std::string checkpoint;
-  std::string scales;    ///< a file or folder whose scales replace the checkpoint's; or empty
-  std::string strategy;  ///< tensor or attn_head; empty: as the source has it
-  std::string dialect;   ///< fn or fnuz; empty: as the source has it
+  std::string scales;    ///< file or folder whose scales replace the checkpoint's; or empty
+  std::string strategy;  ///< tensor or attn_head; empty: the source's
+  std::string dialect;   ///< fn or fnuz; empty: the source's
   OutputOptions output;
-  std::string format_option = "--to";  ///< the name of output.formats in messages
+  std::string format_option = "--to";  ///< name of output.formats in messages
   std::string version;                 ///< of the program, for the manifest
 };
 
 struct ConversionResult {
   ModelConfig config;
-  std::string scales_form = {}, scales_path = {};  ///< the source of the scales
+  std::string scales_form = {}, scales_path = {};  ///< origin of the scales
   size_t num_scaled_layers = 0;
-  std::string kept_weights = {};          ///< the form of weights that stay; empty: none
+  std::string kept_weights = {};          ///< form of unchanged weights; empty: none
   size_t num_rewritten_linears = 0;       ///< FP8 weights whose scales are written anew
   std::vector<FormatLosses> losses = {};  ///< one a format
   Json manifest = {};
@@ -34,9 +34,9 @@ struct ConversionResult {
 /// Writes all formats, complete or not at all. Throws Error.
 ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostics& diagnostics);
 
-/// Puts the scales of an overlay on a checkpoint of the same model that has none: in the overlay's
-/// format, or in that of the checkpoint's quantized weights. Of request, only output and version
-/// are read. Throws Error.
+/// Adds the scales of an overlay to a checkpoint of the same model that has none, in the overlay's
+/// format or in that of the checkpoint's quantized weights. Of request, only output and version are
+/// read. Throws Error.
 ConversionResult apply_overlay(const std::string& overlay, const std::string& checkpoint,
                                ConversionRequest request, Diagnostics& diagnostics);
 

@@ -10,21 +10,21 @@
 
 namespace kvcal {
 
-/// The devices of a run by name, and how they compute.
+/// Devices of a run by name, and their settings.
 struct DeviceOptions {
   std::string device = "auto";         ///< NAME, or NAME:I,J of GPUs
   std::string compute_dtype = "auto";  ///< or float32, bfloat16, float16
   int threads = 0;                     ///< 0: one for each core
-  int default_index = 0;               ///< of a GPU that is not named by number
+  int default_index = 0;               ///< of a GPU that is not given by number
 };
 
-/// The backends that options.device names. Throws Error that lists those of this build.
+/// Opens the backends that options.device names. Throws Error that lists those of this build.
 std::vector<std::unique_ptr<Backend>> open_backends(const DeviceOptions& options);
-/// The same for a command that runs on one device.
+/// open_backends for a command that runs on one device.
 std::unique_ptr<Backend> open_backend(const DeviceOptions& options);
 /// Pointers to the backends.
 std::vector<Backend*> borrowed(std::span<const std::unique_ptr<Backend>> backends);
-/// The compute dtype for the model on that backend. Throws Error where the backend lacks it.
+/// Compute dtype for the model on that backend. Throws Error where the backend does not support it.
 ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend,
                             const ModelConfig& config);
 

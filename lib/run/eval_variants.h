@@ -15,14 +15,14 @@ namespace kvcal {
 struct EvalOptions {
   std::string model, dataset;
   CacheOptions cache;
-  std::vector<std::string> variants = {};  ///< several caches instead, as --variant has them
-  std::string reference = {};              ///< checkpoint KL is measured from; empty: the model
+  std::vector<std::string> variants = {};  ///< several caches instead, in --variant's form
+  std::string reference = {};              ///< reference checkpoint of KL; empty: the model
   std::string reference_cache = "auto";
   DeviceOptions device = {};
   SequenceOptions sequences = {};
 };
 
-/// The name of a variant, and what its cache is made of.
+/// Name of a variant, dtype and scales of its cache.
 struct CacheLabel {
   std::string name;
   KvDType dtype;
@@ -35,7 +35,7 @@ struct EvalVariant {
   EvalVariant(const std::string& name, LoadedModel& loaded, const CacheOptions& cache,
               Diagnostics& diagnostics);
   ScoredModel scored() const { return {model->decoder, label.dtype, scales}; }
-  /// The layers whose cache is quantized, ascending.
+  /// Layers with a quantized cache, ascending.
   std::vector<int64_t> quantized_layers() const;
 
   CacheLabel label;
@@ -43,27 +43,27 @@ struct EvalVariant {
   std::vector<LayerKvScales> scales;
 };
 
-/// A variant as --variant has it: NAME=CACHE, NAME=CACHE:SCALES or NAME=model:FOLDER.
+/// Parsed --variant: NAME=CACHE, NAME=CACHE:SCALES or NAME=model:FOLDER.
 struct VariantSpec {
   std::string name;
-  std::string folder;  ///< of another checkpoint, run as its config says; empty: the command's
+  std::string folder;  ///< another checkpoint, run by its own config; empty: the command's
   CacheOptions cache;
 };
-/// Throws Error that names the option's text.
+/// Parses a --variant. Throws Error that quotes its text.
 VariantSpec parse_variant(const std::string& text);
 
-/// Everything that one evaluation scores, and what it is measured from, on one backend.
+/// All variants of one evaluation, and the reference, on one backend.
 class EvalVariants {
  public:
-  /// has_reference: what KL is measured from is run, too.
+  /// has_reference: also runs the reference of KL.
   EvalVariants(const EvalOptions& options, bool has_reference, Diagnostics& diagnostics);
 
   LoadedModel& model() { return *models_[0]; }
   const std::vector<EvalVariant>& variants() const { return variants_; }
-  /// Whether the task's model alone runs, since no variants were named.
+  /// Whether only the task's model runs, because no variants were named.
   bool is_single() const { return is_single_; }
   const EvalVariant* reference() const { return reference_ ? &*reference_ : nullptr; }
-  /// The name of what KL is measured from, for people; empty without a reference.
+  /// Name of the reference for people; empty without one.
   std::string reference_name() const;
 
   Scorer make_scorer() const;
@@ -80,7 +80,7 @@ class EvalVariants {
   bool is_single_ = true;
 };
 
-/// Adds the lines of the variant's missed gates to all, with its name where there are several.
+/// Adds lines on the variant's missed gates to all; with several variants they start with its name.
 void add_missed(const std::vector<std::string>& lines, const EvalVariants& variants, size_t variant,
                 std::vector<std::string>& all);
 

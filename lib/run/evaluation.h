@@ -12,7 +12,7 @@
 
 namespace kvcal {
 
-// The tasks of `eval`, a call each. All throw Error, and Interrupted where the user asks to stop.
+// The tasks of `eval`, one call each. All throw Error, and Interrupted where the user asks to stop.
 
 /// Likelihood with only one layer's cache quantized.
 struct LayerLikelihood {
@@ -25,36 +25,36 @@ struct VariantLikelihood {
   CacheLabel cache;
   Likelihood all;
   std::vector<PositionScores> positions;
-  std::vector<LayerLikelihood> layers;  ///< empty unless asked for
-  std::vector<Likelihood> sequences;    ///< in the data set's order; those without scores left out
+  std::vector<LayerLikelihood> layers;  ///< empty unless requested
+  std::vector<Likelihood> sequences;    ///< in the data set's order, without unscored ones
 };
 
 struct LikelihoodOptions {
-  bool has_reference = false;  ///< whether KL from a reference is measured, too
+  bool has_reference = false;  ///< also measures KL from a reference
   bool per_layer = false;
   Gates gates = {};
-  /// Sequences whose continuation with each cache is written, too; needs a reference.
+  /// Number of sequences to continue with each cache; needs a reference.
   int64_t num_texts = 0;
 };
 
 struct LikelihoodResult {
   size_t num_sequences = 0;
-  std::string reference;  ///< the name of what KL is measured from; empty: nothing
-  bool is_single = true;  ///< one cache alone, since no variants were named
+  std::string reference;  ///< name of the reference of KL; empty: none
+  bool is_single = true;  ///< only one cache, because no variants were named
   bool has_layers = false;
   std::vector<VariantLikelihood> variants;
-  std::vector<std::string> missed;  ///< a line for each gate of a variant that is missed
-  Json texts = nullptr;             ///< see continuations_json; null: none were asked for
+  std::vector<std::string> missed;  ///< a line for each missed gate of a variant
+  Json texts = nullptr;             ///< see continuations_json; null: not requested
 };
 
-/// Perplexity of each variant, and KL from the reference. on_scores: gets the result before texts
-/// are written, so that no error there takes the numbers away.
+/// Computes perplexity of each variant, and KL from the reference. on_scores gets the result before
+/// texts are written, so that an error there does not lose the numbers.
 LikelihoodResult evaluate_likelihood(
     const EvalOptions& options, const LikelihoodOptions& asked, Diagnostics& diagnostics,
     const std::function<void(const LikelihoodResult&)>& on_scores = {});
 
-/// GSM8K: what is asked beside EvalOptions. data set, folder and memory of `questions` are filled
-/// in for each variant; cache_bytes: absent: half of what is free.
+/// Options of GSM8K besides EvalOptions. Data set, folder and memory of `questions` are set for
+/// each variant; cache_bytes: nullopt: half of the free memory.
 struct GsmTaskOptions {
   GsmOptions questions = {};
   GsmGates gates = {};
@@ -75,24 +75,24 @@ GsmTaskResult evaluate_gsm8k(const EvalOptions& options, const GsmTaskOptions& a
                              Diagnostics& diagnostics);
 
 struct SensitivityOptions {
-  std::optional<double> kl_budget = {};  ///< the mean KL that may be left, in nats
+  std::optional<double> kl_budget = {};  ///< the largest mean KL that may remain, in nats
   bool needs_recipe = false;             ///< throw Error where no recipe makes the cache
 };
 
-/// A cache of which some layers keep 16 bits.
+/// A cache with some layers in 16 bits.
 struct MixedCacheRow {
-  std::vector<int64_t> kept;  ///< layers in 16 bits, those without scales among them
+  std::vector<int64_t> kept;  ///< layers in 16 bits, including those without scales
   Likelihood result;
   uint64_t bytes_per_token = 0;
   bool is_proposed = false;
 };
 
-/// The layers to keep in 16 bits so that the mean KL is within a budget.
+/// Layers to keep in 16 bits so that the mean KL stays within a budget.
 struct KeptLayers {
   double kl_budget = 0.0;
   std::vector<int64_t> layers;
-  size_t num_layers = 0;             ///< all that attend
-  std::string skip_layers_argument;  ///< vLLM's, of the layers; empty: it needs none
+  size_t num_layers = 0;             ///< all attention layers
+  std::string skip_layers_argument;  ///< vLLM's argument for the layers; empty: none needed
   std::string recipe;                ///< empty: no recipe makes this cache
 };
 
@@ -100,17 +100,17 @@ struct SensitivityResult {
   size_t num_sequences = 0;
   std::string reference;
   CacheLabel cache;
-  std::vector<LayerSensitivity> ranking;  ///< the dearest layer first
+  std::vector<LayerSensitivity> ranking;  ///< the most sensitive layer first
   std::vector<MixedCacheRow> rows;
   uint64_t bytes_per_token_16_bit = 0;
-  std::optional<KeptLayers> proposal;  ///< none without a budget
+  std::optional<KeptLayers> proposal;  ///< nullopt without a budget
 };
 
-/// Layers by the KL of their cache alone, and which of them to keep in 16 bits.
+/// Ranks layers by the KL of their cache alone, and proposes which to keep in 16 bits.
 SensitivityResult evaluate_sensitivity(const EvalOptions& options, const SensitivityOptions& asked,
                                        Diagnostics& diagnostics);
 
-/// What `kvcal eval --json` prints. version: of the program; a single variant's numbers stand
+/// Output of `kvcal eval --json`. version: of the program. The numbers of a single variant stand
 /// beside the run's own.
 Json evaluation_json(const EvalOptions& options, const std::string& version,
                      const LikelihoodResult& result);
@@ -118,7 +118,7 @@ Json evaluation_json(const EvalOptions& options, const std::string& version,
                      const GsmTaskOptions& asked, const GsmTaskResult& result);
 Json evaluation_json(const EvalOptions& options, const std::string& version,
                      const SensitivityResult& result);
-/// The same as reports read it, with every variant in a list, and texts.
+/// evaluation_json in the form that reports read, with every variant in a list, and texts.
 Json report_json(const EvalOptions& options, const std::string& version,
                  const LikelihoodResult& result);
 

@@ -14,14 +14,14 @@ namespace kvcal {
 struct TextRequest {
   std::string model, prompt;
   std::string system = {};  ///< a system message; needs is_chat
-  bool is_chat = false;     ///< put the prompt into the model's chat template
+  bool is_chat = false;     ///< puts the prompt into the model's chat template
   bool ignores_eos = false;
   CacheOptions cache = {};
   GenerateOptions generate = {};  ///< stop_tokens are the model's
   DeviceOptions device = {};
 };
 
-/// Gets texts while they are written, one after the other.
+/// Receives texts while they are generated, one after the other.
 class TextSink {
  public:
   virtual ~TextSink() = default;
@@ -40,8 +40,8 @@ struct GeneratedText {
 /// Continues the prompt. Throws Error for a contradictory request, or as LoadedModel does.
 GeneratedText generate_text(const TextRequest& request, TextSink& sink, Diagnostics& diagnostics);
 
-/// The same with the unquantized cache and with the one asked for: FP8 E4M3 where "auto" asks for
-/// the unquantized one, too.
+/// Continues the prompt with the unquantized cache and with the requested one; where "auto" means
+/// the unquantized one, the other is FP8 E4M3.
 struct ComparedTexts {
   GeneratedText unquantized, other;
   std::optional<int64_t> first_divergence;  ///< index of the first new token that differs
@@ -49,7 +49,7 @@ struct ComparedTexts {
 };
 ComparedTexts compare_texts(const TextRequest& request, TextSink& sink, Diagnostics& diagnostics);
 
-/// What `kvcal generate --json` prints.
+/// Output of `kvcal generate --json`.
 Json generation_json(const TextRequest& request, const GeneratedText& text);
 Json generation_json(const TextRequest& request, const ComparedTexts& texts);
 

@@ -7,13 +7,14 @@ namespace kvcal {
 
 /// A file or folder that a command writes beside its result.
 struct OutputFile {
-  std::string option;  ///< that names it
-  std::string path;    ///< empty: not asked for
+  std::string option;  ///< name of the option that gives it
+  std::string path;    ///< empty: not requested
 };
 
-/// Before the work, so that nothing is lost at its end: throws Error naming option and path where
-/// an output exists and may not be replaced, has no folder to lie in, is, holds or lies in what is
-/// read, or is another output. inputs: files and folders; empty ones count for nothing.
+/// Checks outputs before the work, so that nothing is lost at its end. Throws Error naming option
+/// and path where an output exists and may not be replaced, has no parent folder, equals, contains
+/// or lies in an input, or equals another output. inputs: files and folders; empty ones are
+/// ignored.
 void check_output_files(const std::vector<OutputFile>& outputs, bool overwrite,
                         const std::vector<std::string>& inputs);
 

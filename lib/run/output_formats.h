@@ -11,7 +11,7 @@
 
 namespace kvcal {
 
-/// The output of a calibration: where it goes, and in which form.
+/// Folder, formats and options of a calibration's output.
 struct OutputOptions {
   std::vector<std::string> formats;
   std::string output;
@@ -21,27 +21,27 @@ struct OutputOptions {
   bool overwrite = false;
   bool scales_only = false;
 };
-/// A folder that an output has for a format.
+/// Folder of one format in an output.
 struct WrittenFolder {
   std::string format;
   fs::path path;
   bool is_overlay = false;
 };
 
-/// The formats asked for, each one or several joined by '+'. Messages begin with "--format NAME".
+/// The requested formats, each one or several joined by '+'. Messages begin with "--format NAME".
 class OutputFormats {
  public:
-  /// Throws Error for a format that is unknown or given twice. option: what names them.
+  /// Throws Error for a format that is unknown or given twice. option: its name in messages.
   explicit OutputFormats(OutputOptions options, std::string option = "--format");
 
-  /// Throws Error where a format cannot hold the calibration. The input's options are set here.
+  /// Throws Error where a format cannot hold the calibration. Sets the input's options.
   void check(const ExportInput& input) const;
-  /// One format goes into folder itself, several into a folder each, which share their weights.
+  /// Writes one format into folder itself; several get a folder each and share their weights.
   WrittenCheckpoint write(const ExportInput& input, const std::filesystem::path& folder,
                           int threads, Diagnostics& progress) const;
-  /// Notes of all formats, each once.
+  /// Reports the notes of all formats, each once.
   void tell_notes(const ExportInput& input, Diagnostics& diagnostics) const;
-  /// Where the formats lie in the output, which is written.
+  /// Folders of the formats in the written output.
   std::vector<WrittenFolder> folders() const;
 
   const std::vector<std::string>& names() const { return options_.formats; }
@@ -56,7 +56,7 @@ class OutputFormats {
   std::vector<std::unique_ptr<Writer>> writers_;
 };
 
-/// OutputOptions::kv_cache_dtype. Throws Error for one that is not FP8.
+/// Parses OutputOptions::kv_cache_dtype. Throws Error where it is not FP8.
 KvDType parse_fp8_cache_dtype(const std::string& name);
 
 }  // namespace kvcal

@@ -11,7 +11,7 @@ namespace kvcal {
 namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
-/// What a small run takes, so that a limit which is enough today is enough tomorrow.
+/// Memory of a small run, rounded up so that a limit which suffices today suffices tomorrow.
 constexpr uint64_t kLeastProcess = 128 * kMiB;
 /// Code that oneDNN generates, the allocator's gaps, results of the layers.
 constexpr uint64_t kStillToCome = 48 * kMiB;

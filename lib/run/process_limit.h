@@ -5,8 +5,8 @@
 
 namespace kvcal {
 
-/// Fills in what a host's process takes beside the forward pass that follows, and the most it can
-/// have. To be called when all is read. threads: 0 means one a CPU.
+/// Sets a host's memory outside the next forward pass, and the most that the process can get. Call
+/// it after all input is read. threads: 0 means one a CPU.
 void set_process_memory(LayerwiseOptions& options, const ModelConfig& config, int threads);
 
 }  // namespace kvcal

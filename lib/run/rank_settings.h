@@ -13,38 +13,38 @@
 
 namespace kvcal {
 
-/// How the ranks of a run work together; without effect on a process that was started alone.
+/// Cooperation of a run's ranks; no effect on a process that was started alone.
 struct RankSettings {
   double timeout = 1800.0;       ///< seconds
   std::string weights = "auto";  ///< or shared, exchange, local
 };
-/// Throws Error for settings.weights that is unknown; nullopt: auto.
+/// Parses settings.weights; nullopt: auto. Throws Error for an unknown value.
 std::optional<WeightsMode> wanted_weights(const RankSettings& settings);
 
-/// Runs body on every rank; every rank throws what body throws on one.
+/// Runs body on every rank; if it throws on one, every rank throws.
 void together(Communicator& ranks, const std::function<void()>& body);
 
-/// The devices and threads of this rank, where the user left them open: each of several ranks on
-/// one machine takes a GPU of its own, or its part of the CPUs. Collective.
+/// Devices and threads of this rank where the user gave none: each of several ranks on one machine
+/// gets its own GPU, or its part of the CPUs. Collective.
 DeviceOptions devices_of_rank(DeviceOptions options, Communicator& ranks);
 
-/// Throws SharedError where a rank would calibrate another model, text or recipe. Collective.
+/// Throws SharedError where a rank has another model, text or recipe. Collective.
 void expect_same_run(Communicator& ranks, const ModelDir& model_dir, const Json& fingerprint);
 
-/// Chooses the source of layers and informs about it where there are several ranks. Collective.
+/// Chooses the source of layers, and reports it where there are several ranks. Collective.
 RankedRun make_ranked_run(Communicator& ranks, const RankSettings& settings,
                           const ModelDir& model_dir, Diagnostics& diagnostics);
 
-/// The part of one rank in a run.
+/// Share of one rank in a run.
 struct RankShare {
   std::string host;
   RankWork work;
 };
-/// The parts of all ranks; empty for a process alone. work: of this rank's forward passes; before:
-/// the work of the process when the run began. Collective.
+/// Shares of all ranks; empty for a single process. work: of this rank's forward passes; before:
+/// work of the process at the start of the run. Collective.
 std::vector<RankShare> gather_shares(Communicator& ranks, RankWork work, const RankWork& before);
 
-/// The ranks as a state sees them. Borrows.
+/// The ranks, as a state sees them. Borrows.
 class RankPeers : public StatePeers {
  public:
   explicit RankPeers(Communicator& ranks) : ranks_(ranks) {}

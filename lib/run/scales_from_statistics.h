@@ -11,11 +11,11 @@
 
 namespace kvcal {
 
-/// Scales by a recipe from statistics that a calibration has kept.
+/// Request for the scales of a recipe from the statistics of a calibration.
 struct ScalesRequest {
   std::string statistics, recipe;
-  std::string model;     ///< the statistics' model, to write an output; empty: nothing is written
-  OutputOptions output;  ///< given with model alone
+  std::string model;  ///< model of the statistics, needed for an output; empty: nothing is written
+  OutputOptions output;  ///< only with model
   std::string version;   ///< of the program, for the manifest
 };
 

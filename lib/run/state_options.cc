@@ -117,7 +117,7 @@ StateSettings settings_of(const StateOptions& options, const fs::path& folder, b
           .threads = threads};
 }
 
-/// What keeps no state is an error for those who asked for one, and a warning for others.
+/// Reports that no state can be kept: an error where the user asked for a state, else a warning.
 void go_without(const StateOptions& options, const std::string& why, Diagnostics& diagnostics) {
   if (options.resumes || !options.folder.empty()) fail(why, "; --state none keeps none");
   diagnostics.warn(why + ": none is kept");

@@ -15,24 +15,24 @@
 
 namespace kvcal {
 
-/// A model and what a recipe makes of it.
+/// A model and the plan that a recipe gives it.
 struct CalibrationSubject {
   Recipe recipe;
   ModelDir model_dir;
   ModelConfig config;
   QuantPlan plan;
-  std::optional<KeptQuantization> kept;  ///< weights that are FP8 already
+  std::optional<KeptQuantization> kept;  ///< weights that are already FP8
 
-  /// What writers are given. Borrows this and calibration.
+  /// Input of the writers. Borrows this and calibration.
   ExportInput output_of(const Calibration& calibration) const;
 };
 
-/// recipe_name: how messages call the recipe. Throws Error where it does not fit the model.
+/// recipe_name: for messages. Throws Error where the recipe does not fit the model.
 CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
                                 const std::string& model, Diagnostics& diagnostics);
 
-/// The data set's samples as the model's ids. Throws Error as read_samples, and where text needs a
-/// tokenizer or chat template that the model has not.
+/// Tokenized samples of the data set. Throws Error as read_samples does, and where text needs a
+/// tokenizer or chat template that the model lacks.
 std::vector<Sample> samples_for(const CalibrationSubject& subject, const Dataset& dataset,
                                 const SampleOptions& options, Diagnostics& diagnostics);
 

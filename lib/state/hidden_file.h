@@ -16,20 +16,19 @@ namespace kvcal {
 
 namespace fs = std::filesystem;
 
-/// Writes the hidden states that a layer leaves into a file, beside the forward pass: of each
-/// sample a header (layer, sample, number of values, XXH3 of the rows) and its rows. Samples come
-/// in any order, from any thread.
+/// Writes the hidden states after a layer into a file, beside the forward pass: for each sample a
+/// header (layer, sample, number of values, XXH3 of the rows) and its rows. Samples come in any
+/// order, from any thread.
 class HiddenFileWriter : public HiddenSink {
  public:
-  /// thread: what writes; borrowed, and goes first.
+  /// thread: the writer's; borrowed, destroyed before this.
   explicit HiddenFileWriter(StateThread& thread) : thread_(thread) {}
 
-  /// The rows put from now on come from layer, and go into file, whose blocks on the disk are used
-  /// again.
+  /// Directs rows from now on, those of layer, into file, whose disk blocks are reused.
   void begin(const fs::path& file, int64_t layer);
   void put(int64_t sample, std::span<const float> rows, std::shared_ptr<const void> owner) override;
   void release(int64_t sample) override;
-  /// The file is complete: it goes to the disk.
+  /// Completes the file and flushes it to disk.
   void end();
   /// Seconds that put and release have waited so far.
   double waited_seconds() const;
@@ -37,7 +36,7 @@ class HiddenFileWriter : public HiddenSink {
  private:
   class File;
   class Borrowed;
-  /// The most bytes of owned rows that wait to be written.
+  /// Limit of owned rows, in bytes, that wait to be written.
   static constexpr size_t kMostOwned = size_t{16} << 20;
 
   StateThread& thread_;
@@ -45,19 +44,19 @@ class HiddenFileWriter : public HiddenSink {
   int64_t layer_ = 0;
   mutable std::mutex mutex_;
   std::condition_variable written_;
-  std::set<int64_t> borrowed_;  ///< samples whose rows are still to be read
+  std::set<int64_t> borrowed_;  ///< samples whose rows are still unread
   size_t owned_bytes_ = 0;
   double waited_ = 0.0;
 };
 
-/// Reads what HiddenFileWriters put into files for one layer.
+/// Reads files of HiddenFileWriters for one layer.
 class HiddenFileReader {
  public:
-  /// Throws Error naming the file where one is missing, damaged, or holds another layer.
+  /// Throws Error naming a file that is missing, damaged, or of another layer.
   HiddenFileReader(const std::vector<fs::path>& files, int64_t layer);
   ~HiddenFileReader();
 
-  /// Fills rows with those of the sample. Throws Error where it is missing, has another number of
+  /// Fills rows with the sample's. Throws Error where the sample is missing, has another number of
   /// values, or is damaged.
   void read(int64_t sample, std::span<float> rows) const;
 
@@ -73,7 +72,7 @@ class HiddenFileReader {
   std::map<int64_t, Place> places_;
 };
 
-/// Bytes that the rows of so many values take in such a file.
+/// Bytes of so many samples and values in such a file.
 uint64_t hidden_file_bytes(uint64_t samples, uint64_t values);
 
 }  // namespace kvcal

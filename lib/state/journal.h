@@ -13,7 +13,7 @@
 
 namespace kvcal {
 
-/// The kind of a journal's record.
+/// Kind of a journal record.
 enum class RecordKind : uint32_t {
   kPass = 1,  ///< a forward pass begins; layer is the number of its samples
   kObserve,
@@ -23,21 +23,21 @@ enum class RecordKind : uint32_t {
   kHead,
 };
 
-/// One call of a forward pass and what it gave (model/observation_bytes.h).
+/// One call of a forward pass and its result (forward/observation_bytes.h).
 struct JournalRecord {
   RecordKind kind{};
   int64_t layer = 0;
   std::span<const std::byte> result;
-  uint64_t end = 0;  ///< bytes of the journal up to here
+  uint64_t end = 0;  ///< size of the journal up to here
 };
 
-/// The record as it lies in the file: kind, layer, size, XXH3 of all, result.
+/// Bytes of a record in the file: kind, layer, size, XXH3 of all, result.
 std::vector<std::byte> journal_bytes(RecordKind kind, int64_t layer,
                                      std::span<const std::byte> result);
-/// The first bytes of every journal.
+/// First bytes of every journal.
 std::span<const std::byte> journal_head();
 
-/// The calls of a run, in their order, from a file that may be anyone's.
+/// Reads the calls of a run in order, from an untrusted file.
 class JournalReader {
  public:
   /// Only the first size bytes count; others may be appended meanwhile. Throws Error naming path
@@ -45,9 +45,9 @@ class JournalReader {
   JournalReader(const fs::path& path, uint64_t size);
 
   bool is_at_end() const { return position_ == size_; }
-  /// nullopt at the end. Throws Error for a damaged record.
+  /// The next record; nullopt at the end. Throws Error for a damaged record.
   std::optional<JournalRecord> next();
-  /// The end of the records that next has given.
+  /// End of the last record that next has returned.
   uint64_t position() const { return position_; }
 
  private:
@@ -58,7 +58,7 @@ class JournalReader {
 /// Appends to a journal. Throws Error naming path and the system's reason.
 class JournalWriter {
  public:
-  /// Keeps the first size bytes of what is there; 0: begins anew.
+  /// Keeps the first size bytes of an existing file; 0: starts a new one.
   JournalWriter(const fs::path& path, uint64_t size);
   void append(std::span<const std::byte> bytes);
   /// Returns when all appended records are on the disk.

@@ -9,14 +9,12 @@
 
 namespace kvcal {
 
-/// A forward pass whose calls are kept by a RunState: those that an earlier run has made are
-/// answered from there, and the pass that goes on begins with the hidden states behind them.
-/// Borrows the state.
+/// A forward pass whose calls a RunState records. Calls of an earlier run are answered from the
+/// record; the new pass then starts from the hidden states after them. Borrows the state.
 class ResumableForward : public LayerForward {
  public:
-  /// make: the pass itself, asked for when a call must be made; is_restored: hidden states will be
-  /// restored. lengths: of all samples, in tokens. config: borrowed, for what a kept result must
-  /// be.
+  /// make: makes the pass when a call first needs it; is_restored: hidden states will be restored.
+  /// lengths: of all samples, in tokens. config: borrowed, to check recorded results.
   using Make = std::function<std::unique_ptr<LayerForward>(bool is_restored)>;
   ResumableForward(RunState& state, const ModelConfig& config, std::vector<int64_t> lengths,
                    Make make);
@@ -37,11 +35,11 @@ class ResumableForward : public LayerForward {
 
  private:
   LayerForward& forward();
-  /// The result of the call, kept or made; parse reads kept bytes.
+  /// Result of the call, recorded or computed; parse reads recorded bytes.
   template <class Result>
   Result kept_or(RecordKind kind, int64_t layer, Result (*parse)(std::span<const std::byte>),
                  const std::function<Result(LayerForward&)>& call);
-  // Checks kept results: throws Error where they are of other samples or another model.
+  // Checks recorded results: throws Error where they belong to other samples or another model.
   void check(const LayerObservation& seen) const;
   void check(const LayerAdvance& advance) const { check(advance.linears); }
   void check(const LinearObservation& seen) const;
@@ -54,7 +52,7 @@ class ResumableForward : public LayerForward {
   std::vector<int64_t> lengths_;
   Make make_;
   ObservationRequest request_;
-  std::unique_ptr<LayerForward> forward_;  ///< null: no call had to be made yet
+  std::unique_ptr<LayerForward> forward_;  ///< null: no call has needed it yet
 };
 
 }  // namespace kvcal

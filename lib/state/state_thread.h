@@ -10,12 +10,11 @@
 
 namespace kvcal {
 
-/// Does what it is given, one thing after the other, beside the forward pass. What fails stops all
-/// that comes behind it.
+/// Runs tasks one after the other, beside the forward pass. A failure cancels all later tasks.
 class StateThread {
  public:
   StateThread();
-  /// Does what is left first.
+  /// Runs the remaining tasks first.
   ~StateThread();
   StateThread(const StateThread&) = delete;
   StateThread& operator=(const StateThread&) = delete;
@@ -23,9 +22,9 @@ class StateThread {
   void add(std::function<void()> task);
   bool is_idle() const;
   void wait_until_idle();
-  /// Waits for so many seconds at most; whether it is idle then.
+  /// Waits for at most so many seconds; returns whether it is idle.
   bool wait_until_idle(double seconds);
-  /// The message of the failure; nothing is done after it.
+  /// Message of the failure, after which no task runs.
   std::optional<std::string> failure() const;
   /// CPU seconds of the thread so far.
   double cpu_seconds() const;
