@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdio>
 
-#include "jinja/special_casing.h"
 #include "utf8proc.h"
 
 namespace kvcal::jinja {
@@ -22,17 +21,36 @@ char32_t simple_title(char32_t c) {
   return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
 }
 
-void append_upper(std::string& out, char32_t c) {
-  if (const SpecialCasing* special = find_special_casing(c))
-    out += special->upper;
-  else
-    utf8::append(out, simple_upper(c));
+/// The code points that c folds to where they are several, which is where its upper and title case
+/// are not single code points either (but for two that are upper case already).
+std::u32string long_folding(char32_t c) {
+  constexpr char32_t kCapitalDottedI = 0x130, kCapitalSharpS = 0x1E9E;
+  if (c < 0x80 || c == kCapitalDottedI || c == kCapitalSharpS) return {};
+  std::array<utf8proc_int32_t, 4> folded{};
+  int boundary = 0;
+  const utf8proc_ssize_t count = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(c), folded.data(), folded.size(), UTF8PROC_CASEFOLD, &boundary);
+  if (count < 2 || count > std::ssize(folded)) return {};
+  return {folded.begin(), folded.begin() + count};
 }
+
+void append_upper(std::string& out, char32_t c) {
+  const std::u32string parts = long_folding(c);
+  if (parts.empty()) return utf8::append(out, simple_upper(c));
+  for (const char32_t part : parts) utf8::append(out, simple_upper(part));
+}
+
+/// Source: Unicode's SpecialCasing.txt: the first letter is upper case, a last iota a subscript.
 void append_title(std::string& out, char32_t c) {
-  if (const SpecialCasing* special = find_special_casing(c))
-    out += special->title;
-  else
-    utf8::append(out, simple_title(c));
+  const std::u32string parts = long_folding(c);
+  if (parts.empty() || is_title(simple_title(c))) return utf8::append(out, simple_title(c));
+  constexpr char32_t kIota = 0x3B9, kIotaSubscript = 0x345;
+  bool has_upper = false;
+  for (const char32_t part : parts) {
+    const char32_t upper = has_upper ? part : simple_upper(part);
+    utf8::append(out, has_upper && part == kIota ? kIotaSubscript : upper);
+    has_upper |= upper != part;
+  }
 }
 
 bool is_cased(char32_t c) {
@@ -78,8 +96,8 @@ bool is_final_sigma(std::string_view text, size_t begin, size_t end) {
 void append_lower(std::string& out, std::string_view text, size_t begin, size_t end, char32_t c) {
   if (c == 0x3A3) {
     utf8::append(out, is_final_sigma(text, begin, end) ? 0x3C2 : 0x3C3);
-  } else if (const SpecialCasing* special = find_special_casing(c)) {
-    out += special->lower;
+  } else if (c == 0x130) {
+    out += "i\xcc\x87";  // i and a dot above
   } else {
     utf8::append(out, simple_lower(c));
   }
