@@ -7,9 +7,8 @@
 #include "core/folder.h"
 #include "core/join.h"
 #include "core/json_limits.h"
+#include "core/utf8.h"
 #include "jinja/interpreter.h"
-#include "jinja/parser.h"
-#include "jinja/python_str.h"
 
 namespace kvcal {
 namespace {

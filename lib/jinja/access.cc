@@ -1,23 +1,17 @@
-#include "jinja/access.h"
-
-#include "jinja/globals.h"
+#include "jinja/calls.h"
 #include "jinja/interpreter.h"
-#include "jinja/loop.h"
-#include "jinja/macro.h"
-#include "jinja/methods.h"
-#include "jinja/objects.h"
+#include "jinja/operators.h"
 #include "jinja/python_str.h"
 
 namespace kvcal::jinja {
 namespace {
 
-Value make_method(Run& run, const Value& self, const NamedCall& entry) {
-  if (entry.call == nullptr)
-    fail(type_name(self), ".", entry.name, " is not supported in chat templates");
-  auto* method = run.make<Method>();
-  method->name = entry.name;
+Value make_method(Run& run, const Value& self, const Native& native) {
+  if (native.body == nullptr)
+    fail(type_name(self), ".", native.name, " is not supported in chat templates");
+  auto* method = run.make<Bound>();
+  method->native = &native;
   method->self = self;
-  method->call = entry.call;
   return Value::object(Type::kMethod, method);
 }
 
@@ -31,7 +25,7 @@ bool is_internal(std::string_view name) {
   return name.size() > 4 && name.starts_with("__") && name.ends_with("__");
 }
 
-std::span<const NamedCall> methods_of(const Value& owner) {
+std::span<const Native> methods_of(const Value& owner) {
   switch (owner.type()) {
     case Type::kString:
       return string_methods();
@@ -150,8 +144,8 @@ Value own_attribute(Interpreter& interpreter, const Value& owner, std::string_vi
     return name.starts_with("_") ? unsafe(run, owner, name) : *found;
   }
   if (is_internal(name) || changes_owner(owner, name)) return unsafe(run, owner, name);
-  if (const NamedCall* entry = find_call(methods_of(owner), name))
-    return make_method(run, owner, *entry);
+  if (const Native* native = find_native(methods_of(owner), name))
+    return make_method(run, owner, *native);
   switch (owner.type()) {
     case Type::kLoop:
       return loop_attribute(run, owner, name);

@@ -1,5 +1,3 @@
-#include "jinja/arithmetic.h"
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -8,35 +6,14 @@
 
 #include "jinja/formatting.h"
 #include "jinja/objects.h"
-#include "jinja/printing.h"
+#include "jinja/operators.h"
 
 namespace kvcal::jinja {
 namespace {
 
-std::string_view symbol_of(Operator op) {
-  switch (op) {
-    case Operator::kAdd:
-      return "+";
-    case Operator::kSubtract:
-      return "-";
-    case Operator::kMultiply:
-      return "*";
-    case Operator::kDivide:
-      return "/";
-    case Operator::kFloorDivide:
-      return "//";
-    case Operator::kModulo:
-      return "%";
-    case Operator::kPower:
-      return "** or pow()";
-    default:
-      return "?";
-  }
-}
-
 [[noreturn]] void fail_types(Operator op, const Value& a, const Value& b) {
-  fail("unsupported operand type(s) for ", symbol_of(op), ": '", type_name(a), "' and '",
-       type_name(b), "'");
+  fail("unsupported operand type(s) for ", symbol_of(op), op == Operator::kPower ? " or pow()" : "",
+       ": '", type_name(a), "' and '", type_name(b), "'");
 }
 [[noreturn]] void fail_overflow(Operator op) {
   fail("the result of ", symbol_of(op), " is past 64 signed bits");
@@ -154,29 +131,30 @@ void charge_items(Run& run, uint64_t count) {
   run.charge_memory(count * sizeof(Value));
 }
 
-Value repeated(Run& run, const Value& sequence, int64_t count) {
-  if (count < 0) count = 0;
-  if (sequence.is_string()) {
-    const std::string_view text = sequence.as_text();
-    uint64_t size = 0;
-    if (__builtin_mul_overflow(uint64_t{text.size()}, static_cast<uint64_t>(count), &size))
-      size = UINT64_MAX;
-    run.check_size(size);
-    std::string result;
-    result.reserve(size);
-    for (int64_t i = 0; i < count && !text.empty(); ++i) result += text;
-    return Value::text(run.keep(std::move(result)), sequence.is_markup());
-  }
-  const auto& items = sequence.as<List>().items;
+/// part, count times; charge is told the size before anything is built.
+template <class Sequence, class Charge>
+Sequence repeated(const Sequence& part, int64_t count, const Charge& charge) {
+  count = std::max<int64_t>(count, 0);
   uint64_t size = 0;
-  if (__builtin_mul_overflow(uint64_t{items.size()}, static_cast<uint64_t>(count), &size))
+  if (__builtin_mul_overflow(uint64_t{part.size()}, static_cast<uint64_t>(count), &size))
     size = UINT64_MAX;
-  charge_items(run, size);
-  std::vector<Value> result;
+  charge(size);
+  Sequence result;
   result.reserve(size);
-  for (int64_t i = 0; i < count && !items.empty(); ++i)
-    result.insert(result.end(), items.begin(), items.end());
-  return make_list(run, std::move(result), sequence.type());
+  for (int64_t i = 0; i < count && !part.empty(); ++i)
+    result.insert(result.end(), part.begin(), part.end());
+  return result;
+}
+
+Value product(Run& run, const Value& sequence, int64_t count) {
+  if (sequence.is_string())
+    return Value::text(run.keep(repeated(std::string(sequence.as_text()), count,
+                                         [&](uint64_t size) { run.check_size(size); })),
+                       sequence.is_markup());
+  return make_list(
+      run,
+      repeated(sequence.as<List>().items, count, [&](uint64_t size) { charge_items(run, size); }),
+      sequence.type());
 }
 
 Value joined_texts(Run& run, const Value& a, const Value& b) {
@@ -204,6 +182,13 @@ Value sum(Run& run, const Value& a, const Value& b) {
 
 }  // namespace
 
+std::string_view symbol_of(Operator op) {
+  constexpr auto kSymbols = std::to_array<std::string_view>(
+      {"+", "-", "*", "/", "//", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "not in"});
+  static_assert(kSymbols.size() == static_cast<size_t>(Operator::kNotIn) + 1);
+  return kSymbols[static_cast<size_t>(op)];
+}
+
 Value arithmetic(Run& run, Operator op, const Value& a, const Value& b) {
   require_defined(a);
   if (op == Operator::kModulo && a.is_string()) return format_percent(run, a, b);
@@ -214,47 +199,33 @@ Value arithmetic(Run& run, Operator op, const Value& a, const Value& b) {
     return value.is_string() || value.is_sequence();
   };
   if (op == Operator::kMultiply && can_repeat(a) && b.is_integral())
-    return repeated(run, a, b.as_integer());
+    return product(run, a, b.as_integer());
   if (op == Operator::kMultiply && a.is_integral() && can_repeat(b))
-    return repeated(run, b, a.as_integer());
+    return product(run, b, a.as_integer());
   if (op == Operator::kAdd) return sum(run, a, b);
   fail_types(op, a, b);
 }
 
-Value unary(Operator op, const Value& a) {
+Value signed_number(bool is_negated, const Value& a) {
   require_defined(a);
   if (!a.is_number())
-    fail("bad operand type for unary ", op == Operator::kNegate ? "-" : "+", ": '", type_name(a),
-         "'");
-  if (a.is(Type::kFloat))
-    return Value::number(op == Operator::kNegate ? -a.as_number() : a.as_number());
-  if (op == Operator::kPlus) return Value::integer(a.as_integer());
+    fail("bad operand type for unary ", is_negated ? "-" : "+", ": '", type_name(a), "'");
+  if (a.is(Type::kFloat)) return Value::number(is_negated ? -a.as_number() : a.as_number());
+  if (!is_negated) return Value::integer(a.as_integer());
   if (a.as_integer() == INT64_MIN) fail("the result of - is past 64 signed bits");
   return Value::integer(-a.as_integer());
 }
 
 std::string escaped_html(std::string_view text) {
+  constexpr std::pair<char, std::string_view> kEscapes[] = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'\'', "&#39;"}, {'"', "&#34;"}};
   std::string out;
   for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      default:
-        out += c;
-    }
+    const auto* escape = std::ranges::find(kEscapes, c, [](const auto& one) { return one.first; });
+    if (escape == std::end(kEscapes))
+      out += c;
+    else
+      out += escape->second;
   }
   return out;
 }

@@ -1,57 +1,94 @@
 #include "jinja/calls.h"
 
+#include <algorithm>
+#include <array>
+
+#include "jinja/interpreter.h"
+
 namespace kvcal::jinja {
 
-const NamedCall* find_call(std::span<const NamedCall> calls, std::string_view name) {
-  for (const NamedCall& entry : calls)
-    if (entry.name == name) return &entry;
+const Native* find_native(std::span<const Native> natives, std::string_view name) {
+  for (const Native& native : natives)
+    if (native.name == name) return &native;
   return nullptr;
 }
 
-Arguments::Arguments(std::string_view function, const CallArguments& call,
-                     std::initializer_list<std::string_view> names, size_t num_required)
-    : function_(function), names_(names), values_(names.size()) {
-  if (call.positional.size() > names_.size())
-    fail(function_, "() takes at most ", names_.size(), " arguments, ", call.positional.size(),
+Call::Call(Interpreter& caller, const Native& callee, const Value& owner,
+           const CallArguments& arguments)
+    : interpreter(caller), run(caller.run()), native(callee), self(owner), given(arguments) {
+  size_t num_required = 0;
+  bool takes_names = true;
+  std::string_view rest = native.parameters;
+  if (rest == "...") return;
+  while (!rest.empty()) {
+    const size_t comma = std::min(rest.find(", "), rest.size());
+    const std::string_view name = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 2, rest.size()));
+    const bool is_optional = name.ends_with('=');
+    if (name.starts_with('/') || name.starts_with('*'))
+      takes_names = false;
+    else
+      names.push_back(name.substr(0, name.size() - (is_optional ? 1 : 0)));
+    if (takes_names && !is_optional) ++num_required;
+  }
+  const bool has_any = !given.positional.empty() || !given.named.empty();
+  if (native.parameters.empty() && has_any) fail(native.name, "() takes no arguments");
+  if (!takes_names && !given.named.empty()) fail(native.name, "() takes no keyword arguments");
+  if (native.parameters.starts_with('*')) return;
+  if (given.positional.size() > names.size())
+    fail(native.name, "() takes at most ", names.size(), " arguments, ", given.positional.size(),
          " were given");
-  for (size_t i = 0; i < call.positional.size(); ++i) values_[i] = call.positional[i];
-  for (const auto& [name, value] : call.named) {
-    size_t i = 0;
-    while (i < names_.size() && names_[i] != name) ++i;
-    if (i == names_.size()) fail(function_, "() has no argument '", name, "'");
-    if (has(i)) fail(function_, "() got '", name, "' twice");
-    values_[i] = value;
+  values = given.positional;
+  values.resize(names.size());
+  for (const auto& [name, value] : given.named) {
+    const auto i = static_cast<size_t>(std::ranges::find(names, name) - names.begin());
+    if (i == names.size()) fail(native.name, "() has no argument '", name, "'");
+    if (has(i)) fail(native.name, "() got '", name, "' twice");
+    values[i] = value;
   }
   for (size_t i = 0; i < num_required; ++i)
-    if (!has(i)) fail(function_, "() misses its argument '", names_[i], "'");
+    if (!has(i)) fail(native.name, "() misses its argument '", names[i], "'");
 }
 
-int64_t Arguments::integer(size_t i, int64_t fallback) const {
+int64_t Call::integer(size_t i, int64_t fallback) const {
   if (!has(i)) return fallback;
-  require_defined(values_[i]);
-  if (!values_[i].is_integral())
-    fail(function_, "(): '", names_[i], "' is of type ", type_name(values_[i]), ", expected int");
-  return values_[i].as_integer();
+  require_defined(values[i]);
+  if (!values[i].is_integral())
+    fail(native.name, "(): '", names[i], "' is of type ", type_name(values[i]), ", expected int");
+  return values[i].as_integer();
 }
 
-std::string_view Arguments::text(size_t i, std::string_view fallback) const {
+std::string_view Call::text(size_t i, std::string_view fallback) const {
   if (!has(i)) return fallback;
-  if (!values_[i].is_string())
-    fail(function_, "(): '", names_[i], "' is of type ", type_name(values_[i]), ", expected str");
-  return values_[i].as_text();
+  if (!values[i].is_string())
+    fail(native.name, "(): '", names[i], "' is of type ", type_name(values[i]), ", expected str");
+  return values[i].as_text();
 }
 
-std::optional<std::string_view> Arguments::optional_text(size_t i) const {
-  if (!has(i) || values_[i].is_none()) return std::nullopt;
+std::optional<std::string_view> Call::optional_text(size_t i) const {
+  if (!has(i) || values[i].is_none()) return std::nullopt;
   return text(i);
 }
 
-void require_no_arguments(std::string_view function, const CallArguments& call) {
-  if (!call.positional.empty() || !call.named.empty()) fail(function, "() takes no arguments");
+Value call_native(Interpreter& interpreter, const Native& native, const Value& self,
+                  const CallArguments& given) {
+  if (native.body == nullptr) fail(native.name, "() is not supported in chat templates");
+  return native.body(Call(interpreter, native, self, given));
 }
 
-void require_positional(std::string_view function, const CallArguments& call) {
-  if (!call.named.empty()) fail(function, "() takes no keyword arguments");
+const Native* find_filter(std::string_view name) {
+  static constexpr auto kRefused = std::to_array<Native>({{"filesizeformat"},
+                                                          {"pprint"},
+                                                          {"random"},
+                                                          {"striptags"},
+                                                          {"urlencode"},
+                                                          {"urlize"},
+                                                          {"wordwrap"},
+                                                          {"xmlattr"}});
+  for (const auto& filters :
+       {text_filters(), number_filters(), sequence_filters(), std::span<const Native>(kRefused)})
+    if (const Native* found = find_native(filters, name)) return found;
+  return nullptr;
 }
 
 }  // namespace kvcal::jinja

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -10,46 +9,78 @@
 
 namespace kvcal::jinja {
 
-/// A method, filter or test by name. call is null for one that Python or Jinja2 has and this does
-/// not.
-struct NamedCall {
+struct Call;
+
+/// A function, method, filter or test of Python or Jinja2.
+struct Native {
   std::string_view name;
-  CallMethod call = nullptr;
+  /// The parameters as Python writes them: "old, new, count=, /". A '=' marks one that may be left
+  /// out, a '/' at the end says that none is taken by name, "*items" takes any number of arguments
+  /// without names, and "..." leaves them all to the body, which reads `given`.
+  std::string_view parameters = {};
+  Value (*body)(const Call& call) = nullptr;  ///< null: refused by name
 };
 
 /// The entry of that name, or null.
-const NamedCall* find_call(std::span<const NamedCall> calls, std::string_view name);
+const Native* find_native(std::span<const Native> natives, std::string_view name);
 
-/// Arguments bound to parameters as Python does. Throws Error, naming the function, for too many,
-/// unknown, doubled or missing ones.
-class Arguments {
- public:
-  Arguments(std::string_view function, const CallArguments& call,
-            std::initializer_list<std::string_view> names, size_t num_required = 0);
+/// One call of a native: its arguments are bound to its parameters as Python does.
+struct Call {
+  /// Throws Error, naming the native, for too many, unknown, doubled or missing arguments.
+  Call(Interpreter& interpreter, const Native& native, const Value& self,
+       const CallArguments& given);
 
-  bool has(size_t i) const { return !values_[i].is_missing(); }
+  bool has(size_t i) const { return i < values.size() && !values[i].is_missing(); }
   /// The argument, or none.
-  Value operator[](size_t i) const { return has(i) ? values_[i] : Value::none(); }
-  Value value_or(size_t i, const Value& fallback) const { return has(i) ? values_[i] : fallback; }
+  Value operator[](size_t i) const { return value_or(i, Value::none()); }
+  Value value_or(size_t i, const Value& fallback) const { return has(i) ? values[i] : fallback; }
   /// An int. Throws Error for anything else.
   int64_t integer(size_t i, int64_t fallback = 0) const;
   /// A str. Throws Error for anything else.
   std::string_view text(size_t i, std::string_view fallback = {}) const;
   /// A str or none.
   std::optional<std::string_view> optional_text(size_t i) const;
-  bool flag(size_t i, bool fallback = false) const {
-    return has(i) ? is_true(values_[i]) : fallback;
-  }
+  bool flag(size_t i) const { return has(i) && is_true(values[i]); }
 
- private:
-  std::string_view function_;
-  std::vector<std::string_view> names_;
-  std::vector<Value> values_;
+  Interpreter& interpreter;
+  Run& run;
+  const Native& native;
+  const Value& self;  ///< before the dot, the bar or `is`; none for a function
+  const CallArguments& given;
+  std::vector<std::string_view> names = {};
+  std::vector<Value> values = {};
 };
 
-/// Throws Error unless the call has no arguments.
-void require_no_arguments(std::string_view function, const CallArguments& call);
-/// Throws Error if the call has named arguments, which most methods of Python's types do not take.
-void require_positional(std::string_view function, const CallArguments& call);
+Value call_native(Interpreter& interpreter, const Native& native, const Value& self,
+                  const CallArguments& given);
+
+std::span<const Native> string_methods();
+std::span<const Native> list_methods();
+std::span<const Native> tuple_methods();
+std::span<const Native> dict_methods();
+std::span<const Native> number_methods();
+std::span<const Native> cycler_methods();
+std::span<const Native> loop_methods();
+
+/// Whether the immutable sandbox hides that method because it would change a list or dict.
+bool changes_list(std::string_view method);
+bool changes_dict(std::string_view method);
+
+/// Puts the functions every template may call into globals: range, dict, namespace, cycler, joiner,
+/// lipsum (refused), raise_exception, strftime_now.
+void add_globals(Run& run, Dict& globals);
+/// cycler.current; missing for an unknown name.
+Value cycler_attribute(const Value& self, std::string_view name);
+
+/// The filter of that name, or null. Source of all: Jinja2 3.1, filters.py; tojson: transformers,
+/// chat_template_utils.py.
+const Native* find_filter(std::string_view name);
+std::span<const Native> text_filters();
+std::span<const Native> number_filters();
+std::span<const Native> sequence_filters();
+
+/// The test of that name (x is name), or null. Source: Jinja2 3.1, tests.py.
+const Native* find_test(std::string_view name);
+std::span<const Native> text_tests();
 
 }  // namespace kvcal::jinja

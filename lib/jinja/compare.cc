@@ -1,67 +1,40 @@
 #include <cmath>
+#include <compare>
 
 #include "jinja/objects.h"
-#include "jinja/value.h"
+#include "jinja/operators.h"
 
 namespace kvcal::jinja {
 namespace {
 
-enum class Relation { kLess, kEqual, kGreater, kUnordered };
-
-template <class T>
-Relation relation_of(T a, T b) {
-  return a < b    ? Relation::kLess
-         : a == b ? Relation::kEqual
-         : a > b  ? Relation::kGreater
-                  : Relation::kUnordered;
-}
-
 /// Exact, as Python compares an int with a float: the int is never rounded.
-Relation integer_to_float(int64_t a, double b) {
-  if (std::isnan(b)) return Relation::kUnordered;
-  if (b >= 0x1p63) return Relation::kLess;
-  if (b < -0x1p63) return Relation::kGreater;
+std::partial_ordering integer_to_float(int64_t a, double b) {
+  if (std::isnan(b)) return std::partial_ordering::unordered;
+  if (b >= 0x1p63) return std::partial_ordering::less;
+  if (b < -0x1p63) return std::partial_ordering::greater;
   const double whole = std::floor(b);
-  const Relation relation = relation_of(a, static_cast<int64_t>(whole));
-  return relation == Relation::kEqual && whole < b ? Relation::kLess : relation;
+  const std::partial_ordering order = a <=> static_cast<int64_t>(whole);
+  return order == 0 && whole < b ? std::partial_ordering::less : order;
 }
 
-Relation compare_numbers(const Value& a, const Value& b) {
-  if (a.is_integral() && b.is_integral()) return relation_of(a.as_integer(), b.as_integer());
+std::partial_ordering compare_numbers(const Value& a, const Value& b) {
+  if (a.is_integral() && b.is_integral()) return a.as_integer() <=> b.as_integer();
   if (a.is_integral()) return integer_to_float(a.as_integer(), b.as_number());
-  if (!b.is_integral()) return relation_of(a.as_number(), b.as_number());
-  const Relation turned = integer_to_float(b.as_integer(), a.as_number());
-  return turned == Relation::kLess      ? Relation::kGreater
-         : turned == Relation::kGreater ? Relation::kLess
-                                        : turned;
+  if (b.is_integral()) return 0 <=> integer_to_float(b.as_integer(), a.as_number());
+  return a.as_number() <=> b.as_number();
 }
 
-bool holds(Order order, Relation relation) {
-  switch (order) {
-    case Order::kLess:
-      return relation == Relation::kLess;
-    case Order::kLessEqual:
-      return relation == Relation::kLess || relation == Relation::kEqual;
-    case Order::kGreater:
-      return relation == Relation::kGreater;
-    case Order::kGreaterEqual:
-      return relation == Relation::kGreater || relation == Relation::kEqual;
+bool holds(Operator op, std::partial_ordering order) {
+  switch (op) {
+    case Operator::kLess:
+      return order < 0;
+    case Operator::kLessEqual:
+      return order <= 0;
+    case Operator::kGreater:
+      return order > 0;
+    default:
+      return order >= 0;
   }
-  return false;
-}
-
-std::string_view symbol_of(Order order) {
-  switch (order) {
-    case Order::kLess:
-      return "<";
-    case Order::kLessEqual:
-      return "<=";
-    case Order::kGreater:
-      return ">";
-    case Order::kGreaterEqual:
-      return ">=";
-  }
-  return "";
 }
 
 bool equal_items(Run& run, const std::vector<Value>& a, const std::vector<Value>& b) {
@@ -121,7 +94,7 @@ bool is_same(const Value& a, const Value& b) {
 bool equals(Run& run, const Value& a, const Value& b) {
   const Depth depth(run);
   run.charge();
-  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == Relation::kEqual;
+  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
   if (a.type() != b.type()) return false;
   switch (a.type()) {
     case Type::kUndefined:
@@ -144,28 +117,51 @@ bool equals(Run& run, const Value& a, const Value& b) {
   }
 }
 
-bool in_order(Run& run, Order order, const Value& a, const Value& b) {
+namespace {
+
+/// a < b and its kin.
+bool in_order(Run& run, Operator op, const Value& a, const Value& b) {
   const Depth depth(run);
   run.charge();
   require_defined(a);
   require_defined(b);
-  if (a.is_number() && b.is_number()) return holds(order, compare_numbers(a, b));
+  if (a.is_number() && b.is_number()) return holds(op, compare_numbers(a, b));
   if (a.is_string() && b.is_string()) {
     // UTF-8 sorts as its code points do, when bytes are unsigned: string_view's traits compare so.
     run.charge_bytes(a.as_text().size());
-    const int sign = a.as_text().compare(b.as_text());
-    return holds(order, relation_of(sign, 0));
+    return holds(op, a.as_text() <=> b.as_text());
   }
   if (a.is_sequence() && a.type() == b.type()) {
     const auto& left = a.as<List>().items;
     const auto& right = b.as<List>().items;
     for (size_t i = 0; i < left.size() && i < right.size(); ++i)
       if (!is_same(left[i], right[i]) && !equals(run, left[i], right[i]))
-        return in_order(run, order, left[i], right[i]);
-    return holds(order, relation_of(left.size(), right.size()));
+        return in_order(run, op, left[i], right[i]);
+    return holds(op, left.size() <=> right.size());
   }
-  fail("'", symbol_of(order), "' not supported between instances of '", type_name(a), "' and '",
+  fail("'", symbol_of(op), "' not supported between instances of '", type_name(a), "' and '",
        type_name(b), "'");
+}
+
+}  // namespace
+
+bool less(Run& run, const Value& a, const Value& b) {
+  return in_order(run, Operator::kLess, a, b);
+}
+
+bool compare(Run& run, Operator op, const Value& a, const Value& b) {
+  switch (op) {
+    case Operator::kEqual:
+      return equals(run, a, b);
+    case Operator::kNotEqual:
+      return !equals(run, a, b);
+    case Operator::kIn:
+      return contains(run, b, a);
+    case Operator::kNotIn:
+      return !contains(run, b, a);
+    default:
+      return in_order(run, op, a, b);
+  }
 }
 
 bool contains(Run& run, const Value& container, const Value& item) {

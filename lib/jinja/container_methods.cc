@@ -1,96 +1,61 @@
+#include <algorithm>
 #include <array>
 
-#include "jinja/interpreter.h"
-#include "jinja/methods.h"
+#include "jinja/calls.h"
 #include "jinja/printing.h"
 
 namespace kvcal::jinja {
 namespace {
 
-Value index_of(Interpreter& interpreter, const Value& self, const CallArguments& call) {
-  require_positional("index", call);
-  const Arguments arguments("index", call, {"value", "start", "stop"}, 1);
-  const auto& items = self.as<List>().items;
+Value index_of(const Call& call) {
+  const auto& items = call.self.as<List>().items;
   const auto length = static_cast<int64_t>(items.size());
   const auto bound = [&](int64_t at) { return std::max<int64_t>(at < 0 ? at + length : at, 0); };
-  const int64_t stop = std::min(bound(arguments.integer(2, length)), length);
-  for (int64_t i = bound(arguments.integer(1)); i < stop; ++i)
-    if (equals(interpreter.run(), items[static_cast<size_t>(i)], arguments[0]))
-      return Value::integer(i);
-  fail(to_repr(interpreter.run(), arguments[0]), " is not in ", type_name(self));
+  const int64_t stop = std::min(bound(call.integer(2, length)), length);
+  for (int64_t i = bound(call.integer(1)); i < stop; ++i)
+    if (equals(call.run, items[static_cast<size_t>(i)], call[0])) return Value::integer(i);
+  fail(to_repr(call.run, call[0]), " is not in ", type_name(call.self));
 }
 
-Value count_of(Interpreter& interpreter, const Value& self, const CallArguments& call) {
-  require_positional("count", call);
-  const Arguments arguments("count", call, {"value"}, 1);
-  int64_t count = 0;
-  for (const Value& item : self.as<List>().items)
-    count += equals(interpreter.run(), item, arguments[0]);
-  return Value::integer(count);
+Value count_of(const Call& call) {
+  return Value::integer(std::ranges::count_if(call.self.as<List>().items, [&](const Value& item) {
+    return equals(call.run, item, call[0]);
+  }));
 }
 
-Value copy_list(Interpreter& interpreter, const Value& self, const CallArguments& call) {
-  require_no_arguments("copy", call);
-  return make_list(interpreter.run(), self.as<List>().items);
+Value copy_list(const Call& call) {
+  return make_list(call.run, call.self.as<List>().items);
 }
 
-Value copy_dict(Interpreter& interpreter, const Value& self, const CallArguments& call) {
-  require_no_arguments("copy", call);
-  auto* copy = interpreter.run().make<Dict>();
-  for (const auto& [key, value] : self.as<Dict>().entries) copy->set(interpreter.run(), key, value);
+Value copy_dict(const Call& call) {
+  auto* copy = call.run.make<Dict>();
+  for (const auto& [key, value] : call.self.as<Dict>().entries) copy->set(call.run, key, value);
   return Value::object(Type::kDict, copy);
 }
 
-Value get(Interpreter& interpreter, const Value& self, const CallArguments& call) {
-  require_positional("get", call);
-  const Arguments arguments("get", call, {"key", "default"}, 1);
-  const Value* found = self.as<Dict>().find(interpreter.run(), arguments[0]);
-  return found != nullptr ? *found : arguments[1];
+Value get(const Call& call) {
+  const Value* found = call.self.as<Dict>().find(call.run, call[0]);
+  return found != nullptr ? *found : call[1];
 }
 
 template <DictView::Part part>
-Value view(Interpreter& interpreter, const Value& self, const CallArguments& call) {
-  require_no_arguments(part == DictView::Part::kKeys     ? "keys"
-                       : part == DictView::Part::kValues ? "values"
-                                                         : "items",
-                       call);
-  auto* object = interpreter.run().make<DictView>();
-  object->dict = &self.as<Dict>();
+Value view(const Call& call) {
+  auto* object = call.run.make<DictView>();
+  object->dict = &call.self.as<Dict>();
   object->part = part;
   return Value::object(Type::kDictView, object);
 }
 
-template <size_t N>
-bool is_one_of(std::string_view name, const std::array<std::string_view, N>& names) {
-  for (const std::string_view known : names)
-    if (name == known) return true;
-  return false;
-}
-
-}  // namespace
-
-std::span<const NamedCall> list_methods() {
-  static constexpr std::array<NamedCall, 3> kMethods{
-      {{"index", index_of}, {"count", count_of}, {"copy", copy_list}}};
-  return kMethods;
-}
-
-std::span<const NamedCall> tuple_methods() {
-  return list_methods().first(2);
-}
-
-std::span<const NamedCall> dict_methods() {
-  static constexpr std::array<NamedCall, 6> kMethods{{{"items", view<DictView::Part::kItems>},
-                                                      {"keys", view<DictView::Part::kKeys>},
-                                                      {"values", view<DictView::Part::kValues>},
-                                                      {"get", get},
-                                                      {"copy", copy_dict},
-                                                      {"fromkeys"}}};
-  return kMethods;
-}
-
-std::span<const NamedCall> number_methods() {
-  static constexpr std::array<NamedCall, 13> kMethods{{{"real"},
+constexpr auto kListMethods = std::to_array<Native>({{"index", "value, start=, stop=, /", index_of},
+                                                     {"count", "value, /", count_of},
+                                                     {"copy", "", copy_list}});
+constexpr auto kDictMethods = std::to_array<Native>({{"items", "", view<DictView::Part::kItems>},
+                                                     {"keys", "", view<DictView::Part::kKeys>},
+                                                     {"values", "", view<DictView::Part::kValues>},
+                                                     {"get", "key, default=, /", get},
+                                                     {"copy", "", copy_dict},
+                                                     {"fromkeys"}});
+constexpr auto kNumberMethods = std::to_array<Native>({{"real"},
                                                        {"imag"},
                                                        {"numerator"},
                                                        {"denominator"},
@@ -102,20 +67,33 @@ std::span<const NamedCall> number_methods() {
                                                        {"as_integer_ratio"},
                                                        {"is_integer"},
                                                        {"hex"},
-                                                       {"fromhex"}}};
-  return kMethods;
-}
+                                                       {"fromhex"}});
 
 // Source of both: Jinja2 3.1, sandbox.py, _mutable_spec.
+constexpr std::array<std::string_view, 8> kListChanges{"append", "clear", "pop",    "reverse",
+                                                       "insert", "sort",  "extend", "remove"};
+constexpr std::array<std::string_view, 5> kDictChanges{"clear", "pop", "popitem", "setdefault",
+                                                       "update"};
+
+}  // namespace
+
+std::span<const Native> list_methods() {
+  return kListMethods;
+}
+std::span<const Native> tuple_methods() {
+  return list_methods().first(2);
+}
+std::span<const Native> dict_methods() {
+  return kDictMethods;
+}
+std::span<const Native> number_methods() {
+  return kNumberMethods;
+}
 bool changes_list(std::string_view method) {
-  constexpr std::array<std::string_view, 8> kNames{"append", "clear", "pop",    "reverse",
-                                                   "insert", "sort",  "extend", "remove"};
-  return is_one_of(method, kNames);
+  return std::ranges::find(kListChanges, method) != kListChanges.end();
 }
 bool changes_dict(std::string_view method) {
-  constexpr std::array<std::string_view, 5> kNames{"clear", "pop", "popitem", "setdefault",
-                                                   "update"};
-  return is_one_of(method, kNames);
+  return std::ranges::find(kDictChanges, method) != kDictChanges.end();
 }
 
 }  // namespace kvcal::jinja

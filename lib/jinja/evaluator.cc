@@ -1,9 +1,6 @@
-#include "jinja/access.h"
-#include "jinja/arithmetic.h"
-#include "jinja/filters.h"
-#include "jinja/globals.h"
+#include "jinja/calls.h"
 #include "jinja/interpreter.h"
-#include "jinja/predicates.h"
+#include "jinja/operators.h"
 #include "jinja/printing.h"
 
 namespace kvcal::jinja {
@@ -25,7 +22,7 @@ Value Interpreter::evaluate(const Expression& expression) {
     case ExpressionKind::kDict:
       return evaluate_dict(expression);
     case ExpressionKind::kUnary:
-      return unary(expression.operators[0], evaluate(*items[0]));
+      return signed_number(expression.operators[0] == Operator::kSubtract, evaluate(*items[0]));
     case ExpressionKind::kBinary: {
       const Value left = evaluate(*items[0]);
       return arithmetic(run_, expression.operators[0], left, evaluate(*items[1]));
@@ -88,32 +85,11 @@ Value Interpreter::evaluate_dict(const Expression& expression) {
   return Value::object(Type::kDict, dict);
 }
 
-bool Interpreter::compare(Operator op, const Value& a, const Value& b) {
-  switch (op) {
-    case Operator::kEqual:
-      return equals(run_, a, b);
-    case Operator::kNotEqual:
-      return !equals(run_, a, b);
-    case Operator::kLess:
-      return in_order(run_, Order::kLess, a, b);
-    case Operator::kLessEqual:
-      return in_order(run_, Order::kLessEqual, a, b);
-    case Operator::kGreater:
-      return in_order(run_, Order::kGreater, a, b);
-    case Operator::kGreaterEqual:
-      return in_order(run_, Order::kGreaterEqual, a, b);
-    case Operator::kIn:
-      return contains(run_, b, a);
-    default:
-      return !contains(run_, b, a);
-  }
-}
-
 Value Interpreter::evaluate_compare(const Expression& expression) {
   Value left = evaluate(*expression.items[0]);
   for (size_t i = 0; i < expression.operators.size(); ++i) {
     const Value right = evaluate(*expression.items[i + 1]);
-    if (!compare(expression.operators[i], left, right)) return Value::boolean(false);
+    if (!compare(run_, expression.operators[i], left, right)) return Value::boolean(false);
     left = right;
   }
   return Value::boolean(true);
@@ -182,13 +158,11 @@ Value Interpreter::call(const Value& callee, const CallArguments& arguments) {
   require_defined(callee);
   switch (callee.type()) {
     case Type::kFunction:
-      return callee.as<Function>().call(*this, arguments);
     case Type::kMethod:
-      return callee.as<Method>().call(*this, callee.as<Method>().self, arguments);
+    case Type::kJoiner:
+      return call_native(*this, *callee.as<Bound>().native, callee.as<Bound>().self, arguments);
     case Type::kMacro:
       return call_macro(*this, callee.as<Macro>(), arguments);
-    case Type::kJoiner:
-      return call_joiner(callee, arguments);
     case Type::kLoop:
       fail("The loop must have the 'recursive' marker to be called recursively.");
     default:
@@ -212,18 +186,18 @@ Value Interpreter::evaluate_filter(const Expression& expression, const Value& bl
 Value Interpreter::apply_filter(std::string_view name, const Value& input,
                                 const CallArguments& arguments) {
   run_.charge();
-  const NamedCall* filter = find_filter(name);
+  const Native* filter = find_filter(name);
   if (filter == nullptr) fail("No filter named '", name, "' found.");
-  if (filter->call == nullptr) fail("filter '", name, "' is not supported in chat templates");
-  return filter->call(*this, input, arguments);
+  if (filter->body == nullptr) fail("filter '", name, "' is not supported in chat templates");
+  return call_native(*this, *filter, input, arguments);
 }
 
 bool Interpreter::apply_test(std::string_view name, const Value& input,
                              const CallArguments& arguments) {
   run_.charge();
-  const NamedCall* test = find_test(name);
+  const Native* test = find_test(name);
   if (test == nullptr) fail("No test named '", name, "' found.");
-  return is_true(test->call(*this, input, arguments));
+  return is_true(call_native(*this, *test, input, arguments));
 }
 
 }  // namespace kvcal::jinja

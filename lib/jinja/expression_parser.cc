@@ -1,9 +1,10 @@
 #include "jinja/expression_parser.h"
 
 #include <array>
-#include <optional>
+#include <cmath>
+#include <span>
 
-#include "jinja/literals.h"
+#include "jinja/python_str.h"
 
 namespace kvcal::jinja {
 namespace {
@@ -13,25 +14,39 @@ bool is_constant_name(std::string_view name) {
          name == "None";
 }
 
-std::optional<Operator> compare_operator(const Token& token) {
-  constexpr std::array<std::pair<std::string_view, Operator>, 6> kSymbols{
-      {{"==", Operator::kEqual},
-       {"!=", Operator::kNotEqual},
-       {"<", Operator::kLess},
-       {"<=", Operator::kLessEqual},
-       {">", Operator::kGreater},
-       {">=", Operator::kGreaterEqual}}};
-  for (const auto& [symbol, found] : kSymbols)
-    if (token.is_operator(symbol)) return found;
-  return std::nullopt;
+/// Operators of one precedence, which take operands of the next level from left to right.
+struct BinaryLevel {
+  ExpressionKind kind = ExpressionKind::kBinary;
+  std::span<const Operator> operators = {};
+  std::string_view name = {};  ///< of an operator that is a word
+};
+constexpr std::array kSums{Operator::kAdd, Operator::kSubtract};
+constexpr std::array kProducts{Operator::kMultiply, Operator::kDivide, Operator::kFloorDivide,
+                               Operator::kModulo};
+constexpr std::array kPowers{Operator::kPower};
+enum Level : size_t { kOr, kAnd, kSum, kProduct, kPower };
+constexpr std::array<BinaryLevel, 5> kLevels{{{.kind = ExpressionKind::kOr, .name = "or"},
+                                              {.kind = ExpressionKind::kAnd, .name = "and"},
+                                              {.operators = kSums},
+                                              {.operators = kProducts},
+                                              {.operators = kPowers}}};
+constexpr std::array kComparisons{Operator::kEqual,   Operator::kNotEqual,
+                                  Operator::kLess,    Operator::kLessEqual,
+                                  Operator::kGreater, Operator::kGreaterEqual};
+
+/// The one of operators that token is, or null.
+const Operator* find_operator(const Token& token, std::span<const Operator> operators) {
+  for (const Operator& op : operators)
+    if (token.is_operator(symbol_of(op))) return &op;
+  return nullptr;
 }
 
-std::optional<Operator> product_operator(const Token& token) {
-  if (token.is_operator("*")) return Operator::kMultiply;
-  if (token.is_operator("/")) return Operator::kDivide;
-  if (token.is_operator("//")) return Operator::kFloorDivide;
-  if (token.is_operator("%")) return Operator::kModulo;
-  return std::nullopt;
+/// The value of a literal. Throws Error when it does not fit 64 bits or is not finite.
+Value number_of(const Token& number) {
+  if (number.is(TokenType::kInteger)) return Value::integer(*parse_integer(number.text, 0));
+  const double value = *parse_float(number.text);
+  if (!std::isfinite(value)) fail("number ", number.text, " is out of range");
+  return Value::number(value);
 }
 
 }  // namespace
@@ -62,14 +77,14 @@ Expression* ExpressionParser::parse_tuple(const TupleRules& rules) {
 
 Expression* ExpressionParser::parse_expression(bool has_conditional) {
   const Nesting nesting(*this);
-  return has_conditional ? parse_conditional() : parse_or();
+  return has_conditional ? parse_conditional() : parse_binary(kOr);
 }
 
 Expression* ExpressionParser::parse_conditional() {
   int line = token().line;
-  Expression* result = parse_or();
+  Expression* result = parse_binary(kOr);
   while (skip_name("if")) {
-    Expression* condition = parse_or();
+    Expression* condition = parse_binary(kOr);
     Expression* otherwise = nullptr;
     if (skip_name("else")) {
       const Nesting nesting(*this);
@@ -81,18 +96,32 @@ Expression* ExpressionParser::parse_conditional() {
   return result;
 }
 
-Expression* ExpressionParser::parse_or() {
+Expression* ExpressionParser::parse_binary(size_t level) {
+  const BinaryLevel& rules = kLevels[level];
   const int line = token().line;
-  Expression* left = parse_and();
-  while (skip_name("or")) left = make(ExpressionKind::kOr, line, {left, parse_and()});
-  return left;
+  Expression* left = parse_operand(level);
+  while (true) {
+    const Operator* found = find_operator(token(), rules.operators);
+    if (found == nullptr && (rules.name.empty() || !token().is_name(rules.name))) return left;
+    take();
+    left = make(rules.kind, line, {left, parse_operand(level)});
+    if (found != nullptr) left->operators = {*found};
+  }
 }
 
-Expression* ExpressionParser::parse_and() {
-  const int line = token().line;
-  Expression* left = parse_not();
-  while (skip_name("and")) left = make(ExpressionKind::kAnd, line, {left, parse_not()});
-  return left;
+Expression* ExpressionParser::parse_operand(size_t level) {
+  switch (level) {
+    case kOr:
+      return parse_binary(kAnd);
+    case kAnd:
+      return parse_not();
+    case kSum:
+      return parse_concat();
+    case kProduct:
+      return parse_binary(kPower);
+    default:
+      return parse_unary();
+  }
 }
 
 Expression* ExpressionParser::parse_not() {
@@ -104,10 +133,10 @@ Expression* ExpressionParser::parse_not() {
 
 Expression* ExpressionParser::parse_compare() {
   const int line = token().line;
-  std::vector<Expression*> items{parse_sum()};
+  std::vector<Expression*> items{parse_binary(kSum)};
   std::vector<Operator> operators;
   while (true) {
-    if (const std::optional<Operator> found = compare_operator(token())) {
+    if (const Operator* found = find_operator(token(), kComparisons)) {
       take();
       operators.push_back(*found);
     } else if (skip_name("in")) {
@@ -119,7 +148,7 @@ Expression* ExpressionParser::parse_compare() {
     } else {
       break;
     }
-    items.push_back(parse_sum());
+    items.push_back(parse_binary(kSum));
   }
   if (operators.empty()) return items[0];
   Expression* compare = make(ExpressionKind::kCompare, line, std::move(items));
@@ -127,43 +156,11 @@ Expression* ExpressionParser::parse_compare() {
   return compare;
 }
 
-Expression* ExpressionParser::parse_sum() {
-  const int line = token().line;
-  Expression* left = parse_concat();
-  while (token().is_operator("+") || token().is_operator("-")) {
-    const Operator found = take().text == "+" ? Operator::kAdd : Operator::kSubtract;
-    left = make(ExpressionKind::kBinary, line, {left, parse_concat()});
-    left->operators = {found};
-  }
-  return left;
-}
-
 Expression* ExpressionParser::parse_concat() {
   const int line = token().line;
-  std::vector<Expression*> items{parse_product()};
-  while (skip_operator("~")) items.push_back(parse_product());
+  std::vector<Expression*> items{parse_binary(kProduct)};
+  while (skip_operator("~")) items.push_back(parse_binary(kProduct));
   return items.size() == 1 ? items[0] : make(ExpressionKind::kConcat, line, std::move(items));
-}
-
-Expression* ExpressionParser::parse_product() {
-  const int line = token().line;
-  Expression* left = parse_power();
-  while (const std::optional<Operator> found = product_operator(token())) {
-    take();
-    left = make(ExpressionKind::kBinary, line, {left, parse_power()});
-    left->operators = {*found};
-  }
-  return left;
-}
-
-Expression* ExpressionParser::parse_power() {
-  const int line = token().line;
-  Expression* left = parse_unary();
-  while (skip_operator("**")) {
-    left = make(ExpressionKind::kBinary, line, {left, parse_unary()});
-    left->operators = {Operator::kPower};
-  }
-  return left;
 }
 
 Expression* ExpressionParser::parse_unary(bool has_filters) {
@@ -171,7 +168,7 @@ Expression* ExpressionParser::parse_unary(bool has_filters) {
   if (token().is_operator("-") || token().is_operator("+")) {
     const Nesting nesting(*this);
     const int line = token().line;
-    const Operator found = take().text == "-" ? Operator::kNegate : Operator::kPlus;
+    const Operator found = take().text == "-" ? Operator::kSubtract : Operator::kAdd;
     result = make(ExpressionKind::kUnary, line, {parse_unary(false)});
     result->operators = {found};
   } else {
@@ -217,17 +214,14 @@ Expression* ExpressionParser::parse_primary(bool may_be_attribute) {
     case TokenType::kFloat: {
       Expression* constant = make(ExpressionKind::kConstant, line);
       const Token& number = take();
-      constant->value = in_context("line " + std::to_string(line), [&] {
-        return number.is(TokenType::kInteger) ? Value::integer(integer_value(number.text))
-                                              : Value::number(float_value(number.text));
-      });
+      constant->value =
+          in_context("line " + std::to_string(line), [&] { return number_of(number); });
       return constant;
     }
     default:
       break;
   }
-  if (token().is_operator("[")) return parse_list();
-  if (token().is_operator("{")) return parse_dict();
+  if (token().is_operator("[") || token().is_operator("{")) return parse_list();
   if (!skip_operator("(")) stop("unexpected " + described(token()));
   Expression* inner = parse_tuple({.is_parenthesized = true});
   expect_operator(")");
@@ -235,29 +229,20 @@ Expression* ExpressionParser::parse_primary(bool may_be_attribute) {
 }
 
 Expression* ExpressionParser::parse_list() {
+  const bool is_dict = token().is_operator("{");
+  const std::string_view close = is_dict ? "}" : "]";
   const int line = take().line;
   std::vector<Expression*> items;
-  while (!token().is_operator("]")) {
+  while (!token().is_operator(close)) {
     if (!items.empty()) expect_operator(",");
-    if (token().is_operator("]")) break;
+    if (token().is_operator(close)) break;
     items.push_back(parse_expression());
-  }
-  expect_operator("]");
-  return make(ExpressionKind::kList, line, std::move(items));
-}
-
-Expression* ExpressionParser::parse_dict() {
-  const int line = take().line;
-  std::vector<Expression*> items;
-  while (!token().is_operator("}")) {
-    if (!items.empty()) expect_operator(",");
-    if (token().is_operator("}")) break;
-    items.push_back(parse_expression());
+    if (!is_dict) continue;
     expect_operator(":");
     items.push_back(parse_expression());
   }
-  expect_operator("}");
-  return make(ExpressionKind::kDict, line, std::move(items));
+  expect_operator(close);
+  return make(is_dict ? ExpressionKind::kDict : ExpressionKind::kList, line, std::move(items));
 }
 
 void ExpressionParser::require_assignable(const Expression* target) const {
@@ -284,6 +269,167 @@ std::string_view ExpressionParser::parse_name_target() {
   if (is_constant_name(name.text))
     stop("'" + std::string(name.text) + "' cannot be assigned to", name.line);
   return name.text;
+}
+
+Expression* ExpressionParser::parse_postfix(Expression* operand) {
+  while (true) {
+    if (token().is_operator(".") || token().is_operator("["))
+      operand = parse_subscript(operand);
+    else if (token().is_operator("("))
+      operand = parse_call(operand);
+    else
+      return operand;
+  }
+}
+
+Expression* ExpressionParser::parse_filters_and_tests(Expression* operand) {
+  while (true) {
+    if (token().is_operator("|"))
+      operand = parse_filters(operand);
+    else if (token().is_name("is"))
+      operand = parse_test(operand);
+    else if (token().is_operator("("))
+      operand = parse_call(operand);
+    else
+      return operand;
+  }
+}
+
+Expression* ExpressionParser::parse_subscript(Expression* operand) {
+  const Token& opening = take();
+  if (opening.text == ".") {
+    const Token& part = take();
+    if (part.is(TokenType::kName)) {
+      Expression* attribute = make(ExpressionKind::kAttribute, opening.line, {operand});
+      attribute->text = part.text;
+      return attribute;
+    }
+    if (!part.is(TokenType::kInteger))
+      stop("found " + described(part) + ", expected a name or number", part.line);
+    Expression* index = make(ExpressionKind::kConstant, part.line);
+    index->value = number_of(part);
+    return make(ExpressionKind::kItem, opening.line, {operand, index});
+  }
+  std::vector<Expression*> items;
+  while (!token().is_operator("]")) {
+    if (!items.empty()) expect_operator(",");
+    items.push_back(parse_subscribed());
+  }
+  expect_operator("]");
+  if (items.size() == 1) return make(ExpressionKind::kItem, opening.line, {operand, items[0]});
+  for (const Expression* item : items)
+    if (item->kind == ExpressionKind::kSlice)
+      stop("a slice among several subscripts", opening.line);
+  Expression* tuple = make(ExpressionKind::kTuple, opening.line, std::move(items));
+  return make(ExpressionKind::kItem, opening.line, {operand, tuple});
+}
+
+Expression* ExpressionParser::parse_subscribed() {
+  const int line = token().line;
+  std::vector<Expression*> parts(3, nullptr);
+  if (!token().is_operator(":")) {
+    parts[0] = parse_expression();
+    if (!token().is_operator(":")) return parts[0];
+  }
+  take();
+  const auto is_end = [&] { return token().is_operator("]") || token().is_operator(","); };
+  if (!token().is_operator(":") && !is_end()) parts[1] = parse_expression();
+  if (skip_operator(":") && !is_end()) parts[2] = parse_expression();
+  return make(ExpressionKind::kSlice, line, std::move(parts));
+}
+
+Expression* ExpressionParser::parse_call(Expression* callee) {
+  Expression* call = make(ExpressionKind::kCall, token().line, {callee});
+  parse_arguments(call);
+  return call;
+}
+
+void ExpressionParser::parse_arguments(Expression* owner) {
+  CallSyntax& call = owner->call;
+  const int line = token().line;
+  expect_operator("(");
+  const auto require = [&](bool is_allowed) {
+    if (!is_allowed) stop("arguments in an order that a call does not take", line);
+  };
+  bool is_first = true;
+  while (!token().is_operator(")")) {
+    if (!is_first) {
+      expect_operator(",");
+      if (token().is_operator(")")) break;
+    }
+    is_first = false;
+    Expression* argument = nullptr;
+    if (skip_operator("*")) {
+      require(call.star == nullptr && call.double_star == nullptr);
+      argument = call.star = parse_expression();
+    } else if (skip_operator("**")) {
+      require(call.double_star == nullptr);
+      argument = call.double_star = parse_expression();
+    } else if (token().is(TokenType::kName) && following().is_operator("=")) {
+      require(call.double_star == nullptr);
+      const std::string_view name = take().text;
+      take();
+      for (const auto& [known, value] : call.named)
+        if (known == name) stop("argument '" + std::string(name) + "' is given twice", line);
+      argument = parse_expression();
+      call.named.emplace_back(name, argument);
+    } else {
+      require(call.star == nullptr && call.double_star == nullptr && call.named.empty());
+      argument = parse_expression();
+      call.positional.push_back(argument);
+    }
+    deepen(owner, argument);
+  }
+  expect_operator(")");
+}
+
+std::string_view ExpressionParser::parse_dotted_name() {
+  std::string_view name = expect(TokenType::kName, "a name").text;
+  while (skip_operator("."))
+    name = tree_.texts.emplace_back(std::string(name) + "." +
+                                    std::string(expect(TokenType::kName, "a name").text));
+  return name;
+}
+
+Expression* ExpressionParser::parse_filters(Expression* operand, bool is_first) {
+  while (is_first || token().is_operator("|")) {
+    if (!is_first) take();
+    is_first = false;
+    Expression* filter = make(ExpressionKind::kFilter, token().line, {operand});
+    filter->text = parse_dotted_name();
+    if (token().is_operator("(")) parse_arguments(filter);
+    operand = filter;
+  }
+  return operand;
+}
+
+bool ExpressionParser::starts_test_argument() const {
+  switch (token().type) {
+    case TokenType::kName:
+      return !token().is_name("else") && !token().is_name("or") && !token().is_name("and");
+    case TokenType::kString:
+    case TokenType::kInteger:
+    case TokenType::kFloat:
+      return true;
+    default:
+      return token().is_operator("[") || token().is_operator("{");
+  }
+}
+
+Expression* ExpressionParser::parse_test(Expression* operand) {
+  const int line = take().line;
+  const bool is_negated = skip_name("not");
+  Expression* test = make(ExpressionKind::kTest, line, {operand});
+  test->text = parse_dotted_name();
+  if (token().is_operator("(")) {
+    parse_arguments(test);
+  } else if (starts_test_argument()) {
+    if (token().is_name("is")) stop("tests with `is` cannot be chained");
+    Expression* argument = parse_postfix(parse_primary());
+    test->call.positional.push_back(argument);
+    deepen(test, argument);
+  }
+  return is_negated ? make(ExpressionKind::kNot, line, {test}) : test;
 }
 
 }  // namespace kvcal::jinja

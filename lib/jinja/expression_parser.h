@@ -1,18 +1,90 @@
 #pragma once
 
+#include <algorithm>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "jinja/parser_base.h"
+#include "core/error.h"
+#include "jinja/syntax.h"
 
 namespace kvcal::jinja {
 
-/// The grammar of expressions, rule by rule as in Jinja2 3.1, parser.py.
-class ExpressionParser : public ParserBase {
+/// How deep expressions and blocks may nest; published templates stay far below.
+inline constexpr int kMaxNesting = 200;
+
+/// The grammar of expressions, rule by rule as in Jinja2 3.1, parser.py, over the token stream.
+class ExpressionParser {
  public:
-  using ParserBase::ParserBase;
+  explicit ExpressionParser(SyntaxTree& tree) : tree_(tree), tokens_(tree.tokens.tokens) {}
 
  protected:
+  /// Counts nesting while it lives.
+  class Nesting {
+   public:
+    explicit Nesting(ExpressionParser& parser) : parser_(parser) {
+      if (++parser_.nesting_ > kMaxNesting) {
+        --parser_.nesting_;
+        parser_.stop("nested deeper than " + std::to_string(kMaxNesting) + " levels");
+      }
+    }
+    ~Nesting() { --parser_.nesting_; }
+    Nesting(const Nesting&) = delete;
+    Nesting& operator=(const Nesting&) = delete;
+
+   private:
+    ExpressionParser& parser_;
+  };
+
+  const Token& token() const { return tokens_[at_]; }
+  const Token& following() const { return tokens_[at_ + 1 < tokens_.size() ? at_ + 1 : at_]; }
+  const Token& take() {
+    const Token& taken = tokens_[at_];
+    if (at_ + 1 < tokens_.size()) ++at_;
+    return taken;
+  }
+  bool skip_operator(std::string_view symbol) {
+    const bool is_there = token().is_operator(symbol);
+    if (is_there) take();
+    return is_there;
+  }
+  bool skip_name(std::string_view name) {
+    const bool is_there = token().is_name(name);
+    if (is_there) take();
+    return is_there;
+  }
+  const Token& expect(TokenType type, std::string_view what) {
+    if (!token().is(type)) stop("found " + described(token()) + ", expected " + std::string(what));
+    return take();
+  }
+  void expect_operator(std::string_view symbol) {
+    if (!skip_operator(symbol))
+      stop("found " + described(token()) + ", expected '" + std::string(symbol) + "'");
+  }
+
+  [[noreturn]] void stop(const std::string& what, int line = 0) const {
+    fail("line ", line > 0 ? line : token().line, ": ", what);
+  }
+
+  Expression* make(ExpressionKind kind, int line, std::vector<Expression*> items = {}) {
+    tree_.expressions.push_back(std::make_unique<Expression>());
+    Expression* expression = tree_.expressions.back().get();
+    expression->kind = kind;
+    expression->line = line;
+    expression->items = std::move(items);
+    for (const Expression* item : expression->items) deepen(expression, item);
+    return expression;
+  }
+  /// Takes child into parent's depth, which chains like a|b|c build without nesting.
+  void deepen(Expression* parent, const Expression* child) const {
+    if (child == nullptr) return;
+    parent->depth = std::max(parent->depth, child->depth + 1);
+    if (parent->depth > kMaxNesting)
+      stop("an expression of more than " + std::to_string(kMaxNesting) + " levels", parent->line);
+  }
+
   struct TupleRules {
     bool is_simplified = false;     ///< primaries only: the target of an assignment
     bool has_conditional = true;    ///< whether "a if b" may stand unparenthesised
@@ -29,21 +101,20 @@ class ExpressionParser : public ParserBase {
   /// A target that is one name.
   std::string_view parse_name_target();
 
+  SyntaxTree& tree_;
+
  private:
   Expression* parse_conditional();
-  Expression* parse_or();
-  Expression* parse_and();
+  Expression* parse_binary(size_t level);
+  Expression* parse_operand(size_t level);
   Expression* parse_not();
   Expression* parse_compare();
-  Expression* parse_sum();
   Expression* parse_concat();
-  Expression* parse_product();
-  Expression* parse_power();
   Expression* parse_unary(bool has_filters = true);
   Expression* parse_primary(bool may_be_attribute = false);
   Expression* parse_name(bool may_be_attribute);
+  /// A list or a dict.
   Expression* parse_list();
-  Expression* parse_dict();
   Expression* parse_postfix(Expression* operand);
   Expression* parse_filters_and_tests(Expression* operand);
   Expression* parse_subscript(Expression* operand);
@@ -55,6 +126,10 @@ class ExpressionParser : public ParserBase {
   bool is_tuple_end() const;
   void require_assignable(const Expression* target) const;
   bool starts_test_argument() const;
+
+  const std::vector<Token>& tokens_;
+  size_t at_ = 0;
+  int nesting_ = 0;
 };
 
 }  // namespace kvcal::jinja

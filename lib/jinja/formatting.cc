@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "jinja/access.h"
 #include "jinja/interpreter.h"
+#include "jinja/operators.h"
 #include "jinja/printing.h"
 #include "jinja/python_str.h"
 

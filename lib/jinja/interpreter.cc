@@ -1,7 +1,6 @@
 #include "jinja/interpreter.h"
 
-#include "jinja/globals.h"
-#include "jinja/loop.h"
+#include "jinja/calls.h"
 #include "jinja/printing.h"
 #include "jinja/python_str.h"
 

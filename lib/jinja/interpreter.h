@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "jinja/macro.h"
 #include "jinja/objects.h"
 #include "jinja/syntax.h"
 
@@ -64,7 +63,6 @@ class Interpreter {
   Value evaluate_filter(const Expression& expression, const Value& block_text = {});
   std::vector<Value> evaluate_items(const Expression& expression);
   CallArguments evaluate_arguments(const CallSyntax& syntax);
-  bool compare(Operator op, const Value& a, const Value& b);
 
   void enter(const std::vector<Load>& loads);
   Value& variable(const Slot& slot);

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <charconv>
+#include <cstdio>
 #include <optional>
 
 #include "core/error.h"
-#include "jinja/literals.h"
+#include "core/pcre2_regex.h"
 #include "jinja/python_str.h"
 
 namespace kvcal::jinja {
@@ -23,6 +26,91 @@ std::string normalized(std::string_view source) {
   }
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
+}
+
+/// The escape at inner[at], just behind its backslash; at moves behind it.
+void append_escape(std::string& out, std::string_view inner, size_t& at) {
+  const char kind = inner[at++];
+  const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
+  const auto append_number = [&](size_t digits, int base, bool must_be_complete) {
+    const auto is_digit = [&](char c) {
+      return base == 8 ? is_octal(c) : std::isxdigit(static_cast<unsigned char>(c)) != 0;
+    };
+    size_t end = at;
+    while (end < inner.size() && end < at + digits && is_digit(inner[end])) ++end;
+    if (must_be_complete && end != at + digits)
+      fail("the escape \\", kind, " needs ", digits, " hexadecimal digits");
+    uint32_t code_point = 0;
+    std::from_chars(inner.data() + at, inner.data() + end, code_point, base);
+    if (code_point > 0x10FFFF) fail("the escape \\", kind, " is past the last code point");
+    if (code_point >= 0xD800 && code_point <= 0xDFFF)
+      fail("the escape \\", kind, " makes half a surrogate pair, which UTF-8 cannot hold");
+    utf8::append(out, code_point);
+    at = end;
+  };
+  constexpr std::string_view kKinds = "abfnrtv\\'\"", kCharacters = "\a\b\f\n\r\t\v\\'\"";
+  if (kind == '\n') return;
+  if (const size_t i = kKinds.find(kind); i != kNone) {
+    out += kCharacters[i];
+    return;
+  }
+  if (kind == 'x' || kind == 'u' || kind == 'U')
+    return append_number(kind == 'x' ? 2 : kind == 'u' ? 4 : 8, 16, true);
+  if (kind == 'N') fail("escapes by name, \\N{…}, are not supported");
+  if (is_octal(kind)) {
+    --at;
+    return append_number(3, 8, false);
+  }
+  out += '\\';
+  if (static_cast<unsigned char>(kind) < 0x80) {
+    out += kind;
+    return;
+  }
+  // Jinja2 turns non-ASCII into escapes first, whose backslash this one then escapes: "\é" is
+  // "\xe9".
+  const char32_t c = next_code_point(inner, --at);
+  char digits[16];
+  std::snprintf(digits, sizeof digits,
+                c < 0x100     ? "x%02x"
+                : c < 0x10000 ? "u%04x"
+                              : "U%08x",
+                static_cast<unsigned>(c));
+  out += digits;
+}
+
+/// A string literal's inner text with its escapes resolved as Python does. Throws Error for an
+/// escape that is cut short, out of range, or makes half a surrogate pair.
+std::string unescaped(std::string_view inner) {
+  std::string out;
+  for (size_t at = 0; at < inner.size();) {
+    const size_t backslash = inner.find('\\', at);
+    out += inner.substr(at, backslash == kNone ? kNone : backslash - at);
+    if (backslash == kNone) break;
+    at = backslash + 1;
+    append_escape(out, inner, at);
+  }
+  return out;
+}
+
+/// Source: Jinja2 3.1, lexer.py, float_re and integer_re.
+const auto& number_expressions() {
+  static const std::array<std::pair<TokenType, Pcre2Regex>, 2> kExpressions = [] {
+    constexpr RegexOptions kOptions{.is_anchored = true,
+                                    .trusts_text = true,
+                                    .max_steps = 1'000'000,
+                                    .max_depth = 1'000'000,
+                                    .max_heap_kib = 64 * 1024};
+    return std::array<std::pair<TokenType, Pcre2Regex>, 2>{
+        std::pair{TokenType::kFloat,
+                  Pcre2Regex(R"((?<!\.)(?<digits>[0-9]+(?:_[0-9]+)*))"
+                             R"((?:(?:\.(?&digits))?[eE][+-]?(?&digits)|\.(?&digits)))",
+                             kOptions)},
+        std::pair{TokenType::kInteger,
+                  Pcre2Regex("0[bB](?:_?[01])+|0[oO](?:_?[0-7])+|0[xX](?:_?[0-9a-fA-F])+|"
+                             "[1-9][0-9]*(?:_[0-9]+)*|0+(?:_0+)*",
+                             kOptions)}};
+  }();
+  return kExpressions;
 }
 
 class Lexer {
@@ -192,11 +280,8 @@ class Lexer {
   void read_inner_token() {
     const std::string_view rest = text_.substr(at_);
     if (rest[0] == '\'' || rest[0] == '"') return read_string();
-    const bool is_after_dot = at_ > 0 && text_[at_ - 1] == '.';
-    if (const size_t length = is_after_dot ? 0 : float_length(rest); length > 0)
-      return take(TokenType::kFloat, length);
-    if (const size_t length = integer_length(rest); length > 0)
-      return take(TokenType::kInteger, length);
+    for (const auto& [type, expression] : number_expressions())
+      if (const auto found = expression.find(text_, at_)) return take(type, found->second - at_);
     size_t end = 0;
     for (size_t next = 0; next < rest.size() && is_name_part(next_code_point(rest, next));
          end = next) {
@@ -231,19 +316,18 @@ class Lexer {
   }
 
   void read_operator(std::string_view rest) {
-    constexpr std::array<std::string_view, 27> kOperators{
-        "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
-        "(",  ")",  "{",  "}",  ">",  "<",  "=", ".", ":", "|", ",", ";", ""};
-    for (const std::string_view symbol : kOperators) {
-      if (symbol.empty()) {
-        size_t next = 0;
-        next_code_point(rest, next);
-        stop("unexpected character '" + std::string(rest.substr(0, next)) + "'");
-      }
-      if (!rest.starts_with(symbol)) continue;
-      balance(symbol[0]);
-      return take(TokenType::kOperator, symbol.size());
+    constexpr auto kOperators = std::to_array<std::string_view>(
+        {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+         "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"});
+    const auto* symbol = std::ranges::find_if(
+        kOperators, [&](std::string_view known) { return rest.starts_with(known); });
+    if (symbol == kOperators.end()) {
+      size_t next = 0;
+      next_code_point(rest, next);
+      stop("unexpected character '" + std::string(rest.substr(0, next)) + "'");
     }
+    balance(symbol->front());
+    take(TokenType::kOperator, symbol->size());
   }
 
   void balance(char symbol) {
@@ -272,24 +356,12 @@ TokenList tokenize(std::string_view source) {
 }
 
 std::string described(const Token& token) {
-  switch (token.type) {
-    case TokenType::kData:
-      return "template text";
-    case TokenType::kVariableBegin:
-      return "'{{'";
-    case TokenType::kVariableEnd:
-      return "'}}'";
-    case TokenType::kBlockBegin:
-      return "'{%'";
-    case TokenType::kBlockEnd:
-      return "'%}'";
-    case TokenType::kEnd:
-      return "the end of the template";
-    case TokenType::kString:
-      return "a string literal";
-    default:
-      return "'" + std::string(token.text) + "'";
-  }
+  // In the order of TokenType; the others are shown as they stand.
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"template text", "'{{'", "'}}'", "'{%'", "'%}'",
+                                       "the end of the template", "a string literal"});
+  const auto type = static_cast<size_t>(token.type);
+  return type < kNames.size() ? std::string(kNames[type]) : "'" + std::string(token.text) + "'";
 }
 
 }  // namespace kvcal::jinja

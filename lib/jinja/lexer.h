@@ -14,12 +14,12 @@ enum class TokenType : uint8_t {
   kVariableEnd,
   kBlockBegin,
   kBlockEnd,
-  kName,
+  kEnd,
   kString,
+  kName,
   kInteger,
   kFloat,
   kOperator,
-  kEnd,
 };
 
 /// text is the name, the operator, the literal's value or the template's data; it belongs to
@@ -40,8 +40,8 @@ struct Token {
 std::string described(const Token& token);
 
 /// A template cut into tokens. Comments, raw markers and whitespace inside tags are gone;
-/// whitespace control
-/// (-, +, trim_blocks, lstrip_blocks, the last newline) has been applied. Ends with a kEnd token.
+/// whitespace control (-, +, trim_blocks, lstrip_blocks, the last newline) has been applied. Ends
+/// with a kEnd token.
 struct TokenList {
   std::deque<std::string> texts;  ///< the source with newlines made \n, then unescaped literals
   std::vector<Token> tokens;

@@ -1,27 +1,22 @@
-#include "jinja/loop.h"
-
 #include <array>
 
-#include "jinja/interpreter.h"
+#include "jinja/calls.h"
 
 namespace kvcal::jinja {
 namespace {
 
-Value cycle(Interpreter&, const Value& self, const CallArguments& call) {
-  require_positional("loop.cycle", call);
-  if (call.positional.empty()) fail("no items for cycling given");
-  const auto index = static_cast<size_t>(self.as<Loop>().index0);
-  return call.positional[index % call.positional.size()];
+Value cycle(const Call& call) {
+  const auto& items = call.given.positional;
+  if (items.empty()) fail("no items for cycling given");
+  return items[static_cast<size_t>(call.self.as<Loop>().index0) % items.size()];
 }
 
-Value changed(Interpreter& interpreter, const Value& self, const CallArguments& call) {
-  require_positional("loop.changed", call);
-  Loop& loop = self.as<Loop>();
-  const Value value = make_list(interpreter.run(), call.positional, Type::kTuple);
-  const bool is_same_as_before =
-      loop.last_changed.has_value() && equals(interpreter.run(), *loop.last_changed, value);
-  loop.last_changed = value;
-  return Value::boolean(!is_same_as_before);
+Value changed(const Call& call) {
+  auto& last = call.self.as<Loop>().last_changed;
+  const Value value = make_list(call.run, call.given.positional, Type::kTuple);
+  const bool is_changed = !last || !equals(call.run, *last, value);
+  last = value;
+  return Value::boolean(is_changed);
 }
 
 }  // namespace
@@ -78,8 +73,9 @@ Value loop_attribute(Run& run, const Value& self, std::string_view name) {
   return {};
 }
 
-std::span<const NamedCall> loop_methods() {
-  static constexpr std::array<NamedCall, 2> kMethods{{{"cycle", cycle}, {"changed", changed}}};
+std::span<const Native> loop_methods() {
+  static constexpr auto kMethods =
+      std::to_array<Native>({{"cycle", "*items", cycle}, {"changed", "*value", changed}});
   return kMethods;
 }
 

@@ -1,16 +1,8 @@
-#include "jinja/macro.h"
-
 #include "jinja/interpreter.h"
 #include "jinja/python_str.h"
 
 namespace kvcal::jinja {
 namespace {
-
-Value dict_of(Run& run, const std::vector<std::pair<std::string_view, Value>>& named) {
-  auto* dict = run.make<Dict>();
-  for (const auto& [name, value] : named) dict->set(run, Value::text(name), value);
-  return Value::object(Type::kDict, dict);
-}
 
 /// Takes name out of named; missing if it is not there.
 Value taken(std::vector<std::pair<std::string_view, Value>>& named, std::string_view name) {
@@ -51,7 +43,7 @@ Value call_macro(Interpreter& interpreter, const Macro& macro, const CallArgumen
         caller.is_missing() || caller.is_none() ? undefined(run, "No caller defined") : caller);
   }
   if (function.kwargs >= 0)
-    set(function.kwargs, dict_of(run, named));
+    set(function.kwargs, make_dict(run, named));
   else if (!named.empty())
     fail("macro ", repr_of(name), " takes no keyword argument ", repr_of(named.front().first));
   if (function.varargs >= 0) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -27,7 +28,8 @@ struct Dict : Object {
   void set(Run& run, const Value& key, const Value& value);
 
  private:
-  const size_t* position(Run& run, const Value& key, uint64_t hash) const;
+  template <class IsKey>
+  const Value* find_if(uint64_t hash, const IsKey& is_key) const;
   std::unordered_multimap<uint64_t, size_t> index_;
 };
 
@@ -57,27 +59,62 @@ struct Undefined : Object {
   std::string message;
 };
 
+using NamedValues = std::vector<std::pair<std::string_view, Value>>;
+Value make_dict(Run& run, const NamedValues& named);
+
 struct CallArguments {
   std::vector<Value> positional;
-  std::vector<std::pair<std::string_view, Value>> named;
-};
-using CallFunction = Value (*)(Interpreter&, const CallArguments&);
-using CallMethod = Value (*)(Interpreter&, const Value& self, const CallArguments&);
-
-struct Function : Object {
-  std::string_view name;
-  CallFunction call = nullptr;
-};
-struct Method : Object {
-  std::string_view name;
-  Value self;
-  CallMethod call = nullptr;
+  NamedValues named;
 };
 
-/// A Cursor that lives as long as its Run, for iterators.
-struct OwnedCursor : Object {
-  OwnedCursor(Run& run, const Value& source) : cursor(run, source) {}
+struct Native;
+/// A function, a method with what it is called on, or a joiner.
+struct Bound : Object {
+  const Native* native = nullptr;
+  Value self = Value::none();
+};
+
+/// One call of a template's function: its variables, and the call it was defined in.
+struct Activation : Object {
+  Activation* outer = nullptr;
+  std::vector<Value> slots;
+};
+
+struct Statement;
+/// A macro, or the body of a call block as `caller`.
+struct Macro : Object {
+  const Statement* definition = nullptr;
+  Activation* closure = nullptr;
+};
+
+/// The text of a call: arguments bound by Jinja2's rules for macros, not Python's for functions.
+/// Source: Jinja2 3.1, runtime.py, Macro.__call__.
+Value call_macro(Interpreter& interpreter, const Macro& macro, const CallArguments& call);
+/// macro.name and its kin; missing for an unknown name.
+Value macro_attribute(Run& run, const Value& value, std::string_view name);
+std::string macro_repr(const Value& value);
+
+/// The `loop` of a for. Looks one item ahead when asked for last or nextitem.
+/// Source: Jinja2 3.1, runtime.py, LoopContext.
+struct Loop : Object {
+  Loop(Run& run, const Value& source) : iterable(source), cursor(run, source) {}
+
+  /// Moves to the next item; false at the end.
+  bool advance(Value& item);
+  bool peek(Value& item);
+  int64_t length(Run& run);
+
+  Value iterable;
   Cursor cursor;
+  int64_t index0 = -1;
+  Value current, before;
+  std::optional<Value> after;
+  std::optional<int64_t> known_length;
+  std::optional<Value> last_changed;
 };
+
+/// loop.index and its kin; missing for an unknown name.
+Value loop_attribute(Run& run, const Value& self, std::string_view name);
+std::string loop_repr(Run& run, const Value& self);
 
 }  // namespace kvcal::jinja

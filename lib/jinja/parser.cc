@@ -1,9 +1,6 @@
-#include "jinja/parser.h"
-
 #include <array>
 
 #include "jinja/expression_parser.h"
-#include "jinja/resolver.h"
 
 namespace kvcal::jinja {
 namespace {

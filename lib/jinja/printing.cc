@@ -6,8 +6,6 @@
 #include <cmath>
 #include <cstdio>
 
-#include "jinja/loop.h"
-#include "jinja/macro.h"
 #include "jinja/objects.h"
 #include "jinja/python_str.h"
 

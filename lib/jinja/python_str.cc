@@ -1,8 +1,11 @@
 #include "jinja/python_str.h"
 
 #include <array>
+#include <charconv>
 #include <cstdio>
+#include <cstdlib>
 
+#include "core/error.h"
 #include "utf8proc.h"
 
 namespace kvcal::jinja {
@@ -123,6 +126,22 @@ std::string recased(std::string_view text, Choose&& choose) {
         append_lower(out, text, begin, at, c);
         break;
     }
+  }
+  return out;
+}
+
+/// Digits without the underscores that Python allows between them; nothing if one stands elsewhere.
+std::optional<std::string> without_underscores(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') {
+      out += text[i];
+      continue;
+    }
+    const auto is_digit_at = [&](size_t at) {
+      return at < text.size() && std::isxdigit(static_cast<unsigned char>(text[at])) != 0;
+    };
+    if (i == 0 || !is_digit_at(i - 1) || !is_digit_at(i + 1)) return std::nullopt;
   }
   return out;
 }
@@ -337,6 +356,53 @@ std::string repr_of(std::string_view text) {
     }
   }
   return out + quote;
+}
+
+std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {
+  text = stripped(text, std::nullopt, true, true);
+  const std::string_view whole = text;
+  if (base < 0 || base == 1 || base > 36) return std::nullopt;
+  std::string number = text.starts_with("-") ? "-" : "";
+  if (text.starts_with("-") || text.starts_with("+")) text.remove_prefix(1);
+  if (text.size() > 1 && text[0] == '0') {
+    const char mark = static_cast<char>(text[1] | 0x20);
+    const int64_t marked = mark == 'x' ? 16 : mark == 'o' ? 8 : mark == 'b' ? 2 : 0;
+    if (marked != 0 && (base == marked || base == 0)) {
+      text.remove_prefix(2);
+      if (text.starts_with("_")) text.remove_prefix(1);
+      base = marked;
+    } else if (base == 0 && text.find_first_not_of("0_") != std::string_view::npos) {
+      return std::nullopt;
+    }
+  }
+  const auto digits = without_underscores(text);
+  if (!digits || digits->empty() || digits->front() == '-' || digits->front() == '+')
+    return std::nullopt;
+  number += *digits;
+  int64_t value = 0;
+  const auto [end, problem] = std::from_chars(number.data(), number.data() + number.size(), value,
+                                              base == 0 ? 10 : static_cast<int>(base));
+  if (end != number.data() + number.size()) return std::nullopt;
+  if (problem == std::errc::result_out_of_range) fail("integer ", whole, " is past 64 signed bits");
+  return problem == std::errc{} ? std::optional(value) : std::nullopt;
+}
+
+std::optional<double> parse_float(std::string_view text) {
+  text = stripped(text, std::nullopt, true, true);
+  const auto number = without_underscores(text);
+  if (!number || number->empty()) return std::nullopt;
+  std::string_view rest = *number;
+  if (rest[0] == '+' || rest[0] == '-') rest.remove_prefix(1);
+  std::string name;
+  for (const char c : rest) name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const bool is_named = name == "inf" || name == "infinity" || name == "nan";
+  // Forms that strtod reads and Python does not: hexadecimal, "nan(…)".
+  if (!is_named && rest.find_first_not_of("0123456789.eE+-") != std::string_view::npos)
+    return std::nullopt;
+  char* end = nullptr;
+  const double value = std::strtod(number->c_str(), &end);
+  if (end != number->c_str() + number->size()) return std::nullopt;
+  return value;
 }
 
 }  // namespace kvcal::jinja

@@ -54,4 +54,9 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
 /// repr(text): Python's quotes and escapes.
 std::string repr_of(std::string_view text);
 
+/// int(text, base), nothing where Python raises ValueError. Throws Error past 64 bits.
+std::optional<int64_t> parse_integer(std::string_view text, int64_t base);
+/// float(text), nothing where Python raises ValueError.
+std::optional<double> parse_float(std::string_view text);
+
 }  // namespace kvcal::jinja

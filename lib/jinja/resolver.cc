@@ -1,10 +1,7 @@
-#include "jinja/resolver.h"
-
 #include <string>
 
 #include "core/error.h"
-#include "jinja/filters.h"
-#include "jinja/predicates.h"
+#include "jinja/calls.h"
 #include "jinja/symbols.h"
 
 namespace kvcal::jinja {

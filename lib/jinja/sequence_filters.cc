@@ -1,67 +1,101 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 
-#include "jinja/arithmetic.h"
-#include "jinja/filters.h"
+#include "jinja/calls.h"
 #include "jinja/interpreter.h"
+#include "jinja/operators.h"
 #include "jinja/printing.h"
 #include "jinja/python_str.h"
+#include "jinja/splitting.h"
 
 namespace kvcal::jinja {
 namespace {
 
-Value length(Interpreter&, const Value& input, const CallArguments& call) {
-  require_no_arguments("length", call);
-  const auto found = length_of(input);
-  if (!found) fail("object of type '", type_name(input), "' has no len()");
-  return Value::integer(*found);
+/// Looks up a dotted path such as "function.name", whose numbers are indices; an empty path for
+/// none.
+class AttributePath {
+ public:
+  /// path: a str, an int or none; fallback, if not missing, stands in for parts that are undefined.
+  AttributePath(Interpreter& interpreter, const Value& path, const Value& fallback = {})
+      : interpreter_(interpreter), fallback_(fallback) {
+    if (path.is_none()) return;
+    if (!path.is_string()) {
+      parts_.push_back(path);
+      return;
+    }
+    for (const std::string_view part :
+         split_text(interpreter.run(), path.as_text(), ".", -1, false)) {
+      const bool is_index = !part.empty() && part.size() < 10 &&
+                            part.find_first_not_of("0123456789") == std::string_view::npos;
+      parts_.push_back(is_index ? Value::integer(std::stoll(std::string(part)))
+                                : Value::text(part));
+    }
+  }
+
+  Value of(const Value& item) const {
+    Value value = item;
+    for (const Value& part : parts_) {
+      value = item_of(interpreter_, value, part);
+      if (value.is_undefined() && !fallback_.is_missing()) value = fallback_;
+    }
+    return value;
+  }
+
+ private:
+  Interpreter& interpreter_;
+  std::vector<Value> parts_;
+  Value fallback_;
+};
+
+/// The key that items are compared by: what path finds, texts in lower case unless case counts.
+Value key_of(Run& run, const Value& found, bool is_case_sensitive) {
+  if (is_case_sensitive || !found.is_string()) return found;
+  run.charge(found.as_text().size() / 8);
+  return make_text(run, to_lower(found.as_text()));
 }
 
-Value first(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  require_no_arguments("first", call);
-  Cursor cursor(interpreter.run(), input);
+Value length(const Call& call) {
+  return Value::integer(required_length(call.self));
+}
+
+Value first(const Call& call) {
+  Cursor cursor(call.run, call.self);
   Value item;
-  return cursor.next(item) ? item
-                           : undefined(interpreter.run(), "No first item, sequence was empty.");
+  return cursor.next(item) ? item : undefined(call.run, "No first item, sequence was empty.");
 }
 
-Value last(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  require_no_arguments("last", call);
-  if (!length_of(input)) fail("'", type_name(input), "' object is not reversible");
-  const std::vector<Value> items = items_of(interpreter.run(), input);
-  return items.empty() ? undefined(interpreter.run(), "No last item, sequence was empty.")
-                       : items.back();
+Value last(const Call& call) {
+  if (!length_of(call.self)) fail("'", type_name(call.self), "' object is not reversible");
+  const std::vector<Value> items = items_of(call.run, call.self);
+  return items.empty() ? undefined(call.run, "No last item, sequence was empty.") : items.back();
 }
 
-Value list(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  require_no_arguments("list", call);
-  return make_list(interpreter.run(), items_of(interpreter.run(), input));
+Value list(const Call& call) {
+  return make_list(call.run, items_of(call.run, call.self));
 }
 
-Value join(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  Run& run = interpreter.run();
-  const Arguments arguments("join", call, {"d", "attribute"});
-  const AttributePath path(interpreter, arguments[1]);
-  const std::string_view separator = text_view(run, arguments.value_or(0, Value::text("")));
+Value join(const Call& call) {
+  const AttributePath path(call.interpreter, call[1]);
+  const std::string_view separator = text_view(call.run, call.value_or(0, Value::text("")));
   std::string text;
-  Cursor cursor(run, input);
+  Cursor cursor(call.run, call.self);
   bool is_first = true;
   for (Value item; cursor.next(item); is_first = false) {
     if (!is_first) text += separator;
-    print(run, path.of(item), text);
+    print(call.run, path.of(item), text);
   }
-  return make_text(run, std::move(text));
+  return make_text(call.run, std::move(text));
 }
 
-Value items(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  Run& run = interpreter.run();
-  require_no_arguments("items", call);
+Value items(const Call& call) {
   struct State : Object {
     Value input;
     size_t at = 0;
   };
+  Run& run = call.run;
   auto* state = run.make<State>();
-  state->input = input;
+  state->input = call.self;
   return make_iterator(run, [&run, state](Value& item) {
     if (state->input.is_undefined()) return false;
     if (!state->input.is(Type::kDict)) fail("Can only get item pairs from a mapping.");
@@ -73,26 +107,27 @@ Value items(Interpreter& interpreter, const Value& input, const CallArguments& c
   });
 }
 
-/// An iterator over a list.
-Value walked_once(Run& run, const Value& list) {
-  auto* state = run.make<OwnedCursor>(run, list);
+/// An iterator over items.
+Value walked_once(Run& run, std::vector<Value> items) {
+  struct State : Object {
+    State(Run& run, const Value& source) : cursor(run, source) {}
+    Cursor cursor;
+  };
+  auto* state = run.make<State>(run, make_list(run, std::move(items)));
   return make_iterator(run, [state](Value& item) { return state->cursor.next(item); });
 }
 
-Value reverse(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  Run& run = interpreter.run();
-  require_no_arguments("reverse", call);
-  std::vector<Value> all = items_of(run, input);
+Value reverse(const Call& call) {
+  std::vector<Value> all = items_of(call.run, call.self);
   std::reverse(all.begin(), all.end());
-  if (input.is_string()) {
+  if (call.self.is_string()) {
     std::string text;
     for (const Value& item : all) text += item.as_text();
-    return make_text(run, std::move(text));
+    return make_text(call.run, std::move(text));
   }
-  const Value reversed = make_list(run, std::move(all));
-  if (input.is(Type::kIterator)) return reversed;
+  if (call.self.is(Type::kIterator)) return make_list(call.run, std::move(all));
   // As Python's reversed: no length, walked once.
-  return walked_once(run, reversed);
+  return walked_once(call.run, std::move(all));
 }
 
 /// Items with the key each is ordered by.
@@ -105,137 +140,116 @@ void sort_by_key(Run& run, Keyed& items, bool is_reversed) {
   });
 }
 
-Value values_of(Run& run, const Keyed& items) {
+Value sorted(Run& run, Keyed items, bool is_reversed) {
+  sort_by_key(run, items, is_reversed);
   std::vector<Value> values;
   values.reserve(items.size());
   for (const auto& [key, value] : items) values.push_back(value);
   return make_list(run, std::move(values));
 }
 
-Value sort(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  Run& run = interpreter.run();
-  const Arguments arguments("sort", call, {"reverse", "case_sensitive", "attribute"});
+Value sort(const Call& call) {
   std::vector<AttributePath> paths;
-  if (arguments[2].is_string()) {
-    std::string_view rest = arguments.text(2);
-    for (size_t comma = 0; comma != std::string_view::npos;
-         rest.remove_prefix(std::min(comma + 1, rest.size()))) {
-      comma = rest.find(',');
-      paths.emplace_back(interpreter, Value::text(rest.substr(0, comma)));
-      if (comma == std::string_view::npos) break;
-    }
+  if (call[2].is_string()) {
+    for (const std::string_view path : split_text(call.run, call.text(2), ",", -1, false))
+      paths.emplace_back(call.interpreter, Value::text(path));
   } else {
-    paths.emplace_back(interpreter, arguments[2]);
+    paths.emplace_back(call.interpreter, call[2]);
   }
   Keyed items;
-  for (const Value& item : items_of(run, input)) {
+  for (const Value& item : items_of(call.run, call.self)) {
     std::vector<Value> keys;
     for (const AttributePath& path : paths)
-      keys.push_back(arguments.flag(1) ? path.of(item) : folded_case(run, path.of(item)));
-    items.emplace_back(make_list(run, std::move(keys)), item);
+      keys.push_back(key_of(call.run, path.of(item), call.flag(1)));
+    items.emplace_back(make_list(call.run, std::move(keys)), item);
   }
-  sort_by_key(run, items, arguments.flag(0));
-  return values_of(run, items);
+  return sorted(call.run, std::move(items), call.flag(0));
 }
 
-Value dictsort(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  Run& run = interpreter.run();
-  const Arguments arguments("dictsort", call, {"case_sensitive", "by", "reverse"});
-  const std::string_view by = arguments.text(1, "key");
+Value dictsort(const Call& call) {
+  const std::string_view by = call.text(1, "key");
   if (by != "key" && by != "value") fail("You can only sort by either \"key\" or \"value\"");
-  require_defined(input);
-  if (!input.is(Type::kDict)) fail("dictsort needs a dict, not ", type_name(input));
+  require_defined(call.self);
+  if (!call.self.is(Type::kDict)) fail("dictsort needs a dict, not ", type_name(call.self));
   Keyed items;
-  for (const auto& [key, value] : input.as<Dict>().entries) {
-    const Value& chosen = by == "key" ? key : value;
-    items.emplace_back(arguments.flag(0) ? chosen : folded_case(run, chosen),
-                       make_list(run, {key, value}, Type::kTuple));
-  }
-  sort_by_key(run, items, arguments.flag(2));
-  return values_of(run, items);
+  for (const auto& [key, value] : call.self.as<Dict>().entries)
+    items.emplace_back(key_of(call.run, by == "key" ? key : value, call.flag(0)),
+                       make_list(call.run, {key, value}, Type::kTuple));
+  return sorted(call.run, std::move(items), call.flag(2));
 }
 
 template <bool wants_largest>
-Value extreme(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  Run& run = interpreter.run();
-  const Arguments arguments(wants_largest ? "max" : "min", call, {"case_sensitive", "attribute"});
-  const AttributePath path(interpreter, arguments[1]);
-  Cursor cursor(run, input);
+Value extreme(const Call& call) {
+  const AttributePath path(call.interpreter, call[1]);
+  Cursor cursor(call.run, call.self);
   Value best, best_key;
   for (Value item; cursor.next(item);) {
-    const Value key = arguments.flag(0) ? path.of(item) : folded_case(run, path.of(item));
-    const bool is_better =
-        best.is_missing() || (wants_largest ? less(run, best_key, key) : less(run, key, best_key));
+    const Value key = key_of(call.run, path.of(item), call.flag(0));
+    const bool is_better = best.is_missing() || (wants_largest ? less(call.run, best_key, key)
+                                                               : less(call.run, key, best_key));
     if (!is_better) continue;
     best = item;
     best_key = key;
   }
-  return best.is_missing() ? undefined(run, "No aggregated item, sequence was empty.") : best;
+  return best.is_missing() ? undefined(call.run, "No aggregated item, sequence was empty.") : best;
 }
 
-Value sum(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  const Arguments arguments("sum", call, {"attribute", "start"});
-  const AttributePath path(interpreter, arguments[0]);
-  Value total = arguments.value_or(1, Value::integer(0));
+Value sum(const Call& call) {
+  const AttributePath path(call.interpreter, call[0]);
+  Value total = call.value_or(1, Value::integer(0));
   if (total.is_string()) fail("sum() can't sum strings [use ''.join(seq) instead]");
-  Cursor cursor(interpreter.run(), input);
+  Cursor cursor(call.run, call.self);
   for (Value item; cursor.next(item);)
-    total = arithmetic(interpreter.run(), Operator::kAdd, total, path.of(item));
+    total = arithmetic(call.run, Operator::kAdd, total, path.of(item));
   return total;
 }
 
-Value batch(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  Run& run = interpreter.run();
-  const Arguments arguments("batch", call, {"linecount", "fill_with"}, 1);
-  const int64_t size = arguments.integer(0);
+Value batch(const Call& call) {
+  const int64_t size = call.integer(0);
   std::vector<Value> batches, current;
-  const auto flush = [&] { batches.push_back(make_list(run, std::exchange(current, {}))); };
-  for (const Value& item : items_of(run, input)) {
+  const auto flush = [&] { batches.push_back(make_list(call.run, std::exchange(current, {}))); };
+  for (const Value& item : items_of(call.run, call.self)) {
     if (static_cast<int64_t>(current.size()) == size) flush();
     current.push_back(item);
   }
   if (!current.empty()) {
     const auto count = static_cast<int64_t>(current.size());
-    if (!arguments[1].is_none() && size > count) {
+    if (!call[1].is_none() && size > count) {
       const auto missing = static_cast<uint64_t>(size - count);
-      run.charge(missing);
-      run.charge_memory(missing * sizeof(Value));
-      current.insert(current.end(), missing, arguments[1]);
+      call.run.charge(missing);
+      call.run.charge_memory(missing * sizeof(Value));
+      current.insert(current.end(), missing, call[1]);
     }
     flush();
   }
-  return walked_once(run, make_list(run, std::move(batches)));
+  return walked_once(call.run, std::move(batches));
 }
 
-Value slice(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  Run& run = interpreter.run();
-  const Arguments arguments("slice", call, {"slices", "fill_with"}, 1);
-  const int64_t slices = arguments.integer(0);
-  const std::vector<Value> all = items_of(run, input);
+Value slice(const Call& call) {
+  const int64_t slices = call.integer(0);
+  const std::vector<Value> all = items_of(call.run, call.self);
   const auto length = static_cast<int64_t>(all.size());
   if (slices == 0) fail("integer division or modulo by zero");
   std::vector<Value> result;
   int64_t at = 0;
   for (int64_t i = 0; i < slices; ++i) {
-    run.charge();
+    call.run.charge();
     const bool has_extra = i < length % slices;
     const int64_t end = at + length / slices + (has_extra ? 1 : 0);
     std::vector<Value> part(all.begin() + at, all.begin() + end);
-    if (!arguments[1].is_none() && !has_extra) part.push_back(arguments[1]);
-    result.push_back(make_list(run, std::move(part)));
+    if (!call[1].is_none() && !has_extra) part.push_back(call[1]);
+    result.push_back(make_list(call.run, std::move(part)));
     at = end;
   }
-  return walked_once(run, make_list(run, std::move(result)));
+  return walked_once(call.run, std::move(result));
 }
 
-Value groupby(Interpreter& interpreter, const Value& input, const CallArguments& call) {
-  Run& run = interpreter.run();
-  const Arguments arguments("groupby", call, {"attribute", "default", "case_sensitive"}, 1);
-  const AttributePath path(interpreter, arguments[0],
-                           arguments[1].is_none() ? Value() : arguments[1]);
+Value groupby(const Call& call) {
+  Run& run = call.run;
+  const AttributePath path(call.interpreter, call[0], call[1].is_none() ? Value() : call[1]);
   Keyed items;
-  for (const Value& item : items_of(run, input))
-    items.emplace_back(arguments.flag(2) ? path.of(item) : folded_case(run, path.of(item)), item);
+  for (const Value& item : items_of(run, call.self))
+    items.emplace_back(key_of(run, path.of(item), call.flag(2)), item);
   sort_by_key(run, items, false);
   std::vector<Value> groups;
   for (size_t begin = 0; begin < items.size();) {
@@ -252,25 +266,149 @@ Value groupby(Interpreter& interpreter, const Value& input, const CallArguments&
   return make_list(run, std::move(groups));
 }
 
+/// The state of a lazy filter between two items. Jinja2's generators look at their arguments only
+/// when the first item is asked for, and so do these.
+struct Pending : Object {
+  Value input;
+  CallArguments call;
+  std::optional<Cursor> cursor;
+  bool is_done = false;
+
+  /// The next input item; an input that is false is empty, whatever it is.
+  bool next(Run& run, Value& item) {
+    if (is_done) return false;
+    if (!cursor) {
+      if (!is_true(input)) {
+        is_done = true;
+        return false;
+      }
+      cursor.emplace(run, input);
+    }
+    is_done = !cursor->next(item);
+    return !is_done;
+  }
+};
+
+Pending* make_pending(const Call& call) {
+  auto* pending = call.run.make<Pending>();
+  pending->input = call.self;
+  pending->call = call.given;
+  return pending;
+}
+
+/// A filter or test named by a value, which may be undefined or no text at all.
+std::string_view name_in(const Value& name, std::string_view what) {
+  if (name.is_undefined())
+    fail("No ", what, " named Undefined. (did you forget to quote the callable name?)");
+  if (!name.is_string()) fail("the name of a ", what, " must be a str, not ", type_name(name));
+  return name.as_text();
+}
+
+CallArguments behind(const CallArguments& call, size_t count) {
+  CallArguments rest = call;
+  rest.positional.erase(rest.positional.begin(),
+                        rest.positional.begin() + static_cast<std::ptrdiff_t>(count));
+  return rest;
+}
+
+Value map(const Call& call) {
+  Interpreter& interpreter = call.interpreter;
+  Run& run = call.run;
+  Pending* pending = make_pending(call);
+  return make_iterator(run, [&interpreter, &run, pending](Value& item) {
+    if (!pending->next(run, item)) return false;
+    const CallArguments& arguments = pending->call;
+    if (!arguments.positional.empty()) {
+      item = interpreter.apply_filter(name_in(arguments.positional[0], "filter"), item,
+                                      behind(arguments, 1));
+      return true;
+    }
+    Value attribute, fallback;
+    for (const auto& [name, value] : arguments.named) {
+      if (name == "attribute")
+        attribute = value;
+      else if (name == "default")
+        fallback = value.is_none() ? Value() : value;
+      else
+        fail("Unexpected keyword argument '", name, "'");
+    }
+    if (attribute.is_missing()) fail("map requires a filter argument");
+    item = AttributePath(interpreter, attribute, fallback).of(item);
+    return true;
+  });
+}
+
+/// select, reject, selectattr, rejectattr.
+template <bool keeps, bool has_attribute>
+Value choose(const Call& call) {
+  Interpreter& interpreter = call.interpreter;
+  Run& run = call.run;
+  Pending* pending = make_pending(call);
+  return make_iterator(run, [&interpreter, &run, pending](Value& item) {
+    constexpr size_t kOffset = has_attribute ? 1 : 0;
+    const CallArguments& arguments = pending->call;
+    while (pending->next(run, item)) {
+      if (has_attribute && arguments.positional.empty())
+        fail("Missing parameter for attribute name");
+      const Value judged =
+          has_attribute ? AttributePath(interpreter, arguments.positional[0]).of(item) : item;
+      const bool holds =
+          arguments.positional.size() <= kOffset
+              ? is_true(judged)
+              : interpreter.apply_test(name_in(arguments.positional[kOffset], "test"), judged,
+                                       behind(arguments, kOffset + 1));
+      if (holds == keeps) return true;
+    }
+    return false;
+  });
+}
+
+Value unique(const Call& call) {
+  struct State : Object {
+    State(const Call& call) : cursor(call.run, call.self), path(call.interpreter, call[1]) {}
+    Cursor cursor;
+    AttributePath path;
+    Dict seen;
+  };
+  Run& run = call.run;
+  auto* state = run.make<State>(call);
+  return make_iterator(run, [&run, state, is_case_sensitive = call.flag(0)](Value& item) {
+    while (state->cursor.next(item)) {
+      const Value key = key_of(run, state->path.of(item), is_case_sensitive);
+      if (state->seen.find(run, key) != nullptr) continue;
+      state->seen.set(run, key, Value::none());
+      return true;
+    }
+    return false;
+  });
+}
+
 }  // namespace
 
-std::span<const NamedCall> sequence_filters() {
-  static constexpr auto kFilters = std::to_array<NamedCall>({{"length", length},
-                                                             {"count", length},
-                                                             {"first", first},
-                                                             {"last", last},
-                                                             {"list", list},
-                                                             {"join", join},
-                                                             {"items", items},
-                                                             {"reverse", reverse},
-                                                             {"sort", sort},
-                                                             {"dictsort", dictsort},
-                                                             {"min", extreme<false>},
-                                                             {"max", extreme<true>},
-                                                             {"sum", sum},
-                                                             {"batch", batch},
-                                                             {"slice", slice},
-                                                             {"groupby", groupby}});
+std::span<const Native> sequence_filters() {
+  static constexpr auto kFilters =
+      std::to_array<Native>({{"length", "", length},
+                             {"count", "", length},
+                             {"first", "", first},
+                             {"last", "", last},
+                             {"list", "", list},
+                             {"join", "d=, attribute=", join},
+                             {"items", "", items},
+                             {"reverse", "", reverse},
+                             {"sort", "reverse=, case_sensitive=, attribute=", sort},
+                             {"dictsort", "case_sensitive=, by=, reverse=", dictsort},
+                             {"min", "case_sensitive=, attribute=", extreme<false>},
+                             {"max", "case_sensitive=, attribute=", extreme<true>},
+                             {"sum", "attribute=, start=", sum},
+                             {"batch", "linecount, fill_with=", batch},
+                             {"slice", "slices, fill_with=", slice},
+                             {"groupby", "attribute, default=, case_sensitive=", groupby},
+                             {"map", "...", map},
+                             {"select", "...", choose<true, false>},
+                             {"reject", "...", choose<false, false>},
+                             {"selectattr", "...", choose<true, true>},
+                             {"rejectattr", "...", choose<false, true>},
+                             {"unique", "case_sensitive=, attribute=", unique}});
   return kFilters;
 }
 

@@ -90,13 +90,15 @@ std::string interleaved(std::string_view text, std::string_view with, int64_t co
 
 }  // namespace
 
-TextPart part_of(std::string_view text, const Arguments& arguments, size_t start, size_t end) {
-  const auto is_given = [&](size_t i) { return arguments.has(i) && !arguments[i].is_none(); };
-  if (!is_given(start) && !is_given(end)) return {text};
+TextPart part_of(const Call& call, size_t start, size_t end) {
+  const std::string_view text = call.self.as_text();
+  if (call[start].is_none() && call[end].is_none()) return {text};
   const int64_t length = count_code_points(text);
-  const auto bound = [&](int64_t at) { return std::max<int64_t>(at < 0 ? at + length : at, 0); };
-  const int64_t first = bound(is_given(start) ? arguments.integer(start) : 0);
-  const int64_t last = std::min(bound(is_given(end) ? arguments.integer(end) : length), length);
+  const auto bound = [&](size_t i, int64_t fallback) {
+    const int64_t at = call[i].is_none() ? fallback : call.integer(i);
+    return std::max<int64_t>(at < 0 ? at + length : at, 0);
+  };
+  const int64_t first = bound(start, 0), last = std::min(bound(end, length), length);
   if (first > last) return {{}, first, false};
   const size_t begin = byte_offset(text, first);
   return {text.substr(begin, byte_offset(text.substr(begin), last - first)), first};

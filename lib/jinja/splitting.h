@@ -16,7 +16,8 @@ struct TextPart {
   int64_t start = 0;     ///< of the part, in code points
   bool is_valid = true;  ///< false where start lies behind end: nothing is found there, not even ""
 };
-TextPart part_of(std::string_view text, const Arguments& arguments, size_t start, size_t end);
+/// The part of self between the arguments start and end.
+TextPart part_of(const Call& call, size_t start, size_t end);
 
 /// str.split and str.rsplit; no separator means runs of whitespace, a negative limit means none.
 std::vector<std::string_view> split_text(Run& run, std::string_view text,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "jinja/lexer.h"
-#include "jinja/value.h"
+#include "jinja/operators.h"
 
 namespace kvcal::jinja {
 
@@ -17,26 +17,6 @@ namespace kvcal::jinja {
 struct Slot {
   int up = 0;
   int index = 0;
-};
-
-enum class Operator : uint8_t {
-  kAdd,
-  kSubtract,
-  kMultiply,
-  kDivide,
-  kFloorDivide,
-  kModulo,
-  kPower,
-  kNegate,
-  kPlus,
-  kEqual,
-  kNotEqual,
-  kLess,
-  kLessEqual,
-  kGreater,
-  kGreaterEqual,
-  kIn,
-  kNotIn,
 };
 
 struct Expression;
@@ -56,7 +36,7 @@ enum class ExpressionKind : uint8_t {
   kTuple,
   kList,     ///< items
   kDict,     ///< items: key, value, key, value …
-  kUnary,    ///< operators[0] items[0]
+  kUnary,    ///< operators[0], + or -, items[0]
   kBinary,   ///< items[0] operators[0] items[1]
   kCompare,  ///< items[0] operators[0] items[1] operators[1] items[2] …
   kAnd,
@@ -159,5 +139,18 @@ struct SyntaxTree {
   std::vector<Load> loads;
   int num_slots = 0;
 };
+
+/// Parses a template (valid UTF-8) and resolves its names. Throws Error with the line and what was
+/// found. The parser refuses by name what Jinja2 has and chat templates do not use (include,
+/// import, extends, block, autoescape, recursive loops).
+SyntaxTree parse(std::string_view source);
+
+/// Decides for every name of the tree which variable it means, by Jinja2's rules: a scope is a
+/// loop, macro, call block, with, set or filter block; a name that a scope assigns is its own from
+/// the scope's start, however late the assignment stands. Also refuses what Jinja2 refuses when it
+/// compiles a template: break outside of loops, unknown filters and tests outside of conditions,
+/// assignment to `loop`. Throws Error with the line. Source of the rules: Jinja2 3.1, idtracking.py
+/// and compiler.py.
+void resolve_names(SyntaxTree& tree);
 
 }  // namespace kvcal::jinja

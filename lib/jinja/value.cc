@@ -20,51 +20,15 @@ std::string object_name(const Value& owner) {
 }  // namespace
 
 std::string_view type_name(const Value& value) {
-  switch (value.type()) {
-    case Type::kMissing:
-      return "missing";
-    case Type::kUndefined:
-      return "Undefined";
-    case Type::kNone:
-      return "NoneType";
-    case Type::kBool:
-      return "bool";
-    case Type::kInt:
-      return "int";
-    case Type::kFloat:
-      return "float";
-    case Type::kString:
-      return value.is_markup() ? "Markup" : "str";
-    case Type::kList:
-      return "list";
-    case Type::kTuple:
-      return "tuple";
-    case Type::kDict:
-      return "dict";
-    case Type::kDictView: {
-      constexpr std::array<std::string_view, 3> kNames{"dict_keys", "dict_values", "dict_items"};
-      return kNames[static_cast<size_t>(value.as<DictView>().part)];
-    }
-    case Type::kRange:
-      return "range";
-    case Type::kIterator:
-      return "generator";
-    case Type::kNamespace:
-      return "Namespace";
-    case Type::kLoop:
-      return "LoopContext";
-    case Type::kMacro:
-      return "Macro";
-    case Type::kFunction:
-      return "function";
-    case Type::kMethod:
-      return "method";
-    case Type::kCycler:
-      return "Cycler";
-    case Type::kJoiner:
-      return "Joiner";
-  }
-  return "object";
+  // In the order of Type, of which kDictView has a name a part.
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"missing",     "Undefined", "NoneType", "bool",      "int",    "float",     "str",
+       "list",        "tuple",     "dict",     "dict_keys", "range",  "generator", "Namespace",
+       "LoopContext", "Macro",     "function", "method",    "Cycler", "Joiner"});
+  constexpr std::array<std::string_view, 3> kViews{"dict_keys", "dict_values", "dict_items"};
+  static_assert(kNames.size() == static_cast<size_t>(Type::kJoiner) + 1);
+  if (value.is(Type::kDictView)) return kViews[static_cast<size_t>(value.as<DictView>().part)];
+  return value.is_markup() ? "Markup" : kNames[static_cast<size_t>(value.type())];
 }
 
 Value undefined(Run& run, std::string message) {
@@ -100,6 +64,12 @@ Value make_list(Run& run, std::vector<Value> items, Type type) {
   run.charge_memory(items.size() * sizeof(Value));
   list->items = std::move(items);
   return Value::object(type, list);
+}
+
+Value make_dict(Run& run, const NamedValues& named) {
+  auto* dict = run.make<Dict>();
+  for (const auto& [name, value] : named) dict->set(run, Value::text(name), value);
+  return Value::object(Type::kDict, dict);
 }
 
 Value make_iterator(Run& run, std::function<bool(Value&)> next) {
@@ -166,38 +136,26 @@ Value from_json(Run& run, const Json& json) {
   }
 }
 
-const size_t* Dict::position(Run& run, const Value& key, uint64_t hash) const {
-  const auto [first, last] = index_.equal_range(hash);
-  for (auto at = first; at != last; ++at) {
-    run.charge();
-    if (equals(run, entries[at->second].first, key)) return &at->second;
+template <class IsKey>
+const Value* Dict::find_if(uint64_t hash, const IsKey& is_key) const {
+  if (entries.size() <= kIndexedSize) {
+    for (const auto& [known, value] : entries)
+      if (is_key(known)) return &value;
+    return nullptr;
   }
+  const auto [first, last] = index_.equal_range(hash);
+  for (auto at = first; at != last; ++at)
+    if (is_key(entries[at->second].first)) return &entries[at->second].second;
   return nullptr;
 }
 
 const Value* Dict::find(Run& run, const Value& key) const {
-  const uint64_t hash = hash_of(run, key);
-  if (entries.size() > kIndexedSize) {
-    const size_t* found = position(run, key, hash);
-    return found == nullptr ? nullptr : &entries[*found].second;
-  }
-  for (const auto& [known, value] : entries)
-    if (equals(run, known, key)) return &value;
-  return nullptr;
+  return find_if(hash_of(run, key), [&](const Value& known) { return equals(run, known, key); });
 }
 
 const Value* Dict::find(std::string_view key) const {
-  if (entries.size() > kIndexedSize) {
-    const auto [first, last] = index_.equal_range(std::hash<std::string_view>{}(key));
-    for (auto at = first; at != last; ++at) {
-      const auto& [known, value] = entries[at->second];
-      if (known.is_string() && known.as_text() == key) return &value;
-    }
-    return nullptr;
-  }
-  for (const auto& [known, value] : entries)
-    if (known.is_string() && known.as_text() == key) return &value;
-  return nullptr;
+  return find_if(std::hash<std::string_view>{}(key),
+                 [&](const Value& known) { return known.is_string() && known.as_text() == key; });
 }
 
 void Dict::set(Run& run, const Value& key, const Value& value) {
@@ -248,6 +206,12 @@ std::optional<int64_t> length_of(const Value& value) {
     default:
       return std::nullopt;
   }
+}
+
+int64_t required_length(const Value& value) {
+  const auto found = length_of(value);
+  if (!found) fail("object of type '", type_name(value), "' has no len()");
+  return *found;
 }
 
 bool is_iterable(const Value& value) {

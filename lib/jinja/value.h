@@ -132,12 +132,8 @@ bool is_true(const Value& value);
 bool equals(Run& run, const Value& a, const Value& b);
 /// a is b
 bool is_same(const Value& a, const Value& b);
-enum class Order { kLess, kLessEqual, kGreater, kGreaterEqual };
-/// a < b and its kin. Throws Error where Python has no order, as between a text and a number.
-bool in_order(Run& run, Order order, const Value& a, const Value& b);
-inline bool less(Run& run, const Value& a, const Value& b) {
-  return in_order(run, Order::kLess, a, b);
-}
+/// a < b. Throws Error where Python has no order, as between a text and a number.
+bool less(Run& run, const Value& a, const Value& b);
 /// item in container
 bool contains(Run& run, const Value& container, const Value& item);
 /// hash(value), equal for equal values. Throws Error for lists and dicts.
@@ -145,6 +141,8 @@ uint64_t hash_of(Run& run, const Value& value);
 bool is_hashable(const Value& value);
 /// len(value), or nothing where Python has none.
 std::optional<int64_t> length_of(const Value& value);
+/// len(value). Throws Error where Python has none.
+int64_t required_length(const Value& value);
 
 /// Walks any iterable value once.
 class Cursor {
