@@ -5,31 +5,12 @@
 #include <map>
 
 #include "core/error.h"
-#include "tokenizers/json_parts.h"
 #include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {
 namespace {
 
 constexpr size_t kLongestToken = 4096;
-
-size_t spaces_end(std::string_view text, size_t at) {
-  while (at < text.size()) {
-    const unicode::Decoded next = unicode::decode(text, at);
-    if (!unicode::is_space(next.code_point)) break;
-    at += next.size;
-  }
-  return at;
-}
-
-size_t spaces_begin(std::string_view text, size_t end) {
-  while (end > 0) {
-    const unicode::Decoded last = unicode::decode_before(text, end);
-    if (!unicode::is_space(last.code_point)) break;
-    end -= last.size;
-  }
-  return end;
-}
 
 bool is_single_word(std::string_view text, Span match) {
   const bool word_before =
@@ -135,8 +116,8 @@ void AddedTokens::split(std::string_view text, const TokenTrie& trie,
       Span span{at, end};
       at = end;
       if (token.single_word && !is_single_word(text, span)) continue;
-      if (token.lstrip) span.begin = std::max(spaces_begin(text, span.begin), begin);
-      if (token.rstrip) span.end = spaces_end(text, span.end);
+      if (token.lstrip) span.begin = std::max(unicode::spaces_begin(text, span.begin), begin);
+      if (token.rstrip) span.end = unicode::spaces_end(text, span.end);
       if (begin < span.begin) out({{begin, span.begin}, -1});
       out({span, id});
       begin = span.end;
@@ -145,24 +126,30 @@ void AddedTokens::split(std::string_view text, const TokenTrie& trie,
   if (begin < text.size()) out({{begin, text.size()}, -1});
 }
 
+AddedToken read_added_token(const Json& entry, bool is_special) {
+  const auto flag = [&](const char* key, bool usual) {
+    return optional_bool(entry, key).value_or(usual);
+  };
+  return {.content = required_string(entry, "content"),
+          .single_word = flag("single_word", false),
+          .lstrip = flag("lstrip", false),
+          .rstrip = flag("rstrip", false),
+          .normalized = flag("normalized", true),
+          .special = flag("special", is_special)};
+}
+
 std::vector<AddedToken> read_added_tokens(const Json& json) {
   std::vector<AddedToken> tokens;
   if (!json.is_array()) fail("found ", kind_of(json), ", expected an array");
   for (size_t i = 0; i < json.size(); ++i) {
     in_context("[" + std::to_string(i) + "]", [&] {
-      const Json& entry = json[i];
-      const Json* id = find_field(entry, "id");
+      const Json* id = find_field(json[i], "id");
       if (!id) fail_missing("id", "an integer");
-      const std::string content = required_string(entry, "content");
+      const std::string content = required_string(json[i], "content");
       token_id(*id, "'" + content.substr(0, 40) + "'");
       if (content.size() > kLongestToken)
         fail("key 'content' has ", content.size(), " bytes, the limit is ", kLongestToken);
-      tokens.push_back({.content = content,
-                        .single_word = optional_bool(entry, "single_word").value_or(false),
-                        .lstrip = optional_bool(entry, "lstrip").value_or(false),
-                        .rstrip = optional_bool(entry, "rstrip").value_or(false),
-                        .normalized = optional_bool(entry, "normalized").value_or(true),
-                        .special = optional_bool(entry, "special").value_or(false)});
+      tokens.push_back(read_added_token(json[i], false));
     });
   }
   return tokens;

@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "core/json.h"
-#include "tokenizers/normalizer.h"
-#include "tokenizers/pattern.h"
+#include "tokenizers/components.h"
 #include "tokenizers/vocabulary.h"
 
 namespace kvcal::tokenizers {
@@ -88,6 +87,8 @@ class AddedTokens {
   TokenTrie raw_, normalized_;
 };
 
+/// A token with its flags; is_special where it does not say so itself.
+AddedToken read_added_token(const Json& entry, bool is_special);
 /// Reads "added_tokens". Throws Error naming the entry.
 std::vector<AddedToken> read_added_tokens(const Json& json);
 

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "tokenizers/byte_alphabet.h"
-#include "tokenizers/json_parts.h"
+#include "tokenizers/components.h"
 #include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {

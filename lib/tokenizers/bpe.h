@@ -1,12 +1,49 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "tokenizers/merge_table.h"
 #include "tokenizers/token_model.h"
 
 namespace kvcal::tokenizers {
+
+/// BPE's merges: pair of ids → rank and merged id.
+class MergeTable {
+ public:
+  /// Room for count merges.
+  explicit MergeTable(size_t count);
+
+  /// A pair that is added again gets the new rank and id.
+  void add(std::pair<TokenId, TokenId> pair, uint32_t rank, TokenId merged);
+
+  /// Merges scratch.symbols until no pair is left that may be merged: lowest rank first, the
+  /// leftmost among equals. Symbols that went into their predecessor have the id -1 afterwards, or
+  /// are gone. merge_short is quadratic and fast for few symbols, merge_long O(n log n).
+  void merge_short(Scratch& scratch) const;
+  void merge_long(Scratch& scratch) const;
+
+  /// Whether a merge joins a token that does not end in U+2581 with one that begins with it.
+  bool joins_before_mark() const { return joins_before_mark_; }
+  void note_join_before_mark() { joins_before_mark_ = true; }
+
+ private:
+  struct Slot {
+    uint64_t key = kFree;
+    uint32_t rank = 0;
+    TokenId merged = 0;
+  };
+  static constexpr uint64_t kFree = ~uint64_t{0};
+
+  const Slot* find(TokenId left, TokenId right) const;
+  size_t slot_of(uint64_t key) const;
+  void push(Scratch& scratch, int32_t position) const;
+
+  std::vector<Slot> slots_;  ///< a power of two, half empty
+  bool joins_before_mark_ = false;
+};
 
 struct BpeOptions {
   std::string unknown, prefix, suffix;

@@ -18,4 +18,7 @@ void append_byte_alphabet(std::string& text, std::string_view bytes);
 /// The bytes that text spells, or nullopt when a character of it is not of the alphabet.
 std::optional<std::string> bytes_of_alphabet(std::string_view text);
 
+/// The bytes of base64 text (RFC 4648, padding not needed), or nullopt for other characters.
+std::optional<std::string> decode_base64(std::string_view text);
+
 }  // namespace kvcal::tokenizers

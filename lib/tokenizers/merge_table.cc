@@ -1,4 +1,4 @@
-#include "tokenizers/merge_table.h"
+#include "tokenizers/bpe.h"
 
 #include <algorithm>
 #include <limits>

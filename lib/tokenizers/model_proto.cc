@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "tokenizers/normalizer.h"
+#include "tokenizers/components.h"
 #include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {

@@ -1,41 +1,29 @@
-#include "tokenizers/post_processor.h"
-
 #include <optional>
 #include <utility>
 
-#include "core/error.h"
-#include "tokenizers/json_parts.h"
+#include "tokenizers/components.h"
 
 namespace kvcal::tokenizers {
 namespace {
 
 constexpr size_t kMostPieces = 256, kMostSequences = 8;
 
-/// Concerns only offsets, which we do not have.
-class ByteLevel : public PostProcessor {
- public:
-  void apply(std::vector<TokenId>&, bool) const override {}
-};
+/// The sequence, or special ids.
+using TemplatePiece = std::optional<std::vector<TokenId>>;
 
-class Template : public PostProcessor {
- public:
-  /// The sequence, or special ids.
-  using TemplatePiece = std::optional<std::vector<TokenId>>;
-  explicit Template(std::vector<TemplatePiece> pieces) : pieces_(std::move(pieces)) {}
-  void apply(std::vector<TokenId>& ids, bool add_special_tokens) const override {
-    std::vector<TokenId> result;
-    for (const TemplatePiece& piece : pieces_) {
-      if (!piece)
-        result.insert(result.end(), ids.begin(), ids.end());
-      else if (add_special_tokens)
-        result.insert(result.end(), piece->begin(), piece->end());
-    }
-    ids = std::move(result);
-  }
-
- private:
-  std::vector<TemplatePiece> pieces_;
-};
+std::unique_ptr<PostProcessor> template_of(std::vector<TemplatePiece> pieces) {
+  return PostProcessor::of(
+      [pieces = std::move(pieces)](std::vector<TokenId>& ids, bool add_special_tokens) {
+        std::vector<TokenId> result;
+        for (const TemplatePiece& piece : pieces) {
+          if (!piece)
+            result.insert(result.end(), ids.begin(), ids.end());
+          else if (add_special_tokens)
+            result.insert(result.end(), piece->begin(), piece->end());
+        }
+        ids = std::move(result);
+      });
+}
 
 /// The ids of a template's special token.
 std::vector<TokenId> special_ids(const Json& object, const std::string& name) {
@@ -54,7 +42,7 @@ std::unique_ptr<PostProcessor> make_template(const Json& object) {
   const Json& single = required_array(object, "single");
   if (single.size() > kMostPieces)
     fail("template of ", single.size(), " pieces, the limit is ", kMostPieces);
-  std::vector<Template::TemplatePiece> pieces;
+  std::vector<TemplatePiece> pieces;
   size_t num_sequences = 0;
   for (const Json& piece : single) {
     if (const Json* token = find_field(piece, "SpecialToken")) {
@@ -69,7 +57,7 @@ std::unique_ptr<PostProcessor> make_template(const Json& object) {
       fail("template has a piece that is neither 'SpecialToken' nor 'Sequence'");
     }
   }
-  return std::make_unique<Template>(std::move(pieces));
+  return template_of(std::move(pieces));
 }
 
 /// The ["text", id] of "cls" and "sep".
@@ -79,28 +67,19 @@ std::vector<TokenId> named_id(const Json& object, std::string_view key) {
   return {token_id(pair[1], key)};
 }
 std::unique_ptr<PostProcessor> make_cls_and_sep(const Json& object) {
-  return std::make_unique<Template>(std::vector<Template::TemplatePiece>{
-      named_id(object, "cls"), std::nullopt, named_id(object, "sep")});
+  return template_of({named_id(object, "cls"), std::nullopt, named_id(object, "sep")});
+}
+/// Concerns only offsets, which we do not have.
+std::unique_ptr<PostProcessor> make_byte_level(const Json&) {
+  return PostProcessor::of([](std::vector<TokenId>&, bool) {});
 }
 
 }  // namespace
 
-const Registry<MakePostProcessor> kPostProcessors{
-    "type",
-    {{"BertProcessing", make_cls_and_sep},
-     {"ByteLevel",
-      [](const Json&) -> std::unique_ptr<PostProcessor> { return std::make_unique<ByteLevel>(); }},
-     {"RobertaProcessing", make_cls_and_sep},
-     {"TemplateProcessing", make_template}}};
-
-std::vector<std::unique_ptr<PostProcessor>> make_post_processors(const Json& json,
-                                                                 const std::string& path) {
-  std::vector<std::unique_ptr<PostProcessor>> steps;
-  for_each_part(json, path, "processors", [&](const Json& part, const std::string& type) {
-    if (steps.size() == 16) fail("more than 16 post-processors");
-    steps.push_back(kPostProcessors.at(type)(part));
-  });
-  return steps;
-}
+const StepRegistry<PostProcessor> kPostProcessors{"type",
+                                                  {{"BertProcessing", make_cls_and_sep},
+                                                   {"ByteLevel", make_byte_level},
+                                                   {"RobertaProcessing", make_cls_and_sep},
+                                                   {"TemplateProcessing", make_template}}};
 
 }  // namespace kvcal::tokenizers

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tokenizers/base64.h"
-#include "tokenizers/normalizer.h"
+#include "tokenizers/byte_alphabet.h"
+#include "tokenizers/components.h"
 #include "unicode/unicode.h"
 #include "unicode/unicode_normalize.h"
 

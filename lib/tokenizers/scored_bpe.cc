@@ -1,8 +1,7 @@
-#include "tokenizers/scored_bpe.h"
-
 #include <algorithm>
 
 #include "tokenizers/bpe.h"
+#include "tokenizers/model_proto.h"
 #include "unicode/unicode.h"
 
 namespace kvcal::tokenizers {

@@ -8,9 +8,7 @@
 #include "core/json.h"
 #include "core/json_limits.h"
 #include "tokenizers/added_tokens.h"
-#include "tokenizers/json_parts.h"
 #include "tokenizers/model_proto.h"
-#include "tokenizers/scored_bpe.h"
 #include "tokenizers/tokenizer_files.h"
 #include "unicode/unicode.h"
 
@@ -121,34 +119,23 @@ class SentencePieceTokenizer : public Tokenizer {
  private:
   static SentencePieceOptions read_options(const Json& config) {
     SentencePieceOptions options;
-    options.add_bos = optional_bool(config, "add_bos_token").value_or(options.add_bos);
-    options.add_eos = optional_bool(config, "add_eos_token").value_or(options.add_eos);
-    options.legacy = optional_bool(config, "legacy").value_or(options.legacy);
-    options.add_prefix_space =
-        optional_bool(config, "add_prefix_space").value_or(options.add_prefix_space);
+    for (const auto& [key, option] : {std::pair{"add_bos_token", &options.add_bos},
+                                      {"add_eos_token", &options.add_eos},
+                                      {"legacy", &options.legacy},
+                                      {"add_prefix_space", &options.add_prefix_space}})
+      *option = optional_bool(config, key).value_or(*option);
     return options;
   }
 
   static AddedToken read_token(const Json& json) {
     if (json.is_string())
       return {.content = json.get<std::string>(), .normalized = false, .special = true};
-    return {.content = required_string(json, "content"),
-            .single_word = optional_bool(json, "single_word").value_or(false),
-            .lstrip = optional_bool(json, "lstrip").value_or(false),
-            .rstrip = optional_bool(json, "rstrip").value_or(false),
-            .special = optional_bool(json, "special").value_or(true)};
+    return read_added_token(json, true);
   }
 
   void add_tokens(const Json& config) {
-    if (const Json* decoder = find_field(config, "added_tokens_decoder")) {
-      if (!decoder->is_object()) fail_kind("added_tokens_decoder", "an object", *decoder);
-      for (const auto& [key, token] : decoder->get_ref<const Json::object_t&>()) {
-        if (key.empty() || key.size() > 9 ||
-            key.find_first_not_of("0123456789") != std::string::npos)
-          fail("added_tokens_decoder['", key.substr(0, 40), "']: expected a token id");
-        add_token(read_token(token), std::stoi(key));
-      }
-    }
+    for_each_numbered_token(
+        config, [&](TokenId id, const Json& token) { add_token(read_token(token), id); });
     std::vector<const Json*> named;
     for (const char* key : {"bos_token", "eos_token", "unk_token", "pad_token"})
       if (const Json* token = find_field(config, key)) named.push_back(token);
@@ -194,18 +181,11 @@ class SentencePieceTokenizer : public Tokenizer {
         ++at;
         continue;
       }
-      size_t text_end = at;
-      if (found->second.lstrip)
-        while (text_end > begin &&
-               unicode::is_space(unicode::decode_before(text, text_end).code_point))
-          text_end -= unicode::decode_before(text, text_end).size;
+      const AddedToken& token = found->second;
+      const size_t text_end = token.lstrip ? std::max(unicode::spaces_begin(text, at), begin) : at;
       encode_text(text.substr(begin, text_end - begin), ids);
       ids.push_back(id);
-      at = begin = end;
-      if (found->second.rstrip)
-        while (begin < text.size() && unicode::is_space(unicode::decode(text, begin).code_point))
-          begin += unicode::decode(text, begin).size;
-      at = begin;
+      at = begin = token.rstrip ? unicode::spaces_end(text, end) : end;
     }
     encode_text(text.substr(begin), ids);
   }

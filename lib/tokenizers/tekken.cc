@@ -5,10 +5,9 @@
 
 #include "core/error.h"
 #include "core/json_limits.h"
-#include "tokenizers/base64.h"
 #include "tokenizers/bpe.h"
 #include "tokenizers/byte_alphabet.h"
-#include "tokenizers/json_parts.h"
+#include "tokenizers/components.h"
 #include "tokenizers/tokenizer_files.h"
 
 namespace kvcal::tokenizers {

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "tokenizers/json_parts.h"
+#include "tokenizers/components.h"
 #include "tokenizers/token_model.h"
 #include "unicode/unicode.h"
 

@@ -1,14 +1,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/error.h"
 #include "core/json_limits.h"
 #include "tokenizers/added_tokens.h"
-#include "tokenizers/growth.h"
-#include "tokenizers/normalizer.h"
-#include "tokenizers/post_processor.h"
-#include "tokenizers/pre_tokenizer.h"
-#include "tokenizers/token_decoder.h"
 #include "tokenizers/token_model.h"
 #include "tokenizers/tokenizer_files.h"
 #include "unicode/unicode.h"
@@ -32,9 +26,10 @@ class JsonTokenizer : public Tokenizer {
       model_ = make_model(*described, "model");
     }
     if (const Json* steps = part("post_processor"))
-      post_processors_ = make_post_processors(*steps, "post_processor");
+      post_processors_ =
+          make_steps(kPostProcessors, *steps, "post_processor", "processors", "post-processors");
     if (const Json* steps = part("decoder")) {
-      decoders_ = make_decoders(*steps, "decoder");
+      decoders_ = make_steps(kDecoders, *steps, "decoder", "decoders", "decoders");
       has_decoder_ = true;
     }
     if (const Json* tokens = part("added_tokens"))
@@ -128,7 +123,7 @@ class JsonTokenizer : public Tokenizer {
   PreTokenizers pre_tokenizers_;
   std::unique_ptr<TokenModel> model_;
   std::vector<std::unique_ptr<PostProcessor>> post_processors_;
-  std::vector<std::unique_ptr<TokenDecoder>> decoders_;
+  std::vector<std::unique_ptr<Decoder>> decoders_;
   bool has_decoder_ = false;
   AddedTokens added_;
   ScratchPool scratch_;

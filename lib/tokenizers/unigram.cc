@@ -2,7 +2,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "tokenizers/json_parts.h"
+#include "tokenizers/components.h"
 #include "tokenizers/token_model.h"
 #include "unicode/unicode.h"
 

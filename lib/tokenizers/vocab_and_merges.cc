@@ -4,10 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
 #include "core/json_limits.h"
-#include "core/registry.h"
-#include "tokenizers/json_parts.h"
+#include "tokenizers/components.h"
 #include "tokenizers/token_model.h"
 #include "tokenizers/tokenizer_files.h"
 
@@ -174,13 +172,8 @@ SpecialTokens read_special_tokens(const SplitForm& form, const Json& config, con
 std::map<TokenId, Json> read_numbered_tokens(const Json& config, const Json& added,
                                              const SpecialTokens& special) {
   std::map<TokenId, Json> tokens;
-  if (const Json* decoder = find_field(config, "added_tokens_decoder")) {
-    if (!decoder->is_object()) fail_kind("added_tokens_decoder", "an object", *decoder);
-    for (const auto& [key, token] : decoder->get_ref<const Json::object_t&>()) {
-      if (key.empty() || key.size() > 9 || key.find_first_not_of("0123456789") != std::string::npos)
-        fail("added_tokens_decoder['", key.substr(0, 40), "']: expected a token id");
-      tokens[std::stoi(key)] = token;
-    }
+  if (find_field(config, "added_tokens_decoder")) {
+    for_each_numbered_token(config, [&](TokenId id, const Json& token) { tokens[id] = token; });
     return tokens;
   }
   const auto is_special = [&](const std::string& text) {

@@ -142,6 +142,24 @@ void append_lower(std::string& text, char32_t c) {
   append(text, c);
 }
 
+size_t spaces_end(std::string_view text, size_t at) {
+  while (at < text.size()) {
+    const Decoded next = decode(text, at);
+    if (!is_space(next.code_point)) break;
+    at += next.size;
+  }
+  return at;
+}
+
+size_t spaces_begin(std::string_view text, size_t end) {
+  while (end > 0) {
+    const Decoded last = decode_before(text, end);
+    if (!is_space(last.code_point)) break;
+    end -= last.size;
+  }
+  return end;
+}
+
 Ranges assigned_after_unicode_14(std::string_view prefix) {
   Ranges result;
   for (const auto& [first, last] :

@@ -50,6 +50,9 @@ inline bool is_number(Category c) {
 
 /// White_Space; the same in every version and part of the library.
 bool is_space(char32_t code_point);
+/// Where the run of spaces that begins at `at` ends, and where the one that ends at `end` begins.
+size_t spaces_end(std::string_view text, size_t at);
+size_t spaces_begin(std::string_view text, size_t end);
 /// Rust's char::is_numeric.
 bool is_numeric(char32_t code_point);
 /// \w of Rust's regex crate.

@@ -5,7 +5,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "support/catch.h"
-#include "tokenizers/normalizer.h"
+#include "tokenizers/components.h"
 #include "unicode/unicode_normalize.h"
 
 using namespace kvcal;
