@@ -13,8 +13,8 @@ namespace kvcal {
 
 namespace {
 
-/// Size of a huge page. Large blocks take huge pages: a matrix product walks through more small
-/// pages than the TLB holds.
+/// Size of a huge page. Large blocks use huge pages, because a matrix product walks through more
+/// small pages than the TLB holds.
 constexpr size_t kHuge = size_t{2} << 20;
 constexpr bool is_large(size_t bytes) {
   return bytes >= 2 * kHuge;
@@ -22,10 +22,10 @@ constexpr bool is_large(size_t bytes) {
 constexpr std::align_val_t alignment_of(size_t bytes) {
   return std::align_val_t{is_large(bytes) ? kHuge : 64};
 }
-/// No request larger than what a process can address reaches the allocator.
+/// Limit of a process's address space; larger requests fail without the allocator.
 constexpr size_t kAddressSpace = size_t{1} << 47;
 
-/// Whole huge pages alone, so that no more memory is taken than was asked for.
+/// Advises only whole huge pages, so that no more memory is taken than requested.
 void advise_huge_pages(void* data, size_t bytes) {
 #if defined(__linux__)
   madvise(data, bytes / kHuge * kHuge, MADV_HUGEPAGE);

@@ -8,8 +8,8 @@
 #include "kernels/cpu/attention_lanes-inl.h"
 #include "kernels/cpu/query_tile-inl.h"
 
-// Attention in float32. Queries lie across the lanes of vectors, and keys, values and dimensions
-// are walked one by one.
+// Attention in float32. Queries lie in the lanes of vectors; keys, values and dimensions are walked
+// one by one.
 #ifndef KVCAL_KERNELS_CPU_ATTENTION_ONCE
 #define KVCAL_KERNELS_CPU_ATTENTION_ONCE
 namespace kvcal::cpu {
@@ -27,7 +27,7 @@ inline int64_t attention_scratch_size(int64_t head_dim, int64_t value_dim) {
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// One task: its queries against all keys they see.
+/// One task: its queries against all visible keys.
 class Attend {
  public:
   Attend(const AttentionArgs& args, const AttentionTask& task, float* scratch)
@@ -76,7 +76,7 @@ class Attend {
       hn::Store(hn::Mul(factor, hn::Load(DF(), q_ + i)), DF(), q_ + i);
   }
 
-  /// Nothing seen yet but the sink, whose weight is 1 while it is the maximum.
+  /// Initial softmax state: only the sink, whose weight is 1 while it is the maximum.
   void start_softmax() {
     for (int64_t lane = 0; lane < kQueries; ++lane) {
       const bool has_sinks = lanes_.queries().has_sinks();
@@ -98,7 +98,7 @@ class Attend {
     int64_t stride = 0;
   };
 
-  /// Rows [begin, end) as float32: in place where they are that already.
+  /// Rows [begin, end) as float32; in place if they are float32.
   Rows read(const Stored& stored, int64_t begin, int64_t end) const {
     const int64_t row_stride = args_.kv_heads * stored.dim;
     const int64_t element =
@@ -116,7 +116,7 @@ class Attend {
     return {stored.tile, stored.dim};
   }
 
-  /// Folds the keys [begin, end) of one block into sums and maxima.
+  /// Adds the keys [begin, end) of one block to sums and maxima.
   void add_keys(int64_t begin, int64_t end) {
     const Rows k = read({args_.k, args_.k_scales, head_dim_, k_}, begin, end);
     multiply({.a = k.first,
@@ -140,7 +140,7 @@ class Attend {
               .out = out_});
   }
 
-  /// Turns the scores of a strip of queries into weights below the maximum so far.
+  /// Converts the scores of a strip of queries to softmax weights relative to the maximum so far.
   void soften(int64_t keys, int64_t lane) {
     const float* scores = scores_ + lane;
     VF largest[kStrip], sums[kStrip];
@@ -191,7 +191,7 @@ HWY_EXPORT(attend);
 
 void CpuBackend::do_attention(const AttentionArgs& asked) {
   const AttentionArgs args = with_current_segments(asked);
-  // A single query would leave a tile nearly empty.
+  // A single query would leave a tile almost empty.
   const bool in_tiles = args.product_type == ComputeType::kBFloat16 && !args.is_decoding &&
                         tile_instructions() != TileInstructions::kNone;
   in_tiles ? attention_in_tiles(args) : attention_in_float32(args);

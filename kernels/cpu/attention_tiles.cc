@@ -11,13 +11,13 @@
 
 #include "kernels/cpu/attention_queries-inl.h"
 
-// Attention with products of bfloat16. K and V are laid out once for all queries, in blocks of keys
-// and in the pairs that tile instructions read. FP8 codes are exact in bfloat16, so their scales go
-// to the query and to the result. Scores are exponents, so the query is kept in two parts, cut and
-// rest. Weights are cut to one part and summed as such, where bfloat16 holds the cache's elements
-// exactly; of any other cache K, V and the weights are in two parts too, and products of two rests
-// are left out. A query is a row; its sums run along the keys in an order that only the key's
-// number decides.
+// Attention with products of bfloat16. K and V are packed once for all queries, in blocks of keys
+// and in the pairs that tile instructions read. FP8 codes are exact in bfloat16, so their scales
+// multiply the query and the result. Scores are exponents, so the query is kept as two parts:
+// truncated value and remainder. If bfloat16 holds the cache's elements exactly, softmax weights
+// are truncated to one part and summed truncated; for other caches K, V and the weights have two
+// parts too, and products of two remainders are omitted. A query is a row; its sums run along the
+// keys in an order that depends only on the key's number.
 #ifndef KVCAL_KERNELS_CPU_ATTENTION_TILES_ONCE
 #define KVCAL_KERNELS_CPU_ATTENTION_TILES_ONCE
 namespace kvcal::cpu {
@@ -38,7 +38,7 @@ inline int64_t tile_attention_scratch(const TiledCache& cache) {
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// Cuts a float32 to the digits of a bfloat16.
+/// Truncates a float32 to the digits of a bfloat16.
 HWY_INLINE VF cut(VF v) {
   return hn::BitCast(DF(), hn::And(hn::BitCast(DU(), v), hn::Set(DU(), 0xffff0000u)));
 }
@@ -55,8 +55,8 @@ HWY_INLINE void store_cut(VF first, VF second, BF16* out) {
 #endif
 }
 
-/// 2^x for x < 127, within 1e-4, less than cutting's own 2e-3; 0 or subnormal below
-/// -126, 0 at -infinity; NaN stays NaN. The polynomials meet 2^f at the Chebyshev nodes.
+/// 2^x for x < 127, within 1e-4, less than the truncation's 2e-3; 0 or subnormal below -126, 0 at
+/// -infinity; NaN stays NaN. The polynomials interpolate 2^f at the Chebyshev nodes.
 HWY_INLINE VF weight_of(VF x) {
 #if HWY_TARGET <= HWY_AVX3
   const VF f{_mm512_reduce_ps(x.raw, _MM_FROUND_TO_NEG_INF)};  // in [0, 1)
@@ -66,7 +66,7 @@ HWY_INLINE VF weight_of(VF x) {
   sum = hn::MulAdd(sum, f, set(0.99990029f));
   return VF{_mm512_scalef_ps(sum.raw, x.raw)};
 #else
-  // The low bits of the sum are the whole part plus float32's bias.
+  // The low bits of the sum are the integer part plus float32's bias.
   const VF shift = set(kWholeShift + 127.0f);
   const VF clamped = hn::Max(set(-127.0f), x);
   const VF shifted = hn::Add(clamped, shift);
@@ -81,9 +81,9 @@ HWY_INLINE VF weight_of(VF x) {
 
 HWY_ALIGN constexpr int32_t kLaneNumbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
-/// One task: its queries against all keys they see. Scores are taken relative to a reference of
-/// each query, which moves to the largest only when that is far from it: a weight has as many
-/// digits everywhere, and what was summed need seldom be corrected.
+/// One task: its queries against all visible keys. Scores are relative to a reference of each
+/// query, which moves to the maximum only when that is far from it: weights have as many digits
+/// everywhere, and earlier sums rarely need a correction.
 class AttendInTiles {
  public:
   AttendInTiles(const AttentionArgs& args, const AttentionTask& task, const TiledCache& cache,
@@ -121,15 +121,15 @@ class AttendInTiles {
   const Magnitudes& seen() const { return queries_.seen(); }
 
  private:
-  /// How far, in powers of two, the largest score may lie from the reference. Sums of weights times
-  /// values stay finite for values below 2^50, and what vanishes is 2^-66 of the largest.
+  /// Largest distance, in powers of two, of the maximum from the reference. Sums of weights times
+  /// values stay finite for values below 2^50, and weights that vanish are 2^-66 of the largest.
   static constexpr float kReach = 60.0f;
 
   float scale_of(const float* scales) const {
     return is_fp8(args_.kv_dtype) ? scales[task_.kv_head] : 1.0f;
   }
 
-  /// The query cut to bfloat16, then what cutting took off, each [rows, k_dim].
+  /// Loads the query truncated to bfloat16, then its remainder, each [rows, k_dim].
   void load_queries() {
     const int64_t head_dim = args_.head_dim;
     const VF factor = set(queries_.score_factor() * scale_of(args_.k_scales));
@@ -154,8 +154,8 @@ class AttendInTiles {
     store_cut(hn::Sub(a, cut(a)), hn::Sub(b, cut(b)), rest);
   }
 
-  /// Nothing seen yet but the sink. One far below the reference must not become it, or scores would
-  /// lose their digits.
+  /// Initial softmax state: only the sink. A sink far below must not become the reference, or
+  /// scores would lose their digits.
   void start_softmax() {
     std::fill_n(sums_, rows_ * kTileParts, 0.0f);
     for (int64_t row = 0; row < rows_; ++row) {
@@ -168,7 +168,7 @@ class AttendInTiles {
     }
   }
 
-  /// Folds keys [begin, end) of a block into sums and references.
+  /// Adds keys [begin, end) of a block to sums and references.
   void add_keys(int64_t block, int64_t begin, int64_t end) {
     const bool is_capped = args_.softcap > 0.0f;
     const auto tiles = cache_.block(task_.segment_index, task_.kv_head, block);
@@ -205,8 +205,9 @@ class AttendInTiles {
     multiply_parts(results, cache_.parts > 1 ? rows_ * kTileKeys : 0, tiles.v_part);
   }
 
-  /// The product of a, and a_rest elements behind it of a's rests (0: it has none), with b and, in
-  /// a cache of two parts, b's rests b_rest pairs behind it; but not the product of two rests.
+  /// Multiplies a and its remainders, a_rest elements behind it (0: none), with b and, in a cache
+  /// of two parts, with b's remainders, b_rest pairs behind it; omits the product of two
+  /// remainders.
   void multiply_parts(TileProduct product, int64_t a_rest, int64_t b_rest) const {
     product.a_rest = a_rest > 0 ? product.a + a_rest : nullptr;
     tiles_.multiply(product);
@@ -217,14 +218,14 @@ class AttendInTiles {
     tiles_.multiply(product);
   }
 
-  /// Fractions of the softcap become scores.
+  /// Converts fractions of the softcap to scores.
   void cap(float* scores, int64_t keys, int64_t row) const {
     const VF cap = set(args_.softcap * queries_.kLog2e), start = set(starts_[row * kTileParts]);
     for (int64_t key = 0; key < keys; key += kLanes)
       hn::Store(hn::MulAdd(cap, tanh(hn::Load(DF(), scores + key)), start), DF(), scores + key);
   }
 
-  /// -infinity where the query does not see a key; first: the first of them.
+  /// Sets scores to -infinity where the query does not see the key; first: the first of them.
   void hide(float* scores, int64_t first, int64_t keys, int64_t row) const {
     const VF hidden = set(-std::numeric_limits<float>::infinity());
     const VI begin = set_int(first_[row]), last = set_int(last_[row]);
@@ -236,14 +237,14 @@ class AttendInTiles {
     }
   }
 
-  /// Turns the scores of a query into weights.
+  /// Converts the scores of a query to softmax weights.
   HWY_INLINE void soften(const float* scores, int64_t keys, int64_t row) {
     VF largest = hn::Load(DF(), scores);
     for (int64_t key = kLanes; key < keys; key += kLanes)
       largest = hn::Max(largest, hn::Load(DF(), scores + key));
     bool moves = !hn::AllFalse(DF(), hn::Gt(largest, set(kReach)));
     if (!seen_[row] && hn::AllFalse(DF(), hn::Gt(largest, set(-kReach)))) {
-      // The first keys that are seen may all lie far below.
+      // The first visible keys may all be far below.
       moves = !hn::AllFalse(DF(), hn::Gt(largest, set(std::numeric_limits<float>::lowest())));
     } else {
       seen_[row] = 1;
@@ -253,7 +254,7 @@ class AttendInTiles {
     moves ? weigh<true, false>(scores, keys, row, by) : weigh<false, false>(scores, keys, row, by);
   }
 
-  /// By how far. What was summed before is corrected.
+  /// Moves the reference and corrects earlier sums. Returns the distance.
   HWY_NOINLINE float move_reference(VF scores, int64_t row) {
     const float by = hn::GetLane(hn::MaxOfLanes(DF(), scores));
     float* start = starts_ + row * kTileParts;
@@ -273,7 +274,7 @@ class AttendInTiles {
       hn::Store(hn::Mul(factor, hn::Load(DF(), x + i)), DF(), x + i);
   }
 
-  /// by: how far the reference moved. With kTwoParts the rests of weights are kept too.
+  /// by: distance that the reference moved. With kTwoParts the remainders of weights are kept too.
   template <bool kMoved, bool kTwoParts>
   HWY_INLINE void weigh(const float* scores, int64_t keys, int64_t row, float by) {
     constexpr int64_t kVectors = kTileParts / kLanes;  // of partial sums
@@ -339,7 +340,7 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 HWY_EXPORT(attend_in_tiles);
 
-/// Chips without tile instructions take less.
+/// Upper bound; chips without tile instructions need less.
 uint64_t CpuBackend::attention_bytes_per_key(const AttentionArgs& args) const {
   if (args.product_type != ComputeType::kBFloat16) return 0;
   const TiledCache cache(args);

@@ -7,9 +7,9 @@
 namespace kvcal::cpu {
 namespace {
 
-/// Rows that keep one thread busy in every operation of a small model.
+/// Rows that occupy one thread in every operation of a small model.
 constexpr int64_t kTokensOfThread = 512;
-/// Rows for which it pays to read a large layer's weights once.
+/// Rows that amortize one read of a large layer's weights.
 constexpr int64_t kTokensOfWeights = 2048;
 
 }  // namespace

@@ -20,7 +20,7 @@ struct ConvPart {
   int64_t first = 0, last = 0;
 };
 
-/// Row p of a segment from channel `first` on; the rows before it are the state's, or zeros.
+/// Row p of a segment from channel `first` on; rows before it are the state's, or zeros.
 inline const float* conv_row(const CausalConvArgs& args, const ConvPart& part, int64_t p,
                              const float* zeros) {
   if (p >= 0)
@@ -105,7 +105,7 @@ std::vector<ConvPart> conv_parts(const CausalConvArgs& args) {
   return parts;
 }
 
-/// The last rows of the segment become the next state: what is read lies behind what is written.
+/// Copies the last rows of the segment to the state; reads stay ahead of writes.
 void keep_state(const CausalConvArgs& args, size_t segment) {
   const int64_t before = args.kernel - 1, count = args.segments[segment].q_count;
   if (count == 0) return;

@@ -13,7 +13,7 @@
 #define KVCAL_KERNELS_CPU_DELTA_SCAN_ONCE
 namespace kvcal::cpu {
 
-/// Columns of a state that one task moves: they do not know each other.
+/// Columns of a state in one task; columns are independent.
 constexpr int64_t kDeltaColumns = 64;
 /// Tokens whose gates are computed together.
 constexpr int64_t kDeltaSteps = 64;
@@ -31,12 +31,12 @@ struct DeltaPart {
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// Vectors of columns that go through a step together, and the columns they hold.
+/// Vectors of columns that one step processes together, and their number of columns.
 constexpr int64_t kStrip = 4;
 constexpr int64_t kWidth = kStrip * HWY_LANES(float);
 static_assert(kDeltaColumns % kWidth == 0);
 
-/// out = x · scale, of length 1 before where the rule asks for it.
+/// out = x · scale, normalized to length 1 first where the rule requires it.
 HWY_INLINE void unit_row(const float* x, int64_t count, bool normalize, float scale, float* out) {
   if (normalize) {
     VF sum = set(0.0f);
@@ -54,7 +54,7 @@ HWY_INLINE void unit_row(const float* x, int64_t count, bool normalize, float sc
   for (int64_t i = 0; i < count; ++i) out[i] = x[i] * scale;
 }
 
-/// Decay and beta of some tokens.
+/// Decay and beta of several tokens.
 struct Gates {
   HWY_ALIGN float decay[kDeltaSteps] = {};
   HWY_ALIGN float beta[kDeltaSteps] = {};
@@ -78,7 +78,7 @@ HWY_INLINE void gates_of(const DeltaScanArgs& args, int64_t head, int64_t row, i
   }
 }
 
-/// One token: q and k [k_dim] as they enter, v and y [kWidth].
+/// One token: the input q and k [k_dim], v and y [kWidth].
 struct DeltaStep {
   const float* q = nullptr;
   const float* k = nullptr;
@@ -87,7 +87,7 @@ struct DeltaStep {
   float decay = 0.0f, beta = 0.0f;
 };
 
-/// beta · (v - decay · Sᵀk) for state [k_dim, kWidth]. Even and odd rows are summed apart.
+/// beta · (v - decay · Sᵀk) for state [k_dim, kWidth]. Sums even and odd rows separately.
 HWY_INLINE void correction(const DeltaStep& step, const float* state, int64_t k_dim,
                            VF (&delta)[kStrip]) {
   VF even[kStrip], odd[kStrip];
@@ -126,7 +126,7 @@ HWY_INLINE void delta_step(const DeltaStep& step, int64_t k_dim, float* state) {
   for (int64_t j = 0; j < kStrip; ++j) hn::Store(y[j], DF(), step.y + j * lanes());
 }
 
-/// Columns [begin, begin + width) of a state, width <= kWidth, through a segment. scratch holds
+/// Runs columns [begin, begin + width) of a state, width <= kWidth, through a segment. scratch:
 /// kWidth + 2 floats for each of k_dim.
 HWY_NOINLINE void scan_strip(const DeltaScanArgs& args, const DeltaPart& part, int64_t begin,
                              int64_t width, float* scratch) {

@@ -12,7 +12,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// out = multiplier · row, or out += it.
+/// out = multiplier · row, or out += multiplier · row.
 template <class In>
 void scaled_row(const In* row, int64_t width, float multiplier, bool accumulate, float* out) {
   const VF times = set(multiplier);

@@ -1,4 +1,4 @@
-// FP8 codes are exact in bfloat16 and float32: they are multiplied as such, by the GEMM of matmul.
+// FP8 codes are exact in bfloat16 and float32, so matmul's GEMM multiplies them in these types.
 #include <atomic>
 
 #include "backend/pack_shape.h"
@@ -18,7 +18,7 @@
 #ifndef KVCAL_KERNELS_CPU_FP8_MATMUL_ONCE
 #define KVCAL_KERNELS_CPU_FP8_MATMUL_ONCE
 namespace kvcal::cpu {
-/// Sums of codes that become results.
+/// Rows of code sums that are scaled to results.
 struct ScaledRows {
   const float* sums = nullptr;  ///< [rows, width], its rows sums_stride apart; may be out
   int64_t sums_stride = 0, width = 0;
@@ -57,7 +57,7 @@ uint64_t quantize_of(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
   return quantize_as<kFormat, BF16>(args, begin, end);
 }
 
-/// Rows [begin, end); how many values saturated.
+/// Quantizes rows [begin, end); returns how many values saturated.
 uint64_t quantize_some_rows(const QuantizeRowsArgs& args, int64_t begin, int64_t end) {
   switch (args.format) {
     case fp8::Format::kE4m3Fn:
@@ -70,7 +70,7 @@ uint64_t quantize_some_rows(const QuantizeRowsArgs& args, int64_t begin, int64_t
   return quantize_of<fp8::Format::kE5m2>(args, begin, end);
 }
 
-/// Codes [begin, end) as numbers of type.
+/// Decodes codes [begin, end) to type.
 void decode_codes(const uint8_t* codes, int64_t begin, int64_t end, ComputeType type, void* out) {
   constexpr fp8::Format kFormat = fp8::Format::kE4m3Fn;
   if (type == ComputeType::kFloat32)
@@ -114,7 +114,7 @@ HWY_EXPORT(scale_rows);
 
 namespace {
 
-/// Sums and decoded inputs that are kept apart at a time.
+/// Limit of sums and decoded inputs in buffers.
 constexpr int64_t kChunkBytes = int64_t{32} << 20;
 constexpr int64_t kChunkStep = 512;  ///< rows: whole blocks of any Gemm
 

@@ -12,8 +12,8 @@ namespace kvcal::cpu {
 
 namespace {
 
-/// oneDNN's panels are as wide as keeps one within half of a common level 2 cache, and its rows of
-/// x stay there too.
+/// Sizes with which a oneDNN panel takes at most half of a common level 2 cache, and its rows of x
+/// fit there too.
 constexpr int64_t kDnnPanelBytes = int64_t{512} << 10, kDnnRowsBytes = int64_t{1} << 20;
 constexpr int64_t kMinWidth = 64, kMaxWidth = 512;
 
@@ -45,7 +45,7 @@ std::string GemmLibrary::implementation() const {
   return name.empty() ? dnn_implementation(state_->session, ComputeType::kFloat32) : name;
 }
 
-// Without instructions for bfloat16 oneDNN's name tells of none ("gemm:jit").
+// Without instructions for bfloat16, oneDNN's name has none ("gemm:jit").
 bool GemmLibrary::has_fast_bfloat16() const {
   return implementation().find("bf16") != std::string::npos;
 }

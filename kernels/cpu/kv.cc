@@ -24,7 +24,7 @@ void store_kv_rows(const StoreKvArgs& args, int64_t begin, int64_t end) {
   }
 }
 
-/// Heads of rows.
+/// Part of the rows and heads for one task.
 struct LoadedPart {
   int64_t first_row, end_row, first_head, end_head;
 };
@@ -45,7 +45,7 @@ void load_kv_as(const LoadKvArgs& args, const LoadedPart& part) {
 }
 
 void load_kv_part(const LoadKvArgs& args, int64_t begin, int64_t end) {
-  // As load_kv divides them.
+  // Divided as in load_kv.
   const bool by_heads = args.heads > args.rows;
   const LoadedPart part{by_heads ? 0 : begin, by_heads ? args.rows : end, by_heads ? begin : 0,
                         by_heads ? end : args.heads};
@@ -69,8 +69,8 @@ void CpuBackend::do_store_kv(const StoreKvArgs& args) {
 }
 
 void CpuBackend::do_load_kv(const LoadKvArgs& args) {
-  // A cache has many rows of few heads; the input of a product, of which each row or group has a
-  // scale of its own, is one row of many heads.
+  // A cache has many rows of few heads; a product's input is one row of many heads, because each
+  // row or group has its own scale.
   const int64_t parts = std::max(args.rows, args.heads), other = std::min(args.rows, args.heads);
   for_row_blocks(parts, other * args.head_dim, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(load_kv_part)(args, begin, end);

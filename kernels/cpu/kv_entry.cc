@@ -20,13 +20,15 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// Heads of one projection lie between those of others, where the processor foresees no addresses.
+/// Prefetches a row: heads of one projection are interleaved with others, at addresses that the
+/// processor does not predict.
 HWY_INLINE void prefetch_row(const float* x, int64_t count) {
   constexpr int64_t kLine = 64 / sizeof(float);
   for (int64_t i = 0; i < count; i += kLine) hwy::Prefetch(x + i);
 }
 
-/// Head h of a part: turned, folded into the range and stored while each row is near.
+/// Processes head h of a part: rotates each row, folds it into the range and stores it while it is
+/// in cache.
 HWY_NOINLINE void enter_rows(const KvPass& pass, const KvPart& part, int64_t h, RangeFold* range) {
   constexpr int64_t kAhead = 4;
   const CacheSide& side = pass.side;
@@ -46,7 +48,8 @@ HWY_NOINLINE void enter_rows(const KvPass& pass, const KvPart& part, int64_t h, 
     std::atomic_ref(side.saturated[h]).fetch_add(saturated, std::memory_order_relaxed);
 }
 
-/// ranges: [heads] of this part, written where the side is observed and the part is of a segment.
+/// ranges: [heads] of this part, written where the side is observed and the part belongs to a
+/// segment.
 void enter_part(const KvPass& pass, const KvPart& part, ObservedRange* ranges) {
   const HeadsView& x = pass.side.x;
   if (!ranges || part.segment < 0) {
@@ -78,7 +81,7 @@ HWY_EXPORT(enter_part);
 
 namespace {
 
-/// Tokens [begin, end) as parts of a segment, or of none.
+/// Adds tokens [begin, end) as parts of a segment, or of none.
 void add_parts(KvPart part, int64_t part_tokens, std::vector<KvPart>& parts) {
   for (const int64_t end = part.end; part.begin < end; part.begin = part.end) {
     part.end = std::min(end, part.begin + part_tokens);
@@ -87,7 +90,7 @@ void add_parts(KvPart part, int64_t part_tokens, std::vector<KvPart>& parts) {
   }
 }
 
-/// Every row once where the segments follow each other; else none.
+/// Parts that cover every row once if the segments are contiguous; else none.
 std::vector<KvPart> parts_of_rows(std::span<const Segment> segments, int64_t tokens,
                                   int64_t part_tokens) {
   std::vector<KvPart> parts;
@@ -114,12 +117,12 @@ std::vector<KvPart> parts_of_segments(std::span<const Segment> segments, int64_t
   return parts;
 }
 
-/// Values of a head that are read again from a near cache.
+/// Tokens of a part whose values stay in a near cache for the second read.
 int64_t tokens_of_part(int64_t head_dim) {
   return std::clamp<int64_t>(BinCounts::kMaxValues / head_dim, 1, 256);
 }
 
-/// ranges of the segments: those of their parts, [parts, heads], together.
+/// Merges the ranges of parts, [parts, heads], into those of their segments.
 void merge_ranges(std::span<const KvPart> parts, std::span<const ObservedRange> seen,
                   size_t num_segments, const CacheSide& side) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -134,7 +137,7 @@ void merge_ranges(std::span<const KvPart> parts, std::span<const ObservedRange> 
   }
 }
 
-/// The parts' pass over each side.
+/// Runs the parts' pass over each side.
 void run_parts(ThreadPool& pool, std::span<const KvPart> parts, size_t num_segments,
                std::span<const KvPass> passes) {
   std::vector<std::vector<ObservedRange>> seen(passes.size());

@@ -19,14 +19,14 @@
 #ifndef KVCAL_KERNELS_CPU_MATMUL_ONCE
 #define KVCAL_KERNELS_CPU_MATMUL_ONCE
 namespace kvcal::cpu {
-/// A finished tile and where it goes.
+/// A finished tile and its destination.
 struct TileOutput {
   float* tile = nullptr;  ///< [rows, width] with row stride tile_stride
   int64_t tile_stride = 0;
   int64_t rows = 0, width = 0;
   const float* bias = nullptr;  ///< [width], or null
   bool accumulate = false;
-  /// Past the caches: the result is larger than they are, and nobody needs what was there.
+  /// Writes past the caches: the result is larger than they are, and its old content is not needed.
   bool streams = false;
   float* out = nullptr;  ///< [rows, width] with row stride out_stride
   int64_t out_stride = 0;
@@ -53,7 +53,7 @@ void convert_to(DType dtype, const std::byte* in, int64_t count, void* out) {
   convert_as<BF16, Out>(in, count, out);
 }
 
-/// count elements of a checkpoint tensor as elements of a compute type.
+/// Converts count elements of a checkpoint tensor to a compute type.
 void convert(DType dtype, const std::byte* in, int64_t count, ComputeType type, void* out) {
   if (type == ComputeType::kFloat32) return convert_to<float>(dtype, in, count, out);
   convert_to<BF16>(dtype, in, count, out);
@@ -99,7 +99,7 @@ namespace {
 constexpr int64_t kStreamBytes = int64_t{4} << 20;
 constexpr int64_t kWidthStep = 64;
 
-/// Width of all panels but the last: the parts of out_features are about equal.
+/// Width of all panels but the last, so that panels are about equal.
 int64_t panel_width(int64_t out_features, int64_t max_width) {
   const int64_t panels = (out_features + max_width - 1) / max_width;
   return round_up((out_features + panels - 1) / panels, kWidthStep);
@@ -116,8 +116,8 @@ class CpuMatrix : public PackedMatrix {
  public:
   ComputeType type = ComputeType::kFloat32;
   Buffer storage;
-  /// In the order of their columns. An even number of columns is cut in two like halves, so that
-  /// gate and up have panels of the same widths.
+  /// Panels in the order of their columns. An even number of columns is divided into two equal
+  /// halves, so that gate and up have panels of the same widths.
   std::vector<PackedPanel> panels;
   GemmBlocking blocking;
 };
@@ -126,8 +126,8 @@ DType stored_as(ComputeType type) {
   return type == ComputeType::kFloat32 ? DType::kF32 : DType::kBF16;
 }
 
-/// Rows [begin, begin + count) of the concatenated parts as elements of type: where they lie if
-/// they are that already, side by side and aligned, else converted into out.
+/// Rows [begin, begin + count) of the concatenated parts as elements of type: in place if they have
+/// the type and are contiguous and aligned, else converted into out.
 const void* weight_rows_at(std::span<const TensorView> parts, int64_t begin, int64_t count,
                            ComputeType type, std::byte* out) {
   const int64_t in = parts[0].shape[1];
@@ -147,7 +147,7 @@ const void* weight_rows_at(std::span<const TensorView> parts, int64_t begin, int
   return gathered;
 }
 
-/// Multiplies blocks of rows by panels: the order of work of matmul and matmul_activate.
+/// Multiplies blocks of rows by panels, in the order of matmul and matmul_activate.
 class RowBlocks {
  public:
   RowBlocks(const CpuMatrix& weight, const void* x, int64_t rows)
@@ -166,12 +166,12 @@ class RowBlocks {
   }
 
   int64_t blocks() const { return blocks_; }
-  /// Floats that multiply needs for each result, a whole number of cache lines, and bytes behind
-  /// them for rows that must be copied.
+  /// Floats that multiply needs for each result, rounded up to cache lines; after them come bytes
+  /// for rows that must be copied.
   int64_t tile_size() const { return round_up(tile_size_, 16); }
   int64_t scratch_size(int64_t tiles) const { return tiles * tile_size() + (x_size_ + 3) / 4; }
 
-  /// use(row, rows, height) for all rows of a block; height is what multiply takes.
+  /// Calls use(row, rows, height) for all rows of a block; height is for multiply.
   template <class Use>
   void for_heights(int64_t block, const Use& use) const {
     const int64_t end = std::min(rows_, (block + 1) * block_rows_);
@@ -183,7 +183,7 @@ class RowBlocks {
     }
   }
 
-  /// Rows of x with zeros behind, where the panels need more than there are; else where they lie.
+  /// Rows of x, padded with zeros where the panels need more rows; else in place.
   const void* rows_at(int64_t row, int64_t rows, int64_t height, void* padded) const {
     const std::byte* x = x_ + row * row_bytes_;
     const int64_t stride =
@@ -242,8 +242,8 @@ class Multiplication {
     return args_.bias ? args_.bias + panel.column : nullptr;
   }
 
-  /// Results are written once, where they belong. Those of padding are not, but the others' sums
-  /// run in the same order.
+  /// Writes results once, in place. Padding rows are not written, and the order of the others' sums
+  /// does not change.
   void run_in_place(const PackedPanel& panel, const void* x, int64_t height,
                     const TileOutput& output, int thread) const {
     GemmResult result{.out = output.out,
@@ -285,8 +285,8 @@ class Multiplication {
   bool streams_ = false;
 };
 
-/// One call of matmul_activate: a panel of gate and the one of up beside it, activated while both
-/// results are near.
+/// One call of matmul_activate: a panel of gate and the adjacent one of up, activated while both
+/// results are in cache.
 class Activated {
  public:
   Activated(const MatmulActivateArgs& args, const CpuMatrix& weight)

@@ -14,7 +14,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// Mean that is subtracted from each value of a row, and the multiplier after it.
+/// Mean to subtract from each value of a row, and the factor after it.
 struct RowScale {
   float mean = 0.0f, inverse = 1.0f;
 };
@@ -26,7 +26,7 @@ HWY_INLINE VF normed(VF x, const RowScale& scale, VF weight, VF bias) {
   return kHasBias ? hn::MulAdd(scaled, weight, bias) : hn::Mul(scaled, weight);
 }
 
-/// A row that lies in memory.
+/// A row in memory.
 struct StoredRow {
   const float* x = nullptr;
   HWY_INLINE VF at(int64_t i) const { return load_as_float(x + i); }
@@ -35,8 +35,7 @@ struct StoredRow {
 
 enum class OutputNorm : uint8_t { kNone, kRms, kCentered };
 
-/// A row that is added to where it is read, the first time: hidden += multiplier · x, or
-/// multiplier · norm(x).
+/// A row that is updated at its first read: hidden += multiplier · x, or multiplier · norm(x).
 template <OutputNorm kNorm>
 struct ResidualRow {
   const float* x = nullptr;
@@ -64,8 +63,8 @@ struct ResidualRow {
   }
 };
 
-/// add(value, sum) over a row, in an order that only the width decides. Lanes behind the end hold
-/// `behind`, which must add nothing.
+/// Computes add(value, sum) over a row, in an order that depends only on the width. Extra lanes
+/// hold `behind`, which must not change the sum.
 template <class Row, class Add>
 HWY_INLINE float sum_over(const Row& row, int64_t width, VF behind, const Add& add) {
   VF sum0 = set(0.0f), sum1 = sum0, sum2 = sum0, sum3 = sum0;
@@ -84,7 +83,7 @@ HWY_INLINE float sum_over(const Row& row, int64_t width, VF behind, const Add& a
   return hn::GetLane(hn::SumOfLanes(DF(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
 }
 
-/// row is read once by its own functions; what is read again is read from x, where it lies then.
+/// Reads row once through its own functions, and again from x, which then holds it.
 template <class Row>
 HWY_INLINE RowScale row_scale(const Row& row, const float* x, int64_t width, bool centered,
                               float epsilon) {
@@ -105,7 +104,7 @@ HWY_INLINE RowScale row_scale(const Row& row, const float* x, int64_t width, boo
           1.0f / std::sqrt(sum_over(StoredRow{x}, width, means, add_square) / count + epsilon)};
 }
 
-/// One row's inputs.
+/// Inputs of one row.
 struct NormRow {
   const float* x = nullptr;
   const float* weight = nullptr;
@@ -114,8 +113,8 @@ struct NormRow {
   RowScale scale = {};
 };
 
-/// A row with its own scale, times weight, plus bias; what is written is folded into seen, whose
-/// row the caller ends. out may be x.
+/// Writes a row with its own scale, times weight, plus bias, and folds it into seen; the caller
+/// ends the row. out may be x.
 template <bool kCentered, bool kHasBias, class Out>
 HWY_INLINE void scale_row(const NormRow& row, Out* out, AmaxFold<Out>& seen) {
   const float* bias =
@@ -139,7 +138,7 @@ HWY_INLINE void scale_row(const NormRow& row, Out* out, AmaxFold<Out>& seen) {
       });
 }
 
-/// The same for a row whose kind is known when it runs.
+/// The same for a row whose kind is known only at run time.
 template <class Out>
 HWY_INLINE void write_row(const NormRow& row, bool centered, Out* out, AmaxFold<Out>& seen) {
   if (centered)
@@ -226,7 +225,7 @@ void norm_heads_rows(const NormHeadsArgs& args, int64_t begin, int64_t end) {
     }
 }
 
-/// product holds width floats, for what lies between norm and gate.
+/// product: scratch of width floats, for the values between norm and gate.
 template <GateFunction kFunction, class Out>
 HWY_NOINLINE Magnitudes gated_norm_as(const GatedNormArgs& args, int64_t row, float* product) {
   AmaxFold<Out> seen;

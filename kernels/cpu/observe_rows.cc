@@ -17,8 +17,8 @@
 #define KVCAL_KERNELS_CPU_OBSERVE_ROWS_ONCE
 namespace kvcal::cpu {
 
-/// Neighbouring elements of one segment that go through the pass together. Rows of a segment follow
-/// each other, so a part may begin and end within one.
+/// Contiguous elements of one segment for one task. Rows of a segment are contiguous, so a part may
+/// begin and end inside a row.
 struct RowsPart {
   int64_t segment = 0;
   int64_t begin = 0, end = 0;  ///< elements of the segment
@@ -42,7 +42,7 @@ HWY_INLINE const float* as_floats(const T* x, int64_t count, float* buffer) {
   }
 }
 
-/// The part's range. Its counts are added to bins.
+/// Returns the part's range, and adds its counts to bins.
 template <class T>
 ObservedRange observe_part(const ObserveRowsArgs& args, const RowsPart& part, BinCounts& counts) {
   float buffer[std::is_same_v<T, float> ? 1 : BinCounts::kMaxValues];
@@ -86,7 +86,7 @@ void CpuBackend::do_observe_rows(const ObserveRowsArgs& args) {
                        .begin = begin,
                        .end = std::min(count, begin + BinCounts::kMaxValues)});
   }
-  // Each thread's next parts are near each other, and its tables stay where they are.
+  // Each thread's next parts are adjacent, and its tables stay in cache.
   constexpr int64_t kPartsTogether = 8;
   const auto num_parts = std::ssize(parts);
   std::vector<ObservedRange> seen(parts.size());

@@ -16,7 +16,7 @@ namespace {
 using Memory = dnnl::memory;
 
 constexpr std::array<int64_t, 5> kHeights{1, 4, 16, 64, kDnnTallest};
-/// The height whose order of sums counts: low enough to decode with, high enough to fill an AMX
+/// Reference height for the order of sums: low enough for decoding, high enough to fill an AMX
 /// tile.
 constexpr int64_t kJudge = 16;
 
@@ -29,8 +29,8 @@ Memory::desc row_major(int64_t rows, int64_t columns, Memory::data_type type) {
   return {{rows, columns}, type, Memory::dims{columns, 1}};
 }
 
-/// oneDNN 2.6 writes the code that it generates into memory which it may not have got, so a process
-/// at its limit would end with a signal. Throws bad_alloc where there is not enough for that.
+/// Throws bad_alloc where there is no room for generated code: oneDNN 2.6 writes it without a check
+/// of its allocation, so a process at its limit would die from a signal.
 void expect_room_for_code() {
   constexpr size_t kBytes = size_t{16} << 20;
   void* room = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE,
@@ -50,7 +50,7 @@ struct DnnPanel : Panel {
   Memory memory;
 };
 
-/// Values in [-1, 1) of type, the same in every run.
+/// Values in [-1, 1) of type, equal in every run.
 std::vector<std::byte> noise(int64_t count, ComputeType type) {
   std::vector<std::byte> bytes(static_cast<size_t>(count) * bytes_of(type));
   uint32_t state = 12345;
@@ -136,7 +136,7 @@ class DnnGemm : public Gemm {
     return tile;
   }
 
-  /// Marks the heights whose sums run in another order than kJudge's.
+  /// Excludes the heights whose sums have another order than kJudge's.
   void compare_heights() {
     const size_t row_bytes = static_cast<size_t>(shape_.depth) * bytes_of(shape_.type);
     Scratch storage, expected_memory, actual_memory;

@@ -22,7 +22,7 @@ HWY_INLINE void add_row(const float* x, float weight, int64_t width, float* out)
     store_part(hn::MulAdd(times, load_part(x + i, left), load_part(out + i, left)), out + i, left);
 }
 
-/// Elements [begin, end): every lane is computed alike, so it does not matter where a part ends.
+/// Elements [begin, end): all lanes compute alike, so a part may end anywhere.
 void add_part(const AddArgs& args, int64_t begin, int64_t end) {
   add_row(args.x + begin, args.multiplier, end - begin, args.out + begin);
 }

@@ -22,7 +22,7 @@ struct ScanPart {
   int64_t begin = 0, end = 0;
 };
 
-/// Some tokens of one head: token i is row + i of the arrays.
+/// Several tokens of one head: token i is row + i of the arrays.
 struct HeadSteps {
   int64_t row = 0, count = 0, head = 0;
 };
@@ -33,7 +33,7 @@ struct HeadSteps {
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// For each token how far it goes, and with one A a head what is left of the state.
+/// Step size of each token and, with one A per head, the decay of the state.
 HWY_INLINE void step_sizes(const SsmScanArgs& args, const HeadSteps& steps, float* dt,
                            float* decay) {
   for (int64_t i = 0; i < steps.count; ++i)
@@ -50,7 +50,7 @@ HWY_INLINE void step_sizes(const SsmScanArgs& args, const HeadSteps& steps, floa
   }
 }
 
-/// The update of one row of the state by one token.
+/// Update of one row of the state by one token.
 struct RowStep {
   float dt = 0.0f, decay = 0.0f, input = 0.0f;  ///< input: dt · x
   const float* a = nullptr;                     ///< [state_dim], where every state has its own
@@ -63,7 +63,7 @@ HWY_INLINE VF decay_of(const RowStep& step, VF a) {
   return kPerState ? exp(hn::Mul(set(step.dt), a)) : set(step.decay);
 }
 
-/// Moves a row of the state on and gives its product with C.
+/// Updates a row of the state and returns its product with C.
 template <bool kPerState>
 HWY_INLINE float move_row(const RowStep& step, int64_t count, float* state) {
   const VF input = set(step.input);
@@ -87,7 +87,7 @@ HWY_INLINE float move_row(const RowStep& step, int64_t count, float* state) {
   return hn::GetLane(hn::SumOfLanes(DF(), sum));
 }
 
-/// Rows [begin, end) of one head's state (counted within the head) through some tokens.
+/// Runs rows [begin, end) of one head's state (counted within the head) through several tokens.
 template <bool kPerState>
 HWY_NOINLINE void scan_head(const SsmScanArgs& args, const HeadSteps& steps, int64_t begin,
                             int64_t end, float* state) {
@@ -115,7 +115,7 @@ HWY_NOINLINE void scan_head(const SsmScanArgs& args, const HeadSteps& steps, int
   }
 }
 
-/// state: that of part.begin.
+/// state: from part.begin on.
 void scan_part(const SsmScanArgs& args, const ScanPart& part, float* state) {
   static_assert(kScanSteps % static_cast<int64_t>(kMaxLanes) == 0);
   const Segment& segment = args.segments[part.segment];
@@ -140,8 +140,8 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 HWY_EXPORT(scan_part);
 
-/// Elements of the state that one task moves, few enough for the nearest cache, and its rows, few
-/// enough that Mamba 1's short ones still make many tasks.
+/// Elements of the state in one task, few enough for the nearest cache, and its rows, few enough
+/// that Mamba 1's short rows still give many tasks.
 constexpr int64_t kPartStates = 8192, kPartRows = 128;
 
 void CpuBackend::do_ssm_scan(const SsmScanArgs& args) {

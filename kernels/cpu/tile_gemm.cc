@@ -15,7 +15,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// Rows of a weight, [rows, 2 * pairs], become columns of pairs, out [pairs, kTileColumns].
+/// Converts rows of a weight, [rows, 2 * pairs], to columns of pairs, out [pairs, kTileColumns].
 void pack_columns(const BF16* weight, int64_t rows, int64_t pairs, uint32_t* out) {
   // Pairs of bfloat16 are moved as if they were float32; missing rows repeat the last row. The
   // output stays in the level 1 cache until all rows have passed.
@@ -39,8 +39,8 @@ HWY_EXPORT(pack_columns);
 
 namespace {
 
-/// Steps whose weights, [kDepth, kTileColumns], stay in the level 1 cache while all rows pass, and
-/// the most that are still taken at once.
+/// Number of steps whose weights, [kDepth, kTileColumns], stay in the level 1 cache while all rows
+/// pass, and the largest number that is not divided.
 constexpr int64_t kDepth = 512, kWholeDepth = 1024;
 
 /// For each kTileColumns of the width: pairs [depth / 2, kTileColumns].
@@ -85,7 +85,7 @@ class TileGemm : public Gemm {
     return std::clamp(rows / kTileRows * kTileRows, kTileRows, kTileGemmTallest);
   }
 
-  /// Sums are only written once, and no column is written that does not exist.
+  /// Whether sums are written only once, and no column beyond the width is written.
   bool runs_in_place() const override { return depth_ <= kWholeDepth && width_ == shape_.width; }
   void run(int64_t height, const void* x, const Panel& panel, const GemmResult& result,
            int) const override {

@@ -21,7 +21,7 @@ bool has_avx512_bf16() {
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bf16");
 }
 
-/// Linux lends the tiles' registers to a process that asks.
+/// Requests the tile registers, which Linux grants to a process on request.
 bool has_amx_bf16() {
 #if defined(__linux__) && defined(SYS_arch_prctl)
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
@@ -44,7 +44,7 @@ struct alignas(64) TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// GCC's own intrinsic tells the compiler of eight of the bytes only.
+// GCC's own intrinsic declares only eight of the bytes to the compiler.
 void load_tile_config() {
   const TileConfig config;
   asm volatile("ldtilecfg %0" ::"m"(config) : "memory");

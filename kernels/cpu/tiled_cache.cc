@@ -14,8 +14,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
 
-/// kTileColumns rows of K [kTileColumns, k_dim] become columns of pairs of dimensions, out [k_dim /
-/// 2, keys]. Pairs of bfloat16 are moved as if they were float32.
+/// Converts kTileColumns rows of K [kTileColumns, k_dim] to columns of pairs of dimensions, out
+/// [k_dim / 2, keys]. Pairs of bfloat16 are moved as if they were float32.
 void turn_keys(const BF16* rows, int64_t k_dim, uint32_t* out, int64_t keys) {
   const auto* pairs = reinterpret_cast<const float*>(rows);
   for (int64_t key = 0; key < kTileColumns; key += 4) {
@@ -25,7 +25,7 @@ void turn_keys(const BF16* rows, int64_t k_dim, uint32_t* out, int64_t keys) {
   }
 }
 
-/// Rows of V [kTileColumns, v_dim] become pairs of keys, out [kTileColumns / 2, v_dim].
+/// Converts rows of V [kTileColumns, v_dim] to pairs of keys, out [kTileColumns / 2, v_dim].
 void pair_values(const BF16* rows, int64_t v_dim, uint32_t* out) {
   for (int64_t pair = 0; pair < kTileColumns / 2; ++pair) {
     const uint16_t* low = &rows[2 * pair * v_dim].bits;
@@ -37,7 +37,7 @@ void pair_values(const BF16* rows, int64_t v_dim, uint32_t* out) {
   }
 }
 
-/// Numbers in bfloat16 become bfloat16 of what rounding took off.
+/// Replaces bfloat16 values by their rounding errors, in bfloat16.
 void take_rest(const float* values, int64_t count, BF16* rounded) {
   store_row(
       count, rounded,

@@ -4,9 +4,10 @@
 #include "kernels/gpu/attention.h"
 #include "kernels/gpu/kv_number.h"
 
-// A few queries a sequence, as in generation, where reading the cache is the work: blocks take
-// stretches of keys that begin at multiples of their length, and a second kernel adds up what they
-// found, in order. Everything is float32, from the cache's own bytes.
+// Split-KV attention for a few queries per sequence, as in generation, where reading the cache
+// dominates. Blocks take ranges of keys ("stretches") that begin at multiples of their length, and
+// a second kernel combines the partial results in order. Everything is float32, from the cache's
+// own bytes.
 namespace kvcal::gpu {
 namespace {
 
@@ -17,7 +18,7 @@ constexpr int kStride = kPieceBytes + kChunkBytes;  ///< so that threads' rows l
 constexpr int64_t kMostQueries = 8;
 constexpr float kUnseen = -1.0f;  ///< stands where a weight would; no weight is negative
 
-/// Partial results of the blocks, for each [segment, query, head, stretch].
+/// Partial results of the blocks, for each [segment, query, head, range of keys].
 struct Stretches {
   int64_t queries = 0, count = 0;  ///< of a segment, at most
   float* sums = nullptr;           ///< [..., v_head_dim] values times weights
@@ -39,7 +40,7 @@ struct alignas(16) DecodingShared {
 static_assert(alignof(DecodingShared<1>) == 16 && sizeof(DecodingShared<1>::rows[0]) % 16 == 0 &&
               sizeof(DecodingShared<1>::weights[0]) % 16 == 0);
 
-/// kRows queries and heads that share a KV head, against one stretch of keys.
+/// kRows queries and heads that share a KV head, against one range of keys.
 template <class Kv, int kRows>
 class Decode {
  public:
@@ -90,8 +91,8 @@ class Decode {
                    head_of(row) * args_.head_dim + d];
   }
 
-  /// Elements [piece, piece + kPieceBytes / kBytes) of the stretch's rows, zeros where there are
-  /// none.
+  /// Copies elements [piece, piece + kPieceBytes / kBytes) of the range's rows; zeros where there
+  /// are none.
   __device__ void bring(const void* from, int64_t dim, int64_t piece) {
     using Chunk = Pack<uint32_t, 4>;
     __syncthreads();
@@ -139,7 +140,7 @@ class Decode {
     }
   }
 
-  /// Each warp takes rows: scores become weights below the stretch's maximum.
+  /// Converts scores to softmax weights relative to the range's maximum; each warp takes rows.
   __device__ void soften() {
     for (int row = warp(); row < count_; row += kWarps) {
       const SeenKeys seen = seen_at(args_, position(row));
@@ -163,7 +164,7 @@ class Decode {
 
   static constexpr int kWord = 4 / kBytes;  ///< elements of a word: each lane has one of a piece
 
-  /// Each warp adds up a quarter of the keys; then all quarters in order.
+  /// Sums the values: each warp a quarter of the keys, then all quarters in order.
   __device__ void add_values(int64_t piece) {
     bring(args_.v, args_.v_head_dim, piece);
     float sums[kRows][kWord] = {};
@@ -228,7 +229,7 @@ __global__ __launch_bounds__(kThreads) void decode_kernel(DeviceAttention args, 
   if (decode.has_work()) decode.run();
 }
 
-/// One block a query and head.
+/// One block per query and head.
 __global__ __launch_bounds__(kThreads) void combine_kernel(DeviceAttention args, Stretches from) {
   const Segment segment = args.current_segments[blockIdx.y];
   const int64_t query = blockIdx.x / args.heads, head = blockIdx.x % args.heads;

@@ -4,8 +4,8 @@
 #include "kernels/gpu/attention_tiles.h"
 
 // Attention with matrix instructions, 16-bit products and float32 sums, after FlashAttention-2 (Dao
-// 2023): each warp keeps the scores and sums of its own rows in registers, tiles of keys and values
-// come through shared memory while the tile before is worked on.
+// 2023). Each warp keeps the scores and sums of its own rows in registers; tiles of keys and values
+// are copied to shared memory while the previous tile is computed.
 namespace kvcal::gpu {
 namespace {
 
@@ -78,7 +78,7 @@ class MatrixAttend {
     }
   }
 
-  /// Returns when the keys of the tile have come; others' are asked for where there is room.
+  /// Returns when the keys of the tile have arrived; starts further copies where there is room.
   __device__ __forceinline__ void await_keys(int tile, bool has_next) {
     if constexpr (Tiles::kIsDirect) {
       await_copies();
@@ -97,7 +97,7 @@ class MatrixAttend {
       __syncthreads();
     }
   }
-  /// The same of values.
+  /// Returns when the values of the tile have arrived.
   __device__ __forceinline__ void await_values(int tile, bool has_next) {
     if constexpr (Tiles::kIsDirect) {
       await_copies();
@@ -141,7 +141,7 @@ class MatrixAttend {
     }
   }
 
-  /// Sums of 16 columns += a in parts · one part of b; the least products are left out.
+  /// Sums of 16 columns += a in parts · one part of b; omits the smallest products.
   template <int kColumnTiles>
   __device__ __forceinline__ void multiply_parts(
       const FragmentA (&a)[Tiles::kQueryParts][kRowTiles], int part_of_b, const uint32_t (&b)[4],
@@ -170,7 +170,7 @@ class MatrixAttend {
     }
   }
 
-  /// Sums of products become scores, in units of powers of two.
+  /// Converts sums of products to base-2 scores.
   __device__ __forceinline__ void scale_scores(int tile, bool is_masked) {
     for_each_score([&](float& score, int i, int half, int) {
       score *= units_.factor * store_.unscale[row_of(i, half)];
@@ -188,7 +188,7 @@ class MatrixAttend {
     });
   }
 
-  /// Scores become weights below the maximum so far.
+  /// Converts scores to softmax weights relative to the maximum so far.
   __device__ __forceinline__ void soften() {
     KVCAL_UNROLL
     for (int i = 0; i < 2 * kRowTiles; ++i) {
@@ -218,8 +218,8 @@ class MatrixAttend {
       out_[i][n].sums[2 * half + 1] *= correction;
     }
   }
-  /// A weight of 0 does not hide infinity or NaN from a matrix instruction. Where a tile holds any,
-  /// they are added to the rows that see them, and 0 stands in their place.
+  /// In a matrix instruction a weight of 0 does not hide infinity or NaN. If a tile holds any, they
+  /// are added to the rows that see them, and replaced by 0.
   __device__ __forceinline__ void set_nonfinite_values_apart(int tile) {
     store_.look_for_nonfinite_values();
     __syncthreads();

@@ -4,7 +4,7 @@
 #include "kernels/gpu/kv_number.h"
 
 // Attention in float32 without matrix instructions, for heads of any width: a block of queries
-// against tiles of keys, products summed in registers, four by four.
+// against tiles of keys, with products summed in registers, four by four.
 namespace kvcal::gpu {
 namespace {
 
@@ -15,7 +15,7 @@ constexpr int kValues = 128;      ///< of v_head_dim to a block
 constexpr int kValueKeys = 32;    ///< of a tile's at a time
 constexpr float kUnseen = -1.0f;  ///< stands where a weight would; no weight is negative
 
-// Rows are padded so that neighbours lie in different banks; they are read 16 bytes at a time.
+// Rows are padded so that neighbours use different banks; they are read 16 bytes at a time.
 struct DotTiles {
   float q[kRows][kDims + 4], k[kKeys][kDims + 4];
 };
@@ -31,7 +31,7 @@ static_assert(alignof(Tiles) == 16 && alignof(Weights) == 16);
 static_assert(sizeof(DotTiles::q[0]) % 16 == 0 && sizeof(DotTiles::q) % 16 == 0 &&
               sizeof(Weights::of[0]) % 16 == 0);
 
-/// One thread's part of a block's work.
+/// One thread's share of a block's work.
 template <class Kv>
 class Attend {
  public:
@@ -71,7 +71,7 @@ class Attend {
   static constexpr int kThreadsOfRow = kThreads / kRows;
   __device__ int part() const { return static_cast<int>(threadIdx.x) % kThreadsOfRow; }
 
-  /// Element of key row `key` of the sequence, 0 behind its end.
+  /// Element of row `key` of the sequence, 0 after its end.
   __device__ float stored(const void* rows, int64_t key, int64_t dim, int64_t d) const {
     if (key >= rows_.segment.kv_count || d >= dim) return 0.0f;
     const int64_t row = rows_.segment.kv_begin + key;
@@ -127,7 +127,7 @@ class Attend {
     }
   }
 
-  /// A few threads to a row: products become weights below the maximum so far.
+  /// Converts products to softmax weights relative to the maximum so far; a few threads per row.
   __device__ void soften(int64_t tile) {
     float* row = weights_.of[row_];
     float largest = largest_;

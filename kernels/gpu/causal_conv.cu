@@ -16,7 +16,7 @@ struct DeviceConv {
   int64_t segment_count = 0;
 };
 
-/// Start of row p of the segment; rows before the segment are those of the state. Null: zeros.
+/// Start of row p of the segment; rows before the segment come from the state. Null: zeros.
 __device__ const float* conv_row(const CausalConvArgs& args, const Segment& segment,
                                  const float* state, int64_t p) {
   if (p >= 0) return args.x.data + (segment.q_begin + p) * args.x.row_stride;
@@ -24,7 +24,7 @@ __device__ const float* conv_row(const CausalConvArgs& args, const Segment& segm
 }
 
 /// Four channels of one row. With kKernel, the kernel's size is known and weights[j] holds the j-th
-/// of each channel; else they are read from memory.
+/// weight of each channel; else weights are read from memory.
 template <int kKernel, bool kAligned>
 __device__ Four convolved(const CausalConvArgs& args, const Segment& segment, const float* state,
                           int64_t t, int64_t c, const Four* weights) {
@@ -52,7 +52,7 @@ __device__ Four convolved(const CausalConvArgs& args, const Segment& segment, co
   return sum;
 }
 
-/// Threads along x go through channels, four each, then through runs of kRowsOfThread rows.
+/// Threads along x take channels, four each, then runs of kRowsOfThread rows.
 template <int kKernel, bool kAligned>
 __global__ void conv_kernel(DeviceConv conv) {
   const CausalConvArgs& args = conv.args;
@@ -76,7 +76,7 @@ __global__ void conv_kernel(DeviceConv conv) {
   }
 }
 
-/// The last rows of each segment become its state.
+/// Copies the last rows of each segment to its state.
 __global__ void conv_state_kernel(DeviceConv conv) {
   const CausalConvArgs& args = conv.args;
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, before = args.kernel - 1;

@@ -6,7 +6,7 @@
 namespace kvcal::gpu {
 namespace {
 
-/// Sizes that blocks come in, so that they fit again.
+/// Rounds to the sizes of blocks, so that they can be reused.
 size_t rounded(size_t bytes) {
   const size_t step = bytes < size_t{1} << 20 ? size_t{512} : size_t{2} << 20;
   return std::max(step, (bytes + step - 1) / step * step);
@@ -23,8 +23,8 @@ std::byte* DeviceMemory::take(size_t bytes, Stream& user) {
   const std::lock_guard lock(mutex_);
   if (is_closed_) fail("memory is taken while operations are recorded");
   const size_t wanted = rounded(bytes);
-  // The smallest that is large enough. A block a little too large does as well; a much larger one
-  // is kept for those who need it.
+  // Takes the smallest block that is large enough. A slightly larger block is fine; a much larger
+  // one is kept for larger requests.
   auto best = kept_.end();
   for (auto block = kept_.begin(); block != kept_.end(); ++block)
     if (block->bytes >= wanted && block->bytes <= wanted + wanted / 8 &&

@@ -17,7 +17,7 @@ __global__ void add_kernel(AddArgs args) {
   });
 }
 
-/// The gate and the other half where there is a limit. Comparisons that leave a NaN as it is.
+/// Clamps gate and up where there is a limit. The comparisons keep NaN.
 __device__ void cut(float limit, float& gate, float& up) {
   gate = gate > limit ? limit : gate;
   up = (up > limit ? limit : up < -limit ? -limit : up) + 1.0f;

@@ -7,7 +7,7 @@
 namespace kvcal::gpu {
 namespace {
 
-/// Elements as a file holds them, to their places in out.
+/// Copies elements in the file's type to their places in out.
 template <class T>
 __global__ void embed_kernel(const T* table, int64_t count, float multiplier, bool accumulate,
                              float* out) {
@@ -17,7 +17,7 @@ __global__ void embed_kernel(const T* table, int64_t count, float multiplier, bo
   });
 }
 
-/// Copies elements [begin, begin + count) of the rows that ids name, one behind the other, to `to`.
+/// Copies elements [begin, begin + count) of the concatenated rows in ids to `to`.
 void gather(const EmbedArgs& args, int64_t begin, int64_t count, std::byte* to) {
   const int64_t hidden = args.table.shape[1];
   const auto bytes = static_cast<int64_t>(bits_of_dtype(args.table.dtype) / 8);
@@ -38,7 +38,7 @@ void GpuBackend::do_embed(const EmbedArgs& args) {
   const int64_t count = static_cast<int64_t>(args.ids.size()) * args.table.shape[1];
   if (count == 0) return;
   const int64_t most = static_cast<int64_t>(small_.chunk_bytes()) / bytes;
-  // The stream works one chunk after the other, so all of them can pass through one place.
+  // The stream processes chunks in order, so all of them can share one buffer.
   const Buffer table = allocate(static_cast<size_t>(std::min(most, count) * bytes));
   for (int64_t begin = 0; begin < count; begin += most) {
     const int64_t part = std::min(most, count - begin);

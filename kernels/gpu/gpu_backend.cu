@@ -10,7 +10,7 @@ namespace kvcal::gpu {
 namespace {
 
 constexpr size_t kSmallChunk = size_t{1} << 20, kWeightsChunk = size_t{16} << 20;
-/// Lists of segments that stay on the device: those of all batches of a pass.
+/// Number of segment lists cached on the device: those of all batches of a pass.
 constexpr size_t kSegmentLists = 1024;
 
 int checked_device(int index) {
@@ -153,7 +153,7 @@ void GpuBackend::await_fetches() {
 }
 
 std::unique_ptr<Recording> GpuBackend::record(const std::function<void()>& body) {
-  // A recording cannot wait for what happens outside it.
+  // A recording cannot wait for events outside it.
   stream().synchronize();
   upload_.synchronize();
   awaited_ = packed_.load();

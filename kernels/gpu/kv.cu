@@ -12,12 +12,12 @@ namespace {
 
 constexpr int64_t kChunk = 256;  ///< tokens a block goes through, of one head
 
-/// Stands where nothing is stored.
+/// Marks a side that is not stored.
 struct Nothing {};
 
 struct SideArgs {
   CacheSide side;
-  /// Heads of x that turn begin at turned_begin of each head (an MLA key may turn in part).
+  /// Heads of x to rotate begin at turned_begin of each head (an MLA key may rotate in part).
   Angles angles;
 };
 struct EnterArgs {
@@ -27,7 +27,7 @@ struct EnterArgs {
   int64_t tokens = 0;
 };
 
-/// Dimension d of a head after its turn.
+/// Dimension d of a head after rotation.
 __device__ inline float turned(const float* x, int64_t d, const Angles& angles, int64_t table_row) {
   if (d >= 2 * angles.half) return x[d];
   const int64_t pair = angles.interleaved ? d / 2 : d % angles.half;
@@ -39,7 +39,7 @@ __device__ inline float turned(const float* x, int64_t d, const Angles& angles, 
                    : turned_first(first, second, cosine, sine);
 }
 
-/// kVector neighbouring dimensions after their turn, by whole accesses.
+/// kVector neighbouring dimensions after rotation, with whole accesses.
 template <int kVector>
 __device__ inline void turned_vector(const float* x, int64_t d, const Angles& angles,
                                      int64_t table_row, float (&values)[kVector]) {
@@ -88,7 +88,7 @@ struct Stored<fp8::Code<kFormat>> {
   }
 };
 
-/// Stores kVector neighbours and counts the finite ones beyond FP8's range.
+/// Stores kVector neighbours and counts the finite values beyond FP8's range.
 template <class T, int kVector>
 __device__ inline void store_vector(T* out, const float (&values)[kVector], float scale,
                                     unsigned& saturated) {
@@ -127,7 +127,7 @@ __global__ void clear_ranges_kernel(ObservedRange* ranges, int64_t count) {
 
 // ---- the pass ----
 
-/// A block: one head of K or V, up to kChunk tokens of one segment; a warp takes a token at a time.
+/// Block: one head of K or V, up to kChunk tokens of one segment; a warp takes one token at a time.
 template <class T, bool kObserves, int kVector>
 __global__ void __launch_bounds__(kObservingThreads) enter_cache_kernel(EnterArgs args) {
   const int64_t k_heads = args.sides[0].side.x.heads;
@@ -187,7 +187,7 @@ struct Stored<Nothing> {
   static constexpr bool kIsFp8 = false;
 };
 
-/// Whether four dimensions may go together.
+/// Whether four dimensions can be processed together.
 bool takes_vectors(const SideArgs& args) {
   const CacheSide& side = args.side;
   if (side.x.heads == 0) return true;
@@ -199,7 +199,7 @@ bool takes_vectors(const SideArgs& args) {
          (angles.half == 0 || (is_aligned(angles.cos, 16) && is_aligned(angles.sin, 16)));
 }
 
-/// The segments cut into what a block takes.
+/// Divides the segments into the work of blocks.
 std::vector<Segment> chunks_of(std::span<const Segment> segments) {
   std::vector<Segment> chunks;
   for (size_t s = 0; s < segments.size(); ++s)
@@ -234,7 +234,7 @@ void run_pass(const EnterArgs& args, int64_t blocks, Stream& stream) {
   });
 }
 
-/// Whether one launch can do both sides.
+/// Whether one launch can process both sides.
 bool alike(const CacheSide& a, const CacheSide& b) {
   return (a.out == nullptr) == (b.out == nullptr) &&
          (a.ranges == nullptr) == (b.ranges == nullptr) && (!a.out || a.dtype == b.dtype);

@@ -1,4 +1,4 @@
-// Elements of a cache as numbers again, and numbers as other types.
+// Dequantizes elements of a cache, and converts numbers to other types.
 #include "kernels/gpu/device.h"
 #include "kernels/gpu/gpu_backend.h"
 

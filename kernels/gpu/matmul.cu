@@ -1,5 +1,5 @@
-// Weights on the device, and products with them: by the vendor's library where there is one, else
-// by the kernels here.
+// Weights on the device, and products with them: by the vendor's library if present, else by the
+// kernels here.
 #include <algorithm>
 #include <cstring>
 
@@ -51,7 +51,7 @@ __device__ inline void write_out(const OutArgs& args, int64_t row, int64_t featu
   out = args.accumulate ? out + sum : sum;
 }
 
-/// kTile rows of elements, kDepth of each, transposed into shared memory; zeros outside.
+/// Loads kTile rows of elements, kDepth of each, transposed into shared memory; zeros outside.
 template <class T>
 __device__ inline void load_tile(const T* from, int64_t first_row, int64_t rows, int64_t first,
                                  int64_t in, float (&tile)[kDepth][kTile + 4]) {
@@ -62,7 +62,7 @@ __device__ inline void load_tile(const T* from, int64_t first_row, int64_t rows,
   }
 }
 
-/// Sums go along k from 0 to in, whatever the rows.
+/// Sums run along k from 0 to in, for any rows.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     matmul_kernel(const T* x, const T* weight, OutArgs args) {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- few rows: a warp an output, the weight read once ----
 
-/// kRows: 1, or kFewRows, of which the last may not exist.
+/// kRows: 1, or kFewRows, the last of which may not exist.
 template <class T, int kVector, int kRows>
 __global__ void __launch_bounds__(kThreads)
     few_rows_kernel(const T* x, const T* weight, OutArgs args) {
@@ -146,7 +146,7 @@ void multiply_own(const MatmulProblem& problem, Stream& stream) {
     using T = decltype(element);
     if (has_few_rows(problem)) return launch_few_rows<T>(problem, args, stream);
     const int64_t outs = ceil_div(args.out_features, kTile);
-    // The grid's y is short; outputs beyond it take another launch.
+    // The grid's y is limited; outputs beyond it need another launch.
     for (int64_t first = 0; first < outs; first += 65535) {
       OutArgs part = args;
       part.out += first * kTile;

@@ -1,5 +1,5 @@
-// Products of FP8 codes: by the vendor's library where chip and library have them, else by the
-// library with the codes as bfloat16, in which they are exact, else by kernels of ours.
+// Products of FP8 codes: by the vendor's library where chip and library support them, else by the
+// library with the codes as bfloat16, in which they are exact, else by our own kernels.
 #include "backend/pack_shape.h"
 #include "kernels/gpu/gpu_matrix.h"
 #include "kernels/gpu/kv_number.h"
@@ -9,13 +9,13 @@ namespace kvcal::gpu {
 namespace {
 
 constexpr unsigned kThreads = 256;
-/// Sums, or decoded inputs, that are kept apart at a time; and the step of their number of rows, a
-/// multiple of what libraries multiply together.
+/// Limit of buffered sums or decoded inputs, and the step of their number of rows, a multiple of
+/// the rows that libraries process together.
 constexpr int64_t kApartBytes = int64_t{64} << 20, kRowStep = 2048;
 
 constexpr int kCodes = 16;
 
-/// Codes of E4M3FN as bfloat16, exactly. kCount at a time, and those behind the last one by one.
+/// Converts codes of E4M3FN to bfloat16, exactly: kCount at a time, the last ones one by one.
 template <int kCount>
 __global__ void decode_kernel(const fp8::E4m3Fn* codes, BF16* out, int64_t count) {
   const int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kCount;
@@ -95,7 +95,7 @@ MatmulProblem rows_of(const MatmulProblem& problem, int64_t first, int64_t rows)
   return part;
 }
 
-/// The sums of codes that a library is asked for.
+/// The problem without scales and bias, for a library.
 MatmulProblem plain_sums(const MatmulProblem& problem, float* out, int64_t out_stride) {
   MatmulProblem sums = problem;
   sums.scales = {};

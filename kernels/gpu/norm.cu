@@ -5,15 +5,16 @@
 namespace kvcal::gpu {
 namespace {
 
-// A row belongs to one warp where it is short, else to one block. Up to kKeptWidth, a thread keeps
-// its part of the row in registers; longer rows are read again.
+// A short row belongs to one warp, a longer one to one block. Up to kKeptWidth, a thread keeps its
+// part of the row in registers; longer rows are read again.
 constexpr int kChunks = 4;  ///< fours a thread keeps
 constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kWarpWidth = 4 * kChunks * kWarp;
 constexpr int64_t kKeptWidth = 4 * kChunks * kMostThreads;
 constexpr int64_t kRowsOfWarps = 8;  ///< rows of a block of warps
 
-/// Threads of one row; a matter of its width alone, as they decide how its sum is put together.
+/// Threads of one row. They depend only on the row's width, because they determine the order of its
+/// sum.
 int64_t threads_of_row(int64_t width) {
   if (width <= kWarpWidth) return kWarp;
   return smaller(kMostThreads, ceil_div(width, int64_t{4 * kChunks * kWarp}) * kWarp);
@@ -30,11 +31,12 @@ struct RowPart {
     const int in_block = static_cast<int>(threadIdx.x) / threads;
     me = static_cast<int>(threadIdx.x) % threads;
     row = int64_t{blockIdx.x} * of_block + in_block;
-    // Threads without a row stay for the barriers.
+    // Threads without a row still reach the barriers.
     width = row < rows ? static_cast<int>(row_width) : 0;
     if (width == 0) row = 0;
   }
-  /// Calls body(chunk, i) for the fours at element i; chunk is 0 where they are not kept.
+  /// Calls body(chunk, i) for the fours at element i; chunk is 0 where they are not kept in
+  /// registers.
   template <class Body>
   __device__ void each(const Body& body) const {
     if constexpr (kWide) {
@@ -52,12 +54,13 @@ struct RowPart {
   }
 };
 
-/// Mean that is subtracted from each value of a row, and the multiplier after it.
+/// Mean to subtract from each value of a row, and the factor after it.
 struct RowScale {
   float mean = 0.0f, inverse = 1.0f;
 };
 
-/// value(chunk, i) gives the four values at element i. All threads of the row call.
+/// Computes the row's scale; value(chunk, i) gives the four values at element i. All threads of the
+/// row must call it.
 template <bool kAligned, bool kWide, class Value>
 __device__ RowScale scale_of(const RowPart<kWide>& part, int64_t width, bool centered,
                              float epsilon, const Value& value) {
@@ -98,8 +101,8 @@ __device__ Four plus(const Four& a, const Four& b) {
   return result;
 }
 
-/// Calls out(i, result(chunk, i)) for every four, having computed those that are kept before the
-/// first is written: reads behind a write would wait for it.
+/// Calls out(i, result(chunk, i)) for every four. Computes all kept values before the first write,
+/// because a read after a write would wait for it.
 template <bool kWide, class Result, class Out>
 __device__ void write_row(const RowPart<kWide>& part, Four (&kept)[kChunks], const Result& result,
                           const Out& out) {
@@ -121,7 +124,7 @@ struct RowNorm {
   AmaxSlot seen = {};
 };
 
-/// Writes the norm of the row to out. All threads of the block call.
+/// Writes the norm of the row to out. All threads of the block must call it.
 template <bool kAligned, bool kWide, class T, class Value>
 __device__ void write_norm(const RowPart<kWide>& part, Four (&kept)[kChunks], const RowNorm& norm,
                            const Value& value, T* out) {
@@ -262,7 +265,8 @@ __global__ void __launch_bounds__(1024) gated_norm_kernel(GatedNormArgs args, in
   fold_seen_of_block(args.seen, seen);
 }
 
-/// How to start a kernel on rows: body(element type, aligned, wide, Launch, threads of a row).
+/// Selects the launch of a kernel on rows: body(element type, aligned, wide, Launch, threads of a
+/// row).
 template <class Body>
 void start_rows(Stream& stream, int64_t rows, int64_t width, ComputeType type, bool aligned,
                 const Body& body) {

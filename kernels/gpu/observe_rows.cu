@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kChunk = 32768;  ///< elements a block goes through, of one segment
 
-/// A block: a chunk of one segment. chunks: "q" names elements of x, "kv" the segment's number and
-/// the elements of it that come before.
+/// Block: a chunk of one segment. chunks: "q" is a range of elements of x, "kv" the segment's
+/// number and the elements of it before the chunk.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kObservingThreads)
     observe_rows_kernel(ObserveRowsArgs args, const Segment* chunks) {

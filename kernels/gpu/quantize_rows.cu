@@ -1,4 +1,4 @@
-// FP8 codes of a Linear's input, with scales that are given or that are made of each row.
+// FP8 codes of a Linear's input, with given scales or one computed for each row.
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/row_access.h"
 #include "quant/scale.h"
@@ -6,12 +6,12 @@
 namespace kvcal::gpu {
 namespace {
 
-/// Elements a thread takes at a time: their codes are one access.
+/// Elements per thread: their codes are one access.
 constexpr int kVector = 16;
-/// Threads that a row is given at most.
+/// Most threads for a row.
 constexpr int kMostThreads = 1024;
 
-/// kCount elements as numbers, by accesses of 16 bytes where there are so many.
+/// Loads kCount elements as numbers, with 16-byte accesses where possible.
 template <int kCount, class T>
 __device__ inline void load_values(const T* x, float (&values)[kCount]) {
   constexpr int kPiece = kCount == 1 ? 1 : static_cast<int>(16 / sizeof(T));
@@ -32,7 +32,7 @@ __device__ inline uint16_t encode_pair(float first, float second, fp8::Format fo
   return static_cast<uint16_t>(fp8::encode(first, format) | high << 8);
 }
 
-/// Writes the codes of values / scale; how many finite values are beyond the largest code.
+/// Writes the codes of values / scale; returns how many finite values exceed the largest code.
 template <int kCount>
 __device__ inline unsigned store_codes(const float (&values)[kCount], float scale,
                                        const QuantizeRowsArgs& args, uint8_t* out) {
@@ -59,14 +59,14 @@ __device__ inline unsigned store_codes(const float (&values)[kCount], float scal
   return saturated;
 }
 
-/// All threads of a warp call.
+/// Adds the count; all threads of a warp must call it.
 __device__ inline void add_saturated(const QuantizeRowsArgs& args, unsigned saturated) {
   if (!args.saturated) return;
   const unsigned count = warp_count(saturated);
   if (lane() == 0 && count > 0) add_count(args.saturated, count);
 }
 
-/// Scales are given. The last piece of a row may be shorter where it is the only row.
+/// Uses given scales. The last piece of a row may be shorter if it is the only row.
 template <class T, int kCount>
 __global__ void quantize_kernel(QuantizeRowsArgs args) {
   const T* x = static_cast<const T*>(args.x);
@@ -90,8 +90,8 @@ __global__ void quantize_kernel(QuantizeRowsArgs args) {
   add_saturated(args, saturated);
 }
 
-/// A block a row: its largest magnitude, then its codes. What a thread reads first stays in
-/// registers, the rest of a long row in the cache.
+/// One block per row: finds its largest magnitude, then writes its codes. A thread's first values
+/// stay in registers, the rest of a long row in the cache.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kMostThreads) quantize_by_row_kernel(QuantizeRowsArgs args) {
   const T* x = static_cast<const T*>(args.x) + int64_t{blockIdx.x} * args.width;

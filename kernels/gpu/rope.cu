@@ -9,7 +9,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-/// Rows of this block's tokens, each thread a pair at a time.
+/// Rotates rows of this block's tokens; each thread takes one pair at a time.
 __global__ void __launch_bounds__(kThreads) rope_kernel(HeadsView x, Angles angles, int rows) {
   const int64_t begin = int64_t{blockIdx.x} * rows;
   const auto half = static_cast<int>(angles.half), heads = static_cast<int>(x.heads);
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(HeadsView x, Angles angl
 
 void GpuBackend::do_rope(const RopeArgs& args) {
   if (args.rotary_dim == 0) return;
-  // About eight pairs a thread.
+  // About eight pairs per thread.
   const int64_t pairs = args.x.heads * (args.rotary_dim / 2);
   const int64_t rows = std::max<int64_t>(1, 8 * kThreads / pairs);
   launch("rope", {.stream = stream(), .blocks = ceil_div(args.x.tokens, rows), .threads = kThreads},

@@ -4,10 +4,10 @@
 #include "kernels/gpu/gpu_backend.h"
 #include "kernels/gpu/row_access.h"
 
-// A state is a matrix whose lines do not know of each other: those of a head's dimensions in
-// ssm_scan, the columns of a value head in delta_scan. A line belongs to a group of 1 to 32 lanes,
-// which take its numbers in turn, four at a time. Each keeps kPart of them in registers from the
-// first row of the segment to the last.
+// A state is a matrix of independent lines: the dimensions of a head in ssm_scan, the columns of a
+// value head in delta_scan. A group of 1 to 32 lanes processes a line, and each lane takes four of
+// its numbers in turn. Each keeps kPart of them in registers from the first row of the segment to
+// the last.
 namespace kvcal::gpu {
 namespace {
 
@@ -30,7 +30,7 @@ struct Group {
     is_real = line < lines;
     if (!is_real) line = 0;
   }
-  /// Which number of the line is the n-th of those kept here.
+  /// Index in the line of the n-th number kept here.
   __device__ int number(int n) const { return 4 * (n / 4 * lanes + lane) + n % 4; }
   __device__ float sum(float value) const {
     for (int mask = lanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
@@ -42,7 +42,7 @@ struct Group {
   }
 };
 
-/// The numbers of this lane, of the count at x; zeros behind the end.
+/// This lane's numbers of the count at x; zeros after the end.
 template <bool kAligned>
 __device__ Part load_part(const Group& group, const float* x, int64_t count) {
   Part part{};
@@ -57,7 +57,7 @@ __device__ Part load_part(const Group& group, const float* x, int64_t count) {
   return part;
 }
 
-/// The kept numbers of a line whose numbers lie stride apart. Null: zeros.
+/// The kept numbers of a line whose numbers are stride apart. Null: zeros.
 __device__ Part load_state(const Group& group, const float* state, int64_t stride, int64_t count) {
   Part part{};
   if (!state) return part;
@@ -87,7 +87,7 @@ struct OnDevice {
 struct SsmStep {
   float size = 0.0f, decay = 0.0f;
 };
-/// The step of one head at one row. In double: an error of the decay is repeated at every row.
+/// Step of one head at one row. In double, because an error of the decay repeats at every row.
 __device__ SsmStep step_of(const SsmScanArgs& args, int64_t row, int64_t head) {
   const double x = double{args.dt.data[row * args.dt.row_stride + head]} +
                    (args.dt_bias ? args.dt_bias[head] : 0.0f);
@@ -128,12 +128,12 @@ __global__ void __launch_bounds__(kThreads) ssm_kernel(OnDevice<SsmScanArgs> sca
     SsmStep steps;
     for (int64_t t = 0; t < segment.q_count; ++t) {
       const int turn = static_cast<int>(t) & (group.lanes - 1);
-      // Each lane works out the step of another row.
+      // Each lane computes the step of another row.
       if (turn == 0)
         steps = step_of(args, segment.q_begin + smaller(t + group.lane, segment.q_count - 1), head);
       const float size = group.from(steps.size, turn), decay = group.from(steps.decay, turn);
       const SsmRow row = next;
-      // Asked for before out is written, as that could be x's rows.
+      // Loaded before out is written, as that could be x's rows.
       if (t + 1 < segment.q_count) next = load(segment.q_begin + t + 1);
       const float scaled = size * row.x;
       float sum = 0.0f;
@@ -196,7 +196,7 @@ struct DeltaRow {
   Part q, k;
 };
 
-/// One row through the kept numbers of a column; its output.
+/// Runs one row through the kept numbers of a column; returns its output.
 __device__ float delta_step(const Group& group, const DeltaRow& row, Part& state) {
   const auto [q_scale, k_scale, decay, beta] = row.gates.values;
   Part k;
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(OnDevice<DeltaScanArgs>
     DeltaRow next = load(segment.q_begin);
     for (int64_t t = 0; t < segment.q_count; ++t) {
       const DeltaRow row = next;
-      // Asked for before out is written, as that could be v's rows.
+      // Loaded before out is written, as that could be v's rows.
       if (t + 1 < segment.q_count) next = load(segment.q_begin + t + 1);
       const float out = delta_step(group, row, state);
       if (group.is_real && group.lane == 0)
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kThreads) delta_kernel(OnDevice<DeltaScanArgs>
   }
 }
 
-/// The arguments with what all kernels need, for lines of so many numbers.
+/// Kernel arguments with the shared settings, for lines of so many numbers.
 template <class Args>
 OnDevice<Args> prepared(const Args& args, const Segment* segments, int64_t numbers,
                         const char* what) {
@@ -263,7 +263,7 @@ OnDevice<Args> prepared(const Args& args, const Segment* segments, int64_t numbe
   return scan;
 }
 
-/// As many blocks along x as the work of one segment needs, and one along y for each segment.
+/// Grid: as many blocks along x as the work of one segment needs, and one along y for each segment.
 template <class Args>
 Launch scan_launch(Stream& stream, const OnDevice<Args>& scan, int64_t blocks) {
   return {.stream = stream,

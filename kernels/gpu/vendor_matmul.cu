@@ -37,7 +37,7 @@ void run_in_fixed_rows(Stream& stream, DeviceMemory& memory, const MatmulProblem
   const MatmulProblem last = rows_of(problem, whole, rest);
   const size_t x_row = static_cast<size_t>(problem.in) * problem.element_bytes();
   const size_t out_row = static_cast<size_t>(problem.out_stride) * sizeof(float);
-  // The last row ends where its outputs end, not with its stride.
+  // The last row ends after its outputs, not after its stride.
   const size_t out_bytes = static_cast<size_t>(rest - 1) * out_row +
                            static_cast<size_t>(problem.out_features) * sizeof(float);
   std::byte* x = memory.take(static_cast<size_t>(rows) * x_row, stream);

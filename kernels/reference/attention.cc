@@ -9,7 +9,7 @@ namespace kvcal {
 
 namespace {
 
-/// One query of one head against the keys it sees, in double.
+/// One query of one head against its visible keys, in double.
 class OneQuery {
  public:
   OneQuery(const AttentionArgs& args, const Segment& segment, int64_t head, int64_t query)
@@ -54,7 +54,7 @@ class OneQuery {
   std::vector<double> softmax() const {
     const float* q = args_.q + query_ * args_.q_row_stride + head_ * args_.head_dim;
     std::vector<double> scores(static_cast<size_t>(end_ - begin_));
-    // The sink takes its part of the sum and gives no value.
+    // The sink adds to the sum and has no value.
     double largest = args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
     for (int64_t row = begin_; row < end_; ++row) {
       double sum = 0.0;

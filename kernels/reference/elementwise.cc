@@ -32,7 +32,7 @@ double activated(Activation activation, double x) {
   return 0.0;
 }
 
-/// Turns the pair (a, b) by one angle.
+/// Rotates the pair (a, b) by one angle.
 void turn(float& a, float& b, double cosine, double sine) {
   const double x = a, y = b;
   a = static_cast<float>(x * cosine - y * sine);

@@ -10,7 +10,7 @@ namespace kvcal {
 
 namespace {
 
-/// Folds one head of one token into range and bins; true when all its values are finite.
+/// Folds one head of one token into range and bins; returns whether all its values are finite.
 bool fold(const float* x, int64_t count, ObservedRange& range, uint64_t* bins) {
   bool finite = true;
   for (int64_t i = 0; i < count; ++i) {

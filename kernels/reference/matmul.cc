@@ -6,7 +6,7 @@ namespace kvcal {
 
 namespace {
 
-/// value as a number of the compute type.
+/// value rounded to the compute type.
 float rounded(ComputeType type, float value) {
   std::byte stored[sizeof(float)] = {};
   reference::store_float(type, stored, 0, value);

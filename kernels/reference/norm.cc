@@ -8,7 +8,7 @@ namespace kvcal {
 
 namespace {
 
-/// Mean that is subtracted from each value of a row, and the multiplier after it.
+/// Mean to subtract from each value of a row, and the factor after it.
 struct RowScale {
   double mean = 0.0;
   double inverse = 1.0;

@@ -4,8 +4,8 @@
 #include "kernels/reference/elements.h"
 #include "kernels/reference/reference_backend.h"
 
-// States are rounded to float32 after each step, as they are kept between calls: a sequence that is
-// continued must give the bytes of one run.
+// States are rounded to float32 after each step, as they are stored between calls: a continued
+// sequence must give the bytes of one run.
 namespace kvcal {
 
 namespace {
@@ -14,14 +14,14 @@ double softplus(double x) {
   return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
 }
 
-/// The state of a segment: the caller's, or zeros in `own`.
+/// State of a segment: the caller's, or zeros in `own`.
 float* state_of(float* state, size_t segment, int64_t count, std::vector<float>& own) {
   if (state) return state + static_cast<int64_t>(segment) * count;
   own.assign(static_cast<size_t>(count), 0.0f);
   return own.data();
 }
 
-/// Row p of the segment; rows before it are those of the state.
+/// Row p of the segment; rows before it come from the state.
 const float* conv_row(const CausalConvArgs& args, int64_t begin, const float* state, int64_t p) {
   return p >= 0 ? args.x.data + (begin + p) * args.x.row_stride
                 : state + (p + args.kernel - 1) * args.channels;
@@ -45,7 +45,7 @@ void convolve(const CausalConvArgs& args, const Segment& segment, float* state) 
   }
 }
 
-/// One token through the states of one head.
+/// Updates the states of one head by one token.
 void ssm_step(const SsmScanArgs& args, int64_t row, int64_t head, float* states) {
   const int64_t group = head / (args.heads / args.groups);
   const float* b = args.b.data + row * args.b.row_stride + group * args.state_dim;
@@ -69,7 +69,7 @@ void ssm_step(const SsmScanArgs& args, int64_t row, int64_t head, float* states)
   }
 }
 
-/// x · scale, of length 1 before where the rule asks for it.
+/// x · scale, normalized to length 1 first where the rule requires it.
 std::vector<double> unit_row(const float* x, int64_t count, bool normalize, double scale) {
   double squares = 0.0;
   for (int64_t i = 0; i < count; ++i) squares += static_cast<double>(x[i]) * x[i];
@@ -79,7 +79,7 @@ std::vector<double> unit_row(const float* x, int64_t count, bool normalize, doub
   return result;
 }
 
-/// One token through the state of one value head.
+/// Updates the state of one value head by one token.
 void delta_step(const DeltaScanArgs& args, int64_t row, int64_t head, float* state) {
   const int64_t k_head = head / (args.v_heads / args.k_heads), v_dim = args.v_dim;
   const double scale = 1.0 / std::sqrt(static_cast<double>(args.k_dim));

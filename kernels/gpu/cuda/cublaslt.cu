@@ -1,4 +1,4 @@
-// NVIDIA's matrix library, loaded when the program runs, so that one binary starts everywhere.
+// NVIDIA's matrix library, loaded at run time, so that one binary starts everywhere.
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -11,13 +11,13 @@
 namespace kvcal::gpu {
 namespace {
 
-/// The rows an algorithm is chosen for. The same one then serves any number of rows, so that a
-/// row's sum is always taken in the same order.
+/// Number of rows for the choice of an algorithm. The algorithm then serves any number of rows, so
+/// that a row's sum always has the same order.
 constexpr int64_t kChosenForRows = 8192;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-/// Alignment that matrices and their rows are promised to have.
+/// Guaranteed alignment of matrices and their rows.
 constexpr uint32_t kAlignment = 16;
-/// Algorithms asked for; the first that sums in one sequence is taken.
+/// Number of requested algorithms; the first that sums in one sequence is used.
 constexpr int kAsked = 8;
 
 void* open_library() {
@@ -27,7 +27,7 @@ void* open_library() {
   return nullptr;
 }
 
-/// The functions we call.
+/// The functions that kvcal calls.
 struct Library {
   void* handle = open_library();
   template <class Function>
@@ -79,14 +79,14 @@ cudaDataType_t data_type_of(const MatmulProblem& problem) {
                                                   : CUDA_R_16F;
 }
 
-/// The library sees columns where we see rows: out [out_features, rows] = weightᵀ [out_features,
-/// in] · x [in, rows].
+/// The library is column-major: out [out_features, rows] = weightᵀ [out_features, in] · x [in,
+/// rows].
 class Description {
  public:
   Description(const MatmulProblem& problem, int64_t rows) {
     const auto type = data_type_of(problem);
     const Library& lt = library();
-    // Without tensor cores' short floats in float32.
+    // No short floats of tensor cores for float32.
     lt.check(lt.cublasLtMatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing");
     const cublasOperation_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
     set(CUBLASLT_MATMUL_DESC_TRANSA, transposed);
@@ -139,7 +139,7 @@ class Preference {
   Preference() {
     const Library& lt = library();
     lt.check(lt.cublasLtMatmulPreferenceCreate(&handle), "describing");
-    // Sums in one sequence: split ones would depend on the number of rows.
+    // Sums in one sequence; split sums would depend on the number of rows.
     const uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
     const uint64_t workspace = kWorkspaceBytes;
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
@@ -187,9 +187,9 @@ class CublasLt : public VendorMatmul {
            std::to_string(version / 100 % 100);
   }
 
-  /// Asked of each problem; only what comes after it is remembered for those of its shape. Where
-  /// rows are aligned, all start like the first, which starts like its buffer: so neither does the
-  /// answer depend on the number of rows, nor on which of them are multiplied together.
+  /// Checks each problem itself; only the later steps are cached by shape. With aligned rows, all
+  /// rows start like the first, which starts like its buffer. So the answer depends neither on the
+  /// number of rows nor on which rows are multiplied together.
   bool takes(const MatmulProblem& problem) override {
     return has_plain_scales(problem) && has_aligned_rows(problem) && is_aligned(problem) &&
            chosen(problem).exists;
@@ -204,12 +204,12 @@ class CublasLt : public VendorMatmul {
   }
 
  private:
-  /// FP8 knows a scale a matrix and another bias.
+  /// FP8 supports one scale per matrix, and another form of bias.
   static bool has_plain_scales(const MatmulProblem& problem) {
     const ProductScales& scales = problem.scales;
     return !problem.is_fp8 || (!scales.per_row && !scales.per_feature && !problem.bias);
   }
-  /// FP8 asks for more than the alignment of rows.
+  /// FP8 needs more than aligned rows.
   static bool has_aligned_rows(const MatmulProblem& problem) {
     const int64_t features = problem.is_fp8 ? 16 : 4;
     return static_cast<size_t>(problem.in) * problem.element_bytes() % kAlignment == 0 &&
@@ -250,7 +250,8 @@ class CublasLt : public VendorMatmul {
     }
   }
 
-  /// Whether a sum is taken in one sequence. A library that cannot tell was asked for such ones.
+  /// Whether a sum is computed in one sequence. A library that cannot tell was asked for such
+  /// algorithms.
   static bool is_unsplit(const cublasLtMatmulAlgo_t& algorithm) {
     const Library& lt = library();
     if (!lt.cublasLtMatmulAlgoConfigGetAttribute) return true;

@@ -1,5 +1,5 @@
-// AMD's matrix library, loaded when the program runs, so that one binary starts everywhere and
-// builds where the library is not installed. Source of the numbers below: rocblas-types.h.
+// AMD's matrix library, loaded at run time, so that one binary starts everywhere and builds where
+// the library is not installed. Source of the numbers below: rocblas-types.h.
 #include <dlfcn.h>
 
 #include <array>
@@ -10,8 +10,8 @@
 namespace kvcal::gpu {
 namespace {
 
-/// Rows of every product: which kernel the library takes depends on them, and so would the order of
-/// a row's sum.
+/// Fixed number of rows of every product: the library's choice of kernel depends on it, and with it
+/// the order of a row's sum.
 constexpr int64_t kRows = 2048;
 
 constexpr int kSuccess = 0;                                     // rocblas_status
@@ -96,8 +96,8 @@ class RocBlas : public VendorMatmul {
  private:
   static size_t index_of(ComputeType type) { return static_cast<size_t>(type); }
 
-  /// Tries a tiny product of each element type: a chip may not have all. Here, since when products
-  /// are asked for the device may be recording, and takes no other calls.
+  /// Tries a tiny product of each element type, because a chip may not support all. Done here,
+  /// because during products the device may be recording and accepts no other calls.
   void probe() {
     constexpr int64_t kWidth = 16;
     constexpr size_t kMatrixBytes = kWidth * kWidth * sizeof(float);
@@ -124,7 +124,7 @@ class RocBlas : public VendorMatmul {
     library().check(library().set_stream(handle_, nullptr), "choosing the stream");
   }
 
-  /// The library's status. It sees columns where we see rows.
+  /// Returns the library's status. The library is column-major.
   int multiply(const MatmulProblem& problem) {
     const float one = 1.0f, before = problem.accumulate ? 1.0f : 0.0f;
     const int type = type_of(problem.type), in = static_cast<int>(problem.in);
