@@ -7,7 +7,7 @@
 
 namespace kvcal {
 
-// One row a family: families/<name>.cc defines <name>_architecture().
+// One row per family: families/<name>.cc defines <name>_architecture().
 #define KVCAL_FAMILIES(ROW) \
   ROW(bamba)                \
   ROW(cohere)               \

@@ -4,8 +4,7 @@ namespace kvcal {
 
 ConfigReader::ConfigReader(const Json& file, const Architecture& architecture)
     : json_(file), architecture_(architecture) {
-  // A key that is there and null is the user's word, as in transformers; only an absent one has a
-  // default.
+  // As in transformers, an explicit null is a value; only an absent key gets the default.
   const Json defaults = parse_json(architecture.defaults);
   for (const auto& [key, value] : defaults.items())
     if (!json_.contains(std::string(name_of(key)))) json_[key] = value;
@@ -16,7 +15,7 @@ std::string_view ConfigReader::name_of(std::string_view key) const {
   for (const KeyAlias& alias : architecture_.aliases) {
     if (alias.key != key) continue;
     if (find_field(json_, alias.alias)) return alias.alias;
-    // A null alias is the user's word only where the key itself is not there.
+    // A null alias counts only where the key itself is absent.
     if (json_.contains(std::string(alias.alias)) && !json_.contains(std::string(key)))
       present = alias.alias;
   }

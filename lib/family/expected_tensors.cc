@@ -62,7 +62,7 @@ std::vector<ExpertTensor> split_into_experts(const ExpectedTensor& stacked,
 
 namespace {
 
-/// Every head's first or second half.
+/// First or second half of every head.
 RowRanges halves_of_heads(int64_t place, const ModelConfig& config) {
   RowRanges ranges;
   for (int64_t head = 0; head < config.num_attention_heads; ++head)
@@ -70,7 +70,7 @@ RowRanges halves_of_heads(int64_t place, const ModelConfig& config) {
   return ranges;
 }
 
-/// Rows of Q, K or V, as place says, by groups: the queries that share a K and V, then these.
+/// Rows of Q, K or V (by place) in group order: the queries of a group, then its K and V.
 RowRanges rows_by_group(int64_t place, const ModelConfig& config) {
   const int64_t dim = config.head_dim, group = config.query_width() / config.num_key_value_heads;
   RowRanges ranges;

@@ -24,7 +24,7 @@ Decoder::Decoder(const ModelConfig& config, const Weights& weights, Backend& bac
 
 namespace {
 
-/// The longest sequence whose frequencies are not stretched yet.
+/// Longest sequence with unscaled frequencies.
 int64_t rope_block_end(const RopeConfig& rope) {
   return rope.type == RopeConfig::Type::kDynamic ? rope.max_position_embeddings
                                                  : rope.original_max_position_embeddings;
@@ -123,8 +123,8 @@ std::vector<Buffer> Decoder::step_branches(std::span<const TokenId> ids, KvCache
 }
 
 const RopeTables& Decoder::ropes_for(int64_t length) {
-  // Rows double, so that a growing sequence rebuilds the tables a few times only. Lengths of
-  // another block have other frequencies.
+  // Rows double, so that a growing sequence rarely rebuilds the tables. Lengths of another block
+  // have other frequencies.
   int64_t wanted = std::max<int64_t>(256, 2 * length);
   bool is_current = ropes_ && rope_length_ >= length;
   for (const RopeConfig& rope : config_.ropes) {

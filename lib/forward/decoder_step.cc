@@ -8,7 +8,7 @@
 namespace kvcal {
 namespace {
 
-/// Caches that are stepped by turns: two where texts are compared.
+/// Caches that are stepped in turn: two when texts are compared.
 constexpr size_t kMostRecordings = 4;
 constexpr size_t kRowAt = sizeof(Segment), kPositionsAt = kRowAt + sizeof(int64_t);
 

@@ -13,12 +13,12 @@
 namespace kvcal {
 namespace {
 
-/// Thrown into the other parts when one has failed; never leaves this file.
+/// Thrown in the other parts after one has failed; never leaves this file.
 struct Stopped {};
 
 }  // namespace
 
-/// Makes one line of all parts' progress, and ends the others' pass when one has failed.
+/// Merges the progress of all parts, and ends their pass when one has failed.
 class DividedForward::SharedDiagnostics {
  public:
   SharedDiagnostics(Diagnostics& diagnostics, size_t parts) : diagnostics_(diagnostics) {
@@ -46,7 +46,7 @@ class DividedForward::SharedDiagnostics {
         sum += part->done;
         whole += part->total;
       }
-      // Before all have begun the whole is not known.
+      // The total is unknown until all parts have begun.
       if (std::ranges::all_of(shared.parts_, [](const auto& part) { return part->total > 0; }))
         shared.diagnostics_.progress(stage, sum, whole, unit);
     }
@@ -64,7 +64,7 @@ std::vector<size_t> DividedForward::divide(std::span<const int64_t> lengths, siz
   std::vector<size_t> begins{0};
   int64_t before = 0;
   for (size_t sample = 0; sample < lengths.size(); ++sample) {
-    // A range begins with the sample whose middle is the first past its share of the tokens.
+    // A range begins with the first sample whose middle is past its share of the tokens.
     const auto begun = static_cast<int64_t>(begins.size());
     const int64_t middle = 2 * before + lengths[sample];
     if (begins.size() < ranges && sample > begins.back() &&
@@ -112,7 +112,7 @@ void DividedForward::run_parts(size_t count, const std::function<void(size_t)>& 
   for (std::future<void>& part : running) try {
       part.get();
     } catch (const Stopped&) {
-      // Another one says why.
+      // Another part reports the reason.
     } catch (...) {
       if (!error) error = std::current_exception();
     }
@@ -174,7 +174,7 @@ void DividedForward::request(const ObservationRequest& request) {
 }
 
 void DividedForward::show_hidden(HiddenSink* sink) {
-  // Kept while parts may still have rows to release.
+  // Kept while parts may still release rows.
   if (sink && sink != sink_) {
     sinks_.clear();
     for (size_t i = 0; i < parts_.size(); ++i)

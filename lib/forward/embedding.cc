@@ -10,7 +10,7 @@
 namespace kvcal {
 namespace {
 
-/// The rows that are asked for, as numbers, and their places among them.
+/// Dequantizes the requested rows, and renumbers the ids.
 void embed_fp8(const ModelConfig& config, const TensorView& table,
                const LinearQuantization& quantization, std::span<const TokenId> ids,
                Backend& backend, float* out) {

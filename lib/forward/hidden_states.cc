@@ -17,7 +17,7 @@ HiddenStates::HiddenStates(Backend& backend, int64_t width, std::vector<int64_t>
     bytes += bytes_of(batch);
     longest = std::max(longest, bytes_of(batch));
   }
-  // Two batches are what a device must hold anyway.
+  // A device must hold two batches anyway.
   const bool fits = !room.bytes || bytes <= *room.bytes;
   if (fits || (!backend.is_host() && batch_tokens_.size() <= 2)) {
     resident_ = backend.allocate(bytes);
@@ -33,7 +33,7 @@ HiddenStates::~HiddenStates() {
   try {
     if (coming_) backend_.await_fetches();  // so that nothing is written into what is freed
   } catch (...) {
-    // A backend that fails here has failed before and said so.
+    // A backend that fails here has already reported an error.
   }
 }
 
@@ -48,8 +48,8 @@ void HiddenStates::walk(Access access, const Visit& visit) {
     visit(batch, resident_.as<float>() + offsets_[batch] / sizeof(float));
 }
 
-/// Mapped pages count as the process's memory, so those of one batch are held at a time; where
-/// memory is free the system keeps them all the same, and they come back at little cost.
+/// Mapped pages count as the process's memory, so only those of one batch are held at a time. Where
+/// memory is free the system caches them anyway, and they return at little cost.
 void HiddenStates::walk_scratch(Access access, const Visit& visit) {
   const auto part = [&](size_t batch) {
     return std::span(scratch_->data() + offsets_[batch], bytes_of(batch));
@@ -69,8 +69,8 @@ void HiddenStates::fetch(size_t batch, size_t turn) {
 
 void HiddenStates::walk_pinned(Access access, const Visit& visit) {
   for (size_t batch = 0; batch < batch_tokens_.size(); ++batch) {
-    // Also before writing: a write-back from this buffer may still go on, and only a fetch is sure
-    // to come after it.
+    // Also before a write: a write-back from this buffer may still run, and only a fetch surely
+    // comes after it.
     if (coming_ != batch) fetch(batch, turn_);
     backend_.await_fetches();
     coming_.reset();

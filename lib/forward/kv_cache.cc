@@ -7,7 +7,7 @@
 namespace kvcal {
 namespace {
 
-/// One float a KV head, from one value or as many.
+/// One float per KV head, from one value or as many.
 std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int64_t layer,
                             std::string_view what) {
   if (scales.size() != 1 && scales.size() != static_cast<size_t>(heads))
@@ -22,7 +22,7 @@ std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int
   return result;
 }
 
-/// Floats that a slot has of a recurrent layer's states.
+/// Number of floats of a recurrent layer's states in one slot.
 struct StateFloats {
   explicit StateFloats(const RecurrentConfig& config)
       : convolution((config.kernel - 1) * config.channels),
@@ -47,7 +47,7 @@ void check_scales(const ModelConfig& config, KvDType dtype,
          " layers, found ", scales.size());
 }
 
-/// The type in which a layer's elements are stored.
+/// Dtype of a layer's elements.
 KvDType dtype_of_layer(const ModelConfig& config, KvDType dtype,
                        const std::vector<LayerKvScales>& scales, int64_t layer) {
   const bool is_ignored = is_fp8(dtype) && scales[static_cast<size_t>(layer)].ignored;
@@ -58,7 +58,7 @@ size_t row_bytes(const ModelConfig& config, KvDType dtype, int64_t dim) {
   return static_cast<size_t>(config.cache_heads() * dim * bytes_per_element(dtype));
 }
 
-/// Some consecutive tokens of what enters a cache.
+/// Consecutive tokens of the input of a cache.
 EnterCacheArgs rows_of(EnterCacheArgs args, int64_t first, int64_t count) {
   for (HeadsView* view : {&args.k.x, &args.v.x, &args.rope.x}) {
     if (!view->data) continue;

@@ -11,7 +11,7 @@
 namespace kvcal {
 namespace {
 
-/// The role that names an MLP's second input.
+/// Role of an MLP's second input.
 Role down_of(Role up) {
   switch (up) {
     case Role::kExpertUp:
@@ -83,7 +83,7 @@ void LayerRunner::activate(const MlpInput& input) {
 
 std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const float* hidden,
                                              int64_t rows) {
-  // Choices are discrete, so the router reads and multiplies float32 whatever the compute type.
+  // Choices are discrete, so the router computes in float32 for every compute type.
   const void* input = buffers_.normed.data();
   if (type_ != ComputeType::kFloat32) {
     normalize(hidden, layer.mlp_norm, rows, ComputeType::kFloat32, buffers_.router_input.data(),

@@ -8,7 +8,7 @@
 namespace kvcal {
 namespace {
 
-/// Fixed in the published code, whatever rms_norm_eps says.
+/// Fixed in the published code, independent of rms_norm_eps.
 constexpr float kLatentNormEpsilon = 1e-6f;
 
 }  // namespace

@@ -10,7 +10,7 @@ bool covers(LayerParts held, LayerParts wanted) {
   return held == wanted || held == LayerParts::kAll;
 }
 
-/// Also where packing fails.
+/// Drops the layer, also where packing fails.
 struct Drop {
   LayerBytes& bytes;
   int64_t layer;

@@ -228,7 +228,7 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
   attend(layer, layer_index, batch, storage);
   if (layer.query_gate.matrix) gate_attended(layer, tokens);
   observe(Role::kOutput, buffers_.attended, tokens, config_.attended_width());
-  // In parallel both read the layer's input, so the MLP goes before anything is added.
+  // With a parallel residual both read the layer's input, so the MLP runs before anything is added.
   if (config_.parallel_residual) feed_forward(layer, hidden, tokens, false);
   const bool is_normed = add_mixed(layer, buffers_.attended.data(), layer.output, tokens, hidden);
   if (!config_.parallel_residual) feed_forward(layer, hidden, tokens, is_normed);
@@ -239,7 +239,7 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
   const std::span<const Segment> all = batch.segments;
   if (!config_.architecture->has_latent_attention)
     return attend(layer, layer_index, batch, storage, all);
-  // A cache's sequences one by one: expanded together they would take many times its memory.
+  // Sequences of a cache one by one: expanded together they would need many times its memory.
   const size_t together = batch.slots.size() > 1 ? 1 : all.size();
   for (size_t i = 0; i < all.size(); i += together) {
     const ExpandedLatent expanded = expand(layer, all.subspan(i, together), storage);

@@ -11,7 +11,7 @@
 
 namespace kvcal {
 
-/// Buffers that one pass over a layer fills, in backend memory until the pass is over.
+/// Observation buffers of one pass over a layer, in backend memory until the pass ends.
 struct LayerwiseForward::Observers {
   /// query_heads: 0 where Q is not observed.
   Observers(Backend& backend, int64_t samples, int64_t heads, int64_t query_heads)
@@ -40,7 +40,7 @@ struct LayerwiseForward::Observers {
     Buffer ranges, histogram;
   };
 
-  /// Has the batch observed when it enters the cache.
+  /// Adds the observation of the batch to the cache pass.
   void join(EnterCacheArgs& args, const SampleBatch& batch) const {
     args.segments = batch.tokens.segments;
     args.k.ranges = k.ranges_of(batch);
@@ -61,7 +61,7 @@ struct LayerwiseForward::Observers {
   std::optional<Side> q;
 };
 
-/// K and V of one batch as attention reads them.
+/// Storage of K and V of one batch for attention.
 struct LayerwiseForward::Storage {
   Storage(Backend& backend, const ModelConfig& config, int64_t max_tokens, KvDType dtype)
       : dtype_(dtype) {
@@ -85,7 +85,7 @@ struct LayerwiseForward::Storage {
     v_saturated_ = zero_counts(backend, heads);
   }
 
-  /// Has the batch stored when it enters the cache.
+  /// Adds the storage of the batch to the cache pass.
   void join(EnterCacheArgs& args) const {
     args.k.dtype = args.v.dtype = dtype_;
     args.k.scales = k_scales_.as<float>();
@@ -133,10 +133,10 @@ std::vector<int64_t> lengths_of(std::span<const std::span<const TokenId>> sample
   return lengths;
 }
 
-/// Bytes that one look-up in a mapped table may bring into memory beside its row: the system maps
-/// the pages around a missing one, too.
+/// Bytes that one access to a mapped table may map besides its row: the system also maps the pages
+/// around it.
 constexpr int64_t kMappedAround = int64_t{64} << 10;
-/// At most this much of a large table is mapped at a time.
+/// Limit for mapped pages of a large table.
 constexpr int64_t kMappedTable = int64_t{64} << 20;
 
 }  // namespace
@@ -241,8 +241,7 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
   if (share == Share::kNone) return;
   int64_t done = batch.first_token + batch.tokens.num_tokens;
   if (share != Share::kWhole) done = (done + (share == Share::kSecondHalf ? num_tokens_ : 0)) / 2;
-  // Tokens that would be through all layers had the work gone by samples: what people expect to
-  // read.
+  // Tokens that would have finished all layers if the work went sample by sample, as users expect.
   diagnostics_.progress("calibrating",
                         (layers_.index() * num_tokens_ + done) / config_.num_hidden_layers,
                         num_tokens_, "tokens");
@@ -251,7 +250,7 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
 void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const Pass& pass) {
   using Access = HiddenStates::Access;
   const int64_t index = layers_.index();
-  // Passes that end the layer see all its inputs; the others would show some of them twice.
+  // Passes that end the layer see all its inputs; other passes would show some of them twice.
   show_linears(pass.finishes ? linears_.get() : nullptr);
   hidden_->walk(pass.finishes ? Access::kUpdate : Access::kRead, [&](size_t at, float* hidden) {
     throw_if_interrupted();
@@ -291,7 +290,7 @@ void LayerwiseForward::release_hidden(const SampleBatch& batch) {
 void LayerwiseForward::show_hidden(const SampleBatch& batch, float* hidden) {
   if (!hidden_sink_) return;
   hidden_user_ = hidden_sink_;
-  // Rows in a scratch file count as the process's memory while somebody reads them there.
+  // Rows in a scratch file count as the process's memory while they are read.
   if (backend_.is_host() && hidden_->are_in_backend())
     return for_each_sample(batch, hidden, [&](int64_t sample, std::span<float> rows) {
       hidden_sink_->put(sample, rows, nullptr);

@@ -9,7 +9,7 @@
 namespace kvcal {
 namespace {
 
-/// More inputs than a layer has beside its experts' two each.
+/// Upper bound of a layer's inputs besides two for each expert.
 int64_t most_inputs(const ModelConfig& config) {
   return 32 + 2 * config.moe.num_experts;
 }

@@ -8,7 +8,7 @@ std::byte* grown(Buffer& buffer, Backend& backend, size_t bytes) {
   return buffer.data();
 }
 
-/// An input as FP8 codes; row: what shares a scale, a token or a group of one.
+/// An input as FP8 codes; a row shares a scale: a token, or a group of one.
 struct QuantizedInput {
   const uint8_t* codes = nullptr;
   const float* scales = nullptr;
@@ -38,8 +38,7 @@ QuantizedInput quantize(Backend& backend, const ProductArgs& args, const Quantiz
   return input;
 }
 
-/// The numbers that codes stand for. To load_kv a scale belongs to a head: here to a row, or to
-/// all.
+/// Dequantizes codes. load_kv expects a scale per head: here per row, or one for all.
 const void* dequantize(Backend& backend, const QuantizedInput& input, ComputeType type,
                        ProductScratch& scratch) {
   const auto count = static_cast<size_t>(input.rows * input.width);

@@ -32,7 +32,7 @@ uint64_t attention_bytes_per_token(const ModelConfig& config, const Backend& bac
                                           .product_type = type});
 }
 
-/// cos and sin of the longest sequence of each block, of keys and of queries.
+/// cos and sin for the longest sequence of each block, for keys and queries.
 uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
   std::map<int64_t, int64_t> rows_of_block;
   for (const int64_t length : lengths) {
@@ -45,7 +45,7 @@ uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
          (rope.query_beta == 0.0 ? 1 : 2);
 }
 
-/// Ranges and histograms, in the backend and as they are taken.
+/// Ranges and histograms, in the backend and on the host.
 uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& request,
                         size_t samples) {
   const int64_t heads = 2 * config.cache_heads() + (request.query ? config.num_attention_heads : 0);
@@ -78,7 +78,7 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
   needs.process = options.process_bytes;
   needs.packing = 2 * weights.largest_read_bytes();  // gate and up go together
   needs.tables = table_bytes(config, options.observation, sample_lengths);
-  // Two batches more may wait to be written where they are shown.
+  // Where hidden states are shown, two more batches may wait for the writer.
   const uint64_t batches = options.shows_hidden ? 3 : 1;
   needs.per_token += batches * static_cast<uint64_t>(config.hidden_size) * sizeof(float);
   return needs;
@@ -93,7 +93,7 @@ MemoryPlan::MemoryPlan(const ModelConfig& config, const Weights& weights, const 
     is_limit_found_ = true;
   }
   if (const std::optional<uint64_t> free = backend.free_memory()) {
-    // The rest is for what its libraries take and for what cannot be joined.
+    // Reserve for libraries and fragmentation.
     const uint64_t usable = *free - *free / 16;
     is_limit_found_ = !limit_ || usable < *limit_;
     limit_ = std::min(limit_.value_or(usable), usable);
@@ -114,7 +114,7 @@ MemoryPlan::MemoryPlan(const ModelConfig& config, const Weights& weights, const 
     fail(what, *limit_, " bytes cannot hold ", backend.is_host() ? "the program, " : "", layers,
          " and the longest sample of ", longest, " tokens, which take ", least, " bytes");
   }
-  // Half of what is left is for hidden states.
+  // Half of the remaining memory is for hidden states.
   const uint64_t room = (*limit_ - needs_.with_batch(0)) / 2 / needs_.per_token;
   batch_tokens_ = std::clamp(static_cast<int64_t>(room), longest, batch_tokens_);
 }

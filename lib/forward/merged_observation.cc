@@ -21,7 +21,7 @@ void add(SaturationCounts& sum, const SaturationCounts& more) {
   sum.q += more.q;
 }
 
-/// Puts the ranges [own samples, width] of one part where they belong in [all samples, width].
+/// Copies the ranges [own samples, width] of one part to their places in [all samples, width].
 void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
            std::span<const size_t> samples, size_t width) {
   if (own.size() != samples.size() * width)
@@ -31,7 +31,7 @@ void place(std::vector<ObservedRange>& all, std::span<const ObservedRange> own,
                       all.begin() + static_cast<std::ptrdiff_t>(samples[i] * width));
 }
 
-/// The observed layers; without heads where they do not attend.
+/// Observed layers; without heads where the layer has no attention.
 class SideMerger {
  public:
   explicit SideMerger(size_t num_samples) : num_samples_(num_samples) {}
@@ -90,7 +90,7 @@ class LinearMerger {
   std::map<std::pair<Role, int64_t>, LinearObservation> all_;  ///< by role, then index
 };
 
-/// Calls body with each part there is and its samples.
+/// Calls body with each existing part and its samples.
 template <class Part, class Body>
 void for_each_part(std::span<const std::optional<Part>> parts, const SampleParts& samples,
                    const Body& body) {

@@ -31,8 +31,8 @@ void put(ByteWriter& out, const std::vector<ObservedRange>& ranges) {
   }
 }
 
-/// Most bins of most histograms are zero: the first that is not, how many up to the last, and
-/// those.
+/// Writes a histogram compactly, since most bins are zero: the first nonzero bin, the number up to
+/// the last, and these bins.
 void put(ByteWriter& out, const MagnitudeHistogram& histogram) {
   const auto is_counted = [](uint64_t count) { return count != 0; };
   const auto& counts = histogram.counts;
@@ -80,7 +80,7 @@ ByteWriter begun(Kind kind) {
   return out;
 }
 
-/// An extreme of finite values, or of none at all.
+/// Whether min and max are extremes of finite values, or of none.
 bool is_range(float min, float max) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   if (min == kInfinity && max == -kInfinity) return true;
@@ -180,7 +180,7 @@ SaturationCounts counts_from(ByteReader& in) {
   return counts;
 }
 
-/// The result of read, which must take all bytes after the header.
+/// Result of read, which must consume all bytes after the header.
 template <class Read>
 auto read_all(std::span<const std::byte> bytes, Kind kind, const Read& read) {
   return in_context("observation", [&] {

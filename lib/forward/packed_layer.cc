@@ -28,7 +28,7 @@ class Packer {
     return packed;
   }
 
-  /// The matrices of the roles one below the other, with their biases.
+  /// Packs the matrices of the roles one below the other, with their biases.
   PackedLinear linear(std::initializer_list<Role> roles, std::initializer_list<Role> bias,
                       int64_t index = 0) const {
     return linear_as(type_, roles, bias, index);
@@ -132,12 +132,12 @@ class Packer {
     }
     PackedLinear packed = pack_linear(rows, backend_, type);
     packed.bias = biases(bias, index);
-    // Mapped pages count as memory: those of one matrix at a time.
+    // Mapped pages count as memory, so only one matrix's are held.
     for (const Role role : roles) weights_.drop(layer_, role, index);
     return packed;
   }
 
-  /// One after the other; empty where the layer has none.
+  /// Concatenated biases; empty where the layer has none.
   PackedValues biases(std::initializer_list<Role> roles, int64_t index = 0) const {
     std::vector<float> all;
     for (const Role role : roles) {
@@ -148,7 +148,7 @@ class Packer {
     return {std::move(all), backend_};
   }
 
-  /// A tensor, or those of all heads where each has its own.
+  /// One tensor, or those of all heads where each has its own.
   std::vector<TensorView> all_rows(Role role) const {
     std::vector<TensorView> parts;
     for (int64_t i = 0; i < weights_.count(layer_, role); ++i) {

@@ -19,7 +19,7 @@ bool have_same_input(const LinearRows& a, const LinearRows& b) {
          left.group == right.group && a.row_scales.empty() == b.row_scales.empty();
 }
 
-/// Rows whose input is quantized alike.
+/// Packs rows with the same quantization of inputs.
 QuantizedRows pack_alike(std::span<const LinearRows> rows, int64_t first, Backend& backend,
                          ComputeType type) {
   std::vector<TensorView> parts;

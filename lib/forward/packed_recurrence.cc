@@ -7,7 +7,7 @@
 namespace kvcal {
 namespace {
 
-/// Rows [first, first + count) of every group of a matrix whose rows stand group by group.
+/// Rows [first, first + count) of every group, for a matrix with rows in group order.
 void append_group_rows(const TensorView& matrix, int64_t groups, int64_t first, int64_t count,
                        std::vector<TensorView>& parts) {
   const int64_t size = matrix.shape[0] / groups;
@@ -15,9 +15,9 @@ void append_group_rows(const TensorView& matrix, int64_t groups, int64_t first, 
     parts.push_back(rows_of(matrix, group * size + first, count));
 }
 
-/// A delta net's rows stand by key head: q, k, v, gate; and strength, decay. The backend wants the
-/// gates, then q, k and v of all heads, then strengths, then decays. Source: transformers
-/// qwen3_next `fix_query_key_value_ordering`.
+/// Rows of a delta net in the backend's order: gates, then q, k and v of all heads, then update
+/// strengths, then decays. The file has them by key head: q, k, v, gate; and strength, decay.
+/// Source: transformers qwen3_next `fix_query_key_value_ordering`.
 std::vector<TensorView> delta_rows(const TensorView& values, const TensorView& gates,
                                    const RecurrentConfig& config) {
   const int64_t k = config.state_dim, v = config.inner() / config.groups;
@@ -32,8 +32,8 @@ std::vector<TensorView> delta_rows(const TensorView& values, const TensorView& g
   return parts;
 }
 
-/// The tensors from which a mixer's rows, in any order, are packed. FP8 weights are packed as
-/// numbers, not as codes: few checkpoints have them.
+/// Source tensors of a mixer's rows. FP8 weights are dequantized, not packed as codes: few
+/// checkpoints have them.
 struct MixerRows {
   const Weights& weights;
   int64_t layer;

@@ -9,8 +9,8 @@
 namespace kvcal {
 namespace {
 
-/// transformers computes the powers in float32; an angle is a float32 product. Rounding at the same
-/// places keeps long sequences together.
+/// transformers computes the powers in float32, and an angle is a float32 product. Rounding at the
+/// same points keeps long sequences in agreement.
 std::vector<float> plain_frequencies(double theta, int64_t dim) {
   std::vector<float> inverse;
   for (int64_t i = 0; i < dim; i += 2) {
@@ -20,7 +20,8 @@ std::vector<float> plain_frequencies(double theta, int64_t dim) {
   return inverse;
 }
 
-/// Long wavelengths are stretched by factor, short ones kept, those between blended.
+/// Divides the frequencies of long wavelengths by factor, keeps short ones, and blends those
+/// between.
 void scale_llama3(const RopeConfig& rope, std::vector<float>& inverse) {
   const auto original = static_cast<double>(rope.original_max_position_embeddings);
   for (float& frequency : inverse) {

@@ -23,7 +23,7 @@ void softmax(std::span<const float> logits, std::vector<float>& scores) {
   for (float& score : scores) score /= sum;
 }
 
-/// The count largest, the first of equals first.
+/// Indices of the count largest values; of equal ones the first comes first.
 std::vector<int64_t> largest_of(std::span<const float> values, int64_t count) {
   std::vector<int64_t> order(values.size());
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -35,7 +35,7 @@ std::vector<int64_t> largest_of(std::span<const float> values, int64_t count) {
   return order;
 }
 
-/// Takes the experts of all but the best groups out.
+/// Excludes the experts of all but the best groups.
 void keep_best_groups(const MoeConfig& moe, float excluded, std::vector<float>& scores) {
   const auto size = static_cast<size_t>(moe.num_experts / moe.num_groups);
   std::vector<float> groups;
@@ -71,7 +71,7 @@ std::vector<Choice> choose_by_score(const ModelConfig& config, std::span<const f
     chosen.push_back({expert, scores[static_cast<size_t>(expert)]});
     sum += chosen.back().weight;
   }
-  // DeepSeek-V3 keeps the division from zero so.
+  // DeepSeek-V3 avoids a division by zero with this term.
   if (moe.score == RouterScore::kSigmoid) sum += 1e-20f;
   for (Choice& choice : chosen) {
     if (config.norm_topk_prob) choice.weight /= sum;
@@ -80,8 +80,8 @@ std::vector<Choice> choose_by_score(const ModelConfig& config, std::span<const f
   return chosen;
 }
 
-/// The largest of candidates, weighed against those within the margin of it. Source: transformers
-/// phimoe `sparsemixer`.
+/// Chooses the largest of candidates and weighs it against those within its margin. Source:
+/// transformers phimoe `sparsemixer`.
 Choice sparse_mixer_pick(std::span<const float> logits, std::vector<float>& candidates,
                          float jitter) {
   const auto best = std::ranges::max_element(candidates);

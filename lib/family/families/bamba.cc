@@ -36,7 +36,7 @@ Architecture bamba_architecture() {
                    {"mlp_bias", &ModelConfig::mlp_bias},
                    {"mamba_proj_bias", &ModelConfig::mixer_bias},
                    {"mamba_conv_bias", &ModelConfig::has_conv_bias}},
-      // Half of each head turns, whatever config.json says.
+      // Half of each head rotates, regardless of config.json.
       .resolve =
           [](const Json&, ModelConfig& config) {
             if (config.head_dim % 4 != 0)

@@ -14,7 +14,7 @@ Architecture gemma_architecture() {
                       "hidden_act": "gelu_pytorch_tanh"})",
       .aliases = {{"hidden_act", "hidden_activation"}},
       .switches = attention_bias_switches(),
-      // The first checkpoints say "gelu" and mean its approximation.
+      // The first checkpoints have "gelu" but use its approximation.
       .resolve =
           [](const Json&, ModelConfig& config) {
             if (config.activation == Activation::kGelu) config.activation = Activation::kGeluTanh;
