@@ -23,7 +23,7 @@ void each_side(LayerKvScales& layer, const auto& act) {
   act(layer.v);
 }
 
-/// The scale of each head: that of its rank, or the largest where several ranks hold it.
+/// Scale of each head: that of its rank, or the largest where several ranks hold it.
 std::vector<Scale> spread_over_heads(const std::vector<Scale>& ranks, size_t heads) {
   if (heads % ranks.size() != 0 && ranks.size() % heads != 0)
     fail(ranks.size(), " ranks do not divide ", heads, " KV heads");
@@ -39,7 +39,7 @@ std::vector<Scale> spread_over_heads(const std::vector<Scale>& ranks, size_t hea
   return all;
 }
 
-/// Whether weights that stay as they are have a config that may ask for scales of queries.
+/// Form of kept weights whose config may have scales of queries; nullptr: none.
 const StoredForm* form_with_queries(const std::optional<KeptQuantization>& kept) {
   const StoredForm* form = kept ? form_of_method(kept->format) : nullptr;
   return form && form->strip_queries ? form : nullptr;
@@ -139,7 +139,7 @@ void Conversion::settle_queries(const std::vector<std::string>& formats) {
       });
   if (are_written) return;
   for (LayerKvScales& layer : source_.layers) layer.q.clear();
-  // A group of attention modules would ask readers for them.
+  // A group of attention modules would make readers look for them.
   const bool are_asked_for = form && form->strip_queries(kept_->config);
   if (are_read || are_asked_for) notes_.emplace_back("scales of queries are not written");
   if (form && !form->strip_cache(kept_->config)) kept_.reset();
@@ -195,7 +195,7 @@ void Conversion::settle_dialect(const ConversionOptions& options) {
   if (!options.dialect || *options.dialect == source_.format) return;
   if (source_.format == fp8::Format::kE5m2)
     fail(source_.path, ": scales of E5M2 have no other dialect, expected those of E4M3");
-  // The same code stands for half the value in E4M3FNUZ.
+  // Each code has half the value in E4M3FNUZ.
   const float factor = *options.dialect == fp8::Format::kE4m3Fnuz ? 2.0f : 0.5f;
   for (auto* layers : {&source_.layers, &own_})
     for (LayerKvScales& layer : *layers)
@@ -220,7 +220,7 @@ void Conversion::make_calibration(const ConversionOptions& options, Diagnostics&
       ignored.push_back(config_.attention_module(static_cast<int64_t>(layer)));
     per_head = per_head || source_.layers[layer].k.size() > 1 || source_.layers[layer].v.size() > 1;
   }
-  // One head has one scale either way.
+  // With one head there is one scale either way.
   if (config_.cache_heads() == 1 && !source_.layers.empty()) {
     const Json& said = source_.scheme;
     per_head = options.strategy ? *options.strategy == Strategy::kAttnHead
@@ -281,7 +281,7 @@ ExportInput Conversion::input() const {
 
 namespace {
 
-/// Lost by the part of own that loses most.
+/// Octaves lost by the scale of own that loses most.
 double lost_octaves(const std::vector<Scale>& own, const std::vector<Scale>& held) {
   double most = 0.0;
   const size_t count = std::max(own.size(), held.size());

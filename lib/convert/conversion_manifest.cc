@@ -7,7 +7,7 @@
 namespace kvcal {
 namespace {
 
-/// The source's entry of a module, or a new one without what only calibration knows.
+/// The source's entry of a module, or a new one without calibration data.
 Json entry_of(const Json& layers, const AttentionCalibration& layer) {
   if (layers.is_array())
     for (const Json& entry : layers)
@@ -41,7 +41,7 @@ Json layers_json(const Calibration& calibration, const Json& source,
   return layers;
 }
 
-/// To four decimals: the last digits of a logarithm differ between machines.
+/// Rounds to four decimals: the last digits of a logarithm differ between machines.
 double rounded(double octaves) {
   return std::round(octaves * 1e4) / 1e4;
 }

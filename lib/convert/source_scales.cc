@@ -15,7 +15,7 @@
 namespace kvcal {
 namespace {
 
-/// Whether a folder has the name that an output of several formats gives to one of them.
+/// Whether a folder's name is that of one format in an output of several.
 bool is_format_folder(const fs::path& folder) {
   const std::vector<std::string> known = kWriters.names();
   return std::ranges::all_of(
@@ -55,7 +55,7 @@ KeyPosition usual_position(const KvForm& names, const Json& config) {
   return form ? form->keys.value_or(names.keys) : names.keys;
 }
 
-/// The scheme that compressed-tensors wrote, or the one that a run of ours had.
+/// The scheme that compressed-tensors wrote, or that of a kvcal run.
 Json scheme_of(const Json& config, const Json& manifest) {
   const Json* quantization = member(config, "quantization_config");
   const Json* scheme = quantization ? member(*quantization, "kv_cache_scheme") : nullptr;
@@ -65,7 +65,7 @@ Json scheme_of(const Json& config, const Json& manifest) {
   return scheme ? *scheme : Json();
 }
 
-/// config.json naming the layers that a run of ours ignored, which not all formats can say.
+/// config.json with the layers that a kvcal run ignored, which not all formats can express.
 Json with_ignored(Json config, const Json& manifest) {
   const Json* layers = member(manifest, "layers");
   if (!layers || !layers->is_array()) return config;
@@ -117,7 +117,7 @@ SourceScales read_overlay_scales(const fs::path& folder, const ModelConfig& conf
   return source;
 }
 
-/// Scales of ranks that lie at a place.
+/// Scales of ranks at a place.
 struct FoundRanks {
   const StoredForm* form = nullptr;
   fs::path path;
@@ -157,7 +157,7 @@ SourceScales scales_of_ranks(const FoundRanks& found, const ModelConfig& config)
 
 SourceScales read_scales_of_checkpoint(const ModelDir& model, const ModelConfig& config) {
   read_dialect(model);  // refuses an unknown word also where there are no scales
-  // Scales of INT8, four bits or an affine cache are no FP8 scales.
+  // Scales of INT8, 4-bit or affine caches are not FP8 scales.
   const KvScheme scheme = read_kv_scheme(read_quantization_config(model));
   if (scheme.cache == KvScheme::Cache::kOther)
     fail(scheme.where, ": ", scheme.problem, "; only scales of FP8 caches are converted");

@@ -27,7 +27,7 @@ QuantArgs weight_args(const LinearQuantization& linear) {
   return args;
 }
 
-/// nullopt: the input keeps 16 bits.
+/// Args of a Linear's input; nullopt: 16-bit.
 std::optional<QuantArgs> input_args(const LinearQuantization& linear) {
   switch (linear.input) {
     case InputQuantization::kNone:
@@ -45,7 +45,7 @@ std::optional<QuantArgs> input_args(const LinearQuantization& linear) {
   return std::nullopt;
 }
 
-/// Modules that are quantized alike.
+/// Modules with equal quantization.
 struct Group {
   QuantScheme scheme;
   Json key;  ///< the scheme as config.json has it
@@ -53,7 +53,7 @@ struct Group {
   std::set<std::string> classes;
 };
 
-/// The name that the checkpoint has for a module: experts' may be llm-compressor's.
+/// Name of a module in the checkpoint: for experts maybe llm-compressor's.
 std::string stored_name(const CheckpointQuantization& weights, const std::string& module) {
   const std::string other = renamed_expert(module);
   return !weights.linears.contains(module) && !other.empty() ? other : module;
@@ -81,7 +81,8 @@ std::vector<Group> groups_of(const CheckpointQuantization& weights,
   return groups;
 }
 
-/// One group is everything of its classes but what ignore names; of several each has its modules.
+/// Adds the groups to the plan: a single group targets its classes, without the ignored modules;
+/// several groups target their modules.
 void add_groups(std::vector<Group> groups, const std::vector<ModuleName>& modules,
                 Modifier& modifier) {
   const bool is_one = groups.size() == 1;
@@ -129,7 +130,7 @@ QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
   add_groups(groups_of(weights, modules), modules, modifier);
   const Recipe recipe{.modifiers = {std::move(modifier)}, .source = {}};
   std::vector<UnrunModule> unrun = unrun_modules(model, config);
-  // Experts by llm-compressor's names are run, too.
+  // Experts with llm-compressor's names are run, too.
   std::erase_if(unrun,
                 [&](const UnrunModule& module) { return weights.linears.contains(module.name); });
   QuantPlan plan = resolve_plan(recipe, config, diagnostics, std::move(unrun));
@@ -139,7 +140,7 @@ QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
 
 namespace {
 
-/// Whether written is args but for the observer; then the observer is taken from it.
+/// Takes the observer of written, where the other args are equal.
 void take_observer(const Json* written, std::optional<QuantArgs>& args) {
   if (!written || !written->is_object() || !args) return;
   QuantArgs with = *args;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kScale = "_scale", kZeroPoint = "_zero_point";
 
-/// One of Q, K and V of a layer.
+/// Q, K or V of a layer.
 struct Side {
   char letter;
   const KvTensorCalibration* calibration;
@@ -33,7 +33,7 @@ bool queries_per_head(const Calibration& calibration, const AttentionCalibration
   return planned != attention.end() && planned->q && is_per_head(*planned->q);
 }
 
-/// Those of a layer that have scales, which an ignored one has not.
+/// The sides of a layer that have scales; none for an ignored layer.
 std::vector<Side> sides_of(const Calibration& calibration, const AttentionCalibration& layer) {
   if (layer.ignored) return {};
   const bool per_head = is_per_head(calibration.kv_args);
@@ -42,7 +42,7 @@ std::vector<Side> sides_of(const Calibration& calibration, const AttentionCalibr
   return sides;
 }
 
-/// One zero a scale; all bits 0 is E4M3's zero.
+/// One zero per scale; E4M3's zero has only zero bits.
 Tensor zero_points(std::string name, const Shape& shape) {
   return {std::move(name), DType::kF8E4M3, shape,
           std::vector<std::byte>(byte_count(shape, DType::kF8E4M3))};

@@ -17,7 +17,7 @@ namespace {
 /// Name of the only shard, for a model that was one file and is written in shards.
 constexpr std::string_view kOnlyShardName = "model-00001-of-00001.safetensors";
 
-/// Files of a quantized checkpoint that would lie about this one.
+/// Files of a quantized checkpoint that would be wrong for the output.
 bool is_left_over(std::string_view name) {
   static constexpr std::array<std::string_view, 6> kNames{
       "recipe.yaml", "kv_cache_scales.json", "hf_quant_config.json",
@@ -60,7 +60,7 @@ std::string index_text(const ModelDir& model, IndexEntries entries) {
   metadata["total_size"] = entries.total_size;
   const auto parameters = metadata.find("total_parameters");
   if (parameters != metadata.end() && parameters->is_number_unsigned()) {
-    // Whatever the source counted, it is right for what was there before.
+    // The source's count is right for its own tensors.
     const uint64_t with_ours = checked_add(parameters->get<uint64_t>(), entries.num_elements);
     *parameters = with_ours - std::min(with_ours, model.num_elements());
   }
@@ -132,7 +132,7 @@ void copy_sidecar_files(const ModelDir& model, const std::filesystem::path& fold
   for (const std::string& name : model.sidecar_files()) {
     if (is_left_over(name)) continue;
     const std::filesystem::path target = folder / name;
-    // Never folder itself: one that vanished would come to be again without what was in it.
+    // Never creates folder itself: if it vanished, its other files would be missing.
     if (target.parent_path() != folder) std::filesystem::create_directory(target.parent_path());
     kvcal::copy_file(model.path() / name, target);
   }

@@ -9,14 +9,15 @@ namespace {
 
 constexpr const char* kQuantizationKey = "quantization_config";
 
-/// One format of a joined one.
+/// One format in a joined format.
 struct Part {
   std::string name;
   const OutputFormat* format;
   std::unique_ptr<Writer> writer;
 };
 
-/// Several formats in one folder. Where two want the same key, tensor or file they must agree.
+/// Writes several formats into one folder. Where two formats set the same key, tensor or file, they
+/// must agree.
 class JoinedWriter : public Writer {
  public:
   explicit JoinedWriter(std::vector<Part> parts) : parts_(std::move(parts)) {}
@@ -63,8 +64,8 @@ class JoinedWriter : public Writer {
          " of its own; write them as two formats, which gives two folders");
   }
 
-  /// A format that takes any weights leaves it to the format of the weights, where that is beside
-  /// it, to say what they are.
+  /// Input of one format. A format that accepts any weights leaves their description to the format
+  /// of the weights, if that is joined.
   ExportInput input_of(const Part& part, const ExportInput& input) const {
     ExportInput own = input;
     if (!part.format->keeps_any_weights) return own;
@@ -75,7 +76,7 @@ class JoinedWriter : public Writer {
     return own;
   }
 
-  /// Readers that find scales of K and V by two names want them equal; kv_scale is the largest.
+  /// Readers that find both kinds of names need equal scales of K and V; kv_scale is the largest.
   void check_scales_agree(const ExportInput& input) const {
     const Part* first = nullptr;
     for (const Part& part : parts_) {
@@ -100,8 +101,8 @@ class JoinedWriter : public Writer {
           "two formats, which gives two folders");
   }
 
-  /// The first format's quantization_config is the folder's: readers of a format with a config file
-  /// of its own take that first.
+  /// The first format's quantization_config wins: readers of a format with its own config file
+  /// prefer that file.
   void add_key(const Part& part, const std::string& key, const Json& value,
                FormatParts& all) const {
     if (!all.config.contains(key)) {

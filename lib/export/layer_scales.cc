@@ -15,14 +15,14 @@
 namespace kvcal {
 namespace {
 
-/// The parts around the layer's number in a module name: "model.layers.", 3, ".self_attn".
+/// Name of a module around its layer's number: "model.layers.", 3, ".self_attn".
 struct NumberedName {
   std::string_view before, after;
   int64_t number = 0;
 };
 
 std::optional<NumberedName> numbered(std::string_view name) {
-  // The last part that is a number: multimodal names have others before it.
+  // The last numeric part is the layer: multimodal names have others before it.
   for (size_t end = name.size(); end > 0;) {
     const size_t dot = name.rfind('.', end - 1);
     const size_t begin = dot == std::string_view::npos ? 0 : dot + 1;
@@ -36,8 +36,8 @@ std::optional<NumberedName> numbered(std::string_view name) {
   return std::nullopt;
 }
 
-/// The module of pattern's kind that a tensor belongs to, "model.layers.7.self_attn" of
-/// "model.layers.7.self_attn.k_proj.weight", with its number.
+/// Module of pattern's kind that a tensor belongs to, with its number: "model.layers.7.self_attn"
+/// for "model.layers.7.self_attn.k_proj.weight".
 std::optional<std::pair<std::string, int64_t>> sibling_module(std::string_view tensor,
                                                               const NumberedName& pattern) {
   if (!tensor.starts_with(pattern.before)) return std::nullopt;
@@ -107,7 +107,7 @@ DType module_dtype(const ModelDir& model, const std::string& module) {
 DType run_dtype(const ModelDir& model, const std::string& module) {
   const TensorView& first = first_tensor_of(model, module);
   if (is_float(first.dtype)) return first.dtype == DType::kBF16 ? DType::kBF16 : DType::kF16;
-  // Weights are FP8: config.json says it, at the top or for the text model.
+  // For FP8 weights, config.json has the dtype, at the top level or for the text model.
   for (const Json* config : {&model.config(), find_field(model.config(), "text_config")})
     for (const char* key : {"dtype", "torch_dtype"}) {
       const Json* name = config && config->is_object() ? find_field(*config, key) : nullptr;
@@ -158,8 +158,8 @@ void check_covers_model(const ModelDir& model, const Calibration& calibration) {
   for (const auto& [before, after] : patterns)
     for (const std::string& name : names) {
       const auto sibling = sibling_module(name, {.before = before, .after = after});
-      // Layers past num_hidden_layers are for other purposes (multi-token prediction), and modules
-      // made of other parts are no attention (hybrids call all their mixers alike).
+      // Layers from num_hidden_layers on serve other purposes (multi-token prediction), and modules
+      // with other parts are no attention (hybrids give all mixers one name).
       if (sibling && parts.contains(name.substr(sibling->first.size() + 1)) &&
           !calibrated.contains(sibling->first) && sibling->second < layers)
         fail(sibling->first, " is in the checkpoint and was not calibrated");

@@ -30,7 +30,7 @@ Json histogram_json(const KvStatistics& statistics) {
       {"zeros", octaves.zeros}, {"first_octave", octaves.first_octave}, {"counts", octaves.counts}};
 }
 
-/// null where nobody counted.
+/// Fraction of saturated values; null where they were not counted.
 Json saturated_json(const KvTensorCalibration& side) {
   if (!side.num_saturated) return nullptr;
   const uint64_t values = side.statistics.num_values;
@@ -85,7 +85,7 @@ Json layer_json(const AttentionCalibration& layer) {
   return json;
 }
 
-/// Every module of the plan in its order; what a module does not have is null.
+/// Entry of every module of the plan in order; missing values are null.
 Json linears_json(const Calibration& calibration, const WrittenCheckpoint& written) {
   std::map<std::string_view, const LinearCalibration*> inputs;
   for (const LinearCalibration& linear : calibration.linears)

@@ -16,7 +16,7 @@ const PlannedLinear* find_module(const QuantPlan& plan, const std::string& modul
   return it == plan.linears.end() ? nullptr : &*it;
 }
 
-/// The slices by the names of what they become, where the model does not have that already.
+/// Slices of stacked tensors by their new names, except names that the model already has.
 using Slices = std::map<std::string_view, const SplitTensor*>;
 
 Slices slices_of(const ModelDir& model, const QuantPlan& plan) {
@@ -56,7 +56,7 @@ void change_tied_head(const ModelDir& model, const Calibration& calibration,
   const std::string name = plan.tied_head + ".weight";
   const bool is_planned =
       find_module(plan, plan.tied_head) || find_module(plan, plan.tied_embedding);
-  // A file may hold the head all the same; loaders take the embedding.
+  // The file may hold the head anyway; loaders use the embedding.
   if (is_planned && model.find(name)) changes.replaced.insert(name);
   if (!plan.unties_embedding || find_module(plan, plan.tied_head)) return;
   changes.untied_head = &weight_of(model, plan.tied_embedding, calibration);
@@ -89,7 +89,7 @@ void add_split_copy(const ModelDir& model, const SplitTensor& planned, WeightCha
 
 WeightChanges weight_changes(const ModelDir& model, const Calibration& calibration) {
   const QuantPlan& plan = calibration.plan;
-  // Which tensor an untied module takes its weight from is for the plan to say.
+  // The plan names the tensor that an untied module is made from.
   KVCAL_CHECK(!plan.unties_embedding || !plan.tied_head.empty());
   WeightChanges changes;
   Slices slices = slices_of(model, plan);
@@ -104,7 +104,7 @@ WeightChanges weight_changes(const ModelDir& model, const Calibration& calibrati
     const bool is_tied_head = !plan.tied_head.empty() && linear.module == plan.tied_head;
     const TensorView& source =
         weight_of(model, is_tied_head ? plan.tied_embedding : linear.module, calibration);
-    // Quantized alike, the two stay one tensor.
+    // With equal quantization, both stay one tensor.
     if (is_tied_head && !plan.unties_embedding) continue;
     changes.quantized.push_back({.module = linear.module,
                                  .scheme = &scheme,

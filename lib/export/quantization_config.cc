@@ -5,11 +5,11 @@
 namespace kvcal {
 namespace {
 
-/// compressed-tensors release whose layout this is (docs/formats.md).
+/// The compressed-tensors release with this layout (docs/formats.md).
 constexpr std::string_view kVersion = "0.19.0";
 
-/// The group of the attention modules whose queries are quantized; all have the same, and vLLM
-/// wants the class as its only target.
+/// Group of the attention modules with quantized queries. All have the same scheme, and vLLM needs
+/// the class as the only target.
 std::optional<QuantScheme> attention_scheme(const QuantPlan& plan) {
   for (const PlannedAttention& attention : plan.attention)
     if (!attention.ignored && attention.q)
@@ -20,8 +20,8 @@ std::optional<QuantScheme> attention_scheme(const QuantPlan& plan) {
   return std::nullopt;
 }
 
-/// How many groups begin before the first attention module, in the order of the model's modules:
-/// an attention module is named before the Linears in it.
+/// Number of groups that begin before the first attention module, in the order of the model's
+/// modules: an attention module comes before its Linears.
 std::ptrdiff_t groups_before_attention(const QuantPlan& plan) {
   const auto first = std::ranges::find(plan.attention, false, &PlannedAttention::ignored);
   const int64_t layer = first == plan.attention.end() ? 0 : first->layer;
@@ -39,7 +39,7 @@ std::vector<QuantScheme> all_groups(const QuantPlan& plan) {
   return groups;
 }
 
-/// The one form of all weights, or that there are several.
+/// Format of all weights, or the word for several.
 std::string format_word(const QuantPlan& plan) {
   std::string word = name_of(CompressionFormat::kDense);
   for (const QuantScheme& group : plan.groups) {

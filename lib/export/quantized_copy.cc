@@ -16,8 +16,8 @@
 namespace kvcal {
 namespace {
 
-/// Tells the user how far the weights are: every value is seen twice; of what is only put together
-/// every byte once.
+/// Reports the progress of the weights: every value counts twice, every byte of a rearranged tensor
+/// once.
 class Progress {
  public:
   Progress(Diagnostics* sink, const WeightChanges& changes, const Calibration& calibration)
@@ -39,8 +39,7 @@ class Progress {
   int64_t done_ = 0, total_ = 0;
 };
 
-/// A weight whose scales are known, and whose codes are made when they are asked for, or copied
-/// where the source has them.
+/// A weight with known scales. Its codes are made on demand, or copied where the source has them.
 class CodedWeight {
  public:
   CodedWeight(const PlannedWeight& weight, const SafetensorsFile& file, const ExportInput& input)
@@ -90,8 +89,8 @@ class CodedWeight {
     scales_ = std::move(found.scales);
   }
 
-  /// Called by several threads, each value once. What a weight needs for its codes is made with its
-  /// first and goes with its last: a file may have ten thousand weights.
+  /// Called by several threads, each value once. Resources exist from the first value to the last,
+  /// because a file may have ten thousand weights.
   void encode(uint64_t first, std::span<uint8_t> codes) {
     values_->prepare([&](const TensorView& values) {
       coder_ = std::make_unique<WeightCoder>(values, grid_, scales_, arithmetic_);
@@ -110,7 +109,7 @@ class CodedWeight {
   std::unique_ptr<WeightCoder> coder_;
 };
 
-/// The scales of a weight as form stores them.
+/// Scales of a weight in the form's layout.
 Tensor weight_scale_tensor(const WeightForm& form, const std::string& module,
                            const PlannedWeight& weight, const std::vector<Scale>& scales,
                            DType dtype) {
@@ -120,8 +119,8 @@ Tensor weight_scale_tensor(const WeightForm& form, const std::string& module,
                       form.scale_shape(scale_grid(args, weight.shape), strategy), scales, dtype);
 }
 
-/// A tensor of one expert that keeps its values: copied by range where they lie in one piece, else
-/// put together when they are asked for.
+/// Tensor of one expert that keeps its values: copied by range where it is contiguous, else
+/// assembled on demand.
 class SplitValues {
  public:
   SplitValues(const SplitCopy& copy, const SafetensorsFile& file)
@@ -183,8 +182,8 @@ class QuantizedCopy {
   }
 
  private:
-  /// The shard of an attention module or, of "self_attn.k_proj.k_scale", of its Linear, which there
-  /// is not where Q, K and V are one.
+  /// Shard of an attention module or, for "self_attn.k_proj.k_scale", of its Linear, which does not
+  /// exist where Q, K and V are fused.
   size_t shard_beside(const std::string& scale) const {
     const auto& layers = input_.calibration.layers;
     std::string module = scale.substr(0, scale.rfind('.'));
@@ -261,7 +260,7 @@ class QuantizedCopy {
     added.push_back(weight_scale_tensor(form, planned.module, planned, scales, dtype));
     written_.weights.emplace(planned.module, summary);
     if (!planned.tied_module.empty()) {
-      // transformers ties the codes, and looks for scales of the head's own.
+      // transformers ties the codes, and needs the head's own scales.
       added.push_back(weight_scale_tensor(form, planned.tied_module, planned, scales, dtype));
       written_.weights.emplace(planned.tied_module, summary);
     }

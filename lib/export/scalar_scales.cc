@@ -15,7 +15,7 @@ namespace {
 void check_layer_scales(const ModelDir& model, const AttentionCalibration& layer,
                         const KvForm& form) {
   std::vector<std::string> names;
-  // Scales by other names would win over ours, or be taken for an error.
+  // Scales with other names would take precedence, or be an error.
   for (const KvForm& other : kv_forms())
     for (const std::string_view name : {other.k, other.v})
       names.push_back(layer.module + std::string(name));
@@ -89,7 +89,7 @@ std::vector<std::string> scalar_scale_notes(const ExportInput& input, const Scal
     notes.push_back(std::string(form.title) +
                     "'s form has no scales of queries: they are not written");
   if (const auto note = ignored_layers_note(calibration)) notes.push_back(*note);
-  // Seen: its mapper of names adds ".attn" to them, and DeepSeek's loader adds it again.
+  // Tested: its mapper adds ".attn" to the names, and DeepSeek's loader adds it again.
   if (calibration.is_latent && !calibration.layers.empty()) notes.emplace_back(kLatentNote);
   return notes;
 }

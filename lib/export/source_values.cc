@@ -5,8 +5,7 @@
 namespace kvcal {
 namespace {
 
-/// A page that is read may bring as much before and behind it into the process as the page cache
-/// keeps in one piece: a huge page.
+/// A read may map as much around the page as the page cache keeps contiguous: a huge page.
 constexpr uint64_t kMappedAround = uint64_t{2} << 20;
 
 }  // namespace
@@ -31,7 +30,7 @@ bool SourceValues::done(uint64_t first, uint64_t count) {
   return true;
 }
 
-/// Gives back the pages of values that were read, and what the system mapped around them.
+/// Releases the pages of values that were read, and those that the system mapped around them.
 void SourceValues::drop_pages(uint64_t first, uint64_t count) const {
   const auto size = static_cast<uint64_t>(bits_of_dtype(tensor_.dtype) / 8);
   const std::span<const std::byte> bytes = values_.view.bytes;

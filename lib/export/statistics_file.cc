@@ -121,7 +121,7 @@ class StatisticsReader {
   static void read_counts(const TensorView& counts, size_t head, MagnitudeHistogram& histogram) {
     std::array<int64_t, kBins> values;
     std::memcpy(values.data(), counts.bytes.data() + head * sizeof values, sizeof values);
-    // So many that their sum is no number of values either.
+    // Limit that keeps sums in range.
     constexpr int64_t kMost = int64_t{1} << 50;
     for (size_t bin = 0; bin < values.size(); ++bin) {
       if (values[bin] < 0 || values[bin] > kMost)
@@ -148,7 +148,7 @@ class StatisticsReader {
   const SafetensorsFile& file_;
 };
 
-/// name without ending, where it ends so.
+/// name without ending; nullopt where it does not end so.
 std::optional<std::string> stem(std::string_view name, std::string_view ending) {
   if (!name.ends_with(ending)) return {};
   return std::string(name.substr(0, name.size() - ending.size()));

@@ -26,14 +26,14 @@ bool is_in_blocks(const PlannedWeight& weight) {
   return resolved_strategy(*weight.scheme->weights) == Strategy::kBlock;
 }
 
-/// The first that is so, or nullptr.
+/// First element with the property, or nullptr.
 template <class IsSo>
 const PlannedWeight* find_weight(const WeightChanges& changes, const IsSo& is_so) {
   const auto it = std::ranges::find_if(changes.quantized, is_so);
   return it == changes.quantized.end() ? nullptr : &*it;
 }
 
-/// Matrices that the plan quantizes or leaves, in its order.
+/// Matrices that the plan quantizes or skips, in its order.
 std::vector<std::string> all_matrices(const QuantPlan& plan) {
   std::vector<std::string> names;
   for (const PlannedLinear& linear : plan.linears) names.push_back(linear.module);
@@ -41,14 +41,14 @@ std::vector<std::string> all_matrices(const QuantPlan& plan) {
   return names;
 }
 
-/// Module → group; those that are not in it keep 16 bits.
+/// Module → group; missing modules stay 16-bit.
 std::map<std::string_view, size_t> groups_of(const QuantPlan& plan) {
   std::map<std::string_view, size_t> groups;
   for (const PlannedLinear& linear : plan.linears) groups.emplace(linear.module, linear.group);
   return groups;
 }
 
-/// Engines run some matrices as one, with one scheme.
+/// Notes on matrices that engines fuse and that need one scheme.
 void note_fused(const QuantPlan& plan, Notes& notes) {
   const std::map<std::string_view, size_t> groups = groups_of(plan);
   const auto group_of = [&](std::string_view module) {
@@ -65,7 +65,7 @@ void note_fused(const QuantPlan& plan, Notes& notes) {
       }
 }
 
-/// The forms of experts that vLLM has. Source: vLLM 0.32, `CompressedTensorsW8A8Fp8MoEMethod`.
+/// Schemes of experts that vLLM supports. Source: vLLM 0.32, `CompressedTensorsW8A8Fp8MoEMethod`.
 bool runs_experts(const QuantScheme& scheme) {
   const Strategy weights = resolved_strategy(*scheme.weights);
   if (!scheme.input_activations) return false;
@@ -100,9 +100,9 @@ void note_experts(const QuantPlan& plan, Notes& notes) {
                     "refuses that");
 }
 
-/// Rows of the parts that an engine puts before another part; the last may end within a block.
-/// Source: vLLM 0.32, `validate_fp8_block_shape`; of experts all are checked
-/// (`validate_fp8_block_shape_moe`).
+/// Rows of the parts before another part in an engine's fused matrix; only the last part may end
+/// within a block. Source: vLLM 0.32, `validate_fp8_block_shape`, and for experts, all of whose
+/// parts count, `validate_fp8_block_shape_moe`.
 std::vector<int64_t> rows_before_others(const PlannedWeight& weight, const ModelDir& model,
                                         const std::set<std::string_view>& first_members) {
   static constexpr std::array<std::string_view, 4> kOfExperts{".gate_proj", ".up_proj", ".w1",
@@ -115,7 +115,7 @@ std::vector<int64_t> rows_before_others(const PlannedWeight& weight, const Model
   if (first_members.contains(module)) return {rows};
   if (module.ends_with(".gate_up_proj")) return {rows / 2};
   if (!ends_with_any(module, kQkv)) return {};
-  // Queries have as many rows as what attention gives has columns in the matrix behind it.
+  // The queries' rows equal the columns of the output matrix.
   const std::string parent = weight.module.substr(0, module.rfind('.'));
   for (const char* behind : {".o_proj.weight", ".dense.weight"})
     if (const TensorView* output = model.find(parent + behind); output && output->shape.rank() == 2)
@@ -175,8 +175,8 @@ void note_kinds(const QuantPlan& plan, Notes& notes) {
         "vLLM 0.32 runs FP8 weights with 16-bit inputs on CUDA and XPU, not on CPUs and ROCm");
 }
 
-/// Tried with transformers 5.17 on granitemoe, granitemoehybrid and gpt_oss, whose loaders look for
-/// the stacked tensors alone, and with vLLM 0.32 on gpt_oss (KeyError '….experts.0.w2_bias').
+/// Tested with transformers 5.17 on granitemoe, granitemoehybrid and gpt_oss, whose loaders only
+/// find stacked tensors, and with vLLM 0.32 on gpt_oss (KeyError '….experts.0.w2_bias').
 void note_split_experts(const WeightChanges& changes, const QuantPlan& plan, Notes& notes) {
   const PlannedWeight* split =
       find_weight(changes, [](const PlannedWeight& weight) { return weight.slice != nullptr; });

@@ -10,7 +10,7 @@
 
 namespace kvcal {
 
-// One maker a file of writers/.
+// One maker for each file of writers/.
 std::unique_ptr<Writer> make_compressed_tensors_writer();
 std::unique_ptr<Writer> make_fp8_writer();
 std::unique_ptr<Writer> make_modelopt_writer();
@@ -91,7 +91,7 @@ void check_layers(const Calibration& calibration) {
   if (!has_scales) fail("the calibration has no scale: no layer, or all are ignored");
 }
 
-/// Every static input of the plan has a scale, and every scale an input.
+/// Checks that every static input of the plan has a scale, and every scale an input.
 void check_inputs(const Calibration& calibration) {
   const QuantPlan& plan = calibration.plan;
   auto next = calibration.linears.begin();
@@ -155,7 +155,7 @@ void check_target(const ModelDir& model, const std::filesystem::path& target) {
       fail(target.string(), ": holds the source folder ", folder.string(),
            ", which an output would replace");
   }
-  // A hub cache's shards are links into another folder.
+  // Shards of a hub cache are links into another folder.
   for (const SafetensorsFile& shard : model.shards())
     if (lies_in(shard.file().path(), target))
       fail(target.string(), ": holds ", shard.file().path().string(),

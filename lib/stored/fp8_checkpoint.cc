@@ -22,7 +22,7 @@ int64_t divided_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
 }
 
-/// Engines run routers in 16 bits whatever the config says.
+/// Whether engines run the module as a router, in 16 bits for any config.
 bool is_router(Role role) {
   return role == Role::kRouter || role == Role::kSharedExpertGate;
 }
@@ -63,7 +63,7 @@ class Reader {
     result_.problems.push_back(line_of(parts...));
   }
 
-  /// A weight in 16 bits of a module that has a scheme.
+  /// Adds a 16-bit weight of a module that has a scheme.
   void add_unquantized(const TensorView& weight, const ModuleScheme& scheme, Role role) {
     if (is_router(role)) return;
     if (!scheme.lists_few_exceptions) {
@@ -75,7 +75,7 @@ class Reader {
     }
   }
 
-  /// Weights in 16 bits that a config does not list, whose scheme may only forget to.
+  /// Reports 16-bit weights that the config does not list, perhaps by omission.
   void tell_left() {
     const TensorView& first = *left_.front();
     const std::string others =
@@ -90,18 +90,18 @@ class Reader {
     }
   }
 
-  /// Weight and scale are the embedding's. Source: tried with transformers 5.17.
+  /// Binds the tied head to the embedding's weight and scale. Source: tried with transformers 5.17.
   void bind_tied_head() {
     LinearQuantization linear = result_.linears.at(embedding_);
     const TensorView& weight = model_dir_.tensor(embedding_ + ".weight");
     set_input(tied_head_.name, weight, *tied_head_.scheme, linear);
-    // llm-compressor leaves it out, transformers wants it.
+    // llm-compressor omits it, transformers needs it.
     const std::string scale_name = tied_head_.name + std::string(tied_head_.scheme->scale_name);
     if (model_dir_.find(scale_name)) result_.tensors.insert(scale_name);
     result_.linears.emplace(tied_head_.name, std::move(linear));
   }
 
-  /// Whether all is there.
+  /// Returns whether all tensors are present.
   bool bind(const std::string& name, const TensorView& weight, const ModuleScheme& scheme,
             bool is_embedding) {
     if (weight.shape.rank() != 2) return false;  // misshapen: Weights knows
@@ -123,8 +123,8 @@ class Reader {
       refuse_groups(weight, scheme, linear);
   }
 
-  /// No engine runs the last, shorter group. What the config says outright is refused; the fp8 form
-  /// does not, and there the weights are all that is FP8.
+  /// Handles a width that groups do not divide: no engine runs the shorter last group. A config
+  /// that requests groups explicitly is refused; in the fp8 form, only the weights stay FP8.
   void refuse_groups(const TensorView& weight, const ModuleScheme& scheme,
                      LinearQuantization& linear) {
     if (scheme.infers_groups) {
@@ -197,7 +197,7 @@ class Reader {
     return true;
   }
 
-  /// FP8 is symmetric: some files say so in zeros.
+  /// FP8 is symmetric; some files state this with zero points of 0.
   void check_zero_points(const std::string& name) {
     for (const std::string_view end : {".weight_zero_point", ".input_zero_point"}) {
       const TensorView* zeros = model_dir_.find(name + std::string(end));

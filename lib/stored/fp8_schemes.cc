@@ -9,8 +9,8 @@
 namespace kvcal {
 namespace {
 
-/// Whether part is name, or some of the words between its dots: "gate" of "mlp.gate", not of
-/// "mlp.gate_proj". Engines agree on whole names alone; published lists have parts, too (MiniMax,
+/// Whether part is name, or consists of dot-separated parts of it: "gate" matches "mlp.gate", not
+/// "mlp.gate_proj". Engines agree only on whole names; published lists also have parts (MiniMax,
 /// Ministral 3). Source: transformers 5.17 `should_convert_module`, vLLM 0.32 `is_layer_skipped`.
 bool has_part(std::string_view name, std::string_view part) {
   if (part.empty()) return false;
@@ -29,7 +29,7 @@ class SchemeWithExceptions : public ModuleSchemes {
   const ModuleScheme* find(const ModuleName& module) const override {
     const auto is_excepted = [&](const std::string& entry) {
       if (how_ == ExceptionMatch::kParts) return has_part(module.name, entry);
-      // Older ModelOpt lists parts of names. Source: vLLM 0.32 `is_layer_excluded`.
+      // Older ModelOpt lists substrings of names. Source: vLLM 0.32 `is_layer_excluded`.
       return module.name.find(entry) != std::string::npos ||
              ::fnmatch(entry.c_str(), module.name.c_str(), FNM_NOESCAPE) == 0;
     };

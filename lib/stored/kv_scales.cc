@@ -28,14 +28,14 @@ std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::strin
   return scales;
 }
 
-/// FP8 is symmetric: some files say so in zeros.
+/// FP8 is symmetric; some files state this with zero points of 0.
 void check_zero_point(const ScaleTensors& tensors, const std::string& scale_name) {
   const TensorView* zeros = tensors.find(zero_point_name(scale_name));
   if (zeros && std::ranges::any_of(zeros->bytes, [](std::byte b) { return b != std::byte{0}; }))
     fail(zeros->name, " is not 0, expected symmetric scales");
 }
 
-/// Scales of one attention module as one form names them.
+/// Scales of one attention module under one form's names.
 struct FoundScales {
   const KvForm* form = nullptr;
   std::string k_name, v_name;
@@ -61,7 +61,7 @@ std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::s
   return found;
 }
 
-/// Engines differ in which of two places they read.
+/// Throws Error where two places differ: engines disagree on which they read.
 void check_same(const FoundScales& first, const FoundScales& second) {
   const auto differ = [](const std::vector<Scale>& a, const std::vector<Scale>& b) {
     return !std::ranges::equal(a, b, {}, &Scale::value, &Scale::value);
@@ -129,7 +129,7 @@ std::set<std::string, std::less<>> kv_scale_names(const ModelConfig& config) {
 
 namespace {
 
-/// Whether the checkpoint says of a module that it was left as it is.
+/// Whether the config lists the module as ignored.
 bool is_ignored(const Json& config, const std::string& module) {
   const Json* quantization = find_field(config, "quantization_config");
   if (!quantization || !quantization->is_object()) return false;

@@ -4,7 +4,7 @@
 
 namespace kvcal {
 
-// One function a file of forms/.
+// One function for each file of forms/.
 const StoredForm& compressed_tensors_form();
 const StoredForm& fp8_form();
 const StoredForm& modelopt_form();

@@ -23,7 +23,8 @@ std::set<std::string> run_modules(const ModelConfig& config) {
   return names;
 }
 
-/// Empty: no matrix. A checkpoint does not say what multiplies and what is looked up.
+/// Class of a tensor's module; empty for no matrix. A checkpoint does not say which matrices are
+/// embeddings.
 std::string class_of(const TensorView& tensor) {
   constexpr std::string_view kEnding = ".weight";
   if (!tensor.name.ends_with(kEnding) || tensor.shape.rank() != 2) return "";
@@ -41,7 +42,7 @@ std::vector<UnrunModule> unrun_modules(const ModelDir& model_dir, const ModelCon
     const std::string name = module_of(tensor);
     if (run.contains(name)) continue;
     const std::string class_name = class_of(model_dir.tensor(tensor));
-    // Names are sorted, so a module's tensors stand together.
+    // Names are sorted, so a module's tensors are adjacent.
     if (modules.empty() || modules.back().name != name) modules.push_back({name, class_name});
     if (!class_name.empty()) modules.back().class_name = class_name;
   }

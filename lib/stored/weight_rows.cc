@@ -40,7 +40,7 @@ TensorView rows_of(const TensorView& tensor, int64_t begin, int64_t count) {
 
 void check_codes(const TensorView& codes) {
   const auto is_nan = [](std::byte code) { return (code & std::byte{0x7f}) == std::byte{0x7f}; };
-  // A block at a time without a branch, which the compiler makes vector code of.
+  // A block at a time without a branch, so that the compiler vectorizes the loop.
   constexpr size_t kBlock = 4096;
   for (size_t at = 0; at < codes.bytes.size(); at += kBlock) {
     const auto block = codes.bytes.subspan(at, std::min(kBlock, codes.bytes.size() - at));
@@ -66,7 +66,7 @@ class BlockDecoder {
       values_[code] = fp8::decode(static_cast<uint8_t>(code), fp8::Format::kE4m3Fn);
   }
 
-  /// As float32, to where nothing need be aligned.
+  /// Decodes a row to float32 at an address of any alignment.
   void decode(size_t row, std::byte* out) const {
     const auto width = static_cast<size_t>(codes_.shape[1]);
     const std::byte* codes = codes_.bytes.data() + row * width;
@@ -114,7 +114,7 @@ WeightRows dequantized_rows(const TensorView& codes, const TensorView& scale, in
 
 namespace {
 
-/// [in, out] as [out, in], a tile that fits the cache at a time.
+/// Transposes [in, out] to [out, in], in tiles that fit the cache.
 template <size_t kElement>
 void transpose(const std::byte* from, size_t in, size_t out, std::byte* to) {
   constexpr size_t kTile = 32;

@@ -15,7 +15,7 @@
 namespace kvcal {
 namespace {
 
-/// Collects everything that is wrong, so that one run tells it all.
+/// Collects all problems, so that one run reports all of them.
 class Problems {
  public:
   template <class... Parts>
@@ -45,7 +45,7 @@ int64_t divided_up(int64_t value, int64_t by) {
   return (value + by - 1) / by;
 }
 
-/// Read as they lie in the file, and so never FP8.
+/// Whether the role is read as stored, and so is never FP8.
 bool is_of_embedding_or_norm(Role role) {
   const TensorClass tensor_class = row_of(role).tensor_class;
   return tensor_class == TensorClass::kEmbedding || tensor_class == TensorClass::kNorm ||
@@ -68,7 +68,7 @@ ModelConfig read_model_config(const ModelDir& model_dir) {
   return config;
 }
 
-/// Fills the tables and notes what does not fit.
+/// Fills the tables and records problems.
 class Weights::Binder {
  public:
   Binder(const ModelDir& model_dir, const ModelConfig& config,
@@ -96,8 +96,8 @@ class Weights::Binder {
   }
 
   void finish() {
-    // A tied lm_head may be there all the same, or its scale alone, which transformers looks for
-    // where the matrix that both share is FP8.
+    // The file may hold a tied lm_head anyway, or only its scale, which transformers needs where
+    // the shared matrix is FP8.
     for (const TensorRow& row : config_.architecture->model_tensors)
       if (row.is_of_head())
         for (const char* ending : {"", "_scale"})
@@ -114,7 +114,7 @@ class Weights::Binder {
   }
 
  private:
-  /// Whether experts of the tensor's layer have tensors of their own, in place of a stacked one.
+  /// Whether experts of the tensor's layer have tensors of their own instead of a stacked one.
   bool is_split(const ExpectedTensor& tensor) const {
     if (tensor.row->split.empty() || model_dir_.find(tensor.name)) return false;
     const std::string_view own = tensor.row->split.front().name;
@@ -188,7 +188,7 @@ class Weights::Binder {
     return scale;
   }
 
-  /// One tensor [count, ...] as count tensors.
+  /// Binds one tensor [count, ...] as count tensors.
   static void bind_stacked(const ExpectedTensor& tensor, const Bound& bound, Table& table) {
     for (int64_t i = 0; i < tensor.count; ++i) {
       Bound entry = bound;
@@ -363,7 +363,7 @@ WeightRows Weights::whole(const Bound& bound) const {
   return {};
 }
 
-/// The rows of a role that a fused tensor, which is one part, holds.
+/// Rows of a role inside a fused tensor, which is one part.
 WeightRows Weights::cut(WeightRows whole, Role role, Role fused_role) const {
   const TensorView tensor = whole.parts[0];
   const std::vector<float> scales = std::move(whole.row_scales);
@@ -380,7 +380,7 @@ WeightRows Weights::cut(WeightRows whole, Role role, Role fused_role) const {
 
 namespace {
 
-/// act(file, bytes) of the shard that holds the tensor.
+/// Calls act(file, bytes) for the shard that holds the tensor.
 template <class Act>
 void with_mapping(const ModelDir& model_dir, const TensorView& tensor, const Act& act) {
   for (const SafetensorsFile& shard : model_dir.shards()) {
@@ -419,7 +419,7 @@ void Weights::drop(Role role) const {
 
 uint64_t Weights::read_bytes(const Bound& bound) {
   const uint64_t mapped = bound.view.bytes.size();
-  // dequantized makes float32 of bytes; transposed and deinterleaved make one copy each.
+  // dequantized turns bytes into float32; transposed and deinterleaved make one copy each.
   if (bound.block_scale || bound.quantization) return mapped * (1 + sizeof(float));
   if (bound.layout == Layout::kOutIn) return mapped;
   return mapped * (bound.layout == Layout::kInOutInterleaved ? 3 : 2);

@@ -63,7 +63,7 @@ class CompressedTensorsWriter : public Writer {
                       .weights = &kWeights};
     parts.config["quantization_config"] =
         input.kept ? with_cache(input.kept->config, calibration) : quantization_config(calibration);
-    // No engine reads it here; it tells the next conversion what the scales are for.
+    // Engines do not read it in this format; later conversions do.
     if (calibration.kv_format == fp8::Format::kE4m3Fnuz)
       parts.config[std::string(kDialectKey)] = fp8::name_of(calibration.kv_format);
     return parts;

@@ -8,7 +8,7 @@
 namespace kvcal {
 namespace {
 
-/// AutoFP8 stores one scale as [], DeepSeek a scale a block under a name of its own.
+/// AutoFP8 stores one scale as [], DeepSeek one scale per block under another name.
 constexpr WeightForm kWeights{
     .title = "fp8", .block_suffix = "weight_scale_inv", .scalars_have_no_dims = true};
 
@@ -17,8 +17,8 @@ ScalarForm form() {
       .format = "fp8", .title = "fp8", .names = kv_form("compressed-tensors"), .weights = kWeights};
 }
 
-/// AutoFP8's keys, and DeepSeek's where scales are a block's. Source: AutoFP8's and Quark's export;
-/// vLLM 0.32 `Fp8Config.from_config`. Throws Error for what no key says.
+/// Keys of AutoFP8, or of DeepSeek for scales per block. Source: AutoFP8's and Quark's export; vLLM
+/// 0.32 `Fp8Config.from_config`. Throws Error where no key expresses the plan.
 Json weight_config(const QuantPlan& plan) {
   const OneScheme scheme = one_scheme(plan, kWeights.title);
   const bool is_static = scheme.inputs == LinearInputs::kStatic;
@@ -40,9 +40,9 @@ Json weight_config(const QuantPlan& plan) {
   return config;
 }
 
-/// Checkpoints with quant_method fp8: weights that the source has so, or that the plan makes FP8.
-/// Source: vLLM `Fp8Config` and `BaseKVCacheMethod`, which read one k_scale and one v_scale an
-/// attention module.
+/// Checkpoints with quant_method fp8, with FP8 weights of the source or of the plan. Source: vLLM
+/// `Fp8Config` and `BaseKVCacheMethod`, which read one k_scale and one v_scale per attention
+/// module.
 class Fp8Writer : public Writer {
  public:
   void check(const ExportInput& input) const override {

@@ -28,8 +28,8 @@ bool is_placed(std::string_view module) {
   return module.ends_with(".self_attn") || module.ends_with(".mixer");
 }
 
-/// ModelOpt's word for what the plan does to all weights. Throws Error where there is none. Source:
-/// vLLM 0.32 `LINEAR_ALGOS`.
+/// ModelOpt's algorithm for the plan's weights. Throws Error where there is none. Source: vLLM 0.32
+/// `LINEAR_ALGOS`.
 std::string algorithm_of(const QuantPlan& plan) {
   const OneScheme scheme = one_scheme(plan, kWeights.title);
   if (scheme.strategy == Strategy::kTensor && scheme.inputs == LinearInputs::kStatic) return "FP8";
@@ -42,9 +42,9 @@ std::string algorithm_of(const QuantPlan& plan) {
        "; expected FP8 (a scale a weight, static inputs), FP8_DYNAMIC or FP8_BLOCK");
 }
 
-/// Readers ask for an algorithm of the weights even where there is none (vLLM refuses null); "*"
-/// then keeps every Linear in 16 bits. Source: vLLM 0.32 `ModelOptQuantConfigBase.from_config`,
-/// SGLang 0.5.23 `ModelOptFp8Config.from_config`.
+/// Algorithm and exceptions. Readers need an algorithm even without FP8 weights (vLLM refuses
+/// null); "*" then keeps every Linear 16-bit. Source: vLLM 0.32
+/// `ModelOptQuantConfigBase.from_config`, SGLang 0.5.23 `ModelOptFp8Config.from_config`.
 struct Algorithm {
   std::string name = "FP8";
   std::vector<std::string> excluded{"*"};
@@ -59,7 +59,7 @@ Json cache_scheme() {
   return {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}};
 }
 
-/// Readers take the checkpoint for ModelOpt's by this name alone.
+/// Readers recognize ModelOpt's checkpoints only by this name.
 Json producer() {
   return {{"name", "modelopt"}, {"version", kVersion}};
 }
@@ -86,7 +86,7 @@ Json nested_config(const Calibration& calibration) {
             {"exclude_modules", algorithm.excluded}}}};
 }
 
-/// The source's config with the cache in it, in the keys that it has.
+/// The source's config with the cache added, in its own keys.
 Json with_cache(Json config, const Calibration& calibration) {
   if (config.is_null() || calibration.layers.empty()) return config;
   const auto nested = config.find("quantization");
@@ -97,8 +97,9 @@ Json with_cache(Json config, const Calibration& calibration) {
   return config;
 }
 
-/// vLLM runs ModelOpt's experts with one scale a weight, and where shapes fit takes others for such
-/// without a word. Source: vLLM 0.32 `ModelOptFp8MoEMethod`, tried.
+/// Throws Error for other schemes of experts: vLLM runs ModelOpt's experts with one scale per
+/// weight, and silently misreads others whose shapes fit. Source: vLLM 0.32 `ModelOptFp8MoEMethod`,
+/// tried.
 void check_experts(const QuantPlan& plan) {
   if (algorithm_of(plan) == "FP8") return;
   for (const PlannedLinear& linear : plan.linears)
@@ -140,7 +141,7 @@ class ModelOptWriter : public Writer {
 
   std::vector<std::string> notes(const ExportInput& input) const override {
     std::vector<std::string> notes = scalar_scale_notes(input, form());
-    // Tried: logits off by more than they vary.
+    // Tested: the error of logits exceeds their variation.
     if (input.calibration.plan.quantizes_weights())
       notes.emplace_back(
           "transformers 5.17 drops the scales of ModelOpt's FP8 weights and computes with their "

@@ -13,12 +13,12 @@ ScalarForm form() {
       .format = "quark", .title = "Quark", .names = kv_form("output scales"), .weights = kWeights};
 }
 
-/// Everything but what vLLM calls attention, which it would give no scales. Quark's own export of
-/// KV scales excludes nothing, and vLLM looks for a scheme of the 16-bit Linears there. Source:
-/// vLLM 0.32 and SGLang 0.5.23 `should_ignore_layer`.
+/// Pattern of everything except vLLM's attention modules, which would get no scales if excluded.
+/// Quark's own export of KV scales excludes nothing, and vLLM then looks for a scheme of 16-bit
+/// Linears. Source: vLLM 0.32 and SGLang 0.5.23 `should_ignore_layer`.
 constexpr std::string_view kAllLinears = "re:.*(?<!\\.attn)$";
 
-/// A tensor that is FP8 with one static scale. Source: AMD Quark 0.13's export.
+/// FP8 tensor with one static scale. Source: AMD Quark 0.13's export.
 Json per_tensor() {
   return {{"ch_axis", nullptr},
           {"dtype", "fp8_e4m3"},
@@ -31,7 +31,7 @@ Json per_tensor() {
           {"symmetric", nullptr}};
 }
 
-/// A scale for each index of axis.
+/// One scale for each index of axis.
 Json per_channel(int axis, bool is_dynamic) {
   Json config = per_tensor();
   config["ch_axis"] = axis;
@@ -41,7 +41,7 @@ Json per_channel(int axis, bool is_dynamic) {
   return config;
 }
 
-/// A scale for each block of 128 x 128, and for 128 inputs of a token.
+/// One scale for each block of 128 x 128, and for 128 inputs of a token.
 Json per_block() {
   Json config = per_tensor();
   config["block_size"] = {128, 128};
@@ -63,7 +63,7 @@ struct LinearConfig {
   Json weight = nullptr, inputs = nullptr;
 };
 
-/// Source: vLLM 0.32 `QuarkConfig._is_fp8_w8a8`. Throws Error for what it does not run.
+/// Source: vLLM 0.32 `QuarkConfig._is_fp8_w8a8`. Throws Error for unsupported plans.
 LinearConfig linear_config(const QuantPlan& plan) {
   if (!plan.quantizes_weights()) return {};
   const OneScheme scheme = one_scheme(plan, kWeights.title);
@@ -110,8 +110,8 @@ Json base_config(const ExportInput& input) {
           {"quant_mode", "eager_mode"}};
 }
 
-/// Outputs of K's and V's Linears, which keep what else is done to them. Source: AMD Quark 0.13's
-/// export; vLLM 0.32 `QuarkConfig.from_config`, which wants the same for K and V.
+/// Adds the outputs of K's and V's Linears, and keeps their other settings. Source: AMD Quark
+/// 0.13's export; vLLM 0.32 `QuarkConfig.from_config`, which requires the same for K and V.
 Json quantization_config(const ExportInput& input) {
   Json config = base_config(input);
   if (input.calibration.layers.empty()) return config;
@@ -126,13 +126,13 @@ Json quantization_config(const ExportInput& input) {
     if (!layer.is_object()) layer = config["global_quant_config"];
     layer["output_tensors"] = per_tensor();
   }
-  // Readers that fuse Q, K and V look for an entry of Q where nothing is excluded.
+  // Without exclusions, readers that fuse Q, K and V need an entry of Q.
   if (config.value("exclude", Json::array()).empty())
     layers["*q_proj"] = config["global_quant_config"];
   return config;
 }
 
-/// K and V keep scales of their own, which readers take, where Quark gives both the larger.
+/// K and V keep their own scales, which readers support; Quark gives both the larger one.
 class QuarkWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kFileName = "kv_cache_scales.json";
 constexpr int64_t kMaxTpSize = 1024;
 
-/// Readers know E4M3FN alone, also those on ROCm, which double the scales; E5M2 is for our own.
+/// Readers only know E4M3FN, also on ROCm, where they double the scales; E5M2 is for kvcal itself.
 void check_format(fp8::Format format) {
   if (format != fp8::Format::kE4m3Fnuz) return;
   fail(kFileName, " holds scales of float8_e4m3fn or float8_e5m2, the calibration has those of ",
@@ -41,7 +41,7 @@ class ScalesJsonWriter : public Writer {
     for (int64_t rank = 0; rank < input.tp_size; ++rank) {
       Json& layers = ranks[std::to_string(rank)] = Json::object();
       for (const AttentionCalibration& layer : input.calibration.layers)
-        // As double: what a reader gets is the float32, exactly.
+        // As double, from which a reader gets exactly the float32.
         layers[std::to_string(layer.layer)] =
             static_cast<double>(rank_scale(layer, rank, input.tp_size).value);
     }
@@ -78,7 +78,7 @@ class ScalesJsonWriter : public Writer {
   }
 
  private:
-  /// The largest of K's and V's scales of the heads that a rank holds.
+  /// Largest scale of K and V over the heads of a rank.
   static Scale rank_scale(const AttentionCalibration& layer, int64_t rank, int64_t num_ranks) {
     if (num_ranks == 1 || layer.k.scales.size() == 1) return shared_scale(layer);
     const auto heads = static_cast<int64_t>(layer.k.scales.size());
@@ -88,7 +88,7 @@ class ScalesJsonWriter : public Writer {
                      tied_over_ranks(layer.v.scales, num_ranks)[head].value)};
   }
 
-  /// The readers want every layer and fall back to 1.0 for all of them when one is missing.
+  /// Readers need every layer, and use 1.0 for all layers if one is missing.
   static void check_every_layer(int64_t count, const Calibration& calibration) {
     int64_t next = 0;
     for (const AttentionCalibration& layer : calibration.layers) {

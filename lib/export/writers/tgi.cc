@@ -18,7 +18,7 @@ std::string name_of_scale(const AttentionCalibration& layer) {
   return layer.module + ".kv_scale";
 }
 
-/// TGI casts kv_scale to the dtype it runs in (`get_kv_scales` calls get_tensor without
+/// TGI casts kv_scale to its compute dtype (`get_kv_scales` calls get_tensor without
 /// to_dtype=False), so the scale must survive 16 bits.
 void check_survives_cast(const ModelDir& model, const AttentionCalibration& layer) {
   check_survives(name_of_scale(layer), shared_scale(layer), run_dtype(model, layer.module),
@@ -40,7 +40,7 @@ class TgiWriter : public Writer {
     std::vector<std::string> names;
     for (const AttentionCalibration& layer : input.calibration.layers) {
       if (layer.ignored) continue;
-      // K and V scales of their own would win over ours.
+      // K and V scales of their own would take precedence.
       for (const char* suffix : {".kv_scale", ".k_scale", ".v_scale"})
         names.push_back(layer.module + suffix);
       check_survives_cast(input.model, layer);
@@ -52,8 +52,7 @@ class TgiWriter : public Writer {
     FormatParts parts;
     for (const AttentionCalibration& layer : input.calibration.layers)
       if (!layer.ignored)
-        // A scalar, as TGI's own create_fp8_kv_scales_model.py stores it; readers ask for one
-        // element.
+        // A scalar, as in TGI's create_fp8_kv_scales_model.py; readers require one element.
         parts.tensors.push_back(
             scale_tensor(name_of_scale(layer), Shape{}, {shared_scale(layer)}, DType::kF32));
     parts.config[std::string(kDialectKey)] = fp8::name_of(input.calibration.kv_format);

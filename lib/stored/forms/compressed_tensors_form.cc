@@ -17,16 +17,16 @@ namespace compressed_tensors {
 // Source: compressed-tensors 0.19 `QuantizationScheme`, which refuses others.
 constexpr std::array<std::string_view, 5> kGroupKeys{"targets", "weights", "input_activations",
                                                      "output_activations", "format"};
-/// Those of compressed-tensors' `QuantizationConfig` and of `ModelCompressor`, those that
-/// transformers' `CompressedTensorsConfig` saves, and names of who wrote the file.
+/// Keys of compressed-tensors' `QuantizationConfig` and `ModelCompressor`, keys that transformers'
+/// `CompressedTensorsConfig` saves, and keys that name the writer of the file.
 constexpr std::array<std::string_view, 15> kConfigKeys{
     "config_groups",   "format",           "global_compression_ratio", "ignore",
     "kv_cache_scheme", "quant_method",     "quantization_status",      "sparsity_config",
     "version",         "transform_config", "run_compressed",           "dequantize",
     "producer",        "provider",         "use_optimized_inference"};
 
-/// How FP8 weights lie in the file: codes as they are. A config that was never saved with a format
-/// says "fakequant".
+/// Formats that store FP8 weights as plain codes. A config that was never saved with a format has
+/// "fakequant".
 constexpr std::array<std::string_view, 6> kFormats{
     "dense", "fakequant", "float-quantized", "int-quantized", "naive-quantized", "mixed-precision"};
 constexpr std::array<std::string_view, 7> kOtherFormats{
@@ -42,7 +42,7 @@ void check_format(const Json& object) {
        "; expected float-quantized, naive-quantized, mixed-precision or dense");
 }
 
-/// Rotations that an engine applies before Linears and in attention.
+/// Throws Error for rotations that an engine applies before Linears and in attention.
 void check_transforms(const Json& config) {
   const Json* transforms = find_field(config, "transform_config");
   if (!transforms || transforms->empty()) return;
@@ -86,8 +86,8 @@ void parse_inputs(const Json& args, ModuleScheme& scheme) {
     scheme.group = required_int(args, "group_size");
     if (scheme.group < 1) fail("key 'group_size' is ", scheme.group, ", expected 1 or more");
   } else if (strategy == Strategy::kToken || strategy == Strategy::kTensor) {
-    // A scale of the whole batch would let a token depend on its neighbours; engines take one a
-    // token there, too (vLLM's cutlass path).
+    // With one scale per batch a token would depend on its neighbours; engines use one per token
+    // there, too (vLLM's cutlass path).
     scheme.input = InputQuantization::kDynamicToken;
   } else {
     fail("dynamic inputs of strategy '", name_of(strategy),
@@ -95,9 +95,9 @@ void parse_inputs(const Json& args, ModuleScheme& scheme) {
   }
 }
 
-/// compressed-tensors' config groups. Which of a module's targets decides: exact names, then
-/// patterns, each in the order of the alphabet, then class names; of groups that give the same
-/// target, the last. Source: compressed-tensors 0.19 `apply_quantization_config`, `match_targets`.
+/// compressed-tensors' config groups. Precedence of a module's targets: exact names, then patterns,
+/// each alphabetically, then class names; of groups with the same target, the last. Source:
+/// compressed-tensors 0.19 `apply_quantization_config`, `match_targets`.
 class ConfigGroups : public ModuleSchemes {
  public:
   ConfigGroups(const Json& config, TargetMatcher matches)
@@ -114,7 +114,7 @@ class ConfigGroups : public ModuleSchemes {
       return pattern == module.class_name || names(pattern, module);
     };
     if (std::ranges::any_of(ignore_, is_ignored)) return nullptr;
-    // The keys of a map are in the alphabet's order; "re:" patterns come after exact names.
+    // The keys of a map are in alphabetical order; "re:" patterns come after exact names.
     for (const bool is_pattern : {false, true})
       for (const auto& [target, scheme] : targets_)
         if (target.starts_with("re:") == is_pattern && names(target, module))
@@ -136,7 +136,7 @@ class ConfigGroups : public ModuleSchemes {
     const Json* inputs = find_field(group, "input_activations");
     if (find_field(group, "output_activations")) fail("FP8 outputs are not run");
     std::optional<ModuleScheme> scheme;
-    // Inputs alone are those of attention modules, whose scales stand beside the cache's.
+    // Groups with only inputs are for attention modules, whose scales are stored with the cache's.
     if (weights) {
       scheme.emplace();
       scheme->source = "config group '" + name + "'";
@@ -148,7 +148,7 @@ class ConfigGroups : public ModuleSchemes {
     schemes_.push_back(std::move(scheme));
   }
 
-  /// By the name in the checkpoint, or transformers' own.
+  /// Matches the name in the checkpoint, or transformers' name.
   bool names(const std::string& pattern, const ModuleName& module) const {
     return matches_(pattern, module.name, "") ||
            (!module.alias.empty() && matches_(pattern, module.alias, ""));
@@ -187,7 +187,7 @@ bool has_elements(const Json* value) {
   return value && !value->empty();
 }
 
-/// Whether a group does something: to weights, or to the inputs of attention.
+/// Whether a group quantizes weights, or the inputs of attention.
 bool has_groups(const Json& config) {
   const Json* groups = member(config, "config_groups");
   return groups && std::ranges::any_of(*groups, [](const Json& group) {
@@ -196,14 +196,14 @@ bool has_groups(const Json& config) {
          });
 }
 
-/// The config without what it says of K and V: whether it does something to weights still.
+/// Removes K and V from the config. Returns whether it still quantizes weights.
 bool strip_cache(Json& config) {
   if (config.contains("kv_cache_scheme")) config["kv_cache_scheme"] = nullptr;
   return has_groups(config) || has_elements(member(config, "sparsity_config")) ||
          has_elements(member(config, "transform_config"));
 }
 
-/// Groups of inputs alone are those of attention modules.
+/// Removes the groups with only inputs, which are for attention modules.
 bool strip_queries(Json& config) {
   const auto groups = config.find("config_groups");
   if (groups == config.end() || !groups->is_object()) return false;

@@ -10,7 +10,7 @@ namespace kvcal {
 namespace {
 namespace fp8_method {
 
-/// AutoFP8's form, a scale a tensor, and DeepSeek's, a scale a block.
+/// AutoFP8's form with one scale per tensor, and DeepSeek's with one per block.
 std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
   const Json& config = source.json;
   constexpr std::array<std::string_view, 13> kKeys{"quant_method",
@@ -51,7 +51,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
   return all_but(std::move(except), ExceptionMatch::kParts, std::move(scheme));
 }
 
-/// "static" is AutoFP8's and Quark's only word. Without it the engine's options decide.
+/// "static" is AutoFP8's and Quark's only value. Without it the engine's options decide.
 KvScheme read_cache_scheme(const QuantizationConfig& config) {
   const std::string where = config.where + ".kv_cache_scheme";
   const Json* value = find_field(config.json, "kv_cache_scheme");

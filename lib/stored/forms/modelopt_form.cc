@@ -11,7 +11,7 @@ namespace kvcal {
 namespace {
 namespace modelopt {
 
-/// Source: vLLM 0.32 `resolve` of modelopt.py: what each word stands for.
+/// Schemes of the algorithms. Source: vLLM 0.32 `resolve` of modelopt.py.
 std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
   const Json& config = source.json;
   const std::string_view exclude_key = source.is_nested ? "exclude_modules" : "ignore";
@@ -58,7 +58,7 @@ KvScheme read_cache_scheme(const QuantizationConfig& config) {
   return {.cache = KvScheme::Cache::kUnquantized, .where = config.where + ".kv_cache_quant_algo"};
 }
 
-/// Whether ModelOpt's config does something to weights. key: of the modules that it excepts.
+/// Whether ModelOpt's config quantizes weights. key: name of the list of excluded modules.
 bool has_algorithm(const Json& config, std::string_view key) {
   const Json* excluded = member(config, key);
   return member(config, "quant_algo") && !(excluded && *excluded == Json::array({"*"}));

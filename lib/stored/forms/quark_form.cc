@@ -9,7 +9,7 @@ namespace kvcal {
 namespace {
 namespace quark {
 
-/// One tensor's part of Quark's config. Throws Error for other than E4M3.
+/// Scheme of one tensor in Quark's config. Throws Error for anything but E4M3.
 std::string quark_qscheme(const Json& tensor) {
   const std::string dtype = required_string(tensor, "dtype");
   if (dtype != "fp8_e4m3")
@@ -47,7 +47,7 @@ void read_quark_inputs(const Json& inputs, ModuleScheme& scheme) {
   }
 }
 
-/// Entries of layer_quant_config repeat the global one, but for what they say of outputs.
+/// Throws Error unless entries of layer_quant_config repeat the global one, except for outputs.
 void check_quark_layers(const Json& config, const Json& global) {
   const Json* layers = find_field(config, "layer_quant_config");
   if (!layers || !layers->is_object()) return;
@@ -78,7 +78,7 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
   return all_but(strings_of(config, "exclude"), ExceptionMatch::kWildcards, std::move(scheme));
 }
 
-/// Outputs of the Linears that a list names. Source: vLLM 0.32 `QuarkConfig.from_config`.
+/// Reads the outputs of the Linears in a list. Source: vLLM 0.32 `QuarkConfig.from_config`.
 KvScheme read_cache_scheme(const QuantizationConfig& config) {
   const std::string where = config.where + ".export.kv_cache_group";
   const Json* exported = find_field(config.json, "export");
@@ -100,7 +100,7 @@ KvScheme read_cache_scheme(const QuantizationConfig& config) {
   });
 }
 
-/// Outputs of the Linears of K and V; an entry that says nothing else goes.
+/// Removes the outputs of the Linears of K and V, and entries that hold nothing else.
 bool strip_cache(Json& config) {
   if (const auto exported = config.find("export");
       exported != config.end() && exported->is_object())
@@ -122,7 +122,7 @@ bool strip_cache(Json& config) {
 }  // namespace
 
 const StoredForm& quark_form() {
-  // Also those of compressed-tensors before its pull request 133.
+  // Also the names of compressed-tensors before its pull request 133.
   static constexpr std::array<KvForm, 1> kNames{{{.name = "output scales",
                                                   .k = ".k_proj.output_scale",
                                                   .v = ".v_proj.output_scale",

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::string_view kNpz = ".npz", kSafetensors = ".safetensors";
 constexpr std::string_view kDigits = "0123456789";
-/// More digits than that are a date or a hash, not a rank.
+/// Longer numbers are a date or a hash, not a rank.
 constexpr size_t kMaxRankDigits = 5;
 constexpr int64_t kMaxRanks = 100'000;
 
@@ -42,7 +42,7 @@ struct ExportFiles {
   std::vector<fs::path> ammo_configs;
 };
 
-/// N where stem is "word<N>", or ends so after "_", "-" or ".".
+/// N where stem is "word<N>", or ends with it after "_", "-" or ".".
 std::optional<int64_t> number_after(std::string_view word, std::string_view stem) {
   const size_t begin = stem.find_last_not_of(kDigits) + 1;
   const std::string_view digits = stem.substr(begin);
@@ -73,13 +73,13 @@ ExportFiles list_files(const fs::path& folder) {
   return files;
 }
 
-/// How the ranks divide the model: rank = stage * tp_size + tensor-parallel rank.
+/// Division of the model: rank = stage * tp_size + tensor-parallel rank.
 struct Division {
   int64_t tp_size = 1, pp_size = 1;
   int64_t ranks() const { return tp_size * pp_size; }
 };
 
-/// The layers of a model that one pipeline stage holds.
+/// Layers of one pipeline stage.
 struct LayerRange {
   int64_t first = 0, count = 0;
 };
@@ -96,7 +96,7 @@ int64_t size_of(const Json& object, std::string_view key) {
   return size;
 }
 
-/// Scales of another cache are relative to another largest value.
+/// Throws Error for a cache other than FP8, whose scales refer to another largest value.
 void check_algorithm(const Json& object, std::string_view key) {
   const std::string algorithm = optional_string(object, key).value_or("");
   if (!algorithm.empty() && algorithm != "FP8")
@@ -130,7 +130,7 @@ std::optional<Division> division_of(const Json& json, const ModelConfig& config)
   });
 }
 
-/// The same of the JSON that AMMO wrote beside npz files, and beside the first safetensors.
+/// division_of for the JSON that AMMO wrote beside npz files, and beside the first safetensors.
 Division division_of_ammo(const Json& json) {
   const Json* layers = find_field(json, "layers");
   if (layers && !layers->is_array()) fail_kind("layers", "an array", *layers);
@@ -174,7 +174,7 @@ Division read_division(const fs::path& folder, const ExportFiles& files,
   return *division;
 }
 
-/// Ranks must be 0 to ranks - 1, one file each. files: in the order of ranks.
+/// Throws Error unless ranks are 0 to ranks - 1, one file each. files: in the order of ranks.
 void check_ranks(const std::vector<RankFile>& files, int64_t ranks) {
   for (size_t i = 0; i < files.size(); ++i) {
     if (i > 0 && files[i].rank == files[i - 1].rank)
@@ -205,13 +205,13 @@ constexpr std::array<ScaleKind, 3> kScaleKinds{{{"kv_cache_scaling_factor", &Lay
                                                 {"k_cache_scaling_factor", &LayerValues::k},
                                                 {"v_cache_scaling_factor", &LayerValues::v}}};
 
-/// A tensor's name as that of a scale.
+/// Parsed name of a tensor that holds a scale.
 struct ScaleName {
   const ScaleKind* kind = nullptr;
   int64_t layer = 0;
 };
 
-/// nullopt where the tensor is none.
+/// nullopt where the tensor holds no scale.
 std::optional<ScaleName> scale_name_of(std::string_view name) {
   constexpr std::string_view kSeparators = ".:";
   const std::string_view last = name.substr(name.find_last_of(kSeparators) + 1);
@@ -250,13 +250,13 @@ float scale_in(const TensorView& tensor) {
   return scale;
 }
 
-/// Gathers the values of one rank's file.
+/// Reads the values of one rank's file.
 class RankReader {
  public:
   RankReader(const fs::path& path, LayerRange range, const ModelConfig& config)
       : path_(path), range_(range), config_(config), layers_(static_cast<size_t>(range.count)) {}
 
-  /// A scale of each of the range's layers; 1.0 where there is no attention.
+  /// One scale for each of the range's layers; 1.0 without attention.
   std::vector<Scale> read() {
     if (path_.extension() == kNpz) {
       const NpzFile file(path_);
@@ -340,7 +340,7 @@ RankScales read_rank_files(const fs::path& folder, const ModelConfig& config) {
   RankScales scales;
   scales.ranks.resize(static_cast<size_t>(division.tp_size));
   for (const RankFile& file : files.ranks) {
-    // Stages come in their order, so each rank's layers are appended in theirs.
+    // Stages come in order, so each rank's layers are appended in order.
     const int64_t stage = file.rank / division.tp_size;
     const LayerRange range = layers_of_stage(stage, division, config.num_hidden_layers);
     auto& layers = scales.ranks[static_cast<size_t>(file.rank % division.tp_size)];

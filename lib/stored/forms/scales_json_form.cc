@@ -23,7 +23,7 @@ void read_rank(const Json& rank, const ModelConfig& config, ScalesFile& file) {
   if (!rank.is_object()) fail("expected an object of layers, found ", kind_of(rank));
   if (rank.size() != static_cast<size_t>(config.num_hidden_layers))
     fail(rank.size(), " layers, the model has ", config.num_hidden_layers);
-  // An object looks its keys up one by one, which for many layers takes long.
+  // An object finds keys by a linear search, which is slow for many layers.
   std::unordered_map<std::string_view, const Json*> by_layer;
   for (const auto& [key, value] : rank.get_ref<const Json::object_t&>())
     by_layer.emplace(key, &value);
@@ -72,7 +72,7 @@ ScalesFile read_scales_json(const std::filesystem::path& path, const ModelConfig
 
 namespace {
 
-/// The file itself, or that of a folder.
+/// The file itself, or the one in a folder.
 std::optional<fs::path> find_scales_json(const fs::path& place) {
   if (!is_folder(place)) return place.extension() == ".json" ? std::optional(place) : std::nullopt;
   const fs::path file = place / "kv_cache_scales.json";
