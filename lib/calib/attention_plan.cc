@@ -11,7 +11,7 @@ bool says_something(const Modifier& modifier) {
                              [](const auto& group) { return is_for_attention(group.second); });
 }
 
-/// A scheme that says what a group says repeats it; another would be passed over.
+/// Throws Error where a scheme and a group differ; an equal scheme repeats the group.
 void check_both(const Modifier& modifier, const Chosen& group, const ModuleName& module) {
   const auto& inputs = group.scheme->input_activations;
   if (inputs && to_json(*inputs) == to_json(*modifier.kv_cache_scheme)) return;
@@ -20,7 +20,7 @@ void check_both(const Modifier& modifier, const Chosen& group, const ModuleName&
        modifier.kv_place.line, ", FP8 of its own; expected one of both, or the same args");
 }
 
-/// Applies one modifier to a module that others planned.
+/// Applies one modifier to a module that earlier modifiers may have planned.
 void apply(const Modifier& modifier, const Chosen& group, const ModuleName& module,
            PlannedAttention& planned) {
   if (group.scheme && modifier.kv_cache_scheme) check_both(modifier, group, module);
@@ -29,14 +29,14 @@ void apply(const Modifier& modifier, const Chosen& group, const ModuleName& modu
     planned.ignored = !planned.q.has_value();
     if (planned.q) planned.kv = *planned.q;
   } else if (modifier.kv_cache_scheme) {
-    // Source: compressed-tensors `_apply_kv_cache_scheme`, which replaces what was there.
+    // Source: compressed-tensors `_apply_kv_cache_scheme`, which replaces earlier args.
     planned.kv = *modifier.kv_cache_scheme;
     planned.q.reset();
     planned.ignored = false;
   }
 }
 
-/// Engines read one scheme for all layers.
+/// Throws Error where layers differ: engines read one scheme for all layers.
 void check_alike(std::vector<PlannedAttention>& all, const Recipe& recipe) {
   const auto first = std::ranges::find(all, false, &PlannedAttention::ignored);
   if (first == all.end()) {

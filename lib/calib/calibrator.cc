@@ -42,7 +42,7 @@ class Calibrator {
         calibration_(empty_calibration(plan, config, options.derive.kv_dtype)),
         pass_(forward, config, observation_of(plan, options)) {}
 
-  /// kept: null, or where statistics go.
+  /// kept: receives the statistics, or null.
   Calibration run(Statistics* kept) {
     kept_ = kept;
     if (kept) *kept = {.origin = std::move(kept->origin), .attention = {}, .inputs = {}};
@@ -68,7 +68,8 @@ class Calibrator {
           attention_statistics(seen, config_.attention_module(layer), layer, samples_));
   }
 
-  /// A layer's inputs are known when it is done; an expert that saw nothing stops the run there.
+  /// Derives the scales of a layer's inputs at its end; an expert without tokens stops the run
+  /// there.
   void derive_layer_inputs(int64_t layer) {
     std::ranges::move(
         derive_inputs(by_name(inputs_), plan_, layer, names_, options_.derive, diagnostics_),
@@ -77,9 +78,9 @@ class Calibrator {
     inputs_.clear();
   }
 
-  /// In quantized mode a layer's scales come from all samples before its attention reads K and V
-  /// with them. In exact mode one pass does where nothing can clip; else the clipped values are
-  /// counted before the layer moves on.
+  /// In quantized mode a layer's scales come from all samples before its attention reads quantized
+  /// K and V. In exact mode one pass suffices where nothing can clip; otherwise the clipped values
+  /// are counted before the layer advances.
   void calibrate_attention(const PlannedAttention& planned) {
     const bool clips = may_clip(planned);
     const bool quantizes = is_quantized(planned, options_);
@@ -93,8 +94,7 @@ class Calibrator {
         derive_attention(statistics, planned, config_, options_.derive, diagnostics_);
     if (!in_one_pass) {
       const SaturationCounts saturated = move_on(layer, quantizes, clips);
-      // Without clipping a count could only come from the rounding of amax / scale just over the
-      // largest code.
+      // Without clipping, only the rounding of amax / scale could exceed the largest code.
       if (clips) {
         layer.k.num_saturated = saturated.k;
         layer.v.num_saturated = saturated.v;
@@ -131,7 +131,7 @@ class Calibrator {
     return quantization;
   }
 
-  /// Each pass that ends a layer shows its inputs, once a layer.
+  /// Stores the inputs that the pass that ends a layer reports, once per layer.
   void keep_inputs(int64_t layer, const std::vector<LinearObservation>& linears) {
     std::ranges::move(input_statistics(names_, layer, linears, samples_),
                       std::back_inserter(inputs_));

@@ -8,10 +8,10 @@
 namespace kvcal {
 namespace {
 
-/// The share that each end of the interval leaves out.
+/// Probability outside the interval at each end.
 constexpr double kTail = 0.025;
 
-/// The least of the values (ascending) that a draw's maximum does not exceed with the probability.
+/// Smallest value (of ascending ones) that a draw's maximum does not exceed with the probability.
 Amax quantile_of_maximum(const std::vector<Amax>& values, double probability) {
   const auto count = static_cast<double>(values.size());
   for (size_t k = 1; k < values.size(); ++k)

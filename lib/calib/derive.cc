@@ -10,14 +10,14 @@
 namespace kvcal {
 namespace {
 
-/// Fewer tokens than this make an expert's extremes a matter of luck.
+/// Below this number of tokens, an expert's extremes are a matter of luck.
 constexpr uint64_t kFewTokens = 32;
 
 void add(MagnitudeHistogram& sum, const MagnitudeHistogram& other) {
   for (size_t bin = 0; bin < sum.counts.size(); ++bin) sum.counts[bin] += other.counts[bin];
 }
 
-/// Heads that share a scale, together.
+/// Observations grouped by heads that share a scale.
 std::vector<Observed> grouped(const TensorStatistics& seen, Strategy strategy) {
   const auto heads = static_cast<size_t>(seen.heads);
   const bool per_head = strategy == Strategy::kAttnHead;
@@ -30,8 +30,8 @@ std::vector<Observed> grouped(const TensorStatistics& seen, Strategy strategy) {
   return groups;
 }
 
-/// Engines keep the latent and the rotated key in one cache with k_scale alone (vLLM
-/// `concat_and_cache_mla`), so one scale must carry both.
+/// Merges K and V: engines keep the latent and the rotated key in one cache with only k_scale (vLLM
+/// `concat_and_cache_mla`).
 void share(std::vector<Observed>& k, std::vector<Observed>& v) {
   for (size_t group = 0; group < k.size(); ++group) {
     for (size_t sample = 0; sample < k[group].samples.size(); ++sample)
@@ -41,7 +41,7 @@ void share(std::vector<Observed>& k, std::vector<Observed>& v) {
   }
 }
 
-/// Over all heads.
+/// Amax of each sample over all heads.
 std::vector<Amax> amax_by_sample(const TensorStatistics& seen) {
   std::vector<Amax> samples(static_cast<size_t>(seen.samples()));
   for (size_t i = 0; i < seen.ranges.size(); ++i) {
@@ -63,7 +63,7 @@ KvStatistics pooled(const TensorStatistics& seen) {
   return statistics;
 }
 
-/// 0 where nothing can be over the range; else it must be counted.
+/// 0 where nothing can exceed the range; else nullopt, to be counted.
 std::optional<uint64_t> saturation_of(const QuantArgs& args) {
   return make_observer(args)->may_clip() ? std::nullopt : std::optional<uint64_t>(0);
 }
@@ -112,7 +112,7 @@ AttentionCalibration derive_attention(const AttentionStatistics& seen,
 
 namespace {
 
-/// Experts with the tokens each saw, once each, in order.
+/// Experts with their number of tokens, once each, in order.
 class ExpertCounts {
  public:
   void add(const std::string& expert, uint64_t tokens) {
@@ -121,7 +121,7 @@ class ExpertCounts {
   }
   bool empty() const { return counts_.empty(); }
   size_t size() const { return counts_.size(); }
-  /// "…experts.3 (2 tokens), …": those with the fewest first, ten at most.
+  /// "…experts.3 (2 tokens), …": the experts with the fewest tokens first, at most ten.
   std::string text() const {
     constexpr size_t kShown = 10;
     auto counts = counts_;
@@ -143,7 +143,7 @@ std::string count_of(const ExpertCounts& experts, std::string_view layer) {
          std::string(layer);
 }
 
-/// Experts of one layer that saw no token, or too few for their extremes to mean much.
+/// Experts of one layer without tokens, or with too few for meaningful extremes.
 class TokenReport {
  public:
   TokenReport(const InputNames& names, const DeriveOptions& options)
@@ -152,7 +152,7 @@ class TokenReport {
   void add(const std::string& module, uint64_t tokens) {
     const auto expert = names_.expert_of(module);
     if (tokens == 0 && !expert) fail("nothing was seen of the input of ", module);
-    // Every token passes through a module that is no expert: the user knows how many there are.
+    // Other modules get every token, and the user knows their number.
     if (!expert || (options_.all_experts && tokens > 0)) return;
     if (tokens == 0) unseen_.add(*expert, 0);
     if (tokens > 0 && tokens < kFewTokens) rare_.add(*expert, tokens);

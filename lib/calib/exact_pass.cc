@@ -8,7 +8,7 @@
 namespace kvcal {
 namespace {
 
-/// Appends the observations of next; samples: of seen, then of next.
+/// Appends the observations of next. samples: number in seen, then in next.
 template <class Seen>
 void put_behind(Seen& seen, Seen next, const SampleParts& samples) {
   const std::optional<Seen> parts[] = {std::move(seen), std::move(next)};

@@ -12,7 +12,7 @@ bool matches_name(const std::string& pattern, const ModuleName& module) {
          (!module.alias.empty() && matches_target(pattern, module.alias, ""));
 }
 
-/// transformers 5 has what lies beside the text model below "model.".
+/// transformers 5 names modules beside the text model below "model.".
 bool matches(const std::string& pattern, const UnrunModule& module) {
   return (!module.class_name.empty() && pattern == module.class_name) ||
          matches_target(pattern, module.name, "") ||
@@ -36,7 +36,8 @@ void require_match(const std::string& pattern, const std::string& place_and_patt
   fail(place_and_pattern, " matches no module of the model", did_you_mean(pattern, names));
 }
 
-/// A group for weights has nothing to do with what attention keeps.
+/// Throws Error for a target that matches only attention modules: a group for weights does not
+/// apply to them.
 void refuse_attention_alone(const std::string& target, const Modifier& modifier,
                             const NamedModules& modules) {
   const auto attention = std::ranges::find_if(modules.run, [&](const ModuleName& module) {

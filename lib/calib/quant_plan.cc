@@ -15,8 +15,7 @@
 namespace kvcal {
 namespace {
 
-/// Embedding, layers, lm_head, and attention before what is in it: the order in which transformers
-/// names them.
+/// Embedding, layers, lm_head, with attention before its Linears: transformers' order.
 std::vector<ModuleName> modules_in_order(const ModelConfig& config) {
   std::vector<ModuleName> modules = list_modules(config);
   std::ranges::stable_sort(modules, {}, [](const ModuleName& module) {
@@ -73,7 +72,7 @@ class Planner {
     classes_.insert(module.class_name);
   }
 
-  /// Equal schemes are one group, as in compressed-tensors.
+  /// Index of the scheme's group; equal schemes share one, as in compressed-tensors.
   size_t group_of(const QuantScheme& scheme) {
     const auto [known, is_new] = groups_.try_emplace(&scheme, 0);
     if (!is_new) return known->second;
@@ -84,7 +83,7 @@ class Planner {
     return known->second;
   }
 
-  /// false: the module keeps its 16 bits, as the scheme or its kind wants.
+  /// false: the module stays 16-bit, by the scheme or because of its kind.
   static bool is_quantizable(const ModuleName& module, const Chosen& chosen) {
     const auto refuse = [&](std::string_view reason) {
       fail(target_text(*chosen.modifier, chosen.target), " matches ", module.name, reason);
@@ -113,8 +112,8 @@ class Planner {
     });
   }
 
-  /// A group that quantizes nothing was meant to; where none of those for weights does, the recipe
-  /// does not fit the model.
+  /// Warns of a group that quantizes nothing. Throws Error where no group quantizes a weight: the
+  /// recipe does not fit the model.
   void check_used(Diagnostics& diagnostics) const {
     for (const Modifier& modifier : recipe_.modifiers)
       for (const auto& [name, scheme] : modifier.config_groups) {
@@ -145,8 +144,8 @@ class Planner {
                     : text;
   }
 
-  /// Lists the modules that are not quantized of classes that are: class by class, each where its
-  /// first such module stands. Source: compressed-tensors `QuantizationConfig.from_pretrained`.
+  /// Lists unquantized modules of quantized classes: class by class, in the order of their first
+  /// such module. Source: compressed-tensors `QuantizationConfig.from_pretrained`.
   void list_unquantized() {
     std::vector<std::pair<std::string, std::vector<std::string>>> of_class;
     const auto add = [&](const std::string& class_name, const std::string& module) {
@@ -172,7 +171,7 @@ class Planner {
       plan_.ignore.insert(plan_.ignore.end(), modules.begin(), modules.end());
   }
 
-  /// Decides what config.json says to every reader.
+  /// Chooses the targets for readers of config.json.
   void settle_targets() {
     const std::set<std::string_view> ignored(plan_.ignore.begin(), plan_.ignore.end());
     std::vector<ReadModule> all;
@@ -197,7 +196,7 @@ class Planner {
       plan_.groups[group].targets = targets[group];
   }
 
-  /// All of a layer's stacked experts get tensors of their own where one of them does, as
+  /// Plans tensors for all of a layer's stacked experts where one of them is quantized, as
   /// llm-compressor splits them.
   void plan_split() {
     std::set<int64_t> layers;

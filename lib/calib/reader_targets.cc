@@ -15,8 +15,7 @@ using Group = std::optional<size_t>;
 
 constexpr std::string_view kLinear = "Linear";
 
-/// The targets of all groups in their order, as readers make a map of them: of equal ones the last
-/// group at the first place.
+/// Targets of all groups as readers map them: of equal targets, the last group at the first place.
 class TargetMap {
  public:
   explicit TargetMap(const TargetLists& lists) {
@@ -36,7 +35,7 @@ class TargetMap {
     std::ranges::sort(sorted_, {}, [&](size_t place) { return targets_[place].name; });
   }
 
-  /// Names before patterns, these in alphabetical order, classes last.
+  /// Precedence: names, patterns alphabetically, classes.
   Group by_compressed_tensors(const ReadModule& module) const {
     if (const auto name = names_.find(module.name); name != names_.end())
       return targets_[name->second].group;
@@ -45,7 +44,7 @@ class TargetMap {
     return group_of(module.class_name);
   }
 
-  /// The first in the order of the file that is the name or matches it.
+  /// First entry in the order of the file that equals or matches the name.
   Group first_match(const std::string& name) const {
     size_t first = targets_.size();
     if (const auto found = names_.find(name); found != names_.end()) first = found->second;
@@ -71,7 +70,7 @@ class TargetMap {
   std::vector<size_t> patterns_, sorted_;
 };
 
-/// The modules that vLLM loads with one scheme: one, or several that it runs as one.
+/// Modules that vLLM loads with one scheme: one module, or several that it fuses.
 struct Unit {
   std::string name;
   std::vector<const ReadModule*> modules;
@@ -96,8 +95,8 @@ std::vector<Unit> units_of(const std::vector<ReadModule>& modules) {
   return units;
 }
 
-/// "Linear" is part of the names of vLLM's classes for them and for Conv1D, and stands for experts;
-/// its lm_head is of another class.
+/// "Linear" is part of vLLM's class names for Linears and Conv1D, and also applies to experts; its
+/// lm_head has another class.
 bool is_linear_in_vllm(const ReadModule& module) {
   return (module.class_name == kLinear || module.class_name == "Conv1D") && !module.is_head;
 }
@@ -114,7 +113,7 @@ Group by_vllm(const Unit& unit, const TargetMap& targets) {
   return is_linear_in_vllm(*unit.modules[0]) ? targets.group_of(kLinear) : std::nullopt;
 }
 
-/// The modules that some reader takes for another group's.
+/// Modules that some reader would assign to another group.
 std::vector<const ReadModule*> misread(const TargetLists& lists,
                                        const std::vector<ReadModule>& modules,
                                        const std::vector<Unit>& units) {
@@ -129,7 +128,7 @@ std::vector<const ReadModule*> misread(const TargetLists& lists,
     const bool is_alike = std::ranges::all_of(unit.modules, [&](const ReadModule* module) {
       return module->group == first.group && module->is_ignored == first.is_ignored;
     });
-    // Others it refuses however they are written, as it does embeddings.
+    // vLLM refuses other modules for any targets, and embeddings too.
     const bool is_loaded = is_alike && !first.is_ignored && first.class_name != "Embedding";
     if (is_loaded && by_vllm(unit, targets) != first.group)
       wrong.insert(wrong.end(), unit.modules.begin(), unit.modules.end());

@@ -11,7 +11,7 @@
 namespace kvcal {
 namespace {
 
-/// For comparison: one that did not exist moved further than any that did.
+/// Size for comparisons: a missing scale counts as a larger move than any other.
 double size_of(const ScaleMove& move) {
   return move.ratio.value_or(std::numeric_limits<double>::infinity());
 }
@@ -56,7 +56,7 @@ std::vector<ScaleHistory::PlacedScale> ScaleHistory::scales_of(const Calibration
 void ScaleHistory::add(int64_t num_samples, const Calibration& calibration) {
   KVCAL_CHECK(snapshots_.empty() || num_samples > snapshots_.back().num_samples);
   snapshots_.push_back({num_samples, scales_of(calibration)});
-  // Snapshots before the compared one are never needed again.
+  // Snapshots before the compared one are no longer needed.
   if (const Snapshot* before = window_before())
     snapshots_.erase(snapshots_.begin(), snapshots_.begin() + (before - snapshots_.data()));
 }

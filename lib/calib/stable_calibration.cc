@@ -10,7 +10,7 @@
 namespace kvcal {
 namespace {
 
-/// Makes one progress of those of the rounds, and says once what every round says.
+/// Merges the progress of all rounds into one, and reports messages of all rounds once.
 class RoundDiagnostics : public Diagnostics {
  public:
   RoundDiagnostics(Diagnostics& diagnostics, int64_t all_tokens)
@@ -40,7 +40,7 @@ std::string counted(int64_t samples) {
   return std::to_string(samples) + (samples == 1 ? " sample" : " samples");
 }
 
-/// Why the rule was not kept, for people.
+/// Reason for the user why the scales did not settle.
 std::string reason(const StopOutcome& stop) {
   if (!stop.largest_move)
     return "they are fewer than two windows of " + std::to_string(stop.rule.window) +

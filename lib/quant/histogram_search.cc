@@ -50,7 +50,7 @@ Bins bins_of(const MagnitudeHistogram& histogram, Amax largest) {
   return found;
 }
 
-/// The magnitudes that codes 0, 1, ... up to the largest stand for, at scale 1.
+/// Magnitudes of codes 0, 1, ... up to the largest, at scale 1.
 std::vector<double> values_of(fp8::Format format) {
   std::vector<double> values;
   for (uint32_t code = 0; code <= fp8::layout_of(format).max_code; ++code)
@@ -77,13 +77,13 @@ double error_of(const Bins& bins, Scale scale, fp8::Format format, double norm) 
   return sum;
 }
 
-/// One part of a bin that lies in the cell of one code.
+/// Part of a bin inside the cell of one code.
 struct Piece {
   size_t cell;
   double width, count;
 };
 
-/// Cuts what lies up to `most` at the edges of the cells, which end at edges[cell].
+/// Divides the magnitudes up to `most` at the edges of the cells, which end at edges[cell].
 std::vector<Piece> pieces_of(const Bins& bins, double most, const std::vector<double>& edges) {
   std::vector<Piece> pieces;
   size_t cell = 0;
@@ -106,9 +106,9 @@ std::vector<Piece> pieces_of(const Bins& bins, double most, const std::vector<do
   return pieces;
 }
 
-/// KL(P || Q), in bits, of the range up to `most`: P is what was seen, with what lies above it in
-/// its last piece; Q is what codes tell: the count of each cell, without what lies above, spread
-/// evenly over the pieces of the cell. Infinite where Q has nothing of what P has.
+/// KL(P || Q), in bits, for the range up to `most`. P is the observed distribution, with everything
+/// above `most` in its last piece. Q is the quantized one: the count of each cell, without values
+/// above, spread evenly over the cell's pieces. Infinite where Q is zero and P is not.
 double divergence(const Bins& bins, double most, const std::vector<double>& values) {
   std::vector<double> edges;  // where the cells of codes end: halfway to the next code
   const double scale = most / values.back();

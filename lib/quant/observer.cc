@@ -4,9 +4,9 @@
 
 namespace kvcal {
 
-// One row an observer: observers/<name>.cc defines <name>_observer(). A weight is shown once,
-// whole: static_minmax and minmax are memoryless_minmax for it, and mse is memoryless_mse. Source:
-// llm-compressor `initialize_observer`. percentile and entropy are ours.
+// One row per observer: observers/<name>.cc defines <name>_observer(). A weight is observed once,
+// as a whole, so static_minmax and minmax equal memoryless_minmax for it, and mse equals
+// memoryless_mse. Source: llm-compressor `initialize_observer`. percentile and entropy are ours.
 #define KVCAL_OBSERVERS(ROW) \
   ROW(static_minmax)         \
   ROW(minmax)                \
@@ -21,7 +21,7 @@ KVCAL_OBSERVERS(KVCAL_DECLARE)
 
 namespace {
 
-/// An observer of llm-compressor that is not performed.
+/// An observer of llm-compressor that kvcal does not support.
 ObserverRow refused(std::string_view reason) {
   return {.why_not = {reason, reason, reason}};
 }

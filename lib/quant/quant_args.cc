@@ -44,20 +44,19 @@ Strategy resolved_strategy(const QuantArgs& args) {
 }
 
 Json to_json(const QuantArgs& args) {
-  return {
-      {"actorder", or_null(args.actorder)},
-      {"block_structure", or_null(args.block_structure)},
-      {"dynamic", args.dynamic},
-      {"group_size", or_null(args.group_size)},
-      {"num_bits", args.num_bits},
-      {"observer", or_null(args.observer)},
-      {"observer_kwargs", args.observer_kwargs},
-      {"scale_dtype", or_null(args.scale_dtype)},
-      {"strategy", name_of(resolved_strategy(args))},
-      {"symmetric", args.symmetric},
-      {"type", name_of(args.type)},
-      // A symmetric scheme has no zero point: compressed-tensors writes null whatever was given.
-      {"zp_dtype", args.symmetric ? Json(nullptr) : or_null(args.zp_dtype)}};
+  return {{"actorder", or_null(args.actorder)},
+          {"block_structure", or_null(args.block_structure)},
+          {"dynamic", args.dynamic},
+          {"group_size", or_null(args.group_size)},
+          {"num_bits", args.num_bits},
+          {"observer", or_null(args.observer)},
+          {"observer_kwargs", args.observer_kwargs},
+          {"scale_dtype", or_null(args.scale_dtype)},
+          {"strategy", name_of(resolved_strategy(args))},
+          {"symmetric", args.symmetric},
+          {"type", name_of(args.type)},
+          // A symmetric scheme has no zero point: compressed-tensors always writes null.
+          {"zp_dtype", args.symmetric ? Json(nullptr) : or_null(args.zp_dtype)}};
 }
 
 }  // namespace kvcal

@@ -6,13 +6,13 @@
 namespace kvcal {
 namespace {
 
-/// Which of an expert's outputs is a part's.
+/// Index of a part's row among an expert's outputs.
 size_t output_of(const StackedSlice& slice, size_t row, size_t rows) {
   const auto part = static_cast<size_t>(slice.part), parts = static_cast<size_t>(slice.parts);
   return slice.is_interleaved ? row * parts + part : part * rows + row;
 }
 
-/// [inputs, all outputs] to [rows, inputs], a tile that fits the cache at a time.
+/// Transposes [inputs, all outputs] to [rows, inputs], in tiles that fit the cache.
 void turn(const TensorView& expert, const StackedSlice& slice, size_t rows, std::byte* to) {
   constexpr size_t kTile = 32;
   const auto inputs = static_cast<size_t>(expert.shape[0]);
@@ -29,7 +29,7 @@ void turn(const TensorView& expert, const StackedSlice& slice, size_t rows, std:
       }
 }
 
-/// [all outputs, ..] to [rows, ..].
+/// Copies rows of [all outputs, ..] to [rows, ..].
 void gather(const TensorView& expert, const StackedSlice& slice, size_t rows, std::byte* to) {
   const size_t row_bytes = expert.bytes.size() / static_cast<size_t>(expert.shape[0]);
   for (size_t row = 0; row < rows; ++row)

@@ -53,7 +53,7 @@ void WeightCoder::encode(uint64_t first, std::span<uint8_t> codes) const {
   const auto block_columns = static_cast<uint64_t>(grid_.block_columns);
   for (uint64_t done = 0; done < codes.size();) {
     const uint64_t at = first + done, column = at % columns;
-    // To the end of the piece of a row that lies in one block, or of all where one scale serves
+    // Ends at the end of the row's piece in one block, or of the whole range where one scale serves
     // all.
     const uint64_t piece = grid_.has_one_scale()
                                ? codes.size()

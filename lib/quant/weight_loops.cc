@@ -6,7 +6,8 @@
 #include "quant/host_device.h"
 #include "quant/power.h"
 
-// Everything here is inlined into one function per instruction set, which alone carries the target.
+// All functions here are inlined into one function per instruction set, which has the target
+// attribute.
 
 namespace kvcal::weight_loops {
 namespace {
@@ -37,8 +38,8 @@ KVCAL_INLINE uint32_t sign_of(Bits<kDType> element) {
   return static_cast<uint32_t>(element >> (8 * sizeof(element) - 8)) & 0x80u;
 }
 
-/// A float32 magnitude on a coarser grid, ties to even. The grid's step is 2^least_exponent /
-/// 2^mantissa_bits up to 2^least_exponent, and from there on 2^-mantissa_bits times the power of
+/// Rounds a float32 magnitude to a coarser grid, ties to even. The grid's step is 2^least_exponent
+/// / 2^mantissa_bits up to 2^least_exponent, and from there on 2^-mantissa_bits times the power of
 /// two below the magnitude. Adding the power of two whose last mantissa bit is worth one step lets
 /// the adder round, and leaves the number of steps in the low bits.
 template <int kMantissaBits, int kLeastExponent>
@@ -77,7 +78,7 @@ KVCAL_INLINE uint32_t quotient_magnitude(float magnitude, float scale) {
 
 template <DType kDType>
 KVCAL_INLINE uint32_t largest_loop(const Run& run) {
-  // Signed, since that is the order SSE2 can compare 16-bit integers in.
+  // Signed, because SSE2 compares only signed 16-bit integers.
   using Signed = std::make_signed_t<Bits<kDType>>;
   Signed largest = 0;
   for (size_t i = 0; i < run.count; ++i) {
@@ -97,7 +98,7 @@ KVCAL_INLINE void encode_loop(const Run& run, const Coding& coding, uint8_t* __r
     const auto element = load<kDType>(elements, i);
     const uint32_t quotient =
         quotient_magnitude<kDType, kRounds>(magnitude_of<kDType>(element), scale);
-    // llm-compressor adds a zero point of +0 to the quotient, which makes +0 of -0.
+    // llm-compressor adds a zero point of +0 to the quotient, which turns -0 into +0.
     const uint32_t sign = choose(quotient == 0, 0u, sign_of<kDType>(element));
     codes[i] = static_cast<uint8_t>(OnE4m3Grid(quotient).code() | sign);
   }

@@ -20,9 +20,9 @@ using weight_loops::bytes_of_element;
 using weight_loops::Coding;
 using weight_loops::Run;
 
-/// Elements that one index of a parallel loop looks at, about.
+/// Approximate number of elements for one index of a parallel loop.
 constexpr uint64_t kChunk = uint64_t{1} << 18;
-/// Elements whose errors stand in one buffer, and sums that go side by side.
+/// Number of elements in an error buffer, and of sums computed side by side.
 constexpr size_t kBuffer = 1024;
 constexpr size_t kLanes = 8;
 
@@ -56,8 +56,8 @@ void for_each_chunk(uint64_t elements, ThreadPool* pool, const Body& body) {
   });
 }
 
-/// The pieces of rows that lie in one block each; body(scale, first, count). All pieces of a block
-/// come from one thread, from its first row to its last.
+/// Calls body(scale, first, count) for the pieces of rows in one block each. One thread visits all
+/// pieces of a block, from its first row to its last.
 template <class Body>
 void for_each_piece(const ScaleGrid& grid, ThreadPool* pool, const Body& body) {
   const auto band = static_cast<uint64_t>(std::min(grid.block_rows, grid.rows) * grid.columns);
@@ -117,7 +117,7 @@ std::vector<Amax> block_amax(const TensorView& weight, const ScaleGrid& grid, Th
   return amax_of_bits(weight, grid, largest);
 }
 
-/// Sum of |element - scale x code|^norm, in an order that depends on the run alone.
+/// Sum of |element - scale x code|^norm, in an order that depends only on the run.
 double error_of(const Run& run, const Coding& coding, double norm) {
   std::array<double, kBuffer> powers;
   std::array<double, kLanes> lanes{};
@@ -137,8 +137,8 @@ double error_of(const Run& run, const Coding& coding, double norm) {
   return sum;
 }
 
-/// The input of the sums of errors: for a 16-bit weight with one scale, how often each
-/// magnitude stands in it, so that no sum looks at the elements again.
+/// Input of the error sums: for a 16-bit weight with one scale, the count of each magnitude, so
+/// that sums need not read the elements again.
 class ErrorSums {
  public:
   ErrorSums(const TensorView& weight, const ScaleGrid& grid, ThreadPool* pool)
@@ -146,7 +146,7 @@ class ErrorSums {
     if (grid.has_one_scale() && weight.dtype != DType::kF32) count_magnitudes();
   }
 
-  /// One sum a scale.
+  /// One sum per scale.
   std::vector<double> operator()(std::span<const Scale> scales, bool rounds_quotient,
                                  double norm) const {
     if (!counts_.empty()) return {counted_error({scales[0].value, rounds_quotient}, norm)};
@@ -221,7 +221,7 @@ std::vector<Scale> scales_of(std::span<const Amax> amax, DType dtype, ScaleArith
   return scales;
 }
 
-/// The scales of ranges that the observer mse chooses.
+/// Scales of the ranges that the observer mse chooses.
 std::vector<Scale> searched_scales(const TensorView& weight, const WeightScales& seen,
                                    const MseOptions& options, ScaleArithmetic arithmetic,
                                    ThreadPool* pool) {
@@ -246,9 +246,9 @@ std::vector<Scale> searched_scales(const TensorView& weight, const WeightScales&
   return scales;
 }
 
-/// amax / 448 where the block's sum of squared errors is then less than with that rounded to the
-/// weight's dtype. Rounding to 16 bits moves a scale by chance to a better or a worse place; with
-/// the better of both, no block is further off than with the rounded scale and rounded quotients.
+/// amax / 448 where the block's sum of squared errors is smaller than with that scale rounded to
+/// the weight's dtype. Rounding to 16 bits may make a scale better or worse by chance; with the
+/// better of both, no block has a larger error than with the rounded scale and rounded quotients.
 std::vector<Scale> better_scales(const TensorView& weight, const WeightScales& seen,
                                  ThreadPool* pool) {
   std::vector<Scale> scales = scales_of(seen.amax, weight.dtype, ScaleArithmetic::kFloat32);

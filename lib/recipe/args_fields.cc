@@ -6,7 +6,7 @@
 namespace kvcal {
 namespace {
 
-/// The args while they are being read; what depends on another key waits for the end.
+/// Args under construction; checks between keys follow at the end.
 struct Draft {
   ArgsRole role;
   QuantArgs args = {};
@@ -60,7 +60,7 @@ void read_group_size(const Field& field, Draft& draft) {
   draft.group_size.emplace(field);
 }
 
-/// A strategy by its name in recipes, and why an engine cannot load it.
+/// A strategy's name in recipes, and the reason why an engine cannot load it.
 struct StrategyRow {
   Strategy strategy;
   RoleReasons why_not;
@@ -84,7 +84,7 @@ constexpr StrategyRow kStrategies[] = {
 constexpr RoleReasons kExpectedStrategy{"'tensor' or 'attn_head'", "'tensor', 'channel' or 'block'",
                                         "'tensor', 'token', 'group' or 'attn_head'"};
 
-/// found: how the message shows what asked for the strategy.
+/// found: the text that requested the strategy, for the message.
 void accept_strategy(const Field& field, std::string_view found, const StrategyRow& row,
                      Draft& draft) {
   const std::string_view why_not = reason_for(row.why_not, draft.role);
@@ -125,8 +125,8 @@ void read_dynamic(const Field& field, Draft& draft) {
     fail_field(field, "found true, expected false: ", why_not);
 }
 
-/// A whole text of digits, as the length of a block's side; else, and where no weight is so long,
-/// 0.
+/// A string of digits as the side length of a block; 0 for other texts and for lengths beyond any
+/// weight.
 int64_t side_length(std::string_view text) {
   constexpr int64_t kMost = int64_t{1} << 20;
   int64_t value = 0;
@@ -135,7 +135,7 @@ int64_t side_length(std::string_view text) {
   return is_whole && value > 0 && value <= kMost ? value : 0;
 }
 
-/// [rows, columns], or "128x128" as compressed-tensors takes it too.
+/// Reads [rows, columns], or "128x128" as compressed-tensors also accepts.
 void read_block_structure(const Field& field, Draft& draft) {
   if (is_null(field)) return;
   if (draft.role != ArgsRole::kWeights)
@@ -189,7 +189,8 @@ void keep_observer_kwargs(const Field& field, Draft& draft) {
   draft.observer_kwargs.emplace(field);
 }
 
-// QuantizationArgs, in its order. Source: compressed-tensors `quantization/quant_args.py`.
+// Fields of QuantizationArgs, in its order. Source: compressed-tensors
+// `quantization/quant_args.py`.
 constexpr FieldRow<Draft> kFields[] = {
     {"num_bits", read_num_bits},       {"type", read_type},
     {"symmetric", read_symmetric},     {"group_size", read_group_size},
@@ -199,8 +200,8 @@ constexpr FieldRow<Draft> kFields[] = {
     {"observer", read_observer_name},  {"observer_kwargs", keep_observer_kwargs},
 };
 
-/// The strategy that group_size stands for, and whether the two agree. Source: compressed-tensors
-/// `QuantizationArgs.validate_model_after`.
+/// Sets the strategy that group_size implies, and checks that the two agree. Source:
+/// compressed-tensors `QuantizationArgs.validate_model_after`.
 void settle_group_size(Draft& draft) {
   if (!draft.group_size) return;
   const Field& field = *draft.group_size;
@@ -217,7 +218,7 @@ void settle_group_size(Draft& draft) {
                       draft);
 }
 
-/// Strategies that need another key, and keys that need a strategy.
+/// Checks strategies that need another key, and keys that need a strategy.
 void check_strategy(Draft& draft) {
   settle_group_size(draft);
   if (!draft.args.strategy) draft.args.strategy = Strategy::kTensor;

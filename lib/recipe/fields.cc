@@ -33,7 +33,7 @@ std::optional<bool> bool_of(const YamlNode& node) {
   return std::nullopt;
 }
 
-/// The whole text as T; words such as "inf" are no numbers.
+/// The whole text as T; words such as "inf" are not numbers.
 template <class T>
 std::optional<T> number_of(const YamlNode& node) {
   if (!is_plain(node)) return std::nullopt;

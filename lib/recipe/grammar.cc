@@ -9,7 +9,7 @@
 namespace kvcal {
 namespace {
 
-/// The keys above a modifier, without "_stage" and "_modifiers".
+/// Keys above a modifier, without "_stage" and "_modifiers".
 struct Place {
   std::string stage, group;
 };
@@ -92,7 +92,7 @@ bool quantizes(const Modifier& modifier) {
   return modifier.kv_cache_scheme || std::ranges::any_of(modifier.config_groups, has_args);
 }
 
-/// `args` substitutes nothing, here as in llm-compressor; it may stand there.
+/// Accepts `args`, which substitutes nothing, as in llm-compressor.
 void accept_args(const Field& field) {
   if (field.value.kind != YamlNode::Kind::kMap)
     fail_field(field, "found ", describe(field.value), ", expected a map");

@@ -9,7 +9,7 @@
 namespace kvcal {
 namespace {
 
-/// A config group while it is being read.
+/// A config group under construction.
 struct Draft {
   const GroupObservers& observers;
   QuantScheme scheme = {};
@@ -56,11 +56,11 @@ constexpr FieldRow<Draft> kGroupFields[] = {
     {"format", keep_format},
 };
 
-/// Formats in which a group with weights is stored as we store it: the same tensors.
+/// Formats of a group with weights that give the tensors that kvcal writes.
 constexpr CompressionFormat kQuantizedFormats[] = {CompressionFormat::kFloatQuantized,
                                                    CompressionFormat::kNaiveQuantized};
 
-/// The other words of compressed-tensors' `CompressionFormat`.
+/// Other values of compressed-tensors' `CompressionFormat`.
 struct OtherFormat {
   std::string_view name, why_not;
 };
@@ -76,7 +76,7 @@ constexpr OtherFormat kOtherFormats[] = {
     {"mixed-precision", "is said of a checkpoint, not of a group"},
 };
 
-/// ", which is outside FP8" for a format that is known, else the nearest that is expected.
+/// ", which is outside FP8" for a known format, else the nearest expected one.
 std::string format_hint(const std::string& found, const std::vector<std::string>& expected) {
   for (const OtherFormat& other : kOtherFormats)
     if (other.name == found) return ", which " + std::string(other.why_not);
@@ -125,7 +125,8 @@ void check_group(const Draft& draft) {
                "inputs vLLM quantizes while serving");
 }
 
-/// Notes where a group's targets stand. compressed-tensors keeps the last group of equal targets.
+/// Records the places of a group's targets. compressed-tensors keeps only the last group with equal
+/// targets.
 void take_targets(const std::string& group, const PatternPlaces& targets, Modifier& modifier) {
   for (const auto& [target, place] : targets) {
     const auto [known, is_new] = modifier.target_places.emplace(target, place);

@@ -9,7 +9,7 @@
 namespace kvcal {
 namespace {
 
-/// A modifier while it is being read; what depends on another key waits for the end.
+/// A modifier under construction; checks between keys follow at the end.
 struct Draft {
   Modifier modifier = {};
   PatternPlaces target_places = {};
@@ -57,7 +57,7 @@ void accept_input_observer(const Field& field, Draft& draft) {
   accept_named(field, ArgsRole::kInputs, draft.modifier.input_observer, draft.input_observer);
 }
 
-// Outputs are never quantized, so no observer of them has an effect, here and there.
+// Outputs are never quantized, so an observer of outputs has no effect, as in llm-compressor.
 
 void accept_output_observer(const Field& field, Draft& draft) {
   accept_named(field, ArgsRole::kInputs, draft.modifier.output_observer, draft.output_observer);
@@ -82,8 +82,8 @@ void accept_observer(const Field& field, Draft& draft) {
   draft.observer.emplace(field);
 }
 
-// The fields llm-compressor gives every modifier have no effect on a one-shot calibration. A value
-// that would have one if it were obeyed is refused.
+// Fields that llm-compressor gives every modifier and that have no effect on a one-shot
+// calibration. A value that would have an effect is refused.
 
 void accept_index(const Field& field, Draft&) {
   if (!is_null(field) && read_int(field) < 0)
@@ -159,7 +159,8 @@ GroupObservers settle_observers(const Draft& draft) {
           .inputs = observer_named(modifier.input_observer, modifier.observer, "input")};
 }
 
-/// An observer that has nothing to observe was meant for something else, most likely the KV cache.
+/// Throws Error for an observer without anything to observe: it was probably meant for the KV
+/// cache.
 void check_observers(const Draft& draft, const GroupObservers& observers) {
   bool has_weights = false, has_inputs = false, has_static_inputs = false;
   for (const auto& [name, scheme] : draft.modifier.config_groups) {
@@ -180,8 +181,8 @@ void check_observers(const Draft& draft, const GroupObservers& observers) {
            "all groups have dynamic inputs, whose scales are made while serving, by no observer");
 }
 
-/// Targets are for a scheme that is one name; with anything else they would be passed over. Linear
-/// alone is llm-compressor's default, which it writes out.
+/// Throws Error for targets without a scheme given by name, which would have no effect. [Linear] is
+/// llm-compressor's default, which it writes out.
 void check_targets(Draft& draft) {
   if (!draft.targets) return;
   Modifier& modifier = draft.modifier;

@@ -5,7 +5,7 @@
 namespace kvcal {
 namespace {
 
-/// An integer stays one, as recipe.yaml shows it.
+/// Reads a value; an integer stays an integer, for recipe.yaml.
 Json read_value(const Field& field, const ObserverSetting& setting) {
   const bool is_whole = field.value.text.find_first_not_of("+-0123456789") == std::string::npos;
   if (setting.is_integer || is_whole) return read_int(field);

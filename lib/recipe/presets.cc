@@ -12,7 +12,7 @@
 namespace kvcal {
 namespace {
 
-/// The QuantArgs of a preset, as far as presets differ: all are float, 8 bits, symmetric.
+/// QuantArgs of a preset, as far as presets differ: all are float, 8 bits, symmetric.
 struct PresetArgs {
   Strategy strategy = Strategy::kTensor;
   bool is_dynamic = false;

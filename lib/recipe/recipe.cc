@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kMaxRecipeBytes = YamlLimits{}.max_bytes;
 
-/// The tree of strict JSON. YAML takes JSON but for tabs, which stand only between its tokens: one
-/// space each keeps places. Parsed as YAML first, whose messages about repeated keys know the
+/// Parses strict JSON into a tree. YAML accepts JSON except tabs, which are only between tokens: a
+/// space instead keeps places. YAML comes first, because its messages about repeated keys have
 /// lines.
 YamlNode parse_json_tree(const std::string& text) {
   std::string spaced = text;
@@ -31,8 +31,8 @@ bool is_fence(std::string_view line) {
   return line == "---" || line == "+++";
 }
 
-/// The front matter of a Markdown file, with empty lines for all that is before it, so that places
-/// stay.
+/// Front matter of a Markdown file, with empty lines for the text before it, so that places stay
+/// correct.
 std::string front_matter(std::string_view text) {
   std::string content;
   bool is_open = false;

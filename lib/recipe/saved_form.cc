@@ -14,7 +14,7 @@ namespace {
 /// Lines "key: value", each level two spaces deeper.
 class YamlLines {
  public:
-  /// A map that follows, one level deeper.
+  /// Writes a map one level deeper.
   template <class Body>
   void map(const std::string& key, Body&& body) {
     text_ += std::string(depth_ * 2, ' ') + yaml_string(key) + ":\n";
@@ -77,7 +77,7 @@ void write_observers(const Modifier& modifier, YamlLines& lines) {
   if (!modifier.observer.empty()) lines.value("observer", modifier.observer);
 }
 
-/// The fields in llm-compressor's order; null ones are left away.
+/// Writes the fields in llm-compressor's order, without null ones.
 void write_modifier(const Modifier& modifier, YamlLines& lines) {
   // llm-compressor's default, which it writes out.
   const std::vector<std::string> linear{"Linear"};
@@ -91,8 +91,8 @@ void write_modifier(const Modifier& modifier, YamlLines& lines) {
   lines.value("requires_calibration_data", needs_data(modifier));
 }
 
-/// A group of its own for each modifier, in their order: two of one group would be one key twice.
-/// llm-compressor loses all but the last.
+/// Names of one group for each modifier, in order: two modifiers in one group would have one key,
+/// and llm-compressor keeps only the last.
 std::vector<std::string> group_names(const Recipe& recipe) {
   std::vector<std::string> names;
   const auto is_taken = [&](const std::string& name) {

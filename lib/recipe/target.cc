@@ -20,8 +20,8 @@ constexpr RegexOptions kOptions{
   fail("pattern 're:", pattern, "' is no regular expression at character ", offset + 1, ": ", why);
 }
 
-/// PCRE2 knows more than Python's `re`, and reads some of it differently: refused, so that a recipe
-/// means the same to both. Source: Python 3.11, library reference, "re".
+/// Refuses syntax that PCRE2 knows and Python's `re` does not, or reads differently, so that a
+/// recipe means the same in both. Source: Python 3.11, library reference, "re".
 void check_python_syntax(std::string_view pattern) {
   constexpr std::string_view kEscapes = "AbBdDsSwWZafnrtvx", kAfterQuestion = ":=!<>P#(imsx-";
   const auto at = [&](size_t i) { return i < pattern.size() ? pattern[i] : '\0'; };
@@ -66,7 +66,7 @@ Pcre2Regex compile(std::string_view pattern) {
   }
 }
 
-/// compile(), once a pattern: a model may have ten thousands of modules to match.
+/// compile(), once for each pattern: a model may have ten thousands of modules to match.
 const Pcre2Regex& compiled(std::string_view pattern) {
   constexpr size_t kMaxKept = 1000;
   thread_local std::map<std::string, Pcre2Regex, std::less<>> kept;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kWidth = 88;
 
-/// PyYAML takes a number with an exponent for a string unless it has a point and a sign.
+/// PyYAML reads a number with an exponent as a string unless it has a point and a sign.
 std::string yaml_number(const Json& number) {
   std::string text = number.dump();
   const size_t exponent = text.find('e');
@@ -19,7 +19,7 @@ std::string yaml_number(const Json& number) {
   return text;
 }
 
-/// Flow style while it is being written.
+/// Flow style under construction.
 class FlowText {
  public:
   explicit FlowText(size_t column) : column_(column) {}

@@ -21,8 +21,8 @@ std::string place_at(int line, int column) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column) + ": ";
 }
 
-/// yaml-cpp replaces what is not UTF-8 silently; here it is an error. And it looks ahead for what
-/// may be a key, which takes memory for every bracket that is open; so many are no text's.
+/// Throws Error for invalid UTF-8, which yaml-cpp would replace silently, and for too many open
+/// brackets: yaml-cpp looks ahead for a key in each, which takes memory.
 void check_characters(std::string_view text, const YamlLimits& limits) {
   constexpr int kMostOpen = 1000;
   int line = 1, column = 1, open = 0;
@@ -45,7 +45,7 @@ void check_characters(std::string_view text, const YamlLimits& limits) {
   }
 }
 
-/// A hint that yaml-cpp does not give: a tab stands in the indentation.
+/// Hint at a tab in the indentation, which yaml-cpp does not give.
 std::string_view tab_hint(std::string_view text, int line) {
   for (int i = 0; i < line && !text.empty(); ++i)
     text.remove_prefix(std::min(text.find('\n'), text.size() - 1) + 1);
@@ -54,8 +54,8 @@ std::string_view tab_hint(std::string_view text, int line) {
   return " (the line is indented with a tab, expected spaces)";
 }
 
-/// Builds the tree from yaml-cpp's events, which come before anything is expanded; so an alias that
-/// would blow up is refused where it stands.
+/// Builds the tree from yaml-cpp's events, which come before any expansion, so an alias bomb is
+/// refused at its place.
 class TreeBuilder : public YAML::EventHandler {
  public:
   explicit TreeBuilder(const YamlLimits& limits) : limits_(limits) {}
@@ -86,7 +86,7 @@ class TreeBuilder : public YAML::EventHandler {
   void OnMapEnd() override { close(); }
 
  private:
-  /// A list or map that is being filled, and for a map the key that waits for its value.
+  /// A list or map under construction, and for a map the key whose value is next.
   struct Level {
     YamlNode node;
     YamlNode key;
@@ -140,8 +140,7 @@ class TreeBuilder : public YAML::EventHandler {
       level.key = std::move(node);
       level.has_key = true;
     } else {
-      // An absent value has the place of whatever comes next; its key is what the reader wants to
-      // see.
+      // An absent value has the place of the next token; its key is the useful place.
       if (node.kind == YamlNode::Kind::kNull) {
         node.line = level.key.line;
         node.column = level.key.column;

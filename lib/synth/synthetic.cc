@@ -12,8 +12,7 @@
 namespace kvcal {
 namespace {
 
-/// The config of what is written. Text models of multimodal checkpoints stand where those have
-/// them.
+/// Config of the output. Text models of multimodal checkpoints keep their prefixes.
 ModelConfig written_config(const Json& json) {
   ModelConfig config = parse_model_config(json);
   const auto& prefixes = config.architecture->prefixes;
@@ -24,13 +23,14 @@ ModelConfig written_config(const Json& json) {
   return config;
 }
 
-/// One file's tensors and their bytes.
+/// Tensors of one file and their bytes.
 struct Shard {
   std::vector<TensorSource> tensors;
   uint64_t bytes = 0;
 };
 
-/// The tensors in the order of the tables; a file ends where the next one would make it too large.
+/// Tensors in the order of the tables; a new file starts where the next tensor would make it too
+/// large.
 std::vector<Shard> shards_of(const ModelConfig& config, const SyntheticOptions& options) {
   const DType dtype = weight_dtype(config);
   std::vector<Shard> shards(1);
@@ -69,7 +69,7 @@ void write_text_file(const fs::path& path, const std::string& text) {
   writer.close();
 }
 
-/// As transformers writes it.
+/// Index in transformers' layout.
 Json index_of(const std::vector<Shard>& shards, uint64_t total_size) {
   std::map<std::string, std::string> files;
   for (size_t i = 0; i < shards.size(); ++i)
@@ -78,7 +78,7 @@ Json index_of(const std::vector<Shard>& shards, uint64_t total_size) {
   return {{"metadata", {{"total_size", total_size}}}, {"weight_map", files}};
 }
 
-/// Now, and not when the disk is full.
+/// Checks the free space before the work.
 void check_space(const fs::path& folder, uint64_t bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);

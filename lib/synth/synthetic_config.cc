@@ -6,12 +6,12 @@
 namespace kvcal {
 namespace {
 
-// Keys of config.json with one entry a layer, and with numbers of layers.
+// Keys of config.json with one entry per layer, and with numbers of layers.
 constexpr std::array<std::string_view, 5> kListsByLayer{"hybrid_override_pattern", "layer_types",
                                                         "layers_block_type", "mlp_layer_types",
                                                         "no_rope_layers"};
 constexpr std::array<std::string_view, 2> kListsOfLayers{"attn_layer_indices", "mlp_only_layers"};
-// Keys of weights that are not 16 bits, and of their caches.
+// Keys of quantized weights and caches.
 constexpr std::array<std::string_view, 3> kQuantizationKeys{
     "compression_config", "kv_cache_torch_dtype", "quantization_config"};
 
@@ -50,7 +50,7 @@ std::string dtype_word(DType dtype) {
   return dtype == DType::kF32 ? "float32" : dtype == DType::kF16 ? "float16" : "bfloat16";
 }
 
-/// Under the names that are there.
+/// Sets the dtype under the names that exist.
 void set_dtype(Json& config, Json& text, DType dtype) {
   bool is_set = false;
   for (Json* object : {&config, &text})

@@ -3,7 +3,7 @@
 namespace kvcal {
 namespace {
 
-/// The range whose codes tell most of what was seen.
+/// Range with the smallest KL divergence of the quantized distribution.
 class Entropy : public HistogramObserver {
   Amax search(const MagnitudeHistogram& histogram, Amax largest,
               fp8::Format format) const override {

@@ -3,7 +3,7 @@
 namespace kvcal {
 namespace {
 
-/// The last batch alone. Source: llm-compressor MemorylessMinMaxObserver.
+/// Extremes of the last batch. Source: llm-compressor MemorylessMinMaxObserver.
 class MemorylessMinMax : public Observer {
  public:
   bool may_clip() const override { return true; }

@@ -4,7 +4,7 @@
 namespace kvcal {
 namespace {
 
-/// Moving average of each batch's extremes, min and max apart; the first batch sets them.
+/// Moving average of each batch's extremes, separately for min and max; the first batch sets them.
 /// Float32, rounded where llm-compressor rounds. Source: llm-compressor MinMaxObserver and `lerp`.
 class MovingMinMax : public Observer {
  public:
@@ -16,7 +16,7 @@ class MovingMinMax : public Observer {
     Range average;
     for (const Range& sample : seen.samples) {
       if (sample.empty()) continue;
-      // Not averaged with itself, which rounding may change.
+      // The first batch is not averaged with itself, which rounding may change.
       average = average.empty()
                     ? sample
                     : Range{lerp(average.min, sample.min), lerp(average.max, sample.max)};
@@ -37,7 +37,7 @@ constexpr ObserverSetting kSettings[] = {
 }  // namespace
 
 ObserverRow minmax_observer() {
-  // The average of one weight is that one.
+  // The average of a single weight is its extremes.
   return {.settings = kSettings,
           .has_weight_settings = false,
           .make = [](const Json& observer_kwargs) -> std::unique_ptr<Observer> {

@@ -4,7 +4,7 @@
 namespace kvcal {
 namespace {
 
-/// The range with the least error. llm-compressor's search, over all samples at once instead of an
+/// Range with the smallest error, by llm-compressor's search over all samples at once instead of an
 /// average of each sample's result.
 class Mse : public HistogramObserver {
  public:

@@ -4,7 +4,7 @@
 namespace kvcal {
 namespace {
 
-/// The magnitude that all but a given share of the values do not exceed.
+/// Magnitude that a given share of the values does not exceed.
 class Percentile : public HistogramObserver {
  public:
   explicit Percentile(double percent) : percent_(percent) {}
