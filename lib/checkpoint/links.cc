@@ -21,7 +21,7 @@ bool allows_all() {
   return value && std::string_view(value) == "1";
 }
 
-/// The folder in which a hub cache keeps the files of a snapshot, or an empty path.
+/// Folder of a hub cache for the files of a snapshot, or an empty path.
 fs::path blobs_of(const fs::path& folder) {
   std::error_code error;
   const fs::path snapshot = fs::canonical(folder, error);

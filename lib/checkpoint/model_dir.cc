@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kShardSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".index.json";
-/// Five times the tensors and shards of the largest models there are.
+/// Five times the tensors and shards of the largest known models.
 constexpr JsonLimits kIndexLimits{.max_bytes = size_t{64} << 20, .max_values = 700'000};
 constexpr size_t kMostShards = 1000;
 
@@ -31,7 +31,7 @@ std::vector<std::string> files_in(const fs::path& folder) {
     const std::string name = path.filename().string();
     if (name.starts_with('.')) continue;
     const fs::file_type type = type_of(path);
-    // A file left out in silence would be missed later.
+    // A silently skipped file would be missed later.
     if (type == fs::file_type::not_found) fail(path.string(), ": is a link that leads nowhere");
     if (type != fs::file_type::regular && type != fs::file_type::directory)
       fail(path.string(), ": is neither a file nor a folder");
@@ -40,7 +40,7 @@ std::vector<std::string> files_in(const fs::path& folder) {
   return names;
 }
 
-/// Weights in any form, and what else is of no use beside safetensors.
+/// Weights in any form, and other files that safetensors replaces.
 bool is_weight_file(std::string_view name) {
   static constexpr std::array<std::string_view, 14> kSuffixes{
       ".safetensors", ".bin",  ".pt", ".pth", ".ckpt",      ".gguf",   ".h5",
@@ -91,7 +91,8 @@ fs::path snapshot_of(const fs::path& cache_folder) {
   return snapshots / names.front();
 }
 
-/// A weight_map's shard: a file name in the model's own folder, nothing that leads elsewhere.
+/// Checks the name of a weight_map's shard: a file name in the model's own folder, not a path out
+/// of it.
 void check_shard_name(const std::string& name) {
   if (!name.ends_with(kShardSuffix) || name.starts_with('.') ||
       name.find_first_of("/\\") != std::string::npos)

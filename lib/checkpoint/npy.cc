@@ -29,8 +29,8 @@ DType dtype_of(std::string_view descr) {
   fail("dtype is ", shown_name(descr), ", expected '<f2', '<f4' or '<f8'");
 }
 
-/// Reads the header: the little of Python's literals that numpy writes there, such as
-/// {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
+/// Parses the header: the subset of Python's literals that numpy writes, such as {'descr': '<f4',
+/// 'fortran_order': False, 'shape': (2, 3), }
 class HeaderParser {
  public:
   explicit HeaderParser(std::string_view text) : text_(text) {}

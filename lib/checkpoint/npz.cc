@@ -26,7 +26,7 @@ constexpr uint64_t kMaxCommentBytes = 0xffff, kMaxDirectoryBytes = uint64_t{64} 
 constexpr uint32_t kIn64 = 0xffffffff;  // the number is in the zip64 field
 constexpr uint16_t kField64 = 1, kEncrypted = 1, kStored = 0;
 
-/// size bytes at offset. Throws Error where they are not all there.
+/// size bytes at offset. Throws Error where the file ends earlier.
 Bytes part_of(Bytes bytes, uint64_t offset, uint64_t size, std::string_view what) {
   if (offset > bytes.size() || size > bytes.size() - offset)
     fail(what, " at byte ", offset, " needs ", size, " bytes, there are ", bytes.size(),
@@ -47,12 +47,12 @@ std::string_view text_of(Bytes bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// The place of the directory, and where it should end.
+/// Location of the directory, and its expected end.
 struct Directory {
   uint64_t offset = 0, size = 0, count = 0, end = 0;
 };
 
-/// The offset of the end record: it is the last thing in the file but for a comment.
+/// Offset of the end record, which only a comment may follow.
 uint64_t find_end_record(Bytes file) {
   if (file.size() >= kEndRecordBytes) {
     const uint64_t last = file.size() - kEndRecordBytes;
@@ -124,7 +124,7 @@ Bytes extra_field(Bytes extra, uint16_t wanted) {
   return {};
 }
 
-/// Replaces the numbers that say so by those of the entry's zip64 field, in the order it has them.
+/// Replaces the placeholder numbers by those of the entry's zip64 field, in its order.
 void read_field64(NpzEntry& entry, Bytes extra) {
   Bytes field = extra_field(extra, kField64);
   for (uint64_t* number : {&entry.size, &entry.stored_size, &entry.header_offset}) {
@@ -164,7 +164,7 @@ uint32_t crc32_of(Bytes bytes) {
       crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
 }
 
-/// The bytes of an entry that is stored as it is. arrays: the file up to its directory.
+/// Bytes of an uncompressed entry. arrays: the file up to its directory.
 Bytes stored_bytes(Bytes arrays, const NpzEntry& entry) {
   if (entry.flags & kEncrypted) fail("is encrypted");
   if (entry.method != kStored)

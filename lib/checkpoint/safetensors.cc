@@ -18,10 +18,10 @@ namespace {
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // safetensors `MAX_HEADER_SIZE`
 constexpr std::string_view kMetadataKey = "__metadata__";
-/// Some 200,000 tensors. The format has no such limits, only the one of bytes.
+/// Room for some 200,000 tensors. The format itself only limits the bytes.
 constexpr JsonLimits kHeaderLimits{.max_bytes = kMaxHeaderBytes, .max_values = 1'500'000};
 
-/// One tensor as the header gives it.
+/// One tensor in the header.
 struct HeaderEntry {
   std::string name;
   DType dtype = DType::kF32;
@@ -237,7 +237,7 @@ std::string header_of(const std::vector<TensorSource>& tensors,
   return header;
 }
 
-/// Generates or copies the bytes of tensors; what lies side by side in one file is one copy.
+/// Generates or copies the bytes of tensors; adjacent ranges of one file are one copy.
 void write_bytes(FileWriter& writer, const std::vector<TensorSource>& tensors,
                  const WriteOptions& options) {
   ThreadPool own_pool(1);

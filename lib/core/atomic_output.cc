@@ -19,8 +19,8 @@ fs::path scratch_beside(const fs::path& target) {
          ("." + target.filename().string() + ".partial-" + std::to_string(::getpid()));
 }
 
-/// A new file or folder beside the target that no other process has, also one with the same number
-/// in another container. make: creates it, or says why not in errno; error: of the message then.
+/// Makes a file or folder beside the target that no other process has, not even one with the same
+/// number in another container. make: creates it, or sets errno; error: start of the message then.
 fs::path made_scratch(const fs::path& target, std::string_view error,
                       bool (*make)(const fs::path& scratch)) {
   const fs::path name = scratch_beside(target);
@@ -43,7 +43,7 @@ fs::path made_scratch_file(const fs::path& target) {
   });
 }
 
-/// Removes what killed runs with this target left behind: gigabytes, maybe. Only for who holds its
+/// Removes files of killed runs with this target, maybe gigabytes. Call it only with the target's
 /// lock.
 void remove_stale_scratch(const fs::path& target) {
   const std::string prefix = "." + target.filename().string() + ".partial-";
@@ -61,7 +61,7 @@ void remove_stale_scratch(const fs::path& target) {
   }
 }
 
-/// Puts a finished output in the place of another in one step; false where the system cannot.
+/// Exchanges a finished output with an existing one atomically; false where the system cannot.
 bool exchange(const fs::path& finished, const fs::path& target) {
 #ifdef RENAME_EXCHANGE
   return ::renameat2(AT_FDCWD, finished.c_str(), AT_FDCWD, target.c_str(), RENAME_EXCHANGE) == 0;
@@ -70,7 +70,7 @@ bool exchange(const fs::path& finished, const fs::path& target) {
 #endif
 }
 
-/// Device and inode; zeros where there is nothing. Throws Error where the system cannot tell.
+/// Device and inode; zeros where nothing exists. Throws Error where the system cannot tell.
 std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) {
@@ -80,7 +80,7 @@ std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
   return {static_cast<uint64_t>(status.st_dev), static_cast<uint64_t>(status.st_ino)};
 }
 
-/// Whether there is anything of this name, a link that leads nowhere among it.
+/// Whether the name exists, also as a broken link.
 bool has_name(const fs::path& path) {
   return identity_of(path) != std::pair<uint64_t, uint64_t>{};
 }
@@ -149,7 +149,7 @@ AtomicDirectory::~AtomicDirectory() {
   if (!scratch_.empty()) fs::remove_all(scratch_, error);
 }
 
-/// One that was moved away and made again lacks what was written before.
+/// Throws Error where the folder was moved away and made again, without earlier files.
 void AtomicDirectory::check_scratch() const {
   if (identity_of(scratch_) != scratch_id_)
     fail(scratch_.string(), ": was moved or removed while the output was written there");

@@ -25,7 +25,7 @@
 namespace kvcal {
 
 MappedFile::MappedFile(const fs::path& path, bool may_grow) : path_(path) {
-  // Not blocking, so that a named pipe is refused below and not waited for.
+  // Not blocking, so that a named pipe is refused below instead of waited for.
   const Descriptor descriptor(path, O_RDONLY | O_NONBLOCK);
   if (descriptor.get() < 0) fail_errno(path, "cannot open");
   struct stat status {};
@@ -147,9 +147,9 @@ void copy_file(const fs::path& source, const fs::path& target) {
 
 namespace {
 
-/// path without links and dots as far as it exists.
+/// path without links and dots, as far as it exists.
 fs::path resolved(const fs::path& path) {
-  // A path that cannot be resolved is refused where it is created, with the reason.
+  // A path that cannot be resolved is refused at its creation, with the reason.
   std::error_code error;
   const auto absolute = fs::absolute(path, error);
   const auto result = fs::weakly_canonical(absolute, error);

@@ -14,8 +14,8 @@
 
 namespace kvcal {
 
-/// One mapping and its state. A signal handler reads it at any time, so entries are never freed,
-/// only used again; one that lost a page is kept as it is.
+/// One mapping and its state. A signal handler may read it at any time, so entries are never freed,
+/// only reused; one that lost a page is kept.
 struct FileInUse::Entry {
   std::atomic<uintptr_t> begin{0};
   std::atomic<size_t> size{0};  ///< 0: free
@@ -25,7 +25,7 @@ struct FileInUse::Entry {
   bool may_grow = false;
 
   enum class Seen { kSame, kReplaced, kChanged };
-  /// Tells whether the file changed; one that is gone or replaced is still mapped.
+  /// Whether the file has changed; a removed or replaced file stays mapped.
   Seen look() const {
     struct stat now {};
     if (may_grow || ::stat(path.c_str(), &now) != 0) return Seen::kSame;
@@ -37,7 +37,7 @@ struct FileInUse::Entry {
   }
 };
 
-/// Process-wide, like the signal itself.
+/// Process-wide state, like the signal itself.
 struct FilesInUse {
   using Entry = FileInUse::Entry;
   static inline std::mutex mutex;  ///< of who adds and takes away; the handler takes none
@@ -70,7 +70,7 @@ struct FilesInUse {
     has_changed = true;
   }
 
-  /// Zeros from the page of address to the end of its mapping: a file that was cut lost them all.
+  /// Maps zeros from the page of address to the end of its mapping: a cut file has lost them all.
   static bool replace(const Entry& entry, uintptr_t address) {
     const auto page = static_cast<uintptr_t>(::getpagesize());
     const uintptr_t from = address / page * page;
@@ -83,10 +83,10 @@ struct FilesInUse {
     const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
     Entry* entry = info->si_code > 0 ? holding(address) : nullptr;
     Entry* none = nullptr;
-    // The place goes before the mark, so that who sees the mark sees a place.
+    // The address is set before the flag, so that a reader of the flag finds the address.
     if (entry && !lost) lost_at = address - entry->begin;
     if (entry) lost.compare_exchange_strong(none, entry);
-    // Else what the system would have done happens when the instruction is tried again.
+    // Otherwise the system's default action happens when the instruction runs again.
     if (!entry || !replace(*entry, address)) ::signal(number, SIG_DFL);
     errno = code;
   }
@@ -105,7 +105,7 @@ FileInUse::FileInUse(const std::filesystem::path& file, const struct stat& statu
 
 FileInUse::~FileInUse() {
   const std::lock_guard lock(FilesInUse::mutex);
-  // One that was replaced in one step was read whole.
+  // A file that was replaced by rename was read as a whole.
   if (entry_->look() == Entry::Seen::kChanged) FilesInUse::remember(*entry_);
   if (FilesInUse::lost == entry_) {
     entry_->begin = 0;  // its path is still to be told

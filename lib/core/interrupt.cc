@@ -8,7 +8,7 @@
 namespace kvcal {
 namespace {
 
-// The one piece of process-wide state: a signal has no other way in.
+// Process-wide state, because a signal handler can reach nothing else.
 std::atomic<bool> interrupt_requested{false};
 static_assert(std::atomic<bool>::is_always_lock_free);
 

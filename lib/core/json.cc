@@ -22,8 +22,8 @@ std::string place_of(std::string_view text, size_t offset) {
   return "line " + std::to_string(line) + ", column " + std::to_string(offset - line_start + 1);
 }
 
-/// Strings that stand for what JSON has no word for; as long as the words, so that places stay
-/// true. DEL keeps them apart from any string a file may hold for a reason.
+/// Strings that represent constants unknown to JSON, with the same length, so that offsets stay
+/// correct. DEL keeps them apart from normal strings.
 struct PythonConstant {
   std::string_view word, stand_in;
   double value;
@@ -35,7 +35,7 @@ constexpr std::array<PythonConstant, 3> kPythonConstants{{
     {"NaN", "\x7f", std::numeric_limits<double>::quiet_NaN()},
 }};
 
-/// text with the constants outside of strings as strings.
+/// text with the constants outside of strings replaced by strings.
 std::string with_stand_ins(std::string_view text) {
   std::string result(text);
   bool in_string = false;
@@ -62,7 +62,7 @@ std::string_view without_trailing_space(std::string_view text) {
   return text;
 }
 
-/// Builds the value as nlohmann's own handler does, and refuses depth and repeated keys on the way.
+/// Builds the value as nlohmann's own handler does, and refuses excess depth and repeated keys.
 class BoundedBuilder : public nlohmann::json_sax<Json> {
  public:
   BoundedBuilder(std::string_view text, const JsonLimits& limits) : text_(text), limits_(limits) {}
@@ -94,8 +94,8 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
   }
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::json::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error …": the place
-    // is ours to say, the rest is wanted.
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error …": the
+    // message replaces the position by our own.
     std::string what = error.what();
     if (const size_t at = what.find("syntax error"); at != std::string::npos) {
       what = what.substr(at);
@@ -123,7 +123,7 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
       top.push_back(std::move(value));
       return &top.back();
     }
-    // ordered_json looks a key up linearly; the keys are known to be new, so append.
+    // ordered_json finds a key by linear search; the keys are known to be new, so append.
     auto& object = top.get_ref<Json::object_t&>();
     object.Container::emplace_back(std::move(key_), std::move(value));
     return &object.back().second;
@@ -155,7 +155,7 @@ class BoundedBuilder : public nlohmann::json_sax<Json> {
 Json parse_json(std::string_view text, const JsonLimits& limits) {
   if (text.size() > limits.max_bytes)
     fail("JSON of ", text.size(), " bytes is longer than the limit of ", limits.max_bytes);
-  // The parser takes a NUL for the end of its input and would not look at what follows.
+  // The parser stops at a NUL and would ignore the rest.
   if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
     fail("not valid JSON at ", place_of(text, nul), ": a NUL byte");
   text = without_trailing_space(text);

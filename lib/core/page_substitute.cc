@@ -16,8 +16,8 @@ size_t PageSubstitute::page_size() {
 
 PageSubstitute::PageSubstitute(size_t size) : size_(size) {
   KVCAL_CHECK(size > 0 && size % page_size() == 0);
-  // The pages are those of a file in memory, which can lie at two addresses and lose no byte where
-  // it is released.
+  // The pages belong to a file in memory, which can be mapped twice and keeps its bytes when they
+  // are released.
   descriptor_ = ::memfd_create("kvcal-layer", MFD_CLOEXEC);
   if (descriptor_ < 0 || ::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) {
     const int code = errno;

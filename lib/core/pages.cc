@@ -9,7 +9,7 @@
 namespace kvcal {
 namespace {
 
-/// Linux reads no more ahead in one call than its window, of which this is the usual size.
+/// Usual size of Linux's window, beyond which it does not read ahead in one call.
 constexpr size_t kReadAhead = size_t{128} << 10;
 
 void advise(std::span<const std::byte> part, int advice) {

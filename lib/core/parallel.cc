@@ -15,11 +15,11 @@ namespace kvcal {
 namespace {
 
 constexpr uint32_t kOpen = uint32_t{1} << 31;
-/// Longer than the work between two operations of a small model, and about what waking a sleeping
-/// thread takes: who waits in vain wastes no more than that.
+/// Longer than the work between two operations of a small model, and about the time to wake a
+/// sleeping thread, which bounds the waste of a vain wait.
 constexpr auto kSpin = std::chrono::microseconds(60);
 
-/// Tells the CPU that this is a loop that waits.
+/// Tells the CPU that this is a spin loop.
 void pause_cpu() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -33,7 +33,7 @@ void pin(std::thread& thread, int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  // A system that refuses leaves the thread free, which is no error.
+  // A system may refuse; then the thread is not pinned, which is no error.
   pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
 #else
   static_cast<void>(thread), static_cast<void>(cpu);
@@ -76,8 +76,8 @@ void ThreadPool::start(int num_threads) {
   parts_ = std::vector<Part>(threads);
   for (int thread = 1; thread < num_threads; ++thread)
     workers_.emplace_back([this, thread] { work(thread); });
-  // With fewer threads than CPUs, other processes that do the same would share the first ones. The
-  // caller's thread stays free: whatever threads it starts later would keep to its CPU, too.
+  // With fewer threads than CPUs, other processes that pin would share the first CPUs. The caller's
+  // thread is not pinned, because threads that it starts later would inherit its CPU.
   if (threads > 1 && threads == cpus.size())
     for (size_t i = 0; i < workers_.size(); ++i) pin(workers_[i], cpus[i + 1]);
 }
@@ -135,7 +135,7 @@ void ThreadPool::parallel_for(int64_t count, const std::function<void(int64_t, i
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
-/// As many workers as there are indices for; waking a thread costs the one that wakes it.
+/// Wakes as many workers as there are indices for; each wake-up costs the caller time.
 void ThreadPool::wake(int64_t count) {
   if (count >= static_cast<int64_t>(workers_.size())) return generation_.notify_all();
   for (int64_t i = 0; i < count; ++i) generation_.notify_one();
@@ -165,7 +165,7 @@ bool ThreadPool::enter() {
 }
 
 void ThreadPool::leave() {
-  // The last one out of a closed loop wakes the caller.
+  // The last worker to leave a closed loop wakes the caller.
   if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
 }
 

@@ -82,7 +82,7 @@ std::optional<std::pair<size_t, size_t>> Pcre2Regex::find(std::string_view text,
                        from, flags, scratch.match.get(), context);
   };
   int count = match(0);
-  // The interpreter keeps its frames on the heap.
+  // The interpreter has its frames on the heap.
   if (count == PCRE2_ERROR_JIT_STACKLIMIT) count = match(PCRE2_NO_JIT);
   if (count == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (count < 0) fail(message_of(count));

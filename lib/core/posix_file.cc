@@ -7,7 +7,8 @@
 namespace kvcal {
 namespace {
 
-/// Calls transfer(offset) for what is left until all is done or it gives 0; how much was done.
+/// Calls transfer(offset) for the rest until all is done or it returns 0; returns the number of
+/// bytes done.
 template <class Transfer>
 size_t repeat(size_t size, const fs::path& path, std::string_view what, const Transfer& transfer) {
   size_t done = 0;
@@ -73,7 +74,7 @@ void cut_file(int descriptor, uint64_t size, const fs::path& path) {
 }
 
 void flush_file(int descriptor, const fs::path& path) {
-  // Some file systems cannot flush; nothing better can be done there.
+  // Some file systems cannot flush, which is accepted.
   if (retried([&] { return ::fsync(descriptor); }) != 0 && errno != EINVAL && errno != EROFS)
     fail_errno(path, "cannot flush");
 }

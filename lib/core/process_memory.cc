@@ -10,10 +10,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Control groups v1 say "no limit" with a number near 2^63.
+/// Control groups v1 express "no limit" by a number near 2^63.
 constexpr uint64_t kNoLimit = uint64_t{1} << 60;
 
-/// The number behind a key at the start of a line, "MemAvailable:   123 kB".
+/// Number after a key at the start of a line, "MemAvailable:   123 kB".
 std::optional<uint64_t> number_behind(const fs::path& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -24,14 +24,14 @@ std::optional<uint64_t> number_behind(const fs::path& path, std::string_view key
   return std::nullopt;
 }
 
-/// The number a file holds; nullopt where there is none ("max").
+/// Number in a file; nullopt where it holds none ("max").
 std::optional<uint64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   uint64_t value = 0;
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-/// How one version of control groups names what it counts.
+/// File names of one version of control groups.
 struct GroupFiles {
   const char* limit;
   const char* used;
@@ -41,7 +41,7 @@ constexpr GroupFiles kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes",
                                "total_inactive_file "};
 constexpr GroupFiles kVersion2{"memory.max", "memory.current", "inactive_file "};
 
-/// Bytes that the control group of folder has left.
+/// Bytes that the control group of folder may still take.
 std::optional<uint64_t> left_in(const fs::path& folder, const GroupFiles& files) {
   const auto limit = number_in(folder / files.limit);
   const auto used = number_in(folder / files.used);
@@ -55,10 +55,10 @@ void take_smaller(std::optional<uint64_t>& least, std::optional<uint64_t> value)
   if (value) least = std::min(least.value_or(*value), *value);
 }
 
-/// The group's and its parents' limits all hold. path as /proc/self/cgroup has it.
+/// Applies the limits of the group and its parents. path: from /proc/self/cgroup.
 void take_groups(std::optional<uint64_t>& least, const fs::path& mount, std::string_view path,
                  const GroupFiles& files) {
-  // Inside a container the path may be the host's, of which only the mount itself is seen.
+  // Inside a container the path may be the host's, of which only the mount itself is visible.
   fs::path group = fs::path(path).relative_path();
   take_smaller(least, left_in(mount, files));
   for (; !group.empty(); group = group.parent_path())

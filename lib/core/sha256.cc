@@ -16,7 +16,7 @@ struct Sha256::State {
 };
 
 Sha256::Sha256() : state_(std::make_unique<State>()) {
-  // The first use loads OpenSSL's tables of algorithms: what can be missing for that is memory.
+  // The first use loads OpenSSL's tables of algorithms, which can only fail for lack of memory.
   if (!state_->context || EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1)
     throw std::bad_alloc();
 }

@@ -13,7 +13,7 @@
 namespace kvcal {
 namespace {
 
-/// Whether path still names the open file; its holder may have taken it away.
+/// Whether path still names the open file; its holder may have removed it.
 bool is_same_file(int descriptor, const fs::path& path) {
   struct stat open {
   }, named{};
@@ -25,8 +25,7 @@ std::string this_process() {
   return "process " + std::to_string(::getpid()) + " on " + host_name();
 }
 
-/// The text that the holder has written, which may be anything; it writes at once, so that there is
-/// little to wait for.
+/// Text of the holder, which may be anything. The holder writes it at once, so the wait is short.
 std::string holder(int descriptor, const fs::path& file) {
   constexpr std::chrono::milliseconds kPause{5};
   std::array<std::byte, 300> bytes;
@@ -56,7 +55,7 @@ TargetLock::TargetLock(const fs::path& target)
     if (!is_held_ || is_same_file(descriptor_, file_)) break;
     ::close(descriptor_);
   }
-  // For people only; whoever cannot read it learns less.
+  // Only a hint for people, so a failure to read it is accepted.
   const std::string who = this_process();
   if (::ftruncate(descriptor_, 0) == 0)
     static_cast<void>(retried([&] { return ::pwrite(descriptor_, who.data(), who.size(), 0); }));
