@@ -23,7 +23,7 @@ std::vector<std::byte> failed(const std::string& text) {
   return message(Outcome::kFailed, std::as_bytes(std::span(text)));
 }
 
-/// The message to the other ranks.
+/// Message to the other ranks.
 std::vector<std::byte> outcome_of(const std::function<std::vector<std::byte>()>& body) {
   try {
     std::vector<std::byte> result;

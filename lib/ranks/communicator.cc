@@ -12,7 +12,7 @@ namespace kvcal {
 namespace {
 
 constexpr std::chrono::milliseconds kInterruptGrace{300};
-/// A wait for ranks that compute may be long; one for bytes on their way is not.
+/// Limit of the sleep: a wait for computing ranks may be long, a wait for bytes in transit is not.
 constexpr std::chrono::microseconds kLongestSleep{1000};
 constexpr std::chrono::seconds kAwake{2};
 
@@ -84,7 +84,7 @@ void Communicator::Wait::heard(int rank) {
 void Communicator::Wait::pause(std::span<const int> missing) {
   const auto now = of_.watch().now();
   if (is_interrupt_requested()) {
-    // Most often all ranks are, and what they tell each other of it is on its way.
+    // Usually all ranks are interrupted, and their messages about it are in transit.
     if (!interrupted_at_) interrupted_at_ = now;
     if (now - *interrupted_at_ >= kInterruptGrace) throw Interrupted();
   }

@@ -14,8 +14,8 @@
 namespace kvcal {
 namespace {
 
-/// The bytes that all ranks read and exchange at a time: so many are resident, and as many again
-/// that are being read.
+/// Bytes that all ranks read and exchange at a time. As many are resident, and as many again are
+/// being read.
 constexpr size_t kExchangedAtOnce = size_t{32} << 20;
 
 uint64_t total_bytes(const std::vector<FileExtent>& extents) {
@@ -24,8 +24,8 @@ uint64_t total_bytes(const std::vector<FileExtent>& extents) {
   return bytes;
 }
 
-/// Calls body(extent's part, offset of it in all) for what lies in [begin, end) of the extents, one
-/// behind the other.
+/// Calls body(part of an extent, its offset in all) for the range [begin, end) of the concatenated
+/// extents.
 template <class Body>
 void for_each_part(const std::vector<FileExtent>& extents, uint64_t begin, uint64_t end,
                    const Body& body) {
@@ -205,14 +205,14 @@ void ExchangedLayers::leave() noexcept {
   try {
     const std::lock_guard lock(leave_mutex_);
     if (leaving_.valid()) return;
-    // The others hear it when they bring their next layer, or leave too; nobody waits here for it.
+    // The others learn it when they bring their next layer, or leave too; nobody waits for it here.
     leaving_ = std::async(std::launch::async, [this] {
       try {
         const std::lock_guard exchange_lock(mutex_);
         if (!has_left_) agree_on({.layer = kLeaves, .bytes = 0});
         has_left_ = true;
       } catch (const std::exception&) {
-        // Then the others know, or are gone.
+        // The others know, or are gone.
       }
     });
   } catch (const std::exception&) {

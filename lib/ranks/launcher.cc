@@ -6,7 +6,7 @@
 namespace kvcal {
 namespace {
 
-/// A process manager's variables: rank says that a process is its, size how many there are.
+/// Environment variables of a process manager: rank is set in its processes, size is their number.
 struct Manager {
   const char* name;
   const char* rank;

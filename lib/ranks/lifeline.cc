@@ -29,7 +29,7 @@ constexpr int kConnectMilliseconds = 3000;  ///< to reach an address that may le
 constexpr int kAnswerMilliseconds =
     30000;  ///< of a process that was reached, on a busy machine too
 
-/// Whoever connects must show it: so no stranger is taken for a rank.
+/// Token that a connecting rank must show, so that no other program is taken for a rank.
 using Token = uint64_t;
 struct Hello {
   Token token;
@@ -84,7 +84,7 @@ bool is_ready(int socket, short events, int milliseconds) {
   return ::poll(&waiting, 1, milliseconds) == 1;
 }
 
-/// All bytes, or none that count; waits kAnswerMilliseconds at most for room.
+/// Writes all bytes or fails; waits at most kAnswerMilliseconds for room.
 bool write_all(int socket, std::span<const char> bytes) {
   while (!bytes.empty()) {
     const ssize_t sent = ::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -110,7 +110,7 @@ std::optional<int> connected_to(uint32_t address, const Place& place, int rank) 
   socklen_t length = sizeof error;
   const Hello hello{.token = place.token, .rank = rank};
   char answer = 0;
-  // The other side answers, so that a stranger's port is not taken for rank 0's.
+  // The other side answers, so that another program's port is not taken for rank 0's.
   if (is_ready(socket, POLLOUT, kConnectMilliseconds) &&
       ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0 &&
       write_all(socket, {reinterpret_cast<const char*>(&hello), sizeof hello}) &&
@@ -205,7 +205,7 @@ void Lifeline::watch() {
     std::vector<pollfd> waiting{{.fd = wake_, .events = POLLIN, .revents = 0}};
     for (const Peer& peer : peers_)  // a negative one is passed over
       waiting.push_back({.fd = peer.has_left ? -1 : peer.socket, .events = POLLIN, .revents = 0});
-    // A question is answered when all that lay there behind it has been read.
+    // A question is answered when everything that had arrived before has been read.
     const int milliseconds = question == answered_ ? -1 : 0;
     if (::poll(waiting.data(), waiting.size(), milliseconds) < 0 && errno != EINTR) return;
     for (size_t i = 0; i < peers_.size() && !is_closing_; ++i) {

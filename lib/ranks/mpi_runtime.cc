@@ -7,7 +7,7 @@
 
 #if KVCAL_HAS_MPI
 
-// The old C++ names of MPI are not wanted: they need a library of their own.
+// Disables MPI's old C++ interface, which needs a library of its own.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -32,8 +32,8 @@ struct MpiRuntime::State {
 
 namespace {
 
-/// Longer data goes in several messages: a slow network delivers one long before a rank would
-/// be taken for lost, and counts of MPI are ints.
+/// Limit of one message, so that a slow network delivers it long before the timeout; counts of MPI
+/// are ints.
 constexpr size_t kMaxMessage = size_t{4} << 20;
 constexpr int kTag = 1;
 
@@ -135,7 +135,7 @@ class MpiCommunicator : public Communicator {
         });
       }
       if (messages.empty()) return;
-      // Who takes nothing of us is missing where all have given.
+      // A rank that does not receive ours is missing once all have sent.
       const bool receives = std::ranges::any_of(messages, &Message::is_received);
       for (const Message& message : messages)
         if (message.is_received == receives && (missing.empty() || missing.back() != message.peer))
@@ -177,7 +177,7 @@ std::unique_ptr<Communicator> MpiRuntime::world(Watch& watch) {
   int rank = 0, size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
-  // Named by their places until the names are known.
+  // Ranks have placeholder names until their hosts are known.
   std::vector<std::string> hosts(static_cast<size_t>(size), "?");
   MpiCommunicator unnamed(MPI_COMM_WORLD, rank, hosts, watch, *state_);
   const std::string own = host_name();

@@ -14,14 +14,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// The time of a rank that must end to release unfinished outputs and devices.
+/// Time for a rank to release unfinished outputs and devices before it must end.
 constexpr milliseconds kReleaseTime{3000};
-/// A launcher that sees a process die may interrupt the others before we know why. Longer where
-/// what has arrived was not looked at.
+/// Time for news: a launcher that sees a process die may interrupt the others before we know why.
 constexpr milliseconds kNewsTime{300};
-/// The time of every other rank, until rank 0 has ended all.
+/// Time for every other rank, until rank 0 has ended all.
 constexpr milliseconds kOthersTime{5000};
-/// When rank 0 is gone, each rank waits for those before it to say so and to end all.
+/// When rank 0 is gone, each rank waits for the ranks before it to report and to end all.
 constexpr milliseconds kTurn = kReleaseTime + milliseconds(1000);
 
 }  // namespace
@@ -89,7 +88,7 @@ void RankSession::on_died(int rank) {
   if (is_ending_) return;
   has_lost_ = true;
   const std::string message = ranks_->name_of(rank) + " died in " + watch_.stage();
-  // Rank 0 is gone: the first of the others that is left says so.
+  // Rank 0 is gone: the first remaining rank reports it.
   const auto turn = std::chrono::steady_clock::now() + kTurn * (ranks_->rank() - 1);
   while (!is_first() && !is_ending_ && std::chrono::steady_clock::now() < turn)
     std::this_thread::sleep_for(milliseconds(5));
@@ -116,8 +115,7 @@ void RankSession::finish() {
 }
 
 void RankSession::done() {
-  // The last step of rank 0, writing what all have made, may take any time; the lifeline tells if
-  // it dies.
+  // The last step of rank 0, writing the output, may take any time; the lifeline detects its death.
   watch_.wait_forever();
   if (!is_alone()) ranks_->barrier();
   finish();
@@ -131,8 +129,7 @@ int RankSession::failed(const Error& error) {
     if (!is_over_) abort_failed();
     return kFailedStatus;
   }
-  // Rank 0 reports an error that all ranks meet, such as a missing model, as a process
-  // alone does.
+  // Rank 0 reports an error of all ranks, such as a missing model, as a single process does.
   if (is_first()) end_all(error.message());
   wait_for_news();
   if (is_ending_) std::this_thread::sleep_for(kOthersTime);  // and is ended meanwhile

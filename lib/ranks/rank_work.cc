@@ -15,7 +15,8 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
 
-/// Pages that mapped files and preads brought, those read ahead included; not what lay in memory.
+/// Bytes read from storage for mapped files and preads, with read-ahead, without pages already in
+/// memory.
 uint64_t fetched_bytes() {
   std::ifstream io("/proc/self/io");
   std::string key;
@@ -36,7 +37,7 @@ RankWork process_work() {
 }
 
 std::vector<RankWork> gather_work(Communicator& ranks, const RankWork& own) {
-  // Ranks of one run are of one program (their fingerprints are compared), so bytes are as good.
+  // Ranks of one run have the same program (their fingerprints are compared), so raw bytes suffice.
   static_assert(std::is_trivially_copyable_v<RankWork>);
   const auto told = ranks.all_gather(std::as_bytes(std::span(&own, 1)));
   std::vector<RankWork> all(told.size());

@@ -70,7 +70,7 @@ Result RankedForward::together(int64_t layer, const std::function<Result(LayerFo
   return merged(std::span<const std::optional<Result>>(parts), assignment_);
 }
 
-/// Ranks that packed other bytes have calibrated another model.
+/// Throws SharedError where ranks packed different bytes: they would calibrate another model.
 void RankedForward::check_layer_bytes(int64_t layer, std::span<const uint64_t> hashes) const {
   const auto first = std::ranges::find_if(hashes, [](uint64_t hash) { return hash != 0; });
   for (size_t rank = 0; rank < hashes.size(); ++rank)
@@ -135,7 +135,7 @@ int64_t RankedForward::sample_of(int64_t own) const {
 
 void RankedForward::show_hidden(HiddenSink* sink) {
   if (!local_) return;
-  // Kept while the samples may still have rows to release.
+  // Kept while the samples may still release rows.
   if (sink && sink != sink_) {
     own_sink_ =
         std::make_unique<RenumberedSink>(*sink, [this](int64_t own) { return sample_of(own); });
@@ -161,7 +161,7 @@ void RankDiagnostics::warn(const std::string& message) {
 void RankDiagnostics::progress(std::string_view stage, int64_t done, int64_t total,
                                std::string_view unit) {
   if (ranks_.rank() != 0) return;
-  // In floating point, since both may be large; the end must be the end.
+  // In floating point, since both may be large; the last step must reach total.
   const double share = total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 0.0;
   all_.progress(
       stage,

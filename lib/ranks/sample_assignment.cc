@@ -9,12 +9,12 @@
 namespace kvcal {
 namespace {
 
-/// Swaps that are looked for; each takes about the square of the number of samples.
+/// Limit of swaps; each takes about the square of the number of samples.
 constexpr int kMaxSwaps = 100;
 /// Fraction of an even share below which no swap is searched.
 constexpr double kEvenEnough = 1e-3;
 
-/// A load as fractions of an even share, so that both can be compared.
+/// Load as fractions of an even share, so that tokens and work are comparable.
 struct Load {
   double tokens = 0.0, work = 0.0;
   double most() const { return std::max(tokens, work); }
@@ -63,8 +63,8 @@ class Balancer {
     }
   }
 
-  /// The best swap of a sample of the most loaded rank for one of another's, or for nothing; false:
-  /// there is none that helps.
+  /// Makes the best swap of a sample of the most loaded rank with one of another rank, or with
+  /// none; false where no swap helps.
   bool improve() {
     const auto most = std::ranges::max_element(loads_, {}, &Load::most) - loads_.begin();
     const Load from = loads_[static_cast<size_t>(most)];
@@ -122,7 +122,7 @@ SampleWork sample_work(const ModelConfig& config, const Weights& weights) {
       if (tensor.shape.rank() >= 2 && !is_scale)
         work.per_token += 2.0 * static_cast<double>(element_count(tensor.shape)) *
                           (is_of_routed_expert(role) ? routed : 1.0);
-    // Scores and weighted sums, of the half of all pairs that a causal mask leaves.
+    // Scores and weighted sums, for the half of all pairs that a causal mask leaves.
     if (config.has_attention(layer))
       work.per_pair += static_cast<double>(config.num_attention_heads *
                                            (config.cache_k_dim() + config.cache_v_dim()));

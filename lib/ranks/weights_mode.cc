@@ -17,14 +17,14 @@ namespace kvcal {
 namespace {
 
 constexpr size_t kMeasured = size_t{64} << 20, kChunk = size_t{4} << 20;
-/// Exchanging takes processors' time, too: it must be faster by so much.
+/// Required advantage of the exchange, which also costs processor time.
 constexpr double kClearGain = 1.5;
 
 double seconds_since(Watch::Clock::time_point begin) {
   return std::max(1e-6, std::chrono::duration<double>(Watch::Clock::now() - begin).count());
 }
 
-/// Chunks over all files, so that what part of them lies in memory already counts as it will.
+/// Reads chunks from all files, so that files partly in memory count accordingly.
 uint64_t read_some(const ModelDir& model_dir, std::span<std::byte> buffer) {
   uint64_t all = 0, bytes_read = 0;
   for (const SafetensorsFile& shard : model_dir.shards()) all += shard.file().bytes().size();
@@ -54,7 +54,7 @@ double exchange_rate(Communicator& ranks) {
   return static_cast<double>(exchanged) / seconds_since(begin);
 }
 
-/// The least that any rank gives.
+/// The lowest rate of all ranks.
 double slowest(const std::vector<std::vector<std::byte>>& told) {
   double least = 0.0;
   for (size_t rank = 0; rank < told.size(); ++rank) {
@@ -103,7 +103,7 @@ WeightsChoice choose_weights_mode(Communicator& ranks, const ModelDir& model_dir
     return bytes_of(static_cast<double>(bytes) / seconds_since(begin));
   }));
   const double exchanged = slowest(ranks.all_gather(bytes_of(exchange_rate(ranks))));
-  // A part is read while another travels; the slower of both counts.
+  // One part is read while another is sent; the slower of both counts.
   const double together = std::min(read * ranks.size(), exchanged);
   return {.mode = together > kClearGain * read ? WeightsMode::kExchange : WeightsMode::kLocal,
           .read_rate = read,

@@ -30,7 +30,7 @@ class StageClock {
   std::map<std::string, double> seconds_;
 };
 
-/// The devices' descriptions, equal ones once.
+/// Descriptions of the devices, equal ones once.
 std::string description_of(const std::vector<std::unique_ptr<Backend>>& backends) {
   std::vector<std::string> all;
   for (const auto& backend : backends) all.push_back(backend->description());
@@ -101,7 +101,7 @@ void save_statistics(const CalibrateRequest& request, const CalibrationSubject& 
   write_statistics(request.save_statistics, statistics, request.output.overwrite);
 }
 
-/// A calibration on one rank: all ranks calibrate, the first one writes.
+/// Calibration on one rank: all ranks calibrate, and the first writes.
 class Calibrating {
  public:
   Calibrating(const CalibrateRequest& request, RankSession& session, Diagnostics& diagnostics,
@@ -136,14 +136,14 @@ class Calibrating {
     if (!session_.is_first()) return;
     warn_of_idle_options(request_, *subject_, told());
     output_.emplace(request_.output.output, request_.output.overwrite);
-    // The plan tells what an engine refuses, so the notes come before the long work.
+    // The plan determines what an engine refuses, so the notes come before the long work.
     const KvDType kv_dtype = parse_fp8_cache_dtype(request_.output.kv_cache_dtype);
     formats_->tell_notes(
         subject_->output_of(planned_calibration(subject_->plan, subject_->config, kv_dtype)),
         told());
   }
 
-  /// The folder of the output, where this rank has it.
+  /// Folder of the output, if this rank has it.
   fs::path scratch_folder() const {
     if (output_) return output_->target().parent_path();
     const fs::path parent = fs::absolute(request_.output.output).lexically_normal().parent_path();
@@ -164,7 +164,7 @@ class Calibrating {
     clock_.end("load");
   }
 
-  /// The forward passes over the data, whose state is kept until all is written.
+  /// Runs the forward passes over the data, and keeps their state until everything is written.
   void calibrate_and_write() {
     read_inputs();
     CalibrationRun run = inputs_.run();
@@ -199,7 +199,7 @@ class Calibrating {
     });
   }
 
-  /// Takes samples that the stop rule spared out of the inputs.
+  /// Removes samples that the stop rule made unnecessary from the inputs.
   CalibrationResult measured(const CalibrationRun& run, Statistics& statistics) {
     const CalibrationOptions how = calibration_options(request_);
     Statistics* kept = request_.save_statistics.empty() ? nullptr : &statistics;
@@ -216,7 +216,7 @@ class Calibrating {
     return result;
   }
 
-  /// inputs: null where nothing was calibrated.
+  /// inputs: null where the recipe needs no calibration.
   void write(CalibrationResult result, Statistics& statistics, const RunInputs* inputs) {
     result.written = formats_->write(subject_->output_of(result.calibration), output_->path(),
                                      request_.device.threads, diagnostics_);

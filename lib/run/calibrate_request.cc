@@ -23,7 +23,7 @@ void check_is_beside(const fs::path& path, const std::string& output) {
     fail(path.string(), ": lies in the output, which appears whole; expected a file beside it");
 }
 
-/// Checks the files that are written beside the checkpoint.
+/// Checks the files to write beside the checkpoint.
 void check_other_targets(const CalibrateRequest& request) {
   std::vector<OutputFile> outputs{{"--save-statistics", request.save_statistics}};
   outputs.insert(outputs.end(), request.reports.begin(), request.reports.end());
@@ -55,7 +55,7 @@ void check_stop_rule(const CalibrateRequest& request) {
 CalibrationOptions calibration_options(const CalibrateRequest& request) {
   return {.kv_forward = parse_kv_forward(request.kv_forward),
           .derive = {.kv_dtype = parse_fp8_cache_dtype(request.output.kv_cache_dtype),
-                     // llm-compressor, whose arithmetic this is, has a scale for each.
+                     // llm-compressor, whose arithmetic this is, has a scale for each of K and V.
                      .ties_latent = request.output.scale_dtype != "model",
                      .all_experts = request.all_experts},
           .observes_all = !request.save_statistics.empty()};

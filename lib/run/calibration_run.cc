@@ -70,7 +70,7 @@ class ForwardMaker {
                                             layerwise, diagnostics);
   }
 
-  /// This rank's part of the samples; none where there are fewer than ranks.
+  /// This rank's part of the samples; null where there are fewer samples than ranks.
   std::unique_ptr<LayerForward> make_ranked(std::span<const Sample> samples,
                                             LayerwiseOptions layerwise,
                                             Diagnostics& diagnostics) const {

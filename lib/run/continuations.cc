@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kPromptTokens = 64;
 constexpr int64_t kNewTokens = 100;
 
-/// The text that each token completes.
+/// Text that each token completes.
 std::vector<std::string> pieces_of(const Tokenizer& tokenizer, const std::vector<TokenId>& ids) {
   TextStream stream(tokenizer);
   std::vector<std::string> pieces;
@@ -67,7 +67,7 @@ Json continuations_json(const EvalVariants& variants, const std::vector<ScoredSe
   } catch (const SystemError&) {
     throw;
   } catch (const Error& error) {
-    // Lists of ids need none, nor do their numbers.
+    // Lists of ids need no tokenizer.
     diagnostics.warn(std::string("no texts in the report: ") + error.what());
     return texts;
   }

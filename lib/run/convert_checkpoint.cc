@@ -27,7 +27,7 @@ ConversionOptions options_of(const ConversionRequest& request) {
   return options;
 }
 
-/// No output replaces what the scales are from, nor lies in it.
+/// Throws Error where an output would replace the source of the scales, or lie in it.
 void check_scales_stay(const ConversionRequest& request) {
   if (request.scales.empty()) return;
   const fs::path scales = request.scales, output = request.output.output;
@@ -46,8 +46,8 @@ std::vector<FormatLosses> all_losses(const Conversion& conversion, const OutputF
   return losses;
 }
 
-/// The overlay's format, or that of the checkpoint's quantized weights where it is another: scales
-/// that lie beside them are read in their form alone.
+/// Format of the overlay, or of the checkpoint's quantized weights where that differs: readers find
+/// scales beside such weights only in their form.
 std::string format_for(const Overlay& overlay, const ModelDir& model, Diagnostics& diagnostics) {
   const auto kept = read_kept_quantization(model);
   if (!kept) return overlay.format;

@@ -9,12 +9,12 @@
 namespace kvcal {
 namespace {
 
-/// A GPU where this build and machine have one.
+/// A GPU if build and machine have one, else the CPU.
 std::string default_device() {
   return has_gpu() ? std::string(gpu_device_name()) : "cpu";
 }
 
-/// --device, taken apart. indices: empty where none are named.
+/// Parsed --device. indices: empty where none are given.
 struct DeviceChoice {
   std::string name;
   std::vector<int> indices;
@@ -40,7 +40,7 @@ DeviceChoice parse_device(const std::string& text) {
   return choice;
 }
 
-/// Throws Error where the name is a GPU's that this build leaves out.
+/// Throws Error for a GPU that this build does not support.
 void check_is_built(const std::string& name) {
   const std::string known = normalised_name(name);
   if (kBackends.find(name) || (known != "cuda" && known != "hip")) return;

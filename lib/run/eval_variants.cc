@@ -92,7 +92,7 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
   if (!has_reference) return;
   LoadedModel& from =
       options.reference.empty() ? model : load(options.reference, options.device, diagnostics);
-  // Another model runs as its checkpoint says; the same one with the cache it had without FP8.
+  // Another model runs by its own config; the same model with its cache before FP8.
   CacheOptions cache;
   cache.kv_cache_dtype = options.reference_cache;
   if (&from == &model && options.reference_cache == "auto")

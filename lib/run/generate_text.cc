@@ -16,7 +16,7 @@ std::vector<TokenId> prompt_ids(const TextRequest& request, const LoadedModel& m
   return model.tokenizer->encode(chat->render(messages, true), false);
 }
 
-/// A request whose model is loaded and whose prompt is encoded.
+/// A request with its loaded model and encoded prompt.
 struct Prepared {
   Prepared(const TextRequest& request, Diagnostics& diagnostics)
       : model(request.model, request.device, true, diagnostics), options(request.generate) {
@@ -50,7 +50,7 @@ void check_request(const TextRequest& request) {
   Sampler check_options(request.generate.sampling);
 }
 
-/// Tokens of one text as text, for a sink.
+/// Converts the tokens of one text to text for a sink.
 class LiveText {
  public:
   LiveText(TextSink& sink, const Tokenizer& tokenizer) : sink_(sink), stream_(tokenizer) {}

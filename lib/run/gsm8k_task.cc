@@ -12,7 +12,7 @@ GsmOptions questions_for(const LoadedModel& model, const EvalOptions& options,
   questions.dataset = options.dataset;
   questions.model_folder = model.model_dir.path();
   if (questions.cache_bytes) return questions;
-  // Half of what is free; the rest is for the steps themselves.
+  // Half of the free memory; the rest is for the steps themselves.
   const Backend& backend = model.backend;
   const auto free = backend.is_host() ? available_memory() : backend.free_memory();
   if (free) questions.cache_bytes = *free / 2;
@@ -24,7 +24,7 @@ GsmOptions questions_for(const LoadedModel& model, const EvalOptions& options,
 GsmTaskResult evaluate_gsm8k(const EvalOptions& options, const GsmTaskOptions& asked,
                              Diagnostics& diagnostics) {
   EvalVariants variants(options, false, diagnostics);
-  // All tokenizers first: a folder without one would lose what the others have answered.
+  // All tokenizers first: otherwise a folder without one would waste the others' answers.
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;
   for (const EvalVariant& variant : variants.variants())
     tokenizers.push_back(make_tokenizer(variant.model->model_dir.path()));

@@ -7,7 +7,7 @@
 namespace kvcal {
 namespace {
 
-/// Likelihood when only one layer's cache is quantized, for each that attends.
+/// Likelihood with only one layer's cache quantized, for each attention layer.
 std::vector<LayerLikelihood> scored_layers(Scorer& scorer, size_t model, const EvalVariant& variant,
                                            const std::vector<ScoredSequence>& sequences,
                                            Diagnostics& diagnostics) {

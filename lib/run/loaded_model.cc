@@ -31,8 +31,8 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
 
 namespace {
 
-/// Whether config and scales together ask for FP8. Where an engine would silently run FP8 with
-/// scale 1.0, or would not run, the user has to choose.
+/// Whether config and scales together request FP8. Throws Error where an engine would silently run
+/// FP8 with scale 1.0, or would not run: the user must choose.
 bool is_fp8_cache(const KvScheme& scheme, bool has_scales, Diagnostics& diagnostics) {
   constexpr const char* kChoose =
       "choose the cache with --kv-cache-dtype, or scale 1.0 with --unit-scales";
@@ -89,8 +89,9 @@ void note_ignored(const std::vector<LayerKvScales>& scales, const ModelConfig& c
   fail(place, ": holds scales of ", fp8::name_of(format), ", the cache is ", name_of(dtype));
 }
 
-/// Scales of E5M2, whose largest value is 57344, would clip nearly all in another cache, and those
-/// of FNUZ are twice what others need. The other way about nothing is clipped, and engines do it.
+/// Scales from a place, checked against the cache. Scales of E5M2, whose largest value is 57344,
+/// would clip almost everything in another cache, and those of FNUZ are twice as large. The reverse
+/// clips nothing, and engines do it.
 std::vector<LayerKvScales> scales_of_place(const std::string& place, const ModelConfig& config,
                                            KvDType dtype) {
   SourceScales other = read_scales_of(place, config);

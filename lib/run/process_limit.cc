@@ -13,10 +13,10 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 /// Memory of a small run, rounded up so that a limit which suffices today suffices tomorrow.
 constexpr uint64_t kLeastProcess = 128 * kMiB;
-/// Code that oneDNN generates, the allocator's gaps, results of the layers.
+/// Code that oneDNN generates, fragmentation, results of the layers.
 constexpr uint64_t kStillToCome = 48 * kMiB;
 
-/// Working memory of a thread: rows of the widest Linear's input beside a panel of its weights.
+/// Working memory of a thread: rows of the widest Linear's input, and a panel of its weights.
 uint64_t scratch_bytes(const ModelConfig& config) {
   const int64_t widest =
       std::max({config.hidden_size, config.intermediate_size, config.query_width()});

@@ -23,7 +23,7 @@ std::vector<std::byte> bytes_of(std::string_view text) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// How many ranks of this machine may run on the same CPUs as this one. Collective.
+/// Number of ranks of this machine that may run on the same CPUs as this one. Collective.
 int ranks_on_same_cpus(Communicator& ranks) {
   ByteWriter own;
   own.put_text(ranks.hosts().at(static_cast<size_t>(ranks.rank())));

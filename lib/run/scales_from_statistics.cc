@@ -13,7 +13,7 @@
 namespace kvcal {
 namespace {
 
-/// The statistics' own model, or one that must be it.
+/// Config of the statistics' own model, or of one that must equal it.
 ModelConfig config_of(const ScalesRequest& request, const Statistics& statistics,
                       const std::optional<ModelDir>& model) {
   if (!model)
@@ -32,7 +32,7 @@ Json manifest_of(const ScalesRequest& request, const Statistics& statistics,
                  const WrittenCheckpoint& written) {
   ManifestInput input;
   input.version = request.version;
-  // As a run, which reads no data where nothing is calibrated.
+  // As in a run, which reads no data where nothing needs calibration.
   if (needs_data(calibration.plan)) input.origin = statistics.origin;
   input.origin.model_path = request.model.empty() ? statistics.origin.model_path : request.model;
   input.origin.model_type = config.model_type;
@@ -42,7 +42,7 @@ Json manifest_of(const ScalesRequest& request, const Statistics& statistics,
   return make_manifest(input, recipe, calibration, written);
 }
 
-/// Model, output and format belong together.
+/// Checks that model, output and format are given together.
 void settle_output(ScalesRequest& request) {
   if (request.output.output.empty() != request.model.empty())
     fail(request.model.empty() ? "--output needs the model it is written for, give --model"

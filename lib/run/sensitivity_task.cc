@@ -48,7 +48,7 @@ Measured measure_layers(const EvalOptions& options, const EvalVariants& variants
   return result;
 }
 
-/// The layers, and those that the checkpoint leaves out already.
+/// The layers, with those that the checkpoint already leaves out.
 Layers with_ignored(const EvalVariant& variant, Layers kept) {
   for (const int64_t layer : variant.model->config.attention_layers())
     if (variant.scales[static_cast<size_t>(layer)].ignored) kept.push_back(layer);
@@ -56,7 +56,7 @@ Layers with_ignored(const EvalVariant& variant, Layers kept) {
   return kept;
 }
 
-/// Why no recipe gives the cache that is measured; empty: one does.
+/// Reason why no recipe gives the measured cache; empty: a recipe does.
 std::string recipe_gap(const EvalVariant& variant) {
   if (variant.label.dtype != KvDType::kFp8E4m3)
     return "the cache is " + std::string(name_of(variant.label.dtype));
@@ -105,7 +105,7 @@ std::vector<MixedCacheRow> rows_of(const EvalVariant& variant, const MixedSearch
   return rows;
 }
 
-/// The search's proposal; all layers where nothing less is within the budget.
+/// The search's proposal; all layers where no smaller set meets the budget.
 KeptLayers proposal_of(const EvalVariant& variant, const Measured& found, double kl_budget) {
   Layers kept;
   for (const LayerSensitivity& layer : found.ranked) kept.push_back(layer.layer);

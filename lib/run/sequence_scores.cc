@@ -27,7 +27,7 @@ std::vector<ScoredSequence> read_sequences(const EvalOptions& options, const Loa
 
 namespace {
 
-/// score(sequence) for each, with progress in tokens.
+/// score(sequence) for each sequence, with progress in tokens.
 template <class Score>
 std::vector<SequenceScores> score_each(const std::vector<ScoredSequence>& sequences,
                                        const char* stage, Diagnostics& diagnostics,

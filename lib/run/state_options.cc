@@ -32,8 +32,8 @@ std::string sha256_of(std::span<const Sample> samples) {
   return hash.hex();
 }
 
-/// Kinds of device and their instructions, which may change the last bits, but not how many threads
-/// they have.
+/// Kind of device with its instructions, which may change the last bits, but without the number of
+/// threads.
 std::string kind_of_device(const Backend& backend) {
   const std::string text = backend.description();
   const size_t threads = text.rfind(" thread"), comma = text.rfind(", ", threads);
@@ -41,7 +41,7 @@ std::string kind_of_device(const Backend& backend) {
                                                                     : text.substr(0, comma) + ")";
 }
 
-/// Whether the disk has room; the folder need not be there yet.
+/// Whether the disk has room; the folder need not exist yet.
 bool has_room(const fs::path& folder, uint64_t bytes) {
   std::error_code error;
   fs::path there = fs::absolute(folder);
@@ -191,7 +191,7 @@ void with_state(RunState* state, const std::string& resume_command,
   } catch (Error& error) {
     state->settle();
     const std::string text = advice(*state, resume_command);
-    // The message alone changes: what kind of error it is decides who says it.
+    // Only the message changes: the kind of error determines who reports it.
     if (!text.empty()) error = Error(error.message() + "\n" + text);
     throw;
   }

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x31484c4143564bULL;  // "KVCALH1", little-endian
 
-/// In front of a sample's rows.
+/// Header of a sample's rows.
 struct BlockHeader {
   uint64_t magic = kMagic;
   int64_t layer = 0, sample = 0;
@@ -28,7 +28,7 @@ uint64_t hidden_file_bytes(uint64_t samples, uint64_t values) {
   return samples * sizeof(BlockHeader) + values * sizeof(float);
 }
 
-/// The file as it is written, by one thread.
+/// The file being written, by one thread.
 class HiddenFileWriter::File {
  public:
   explicit File(fs::path path)
@@ -50,7 +50,7 @@ class HiddenFileWriter::File {
   uint64_t position_ = 0;
 };
 
-/// Rows that wait to be written; its end says that they no longer do, written or not.
+/// Rows waiting for the writer; its end marks them as done, written or not.
 class HiddenFileWriter::Borrowed {
  public:
   Borrowed(HiddenFileWriter& writer, int64_t sample, std::span<const float> rows,

@@ -9,7 +9,7 @@
 namespace kvcal {
 namespace {
 
-/// However short a run is, its state may take this long.
+/// Time that the state may always take, even of a short run.
 constexpr double kLeastSeconds = 0.1;
 
 // Bits that ranks exchange (StatePeers::all).
@@ -149,7 +149,7 @@ void RunState::end_layer(LayerForward& forward, int64_t layer) {
       .journal_bytes = journal_bytes_,
       .hidden = Checkpoint::Hidden{.layer = layer, .slot = slot_, .ranks = peers_.size()}};
   slot_ = 1 - slot_;
-  // With several ranks the checkpoint counts when all have written; begin_layer asks.
+  // With several ranks the checkpoint counts when all have written; begin_layer checks that.
   if (peers_.size() == 1) return commit(checkpoint);
   coming_ = checkpoint;
 }
@@ -167,7 +167,7 @@ void RunState::commit(const Checkpoint& checkpoint) {
 void RunState::commit_and_wait(const Checkpoint& checkpoint) {
   const auto start = std::chrono::steady_clock::now();
   commit(checkpoint);
-  // Alone, what is written next comes behind it in any case.
+  // With a single process, later writes follow in any case.
   if (peers_.size() > 1) {
     thread_.wait_until_idle();
     peers_.all(kWorks);

@@ -17,7 +17,7 @@ constexpr int64_t kVersion = 1;
 constexpr const char* kStateName = "state.json";
 constexpr std::array<std::string_view, 4> kNames{"state.json", "journal.bin", "hidden-0",
                                                  "hidden-1"};
-/// Longest value in a message; people do not compare whole hashes.
+/// Longest value in a message; nobody compares whole hashes.
 constexpr size_t kLongestShown = 100;
 
 std::string shown(const Json* value) {

@@ -48,7 +48,7 @@ void StateThread::wait_until_idle() {
 }
 
 bool StateThread::wait_until_idle(double seconds) {
-  // No more than anybody waits, and than the clock can count.
+  // Limited to any useful wait, and to the clock's range.
   const std::chrono::duration<double> most(std::clamp(seconds, 0.0, 86400.0));
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, most, [&] { return tasks_.empty() && !is_running_; });
