@@ -176,7 +176,7 @@ HWY_NOINLINE inline void add_pairs(BinWindow window, BinCounts& counts) {
 HWY_INLINE void count_places(int64_t values, BinWindow window, BinCounts& counts) {
   count_pairs(values, counts);
   add_pairs(window, counts);
-  if (values % 2 == 1) {  // the last one's place, which correct_row reckons with
+  if (values % 2 == 1) {  // the last one's place, which correct_row accounts for
     const size_t place = counts.places[static_cast<size_t>(values - 1)];
     ++counts.bins[place == 0 ? 0 : static_cast<size_t>(window.below) + place];
   }

@@ -120,7 +120,7 @@ class AtomicDirectory {
     void* data_;
   };
 
-  /// Throws Error where another folder stands in the scratch folder's place.
+  /// Throws Error where another folder has replaced the scratch folder.
   void check_scratch() const;
   /// Moves the scratch folder to the target's place. Returns the new place of the old target.
   fs::path replace_target();

@@ -22,7 +22,7 @@ void check_tensors_are_new(const ModelDir& model, const std::vector<std::string>
 struct WeightCopy {
   const ModelDir& model;
   const std::vector<Tensor>& tensors;  ///< added to the model's
-  /// The tensors lie in a shard of their own even where the model is one file.
+  /// The tensors get a shard of their own even if the model is one file.
   bool is_shared = false;
   /// Folder of another output with the same weights (is_shared). They are linked where the file
   /// system can; empty: they are copied.

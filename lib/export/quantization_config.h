@@ -6,7 +6,7 @@
 namespace kvcal {
 
 /// Scheme of each group of modules, by "group_0", …: the plan's groups in order. Where queries are
-/// quantized, a group for the attention class stands before the groups of modules that come after
+/// quantized, a group for the attention class comes before the groups of modules that follow
 /// the first attention module. Empty where only the KV cache is quantized. Source:
 /// compressed-tensors `QuantizationConfig.from_pretrained`.
 Json config_groups(const Calibration& calibration);

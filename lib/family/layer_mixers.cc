@@ -43,7 +43,7 @@ std::vector<Block> listed_blocks(const ConfigReader& reader, std::string_view ke
   return blocks;
 }
 
-/// Which layers attend, where no list says so.
+/// Mixers by the counting keys, for configs without a list.
 std::vector<Block> counted_blocks(const ConfigReader& reader, int64_t num_layers) {
   std::vector<Block> blocks(static_cast<size_t>(num_layers), Block::kRecurrence);
   if (const Json* indices = reader.find("attn_layer_indices")) {
@@ -70,7 +70,7 @@ std::vector<Block> layer_blocks(const ConfigReader& reader, int64_t num_layers) 
   return counted_blocks(reader, num_layers);
 }
 
-/// "auto" and absent mean what the expansion of hidden_size leaves for each head.
+/// "auto" and absent mean the expanded hidden_size divided by the heads.
 int64_t mamba_head_dim(const ConfigReader& reader, int64_t heads) {
   const Json* found = reader.find("mamba_head_dim");
   if (found && !found->is_string()) return reader.size("mamba_head_dim", 4096);

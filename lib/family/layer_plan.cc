@@ -18,7 +18,7 @@ std::vector<int64_t> integer_list(const ConfigReader& reader, std::string_view k
   return values;
 }
 
-/// From "layer_types", one word a layer.
+/// Windows by "layer_types", one word per layer.
 std::vector<bool> sliding_by_type(const Json& types, int64_t num_layers) {
   if (!types.is_array() || types.size() != static_cast<size_t>(num_layers))
     fail("key 'layer_types' has ", types.is_array() ? types.size() : 0, " entries, expected ",
@@ -34,8 +34,8 @@ std::vector<bool> sliding_by_type(const Json& types, int64_t num_layers) {
   return sliding;
 }
 
-/// Every n-th layer sees everything; EXAONE spells the pattern as a word of L (local) and G
-/// (global).
+/// Windows where every n-th layer has full attention; EXAONE writes the pattern as a word of L
+/// (local) and G (global).
 std::vector<bool> sliding_by_pattern(const ConfigReader& reader, int64_t num_layers) {
   std::vector<bool> sliding;
   const Json* pattern = reader.find("sliding_window_pattern");
@@ -105,7 +105,7 @@ void parse_windows(const ConfigReader& reader, ModelConfig& config,
     if (sliding[i]) config.layers[i].sliding_window = *window;
 }
 
-/// Whether each layer has experts, as ExpertLayers tells it.
+/// Whether each layer has experts, by the family's ExpertLayers.
 std::vector<bool> expert_layers(const ConfigReader& reader, const ModelConfig& config) {
   const int64_t count = config.num_hidden_layers;
   std::vector<bool> layers(static_cast<size_t>(count), true);

@@ -197,7 +197,7 @@ bool has_row(const Architecture& architecture, Role role) {
                              [&](const TensorRow& row) { return row.role == role; });
 }
 
-/// Width of the expert that sees every token, where the family has one.
+/// Width of the expert for all tokens, where the family has one.
 int64_t shared_intermediate_size(const ConfigReader& reader, const ModelConfig& config) {
   if (!has_row(*config.architecture, Role::kSharedDown)) return 0;
   if (reader.integer("shared_expert_intermediate_size").value_or(0) > 0)
@@ -212,16 +212,16 @@ void parse_experts(const ConfigReader& reader, ModelConfig& config) {
   MoeConfig& moe = config.moe;
   moe.score = config.architecture->router_score;
   moe.group_score = config.architecture->group_score;
-  // DeepSeek-V2 turns its groups off by a word.
+  // DeepSeek-V2 turns its groups off with this word.
   if (reader.string("topk_method").value_or("") == "greedy") moe.group_score = GroupScore::kNone;
-  // None at all where a layer can have an MLP instead.
+  // The minimum is 0 only where a layer can have an MLP instead.
   const int64_t least = has_row(*config.architecture, Role::kDown) ? 0 : 1;
   moe.num_experts = reader.size("num_experts", 65536, least);
   if (moe.num_experts * config.num_hidden_layers > kMaxExpertsOfAllLayers)
     fail("key '", reader.name_of("num_experts"), "' is ", moe.num_experts, " in each of ",
          config.num_hidden_layers, " layers, the limit for all together is ",
          kMaxExpertsOfAllLayers);
-  // A single expert is an MLP (Jamba), and how many a token takes does not matter.
+  // A single expert is an MLP (Jamba), for any number of experts per token.
   moe.experts_per_token =
       moe.num_experts > 1 ? reader.size("num_experts_per_tok", moe.num_experts) : moe.num_experts;
   moe.intermediate_size = reader.integer("moe_intermediate_size")
@@ -262,7 +262,7 @@ void parse_numbers(const ConfigReader& reader, ModelConfig& config) {
   }
 }
 
-/// DeepSeek stretches the scores along with yarn. Source: transformers `yarn_apply_mscale`.
+/// DeepSeek scales the scores along with YaRN. Source: transformers `yarn_apply_mscale`.
 float default_softmax_scale(const ModelConfig& config) {
   double scale = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
   if (config.architecture->has_latent_attention && config.ropes[0].mscale_all_dim != 0.0) {
@@ -276,7 +276,7 @@ void parse_quantization(const Json& json, ModelConfig& config) {
   const Json* quantization = find_field(json, "quantization_config");
   if (!quantization) return;
   const auto method = optional_string(*quantization, "quant_method");
-  // Other words may stand for 16-bit weights with KV scales; these never do.
+  // Other methods may have 16-bit weights with KV scales; these never do.
   constexpr std::array<std::string_view, 6> kUnread{"awq", "bitsandbytes", "gptq",
                                                     "hqq", "mxfp4",        "torchao"};
   if (method && std::ranges::find(kUnread, *method) != kUnread.end())
@@ -348,7 +348,7 @@ ModelConfig parse_model_config(const Json& json) {
   };
   config.dtype = dtype(json);
   if (config.dtype.empty()) config.dtype = dtype(*model.config);
-  // In transformers the outer word on this wins.
+  // In transformers the outer value takes precedence.
   if (is_nested)
     if (const auto is_tied = optional_bool(json, "tie_word_embeddings"))
       config.tie_word_embeddings = *is_tied;

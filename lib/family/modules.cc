@@ -11,7 +11,7 @@ constexpr std::string_view kWeight = ".weight";
 /// own.
 std::string_view class_of(const TensorRow& row) {
   const TensorClass tensor_class = row_of(row.role).tensor_class;
-  // Cohere's norms of Q and K have a weight a head.
+  // Cohere's norms of Q and K have one weight per head.
   const bool is_matrix =
       row.name.ends_with(kWeight) && row.shape.size() == 2 && tensor_class != TensorClass::kNorm;
   if (!is_matrix || row.is_stacked()) return {};
@@ -19,8 +19,9 @@ std::string_view class_of(const TensorRow& row) {
   return row.layout == Layout::kInOut ? "Conv1D" : "Linear";
 }
 
-/// Empty: it has no other name. Source: transformers 5.17 `conversion_mapping.py`, "mixtral" and
-/// "phimoe"; llm-compressor then makes Linears of the stacked experts.
+/// Second name of a module; empty where it has none. Source: transformers 5.17
+/// `conversion_mapping.py`, "mixtral" and "phimoe"; llm-compressor then makes Linears of the
+/// stacked experts.
 std::string alias_of(std::string name) {
   static constexpr std::string_view kOld = ".block_sparse_moe.", kNew = ".mlp.";
   static constexpr std::pair<std::string_view, std::string_view> kEndings[] = {
@@ -38,7 +39,7 @@ std::string alias_of(std::string name) {
 void add_modules(const ModelConfig& config, const TensorRow& row, const std::string& prefix,
                  const LayerConfig* layer, std::vector<ModuleName>& modules) {
   const std::string_view class_name = class_of(row);
-  // A tied lm_head is a module all the same.
+  // A tied lm_head is also a module.
   if (class_name.empty() || (row.role != Role::kLmHead && !config.holds(row.conditions, layer)))
     return;
   for (int64_t i = 0; i < config.size_of(row.repeat); ++i) {

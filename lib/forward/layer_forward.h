@@ -20,7 +20,7 @@ struct KvObservation {
 /// Observations of one pass over a layer.
 struct LayerObservation {
   KvObservation k, v;                           ///< of cache_heads
-  std::optional<KvObservation> q = {};          ///< of num_attention_heads, where asked for
+  std::optional<KvObservation> q = {};          ///< of num_attention_heads, where requested
   std::vector<LinearObservation> linears = {};  ///< where requested, in a pass that ends the layer
 };
 
@@ -39,7 +39,7 @@ struct SaturationCounts {
 };
 struct LayerAdvance {
   SaturationCounts saturated = {};
-  std::vector<LinearObservation> linears = {};  ///< where asked for
+  std::vector<LinearObservation> linears = {};  ///< where requested
 };
 
 /// Forward pass of many samples with the layer as the outer loop. For each layer in order, call

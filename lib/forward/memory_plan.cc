@@ -78,7 +78,7 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
   needs.process = options.process_bytes;
   needs.packing = 2 * weights.largest_read_bytes();  // gate and up go together
   needs.tables = table_bytes(config, options.observation, sample_lengths);
-  // Where hidden states are shown, two more batches may wait for the writer.
+  // With shown hidden states, two more batches may wait for the writer.
   const uint64_t batches = options.shows_hidden ? 3 : 1;
   needs.per_token += batches * static_cast<uint64_t>(config.hidden_size) * sizeof(float);
   return needs;

@@ -110,7 +110,7 @@ struct SensitivityResult {
 SensitivityResult evaluate_sensitivity(const EvalOptions& options, const SensitivityOptions& asked,
                                        Diagnostics& diagnostics);
 
-/// Output of `kvcal eval --json`. version: of the program. The numbers of a single variant stand
+/// Output of `kvcal eval --json`. version: of the program. A single variant's numbers are
 /// beside the run's own.
 Json evaluation_json(const EvalOptions& options, const std::string& version,
                      const LikelihoodResult& result);

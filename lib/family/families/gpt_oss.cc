@@ -4,7 +4,8 @@ namespace kvcal {
 
 namespace {
 
-/// Names of split experts are llm-compressor's; gate has the even columns, up the odd ones.
+/// Rows of the experts. Names of split experts are llm-compressor's; gate has the even columns, up
+/// the odd ones.
 TensorRows expert_rows_of_gpt_oss() {
   return {
       {Role::kRouter, "mlp.router.weight", {Dim::kExperts, Dim::kHidden}},
@@ -59,7 +60,7 @@ Architecture gpt_oss_architecture() {
                   {"num_experts_per_tok", "experts_per_token"}},
       .switches = attention_bias_switches(),
       .numbers = {{"swiglu_limit", &ModelConfig::activation_limit}},
-      // hidden_act says silu; the experts multiply by sigmoid(1.702 x).
+      // hidden_act is "silu"; the experts use x · sigmoid(1.702 x).
       .resolve =
           [](const Json&, ModelConfig& config) {
             config.activation = Activation::kQuickGelu;

@@ -19,7 +19,7 @@ TensorRows shared_mlp_rows() {
   };
 }
 
-/// Without experts the shared MLP is the only one; positions only where asked for.
+/// Without experts the shared MLP is the only one; positions are optional.
 void resolve_layers(const Json& json, ModelConfig& config) {
   config.norm_topk_prob = true;
   if (config.moe.num_experts == 0) config.intermediate_size = config.moe.shared_intermediate_size;

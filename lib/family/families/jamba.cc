@@ -59,7 +59,7 @@ Architecture jamba_architecture() {
       .aliases = {{"num_experts", "num_local_experts"}},
       .switches = {{"mamba_conv_bias", &ModelConfig::has_conv_bias}},
       .fixed = {{"mamba_proj_bias", "false"}},
-      // One expert is none.
+      // A single expert means no experts.
       .resolve =
           [](const Json&, ModelConfig& config) {
             for (LayerConfig& layer : config.layers)
