@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <optional>
 
 #include "jinja/objects.h"
 #include "jinja/python_str.h"
@@ -12,97 +13,174 @@
 namespace kvcal::jinja {
 namespace {
 
-void append_repr(Run& run, const Value& value, std::string& out);
+void append_unicode_escape(std::string& out, char32_t unit) {
+  std::array<char, 8> escape{};
+  std::snprintf(escape.data(), escape.size(), "\\u%04x", static_cast<unsigned>(unit & 0xFFFF));
+  out += escape.data();
+}
 
-void append_items(Run& run, const std::vector<Value>& items, std::string& out) {
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) out += ", ";
-    append_repr(run, items[i], out);
+std::string json_text(std::string_view text, bool ensures_ascii) {
+  constexpr std::u32string_view kEscaped = U"\"\\\n\r\t\b\f";
+  constexpr std::string_view kEscapes = "\"\\nrtbf";
+  std::string out = "\"";
+  for (size_t at = 0; at < text.size();) {
+    const char32_t c = next_code_point(text, at);
+    if (const size_t i = kEscaped.find(c); i != std::u32string_view::npos) {
+      out += '\\';
+      out += kEscapes[i];
+    } else if (c < 0x20 || (ensures_ascii && c > 0x7E && c < 0x10000)) {
+      append_unicode_escape(out, c);
+    } else if (ensures_ascii && c >= 0x10000) {
+      append_unicode_escape(out, 0xD800 + ((c - 0x10000) >> 10));
+      append_unicode_escape(out, 0xDC00 + ((c - 0x10000) & 0x3FF));
+    } else {
+      utf8::append(out, c);
+    }
   }
+  return out + '"';
 }
 
-void append_dict(Run& run, const Dict& dict, std::string& out) {
-  out += '{';
-  bool is_first = true;
-  for (const auto& [key, value] : dict.entries) {
-    if (!is_first) out += ", ";
-    is_first = false;
-    append_repr(run, key, out);
-    out += ": ";
-    append_repr(run, value, out);
+std::string json_number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return float_text(value);
+}
+
+std::string range_text(const Range& range) {
+  std::string text = "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop);
+  if (range.step != 1) text += ", " + std::to_string(range.step);
+  return text + ')';
+}
+
+/// Writes values as repr does, or with a style as json.dumps does. Source of that: CPython 3.11,
+/// Lib/json/encoder.py.
+class ValueWriter {
+ public:
+  ValueWriter(Run& run, std::string& out, const JsonStyle* json = nullptr)
+      : run_(run), out_(out), is_json_(json != nullptr), style_(json != nullptr ? *json : kRepr) {}
+
+  void append(const Value& value, size_t level = 0) {
+    const Depth depth(run_);
+    run_.charge();
+    run_.check_size(out_.size());
+    if (value.is(Type::kList) || (is_json_ && value.is(Type::kTuple)))
+      return append_items("[", value.as<List>().items, "]", level);
+    if (value.is(Type::kDict)) return append_dict(value.as<Dict>(), level);
+    if (value.is_string()) run_.charge_bytes(value.as_text().size());
+    if (const auto text = plain_text(value))
+      out_ += *text;
+    else if (is_json_)
+      fail("Object of type ", type_name(value), " is not JSON serializable");
+    else
+      append_other(value);
   }
-  out += '}';
-}
 
-void append_view(Run& run, const Value& value, std::string& out) {
-  out += type_name(value);
-  out += "([";
-  append_items(run, items_of(run, value), out);
-  out += "])";
-}
+ private:
+  static inline const JsonStyle kRepr{};
 
-void append_range(const Range& range, std::string& out) {
-  out += "range(" + std::to_string(range.start) + ", " + std::to_string(range.stop);
-  if (range.step != 1) out += ", " + std::to_string(range.step);
-  out += ')';
-}
-
-/// repr of a value that holds no others.
-std::string plain_repr(Run& run, const Value& value) {
-  switch (value.type()) {
-    case Type::kUndefined:
-      return "Undefined";
-    case Type::kNone:
-      return "None";
-    case Type::kBool:
-      return value.as_integer() != 0 ? "True" : "False";
-    case Type::kInt:
-      return std::to_string(value.as_integer());
-    case Type::kFloat:
-      return float_text(value.as_number());
-    case Type::kString:
-      run.charge_bytes(value.as_text().size());
-      return value.is_markup() ? "Markup(" + repr_of(value.as_text()) + ")"
-                               : repr_of(value.as_text());
-    case Type::kLoop:
-      return loop_repr(run, value);
-    case Type::kMacro:
-      return macro_repr(value);
-    default:
-      fail("a ", type_name(value), " has no text that could be printed");
+  /// A value that both languages have and that holds no others.
+  std::optional<std::string> plain_text(const Value& value) const {
+    switch (value.type()) {
+      case Type::kNone:
+        return is_json_ ? "null" : "None";
+      case Type::kBool:
+        if (is_json_) return is_true(value) ? "true" : "false";
+        return is_true(value) ? "True" : "False";
+      case Type::kInt:
+        return std::to_string(value.as_integer());
+      case Type::kFloat:
+        return is_json_ ? json_number(value.as_number()) : float_text(value.as_number());
+      case Type::kString:
+        if (is_json_) return json_text(value.as_text(), style_.ensures_ascii);
+        return value.is_markup() ? "Markup(" + repr_of(value.as_text()) + ")"
+                                 : repr_of(value.as_text());
+      default:
+        return std::nullopt;
+    }
   }
-}
 
-void append_repr(Run& run, const Value& value, std::string& out) {
-  const Depth depth(run);
-  run.charge();
-  run.check_size(out.size());
-  switch (value.type()) {
-    case Type::kList:
-      out += '[';
-      append_items(run, value.as<List>().items, out);
-      out += ']';
-      return;
-    case Type::kTuple:
-      out += '(';
-      append_items(run, value.as<List>().items, out);
-      out += value.as<List>().items.size() == 1 ? ",)" : ")";
-      return;
-    case Type::kDict:
-      return append_dict(run, value.as<Dict>(), out);
-    case Type::kDictView:
-      return append_view(run, value, out);
-    case Type::kRange:
-      return append_range(value.as<Range>(), out);
-    case Type::kNamespace:
-      out += "<Namespace ";
-      append_dict(run, value.as<Namespace>().attributes, out);
-      out += '>';
-      return;
-    default:
-      out += plain_repr(run, value);
+  /// A value that only Python has.
+  void append_other(const Value& value) {
+    switch (value.type()) {
+      case Type::kTuple: {
+        const auto& items = value.as<List>().items;
+        return append_items("(", items, items.size() == 1 ? ",)" : ")", 0);
+      }
+      case Type::kDictView:
+        out_ += type_name(value);
+        return append_items("([", items_of(run_, value), "])", 0);
+      case Type::kNamespace:
+        out_ += "<Namespace ";
+        append_dict(value.as<Namespace>().attributes, 0);
+        out_ += '>';
+        return;
+      case Type::kRange:
+        out_ += range_text(value.as<Range>());
+        return;
+      case Type::kUndefined:
+        out_ += "Undefined";
+        return;
+      case Type::kLoop:
+        out_ += loop_repr(run_, value);
+        return;
+      case Type::kMacro:
+        out_ += macro_repr(value);
+        return;
+      default:
+        fail("a ", type_name(value), " has no text that could be printed");
+    }
   }
-}
+
+  void start_line(size_t level) {
+    if (!style_.has_indent) return;
+    run_.check_size(out_.size() + level * style_.indent.size());
+    out_ += '\n';
+    for (size_t i = 0; i < level; ++i) out_ += style_.indent;
+  }
+
+  void append_items(std::string_view open, const std::vector<Value>& items, std::string_view close,
+                    size_t level) {
+    out_ += open;
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (i > 0) out_ += style_.item_separator;
+      start_line(level + 1);
+      append(items[i], level + 1);
+    }
+    if (!items.empty()) start_line(level);
+    out_ += close;
+  }
+
+  void append_key(const Value& key) {
+    if (!is_json_) return append(key);
+    const auto text = plain_text(key);
+    if (!text) fail("keys must be str, int, float, bool or None, not ", type_name(key));
+    out_ += key.is_string() ? *text : '"' + *text + '"';
+  }
+
+  void append_dict(const Dict& dict, size_t level) {
+    auto entries = dict.entries;
+    if (style_.sorts_keys)
+      std::stable_sort(entries.begin(), entries.end(),
+                       [&](const auto& a, const auto& b) { return less(run_, a.first, b.first); });
+    out_ += '{';
+    bool is_first = true;
+    for (const auto& [key, value] : entries) {
+      if (!is_first) out_ += style_.item_separator;
+      is_first = false;
+      start_line(level + 1);
+      append_key(key);
+      out_ += style_.key_separator;
+      append(value, level + 1);
+    }
+    if (!entries.empty()) start_line(level);
+    out_ += '}';
+  }
+
+  Run& run_;
+  std::string& out_;
+  bool is_json_;
+  const JsonStyle& style_;
+};
 
 }  // namespace
 
@@ -149,16 +227,22 @@ std::string_view text_view(Run& run, const Value& value) {
 
 std::string to_repr(Run& run, const Value& value) {
   std::string out;
-  append_repr(run, value, out);
+  ValueWriter(run, out).append(value);
   return out;
 }
 
 void print(Run& run, const Value& value, std::string& out) {
   if (value.is_undefined()) return;
-  if (!value.is_string()) return append_repr(run, value, out);
+  if (!value.is_string()) return ValueWriter(run, out).append(value);
   run.check_size(out.size() + value.as_text().size());
   run.charge_bytes(value.as_text().size());
   out += value.as_text();
+}
+
+std::string to_json(Run& run, const Value& value, const JsonStyle& style) {
+  std::string out;
+  ValueWriter(run, out, &style).append(value);
+  return out;
 }
 
 }  // namespace kvcal::jinja
