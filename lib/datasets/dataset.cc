@@ -96,8 +96,10 @@ std::unique_ptr<Dataset> open_dataset(const fs::path& path, const DatasetOverrid
   if (overrides.split && !reader.takes_split)
     fail(path.string(), ": only a descriptor (.yaml) or a folder takes a split");
   if (reader.open) return reader.open(path, overrides);
-  return make_dataset(reader.open_records(
-      path, {.fields = record_keys(), .what = "a data set", .split = overrides.split}));
+  return make_dataset(
+      reader.open_records(
+          path, {.fields = record_keys(), .what = "a data set", .split = overrides.split}),
+      to_record);
 }
 
 std::unique_ptr<RecordSource> open_records(const fs::path& path,

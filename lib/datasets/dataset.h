@@ -63,7 +63,7 @@ struct DatasetOverrides {
 /// - .yaml, .yml: a descriptor (lib/datasets/descriptor.h) of a known data set that lies beside it;
 /// - .parquet, .arrow, .feather, .ipc: a table, a record is a row;
 /// - a folder that `datasets` saved, or else a folder or pattern of files
-/// (lib/datasets/file_set.h). Text may be packed with gzip or zstd, which is seen by its first
+/// (lib/datasets/data_files.h). Text may be packed with gzip or zstd, which is seen by its first
 /// bytes. A UTF-8 byte order mark is skipped; text line breaks become "\n"; a record longer than
 /// 100 MB is refused. Throws Error for one that is empty or cannot be read.
 std::unique_ptr<Dataset> open_dataset(const std::filesystem::path& path,

@@ -1,4 +1,3 @@
-#include "datasets/dataset_json.h"
 
 #include <charconv>
 #include <utility>

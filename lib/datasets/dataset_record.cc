@@ -1,4 +1,3 @@
-#include "datasets/dataset_record.h"
 
 #include <array>
 #include <limits>

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/registry.h"
-#include "datasets/dataset_record.h"
+#include "datasets/record_source.h"
 
 namespace kvcal {
 namespace {

@@ -2,8 +2,6 @@
 
 #include "core/error.h"
 #include "datasets/dataset_reader.h"
-#include "datasets/dataset_record.h"
-#include "datasets/joined.h"
 
 namespace kvcal {
 namespace {
@@ -31,14 +29,15 @@ class JoinedRecords : public RecordSource {
 
 class SourceDataset : public Dataset {
  public:
-  explicit SourceDataset(std::unique_ptr<RecordSource> source) : source_(std::move(source)) {}
+  SourceDataset(std::unique_ptr<RecordSource> source, MakeRecord make_record)
+      : source_(std::move(source)), make_record_(std::move(make_record)) {}
   int64_t size() const override { return source_->size(); }
   Record record(int64_t index) const override {
     const Json value = source_->read(index);
     std::string place = source_->place(index);
     return in_context(std::string(place), [&] {
       if (source_->holds_ids()) return Record{to_ids(value, "input_ids"), std::move(place)};
-      return to_record(value, std::move(place));
+      return make_record_(value, std::move(place));
     });
   }
   void will_read(std::span<const int64_t> indices) const override { source_->will_read(indices); }
@@ -46,6 +45,7 @@ class SourceDataset : public Dataset {
 
  private:
   std::unique_ptr<RecordSource> source_;
+  MakeRecord make_record_;
 };
 
 }  // namespace
@@ -61,8 +61,9 @@ std::unique_ptr<RecordSource> join_records(std::vector<std::unique_ptr<RecordSou
   return joined;
 }
 
-std::unique_ptr<Dataset> make_dataset(std::unique_ptr<RecordSource> source) {
-  return std::make_unique<SourceDataset>(std::move(source));
+std::unique_ptr<Dataset> make_dataset(std::unique_ptr<RecordSource> source,
+                                      MakeRecord make_record) {
+  return std::make_unique<SourceDataset>(std::move(source), std::move(make_record));
 }
 
 }  // namespace kvcal

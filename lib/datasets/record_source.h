@@ -1,16 +1,20 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/json.h"
+#include "datasets/data_files.h"
 #include "datasets/dataset.h"
-#include "datasets/file_set.h"
+#include "datasets/text_file.h"
 
 namespace kvcal {
 
@@ -31,6 +35,69 @@ class RecordSource {
   virtual std::string sha256() const = 0;
 };
 
+/// The place of one record in its file's text.
+struct RecordSpan {
+  uint64_t begin = 0, size = 0;  ///< bytes, after a byte order mark
+  int64_t line = 1;              ///< where it begins, from 1
+};
+
+/// A file of JSON records, parsed one at a time.
+class JsonRecords : public RecordSource {
+ public:
+  enum class Shape {
+    kLines,    ///< an object a line
+    kObjects,  ///< objects of one JSON value
+    kIds,      ///< arrays of token ids of one JSON value
+  };
+  JsonRecords(TextFile file, Shape shape, std::vector<RecordSpan> spans);
+
+  int64_t size() const override { return static_cast<int64_t>(spans_.size()); }
+  Json read(int64_t index) const override;
+  std::string place(int64_t index) const override;
+  bool holds_ids() const override { return shape_ == Shape::kIds; }
+  std::string sha256() const override;
+
+ private:
+  TextFile file_;
+  Shape shape_;
+  std::vector<RecordSpan> spans_;
+};
+
+/// Parts with a size() one after the other, counted through.
+template <class Part>
+class Joined {
+ public:
+  explicit Joined(std::vector<std::unique_ptr<Part>> parts) : parts_(std::move(parts)) {
+    for (const auto& part : parts_) ends_.push_back(size() + part->size());
+  }
+  int64_t size() const { return ends_.empty() ? 0 : ends_.back(); }
+  const std::vector<std::unique_ptr<Part>>& parts() const { return parts_; }
+
+  /// The part that holds index, and which of its own it is.
+  std::pair<const Part*, int64_t> find(int64_t index) const {
+    const size_t part = part_of(index);
+    return {parts_.at(part).get(), index - begin_of(part)};
+  }
+  void will_read(std::span<const int64_t> indices) const {
+    std::vector<std::vector<int64_t>> own(parts_.size());
+    for (const int64_t index : indices) {
+      const size_t part = part_of(index);
+      own.at(part).push_back(index - begin_of(part));
+    }
+    for (size_t part = 0; part < parts_.size(); ++part)
+      if (!own[part].empty()) parts_[part]->will_read(own[part]);
+  }
+
+ private:
+  size_t part_of(int64_t index) const {
+    return static_cast<size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
+  }
+  int64_t begin_of(size_t part) const { return part == 0 ? 0 : ends_[part - 1]; }
+
+  std::vector<std::unique_ptr<Part>> parts_;
+  std::vector<int64_t> ends_;
+};
+
 /// The keys that make a record, in the order they are judged.
 std::span<const std::string> record_keys();
 
@@ -47,7 +114,24 @@ std::unique_ptr<RecordSource> open_records(const std::filesystem::path& path,
 std::unique_ptr<RecordSource> join_records(std::vector<std::unique_ptr<RecordSource>> parts,
                                            FileSet files, const std::filesystem::path& path);
 
+/// Makes a record of an object and its place. Throws Error without the place.
+using MakeRecord = std::function<Record(const Json& object, std::string place)>;
 /// A data set of a source's values.
-std::unique_ptr<Dataset> make_dataset(std::unique_ptr<RecordSource> source);
+std::unique_ptr<Dataset> make_dataset(std::unique_ptr<RecordSource> source, MakeRecord make_record);
+
+/// The record an object of a file holds. Throws Error naming the key, what was found and what was
+/// expected.
+Record to_record(const Json& object, std::string place);
+
+/// The parts of it, for readers that name the fields themselves; key is for messages.
+std::vector<TokenId> to_ids(const Json& value, std::string_view key);
+Json to_messages(const Json& value, std::string_view key);
+/// ShareGPT turns, {"from", "value"} or {"role", "content"}, as messages.
+Json turns_to_messages(const Json& value, std::string_view key);
+
+/// "'id', 'title'": an object's keys, the first 20 of them, for messages.
+std::string list_keys(const Json& object);
+/// Throws Error: key is not in object, which has others; with the nearest of them.
+[[noreturn]] void fail_absent(const Json& object, std::string_view key);
 
 }  // namespace kvcal

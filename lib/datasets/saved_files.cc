@@ -7,7 +7,7 @@
 #include "core/join.h"
 #include "core/json.h"
 #include "core/registry.h"
-#include "datasets/file_set.h"
+#include "datasets/data_files.h"
 
 namespace kvcal {
 namespace {

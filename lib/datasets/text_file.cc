@@ -12,7 +12,6 @@
 #include "core/folder.h"
 #include "core/pages.h"
 #include "core/posix_file.h"
-#include "datasets/unpack.h"
 
 namespace kvcal {
 namespace {

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -54,5 +57,12 @@ class TextFile {
 /// The beginning of a packed file's text, at most max_bytes of it, without unpacking the rest.
 /// Throws Error as TextFile does.
 std::string head_of_packed(const MappedFile& file, size_t max_bytes);
+
+/// Unpacks gzip or zstd data piece by piece through a bounded buffer. write gets each piece, and
+/// how many packed bytes it took up to its end, and says whether it wants more. Throws Error for
+/// damaged data, data that ends early, and data behind its end that is neither another member nor
+/// padding, naming the byte of the packed data and how much had been unpacked.
+void unpack(Packing packing, std::span<const std::byte> packed,
+            const std::function<bool(std::string_view piece, uint64_t read)>& write);
 
 }  // namespace kvcal

@@ -1,4 +1,4 @@
-#include "datasets/unpack.h"
+#include "datasets/text_file.h"
 
 #include <zlib.h>
 #include <zstd.h>

@@ -2,31 +2,13 @@
 
 #include "core/error.h"
 #include "core/folder.h"
+#include "datasets/data_files.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/descriptor.h"
-#include "datasets/file_set.h"
 #include "datasets/text_file.h"
 
 namespace kvcal {
 namespace {
-
-class DescribedDataset : public Dataset {
- public:
-  DescribedDataset(RecordMapping mapping, std::unique_ptr<RecordSource> records)
-      : mapping_(std::move(mapping)), records_(std::move(records)) {}
-  int64_t size() const override { return records_->size(); }
-  Record record(int64_t index) const override {
-    const Json object = records_->read(index);
-    const std::string place = records_->place(index);
-    return in_context(place, [&] { return map_record(mapping_, object, place); });
-  }
-  void will_read(std::span<const int64_t> indices) const override { records_->will_read(indices); }
-  std::string sha256() const override { return records_->sha256(); }
-
- private:
-  RecordMapping mapping_;
-  std::unique_ptr<RecordSource> records_;
-};
 
 [[noreturn]] void fail_missing_copy(const fs::path& path, const Descriptor& descriptor) {
   const std::string configuration =
@@ -50,7 +32,10 @@ std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverr
   if (records->holds_ids())
     fail(path.string(), ": the local copy ", descriptor.local_copy.string(),
          " holds token ids, expected objects with fields");
-  return std::make_unique<DescribedDataset>(std::move(descriptor.mapping), std::move(records));
+  return make_dataset(std::move(records), [mapping = std::move(descriptor.mapping)](
+                                              const Json& object, std::string place) {
+    return map_record(mapping, object, std::move(place));
+  });
 }
 
 }  // namespace

@@ -1,9 +1,8 @@
 // A folder or a pattern of data files, each of its own kind.
-#include "datasets/file_set.h"
+#include "datasets/data_files.h"
 
 #include "core/folder.h"
 #include "datasets/dataset_reader.h"
-#include "datasets/joined.h"
 
 namespace kvcal {
 namespace {

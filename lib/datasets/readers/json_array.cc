@@ -3,13 +3,11 @@
 #include <utility>
 
 #include "core/error.h"
-#include "datasets/dataset_json.h"
 #include "datasets/dataset_reader.h"
 
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n";
 constexpr size_t kMaxKeyBytes = 4096, kMaxMembers = 10'000;
 constexpr int kMaxDepth = 128;
 constexpr size_t kDropEvery = size_t{64} << 20;
@@ -22,7 +20,7 @@ class Scanner {
 
   /// The next character that is no space, 0 at the end.
   char peek() {
-    at_ = std::min(text_.find_first_not_of(kSpace, at_), text_.size());
+    at_ = std::min(text_.find_first_not_of(kJsonBlank, at_), text_.size());
     return at_ < text_.size() ? text_[at_] : '\0';
   }
   bool take(char wanted) {
@@ -163,7 +161,7 @@ std::vector<Member> scan_members(Scanner& scanner) {
 /// True if the value is an array whose first element begins with opener.
 bool is_array_of(std::string_view value, char opener) {
   if (!value.starts_with('[')) return false;
-  const size_t first = value.find_first_not_of(kSpace, 1);
+  const size_t first = value.find_first_not_of(kJsonBlank, 1);
   return first != std::string_view::npos && value[first] == opener;
 }
 

@@ -1,7 +1,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "datasets/dataset_json.h"
 #include "datasets/dataset_reader.h"
 
 namespace kvcal {

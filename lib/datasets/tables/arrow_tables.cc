@@ -21,7 +21,6 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "datasets/tables/arrow_values.h"
 
 namespace kvcal {
 namespace {
@@ -84,6 +83,7 @@ class ArrowTable : public Table {
       : file_(path), pool_(arrow::system_memory_pool(), kMostDecodedBytes) {}
 
   const std::vector<std::string>& columns() const override { return columns_; }
+  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   Json row(int64_t index, RowSize& size) const override {
     return guarded([&] {
       if (!piece_.holds(index)) {
@@ -128,9 +128,22 @@ class ArrowTable : public Table {
     return chosen;
   }
 
+  /// Counts the rows of the next group, a row group or a batch.
+  void add_rows(std::string_view group, int64_t rows) {
+    if (rows < 0 || rows > std::numeric_limits<int64_t>::max() - size())
+      fail(group, " ", ends_.size(), " has ", rows, " rows");
+    ends_.push_back(size() + rows);
+  }
+  /// The group that holds the row, and its first row.
+  size_t group_of(int64_t row) const {
+    return static_cast<size_t>(std::ranges::upper_bound(ends_, row) - ends_.begin());
+  }
+  int64_t begin_of(size_t group) const { return group == 0 ? 0 : ends_[group - 1]; }
+
   MappedFile file_;
   mutable arrow::CappedMemoryPool pool_;
   std::vector<std::string> columns_;
+  std::vector<int64_t> ends_;  ///< of the groups
 
  private:
   mutable Piece piece_;
@@ -154,19 +167,17 @@ class ParquetTable : public ArrowTable {
     count_rows();
   }
 
-  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
-
  private:
   /// Pieces of a row group come one after the other; what lies before the current one is reached
   /// by beginning the row group again.
   void bring(int64_t index, Piece& piece) const override {
-    const auto group = static_cast<size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
+    const size_t group = group_of(index);
     if (!batches_ || group != group_ || index < next_) {
       batches_.reset();
       piece.batch.reset();
       batches_ = take(reader_->GetRecordBatchReader({static_cast<int>(group)}, leaves_));
       group_ = group;
-      next_ = group == 0 ? 0 : ends_[group - 1];
+      next_ = begin_of(group);
     }
     do {
       piece.begin = next_;
@@ -192,19 +203,14 @@ class ParquetTable : public ArrowTable {
 
   void count_rows() {
     const parquet::FileMetaData& metadata = *reader_->parquet_reader()->metadata();
-    for (int group = 0; group < metadata.num_row_groups(); ++group) {
-      const int64_t rows = metadata.RowGroup(group)->num_rows();
-      if (rows < 0 || rows > std::numeric_limits<int64_t>::max() - size())
-        fail("row group ", group, " has ", rows, " rows");
-      ends_.push_back(size() + rows);
-    }
+    for (int group = 0; group < metadata.num_row_groups(); ++group)
+      add_rows("row group", metadata.RowGroup(group)->num_rows());
     if (size() != metadata.num_rows())
       fail("says that it has ", metadata.num_rows(), " rows, its row groups have ", size());
   }
 
   std::unique_ptr<parquet::arrow::FileReader> reader_;
   std::vector<int> leaves_;
-  std::vector<int64_t> ends_;  ///< of the row groups
   mutable std::unique_ptr<arrow::RecordBatchReader> batches_;
   mutable size_t group_ = 0;
   mutable int64_t next_ = 0;  ///< the row that batches_ gives next
@@ -225,12 +231,10 @@ class IpcTable : public ArrowTable {
     is_file_ ? open_file() : open_stream();
   }
 
-  int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
-
  private:
   void bring(int64_t index, Piece& piece) const override {
-    const auto at = static_cast<size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
-    piece.begin = at == 0 ? 0 : ends_[at - 1];
+    const size_t at = group_of(index);
+    piece.begin = begin_of(at);
     piece.batch.reset();
     piece.batch =
         is_file_ ? take(file_batches_->ReadRecordBatch(static_cast<int>(at))) : stream_batches_[at];
@@ -255,7 +259,7 @@ class IpcTable : public ArrowTable {
   void open_file() {
     file_batches_ = file_reader(chosen_);
     for (int i = 0; i < file_batches_->num_record_batches(); ++i)
-      add_rows(*take(file_batches_->ReadRecordBatch(i)));
+      add_batch(*take(file_batches_->ReadRecordBatch(i)));
   }
 
   /// A stream can only be read forward, so the batches stay; compressed ones up to the pool's
@@ -267,17 +271,15 @@ class IpcTable : public ArrowTable {
       std::shared_ptr<arrow::RecordBatch> batch;
       check(reader->ReadNext(&batch));
       if (!batch) break;
-      add_rows(*batch);
+      add_batch(*batch);
       stream_batches_.push_back(std::move(batch));
     }
     check_end(take(stream->Tell()));
   }
 
-  void add_rows(const arrow::RecordBatch& batch) {
+  void add_batch(const arrow::RecordBatch& batch) {
     check(batch.Validate());
-    if (batch.num_rows() < 0 || batch.num_rows() > std::numeric_limits<int64_t>::max() - size())
-      fail("batch ", ends_.size(), " has ", batch.num_rows(), " rows");
-    ends_.push_back(size() + batch.num_rows());
+    add_rows("batch", batch.num_rows());
   }
 
   /// Arrow takes a stream that stops between two batches for complete, a data set does not.
@@ -293,7 +295,6 @@ class IpcTable : public ArrowTable {
 
   bool is_file_ = false;
   std::vector<int> chosen_;
-  std::vector<int64_t> ends_;  ///< of the batches
   std::shared_ptr<arrow::ipc::RecordBatchFileReader> file_batches_;
   std::vector<std::shared_ptr<arrow::RecordBatch>> stream_batches_;
 };

@@ -1,4 +1,4 @@
-#include "datasets/tables/arrow_values.h"
+#include "datasets/tables/table.h"
 
 #if KVCAL_HAS_ARROW
 
@@ -6,6 +6,8 @@
 #include <arrow/extension_type.h>
 #include <arrow/scalar.h>
 #include <arrow/type.h>
+
+#include <type_traits>
 
 #include "core/error.h"
 #include "core/utf8.h"
@@ -19,11 +21,6 @@ constexpr std::string_view kJsonExtension = "arrow.json";
 template <class Array>
 const Array& as(const arrow::Array& array) {
   return static_cast<const Array&>(array);
-}
-
-/// Numbers from 0 on are unsigned, as parse_json has them.
-Json integer(int64_t value) {
-  return value < 0 ? Json(value) : Json(static_cast<uint64_t>(value));
 }
 
 std::string_view checked_text(std::string_view text, RowSize& size) {
@@ -77,65 +74,69 @@ Json shown_value(const arrow::Array& array, int64_t index, RowSize& size) {
   return Json(std::string(checked_text((*scalar)->ToString(), size)));
 }
 
+template <class Array>
 Json text_value(const arrow::Array& array, int64_t index, RowSize& size) {
-  switch (array.type_id()) {
-    case arrow::Type::STRING:
-      return Json(std::string(checked_text(as<arrow::StringArray>(array).GetView(index), size)));
-    case arrow::Type::LARGE_STRING:
-      return Json(
-          std::string(checked_text(as<arrow::LargeStringArray>(array).GetView(index), size)));
-    default:
-      return Json(
-          std::string(checked_text(as<arrow::StringViewArray>(array).GetView(index), size)));
-  }
+  return Json(std::string(checked_text(as<Array>(array).GetView(index), size)));
 }
 
-Json number_value(const arrow::Array& array, int64_t index) {
-  switch (array.type_id()) {
-    case arrow::Type::INT8:
-      return integer(as<arrow::Int8Array>(array).Value(index));
-    case arrow::Type::UINT8:
-      return integer(as<arrow::UInt8Array>(array).Value(index));
-    case arrow::Type::INT16:
-      return integer(as<arrow::Int16Array>(array).Value(index));
-    case arrow::Type::UINT16:
-      return integer(as<arrow::UInt16Array>(array).Value(index));
-    case arrow::Type::INT32:
-      return integer(as<arrow::Int32Array>(array).Value(index));
-    case arrow::Type::UINT32:
-      return integer(as<arrow::UInt32Array>(array).Value(index));
-    case arrow::Type::INT64:
-      return integer(as<arrow::Int64Array>(array).Value(index));
-    case arrow::Type::UINT64:
-      return Json(as<arrow::UInt64Array>(array).Value(index));
-    case arrow::Type::FLOAT:
-      return Json(double{as<arrow::FloatArray>(array).Value(index)});
-    default:
-      return Json(as<arrow::DoubleArray>(array).Value(index));
-  }
+/// A number or a truth value. Numbers from 0 on are unsigned, as parse_json has them.
+template <class Array>
+Json plain_value(const arrow::Array& array, int64_t index, RowSize& /*size*/) {
+  const auto value = as<Array>(array).Value(index);
+  if constexpr (std::is_same_v<decltype(value), const bool>)
+    return Json(value);
+  else if constexpr (std::is_floating_point_v<decltype(value)>)
+    return Json(double{value});
+  else if constexpr (std::is_unsigned_v<decltype(value)>)
+    return Json(uint64_t{value});
+  else
+    return value < 0 ? Json(int64_t{value}) : Json(static_cast<uint64_t>(value));
 }
 
-Json nested_value(const arrow::Array& array, int64_t index, RowSize& size) {
-  switch (array.type_id()) {
-    case arrow::Type::LIST:
-      return list_value<arrow::ListArray>(array, index, size);
-    case arrow::Type::LARGE_LIST:
-      return list_value<arrow::LargeListArray>(array, index, size);
-    case arrow::Type::LIST_VIEW:
-      return list_value<arrow::ListViewArray>(array, index, size);
-    case arrow::Type::LARGE_LIST_VIEW:
-      return list_value<arrow::LargeListViewArray>(array, index, size);
-    case arrow::Type::FIXED_SIZE_LIST:
-      return list_value<arrow::FixedSizeListArray>(array, index, size);
-    case arrow::Type::STRUCT:
-      return struct_value(array, index, size);
-    case arrow::Type::DICTIONARY: {
-      const auto& encoded = as<arrow::DictionaryArray>(array);
-      return arrow_value(*encoded.dictionary(), encoded.GetValueIndex(index), size);
-    }
-    default:
-      return extension_value(array, index, size);
-  }
+Json decoded_value(const arrow::Array& array, int64_t index, RowSize& size) {
+  const auto& encoded = as<arrow::DictionaryArray>(array);
+  return arrow_value(*encoded.dictionary(), encoded.GetValueIndex(index), size);
+}
+
+using ValueOf = Json (*)(const arrow::Array& array, int64_t index, RowSize& size);
+
+/// The function that reads values of a type, or null.
+ValueOf value_of(arrow::Type::type wanted) {
+  using arrow::Type;
+  static constexpr std::pair<Type::type, ValueOf> kTypes[] = {
+      {Type::BOOL, plain_value<arrow::BooleanArray>},
+      {Type::INT8, plain_value<arrow::Int8Array>},
+      {Type::UINT8, plain_value<arrow::UInt8Array>},
+      {Type::INT16, plain_value<arrow::Int16Array>},
+      {Type::UINT16, plain_value<arrow::UInt16Array>},
+      {Type::INT32, plain_value<arrow::Int32Array>},
+      {Type::UINT32, plain_value<arrow::UInt32Array>},
+      {Type::INT64, plain_value<arrow::Int64Array>},
+      {Type::UINT64, plain_value<arrow::UInt64Array>},
+      {Type::FLOAT, plain_value<arrow::FloatArray>},
+      {Type::DOUBLE, plain_value<arrow::DoubleArray>},
+      {Type::STRING, text_value<arrow::StringArray>},
+      {Type::LARGE_STRING, text_value<arrow::LargeStringArray>},
+      {Type::STRING_VIEW, text_value<arrow::StringViewArray>},
+      {Type::LIST, list_value<arrow::ListArray>},
+      {Type::LARGE_LIST, list_value<arrow::LargeListArray>},
+      {Type::LIST_VIEW, list_value<arrow::ListViewArray>},
+      {Type::LARGE_LIST_VIEW, list_value<arrow::LargeListViewArray>},
+      {Type::FIXED_SIZE_LIST, list_value<arrow::FixedSizeListArray>},
+      {Type::STRUCT, struct_value},
+      {Type::DICTIONARY, decoded_value},
+      {Type::EXTENSION, extension_value},
+      {Type::DATE32, shown_value},
+      {Type::DATE64, shown_value},
+      {Type::TIMESTAMP, shown_value},
+      {Type::TIME32, shown_value},
+      {Type::TIME64, shown_value},
+      {Type::DECIMAL128, shown_value},
+      {Type::DECIMAL256, shown_value},
+  };
+  for (const auto& [type, value] : kTypes)
+    if (type == wanted) return value;
+  return nullptr;
 }
 
 }  // namespace
@@ -143,48 +144,12 @@ Json nested_value(const arrow::Array& array, int64_t index, RowSize& size) {
 Json arrow_value(const arrow::Array& array, int64_t index, RowSize& size) {
   if (++size.values > JsonLimits{}.max_values)
     fail("the record has more than ", JsonLimits{}.max_values, " values, the limit");
-  if (array.IsNull(index)) return nullptr;
-  switch (array.type_id()) {
-    case arrow::Type::NA:
-      return nullptr;
-    case arrow::Type::BOOL:
-      return Json(as<arrow::BooleanArray>(array).Value(index));
-    case arrow::Type::INT8:
-    case arrow::Type::UINT8:
-    case arrow::Type::INT16:
-    case arrow::Type::UINT16:
-    case arrow::Type::INT32:
-    case arrow::Type::UINT32:
-    case arrow::Type::INT64:
-    case arrow::Type::UINT64:
-    case arrow::Type::FLOAT:
-    case arrow::Type::DOUBLE:
-      return number_value(array, index);
-    case arrow::Type::STRING:
-    case arrow::Type::LARGE_STRING:
-    case arrow::Type::STRING_VIEW:
-      return text_value(array, index, size);
-    case arrow::Type::LIST:
-    case arrow::Type::LARGE_LIST:
-    case arrow::Type::LIST_VIEW:
-    case arrow::Type::LARGE_LIST_VIEW:
-    case arrow::Type::FIXED_SIZE_LIST:
-    case arrow::Type::STRUCT:
-    case arrow::Type::DICTIONARY:
-    case arrow::Type::EXTENSION:
-      return nested_value(array, index, size);
-    case arrow::Type::DATE32:
-    case arrow::Type::DATE64:
-    case arrow::Type::TIMESTAMP:
-    case arrow::Type::TIME32:
-    case arrow::Type::TIME64:
-    case arrow::Type::DECIMAL128:
-    case arrow::Type::DECIMAL256:
-      return shown_value(array, index, size);
-    default:
-      fail("is of type ", array.type()->ToString(),
-           ", expected text, numbers, lists, structs or times");
-  }
+  if (array.IsNull(index) || array.type_id() == arrow::Type::NA) return nullptr;
+  const ValueOf value = value_of(array.type_id());
+  if (value == nullptr)
+    fail("is of type ", array.type()->ToString(),
+         ", expected text, numbers, lists, structs or times");
+  return value(array, index, size);
 }
 
 }  // namespace kvcal

@@ -1,4 +1,4 @@
-#include "datasets/file_set.h"
+#include "datasets/data_files.h"
 
 #include <glob.h>
 
