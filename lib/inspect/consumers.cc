@@ -43,9 +43,7 @@ std::string refusal_of(const Body& body) {
 FormatSupport format_support(const std::string& name, const Writer& writer,
                              const ModelDir& model_dir, const ModelConfig& config) {
   FormatSupport support{.format = name};
-  const auto kept = config.weight_block_rows == 0
-                        ? std::nullopt
-                        : std::optional(read_kept_quantization(model_dir));
+  const auto kept = kept_weights(model_dir, config);
   for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
     Recipe recipe;
     const Calibration calibration = unit_calibration(config, strategy);

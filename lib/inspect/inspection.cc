@@ -106,8 +106,7 @@ Json tensor_json(const ListedTensor& entry) {
 InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path& scales_folder)
     : path(checkpoint),
       model_dir(checkpoint),
-      config(in_context((model_dir.path() / "config.json").string(),
-                        [&] { return read_model_config(model_dir); })),
+      config(read_model_config(model_dir)),
       quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
       has_scales_elsewhere(!scales_folder.empty()) {
   const Weights weights =

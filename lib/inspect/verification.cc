@@ -19,8 +19,7 @@ std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
                                  const VerifyOptions& options) {
   const std::vector<std::string> names = engine_choice(engines);
   const ModelDir model_dir(checkpoint);
-  const ModelConfig config = in_context((model_dir.path() / "config.json").string(),
-                                        [&] { return read_model_config(model_dir); });
+  const ModelConfig config = read_model_config(model_dir);
   std::vector<VerifyReport> reports;
   for (const std::string& engine : names)
     reports.push_back(verify_engine(model_dir, config, engine, options));

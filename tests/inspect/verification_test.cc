@@ -22,6 +22,15 @@ TEST_CASE("verification: engines are named as their rules are") {
   CHECK(test::contains(test::message_of([] { engine_choice({"vlm"}); }), "vllm"));
 }
 
+TEST_CASE("verification: a config.json that is not read is named once") {
+  const test::ScratchFolder folder;
+  fs::copy_file(model_fixture("llama") / "model.safetensors", folder / "model.safetensors");
+  test::write_file(folder / "config.json", R"({"model_type": "zamba2"})");
+  const std::string message = test::message_of([&] { verify(folder.path(), {"vllm"}, {}); });
+  CHECK(message.starts_with((folder / "config.json: ").string()));
+  CHECK(message.find("config.json") == message.rfind("config.json"));
+}
+
 TEST_CASE("served_engines: a checkpoint without scales is served by none, with the reason") {
   const ModelDir model_dir(model_fixture("llama"));
   const auto engines = served_engines(model_fixture("llama"), read_model_config(model_dir));
