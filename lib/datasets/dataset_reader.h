@@ -43,7 +43,8 @@ struct DatasetReader {
   bool (*reads_text)(std::string_view text, bool has_extension) = nullptr;
 
   bool is_table = false;  ///< which cannot be read packed
-  bool takes_split = false, takes_local_copy = false;
+  bool takes_split = false;
+  bool takes_local_copy = false;  ///< its path describes a data set whose records lie elsewhere
 };
 
 /// Every reader by the name of its file in lib/datasets/readers/, in the order in which they are

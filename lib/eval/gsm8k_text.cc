@@ -19,7 +19,7 @@ constexpr std::string_view kMark = "#### ", kInvalid = "[invalid]";
 
 std::unique_ptr<RecordSource> open_questions(const fs::path& dataset, const std::string& split) {
   const std::vector<std::string> fields{"question", "answer"};
-  if (reader_for(dataset) != "described")
+  if (!dataset_readers().at(reader_for(dataset)).takes_local_copy)
     return open_records(dataset, fields, "a data set of gsm8k", split);
   const DatasetOverrides overrides{.local_copy = {}, .split = split};
   open_dataset(dataset, overrides);  // tells how to get a copy that is missing
