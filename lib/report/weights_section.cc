@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "core/join.h"
 #include "report/checkpoint_sections.h"
 #include "report/numbers.h"
 #include "report/series_chart.h"
@@ -49,10 +50,8 @@ Markup overview_table(const std::map<std::string, Kind>& kinds) {
        {"input"},
        {"input scale", "least and largest"}});
   for (const auto& [name, kind] : kinds) {
-    std::string forms;
-    for (const std::string& form : kind.input_forms) forms += (forms.empty() ? "" : "; ") + form;
     table.row(name).cell(std::to_string(kind.modules)).cell(std::to_string(kind.scales));
-    table.cell(range_text(all_of(kind.weights))).cell(forms);
+    table.cell(range_text(all_of(kind.weights))).cell(join(kind.input_forms, "; "));
     table.cell(range_text(all_of(kind.inputs)));
   }
   return table.finish();
@@ -81,14 +80,12 @@ Markup kind_chart(const std::string& name, const Kind& kind, size_t index) {
                         "Circles: weight scale. Squares: input scale. The largest of a "
                         "layer's modules.",
                     .places = place_names(layers),
-                    .series = {},
                     .width = 390,
                     .height = 190};
-  chart.series = {
-      series_of(kind.weights, layers,
-                {.name = "weight scale", .css_class = "k", .mark = Mark::kCircle, .values = {}}),
-      series_of(kind.inputs, layers,
-                {.name = "input scale", .css_class = "v", .mark = Mark::kSquare, .values = {}})};
+  chart.series = {series_of(kind.weights, layers,
+                            {.name = "weight scale", .css_class = "k", .mark = Mark::kCircle}),
+                  series_of(kind.inputs, layers,
+                            {.name = "input scale", .css_class = "v", .mark = Mark::kSquare})};
   Markup out;
   out.open("div", {{"class", "small"}}).element("h3", name);
   return out.append(svg(draw_series(chart))).close("div");
@@ -125,7 +122,7 @@ constexpr size_t kMostKinds = 60;
 }  // namespace
 
 Section weights_section(const CheckpointReport& report) {
-  Section section{"weights", "FP8 weights and inputs", {}};
+  Section section{"weights", "FP8 weights and inputs"};
   if (report.linears.empty()) {
     section.body.append(words("No module has FP8 weights."));
     return section;
@@ -149,9 +146,8 @@ Section weights_section(const CheckpointReport& report) {
   blocks.open("div", {{"class", "blocks"}}).append(drawings).close("div");
   blocks.append(legend_list(
       "weights-mark",
-      series_legend(
-          {{.name = "weight scale", .css_class = "k", .mark = Mark::kCircle, .values = {}},
-           {.name = "input scale", .css_class = "v", .mark = Mark::kSquare, .values = {}}})));
+      series_legend({{.name = "weight scale", .css_class = "k", .mark = Mark::kCircle},
+                     {.name = "input scale", .css_class = "v", .mark = Mark::kSquare}})));
   section.body.append(figure({.label = "Weight and input scales by layer",
                               .caption = "Scales by layer, each kind on an axis of its own.",
                               .drawings = blocks,

@@ -7,6 +7,7 @@
 #include "core/byte_size.h"
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/join.h"
 #include "core/process_memory.h"
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
@@ -36,9 +37,7 @@ std::string description_of(const std::vector<std::unique_ptr<Backend>>& backends
   for (const auto& backend : backends) all.push_back(backend->description());
   if (all.size() > 1 && std::ranges::count(all, all[0]) == std::ssize(all))
     return std::to_string(all.size()) + " x " + all[0];
-  std::string text;
-  for (const std::string& one : all) text += (text.empty() ? "" : ", ") + one;
-  return text;
+  return join(all, ", ");
 }
 
 LayerwiseOptions layerwise_options(const CalibrateRequest& request, const Backend& backend,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "core/join.h"
 #include "core/registry.h"
 #include "kernels/backends.h"
 
@@ -44,10 +45,8 @@ DeviceChoice parse_device(const std::string& text) {
 void check_is_built(const std::string& name) {
   const std::string known = normalised_name(name);
   if (kBackends.find(name) || (known != "cuda" && known != "hip")) return;
-  std::string all;
-  for (const std::string& one : kBackends.names()) all += (all.empty() ? "" : ", ") + one;
   fail("this kvcal was built without ", known == "cuda" ? "CUDA" : "HIP", "; the preset '", known,
-       "' builds it (cmake --preset ", known, "); here are ", all);
+       "' builds it (cmake --preset ", known, "); here are ", join(kBackends.names(), ", "));
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "core/join.h"
 #include "core/sha256.h"
 
 namespace kvcal {
@@ -260,10 +261,9 @@ SweepPlan expand(const SweepFile& sweep, std::span<const KvDType> unquantized) {
                          [&](const Combination& combination) { expansion.add(combination); });
   SweepPlan plan = expansion.take();
   if (plan.cells.empty()) {
-    std::string reasons;
-    for (const auto& [why, count] : plan.meaningless)
-      reasons += (reasons.empty() ? ": " : ", ") + why;
-    fail("the sweep has no cell", reasons);
+    const auto why = [](const auto& entry) { return entry.first; };
+    fail("the sweep has no cell", plan.meaningless.empty() ? "" : ": ",
+         join(plan.meaningless, ", ", why));
   }
   return plan;
 }
