@@ -1,7 +1,7 @@
 #include "commands.h"
 #include "conversion_report.h"
 #include "kvcal_version.h"
-#include "progress.h"
+#include "terminal/progress.h"
 
 namespace kvcal {
 namespace {

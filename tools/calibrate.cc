@@ -1,23 +1,22 @@
 #include <cstdio>
 #include <iostream>
 
-#include "command_line.h"
 #include "core/number_text.h"
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "options.h"
-#include "plots.h"
-#include "progress.h"
 #include "ranks/agreement.h"
 #include "run/calibrate_checkpoint.h"
-#include "table.h"
+#include "terminal/command_line.h"
+#include "terminal/progress.h"
+#include "terminal/table.h"
 
 namespace kvcal {
 namespace {
 
 struct CalibrateOptions {
   CalibrateRequest request;
-  ReportOptions report;
+  ReportFiles report;
   bool json = false;
 };
 
@@ -156,7 +155,7 @@ void check_report(const CalibrateOptions& options) {
     fail(
         "--report and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
         "apply makes of it with kvcal inspect");
-  check_report_targets(options.report);
+  check_report_files(options.report);
 }
 
 /// An unstable end is a warning.
@@ -186,8 +185,8 @@ void print_shares(const std::vector<RankShare>& shares) {
 
 void print_result(const CalibrateOptions& options, const CalibrationResult& result) {
   if (options.report.is_asked_for())
-    write_report(options.report,
-                 page_values(options.request.output.output, options.request.model, KVCAL_VERSION));
+    draw_checkpoint(options.report, page_values(options.request.output.output,
+                                                options.request.model, KVCAL_VERSION));
   if (options.json) {
     std::cout << dump_json(result.manifest);
     return;

@@ -5,7 +5,7 @@
 
 #include "core/number_text.h"
 #include "options.h"
-#include "table.h"
+#include "terminal/table.h"
 
 namespace kvcal {
 namespace {

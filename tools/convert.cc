@@ -2,7 +2,7 @@
 #include "conversion_report.h"
 #include "kvcal_version.h"
 #include "options.h"
-#include "progress.h"
+#include "terminal/progress.h"
 
 namespace kvcal {
 

@@ -5,12 +5,12 @@
 #include "core/file.h"
 #include "core/join.h"
 #include "core/registry.h"
-#include "plots.h"
-#include "progress.h"
-#include "report/eval_report.h"
+#include "options.h"
 #include "run/evaluation.h"
 #include "run/output_files.h"
-#include "table.h"
+#include "run/report_files.h"
+#include "terminal/progress.h"
+#include "terminal/table.h"
 
 namespace kvcal {
 namespace {
@@ -135,13 +135,15 @@ struct EvalCommand {
   std::string fewshot_dataset, cache_memory, output_recipe, log_samples;
   std::string max_perplexity_increase, min_top1, min_exact_match, min_exact_match_flexible;
   bool json = false, overwrite = false;
-  ReportOptions report;
+  ReportFiles report;
 };
 
-void write_eval_report(const EvalCommand& command, const Json& result) {
+/// result: of any task.
+template <class Result>
+void write_page(const EvalCommand& command, const Result& result, Diagnostics& diagnostics) {
   if (!command.report.is_asked_for()) return;
-  const report::EvalReport report = report::read_eval_report(result);
-  write_report(command.report, report::eval_page(report), report::eval_plots(report));
+  const report::EvalReport page = evaluation_report(command.eval, program_version(), result);
+  write_report_files(command.report, eval_page(page), eval_plots(page), diagnostics);
 }
 
 void throw_if_missed(const std::vector<std::string>& missed) {
@@ -168,7 +170,7 @@ void run_likelihood(EvalCommand command) {
         print_result(command, evaluation_json(command.eval, program_version(), scores),
                      [&] { print_likelihood(scores, std::cout); });
       });
-  write_eval_report(command, report_json(command.eval, program_version(), result));
+  write_page(command, result, diagnostics);
   throw_if_missed(result.missed);
 }
 
@@ -191,7 +193,7 @@ void run_gsm8k(EvalCommand command) {
         join(json.at("samples"), "", [](const Json& sample) { return sample.dump() + '\n'; }),
         command.overwrite);
   print_result(command, json, [&] { print_answers(result, std::cout); });
-  write_eval_report(command, json);
+  write_page(command, result, diagnostics);
   throw_if_missed(result.missed);
 }
 
@@ -207,7 +209,7 @@ void run_sensitivity(EvalCommand command) {
   if (command.sensitivity.needs_recipe && has_recipe)
     write_file_atomically(command.output_recipe, result.proposal->recipe, command.overwrite);
   print_result(command, json, [&] { print_sensitivity(result, std::cout); });
-  write_eval_report(command, json);
+  write_page(command, result, diagnostics);
   if (command.sensitivity.needs_recipe && !has_recipe)
     throw GateMissed("no recipe: with FP8 in the least sensitive layer alone the mean KL is over " +
                      fixed("%g", *command.sensitivity.kl_budget));
@@ -257,7 +259,7 @@ void check_outputs(const EvalCommand& command) {
                       {"--output-recipe", command.output_recipe},
                       {"--log-samples", command.log_samples}},
                      command.overwrite, inputs);
-  check_report_targets(command.report);
+  check_report_files(command.report);
 }
 
 /// Gates that are given in per cent or as fractions.

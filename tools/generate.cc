@@ -4,8 +4,8 @@
 
 #include "commands.h"
 #include "core/number_text.h"
-#include "progress.h"
 #include "run/generate_text.h"
+#include "terminal/progress.h"
 
 namespace kvcal {
 namespace {

@@ -8,8 +8,9 @@
 #include "inspect/inspection.h"
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
-#include "plots.h"
-#include "table.h"
+#include "options.h"
+#include "terminal/progress.h"
+#include "terminal/table.h"
 
 namespace kvcal {
 namespace {
@@ -17,7 +18,7 @@ namespace {
 struct InspectOptions {
   std::string checkpoint;
   bool json = false, tensors = false;
-  ReportOptions drawn;
+  ReportFiles drawn;
 };
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
@@ -162,12 +163,13 @@ void print_report(const InspectionResult& found) {
 }
 
 void run_inspect(const InspectOptions& options) {
-  check_report_targets(options.drawn);
+  check_report_files(options.drawn);
   const InspectionResult found = inspect(options.checkpoint);
-  check_report_targets(options.drawn, found.model_dir);
+  check_report_files(options.drawn, found.model_dir);
   for (const std::string& warning : found.quantization.warnings)
     std::cerr << "warning: " << options.checkpoint << ": " << warning << '\n';
-  if (options.drawn.is_asked_for()) write_report(options.drawn, page_values(found, KVCAL_VERSION));
+  if (options.drawn.is_asked_for())
+    draw_checkpoint(options.drawn, page_values(found, KVCAL_VERSION));
   if (options.json) {
     std::cout << dump_json(inspection_json(found, options.tensors));
     return;

@@ -3,13 +3,14 @@
 #include <cstdio>
 #include <system_error>
 
-#include "command_line.h"
 #include "commands.h"
 #include "core/error.h"
 #include "core/file_in_use.h"
 #include "core/interrupt.h"
+#include "core/join.h"
 #include "core/registry.h"
 #include "run/state_options.h"
+#include "terminal/command_line.h"
 
 namespace kvcal {
 namespace {
@@ -40,10 +41,7 @@ void handle_signals() {
 }
 
 std::string command_names(const CLI::App& app) {
-  std::string all;
-  for (const CLI::App* command : app.get_subcommands({}))
-    all += (all.empty() ? "" : ", ") + command->get_name();
-  return all;
+  return join(app.get_subcommands({}), ", ", [](const CLI::App* one) { return one->get_name(); });
 }
 
 /// What a word that nothing took may have been meant for, and that it is unknown.

@@ -5,7 +5,8 @@
 
 #include "export/joined_writer.h"
 #include "inspect/served_engines.h"
-#include "table.h"
+#include "terminal/progress.h"
+#include "terminal/table.h"
 
 namespace kvcal {
 namespace {
@@ -112,6 +113,19 @@ void print_folders(const std::vector<WrittenFolder>& folders, const ModelConfig&
     if (joined_names(folder.format).size() > 1 && !folder.is_overlay)
       print_served_engines(folder.path, config);
   }
+}
+
+void add_report_options(CLI::App& command, ReportFiles& files, const std::string& page_name) {
+  command.add_option(page_name, files.page, "Also draw it all as a page, in this file")
+      ->check(is_not_empty());
+  command
+      .add_option("--plots", files.plots, "Also write its drawings as SVG files, into this folder")
+      ->check(is_not_empty());
+}
+
+void draw_checkpoint(const ReportFiles& files, const report::CheckpointReport& report) {
+  TerminalDiagnostics diagnostics;
+  write_report_files(files, checkpoint_page(report), checkpoint_plots(report), diagnostics);
 }
 
 CLI::Validator is_not_empty() {

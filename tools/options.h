@@ -2,7 +2,9 @@
 
 #include "commands.h"
 #include "family/model_config.h"
+#include "report/checkpoint_report.h"
 #include "run/output_formats.h"
+#include "run/report_files.h"
 
 namespace kvcal {
 
@@ -18,5 +20,11 @@ void print_calibration(const Calibration& calibration, const WrittenCheckpoint& 
 
 /// "wrote FORMAT: FOLDER", a line each; after joined formats, the engines that they serve.
 void print_folders(const std::vector<WrittenFolder>& folders, const ModelConfig& config);
+
+/// Adds --report FILE and --plots DIR; `overwrite` is the command's to fill.
+void add_report_options(CLI::App& command, ReportFiles& files,
+                        const std::string& page_name = "--report");
+/// Writes the page and the plots that were asked for, and says so on stderr.
+void draw_checkpoint(const ReportFiles& files, const report::CheckpointReport& report);
 
 }  // namespace kvcal

@@ -3,8 +3,8 @@
 #include "commands.h"
 #include "kvcal_version.h"
 #include "options.h"
-#include "progress.h"
 #include "run/scales_from_statistics.h"
+#include "terminal/progress.h"
 
 namespace kvcal {
 namespace {

@@ -11,12 +11,10 @@
 #include "commands.h"
 #include "core/join.h"
 #include "kvcal_version.h"
-#include "plots.h"
-#include "progress.h"
-#include "report/sweep_report.h"
-#include "sweep/metrics.h"
+#include "run/report_files.h"
 #include "sweep/sweep_inputs.h"
-#include "table.h"
+#include "terminal/progress.h"
+#include "terminal/table.h"
 
 namespace kvcal {
 namespace {
@@ -148,10 +146,8 @@ class TerminalEvents : public SweepEvents {
   bool is_terminal_ = ::isatty(STDERR_FILENO) == 1, is_shown_ = false;
 };
 
-std::string metric_text(const Json& cell, const std::string& name) {
-  const Json& value = cell[name];
-  if (!value.is_number()) return "";
-  const double number = value.get<double>();
+std::string metric_text(const std::string& name, double number) {
+  if (std::isnan(number)) return "";
   const bool is_part =
       name == "top1_agreement" || name == "perplexity_increase" || name.starts_with("exact_match");
   if (is_part) return percent(number);
@@ -160,24 +156,25 @@ std::string metric_text(const Json& cell, const std::string& name) {
 }
 
 /// results.json as a table.
-void print_cells(const Json& results) {
+void print_cells(const std::vector<report::SweepCell>& cells) {
   std::vector<std::string> shown, heading{"cell"};
   for (const Metric& metric : all_metrics()) {
-    std::set<Json> values;
-    for (const Json& cell : results["cells"])
-      if (cell[metric.name].is_number()) values.insert(cell[metric.name]);
+    std::set<double> values;
+    for (const report::SweepCell& cell : cells)
+      if (const double value = cell.measures.at(metric.name); !std::isnan(value))
+        values.insert(value);
     // A number that all cells share tells none apart.
-    if (values.size() > 1 || (values.size() == 1 && results["cells"].size() == 1))
+    if (values.size() > 1 || (values.size() == 1 && cells.size() == 1))
       shown.push_back(metric.name);
   }
   heading.insert(heading.end(), shown.begin(), shown.end());
   heading.insert(heading.end(), {"front", "status"});
   Table table(heading);
-  for (const Json& cell : results["cells"]) {
-    std::vector<std::string> row{cell["id"].get<std::string>()};
-    for (const std::string& name : shown) row.push_back(metric_text(cell, name));
-    row.push_back(cell["is_pareto"] == true ? "*" : "");
-    row.push_back(cell["status"].get<std::string>());
+  for (const report::SweepCell& cell : cells) {
+    std::vector<std::string> row{cell.id};
+    for (const std::string& name : shown) row.push_back(metric_text(name, cell.measures.at(name)));
+    row.push_back(cell.is_pareto ? "*" : "");
+    row.push_back(cell.status);
     table.add(std::move(row));
   }
   table.print(std::cout);
@@ -185,25 +182,25 @@ void print_cells(const Json& results) {
 
 /// Prints the tables and writes the page of a sweep, or of the cells that were asked for neither.
 /// Throws Error where cells failed.
-void finish(const SweepOptions& options, const SweepResult& result) {
+void finish(const SweepOptions& options, const SweepResult& result, Diagnostics& diagnostics) {
   const fs::path folder = options.output;
-  if (!result.results.is_null()) {
-    const report::SweepReport report = report::read_sweep_report(result.results);
-    write_report({.page = (folder / "report.html").string(),
-                  .plots = (folder / "plots").string(),
-                  .overwrite = true},
-                 report::sweep_page(report), report::sweep_plots(report));
+  if (result.results) {
+    const report::SweepReport& report = result.results->report;
+    write_report_files({.page = (folder / "report.html").string(),
+                        .plots = (folder / "plots").string(),
+                        .overwrite = true},
+                       sweep_page(report), sweep_plots(report), diagnostics);
     if (options.json) {
-      std::cout << dump_json(result.results);
+      std::cout << dump_json(result.results->json);
     } else {
-      print_cells(result.results);
+      print_cells(report.cells);
     }
     std::cout.flush();
   }
   if (!result.failed.empty())
     fail(result.failed.size(), " of ", result.num_wanted,
          " cells failed: ", join(result.failed, ", "), "; ",
-         (result.results.is_null() ? folder : folder / "results.json").string(), " says why");
+         (result.results ? folder / "results.json" : folder).string(), " says why");
 }
 
 void run_dry(const SweepOptions& options) {
@@ -226,9 +223,9 @@ void run_sweep_command(const SweepOptions& options) {
   if (options.is_list)
     return print_list(options, read_planned_sweep(settings.file, settings.version).plan);
   if (options.is_dry_run) return run_dry(options);
-  if (options.is_collect) return finish(options, collect_sweep(settings, diagnostics));
+  if (options.is_collect) return finish(options, collect_sweep(settings, diagnostics), diagnostics);
   TerminalEvents events;
-  finish(options, run_sweep(settings, events, diagnostics));
+  finish(options, run_sweep(settings, events, diagnostics), diagnostics);
 }
 
 }  // namespace

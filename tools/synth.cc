@@ -3,8 +3,8 @@
 #include "commands.h"
 #include "core/json.h"
 #include "core/json_limits.h"
-#include "progress.h"
 #include "synth/synthetic.h"
+#include "terminal/progress.h"
 
 namespace kvcal {
 namespace {

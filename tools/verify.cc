@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "core/join.h"
 #include "inspect/verification.h"
-#include "table.h"
+#include "terminal/table.h"
 
 namespace kvcal {
 namespace {

@@ -60,19 +60,16 @@ SeriesChart scales_chart(const CheckpointReport& report) {
                     .description =
                         "Circles: K amax. Squares: V amax. Dashes: scale times the "
                         "largest code. Logarithmic; the numbers are in the table below.",
-                    .places = layer_names(report),
-                    .series = {}};
+                    .places = layer_names(report)};
   std::vector<Series> limits;
   for (const CacheSide& side : kCacheSides) {
     const std::string name = side.name;
     Series seen{.name = name + " amax",
                 .css_class = side.css_class,
-                .mark = name == "K" ? Mark::kCircle : Mark::kSquare,
-                .values = {}};
+                .mark = name == "K" ? Mark::kCircle : Mark::kSquare};
     Series limit{.name = name + " limit: scale × largest code",
                  .css_class = side.css_class,
-                 .mark = Mark::kDash,
-                 .values = {}};
+                 .mark = Mark::kDash};
     for (const CacheLayer& layer : report.layers) {
       seen.values.push_back(amax_of(layer.*side.tensor));
       limit.values.push_back(limit_of(layer.*side.tensor, report.format));
@@ -87,9 +84,7 @@ SeriesChart scales_chart(const CheckpointReport& report) {
 
 HeatMap heads_map(const CheckpointReport& report, const CacheSide& side) {
   HeatMap map{.id = std::string("heads-") + side.css_class,
-              .what = std::string(side.name) + " amax",
-              .layers = {},
-              .rows = {}};
+              .what = std::string(side.name) + " amax"};
   for (const CacheLayer& layer : report.layers) {
     map.layers.push_back(layer.layer);
     map.rows.push_back((layer.*side.tensor).head_amax);
@@ -132,8 +127,6 @@ SeriesChart convergence_chart(const CheckpointReport& report) {
                         "in the middle. 1 is the amax of all samples.",
                     .places_title = "samples",
                     .values_title = "amax over the first samples / final amax",
-                    .places = {},
-                    .series = {},
                     .spacing = Spacing::kLinear};
   const auto known = std::ranges::find_if(
       report.layers, [](const CacheLayer& layer) { return is_known(layer.k.convergence); });

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/number_text.h"
 #include "report/checkpoint_charts.h"
 #include "report/checkpoint_sections.h"
 #include "report/figure.h"
@@ -103,8 +104,6 @@ Section about_section(const CheckpointReport& report) {
 
 std::string checkpoint_page(const CheckpointReport& report) {
   Page page{.title = report.name + ": FP8 KV cache",
-            .heading = {},
-            .sections = {},
             .footer = "Written by kvcal " + report.version + " from " + report.path};
   page.heading.element("p", {{"class", "lead"}},
                        report.model_type + " · scales: " + report.scale_format + " · " +

@@ -44,7 +44,6 @@ void add_magnitudes(std::vector<Plot>& plots, const CheckpointReport& report) {
   const MagnitudeDomain domain = common_domain(report);
   Plot plot{.name = "magnitudes",
             .title = "Magnitudes against FP8's range, the worst layers",
-            .drawings = {},
             .legend = range_legend(),
             .definitions = magnitude_axes(domain)};
   for (const Place& place : places) {

@@ -35,12 +35,12 @@ struct CacheLayer {
 /// A module with FP8 weights.
 struct Fp8Linear {
   std::string module;
-  std::optional<int64_t> layer;
+  std::optional<int64_t> layer = {};
   std::string kind;           ///< the module's name without layer and expert: "mlp.down_proj"
   float weight_scale = 0.0f;  ///< the largest, where it has several
   int64_t num_weight_scales = 1;
   std::string input;  ///< how its input is quantized: "static", "dynamic, per token"
-  std::optional<float> input_scale;
+  std::optional<float> input_scale = {};
 };
 
 struct TensorKind {

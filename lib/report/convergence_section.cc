@@ -103,8 +103,7 @@ Markup layer_drawings(const CheckpointReport& report) {
                     .description = words_of(layer),
                     .width = kWidth,
                     .height = kHeight,
-                    .css_class = "multiple",
-                    .content = {}};
+                    .css_class = "multiple"};
     draw_frame(drawing.content, frame);
     for (const CacheSide& side : kCacheSides) draw_side(drawing.content, frame, layer, side);
     out.open("div", {{"class", "small"}}).element("h3", "Layer " + number);
@@ -173,7 +172,7 @@ Markup stop_words(const StopOutcome& stop) {
 }  // namespace
 
 Section convergence_section(const CheckpointReport& report) {
-  Section section{"convergence", "How many samples were enough", {}};
+  Section section{"convergence", "How many samples were enough"};
   if (report.stop) section.body.append(stop_words(*report.stop));
   const SeriesChart chart = convergence_chart(report);
   const Drawing drawing = draw_series(chart);

@@ -89,8 +89,7 @@ Markup fates_drawing(const std::vector<EngineLoad>& engines) {
                       "Cross: the default 1.0. The values are in the tables below.",
                   .width = static_cast<double>(kLeft + kCell * layers + 10),
                   .height = static_cast<double>(kTop + kRow * engines.size() + 6),
-                  .css_class = "chart",
-                  .content = {}};
+                  .css_class = "chart"};
   size_t row = 0;
   for (const EngineLoad& engine : engines) {
     draw_label(drawing.content,
@@ -171,7 +170,7 @@ Markup engine_words(const CheckpointReport& report) {
 }  // namespace
 
 Section engines_section(const CheckpointReport& report) {
-  Section section{"engines", "What each engine would load", {}};
+  Section section{"engines", "What each engine would load"};
   const std::vector<EngineLoad>& engines = report.engines;
   if (engines.empty()) {
     section.body.append(

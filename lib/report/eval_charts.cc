@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "core/number_text.h"
 #include "report/numbers.h"
 
 namespace kvcal::report {
@@ -34,13 +35,9 @@ Series position_series(const EvalVariant& variant, Series series,
   return series;
 }
 
-SeriesChart position_chart(const EvalReport& report, PositionNumber number) {
-  SeriesChart chart{.id = {},
-                    .title = {},
-                    .description = {},
-                    .places_title = "position in the sequence",
-                    .places = {},
-                    .series = {}};
+/// The chart with a series for each variant.
+SeriesChart position_chart(const EvalReport& report, PositionNumber number, SeriesChart chart) {
+  chart.places_title = "position in the sequence";
   const std::vector<PositionAccuracy> positions = all_positions(report);
   for (const PositionAccuracy& place : positions) chart.places.push_back(position_words(place));
   for (size_t i = 0; i < report.variants.size(); ++i)
@@ -74,9 +71,7 @@ SeriesChart kl_by_layer_chart(const EvalReport& report) {
                     .description =
                         "Mean KL divergence from the reference, in nats, by layer and "
                         "variant; logarithmic. The numbers are in the table below.",
-                    .values_title = "mean KL, nats",
-                    .places = {},
-                    .series = {}};
+                    .values_title = "mean KL, nats"};
   std::set<int64_t> layers;
   for (const EvalVariant& variant : report.variants)
     for (const LayerAccuracy& layer : variant.layers) layers.insert(layer.layer);
@@ -95,25 +90,26 @@ SeriesChart kl_by_layer_chart(const EvalReport& report) {
 }
 
 SeriesChart kl_by_position_chart(const EvalReport& report) {
-  SeriesChart chart = position_chart(report, &PositionAccuracy::kl_mean);
-  chart.id = "kl-positions-chart";
-  chart.title = "KL by position in the sequence";
-  chart.description =
-      "Mean KL divergence from the reference, in nats, of the tokens at these positions, by "
-      "variant; logarithmic. The numbers are in the table below.";
-  chart.values_title = "mean KL, nats";
-  return chart;
+  return position_chart(
+      report, &PositionAccuracy::kl_mean,
+      {.id = "kl-positions-chart",
+       .title = "KL by position in the sequence",
+       .description =
+           "Mean KL divergence from the reference, in nats, of the tokens at these positions, by "
+           "variant; logarithmic. The numbers are in the table below.",
+       .values_title = "mean KL, nats"});
 }
 
 SeriesChart nll_by_position_chart(const EvalReport& report) {
-  SeriesChart chart = position_chart(report, &PositionAccuracy::nll);
-  chart.id = "nll-positions-chart";
-  chart.title = "Negative log likelihood by position in the sequence";
-  chart.description =
-      "Mean negative log likelihood, in nats, of the tokens at these positions, by variant and of "
-      "the reference. The numbers are in the table below.";
-  chart.values_title = "mean NLL, nats";
-  chart.spacing = Spacing::kLinear;
+  SeriesChart chart = position_chart(
+      report, &PositionAccuracy::nll,
+      {.id = "nll-positions-chart",
+       .title = "Negative log likelihood by position in the sequence",
+       .description =
+           "Mean negative log likelihood, in nats, of the tokens at these positions, by variant "
+           "and of the reference. The numbers are in the table below.",
+       .values_title = "mean NLL, nats",
+       .spacing = Spacing::kLinear});
   if (report.variants.empty()) return chart;
   // Every variant was compared with the same reference.
   Series reference =
@@ -133,7 +129,6 @@ SpreadChart sequences_chart(const EvalReport& report) {
           "A tick a sequence; a box around the middle half, a heavy line "
           "at the median. The numbers are in the table below.",
       .values_title = is_kl ? "mean KL of a sequence, nats" : "mean NLL of a sequence",
-      .rows = {},
       .spacing = is_kl ? Spacing::kLog : Spacing::kLinear};
   for (size_t i = 0; i < report.variants.size(); ++i) {
     const EvalVariant& variant = report.variants[i];
@@ -153,8 +148,7 @@ ScatterChart sensitivity_chart(const Sensitivity& sensitivity) {
                          "Each point keeps some layers' cache in 16 bits; up is worse, "
                          "right is larger. The numbers are in the table below.",
                      .x_title = "cache of one token, bytes",
-                     .y_title = "mean KL, nats",
-                     .points = {}};
+                     .y_title = "mean KL, nats"};
   chart.x_text = byte_text;
   for (const MixedPrecision& row : sensitivity.rows) {
     if (!std::isfinite(row.kl_mean) || !std::isfinite(row.bytes_per_token)) continue;
@@ -190,7 +184,6 @@ SeriesChart ranking_chart(const Sensitivity& sensitivity) {
                         "dearest layer first; logarithmic. The numbers are in the table below.",
                     .places_title = "layer, the dearest first",
                     .values_title = "mean KL, nats",
-                    .places = {},
                     .series = {{"KL of this layer alone", "s0", Mark::kCircle, {}}}};
   for (const Sensitivity::Rank& rank : sensitivity.ranking) {
     chart.places.push_back(std::to_string(rank.layer));

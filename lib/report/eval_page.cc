@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/number_text.h"
 #include "report/eval_charts.h"
 #include "report/eval_sections.h"
 #include "report/numbers.h"
@@ -90,7 +91,7 @@ Section about_section(const EvalReport& report) {
 }  // namespace
 
 Section variants_section(const EvalReport& report) {
-  Section section{"variants", "Variants", {}};
+  Section section{"variants", "Variants"};
   if (report.variants.empty()) return section;
   std::vector<const Measures*> all;
   for (const EvalVariant& variant : report.variants) all.push_back(&variant.measures);
@@ -115,8 +116,6 @@ Section variants_section(const EvalReport& report) {
 std::string eval_page(const EvalReport& report) {
   const std::string model = report.model.substr(report.model.find_last_of('/') + 1);
   Page page{.title = (model.empty() ? "Evaluation" : model) + ": " + report.task,
-            .heading = {},
-            .sections = {},
             .footer = "Written by kvcal " + report.version};
   page.heading.element("p", {{"class", "lead"}}, report.dataset);
   const Section all[] = {

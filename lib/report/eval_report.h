@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
 #include "report/measures.h"
 #include "report/plot.h"
 
@@ -33,9 +32,9 @@ struct EvalVariant {
   std::string name, kv_cache_dtype, scales;
   int64_t num_tokens = 0;
   Measures measures;
-  std::vector<PositionAccuracy> positions;
-  std::vector<LayerAccuracy> layers;
-  std::vector<SequenceAccuracy> sequences;
+  std::vector<PositionAccuracy> positions = {};
+  std::vector<LayerAccuracy> layers = {};
+  std::vector<SequenceAccuracy> sequences = {};
 };
 
 /// The text that a variant wrote; kl: of each token against the reference's distribution, may be
@@ -43,13 +42,13 @@ struct EvalVariant {
 struct GeneratedText {
   std::string name, text;
   std::vector<std::string> tokens;
-  std::optional<int64_t> first_divergence;  ///< index of a token; nullopt: the texts are equal
-  std::vector<double> kl;
+  std::optional<int64_t> first_divergence = {};  ///< index of a token; nullopt: the texts are equal
+  std::vector<double> kl = {};
 };
 struct ComparedTexts {
   std::string prompt;
   GeneratedText reference;
-  std::vector<GeneratedText> variants;
+  std::vector<GeneratedText> variants = {};
 };
 
 /// A choice of layers that keep 16 bits, and what it costs and gives.
@@ -61,12 +60,12 @@ struct MixedPrecision {
 struct Sensitivity {
   double kl_budget, bytes_per_token_16_bit;
   std::string kv_cache_dtype, skip_layers_argument, recipe;
-  std::vector<MixedPrecision> rows;
+  std::vector<MixedPrecision> rows = {};
   struct Rank {
     int64_t layer = 0;
     double kl_mean;
   };
-  std::vector<Rank> ranking;
+  std::vector<Rank> ranking = {};
 };
 
 /// A question of GSM8K and what became of it.
@@ -78,17 +77,14 @@ struct AnsweredQuestion {
 
 /// Everything the page of an evaluation shows. All strings may come from files of strangers.
 struct EvalReport {
-  std::string task, model, dataset, reference, version;
-  std::optional<int64_t> max_seq_length, stride, num_sequences, num_questions, num_fewshot;
-  std::vector<EvalVariant> variants;
-  std::vector<ComparedTexts> texts;
-  std::optional<Sensitivity> sensitivity;
-  std::vector<AnsweredQuestion> questions;
+  std::string task, model = {}, dataset = {}, reference = {}, version = {};
+  std::optional<int64_t> max_seq_length = {}, stride = {}, num_sequences = {}, num_questions = {};
+  std::optional<int64_t> num_fewshot = {};
+  std::vector<EvalVariant> variants = {};
+  std::vector<ComparedTexts> texts = {};
+  std::optional<Sensitivity> sensitivity = {};
+  std::vector<AnsweredQuestion> questions = {};
 };
-
-/// Reads the output of `kvcal eval --json`. Keys that are missing stay empty, keys that are not
-/// known are passed over. Throws Error naming the place of a value that has another type.
-EvalReport read_eval_report(const Json& result);
 
 /// One HTML file, complete in itself. Same input, same bytes.
 std::string eval_page(const EvalReport& report);

@@ -13,8 +13,8 @@ struct Drawing {
   std::string id;  ///< unique in the page
   std::string title, description;
   double width = 0, height = 0;
-  std::string css_class;
-  Markup content;
+  std::string css_class = {};
+  Markup content = {};
 };
 
 /// `<svg role="img">` of the drawing's size, named by its title and description.

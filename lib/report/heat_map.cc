@@ -133,8 +133,7 @@ Drawing draw_block(const HeatMap& map, const Levels& levels, const Block& block)
           "the table below.",
       .width = kLeft + cell_width(block.heads) * static_cast<double>(block.heads) + 2,
       .height = kTop + kRowHeight * static_cast<double>(block.count) + 2,
-      .css_class = "heat",
-      .content = {}};
+      .css_class = "heat"};
   draw_cells(drawing.content, map, levels, block);
   draw_row_labels(drawing.content, map, block);
   if (has_digits(block.heads)) draw_digits(drawing.content, map, levels, block);
@@ -148,8 +147,7 @@ Drawing draw_key(const HeatMap& map, const Levels& levels) {
                                  number_text(levels.largest) + ", each the same ratio wide.",
                   .width = 64.0 * kLevels + 60,
                   .height = 36,
-                  .css_class = "key",
-                  .content = {}};
+                  .css_class = "key"};
   for (int level = 1; level <= kLevels; ++level) {
     const double height = filling(level, false);
     drawing.content.leaf("path", {{"class", "level" + std::to_string(level)},

@@ -13,8 +13,8 @@ namespace kvcal::report {
 struct HeatMap {
   std::string id;    ///< of its drawings; the table of its numbers has the id `<id>-numbers`
   std::string what;  ///< "K amax"
-  std::vector<int64_t> layers;
-  std::vector<std::vector<float>> rows;  ///< [layers][heads]; a row may be empty
+  std::vector<int64_t> layers = {};
+  std::vector<std::vector<float>> rows = {};  ///< [layers][heads]; a row may be empty
 };
 
 /// Cells more than this are not drawn: no model has so many, and pages stay small.

@@ -36,8 +36,7 @@ Drawing heading_drawing(const std::string& id, const std::string& words) {
                   .description = "a heading",
                   .width = text_width(words) + 20,
                   .height = 14,
-                  .css_class = "heading",
-                  .content = {}};
+                  .css_class = "heading"};
   draw_label(drawing.content,
              {.x = 0, .y = 11, .text = words, .anchor = "start", .css_class = "name"});
   return drawing;
@@ -49,8 +48,7 @@ Drawing legend_drawing(const std::string& id, const Legend& legend, double width
                   .description = "What marks, lines and hatchings stand for.",
                   .width = width,
                   .height = 0,
-                  .css_class = "legend-drawing",
-                  .content = {}};
+                  .css_class = "legend-drawing"};
   double x = 0, y = 0;
   for (const LegendEntry& entry : legend) {
     const double needed = kSampleWidth + 6 + text_width(entry.words);

@@ -2,6 +2,8 @@
 #include <cmath>
 #include <map>
 
+#include "core/join.h"
+#include "core/number_text.h"
 #include "report/eval_charts.h"
 #include "report/eval_sections.h"
 #include "report/figure.h"
@@ -9,6 +11,10 @@
 
 namespace kvcal::report {
 namespace {
+
+std::string as_text(int64_t number) {
+  return std::to_string(number);
+}
 
 /// A chart, its legend and the numbers behind it; nothing where there is nothing to draw.
 Markup series_figure(const SeriesChart& chart, const std::string& caption, const Markup& numbers) {
@@ -39,11 +45,10 @@ std::string dearest_words(const EvalVariant& variant) {
     const double kl = layer.measures.at("kl_mean");
     return std::isnan(kl) ? -1.0 : kl;
   });
-  std::string text;
-  for (size_t i = 0; i < std::min<size_t>(3, layers.size()); ++i)
-    text += (text.empty() ? "" : ", ") + std::to_string(layers[i].layer) + " (" +
-            number_text(layers[i].measures.at("kl_mean"), 3) + ")";
-  return text;
+  layers.resize(std::min<size_t>(3, layers.size()));
+  return join(layers, ", ", [](const LayerAccuracy& layer) {
+    return std::to_string(layer.layer) + " (" + number_text(layer.measures.at("kl_mean"), 3) + ")";
+  });
 }
 
 Markup sequences_table(const SpreadChart& chart) {
@@ -72,7 +77,7 @@ Markup sequences_table(const SpreadChart& chart) {
 }  // namespace
 
 Section kl_layers_section(const EvalReport& report) {
-  Section section{"layers", "What each layer costs", {}};
+  Section section{"layers", "What each layer costs"};
   const SeriesChart chart = kl_by_layer_chart(report);
   if (chart.places.empty()) return section;
   section.body.append(
@@ -89,7 +94,7 @@ Section kl_layers_section(const EvalReport& report) {
 }
 
 Section positions_section(const EvalReport& report) {
-  Section section{"positions", "By position in the sequence", {}};
+  Section section{"positions", "By position in the sequence"};
   const SeriesChart kl = kl_by_position_chart(report), nll = nll_by_position_chart(report);
   if (kl.places.empty()) return section;
   section.body.append(series_figure(
@@ -104,7 +109,7 @@ Section positions_section(const EvalReport& report) {
 }
 
 Section sequences_section(const EvalReport& report) {
-  Section section{"sequences", "Sequence by sequence", {}};
+  Section section{"sequences", "Sequence by sequence"};
   const SpreadChart chart = sequences_chart(report);
   const Drawing drawing = draw_spread(chart);
   if (drawing.content.empty()) return section;
@@ -117,7 +122,7 @@ Section sequences_section(const EvalReport& report) {
 }
 
 Section sensitivity_section(const EvalReport& report) {
-  Section section{"sensitivity", "Layers to keep in 16 bits", {}};
+  Section section{"sensitivity", "Layers to keep in 16 bits"};
   if (!report.sensitivity) return section;
   const Sensitivity& sensitivity = *report.sensitivity;
   const ScatterChart chart = sensitivity_chart(sensitivity);
@@ -130,13 +135,10 @@ Section sensitivity_section(const EvalReport& report) {
        {.title = "proposed", .kind = Column::Kind::kWord},
        {.title = "which", .kind = Column::Kind::kWord}});
   for (const MixedPrecision& row : sensitivity.rows) {
-    std::string which;
-    for (const int64_t layer : row.kept_layers)
-      which += (which.empty() ? "" : " ") + std::to_string(layer);
     table.row(std::to_string(row.kept_layers.size())).cell(number_text(row.kl_mean, 5));
     table.cell(number_text(row.perplexity, 5));
     table.cell(byte_text(row.bytes_per_token), row.bytes_per_token);
-    table.word(row.is_proposed ? "yes" : "").word(which);
+    table.word(row.is_proposed ? "yes" : "").word(join(row.kept_layers, " ", as_text));
   }
   const Drawing drawing = draw_scatter(chart);
   if (drawing.content.empty())

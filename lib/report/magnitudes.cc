@@ -207,8 +207,7 @@ Markup draw_strip(const Magnitudes& magnitudes, const MagnitudeDomain& domain) {
                   .description = words_of(magnitudes),
                   .width = kStripWidth,
                   .height = kStripHeight,
-                  .css_class = "strip",
-                  .content = {}};
+                  .css_class = "strip"};
   draw_zones(drawing.content, frame, magnitudes);
   if (!counts.counts.empty()) {
     double most = 0.0;
@@ -229,8 +228,7 @@ Markup draw_strip_axis(const std::string& id, const MagnitudeDomain& domain) {
                                  number_text(domain.largest) + ", logarithmic",
                   .width = kStripWidth,
                   .height = 20,
-                  .css_class = "strip-axis",
-                  .content = {}};
+                  .css_class = "strip-axis"};
   for (const double tick : frame.x.ticks(5)) {
     const double x = frame.x.at(tick);
     if (x < 12 || x > kStripWidth - 12) continue;
@@ -263,8 +261,7 @@ Drawing draw_magnitudes(const Magnitudes& magnitudes, const MagnitudeDomain& dom
                   .description = words_of(magnitudes),
                   .width = kWidth,
                   .height = kHeight,
-                  .css_class = "magnitudes",
-                  .content = {}};
+                  .css_class = "magnitudes"};
   draw_zones(drawing.content, frame, magnitudes);
   drawing.content.leaf("use", {{"href", "#magnitude-axes"}});
   drawing.content.leaf(

@@ -91,7 +91,7 @@ Markup layer_table(const CheckpointReport& report, const CacheLayer& layer) {
 }  // namespace
 
 Section magnitudes_section(const CheckpointReport& report) {
-  Section section{"magnitudes", "Magnitudes against FP8's range", {}};
+  Section section{"magnitudes", "Magnitudes against FP8's range"};
   if (!has_histograms(report)) {
     section.body.append(words("No histogram of K or V was kept."));
     return section;
@@ -107,7 +107,7 @@ Section magnitudes_section(const CheckpointReport& report) {
 }
 
 Section layers_section(const CheckpointReport& report) {
-  Section section{"layers", "Layer by layer", {}};
+  Section section{"layers", "Layer by layer"};
   const MagnitudeDomain domain = common_domain(report);
   if (report.layers.empty()) section.body.append(words("No layer has a KV cache."));
   if (has_histograms(report)) section.body.append(magnitude_axes(domain));

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/error.h"
 #include "core/join.h"
-#include "report/json_fields.h"
+#include "core/number_text.h"
 #include "report/numbers.h"
 
 namespace kvcal::report {
@@ -56,13 +57,13 @@ const Measure& find_measure(std::string_view key) {
   fail("'", key, "' is no measure, expected one of ", join(kMeasures, ", ", &Measure::key));
 }
 
-Measures::Measures(const Json& object) {
-  for (const Measure& measure : kMeasures) values_.push_back(number_or_nan(object, measure.key));
+void Measures::set(std::string_view key, std::optional<double> value) {
+  if (value) values_[find_measure(key).key] = *value;
 }
 
 double Measures::at(std::string_view key) const {
-  const Measure* measure = &find_measure(key);
-  return values_.empty() ? std::nan("") : values_[static_cast<size_t>(measure - kMeasures)];
+  const auto found = values_.find(find_measure(key).key);
+  return found == values_.end() ? std::nan("") : found->second;
 }
 
 std::vector<const Measure*> known_measures(std::span<const Measures* const> all) {

@@ -1,11 +1,12 @@
 #pragma once
 
+#include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "core/json.h"
 #include "report/figure.h"
 
 namespace kvcal::report {
@@ -26,14 +27,12 @@ const Measure& find_measure(std::string_view key);
 /// Numbers by key; NaN where one was not measured.
 class Measures {
  public:
-  Measures() = default;
-  /// Those that the object has. Throws Error where one is no number.
-  explicit Measures(const Json& object);
-  /// key: of all_measures().
+  /// key: of all_measures(), else Error. A value that is missing was not measured.
+  void set(std::string_view key, std::optional<double> value);
   double at(std::string_view key) const;
 
  private:
-  std::vector<double> values_;  ///< in the order of all_measures(), or empty
+  std::map<std::string_view, double> values_;
 };
 
 /// Columns of which at least one number is known.

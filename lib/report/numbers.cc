@@ -28,13 +28,6 @@ std::string share_text(double fraction) {
   return digits(100.0 * fraction, std::chars_format::general, 2 + (fraction > 0.0999)) + " %";
 }
 
-std::string byte_text(double bytes) {
-  constexpr const char* kUnits[] = {"B", "kB", "MB", "GB", "TB"};
-  size_t unit = 0;
-  for (; bytes >= 1000.0 && unit + 1 < std::size(kUnits); ++unit) bytes /= 1000.0;
-  return digits(bytes, std::chars_format::fixed, unit == 0 ? 0 : 1) + ' ' + kUnits[unit];
-}
-
 std::string range_text(const std::vector<float>& values) {
   if (values.empty()) return kNone;
   const auto [least, largest] = std::ranges::minmax(values);

@@ -9,8 +9,6 @@ namespace kvcal::report {
 std::string number_text(double value, int significant = 4);
 /// A fraction in per cent, "0.12 %"; "0" for none, "–" for NaN.
 std::string share_text(double fraction);
-/// "269.1 MB"
-std::string byte_text(double bytes);
 /// One number, or the least and the largest: "0.01 – 0.02"; "–" for none.
 std::string range_text(const std::vector<float>& values);
 /// A length or place in a drawing, rounded to a tenth.

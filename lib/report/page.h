@@ -9,15 +9,15 @@ namespace kvcal::report {
 
 struct Section {
   std::string id, title;
-  Markup body;
+  Markup body = {};
 };
 
 /// A page of sections: one file that asks for nothing else, with our style and script inside and a
 /// policy that forbids all others.
 struct Page {
   std::string title;
-  Markup heading;  ///< below the title
-  std::vector<Section> sections;
+  Markup heading = {};  ///< below the title
+  std::vector<Section> sections = {};
   std::string footer;
 };
 std::string html(const Page& page);

@@ -11,7 +11,7 @@ namespace kvcal::report {
 struct Plot {
   std::string name;  ///< of the file, without ".svg"
   std::string title;
-  std::vector<Drawing> drawings;  ///< one below the other; those without content are left out
+  std::vector<Drawing> drawings = {};  ///< one below the other; those without content are left out
   Legend legend = {};
   Markup definitions = {};  ///< what the drawings refer to by id
 };

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "core/number_text.h"
 #include "report/checkpoint_charts.h"
 #include "report/checkpoint_sections.h"
 #include "report/numbers.h"
@@ -39,7 +40,7 @@ Markup scales_table(const CheckpointReport& report) {
 /// Columns of clipped shares, K up and V down; nothing where none is clipped.
 Series clipped_series(const CheckpointReport& report, const char* name, const char* css_class,
                       Mark mark, CacheTensor CacheLayer::*side) {
-  Series series{.name = name, .css_class = css_class, .mark = mark, .values = {}};
+  Series series{.name = name, .css_class = css_class, .mark = mark};
   for (const CacheLayer& layer : report.layers)
     series.values.push_back((layer.*side).saturated.value_or(std::nan("")) * 100.0);
   return series;
@@ -51,8 +52,7 @@ Markup clipped_figure(const CheckpointReport& report) {
                     .description =
                         "Per cent of K and V above scale times the largest code; layers "
                         "without a mark clip nothing.",
-                    .places = layer_names(report),
-                    .series = {}};
+                    .places = layer_names(report)};
   chart.height = 220;
   chart.series = {
       clipped_series(report, "K clipped, per cent", "k", Mark::kCircle, &CacheLayer::k),
@@ -110,7 +110,7 @@ Section scales_section(const CheckpointReport& report) {
 }
 
 Section heads_section(const CheckpointReport& report) {
-  Section section{"heads", "Heads", {}};
+  Section section{"heads", "Heads"};
   Markup drawings, numbers;
   bool is_too_large = false;
   for (const CacheSide& side : kCacheSides) {

@@ -230,8 +230,7 @@ Drawing draw_scatter(const ScatterChart& chart) {
                   .description = chart.description,
                   .width = chart.width,
                   .height = chart.height,
-                  .css_class = "chart",
-                  .content = {}};
+                  .css_class = "chart"};
   if (chart.points.empty()) return drawing;
   Plan plan = plan_of(chart);
   spread_marks(plan.places, chart.width - kRight);

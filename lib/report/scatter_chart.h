@@ -28,9 +28,9 @@ struct Level {
 };
 
 struct ScatterChart {
-  std::string id, title, description, x_title, y_title;
+  std::string id, title = {}, description = {}, x_title = {}, y_title = {};
   Spacing x_spacing = Spacing::kLinear, y_spacing = Spacing::kLog;
-  std::vector<ScatterPoint> points;
+  std::vector<ScatterPoint> points = {};
   std::vector<size_t> front = {};  ///< indices of points that a line joins, in its order
   bool has_steps = false;  ///< the line goes by steps: what lies beyond its corners is worse
   std::optional<Level> level = {};

@@ -84,8 +84,7 @@ Drawing draw_series(const SeriesChart& chart) {
                   .description = chart.description,
                   .width = chart.width,
                   .height = chart.height,
-                  .css_class = "chart",
-                  .content = {}};
+                  .css_class = "chart"};
   if (values.empty() || chart.places.empty()) return drawing;
   const double top = chart.values_title.empty() ? kTop : kTop + kTitle;
   const Plan plan{chart, Axis::around(chart.spacing, values, chart.height - kBottom, top)};

@@ -14,7 +14,7 @@ struct Series {
   std::string name;
   std::string css_class;
   Mark mark = Mark::kCircle;
-  std::vector<double> values;
+  std::vector<double> values = {};
 };
 
 /// Numbers that are not negative over places in a row: layers of a model, ranges of positions.
@@ -22,8 +22,8 @@ struct SeriesChart {
   std::string id, title, description;
   std::string places_title = "layer";  ///< what a place is
   std::string values_title = {};       ///< what stands above the vertical axis
-  std::vector<std::string> places;
-  std::vector<Series> series;
+  std::vector<std::string> places = {};
+  std::vector<Series> series = {};
   Spacing spacing = Spacing::kLog;
   double width = 1180, height = 300;
 };

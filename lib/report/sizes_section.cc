@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "core/number_text.h"
 #include "report/checkpoint_sections.h"
 #include "report/figure.h"
 #include "report/numbers.h"
@@ -15,8 +16,7 @@ Markup bar(const std::string& id, const std::string& title, double share) {
                   .description = share_text(share) + " of all bytes",
                   .width = kWidth,
                   .height = 14,
-                  .css_class = "bar",
-                  .content = {}};
+                  .css_class = "bar"};
   drawing.content.leaf("rect", {{"class", "frame"},
                                 {"x", "0.5"},
                                 {"y", "0.5"},
@@ -31,7 +31,7 @@ Markup bar(const std::string& id, const std::string& title, double share) {
 }  // namespace
 
 Section sizes_section(const CheckpointReport& report) {
-  Section section{"sizes", "Sizes", {}};
+  Section section{"sizes", "Sizes"};
   const auto total = static_cast<double>(std::max<uint64_t>(1, report.bytes));
   TableMarkup table({.id = "sizes-table", .caption = "Tensors by kind", .is_sortable = true},
                     {{"kind"}, {"tensors"}, {"size"}, {"share"}, {"of all bytes"}});

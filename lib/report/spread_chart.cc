@@ -64,8 +64,7 @@ Drawing draw_spread(const SpreadChart& chart) {
                   .description = chart.description,
                   .width = chart.width,
                   .height = kTop + kRowHeight * static_cast<double>(chart.rows.size()) + kBottom,
-                  .css_class = "chart",
-                  .content = {}};
+                  .css_class = "chart"};
   std::vector<double> values;
   double left = 60;
   for (const SpreadRow& row : chart.rows) {

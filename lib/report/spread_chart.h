@@ -11,12 +11,12 @@ namespace kvcal::report {
 /// Numbers of one kind, none negative: a row of ticks with its quartiles.
 struct SpreadRow {
   std::string name, css_class;
-  std::vector<double> values;
+  std::vector<double> values = {};
 };
 
 struct SpreadChart {
   std::string id, title, description, values_title;
-  std::vector<SpreadRow> rows;
+  std::vector<SpreadRow> rows = {};
   Spacing spacing = Spacing::kLog;
   double width = 1180;
 };

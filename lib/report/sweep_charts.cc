@@ -149,14 +149,10 @@ std::string choice_words(const std::string& choice) {
 
 ScatterChart pareto_chart(const SweepReport& report) {
   ScatterChart chart{.id = "pareto-chart",
-                     .title = {},
                      .description =
                          "A mark a cell; rings and the stepped line are the front: no "
                          "other cell is better in one measure without being worse in "
-                         "the other. The numbers are in the table of cells.",
-                     .x_title = {},
-                     .y_title = {},
-                     .points = {}};
+                         "the other. The numbers are in the table of cells."};
   if (report.pareto_x.empty()) return chart;
   chart.x_title = title_of(report.pareto_x);
   chart.y_title = title_of(report.pareto_y);
@@ -212,7 +208,6 @@ std::vector<SpreadChart> choice_charts(const SweepReport& report) {
                           "A tick a cell; a box around the middle half, a heavy line at "
                           "the median. The numbers are in the table of cells.",
                       .values_title = title,
-                      .rows = {},
                       .spacing = spacing_of(report.pareto_y)};
     const std::vector<std::string> choices = choices_of(report, dimension);
     for (size_t i = 0; i < choices.size(); ++i) {

@@ -43,7 +43,7 @@ Section summary_section(const SweepReport& report) {
 }
 
 Section pareto_section(const SweepReport& report) {
-  Section section{"pareto", "What is worth its bytes", {}};
+  Section section{"pareto", "What is worth its bytes"};
   const ScatterChart chart = pareto_chart(report);
   const Drawing drawing = draw_scatter(chart);
   if (drawing.content.empty()) {
@@ -62,7 +62,7 @@ Section pareto_section(const SweepReport& report) {
 }
 
 Section choices_section(const SweepReport& report) {
-  Section section{"choices", "What each choice does", {}};
+  Section section{"choices", "What each choice does"};
   for (const SpreadChart& chart : choice_charts(report)) {
     const Drawing drawing = draw_spread(chart);
     if (drawing.content.empty()) continue;
@@ -79,7 +79,7 @@ std::string status_words(const SweepCell& cell) {
 }
 
 Section cells_section(const SweepReport& report) {
-  Section section{"cells", "All cells", {}};
+  Section section{"cells", "All cells"};
   std::vector<const Measures*> all;
   for (const SweepCell& cell : report.cells) all.push_back(&cell.measures);
   const std::vector<const Measure*> measures = known_measures(all);
@@ -103,7 +103,7 @@ Section cells_section(const SweepReport& report) {
 }
 
 Section failures_section(const SweepReport& report) {
-  Section section{"failures", "Cells that failed", {}};
+  Section section{"failures", "Cells that failed"};
   if (count_of(report, "failed") == 0) return section;
   TableMarkup table({.id = "failures-table", .caption = "What went wrong", .has_text = true},
                     {{"cell"}, {"error"}});
@@ -117,8 +117,6 @@ Section failures_section(const SweepReport& report) {
 
 std::string sweep_page(const SweepReport& report) {
   Page page{.title = (report.name.empty() ? std::string("Sweep") : report.name) + ": sweep",
-            .heading = {},
-            .sections = {},
             .footer = "Written by kvcal " + report.version};
   page.heading.element("p", {{"class", "lead"}},
                        std::to_string(report.cells.size()) + " cells over " +

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
 #include "report/measures.h"
 #include "report/plot.h"
 
@@ -12,8 +11,8 @@ namespace kvcal::report {
 /// A cell of the grid.
 struct SweepCell {
   std::string id, status, error;
-  std::vector<std::string> choices;  ///< of each dimension; empty where it has none
-  Measures measures;
+  std::vector<std::string> choices = {};  ///< of each dimension; empty where it has none
+  Measures measures = {};
   bool is_pareto = false;
 
   bool is_done() const { return status == "done"; }
@@ -24,13 +23,8 @@ struct SweepReport {
   std::string name, version;
   std::string pareto_x, pareto_y;       ///< keys of measures
   std::vector<std::string> dimensions;  ///< "model", "recipe", … as the cells have them
-  std::vector<SweepCell> cells;
+  std::vector<SweepCell> cells = {};
 };
-
-/// results.json of `kvcal sweep`. A cell's texts and whole numbers that are no measures are its
-/// choices; other keys that are not known are passed over. Throws Error naming the cell and key of
-/// a value that is missing or has another type.
-SweepReport read_sweep_report(const Json& results);
 
 /// One HTML file, complete in itself. Same input, same bytes.
 std::string sweep_page(const SweepReport& report);

@@ -110,7 +110,7 @@ Markup shade_legend() {
 }  // namespace
 
 Section texts_section(const EvalReport& report) {
-  Section section{"texts", "Texts side by side", {}};
+  Section section{"texts", "Texts side by side"};
   if (report.texts.empty()) return section;
   section.body.append(
       words("What each variant writes after the same prompt, greedily. The first token that is not "
@@ -125,7 +125,7 @@ Section texts_section(const EvalReport& report) {
 }
 
 Section questions_section(const EvalReport& report) {
-  Section section{"questions", "Questions and answers", {}};
+  Section section{"questions", "Questions and answers"};
   if (report.questions.empty()) return section;
   const bool has_variants = std::ranges::any_of(
       report.questions, [](const AnsweredQuestion& question) { return !question.variant.empty(); });

@@ -22,42 +22,41 @@ std::vector<std::string> pieces_of(const Tokenizer& tokenizer, const std::vector
   return pieces;
 }
 
-Json text_json(const std::string& name, const Tokenizer& tokenizer,
-               const std::vector<TokenId>& ids) {
-  return {
-      {"name", name}, {"text", tokenizer.decode(ids, true)}, {"tokens", pieces_of(tokenizer, ids)}};
+report::GeneratedText text_of(const std::string& name, const Tokenizer& tokenizer,
+                              const std::vector<TokenId>& ids) {
+  return {.name = name, .text = tokenizer.decode(ids, true), .tokens = pieces_of(tokenizer, ids)};
 }
 
 KvCache cache_of(const EvalVariant& variant, int64_t tokens) {
   return variant.model->decoder.make_cache(variant.label.dtype, variant.scales, tokens);
 }
 
-Json compared(const EvalVariants& variants, const Tokenizer& tokenizer,
-              std::span<const TokenId> prompt, const GenerateOptions& options) {
+report::ComparedTexts compared(const EvalVariants& variants, const Tokenizer& tokenizer,
+                               std::span<const TokenId> prompt, const GenerateOptions& options) {
   const int64_t tokens = std::ssize(prompt) + options.max_new_tokens;
   const EvalVariant& reference = *variants.reference();
-  Json json = {{"prompt", tokenizer.decode({prompt.begin(), prompt.end()}, true)},
-               {"variants", Json::array()}};
+  report::ComparedTexts texts{.prompt = tokenizer.decode({prompt.begin(), prompt.end()}, true),
+                              .reference = {}};
   for (const EvalVariant& variant : variants.variants()) {
     if (variant.model != reference.model) continue;
     throw_if_interrupted();
     KvCache first = cache_of(reference, tokens), second = cache_of(variant, tokens);
-    const Comparison comparison =
-        compare_caches(variant.model->decoder, first, second, prompt, options);
-    json["reference"] = text_json(variants.reference_name(), tokenizer, comparison.first.ids);
-    Json entry = text_json(variant.label.name, tokenizer, comparison.second.ids);
-    entry["first_divergence"] = comparison.first_divergence;
-    entry["kl"] = comparison.kl;
-    json["variants"].push_back(std::move(entry));
+    Comparison comparison = compare_caches(variant.model->decoder, first, second, prompt, options);
+    texts.reference = text_of(variants.reference_name(), tokenizer, comparison.first.ids);
+    report::GeneratedText& text =
+        texts.variants.emplace_back(text_of(variant.label.name, tokenizer, comparison.second.ids));
+    if (comparison.first_divergence >= 0) text.first_divergence = comparison.first_divergence;
+    text.kl = std::move(comparison.kl);
   }
-  return json;
+  return texts;
 }
 
 }  // namespace
 
-Json continuations_json(const EvalVariants& variants, const std::vector<ScoredSequence>& sequences,
-                        int64_t count, Diagnostics& diagnostics) {
-  Json texts = Json::array();
+std::vector<report::ComparedTexts> continuations_of(const EvalVariants& variants,
+                                                    const std::vector<ScoredSequence>& sequences,
+                                                    int64_t count, Diagnostics& diagnostics) {
+  std::vector<report::ComparedTexts> texts;
   if (count == 0) return texts;
   const LoadedModel& model = *variants.reference()->model;
   if (model.config.max_position_embeddings <= static_cast<int64_t>(kPromptTokens)) return texts;
@@ -80,8 +79,8 @@ Json continuations_json(const EvalVariants& variants, const std::vector<ScoredSe
   for (int64_t i = 0; i < wanted; ++i) {
     const std::vector<TokenId>& ids = sequences[static_cast<size_t>(i)].ids;
     const auto prompt = std::span(ids).first(std::min(kPromptTokens, ids.size()));
-    Json text = compared(variants, *tokenizer, prompt, options);
-    if (!text.at("variants").empty()) texts.push_back(std::move(text));
+    report::ComparedTexts text = compared(variants, *tokenizer, prompt, options);
+    if (!text.variants.empty()) texts.push_back(std::move(text));
     diagnostics.progress("texts", i + 1, wanted, "texts");
   }
   return texts;

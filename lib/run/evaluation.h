@@ -8,6 +8,7 @@
 #include "core/json.h"
 #include "eval/gates.h"
 #include "eval/mixed_precision.h"
+#include "report/eval_report.h"
 #include "run/eval_variants.h"
 
 namespace kvcal {
@@ -44,7 +45,7 @@ struct LikelihoodResult {
   bool has_layers = false;
   std::vector<VariantLikelihood> variants;
   std::vector<std::string> missed;  ///< a line for each missed gate of a variant
-  Json texts = nullptr;             ///< see continuations_json; null: not requested
+  std::vector<report::ComparedTexts> texts = {};  ///< empty unless requested; see continuations_of
 };
 
 /// Computes perplexity of each variant, and KL from the reference. on_scores gets the result before
@@ -118,8 +119,13 @@ Json evaluation_json(const EvalOptions& options, const std::string& version,
                      const GsmTaskOptions& asked, const GsmTaskResult& result);
 Json evaluation_json(const EvalOptions& options, const std::string& version,
                      const SensitivityResult& result);
-/// evaluation_json in the form that reports read, with every variant in a list, and texts.
-Json report_json(const EvalOptions& options, const std::string& version,
-                 const LikelihoodResult& result);
+
+/// The same as the values of a page, with the texts.
+report::EvalReport evaluation_report(const EvalOptions& options, const std::string& version,
+                                     const LikelihoodResult& result);
+report::EvalReport evaluation_report(const EvalOptions& options, const std::string& version,
+                                     const GsmTaskResult& result);
+report::EvalReport evaluation_report(const EvalOptions& options, const std::string& version,
+                                     const SensitivityResult& result);
 
 }  // namespace kvcal

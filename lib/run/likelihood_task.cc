@@ -64,7 +64,7 @@ LikelihoodResult evaluate_likelihood(
   }
   if (on_scores) on_scores(result);
   if (asked.num_texts > 0)
-    result.texts = continuations_json(variants, sequences, asked.num_texts, diagnostics);
+    result.texts = continuations_of(variants, sequences, asked.num_texts, diagnostics);
   return result;
 }
 

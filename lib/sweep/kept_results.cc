@@ -70,10 +70,12 @@ std::vector<CellOutcome> outcomes_of(const Sweep& sweep, const SweepFolder& fold
   return outcomes;
 }
 
-Json write_results(const Sweep& sweep, const SweepFolder& folder) {
-  Json results = results_json(sweep.file, sweep.plan, sweep.inputs, outcomes_of(sweep, folder));
-  folder.write(folder.results(), results);
-  write_file_atomically(folder.csv(), to_csv(results), true);
+SweepResults write_results(const Sweep& sweep, const SweepFolder& folder) {
+  const std::vector<CellOutcome> outcomes = outcomes_of(sweep, folder);
+  SweepResults results{results_json(sweep.file, sweep.plan, sweep.inputs, outcomes),
+                       results_report(sweep.file, sweep.plan, sweep.inputs, outcomes)};
+  folder.write(folder.results(), results.json);
+  write_file_atomically(folder.csv(), to_csv(results.json), true);
   return results;
 }
 

@@ -17,7 +17,12 @@ SweepProgress progress_of(const Sweep& sweep, const SweepFolder& folder);
 /// The result of each cell, or why it has none.
 std::vector<CellOutcome> outcomes_of(const Sweep& sweep, const SweepFolder& folder);
 
-/// Writes results.json and results.csv, and returns the first.
-Json write_results(const Sweep& sweep, const SweepFolder& folder);
+/// The table of a whole sweep.
+struct SweepResults {
+  Json json;  ///< results.json
+  report::SweepReport report;
+};
+/// Writes results.json and results.csv.
+SweepResults write_results(const Sweep& sweep, const SweepFolder& folder);
 
 }  // namespace kvcal

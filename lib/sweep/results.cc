@@ -1,11 +1,13 @@
 #include "sweep/results.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
+#include "core/join.h"
+#include "core/registry.h"
 #include "core/sha256.h"
-#include "sweep/metrics.h"
 
 namespace kvcal {
 namespace {
@@ -22,38 +24,67 @@ std::string_view name_of(CellOutcome::Status status) {
   return "";
 }
 
-Json cell_json(const Cell& cell, const SweepFile& sweep, const CellOutcome& outcome) {
+/// A number of the cell's result; null: it has none.
+const Json* number_of(const CellOutcome& outcome, const std::string& name) {
+  const Json* value = outcome.result.is_object() ? find_field(outcome.result, name) : nullptr;
+  return value && value->is_number() ? value : nullptr;
+}
+
+/// Whether each cell is on the front; nullopt for those that are not done or lack a number, which
+/// stay out of the picture.
+std::vector<std::optional<bool>> front_of(const ParetoAxes& axes,
+                                          std::span<const CellOutcome> outcomes) {
+  const auto coordinate = [](const Json& number, const Metric& metric) {
+    return metric.is_less_better ? number.get<double>() : -number.get<double>();
+  };
+  const Metric &x = metric(axes.x), &y = metric(axes.y);
+  std::vector<ParetoPoint> points;
+  std::vector<size_t> shown;
+  for (size_t i = 0; i < outcomes.size(); ++i) {
+    const Json *at_x = number_of(outcomes[i], x.name), *at_y = number_of(outcomes[i], y.name);
+    if (outcomes[i].status != CellOutcome::Status::kDone || !at_x || !at_y) continue;
+    points.push_back({coordinate(*at_x, x), coordinate(*at_y, y)});
+    shown.push_back(i);
+  }
+  const std::vector<bool> is_on_front = pareto_front(points);
+  std::vector<std::optional<bool>> front(outcomes.size());
+  for (size_t i = 0; i < shown.size(); ++i) front[shown[i]] = is_on_front[i];
+  return front;
+}
+
+Json cell_json(const Cell& cell, const SweepFile& sweep, const CellOutcome& outcome,
+               std::optional<bool> is_on_front) {
   Json json = {{"id", cell.id}};
   json.update(coordinates_json(cell, sweep));
   json["status"] = name_of(outcome.status);
   json["error"] = outcome.status == CellOutcome::Status::kFailed ? Json(outcome.error) : Json();
   for (const Metric& metric : all_metrics()) {
-    const Json* value =
-        outcome.result.is_object() ? find_field(outcome.result, metric.name) : nullptr;
+    const Json* value = number_of(outcome, metric.name);
     json[metric.name] = value ? *value : Json();
   }
-  json["is_pareto"] = nullptr;
+  json["is_pareto"] = is_on_front ? Json(*is_on_front) : Json();
   return json;
 }
 
-/// Only cells that are done and have both numbers are in the picture; the others keep null.
-void mark_front(const ParetoAxes& axes, Json& cells) {
-  const auto coordinate = [](const Json& cell, const Metric& metric) {
-    const double value = cell[metric.name].get<double>();
-    return metric.is_less_better ? value : -value;
-  };
-  const Metric &x = metric(axes.x), &y = metric(axes.y);
-  std::vector<ParetoPoint> points;
-  std::vector<Json*> shown;
-  for (Json& cell : cells) {
-    if (cell["status"] != name_of(CellOutcome::Status::kDone) || !cell[x.name].is_number() ||
-        !cell[y.name].is_number())
-      continue;
-    points.push_back({coordinate(cell, x), coordinate(cell, y)});
-    shown.push_back(&cell);
-  }
-  const std::vector<bool> front = pareto_front(points);
-  for (size_t i = 0; i < shown.size(); ++i) (*shown[i])["is_pareto"] = bool{front[i]};
+report::SweepCell page_cell(const Cell& cell, const CellOutcome& outcome, bool is_on_front) {
+  report::SweepCell page{.id = cell.id,
+                         .status = std::string(name_of(outcome.status)),
+                         .error = outcome.error,
+                         .is_pareto = is_on_front};
+  for (const Metric& metric : all_metrics())
+    if (const Json* value = number_of(outcome, metric.name))
+      page.measures.set(metric.name, value->get<double>());
+  return page;
+}
+
+/// Dimensions in the order in which cells first have them; those that never have a value are none.
+std::vector<std::string> dimensions_of(const std::vector<Json>& coordinates) {
+  std::vector<std::string> dimensions;
+  for (const Json& cell : coordinates)
+    for (const auto& [name, value] : cell.items())
+      if (!value.is_null() && std::ranges::find(dimensions, name) == dimensions.end())
+        dimensions.push_back(name);
+  return dimensions;
 }
 
 Json models_json(const SweepFile& sweep, const SweepInputs& inputs) {
@@ -87,9 +118,14 @@ Json gsm8k_json(const SweepFile& sweep, const SweepInputs& inputs) {
           {"limit", sweep.gsm8k->limit ? Json(*sweep.gsm8k->limit) : Json()}};
 }
 
-std::string csv_field(const Json& value) {
+/// Empty for null.
+std::string plain_text(const Json& value) {
   if (value.is_null()) return "";
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+std::string csv_field(const Json& value) {
+  const std::string text = plain_text(value);
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
@@ -97,6 +133,31 @@ std::string csv_field(const Json& value) {
 }
 
 }  // namespace
+
+std::span<const Metric> all_metrics() {
+  static const std::array<Metric, 12> kMetrics{{{"perplexity"},
+                                                {"nll"},
+                                                {"kl_mean"},
+                                                {"kl_stderr"},
+                                                {"kl_p99"},
+                                                {"kl_max"},
+                                                {"top1_agreement", false},
+                                                {"perplexity_increase"},
+                                                {"exact_match_strict", false},
+                                                {"exact_match_flexible", false},
+                                                {"bytes_per_token"},
+                                                {"weight_bytes"}}};
+  return kMetrics;
+}
+
+const Metric& metric(std::string_view name) {
+  const auto metrics = all_metrics();
+  const auto found = std::ranges::find(metrics, name, &Metric::name);
+  if (found != metrics.end()) return *found;
+  std::vector<std::string> names;
+  for (const Metric& one : metrics) names.push_back(one.name);
+  fail("unknown metric '", name, "'", did_you_mean(name, names), "; known are ", join(names, ", "));
+}
 
 std::vector<bool> pareto_front(std::span<const ParetoPoint> points) {
   std::vector<size_t> order(points.size());
@@ -115,9 +176,9 @@ std::vector<bool> pareto_front(std::span<const ParetoPoint> points) {
 Json results_json(const SweepFile& sweep, const SweepPlan& plan, const SweepInputs& inputs,
                   std::span<const CellOutcome> outcomes) {
   Json cells = Json::array();
+  const std::vector<std::optional<bool>> front = front_of(sweep.pareto, outcomes);
   for (size_t i = 0; i < plan.cells.size(); ++i)
-    cells.push_back(cell_json(plan.cells[i], sweep, outcomes[i]));
-  mark_front(sweep.pareto, cells);
+    cells.push_back(cell_json(plan.cells[i], sweep, outcomes[i], front[i]));
   return {{"version", inputs.version},
           {"name", sweep.name},
           {"models", models_json(sweep, inputs)},
@@ -132,6 +193,25 @@ Json results_json(const SweepFile& sweep, const SweepPlan& plan, const SweepInpu
           {"gsm8k", gsm8k_json(sweep, inputs)},
           {"cells", std::move(cells)},
           {"pareto", {{"x", sweep.pareto.x}, {"y", sweep.pareto.y}}}};
+}
+
+report::SweepReport results_report(const SweepFile& sweep, const SweepPlan& plan,
+                                   const SweepInputs& inputs,
+                                   std::span<const CellOutcome> outcomes) {
+  std::vector<Json> coordinates;
+  for (const Cell& cell : plan.cells) coordinates.push_back(coordinates_json(cell, sweep));
+  report::SweepReport page{.name = sweep.name,
+                           .version = inputs.version,
+                           .pareto_x = sweep.pareto.x,
+                           .pareto_y = sweep.pareto.y,
+                           .dimensions = dimensions_of(coordinates)};
+  const std::vector<std::optional<bool>> front = front_of(sweep.pareto, outcomes);
+  for (size_t i = 0; i < plan.cells.size(); ++i) {
+    page.cells.push_back(page_cell(plan.cells[i], outcomes[i], front[i].value_or(false)));
+    for (const std::string& dimension : page.dimensions)
+      page.cells.back().choices.push_back(plain_text(coordinates[i].at(dimension)));
+  }
+  return page;
 }
 
 std::string to_csv(const Json& results) {

@@ -5,11 +5,22 @@
 #include <vector>
 
 #include "core/json.h"
+#include "report/sweep_report.h"
 #include "sweep/plan.h"
 
 namespace kvcal {
 
-/// What is known of a cell.
+/// A number that a cell's result may have.
+struct Metric {
+  std::string name;  ///< key of results.json
+  bool is_less_better = true;
+};
+/// All of them, in the order of tables.
+std::span<const Metric> all_metrics();
+/// The metric of that name. Throws Error with did you mean.
+const Metric& metric(std::string_view name);
+
+/// The state of a cell.
 struct CellOutcome {
   enum class Status { kPending, kDone, kFailed };
   Status status = Status::kPending;
@@ -27,6 +38,11 @@ std::vector<bool> pareto_front(std::span<const ParetoPoint> points);
 /// results.json (docs/sweep.md). outcomes: of each cell. inputs name what it was made with.
 Json results_json(const SweepFile& sweep, const SweepPlan& plan, const SweepInputs& inputs,
                   std::span<const CellOutcome> outcomes);
+
+/// The same as the values of a page.
+report::SweepReport results_report(const SweepFile& sweep, const SweepPlan& plan,
+                                   const SweepInputs& inputs,
+                                   std::span<const CellOutcome> outcomes);
 
 /// The cells of results.json as CSV (RFC 4180): a line of names, then one a cell; null is empty.
 std::string to_csv(const Json& results);

@@ -7,8 +7,8 @@
 #include "recipe/fields.h"
 #include "recipe/grammar.h"
 #include "sweep/grid_fields.h"
-#include "sweep/metrics.h"
 #include "sweep/names.h"
+#include "sweep/results.h"
 
 namespace kvcal {
 namespace {

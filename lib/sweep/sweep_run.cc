@@ -2,14 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include "core/folder.h"
 #include "core/registry.h"
 #include "export/writer.h"
 #include "sweep/calibration_tasks.h"
 #include "sweep/evaluation_tasks.h"
-#include "sweep/kept_results.h"
 #include "sweep/sweep_inputs.h"
 #include "sweep/task_slots.h"
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/diagnostics.h"
+#include "sweep/kept_results.h"
 #include "sweep/task_runner.h"
 
 namespace kvcal {
@@ -35,9 +37,9 @@ class SweepEvents : public TaskEvents {
 };
 
 struct SweepResult {
-  Json results;                     ///< results.json; null for a run of some cells
-  std::vector<std::string> failed;  ///< ids of cells that were asked for
-  size_t num_wanted = 0;            ///< cells that were asked for
+  std::optional<SweepResults> results = {};  ///< none of a run of some cells
+  std::vector<std::string> failed;           ///< ids of cells that were asked for
+  size_t num_wanted = 0;                     ///< cells that were asked for
 };
 
 /// A sweep's file, what it expands to, and the work that is left.

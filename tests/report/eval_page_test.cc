@@ -6,6 +6,7 @@
 #include "report/eval_charts.h"
 #include "report/support/html_check.h"
 #include "report/support/page_check.h"
+#include "report/support/report_reader.h"
 #include "support/catch.h"
 
 using namespace kvcal;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/number_text.h"
 #include "report/axis.h"
 #include "report/numbers.h"
 #include "support/catch.h"
@@ -49,8 +50,8 @@ TEST_CASE("numbers: as people read them, whatever they are") {
   CHECK(share_text(0.0) == "0");
   CHECK(share_text(0.123456) == "12.3 %");
   CHECK(share_text(0.0012) == "0.12 %");
-  CHECK(byte_text(46080) == "46.1 kB");
-  CHECK(byte_text(17) == "17 B");
+  CHECK(kvcal::byte_text(46080) == "46.1 kB");
+  CHECK(kvcal::byte_text(17) == "17 B");
   CHECK(range_text({}) == "–");
   CHECK(range_text({0.5f, 0.25f}) == "0.25 – 0.5");
   CHECK(coordinate(12.04) == "12");

@@ -4,6 +4,7 @@
 #include "core/file.h"
 #include "report/support/html_check.h"
 #include "report/support/page_check.h"
+#include "report/support/report_reader.h"
 #include "report/sweep_charts.h"
 #include "support/catch.h"
 

@@ -38,7 +38,7 @@ TEST_CASE("evaluation: perplexity of one cache stands beside the run's own numbe
   CHECK(json.at("version") == "1.2");
   CHECK(json.at("perplexity") == result.variants[0].all.perplexity);
   CHECK_FALSE(json.contains("variants"));
-  CHECK(report_json(options, "1.2", result).at("variants").size() == 1);
+  CHECK(evaluation_report(options, "1.2", result).variants.size() == 1);
 }
 
 TEST_CASE("evaluation: KL is given for each variant and layer before texts are written") {
@@ -51,7 +51,7 @@ TEST_CASE("evaluation: KL is given for each variant and layer before texts are w
   bool has_scores = false;
   const LikelihoodResult result =
       evaluate_likelihood(options, asked, lines, [&](const LikelihoodResult& scores) {
-        has_scores = scores.texts.is_null() && scores.variants.size() == 2;
+        has_scores = scores.texts.empty() && scores.variants.size() == 2;
       });
   CHECK(has_scores);
   CHECK(result.reference == "the same with an unquantized cache");
@@ -62,8 +62,13 @@ TEST_CASE("evaluation: KL is given for each variant and layer before texts are w
   CHECK(result.variants[1].layers[1].layer == 1);
   REQUIRE(result.missed.size() == 1);
   CHECK(contains(result.missed[0], "unit: --max-kl: the mean KL is "));
-  CHECK(result.texts.at(0).at("variants").size() == 2);
+  CHECK(result.texts.at(0).variants.size() == 2);
   CHECK(evaluation_json(options, "1.2", result).at("variants").at(1).at("layers").size() == 2);
+  const report::EvalReport page = evaluation_report(options, "1.2", result);
+  CHECK(page.task == "kl");
+  CHECK(page.variants[1].measures.at("kl_mean") == *result.variants[1].all.kl_mean);
+  CHECK(page.variants[1].layers.size() == 2);
+  CHECK(page.texts.size() == 1);
 }
 
 TEST_CASE("evaluation: GSM8K keeps each variant's answers") {
@@ -87,6 +92,11 @@ TEST_CASE("evaluation: GSM8K keeps each variant's answers") {
   CHECK(json.at("samples").size() == 4);
   CHECK(json.at("samples").at(3).at("variant") == "unit");
   CHECK(json.at("limit") == 2);
+  const report::EvalReport page = evaluation_report(options, "1.2", result);
+  REQUIRE(page.questions.size() == 4);
+  CHECK(page.questions[3].variant == "unit");
+  CHECK(page.questions[3].question.starts_with("Question: "));
+  CHECK_FALSE(page.num_questions.has_value());  // each variant has its own
 }
 
 TEST_CASE("evaluation: sensitivity ranks the layers and proposes those to keep") {
@@ -110,6 +120,9 @@ TEST_CASE("evaluation: sensitivity ranks the layers and proposes those to keep")
   const Json json = evaluation_json(options, "1.2", none).at("sensitivity");
   CHECK(json.at("kept_layers").size() == 2);
   CHECK(json.at("bytes_per_token_16_bit") == none.bytes_per_token_16_bit);
+  const report::EvalReport page = evaluation_report(options, "1.2", none);
+  CHECK(page.sensitivity->kl_budget == 0.0);
+  CHECK(page.sensitivity->rows.size() == none.rows.size());
 }
 
 TEST_CASE("evaluation: variants are told apart by their text") {

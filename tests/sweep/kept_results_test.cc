@@ -72,7 +72,7 @@ TEST_CASE("kept results: a cell is done, failed or pending, and the tables say s
   CHECK(outcomes[0].status == Status::kFailed);
   CHECK(outcomes[0].error == "why");
   CHECK(outcomes[1].status == Status::kDone);
-  const Json results = write_results(sweep, folder);
+  const Json results = write_results(sweep, folder).json;
   CHECK(results["cells"][1]["kl_mean"] == 0.5);
   CHECK(*folder.read(folder.results()) == results);
   CHECK(read_text(folder.csv()) == to_csv(results));

@@ -1,8 +1,9 @@
 #include "sweep/results.h"
 
+#include <cmath>
+
 #include "support/catch.h"
 #include "support/scratch_folder.h"
-#include "sweep/metrics.h"
 #include "sweep_fixture.h"
 
 using namespace kvcal;
@@ -128,6 +129,26 @@ TEST_CASE("results: the front goes by the axes that the sweep names, and by what
     return outcome;
   };
   CHECK(front({agreeing(1.0, 20), agreeing(0.9, 10), agreeing(0.8, 10)}) == "**.");
+}
+
+TEST_CASE("results: the page has the cells' choices, and the dimensions that any of them has") {
+  const PlannedSweep all(
+      "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3], num_calibration_samples: 8}");
+  const report::SweepReport page = results_report(
+      all.sweep, all.plan, some_inputs(),
+      std::vector<CellOutcome>{
+          done(0.0, 20), {.status = CellOutcome::Status::kFailed, .error = "why", .result = {}}});
+  CHECK(page.version == "1.2");
+  CHECK(page.pareto_y == "kl_mean");
+  CHECK(page.dimensions == std::vector<std::string>{"model", "kv_cache_dtype", "recipe",
+                                                    "scale_source", "kv_forward", "num_samples"});
+  REQUIRE(page.cells.size() == 2);
+  CHECK(page.cells[0].choices == std::vector<std::string>{"m1", "float16", "", "", "", ""});
+  CHECK(page.cells[0].measures.at("bytes_per_token") == 20.0);
+  CHECK(page.cells[0].is_pareto);
+  CHECK(page.cells[1].choices.back() == "8");
+  CHECK(page.cells[1].error == "why");
+  CHECK(std::isnan(page.cells[1].measures.at("kl_mean")));
 }
 
 TEST_CASE("csv: fields with commas, quotes and line breaks are quoted, as RFC 4180 says") {

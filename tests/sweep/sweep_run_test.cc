@@ -95,7 +95,7 @@ TEST_CASE("sweep run: every cell is measured, and a second run has nothing to do
   const SweepResult first = sweep.run();
   CHECK(first.failed.empty());
   CHECK(first.num_wanted == 3);
-  CHECK(statuses(first.results) == std::vector<std::string>{"done", "done", "done"});
+  CHECK(statuses(first.results->json) == std::vector<std::string>{"done", "done", "done"});
   CHECK(sweep.events.started_tasks ==
         std::vector<std::string>{"1/4 scales of model by max, fp8_e4m3, quantized, 2 samples",
                                  "2/4 statistics of model, 2 samples",
@@ -107,11 +107,11 @@ TEST_CASE("sweep run: every cell is measured, and a second run has nothing to do
   CHECK(sweep.events.outlook.num_tasks == 4);
   CHECK(sweep.events.outlook.num_there == 0);
   const SweepResult second = sweep.run();
-  CHECK(second.results == first.results);
+  CHECK(second.results->json == first.results->json);
   CHECK(sweep.events.started_tasks.empty());
   CHECK(sweep.events.outlook.num_there == 3);
   SilentDiagnostics diagnostics;
-  CHECK(collect_sweep(sweep.settings, diagnostics).results == first.results);
+  CHECK(collect_sweep(sweep.settings, diagnostics).results->json == first.results->json);
 }
 
 TEST_CASE("sweep run: cells done one by one make the table of a whole run") {
@@ -119,14 +119,14 @@ TEST_CASE("sweep run: cells done one by one make the table of a whole run") {
   for (const std::string& id : {kUnit, kExact, kQuantized}) {
     sweep.settings.cells = {id};
     const SweepResult part = sweep.run();
-    CHECK(part.results.is_null());
+    CHECK_FALSE(part.results.has_value());
     CHECK(part.num_wanted == 1);
   }
   CHECK_FALSE(is_there(sweep.settings.output / "results.json"));
   SilentDiagnostics diagnostics;
   sweep.settings.cells.clear();
-  CHECK(collect_sweep(sweep.settings, diagnostics).results["cells"] ==
-        whole.run().results["cells"]);
+  CHECK(collect_sweep(sweep.settings, diagnostics).results->json["cells"] ==
+        whole.run().results->json["cells"]);
   sweep.settings.cells = {"model/fp8_e4m3/unti"};
   CHECK(test::contains(message_of([&] { sweep.run(); }), "--cell: the sweep has no cell"));
 }
@@ -140,8 +140,8 @@ TEST_CASE("sweep run: a task that fails takes its cells along, the others go on"
   };
   const SweepResult result = sweep.run();
   CHECK(result.failed == std::vector<std::string>{kExact});
-  CHECK(statuses(result.results) == std::vector<std::string>{"done", "failed", "done"});
-  CHECK(result.results["cells"][1]["error"] == "no memory");
+  CHECK(statuses(result.results->json) == std::vector<std::string>{"done", "failed", "done"});
+  CHECK(result.results->json["cells"][1]["error"] == "no memory");
   CHECK(sweep.events.failures == std::vector<std::string>{"no memory", kExact + ": no memory"});
 }
 
@@ -154,7 +154,7 @@ TEST_CASE("sweep run: cells that fail together are tried one by one, a killed ta
   };
   const SweepResult result = sweep.run();
   CHECK(result.failed.empty());
-  CHECK(statuses(result.results) == std::vector<std::string>{"done", "done", "done"});
+  CHECK(statuses(result.results->json) == std::vector<std::string>{"done", "done", "done"});
 }
 
 TEST_CASE("sweep run: a preview counts the work and writes nothing") {

@@ -1,4 +1,4 @@
-#include "command_line.h"
+#include "terminal/command_line.h"
 
 #include <algorithm>
 #include <cstdio>

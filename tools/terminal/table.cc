@@ -1,4 +1,4 @@
-#include "table.h"
+#include "terminal/table.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,9 +1,44 @@
-#include "report/eval_report.h"
+#include "report/support/report_reader.h"
 
-#include "report/json_fields.h"
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
 
 namespace kvcal::report {
 namespace {
+
+double number_or_nan(const Json& object, std::string_view key) {
+  return optional_number(object, key).value_or(std::nan(""));
+}
+
+std::string text_or_empty(const Json& object, std::string_view key) {
+  return optional_string(object, key).value_or("");
+}
+
+void each_value(const Json& object, std::string_view key,
+                const std::function<void(const Json& entry)>& read) {
+  const Json* list = find_field(object, key);
+  if (!list) return;
+  if (!list->is_array()) fail_kind(key, "a list", *list);
+  for (size_t i = 0; i < list->size(); ++i)
+    in_context(std::string(key) + "[" + std::to_string(i) + "]", [&] { read((*list)[i]); });
+}
+
+void each_object(const Json& object, std::string_view key,
+                 const std::function<void(const Json& entry)>& read) {
+  each_value(object, key, [&](const Json& entry) {
+    if (!entry.is_object()) fail("found ", kind_of(entry), ", expected an object");
+    read(entry);
+  });
+}
+
+Measures measures_of(const Json& json) {
+  Measures measures;
+  for (const Measure& measure : all_measures())
+    measures.set(measure.key, number_or_nan(json, measure.key));
+  return measures;
+}
 
 std::vector<int64_t> read_integers(const Json& json, std::string_view key) {
   std::vector<int64_t> numbers;
@@ -19,7 +54,7 @@ EvalVariant read_variant(const Json& json) {
                       .kv_cache_dtype = text_or_empty(json, "kv_cache_dtype"),
                       .scales = text_or_empty(json, "scales"),
                       .num_tokens = optional_int(json, "num_tokens").value_or(0),
-                      .measures = Measures(json),
+                      .measures = measures_of(json),
                       .positions = {},
                       .layers = {},
                       .sequences = {}};
@@ -33,7 +68,8 @@ EvalVariant read_variant(const Json& json) {
                                  .reference_nll = number_or_nan(entry, "reference_nll")});
   });
   each_object(json, "layers", [&](const Json& entry) {
-    variant.layers.push_back({.layer = required_int(entry, "layer"), .measures = Measures(entry)});
+    variant.layers.push_back(
+        {.layer = required_int(entry, "layer"), .measures = measures_of(entry)});
   });
   each_object(json, "sequences", [&](const Json& entry) {
     variant.sequences.push_back({.num_tokens = optional_int(entry, "num_tokens").value_or(0),
@@ -111,6 +147,44 @@ AnsweredQuestion read_question(const Json& json) {
           .is_flexible_right = number_or_nan(json, "exact_match_flexible") > 0.0};
 }
 
+bool is_measure(const std::string& key) {
+  return std::ranges::any_of(all_measures(),
+                             [&](const Measure& measure) { return measure.key == key; });
+}
+
+/// Keys of a cell that name a choice.
+bool is_choice(const std::string& key, const Json& value) {
+  static const std::set<std::string> kOwn{"id", "status", "error", "is_pareto"};
+  return (value.is_string() || value.is_number_integer() || value.is_null()) &&
+         !kOwn.contains(key) && !is_measure(key);
+}
+
+std::string choice_text(const Json& cell, const std::string& key) {
+  const Json* value = find_field(cell, key);
+  if (!value || value->is_object() || value->is_array()) return {};
+  return value->is_string() ? value->get<std::string>() : value->dump();
+}
+
+/// Dimensions in the order in which cells first have them; those that never have a value are none.
+void add_dimensions(SweepReport& report, const Json& cell) {
+  for (const auto& [key, value] : cell.items())
+    if (is_choice(key, value) && !value.is_null() &&
+        std::ranges::find(report.dimensions, key) == report.dimensions.end())
+      report.dimensions.push_back(key);
+}
+
+SweepCell read_cell(const Json& json, const std::vector<std::string>& dimensions) {
+  SweepCell cell{.id = required_string(json, "id"),
+                 .status = required_string(json, "status"),
+                 .error = text_or_empty(json, "error"),
+                 .choices = {},
+                 .measures = measures_of(json),
+                 .is_pareto = optional_bool(json, "is_pareto").value_or(false)};
+  for (const std::string& dimension : dimensions)
+    cell.choices.push_back(choice_text(json, dimension));
+  return cell;
+}
+
 }  // namespace
 
 EvalReport read_eval_report(const Json& result) {
@@ -140,6 +214,26 @@ EvalReport read_eval_report(const Json& result) {
               [&](const Json& entry) { report.questions.push_back(read_question(entry)); });
   if (const Json* sensitivity = find_field(result, "sensitivity"))
     report.sensitivity = in_context("sensitivity", [&] { return read_sensitivity(*sensitivity); });
+  return report;
+}
+
+SweepReport read_sweep_report(const Json& results) {
+  if (!results.is_object()) fail("found ", kind_of(results), ", expected an object");
+  SweepReport report{.name = text_or_empty(results, "name"),
+                     .version = text_or_empty(results, "version"),
+                     .pareto_x = {},
+                     .pareto_y = {},
+                     .dimensions = {},
+                     .cells = {}};
+  if (const Json* pareto = find_field(results, "pareto"))
+    in_context("pareto", [&] {
+      report.pareto_x = find_measure(required_string(*pareto, "x")).key;
+      report.pareto_y = find_measure(required_string(*pareto, "y")).key;
+    });
+  each_object(results, "cells", [&](const Json& cell) { add_dimensions(report, cell); });
+  each_object(results, "cells", [&](const Json& cell) {
+    report.cells.push_back(read_cell(cell, report.dimensions));
+  });
   return report;
 }
 

@@ -1,0 +1,50 @@
+#include "run/report_files.h"
+
+#include "core/file.h"
+#include "core/folder.h"
+
+namespace kvcal {
+namespace {
+
+/// A folder that is replaced as a whole must hold nothing but what was written so.
+void check_plots_folder(const fs::path& folder, bool overwrite) {
+  check_new_file(folder, overwrite);
+  if (!is_folder(folder)) return;
+  for (const fs::path& path : paths_in(folder))
+    if (path.extension() != ".svg")
+      fail(folder.string(), ": holds ", path.filename().string(),
+           ", which is no SVG file; a folder of plots is replaced as a whole");
+}
+
+}  // namespace
+
+void check_report_files(const ReportFiles& files) {
+  if (!files.page.empty()) check_new_file(files.page, files.overwrite);
+  if (!files.plots.empty()) check_plots_folder(files.plots, files.overwrite);
+}
+
+void check_report_files(const ReportFiles& files, const ModelDir& model) {
+  for (const std::string& target : {files.page, files.plots})
+    if (!target.empty()) check_target(model, target);
+  check_report_files(files);
+}
+
+void write_report_files(const ReportFiles& files, const std::string& page,
+                        const std::vector<report::Plot>& plots, Diagnostics& diagnostics) {
+  if (!files.page.empty()) {
+    write_file_atomically(files.page, page, files.overwrite);
+    diagnostics.inform("wrote " + files.page);
+  }
+  if (files.plots.empty()) return;
+  check_plots_folder(files.plots, files.overwrite);
+  AtomicDirectory folder(files.plots, files.overwrite);
+  for (const report::Plot& plot : plots) {
+    FileWriter file(folder.path() / (plot.name + ".svg"));
+    file.write(report::plot_svg(plot));
+    file.close();
+  }
+  folder.commit();
+  diagnostics.inform("wrote " + std::to_string(plots.size()) + " plots to " + files.plots);
+}
+
+}  // namespace kvcal

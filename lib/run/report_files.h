@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/diagnostics.h"
+#include "export/writer.h"
+#include "report/plot.h"
+
+namespace kvcal {
+
+/// Where a command draws its result; empty: nowhere.
+struct ReportFiles {
+  std::string page;   ///< an HTML file
+  std::string plots;  ///< a folder of SVG files
+  bool overwrite = false;
+
+  bool is_asked_for() const { return !page.empty() || !plots.empty(); }
+};
+
+/// Before the work: throws Error where something exists that may not be replaced. A folder of plots
+/// is replaced only where it holds nothing else.
+void check_report_files(const ReportFiles& files);
+/// The same, and throws Error where a target lies in the folder of the model.
+void check_report_files(const ReportFiles& files, const ModelDir& model);
+
+/// Writes what was asked for, and tells it. Files and folders appear complete or not at all.
+void write_report_files(const ReportFiles& files, const std::string& page,
+                        const std::vector<report::Plot>& plots, Diagnostics& diagnostics);
+
+}  // namespace kvcal
