@@ -52,7 +52,7 @@ Json cache_json(const CacheLabel& cache) {
   return {{"kv_cache_dtype", name_of(cache.dtype)}, {"scales", cache.scales_source}};
 }
 
-/// json, with the numbers of a single variant beside the run's own.
+/// json, with a single variant's numbers beside the run's own.
 Json flattened(Json json, bool is_single) {
   if (!is_single) return json;
   Json variant = json.at("variants").at(0);
@@ -95,7 +95,7 @@ Json layers_json(const std::vector<LayerLikelihood>& layers) {
   return list;
 }
 
-/// The scores of each sequence, in order: paired comparisons and error bars need them.
+/// Scores of each sequence, in order, for paired comparisons and error bars.
 Json sequences_json(const std::vector<Likelihood>& sequences) {
   Json list = Json::array();
   for (const Likelihood& one : sequences) {
@@ -105,7 +105,7 @@ Json sequences_json(const std::vector<Likelihood>& sequences) {
   return list;
 }
 
-/// Every answer, with its prompt and, where there are several, its variant.
+/// Every answer, with its prompt and, with several variants, its variant.
 Json samples_json(const GsmTaskResult& result) {
   Json samples = Json::array();
   for (const VariantAnswers& variant : result.variants)
