@@ -89,6 +89,14 @@ std::string Axis::text(double tick) const {
   return spacing_ == Spacing::kLog && tick > 0.0 ? tick_text(tick) : number_text(tick);
 }
 
+void draw_value_grid(Markup& content, const Axis& axis, double left, double right) {
+  for (const double tick : axis.ticks()) {
+    const double y = axis.at(tick);
+    draw_level(content, "grid", left, right, y);
+    draw_label(content, {.x = left - 6, .y = y + 4, .text = axis.text(tick), .anchor = "end"});
+  }
+}
+
 std::string tick_text(double value) {
   const double exponent = std::round(std::log10(value));
   const bool is_power = std::abs(value / std::pow(10.0, exponent) - 1.0) < 1e-9;

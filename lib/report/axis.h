@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "report/figure.h"
+
 namespace kvcal::report {
 
 /// Even steps along an axis stand for equal differences or for equal ratios.
@@ -36,6 +38,9 @@ class Axis {
   bool has_zero_ = false;
   double zero_ = 0.0;  ///< place of 0
 };
+
+/// Lines at the ticks of a vertical axis, their numbers at the left.
+void draw_value_grid(Markup& content, const Axis& axis, double left, double right);
 
 /// "0.001", "100", and "1e-7" where that is shorter.
 std::string tick_text(double value);

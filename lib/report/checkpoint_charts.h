@@ -15,8 +15,6 @@ struct CacheSide {
 };
 inline constexpr CacheSide kCacheSides[] = {{"K", "k", &CacheLayer::k}, {"V", "v", &CacheLayer::v}};
 
-/// amax, or where it is not known what the largest scale can hold; NaN without either.
-double reach_of(const CacheTensor& tensor, fp8::Format format);
 /// scale * largest code of the largest scale; NaN without a scale.
 double limit_of(const CacheTensor& tensor, fp8::Format format);
 

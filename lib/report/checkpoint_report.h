@@ -9,7 +9,7 @@
 #include "quant/fp8.h"
 #include "quant/octave_counts.h"
 #include "quant/stop_rule.h"
-#include "report/page_blocks.h"
+#include "report/page.h"
 #include "report/plot.h"
 
 namespace kvcal::report {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "report/checkpoint_report.h"
-#include "report/page_blocks.h"
+#include "report/page.h"
 
 /// The sections of a checkpoint's page. Each says in words what is missing where there is nothing
 /// to show.

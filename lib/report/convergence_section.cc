@@ -48,9 +48,7 @@ Frame frame_of(const CheckpointReport& report) {
 void draw_frame(Markup& content, const Frame& frame) {
   for (const double part : {frame.parts.least(), 1.0}) {
     const double y = frame.parts.at(part);
-    content.leaf("path", {{"class", "grid"},
-                          {"d", "M" + coordinate(kLeft) + " " + coordinate(y) + "H" +
-                                    coordinate(kWidth - kRight)}});
+    draw_level(content, "grid", kLeft, kWidth - kRight, y);
     draw_label(content,
                {.x = kLeft - 4, .y = y + 4, .text = number_text(part, 2), .anchor = "end"});
   }
@@ -70,12 +68,12 @@ void draw_side(Markup& content, const Frame& frame, const CacheLayer& layer,
     // An amax stays what it was until a sample exceeds it, so the line rises in steps.
     line += i == 0 ? "M" + x + " " + y : "H" + x + "V" + y;
   }
-  content.leaf("path", {{"class", std::string(side.css_class) + " line"}, {"d", line}});
+  const std::string css_class = side.css_class;
+  draw_path(content, css_class + " line", line);
   const double x = kWidth - kRight + (side.css_class[0] == 'k' ? 4 : 9);
-  content.leaf("path", {{"class", std::string(side.css_class) + " whisker"},
-                        {"d", "M" + coordinate(x) + " " +
-                                  coordinate(frame.parts.at(part_of(seen, seen.low))) + "V" +
-                                  coordinate(frame.parts.at(part_of(seen, seen.high)) - 1)}});
+  draw_path(content, css_class + " whisker",
+            move_to(x, frame.parts.at(part_of(seen, seen.low))) + "V" +
+                coordinate(frame.parts.at(part_of(seen, seen.high)) - 1));
 }
 
 std::string words_of(const CacheLayer& layer) {

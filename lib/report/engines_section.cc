@@ -74,8 +74,7 @@ void draw_fates(Markup& content, const EngineLoad& engine, size_t row) {
                    std::to_string(kTop + kRow * row + 4) + kFates[fate].path;
   }
   for (size_t fate = 0; fate < kFates.size(); ++fate)
-    if (!paths[fate].empty())
-      content.leaf("path", {{"class", kFates[fate].css_class}, {"d", paths[fate]}});
+    if (!paths[fate].empty()) draw_path(content, kFates[fate].css_class, paths[fate]);
 }
 
 Markup fates_drawing(const std::vector<EngineLoad>& engines) {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "report/eval_report.h"
-#include "report/page_blocks.h"
+#include "report/page.h"
 
 /// The sections of an evaluation's page; without content where there is nothing to show.
 namespace kvcal::report {

@@ -29,6 +29,19 @@ void draw_label(Markup& content, const Label& label) {
                   label.text);
 }
 
+std::string move_to(double x, double y) {
+  return "M" + coordinate(x) + " " + coordinate(y);
+}
+
+void draw_path(Markup& content, const std::string& css_class, const std::string& outline) {
+  content.leaf("path", {{"class", css_class}, {"d", outline}});
+}
+
+void draw_level(Markup& content, const std::string& css_class, double left, double right,
+                double y) {
+  draw_path(content, css_class, move_to(left, y) + "H" + coordinate(right));
+}
+
 namespace {
 
 const char* kind_name(Column::Kind kind) {

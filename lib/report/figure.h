@@ -17,6 +17,17 @@ struct Drawing {
   Markup content = {};
 };
 
+/// The drawing of a chart, still without content.
+template <class Chart>
+Drawing chart_drawing(const Chart& chart, double height) {
+  return {.id = chart.id,
+          .title = chart.title,
+          .description = chart.description,
+          .width = chart.width,
+          .height = height,
+          .css_class = "chart"};
+}
+
 /// `<svg role="img">` of the drawing's size, named by its title and description.
 Markup svg(const Drawing& drawing);
 
@@ -28,6 +39,13 @@ struct Label {
   std::string_view css_class = "label";
 };
 void draw_label(Markup& content, const Label& label);
+
+/// "M10 20.5", which begins a line of a path at a place.
+std::string move_to(double x, double y);
+/// A path; outline: its attribute `d`.
+void draw_path(Markup& content, const std::string& css_class, const std::string& outline);
+/// A horizontal line.
+void draw_level(Markup& content, const std::string& css_class, double left, double right, double y);
 
 /// Columns of a table; those of numbers are set to the right.
 struct Column {

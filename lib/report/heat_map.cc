@@ -61,7 +61,7 @@ double filling(int level, bool is_full) {
 /// high.
 std::string run_of_cells(double x, size_t row, double width, double height) {
   const double y = kTop + kRowHeight * static_cast<double>(row + 1) - 1 - height / 2;
-  return "M" + coordinate(x) + " " + coordinate(y) + "h" + coordinate(width);
+  return move_to(x, y) + "h" + coordinate(width);
 }
 
 struct Block {
@@ -150,10 +150,10 @@ Drawing draw_key(const HeatMap& map, const Levels& levels) {
                   .css_class = "key"};
   for (int level = 1; level <= kLevels; ++level) {
     const double height = filling(level, false);
-    drawing.content.leaf("path", {{"class", "level" + std::to_string(level)},
-                                  {"stroke-width", coordinate(height)},
-                                  {"d", "M" + coordinate(30 + 64.0 * (level - 1)) + " " +
-                                            coordinate(18 - height / 2) + "h62"}});
+    drawing.content.leaf("path",
+                         {{"class", "level" + std::to_string(level)},
+                          {"stroke-width", coordinate(height)},
+                          {"d", move_to(30 + 64.0 * (level - 1), 18 - height / 2) + "h62"}});
   }
   for (int level = 0; level <= kLevels; ++level)
     draw_label(drawing.content,

@@ -73,11 +73,11 @@ void draw_limits(Markup& content, const Frame& frame, const Magnitudes& magnitud
   if (magnitudes.scales.empty()) return;
   const ZoneEdges edges = zone_edges(magnitudes, frame.x);
   const auto line = [&](double x) {
-    return "M" + coordinate(x) + " " + coordinate(frame.top) + "V" + coordinate(frame.bottom);
+    return move_to(x, frame.top) + "V" + coordinate(frame.bottom);
   };
   std::string path = line(edges.largest);
   if (edges.largest_of_all - edges.largest > 0.5) path += line(edges.largest_of_all);
-  content.leaf("path", {{"class", "limit"}, {"d", path}});
+  draw_path(content, "limit", path);
 }
 
 /// Counts for each octave's width: halves of an octave differ in width where magnitudes are drawn
@@ -97,7 +97,7 @@ std::string outline(const OctaveCounts& counts, const Frame& frame, const Height
     if (to - from < 0.05) continue;  // outside of the domain
     if (from - end > 0.05) {
       if (end >= 0.0) path += "V" + coordinate(frame.bottom) + "Z";
-      path += "M" + coordinate(from) + " " + coordinate(frame.bottom);
+      path += move_to(from, frame.bottom);
     }
     path += "V" + coordinate(frame.bottom - height(density(counts, i))) + "H" + coordinate(to);
     end = to;
@@ -129,9 +129,7 @@ int lowest_decade(const OctaveCounts& counts) {
 void draw_axes(Markup& content, const Frame& frame, int lowest) {
   for (const double tick : frame.x.ticks()) {
     const double x = frame.x.at(tick);
-    content.leaf("path", {{"class", "grid"},
-                          {"d", "M" + coordinate(x) + " " + coordinate(frame.top) + "V" +
-                                    coordinate(frame.bottom + 4)}});
+    draw_path(content, "grid", move_to(x, frame.top) + "V" + coordinate(frame.bottom + 4));
     draw_label(content, {.x = x, .y = frame.bottom + 20, .text = tick_text(tick)});
   }
   for (int decade = 0; decade >= lowest; decade -= lowest < -5 ? 2 : 1) {
@@ -156,9 +154,9 @@ void draw_codes(Markup& content, const Frame& frame, const Magnitudes& magnitude
     const double value =
         scale * static_cast<double>(fp8::decode(static_cast<uint8_t>(code), magnitudes.format));
     if (value < frame.x.least() || value > frame.x.largest()) continue;
-    path += "M" + coordinate(frame.x.at(value)) + " " + coordinate(frame.bottom) + "v5";
+    path += move_to(frame.x.at(value), frame.bottom) + "v5";
   }
-  content.leaf("path", {{"class", "codes"}, {"d", path}});
+  draw_path(content, "codes", path);
 }
 
 void draw_words(Markup& content, const Frame& frame, const Magnitudes& magnitudes) {
@@ -213,8 +211,7 @@ Markup draw_strip(const Magnitudes& magnitudes, const MagnitudeDomain& domain) {
     double most = 0.0;
     for (size_t i = 0; i < counts.counts.size(); ++i) most = std::max(most, density(counts, i));
     const auto height = [&](double value) { return (frame.bottom - frame.top) * value / most; };
-    drawing.content.leaf(
-        "path", {{"class", "bars " + magnitudes.css_class}, {"d", outline(counts, frame, height)}});
+    draw_path(drawing.content, "bars " + magnitudes.css_class, outline(counts, frame, height));
   }
   draw_limits(drawing.content, frame, magnitudes);
   return svg(drawing);
@@ -233,7 +230,7 @@ Markup draw_strip_axis(const std::string& id, const MagnitudeDomain& domain) {
     const double x = frame.x.at(tick);
     if (x < 12 || x > kStripWidth - 12) continue;
     draw_label(drawing.content, {.x = x, .y = 12, .text = tick_text(tick)});
-    drawing.content.leaf("path", {{"class", "tick"}, {"d", "M" + coordinate(x) + " 15v5"}});
+    draw_path(drawing.content, "tick", move_to(x, 15) + "v5");
   }
   return svg(drawing);
 }
@@ -264,8 +261,7 @@ Drawing draw_magnitudes(const Magnitudes& magnitudes, const MagnitudeDomain& dom
                   .css_class = "magnitudes"};
   draw_zones(drawing.content, frame, magnitudes);
   drawing.content.leaf("use", {{"href", "#magnitude-axes"}});
-  drawing.content.leaf(
-      "path", {{"class", "bars " + magnitudes.css_class}, {"d", outline(counts, frame, height)}});
+  draw_path(drawing.content, "bars " + magnitudes.css_class, outline(counts, frame, height));
   draw_codes(drawing.content, frame, magnitudes);
   draw_limits(drawing.content, frame, magnitudes);
   draw_words(drawing.content, frame, magnitudes);

@@ -150,21 +150,13 @@ void place_all_labels(Plan& plan) {
 void draw_axes(Markup& content, const Plan& plan) {
   const ScatterChart& chart = plan.chart;
   const double bottom = chart.height - kBottom;
-  for (const double tick : plan.y.ticks()) {
-    const double y = plan.y.at(tick);
-    content.leaf("path", {{"class", "grid"},
-                          {"d", "M" + coordinate(kLeft) + " " + coordinate(y) + "H" +
-                                    coordinate(chart.width - kRight)}});
-    draw_label(content, {.x = kLeft - 6, .y = y + 4, .text = plan.y.text(tick), .anchor = "end"});
-  }
-  content.leaf("path",
-               {{"class", "axis"},
-                {"d", "M" + coordinate(kLeft) + " " + coordinate(kTop) + "V" +
-                          coordinate(bottom + 6) + "H" + coordinate(chart.width - kRight)}});
+  const double right = chart.width - kRight;
+  draw_value_grid(content, plan.y, kLeft, right);
+  draw_path(content, "axis",
+            move_to(kLeft, kTop) + "V" + coordinate(bottom + 6) + "H" + coordinate(right));
   for (const double tick : plan.x.ticks()) {
     const double x = plan.x.at(tick);
-    content.leaf("path", {{"class", "axis"},
-                          {"d", "M" + coordinate(x) + " " + coordinate(bottom + 6) + "v4"}});
+    draw_path(content, "axis", move_to(x, bottom + 6) + "v4");
     const std::string text = chart.x_text ? chart.x_text(tick) : plan.x.text(tick);
     draw_label(content, {.x = x, .y = bottom + 21, .text = text});
   }
@@ -183,15 +175,13 @@ void draw_front(Markup& content, const Plan& plan) {
     else
       path += plan.chart.has_steps ? "H" + x + "V" + y : "L" + x + " " + y;
   }
-  if (plan.chart.front.size() > 1) content.leaf("path", {{"class", "front"}, {"d", path}});
+  if (plan.chart.front.size() > 1) draw_path(content, "front", path);
 }
 
-void draw_level(Markup& content, const Plan& plan) {
+void draw_chosen_level(Markup& content, const Plan& plan) {
   if (!plan.chart.level) return;
   const double y = plan.y.at(plan.chart.level->y);
-  content.leaf("path", {{"class", "reference line"},
-                        {"d", "M" + coordinate(kLeft) + " " + coordinate(y) + "H" +
-                                  coordinate(plan.chart.width - kRight)}});
+  draw_level(content, "reference line", kLeft, plan.chart.width - kRight, y);
   draw_label(content, {.x = plan.chart.width - kRight,
                        .y = y - 5,
                        .text = plan.chart.level->words,
@@ -205,9 +195,9 @@ void draw_place(Markup& content, const Place& place) {
   if (place.has_label) {
     const double end = place.label_x + (place.is_label_left ? 3 : -3);
     if (std::abs(end - place.x) > kLabelGap || std::abs(place.label_y - place.y) > 5)
-      content.leaf("path", {{"class", "leader"},
-                            {"d", "M" + coordinate(place.x) + " " + coordinate(place.y) + "L" +
-                                      coordinate(end) + " " + coordinate(place.label_y)}});
+      draw_path(
+          content, "leader",
+          move_to(place.x, place.y) + "L" + coordinate(end) + " " + coordinate(place.label_y));
     draw_label(content, {.x = place.label_x,
                          .y = place.label_y + 4,
                          .text = shown_label(point),
@@ -225,18 +215,13 @@ void draw_place(Markup& content, const Place& place) {
 }  // namespace
 
 Drawing draw_scatter(const ScatterChart& chart) {
-  Drawing drawing{.id = chart.id,
-                  .title = chart.title,
-                  .description = chart.description,
-                  .width = chart.width,
-                  .height = chart.height,
-                  .css_class = "chart"};
+  Drawing drawing = chart_drawing(chart, chart.height);
   if (chart.points.empty()) return drawing;
   Plan plan = plan_of(chart);
   spread_marks(plan.places, chart.width - kRight);
   place_all_labels(plan);
   draw_axes(drawing.content, plan);
-  draw_level(drawing.content, plan);
+  draw_chosen_level(drawing.content, plan);
   draw_front(drawing.content, plan);
   for (const Place& place : plan.places) draw_place(drawing.content, place);
   return drawing;

@@ -6,7 +6,7 @@
 
 #include "report/axis.h"
 #include "report/figure.h"
-#include "report/mark.h"
+#include "report/legend.h"
 
 namespace kvcal::report {
 

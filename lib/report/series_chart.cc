@@ -46,20 +46,13 @@ void draw_values(Markup& content, const Plan& plan, const Series& series) {
                    number_text(value)});
   }
   if (series.mark != Mark::kDash && !line.empty())
-    content.leaf("path", {{"class", series.css_class + " line"}, {"d", line}});
+    draw_path(content, series.css_class + " line", line);
   content.append(marks);
 }
 
 void draw_frame(Markup& content, const Plan& plan) {
   const SeriesChart& chart = plan.chart;
-  for (const double tick : plan.axis.ticks()) {
-    const double y = plan.axis.at(tick);
-    content.leaf("path", {{"class", "grid"},
-                          {"d", "M" + coordinate(kLeft) + " " + coordinate(y) + "H" +
-                                    coordinate(chart.width - kRight)}});
-    draw_label(content,
-               {.x = kLeft - 6, .y = y + 4, .text = plan.axis.text(tick), .anchor = "end"});
-  }
+  draw_value_grid(content, plan.axis, kLeft, chart.width - kRight);
   double widest = 28;
   for (const std::string& place : chart.places) widest = std::max(widest, text_width(place));
   const auto step = static_cast<size_t>(std::ceil((widest + 6) / plan.place_width()));
@@ -79,12 +72,7 @@ Drawing draw_series(const SeriesChart& chart) {
   for (const Series& series : chart.series)
     for (const double value : series.values)
       if (is_drawn(chart, value)) values.push_back(value);
-  Drawing drawing{.id = chart.id,
-                  .title = chart.title,
-                  .description = chart.description,
-                  .width = chart.width,
-                  .height = chart.height,
-                  .css_class = "chart"};
+  Drawing drawing = chart_drawing(chart, chart.height);
   if (values.empty() || chart.places.empty()) return drawing;
   const double top = chart.values_title.empty() ? kTop : kTop + kTitle;
   const Plan plan{chart, Axis::around(chart.spacing, values, chart.height - kBottom, top)};
@@ -97,8 +85,7 @@ Legend series_legend(const std::vector<Series>& series) {
   Legend legend;
   for (const Series& one : series) {
     Markup sample;
-    if (one.mark != Mark::kDash)
-      sample.leaf("path", {{"class", one.css_class + " line"}, {"d", "M0 8H28"}});
+    if (one.mark != Mark::kDash) draw_path(sample, one.css_class + " line", "M0 8H28");
     draw_mark(sample, one.mark, one.css_class, {14, 8});
     legend.push_back({one.name, sample});
   }

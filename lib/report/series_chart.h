@@ -5,7 +5,6 @@
 
 #include "report/axis.h"
 #include "report/legend.h"
-#include "report/mark.h"
 
 namespace kvcal::report {
 

@@ -28,7 +28,7 @@ void draw_row(Markup& content, const Axis& axis, const SpreadRow& row, double y,
              {.x = left - 10, .y = y + 4, .text = row.name, .anchor = "end", .css_class = "name"});
   const std::string ticks = ticks_path(axis, row.values, y);
   if (ticks.empty()) return;
-  content.leaf("path", {{"class", row.css_class + " ticks"}, {"d", ticks}});
+  draw_path(content, row.css_class + " ticks", ticks);
   const double first = axis.at(quantile(row.values, 0.25));
   const double last = axis.at(quantile(row.values, 0.75));
   content.open("rect", {{"class", "box"},
@@ -41,9 +41,7 @@ void draw_row(Markup& content, const Axis& axis, const SpreadRow& row, double y,
                                number_text(quantile(row.values, 0.75)) + ", median " +
                                number_text(quantile(row.values, 0.5)));
   content.close("rect");
-  content.leaf("path", {{"class", "limit"},
-                        {"d", "M" + coordinate(axis.at(quantile(row.values, 0.5))) + " " +
-                                  coordinate(y - 8) + "v16"}});
+  draw_path(content, "limit", move_to(axis.at(quantile(row.values, 0.5)), y - 8) + "v16");
 }
 
 }  // namespace
@@ -59,12 +57,8 @@ double quantile(std::vector<double> values, double part) {
 }
 
 Drawing draw_spread(const SpreadChart& chart) {
-  Drawing drawing{.id = chart.id,
-                  .title = chart.title,
-                  .description = chart.description,
-                  .width = chart.width,
-                  .height = kTop + kRowHeight * static_cast<double>(chart.rows.size()) + kBottom,
-                  .css_class = "chart"};
+  Drawing drawing =
+      chart_drawing(chart, kTop + kRowHeight * static_cast<double>(chart.rows.size()) + kBottom);
   std::vector<double> values;
   double left = 60;
   for (const SpreadRow& row : chart.rows) {
@@ -77,11 +71,9 @@ Drawing draw_spread(const SpreadChart& chart) {
   const Axis axis = Axis::around(chart.spacing, values, left, chart.width - kRight);
   const double bottom = drawing.height - kBottom;
   for (const double tick : axis.ticks()) {
-    const std::string x = coordinate(axis.at(tick));
-    drawing.content.leaf(
-        "path",
-        {{"class", "grid"}, {"d", "M" + x + " " + coordinate(kTop) + "V" + coordinate(bottom)}});
-    draw_label(drawing.content, {.x = axis.at(tick), .y = bottom + 15, .text = axis.text(tick)});
+    const double x = axis.at(tick);
+    draw_path(drawing.content, "grid", move_to(x, kTop) + "V" + coordinate(bottom));
+    draw_label(drawing.content, {.x = x, .y = bottom + 15, .text = axis.text(tick)});
   }
   draw_label(drawing.content,
              {.x = (left + chart.width) / 2, .y = drawing.height - 5, .text = chart.values_title});

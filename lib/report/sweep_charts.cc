@@ -191,7 +191,7 @@ Legend pareto_legend(const SweepReport& report) {
     }
   }
   Markup ring;
-  ring.leaf("path", {{"class", "front"}, {"d", "M0 3H14V13H28"}});
+  draw_path(ring, "front", "M0 3H14V13H28");
   ring.leaf("circle", {{"class", "ring"}, {"cx", "14"}, {"cy", "8"}, {"r", "5"}});
   legend.push_back({"the Pareto front", ring});
   return legend;

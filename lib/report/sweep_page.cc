@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "report/numbers.h"
-#include "report/page_blocks.h"
+#include "report/page.h"
 #include "report/sweep_charts.h"
 
 namespace kvcal::report {
