@@ -1,23 +1,25 @@
 #!/usr/bin/env python3
-"""engines_transformers.py OUT.json [NAME...]
+"""engines_transformers.py [--habits] OUT.json [NAME...]   or   engines_transformers.py --jobs JOBS.json OUT.jsonl
 
 As engines_vllm.py, for transformers: what the attention modules hold after AutoModelForCausalLM.from_pretrained, and whether
 their K and V are quantized ("cache_dtype": "fp8" where the module has a scheme for them, "auto" where not). Tensors that it
 could not place are in "unexpected", those that it did not find in "missing": their values are "undefined", since they differ from
 run to run.
 
-Reference: torch 2.13, transformers 5.17, compressed-tensors 0.19.0, safetensors 0.8.0.
+Second form: folders of any family, as engines_judge.py says. Their modules are those that hold a k_scale, and where none does every
+layer is told as without one. Scales of the file that no module took are 1.0 in what runs, so they are told as none.
+
+Reference: torch 2.13, transformers 5.17, compressed-tensors 0.19.0 (or 5.23 and 0.20), safetensors 0.8.0.
 """
+import re
+import sys
+
 import transformers
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
-from engines_variants import number, run
+from engines_judge import judge, numbers
+from engines_variants import run
 from scale_loading import layer_of
-
-
-def numbers(tensor):
-    values = [number(x) for x in tensor.float().flatten().tolist()]
-    return values[0] if len(values) == 1 else values
 
 
 def held(module, side):
@@ -36,7 +38,23 @@ def observe(folder, _):
             "unexpected": sorted(loading["unexpected_keys"]), "missing": sorted(missing)}
 
 
+def observe_job(folder, _):
+    config = transformers.AutoConfig.from_pretrained(folder)
+    kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
+    model, loading = kind.from_pretrained(folder, output_loading_info=True)
+    missing = set(loading["missing_keys"])
+    layers, quantized = {}, False
+    for name, module in model.named_modules():
+        if re.search(r"\.(layers|h|blocks)\.\d+\.\w+$", name) and hasattr(module, "k_scale"):
+            layers[layer_of(name)] = {side: None if f"{name}.{side}_scale" in missing else held(module, side) for side in "kv"}
+            quantized = quantized or hasattr(module, "kv_cache") or hasattr(module, "quantization_scheme")
+    return {"cache_dtype": "fp8" if quantized else "auto", "layers": layers}
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--jobs":
+        judge(*sys.argv[2:4], "transformers", transformers.__version__, "transformers", observe_job)
+        sys.exit()
     transformers.logging.set_verbosity_error()
     run("transformers", transformers.__version__, observe,
         skips=lambda variant: variant.get("rocm") or variant.get("kv_cache_dtype"))

