@@ -1,5 +1,6 @@
 """What the engines_*.py scripts share: one tiny Llama, variants of its KV scales and configurations, good and broken, and the
-loop that records what an engine makes of each.
+loop that records what an engine makes of each. VARIANTS are those of engines_ENGINE.py OUT.json; with --habits before OUT.json it is
+those of engines_habits.py, and OUT.json holds the answers alone: {"engine", "version", "variants": {name: what is "seen" above}}.
 
 A variant names its tensors beside the weights, its quantization_config (and hf_quant_config.json), and what the engine is told.
 Values of layer l: K (l + 1) / 37, V (l + 1) / 41, in float32 unless the variant says otherwise: no powers of two, so a
@@ -12,6 +13,8 @@ import tempfile
 
 import torch
 from safetensors.torch import save_file
+
+from engines_judge import refusal
 
 LAYERS, KV_HEADS, HEADS, HEAD_DIM, HIDDEN, MLP, VOCAB = 3, 2, 4, 32, 128, 64, 96
 CONFIG = dict(architectures=["LlamaForCausalLM"], model_type="llama", hidden_size=HIDDEN, num_hidden_layers=LAYERS,
@@ -169,39 +172,66 @@ def weights(tied):
     return {name: torch.randn(size, dtype=torch.bfloat16) * 0.05 for name, size in made.items()}
 
 
-def write(folder, variant):
-    config = CONFIG | variant.get("config", {})
+def config_of(variant):
+    config = CONFIG | variant.get("config", {}) | variant.get("raw", {})
     if "quantization_config" in variant:
         config = config | {"quantization_config": variant["quantization_config"]}
+    return {key: value for key, value in config.items() if value != "absent"}
+
+
+def write(folder, variant):
+    config = config_of(variant)
     os.makedirs(folder)
-    json.dump(config, open(os.path.join(folder, "config.json"), "w"))
+
+    def write_json(name, value):
+        with open(os.path.join(folder, name), "w") as file:
+            json.dump(value, file)
+
+    write_json("config.json", config)
     if "hf_quant_config" in variant:
-        json.dump(variant["hf_quant_config"], open(os.path.join(folder, "hf_quant_config.json"), "w"))
-    save_file(weights(config["tie_word_embeddings"]) | variant["tensors"], os.path.join(folder, "model.safetensors"),
-              metadata={"format": "pt"})
+        write_json("hf_quant_config.json", variant["hf_quant_config"])
+    main = "model.safetensors"
+    if "index" in variant:
+        main = "model-00001-of-00002.safetensors"
+        write_json("model.safetensors.index.json", {"metadata": {"total_size": 1}, "weight_map": variant["index"]})
+    files = {main: weights(config["tie_word_embeddings"]) | variant["tensors"]} | variant.get("files", {})
+    for name, tensors in files.items():
+        save_file(tensors, os.path.join(folder, name), metadata={"format": "pt"})
 
 
-DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64", torch.float8_e4m3fn: "F8_E4M3",
+          torch.float8_e5m2: "F8_E5M2", torch.int8: "I8", torch.uint8: "U8", torch.int32: "I32", torch.int64: "I64", torch.bool: "BOOL"}
+
+
+def as_bytes(tensors):
+    return {name: dict(dtype=DTYPES[tensor.dtype], shape=list(tensor.shape),
+                       bytes=bytes(tensor.contiguous().flatten().view(torch.uint8).tolist()).hex())
+            for name, tensor in tensors.items()}
 
 
 def described(variant):
-    """As the C++ test makes the same folder of it: tensors as bytes."""
-    tensors = {name: dict(dtype=DTYPES[tensor.dtype], shape=list(tensor.shape),
-                          bytes=bytes(tensor.contiguous().flatten().view(torch.uint8).tolist()).hex())
-               for name, tensor in variant["tensors"].items()}
-    return variant | {"tensors": tensors}
-
-
-def number(x):
-    return "nan" if x != x else x
+    """As the C++ test makes the same folder of it: tensors as bytes. Weights, which other files and an index may hold, are left out."""
+    own = set(weights(False))
+    made = variant | {"tensors": as_bytes(variant["tensors"])}
+    if "files" in variant:
+        made["files"] = {file: as_bytes({name: tensor for name, tensor in tensors.items() if name not in own})
+                         for file, tensors in variant["files"].items()}
+    if "index" in variant:
+        made["index"] = {name: file for name, file in variant["index"].items() if name not in own}
+    return made
 
 
 def run(engine, version, observe, skips=lambda variant: False):
-    """sys.argv: OUT.json [NAME...]. observe(folder, variant) gives what the engine holds, or raises what it refuses with."""
-    out, names = sys.argv[1], sys.argv[2:] or list(VARIANTS)
-    recorded = json.load(open(out))["variants"] if sys.argv[2:] and os.path.exists(out) else {}
+    """sys.argv: [--habits] OUT.json [NAME...]. observe(folder, variant) gives what the engine holds, or raises what it refuses with."""
+    arguments, variants = sys.argv[1:], VARIANTS
+    if arguments[0] == "--habits":
+        from engines_habits import HABITS
+        arguments, variants = arguments[1:], HABITS
+    is_habit = variants is not VARIANTS
+    out, names = arguments[0], arguments[1:] or list(variants)
+    recorded = json.load(open(out))["variants"] if arguments[1:] and os.path.exists(out) else {}
     for name in names:
-        variant = VARIANTS[name]
+        variant = variants[name]
         if skips(variant):
             continue
         with tempfile.TemporaryDirectory() as scratch:
@@ -210,9 +240,15 @@ def run(engine, version, observe, skips=lambda variant: False):
             try:
                 result = {"loads": True} | observe(folder, variant)
             except Exception as error:  # noqa: BLE001  whatever it refuses with is the finding
-                result = {"loads": False, "why": f"{type(error).__name__}: {' '.join(str(error).replace(folder, 'MODEL').split())}"[:200]}
+                result = {"loads": False, "why": refusal(error, folder, engine)}
         print(name, result, flush=True)
-        recorded[name] = described(variant) | {"seen": result}
-    lines = ",\n".join(f'{json.dumps(name)}: {json.dumps(recorded[name])}' for name in VARIANTS if name in recorded)
+        recorded[name] = result if is_habit else described(variant) | {"seen": result}
+    head = {"engine": engine, "version": version} | ({} if is_habit else {"config": CONFIG})
+    write_record(out, head, {name: recorded[name] for name in variants if name in recorded})
+
+
+def write_record(out, head, variants):
+    """A line a variant."""
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(variant)}" for name, variant in variants.items())
     with open(out, "w") as file:
-        file.write(f'{{"engine": "{engine}", "version": "{version}", "config": {json.dumps(CONFIG)},\n"variants": {{\n{lines}\n}}}}\n')
+        file.write(json.dumps(head)[:-1] + ',\n"variants": {\n' + lines + "\n}}\n")
