@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""engines_tgi.py --jobs JOBS.json OUT.jsonl
+
+What TGI holds after it loaded a checkpoint: the KVScales of every attention layer and the dtype of its cache, or what it refused
+with; folders as engines_judge.py says. TGI_SERVER names the folder server/ of its repository at db931fcf (2026-01).
+
+TGI's own get_model runs with dtype float16, which is its default on CUDA: its choice of the quantization and of the cache, the model's class, its
+configuration, its weights loader, and the construction of the model, which reads all weights. It ends there. Families that TGI has no
+model of run as transformers' (TransformersFlashCausalLM, CausalLM), whose cache is not FP8 whatever is told. What stands in:
+- The system counts as CUDA with flashinfer while modules are imported; tensors lie on the CPU.
+- Kernels (paged_attention, moe, quantization, flash_attn, flashinfer, punica, marlin, vllm, exllama ..) and generated gRPC code: modules of
+  nothing; a call of one of their functions would raise. FP8 weights are taken as they are stored (their requantization needs a kernel).
+- The tokenizer is not read; a plain PretrainedConfig stands for remote configuration classes.
+
+Reference: TGI db931fcf with requirements-tgi.txt in its environment. Run with that environment's python.
+"""
+import gc
+import os
+import re
+import sys
+
+for key, value in dict(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", ATTENTION="flashinfer", PREFIX_CACHING="0", RANK="0", WORLD_SIZE="1",
+                       LOG_LEVEL="WARNING").items():
+    os.environ.setdefault(key, value)
+sys.path.insert(0, os.environ["TGI_SERVER"])
+
+import torch
+
+from engines_judge import Absent, absent, judge, know_config
+
+absent("paged_attention", "moe", "quantization", "quantization_eetq", "flash_attn", "flash_attn_2_cuda", "flash_attn_cuda", "flashinfer", "punica_sgmv",
+       "marlin_kernels", "gptq_kernels", "vllm", "exllamav2_kernels", "exllama_kernels", "attention_kernels", "rotary", "kernels", "mamba_ssm",
+       "causal_conv1d", "peft", "outlines", "layer_norm", "dropout_layer_norm", "EETQ", "awq_inference_engine", "custom_kernels", "rotary_emb",
+       "text_generation_server.pb")
+
+import quantization
+
+quantization.cutlass_scaled_mm_supports_fp8 = lambda *_: True
+IS_AVAILABLE = torch.cuda.is_available
+torch.cuda.is_available = lambda: True
+torch.cuda.graph_pool_handle = lambda: None
+torch.cuda.get_device_capability = lambda *_: (9, 0)
+torch.cuda.get_device_name = lambda *_: "NVIDIA H100"
+from text_generation_server import models
+from text_generation_server.layers import fp8
+from text_generation_server.models import causal_lm, flash_causal_lm, transformers_flash_causal_lm
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+torch.cuda.is_available = IS_AVAILABLE
+
+
+class Built(Exception):
+    """Carries the model out of get_model."""
+
+
+class Transformers(AutoModelForCausalLM):
+    @classmethod
+    def from_pretrained(cls, *arguments, **named):
+        raise Built(AutoModelForCausalLM.from_pretrained(*arguments, **{**named, "attn_implementation": None, "device_map": None}), None)
+
+
+def stop_after_construction():
+    for module in (flash_causal_lm, transformers_flash_causal_lm):
+        module.SYSTEM = "ipex"  # its word for tensors on the CPU
+    for module in (causal_lm, transformers_flash_causal_lm):
+        module.AutoModelForCausalLM = Transformers
+    AutoTokenizer.from_pretrained = lambda *_, **__: Absent("tokenizer")
+    flash_causal_lm.init_cpu_threads_env = lambda *_, **__: None
+    construct = flash_causal_lm.FlashCausalLM.__init__
+
+    def stop(self, model_id, model_class, *rest, **named):
+        def build(*arguments):
+            raise Built(model_class(*arguments), named.get("kv_cache_dtype"))
+        construct(self, model_id, build, *rest, **named)
+
+    flash_causal_lm.FlashCausalLM.__init__ = stop
+
+
+def observe(folder, job):
+    gc.collect()  # the model before
+    know_config(folder)
+    told = job.get("kv_cache_dtype", "auto")
+    try:
+        models.get_model(folder, None, None, False, None, None, "float16", None if told == "auto" else told, False, 32)
+        raise RuntimeError("TGI built no flash attention model of it")
+    except Built as built:
+        model, cache = built.args
+    layers = {}
+    for name, module in model.named_modules():
+        scales = getattr(module, "kv_scales", None)
+        if scales is not None:
+            layer = int(re.search(r"\.(?:layers|h)\.(\d+)\.", "." + name + ".")[1])
+            layers[layer] = {"k": scales.key_scale_cpu, "v": scales.value_scale_cpu}
+    return {"cache_dtype": "fp8_e4m3fn" if cache == torch.float8_e4m3fn else "auto", "layers": layers}
+
+
+if __name__ == "__main__":
+    stop_after_construction()
+    judge(*sys.argv[2:4], "tgi", "db931fcf", "text_generation_server", observe)
+    sys.stdout.flush()
+    os._exit(0)
