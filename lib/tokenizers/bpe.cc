@@ -82,12 +82,7 @@ class Bpe : public TokenModel {
   }
 
   void encode_part(std::string_view part, Scratch& scratch, std::vector<TokenId>& ids) const {
-    if (!PieceCache::holds(part)) return merge(part, scratch, ids);
-    const uint64_t hash = hash_bytes(part);
-    if (scratch.cache.find(part, hash, ids)) return;
-    const size_t before = ids.size();
-    merge(part, scratch, ids);
-    scratch.cache.store(part, hash, ids.data() + before, ids.size() - before);
+    scratch.cache.encode(part, ids, [&] { merge(part, scratch, ids); });
   }
 
   void merge(std::string_view part, Scratch& scratch, std::vector<TokenId>& ids) const {

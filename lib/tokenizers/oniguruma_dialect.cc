@@ -96,9 +96,9 @@ std::string bracket_items(const std::string& name) {
 /// One escape sequence: a set of characters (items, perhaps negated), or text that stands for
 /// itself.
 struct Escape {
-  std::string items;  ///< not empty for a set
+  std::string items = {};  ///< not empty for a set
   bool is_negated = false;
-  std::string text;  ///< what to emit when it is no set
+  std::string text = {};  ///< what to emit when it is no set
 };
 
 class Translator {
@@ -222,47 +222,27 @@ class Translator {
 
   Escape read_escape(bool in_class) {
     const char c = take();
-    Escape escape;
-    escape.is_negated = c == 'S' || c == 'W' || c == 'D' || c == 'H';
-    switch (c) {
-      case 'p':
-      case 'P':
-        escape.items = property(c == 'P', escape);
-        return escape;
-      case 's':
-      case 'S':
-        escape.items = kSpaceItems;
-        return escape;
-      case 'w':
-      case 'W':
-        escape.items = word_items();
-        return escape;
-      case 'd':
-      case 'D':
-        escape.items = property_items("Nd");
-        return escape;
-      case 'h':
-      case 'H':
-        escape.items = "0-9a-fA-F";
-        return escape;
-      case 'v':
-        escape.text = "\\x0b";
-        return escape;
-      case 'u':
-        escape.text = code_point();
-        return escape;
-      case 'x':
-        escape.text = peek() == '{' ? code_point() : "\\x" + hex_digits(2);
-        return escape;
-      case 'b':
-        if (in_class) {
-          escape.text = "\\x08";
-          return escape;
-        }
-        break;
-      default:
-        break;
-    }
+    const auto lower = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    Escape escape{.is_negated = c != lower};
+    if (lower == 'p')
+      escape.items = property(c == 'P', escape);
+    else if (lower == 's')
+      escape.items = kSpaceItems;
+    else if (lower == 'w')
+      escape.items = word_items();
+    else if (lower == 'd')
+      escape.items = property_items("Nd");
+    else if (lower == 'h')
+      escape.items = "0-9a-fA-F";
+    else if (c == 'v')
+      escape.text = "\\x0b";
+    else if (c == 'u' || (c == 'x' && peek() == '{'))
+      escape.text = code_point();
+    else if (c == 'x')
+      escape.text = "\\x" + hex_digits(2);
+    else if (c == 'b' && in_class)
+      escape.text = "\\x08";
+    if (!escape.items.empty() || !escape.text.empty()) return escape;
     const std::string_view plain = in_class ? "ntrfae0" : "ntrfaeAzZGRXKkg0123456789";
     const bool is_word = std::isalnum(static_cast<unsigned char>(c)) != 0;
     if (is_word && plain.find(c) == std::string_view::npos) fail("\\", c, " is not supported");

@@ -16,12 +16,21 @@ namespace kvcal::tokenizers {
 /// one place: the last one to come there stays.
 class PieceCache {
  public:
-  /// Appends the ids of piece, if they are remembered.
-  bool find(std::string_view piece, uint64_t hash, std::vector<TokenId>& ids) const;
-  void store(std::string_view piece, uint64_t hash, const TokenId* ids, size_t count);
-  static bool holds(std::string_view piece) { return piece.size() <= kMostBytes; }
+  /// Appends the ids of piece: those that are remembered, or those that encode appends.
+  template <class Encode>
+  void encode(std::string_view piece, std::vector<TokenId>& ids, const Encode& encode) {
+    if (piece.size() > kMostBytes) return encode();
+    const uint64_t hash = hash_bytes(piece);
+    if (find(piece, hash, ids)) return;
+    const size_t before = ids.size();
+    encode();
+    store(piece, hash, ids.data() + before, ids.size() - before);
+  }
 
  private:
+  bool find(std::string_view piece, uint64_t hash, std::vector<TokenId>& ids) const;
+  void store(std::string_view piece, uint64_t hash, const TokenId* ids, size_t count);
+
   static constexpr size_t kMostBytes = 30, kMostIds = 8, kEntries = size_t{1} << 15;
   struct alignas(64) Entry {
     uint8_t size = 0, count = 0;  ///< size 0: free

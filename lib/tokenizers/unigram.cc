@@ -97,12 +97,7 @@ class Unigram : public TokenModel {
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
   void encode(std::string_view piece, Scratch& scratch, std::vector<TokenId>& ids) const override {
-    if (!PieceCache::holds(piece)) return cover(piece, scratch, ids);
-    const uint64_t hash = hash_bytes(piece);
-    if (scratch.cache.find(piece, hash, ids)) return;
-    const size_t before = ids.size();
-    cover(piece, scratch, ids);
-    scratch.cache.store(piece, hash, ids.data() + before, ids.size() - before);
+    scratch.cache.encode(piece, ids, [&] { cover(piece, scratch, ids); });
   }
 
  private:

@@ -58,17 +58,13 @@ const Registry<const SplitForm*> kModelTypes{"model_type",
                                               {"starcoder2", &kGpt2}}};
 
 const SplitForm& split_form(const Json& config, const Json& model_config) {
-  const char* need =
+  const std::string need =
       "vocab.json and merges.txt do not say how text is split (a tokenizer.json would)";
   if (const auto name = optional_string(config, "tokenizer_class"))
-    return in_context("tokenizer_config.json", [&]() -> const SplitForm& {
-      return in_context(need, [&]() -> const SplitForm& { return *kClasses.at(*name); });
-    });
+    return *in_context("tokenizer_config.json: " + need, [&] { return kClasses.at(*name); });
   const auto type = optional_string(model_config, "model_type");
   if (!type) fail(need, ", and neither tokenizer_config.json nor config.json names the tokenizer");
-  return in_context("config.json", [&]() -> const SplitForm& {
-    return in_context(need, [&]() -> const SplitForm& { return *kModelTypes.at(*type); });
-  });
+  return *in_context("config.json: " + need, [&] { return kModelTypes.at(*type); });
 }
 
 Json parse_object(std::string_view text, const char* file) {
