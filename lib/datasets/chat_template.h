@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "core/json.h"
-#include "jinja/limits.h"
+#include "jinja/run.h"
 
 namespace kvcal {
 

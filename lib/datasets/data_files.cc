@@ -29,14 +29,9 @@ constexpr std::array kBeside{"readme",       "license",       "licence",
 constexpr std::array kSplits{"train", "training", "test",  "testing",   "dev",
                              "eval",  "val",      "valid", "validation"};
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 bool is_beside(const std::string& name) {
   return name.starts_with('.') || std::ranges::any_of(kBeside, [&](std::string_view beginning) {
-           return lower(name).starts_with(beginning) &&
+           return lower_case(name).starts_with(beginning) &&
                   (name.size() == beginning.size() || name[beginning.size()] == '.');
          });
 }
@@ -80,7 +75,7 @@ Shard shard_of(const fs::path& file) {
     if (number && count && tail.substr(kDigits, kOf.size()) == kOf)
       return {stem.substr(0, stem.size() - kTail), *number, *count};
   }
-  const bool is_split = std::ranges::find(kSplits, lower(stem)) != kSplits.end();
+  const bool is_split = std::ranges::find(kSplits, lower_case(stem)) != kSplits.end();
   return {is_split ? stem : "", 0, 0};
 }
 

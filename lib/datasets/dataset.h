@@ -35,8 +35,8 @@ class Dataset {
   virtual int64_t size() const = 0;
   /// Throws Error with file and line.
   virtual Record record(int64_t index) const = 0;
-  /// Told before reading: the records at these indices will be asked for, in any order. Tables are
-  /// then read once from the beginning to the end.
+  /// The caller says before it reads: the records at these indices will be asked for, in any order.
+  /// Tables are then read once from the beginning to the end.
   virtual void will_read(std::span<const int64_t> /*indices*/) const {}
   /// SHA-256 of the data file's bytes as they lie on the disk; for a descriptor, of the local copy
   /// it reads; of several files, over "<name>\0<SHA-256>\n" of each in the order they are read.

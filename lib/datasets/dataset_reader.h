@@ -15,7 +15,7 @@
 
 namespace kvcal {
 
-/// What open_records asks of a reader.
+/// The request of open_records to a reader.
 struct RecordRequest {
   std::span<const std::string> fields;
   std::string_view what;

@@ -31,7 +31,7 @@ class FieldTemplate {
   std::vector<Piece> pieces_;
 };
 
-/// How a record of a known data set becomes one of ours.
+/// The way from a record of a known data set to one of ours.
 struct RecordMapping {
   enum class Kind { kInputIds, kMessages, kConversations, kText };
   Kind kind = Kind::kText;

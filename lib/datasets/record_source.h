@@ -30,7 +30,7 @@ class RecordSource {
   virtual std::string place(int64_t index) const = 0;
   /// The values are arrays of token ids.
   virtual bool holds_ids() const { return false; }
-  /// Told before reading: the values at these indices will be asked for, in any order.
+  /// The caller says before it reads: the values at these indices will be asked for, in any order.
   virtual void will_read(std::span<const int64_t> /*indices*/) const {}
   virtual std::string sha256() const = 0;
 };

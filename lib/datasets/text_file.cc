@@ -16,7 +16,7 @@
 namespace kvcal {
 namespace {
 
-/// How a file that is no UTF-8 text begins, and what to do about it.
+/// The first bytes of a file that is no UTF-8 text, and the advice for it.
 struct Signature {
   std::string_view bytes, message;
 };
@@ -95,15 +95,16 @@ Packing packing_of(std::string_view first_bytes) {
   return is_skippable || first_bytes.starts_with(kZstd) ? Packing::kZstd : Packing::kNone;
 }
 
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 std::string data_extension(const fs::path& path, bool is_packed) {
-  const auto lower = [](std::string text) {
-    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return text;
-  };
-  const std::string extension = lower(path.extension().string());
+  const std::string extension = lower_case(path.extension().string());
   const bool names_packing =
       extension == ".gz" || extension == ".gzip" || extension == ".zst" || extension == ".zstd";
-  return is_packed && names_packing ? lower(path.stem().extension().string()) : extension;
+  return is_packed && names_packing ? lower_case(path.stem().extension().string()) : extension;
 }
 
 TextFile::TextFile(const fs::path& path) : file_(path) {

@@ -13,11 +13,14 @@
 
 namespace kvcal {
 
-/// How a text file may be packed.
+/// The ways in which a text file may be packed.
 enum class Packing { kNone, kGzip, kZstd };
 
-/// By the file's first bytes, not by its name.
+/// The packing that the file's first bytes show; its name does not count.
 Packing packing_of(std::string_view first_bytes);
+
+/// text with ASCII's letters in lower case.
+std::string lower_case(std::string text);
 
 /// The extension of the name in lower case; that of the packed file where the file
 /// is packed: ".jsonl" for "a.JSONL" and for a packed "a.jsonl.gz".

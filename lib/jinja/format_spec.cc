@@ -109,32 +109,19 @@ std::string formatted_integer(Run& run, int64_t value, const FormatSpec& spec) {
   if (spec.precision >= 0) fail("Precision not allowed in integer format specifier");
   const uint64_t magnitude =
       value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-  int base = 10;
-  std::string prefix;
-  switch (spec.type) {
-    case 'b':
-      base = 2;
-      prefix = "0b";
-      break;
-    case 'o':
-      base = 8;
-      prefix = "0o";
-      break;
-    case 'x':
-      base = 16;
-      prefix = "0x";
-      break;
-    case 'X':
-      base = 16;
-      prefix = "0X";
-      break;
-    default:
-      break;
-  }
+  struct Base {
+    char type;
+    int base;
+    std::string_view prefix;
+  };
+  constexpr auto kBases = std::to_array<Base>(
+      {{'b', 2, "0b"}, {'o', 8, "0o"}, {'x', 16, "0x"}, {'X', 16, "0X"}, {0, 10, ""}});
+  const auto* found = std::ranges::find(kBases, spec.type, &Base::type);
+  const auto& [type, base, prefix] = found == kBases.end() ? kBases.back() : *found;
   const std::string digits =
-      grouped(digits_of(magnitude, base, spec.type == 'X'), spec.grouping, base == 10 ? 3 : 4);
-  return padded(run, sign_of(value < 0, spec.sign) + (spec.is_alternate ? prefix : ""), digits,
-                spec, '>');
+      grouped(digits_of(magnitude, base, type == 'X'), spec.grouping, base == 10 ? 3 : 4);
+  return padded(run, sign_of(value < 0, spec.sign) + std::string(spec.is_alternate ? prefix : ""),
+                digits, spec, '>');
 }
 
 std::string formatted_text(Run& run, std::string_view text, const FormatSpec& spec) {

@@ -108,38 +108,23 @@ class PercentFormatter {
   }
 
   std::string converted(const Value& value, FormatSpec spec) {
-    const char type = spec.type;
-    switch (type) {
-      case 's':
-      case 'r': {
-        std::string text = type == 's' ? to_text(run_, value) : to_repr(run_, value);
-        if (spec.precision >= 0) text.resize(byte_offset(text, spec.precision));
-        spec.has_zeros = false;
-        return padded(run_, "", text, spec, '>');
-      }
-      case 'c':
-        return converted_character(value, spec);
-      case 'd':
-      case 'i':
-      case 'u':
-        spec.type = 'd';
-        return converted_integer(value, spec);
-      case 'x':
-      case 'X':
-      case 'o':
-        return converted_integer(value, spec);
-      case 'e':
-      case 'E':
-      case 'f':
-      case 'F':
-      case 'g':
-      case 'G':
-        require_defined(value);
-        if (!value.is_number()) fail("must be real number, not ", type_name(value));
-        return formatted(run_, Value::number(value.as_number()), spec);
-      default:
-        fail("unsupported format character '", std::string(1, type), "'");
+    const auto is_one_of = [&](std::string_view types) {
+      return types.find(spec.type) != std::string_view::npos;
+    };
+    if (is_one_of("sr")) {
+      std::string text = spec.type == 's' ? to_text(run_, value) : to_repr(run_, value);
+      if (spec.precision >= 0) text.resize(byte_offset(text, spec.precision));
+      spec.has_zeros = false;
+      return padded(run_, "", text, spec, '>');
     }
+    if (spec.type == 'c') return converted_character(value, spec);
+    if (is_one_of("iu")) spec.type = 'd';
+    if (is_one_of("dxXo")) return converted_integer(value, spec);
+    if (!is_one_of("eEfFgG"))
+      fail("unsupported format character '", std::string(1, spec.type), "'");
+    require_defined(value);
+    if (!value.is_number()) fail("must be real number, not ", type_name(value));
+    return formatted(run_, Value::number(value.as_number()), spec);
   }
 
   std::string converted_integer(const Value& value, FormatSpec spec) {

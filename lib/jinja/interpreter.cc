@@ -59,6 +59,7 @@ void Interpreter::enter(const std::vector<Load>& loads) {
       case Load::From::kOuter:
         target = variable(load.outer);
         break;
+      case Load::From::kParameter:
       case Load::From::kNothing:
         target = Value();
         break;
@@ -189,10 +190,11 @@ Interpreter::Flow Interpreter::execute_with(const Statement& statement) {
 }
 
 void Interpreter::check_namespaces(const Expression& target) {
-  if (target.kind == ExpressionKind::kAttributeTarget &&
-      !variable(target.slot).is(Type::kNamespace))
-    fail("cannot assign attribute on non-namespace object");
-  for (const Expression* item : target.items) check_namespaces(*item);
+  for_each_target(&target, [&](const Expression* name) {
+    if (name->kind == ExpressionKind::kAttributeTarget &&
+        !variable(name->slot).is(Type::kNamespace))
+      fail("cannot assign attribute on non-namespace object");
+  });
 }
 
 void Interpreter::execute_set(const Statement& statement) {

@@ -356,7 +356,7 @@ TokenList tokenize(std::string_view source) {
 }
 
 std::string described(const Token& token) {
-  // In the order of TokenType; the others are shown as they stand.
+  // The order is that of TokenType; the other tokens are shown as they stand.
   constexpr auto kNames =
       std::to_array<std::string_view>({"template text", "'{{'", "'}}'", "'{%'", "'%}'",
                                        "the end of the template", "a string literal"});

@@ -19,7 +19,7 @@ std::string to_repr(Run& run, const Value& value);
 /// Appends str(value) to out.
 void print(Run& run, const Value& value, std::string& out);
 
-/// How json.dumps is asked to write.
+/// The options of json.dumps.
 struct JsonStyle {
   bool ensures_ascii = false;
   bool has_indent = false;

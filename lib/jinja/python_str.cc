@@ -1,9 +1,11 @@
 #include "jinja/python_str.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 
 #include "core/error.h"
 #include "utf8proc.h"
@@ -13,6 +15,9 @@ namespace {
 
 utf8proc_category_t category(char32_t c) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
+bool is_of(char32_t c, std::initializer_list<utf8proc_category_t> categories) {
+  return std::ranges::find(categories, category(c)) != categories.end();
 }
 char32_t simple_upper(char32_t c) {
   return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
@@ -64,18 +69,9 @@ bool is_case_ignorable(char32_t c) {
   constexpr std::array<char32_t, 17> kWordInternal{U'\'',  U'.',   U':',   0xB7,   0x387,  0x55F,
                                                    0x5F4,  0x2018, 0x2019, 0x2024, 0x2027, 0xFE13,
                                                    0xFE52, 0xFE55, 0xFF07, 0xFF0E, 0xFF1A};
-  for (const char32_t known : kWordInternal)
-    if (c == known) return true;
-  switch (category(c)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK:
-      return true;
-    default:
-      return false;
-  }
+  if (std::ranges::find(kWordInternal, c) != kWordInternal.end()) return true;
+  return is_of(c, {UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME, UTF8PROC_CATEGORY_CF,
+                   UTF8PROC_CATEGORY_LM, UTF8PROC_CATEGORY_SK});
 }
 
 /// Unicode's Final_Sigma: a cased letter before, none after.
@@ -186,19 +182,9 @@ bool is_line_break(char32_t c) {
 
 bool is_printable(char32_t c) {
   if (c < 0x7F) return c >= 0x20;
-  switch (category(c)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS:
-      return false;
-    default:
-      return true;
-  }
+  return !is_of(
+      c, {UTF8PROC_CATEGORY_CC, UTF8PROC_CATEGORY_CF, UTF8PROC_CATEGORY_CS, UTF8PROC_CATEGORY_CO,
+          UTF8PROC_CATEGORY_CN, UTF8PROC_CATEGORY_ZL, UTF8PROC_CATEGORY_ZP, UTF8PROC_CATEGORY_ZS});
 }
 
 bool is_alpha(char32_t c) {
@@ -221,10 +207,9 @@ bool is_digit(char32_t c) {
        {0x2474, 0x247C},   {0x2488, 0x2490},   {0x24EA, 0x24EA},   {0x24F5, 0x24FD},
        {0x24FF, 0x24FF},   {0x2776, 0x277E},   {0x2780, 0x2788},   {0x278A, 0x2792},
        {0x10A40, 0x10A43}, {0x10E60, 0x10E68}, {0x11052, 0x1105A}, {0x1F100, 0x1F10A}}};
-  if (is_decimal(c)) return true;
-  for (const Run& run : kStyled)
-    if (c >= run.first && c <= run.last) return true;
-  return false;
+  return is_decimal(c) || std::ranges::any_of(kStyled, [c](const Run& run) {
+           return c >= run.first && c <= run.last;
+         });
 }
 
 bool is_alnum(char32_t c) {
@@ -248,15 +233,8 @@ bool is_name_start(char32_t c) {
 bool is_name_part(char32_t c) {
   if (is_name_start(c)) return true;
   if (c < 0x80) return c >= '0' && c <= '9';
-  switch (category(c)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return false;
-  }
+  return is_of(
+      c, {UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_MC, UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_PC});
 }
 
 std::string to_upper(std::string_view text) {

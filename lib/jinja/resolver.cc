@@ -41,11 +41,13 @@ class Resolver {
   }
 
   static void collect_slots(const Frame& frame, Expression* target, std::vector<Slot>& slots) {
-    if (target->kind == ExpressionKind::kName)
-      slots.push_back(slot_of(frame, target->text, target->line));
-    if (target->kind == ExpressionKind::kAttributeTarget)
-      target->slot = slot_of(frame, target->text, target->line);
-    for (Expression* item : target->items) collect_slots(frame, item, slots);
+    for_each_target(target, [&](Expression* name) {
+      const Slot slot = slot_of(frame, name->text, name->line);
+      if (name->kind == ExpressionKind::kAttributeTarget)
+        name->slot = slot;
+      else
+        slots.push_back(slot);
+    });
   }
 
   void resolve(Expression* expression, Frame frame) {
@@ -116,11 +118,11 @@ class Resolver {
 
   /// Whether a loop or assignment below binds the name `loop`, which belongs to the loop itself.
   static bool binds_loop(const Expression* target) {
-    if (target == nullptr) return false;
-    if (target->kind == ExpressionKind::kName && target->text == "loop") return true;
-    for (const Expression* item : target->items)
-      if (binds_loop(item)) return true;
-    return false;
+    bool binds = false;
+    for_each_target(target, [&](const Expression* name) {
+      binds |= name->kind == ExpressionKind::kName && name->text == "loop";
+    });
+    return binds;
   }
   static bool binds_loop(const Block& block) {
     for (const Statement* statement : block)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -9,9 +10,18 @@
 #include <vector>
 
 #include "core/error.h"
-#include "jinja/limits.h"
 
-namespace kvcal::jinja {
+namespace kvcal {
+
+/// Bounds for templates of strangers.
+struct TemplateLimits {
+  size_t max_steps = 10'000'000;  ///< evaluated nodes; long texts count once for every 64 bytes
+  size_t max_output_bytes = size_t{32} << 20;   ///< also the longest text a template may build
+  size_t max_memory_bytes = size_t{128} << 20;  ///< all that one rendering makes, output apart
+  size_t max_template_bytes = size_t{1} << 20;
+};
+
+namespace jinja {
 
 /// An object that a value may point to. Owned by the Run that made it.
 struct Object {
@@ -94,4 +104,5 @@ class Depth {
   Run& run_;
 };
 
-}  // namespace kvcal::jinja
+}  // namespace jinja
+}  // namespace kvcal

@@ -9,30 +9,29 @@ std::optional<Variable> Symbols::find(std::string_view name) const {
   return std::nullopt;
 }
 
-Variable Symbols::define(std::string_view name, Source source, Variable outer) {
+void Symbols::define(std::string_view name, Load::From from, Variable outer) {
   const Variable variable{function_, function_->index_of(level_, name)};
   variables_[name] = variable;
-  entries_[variable] = {source, name, outer};
-  return variable;
+  entries_[variable] = {from, name, outer};
+}
+
+void Symbols::define_from_outside(std::string_view name, Load::From otherwise) {
+  const std::optional<Variable> outer = parent_ != nullptr ? parent_->find(name) : std::nullopt;
+  define(name, outer ? Load::From::kOuter : otherwise, outer.value_or(Variable{}));
 }
 
 void Symbols::load(std::string_view name) {
-  if (!find(name)) define(name, Source::kContext);
+  if (!find(name)) define(name, Load::From::kContext);
 }
 
 void Symbols::store(std::string_view name) {
   stores_.insert(name);
-  if (variables_.contains(name)) return;
-  const std::optional<Variable> outer = parent_ != nullptr ? parent_->find(name) : std::nullopt;
-  if (outer)
-    define(name, Source::kOuter, *outer);
-  else
-    define(name, Source::kNothing);
+  if (!variables_.contains(name)) define_from_outside(name, Load::From::kNothing);
 }
 
 void Symbols::declare_parameter(std::string_view name) {
   stores_.insert(name);
-  define(name, Source::kParameter);
+  define(name, Load::From::kParameter);
 }
 
 void Symbols::declare(const Expression* expression) {
@@ -45,14 +44,12 @@ void Symbols::declare(const Expression* expression) {
 }
 
 void Symbols::declare_target(const Expression* target, bool is_parameter) {
-  switch (target->kind) {
-    case ExpressionKind::kName:
-      return is_parameter ? declare_parameter(target->text) : store(target->text);
-    case ExpressionKind::kAttributeTarget:
-      return load(target->text);
-    default:
-      for (const Expression* item : target->items) declare_target(item, is_parameter);
-  }
+  for_each_target(target, [&](const Expression* name) {
+    if (name->kind == ExpressionKind::kAttributeTarget)
+      load(name->text);
+    else
+      is_parameter ? declare_parameter(name->text) : store(name->text);
+  });
 }
 
 void Symbols::declare(const Block& block) {
@@ -105,33 +102,16 @@ void Symbols::merge(const std::vector<Symbols>& branches) {
     stores_.insert(branch.stores_.begin(), branch.stores_.end());
   }
   // A name that only some branches assign keeps its outer value where they were not taken.
-  for (const std::string_view name : stores) {
-    const std::optional<Variable> outer = parent_ != nullptr ? parent_->find(name) : std::nullopt;
-    if (outer)
-      define(name, Source::kOuter, *outer);
-    else
-      define(name, Source::kContext);
-  }
+  for (const std::string_view name : stores) define_from_outside(name, Load::From::kContext);
 }
 
 std::vector<Load> Symbols::loads() const {
   std::vector<Load> result;
   for (const auto& [variable, entry] : entries_) {
-    Load load{.index = variable.index, .name = entry.name};
-    switch (entry.source) {
-      case Source::kParameter:
-        continue;
-      case Source::kContext:
-        load.from = Load::From::kContext;
-        break;
-      case Source::kNothing:
-        load.from = Load::From::kNothing;
-        break;
-      case Source::kOuter:
-        load.from = Load::From::kOuter;
-        load.outer = {function_->depth - entry.outer.function->depth, entry.outer.index};
-        break;
-    }
+    if (entry.from == Load::From::kParameter) continue;
+    Load load{.from = entry.from, .index = variable.index, .name = entry.name};
+    if (entry.from == Load::From::kOuter)
+      load.outer = {function_->depth - entry.outer.function->depth, entry.outer.index};
     result.push_back(load);
   }
   return result;
@@ -159,9 +139,9 @@ class UndeclaredNames {
     for_each_argument(expression->call, [&](const Expression* argument) { visit(argument); });
   }
   void assign(const Expression* target) {
-    if (target == nullptr) return;
-    if (target->kind == ExpressionKind::kName) wanted_.erase(target->text);
-    for (const Expression* item : target->items) assign(item);
+    for_each_target(target, [&](const Expression* name) {
+      if (name->kind == ExpressionKind::kName) wanted_.erase(name->text);
+    });
   }
   void visit(const Statement* statement) {
     assign(statement->target);

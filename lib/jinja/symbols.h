@@ -63,14 +63,15 @@ class Symbols {
   std::vector<Load> loads() const;
 
  private:
-  enum class Source { kParameter, kContext, kOuter, kNothing };
   struct Entry {
-    Source source = Source::kNothing;
+    Load::From from = Load::From::kNothing;
     std::string_view name;
     Variable outer;
   };
 
-  Variable define(std::string_view name, Source source, Variable outer = {});
+  void define(std::string_view name, Load::From from, Variable outer = {});
+  /// Defines name with the value that it has outside, or where there is none as otherwise says.
+  void define_from_outside(std::string_view name, Load::From otherwise);
   void load(std::string_view name);
   void store(std::string_view name);
   void declare_if(const Statement* statement);

@@ -64,9 +64,17 @@ struct Expression {
   Slot slot;
 };
 
-/// How a scope's variable gets its first value.
+/// Visits the names and namespace attributes of a target of an assignment, from left to right.
+template <class Target, class Visit>
+void for_each_target(Target* target, const Visit& visit) {
+  if (target == nullptr) return;
+  if (target->kind != ExpressionKind::kTuple) return visit(target);
+  for (Expression* item : target->items) for_each_target<Target>(item, visit);
+}
+
+/// The first value of a scope's variable: where it comes from.
 struct Load {
-  enum class From { kContext, kOuter, kNothing };
+  enum class From { kParameter, kContext, kOuter, kNothing };
   From from = From::kNothing;
   int index = 0;          ///< the slot, in the current function
   std::string_view name;  ///< kContext: which variable

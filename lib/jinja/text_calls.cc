@@ -12,7 +12,7 @@
 namespace kvcal::jinja {
 namespace {
 
-/// What a filter works on: texts as they are, safe or not; anything else as str makes it.
+/// Filters work on texts as they are, safe or not, and on what str makes of anything else.
 Value text_self(const Call& call) {
   return call.self.is_string() ? call.self : make_text(call.run, to_text(call.run, call.self));
 }
@@ -298,7 +298,7 @@ template <bool always>
 Value escape(const Call& call) {
   if (call.self.is_markup() && !always) return call.self;
   const std::string_view text = text_view(call.run, call.self);
-  // Before up to five bytes stand for each.
+  // The size is checked before up to five bytes stand for each.
   const auto more = std::ranges::count_if(
       text, [](char c) { return std::string_view("&<>'\"").find(c) != std::string_view::npos; });
   call.run.check_size(text.size() + 4 * static_cast<size_t>(more));

@@ -20,7 +20,7 @@ std::string object_name(const Value& owner) {
 }  // namespace
 
 std::string_view type_name(const Value& value) {
-  // In the order of Type, of which kDictView has a name a part.
+  // The order is that of Type; kDictView has a name for each part.
   constexpr auto kNames = std::to_array<std::string_view>(
       {"missing",     "Undefined", "NoneType", "bool",      "int",    "float",     "str",
        "list",        "tuple",     "dict",     "dict_keys", "range",  "generator", "Namespace",

@@ -33,7 +33,6 @@ enum class Category : uint8_t {
   kPe,  // clang-format off
   kPi, kPf, kPo, kSm, kSc, kSk, kSo, kZs, kZl, kZp, kCc, kCf, kCs, kCo, kCn  // clang-format on
 };
-constexpr int kCategoryCount = 30;
 /// "Lu": the two letters of a category.
 std::string_view name_of(Category category);
 
@@ -50,7 +49,7 @@ inline bool is_number(Category c) {
 
 /// White_Space; the same in every version and part of the library.
 bool is_space(char32_t code_point);
-/// Where the run of spaces that begins at `at` ends, and where the one that ends at `end` begins.
+/// The end of the run of spaces that begins at `at`, and the begin of the one that ends at `end`.
 size_t spaces_end(std::string_view text, size_t at);
 size_t spaces_begin(std::string_view text, size_t end);
 /// Rust's char::is_numeric.
