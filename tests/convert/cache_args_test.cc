@@ -19,6 +19,11 @@ TEST_CASE("cache_args: the observer is the written one, else the default") {
   CHECK(percentile.observer_kwargs == Json{{"percentile", 99.9}});
 }
 
+TEST_CASE("cache_args: settings that the observer does not know stay, as engines let them") {
+  const Json written = {{"observer", "static_minmax"}, {"observer_kwargs", {{"smoothing", 3}}}};
+  CHECK(cache_args(written, Strategy::kTensor).observer_kwargs == written.at("observer_kwargs"));
+}
+
 TEST_CASE("cache_args: what an FP8 cache cannot have is refused") {
   const auto refusal = [](const Json& written) {
     return message_of([&] { cache_args(written, Strategy::kTensor); });
