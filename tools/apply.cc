@@ -1,6 +1,6 @@
 #include "commands.h"
-#include "conversion_report.h"
 #include "kvcal_version.h"
+#include "options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {
@@ -25,16 +25,11 @@ void add_apply(CLI::App& app, std::function<void()>& run) {
   options->request.version = KVCAL_VERSION;
   CLI::App* command =
       app.add_subcommand("apply", "Put an overlay (--scales-only) on a checkpoint, 16-bit or FP8");
-  command->add_option("overlay", options->overlay, "Folder that --scales-only wrote")
-      ->required()
-      ->check(is_not_empty());
-  command->add_option("checkpoint", options->checkpoint, "Model folder")
-      ->required()
-      ->check(is_not_empty());
+  add_text(*command, "overlay", options->overlay, "Folder that --scales-only wrote")->required();
+  add_text(*command, "checkpoint", options->checkpoint, "Model folder")->required();
   OutputOptions& output = options->request.output;
-  command->add_option("--output", output.output, "Folder to write; appears complete or not at all")
-      ->required()
-      ->check(is_not_empty());
+  add_text(*command, "--output", output.output, "Folder to write; appears complete or not at all")
+      ->required();
   command->add_flag("--overwrite", output.overwrite, "Replace the output if it exists");
   command->add_flag("--json", options->json, "Print the manifest instead of tables");
   command->callback([options, &run] { run = [options] { run_apply(*options); }; });

@@ -7,6 +7,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "core/byte_size.h"
@@ -50,6 +51,28 @@ void add_man(CLI::App& app, std::function<void()>& run);
 CLI::Validator is_not_empty();
 /// For seeds, which would wrap around.
 CLI::Validator is_not_negative();
+
+/// Adds an option whose text must not be empty.
+template <class Target>
+CLI::Option* add_text(CLI::App& command, const std::string& name, Target& target,
+                      const std::string& help) {
+  return command.add_option(name, target, help)->check(is_not_empty());
+}
+
+/// Adds an option whose help shows its default.
+template <class Target>
+CLI::Option* add_setting(CLI::App& command, const std::string& name, Target& target,
+                         const std::string& help) {
+  return command.add_option(name, target, help)->capture_default_str();
+}
+
+/// Adds a number from least to most whose help shows its default.
+template <class Number>
+CLI::Option* add_number(CLI::App& command, const std::string& name, Number& target,
+                        const std::string& help, std::type_identity_t<Number> least,
+                        std::type_identity_t<Number> most) {
+  return add_setting(command, name, target, help)->check(CLI::Range(least, most));
+}
 
 /// --device, --compute-dtype and --threads.
 void add_device_options(CLI::App& command, DeviceOptions& options);

@@ -10,7 +10,7 @@ void add_completion(CLI::App& app, std::function<void()>& run) {
   auto shell = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(
       "completion", "Print the script that completes command lines of kvcal in a shell");
-  command->add_option("shell", *shell, "bash, zsh or fish")->required()->check(is_not_empty());
+  add_text(*command, "shell", *shell, "bash, zsh or fish")->required();
   command->callback([shell, &app, &run] {
     run = [shell, &app] { std::cout << completion_script(*shell, description_of(app)); };
   });

@@ -1,10 +1,9 @@
-#include "conversion_report.h"
+#include "options.h"
 
 #include <algorithm>
 #include <iostream>
 
 #include "core/number_text.h"
-#include "options.h"
 #include "terminal/table.h"
 
 namespace kvcal {

@@ -1,5 +1,4 @@
 #include "commands.h"
-#include "conversion_report.h"
 #include "kvcal_version.h"
 #include "options.h"
 #include "terminal/progress.h"
@@ -12,9 +11,7 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
   request->version = KVCAL_VERSION;
   CLI::App* command = app.add_subcommand(
       "convert", "Write a checkpoint's KV scales, and its FP8 weights, in another format");
-  command->add_option("checkpoint", request->checkpoint, "Model folder")
-      ->required()
-      ->check(is_not_empty());
+  add_text(*command, "checkpoint", request->checkpoint, "Model folder")->required();
   command
       ->add_option("--to", request->output.formats,
                    "compressed-tensors, fp8, modelopt, quark, tgi or scales-json; may be repeated, "
@@ -22,11 +19,9 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
       ->required()
       ->take_all();
   add_target_options(*command, request->output)->required();
-  command
-      ->add_option("--scales", request->scales,
-                   "Where the scales are from instead of the checkpoint: kv_cache_scales.json, a "
-                   "folder of TensorRT-LLM rank files, an overlay, or another checkpoint")
-      ->check(is_not_empty());
+  add_text(*command, "--scales", request->scales,
+           "Where the scales are from instead of the checkpoint: kv_cache_scales.json, a "
+           "folder of TensorRT-LLM rank files, an overlay, or another checkpoint");
   command
       ->add_option("--strategy", request->strategy,
                    "tensor merges the scales of heads; attn_head gives each head that of its rank; "

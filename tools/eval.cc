@@ -290,49 +290,34 @@ void run_eval(const CLI::App& app, EvalCommand command) {
 }
 
 void add_kl_options(CLI::App& command, EvalCommand& options) {
-  command
-      .add_option("--reference", options.eval.reference,
-                  "Model that KL is measured from; default: the same with an unquantized cache")
-      ->check(is_not_empty());
-  command
-      .add_option("--reference-kv-cache-dtype", options.eval.reference_cache,
-                  "Cache of what KL is measured from; auto: as its checkpoint says, or the model's "
-                  "dtype where it is the same model")
-      ->capture_default_str();
+  add_text(command, "--reference", options.eval.reference,
+           "Model that KL is measured from; default: the same with an unquantized cache");
+  add_setting(command, "--reference-kv-cache-dtype", options.eval.reference_cache,
+              "Cache of what KL is measured from; auto: as its checkpoint says, or the model's "
+              "dtype where it is the same model");
   command.add_flag("--per-layer", options.likelihood.per_layer,
                    "KL with only one layer's cache quantized, for each layer");
-  command
-      .add_option("--texts", options.likelihood.num_texts,
-                  "Sequences whose continuation with each cache stands in --report")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
+  add_number(command, "--texts", options.likelihood.num_texts,
+             "Sequences whose continuation with each cache stands in --report", 0, 1000);
   command
       .add_option("--max-kl", options.likelihood.gates.max_kl,
                   "Exit with 3 where the mean KL is over this (nats)")
       ->check(CLI::NonNegativeNumber);
-  command
-      .add_option("--max-perplexity-increase", options.max_perplexity_increase,
-                  "Exit with 3 where perplexity is over the reference's by more: 0.5% or 0.005")
-      ->check(is_not_empty());
-  command
-      .add_option("--min-top1", options.min_top1,
-                  "Exit with 3 where fewer top tokens are the reference's: 99% or 0.99")
-      ->check(is_not_empty());
+  add_text(command, "--max-perplexity-increase", options.max_perplexity_increase,
+           "Exit with 3 where perplexity is over the reference's by more: 0.5% or 0.005");
+  add_text(command, "--min-top1", options.min_top1,
+           "Exit with 3 where fewer top tokens are the reference's: 99% or 0.99");
 }
 
 void add_sequence_options(CLI::App& command, SequenceOptions& options) {
-  command.add_option("--num-samples", options.num_sequences, "Sequences to score at most")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
-  command.add_option("--max-seq-length", options.max_seq_length, "Tokens a sequence is cut at")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
-  command
-      .add_option("--stride", options.stride,
-                  "Of text: tokens from a window's begin to the next one's; 0: --max-seq-length. "
-                  "A window scores what the one before has not")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
+  add_number(command, "--num-samples", options.num_sequences, "Sequences to score at most", 1,
+             int64_t{1} << 32);
+  add_number(command, "--max-seq-length", options.max_seq_length, "Tokens a sequence is cut at", 2,
+             int64_t{1} << 24);
+  add_number(command, "--stride", options.stride,
+             "Of text: tokens from a window's begin to the next one's; 0: --max-seq-length. "
+             "A window scores what the one before has not",
+             0, int64_t{1} << 24);
 }
 
 void add_sensitivity_options(CLI::App& command, EvalCommand& options) {
@@ -340,52 +325,37 @@ void add_sensitivity_options(CLI::App& command, EvalCommand& options) {
       .add_option("--kl-budget", options.sensitivity.kl_budget,
                   "The mean KL that may be left (nats)")
       ->check(CLI::NonNegativeNumber);
-  command
-      .add_option("--output-recipe", options.output_recipe,
-                  "File for the recipe that keeps the layers")
-      ->check(is_not_empty());
+  add_text(command, "--output-recipe", options.output_recipe,
+           "File for the recipe that keeps the layers");
 }
 
 void add_gsm8k_options(CLI::App& group, EvalCommand& options) {
   GsmOptions& questions = options.gsm8k.questions;
-  group
-      .add_option("--fewshot-dataset", options.fewshot_dataset,
-                  "JSON lines of worked examples; default: split train of a descriptor")
-      ->check(is_not_empty());
-  group.add_option("--num-fewshot", questions.num_fewshot, "Worked examples before each question")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 16));
+  add_text(group, "--fewshot-dataset", options.fewshot_dataset,
+           "JSON lines of worked examples; default: split train of a descriptor");
+  add_number(group, "--num-fewshot", questions.num_fewshot, "Worked examples before each question",
+             0, int64_t{1} << 16);
   group.add_option("--limit", questions.limit, "Ask the first so many questions alone")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
-  group.add_option("--max-gen-toks", questions.max_gen_toks, "Tokens of an answer at most")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  add_number(group, "--max-gen-toks", questions.max_gen_toks, "Tokens of an answer at most", 1,
+             int64_t{1} << 20);
   group.add_option("--add-bos-token", questions.add_bos_token,
                    "true or false; default: as the tokenizer does on its own");
   group.add_flag("--apply-chat-template", questions.apply_chat_template,
                  "Put question and examples into the model's chat template");
   group.add_option("--fewshot-as-multiturn", options.fewshot_as_multiturn,
                    "With the template: true (default): a turn an example; false: one message");
-  group
-      .add_option("--batch-size", questions.batch_size,
-                  "Questions answered at a time, which changes no answer; 0: what fits "
-                  "--cache-memory, 32 at most")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 16));
-  group
-      .add_option("--cache-memory", options.cache_memory,
-                  "Memory for the KV cache of all of them; default: half of what is free")
-      ->check(is_not_empty());
-  group.add_option("--log-samples", options.log_samples, "JSON lines file for prompts and answers")
-      ->check(is_not_empty());
-  group
-      .add_option("--min-exact-match", options.min_exact_match,
-                  "Exit with 3 where strict-match is under this: 77% or 0.77")
-      ->check(is_not_empty());
-  group
-      .add_option("--min-exact-match-flexible", options.min_exact_match_flexible,
-                  "The same of flexible-extract")
-      ->check(is_not_empty());
+  add_number(group, "--batch-size", questions.batch_size,
+             "Questions answered at a time, which changes no answer; 0: what fits "
+             "--cache-memory, 32 at most",
+             0, int64_t{1} << 16);
+  add_text(group, "--cache-memory", options.cache_memory,
+           "Memory for the KV cache of all of them; default: half of what is free");
+  add_text(group, "--log-samples", options.log_samples, "JSON lines file for prompts and answers");
+  add_text(group, "--min-exact-match", options.min_exact_match,
+           "Exit with 3 where strict-match is under this: 77% or 0.77");
+  add_text(group, "--min-exact-match-flexible", options.min_exact_match_flexible,
+           "The same of flexible-extract");
 }
 
 }  // namespace
@@ -394,17 +364,13 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<EvalCommand>();
   CLI::App* command = app.add_subcommand(
       "eval", "Measure what a KV cache dtype, scales or FP8 weights do to a model's predictions");
-  command
-      ->add_option("model", options->eval.model,
-                   "Hugging Face model folder, or an output of calibrate")
-      ->required()
-      ->check(is_not_empty());
+  add_text(*command, "model", options->eval.model,
+           "Hugging Face model folder, or an output of calibrate")
+      ->required();
   command->add_option("--task", options->task, "perplexity, kl, gsm8k or sensitivity")->required();
-  command
-      ->add_option("--dataset", options->eval.dataset,
-                   "Text, or JSON lines with text, messages or input_ids")
-      ->required()
-      ->check(is_not_empty());
+  add_text(*command, "--dataset", options->eval.dataset,
+           "Text, or JSON lines with text, messages or input_ids")
+      ->required();
   add_cache_options(*command, options->eval.cache);
   add_sequence_options(*command->add_option_group(kOfSequences.title), options->eval.sequences);
   command->add_option_group(kOfVariants.title)

@@ -68,33 +68,24 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<GenerateCommand>();
   CLI::App* command =
       app.add_subcommand("generate", "Continue a text with a KV cache of a chosen dtype");
-  command
-      ->add_option("model", options->request.model,
-                   "Hugging Face model folder, or an output of calibrate")
-      ->required()
-      ->check(is_not_empty());
+  add_text(*command, "model", options->request.model,
+           "Hugging Face model folder, or an output of calibrate")
+      ->required();
   command->add_option("--prompt", options->request.prompt, "Text to continue")->required();
   command->add_flag("--chat", options->request.is_chat,
                     "Put the prompt into the model's chat template");
   command->add_option("--system", options->request.system, "System message, with --chat");
-  command
-      ->add_option("--max-new-tokens", options->request.generate.max_new_tokens,
-                   "Tokens to write at most")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  add_number(*command, "--max-new-tokens", options->request.generate.max_new_tokens,
+             "Tokens to write at most", 1, int64_t{1} << 24);
   add_cache_options(*command, options->request.cache);
   command->add_flag("--compare", options->compare,
                     "Run the 16-bit cache beside it and show where they part");
-  command->add_option("--temperature", options->request.generate.sampling.temperature, "0: greedy")
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", options->request.generate.sampling.top_p,
-                   "Smallest set of tokens with this probability")
-      ->capture_default_str();
-  command
-      ->add_option("--top-k", options->request.generate.sampling.top_k,
-                   "Most likely tokens to choose from; 0: all")
-      ->capture_default_str();
+  add_setting(*command, "--temperature", options->request.generate.sampling.temperature,
+              "0: greedy");
+  add_setting(*command, "--top-p", options->request.generate.sampling.top_p,
+              "Smallest set of tokens with this probability");
+  add_setting(*command, "--top-k", options->request.generate.sampling.top_k,
+              "Most likely tokens to choose from; 0: all");
   command->add_option("--seed", options->request.generate.sampling.seed, "Of the sampling")
       ->capture_default_str()
       ->check(is_not_negative());

@@ -184,9 +184,8 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand(
       "inspect", "Show the architecture, who supports it, and the scales and sizes of every layer");
-  command->add_option("checkpoint", options->checkpoint, "Model folder, with or without scales")
-      ->required()
-      ->check(is_not_empty());
+  add_text(*command, "checkpoint", options->checkpoint, "Model folder, with or without scales")
+      ->required();
   command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");
   command->add_flag("--json", options->json, "Print JSON instead of tables");
   add_report_options(*command, options->drawn, "--html");

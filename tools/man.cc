@@ -29,8 +29,7 @@ void run_man(const CLI::App& app, const ManOptions& options) {
 void add_man(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<ManOptions>();
   CLI::App* command = app.add_subcommand("man", "Print the man page of kvcal or of a command");
-  command->add_option("command", options->command, "Default: the page of kvcal itself")
-      ->check(is_not_empty());
+  add_text(*command, "command", options->command, "Default: the page of kvcal itself");
   command->add_flag("--list", options->is_list, "Print the names of all pages");
   command->callback([options, &app, &run] { run = [options, &app] { run_man(app, *options); }; });
 }

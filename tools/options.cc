@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "export/joined_writer.h"
-#include "inspect/served_engines.h"
+#include "inspect/verification.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 
@@ -60,10 +60,8 @@ void print_served_engines(const fs::path& folder, const ModelConfig& config) {
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
   command.add_option("--format", options.formats,
                      list_formats() + "; may be repeated, or joined by '+' for one folder");
-  command
-      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                  "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2")
-      ->capture_default_str();
+  add_setting(command, "--kv-cache-dtype", options.kv_cache_dtype,
+              "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2");
   command
       .add_option("--scale-dtype", options.scale_dtype,
                   "Of the scales in the checkpoint: float32, or model, which rounds as "
@@ -74,16 +72,12 @@ CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
 }
 
 CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
-  CLI::Option* output =
-      command
-          .add_option("--output", options.output, "Folder to write; appears complete or not at all")
-          ->check(is_not_empty());
-  command
-      .add_option("--tp-size", options.tp_size,
-                  "Ranks of tensor parallelism: of kv_cache_scales.json, and over which heads' "
-                  "scales are tied")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
+  CLI::Option* output = add_text(command, "--output", options.output,
+                                 "Folder to write; appears complete or not at all");
+  add_number(command, "--tp-size", options.tp_size,
+             "Ranks of tensor parallelism: of kv_cache_scales.json, and over which heads' "
+             "scales are tied",
+             1, 1024);
   command.add_flag("--scales-only", options.scales_only,
                    "Write an overlay: scales, config.json and index without the weights, for kvcal "
                    "apply or to drop into a sharded checkpoint's folder");
@@ -116,11 +110,9 @@ void print_folders(const std::vector<WrittenFolder>& folders, const ModelConfig&
 }
 
 void add_report_options(CLI::App& command, ReportFiles& files, const std::string& page_name) {
-  command.add_option(page_name, files.page, "Also draw it all as a page, in this file")
-      ->check(is_not_empty());
-  command
-      .add_option("--plots", files.plots, "Also write its drawings as SVG files, into this folder")
-      ->check(is_not_empty());
+  add_text(command, page_name, files.page, "Also draw it all as a page, in this file");
+  add_text(command, "--plots", files.plots,
+           "Also write its drawings as SVG files, into this folder");
 }
 
 void draw_checkpoint(const ReportFiles& files, const report::CheckpointReport& report) {
@@ -142,28 +134,19 @@ CLI::Validator is_not_negative() {
 }
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {
-  command
-      .add_option("--device", options.device,
-                  "auto, cpu, reference, cuda[:N[,N...]] or hip[:N[,N...]]")
-      ->capture_default_str();
-  command
-      .add_option("--compute-dtype", options.compute_dtype, "auto, float32, bfloat16 or float16")
-      ->capture_default_str();
-  command.add_option("--threads", options.threads, "0: one for each core")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 4096));
+  add_setting(command, "--device", options.device,
+              "auto, cpu, reference, cuda[:N[,N...]] or hip[:N[,N...]]");
+  add_setting(command, "--compute-dtype", options.compute_dtype,
+              "auto, float32, bfloat16 or float16");
+  add_number(command, "--threads", options.threads, "0: one for each core", 0, 4096);
 }
 
 void add_cache_options(CLI::App& command, CacheOptions& options) {
-  command
-      .add_option("--kv-cache-dtype", options.kv_cache_dtype,
-                  "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz")
-      ->capture_default_str();
-  command
-      .add_option("--scales", options.scales,
-                  "Scales to use instead of the checkpoint's: kv_cache_scales.json, a scales-only "
-                  "overlay, a checkpoint, a folder of rank files")
-      ->check(is_not_empty());
+  add_setting(command, "--kv-cache-dtype", options.kv_cache_dtype,
+              "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz");
+  add_text(command, "--scales", options.scales,
+           "Scales to use instead of the checkpoint's: kv_cache_scales.json, a scales-only "
+           "overlay, a checkpoint, a folder of rank files");
   command.add_flag("--unit-scales", options.unit_scales,
                    "Scale 1.0 in every layer, as engines use without scales");
 }

@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "family/model_config.h"
 #include "report/checkpoint_report.h"
+#include "run/convert_checkpoint.h"
 #include "run/output_formats.h"
 #include "run/report_files.h"
 
@@ -26,5 +27,8 @@ void add_report_options(CLI::App& command, ReportFiles& files,
                         const std::string& page_name = "--report");
 /// Writes the page and the plots that were asked for, and says so on stderr.
 void draw_checkpoint(const ReportFiles& files, const report::CheckpointReport& report);
+
+/// Prints the source, what each layer loses, and the written folders; json: the manifest instead.
+void print_conversion(const ConversionResult& result, bool json);
 
 }  // namespace kvcal

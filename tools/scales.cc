@@ -28,14 +28,10 @@ void add_scales(CLI::App& app, std::function<void()>& run) {
   request->version = KVCAL_VERSION;
   CLI::App* command = app.add_subcommand(
       "scales", "Make scales from statistics that calibrate kept, without a forward pass");
-  command->add_option("--statistics", request->statistics, "File of calibrate --save-statistics")
-      ->required()
-      ->check(is_not_empty());
-  command->add_option("--recipe", request->recipe, "Recipe in llm-compressor's form")
-      ->required()
-      ->check(is_not_empty());
-  command->add_option("--model", request->model, "The statistics' model, to write an output of")
-      ->check(is_not_empty());
+  add_text(*command, "--statistics", request->statistics, "File of calibrate --save-statistics")
+      ->required();
+  add_text(*command, "--recipe", request->recipe, "Recipe in llm-compressor's form")->required();
+  add_text(*command, "--model", request->model, "The statistics' model, to write an output of");
   add_output_options(*command, request->output);
   command->add_flag("--json", *json, "Print the manifest instead of a table");
   command->callback(

@@ -234,28 +234,20 @@ void add_sweep(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<SweepOptions>();
   CLI::App* command = app.add_subcommand(
       "sweep", "Measure a grid of recipes, cache dtypes and scales; goes on where it was stopped");
-  command->add_option("file", options->file, "YAML file of the grid (docs/sweep.md)")
-      ->required()
-      ->check(is_not_empty());
-  command
-      ->add_option("--output", options->output,
-                   "Folder of the results; with the same one a run goes on where it stopped")
-      ->check(is_not_empty());
+  add_text(*command, "file", options->file, "YAML file of the grid (docs/sweep.md)")->required();
+  add_text(*command, "--output", options->output,
+           "Folder of the results; with the same one a run goes on where it stopped");
   command->add_flag("--dry-run", options->is_dry_run,
                     "Print what would be done, how long it takes and in what memory");
   command->add_flag("--list", options->is_list, "Print the ids of all cells");
-  command
-      ->add_option("--cell", options->cells,
-                   "Id of a cell to do, and no tables; may be repeated. Several such runs may use "
-                   "one output at a time")
-      ->check(is_not_empty());
+  add_text(*command, "--cell", options->cells,
+           "Id of a cell to do, and no tables; may be repeated. Several such runs may use "
+           "one output at a time");
   CLI::Option* collect =
       command->add_flag("--collect", options->is_collect,
                         "Make the tables of what is in the output, and run nothing");
-  command
-      ->add_option("--jobs", options->jobs, "Tasks at a time; 0: one for each device of --device")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1024));
+  add_number(*command, "--jobs", options->jobs,
+             "Tasks at a time; 0: one for each device of --device", 0, 1024);
   command->add_flag("--json", options->json, "Print JSON instead of a table");
   add_device_options(*command, options->device);
   for (const char* of_runs : {"--device", "--threads", "--jobs"})

@@ -73,12 +73,8 @@ void add_synth(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<SynthOptions>();
   CLI::App* command = app.add_subcommand(
       "synth", "Write a checkpoint of a config.json with random weights, for benchmarks and tests");
-  command->add_option("output", options->output, "Folder to write")
-      ->required()
-      ->check(is_not_empty());
-  command->add_option("--config", options->config, "config.json of the model")
-      ->required()
-      ->check(is_not_empty());
+  add_text(*command, "output", options->output, "Folder to write")->required();
+  add_text(*command, "--config", options->config, "config.json of the model")->required();
   command->add_option("--seed", options->synthetic.seed, "Same seed, same bytes")
       ->capture_default_str()
       ->check(is_not_negative());
@@ -89,13 +85,9 @@ void add_synth(CLI::App& app, std::function<void()>& run) {
                    "float32, float16 or bfloat16; auto: config.json's, or bfloat16")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "float32", "float16", "bfloat16"}));
-  command
-      ->add_option("--max-shard-size", options->max_shard_size,
-                   "What is larger goes into several files")
-      ->capture_default_str();
-  command->add_option("--threads", options->synthetic.threads, "0: one for each core")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 4096));
+  add_setting(*command, "--max-shard-size", options->max_shard_size,
+              "What is larger goes into several files");
+  add_number(*command, "--threads", options->synthetic.threads, "0: one for each core", 0, 4096);
   command->add_flag("--overwrite", options->overwrite, "Replace the output if it exists");
   command->add_flag("--json", options->json, "Print JSON instead of text");
   command->callback([options, &run] { run = [options] { run_synth(*options); }; });

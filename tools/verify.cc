@@ -83,9 +83,8 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<VerifyCommand>();
   CLI::App* command = app.add_subcommand(
       "verify", "Tell what serving engines would make of a checkpoint's KV scales");
-  command->add_option("checkpoint", options->checkpoint, "Model folder, with or without scales")
-      ->required()
-      ->check(is_not_empty());
+  add_text(*command, "checkpoint", options->checkpoint, "Model folder, with or without scales")
+      ->required();
   command
       ->add_option("--engine", options->engines,
                    join(engine_rules().names(), ", ") + ", or all; may be given several times")
@@ -98,14 +97,10 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
       ->capture_default_str();
   command->add_flag("--rocm", options->options.is_rocm,
                     "On a platform that stores E4M3 as FNUZ (MI300)");
-  command
-      ->add_option("--tp-size", options->options.tp_size, "Tensor parallel ranks the engine runs")
-      ->check(CLI::Range(int64_t{1}, int64_t{1024}))
-      ->capture_default_str();
-  command
-      ->add_option("--scales", options->options.scales,
-                   "A kv_cache_scales.json that the engine is given beside the checkpoint")
-      ->check(is_not_empty());
+  add_number(*command, "--tp-size", options->options.tp_size,
+             "Tensor parallel ranks the engine runs", 1, 1024);
+  add_text(*command, "--scales", options->options.scales,
+           "A kv_cache_scales.json that the engine is given beside the checkpoint");
   command->add_flag("--json", options->json, "Print JSON instead of tables");
   command->callback([options, &run] { run = [options] { run_verify(*options); }; });
 }

@@ -7,7 +7,6 @@
 
 #include "checkpoint/model_dir.h"
 #include "core/json.h"
-#include "inspect/cache_size.h"
 #include "inspect/consumers.h"
 #include "inspect/properties.h"
 #include "inspect/tensor_list.h"

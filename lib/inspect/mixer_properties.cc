@@ -1,4 +1,4 @@
-#include "inspect/layer_properties.h"
+#include "inspect/properties.h"
 
 #include "core/number_text.h"
 

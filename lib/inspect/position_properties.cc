@@ -1,7 +1,7 @@
 #include <map>
 
 #include "core/number_text.h"
-#include "inspect/layer_properties.h"
+#include "inspect/properties.h"
 
 namespace kvcal {
 namespace {

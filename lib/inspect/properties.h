@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -25,5 +26,24 @@ Property quantization_property(const CheckpointQuantization& quantization);
 
 /// Key and text of the properties that have a text, with spaces in place of underscores.
 std::vector<std::pair<std::string, std::string>> shown(const Properties& properties);
+
+/// Sizes of the KV cache of one token in all layers, and of what recurrent layers keep.
+struct CacheSize {
+  int64_t heads = 0, k_dim = 0, v_dim = 0;
+  int64_t layers = 0;                    ///< that attend
+  int64_t values_per_token = 0;          ///< as many bytes in FP8, twice as many in 16 bits
+  int64_t state_bytes_per_sequence = 0;  ///< float32, however long the sequence is
+};
+CacheSize cache_size(const ModelConfig& config);
+
+/// Adds which layers attend, and what the others do instead.
+void add_mixers(Properties& properties, const ModelConfig& config);
+/// Adds position encodings of the layers that attend.
+void add_positions(Properties& properties, const ModelConfig& config);
+/// Adds sliding windows of the layers that attend.
+void add_windows(Properties& properties, const ModelConfig& config);
+
+/// "in layers 0-4", "in all layers"
+std::string layers_text(const std::vector<int64_t>& layers, const ModelConfig& config);
 
 }  // namespace kvcal

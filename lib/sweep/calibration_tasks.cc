@@ -1,4 +1,4 @@
-#include "sweep/calibration_tasks.h"
+#include "sweep/task_context.h"
 
 #include "calib/derive.h"
 #include "calib/statistics.h"

@@ -7,7 +7,6 @@
 #include "recipe/fields.h"
 #include "recipe/grammar.h"
 #include "sweep/grid_fields.h"
-#include "sweep/names.h"
 #include "sweep/results.h"
 
 namespace kvcal {

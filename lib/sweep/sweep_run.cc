@@ -6,9 +6,8 @@
 #include "core/folder.h"
 #include "core/registry.h"
 #include "export/writer.h"
-#include "sweep/calibration_tasks.h"
-#include "sweep/evaluation_tasks.h"
 #include "sweep/sweep_inputs.h"
+#include "sweep/task_context.h"
 #include "sweep/task_slots.h"
 
 namespace kvcal {

@@ -1,6 +1,5 @@
 #include "inspect/verification.h"
 
-#include "inspect/served_engines.h"
 #include "stored/weights.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
