@@ -17,7 +17,7 @@
 
 namespace kvcal {
 
-/// What the process ends with.
+/// Exit status of the process.
 enum class ExitStatus : int {
   kDone = 0,
   kBadInput = 1,
@@ -83,7 +83,7 @@ void add_cache_options(CLI::App& command, CacheOptions& options);
 std::string program_version();
 /// "kvcal 0.1.0", what --version prints.
 std::string version_text();
-/// What this program was built of, with what and for what, as JSON: `--version --json`. Nothing in
+/// Sources, compiler and target of this build, as JSON: `--version --json`. Nothing in
 /// it depends on the machine it runs on.
 std::string version_json();
 

@@ -44,7 +44,7 @@ std::string command_names(const CLI::App& app) {
   return join(app.get_subcommands({}), ", ", [](const CLI::App* one) { return one->get_name(); });
 }
 
-/// What a word that nothing took may have been meant for, and that it is unknown.
+/// The message for an unknown word, with the names that it may have been meant for.
 std::string unknown_word(const CLI::App& app, const std::string& word) {
   const auto commands = app.get_subcommands();  // the one given, if any
   std::vector<std::string> known;
@@ -85,7 +85,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return code(ExitStatus::kUsage);
 }
 
-/// Of the command given, if any.
+/// Name of the command given, if any.
 std::string command_name(const CLI::App& app) {
   const auto commands = app.get_subcommands();
   return commands.empty() ? "" : commands.front()->get_name();
@@ -98,7 +98,7 @@ const char* interrupted_message(const CLI::App& app) {
   return "interrupted; no output was left behind\n";
 }
 
-/// What to do depends on the options the command has.
+/// The advice depends on the options that the command has.
 const char* out_of_memory_message(const CLI::App& app) {
   const std::string name = command_name(app);
   if (name == "calibrate")

@@ -11,7 +11,7 @@ namespace kvcal {
 
 /// Returns --output, which is not required yet.
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options);
-/// Of add_output_options those that say where an output goes and what of it: --output, --tp-size,
+/// Adds the options that say where an output goes and what of it: --output, --tp-size,
 /// --scales-only, --overwrite.
 CLI::Option* add_target_options(CLI::App& command, OutputOptions& options);
 

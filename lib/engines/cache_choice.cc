@@ -71,7 +71,7 @@ bool switches_on(const MethodRules& rules, const CacheDeclaration& declaration, 
   return false;
 }
 
-/// What quark.py checks: the outputs of K and V are FP8 E4M3 per tensor.
+/// The check of quark.py: the outputs of K and V are FP8 E4M3 per tensor.
 std::string quark_refusal(const CacheDeclaration& declaration) {
   const Json group = value_of(value_of(declaration.config, "export"), "kv_cache_group");
   if (!group.is_array() || group.empty()) return {};

@@ -9,7 +9,7 @@
 
 namespace kvcal {
 
-/// What a checkpoint says of its quantization, as far as the cache is concerned.
+/// The part of a checkpoint's quantization config that concerns the cache.
 struct CacheDeclaration {
   std::string method;           ///< quant_method; "modelopt" for hf_quant_config.json; "" for none
   Json config;                  ///< quantization_config, or hf_quant_config.json; null for none

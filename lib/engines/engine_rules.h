@@ -24,7 +24,7 @@ struct NameRule {
   bool needs_plain_module = false;
 };
 
-/// What an engine holds of a scale that the checkpoint lacks.
+/// The value that an engine uses for a scale that the checkpoint lacks.
 enum class Absent : uint8_t {
   kOneApart,      ///< 1.0 for that side alone
   kDuplicateKey,  ///< both: 1.0; V alone: K's; K alone: the loader stops
@@ -32,10 +32,10 @@ enum class Absent : uint8_t {
   kUndefined,     ///< what its memory held before
 };
 
-/// What becomes of a tensor whose name the loader does not know.
+/// The fate of a tensor whose name the loader does not know.
 enum class Unknown : uint8_t { kRefused, kDroppedWithWarning, kDroppedSilently };
 
-/// What makes the cache FP8 where the user chose no dtype.
+/// The part of a checkpoint that makes the cache FP8 where the user chose no dtype.
 enum class CacheSwitch : uint8_t {
   kNever,
   kScheme,          ///< a kv_cache_scheme that is not null
@@ -124,7 +124,7 @@ struct EngineFormat {
   const Miss* miss(std::string_view model_type) const;
 };
 
-/// What one engine of one version does with a checkpoint's KV scales.
+/// Rules by which one version of an engine loads a checkpoint's KV scales.
 struct EngineRules {
   std::string_view title, version;
   std::string_view source = {};  ///< the files that the rules were read from
@@ -147,7 +147,7 @@ const Registry<EngineRules>& engine_rules();
 /// The row for a quant_method.
 const MethodRules& rules_for(const EngineRules& engine, std::string_view method);
 
-/// What is known of one engine, one format and one model.
+/// The verdict on one engine, one format and one model.
 struct EngineVerdict {
   std::string_view engine, version, format;
   Reads reads = Reads::kNotKnown;

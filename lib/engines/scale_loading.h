@@ -13,7 +13,7 @@
 
 namespace kvcal {
 
-/// What the user tells an engine, and what runs it.
+/// The user's options for an engine, and the platform that runs it.
 struct VerifyOptions {
   std::string kv_cache_dtype = "auto";
   bool is_rocm = false;  ///< a platform that stores E4M3 as FNUZ (MI300)

@@ -91,7 +91,7 @@ const AttentionModule* module_of(const std::vector<AttentionModule>& modules,
   return name.starts_with(after->prefix) ? &*after : nullptr;
 }
 
-/// Where the number of a layer that the model does not have stands in name: [begin, end).
+/// Place in name of the number of a layer that the model does not have: [begin, end).
 std::optional<std::pair<size_t, size_t>> layer_number(std::string_view name) {
   for (const std::string_view before : {".layers.", ".h.", "layers.", "h."}) {
     const size_t at = name.find(before);

@@ -24,7 +24,7 @@ bool lacks_groups(const CacheDeclaration& declaration) {
 
 enum class ModelEffect { kNone, kOnes, kRefused };
 
-/// What is known of models of this type with this kind of checkpoint.
+/// The effect on models of this type with this kind of checkpoint.
 ModelEffect model_effect(const VerifyCase& subject, std::string_view model_type,
                          Findings& findings) {
   const EngineFormat* row = tried_format(subject);

@@ -21,7 +21,7 @@ struct Finding {
   std::string message, remedy;  ///< remedy: what to do, or empty
 };
 
-/// What an engine holds of one scale.
+/// One scale as an engine holds it.
 struct HeldScale {
   std::vector<float> values{1.0f};  ///< one, or one a head (a rank, from kv_cache_scales.json)
   std::string source;               ///< the tensor or file it came from; empty: the default
@@ -32,7 +32,7 @@ struct HeldLayer {
   HeldScale k, v;
 };
 
-/// What one engine would make of a checkpoint.
+/// The result of one engine that loads a checkpoint.
 struct VerifyReport {
   std::string engine, version;
   std::string kv_cache_dtype;  ///< the engine's word; "auto" where it keeps the model's 16 bits

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLeft = 280, kCell = 16, kRow = 26, kTop = 18;
 
-/// Of any finding that is an error: a scale is lost or changed.
+/// Whether a finding is an error: a scale is lost or changed.
 bool has_errors(const EngineLoad& engine) {
   return std::ranges::any_of(engine.findings, [](const EngineLoad::Finding& finding) {
     return finding.severity == "error";

@@ -5,7 +5,7 @@
 
 namespace kvcal {
 
-/// What a value on the command line stands for, so that a shell can offer some.
+/// Kind of a value on the command line, so that a shell can offer some.
 enum class ValueKind { kNone, kText, kNumber, kFile, kFolder, kPath, kChoice };
 
 /// An option, or an argument that has its place instead of a name.

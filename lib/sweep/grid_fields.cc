@@ -16,7 +16,7 @@ bool is_name_char(char c) {
          c == '_' || c == '-';
 }
 
-/// What a sweep expands to is bounded, whatever its file says.
+/// Limit of the combinations that a sweep expands to, whatever its file says.
 constexpr uint64_t kMostCombinations = 10'000;
 
 /// A grid while its map is read.

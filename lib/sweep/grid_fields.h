@@ -10,8 +10,8 @@ namespace kvcal {
 /// its default, which of models and recipes is all.
 void read_grids(const Field& field, const std::filesystem::path& folder, SweepFile& sweep);
 
-/// What a sweep calls its models, recipes and scales: names stand in ids, on command lines and in
-/// tables. Throws Error with line and column where the node's text cannot be one. path: of the
+/// Checks the name of a model, recipe or scale of a sweep. Names stand in ids, on command lines and
+/// in tables. Throws Error with line and column where the node's text cannot be one. path: of the
 /// node.
 void check_name(const YamlNode& node, const std::string& path);
 

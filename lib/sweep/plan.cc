@@ -149,7 +149,7 @@ class Expansion {
   const SweepFile& sweep_;
   SweepPlan plan_;
   std::vector<std::string> asked_;  ///< of each calibration: its recipe
-  /// What tells cells apart; of the recipe that is what is left of it in the calibration.
+  /// Key that tells cells apart; it has the part of the recipe that the calibration keeps.
   using Meaning = std::tuple<size_t, KvDType, std::optional<size_t>, std::optional<size_t>>;
   std::set<Meaning> seen_;
   std::set<std::string> ids_;
@@ -164,7 +164,7 @@ Json dtype_json(const std::optional<KvDType>& dtype) {
   return dtype ? Json(name_of(*dtype)) : Json();
 }
 
-/// What any result depends on.
+/// Everything that any result depends on.
 Json common_json(std::string_view kind, size_t model, const SweepInputs& inputs) {
   return {{"kind", kind},
           {"version", inputs.version},
@@ -213,7 +213,7 @@ Json scales_json(const std::optional<size_t>& scales, const SweepFile& sweep,
   return source.kind == ScaleSource::Kind::kFile ? inputs.scales_sha256[*scales] : source.name;
 }
 
-/// What a cell is, whatever is measured.
+/// Identity of a cell, whatever is measured.
 Json cell_json(std::string_view kind, const Cell& cell, const SweepFile& sweep,
                const SweepInputs& inputs, const SweepPlan& plan) {
   Json json = common_json(kind, cell.model, inputs);

@@ -25,7 +25,7 @@ struct Observation {
 /// The scales, and FP8 weights, that a recipe makes of a model.
 struct PlannedCalibration {
   size_t model = 0, recipe = 0;
-  /// What K and V are quantized as; nullopt: the recipe's part for them is left out.
+  /// Dtype of K and V; nullopt: the recipe's part for them is left out.
   std::optional<KvDType> kv_cache_dtype = {};
   std::optional<std::string> kv_forward = {};  ///< where K and V are quantized
   std::optional<int64_t> num_samples = {};     ///< nullopt: needs no text
@@ -74,7 +74,7 @@ struct SweepPlan {
 /// is none, or two cells have the same id.
 SweepPlan expand(const SweepFile& sweep, std::span<const KvDType> unquantized);
 
-/// What results depend on beside the sweep's own values.
+/// Everything that results depend on beside the sweep's own values.
 struct SweepInputs {
   std::string version, device;                  ///< of kvcal; "cpu", "cuda"
   std::vector<std::string> model_sha256;        ///< of each model: its config and weights

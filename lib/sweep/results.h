@@ -32,7 +32,7 @@ struct CellOutcome {
 struct ParetoPoint {
   double x = 0.0, y = 0.0;
 };
-/// Of each point, whether no other is as good in both and better in one. Less is better.
+/// Tells for each point whether no other is as good in both and better in one. Less is better.
 std::vector<bool> pareto_front(std::span<const ParetoPoint> points);
 
 /// results.json (docs/sweep.md). outcomes: of each cell. inputs name what it was made with.

@@ -18,7 +18,7 @@ struct SweepModel {
   std::filesystem::path path;
 };
 
-/// Where the scales of an FP8 cache come from.
+/// The origin of an FP8 cache's scales.
 struct ScaleSource {
   enum class Kind {
     kCalibrated,  ///< the recipe's
@@ -62,7 +62,7 @@ struct SweepGsm8k {
   std::optional<int64_t> limit;  ///< questions
 };
 
-/// What the Pareto picture shows; names of kMetrics.
+/// Axes of the Pareto picture: names of all_metrics().
 struct ParetoAxes {
   std::string x = "bytes_per_token", y = "kl_mean";
 };

@@ -5,7 +5,7 @@
 namespace kvcal {
 namespace {
 
-/// Of attention: its inputs are queries, keys and values.
+/// Whether the scheme is one of attention, whose inputs are queries, keys and values.
 bool is_for_attention(const QuantScheme& scheme) {
   return scheme.input_activations && !scheme.weights;
 }

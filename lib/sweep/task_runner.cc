@@ -98,7 +98,7 @@ class Runner {
     return seconds / static_cast<double>(slots_.size());
   }
 
-  /// What can begin now, one a free slot, in the order of the schedule.
+  /// Tasks that can begin now, one for each free slot, in the order of the schedule.
   void start_ready() {
     for (size_t i = 0; i < tasks_.size(); ++i) {
       if (states_[i] != State::kWaiting) continue;
