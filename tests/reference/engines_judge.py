@@ -12,13 +12,15 @@ import importlib.abc
 import importlib.machinery
 import json
 import logging
+import math
 import os
 import re
+import socket
 import sys
 import traceback
 import types
 
-MUTED = re.compile(r"Ignore import error|Acceleration for non-quantized|is deprecated|Cuda graph|CUDA|cuda|tokenizer|torch_dtype|AMX|amx|rope|Triton|triton|attention backend|"
+MUTED = re.compile(r"LOAD REPORT|Ignore import error|Acceleration for non-quantized|is deprecated|Cuda graph|CUDA|cuda|tokenizer|torch_dtype|AMX|amx|rope|Triton|triton|attention backend|"
                    r"shared memory|random port|overlap|page_size|radix|context length|mem_fraction|generation_config|max_model_len|"
                    r"DEPRECATED: |compute capability|NUMA|Chunked|chunked|prefix cach|eager|graph|piecewise|multimodal|downcast|Downcast")
 
@@ -80,6 +82,12 @@ class Heard(logging.Handler):
             self.said.append(text)
 
 
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
 def know_config(folder):
     """config.json; where a model_type's configuration class is remote code, a plain one of the keys is made known to transformers."""
     from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
@@ -103,7 +111,8 @@ def numbers(tensor):
 
 
 def number(x):
-    return "nan" if x != x else x
+    """JSON has no word for these."""
+    return "nan" if x != x else {math.inf: "inf", -math.inf: "-inf"}.get(x, x)
 
 
 def judge(jobs_path, out_path, engine, version, package, observe):

