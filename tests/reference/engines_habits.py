@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""engines_habits.py OUT.json
+"""engines_habits.py OUT.json   or   engines_habits.py KVCAL ENGINE ANSWERS.json
 
 More variants for the engines_*.py scripts, after other people's habits: names, dtypes, shapes, what is missing or there twice, files
 and indexes that contradict, configurations that do. As engines_variants.VARIANTS, of the same Llama; besides
@@ -8,16 +8,21 @@ and indexes that contradict, configurations that do. As engines_variants.VARIANT
   "index"  model.safetensors.index.json's weight_map; the weights lie in model-00001-of-00002.safetensors then
   "raw"    keys of config.json that are left out ("absent"), or taken as they are
 
-Called, it writes them to OUT.json (tests/fixtures/engines/habits.json): {"config", "variants": {name: what describes it}}, without the
-weights. engines_ENGINE.py --habits OUT.json records what an engine makes of them.
+First form: writes them to OUT.json (tests/fixtures/engines/habits.json): {"config", "variants": {name: what describes it}}, without the
+weights. engines_ENGINE.py --habits ANSWERS.json records what an engine makes of them. Second form: where `kvcal verify --engine ENGINE`
+says something else than these answers, a line each.
 """
+import json
+import os
+import subprocess
 import sys
+import tempfile
 
 import torch
 
-from engines_variants import (ARGS, CONFIG, HEAD_DIM, HIDDEN, KV_HEADS, MODELOPT, OUTPUT, ct, described, fp8, modelopt, module, quark,
+from engines_variants import (CONFIG, HEAD_DIM, HIDDEN, KV_HEADS, MODELOPT, OUTPUT, ct, described, fp8, modelopt, module, quark,
     scales,
-                              weights, without, write_record)
+                              weights, without, write, write_record)
 
 MAIN, OTHER = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 
@@ -74,7 +79,6 @@ def modelopt_of(names=MODELOPT, config=None, **more):
 MODELOPT_CONFIG = dict(quant_method="modelopt", quant_algo="FP8", ignore=["*"], config_groups={},
                        kv_cache_scheme=dict(dynamic=False, num_bits=8, type="float"))
 FLAT_MODELOPT = dict(quant_algo="FP8", kv_cache_quant_algo="FP8", exclude_modules=["*"])
-WEIGHTS_GROUP = dict(group_0=dict(targets=["Linear"], weights=ARGS | dict(strategy="channel"), input_activations=None))
 
 NAMES = {
     "attn": "{m}.attn.{s}_scale", "k_proj_k": MODELOPT, "other_proj": "{m}.v_proj.{s}_scale", "qkv_proj": "{m}.qkv_proj.{s}_scale",
@@ -155,7 +159,6 @@ HABITS |= {
     "config_ignore_attn": of_ct(config=changed(ct(), ignore=["re:.*attn.*"])),
     "config_groups_null": of_ct(config=changed(ct(), config_groups=None)),
     "config_groups_absent": of_ct(config=changed(ct(), config_groups="absent")),
-    "config_groups_weights": of_ct(config=changed(ct(), config_groups=WEIGHTS_GROUP, format="float-quantized")),
     "config_format_absent": of_ct(config=changed(ct(), format="absent")),
     "config_format_float": of_ct(config=changed(ct(), format="float-quantized")),
     "config_format_odd": of_ct(config=changed(ct(), format="something")),
@@ -246,5 +249,45 @@ HABITS |= {
     "key_kv_cache_dtype_alone": dict(tensors=scales(), raw=dict(kv_cache_dtype="fp8")),
 }
 
+def short(loads, cache_dtype, layers):
+    """One word of what is held, and the numbers."""
+    if not loads:
+        return "refused", None
+    numbers = [layer[side] for layer in layers for side in "kv"]
+    held = [1.0 if number is None else "undefined" if number == [] else number for number in numbers]
+    if "fp8" not in cache_dtype:
+        return "16-bit", None
+    return "1.0" if all(number == 1.0 for number in held) else "held", held
+
+
+def verified(kvcal, engine, variant, folder):
+    write(folder, variant)
+    arguments = ["verify", folder, "--engine", engine, "--json", "--kv-cache-dtype", variant.get("kv_cache_dtype", "auto")]
+    done = subprocess.run([kvcal, *arguments], capture_output=True, text=True)
+    if not done.stdout:
+        return "error: " + done.stderr.strip()[-120:], None, done.returncode
+    report = json.loads(done.stdout)
+    layers = [{side: layer[f"{side}_scale"] for side in "kv"} for layer in report["layers"]]
+    return *short(report["loads"], report["kv_cache_dtype"], layers), done.returncode
+
+
+def compare(kvcal, engine, answers):
+    seen = json.load(open(answers))["variants"]
+    differ = trusted = 0
+    for name, answer in seen.items():
+        with tempfile.TemporaryDirectory() as scratch:
+            told, numbers, code = verified(kvcal, engine, HABITS[name], os.path.join(scratch, "model"))
+        is_held, held = short(answer["loads"], answer.get("cache_dtype"), answer.get("layers"))
+        if (told, numbers) != (is_held, held):
+            differ += 1
+            trusted += code == 0 and is_held != "16-bit"
+            why = answer.get("why", "") or [[layer["k"], layer["v"]] for layer in answer["layers"]]
+            print(f"{name}: {engine} {is_held}, verify {told}, exit {code}: {why}"[:260])
+    print(f"{len(seen)} variants, {differ} differ, in {trusted} of them verify's exit is 0")
+
+
 if __name__ == "__main__":
-    write_record(sys.argv[1], {"config": CONFIG}, {name: described(variant) for name, variant in HABITS.items()})
+    if len(sys.argv) > 2:
+        compare(*sys.argv[1:4])
+    else:
+        write_record(sys.argv[1], {"config": CONFIG}, {name: described(variant) for name, variant in HABITS.items()})
