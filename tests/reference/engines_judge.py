@@ -93,7 +93,8 @@ def know_config(folder):
     from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
     config = json.load(open(os.path.join(folder, "config.json")))
     if "auto_map" in config and config["model_type"] not in CONFIG_MAPPING:
-        AutoConfig.register(config["model_type"], type("Config", (PretrainedConfig,), {"model_type": config["model_type"]}))
+        keys = {key: config[key] for key in ("model_type", "max_position_embeddings")}  # RoPE's are looked at before keys are set
+        AutoConfig.register(config["model_type"], type("Config", (PretrainedConfig,), keys))
     return config
 
 

@@ -262,7 +262,7 @@ def compare(options, engine, python):
             if said == "refused" and base and not base["loads"]:
                 said, reason = "no model", base["why"]
             told, code, numbers = verified(options, engine, job_of(options, engine, name, case), wanted)
-            agrees = told == ("refused" if said == "no model" else said)
+            agrees = told in ("not known", "refused" if said == "no model" else said)
             if agrees and said in ("rounded", "partly"):
                 agrees = all(same(layers.get(layer, {}).get(side), numbers.get(layer, {}).get(side)) for layer in wanted for side in "kv")
             row[case] = dict(answer=said, reason=reason, verify=told, exit=code, agrees=agrees)
