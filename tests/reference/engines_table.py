@@ -43,14 +43,15 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
-TRIED = {"ignore-linear": "compressed-tensors", "ignore-all": "compressed-tensors", "modelopt-plain": "modelopt", "quark-plain": "quark"}
+TRIED = {"ignore-linear": "compressed-tensors", "ignore-all": "compressed-tensors", "modelopt-plain": "modelopt", "quark-plain": "quark",
+         "names-v5": "compressed-tensors"}  # the names of multimodal checkpoints as transformers 5 writes them
 # form: (the form it is converted from, kvcal convert's --to)
 CONVERTED = {form: ("compressed-tensors", form) for form in
              ("modelopt", "quark", "tgi", "scales-json", "compressed-tensors+tgi", "compressed-tensors+modelopt")}
 CONVERTED |= {f"weights-{form}": ("weights", form) for form in ("fp8", "modelopt", "quark")}
 CASES = ["compressed-tensors", "compressed-tensors@fp8", "head", "modelopt", "modelopt@fp8", "quark", "quark@fp8", "tgi", "tgi@fp8",
          "scales-json@fp8", "compressed-tensors+tgi", "compressed-tensors+modelopt", "weights", "weights-fp8@fp8", "weights-modelopt",
-         "weights-quark@fp8", "ignore-linear", "ignore-all", "modelopt-plain", "quark-plain@fp8"]
+         "weights-quark@fp8", "ignore-linear", "ignore-all", "modelopt-plain", "quark-plain@fp8", "names-v5"]
 READS_FILE = {"sglang"}  # have an argument for kv_cache_scales.json
 NOT_ASKED = {"vllm": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"}, "aphrodite": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"},
              "tgi": {"compressed-tensors@fp8"},
@@ -90,6 +91,8 @@ def make_family(options, name):
         if (home / source).exists():
             note(home, form, kvcal(options, "convert", home / source, "--to", to, "--output", home / form))
     for form, source in TRIED.items():
+        if form == "names-v5" and "text_config" not in config:
+            continue
         if (home / source / "config.json").exists() and (home / "compressed-tensors").exists():
             try_form(home, form, source)
     (home / "made").touch()
@@ -101,9 +104,24 @@ def try_form(home, form, source):
     config = json.loads((home / source / "config.json").read_text())
     if form.startswith("ignore"):
         config["quantization_config"]["ignore"] = {"ignore-linear": ["Linear"], "ignore-all": ["re:.*"]}[form]
+    if form == "names-v5":
+        rename(home / form / "model.safetensors")
     (home / form / "config.json").write_text(json.dumps(config))
     if (home / source / "hf_quant_config.json").exists():
         shutil.copy(home / source / "hf_quant_config.json", home / form)
+
+
+def rename(path):
+    tensors, start = header(path)
+    data = path.read_bytes()[start:]
+
+    def name_of(name):
+        if name.startswith("language_model.lm_head"):
+            return name.removeprefix("language_model.")
+        return "model." + name.replace("language_model.model.", "language_model.", 1)
+
+    text = json.dumps({name if name == "__metadata__" else name_of(name): entry for name, entry in tensors.items()}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def note(home, form, done):

@@ -81,12 +81,25 @@ def process_attention(model, model_config, _):
             layer.process_weights_after_loading(model_config.dtype)
 
 
+def let_latent_fp8_through():
+    """0.33 refuses it on the CPU."""
+    choose = type(current_platform).get_attn_backend_cls.__func__
+
+    def chosen(cls, selected_backend, attn_selector_config, *rest, **more):
+        config = attn_selector_config
+        return choose(cls, selected_backend, config._replace(kv_cache_dtype=None) if config.use_mla else config, *rest, **more)
+
+    type(current_platform).get_attn_backend_cls = classmethod(chosen)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "--jobs":
         from vllm_scale_loading import let_cpu_through
         let_cpu_through()
         if not hasattr(torch.ops._C, "silu_and_mul"):
             torch.ops._C = Absent("torch.ops._C")
+            torch.ops._C.cpu_has_amx_fp8 = lambda: True
+            let_latent_fp8_through()
         base_loader.process_weights_after_loading = process_attention
         judge(*sys.argv[2:4], "vllm", vllm.__version__, "vllm", observe_job)
         sys.stdout.flush()
