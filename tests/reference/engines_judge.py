@@ -94,6 +94,8 @@ def know_config(folder):
     config = json.load(open(os.path.join(folder, "config.json")))
     if "auto_map" in config and config["model_type"] not in CONFIG_MAPPING:
         keys = {key: config[key] for key in ("model_type", "max_position_embeddings")}  # RoPE's are looked at before keys are set
+        if "num_hidden_layers" not in config:  # exaone
+            keys["attribute_map"] = {"num_hidden_layers": "num_layers"}
         AutoConfig.register(config["model_type"], type("Config", (PretrainedConfig,), keys))
     return config
 

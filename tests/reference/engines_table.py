@@ -37,7 +37,8 @@ MODELS = HERE.parent / "fixtures" / "models"
 RECIPES = HERE.parents[1] / "recipes"
 # Shapes of one kind with published checkpoints, where an engine computes one from another.
 CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "granitemoehybrid_moe": dict(mamba_d_head=8),
-           "qwen3_next": dict(decoder_sparse_step=1), "nemotron_h": dict(n_groups=8, mamba_num_heads=8),
+           "qwen3_next": dict(decoder_sparse_step=1, num_hidden_layers=4, full_attention_interval=4,
+                              layer_types=["linear_attention"] * 3 + ["full_attention"]), "nemotron_h": dict(n_groups=8, mamba_num_heads=8),
            "phi": dict(intermediate_size=192), "gpt_oss": dict(intermediate_size=32), "falcon_11b": dict(ffn_hidden_size=192),
            "exaone": dict(max_position_embeddings=64)}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8")
