@@ -9,7 +9,7 @@ run to run.
 Second form: folders of any family, as engines_judge.py says. Their modules are those that hold a k_scale, and where none does every
 layer is told as without one. Scales of the file that no module took are 1.0 in what runs, so they are told as none.
 
-Reference: torch 2.13, transformers 5.17, compressed-tensors 0.19.0 (or 5.23 and 0.20), safetensors 0.8.0.
+Reference: torch 2.13, accelerate, transformers 5.17, compressed-tensors 0.19.0 (or 5.23 and 0.20), safetensors 0.8.0.
 """
 import re
 import sys
