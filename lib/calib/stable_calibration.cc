@@ -20,6 +20,9 @@ class RoundDiagnostics : public Diagnostics {
   void warn(const std::string& message) override {
     if (told_.insert(message).second) diagnostics_.warn(message);
   }
+  void inform(const std::string& lines) override {
+    if (told_.insert(lines).second) diagnostics_.inform(lines);
+  }
   void progress(std::string_view, int64_t done, int64_t, std::string_view unit) override {
     diagnostics_.progress("observing", tokens_before_ + done, all_tokens_, unit);
   }

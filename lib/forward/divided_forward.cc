@@ -35,6 +35,10 @@ class DividedForward::SharedDiagnostics {
       const std::lock_guard lock(shared.mutex_);
       shared.diagnostics_.warn(message);
     }
+    void inform(const std::string& lines) override {
+      const std::lock_guard lock(shared.mutex_);
+      shared.diagnostics_.inform(lines);
+    }
     void progress(std::string_view stage, int64_t now, int64_t all,
                   std::string_view unit) override {
       if (shared.has_failed) throw Stopped{};
@@ -119,48 +123,13 @@ void DividedForward::run_parts(size_t count, const std::function<void(size_t)>& 
   if (error) std::rethrow_exception(error);
 }
 
-template <class Result>
-Result DividedForward::together(const std::function<Result(LayerwiseForward&)>& body) {
-  if (parts_.size() == 1) return body(*parts_[0]);
-  std::vector<std::optional<Result>> results(parts_.size());
-  run_parts(parts_.size(), [&](size_t i) { results[i] = body(*parts_[i]); });
+LayerResult DividedForward::run(const LayerCall& call) {
+  if (parts_.size() == 1) return parts_[0]->run(call);
+  std::vector<std::optional<LayerResult>> results(parts_.size());
+  run_parts(parts_.size(), [&](size_t i) { results[i] = parts_[i]->run(call); });
   std::vector<size_t> counts;
   for (size_t i = 0; i < parts_.size(); ++i) counts.push_back(begins_[i + 1] - begins_[i]);
-  return merged(std::span<const std::optional<Result>>(results),
-                SampleParts::behind_each_other(counts));
-}
-
-LayerObservation DividedForward::observe(int64_t layer) {
-  return together<LayerObservation>([=](LayerwiseForward& part) { return part.observe(layer); });
-}
-
-SaturationCounts DividedForward::count_saturated(int64_t layer,
-                                                 const KvQuantization& quantization) {
-  return together<SaturationCounts>(
-      [&](LayerwiseForward& part) { return part.count_saturated(layer, quantization); });
-}
-
-LayerAdvance DividedForward::advance(int64_t layer, const KvQuantization& quantization) {
-  return together<LayerAdvance>(
-      [&](LayerwiseForward& part) { return part.advance(layer, quantization); });
-}
-
-LayerAdvance DividedForward::advance_exact(int64_t layer) {
-  return together<LayerAdvance>([=](LayerwiseForward& part) { return part.advance_exact(layer); });
-}
-
-LayerAdvance DividedForward::advance_without_attention(int64_t layer) {
-  return together<LayerAdvance>(
-      [=](LayerwiseForward& part) { return part.advance_without_attention(layer); });
-}
-
-LayerObservation DividedForward::observe_and_advance_exact(int64_t layer) {
-  return together<LayerObservation>(
-      [=](LayerwiseForward& part) { return part.observe_and_advance_exact(layer); });
-}
-
-LinearObservation DividedForward::observe_head() {
-  return together<LinearObservation>([](LayerwiseForward& part) { return part.observe_head(); });
+  return merged(std::move(results), SampleParts::behind_each_other(counts));
 }
 
 int64_t DividedForward::num_tokens() const {

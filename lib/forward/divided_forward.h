@@ -23,13 +23,7 @@ class DividedForward : public LayerForward {
                  Diagnostics& diagnostics);
   ~DividedForward() override;
 
-  LayerObservation observe(int64_t layer) override;
-  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override;
-  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override;
-  LayerAdvance advance_exact(int64_t layer) override;
-  LayerAdvance advance_without_attention(int64_t layer) override;
-  LayerObservation observe_and_advance_exact(int64_t layer) override;
-  LinearObservation observe_head() override;
+  LayerResult run(const LayerCall& call) override;
   int64_t num_tokens() const override;
   void request(const ObservationRequest& request) override;
   void show_hidden(HiddenSink* sink) override;
@@ -45,9 +39,6 @@ class DividedForward : public LayerForward {
   /// Runs body(i) for all parts at the same time; after all have ended, rethrows the error of the
   /// first part that failed.
   void run_parts(size_t count, const std::function<void(size_t)>& body);
-  /// Runs body on all parts and merges their results.
-  template <class Result>
-  Result together(const std::function<Result(LayerwiseForward&)>& body);
 
   std::unique_ptr<SharedDiagnostics> diagnostics_;
   std::vector<size_t> begins_;                          ///< result of divide

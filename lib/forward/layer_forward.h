@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "backend/backend.h"
@@ -28,11 +29,12 @@ struct LayerObservation {
 struct KvQuantization {
   KvDType dtype = KvDType::kFp8E4m3;
   std::vector<float> k_scales, v_scales;
-  /// [num_attention_heads] of queries in FP8 of the same dtype; empty: queries stay unquantized.
+  /// [num_attention_heads] of queries in FP8 of the same dtype; empty: attention reads them as they
+  /// are.
   std::vector<float> q_scales = {};
 };
 
-/// Counts of values that were clipped when stored, summed over heads.
+/// Values that were clipped while stored, summed over heads.
 struct SaturationCounts {
   uint64_t k = 0, v = 0;
   uint64_t q = 0;  ///< of queries that attention read in FP8
@@ -41,6 +43,24 @@ struct LayerAdvance {
   SaturationCounts saturated = {};
   std::vector<LinearObservation> linears = {};  ///< where requested
 };
+
+/// One call of a LayerForward.
+enum class LayerPass {
+  kObserve,
+  kCountSaturated,
+  kAdvance,
+  kAdvanceExact,
+  kAdvanceWithoutAttention,
+  kObserveAndAdvanceExact,
+  kObserveHead,
+};
+struct LayerCall {
+  LayerPass pass{};
+  int64_t layer = -1;                            ///< -1: none, of kObserveHead
+  const KvQuantization* quantization = nullptr;  ///< of kCountSaturated and kAdvance; borrowed
+};
+using LayerResult =
+    std::variant<LayerObservation, LayerAdvance, LinearObservation, SaturationCounts>;
 
 /// Forward pass of many samples with the layer as the outer loop. For each layer in order, call
 /// observe and then one advance.
@@ -52,27 +72,45 @@ class LayerForward {
   virtual void request(const ObservationRequest& request) = 0;
 
   /// Observes K after RoPE and V of every sample, unquantized, and Q after RoPE.
-  virtual LayerObservation observe(int64_t layer) = 0;
+  LayerObservation observe(int64_t layer) {
+    return std::get<LayerObservation>(run({LayerPass::kObserve, layer}));
+  }
   /// Counts the clipped values of K and V, not Q. Call before the layer is advanced.
-  virtual SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) = 0;
+  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) {
+    return std::get<SaturationCounts>(run({LayerPass::kCountSaturated, layer, &quantization}));
+  }
   /// Runs the rest of the layer; attention reads K, V and Q as quantization stores them.
-  virtual LayerAdvance advance(int64_t layer, const KvQuantization& quantization) = 0;
+  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) {
+    return std::get<LayerAdvance>(run({LayerPass::kAdvance, layer, &quantization}));
+  }
   /// Runs the rest of the layer; attention reads unquantized K and V.
-  virtual LayerAdvance advance_exact(int64_t layer) = 0;
+  LayerAdvance advance_exact(int64_t layer) {
+    return std::get<LayerAdvance>(run({LayerPass::kAdvanceExact, layer}));
+  }
   /// Runs a layer without attention.
-  virtual LayerAdvance advance_without_attention(int64_t layer) = 0;
+  LayerAdvance advance_without_attention(int64_t layer) {
+    return std::get<LayerAdvance>(run({LayerPass::kAdvanceWithoutAttention, layer}));
+  }
   /// observe and advance_exact in one pass.
-  virtual LayerObservation observe_and_advance_exact(int64_t layer) = 0;
+  LayerObservation observe_and_advance_exact(int64_t layer) {
+    return std::get<LayerObservation>(run({LayerPass::kObserveAndAdvanceExact, layer}));
+  }
   /// Observes the input of lm_head. Call after the last layer of the model has advanced.
-  virtual LinearObservation observe_head() = 0;
+  LinearObservation observe_head() {
+    return std::get<LinearObservation>(run({LayerPass::kObserveHead}));
+  }
+
+  /// Performs any of the calls above; the result has the type that the call returns. Decorators
+  /// override it.
+  virtual LayerResult run(const LayerCall& call) = 0;
 
   virtual int64_t num_tokens() const = 0;
 
-  /// From now on, passes that end a layer give their hidden states to sink, which is borrowed;
-  /// null: to nobody.
+  /// The passes that end a layer show sink, borrowed, what they leave, from now on; null: no
+  /// longer.
   virtual void show_hidden(HiddenSink* sink) = 0;
-  /// Reads hidden states from source instead of running the layers before next_layer, the first
-  /// that runs. Call before the first pass.
+  /// In place of the layers before next_layer, which is the first that runs: their hidden states.
+  /// Before the first pass.
   virtual void restore_hidden(int64_t next_layer, const HiddenSource& source) = 0;
 };
 

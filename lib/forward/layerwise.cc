@@ -321,7 +321,27 @@ LayerwiseForward::Observers LayerwiseForward::make_observers() const {
           request_.query ? config_.num_attention_heads : 0};
 }
 
-LayerAdvance LayerwiseForward::advance_without_attention(int64_t layer) {
+LayerResult LayerwiseForward::run(const LayerCall& call) {
+  switch (call.pass) {
+    case LayerPass::kObserve:
+      return observe_layer(call.layer);
+    case LayerPass::kCountSaturated:
+      return count_clipped(call.layer, *call.quantization);
+    case LayerPass::kAdvance:
+      return advance_quantized(call.layer, *call.quantization);
+    case LayerPass::kAdvanceExact:
+      return advance_unquantized(call.layer);
+    case LayerPass::kAdvanceWithoutAttention:
+      return advance_mixer(call.layer);
+    case LayerPass::kObserveAndAdvanceExact:
+      return observe_and_advance(call.layer);
+    case LayerPass::kObserveHead:
+      return observe_final_norm();
+  }
+  KVCAL_CHECK(false);
+}
+
+LayerAdvance LayerwiseForward::advance_mixer(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
   show_linears(linears_.get());
   hidden_->walk(HiddenStates::Access::kUpdate, [&](size_t index, float* hidden) {
@@ -337,7 +357,7 @@ LayerAdvance LayerwiseForward::advance_without_attention(int64_t layer) {
   return {.linears = take_linears()};
 }
 
-LayerObservation LayerwiseForward::observe(int64_t layer) {
+LayerObservation LayerwiseForward::observe_layer(int64_t layer) {
   const bool is_end = layer == config_.last_attention_layer() && !request_.finishes_layers();
   const PackedLayer& packed =
       layers_.bring(layer, is_end && !request_.query ? LayerParts::kKeyValue : LayerParts::kAll);
@@ -346,29 +366,30 @@ LayerObservation LayerwiseForward::observe(int64_t layer) {
   return observers.take(backend_);
 }
 
-SaturationCounts LayerwiseForward::count_saturated(int64_t layer,
-                                                   const KvQuantization& quantization) {
+SaturationCounts LayerwiseForward::count_clipped(int64_t layer,
+                                                 const KvQuantization& quantization) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kKeyValue);
   const Storage storage(backend_, config_, longest_batch_, quantization);
   run_batches(packed, Share::kNone, {.storage = &storage});
   return storage.saturated(backend_);
 }
 
-LayerAdvance LayerwiseForward::advance(int64_t layer, const KvQuantization& quantization) {
+LayerAdvance LayerwiseForward::advance_quantized(int64_t layer,
+                                                 const KvQuantization& quantization) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
   const Storage storage(backend_, config_, longest_batch_, quantization);
   run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
   return {storage.saturated(backend_), take_linears()};
 }
 
-LayerAdvance LayerwiseForward::advance_exact(int64_t layer) {
+LayerAdvance LayerwiseForward::advance_unquantized(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
   const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
   run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
   return {.linears = take_linears()};
 }
 
-LayerObservation LayerwiseForward::observe_and_advance_exact(int64_t layer) {
+LayerObservation LayerwiseForward::observe_and_advance(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
   const Observers observers = make_observers();
   const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
@@ -379,7 +400,7 @@ LayerObservation LayerwiseForward::observe_and_advance_exact(int64_t layer) {
   return seen;
 }
 
-LinearObservation LayerwiseForward::observe_head() {
+LinearObservation LayerwiseForward::observe_final_norm() {
   KVCAL_CHECK(advanced_layers_ == config_.num_hidden_layers);
   const PackedNorm norm = pack_final_norm(weights_, config_, backend_);
   LinearCollector head(config_, backend_, request_.head_detail(), num_samples_);

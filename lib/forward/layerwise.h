@@ -27,13 +27,7 @@ class LayerwiseForward : public LayerForward {
                    const LayerwiseOptions& options, Diagnostics& diagnostics);
   ~LayerwiseForward() override;
 
-  LayerObservation observe(int64_t layer) override;
-  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override;
-  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override;
-  LayerAdvance advance_exact(int64_t layer) override;
-  LayerAdvance advance_without_attention(int64_t layer) override;
-  LayerObservation observe_and_advance_exact(int64_t layer) override;
-  LinearObservation observe_head() override;
+  LayerResult run(const LayerCall& call) override;
   int64_t num_tokens() const override { return num_tokens_; }
   int64_t num_samples() const { return num_samples_; }
   void request(const ObservationRequest& request) override;
@@ -50,6 +44,14 @@ class LayerwiseForward : public LayerForward {
     TokenBatch tokens;
     int64_t first_token = 0, first_sample = 0;
   };
+
+  LayerObservation observe_layer(int64_t layer);
+  SaturationCounts count_clipped(int64_t layer, const KvQuantization& quantization);
+  LayerAdvance advance_quantized(int64_t layer, const KvQuantization& quantization);
+  LayerAdvance advance_unquantized(int64_t layer);
+  LayerAdvance advance_mixer(int64_t layer);
+  LayerObservation observe_and_advance(int64_t layer);
+  LinearObservation observe_final_norm();
 
   void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
   void embed(std::span<const std::span<const TokenId>> samples);

@@ -174,4 +174,16 @@ SaturationCounts merged(std::span<const std::optional<SaturationCounts>> parts,
   return all;
 }
 
+LayerResult merged(std::vector<std::optional<LayerResult>> parts, const SampleParts& samples) {
+  const auto first = std::ranges::find_if(parts, [](const auto& part) { return part.has_value(); });
+  KVCAL_CHECK(first != parts.end());
+  const auto merged_as = [&]<class Result>(const Result&) -> LayerResult {
+    std::vector<std::optional<Result>> typed(parts.size());
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (parts[i]) typed[i] = std::get<Result>(std::move(*parts[i]));
+    return merged(std::span<const std::optional<Result>>(typed), samples);
+  };
+  return std::visit(merged_as, **first);
+}
+
 }  // namespace kvcal

@@ -28,5 +28,7 @@ LinearObservation merged(std::span<const std::optional<LinearObservation>> parts
                          const SampleParts& samples);
 SaturationCounts merged(std::span<const std::optional<SaturationCounts>> parts,
                         const SampleParts& samples);
+/// The results of one call; at least one part has one.
+LayerResult merged(std::vector<std::optional<LayerResult>> parts, const SampleParts& samples);
 
 }  // namespace kvcal

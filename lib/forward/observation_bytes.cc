@@ -227,6 +227,10 @@ std::vector<std::byte> to_bytes(const SaturationCounts& counts) {
   return out.take();
 }
 
+std::vector<std::byte> to_bytes(const LayerResult& result) {
+  return std::visit([](const auto& one) { return to_bytes(one); }, result);
+}
+
 LayerObservation layer_observation_from(std::span<const std::byte> bytes) {
   return read_all(bytes, Kind::kLayer, [](ByteReader& in) {
     LayerObservation seen{.k = side_from(in), .v = side_from(in)};
@@ -256,6 +260,23 @@ LinearObservation linear_observation_from(std::span<const std::byte> bytes) {
 
 SaturationCounts saturation_from(std::span<const std::byte> bytes) {
   return read_all(bytes, Kind::kSaturation, counts_from);
+}
+
+LayerResult layer_result_from(LayerPass pass, std::span<const std::byte> bytes) {
+  switch (pass) {
+    case LayerPass::kObserve:
+    case LayerPass::kObserveAndAdvanceExact:
+      return layer_observation_from(bytes);
+    case LayerPass::kCountSaturated:
+      return saturation_from(bytes);
+    case LayerPass::kAdvance:
+    case LayerPass::kAdvanceExact:
+    case LayerPass::kAdvanceWithoutAttention:
+      return layer_advance_from(bytes);
+    case LayerPass::kObserveHead:
+      return linear_observation_from(bytes);
+  }
+  KVCAL_CHECK(false);
 }
 
 }  // namespace kvcal

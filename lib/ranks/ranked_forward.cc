@@ -30,10 +30,9 @@ RankedForward::~RankedForward() {
   if (bytes_) bytes_->leave();
 }
 
-template <class Result, class FromBytes>
-Result RankedForward::together(int64_t layer, const std::function<Result(LayerForward&)>& body,
-                               const FromBytes& from_bytes) {
-  if (ranks_.size() == 1) return body(*local_);
+LayerResult RankedForward::run(const LayerCall& call) {
+  if (ranks_.size() == 1) return local_->run(call);
+  const int64_t layer = call.layer;
   ranks_.watch().set_stage(layer < 0 ? "the input of lm_head" : "layer " + std::to_string(layer));
   const auto leave = [this] {
     if (bytes_) bytes_->leave();
@@ -45,7 +44,7 @@ Result RankedForward::together(int64_t layer, const std::function<Result(LayerFo
         [&] {
           ByteWriter out;
           if (!local_) return out.take();
-          const Result own = body(*local_);
+          const LayerResult own = local_->run(call);
           out.put(bytes_ && layer >= 0 ? bytes_->hash(layer) : uint64_t{0});
           out.put_bytes(to_bytes(own));
           return out.take();
@@ -55,19 +54,20 @@ Result RankedForward::together(int64_t layer, const std::function<Result(LayerFo
     leave();
     throw;
   }
-  std::vector<std::optional<Result>> parts(told.size());
+  std::vector<std::optional<LayerResult>> parts(told.size());
   std::vector<uint64_t> hashes(told.size());
   for (size_t rank = 0; rank < told.size(); ++rank) {
     if (told[rank].empty()) continue;
     in_context(ranks_.name_of(static_cast<int>(rank)), [&] {
       ByteReader in(told[rank]);
       hashes[rank] = in.get<uint64_t>();
-      parts[rank] = from_bytes(std::span<const std::byte>(told[rank]).subspan(in.offset()));
+      parts[rank] =
+          layer_result_from(call.pass, std::span<const std::byte>(told[rank]).subspan(in.offset()));
     });
     told[rank] = {};
   }
   check_layer_bytes(layer, hashes);
-  return merged(std::span<const std::optional<Result>>(parts), assignment_);
+  return merged(std::move(parts), assignment_);
 }
 
 /// Throws SharedError where ranks packed different bytes: they would calibrate another model.
@@ -79,49 +79,6 @@ void RankedForward::check_layer_bytes(int64_t layer, std::span<const uint64_t> h
                         std::to_string(layer) + " than " +
                         ranks_.name_of(static_cast<int>(first - hashes.begin())) +
                         "; expected the same checkpoint on every host");
-}
-
-LayerObservation RankedForward::observed(
-    int64_t layer, const std::function<LayerObservation(LayerForward&)>& body) {
-  return together<LayerObservation>(layer, body, layer_observation_from);
-}
-
-LayerAdvance RankedForward::advanced(int64_t layer,
-                                     const std::function<LayerAdvance(LayerForward&)>& body) {
-  return together<LayerAdvance>(layer, body, layer_advance_from);
-}
-
-LayerObservation RankedForward::observe(int64_t layer) {
-  return observed(layer, [=](LayerForward& local) { return local.observe(layer); });
-}
-
-SaturationCounts RankedForward::count_saturated(int64_t layer, const KvQuantization& quantization) {
-  return together<SaturationCounts>(
-      layer, [&](LayerForward& local) { return local.count_saturated(layer, quantization); },
-      saturation_from);
-}
-
-LayerAdvance RankedForward::advance(int64_t layer, const KvQuantization& quantization) {
-  return advanced(layer, [&](LayerForward& local) { return local.advance(layer, quantization); });
-}
-
-LayerAdvance RankedForward::advance_exact(int64_t layer) {
-  return advanced(layer, [=](LayerForward& local) { return local.advance_exact(layer); });
-}
-
-LayerAdvance RankedForward::advance_without_attention(int64_t layer) {
-  return advanced(layer,
-                  [=](LayerForward& local) { return local.advance_without_attention(layer); });
-}
-
-LayerObservation RankedForward::observe_and_advance_exact(int64_t layer) {
-  return observed(layer,
-                  [=](LayerForward& local) { return local.observe_and_advance_exact(layer); });
-}
-
-LinearObservation RankedForward::observe_head() {
-  return together<LinearObservation>(
-      -1, [](LayerForward& local) { return local.observe_head(); }, linear_observation_from);
 }
 
 void RankedForward::request(const ObservationRequest& request) {
@@ -156,6 +113,10 @@ std::string RankedForward::owner_of(int64_t sample) const {
 
 void RankDiagnostics::warn(const std::string& message) {
   all_.warn(ranks_.size() == 1 ? message : ranks_.name_of(ranks_.rank()) + ": " + message);
+}
+
+void RankDiagnostics::inform(const std::string& lines) {
+  if (ranks_.rank() == 0) all_.inform(lines);
 }
 
 void RankDiagnostics::progress(std::string_view stage, int64_t done, int64_t total,

@@ -29,13 +29,7 @@ class RankedForward : public LayerForward {
                 RankLayerBytes* bytes = nullptr);
   ~RankedForward() override;
 
-  LayerObservation observe(int64_t layer) override;
-  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override;
-  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override;
-  LayerAdvance advance_exact(int64_t layer) override;
-  LayerAdvance advance_without_attention(int64_t layer) override;
-  LayerObservation observe_and_advance_exact(int64_t layer) override;
-  LinearObservation observe_head() override;
+  LayerResult run(const LayerCall& call) override;
   int64_t num_tokens() const override { return num_tokens_; }
   void request(const ObservationRequest& request) override;
   /// sink gets this rank's samples, under their numbers among all.
@@ -46,13 +40,6 @@ class RankedForward : public LayerForward {
   std::string owner_of(int64_t sample) const;
 
  private:
-  /// Runs body and merges the results of all ranks. layer: -1: none.
-  template <class Result, class FromBytes>
-  Result together(int64_t layer, const std::function<Result(LayerForward&)>& body,
-                  const FromBytes& from_bytes);
-  LayerObservation observed(int64_t layer,
-                            const std::function<LayerObservation(LayerForward&)>& body);
-  LayerAdvance advanced(int64_t layer, const std::function<LayerAdvance(LayerForward&)>& body);
   void check_layer_bytes(int64_t layer, std::span<const uint64_t> hashes) const;
   int64_t sample_of(int64_t own) const;
 
@@ -65,13 +52,14 @@ class RankedForward : public LayerForward {
   std::unique_ptr<RenumberedSink> own_sink_;
 };
 
-/// Receives one rank's warnings and progress: warnings get the rank's name, and rank 0 reports its
-/// progress as that of all.
+/// Receives one rank's warnings, notes and progress: warnings get the rank's name, and rank 0 alone
+/// passes its notes on, and its progress as that of all.
 class RankDiagnostics : public Diagnostics {
  public:
   RankDiagnostics(Diagnostics& all, const Communicator& ranks, int64_t all_tokens)
       : all_(all), ranks_(ranks), all_tokens_(all_tokens) {}
   void warn(const std::string& message) override;
+  void inform(const std::string& lines) override;
   void progress(std::string_view stage, int64_t done, int64_t total,
                 std::string_view unit) override;
 

@@ -15,6 +15,38 @@ namespace kvcal {
 
 namespace {
 
+/// The bytes of layers and the diagnostics of one rank's pass.
+struct RankedParts {
+  RankedParts(std::unique_ptr<RankLayerBytes> layer_bytes, Diagnostics& all,
+              const RankedRun& ranked, int64_t all_tokens)
+      : bytes(std::move(layer_bytes)),
+        diagnostics(all, *ranked.ranks, all_tokens),
+        work(ranked.work) {}
+  RankedParts(const RankedParts&) = delete;
+  RankedParts& operator=(const RankedParts&) = delete;
+  ~RankedParts() {
+    if (bytes && work) work->bytes_read += bytes->bytes_read();
+  }
+
+  std::unique_ptr<RankLayerBytes> bytes;
+  RankDiagnostics diagnostics;
+  RankWork* work;
+};
+
+struct RankedPartsOwner {
+  std::unique_ptr<RankedParts> parts;
+};
+
+/// A RankedForward that owns its parts, which outlive the forward pass that borrows them.
+class RankedPass : private RankedPartsOwner, public RankedForward {
+ public:
+  RankedPass(std::unique_ptr<RankedParts> owned, std::unique_ptr<LayerForward> local,
+             Communicator& ranks, SampleAssignment assignment, std::span<const int64_t> lengths)
+      : RankedPartsOwner{std::move(owned)},
+        RankedForward(std::move(local), ranks, std::move(assignment), lengths, parts->bytes.get()) {
+  }
+};
+
 /// Makes forward passes over samples of a run. Borrows.
 class ForwardMaker {
  public:
@@ -25,13 +57,10 @@ class ForwardMaker {
         observation_(observation_of(subject.plan, options)),
         weights_(in_context(subject.model_dir.given_path().string(),
                             [&] { return Weights(subject.model_dir, subject.config); })) {}
-  ~ForwardMaker() { count_bytes(); }
-  ForwardMaker(const ForwardMaker&) = delete;
-  ForwardMaker& operator=(const ForwardMaker&) = delete;
 
-  /// Makes the forward pass, which borrows the arguments.
-  std::unique_ptr<LayerForward> make(std::span<const Sample> samples,
-                                     Diagnostics& diagnostics) const {
+  /// The samples are borrowed by the forward pass, which borrows this.
+  std::unique_ptr<LayerForward> make(std::span<const Sample> samples, Diagnostics& diagnostics) {
+    samples_ = samples;
     if (!run_.state) return make_forward(samples, /*is_restored=*/false, diagnostics);
     return std::make_unique<ResumableForward>(*run_.state, subject_.config, lengths_of(samples),
                                               [=, this, &diagnostics](bool restored) {
@@ -39,22 +68,28 @@ class ForwardMaker {
                                               });
   }
 
-  /// Adds the rank that holds the record to the error, where there are several ranks.
+  /// Adds the rank that had the record in the last pass; nothing where there is one rank.
   void name_owner(NotFinite& error) const {
     const auto sample = std::ranges::find(samples_, error.record(), &Sample::index);
     if (!run_.ranked || sample == samples_.end()) return;
-    const int owner = assignment_.rank_of.at(static_cast<size_t>(sample - samples_.begin()));
+    const int owner =
+        assigned(lengths_of(samples_)).rank_of.at(static_cast<size_t>(sample - samples_.begin()));
     error.add_context(run_.ranked->ranks->name_of(owner));
   }
 
  private:
+  SampleAssignment assigned(std::span<const int64_t> lengths) const {
+    return assign_samples(lengths, sample_work(subject_.config, weights_),
+                          run_.ranked->ranks->size());
+  }
+
   std::unique_ptr<LayerForward> make_forward(std::span<const Sample> samples, bool is_restored,
                                              Diagnostics& diagnostics) const {
     LayerwiseOptions layerwise = run_.layerwise;
     layerwise.observation = observation_;
     layerwise.is_restored = is_restored;
     layerwise.shows_hidden = run_.state != nullptr;
-    // Memory that earlier passes left behind counts for the process, too.
+    // Memory that earlier passes left in the process counts, too.
     if (run_.backends.at(0)->is_host())
       set_process_memory(layerwise, subject_.config, run_.threads);
     if (run_.ranked) return make_ranked(samples, layerwise, diagnostics);
@@ -74,36 +109,35 @@ class ForwardMaker {
   std::unique_ptr<LayerForward> make_ranked(std::span<const Sample> samples,
                                             LayerwiseOptions layerwise,
                                             Diagnostics& diagnostics) const {
-    Communicator& ranks = *run_.ranked->ranks;
-    samples_ = samples;
+    const RankedRun& ranked = *run_.ranked;
+    Communicator& ranks = *ranked.ranks;
     const std::vector<int64_t> lengths = lengths_of(samples);
-    const SampleWork work = sample_work(subject_.config, weights_);
-    assignment_ = assign_samples(lengths, work, ranks.size());
+    SampleAssignment assignment = assigned(lengths);
     std::vector<std::span<const TokenId>> own;
     std::vector<int64_t> own_lengths;
-    for (const size_t sample : assignment_.samples_of.at(static_cast<size_t>(ranks.rank()))) {
+    for (const size_t sample : assignment.samples_of.at(static_cast<size_t>(ranks.rank()))) {
       own.emplace_back(samples[sample].ids);
       own_lengths.push_back(lengths[sample]);
     }
-    count_work(own_lengths, work);
+    count_work(own_lengths);
     const size_t devices = DividedForward::divide(own_lengths, run_.backends.size()).size() - 1;
-    count_bytes();
-    bytes_ = make_layer_bytes(run_.ranked->mode, ranks, subject_.model_dir, weights_, !own.empty(),
-                              static_cast<int>(devices));
-    layerwise.layer_bytes = bytes_.get();
-    if (run_.ranked->mode == WeightsMode::kExchange)
+    auto parts = std::make_unique<RankedParts>(
+        make_layer_bytes(ranked.mode, ranks, subject_.model_dir, weights_, !own.empty(),
+                         static_cast<int>(devices)),
+        diagnostics, ranked, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
+    layerwise.layer_bytes = parts->bytes.get();
+    if (ranked.mode == WeightsMode::kExchange)
       layerwise.process_bytes += ExchangedLayers::largest_bytes(subject_.model_dir, weights_);
-    diagnostics_ = std::make_unique<RankDiagnostics>(
-        diagnostics, ranks, std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
     std::unique_ptr<LayerForward> local;
-    if (!own.empty()) local = make_local(own, layerwise, *diagnostics_);
-    return std::make_unique<RankedForward>(std::move(local), ranks, assignment_, lengths,
-                                           bytes_.get());
+    if (!own.empty()) local = make_local(own, layerwise, parts->diagnostics);
+    return std::make_unique<RankedPass>(std::move(parts), std::move(local), ranks,
+                                        std::move(assignment), lengths);
   }
 
-  void count_work(std::span<const int64_t> lengths, const SampleWork& each) const {
+  void count_work(std::span<const int64_t> lengths) const {
     RankWork* work = run_.ranked->work;
     if (!work) return;
+    const SampleWork each = sample_work(subject_.config, weights_);
     work->samples += std::ssize(lengths);
     for (const int64_t length : lengths) {
       work->tokens += length;
@@ -111,23 +145,14 @@ class ForwardMaker {
     }
   }
 
-  /// Counts the bytes that the previous pass read.
-  void count_bytes() const {
-    if (bytes_ && run_.ranked->work) run_.ranked->work->bytes_read += bytes_->bytes_read();
-  }
-
   const CalibrationSubject& subject_;
   const CalibrationRun& run_;
   ObservationRequest observation_;
   Weights weights_;
-  // Borrowed by the last pass that was made, where there are several ranks.
-  mutable std::span<const Sample> samples_;
-  mutable SampleAssignment assignment_;
-  mutable std::unique_ptr<RankLayerBytes> bytes_;
-  mutable std::unique_ptr<RankDiagnostics> diagnostics_;
+  std::span<const Sample> samples_;  ///< of the last pass
 };
 
-/// Returns the result of body; adds the owning rank to a NotFinite error.
+/// Calls body; a NaN that it meets is reported with the rank that has its sample.
 template <class Body>
 auto naming_owner(const ForwardMaker& forwards, const Body& body) {
   try {
@@ -142,7 +167,7 @@ auto naming_owner(const ForwardMaker& forwards, const Body& body) {
 
 Calibration measure(const CalibrationSubject& subject, const CalibrationRun& run,
                     const CalibrationOptions& options, Statistics* kept, Diagnostics& diagnostics) {
-  const ForwardMaker forwards(subject, run, options);
+  ForwardMaker forwards(subject, run, options);
   return naming_owner(forwards, [&] {
     return calibrate(*forwards.make(run.samples, diagnostics), subject.config, subject.plan,
                      run.samples, options, kept, diagnostics);
@@ -152,7 +177,7 @@ Calibration measure(const CalibrationSubject& subject, const CalibrationRun& run
 StableCalibration measure_until_stable(const CalibrationSubject& subject, const CalibrationRun& run,
                                        const CalibrationOptions& options, const StopRule& rule,
                                        Statistics* kept, Diagnostics& diagnostics) {
-  const ForwardMaker forwards(subject, run, options);
+  ForwardMaker forwards(subject, run, options);
   return naming_owner(forwards, [&] {
     return calibrate_until_stable([&](std::span<const Sample> samples,
                                       Diagnostics& told) { return forwards.make(samples, told); },

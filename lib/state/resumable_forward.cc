@@ -12,6 +12,24 @@ bool ends_layer(RecordKind kind) {
   return kind == RecordKind::kAdvance || kind == RecordKind::kObserveAndAdvance;
 }
 
+RecordKind kind_of(LayerPass pass) {
+  switch (pass) {
+    case LayerPass::kObserve:
+      return RecordKind::kObserve;
+    case LayerPass::kCountSaturated:
+      return RecordKind::kCountSaturated;
+    case LayerPass::kAdvance:
+    case LayerPass::kAdvanceExact:
+    case LayerPass::kAdvanceWithoutAttention:
+      return RecordKind::kAdvance;
+    case LayerPass::kObserveAndAdvanceExact:
+      return RecordKind::kObserveAndAdvance;
+    case LayerPass::kObserveHead:
+      return RecordKind::kHead;
+  }
+  KVCAL_CHECK(false);
+}
+
 }  // namespace
 
 ResumableForward::ResumableForward(RunState& state, const ModelConfig& config,
@@ -40,19 +58,18 @@ LayerForward& ResumableForward::forward() {
   return *forward_;
 }
 
-template <class Result>
-Result ResumableForward::kept_or(RecordKind kind, int64_t layer,
-                                 Result (*parse)(std::span<const std::byte>),
-                                 const std::function<Result(LayerForward&)>& call) {
+LayerResult ResumableForward::run(const LayerCall& call) {
+  const RecordKind kind = kind_of(call.pass);
+  const int64_t layer = call.layer;
   if (const auto kept = state_.replay(kind, layer))
     return in_context(state_.folder().string() + ", layer " + std::to_string(layer), [&] {
-      Result result = parse(*kept);
-      check(result);
+      LayerResult result = layer_result_from(call.pass, *kept);
+      std::visit([this](const auto& seen) { check(seen); }, result);
       return result;
     });
   LayerForward& made = forward();
   if (ends_layer(kind)) state_.begin_layer(made, layer);
-  Result result = call(made);
+  LayerResult result = made.run(call);
   state_.record(kind, layer, to_bytes(result));
   if (ends_layer(kind)) state_.end_layer(made, layer);
   return result;
@@ -80,46 +97,6 @@ void ResumableForward::check(const LinearObservation& seen) const {
 
 void ResumableForward::check(const std::vector<LinearObservation>& linears) const {
   for (const LinearObservation& linear : linears) check(linear);
-}
-
-LayerObservation ResumableForward::observe(int64_t layer) {
-  return kept_or<LayerObservation>(RecordKind::kObserve, layer, layer_observation_from,
-                                   [=](LayerForward& forward) { return forward.observe(layer); });
-}
-
-SaturationCounts ResumableForward::count_saturated(int64_t layer,
-                                                   const KvQuantization& quantization) {
-  return kept_or<SaturationCounts>(
-      RecordKind::kCountSaturated, layer, saturation_from,
-      [&](LayerForward& forward) { return forward.count_saturated(layer, quantization); });
-}
-
-LayerAdvance ResumableForward::advance(int64_t layer, const KvQuantization& quantization) {
-  return kept_or<LayerAdvance>(
-      RecordKind::kAdvance, layer, layer_advance_from,
-      [&](LayerForward& forward) { return forward.advance(layer, quantization); });
-}
-
-LayerAdvance ResumableForward::advance_exact(int64_t layer) {
-  return kept_or<LayerAdvance>(RecordKind::kAdvance, layer, layer_advance_from,
-                               [=](LayerForward& forward) { return forward.advance_exact(layer); });
-}
-
-LayerAdvance ResumableForward::advance_without_attention(int64_t layer) {
-  return kept_or<LayerAdvance>(
-      RecordKind::kAdvance, layer, layer_advance_from,
-      [=](LayerForward& forward) { return forward.advance_without_attention(layer); });
-}
-
-LayerObservation ResumableForward::observe_and_advance_exact(int64_t layer) {
-  return kept_or<LayerObservation>(
-      RecordKind::kObserveAndAdvance, layer, layer_observation_from,
-      [=](LayerForward& forward) { return forward.observe_and_advance_exact(layer); });
-}
-
-LinearObservation ResumableForward::observe_head() {
-  return kept_or<LinearObservation>(RecordKind::kHead, -1, linear_observation_from,
-                                    [](LayerForward& forward) { return forward.observe_head(); });
 }
 
 int64_t ResumableForward::num_tokens() const {

@@ -22,24 +22,14 @@ class ResumableForward : public LayerForward {
   ~ResumableForward() override;
 
   void request(const ObservationRequest& request) override;
-  LayerObservation observe(int64_t layer) override;
-  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override;
-  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override;
-  LayerAdvance advance_exact(int64_t layer) override;
-  LayerAdvance advance_without_attention(int64_t layer) override;
-  LayerObservation observe_and_advance_exact(int64_t layer) override;
-  LinearObservation observe_head() override;
+  LayerResult run(const LayerCall& call) override;
   int64_t num_tokens() const override;
   void show_hidden(HiddenSink* sink) override;
   void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
 
  private:
   LayerForward& forward();
-  /// Result of the call, recorded or computed; parse reads recorded bytes.
-  template <class Result>
-  Result kept_or(RecordKind kind, int64_t layer, Result (*parse)(std::span<const std::byte>),
-                 const std::function<Result(LayerForward&)>& call);
-  // Checks recorded results: throws Error where they belong to other samples or another model.
+  // Checks kept results: throws Error where they are of other samples or another model.
   void check(const LayerObservation& seen) const;
   void check(const LayerAdvance& advance) const { check(advance.linears); }
   void check(const LinearObservation& seen) const;

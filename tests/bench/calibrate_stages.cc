@@ -128,28 +128,14 @@ class TimedForward : public LayerForward {
       : inner_(inner), backend_(backend), last_layer_(last_layer) {}
   double observe_cpu_seconds = 0;
 
-  LayerObservation observe(int64_t layer) override {
+  LayerResult run(const LayerCall& call) override {
+    if (call.pass != LayerPass::kObserve || call.layer == last_layer_) return inner_.run(call);
     const double begin = process_cpu_seconds(), packed = packing();
-    LayerObservation seen = inner_.observe(layer);
-    if (layer != last_layer_)
-      observe_cpu_seconds += process_cpu_seconds() - begin - (packing() - packed);
+    LayerResult seen = inner_.run(call);
+    observe_cpu_seconds += process_cpu_seconds() - begin - (packing() - packed);
     return seen;
   }
-  SaturationCounts count_saturated(int64_t layer, const KvQuantization& how) override {
-    return inner_.count_saturated(layer, how);
-  }
-  LayerAdvance advance(int64_t layer, const KvQuantization& how) override {
-    return inner_.advance(layer, how);
-  }
-  LayerAdvance advance_exact(int64_t layer) override { return inner_.advance_exact(layer); }
-  LayerAdvance advance_without_attention(int64_t layer) override {
-    return inner_.advance_without_attention(layer);
-  }
-  LayerObservation observe_and_advance_exact(int64_t layer) override {
-    return inner_.observe_and_advance_exact(layer);
-  }
   int64_t num_tokens() const override { return inner_.num_tokens(); }
-  LinearObservation observe_head() override { return inner_.observe_head(); }
   void request(const ObservationRequest& request) override { inner_.request(request); }
   void show_hidden(HiddenSink* sink) override { inner_.show_hidden(sink); }
   void restore_hidden(int64_t next_layer, const HiddenSource& source) override {

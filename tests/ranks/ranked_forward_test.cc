@@ -69,12 +69,13 @@ std::vector<std::string> run_ranked(const std::string& name, int count, RunMode 
 class LastProgress : public Diagnostics {
  public:
   void warn(const std::string& message) override { warning = message; }
+  void inform(const std::string& lines) override { notes += lines; }
   void progress(std::string_view, int64_t now, int64_t all, std::string_view) override {
     done = now;
     total = all;
     ++calls;
   }
-  std::string warning;
+  std::string warning, notes;
   int64_t done = 0, total = 0, calls = 0;
 };
 
@@ -199,12 +200,14 @@ TEST_CASE("rank 0 tells its progress as that of all, the others tell their warni
     LastProgress told;
     RankDiagnostics diagnostics(told, ranks, 1000);
     diagnostics.warn("slow disk");
+    diagnostics.note("a fact of all");
     diagnostics.progress("calibrating", 100, 300, "tokens");
     const int64_t half = told.done;
     diagnostics.progress("calibrating", 300, 300, "tokens");
     const bool is_first = ranks.rank() == 0;
     if (told.calls != (is_first ? 2 : 0) || (is_first && (half != 333 || told.done != 1000)))
       fail("progress is ", half, " then ", told.done);
+    if (told.notes != (is_first ? "note: a fact of all" : "")) fail(told.notes);
     if (told.warning != ranks.name_of(ranks.rank()) + ": slow disk") fail(told.warning);
   });
   SUCCEED();

@@ -16,38 +16,14 @@ namespace {
 /// Lets so many calls through, then stops the run as a signal does: within the call that comes
 /// next.
 class StoppingForward : public LayerForward {
- private:
-  template <class Call>
-  auto counted(const Call& call) {
-    auto result = call();  // its hidden states have changed when the run ends
-    if (calls_left_-- == 0) throw Interrupted();
-    return result;
-  }
-
  public:
   StoppingForward(std::unique_ptr<LayerForward> inner, int& calls_left)
       : inner_(std::move(inner)), calls_left_(calls_left) {}
   void request(const ObservationRequest& request) override { inner_->request(request); }
-  LayerObservation observe(int64_t layer) override {
-    return counted([&] { return inner_->observe(layer); });
-  }
-  SaturationCounts count_saturated(int64_t layer, const KvQuantization& quantization) override {
-    return counted([&] { return inner_->count_saturated(layer, quantization); });
-  }
-  LayerAdvance advance(int64_t layer, const KvQuantization& quantization) override {
-    return counted([&] { return inner_->advance(layer, quantization); });
-  }
-  LayerAdvance advance_exact(int64_t layer) override {
-    return counted([&] { return inner_->advance_exact(layer); });
-  }
-  LayerAdvance advance_without_attention(int64_t layer) override {
-    return counted([&] { return inner_->advance_without_attention(layer); });
-  }
-  LayerObservation observe_and_advance_exact(int64_t layer) override {
-    return counted([&] { return inner_->observe_and_advance_exact(layer); });
-  }
-  LinearObservation observe_head() override {
-    return counted([&] { return inner_->observe_head(); });
+  LayerResult run(const LayerCall& call) override {
+    LayerResult result = inner_->run(call);  // its hidden states have changed when the run ends
+    if (calls_left_-- == 0) throw Interrupted();
+    return result;
   }
   int64_t num_tokens() const override { return inner_->num_tokens(); }
   void show_hidden(HiddenSink* sink) override { inner_->show_hidden(sink); }
