@@ -3,7 +3,8 @@
 #   cmake -DROOT=<source> -DRECORD=<layers.cmake> -DWRITE=ON -P check_layers.cmake  writes the table of ARCHITECTURE.md
 # RECORD is what add_layer wrote (layers.cmake). For each layer: it includes only the layers of its USES (exactly, where
 # linking is transitive), only headers of its THIRD_PARTY, no relative path, and no file has over 500 lines. Each folder of
-# lib/ has a row, no file of lib/ has the name of another, and ARCHITECTURE.md shows the record's table.
+# lib/ has a row, no two files of lib/ share a name (but those of rows, which lie in a folder of their own within a layer and
+# have their row's name), and ARCHITECTURE.md shows the record's table.
 cmake_minimum_required(VERSION 3.22)
 include(${RECORD})
 set(violations "")
@@ -55,6 +56,13 @@ foreach(layer ${layers} tools)
   foreach(file ${files})
     math(EXPR checked "${checked}+1")
     check_file(${layer} ${file})
+    if(file MATCHES "/lib/[^/]+/([^/]+)$")
+      set(name ${CMAKE_MATCH_1})
+      if(DEFINED "layer_with_${name}")
+        list(APPEND violations "lib/${layer}/${name}: ${layer_with_${name}} has a file of that name")
+      endif()
+      set("layer_with_${name}" ${layer})
+    endif()
   endforeach()
 endforeach()
 if(checked EQUAL 0)

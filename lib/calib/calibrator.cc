@@ -5,8 +5,8 @@
 #include <string>
 
 #include "calib/exact_pass.h"
-#include "calib/quant_plan.h"
-#include "calib/statistics.h"
+#include "calib/observed_statistics.h"
+#include "calib/resolve_plan.h"
 #include "quant/observer.h"
 
 namespace kvcal {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "calib/convergence.h"
-#include "calib/statistics.h"
+#include "calib/observed_statistics.h"
 #include "family/architecture.h"
 #include "quant/observer.h"
 

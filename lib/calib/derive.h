@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "calib/statistics.h"
+#include "calib/observed_statistics.h"
 #include "core/diagnostics.h"
 #include "family/model_config.h"
 #include "quant/calibration.h"

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "calib/statistics.h"
+#include "calib/observed_statistics.h"
 #include "family/model_config.h"
 #include "forward/layer_forward.h"
 #include "quant/statistics.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/sha256.h"
-#include "export/quantization_config.h"
+#include "export/compressed_tensors_config.h"
 #include "quant/octave_counts.h"
 
 namespace kvcal {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "core/byte_size.h"
 #include "core/file.h"
 #include "core/folder.h"

@@ -1,7 +1,7 @@
 #include "run/calibrate_request.h"
 
 #include "calib/derive.h"
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "core/file.h"
 #include "core/number_text.h"
 #include "core/registry.h"

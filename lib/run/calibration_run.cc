@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "calib/statistics.h"
+#include "calib/observed_statistics.h"
 #include "forward/divided_forward.h"
 #include "ranks/exchanged_layers.h"
 #include "ranks/ranked_forward.h"

@@ -1,7 +1,7 @@
 #include "run/scales_from_statistics.h"
 
 #include "calib/derive.h"
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "convert/kept_quantization.h"
 #include "core/file.h"
 #include "export/checkpoint_copy.h"

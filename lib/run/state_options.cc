@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "calib/statistics.h"
+#include "calib/observed_statistics.h"
 #include "checkpoint/identity.h"
 #include "core/byte_stream.h"
 #include "core/folder.h"

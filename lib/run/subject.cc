@@ -1,6 +1,6 @@
 #include "run/subject.h"
 
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "convert/kept_quantization.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"

@@ -1,7 +1,7 @@
 #include "sweep/task_context.h"
 
 #include "calib/derive.h"
-#include "calib/statistics.h"
+#include "calib/observed_statistics.h"
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"

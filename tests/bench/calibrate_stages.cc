@@ -12,7 +12,7 @@
 #include "bench/machine_rate.h"
 #include "bench/timed_backend.h"
 #include "calib/calibrator.h"
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "checkpoint/model_dir.h"
 #include "core/file.h"
 #include "core/process_memory.h"

@@ -1,6 +1,6 @@
 // Static input scales of Linears beside K and V: equal to llm-compressor's in float32.
 #include "calib/calibrator.h"
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "forward/layerwise.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"

@@ -1,6 +1,6 @@
 #include "quant/provenance.h"
 
-#include "calib/statistics.h"
+#include "calib/observed_statistics.h"
 #include "support/catch.h"
 
 using namespace kvcal;

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 

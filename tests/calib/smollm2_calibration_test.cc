@@ -1,6 +1,6 @@
 // A real model against transformers in float32: tests/reference/smollm2.py.
 #include "calib/calibrator.h"
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "forward/layerwise.h"
 #include "support/catch.h"
 #include "support/demo_model.h"

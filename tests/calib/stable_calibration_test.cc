@@ -2,7 +2,7 @@
 #include "calib/stable_calibration.h"
 
 #include "calib/exact_pass.h"
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "calib/scale_history.h"
 #include "forward/divided_forward.h"
 #include "support/catch.h"

@@ -52,11 +52,11 @@ parser_files() {
     dataset) echo 'lib/datasets/(dataset|readers/)' ;;
     descriptor) echo lib/datasets/descriptor ;;
     config) echo 'lib/(family/(model_config|config_reader|rope_config|layer_plan|architecture|families/|modules)|synth/synthetic_config)' ;;
-    checkpoint) echo 'lib/(model/(quantization_config|.*schem|fp8_checkpoint|kv_scales|weights)|engines/)' ;;
-    scales_json) echo 'lib/(model/kv_scales|engines/scales_file)' ;;
+    checkpoint) echo 'lib/(stored/|engines/)' ;;
+    scales_json) echo 'lib/(stored/kv_scales|engines/scales_file)' ;;
     statistics) echo lib/export/statistics_file ;;
     overlay) echo lib/export/overlay ;;
-    resume_state) echo 'lib/(state/(state_folder|journal|hidden_file)|model/observation_bytes)' ;;
+    resume_state) echo 'lib/(state/(state_folder|journal|hidden_file)|forward/observation_bytes)' ;;
     *) echo lib/ ;;
   esac
 }

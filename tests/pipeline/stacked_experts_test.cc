@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "calib/derive.h"
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "core/sha256.h"
 #include "export/writer.h"
 #include "forward/decoder.h"

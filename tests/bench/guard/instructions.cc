@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "calib/calibrator.h"
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "checkpoint/model_dir.h"
 #include "core/json.h"
 #include "forward/layerwise.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "calib/derive.h"
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 #include "convert/conversion_manifest.h"
 #include "convert/kept_quantization.h"
 #include "export/checkpoint_copy.h"

@@ -1,4 +1,4 @@
-#include "export/quantization_config.h"
+#include "export/compressed_tensors_config.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "calib/statistics.h"
+#include "calib/observed_statistics.h"
 
 #include "family/modules.h"
 

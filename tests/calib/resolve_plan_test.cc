@@ -1,4 +1,4 @@
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 
 #include "support/catch.h"
 #include "support/model_fixture.h"

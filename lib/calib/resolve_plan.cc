@@ -1,4 +1,4 @@
-#include "calib/quant_plan.h"
+#include "calib/resolve_plan.h"
 
 #include <algorithm>
 #include <map>
