@@ -110,6 +110,10 @@ std::string refusal(const MethodRules& rules, const CacheDeclaration& declaratio
   const Json groups = value_of(declaration.config, "config_groups");
   if (rules.needs_scheme && declaration.scheme.is_null() && groups.empty())
     return "quantization_config has neither a kv_cache_scheme nor config_groups";
+  for (const std::string_view key : rules.refuses_null)
+    if (declaration.config.is_object() && declaration.config.contains(key) &&
+        declaration.config.at(std::string(key)).is_null())
+      return std::string(key) + " is null, it takes a list";
   if (rules.needs_algorithm && declaration.algorithm.empty())
     return "quant_algo is null or missing";
   if (rules.refuses_other_schemes)
@@ -151,14 +155,40 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_fil
   return declaration;
 }
 
+bool lacks_targets(const CacheDeclaration& declaration) {
+  const Json ignore = value_of(declaration.config, "ignore");
+  return value_of(declaration.config, "config_groups").empty() &&
+         std::ranges::none_of(
+             ignore, [](const Json& entry) { return entry == "Linear" || entry == "re:.*"; });
+}
+
+bool declares_weights(const CacheDeclaration& declaration) {
+  if (declaration.method == "compressed-tensors") {
+    const Json groups = value_of(declaration.config, "config_groups");
+    return groups.is_object() && !groups.empty();
+  }
+  if (declaration.method == "quark")
+    return !value_of(value_of(declaration.config, "global_quant_config"), "weight").is_null();
+  if (!declaration.method.starts_with("modelopt")) return declaration.method == "fp8";
+  // The file's words for modules that stay as they are, and config.json's.
+  const Json file = value_of(declaration.config, "quantization");
+  const Json left_out =
+      file.is_object() ? value_of(file, "exclude_modules") : value_of(declaration.config, "ignore");
+  return !left_out.is_array() || std::ranges::find(left_out, Json("*")) == left_out.end();
+}
+
 std::string failed_check(const MethodRules& rules, const Json& scheme) {
   if (scheme.is_null()) return {};
   for (const SchemeCheck& check : rules.scheme) {
     const bool is_there = scheme.is_object() && scheme.contains(std::string(check.key));
     const Json* value = is_there ? &scheme.at(std::string(check.key)) : nullptr;
     if (!value && check.may_lack) continue;
+    // As Python compares: 8.0 is 8.
+    if (value && std::ranges::any_of(check.accepted, [&](std::string_view text) {
+          return *value == parse_json(text);
+        }))
+      continue;
     const std::string found = value ? value->dump() : "missing";
-    if (value && std::ranges::find(check.accepted, found) != check.accepted.end()) continue;
     std::string accepted;
     for (const std::string_view text : check.accepted)
       accepted += (accepted.empty() ? "" : " or ") + std::string(text);

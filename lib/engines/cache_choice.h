@@ -23,6 +23,12 @@ struct CacheDeclaration {
 /// object, and as read_dialect.
 CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_file);
 
+/// Whether it quantizes weights, as far as its method is known to say.
+bool declares_weights(const CacheDeclaration& declaration);
+
+/// Whether neither config_groups nor ignore names the Linears: by class, or by a pattern for all.
+bool lacks_targets(const CacheDeclaration& declaration);
+
 /// The cache that an engine makes.
 struct CacheChoice {
   std::string dtype = "auto";  ///< the engine's word

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/join.h"
+
 namespace kvcal {
 
 // One row an engine: engines/<name>.cc defines <name>_engine(), and further versions beside it.
@@ -31,6 +33,10 @@ bool matches(std::string_view pattern, std::string_view method) {
   return pattern == method;
 }
 
+bool contains(const ModelTypes& types, std::string_view type) {
+  return std::ranges::find(types, type) != types.end();
+}
+
 }  // namespace
 
 const MethodRules& rules_for(const EngineRules& engine, std::string_view method) {
@@ -51,29 +57,68 @@ std::string_view name_of(Reads reads) {
   return "";
 }
 
-bool EngineFormat::reads_type(std::string_view model_type) const {
-  return std::ranges::find(reads, model_type) != reads.end();
+const Miss* find_miss(const EngineRules& engine, const MissSubject& subject) {
+  const auto has_name = [&](std::string_view part) {
+    return std::ranges::any_of(subject.names, [&](const std::string& name) {
+      return part.ends_with('.') ? name.starts_with(part) : name.ends_with(part);
+    });
+  };
+  const auto it = std::ranges::find_if(engine.misses, [&](const Miss& miss) {
+    return (contains(miss.types, subject.model_type) || contains(miss.types, "*")) &&
+           (miss.method.empty() || matches(miss.method, subject.method)) &&
+           (subject.has_weights || !miss.needs_weights) &&
+           (miss.names.empty() || std::ranges::any_of(miss.names, has_name));
+  });
+  return it == engine.misses.end() ? nullptr : &*it;
 }
 
-const Miss* EngineFormat::miss(std::string_view model_type) const {
-  auto it = std::ranges::find(misses, model_type, &Miss::model_type);
-  if (it == misses.end() && !reads_type(model_type))
-    it = std::ranges::find(misses, "*", &Miss::model_type);
-  return it == misses.end() ? nullptr : &*it;
+EngineChoice choose_engine(std::string_view asked) {
+  if (const EngineRules* row = engine_rules().find(asked))
+    return {engine_rules().name_of(asked), std::string(row->versions.front())};
+  const size_t at = asked.find('@');
+  const std::string name = engine_rules().name_of(asked.substr(0, at));
+  const std::string_view version = asked.substr(at + 1);
+  std::vector<std::string> known;
+  for (const auto& [row_name, row] : engine_rules().rows())
+    if (row_name == name || row_name.starts_with(name + "@"))
+      for (const std::string_view each : row.versions) {
+        if (each == version) return {row_name, std::string(each)};
+        known.push_back(name + "@" + std::string(each));
+      }
+  fail("unknown version '", version, "' of engine ", name, "; known are ", join(known, ", "));
 }
+
+namespace {
+
+Reads reads_of(const EngineRules& engine, const EngineFormat& row, std::string_view model_type,
+               const Miss* miss) {
+  if (row.is_scales_file && engine.scales_file.is_read)
+    return engine.scales_file.model_types.empty() ||
+                   contains(engine.scales_file.model_types, model_type)
+               ? Reads::kYes
+               : Reads::kNo;
+  if (row.otherwise == Reads::kNo || (miss && miss->effect != MissEffect::kByRules))
+    return Reads::kNo;
+  return contains(engine.tried, model_type) ? row.otherwise : Reads::kNotKnown;
+}
+
+}  // namespace
 
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type) {
   std::vector<EngineVerdict> verdicts;
   for (const auto& [name, engine] : engine_rules().rows())
     for (const EngineFormat& row : engine.formats) {
-      const Miss* miss = row.miss(model_type);
-      verdicts.push_back({.engine = engine.title,
-                          .version = row.version,
-                          .format = row.format,
-                          .reads = miss                         ? Reads::kNo
-                                   : row.reads_type(model_type) ? Reads::kYes
-                                                                : Reads::kNotKnown,
-                          .note = miss ? miss->why : row.note});
+      const Miss* miss = row.is_scales_file
+                             ? nullptr
+                             : find_miss(engine, {.model_type = model_type,
+                                                  .method = row.method,
+                                                  .names = {row.names.begin(), row.names.end()}});
+      verdicts.push_back(
+          {.engine = engine.title,
+           .version = row.version,
+           .format = row.format,
+           .reads = reads_of(engine, row, model_type, miss),
+           .note = miss && miss->effect != MissEffect::kByRules ? miss->why : row.note});
     }
   return verdicts;
 }

@@ -70,9 +70,10 @@ struct MethodRules {
   Absent absent = Absent::kOneApart;
   bool warns_of_ones = false;  ///< whether the engine says that it uses 1.0
   std::vector<SchemeCheck> scheme = {};
-  bool refuses_other_schemes = false;  ///< else it does not read their scales
-  bool takes_heads = false;            ///< scales of heads, where the strategy is attn_head
-  bool takes_any_shape = false;        ///< else one element, in any number of dimensions
+  std::vector<std::string_view> refuses_null = {};  ///< keys of its configuration that it iterates
+  bool refuses_other_schemes = false;               ///< else it does not read their scales
+  bool takes_heads = false;      ///< scales of heads, where the strategy is attn_head
+  bool takes_any_shape = false;  ///< else one element, in any number of dimensions
   bool doubles_on_rocm = false;
   bool rounds_shared_scale = false;  ///< of kv_scale, to float16
   bool rounds_to_model = false;      ///< every scale, to the model's dtype
@@ -82,6 +83,7 @@ struct MethodRules {
   bool ones_for_fp8 = false;         ///< loads scales, and uses 1.0 for FP8 caches
   bool needs_algorithm = false;      ///< refuses a configuration without quant_algo
   bool needs_scheme = false;      ///< refuses to find neither a kv_cache_scheme nor config_groups
+  bool needs_targets = false;     ///< refuses Linears that neither ignore nor config_groups name
   bool takes_dynamic = false;     ///< computes scales as it runs where the scheme is dynamic
   bool takes_e5m2 = true;         ///< with scales in the checkpoint
   std::string_view refusal = {};  ///< why it refuses the checkpoint whatever its scales
@@ -102,32 +104,52 @@ struct ScalesFileRules {
 enum class Reads : uint8_t { kYes, kNo, kNotKnown };
 std::string_view name_of(Reads reads);
 
-/// The consequence for a model whose scales an engine does not use. kByRules: the one that follows
-/// from MethodRules.
-enum class MissEffect : uint8_t { kOnes, kRefused, kRefusedWithoutGroups, kByRules };
-
-/// A model_type whose scales an engine does not use; "*" stands for all others.
-struct Miss {
-  std::string_view model_type, why;
-  MissEffect effect = MissEffect::kOnes;
+/// What becomes of a checkpoint that an engine misses. kByRules: what follows from MethodRules.
+enum class MissEffect : uint8_t {
+  kOnes,                  ///< the scales are 1.0
+  kOnesWhenAsked,         ///< the cache keeps 16 bits unless FP8 is asked for, then with 1.0
+  kSixteenBits,           ///< the cache keeps 16 bits, whatever is asked for
+  kRefused,               ///< it does not start
+  kNoModel,               ///< it does not start, with or without scales
+  kRefusedWithoutGroups,  ///< it does not start where config_groups are empty
+  kByRules,
 };
 
-/// The model types that one engine reads and misses in one of our formats.
+/// Endings of tensors' names: scales of the cache in the attention module itself.
+inline const std::vector<std::string_view> kPlainScales{".k_scale", ".v_scale"};
+
+/// Models whose scales an engine does not use, and the checkpoints of which that is so.
+struct Miss {
+  ModelTypes types;  ///< "*" stands for all others
+  std::string_view why = {};
+  MissEffect effect = MissEffect::kOnes;
+  /// quant_method, as in MethodRules; empty: any.
+  std::string_view method = {};
+  /// Endings of tensors' names, or beginnings, which end in a dot, one of which the checkpoint
+  /// has; empty: any scale.
+  std::vector<std::string_view> names = {};
+  bool needs_weights = false;    ///< the miss is for checkpoints whose weights are quantized, too
+  std::string_view format = {};  ///< of ours that the engine reads for these models, for remedies
+};
+
+/// An engine and one of our formats, for tables.
 struct EngineFormat {
   std::string_view version, format;
-  ModelTypes reads = {};  ///< whose scales it uses
-  std::vector<Miss> misses = {};
-  std::string_view note = {};  ///< what it needs, where it does not miss the model
-
-  bool reads_type(std::string_view model_type) const;
-  /// The entry for model_type, or "*" unless it reads that type; nullptr where there is none.
-  const Miss* miss(std::string_view model_type) const;
+  std::string_view method = {};              ///< quant_method of its checkpoints
+  std::vector<std::string_view> names = {};  ///< its tensors' names end so
+  Reads otherwise = Reads::kYes;             ///< for tried models that are not missed
+  std::string_view note = {};                ///< what it needs, or why it reads none
+  bool is_scales_file = false;               ///< read as ScalesFileRules say
 };
 
 /// Rules by which one version of an engine loads a checkpoint's KV scales.
 struct EngineRules {
-  std::string_view title, version;
-  std::string_view source = {};  ///< the files that the rules were read from
+  std::string_view title;
+  std::vector<std::string_view>
+      versions;                    ///< that the rules hold for; the first is meant by default
+  std::string_view source = {};    ///< the files that the rules were read from
+  bool needs_method = false;       ///< refuses a quantization_config without quant_method
+  bool refuses_auto_type = false;  ///< refuses torch_dtype "auto" in config.json
   Unknown unknown = Unknown::kDroppedSilently;
   /// A tensor whose name is known, of a module that holds no such scale.
   Unknown unplaced = Unknown::kDroppedSilently;
@@ -138,11 +160,32 @@ struct EngineRules {
   std::vector<MethodRules> methods = {};  ///< the first that matches; none: `otherwise`
   MethodRules otherwise = {};             ///< of any other quant_method
   ScalesFileRules scales_file = {};
-  std::vector<EngineFormat> formats = {};  ///< what is known of ours
+  ModelTypes tried = {};                   ///< that its own code was run on
+  std::vector<Miss> misses = {};           ///< the first that fits decides
+  std::vector<EngineFormat> formats = {};  ///< of ours
 };
+
+/// A checkpoint, as far as misses tell checkpoints apart.
+struct MissSubject {
+  std::string_view model_type, method;  ///< quant_method
+  std::vector<std::string> names = {};  ///< of its scales
+  bool has_weights = false;             ///< quantized ones
+};
+/// The miss that a checkpoint meets; nullptr: none.
+const Miss* find_miss(const EngineRules& engine, const MissSubject& subject);
 
 /// By the name that --engine takes. Each engine's rules are a file of engines/.
 const Registry<EngineRules>& engine_rules();
+
+/// An engine of one version.
+struct EngineChoice {
+  std::string name;  ///< of engine_rules()
+  std::string version;
+  const EngineRules& rules() const { return engine_rules().at(name); }
+};
+/// "vllm", whose first version is meant, or "vllm@0.33". Throws Error for an engine or a version
+/// that is not known, with those that are.
+EngineChoice choose_engine(std::string_view asked);
 
 /// The row for a quant_method.
 const MethodRules& rules_for(const EngineRules& engine, std::string_view method);

@@ -24,8 +24,10 @@ struct VerifyOptions {
 /// One engine in front of one checkpoint. Borrows everything.
 struct VerifyCase {
   const ModelConfig& config;
+  const std::string& model_type;  ///< config.json's, of a multimodal checkpoint the outer one
   const EngineRules& engine;
   const MethodRules& rules;
+  const Miss* miss;  ///< that its models meet with this checkpoint; null: none
   const CacheDeclaration& declaration;
   const CacheChoice& choice;
   const VerifyOptions& options;

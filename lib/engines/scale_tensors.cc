@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "quant/fp8.h"
 #include "quant/half.h"
 
 namespace kvcal {
@@ -45,16 +46,31 @@ T element(std::span<const std::byte> bytes, size_t i) {
   return value;
 }
 
-float value_at(const TensorView& tensor, size_t i) {
+/// Loaders cast whatever number a scale is stored as; nullopt: none that torch casts.
+std::optional<float> value_at(const TensorView& tensor, size_t i) {
   switch (tensor.dtype) {
+    case DType::kF32:
+      return element<float>(tensor.bytes, i);
     case DType::kF16:
       return to_float(element<F16>(tensor.bytes, i));
     case DType::kBF16:
       return to_float(element<BF16>(tensor.bytes, i));
     case DType::kF64:
       return static_cast<float>(element<double>(tensor.bytes, i));
+    case DType::kF8E4M3:
+      return fp8::decode(element<uint8_t>(tensor.bytes, i), fp8::Format::kE4m3Fn);
+    case DType::kF8E5M2:
+      return fp8::decode(element<uint8_t>(tensor.bytes, i), fp8::Format::kE5m2);
+    case DType::kI8:
+      return element<int8_t>(tensor.bytes, i);
+    case DType::kU8:
+      return element<uint8_t>(tensor.bytes, i);
+    case DType::kI32:
+      return static_cast<float>(element<int32_t>(tensor.bytes, i));
+    case DType::kI64:
+      return static_cast<float>(element<int64_t>(tensor.bytes, i));
     default:
-      return element<float>(tensor.bytes, i);
+      return std::nullopt;
   }
 }
 
@@ -62,9 +78,9 @@ float value_at(const TensorView& tensor, size_t i) {
 std::vector<float> values_of(const TensorView& tensor) {
   constexpr uint64_t kMost = 4096;
   const uint64_t count = element_count(tensor.shape);
-  if (count > kMost || (!is_float(tensor.dtype) && tensor.dtype != DType::kF64)) return {};
   std::vector<float> values;
-  for (size_t i = 0; i < count; ++i) values.push_back(value_at(tensor, i));
+  for (size_t i = 0; count <= kMost && i < count; ++i)
+    if (const auto value = value_at(tensor, i)) values.push_back(*value);
   return values;
 }
 

@@ -16,7 +16,7 @@ struct ScaleTensor {
   int64_t layer = -1;  ///< of the model; -1: it belongs to none of its attention layers
   std::string rest;    ///< what follows the attention module's name; the whole name for layer -1
   std::vector<int64_t> shape;
-  std::vector<float> values;  ///< in float32; empty where the dtype is not F32, F16, BF16 or F64
+  std::vector<float> values;  ///< in float32; empty where the dtype is no number
 };
 
 /// All of a checkpoint, sorted by name, as engines' loaders meet them. Weights' and inputs' scales

@@ -9,43 +9,32 @@
 namespace kvcal {
 namespace {
 
-/// The engine's format that a checkpoint of this kind falls under; nullptr for none.
-const EngineFormat* tried_format(const VerifyCase& subject) {
-  const auto& formats = subject.engine.formats;
-  const auto it = std::ranges::find(formats, subject.declaration.method, &EngineFormat::format);
-  return it == formats.end() ? nullptr : &*it;
-}
-
 bool lacks_groups(const CacheDeclaration& declaration) {
   const Json* groups =
       declaration.config.is_object() ? find_field(declaration.config, "config_groups") : nullptr;
   return !groups || groups->empty();
 }
 
-enum class ModelEffect { kNone, kOnes, kRefused };
-
-/// The effect on models of this type with this kind of checkpoint.
-ModelEffect model_effect(const VerifyCase& subject, std::string_view model_type,
-                         Findings& findings) {
-  const EngineFormat* row = tried_format(subject);
-  if (!row) return ModelEffect::kNone;
-  const Miss* miss = row->miss(model_type);
-  const std::string type(model_type);
-  if (!miss) {
-    if (!row->reads_type(model_type) && model_type != "llama")
-      findings.add(Severity::kNote,
-                   "models of type " + type +
-                       " were not tried; what is said holds for those of Llama's kind");
-    return ModelEffect::kNone;
-  }
-  if (miss->effect == MissEffect::kByRules) return ModelEffect::kNone;
-  const bool refuses =
-      miss->effect == MissEffect::kRefused || miss->effect == MissEffect::kRefusedWithoutGroups;
-  if (miss->effect == MissEffect::kRefusedWithoutGroups && !lacks_groups(subject.declaration))
-    return ModelEffect::kNone;
-  if (subject.tensors.empty() && miss->effect == MissEffect::kRefused) return ModelEffect::kNone;
-  findings.add(Severity::kError, type + ": " + std::string(miss->why), {});
-  return refuses ? ModelEffect::kRefused : ModelEffect::kOnes;
+/// The effect of what is known of models of this type with this kind of checkpoint.
+MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
+  const ModelTypes& tried = subject.engine.tried;
+  const Miss* miss = subject.miss;
+  if (!miss && std::ranges::find(tried, subject.model_type) == tried.end())
+    findings.add(Severity::kWarning,
+                 tried.empty()
+                     ? std::string("not known: this engine was not run, the rules are "
+                                   "from its source")
+                     : "not known: models of type " + subject.model_type +
+                           " were not tried; what is said holds for those of Llama's kind");
+  if (!miss || miss->effect == MissEffect::kByRules) return MissEffect::kByRules;
+  const bool is_met = miss->effect == MissEffect::kRefusedWithoutGroups
+                          ? lacks_groups(subject.declaration)
+                          : !subject.tensors.empty() || miss->effect == MissEffect::kNoModel ||
+                                miss->effect == MissEffect::kSixteenBits;
+  if (!is_met) return MissEffect::kByRules;
+  findings.add(Severity::kError, subject.model_type + ": " + std::string(miss->why),
+               miss->format.empty() ? "" : subject.remedy);
+  return miss->effect;
 }
 
 /// Heads that tensor parallel ranks can share: each rank has whole ones, or ranks share one.
@@ -120,8 +109,8 @@ std::optional<std::vector<LayerKvScales>> readable_scales(const ModelDir& model_
 /// form or in a number that it does not take, else a calibration.
 std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
                            const EngineRules& engine, const VerifyOptions& options,
-                           const MethodRules& rules) {
-  const std::string_view format = engine.format;
+                           const MethodRules& rules, const Miss* miss) {
+  const std::string_view format = miss && !miss->format.empty() ? miss->format : engine.format;
   const auto converted = [&](const std::string& how) {
     return "kvcal convert " + model_dir.given_path().string() + how + " --to " +
            std::string(format) + " --output OUT";
@@ -137,26 +126,50 @@ std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
                                          : calibrate_command(format);
 }
 
-void fill(VerifyReport& report, const VerifyCase& subject, std::string_view model_type,
-          Findings& findings) {
-  if (!subject.choice.refusal.empty()) {
-    report.loads = false;
-    findings.add(Severity::kError, "it refuses the checkpoint: " + subject.choice.refusal,
-                 subject.remedy);
-    return;
-  }
-  check_ranks(subject, findings, report.loads);
-  const ModelEffect effect = model_effect(subject, model_type, findings);
-  if (effect == ModelEffect::kRefused) report.loads = false;
-  if (effect == ModelEffect::kOnes) {
-    for (int64_t layer = 0; layer < subject.config.num_hidden_layers; ++layer)
-      if (subject.config.has_attention(layer)) report.layers.push_back({layer, {}, {}});
-    return;
-  }
+void hold_by_rules(VerifyReport& report, const VerifyCase& subject, Findings& findings) {
   const Placement placement = place_scales(subject, findings);
   report.loads = report.loads && placement.loads;
   tell_cache(subject, placement, findings);
   report.layers = held_scales(subject, placement, findings, report.loads);
+}
+
+/// Why the engine refuses the checkpoint whatever its model; empty: it does not.
+std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir) {
+  const CacheDeclaration& declaration = subject.declaration;
+  if (subject.engine.needs_method && declaration.config.is_object() && declaration.method.empty())
+    return "its quantization_config has no quant_method";
+  for (const char* key : {"torch_dtype", "dtype"})
+    if (subject.engine.refuses_auto_type && model_dir.config().value(key, Json()) == "auto")
+      return "config.json's " + std::string(key) + " is \"auto\"";
+  if (subject.rules.needs_targets && !subject.miss && lacks_targets(declaration) &&
+      subject.choice.refusal.empty())
+    return "config_groups are empty and ignore does not name Linear, and it wants a target of "
+           "every "
+           "Linear";
+  return subject.choice.refusal;
+}
+
+void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model_dir,
+          Findings& findings) {
+  if (const std::string refusal = refusal_of(subject, model_dir); !refusal.empty()) {
+    report.loads = false;
+    findings.add(Severity::kError, "it refuses the checkpoint: " + refusal, subject.remedy);
+    return;
+  }
+  check_ranks(subject, findings, report.loads);
+  const MissEffect effect = model_effect(subject, findings);
+  if (effect == MissEffect::kRefused || effect == MissEffect::kRefusedWithoutGroups ||
+      effect == MissEffect::kNoModel)
+    report.loads = false;
+  if (effect == MissEffect::kSixteenBits ||
+      (effect == MissEffect::kOnesWhenAsked && subject.options.kv_cache_dtype == "auto"))
+    report.kv_cache_dtype = "auto";
+  if (effect == MissEffect::kByRules) {
+    hold_by_rules(report, subject, findings);
+  } else {
+    for (const int64_t layer : subject.config.attention_layers())
+      report.layers.push_back({layer, {}, {}});
+  }
   if (!subject.options.scales.empty())
     apply_scales_file(subject, report.layers, findings, report.loads);
 }
@@ -165,28 +178,38 @@ void fill(VerifyReport& report, const VerifyCase& subject, std::string_view mode
 
 VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
                            std::string_view engine, const VerifyOptions& options) {
-  const EngineRules& rules = engine_rules().at(engine);
+  const EngineChoice chosen = choose_engine(engine);
+  const EngineRules& rules = chosen.rules();
   const CacheDeclaration declaration = read_declaration(model_dir, rules.quant_file);
   const MethodRules& method = rules_for(rules, declaration.method);
   const CacheChoice choice =
       choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);
   const std::vector<ScaleTensor> tensors = find_scale_tensors(model_dir, config);
-  const VerifyCase subject{.config = config,
-                           .engine = rules,
-                           .rules = method,
-                           .declaration = declaration,
-                           .choice = choice,
-                           .options = options,
-                           .tensors = tensors,
-                           .remedy = remedy_command(model_dir, config, rules, options, method)};
-  VerifyReport report{.engine = std::string(engine),
-                      .version = std::string(rules.version),
+  const std::string model_type = required_string(model_dir.config(), "model_type");
+  MissSubject missed{.model_type = model_type,
+                     .method = declaration.method,
+                     .has_weights = declares_weights(declaration)};
+  for (const ScaleTensor& tensor : tensors) missed.names.push_back(tensor.name);
+  const Miss* miss = find_miss(rules, missed);
+  const VerifyCase subject{
+      .config = config,
+      .model_type = model_type,
+      .engine = rules,
+      .rules = method,
+      .miss = miss,
+      .declaration = declaration,
+      .choice = choice,
+      .options = options,
+      .tensors = tensors,
+      .remedy = remedy_command(model_dir, config, rules, options, method, miss)};
+  VerifyReport report{.engine = chosen.name,
+                      .version = chosen.version,
                       .kv_cache_dtype = choice.dtype,
                       .loads = true,
                       .layers = {},
                       .findings = {}};
   Findings findings;
-  fill(report, subject, required_string(model_dir.config(), "model_type"), findings);
+  fill(report, subject, model_dir, findings);
   // What refuses a checkpoint holds nothing, and what would follow is no finding.
   if (!report.loads) report.layers.clear();
   report.findings = std::move(findings).ranked();

@@ -57,7 +57,7 @@ std::vector<std::string> engine_choice(const std::vector<std::string>& asked) {
   std::vector<std::string> names;
   for (const std::string& name : asked) {
     if (name == "all") return engine_rules().names();
-    engine_rules().at(name);  // fails with the known names
+    choose_engine(name);  // fails with the known names
     names.push_back(name);
   }
   return names;
@@ -82,7 +82,7 @@ std::vector<ServedEngine> served_engines(const std::filesystem::path& folder,
   for (const std::string& engine : engine_rules().names()) {
     const EngineRules& rules = engine_rules().at(engine);
     const auto argument = argument_for(model, config, engine);
-    engines.push_back({.title = std::string(rules.title) + " " + std::string(rules.version),
+    engines.push_back({.title = std::string(rules.title) + " " + std::string(rules.versions.front()),
                        .is_served = argument.has_value(),
                        .note = argument ? *argument : reason(model, config, engine)});
   }

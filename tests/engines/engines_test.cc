@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "support/catch.h"
+#include "support/scratch_folder.h"
 
 using namespace kvcal;
 
@@ -28,13 +29,6 @@ std::map<std::string, bool> seen_by(const std::string& engine) {
 const std::vector<std::string_view> kFormats{"compressed-tensors", "fp8",      "tgi",
                                              "scales-json",        "modelopt", "quark"};
 
-const EngineFormat& row_of(std::string_view engine, std::string_view format) {
-  for (const auto& [name, rules] : engine_rules().rows())
-    for (const EngineFormat& row : rules.formats)
-      if (rules.title == engine && row.format == format) return row;
-  throw std::runtime_error("no such row");
-}
-
 Reads verdict(std::string_view engine, std::string_view format, std::string_view model_type) {
   for (const EngineVerdict& verdict : engine_verdicts(model_type))
     if (verdict.engine == engine && verdict.format == format) return verdict.reads;
@@ -49,13 +43,18 @@ void check_row(const std::string& engine, const std::string& file) {
     CHECK(name_of(verdict(engine, "compressed-tensors", model_type)) ==
           name_of(loads ? Reads::kYes : Reads::kNo));
   }
-  const EngineFormat& row = row_of(engine, "compressed-tensors");
-  std::vector<std::string_view> types = row.reads;
-  for (const Miss& miss : row.misses) types.push_back(miss.model_type);
-  for (const std::string_view type : types) {
-    INFO(engine << " was not seen with " << type);
-    CHECK(seen.contains(std::string(type)));
-  }
+}
+
+/// The model types of the families that an engine was run with.
+std::set<std::string> types_run(const std::string& engine) {
+  const std::string fixtures = KVCAL_TESTS_DIR "/fixtures/";
+  const Json record = parse_json(read_text(fixtures + "engines/families_" + engine + ".json"));
+  std::set<std::string> types;
+  for (const auto& [family, cases] : record.at("families").items())
+    types.insert(parse_json(read_text(fixtures + "models/" + family + "/config.json"),
+                            {.has_python_constants = true})
+                     .at("model_type"));
+  return types;
 }
 
 }  // namespace
@@ -74,18 +73,49 @@ TEST_CASE("every row of the table names one of our formats and is there once") {
     for (const EngineFormat& row : rules.formats) {
       INFO(rules.title << ", " << row.format);
       CHECK(std::ranges::find(kFormats, row.format) != kFormats.end());
-      CHECK(rows.emplace(rules.title, row.format).second);
+      CHECK(rows.emplace(name, row.format).second);
       CHECK(!row.version.empty());
-      for (const Miss& miss : row.misses) {
-        CHECK(!miss.why.empty());
-        CHECK(!row.reads_type(miss.model_type));
+      CHECK(row.otherwise != Reads::kNotKnown);
+    }
+}
+
+TEST_CASE("every miss says why, and is of tried models") {
+  for (const auto& [name, rules] : engine_rules().rows())
+    for (const Miss& miss : rules.misses) {
+      CHECK((miss.effect == MissEffect::kByRules || !miss.why.empty()));
+      for (const std::string_view type : miss.types) {
+        INFO(name << ", " << type);
+        CHECK(std::ranges::find(rules.tried, type) != rules.tried.end());
       }
     }
 }
 
+TEST_CASE("every model type that counts as tried was run") {
+  for (const std::string engine : {"vllm", "sglang", "tgi", "aphrodite", "transformers"}) {
+    const std::set<std::string> types = types_run(engine);
+    REQUIRE(types.size() > 30);
+    for (const std::string_view type : engine_rules().at(engine).tried) {
+      INFO(engine << ", " << type);
+      CHECK(types.contains(std::string(type)));
+    }
+  }
+}
+
+TEST_CASE("an engine is chosen by name, or by name and version") {
+  CHECK(choose_engine("vllm").version == "0.32");
+  CHECK(choose_engine("vLLM@0.33").version == "0.33");
+  CHECK(choose_engine("vllm@0.33").name == "vllm");
+  CHECK(choose_engine("aphrodite-0.6").version == "0.6.5");
+  CHECK(test::message_of([] { choose_engine("vllm@0.1"); }) ==
+        "unknown version '0.1' of engine vllm; known are vllm@0.32, vllm@0.33");
+  CHECK(test::contains(test::message_of([] { choose_engine("vlm@0.33"); }), "did you mean 'vllm'"));
+}
+
 TEST_CASE("without evidence an engine's verdict is not known") {
   CHECK(verdict("vLLM", "compressed-tensors", "no_such_model") == Reads::kNotKnown);
-  CHECK(verdict("SGLang", "scales-json", "mixtral") == Reads::kNotKnown);
+  CHECK(verdict("SGLang", "scales-json", "mixtral") == Reads::kNo);
+  CHECK(verdict("SGLang", "compressed-tensors", "qwen3") == Reads::kNo);
+  CHECK(verdict("SGLang", "modelopt", "deepseek_v3") == Reads::kYes);
   CHECK(verdict("SGLang", "scales-json", "llama") == Reads::kYes);
   CHECK(verdict("TensorRT-LLM", "compressed-tensors", "no_such_model") == Reads::kNo);
   CHECK(name_of(Reads::kNotKnown) == "not known");

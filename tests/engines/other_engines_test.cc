@@ -140,6 +140,10 @@ TEST_CASE("TGI: a compressed-tensors scheme makes the cache FP8 on CUDA only; sc
   EngineCase subject(kLlama);
   subject.quantize(scheme());
   add_scales(subject, ".k_scale", ".v_scale");
+  CHECK(tells(subject.verify("tgi"), Severity::kError, "ignore does not name Linear"));
+  Json config = scheme();
+  config["ignore"] = {"Linear"};
+  subject.quantize(config);
   CHECK(subject.verify("tgi").kv_cache_dtype == "fp8_e4m3fn");
   CHECK(subject.verify("tgi", kRocm).kv_cache_dtype == "auto");
   CHECK(held(subject.verify("tgi")) == kAll);

@@ -106,7 +106,7 @@ TEST_CASE("engines and caches that do not read the file") {
   const VerifyReport report = subject.verify("sglang", options);
   CHECK(tells(report, Severity::kNote, "for FP8 E4M3 caches only"));
   CHECK(contains(report.findings.front().remedy, "--quantization-param-path kv_cache_scales.json"));
-  subject.config()["model_type"] = "mistral";
+  subject.config()["model_type"] = "gemma2";
   CHECK_FALSE(subject.verify("sglang", with_file(subject)).loads);
 }
 

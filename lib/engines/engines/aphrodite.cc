@@ -10,18 +10,25 @@ EngineRules aphrodite_engine() {
   const Names names = joined(vllm_names(), kOutputScales);
   MethodRules compressed = vllm_compressed_tensors();
   compressed.names = joined(names, kZeroPoints);
+  std::vector<Miss> misses = vllm_misses();
+  // Its own model file, where vLLM has transformers'.
+  misses.insert(misses.begin(),
+                {.types = {"glm"}, .effect = MissEffect::kByRules, .method = "quark"});
   return {
       .title = "Aphrodite",
-      .version = "b42eeec22 (2026-04)",
+      .versions = {"0.24.1", "b42eeec22"},
       .source = "model_executor/layers/quantization/kv_cache.py, models/llama.py",
       .unknown = Unknown::kRefused,
-      .unplaced = Unknown::kDroppedWithWarning,
+      .unplaced = Unknown::kRefused,
       .takes_sharded_heads = true,
       .fp8_argument = "--kv-cache-dtype fp8",
       .format = "compressed-tensors",
       .quant_file = QuantFile::kWithoutConfig,
       .methods = {compressed, vllm_modelopt(), vllm_base("fp8", names), vllm_base("quark", names)},
-      .otherwise = {.method = "*", .warns_of_ones = false}};
+      .otherwise = {.method = "*", .warns_of_ones = false},
+      .tried = kVllmTried,
+      .misses = std::move(misses),
+      .formats = vllm_formats("0.24.1")};
 }
 
 /// Source: PygmalionAI's Aphrodite 0.6.5, quantization/kv_cache.py, modeling/models/llama.py.
@@ -31,7 +38,7 @@ EngineRules aphrodite_06_engine() {
   fp8.doubles_on_rocm = false;
   fp8.takes_e5m2 = true;
   return {.title = "Aphrodite",
-          .version = "0.6.5",
+          .versions = {"0.6.5"},
           .source =
               "quantization/kv_cache.py, modeling/models/llama.py, "
               "modeling/model_loader/weight_utils.py",
@@ -43,12 +50,13 @@ EngineRules aphrodite_06_engine() {
           .otherwise = {.method = "*", .warns_of_ones = true},
           .scales_file = {.is_read = true,
                           .argument = "--quantization-param-path",
-                          .doubles_on_rocm = true},
+                          .doubles_on_rocm = true,
+                          .model_types = {"llama"}},
           // Source: Aphrodite 0.6.5, llama.py, load_kv_cache_scales.
           .formats = {{.version = "0.6",
                        .format = "scales-json",
-                       .reads = {"llama"},
-                       .note = "--quantization-param-path; removed in later versions"}}};
+                       .note = "--quantization-param-path; removed in later versions",
+                       .is_scales_file = true}}};
 }
 
 }  // namespace kvcal

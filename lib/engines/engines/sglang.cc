@@ -29,6 +29,7 @@ MethodRules sglang_base(std::string_view method, CacheSwitch cache) {
 
 MethodRules sglang_compressed_tensors() {
   MethodRules rules = sglang_base("compressed-tensors", CacheSwitch::kAcceptedScheme);
+  rules.refuses_null = {"config_groups", "ignore"};
   rules.scheme = {{"type", {"\"float\""}},
                   {"num_bits", {"8"}},
                   {"strategy", {"\"tensor\""}},
@@ -37,43 +38,158 @@ MethodRules sglang_compressed_tensors() {
   return rules;
 }
 
-/// Source: SGLang 0.5.23, the model files that define load_kv_cache_scales.
-const ModelTypes kReadsScalesFile{"apertus", "arcee", "exaone4", "glm4",  "llama",
-                                  "mimo",    "opt",   "qwen2",   "qwen3", "solar"};
+/// Source: SGLang 0.5.23, the model files that define load_kv_cache_scales, which loaded the file
+/// (tests/fixtures/engines) or, from apertus on, were read.
+const ModelTypes kReadsScalesFile{"glm4", "internlm3", "llama", "ministral3", "mistral",
+                                  "phi3", "qwen2",     "qwen3", "apertus",    "arcee",
+                                  "mimo", "opt",       "solar"};
+
+/// Types whose model files SGLang 0.5.23 was run with: tests/reference/engines_sglang.py.
+const ModelTypes kSglangTried{"bamba",       "cohere",      "cohere2",
+                              "deepseek_v2", "deepseek_v3", "exaone",
+                              "exaone4",     "falcon",      "gemma",
+                              "gemma2",      "gemma3",      "gemma3_text",
+                              "glm",         "glm4",        "glm4_moe",
+                              "gpt2",        "gpt_neox",    "gpt_oss",
+                              "granite",     "granitemoe",  "granitemoehybrid",
+                              "internlm2",   "internlm3",   "jamba",
+                              "llama",       "ministral",   "ministral3",
+                              "mistral",     "mixtral",     "nemotron_h",
+                              "olmo2",       "olmo3",       "olmoe",
+                              "phi",         "phi3",        "phimoe",
+                              "qwen2",       "qwen2_moe",   "qwen3",
+                              "qwen3_moe",   "qwen3_next",  "smollm3",
+                              "stablelm",    "starcoder2"};
+
+const std::vector<std::string_view> kProjections{"_proj.k_scale", "_proj.v_scale",
+                                                 "_proj.output_scale"};
+
+constexpr std::string_view kNoImplementation =
+    "SGLang 0.5.23 has no implementation, and its Transformers backend does not run the model";
+constexpr std::string_view kStops = "its loader stops at the names of the scales (KeyError)";
+constexpr std::string_view kBackendStops =
+    "its Transformers backend stops at the names of the scales";
+constexpr std::string_view kStopsAtProjections =
+    "its loader stops at scales below k_proj and v_proj (KeyError)";
+constexpr std::string_view kNoParameters =
+    "its attention is made without the quantization config, so no scale of a checkpoint reaches "
+    "the cache, which is FP8 with 1.0";
+constexpr std::string_view kDropped = "its loader drops the scales, and the cache is FP8 with 1.0";
+
+/// Source: SGLang 0.5.23, srt/models/*.py, each one's load_weights, run.
+std::vector<Miss> sglang_misses() {
+  using enum MissEffect;
+  return {
+      {.types = {"bamba", "falcon", "glm", "jamba", "phimoe"},
+       .why = kNoImplementation,
+       .effect = kNoModel},
+      {.types = {"exaone", "gemma", "gpt2", "granitemoehybrid", "internlm2", "olmo2", "olmo3",
+                 "stablelm"},
+       .why = kStops,
+       .effect = kRefused},
+      {.types = {"gemma3"},
+       .why = "its loader stops at the tensor names of transformers 5",
+       .effect = kRefused,
+       .names = {"model.language_model."}},
+      {.types = {"gpt_neox", "ministral", "smollm3"}, .why = kBackendStops, .effect = kRefused},
+      {.types = {"granite", "olmoe"},
+       .why = kStops,
+       .effect = kRefused,
+       .names = {".k_scale", ".v_scale", ".output_scale"}},
+      {.types = {"cohere", "cohere2", "gemma2", "granitemoe", "starcoder2"},
+       .why = kStopsAtProjections,
+       .effect = kRefused,
+       .names = kProjections,
+       .format = "compressed-tensors"},
+      {.types = {"mixtral"},
+       .why = kStopsAtProjections,
+       .effect = kRefused,
+       .method = "compressed-tensors",
+       .names = kProjections},
+      {.types = {"granitemoe", "mixtral"}, .why = kDropped},
+      {.types = {"starcoder2"},
+       .why = kNoParameters,
+       .effect = kOnesWhenAsked,
+       .names = kPlainScales},
+      {.types = {"deepseek_v2", "deepseek_v3"},
+       .effect = kByRules,
+       .names = {"_proj.k_scale", "_proj.v_scale"}},
+      {.types = {"deepseek_v2", "deepseek_v3"}, .why = kDropped, .format = "modelopt"},
+      {.types = {"glm4", "qwen2", "qwen3"}, .why = kNoParameters, .format = "scales-json"},
+      {.types = {"glm4_moe", "gpt_oss", "phi", "qwen2_moe", "qwen3_moe"}, .why = kNoParameters},
+      {.types = {"qwen3_next"},
+       .why = "its loader stops at the shape of FP8 weights' scales (AssertionError)",
+       .effect = kRefused,
+       .needs_weights = true},
+      {.types = {"qwen3_next"},
+       .effect = kByRules,
+       .method = "modelopt*",
+       .names = {"_proj.k_scale", "_proj.v_scale"}},
+      {.types = {"qwen3_next"},
+       .why = "its loader takes the scales for others that must be 1.0 (AssertionError)",
+       .effect = kRefused},
+  };
+}
 
 }  // namespace
 
 EngineRules sglang_engine() {
   MethodRules modelopt = sglang_base("modelopt*", CacheSwitch::kModelOptCache);
   modelopt.needs_algorithm = true;
-  return {.title = "SGLang",
-          .version = "0.5.23",
-          .source =
-              "srt/model_loader/weight_utils.py, srt/layers/quantization/{kv_cache,fp8,"
-              "modelopt_quant}.py, srt/mem_cache/kv_cache_dtype.py, srt/models/llama.py",
-          .unknown = Unknown::kDroppedWithWarning,
-          .unplaced = Unknown::kDroppedWithWarning,
-          .fp8_argument = "--kv-cache-dtype fp8_e4m3",
-          .format = "compressed-tensors",
-          .quant_file = QuantFile::kWithoutConfig,
-          .methods = {sglang_compressed_tensors(), modelopt,
-                      sglang_base("fp8", CacheSwitch::kCacheQuantAlgo),
-                      sglang_base("quark", CacheSwitch::kNever)},
-          .otherwise = {.method = "*", .fp8_name = "fp8_e4m3", .warns_of_ones = true},
-          .scales_file = {.is_read = true,
-                          .argument = "--quantization-param-path",
-                          .model_types = kReadsScalesFile,
-                          .conflicts_with_parameters = true},
-          .formats = {
-              {.version = "2026-08",
-               .format = "compressed-tensors",
-               .note = "reads the format since 2026-08, per tensor; families were not tried"},
-              {.version = "0.5.23",
-               .format = "scales-json",
-               .reads = kReadsScalesFile,
-               .note = "--quantization-param-path with --kv-cache-dtype fp8_e4m3; some of its "
-                       "attention backends fail on the scales"},
-          }};
+  return {
+      .title = "SGLang",
+      .versions = {"0.5.23"},
+      .source =
+          "srt/model_loader/weight_utils.py, srt/layers/quantization/{kv_cache,fp8,"
+          "modelopt_quant}.py, srt/mem_cache/kv_cache_dtype.py, srt/models/llama.py",
+      .needs_method = true,
+      .refuses_auto_type = true,
+      .unknown = Unknown::kDroppedWithWarning,
+      .unplaced = Unknown::kDroppedWithWarning,
+      .fp8_argument = "--kv-cache-dtype fp8_e4m3",
+      .format = "compressed-tensors",
+      .quant_file = QuantFile::kWithoutConfig,
+      .methods = {{.method = "compressed_tensors",
+                   .refusal = "it does not know quant_method compressed_tensors"},
+                  sglang_compressed_tensors(),
+                  modelopt,
+                  sglang_base("fp8", CacheSwitch::kCacheQuantAlgo),
+                  sglang_base("quark", CacheSwitch::kNever)},
+      .otherwise = {.method = "*", .fp8_name = "fp8_e4m3", .warns_of_ones = true},
+      .scales_file = {.is_read = true,
+                      .argument = "--quantization-param-path",
+                      .model_types = kReadsScalesFile,
+                      .conflicts_with_parameters = true},
+      .tried = kSglangTried,
+      .misses = sglang_misses(),
+      .formats = {
+          {.version = "0.5.23",
+           .format = "compressed-tensors",
+           .method = "compressed-tensors",
+           .names = kPlainScales,
+           .note = "per tensor"},
+          {.version = "0.5.23",
+           .format = "modelopt",
+           .method = "modelopt",
+           .names = {".k_proj.k_scale", ".v_proj.v_scale"},
+           .note = "per tensor"},
+          {.version = "0.5.23",
+           .format = "quark",
+           .method = "quark",
+           .names = {".k_proj.output_scale", ".v_proj.output_scale"},
+           .note = "needs --kv-cache-dtype fp8_e4m3; per tensor"},
+          {.version = "0.5.23",
+           .format = "fp8",
+           .method = "fp8",
+           .names = kPlainScales,
+           .note = "needs --kv-cache-dtype fp8_e4m3; per tensor"},
+          {.version = "0.5.23",
+           .format = "scales-json",
+           .note = "--quantization-param-path with --kv-cache-dtype fp8_e4m3; some of its "
+                   "attention backends fail on the scales",
+           .is_scales_file = true},
+          {.version = "0.5.23", .format = "tgi", .otherwise = Reads::kNo, .note = "drops kv_scale"},
+      }};
 }
 
 }  // namespace kvcal

@@ -16,24 +16,97 @@ MethodRules tgi_any(std::string_view method, CacheSwitch cache) {
           .rounds_shared_scale = true};
 }
 
+/// Source: TGI db931fcf, `CompressedTensorsLoader` (loader.py:193), run.
+MethodRules tgi_compressed_tensors() {
+  MethodRules rules = tgi_any("compressed-tensors", CacheSwitch::kSchemeOnCuda);
+  rules.scheme = {{"strategy", {"\"tensor\"", "null"}, true}};
+  rules.refuses_other_schemes = true;
+  rules.needs_targets = true;
+  return rules;
+}
+
+/// Types whose model files TGI was run with: tests/reference/engines_tgi.py.
+const ModelTypes kTgiTried{"bamba",       "cohere",      "cohere2",
+                           "deepseek_v2", "deepseek_v3", "exaone",
+                           "exaone4",     "falcon",      "gemma",
+                           "gemma2",      "gemma3",      "gemma3_text",
+                           "glm",         "glm4",        "glm4_moe",
+                           "gpt2",        "gpt_neox",    "gpt_oss",
+                           "granite",     "granitemoe",  "granitemoehybrid",
+                           "internlm2",   "internlm3",   "jamba",
+                           "llama",       "ministral",   "ministral3",
+                           "mistral",     "mixtral",     "nemotron_h",
+                           "olmo2",       "olmo3",       "olmoe",
+                           "phi",         "phi3",        "phimoe",
+                           "qwen2",       "qwen2_moe",   "qwen3",
+                           "qwen3_moe",   "qwen3_next",  "smollm3",
+                           "stablelm",    "starcoder2"};
+
+/// Source: TGI db931fcf, server/text_generation_server/models/__init__.py, run.
+std::vector<Miss> tgi_misses() {
+  using enum MissEffect;
+  const ModelTypes in_transformers{"bamba",      "cohere2", "glm",       "glm4",
+                                   "granitemoe", "jamba",   "olmo2",     "olmoe",
+                                   "qwen2_moe",  "qwen3",   "qwen3_moe", "stablelm"};
+  constexpr std::string_view kFallback =
+      "TGI runs the model through transformers, whose cache keeps 16 bits";
+  constexpr std::string_view kNoFallback =
+      "TGI would run the model through transformers, and refuses FP8 weights there";
+  return {
+      {.types = {"exaone", "exaone4", "gemma3", "glm4_moe", "gpt_oss", "granitemoehybrid",
+                 "internlm2", "internlm3", "ministral", "ministral3", "nemotron_h", "olmo3",
+                 "qwen3_next", "smollm3"},
+       .why = "TGI db931fcf does not run the model",
+       .effect = kNoModel},
+      {.types = in_transformers, .why = kNoFallback, .effect = kRefused, .method = "fp8"},
+      {.types = in_transformers, .why = kNoFallback, .effect = kRefused, .method = "quark"},
+      {.types = in_transformers, .why = kFallback, .effect = kSixteenBits},
+      {.types = {"deepseek_v2", "deepseek_v3", "mixtral", "phimoe"},
+       .why = "its experts refuse weights in FP8 of this form (AssertionError)",
+       .effect = kRefused,
+       .method = "modelopt*",
+       .needs_weights = true},
+      {.types = {"deepseek_v2", "deepseek_v3", "mixtral", "phimoe"},
+       .why = "its experts refuse weights in FP8 of this form (AssertionError)",
+       .effect = kRefused,
+       .method = "quark",
+       .needs_weights = true},
+      {.types = {"phimoe"},
+       .why = "its experts refuse weights in FP8 of this form (AssertionError)",
+       .effect = kRefused,
+       .method = "fp8"},
+      {.types = {"deepseek_v3"},
+       .why = "its experts refuse compressed-tensors (AssertionError: scoring func)",
+       .effect = kRefused,
+       .method = "compressed-tensors"},
+      // Its Linears are Conv1D, which need no target.
+      {.types = {"gpt2"}, .effect = kByRules},
+  };
+}
+
 }  // namespace
 
 EngineRules tgi_engine() {
   return {.title = "TGI",
-          .version = "db931fcf (2026-01)",
+          .versions = {"db931fcf"},
           .source = "layers/attention/kv_cache.py, utils/weights.py, models/__init__.py",
           .fp8_argument = "--kv-cache-dtype fp8_e4m3fn",
           .format = "tgi",
-          .methods = {tgi_any("compressed-tensors", CacheSwitch::kSchemeOnCuda)},
+          .methods = {tgi_compressed_tensors()},
           .otherwise = tgi_any("*", CacheSwitch::kNever),
+          .tried = kTgiTried,
+          .misses = tgi_misses(),
           .formats = {
               // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.
               {.version = "2026-01",
                .format = "tgi",
-               .note = "reads kv_scale for FP8 E4M3 caches on CUDA; families were not tried"},
+               .names = {".kv_scale"},
+               .note = "kv_scale, for FP8 E4M3 caches on CUDA"},
               {.version = "2026-01",
                .format = "compressed-tensors",
-               .note = "reads k_scale and v_scale of one element; families were not tried"},
+               .method = "compressed-tensors",
+               .names = kPlainScales,
+               .note = "of one element, where ignore names Linear"},
           }};
 }
 
@@ -45,7 +118,7 @@ EngineRules tgi_branch_engine() {
   any.rounds_shared_scale = false;
   any.dialect_by_config = true;
   return {.title = "TGI branch fp8_kvcache",
-          .version = "1e6e7db0",
+          .versions = {"1e6e7db0"},
           .source = "utils/weights.py",
           .fp8_argument = "--kv-cache-dtype fp8",
           .format = "tgi",

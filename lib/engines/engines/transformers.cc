@@ -6,42 +6,71 @@ using enum ScaleSide;
 
 namespace {
 
-/// Types whose fixtures transformers 5.17 loads so; tests/reference/transformers_scale_loading.py.
-const ModelTypes kTransformersReads{"bamba",      "cohere",
-                                    "cohere2",    "exaone4",
-                                    "gemma",      "gemma2",
-                                    "gemma3",     "gemma3_text",
-                                    "glm",        "glm4",
-                                    "gpt_oss",    "granite",
-                                    "granitemoe", "granitemoehybrid",
-                                    "llama",      "ministral",
-                                    "ministral3", "mistral",
-                                    "olmo2",      "olmo3",
-                                    "phi",        "phi3",
-                                    "qwen2",      "qwen3",
-                                    "smollm3",    "stablelm",
+/// Types that transformers 5.17 was run with; tests/reference/transformers_scale_loading.py.
+const ModelTypes kTransformersTried{"bamba",
+                                    "cohere",
+                                    "cohere2",
+                                    "deepseek_v2",
+                                    "deepseek_v3",
+                                    "exaone",
+                                    "exaone4",
+                                    "internlm2",
+                                    "internlm3",
+                                    "falcon",
+                                    "gemma",
+                                    "gemma2",
+                                    "gemma3",
+                                    "gemma3_text",
+                                    "glm",
+                                    "glm4",
+                                    "glm4_moe",
+                                    "gpt2",
+                                    "gpt_neox",
+                                    "gpt_oss",
+                                    "granite",
+                                    "granitemoe",
+                                    "granitemoehybrid",
+                                    "jamba",
+                                    "llama",
+                                    "ministral",
+                                    "ministral3",
+                                    "mistral",
+                                    "mixtral",
+                                    "nemotron_h",
+                                    "olmo2",
+                                    "olmo3",
+                                    "olmoe",
+                                    "phi",
+                                    "phi3",
+                                    "phimoe",
+                                    "qwen2",
+                                    "qwen2_moe",
+                                    "qwen3",
+                                    "qwen3_moe",
+                                    "qwen3_next",
+                                    "smollm3",
+                                    "stablelm",
                                     "starcoder2"};
 
-constexpr std::string_view kOtherAttention =
-    "gives the cache of this attention class no scales, and drops those of the file";
-constexpr std::string_view kExpertsNeedGroups =
-    "its loader of experts fails on empty config_groups (IndexError)";
-const std::vector<Miss> kTransformersMisses{
-    {"falcon", kOtherAttention},
-    {"gpt2", kOtherAttention},
-    {"gpt_neox", kOtherAttention},
-    {"deepseek_v2", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"deepseek_v3", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"glm4_moe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"jamba", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"nemotron_h", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"qwen3_next", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"mixtral", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"olmoe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"phimoe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"qwen2_moe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-    {"qwen3_moe", kExpertsNeedGroups, MissEffect::kRefusedWithoutGroups},
-};
+std::vector<Miss> transformers_misses() {
+  return {{.types = {"exaone", "internlm2", "internlm3"},
+           .why = "the model needs code of its checkpoint; tried without",
+           .effect = MissEffect::kNoModel},
+          {.types = {"gemma3"},
+           .why = "its loader stops at FP8 weights below language_model",
+           .effect = MissEffect::kRefused,
+           .method = "compressed-tensors",
+           .needs_weights = true},
+          {.types = {"falcon", "gpt2", "gpt_neox"},
+           .why = "gives the cache of this attention class no scales, and drops those of the file",
+           .effect = MissEffect::kSixteenBits,
+           .method = "compressed-tensors"},
+          {.types = {"deepseek_v2", "deepseek_v3", "glm4_moe", "jamba", "mixtral", "nemotron_h",
+                     "olmoe", "phimoe", "qwen2_moe", "qwen3_moe", "qwen3_next"},
+           .why = "its loader of experts fails on empty config_groups (IndexError)",
+           .effect = MissEffect::kRefusedWithoutGroups,
+           .method = "compressed-tensors"}};
+}
 
 }  // namespace
 
@@ -50,7 +79,7 @@ EngineRules transformers_engine() {
   Names names =
       joined({{".k_scale", kKey}, {".v_scale", kValue}, {".q_scale", kTaken}}, kZeroPoints);
   return {.title = "transformers",
-          .version = "5.17, compressed-tensors 0.19",
+          .versions = {"5.17", "5.23"},
           .source = "run",
           .unknown = Unknown::kDroppedWithWarning,
           .unplaced = Unknown::kDroppedWithWarning,
@@ -68,10 +97,12 @@ EngineRules transformers_engine() {
                        .takes_dynamic = true},
                       {.method = "quark", .refusal = "it needs the package amd-quark"}},
           .otherwise = {.method = "*"},
+          .tried = kTransformersTried,
+          .misses = transformers_misses(),
           .formats = {{.version = "5.17",
                        .format = "compressed-tensors",
-                       .reads = kTransformersReads,
-                       .misses = kTransformersMisses,
+                       .method = "compressed-tensors",
+                       .names = kPlainScales,
                        .note = "per tensor and per head"}}};
 }
 

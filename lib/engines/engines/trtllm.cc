@@ -9,26 +9,26 @@ using enum ScaleSide;
 /// the backend multiplies FP8 caches by ones. quant_config_utils.py reads compressed-tensors,
 /// model_config.py hf_quant_config.json before it.
 EngineRules trtllm_engine() {
-  return {
-      .title = "TensorRT-LLM",
-      .version = "2026-08, PyTorch backend",
-      .source =
-          "_torch/modules/{linear,attention}.py, _torch/attention_backend/trtllm.py, "
-          "quant_config_utils.py",
-      .fp8_argument = "kv_cache_config.dtype: fp8",
-      .format = "modelopt",
-      .quant_file = QuantFile::kFirst,
-      .methods = {{.method = "modelopt*",
-                   .cache = CacheSwitch::kModelOptCache,
-                   .names = {{".k_proj.k_scale", kKey}, {".v_proj.v_scale", kValue}},
-                   .absent = Absent::kOneForBoth,
-                   .ones_for_fp8 = true}},
-      .otherwise = {.method = "*"},
-      // Source: TensorRT-LLM, quant_config_utils.py.
-      .formats = {{.version = "2026-08",
-                   .format = "compressed-tensors",
-                   .misses = {{"*", "refuses empty config_groups; it reads ModelOpt checkpoints",
-                               MissEffect::kByRules}}}}};
+  return {.title = "TensorRT-LLM",
+          .versions = {"2026-08"},
+          .source =
+              "_torch/modules/{linear,attention}.py, _torch/attention_backend/trtllm.py, "
+              "quant_config_utils.py",
+          .fp8_argument = "kv_cache_config.dtype: fp8",
+          .format = "modelopt",
+          .quant_file = QuantFile::kFirst,
+          .methods = {{.method = "modelopt*",
+                       .cache = CacheSwitch::kModelOptCache,
+                       .names = {{".k_proj.k_scale", kKey}, {".v_proj.v_scale", kValue}},
+                       .absent = Absent::kOneForBoth,
+                       .ones_for_fp8 = true}},
+          .otherwise = {.method = "*"},
+          // Source: TensorRT-LLM, quant_config_utils.py.
+          .formats = {{.version = "2026-08",
+                       .format = "compressed-tensors",
+                       .method = "compressed-tensors",
+                       .otherwise = Reads::kNo,
+                       .note = "refuses empty config_groups; it reads ModelOpt checkpoints"}}};
 }
 
 }  // namespace kvcal

@@ -53,6 +53,7 @@ MethodRules vllm_compressed_tensors() {
           .cache = CacheSwitch::kScheme,
           .names = joined(vllm_names(), kZeroPoints),
           .scheme = kVllmScheme,
+          .refuses_null = {"config_groups", "ignore"},
           .refuses_other_schemes = true,
           .takes_heads = true,
           .takes_e5m2 = false};
@@ -77,49 +78,111 @@ MethodRules vllm_modelopt() {
   return rules;
 }
 
-namespace {
+/// Types whose model files vLLM 0.32 was run with: tests/reference/engines_vllm.py.
+const ModelTypes kVllmTried{"bamba",       "cohere",      "cohere2",
+                            "deepseek_v2", "deepseek_v3", "exaone",
+                            "exaone4",     "falcon",      "gemma",
+                            "gemma2",      "gemma3",      "gemma3_text",
+                            "glm",         "glm4",        "glm4_moe",
+                            "gpt2",        "gpt_neox",    "gpt_oss",
+                            "granite",     "granitemoe",  "granitemoehybrid",
+                            "jamba",       "llama",       "ministral",
+                            "ministral3",  "mistral",     "mixtral",
+                            "nemotron_h",  "olmo2",       "olmo3",
+                            "olmoe",       "phi",         "phi3",
+                            "phimoe",      "qwen2",       "qwen2_moe",
+                            "qwen3",       "qwen3_moe",   "qwen3_next",
+                            "smollm3",     "stablelm",    "starcoder2"};
 
-/// Types whose fixtures vLLM 0.32 loads with every scale in its place, built by its own classes or
-/// by its transformers backend; tests/reference/vllm_scale_loading.py finds them.
-const ModelTypes kVllmReads{"cohere",     "cohere2",    "exaone4",    "falcon",
-                            "gemma",      "gemma2",     "gemma3",     "gemma3_text",
-                            "glm",        "glm4",       "glm4_moe",   "gpt_neox",
-                            "gpt_oss",    "granite",    "granitemoe", "granitemoehybrid",
-                            "llama",      "ministral",  "ministral3", "mistral",
-                            "mixtral",    "nemotron_h", "olmo2",      "olmo3",
-                            "olmoe",      "phi",        "phi3",       "phimoe",
-                            "qwen2",      "qwen2_moe",  "qwen3",      "qwen3_moe",
-                            "qwen3_next", "smollm3",    "stablelm",   "starcoder2"};
+namespace {
 
 /// Source: vLLM 0.32, whose `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache
 /// method; of ModelOpt checkpoints, which get one, no name reaches it (tried).
-constexpr std::string_view kLatent =
-    "vLLM 0.32 drops the scales of a latent (MLA) cache and uses 1.0";
-const std::vector<Miss> kVllmMisses{
-    {"deepseek_v2", kLatent},
-    {"deepseek_v3", kLatent},
-    {"gpt2", "its loader stops at the name h.0.attn.k_scale", MissEffect::kRefused},
-    {"jamba",
-     "its loader takes self_attn out of the name of the "
-     "scales and stops at layers.1.k_scale",
-     MissEffect::kRefused}};
-
-EngineFormat vllm_reads(std::string_view format, std::string_view note) {
-  return {.version = "0.32",
-          .format = format,
-          .reads = kVllmReads,
-          .misses = kVllmMisses,
-          .note = note};
-}
+constexpr std::string_view kLatent = "it drops the scales of a latent (MLA) cache and uses 1.0";
 
 }  // namespace
 
+std::vector<Miss> vllm_misses() {
+  using enum MissEffect;
+  return {
+      {.types = {"bamba"}, .why = "it does not run the model", .effect = kNoModel},
+      {.types = {"deepseek_v2", "deepseek_v3"}, .why = kLatent, .method = "modelopt*"},
+      {.types = {"deepseek_v2", "deepseek_v3"}, .why = kLatent, .effect = kOnesWhenAsked},
+      {.types = {"gpt_oss", "qwen2_moe", "qwen3_next"},
+       .why = "its loader stops at the scales of FP8 weights",
+       .effect = kRefused,
+       .needs_weights = true},
+      {.types = {"falcon", "gpt_oss"}, .effect = kByRules, .method = "compressed-tensors"},
+      {.types = {"gpt_oss"}, .why = "its loader drops kv_scale", .names = {".kv_scale"}},
+      {.types = {"falcon"},
+       .why = "its loader stops at the name kv_scale",
+       .effect = kRefused,
+       .names = {".kv_scale"}},
+      {.types = {"falcon"},
+       .why = "its model file makes attention without the cache's configuration, so the cache "
+              "keeps 16 bits",
+       .effect = kSixteenBits},
+      {.types = {"gpt2"},
+       .why = "its loader stops at the name h.0.attn.k_scale",
+       .effect = kRefused,
+       .names = kPlainScales},
+      {.types = {"jamba"},
+       .why = "its loader takes self_attn out of the name of the scales and stops at "
+              "layers.1.k_scale",
+       .effect = kRefused},
+      // Source: vLLM 0.32, models/utils.py:467 renames .k_proj before quark.py:955 sees the suffix.
+      {.types = {"cohere", "cohere2", "exaone", "exaone4", "gemma", "gemma2", "gemma3_text", "glm",
+                 "ministral", "nemotron_h", "olmo2", "olmo3", "olmoe", "phi", "phimoe", "qwen2_moe",
+                 "smollm3", "stablelm", "starcoder2"},
+       .why = "its loader renames k_proj before it maps the scales, and stops at output_scale "
+              "(AttributeError)",
+       .effect = kRefused,
+       .method = "quark",
+       .names = {"_proj.output_scale"}},
+  };
+}
+
+std::vector<EngineFormat> vllm_formats(std::string_view version) {
+  return {{.version = version,
+           .format = "compressed-tensors",
+           .method = "compressed-tensors",
+           .names = kPlainScales,
+           .note = "per tensor and per head"},
+          // Source: vLLM 0.32, Fp8Config: the same names, for every Attention and no
+          // MLAAttention.
+          {.version = version,
+           .format = "fp8",
+           .method = "fp8",
+           .names = kPlainScales,
+           .note = "needs --kv-cache-dtype fp8; per tensor"},
+          {.version = version,
+           .format = "modelopt",
+           .method = "modelopt",
+           .names = {".k_proj.k_scale", ".v_proj.v_scale"},
+           .note = "per tensor"},
+          {.version = version,
+           .format = "quark",
+           .method = "quark",
+           .names = {".k_proj.output_scale", ".v_proj.output_scale"},
+           .note = "needs --kv-cache-dtype fp8; per tensor"},
+          // Tried: without a quantization_config its loader stops at self_attn.kv_scale.
+          {.version = version,
+           .format = "tgi",
+           .otherwise = Reads::kNo,
+           .note = "its loader stops at the name kv_scale"},
+          {.version = version,
+           .format = "scales-json",
+           .otherwise = Reads::kNo,
+           .note = "removed in 2025-01"}};
+}
+
 EngineRules vllm_engine() {
   return {.title = "vLLM",
-          .version = "0.32",
+          .versions = {"0.32", "0.33"},
           .source =
               "model_loader/weight_utils.py, layers/quantization/{kv_cache,base_config,fp8,"
               "modelopt}.py, quark/quark.py, compressed_tensors/compressed_tensors.py; run",
+          .refuses_auto_type = true,
           .unknown = Unknown::kRefused,
           .unplaced = Unknown::kRefused,
           .takes_sharded_heads = true,
@@ -130,17 +193,9 @@ EngineRules vllm_engine() {
                       vllm_base("fp8", joined(vllm_names(), kOutputScales)),
                       vllm_base("quark", joined(vllm_names(), kOutputScales))},
           .otherwise = {.method = "*", .warns_of_ones = false},
-          .formats = {
-              vllm_reads("compressed-tensors", "per tensor and per head"),
-              // Source: vLLM 0.32, Fp8Config: the same names, for every Attention and no
-              // MLAAttention.
-              vllm_reads("fp8", "needs --kv-cache-dtype fp8; per tensor"),
-              // Tried: without a quantization_config its loader stops at self_attn.kv_scale.
-              {.version = "0.32",
-               .format = "tgi",
-               .misses = {{"*", "its loader stops at the name kv_scale"}}},
-              {.version = "0.32", .format = "scales-json", .misses = {{"*", "removed in 2025-01"}}},
-          }};
+          .tried = kVllmTried,
+          .misses = vllm_misses(),
+          .formats = vllm_formats("0.32")};
 }
 
 }  // namespace kvcal

@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "engines/verify.h"
 #include "family/architecture.h"
+#include "stored/weights.h"
 #include "support/scratch_folder.h"
 
 namespace kvcal::test {
@@ -32,10 +33,13 @@ class EngineCase {
   explicit EngineCase(Json config) : config_(std::move(config)) {
     add("model.norm.weight", "F32", {1}, {1.0f});
   }
+  /// file: "" for the one that holds the weight.
   void add_bytes(const std::string& name, DType dtype, std::vector<int64_t> shape,
-                 std::vector<std::byte> bytes) {
-    tensors_[name] = {dtype, Shape(std::move(shape)), std::move(bytes)};
+                 std::vector<std::byte> bytes, const std::string& file = {}) {
+    files_[file][name] = {dtype, Shape(std::move(shape)), std::move(bytes)};
   }
+  /// The file that holds the weight, model.safetensors otherwise.
+  void set_main_file(std::string name) { main_file_ = std::move(name); }
   void add(const std::string& name, const std::string& dtype, std::vector<int64_t> shape,
            const std::vector<float>& values) {
     const auto bytes = std::as_bytes(std::span(values));
@@ -45,24 +49,27 @@ class EngineCase {
   void add(const std::string& name, float value) { add(name, "F32", {1}, {value}); }
   void quantize(Json config) { config_["quantization_config"] = std::move(config); }
   Json& config() { return config_; }
+  const Json& config() const { return config_; }
   void write(const std::string& file, const Json& content) const {
     write_file(folder_ / file, dump_json(content));
   }
   fs::path path(const std::string& file = {}) const { return folder_ / file; }
 
   VerifyReport verify(const std::string& engine, const VerifyOptions& options = {}) const {
-    std::vector<TensorSource> sources;
-    for (const auto& [name, tensor] : tensors_)
-      sources.push_back({.name = name,
-                         .dtype = tensor.dtype,
-                         .shape = tensor.shape,
-                         .bytes = tensor.bytes,
-                         .file = {},
-                         .file_offset = 0});
-    write("config.json", config_);
-    write_safetensors(folder_ / "model.safetensors", sources, {});
+    write_file(folder_ / "config.json", dump_as_python(config_));
+    for (const auto& [file, tensors] : files_) {
+      std::vector<TensorSource> sources;
+      for (const auto& [name, tensor] : tensors)
+        sources.push_back({.name = name,
+                           .dtype = tensor.dtype,
+                           .shape = tensor.shape,
+                           .bytes = tensor.bytes,
+                           .file = {},
+                           .file_offset = 0});
+      write_safetensors(folder_ / (file.empty() ? main_file_ : file), sources, {});
+    }
     const ModelDir model_dir(folder_.path());
-    return verify_engine(model_dir, parse_model_config(model_dir.config()), engine, options);
+    return verify_engine(model_dir, read_model_config(model_dir), engine, options);
   }
 
  private:
@@ -73,7 +80,8 @@ class EngineCase {
   };
   ScratchFolder folder_;
   Json config_;
-  std::map<std::string, StoredTensor> tensors_;
+  std::string main_file_ = "model.safetensors";
+  std::map<std::string, std::map<std::string, StoredTensor>> files_;  ///< tensors by file
 };
 
 /// Whether a finding of that severity says part.
