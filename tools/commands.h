@@ -36,6 +36,7 @@ using AddCommand = void (*)(CLI::App& app, std::function<void()>& run);
 void add_calibrate(CLI::App& app, std::function<void()>& run);
 void add_generate(CLI::App& app, std::function<void()>& run);
 void add_eval(CLI::App& app, std::function<void()>& run);
+void add_engines(CLI::App& app, std::function<void()>& run);
 void add_families(CLI::App& app, std::function<void()>& run);
 void add_inspect(CLI::App& app, std::function<void()>& run);
 void add_scales(CLI::App& app, std::function<void()>& run);

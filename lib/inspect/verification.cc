@@ -82,9 +82,10 @@ std::vector<ServedEngine> served_engines(const std::filesystem::path& folder,
   for (const std::string& engine : engine_rules().names()) {
     const EngineRules& rules = engine_rules().at(engine);
     const auto argument = argument_for(model, config, engine);
-    engines.push_back({.title = std::string(rules.title) + " " + std::string(rules.versions.front()),
-                       .is_served = argument.has_value(),
-                       .note = argument ? *argument : reason(model, config, engine)});
+    engines.push_back(
+        {.title = std::string(rules.title) + " " + std::string(rules.versions.front()),
+         .is_served = argument.has_value(),
+         .note = argument ? *argument : reason(model, config, engine)});
   }
   return engines;
 }
