@@ -44,7 +44,7 @@ struct LikelihoodResult {
   bool is_single = true;  ///< only one cache, because no variants were named
   bool has_layers = false;
   std::vector<VariantLikelihood> variants;
-  std::vector<std::string> missed;  ///< a line for each missed gate of a variant
+  std::vector<std::string> missed;                ///< a line for each missed gate of a variant
   std::vector<report::ComparedTexts> texts = {};  ///< empty unless requested; see continuations_of
 };
 

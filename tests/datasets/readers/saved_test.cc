@@ -1,6 +1,6 @@
 // What a folder of `Dataset.save_to_disk` must hold; its tables are in tables_test.cc.
-#include "datasets/dataset.h"
 #include "datasets/data_files.h"
+#include "datasets/dataset.h"
 #include "datasets/readers/dataset_files.h"
 
 namespace kvcal {
