@@ -6,6 +6,7 @@
 #include "forward/activations.h"
 #include "forward/layer_prefetch.h"
 #include "forward/linear_observation.h"
+#include "forward/rope.h"
 #include "quant/magnitude_histogram.h"
 
 namespace kvcal {
