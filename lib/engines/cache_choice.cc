@@ -107,8 +107,7 @@ std::string quark_refusal(const CacheDeclaration& declaration) {
 std::string refusal(const MethodRules& rules, const CacheDeclaration& declaration,
                     const std::string& asked) {
   if (!rules.refusal.empty()) return std::string(rules.refusal);
-  const Json groups = value_of(declaration.config, "config_groups");
-  if (rules.needs_scheme && declaration.scheme.is_null() && groups.empty())
+  if (rules.needs_scheme && declaration.scheme.is_null() && lacks_groups(declaration))
     return "quantization_config has neither a kv_cache_scheme nor config_groups";
   for (const std::string_view key : rules.refuses_null)
     if (declaration.config.is_object() && declaration.config.contains(key) &&
@@ -155,11 +154,15 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_fil
   return declaration;
 }
 
+bool lacks_groups(const CacheDeclaration& declaration) {
+  return value_of(declaration.config, "config_groups").empty();
+}
+
 bool lacks_targets(const CacheDeclaration& declaration) {
   const Json ignore = value_of(declaration.config, "ignore");
-  return value_of(declaration.config, "config_groups").empty() &&
-         std::ranges::none_of(
-             ignore, [](const Json& entry) { return entry == "Linear" || entry == "re:.*"; });
+  return lacks_groups(declaration) && std::ranges::none_of(ignore, [](const Json& entry) {
+           return entry == "Linear" || entry == "re:.*";
+         });
 }
 
 bool declares_weights(const CacheDeclaration& declaration) {

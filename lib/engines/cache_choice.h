@@ -26,6 +26,9 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_fil
 /// Whether it quantizes weights, as far as its method is known to say.
 bool declares_weights(const CacheDeclaration& declaration);
 
+/// Whether config_groups are missing, null or empty.
+bool lacks_groups(const CacheDeclaration& declaration);
+
 /// Whether neither config_groups nor ignore names the Linears: by class, or by a pattern for all.
 bool lacks_targets(const CacheDeclaration& declaration);
 

@@ -63,9 +63,10 @@ const Miss* find_miss(const EngineRules& engine, const MissSubject& subject) {
       return part.ends_with('.') ? name.starts_with(part) : name.ends_with(part);
     });
   };
+  const auto is_method = [&](std::string_view pattern) { return matches(pattern, subject.method); };
   const auto it = std::ranges::find_if(engine.misses, [&](const Miss& miss) {
-    return (contains(miss.types, subject.model_type) || contains(miss.types, "*")) &&
-           (miss.method.empty() || matches(miss.method, subject.method)) &&
+    return contains(miss.types, subject.model_type) &&
+           (miss.methods.empty() || std::ranges::any_of(miss.methods, is_method)) &&
            (subject.has_weights || !miss.needs_weights) &&
            (miss.names.empty() || std::ranges::any_of(miss.names, has_name));
   });
@@ -73,19 +74,15 @@ const Miss* find_miss(const EngineRules& engine, const MissSubject& subject) {
 }
 
 EngineChoice choose_engine(std::string_view asked) {
-  if (const EngineRules* row = engine_rules().find(asked))
-    return {engine_rules().name_of(asked), std::string(row->versions.front())};
   const size_t at = asked.find('@');
   const std::string name = engine_rules().name_of(asked.substr(0, at));
+  const std::vector<std::string_view>& versions = engine_rules().at(name).versions;
+  if (at == std::string_view::npos) return {name, std::string(versions.front())};
   const std::string_view version = asked.substr(at + 1);
-  std::vector<std::string> known;
-  for (const auto& [row_name, row] : engine_rules().rows())
-    if (row_name == name || row_name.starts_with(name + "@"))
-      for (const std::string_view each : row.versions) {
-        if (each == version) return {row_name, std::string(each)};
-        known.push_back(name + "@" + std::string(each));
-      }
-  fail("unknown version '", version, "' of engine ", name, "; known are ", join(known, ", "));
+  if (std::ranges::find(versions, version) == versions.end())
+    fail("unknown version '", version, "' of engine ", name, "; known are ",
+         join(versions, ", ", [&](auto known) { return name + "@" + std::string(known); }));
+  return {name, std::string(version)};
 }
 
 namespace {

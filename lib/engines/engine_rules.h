@@ -104,7 +104,7 @@ struct ScalesFileRules {
 enum class Reads : uint8_t { kYes, kNo, kNotKnown };
 std::string_view name_of(Reads reads);
 
-/// What becomes of a checkpoint that an engine misses. kByRules: what follows from MethodRules.
+/// The fate of a checkpoint that an engine misses. kByRules: MethodRules decide.
 enum class MissEffect : uint8_t {
   kOnes,                  ///< the scales are 1.0
   kOnesWhenAsked,         ///< the cache keeps 16 bits unless FP8 is asked for, then with 1.0
@@ -115,16 +115,33 @@ enum class MissEffect : uint8_t {
   kByRules,
 };
 
+/// Types of the families that tests/reference/engines_table.py runs every engine with.
+inline const ModelTypes kTypesRun{"bamba",       "cohere",      "cohere2",
+                                  "deepseek_v2", "deepseek_v3", "exaone",
+                                  "exaone4",     "falcon",      "gemma",
+                                  "gemma2",      "gemma3",      "gemma3_text",
+                                  "glm",         "glm4",        "glm4_moe",
+                                  "gpt2",        "gpt_neox",    "gpt_oss",
+                                  "granite",     "granitemoe",  "granitemoehybrid",
+                                  "internlm2",   "internlm3",   "jamba",
+                                  "llama",       "ministral",   "ministral3",
+                                  "mistral",     "mixtral",     "nemotron_h",
+                                  "olmo2",       "olmo3",       "olmoe",
+                                  "phi",         "phi3",        "phimoe",
+                                  "qwen2",       "qwen2_moe",   "qwen3",
+                                  "qwen3_moe",   "qwen3_next",  "smollm3",
+                                  "stablelm",    "starcoder2"};
+
 /// Endings of tensors' names: scales of the cache in the attention module itself.
 inline const std::vector<std::string_view> kPlainScales{".k_scale", ".v_scale"};
 
 /// Models whose scales an engine does not use, and the checkpoints of which that is so.
 struct Miss {
-  ModelTypes types;  ///< "*" stands for all others
+  ModelTypes types;
   std::string_view why = {};
   MissEffect effect = MissEffect::kOnes;
-  /// quant_method, as in MethodRules; empty: any.
-  std::string_view method = {};
+  /// quant_methods, as in MethodRules; empty: any.
+  std::vector<std::string_view> methods = {};
   /// Endings of tensors' names, or beginnings, which end in a dot, one of which the checkpoint
   /// has; empty: any scale.
   std::vector<std::string_view> names = {};

@@ -9,12 +9,6 @@
 namespace kvcal {
 namespace {
 
-bool lacks_groups(const CacheDeclaration& declaration) {
-  const Json* groups =
-      declaration.config.is_object() ? find_field(declaration.config, "config_groups") : nullptr;
-  return !groups || groups->empty();
-}
-
 /// The effect of what is known of models of this type with this kind of checkpoint.
 MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
   const ModelTypes& tried = subject.engine.tried;

@@ -13,7 +13,7 @@ EngineRules aphrodite_engine() {
   std::vector<Miss> misses = vllm_misses();
   // Its own model file, where vLLM has transformers'.
   misses.insert(misses.begin(),
-                {.types = {"glm"}, .effect = MissEffect::kByRules, .method = "quark"});
+                {.types = {"glm"}, .effect = MissEffect::kByRules, .methods = {"quark"}});
   return {
       .title = "Aphrodite",
       .versions = {"0.24.1", "b42eeec22"},
@@ -26,7 +26,7 @@ EngineRules aphrodite_engine() {
       .quant_file = QuantFile::kWithoutConfig,
       .methods = {compressed, vllm_modelopt(), vllm_base("fp8", names), vllm_base("quark", names)},
       .otherwise = {.method = "*", .warns_of_ones = false},
-      .tried = kVllmTried,
+      .tried = vllm_tried(),
       .misses = std::move(misses),
       .formats = vllm_formats("0.24.1")};
 }

@@ -44,23 +44,6 @@ const ModelTypes kReadsScalesFile{"glm4", "internlm3", "llama", "ministral3", "m
                                   "phi3", "qwen2",     "qwen3", "apertus",    "arcee",
                                   "mimo", "opt",       "solar"};
 
-/// Types whose model files SGLang 0.5.23 was run with: tests/reference/engines_sglang.py.
-const ModelTypes kSglangTried{"bamba",       "cohere",      "cohere2",
-                              "deepseek_v2", "deepseek_v3", "exaone",
-                              "exaone4",     "falcon",      "gemma",
-                              "gemma2",      "gemma3",      "gemma3_text",
-                              "glm",         "glm4",        "glm4_moe",
-                              "gpt2",        "gpt_neox",    "gpt_oss",
-                              "granite",     "granitemoe",  "granitemoehybrid",
-                              "internlm2",   "internlm3",   "jamba",
-                              "llama",       "ministral",   "ministral3",
-                              "mistral",     "mixtral",     "nemotron_h",
-                              "olmo2",       "olmo3",       "olmoe",
-                              "phi",         "phi3",        "phimoe",
-                              "qwen2",       "qwen2_moe",   "qwen3",
-                              "qwen3_moe",   "qwen3_next",  "smollm3",
-                              "stablelm",    "starcoder2"};
-
 const std::vector<std::string_view> kProjections{"_proj.k_scale", "_proj.v_scale",
                                                  "_proj.output_scale"};
 
@@ -104,7 +87,7 @@ std::vector<Miss> sglang_misses() {
       {.types = {"mixtral"},
        .why = kStopsAtProjections,
        .effect = kRefused,
-       .method = "compressed-tensors",
+       .methods = {"compressed-tensors"},
        .names = kProjections},
       {.types = {"granitemoe", "mixtral"}, .why = kDropped},
       {.types = {"starcoder2"},
@@ -123,7 +106,7 @@ std::vector<Miss> sglang_misses() {
        .needs_weights = true},
       {.types = {"qwen3_next"},
        .effect = kByRules,
-       .method = "modelopt*",
+       .methods = {"modelopt*"},
        .names = {"_proj.k_scale", "_proj.v_scale"}},
       {.types = {"qwen3_next"},
        .why = "its loader takes the scales for others that must be 1.0 (AssertionError)",
@@ -160,7 +143,7 @@ EngineRules sglang_engine() {
                       .argument = "--quantization-param-path",
                       .model_types = kReadsScalesFile,
                       .conflicts_with_parameters = true},
-      .tried = kSglangTried,
+      .tried = kTypesRun,
       .misses = sglang_misses(),
       .formats = {
           {.version = "0.5.23",

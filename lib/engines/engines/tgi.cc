@@ -25,23 +25,6 @@ MethodRules tgi_compressed_tensors() {
   return rules;
 }
 
-/// Types whose model files TGI was run with: tests/reference/engines_tgi.py.
-const ModelTypes kTgiTried{"bamba",       "cohere",      "cohere2",
-                           "deepseek_v2", "deepseek_v3", "exaone",
-                           "exaone4",     "falcon",      "gemma",
-                           "gemma2",      "gemma3",      "gemma3_text",
-                           "glm",         "glm4",        "glm4_moe",
-                           "gpt2",        "gpt_neox",    "gpt_oss",
-                           "granite",     "granitemoe",  "granitemoehybrid",
-                           "internlm2",   "internlm3",   "jamba",
-                           "llama",       "ministral",   "ministral3",
-                           "mistral",     "mixtral",     "nemotron_h",
-                           "olmo2",       "olmo3",       "olmoe",
-                           "phi",         "phi3",        "phimoe",
-                           "qwen2",       "qwen2_moe",   "qwen3",
-                           "qwen3_moe",   "qwen3_next",  "smollm3",
-                           "stablelm",    "starcoder2"};
-
 /// Source: TGI db931fcf, server/text_generation_server/models/__init__.py, run.
 std::vector<Miss> tgi_misses() {
   using enum MissEffect;
@@ -52,33 +35,29 @@ std::vector<Miss> tgi_misses() {
       "TGI runs the model through transformers, whose cache keeps 16 bits";
   constexpr std::string_view kNoFallback =
       "TGI would run the model through transformers, and refuses FP8 weights there";
+  constexpr std::string_view kExpertsRefuse =
+      "its experts refuse weights in FP8 of this form (AssertionError)";
   return {
       {.types = {"exaone", "exaone4", "gemma3", "glm4_moe", "gpt_oss", "granitemoehybrid",
                  "internlm2", "internlm3", "ministral", "ministral3", "nemotron_h", "olmo3",
                  "qwen3_next", "smollm3"},
        .why = "TGI db931fcf does not run the model",
        .effect = kNoModel},
-      {.types = in_transformers, .why = kNoFallback, .effect = kRefused, .method = "fp8"},
-      {.types = in_transformers, .why = kNoFallback, .effect = kRefused, .method = "quark"},
+      {.types = in_transformers,
+       .why = kNoFallback,
+       .effect = kRefused,
+       .methods = {"fp8", "quark"}},
       {.types = in_transformers, .why = kFallback, .effect = kSixteenBits},
       {.types = {"deepseek_v2", "deepseek_v3", "mixtral", "phimoe"},
-       .why = "its experts refuse weights in FP8 of this form (AssertionError)",
+       .why = kExpertsRefuse,
        .effect = kRefused,
-       .method = "modelopt*",
+       .methods = {"modelopt*", "quark"},
        .needs_weights = true},
-      {.types = {"deepseek_v2", "deepseek_v3", "mixtral", "phimoe"},
-       .why = "its experts refuse weights in FP8 of this form (AssertionError)",
-       .effect = kRefused,
-       .method = "quark",
-       .needs_weights = true},
-      {.types = {"phimoe"},
-       .why = "its experts refuse weights in FP8 of this form (AssertionError)",
-       .effect = kRefused,
-       .method = "fp8"},
+      {.types = {"phimoe"}, .why = kExpertsRefuse, .effect = kRefused, .methods = {"fp8"}},
       {.types = {"deepseek_v3"},
        .why = "its experts refuse compressed-tensors (AssertionError: scoring func)",
        .effect = kRefused,
-       .method = "compressed-tensors"},
+       .methods = {"compressed-tensors"}},
       // Its Linears are Conv1D, which need no target.
       {.types = {"gpt2"}, .effect = kByRules},
   };
@@ -94,7 +73,7 @@ EngineRules tgi_engine() {
           .format = "tgi",
           .methods = {tgi_compressed_tensors()},
           .otherwise = tgi_any("*", CacheSwitch::kNever),
-          .tried = kTgiTried,
+          .tried = kTypesRun,
           .misses = tgi_misses(),
           .formats = {
               // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.

@@ -17,8 +17,8 @@ extern const Names kZeroPoints;
 /// Names that the methods fp8 and quark take too.
 extern const Names kOutputScales;
 
-/// Types whose model files vLLM 0.32 was run with: tests/reference/engines_vllm.py.
-extern const ModelTypes kVllmTried;
+/// Types whose model files vLLM was run with.
+ModelTypes vllm_tried();
 std::vector<Miss> vllm_misses();
 std::vector<EngineFormat> vllm_formats(std::string_view version);
 
