@@ -122,10 +122,10 @@ class Calibrator {
   }
 
   KvQuantization quantization_of(const AttentionCalibration& layer) const {
-    KvQuantization quantization{
-        .dtype = options_.derive.kv_dtype,
-        .k_scales = scale_of_each_head(layer.k.scales, config_.cache_heads()),
-        .v_scales = scale_of_each_head(layer.v.scales, config_.cache_heads())};
+    const int64_t heads = config_.cache(layer.layer).heads;
+    KvQuantization quantization{.dtype = options_.derive.kv_dtype,
+                                .k_scales = scale_of_each_head(layer.k.scales, heads),
+                                .v_scales = scale_of_each_head(layer.v.scales, heads)};
     if (layer.q)
       quantization.q_scales = scale_of_each_head(layer.q->scales, config_.num_attention_heads);
     return quantization;

@@ -218,14 +218,14 @@ Calibration empty_calibration(const QuantPlan& plan, const ModelConfig& config, 
 
 namespace {
 
-void check_heads(const AttentionStatistics& seen, const ModelConfig& config) {
+void check_heads(const AttentionStatistics& seen, const ModelConfig& config, int64_t layer) {
   const auto check = [&](const TensorStatistics& side, int64_t heads, std::string_view name) {
     if (side.heads != heads)
       fail("the statistics hold ", side.heads, " heads of ", name, " of ", seen.module,
            ", the model has ", heads);
   };
-  check(seen.k, config.cache_heads(), "K");
-  check(seen.v, config.cache_heads(), "V");
+  check(seen.k, config.cache(layer).heads, "K");
+  check(seen.v, config.cache(layer).heads, "V");
   if (seen.q) check(*seen.q, config.num_attention_heads, "Q");
 }
 
@@ -239,7 +239,7 @@ Calibration derive(const Statistics& statistics, const QuantPlan& plan, const Mo
         std::ranges::find(statistics.attention, planned.module, &AttentionStatistics::module);
     if (seen == statistics.attention.end()) fail("the statistics hold nothing of ", planned.module);
     if (planned.q && !seen->q) fail("the statistics hold no queries of ", planned.module);
-    check_heads(*seen, config);
+    check_heads(*seen, config, planned.layer);
     calibration.layers.push_back(derive_attention(*seen, planned, config, options, diagnostics));
   }
   const InputNames names(config);
@@ -266,8 +266,8 @@ Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config
     planned.layers.push_back({.layer = attention.layer,
                               .module = attention.module,
                               .ignored = attention.ignored,
-                              .k = side(config.cache_heads()),
-                              .v = side(config.cache_heads())});
+                              .k = side(config.cache(attention.layer).heads),
+                              .v = side(config.cache(attention.layer).heads)});
     if (attention.q) planned.layers.back().q = side(config.num_attention_heads);
   }
   for (const PlannedLinear& linear : plan.linears) {

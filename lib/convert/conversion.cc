@@ -148,14 +148,17 @@ void Conversion::settle_queries(const std::vector<std::string>& formats) {
 std::optional<Strategy> Conversion::strategy_for(const std::vector<std::string>& formats,
                                                  const ConversionOptions& options) const {
   if (options.strategy || source_.ranks.size() < 2) return options.strategy;
-  const auto heads = static_cast<size_t>(config_.cache_heads());
   const bool keeps_ranks = std::ranges::all_of(formats, [](const std::string& format) {
     return std::ranges::all_of(joined_names(format), [](const std::string& name) {
       return kWriters.at(name).holds_ranks;
     });
   });
   const size_t ranks = source_.ranks.size();
-  if (keeps_ranks && (heads % ranks == 0 || ranks % heads == 0)) return Strategy::kAttnHead;
+  const bool divides_all = std::ranges::all_of(config_.layers, [&](const LayerConfig& layer) {
+    const auto heads = static_cast<size_t>(layer.cache.heads);
+    return !layer.has_attention || heads % ranks == 0 || ranks % heads == 0;
+  });
+  if (keeps_ranks && divides_all) return Strategy::kAttnHead;
   return std::nullopt;
 }
 
@@ -168,8 +171,8 @@ void Conversion::settle_strategy(std::optional<Strategy> strategy) {
         side.clear();
         for (const auto& rank : source_.ranks) side.push_back(rank[layer]);
       });
-  const auto heads = static_cast<size_t>(config_.cache_heads());
   for (size_t layer = 0; layer < own_.size(); ++layer) {
+    const auto heads = static_cast<size_t>(config_.cache(static_cast<int64_t>(layer)).heads);
     LayerKvScales& target = source_.layers[layer];
     if (target.k.empty()) continue;
     const bool per_head = strategy == Strategy::kAttnHead;
@@ -221,7 +224,8 @@ void Conversion::make_calibration(const ConversionOptions& options, Diagnostics&
     per_head = per_head || source_.layers[layer].k.size() > 1 || source_.layers[layer].v.size() > 1;
   }
   // With one head there is one scale either way.
-  if (config_.cache_heads() == 1 && !source_.layers.empty()) {
+  const auto has_one_head = [](const LayerConfig& layer) { return layer.cache.heads == 1; };
+  if (std::ranges::all_of(config_.layers, has_one_head) && !source_.layers.empty()) {
     const Json& said = source_.scheme;
     per_head = options.strategy ? *options.strategy == Strategy::kAttnHead
                                 : said.is_object() && said.value("strategy", Json()) == "attn_head";
@@ -253,7 +257,7 @@ void Conversion::add_layers() {
     if (resolved_strategy(calibration_.kv_args) == Strategy::kAttnHead && !scales.ignored)
       for (std::vector<Scale>* side : {&own.k.scales, &own.v.scales})
         if (side->size() == 1)
-          side->resize(static_cast<size_t>(config_.cache_heads()), side->front());
+          side->resize(static_cast<size_t>(config_.cache(index).heads), side->front());
     if (scales.q.empty()) continue;
     own.q.emplace().scales = scales.q;
     const auto planned =

@@ -114,7 +114,7 @@ class Placer {
                              "store it as F32");
       return;
     }
-    const int64_t heads = subject_.config.cache_heads();
+    const int64_t heads = subject_.config.cache(tensor.layer).heads;
     const auto count = static_cast<int64_t>(tensor.values.size());
     const bool has_heads = subject_.rules.takes_heads && subject_.declaration.scheme.is_object() &&
                            subject_.declaration.scheme.value("strategy", Json()) == "attn_head";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "engines/scales_file.h"
 #include "stored/kv_scales.h"
@@ -32,8 +33,8 @@ MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
 }
 
 /// Heads that tensor parallel ranks can share: each rank has whole ones, or ranks share one.
-void check_ranks(const VerifyCase& subject, Findings& findings, bool& loads) {
-  const int64_t heads = subject.config.cache_heads(), ranks = subject.options.tp_size;
+void check_ranks(const VerifyCase& subject, int64_t heads, Findings& findings, bool& loads) {
+  const int64_t ranks = subject.options.tp_size;
   if (ranks == 1 || subject.config.latent.latent_rank > 0) return;
   if (heads % ranks != 0 && ranks % heads != 0) {
     loads = false;
@@ -150,7 +151,10 @@ void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model
     findings.add(Severity::kError, "it refuses the checkpoint: " + refusal, subject.remedy);
     return;
   }
-  check_ranks(subject, findings, report.loads);
+  std::set<int64_t> heads;
+  for (const int64_t layer : subject.config.attention_layers())
+    heads.insert(subject.config.cache(layer).heads);
+  for (const int64_t count : heads) check_ranks(subject, count, findings, report.loads);
   const MissEffect effect = model_effect(subject, findings);
   if (effect == MissEffect::kRefused || effect == MissEffect::kRefusedWithoutGroups ||
       effect == MissEffect::kNoModel)

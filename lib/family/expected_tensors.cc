@@ -1,6 +1,8 @@
 #include "family/expected_tensors.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 
 namespace kvcal {
 namespace {
@@ -8,10 +10,11 @@ namespace {
 /// Adds the tensors of a row, below prefix; layer: null for rows of the model.
 void append(const TensorRow& row, const std::string& prefix, int64_t layer,
             const ModelConfig& config, std::vector<ExpectedTensor>& tensors) {
-  const int64_t repeat = row.repeat == Dim::kOne ? 1 : config.size_of(row.repeat);
+  const LayerConfig* own = layer == kNoLayer ? nullptr : &config.layer(layer);
+  const int64_t repeat = row.repeat == Dim::kOne ? 1 : config.size_of(row.repeat, own);
   Shape shape;
   if (row.is_stacked()) shape.dims.push_back(repeat);
-  for (const Dim dim : row.shape) shape.dims.push_back(config.size_of(dim));
+  for (const Dim dim : row.shape) shape.dims.push_back(config.size_of(dim, own));
   for (int64_t i = 0; i < (row.is_stacked() ? 1 : repeat); ++i)
     tensors.push_back({.row = &row,
                        .layer = layer,
@@ -63,36 +66,39 @@ std::vector<ExpertTensor> split_into_experts(const ExpectedTensor& stacked,
 namespace {
 
 /// First or second half of every head.
-RowRanges halves_of_heads(int64_t place, const ModelConfig& config) {
+RowRanges halves_of_heads(int64_t place, const AttentionSizes& sizes) {
   RowRanges ranges;
-  for (int64_t head = 0; head < config.num_attention_heads; ++head)
-    ranges.emplace_back((2 * head + place) * config.head_dim, config.head_dim);
+  for (int64_t head = 0; head < sizes.heads; ++head)
+    ranges.emplace_back((2 * head + place) * sizes.head_dim, sizes.head_dim);
   return ranges;
 }
 
 /// Rows of Q, K or V (by place) in group order: the queries of a group, then its K and V.
-RowRanges rows_by_group(int64_t place, const ModelConfig& config) {
-  const int64_t dim = config.head_dim, group = config.query_width() / config.num_key_value_heads;
+RowRanges rows_by_group(int64_t place, const AttentionSizes& sizes) {
+  const int64_t group = sizes.query_width() / sizes.kv_heads;
+  const std::array<int64_t, 3> counts{group, sizes.head_dim, sizes.value_dim};
+  const int64_t before = std::accumulate(counts.begin(), counts.begin() + place, int64_t{0});
+  const int64_t step = std::accumulate(counts.begin(), counts.end(), int64_t{0});
   RowRanges ranges;
-  for (int64_t head = 0; head < config.num_key_value_heads; ++head) {
-    const int64_t begin = head * (group + 2 * dim);
-    ranges.emplace_back(place == 0 ? begin : begin + group + (place - 1) * dim,
-                        place == 0 ? group : dim);
-  }
+  for (int64_t head = 0; head < sizes.kv_heads; ++head)
+    ranges.emplace_back(head * step + before, counts[static_cast<size_t>(place)]);
   return ranges;
 }
 
 }  // namespace
 
-RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config) {
+RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config,
+                     int64_t layer) {
   const std::vector<Role>& held = row_of(fused_role).holds;
   const int64_t place = std::ranges::find(held, role) - held.begin();
-  if (fused_role == Role::kQueryAndGate) return halves_of_heads(place, config);
+  if (fused_role == Role::kQueryAndGate) return halves_of_heads(place, config.attention(layer));
   if (held.size() == 2) return {{place * rows / 2, rows / 2}};
   if (config.architecture->fused_qkv != FusedQkv::kConcatenated)
-    return rows_by_group(place, config);
-  const int64_t q = config.query_width(), kv = config.kv_width();
-  return {place == 0 ? std::pair{int64_t{0}, q} : std::pair{q + (place - 1) * kv, kv}};
+    return rows_by_group(place, config.attention(layer));
+  const AttentionSizes& sizes = config.attention(layer);
+  const std::array<int64_t, 3> counts{sizes.query_width(), sizes.key_width(), sizes.value_width()};
+  return {{std::accumulate(counts.begin(), counts.begin() + place, int64_t{0}),
+           counts[static_cast<size_t>(place)]}};
 }
 
 }  // namespace kvcal

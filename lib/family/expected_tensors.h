@@ -37,8 +37,9 @@ struct ExpertTensor {
 std::vector<ExpertTensor> split_into_experts(const ExpectedTensor& stacked,
                                              const ModelConfig& config);
 
-/// Row ranges [begin, count] of a role inside its fused tensor.
+/// Row ranges [begin, count] of a role inside its fused tensor of a layer.
 using RowRanges = std::vector<std::pair<int64_t, int64_t>>;
-RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config);
+RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config,
+                     int64_t layer);
 
 }  // namespace kvcal

@@ -157,10 +157,27 @@ std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& 
   return turns;
 }
 
+/// Sizes of attention and cache, which are the same in all layers.
+void set_attention_sizes(ModelConfig& config) {
+  const LatentConfig& latent = config.latent;
+  const bool is_latent = config.architecture->has_latent_attention;
+  const int64_t dim = config.head_dim;
+  for (LayerConfig& layer : config.layers) {
+    layer.attention = {.heads = config.num_attention_heads,
+                       .kv_heads = config.num_key_value_heads,
+                       .head_dim = dim,
+                       .value_dim = is_latent ? latent.value_dim : dim};
+    layer.cache =
+        is_latent ? LayerCache{.heads = 1, .k_dim = latent.latent_rank, .v_dim = latent.rope_dim}
+                  : LayerCache{.heads = config.num_key_value_heads, .k_dim = dim, .v_dim = dim};
+  }
+}
+
 }  // namespace
 
 void parse_layers(const ConfigReader& reader, ModelConfig& config) {
   config.layers.resize(static_cast<size_t>(config.num_hidden_layers));
+  set_attention_sizes(config);
   const std::vector<bool> sliding = sliding_layers(reader, config);
   parse_windows(reader, config, sliding);
   const std::vector<bool> has_experts = expert_layers(reader, config);

@@ -16,20 +16,11 @@ int64_t ModelConfig::last_attention_layer() const {
   return layer;
 }
 
-int64_t ModelConfig::attended_width() const {
-  return num_attention_heads * (architecture->has_latent_attention ? latent.value_dim : head_dim);
-}
-int64_t ModelConfig::cache_heads() const {
-  return architecture->has_latent_attention ? 1 : num_key_value_heads;
-}
-int64_t ModelConfig::cache_k_dim() const {
-  return architecture->has_latent_attention ? latent.latent_rank : head_dim;
-}
-int64_t ModelConfig::cache_v_dim() const {
-  return architecture->has_latent_attention ? latent.rope_dim : head_dim;
-}
-
-int64_t ModelConfig::size_of(Dim dim) const {
+int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
+  const auto of_attention = [&](const auto& size) {
+    KVCAL_CHECK(layer);
+    return std::invoke(size, layer->attention);
+  };
   switch (dim) {
     case Dim::kOne:
       return 1;
@@ -40,21 +31,23 @@ int64_t ModelConfig::size_of(Dim dim) const {
     case Dim::kPositions:
       return max_position_embeddings;
     case Dim::kHeads:
-      return num_attention_heads;
+      return of_attention(&AttentionSizes::heads);
     case Dim::kKvHeads:
-      return num_key_value_heads;
+      return of_attention(&AttentionSizes::kv_heads);
     case Dim::kHeadDim:
-      return head_dim;
+      return of_attention(&AttentionSizes::head_dim);
     case Dim::kQueryWidth:
-      return query_width();
+      return of_attention(&AttentionSizes::query_width);
     case Dim::kKvWidth:
-      return kv_width();
+      return of_attention(&AttentionSizes::key_width);
+    case Dim::kValueWidth:
+      return of_attention(&AttentionSizes::value_width);
     case Dim::kQkvWidth:
-      return query_width() + 2 * kv_width();
+      return of_attention(&AttentionSizes::qkv_width);
     case Dim::kAttendedWidth:
-      return attended_width();
+      return of_attention(&AttentionSizes::attended_width);
     case Dim::kQueryAndGateWidth:
-      return 2 * query_width();
+      return 2 * of_attention(&AttentionSizes::query_width);
     case Dim::kMixerHeads:
       return recurrent.heads;
     case Dim::kMixerHeadDim:
@@ -161,9 +154,9 @@ void parse_heads(const ConfigReader& reader, ModelConfig& config) {
     config.head_dim = config.hidden_size / config.num_attention_heads;
   }
   if (config.head_dim % 2 != 0) fail("head_dim is ", config.head_dim, ", expected an even number");
-  if (config.query_width() > kMaxWidth)
-    fail("num_attention_heads times head_dim is ", config.query_width(), ", the limit is ",
-         kMaxWidth);
+  const int64_t width = config.num_attention_heads * config.head_dim;
+  if (width > kMaxWidth)
+    fail("num_attention_heads times head_dim is ", width, ", the limit is ", kMaxWidth);
 }
 
 void parse_latent(const ConfigReader& reader, ModelConfig& config) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -82,8 +83,33 @@ struct RecurrentConfig {
   int64_t inner() const { return heads * head_dim; }
 };
 
+/// Heads of one layer's attention.
+struct AttentionSizes {
+  int64_t heads = 0, kv_heads = 0;
+  int64_t head_dim = 0, value_dim = 0;  ///< of Q and K; of V
+
+  int64_t query_width() const { return heads * head_dim; }
+  int64_t key_width() const { return kv_heads * head_dim; }
+  int64_t value_width() const { return kv_heads * value_dim; }
+  int64_t qkv_width() const { return query_width() + key_width() + value_width(); }
+  /// Width of the output of attention, per token.
+  int64_t attended_width() const { return heads * value_dim; }
+};
+
+/// K and V that a layer's attention reads, for one token: K [heads, k_dim], V [heads, v_dim].
+/// Everything that stores, counts, scales, writes or shows K and V asks this value.
+struct LayerCache {
+  int64_t heads = 0, k_dim = 0, v_dim = 0;
+
+  /// Elements of K and V.
+  int64_t width() const { return heads * (k_dim + v_dim); }
+  bool operator==(const LayerCache&) const = default;
+};
+
 /// One layer's own variations.
 struct LayerConfig {
+  AttentionSizes attention;    ///< also set in layers without attention
+  LayerCache cache;            ///< likewise
   int64_t sliding_window = 0;  ///< 0: full attention
   int64_t rope = 0;            ///< index into ModelConfig::ropes; kNoRope: none
   Mixer mixer = Mixer::kAttention;
@@ -154,16 +180,20 @@ struct ModelConfig {
   /// The last layer that has K and V.
   int64_t last_attention_layer() const;
 
-  int64_t query_width() const { return num_attention_heads * head_dim; }
-  int64_t kv_width() const { return num_key_value_heads * head_dim; }
-  /// Width of the output of attention, per token.
-  int64_t attended_width() const;
-  /// Shape of a layer's cache for one token: K [cache_heads, cache_k_dim], V [cache_heads,
-  /// cache_v_dim].
-  int64_t cache_heads() const;
-  int64_t cache_k_dim() const;
-  int64_t cache_v_dim() const;
-  int64_t size_of(Dim dim) const;
+  const LayerConfig& layer(int64_t layer) const { return layers[static_cast<size_t>(layer)]; }
+  const AttentionSizes& attention(int64_t layer) const {
+    return layers[static_cast<size_t>(layer)].attention;
+  }
+  const LayerCache& cache(int64_t layer) const { return layers[static_cast<size_t>(layer)].cache; }
+  /// Largest size(layers[i]); 0 without layers.
+  template <class Size>
+  int64_t largest(const Size& size) const {
+    int64_t most = 0;
+    for (const LayerConfig& layer : layers) most = std::max(most, std::invoke(size, layer));
+    return most;
+  }
+  /// layer: null for rows of the model, which have no dimension that layers differ in.
+  int64_t size_of(Dim dim, const LayerConfig* layer = nullptr) const;
   /// Whether all conditions hold; layer: null for rows of the model.
   bool holds(const std::vector<Condition>& conditions, const LayerConfig* layer) const;
   std::string layer_prefix(int64_t layer) const;      ///< "model.layers.3."

@@ -42,7 +42,7 @@ void add_modules(const ModelConfig& config, const TensorRow& row, const std::str
   // A tied lm_head is also a module.
   if (class_name.empty() || (row.role != Role::kLmHead && !config.holds(row.conditions, layer)))
     return;
-  for (int64_t i = 0; i < config.size_of(row.repeat); ++i) {
+  for (int64_t i = 0; i < config.size_of(row.repeat, layer); ++i) {
     const std::string name = prefix + row.name_of(i);
     const std::string module = name.substr(0, name.size() - kWeight.size());
     const bool is_renamed = !row.module.empty();
@@ -61,7 +61,8 @@ void add_slices(const ModelConfig& config, int64_t layer, std::vector<ModuleName
   for (const TensorRow& row : config.architecture->layer_tensors) {
     if (row.split.empty() || !config.holds(row.conditions, &own)) continue;
     for (const SplitRow& part : row.split)
-      for (int64_t i = 0; part.name.ends_with(kWeight) && i < config.size_of(row.repeat); ++i) {
+      for (int64_t i = 0; part.name.ends_with(kWeight) && i < config.size_of(row.repeat, &own);
+           ++i) {
         const std::string name = config.layer_prefix(layer) + numbered(part.name, i);
         modules.push_back({.name = name.substr(0, name.size() - kWeight.size()),
                            .class_name = "Linear",

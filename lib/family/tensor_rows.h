@@ -20,7 +20,8 @@ enum class Dim : uint8_t {
   kKvHeads,
   kHeadDim,
   kQueryWidth,
-  kKvWidth,
+  kKvWidth,     ///< of K, and of V where both are alike
+  kValueWidth,  ///< of V
   kQkvWidth,
   kAttendedWidth,
   kQueryAndGateWidth,

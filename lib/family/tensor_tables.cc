@@ -65,16 +65,16 @@ TensorRows query_key_value_rows() {
   return {
       {Role::kQuery, "self_attn.q_proj.weight", {Dim::kQueryWidth, Dim::kHidden}},
       {Role::kKey, "self_attn.k_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
-      {Role::kValue, "self_attn.v_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
+      {Role::kValue, "self_attn.v_proj.weight", {Dim::kValueWidth, Dim::kHidden}},
       {Role::kQueryBias, "self_attn.q_proj.bias", {Dim::kQueryWidth}, {biased}},
       {Role::kKeyBias, "self_attn.k_proj.bias", {Dim::kKvWidth}, {biased}},
-      {Role::kValueBias, "self_attn.v_proj.bias", {Dim::kKvWidth}, {biased}},
+      {Role::kValueBias, "self_attn.v_proj.bias", {Dim::kValueWidth}, {biased}},
   };
 }
 
 TensorRows attention_rows() {
   return joined({query_key_value_rows(),
-                 {{Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kQueryWidth}},
+                 {{Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kAttendedWidth}},
                   {Role::kOutputBias,
                    "self_attn.o_proj.bias",
                    {Dim::kHidden},

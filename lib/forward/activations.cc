@@ -32,6 +32,13 @@ int64_t widest_mlp(const ModelConfig& config) {
 
 std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const Backend& backend,
                                                    ComputeType type) {
+  const auto widest = [&](const auto& width) {
+    return c.largest([&](const LayerConfig& layer) { return std::invoke(width, layer.attention); });
+  };
+  const int64_t query_width = widest(&AttentionSizes::query_width);
+  const int64_t attended_width = widest(&AttentionSizes::attended_width);
+  const int64_t key_value_width =
+      widest([](const AttentionSizes& sizes) { return sizes.key_width() + sizes.value_width(); });
   const bool is_latent = c.architecture->has_latent_attention;
   const bool has_query_gate = c.architecture->has_query_gate;
   const bool has_experts = c.architecture->has_experts();

@@ -13,20 +13,20 @@
 /// their reservation, and the memory plan.
 #define KVCAL_ACTIVATIONS(row)                                                                   \
   row(normed, kCompute, kBatch, c.hidden_size)                                                   \
-  row(query, kFloat32, kBatch, c.query_width())                                                  \
-  row(query_codes, kFp8, kQuantizedQueries, c.query_width())                                     \
+  row(query, kFloat32, kBatch, query_width)                                                      \
+  row(query_codes, kFp8, kQuantizedQueries, query_width)                                         \
   row(query_down, kFloat32, kBatch, c.latent.query_rank)                                         \
   row(query_normed, kCompute, kBatch, c.latent.query_rank)                                       \
-  row(key_value, kFloat32, kBatch, is_latent ? c.size_of(Dim::kLatentWidth) : 2 * c.kv_width())  \
-  row(attended, kCompute, kBatch, c.attended_width())                                            \
-  row(ungated, kFloat32, kBatch, has_query_gate ? c.query_width() : 0)                           \
-  row(query_gate, kFloat32, kBatch, has_query_gate ? c.query_width() : 0)                        \
+  row(key_value, kFloat32, kBatch, is_latent ? c.size_of(Dim::kLatentWidth) : key_value_width)   \
+  row(attended, kCompute, kBatch, attended_width)                                                \
+  row(ungated, kFloat32, kBatch, has_query_gate ? attended_width : 0)                            \
+  row(query_gate, kFloat32, kBatch, has_query_gate ? attended_width : 0)                         \
   /* Latent attention's K and V of all heads. */                                                 \
   row(latent, kCompute, kReadRows, is_latent ? c.latent.latent_rank : 0)                         \
   row(rotated_key, kFloat32, kReadRows, is_latent ? c.latent.rope_dim : 0)                       \
   row(expanded, kFloat32, kReadRows, is_latent ? c.size_of(Dim::kLatentUpWidth) : 0)             \
-  row(keys, kFloat32, kReadRows, is_latent ? c.query_width() : 0)                                \
-  row(values, kFloat32, kReadRows, is_latent ? c.attended_width() : 0)                           \
+  row(keys, kFloat32, kReadRows, is_latent ? query_width : 0)                                    \
+  row(values, kFloat32, kReadRows, is_latent ? attended_width : 0)                               \
   /* A recurrent mixer, one after the other: mixed_in to convolved to scanned to mixed. */       \
   row(mixed_in, kFloat32, kBatch, is_recurrent ? c.recurrent.inner() + channels +                \
                                                  2 * c.recurrent.heads : 0)                      \

@@ -54,8 +54,8 @@ KvDType dtype_of_layer(const ModelConfig& config, KvDType dtype,
   return is_ignored ? unquantized_cache_dtype(config) : dtype;
 }
 
-size_t row_bytes(const ModelConfig& config, KvDType dtype, int64_t dim) {
-  return static_cast<size_t>(config.cache_heads() * dim * bytes_per_element(dtype));
+size_t row_bytes(int64_t elements, KvDType dtype) {
+  return static_cast<size_t>(elements * bytes_per_element(dtype));
 }
 
 /// Consecutive tokens of the input of a cache.
@@ -93,16 +93,17 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
       continue;
     }
     entry.dtype = dtype_of_layer(config, dtype, scales, layer);
-    entry.k_row_bytes = row_bytes(config, entry.dtype, config.cache_k_dim());
-    entry.v_row_bytes = row_bytes(config, entry.dtype, config.cache_v_dim());
+    const LayerCache& cache = config.cache(layer);
+    entry.k_row_bytes = row_bytes(cache.heads * cache.k_dim, entry.dtype);
+    entry.v_row_bytes = row_bytes(cache.heads * cache.v_dim, entry.dtype);
     entry.k = backend.allocate(rows * entry.k_row_bytes);
     entry.v = backend.allocate(rows * entry.v_row_bytes);
     if (!is_fp8(entry.dtype)) continue;
     const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
     entry.k_scales =
-        upload<float>(per_head(layer_scales.k, config.cache_heads(), layer, "k_scale"), backend);
+        upload<float>(per_head(layer_scales.k, cache.heads, layer, "k_scale"), backend);
     entry.v_scales =
-        upload<float>(per_head(layer_scales.v, config.cache_heads(), layer, "v_scale"), backend);
+        upload<float>(per_head(layer_scales.v, cache.heads, layer, "v_scale"), backend);
     if (dtype == KvDType::kFp8E4m3 && !layer_scales.q.empty())
       entry.q_scales = upload<float>(
           per_head(layer_scales.q, config.num_attention_heads, layer, "q_scale"), backend);
@@ -116,8 +117,7 @@ uint64_t KvCache::bytes_per_token(const ModelConfig& config, KvDType dtype,
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     if (!config.has_attention(layer)) continue;
     const KvDType stored = dtype_of_layer(config, dtype, scales, layer);
-    bytes += row_bytes(config, stored, config.cache_k_dim()) +
-             row_bytes(config, stored, config.cache_v_dim());
+    bytes += row_bytes(config.cache(layer).width(), stored);
   }
   return bytes;
 }

@@ -20,12 +20,12 @@ struct KvObservation {
 };
 /// Observations of one pass over a layer.
 struct LayerObservation {
-  KvObservation k, v;                           ///< of cache_heads
+  KvObservation k, v;                           ///< of the layer's cache
   std::optional<KvObservation> q = {};          ///< of num_attention_heads, where requested
   std::vector<LinearObservation> linears = {};  ///< where requested, in a pass that ends the layer
 };
 
-/// Storage of K and V for attention: one scale a head, [cache_heads].
+/// Storage of K and V for attention: one scale a head of the layer's cache.
 struct KvQuantization {
   KvDType dtype = KvDType::kFp8E4m3;
   std::vector<float> k_scales, v_scales;

@@ -163,15 +163,26 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   project(buffers_.normed, layer.key_value, batch.num_tokens, buffers_.key_value);
   if (config_.architecture->has_latent_attention)
     return latent_keys_values(layer, layer_index, batch, ropes);
+  const AttentionSizes& sizes = config_.attention(layer_index);
   HeadsView k{.data = buffers_.key_value.as<float>(),
               .tokens = batch.num_tokens,
-              .heads = config_.num_key_value_heads,
-              .head_dim = config_.head_dim,
-              .row_stride = 2 * config_.kv_width()};
+              .heads = sizes.kv_heads,
+              .head_dim = sizes.head_dim,
+              .row_stride = sizes.key_width() + sizes.value_width()};
   HeadsView v = k;
-  v.data += config_.kv_width();
+  v.data += sizes.key_width();
+  v.head_dim = sizes.value_dim;
   normalize_heads(k, layer.key_norm);
   return {k, v, rope_of(k, layer_index, batch, ropes, false)};
+}
+
+HeadsView LayerRunner::query_view(int64_t layer_index, int64_t tokens) const {
+  const AttentionSizes& sizes = config_.attention(layer_index);
+  return {.data = buffers_.query.as<float>(),
+          .tokens = tokens,
+          .heads = sizes.heads,
+          .head_dim = sizes.head_dim,
+          .row_stride = sizes.query_width()};
 }
 
 void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
@@ -182,11 +193,7 @@ void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const Tok
   } else {
     project(buffers_.normed, layer.query, tokens, buffers_.query);
   }
-  HeadsView q{.data = buffers_.query.as<float>(),
-              .tokens = tokens,
-              .heads = config_.num_attention_heads,
-              .head_dim = config_.head_dim,
-              .row_stride = config_.query_width()};
+  const HeadsView q = query_view(layer_index, tokens);
   normalize_heads(q, layer.query_norm);
   HeadsView turned = q;
   if (config_.architecture->has_latent_attention)
@@ -205,14 +212,10 @@ void LayerRunner::run_final_norm(const PackedNorm& norm, const float* hidden,
   observe(Role::kLmHead, buffers_.normed, batch.num_tokens, config_.hidden_size);
 }
 
-void LayerRunner::quantize_query(int64_t tokens, const KvStorage& storage) {
+void LayerRunner::quantize_query(int64_t layer_index, int64_t tokens, const KvStorage& storage) {
   if (!storage.q_scales) return;
   buffers_.reserve(Reserved::kQuantizedQueries, tokens);
-  kvcal::quantize_query(backend_, {.q = {.data = buffers_.query.as<float>(),
-                                         .tokens = tokens,
-                                         .heads = config_.num_attention_heads,
-                                         .head_dim = config_.head_dim,
-                                         .row_stride = config_.query_width()},
+  kvcal::quantize_query(backend_, {.q = query_view(layer_index, tokens),
                                    .dtype = storage.dtype,
                                    .scales = storage.q_scales,
                                    .codes = buffers_.query_codes.as<uint8_t>(),
@@ -224,10 +227,11 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
                          const SeenQueries& seen) {
   const int64_t tokens = batch.num_tokens;
   query(layer, layer_index, batch, ropes, seen);
-  quantize_query(tokens, storage);
+  quantize_query(layer_index, tokens, storage);
   attend(layer, layer_index, batch, storage);
-  if (layer.query_gate.matrix) gate_attended(layer, tokens);
-  observe(Role::kOutput, buffers_.attended, tokens, config_.attended_width());
+  if (layer.query_gate.matrix) gate_attended(layer, layer_index, tokens);
+  observe(Role::kOutput, buffers_.attended, tokens,
+          config_.attention(layer_index).attended_width());
   // With a parallel residual both read the layer's input, so the MLP runs before anything is added.
   if (config_.parallel_residual) feed_forward(layer, hidden, tokens, false);
   const bool is_normed = add_mixed(layer, buffers_.attended.data(), layer.output, tokens, hidden);
@@ -249,11 +253,11 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
 
 void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
                          const KvStorage& kv, std::span<const Segment> segments) {
-  const bool is_latent = config_.architecture->has_latent_attention;
+  const AttentionSizes& sizes = config_.attention(layer_index);
   const bool has_gate = layer.query_gate.matrix != nullptr;
   backend_.attention(
       {.q = buffers_.query.as<float>(),
-       .q_row_stride = config_.query_width(),
+       .q_row_stride = sizes.query_width(),
        .k = kv.k,
        .v = kv.v,
        .kv_dtype = kv.dtype,
@@ -261,10 +265,10 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .v_scales = kv.v_scales,
        .segments = segments,
        .current_segments = batch.current_segments,
-       .heads = config_.num_attention_heads,
-       .kv_heads = config_.num_key_value_heads,
-       .head_dim = config_.head_dim,
-       .v_head_dim = is_latent ? config_.latent.value_dim : config_.head_dim,
+       .heads = sizes.heads,
+       .kv_heads = sizes.kv_heads,
+       .head_dim = sizes.head_dim,
+       .v_head_dim = sizes.value_dim,
        .softmax_scale = config_.softmax_scale,
        .softcap = config_.attention_softcap,
        .sinks = layer.sinks.get(),
@@ -276,8 +280,8 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .is_decoding = batch.is_decoding});
 }
 
-void LayerRunner::gate_attended(const PackedLayer& layer, int64_t rows) {
-  const int64_t width = config_.query_width();
+void LayerRunner::gate_attended(const PackedLayer& layer, int64_t layer_index, int64_t rows) {
+  const int64_t width = config_.attention(layer_index).attended_width();
   project(buffers_.normed, layer.query_gate, rows, buffers_.query_gate);
   backend_.multiply_gate({.x = {.data = buffers_.ungated.as<float>(), .row_stride = width},
                           .gate = {.data = buffers_.query_gate.as<float>(), .row_stride = width},

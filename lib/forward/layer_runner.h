@@ -91,7 +91,9 @@ class LayerRunner {
   KeysValues latent_keys_values(const PackedLayer& layer, int64_t layer_index,
                                 const TokenBatch& batch, const RopeTables& ropes);
   /// Quantizes query for attention, where storage has scales for it.
-  void quantize_query(int64_t tokens, const KvStorage& storage);
+  void quantize_query(int64_t layer_index, int64_t tokens, const KvStorage& storage);
+  /// The layer's Q, [tokens, heads, head_dim].
+  HeadsView query_view(int64_t layer_index, int64_t tokens) const;
   /// Makes Q in two steps, through latent attention's query_rank.
   void query_of_rank(const PackedLayer& layer, int64_t rows);
   /// Computes attention of query over storage, into attended; with segments, over K and V of all
@@ -101,7 +103,7 @@ class LayerRunner {
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
               const KvStorage& kv, std::span<const Segment> segments);
   /// Multiplies ungated by the gate's projection, into attended.
-  void gate_attended(const PackedLayer& layer, int64_t rows);
+  void gate_attended(const PackedLayer& layer, int64_t layer_index, int64_t rows);
   /// Expands the latent and the rotated key to K and V of all heads, for the rows in segments.
   ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
                         const KvStorage& storage);

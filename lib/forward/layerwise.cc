@@ -63,21 +63,21 @@ struct LayerwiseForward::Observers {
 
 /// Storage of K and V of one batch for attention.
 struct LayerwiseForward::Storage {
-  Storage(Backend& backend, const ModelConfig& config, int64_t max_tokens, KvDType dtype)
+  Storage(Backend& backend, const LayerConfig& layer, int64_t max_tokens, KvDType dtype)
       : dtype_(dtype) {
-    const int64_t row = config.cache_heads() * bytes_per_element(dtype);
-    k_ = backend.allocate(static_cast<size_t>(max_tokens * row * config.cache_k_dim()));
-    v_ = backend.allocate(static_cast<size_t>(max_tokens * row * config.cache_v_dim()));
+    const int64_t row = max_tokens * layer.cache.heads * bytes_per_element(dtype);
+    k_ = backend.allocate(static_cast<size_t>(row * layer.cache.k_dim));
+    v_ = backend.allocate(static_cast<size_t>(row * layer.cache.v_dim));
   }
-  Storage(Backend& backend, const ModelConfig& config, int64_t max_tokens,
+  Storage(Backend& backend, const LayerConfig& layer, int64_t max_tokens,
           const KvQuantization& quantization)
-      : Storage(backend, config, max_tokens, quantization.dtype) {
-    const auto heads = static_cast<size_t>(config.cache_heads());
+      : Storage(backend, layer, max_tokens, quantization.dtype) {
+    const auto heads = static_cast<size_t>(layer.cache.heads);
     KVCAL_CHECK(quantization.k_scales.size() == heads && quantization.v_scales.size() == heads);
     k_scales_ = upload<float>(quantization.k_scales, backend);
     v_scales_ = upload<float>(quantization.v_scales, backend);
     if (const std::vector<float>& scales = quantization.q_scales; !scales.empty()) {
-      KVCAL_CHECK(std::ssize(scales) == config.num_attention_heads);
+      KVCAL_CHECK(std::ssize(scales) == layer.attention.heads);
       q_scales_ = upload<float>(scales, backend);
       q_saturated_ = zero_counts(backend, scales.size());
     }
@@ -316,9 +316,9 @@ void LayerwiseForward::restore_hidden(int64_t next_layer, const HiddenSource& so
   advanced_layers_ = next_layer;
 }
 
-LayerwiseForward::Observers LayerwiseForward::make_observers() const {
-  return {backend_, num_samples_, config_.cache_heads(),
-          request_.query ? config_.num_attention_heads : 0};
+LayerwiseForward::Observers LayerwiseForward::make_observers(int64_t layer) const {
+  return {backend_, num_samples_, config_.cache(layer).heads,
+          request_.query ? config_.attention(layer).heads : 0};
 }
 
 LayerResult LayerwiseForward::run(const LayerCall& call) {
@@ -361,7 +361,7 @@ LayerObservation LayerwiseForward::observe_layer(int64_t layer) {
   const bool is_end = layer == config_.last_attention_layer() && !request_.finishes_layers();
   const PackedLayer& packed =
       layers_.bring(layer, is_end && !request_.query ? LayerParts::kKeyValue : LayerParts::kAll);
-  const Observers observers = make_observers();
+  const Observers observers = make_observers(layer);
   run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf, {.observers = &observers});
   return observers.take(backend_);
 }
@@ -369,7 +369,7 @@ LayerObservation LayerwiseForward::observe_layer(int64_t layer) {
 SaturationCounts LayerwiseForward::count_clipped(int64_t layer,
                                                  const KvQuantization& quantization) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kKeyValue);
-  const Storage storage(backend_, config_, longest_batch_, quantization);
+  const Storage storage(backend_, config_.layer(layer), longest_batch_, quantization);
   run_batches(packed, Share::kNone, {.storage = &storage});
   return storage.saturated(backend_);
 }
@@ -377,22 +377,22 @@ SaturationCounts LayerwiseForward::count_clipped(int64_t layer,
 LayerAdvance LayerwiseForward::advance_quantized(int64_t layer,
                                                  const KvQuantization& quantization) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  const Storage storage(backend_, config_, longest_batch_, quantization);
+  const Storage storage(backend_, config_.layer(layer), longest_batch_, quantization);
   run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
   return {storage.saturated(backend_), take_linears()};
 }
 
 LayerAdvance LayerwiseForward::advance_unquantized(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
+  const Storage storage(backend_, config_.layer(layer), longest_batch_, KvDType::kFloat32);
   run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
   return {.linears = take_linears()};
 }
 
 LayerObservation LayerwiseForward::observe_and_advance(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  const Observers observers = make_observers();
-  const Storage storage(backend_, config_, longest_batch_, KvDType::kFloat32);
+  const Observers observers = make_observers(layer);
+  const Storage storage(backend_, config_.layer(layer), longest_batch_, KvDType::kFloat32);
   run_batches(packed, Share::kWhole,
               {.observers = &observers, .storage = &storage, .finishes = true});
   LayerObservation seen = observers.take(backend_);

@@ -69,7 +69,7 @@ class LayerwiseForward : public LayerForward {
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
   };
   void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
-  Observers make_observers() const;
+  Observers make_observers(int64_t layer) const;
   /// Calls body with each sample of the batch and its rows of hidden.
   template <class Body>
   void for_each_sample(const SampleBatch& batch, float* hidden, const Body& body) const;

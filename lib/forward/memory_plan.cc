@@ -17,20 +17,21 @@ int64_t longest_of(std::span<const int64_t> lengths) {
 }
 
 uint64_t cached_bytes_per_token(const ModelConfig& config) {
-  return static_cast<uint64_t>(config.cache_heads() *
-                               (config.cache_k_dim() + config.cache_v_dim())) *
-         sizeof(float);
+  const auto width = [](const LayerConfig& layer) { return layer.cache.width(); };
+  return static_cast<uint64_t>(config.largest(width)) * sizeof(float);
 }
 
 /// Scratch memory of attention for a row of K and V.
 uint64_t attention_bytes_per_token(const ModelConfig& config, const Backend& backend,
                                    ComputeType type) {
-  const bool is_latent = config.architecture->has_latent_attention;
-  return backend.attention_bytes_per_key({.segments = {},
-                                          .kv_heads = config.num_key_value_heads,
-                                          .head_dim = config.head_dim,
-                                          .v_head_dim = is_latent ? config.latent.value_dim : 0,
-                                          .product_type = type});
+  uint64_t most = 0;
+  for (const LayerConfig& layer : config.layers)
+    most = std::max(most, backend.attention_bytes_per_key({.segments = {},
+                                                           .kv_heads = layer.attention.kv_heads,
+                                                           .head_dim = layer.attention.head_dim,
+                                                           .v_head_dim = layer.attention.value_dim,
+                                                           .product_type = type}));
+  return most;
 }
 
 /// cos and sin for the longest sequence of each block, for keys and queries.
@@ -49,7 +50,9 @@ uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
 /// Ranges and histograms, in the backend and on the host.
 uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& request,
                         size_t samples) {
-  const int64_t heads = 2 * config.cache_heads() + (request.query ? config.num_attention_heads : 0);
+  const int64_t heads = 2 * config.largest([](const LayerConfig& layer) {
+    return layer.cache.heads;
+  }) + (request.query ? config.num_attention_heads : 0);
   return 2 * static_cast<uint64_t>(heads) *
              (samples * sizeof(ObservedRange) + sizeof(MagnitudeHistogram)) +
          LinearCollector::bytes(config, request.linears, samples);

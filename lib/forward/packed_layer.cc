@@ -211,10 +211,11 @@ PackedLinear pack_output_embedding(const Weights& weights, Backend& backend, Com
 
 namespace {
 
-int64_t attention_elements(const ModelConfig& config) {
+int64_t attention_elements(const ModelConfig& config, const AttentionSizes& sizes) {
   const int64_t hidden = config.hidden_size, gates = config.architecture->has_query_gate ? 1 : 0;
-  const int64_t outer = hidden * ((1 + gates) * config.query_width() + config.attended_width());
-  if (!config.architecture->has_latent_attention) return outer + 2 * config.kv_width() * hidden;
+  const int64_t outer = hidden * ((1 + gates) * sizes.query_width() + sizes.attended_width());
+  if (!config.architecture->has_latent_attention)
+    return outer + (sizes.key_width() + sizes.value_width()) * hidden;
   return outer + config.size_of(Dim::kLatentWidth) * hidden +
          config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank;
 }
@@ -231,7 +232,10 @@ int64_t recurrence_elements(const ModelConfig& config) {
 
 uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   const int64_t hidden = config.hidden_size;
-  const int64_t mixer = std::max(attention_elements(config), recurrence_elements(config));
+  const int64_t mixer = std::max(config.largest([&](const LayerConfig& layer) {
+    return attention_elements(config, layer.attention);
+  }),
+                                 recurrence_elements(config));
   const int64_t dense = 3 * hidden * config.intermediate_size;
   const MoeConfig& moe = config.moe;
   const int64_t experts =

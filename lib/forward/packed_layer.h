@@ -55,7 +55,7 @@ struct PackedLayer {
   PackedNorm query_norm, key_norm;  ///< [head_dim], [heads, head_dim] or [width]
   PackedLinear query, output;
   PackedLinear query_gate;  ///< [query_width, hidden]; a sigmoid of it gates attention
-  PackedLinear key_value;   ///< [2 * kv_width, hidden]: K, then V
+  PackedLinear key_value;   ///< [key_width + value_width, hidden]: K, then V
   // Latent attention: key_value is [latent_rank + rope_dim, hidden].
   PackedLinear query_down;  ///< before query
   PackedNorm query_down_norm, latent_norm;

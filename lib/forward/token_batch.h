@@ -32,7 +32,7 @@ struct TokenBatch {
   }
 };
 
-/// K and V for attention, [rows, cache_heads, cache_k_dim or cache_v_dim], and their scales per
+/// K and V for attention, [rows, heads, k_dim or v_dim] of the layer's cache, and their scales per
 /// head. q_scales: [num_attention_heads] of FP8 queries, or null.
 struct KvStorage {
   KvDType dtype = KvDType::kFloat32;

@@ -15,15 +15,16 @@ Calibration unit_calibration(const ModelConfig& config, Strategy strategy) {
   calibration.kv_args.strategy = strategy;
   calibration.num_hidden_layers = config.num_hidden_layers;
   calibration.is_latent = config.architecture->has_latent_attention;
-  const auto count =
-      strategy == Strategy::kAttnHead ? static_cast<size_t>(config.cache_heads()) : size_t{1};
-  const KvTensorCalibration side{.statistics = {}, .scales = std::vector<Scale>(count)};
-  for (const int64_t layer : config.attention_layers())
+  for (const int64_t layer : config.attention_layers()) {
+    const int64_t count = strategy == Strategy::kAttnHead ? config.cache(layer).heads : 1;
+    const KvTensorCalibration side{.statistics = {},
+                                   .scales = std::vector<Scale>(static_cast<size_t>(count))};
     calibration.layers.push_back({.layer = layer,
                                   .module = config.attention_module(layer),
                                   .ignored = false,
                                   .k = side,
                                   .v = side});
+  }
   return calibration;
 }
 

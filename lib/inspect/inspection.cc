@@ -83,14 +83,24 @@ Json layer_json(const InspectedLayer& layer) {
 }
 
 Json cache_json(const CacheSize& cache) {
-  return {{"heads", cache.heads},
-          {"k_dim", cache.k_dim},
-          {"v_dim", cache.v_dim},
-          {"layers", cache.layers},
-          {"values_per_token", cache.values_per_token},
-          {"bytes_per_token_16_bit", 2 * cache.values_per_token},
-          {"bytes_per_token_fp8", cache.values_per_token},
-          {"state_bytes_per_sequence", cache.state_bytes_per_sequence}};
+  const auto common = [&](int64_t LayerCache::*size) {
+    return cache.shapes.size() == 1 ? Json(cache.shapes[0].cache.*size) : Json(nullptr);
+  };
+  Json json = {{"heads", common(&LayerCache::heads)},
+               {"k_dim", common(&LayerCache::k_dim)},
+               {"v_dim", common(&LayerCache::v_dim)},
+               {"layers", cache.layers},
+               {"values_per_token", cache.values_per_token},
+               {"bytes_per_token_16_bit", 2 * cache.values_per_token},
+               {"bytes_per_token_fp8", cache.values_per_token},
+               {"state_bytes_per_sequence", cache.state_bytes_per_sequence}};
+  if (cache.shapes.size() == 1) return json;
+  for (const CacheShape& shape : cache.shapes)
+    json["shapes"].push_back({{"layers", shape.layers},
+                              {"heads", shape.cache.heads},
+                              {"k_dim", shape.cache.k_dim},
+                              {"v_dim", shape.cache.v_dim}});
+  return json;
 }
 
 Json tensor_json(const ListedTensor& entry) {

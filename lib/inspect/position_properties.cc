@@ -52,7 +52,9 @@ Json rope_json(const RopeConfig& rope, const std::vector<int64_t>& layers, bool 
   return json;
 }
 
-std::string rope_text(const RopeConfig& rope, const ModelConfig& config) {
+/// users: layers whose heads the rope turns.
+std::string rope_text(const RopeConfig& rope, const std::vector<int64_t>& users,
+                      const ModelConfig& config) {
   std::string text = std::string(name_of(rope.type)) + ", theta " + short_float(rope.theta);
   if (rope.type != RopeConfig::Type::kDefault)
     text += ", factor " + short_float(rope.factor) + " over " +
@@ -63,8 +65,9 @@ std::string rope_text(const RopeConfig& rope, const ModelConfig& config) {
   if (rope.type == RopeConfig::Type::kYarn)
     text += ", beta " + short_float(rope.beta_fast) + " and " + short_float(rope.beta_slow);
   if (rope.query_beta > 0) text += ", queries grow by " + short_float(rope.query_beta);
-  const int64_t whole =
-      config.architecture->has_latent_attention ? config.latent.rope_dim : config.head_dim;
+  const int64_t whole = config.architecture->has_latent_attention
+                            ? config.latent.rope_dim
+                            : config.attention(users.front()).head_dim;
   if (rope.rotary_dim != whole)
     text += ", " + std::to_string(rope.rotary_dim) + " of " + std::to_string(whole) + " dimensions";
   return text + (config.rope_is_interleaved ? ", interleaved" : "");
@@ -86,7 +89,7 @@ void add_positions(Properties& properties, const ModelConfig& config) {
     const std::vector<int64_t>& users = layers[static_cast<int64_t>(i)];
     if (users.empty()) continue;
     ropes.push_back(rope_json(config.ropes[i], users, config.rope_is_interleaved));
-    text += (text.empty() ? "" : "; ") + rope_text(config.ropes[i], config) + ", " +
+    text += (text.empty() ? "" : "; ") + rope_text(config.ropes[i], users, config) + ", " +
             layers_text(users, config);
   }
   properties.push_back({"ropes", ropes, text});

@@ -27,9 +27,15 @@ Property quantization_property(const CheckpointQuantization& quantization);
 /// Key and text of the properties that have a text, with spaces in place of underscores.
 std::vector<std::pair<std::string, std::string>> shown(const Properties& properties);
 
+/// Layers whose caches have one shape.
+struct CacheShape {
+  LayerCache cache;
+  std::vector<int64_t> layers;
+};
+
 /// Sizes of the KV cache of one token in all layers, and of what recurrent layers keep.
 struct CacheSize {
-  int64_t heads = 0, k_dim = 0, v_dim = 0;
+  std::vector<CacheShape> shapes;        ///< in the order of their first layers
   int64_t layers = 0;                    ///< that attend
   int64_t values_per_token = 0;          ///< as many bytes in FP8, twice as many in 16 bits
   int64_t state_bytes_per_sequence = 0;  ///< float32, however long the sequence is

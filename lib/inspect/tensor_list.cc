@@ -25,8 +25,8 @@ std::string_view scale_word(std::string_view name, const std::map<std::string, R
 /// name that stands for several has the role that it has in its layer.
 std::map<std::string, Role> roles_of(const ModelConfig& config) {
   std::map<std::string, Role> roles;
-  const auto add = [&](const TensorRow& row, const std::string& prefix) {
-    const int64_t count = row.is_numbered() ? config.size_of(row.repeat) : 1;
+  const auto add = [&](const TensorRow& row, const std::string& prefix, const LayerConfig* layer) {
+    const int64_t count = row.is_numbered() ? config.size_of(row.repeat, layer) : 1;
     for (int64_t i = 0; i < count; ++i) {
       const std::string name = prefix + row.name_of(i);
       roles.emplace(name, row.role);
@@ -35,16 +35,17 @@ std::map<std::string, Role> roles_of(const ModelConfig& config) {
       if (!other.empty()) roles.emplace(other + std::string(kWeight), row.role);
     }
     for (const SplitRow& part : row.split)
-      for (int64_t i = 0; i < config.size_of(row.repeat); ++i)
+      for (int64_t i = 0; i < config.size_of(row.repeat, layer); ++i)
         roles.emplace(prefix + numbered(part.name, i), part.role);
   };
   for (const TensorRow& row : config.architecture->model_tensors)
-    add(row, row.is_of_head() ? config.head_prefix : config.backbone_prefix);
+    add(row, row.is_of_head() ? config.head_prefix : config.backbone_prefix, nullptr);
   for (const bool wanted : {true, false})
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
       for (const TensorRow& row : config.architecture->layer_tensors) {
         const LayerConfig& own = config.layers[static_cast<size_t>(layer)];
-        if (config.holds(row.conditions, &own) == wanted) add(row, config.layer_prefix(layer));
+        if (config.holds(row.conditions, &own) == wanted)
+          add(row, config.layer_prefix(layer), &own);
       }
   return roles;
 }

@@ -124,8 +124,8 @@ SampleWork sample_work(const ModelConfig& config, const Weights& weights) {
                           (is_of_routed_expert(role) ? routed : 1.0);
     // Scores and weighted sums, for the half of all pairs that a causal mask leaves.
     if (config.has_attention(layer))
-      work.per_pair += static_cast<double>(config.num_attention_heads *
-                                           (config.cache_k_dim() + config.cache_v_dim()));
+      work.per_pair += static_cast<double>(config.attention(layer).heads *
+                                           (config.cache(layer).k_dim + config.cache(layer).v_dim));
   }
   return work;
 }

@@ -18,8 +18,9 @@ constexpr uint64_t kStillToCome = 48 * kMiB;
 
 /// Working memory of a thread: rows of the widest Linear's input, and a panel of its weights.
 uint64_t scratch_bytes(const ModelConfig& config) {
-  const int64_t widest =
-      std::max({config.hidden_size, config.intermediate_size, config.query_width()});
+  const int64_t widest = std::max(
+      {config.hidden_size, config.intermediate_size,
+       config.largest([](const LayerConfig& layer) { return layer.attention.query_width(); })});
   return 4 * kMiB + uint64_t{512} * static_cast<uint64_t>(widest);
 }
 

@@ -64,7 +64,7 @@ LayerResult ResumableForward::run(const LayerCall& call) {
   if (const auto kept = state_.replay(kind, layer))
     return in_context(state_.folder().string() + ", layer " + std::to_string(layer), [&] {
       LayerResult result = layer_result_from(call.pass, *kept);
-      std::visit([this](const auto& seen) { check(seen); }, result);
+      std::visit([this, layer](const auto& seen) { check(seen, layer); }, result);
       return result;
     });
   LayerForward& made = forward();
@@ -83,9 +83,9 @@ void ResumableForward::check(std::string_view what, const KvObservation& seen,
          " histograms, expected ", heads, " heads of ", lengths_.size(), " samples");
 }
 
-void ResumableForward::check(const LayerObservation& seen) const {
-  check("K", seen.k, config_.cache_heads());
-  check("V", seen.v, config_.cache_heads());
+void ResumableForward::check(const LayerObservation& seen, int64_t layer) const {
+  check("K", seen.k, config_.cache(layer).heads);
+  check("V", seen.v, config_.cache(layer).heads);
   if (seen.q) check("Q", *seen.q, config_.num_attention_heads);
   check(seen.linears);
 }

@@ -30,10 +30,12 @@ class ResumableForward : public LayerForward {
  private:
   LayerForward& forward();
   // Checks kept results: throws Error where they are of other samples or another model.
-  void check(const LayerObservation& seen) const;
-  void check(const LayerAdvance& advance) const { check(advance.linears); }
+  // Throw Error where a recorded result of a layer has other heads or samples than this run.
+  void check(const LayerObservation& seen, int64_t layer) const;
+  void check(const LayerAdvance& advance, int64_t) const { check(advance.linears); }
+  void check(const LinearObservation& seen, int64_t) const { check(seen); }
+  void check(const SaturationCounts&, int64_t) const {}
   void check(const LinearObservation& seen) const;
-  void check(const SaturationCounts&) const {}
   void check(const std::vector<LinearObservation>& linears) const;
   void check(std::string_view what, const KvObservation& seen, int64_t heads) const;
 

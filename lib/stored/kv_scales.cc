@@ -43,7 +43,9 @@ struct FoundScales {
 };
 
 std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::string& module,
-                                       const KvForm& form, const ModelConfig& config) {
+                                       const KvForm& form, const ModelConfig& config,
+                                       int64_t layer) {
+  const int64_t heads = config.cache(layer).heads;
   FoundScales found{.form = &form, .k_name = {}, .v_name = {}, .scales = {}};
   found.k_name = module + std::string(form.k);
   found.v_name = module + std::string(form.v);
@@ -54,8 +56,8 @@ std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::s
     fail(module, " has a ", (k ? form.k : form.v).substr(1), " and no ",
          (k ? form.v : form.k).substr(1));
   if (!k) return std::nullopt;
-  found.scales.k = scales_of(*k, config.cache_heads(), "KV");
-  found.scales.v = scales_of(*v, config.cache_heads(), "KV");
+  found.scales.k = scales_of(*k, heads, "KV");
+  found.scales.v = scales_of(*v, heads, "KV");
   const TensorView* q = form.q.empty() ? nullptr : tensors.find(module + std::string(form.q));
   if (q) found.scales.q = scales_of(*q, config.num_attention_heads, "attention");
   return found;
@@ -100,7 +102,7 @@ std::optional<LayerKvScales> read_layer_scales(const ScaleTensors& tensors,
   return in_context(tensors.path, [&]() -> std::optional<LayerKvScales> {
     std::optional<FoundScales> first;
     for (const KvForm& form : kv_forms()) {
-      auto found = find_scales(tensors, config.attention_module(layer), form, config);
+      auto found = find_scales(tensors, config.attention_module(layer), form, config, layer);
       if (!found) continue;
       if (first)
         check_same(*first, *found);
@@ -175,15 +177,16 @@ std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& te
 
 void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& scales,
                     const ModelConfig& config) {
-  const auto heads = static_cast<size_t>(config.cache_heads());
-  if (!scheme.strategy || heads == 1) return;
-  const size_t wanted = *scheme.strategy == Strategy::kAttnHead ? heads : 1;
-  for (size_t layer = 0; layer < scales.size(); ++layer)
+  if (!scheme.strategy) return;
+  for (size_t layer = 0; layer < scales.size(); ++layer) {
+    const auto heads = static_cast<size_t>(config.cache(static_cast<int64_t>(layer)).heads);
+    const size_t wanted = *scheme.strategy == Strategy::kAttnHead ? heads : 1;
     for (const auto* side : {&scales[layer].k, &scales[layer].v})
       if (!side->empty() && side->size() != wanted)
         fail(scheme.where, " has strategy '", name_of(*scheme.strategy), "', ",
              config.attention_module(static_cast<int64_t>(layer)), " has ", side->size(), " ",
              side == &scales[layer].k ? "K" : "V", " scales, expected ", wanted);
+  }
 }
 
 bool is_type_of(std::string_view model_type, const ModelConfig& config) {

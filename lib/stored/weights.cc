@@ -310,7 +310,7 @@ const LinearQuantization* Weights::output_quantization() const {
 WeightRows Weights::rows(int64_t layer, Role role, int64_t index) const {
   const auto [bound, held_as] = holder(layer, role, index);
   KVCAL_CHECK(bound);
-  return held_as == role ? whole(*bound) : cut(whole(*bound), role, held_as);
+  return held_as == role ? whole(*bound) : cut(whole(*bound), layer, role, held_as);
 }
 
 WeightRows Weights::rows(Role role) const {
@@ -334,7 +334,7 @@ WeightRows Weights::codes(int64_t layer, Role role, int64_t index) const {
   const auto [bound, held_as] = holder(layer, role, index);
   KVCAL_CHECK(bound && bound->quantization);
   WeightRows all = coded(bound->view, *bound->quantization);
-  return held_as == role ? std::move(all) : cut(std::move(all), role, held_as);
+  return held_as == role ? std::move(all) : cut(std::move(all), layer, role, held_as);
 }
 
 WeightRows Weights::codes(Role role) const {
@@ -364,12 +364,13 @@ WeightRows Weights::whole(const Bound& bound) const {
 }
 
 /// Rows of a role inside a fused tensor, which is one part.
-WeightRows Weights::cut(WeightRows whole, Role role, Role fused_role) const {
+WeightRows Weights::cut(WeightRows whole, int64_t layer, Role role, Role fused_role) const {
   const TensorView tensor = whole.parts[0];
   const std::vector<float> scales = std::move(whole.row_scales);
   whole.parts.clear();
   whole.row_scales.clear();
-  for (const auto& [begin, count] : row_ranges(role, fused_role, tensor.shape[0], *config_)) {
+  for (const auto& [begin, count] :
+       row_ranges(role, fused_role, tensor.shape[0], *config_, layer)) {
     whole.parts.push_back(rows_of(tensor, begin, count));
     if (!scales.empty())
       whole.row_scales.insert(whole.row_scales.end(), scales.begin() + begin,

@@ -99,7 +99,7 @@ class Weights {
   void drop(const TensorView& tensor) const;
   static uint64_t read_bytes(const Bound& bound);
   WeightRows whole(const Bound& bound) const;
-  WeightRows cut(WeightRows whole, Role role, Role fused_role) const;
+  WeightRows cut(WeightRows whole, int64_t layer, Role role, Role fused_role) const;
 
   const ModelDir* model_dir_;
   const ModelConfig* config_;

@@ -81,12 +81,10 @@ SweepEstimate::ModelSize SweepEstimate::size_of(const SweepModel& model,
     size.active_weights += is_routed ? count * active_experts : count;
   }
   size.head_weights = static_cast<double>(config.vocab_size * config.hidden_size);
-  int64_t attending = 0;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    attending += config.has_attention(layer) ? 1 : 0;
-  size.attended_width = static_cast<double>(attending * config.query_width());
-  size.cache_values = static_cast<double>(attending * config.cache_heads() *
-                                          (config.cache_k_dim() + config.cache_v_dim()));
+  for (const int64_t layer : config.attention_layers()) {
+    size.attended_width += static_cast<double>(config.attention(layer).query_width());
+    size.cache_values += static_cast<double>(config.cache(layer).width());
+  }
   size.hidden_size = static_cast<double>(config.hidden_size);
   size.vocab_size = static_cast<double>(config.vocab_size);
   size.weight_bytes = size.all_weights * (compute_dtype == "float32" ? 4.0 : 2.0);

@@ -96,11 +96,13 @@ int64_t slow_channel(int64_t dim, uint64_t bits) {
 }
 
 /// The gains of a fused Q, K, V: 1 in the rows of Q and V.
-std::vector<float> fused_gains(const ModelConfig& config, const std::vector<float>& keys) {
-  const int64_t rows = config.query_width() + 2 * config.kv_width();
+std::vector<float> fused_gains(const ModelConfig& config, int64_t layer,
+                               const std::vector<float>& keys) {
+  const int64_t rows = config.attention(layer).qkv_width();
   std::vector<float> gains(static_cast<size_t>(rows), 1.0f);
   auto key = keys.begin();
-  for (const auto& [begin, count] : row_ranges(Role::kKey, Role::kQueryKeyValue, rows, config)) {
+  for (const auto& [begin, count] :
+       row_ranges(Role::kKey, Role::kQueryKeyValue, rows, config, layer)) {
     std::copy(key, key + count, gains.begin() + begin);
     key += count;
   }
@@ -119,7 +121,7 @@ std::vector<float> gains_of(const ExpectedTensor& tensor, const ModelConfig& con
     case Role::kQueryKeyValue:
     case Role::kQueryKeyValueBias:
       return has_key_norm(config, tensor.layer) ? std::vector<float>()
-                                                : fused_gains(config, keys());
+                                                : fused_gains(config, tensor.layer, keys());
     case Role::kKeyNorm: {  // of one head, which may serve all, or of all
       const std::vector<float> all = keys();
       const auto count = static_cast<std::ptrdiff_t>(element_count(tensor.shape));
@@ -136,7 +138,7 @@ std::vector<float> gains_of(const ExpectedTensor& tensor, const ModelConfig& con
 }  // namespace
 
 std::vector<float> key_gains(const ModelConfig& config, int64_t layer, uint64_t seed) {
-  const int64_t heads = config.cache_heads(), dim = config.cache_k_dim();
+  const int64_t heads = config.cache(layer).heads, dim = config.cache(layer).k_dim;
   const int64_t outliers = std::clamp<int64_t>(dim / 32, 1, kMostOutliersOfHead);
   std::vector<float> gains(static_cast<size_t>(heads * dim), 1.0f);
   const uint64_t key = key_of("key gains of layer " + std::to_string(layer), seed);

@@ -38,7 +38,7 @@ class SyntheticValues {
   uint64_t elements_a_gain_ = 1;  ///< consecutive elements with the same gain
 };
 
-/// Gains of the channels of a layer's cached K: [cache_heads, cache_k_dim], 1 except for a few
+/// Gains of the channels of a layer's cached K: [heads, k_dim], 1 except for a few
 /// channels in each head. Depends on the seed and the layer.
 std::vector<float> key_gains(const ModelConfig& config, int64_t layer, uint64_t seed);
 

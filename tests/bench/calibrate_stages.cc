@@ -70,8 +70,8 @@ struct Start {
 NeededFlop needed_flop(const ModelConfig& config, const std::vector<Sample>& samples) {
   NeededFlop flop;
   const auto hidden = static_cast<double>(config.hidden_size);
-  const auto query = static_cast<double>(config.query_width());
-  const auto key_value = 2 * static_cast<double>(config.kv_width());
+  const auto query = static_cast<double>(config.attention(0).query_width());
+  const auto key_value = 2 * static_cast<double>(config.attention(0).key_width());
   for (int64_t layer = 0; layer <= config.last_attention_layer(); ++layer) {
     const LayerConfig& here = config.layers[static_cast<size_t>(layer)];
     if (!here.has_attention || here.has_recurrence || !here.has_mlp ||
@@ -85,7 +85,8 @@ NeededFlop needed_flop(const ModelConfig& config, const std::vector<Sample>& sam
       if (is_last) continue;
       flop.recomputed += each * key_value;
       flop.linears += each * (2 * query + 3 * static_cast<double>(config.intermediate_size));
-      flop.attention += attention_flop(0, tokens, here.sliding_window, 2 * config.query_width());
+      flop.attention +=
+          attention_flop(0, tokens, here.sliding_window, 2 * config.attention(0).query_width());
     }
   }
   return flop;

@@ -49,15 +49,16 @@ TEST_CASE("roles: a fused tensor's rows are those of the roles it holds, each ro
   for (const char* fixture : {"llama", "falcon_40b", "gpt_neox", "qwen3_next"}) {
     CAPTURE(fixture);
     const ModelConfig config = config_of(fixture);
+    const int64_t layer = 0;
     for (const RoleRow& fused : role_rows()) {
       if (fused.holds.empty()) continue;
       const bool is_qkv = fused.holds.size() == 3;
-      const int64_t rows = is_qkv ? config.query_width() + 2 * config.kv_width()
-                                  : 2 * config.num_attention_heads * config.head_dim;
+      const int64_t rows =
+          is_qkv ? config.attention(layer).qkv_width() : 2 * config.attention(layer).query_width();
       std::set<int64_t> seen;
       int64_t count = 0;
       for (const Role role : fused.holds)
-        for (const auto& [begin, length] : row_ranges(role, fused.role, rows, config))
+        for (const auto& [begin, length] : row_ranges(role, fused.role, rows, config, layer))
           for (int64_t i = begin; i < begin + length; ++i, ++count) seen.insert(i);
       CHECK(count == rows);
       CHECK(std::ssize(seen) == rows);

@@ -32,7 +32,8 @@ TEST_CASE("activations: buffers grow and do not shrink") {
   CHECK(activations.keys.size() == 0);
   activations.reserve(Reserved::kReadRows, 5);
   const size_t bytes = activations.keys.size();
-  CHECK(bytes == 5 * static_cast<size_t>(fixture.config.query_width()) * sizeof(float));
+  CHECK(bytes ==
+        5 * static_cast<size_t>(fixture.config.attention(0).query_width()) * sizeof(float));
   activations.reserve(Reserved::kReadRows, 3);
   CHECK(activations.keys.size() == bytes);
   activations.reserve(Reserved::kReadRows, 6);

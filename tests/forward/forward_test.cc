@@ -32,7 +32,6 @@ TEST_CASE("samples packed together do not see each other, in any fixture") {
     SilentDiagnostics silent;
     LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples,
                              {.batch_tokens = 1000}, silent);
-    const auto heads = static_cast<size_t>(fixture.config.cache_heads());
     for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer) {
       if (!fixture.config.has_attention(layer)) {
         forward.advance_without_attention(layer);
@@ -41,6 +40,7 @@ TEST_CASE("samples packed together do not see each other, in any fixture") {
       const LayerObservation seen =
           layer % 2 ? forward.observe(layer) : forward.observe_and_advance_exact(layer);
       if (layer % 2) forward.advance_exact(layer);
+      const auto heads = static_cast<size_t>(fixture.config.cache(layer).heads);
       const Json& expected = fixture.expected.at("layers").at(static_cast<size_t>(layer));
       for (size_t head = 0; head < heads; ++head)
         for (const size_t sample : {size_t{0}, size_t{2}}) {
@@ -65,7 +65,7 @@ std::vector<ObservedRange> observed_k(const std::string& name, const LayerwiseOp
   SilentDiagnostics silent;
   LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples, options,
                            silent);
-  const auto heads = static_cast<size_t>(fixture.config.cache_heads());
+  const auto heads = static_cast<size_t>(fixture.config.cache(0).heads);
   const KvQuantization quantization{KvDType::kFp8E4m3, std::vector<float>(heads, 0.03f),
                                     std::vector<float>(heads, 0.01f)};
   std::vector<ObservedRange> all;

@@ -182,8 +182,8 @@ TEST_CASE("a pass that does not end the layer gives no inputs, the one that does
   LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples.spans(),
                            {.batch_tokens = kBatchTokens}, silent);
   forward.request({.linears = LinearDetail::kAmax});
-  const KvQuantization quantization = test::clipping_quantization(fixture.config);
   for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer) {
+    const KvQuantization quantization = test::clipping_quantization(fixture.config, layer);
     CHECK(forward.observe(layer).linears.empty());
     forward.count_saturated(layer, quantization);
     const std::vector<LinearObservation> linears = forward.advance(layer, quantization).linears;

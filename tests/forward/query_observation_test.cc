@@ -111,7 +111,7 @@ TEST_CASE("attention reads queries as their scales store them") {
     INFO(name);
     ModelFixture fixture(name);
     const FixtureSamples samples(fixture);
-    const auto heads = static_cast<size_t>(fixture.config.cache_heads());
+    const auto heads = static_cast<size_t>(fixture.config.cache(0).heads);
     // Of the input of o_proj: without scales of Q, with fine ones, and with ones that leave
     // nothing.
     std::vector<float> amaxes;

@@ -169,12 +169,11 @@ TEST_CASE("a cache of several sequences takes as many bytes as it says") {
       ModelFixture fixture(name);
       const auto scales = scales_of(fixture.config, dtype);
       const KvCache cache(fixture.config, *fixture.backend, dtype, scales, 16, 3);
-      int64_t layers = 0;
-      for (int64_t layer = 0; layer < fixture.config.num_hidden_layers; ++layer)
-        if (fixture.config.has_attention(layer)) ++layers;
       const ModelConfig& config = fixture.config;
-      const int64_t elements =
-          layers * 16 * config.cache_heads() * (config.cache_k_dim() + config.cache_v_dim());
+      const auto layers = std::ssize(config.attention_layers());
+      int64_t elements = 0;
+      for (const int64_t layer : config.attention_layers())
+        elements += 16 * config.cache(layer).width();
       const auto kv_bytes = static_cast<uint64_t>(elements * bytes_per_element(dtype));
       const uint64_t found = KvCache::bytes_per_slot(config, dtype, scales, 16);
       if (layers == config.num_hidden_layers) {

@@ -20,7 +20,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Json json = parse_json(fuzz::text_of(data, size), {.has_python_constants = true});
     const ModelConfig config = parse_model_config(json);
     KVCAL_CHECK(config.num_hidden_layers == static_cast<int64_t>(config.layers.size()));
-    KVCAL_CHECK(config.cache_heads() > 0 && config.cache_k_dim() > 0 && config.cache_v_dim() > 0);
+    for (const LayerConfig& layer : config.layers)
+      KVCAL_CHECK(layer.cache.heads > 0 && layer.cache.k_dim > 0 && layer.cache.v_dim > 0);
     fuzz::accepts([&] { synthetic_config(json, {.num_layers = 1}); });
     // Sizes up to the limits are legal and their lists long; they are another test's matter.
     constexpr int64_t kFew = 64;

@@ -87,10 +87,11 @@ TEST_CASE("a sample's work counts matrices, chosen experts and attention") {
   const SampleWork dense = sample_work(config, llama.weights);
   const int64_t matrices =
       config.num_hidden_layers *
-      (config.hidden_size * (2 * config.query_width() + 2 * config.kv_width()) +
+      (config.hidden_size * (config.attention(0).query_width() + config.attention(0).qkv_width()) +
        3 * config.hidden_size * config.intermediate_size);
   CHECK(dense.per_token == 2.0 * static_cast<double>(matrices));
-  CHECK(dense.per_pair == static_cast<double>(2 * config.num_hidden_layers * config.query_width()));
+  CHECK(dense.per_pair ==
+        static_cast<double>(2 * config.num_hidden_layers * config.attention(0).query_width()));
 
   const test::ModelFixture mixtral("mixtral");
   double all = 0.0;

@@ -91,7 +91,7 @@ TEST_CASE("a KV cache that no engine runs is no FP8 cache") {
 TEST_CASE("scales have the granularity that the config says") {
   const ModelConfig config =
       parse_model_config(parse_json(read_text(test::model_fixture("llama") / "config.json")));
-  REQUIRE(config.cache_heads() == 2);
+  REQUIRE(config.cache(0).heads == 2);
   const LayerKvScales one{.k = {{0.5f}}, .v = {{0.5f}}},
       each{.k = {{0.5f}, {0.25f}}, .v = {{0.5f}, {0.25f}}},
       ignored{.k = {}, .v = {}, .ignored = true};

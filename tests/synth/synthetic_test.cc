@@ -227,8 +227,8 @@ TEST_CASE("synthetic: values are spread as asked for") {
 
 TEST_CASE("synthetic: K's gains are 10 to 30 in a few channels of every head, by seed and layer") {
   ModelConfig config = parse_model_config(fixture_config("llama"));
-  config.num_attention_heads = config.num_key_value_heads = 64;
-  config.head_dim = 128;
+  config.layers.resize(5);
+  for (LayerConfig& layer : config.layers) layer.cache = {.heads = 64, .k_dim = 128, .v_dim = 128};
   const std::vector<float> gains = key_gains(config, 3, 11);
   REQUIRE(gains.size() == 64 * 128);
   for (size_t head = 0; head < 64; ++head) {

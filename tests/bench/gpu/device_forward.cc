@@ -43,10 +43,10 @@ double needed_flop(const ModelConfig& config, int64_t layers, double samples, do
   const auto hidden = static_cast<double>(config.hidden_size);
   const double inner = static_cast<double>(config.intermediate_size);
   const double linears = 2.0 * hidden *
-                         (2.0 * static_cast<double>(config.query_width()) +
-                          2.0 * static_cast<double>(config.kv_width()) + 3.0 * inner);
+                         (2.0 * static_cast<double>(config.attention(0).query_width()) +
+                          2.0 * static_cast<double>(config.attention(0).key_width()) + 3.0 * inner);
   const double pairs = tokens * (tokens + 1) / 2;
-  const double attention = 4.0 * static_cast<double>(config.query_width()) * pairs;
+  const double attention = 4.0 * static_cast<double>(config.attention(0).query_width()) * pairs;
   return static_cast<double>(layers) * samples * (linears * tokens + attention);
 }
 
@@ -73,7 +73,7 @@ void prefill(const Options& options, const ModelConfig& config, const Weights& w
     const LayerObservation seen = forward.observe(layer);
     if (layer == config.last_attention_layer()) break;
     KvQuantization quantization;
-    const auto heads = static_cast<size_t>(config.cache_heads());
+    const auto heads = static_cast<size_t>(config.cache(layer).heads);
     for (auto [side, scales] :
          {std::pair{&seen.k, &quantization.k_scales}, {&seen.v, &quantization.v_scales}}) {
       float amax = 1e-6f;

@@ -61,7 +61,7 @@ std::vector<Scale> scales_of(const Calibrated& all, int64_t layer, char side,
                              const ScaleOf& scale_of) {
   const bool per_head = resolved_strategy(all.calibration.kv_args) == Strategy::kAttnHead;
   std::vector<Scale> scales;
-  for (int64_t head = 0; head < (per_head ? all.config.cache_heads() : 1); ++head)
+  for (int64_t head = 0; head < (per_head ? all.config.cache(layer).heads : 1); ++head)
     scales.push_back({scale_of(layer, side, head)});
   return scales;
 }

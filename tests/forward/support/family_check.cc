@@ -137,17 +137,19 @@ void Extremes::check_queries(const Json& layers, double tolerance) const {
       CHECK(std::fabs(static_cast<double>(seen.ranges.at(head).max) - max) <= tolerance * largest);
       for (const uint64_t count : seen.histograms.at(head).counts) values += count;
     }
-    CHECK(values == fixture_.ids.size() * heads * static_cast<uint64_t>(fixture_.config.head_dim));
+    const int64_t width = fixture_.config.attention(static_cast<int64_t>(layer)).query_width();
+    CHECK(values == fixture_.ids.size() * static_cast<uint64_t>(width));
   }
 }
 
 void Extremes::check_kv(const Json& layers, double tolerance) const {
-  const auto heads = static_cast<size_t>(fixture_.config.cache_heads());
   REQUIRE(layers.size() == kv_.size());
   for (size_t layer = 0; layer < kv_.size(); ++layer) {
     const bool attends = fixture_.config.has_attention(static_cast<int64_t>(layer));
     CHECK(layers.at(layer).is_null() == !attends);
     if (!attends) continue;
+    const auto heads =
+        static_cast<size_t>(fixture_.config.cache(static_cast<int64_t>(layer)).heads);
     for (const auto& [key, seen] :
          {std::pair{"k_head_amax", &kv_[layer].k}, std::pair{"v_head_amax", &kv_[layer].v}}) {
       const Json& expected = layers.at(layer).at(key);
@@ -201,7 +203,8 @@ std::optional<double> Extremes::find_linear(const std::string& name) const {
     const std::string prefix = config.layer_prefix(layer);
     if (!name.starts_with(prefix)) continue;
     for (const TensorRow& row : config.architecture->layer_tensors) {
-      const int64_t count = row.repeat == Dim::kOne ? 1 : config.size_of(row.repeat);
+      const int64_t count =
+          row.repeat == Dim::kOne ? 1 : config.size_of(row.repeat, &config.layer(layer));
       for (int64_t i = 0; i < count; ++i) {
         const auto it = inputs_.find({layer, input_of(row.role), i});
         if (name == prefix + name_of(row, i) && it != inputs_.end()) return it->second;

@@ -50,9 +50,9 @@ class SeenBytes {
   std::string bytes_;
 };
 
-/// Scales that clip some values of a fixture.
-inline KvQuantization clipping_quantization(const ModelConfig& config) {
-  const auto heads = static_cast<size_t>(config.cache_heads());
+/// Scales that clip some values of a layer of a fixture.
+inline KvQuantization clipping_quantization(const ModelConfig& config, int64_t layer) {
+  const auto heads = static_cast<size_t>(config.cache(layer).heads);
   return {KvDType::kFp8E4m3, std::vector<float>(heads, 0.003f), std::vector<float>(heads, 0.001f)};
 }
 
@@ -63,12 +63,12 @@ inline std::string run_layers(LayerForward& forward, const ModelConfig& config, 
                               const ObservationRequest& request = {}) {
   SeenBytes seen;
   forward.request(request);
-  KvQuantization quantization = clipping_quantization(config);
-  if (request.query)
-    quantization.q_scales.assign(static_cast<size_t>(config.num_attention_heads), 0.02f);
   const int64_t end =
       request.finishes_layers() ? config.num_hidden_layers : config.last_attention_layer() + 1;
   for (int64_t layer = 0; layer < end; ++layer) {
+    KvQuantization quantization = clipping_quantization(config, layer);
+    if (request.query)
+      quantization.q_scales.assign(static_cast<size_t>(config.num_attention_heads), 0.02f);
     const bool is_end = layer == config.last_attention_layer() && !request.finishes_layers();
     if (!config.has_attention(layer)) {
       seen.add(forward.advance_without_attention(layer));
