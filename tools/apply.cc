@@ -14,7 +14,8 @@ struct ApplyOptions {
 
 void run_apply(const ApplyOptions& options) {
   TerminalDiagnostics diagnostics;
-  print_conversion(apply_overlay(options.overlay, options.checkpoint, options.request, diagnostics),
+  print_conversion(options.request,
+                   apply_overlay(options.overlay, options.checkpoint, options.request, diagnostics),
                    options.json);
 }
 

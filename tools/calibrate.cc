@@ -159,33 +159,43 @@ void print_shares(const std::vector<RankShare>& shares) {
   table.print(std::cerr);
 }
 
-void print_result(const CalibrateOptions& options, const CalibrationResult& result) {
+/// Returns what engines make of the output.
+std::vector<ServedEngine> print_result(const CalibrateOptions& options,
+                                       const CalibrationResult& result) {
+  const OutputOptions& output = options.request.output;
+  const std::vector<ServedEngine> engines =
+      engines_served(result.folders, result.config, !result.calibration.layers.empty(),
+                     options.request.model, output);
   if (options.report.is_asked_for())
     draw_checkpoint(options.report, page_values(options.request.output.output,
                                                 options.request.model, KVCAL_VERSION));
   if (options.json) {
     std::cout << dump_json(result.manifest);
-    return;
+    return engines;
   }
   print_calibration(result.calibration, result.written);
   if (result.stop) print_stop(*result.stop);
-  print_folders(result.folders, result.config);
+  print_folders(result.folders);
+  print_engines_served(engines);
+  return engines;
 }
 
 void run_calibrate(CalibrateOptions options) {
   CalibrateRequest& request = options.request;
-  if (request.output.formats.empty()) request.output.formats.emplace_back("compressed-tensors");
   options.report.overwrite = request.output.overwrite;
   request.reports = {{"--report", options.report.page}, {"--plots", options.report.plots}};
   request.check_reports = [&] { check_report(options); };
   request.on_shares = print_shares;
   request.version = KVCAL_VERSION;
   request.resume_command = resuming_command_line();
+  std::vector<ServedEngine> engines;  // on the rank that writes
   with_ranks(request.ranks, [&](RankSession& session) {
     TerminalDiagnostics diagnostics;
-    calibrate_checkpoint(request, session, diagnostics,
-                         [&](const CalibrationResult& result) { print_result(options, result); });
+    calibrate_checkpoint(request, session, diagnostics, [&](const CalibrationResult& result) {
+      engines = print_result(options, result);
+    });
   });
+  check_engines_asked(engines, request.output);
 }
 
 }  // namespace

@@ -54,14 +54,19 @@ void print_source(const ConversionResult& result) {
 
 }  // namespace
 
-void print_conversion(const ConversionResult& result, bool json) {
+void print_conversion(const ConversionRequest& request, const ConversionResult& result, bool json) {
+  const std::vector<ServedEngine> engines =
+      engines_served(result.folders, result.config, result.num_scaled_layers > 0,
+                     request.checkpoint, request.output);
   if (json) {
     std::cout << dump_json(result.manifest);
-    return;
+  } else {
+    print_source(result);
+    print_losses(result.losses);
+    print_folders(result.folders);
+    print_engines_served(engines);
   }
-  print_source(result);
-  print_losses(result.losses);
-  print_folders(result.folders, result.config);
+  check_engines_asked(engines, request.output);
 }
 
 }  // namespace kvcal

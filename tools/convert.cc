@@ -15,9 +15,9 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
   command
       ->add_option("--to", request->output.formats,
                    "compressed-tensors, fp8, modelopt, quark, tgi or scales-json; may be repeated, "
-                   "or joined by '+' for one folder")
-      ->required()
+                   "or joined by '+' for one folder; needed without --for")
       ->take_all();
+  add_engine_option(*command, request->output);
   add_target_options(*command, request->output)->required();
   add_text(*command, "--scales", request->scales,
            "Where the scales are from instead of the checkpoint: kv_cache_scales.json, a "
@@ -35,9 +35,11 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
       ->check(CLI::IsMember({"fn", "fnuz"}));
   command->add_flag("--json", *json, "Print the manifest instead of tables");
   command->callback([request, json, &run] {
+    if (request->output.formats.empty() && request->output.engines.empty())
+      throw CLI::RequiredError("--to or --for");
     run = [request, json] {
       TerminalDiagnostics diagnostics;
-      print_conversion(convert_checkpoint(*request, diagnostics), *json);
+      print_conversion(*request, convert_checkpoint(*request, diagnostics), *json);
     };
   });
 }

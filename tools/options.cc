@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <iostream>
 
+#include "core/join.h"
+#include "engines/engine_rules.h"
 #include "export/joined_writer.h"
-#include "inspect/verification.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 
@@ -47,19 +48,12 @@ void print_attention(const Calibration& calibration) {
   table.print(std::cout);
 }
 
-/// "serves vLLM 0.32 ..." a line for each engine that uses the scales of a folder, with what it
-/// must be told; then in one line those that do not.
-void print_served_engines(const fs::path& folder, const ModelConfig& config) {
-  for (const ServedEngine& engine : served_engines(folder, config))
-    std::cout << (engine.is_served ? "serves " : "does not serve ") << engine.title
-              << (engine.is_served ? "" : ": ") << engine.note << '\n';
-}
-
 }  // namespace
 
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
   command.add_option("--format", options.formats,
                      list_formats() + "; may be repeated, or joined by '+' for one folder");
+  add_engine_option(command, options);
   add_setting(command, "--kv-cache-dtype", options.kv_cache_dtype,
               "FP8 type the scales are for: fp8_e4m3, fp8_e4m3fnuz or fp8_e5m2");
   command
@@ -69,6 +63,15 @@ CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
       ->capture_default_str()
       ->check(CLI::IsMember({"float32", "model"}));
   return add_target_options(command, options);
+}
+
+void add_engine_option(CLI::App& command, OutputOptions& options) {
+  command
+      .add_option("--for", options.engines,
+                  "Engine that must use the scales, as vllm or vllm@0.33: chooses the format for "
+                  "this model, and ends with an error where the engine would lose them; may be "
+                  "repeated (kvcal engines lists them)")
+      ->take_all();
 }
 
 CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
@@ -100,13 +103,50 @@ void print_calibration(const Calibration& calibration, const WrittenCheckpoint& 
               << calibration.plan.unquantized.size() << " left as they were\n";
 }
 
-void print_folders(const std::vector<WrittenFolder>& folders, const ModelConfig& config) {
-  for (const WrittenFolder& folder : folders) {
+void print_folders(const std::vector<WrittenFolder>& folders) {
+  for (const WrittenFolder& folder : folders)
     std::cout << "wrote " << folder.format << (folder.is_overlay ? " (overlay)" : "") << ": "
               << folder.path.string() << '\n';
-    if (joined_names(folder.format).size() > 1 && !folder.is_overlay)
-      print_served_engines(folder.path, config);
+}
+
+std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folders,
+                                         const ModelConfig& config, bool has_scales,
+                                         const std::string& model, const OutputOptions& options) {
+  if (folders.empty() || !has_scales) return {};
+  std::vector<ServedFolder> served;
+  for (const WrittenFolder& folder : folders) {
+    if (folder.is_overlay) return {};
+    served.push_back(
+        any_has(folder.format, &OutputFormat::is_checkpoint)
+            ? ServedFolder{.checkpoint = folder.path}
+            : ServedFolder{.checkpoint = model, .scales = folder.path / kScalesJsonName});
   }
+  return served_engines(served, config,
+                        options.engines.empty() ? engine_rules().names() : options.engines,
+                        options.tp_size);
+}
+
+void print_engines_served(const std::vector<ServedEngine>& engines) {
+  std::vector<std::string> unknown;
+  for (const ServedEngine& engine : engines)
+    if (engine.fate == Fate::kNotKnown)
+      unknown.push_back(engine.title);
+    else
+      std::cout << engine.title << ": " << name_of(engine.fate) << ": " << engine.note << '\n';
+  if (!unknown.empty())
+    std::cout << "not known: " << join(unknown, ", ")
+              << " (not run with such models; kvcal verify tells what their rules say)\n";
+}
+
+void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options) {
+  if (options.engines.empty()) return;
+  std::vector<std::string> losing;
+  for (const ServedEngine& engine : engines)
+    if (engine.fate == Fate::kLost || engine.fate == Fate::kRefused)
+      losing.push_back(engine.name + " (" + engine.note + ")");
+  if (losing.empty()) return;
+  std::cout.flush();
+  fail(options.output, ": was written, and is not for ", join(losing, ", nor "));
 }
 
 void add_report_options(CLI::App& command, ReportFiles& files, const std::string& page_name) {

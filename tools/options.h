@@ -2,6 +2,7 @@
 
 #include "commands.h"
 #include "family/model_config.h"
+#include "inspect/served_engines.h"
 #include "report/checkpoint_report.h"
 #include "run/convert_checkpoint.h"
 #include "run/output_formats.h"
@@ -11,6 +12,8 @@ namespace kvcal {
 
 /// Returns --output, which is not required yet.
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options);
+/// Adds --for.
+void add_engine_option(CLI::App& command, OutputOptions& options);
 /// Adds the options that say where an output goes and what of it: --output, --tp-size,
 /// --scales-only, --overwrite.
 CLI::Option* add_target_options(CLI::App& command, OutputOptions& options);
@@ -19,8 +22,18 @@ CLI::Option* add_target_options(CLI::App& command, OutputOptions& options);
 /// many weights were written.
 void print_calibration(const Calibration& calibration, const WrittenCheckpoint& written);
 
-/// "wrote FORMAT: FOLDER", a line each; after joined formats, the engines that they serve.
-void print_folders(const std::vector<WrittenFolder>& folders, const ModelConfig& config);
+/// "wrote FORMAT: FOLDER", a line each.
+void print_folders(const std::vector<WrittenFolder>& folders);
+
+/// What the engines of --for, or without it all, make of the KV scales of a written output; empty
+/// for overlays. model: the folder that engines are given beside a file of scales.
+std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folders,
+                                         const ModelConfig& config, bool has_scales,
+                                         const std::string& model, const OutputOptions& options);
+/// "vLLM 0.32: loaded: vllm serve OUT", a line each, and one for those that are not known.
+void print_engines_served(const std::vector<ServedEngine>& engines);
+/// Throws Error, naming the output, where an engine of --for does not use its scales.
+void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options);
 
 /// Adds --report FILE and --plots DIR; `overwrite` is the command's to fill.
 void add_report_options(CLI::App& command, ReportFiles& files,
@@ -29,6 +42,6 @@ void add_report_options(CLI::App& command, ReportFiles& files,
 void draw_checkpoint(const ReportFiles& files, const report::CheckpointReport& report);
 
 /// Prints the source, what each layer loses, and the written folders; json: the manifest instead.
-void print_conversion(const ConversionResult& result, bool json);
+void print_conversion(const ConversionRequest& request, const ConversionResult& result, bool json);
 
 }  // namespace kvcal

@@ -12,12 +12,17 @@ namespace {
 void run_scales(const ScalesRequest& request, bool json) {
   TerminalDiagnostics diagnostics;
   const ScalesResult result = scales_from_statistics(request, diagnostics);
+  const std::vector<ServedEngine> engines =
+      engines_served(result.folders, result.config, !result.calibration.layers.empty(),
+                     request.model, request.output);
   if (json) {
     std::cout << dump_json(result.manifest);
-    return;
+  } else {
+    print_calibration(result.calibration, result.written);
+    print_folders(result.folders);
+    print_engines_served(engines);
   }
-  print_calibration(result.calibration, result.written);
-  print_folders(result.folders, result.config);
+  check_engines_asked(engines, request.output);
 }
 
 }  // namespace

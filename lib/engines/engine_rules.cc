@@ -73,6 +73,20 @@ const Miss* find_miss(const EngineRules& engine, const MissSubject& subject) {
   return it == engine.misses.end() ? nullptr : &*it;
 }
 
+size_t num_engines_that_hold(const MissSubject& subject) {
+  size_t count = 0;
+  for (const auto& [name, engine] : engine_rules().rows()) {
+    const auto reads = [&](const EngineFormat& row) {
+      return row.method == subject.method && row.otherwise == Reads::kYes;
+    };
+    const Miss* miss = find_miss(engine, subject);
+    if (std::ranges::any_of(engine.formats, reads) && contains(engine.tried, subject.model_type) &&
+        (!miss || miss->effect == MissEffect::kByRules))
+      ++count;
+  }
+  return count;
+}
+
 EngineChoice choose_engine(std::string_view asked) {
   const size_t at = asked.find('@');
   const std::string name = engine_rules().name_of(asked.substr(0, at));
@@ -101,21 +115,25 @@ Reads reads_of(const EngineRules& engine, const EngineFormat& row, std::string_v
 
 }  // namespace
 
-std::vector<EngineVerdict> engine_verdicts(std::string_view model_type) {
+std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights) {
   std::vector<EngineVerdict> verdicts;
   for (const auto& [name, engine] : engine_rules().rows())
     for (const EngineFormat& row : engine.formats) {
+      if (has_weights && row.method.empty() && !row.is_scales_file) continue;
       const Miss* miss = row.is_scales_file
                              ? nullptr
                              : find_miss(engine, {.model_type = model_type,
                                                   .method = row.method,
-                                                  .names = {row.names.begin(), row.names.end()}});
+                                                  .names = {row.names.begin(), row.names.end()},
+                                                  .has_weights = has_weights});
       verdicts.push_back(
-          {.engine = engine.title,
-           .version = row.version,
+          {.name = name,
+           .engine = engine.title,
+           .version = engine.versions.front(),
            .format = row.format,
            .reads = reads_of(engine, row, model_type, miss),
-           .note = miss && miss->effect != MissEffect::kByRules ? miss->why : row.note});
+           .note = miss && miss->effect != MissEffect::kByRules ? miss->why : row.note,
+           .is_scales_file = row.is_scales_file});
     }
   return verdicts;
 }

@@ -151,7 +151,7 @@ struct Miss {
 
 /// An engine and one of our formats, for tables.
 struct EngineFormat {
-  std::string_view version, format;
+  std::string_view format;
   std::string_view method = {};              ///< quant_method of its checkpoints
   std::vector<std::string_view> names = {};  ///< its tensors' names end so
   Reads otherwise = Reads::kYes;             ///< for tried models that are not missed
@@ -171,6 +171,7 @@ struct EngineRules {
   /// A tensor whose name is known, of a module that holds no such scale.
   Unknown unplaced = Unknown::kDroppedSilently;
   bool takes_sharded_heads = false;
+  std::string_view command = {};       ///< that serves the folder named after it; empty: none
   std::string_view fp8_argument = {};  ///< what makes the cache FP8 by hand
   std::string_view format = {};        ///< of ours that it reads best, for remedies
   QuantFile quant_file = QuantFile::kNotRead;
@@ -191,6 +192,10 @@ struct MissSubject {
 /// The miss that a checkpoint meets; nullptr: none.
 const Miss* find_miss(const EngineRules& engine, const MissSubject& subject);
 
+/// Number of engines that use the scales of such a checkpoint: those that read one of our formats
+/// of its method, were run on models of its type, and do not miss it. Writers choose names by it.
+size_t num_engines_that_hold(const MissSubject& subject);
+
 /// By the name that --engine takes. Each engine's rules are a file of engines/.
 const Registry<EngineRules>& engine_rules();
 
@@ -209,13 +214,17 @@ const MethodRules& rules_for(const EngineRules& engine, std::string_view method)
 
 /// The verdict on one engine, one format and one model.
 struct EngineVerdict {
-  std::string_view engine, version, format;
+  std::string_view name;             ///< of engine_rules()
+  std::string_view engine, version;  ///< its title, and the first version of its rules
+  std::string_view format;
   Reads reads = Reads::kNotKnown;
   std::string_view note;
+  bool is_scales_file = false;  ///< read beside a checkpoint
 };
 
 /// For every format of every engine; model_type: that of config.json, of a multimodal checkpoint
-/// the outer one.
-std::vector<EngineVerdict> engine_verdicts(std::string_view model_type);
+/// the outer one. has_weights: of checkpoints with quantized weights, which formats without a
+/// quantization_config do not hold.
+std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights = false);
 
 }  // namespace kvcal

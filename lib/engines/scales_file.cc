@@ -95,6 +95,12 @@ ScalesFileContent read_scales_file(const std::filesystem::path& path, const Mode
   }
 }
 
+bool takes_scales_file(const VerifyCase& subject) {
+  const ScalesFileRules& rules = subject.engine.scales_file;
+  return !subject.options.scales.empty() && rules.is_read &&
+         takes_model(rules, subject.config.model_type);
+}
+
 void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers,
                        Findings& findings, bool& loads) {
   const ScalesFileRules& rules = subject.engine.scales_file;
@@ -119,7 +125,9 @@ void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers
                  subject.remedy);
     return;
   }
-  const bool has_parameters = !subject.rules.names.empty() && subject.choice.reads_scales;
+  // Attention that gets no scales of a checkpoint has no parameters of them.
+  const bool has_parameters =
+      !subject.miss && !subject.rules.names.empty() && subject.choice.reads_scales;
   if (rules.conflicts_with_parameters && has_parameters) {
     loads = false;
     findings.add(Severity::kError,

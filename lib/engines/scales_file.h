@@ -16,6 +16,9 @@ struct ScalesFileContent {
 ScalesFileContent read_scales_file(const std::filesystem::path& path, const ModelConfig& config,
                                    int64_t tp_size);
 
+/// Whether the engine was given a file, and reads it for models of this type.
+bool takes_scales_file(const VerifyCase& subject);
+
 /// What the file makes of what the checkpoint gave; tells where it is not read or not taken. Sets
 /// loads to false where the engine stops.
 void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers,

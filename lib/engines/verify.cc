@@ -10,11 +10,17 @@
 namespace kvcal {
 namespace {
 
+/// Whether the engine was run with models of this type, or misses them.
+bool is_known(const VerifyCase& subject) {
+  const ModelTypes& tried = subject.engine.tried;
+  return subject.miss || std::ranges::find(tried, subject.model_type) != tried.end();
+}
+
 /// The effect of what is known of models of this type with this kind of checkpoint.
 MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
   const ModelTypes& tried = subject.engine.tried;
   const Miss* miss = subject.miss;
-  if (!miss && std::ranges::find(tried, subject.model_type) == tried.end())
+  if (!is_known(subject))
     findings.add(Severity::kWarning,
                  tried.empty()
                      ? std::string("not known: this engine was not run, the rules are "
@@ -27,8 +33,10 @@ MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
                           : !subject.tensors.empty() || miss->effect == MissEffect::kNoModel ||
                                 miss->effect == MissEffect::kSixteenBits;
   if (!is_met) return MissEffect::kByRules;
-  findings.add(Severity::kError, subject.model_type + ": " + std::string(miss->why),
-               miss->format.empty() ? "" : subject.remedy);
+  const bool is_made_good = miss->effect == MissEffect::kOnes && takes_scales_file(subject);
+  findings.add(is_made_good ? Severity::kNote : Severity::kError,
+               subject.model_type + ": " + std::string(miss->why),
+               miss->format.empty() || is_made_good ? "" : subject.remedy);
   return miss->effect;
 }
 
@@ -204,6 +212,7 @@ VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
                       .version = chosen.version,
                       .kv_cache_dtype = choice.dtype,
                       .loads = true,
+                      .is_known = is_known(subject),
                       .layers = {},
                       .findings = {}};
   Findings findings;

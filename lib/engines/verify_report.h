@@ -37,6 +37,7 @@ struct VerifyReport {
   std::string engine, version;
   std::string kv_cache_dtype;  ///< the engine's word; "auto" where it keeps the model's 16 bits
   bool loads = true;           ///< false: it refuses the checkpoint, and holds nothing
+  bool is_known = true;        ///< false: the engine was not run with such models
   std::vector<HeldLayer> layers;
   std::vector<Finding> findings;  ///< errors first, then warnings, notes; each in layer order
 };

@@ -8,6 +8,9 @@ namespace {
 /// The compressed-tensors release with this layout (docs/formats.md).
 constexpr std::string_view kVersion = "0.19.0";
 
+/// A target by class.
+constexpr std::string_view kEveryLinear = "Linear";
+
 /// Group of the attention modules with quantized queries. All have the same scheme, and vLLM needs
 /// the class as the only target.
 std::optional<QuantScheme> attention_scheme(const QuantPlan& plan) {
@@ -51,6 +54,16 @@ std::string format_word(const QuantPlan& plan) {
   return word;
 }
 
+/// Modules without a scheme. Without groups, TGI has to find every Linear here; other engines,
+/// where this was tried, then load as they do without the entry. Source: TGI db931fcf,
+/// `CompressedTensorsLoader`.
+std::vector<std::string> ignore_list(const QuantPlan& plan, bool has_no_groups) {
+  std::vector<std::string> ignore = plan.ignore;
+  if (has_no_groups && std::ranges::find(ignore, kEveryLinear) == ignore.end())
+    ignore.emplace_back(kEveryLinear);
+  return ignore;
+}
+
 }  // namespace
 
 Json config_groups(const Calibration& calibration) {
@@ -65,7 +78,7 @@ Json quantization_config(const Calibration& calibration) {
   config["config_groups"] = config_groups(calibration);
   config["format"] = format_word(calibration.plan);
   config["global_compression_ratio"] = nullptr;
-  config["ignore"] = calibration.plan.ignore;
+  config["ignore"] = ignore_list(calibration.plan, config["config_groups"].empty());
   config["kv_cache_scheme"] =
       calibration.layers.empty() ? Json(nullptr) : to_json(calibration.kv_args);
   config["quant_method"] = "compressed-tensors";

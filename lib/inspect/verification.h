@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "engines/verify.h"
-#include "family/model_config.h"
 
 namespace kvcal {
 
@@ -16,16 +15,5 @@ std::vector<std::string> engine_choice(const std::vector<std::string>& asked);
 std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
                                  const std::vector<std::string>& engines,
                                  const VerifyOptions& options);
-
-/// Whether an engine uses the KV scales of a folder.
-struct ServedEngine {
-  std::string title;  ///< "vLLM 0.32"
-  bool is_served = false;
-  std::string note;  ///< the platform and argument that it needs, or why it uses no scale
-};
-
-/// All engines, in the order of their rules.
-std::vector<ServedEngine> served_engines(const std::filesystem::path& folder,
-                                         const ModelConfig& config);
 
 }  // namespace kvcal

@@ -128,9 +128,13 @@ class Calibrating {
   }
 
   void prepare() {
-    formats_.emplace(request_.output);
+    OutputOptions output = request_.output;
+    if (!output.formats.empty()) formats_.emplace(output);  // wrong names are told first
     subject_.emplace(
         make_subject(read_recipe(request_.recipe), request_.recipe, request_.model, told()));
+    settle_formats(output, subject_->model_dir,
+                   subject_->kept || subject_->plan.quantizes_weights(), told());
+    formats_.emplace(output);
     check_request(request_, *subject_, *formats_);
     if (!session_.is_first()) return;
     warn_of_idle_options(request_, *subject_, told());

@@ -46,6 +46,16 @@ std::vector<FormatLosses> all_losses(const Conversion& conversion, const OutputF
   return losses;
 }
 
+/// Wrong names are told before the checkpoint is read.
+OutputFormats formats_of(const ConversionRequest& request, Diagnostics& diagnostics) {
+  OutputOptions output = request.output;
+  if (output.formats.empty() || !output.engines.empty()) {
+    const ModelDir model(request.checkpoint);
+    settle_formats(output, model, read_kept_quantization(model).has_value(), diagnostics);
+  }
+  return OutputFormats(output, request.format_option);
+}
+
 /// Format of the overlay, or of the checkpoint's quantized weights where that differs: readers find
 /// scales beside such weights only in their form.
 std::string format_for(const Overlay& overlay, const ModelDir& model, Diagnostics& diagnostics) {
@@ -61,7 +71,7 @@ std::string format_for(const Overlay& overlay, const ModelDir& model, Diagnostic
 }  // namespace
 
 ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostics& diagnostics) {
-  const OutputFormats formats(request.output, request.format_option);
+  const OutputFormats formats = formats_of(request, diagnostics);
   const Conversion conversion(request.checkpoint, formats.names(), options_of(request),
                               diagnostics);
   for (const std::string& warning : conversion.warnings()) diagnostics.warn(warning);

@@ -3,10 +3,30 @@
 #include <algorithm>
 
 #include "core/folder.h"
+#include "core/join.h"
+#include "engines/engine_rules.h"
+#include "engines/format_choice.h"
 #include "export/joined_writer.h"
 #include "export/overlay.h"
 
 namespace kvcal {
+
+void settle_formats(OutputOptions& options, const ModelDir& model, bool has_weights,
+                    Diagnostics& diagnostics) {
+  if (!options.engines.empty() && options.scales_only)
+    fail("--for asks what engines make of a checkpoint, --scales-only writes an overlay");
+  for (const std::string& engine : options.engines)
+    in_context("--for", [&] { choose_engine(engine); });
+  if (!options.formats.empty()) return;
+  if (options.engines.empty()) {
+    options.formats.emplace_back("compressed-tensors");
+    return;
+  }
+  const std::string model_type = required_string(model.config(), "model_type");
+  options.formats = formats_for(options.engines, model_type, has_weights, diagnostics);
+  diagnostics.note("--for " + join(options.engines, ", ") + ": --format " +
+                   join(options.formats, " --format "));
+}
 
 OutputFormats::OutputFormats(OutputOptions options, std::string option)
     : options_(std::move(options)), option_(std::move(option)) {

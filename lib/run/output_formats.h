@@ -14,6 +14,7 @@ namespace kvcal {
 /// Folder, formats and options of a calibration's output.
 struct OutputOptions {
   std::vector<std::string> formats;
+  std::vector<std::string> engines;  ///< that must use the scales, as choose_engine takes them
   std::string output;
   std::string scale_dtype = "float32";
   std::string kv_cache_dtype = "fp8_e4m3";
@@ -21,6 +22,12 @@ struct OutputOptions {
   bool overwrite = false;
   bool scales_only = false;
 };
+/// Sets the formats where none is given: those that the engines read for models of this type, or
+/// compressed-tensors. has_weights: of an output with quantized weights. Throws Error as
+/// formats_for does, and for engines beside an overlay, which no engine is given.
+void settle_formats(OutputOptions& options, const ModelDir& model, bool has_weights,
+                    Diagnostics& diagnostics);
+
 /// Folder of one format in an output.
 struct WrittenFolder {
   std::string format;

@@ -43,25 +43,27 @@ Json manifest_of(const ScalesRequest& request, const Statistics& statistics,
 }
 
 /// Checks that model, output and format are given together.
-void settle_output(ScalesRequest& request) {
+void check_output(const ScalesRequest& request) {
   if (request.output.output.empty() != request.model.empty())
     fail(request.model.empty() ? "--output needs the model it is written for, give --model"
                                : "--model is for what is written, give --output");
-  if (request.output.formats.empty() && !request.model.empty())
-    request.output.formats.emplace_back("compressed-tensors");
-  if (!request.output.formats.empty() && request.model.empty())
-    fail("--format is for what is written, give --model and --output");
+  if (!request.model.empty()) return;
+  if (!request.output.formats.empty() || !request.output.engines.empty())
+    fail(request.output.formats.empty() ? "--for" : "--format",
+         " is for what is written, give --model and --output");
 }
 
 /// Writes the output of a calibration of the model.
-void write(const ScalesRequest& request, const OutputFormats& formats, const ModelDir& model,
-           const Statistics& statistics, const Recipe& recipe, ScalesResult& result,
-           Diagnostics& diagnostics) {
+void write(ScalesRequest& request, const ModelDir& model, const Statistics& statistics,
+           const Recipe& recipe, ScalesResult& result, Diagnostics& diagnostics) {
   const auto kept = kept_weights(model, result.config);
   const ExportInput input{.model = model,
                           .calibration = result.calibration,
                           .recipe = &recipe,
                           .kept = kept ? &*kept : nullptr};
+  settle_formats(request.output, model, kept || result.calibration.plan.quantizes_weights(),
+                 diagnostics);
+  const OutputFormats formats(request.output);
   formats.check(input);
   check_target(model, request.output.output);
   AtomicDirectory output(request.output.output, request.output.overwrite);
@@ -77,8 +79,8 @@ void write(const ScalesRequest& request, const OutputFormats& formats, const Mod
 }  // namespace
 
 ScalesResult scales_from_statistics(ScalesRequest request, Diagnostics& diagnostics) {
-  settle_output(request);
-  const OutputFormats formats(request.output);
+  check_output(request);
+  if (!request.output.formats.empty()) OutputFormats{request.output};  // wrong names are told first
   const Recipe recipe = read_recipe(request.recipe);
   const Statistics statistics = read_statistics(request.statistics);
   std::optional<ModelDir> model;
@@ -98,7 +100,7 @@ ScalesResult scales_from_statistics(ScalesRequest request, Diagnostics& diagnost
   });
   check_calibration(result.calibration);
   if (model) {
-    write(request, formats, *model, statistics, recipe, result, diagnostics);
+    write(request, *model, statistics, recipe, result, diagnostics);
   } else {
     result.manifest =
         manifest_of(request, statistics, result.config, recipe, result.calibration, {});

@@ -55,6 +55,8 @@ void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& sc
 /// Whether a file's model_type is this model's, or its wrapper's, with which config.json begins.
 bool is_type_of(std::string_view model_type, const ModelConfig& config);
 
+inline constexpr std::string_view kScalesJsonName = "kv_cache_scales.json";
+
 /// Content of kv_cache_scales.json.
 struct ScalesFile {
   KvDType dtype = KvDType::kFp8E4m3;  ///< of the cache: kFp8E4m3 or kFp8E5m2

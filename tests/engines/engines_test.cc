@@ -74,9 +74,17 @@ TEST_CASE("every row of the table names one of our formats and is there once") {
       INFO(rules.title << ", " << row.format);
       CHECK(std::ranges::find(kFormats, row.format) != kFormats.end());
       CHECK(rows.emplace(name, row.format).second);
-      CHECK(!row.version.empty());
       CHECK(row.otherwise != Reads::kNotKnown);
     }
+}
+
+TEST_CASE("every engine has a version and a name for people") {
+  for (const auto& [name, rules] : engine_rules().rows()) {
+    INFO(name);
+    CHECK(!rules.title.empty());
+    REQUIRE(!rules.versions.empty());
+    CHECK(!rules.versions.front().empty());
+  }
 }
 
 TEST_CASE("every miss says why, and is of tried models") {

@@ -30,14 +30,4 @@ TEST_CASE("verification: a config.json that is not read is named once") {
   CHECK(message.find("config.json") == message.rfind("config.json"));
 }
 
-TEST_CASE("served_engines: a checkpoint without scales is served by none, with the reason") {
-  const ModelDir model_dir(model_fixture("llama"));
-  const auto engines = served_engines(model_fixture("llama"), read_model_config(model_dir));
-  CHECK(engines.size() == engine_rules().names().size());
-  for (const ServedEngine& engine : engines) {
-    CHECK(!engine.is_served);
-    CHECK(!engine.note.empty());
-  }
-}
-
 }  // namespace kvcal

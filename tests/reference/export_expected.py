@@ -133,7 +133,8 @@ def quantization_config(case):
     config = QuantizationConfig(
         config_groups={}, quant_method="compressed-tensors", kv_cache_scheme=QuantizationArgs(**case["args"]),
         format="dense", quantization_status="compressed",
-        ignore=[layer["module"] for layer in case["layers"] if layer["ignored"]])
+        # TGI wants to find every Linear: here, where no group has it.
+        ignore=[layer["module"] for layer in case["layers"] if layer["ignored"]] + ["Linear"])
     return {"version": compressed_tensors.__version__, "quant_method": "compressed-tensors", "sparsity_config": {},
             "transform_config": {}, **config.model_dump(exclude=["quant_method"])}
 

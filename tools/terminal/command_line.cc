@@ -5,20 +5,13 @@
 #include <string_view>
 #include <vector>
 
+#include "core/shell_word.h"
+
 namespace kvcal {
 namespace {
 
 // Set once, before anything runs.
 std::vector<std::string> words;
-
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
 
 }  // namespace
 
@@ -28,7 +21,7 @@ void remember_command_line(int argc, char** argv) {
 
 std::string resuming_command_line() {
   std::string line;
-  for (const std::string& word : words) line += (line.empty() ? "" : " ") + quoted(word);
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_word(word);
   const bool resumes = std::find(words.begin(), words.end(), "--resume") != words.end();
   return resumes ? line : line + " --resume";
 }

@@ -21,6 +21,7 @@ EngineRules aphrodite_engine() {
       .unknown = Unknown::kRefused,
       .unplaced = Unknown::kRefused,
       .takes_sharded_heads = true,
+      .command = "aphrodite run",
       .fp8_argument = "--kv-cache-dtype fp8",
       .format = "compressed-tensors",
       .quant_file = QuantFile::kWithoutConfig,
@@ -28,7 +29,7 @@ EngineRules aphrodite_engine() {
       .otherwise = {.method = "*", .warns_of_ones = false},
       .tried = vllm_tried(),
       .misses = std::move(misses),
-      .formats = vllm_formats("0.24.1")};
+      .formats = vllm_formats()};
 }
 
 /// Source: PygmalionAI's Aphrodite 0.6.5, quantization/kv_cache.py, modeling/models/llama.py.
@@ -44,6 +45,7 @@ EngineRules aphrodite_06_engine() {
               "modeling/model_loader/weight_utils.py",
           .unknown = Unknown::kRefused,
           .unplaced = Unknown::kDroppedWithWarning,
+          .command = "python3 -m aphrodite.endpoints.openai.api_server --model",
           .fp8_argument = "--kv-cache-dtype fp8",
           .format = "scales-json",
           .methods = {fp8},
@@ -53,8 +55,7 @@ EngineRules aphrodite_06_engine() {
                           .doubles_on_rocm = true,
                           .model_types = {"llama"}},
           // Source: Aphrodite 0.6.5, llama.py, load_kv_cache_scales.
-          .formats = {{.version = "0.6",
-                       .format = "scales-json",
+          .formats = {{.format = "scales-json",
                        .note = "--quantization-param-path; removed in later versions",
                        .is_scales_file = true}}};
 }

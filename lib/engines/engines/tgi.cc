@@ -69,6 +69,7 @@ EngineRules tgi_engine() {
   return {.title = "TGI",
           .versions = {"db931fcf"},
           .source = "layers/attention/kv_cache.py, utils/weights.py, models/__init__.py",
+          .command = "text-generation-launcher --model-id",
           .fp8_argument = "--kv-cache-dtype fp8_e4m3fn",
           .format = "tgi",
           .methods = {tgi_compressed_tensors()},
@@ -77,12 +78,10 @@ EngineRules tgi_engine() {
           .misses = tgi_misses(),
           .formats = {
               // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.
-              {.version = "2026-01",
-               .format = "tgi",
+              {.format = "tgi",
                .names = {".kv_scale"},
                .note = "kv_scale, for FP8 E4M3 caches on CUDA"},
-              {.version = "2026-01",
-               .format = "compressed-tensors",
+              {.format = "compressed-tensors",
                .method = "compressed-tensors",
                .names = kPlainScales,
                .note = "of one element, where ignore names Linear"},
@@ -99,6 +98,7 @@ EngineRules tgi_branch_engine() {
   return {.title = "TGI branch fp8_kvcache",
           .versions = {"1e6e7db0"},
           .source = "utils/weights.py",
+          .command = "text-generation-launcher --model-id",
           .fp8_argument = "--kv-cache-dtype fp8",
           .format = "tgi",
           .otherwise = any};

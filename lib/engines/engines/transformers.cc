@@ -37,6 +37,7 @@ EngineRules transformers_engine() {
           .source = "run",
           .unknown = Unknown::kDroppedWithWarning,
           .unplaced = Unknown::kDroppedWithWarning,
+          .command = "AutoModelForCausalLM.from_pretrained",
           .format = "compressed-tensors",
           .methods = {{.method = "compressed-tensors",
                        .cache = CacheSwitch::kScheme,
@@ -53,8 +54,7 @@ EngineRules transformers_engine() {
           .otherwise = {.method = "*"},
           .tried = kTypesRun,
           .misses = transformers_misses(),
-          .formats = {{.version = "5.17",
-                       .format = "compressed-tensors",
+          .formats = {{.format = "compressed-tensors",
                        .method = "compressed-tensors",
                        .names = kPlainScales,
                        .note = "per tensor and per head"}}};

@@ -14,6 +14,7 @@ EngineRules trtllm_engine() {
           .source =
               "_torch/modules/{linear,attention}.py, _torch/attention_backend/trtllm.py, "
               "quant_config_utils.py",
+          .command = "trtllm-serve",
           .fp8_argument = "kv_cache_config.dtype: fp8",
           .format = "modelopt",
           .quant_file = QuantFile::kFirst,
@@ -24,8 +25,7 @@ EngineRules trtllm_engine() {
                        .ones_for_fp8 = true}},
           .otherwise = {.method = "*"},
           // Source: TensorRT-LLM, quant_config_utils.py.
-          .formats = {{.version = "2026-08",
-                       .format = "compressed-tensors",
+          .formats = {{.format = "compressed-tensors",
                        .method = "compressed-tensors",
                        .otherwise = Reads::kNo,
                        .note = "refuses empty config_groups; it reads ModelOpt checkpoints"}}};

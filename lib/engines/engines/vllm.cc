@@ -133,38 +133,29 @@ std::vector<Miss> vllm_misses() {
   };
 }
 
-std::vector<EngineFormat> vllm_formats(std::string_view version) {
-  return {{.version = version,
-           .format = "compressed-tensors",
-           .method = "compressed-tensors",
-           .names = kPlainScales,
-           .note = "per tensor and per head"},
-          // Source: vLLM 0.32, Fp8Config: the same names, for every Attention and no
-          // MLAAttention.
-          {.version = version,
-           .format = "fp8",
-           .method = "fp8",
-           .names = kPlainScales,
-           .note = "needs --kv-cache-dtype fp8; per tensor"},
-          {.version = version,
-           .format = "modelopt",
-           .method = "modelopt",
-           .names = {".k_proj.k_scale", ".v_proj.v_scale"},
-           .note = "per tensor"},
-          {.version = version,
-           .format = "quark",
-           .method = "quark",
-           .names = {".k_proj.output_scale", ".v_proj.output_scale"},
-           .note = "needs --kv-cache-dtype fp8; per tensor"},
-          // Tried: without a quantization_config its loader stops at self_attn.kv_scale.
-          {.version = version,
-           .format = "tgi",
-           .otherwise = Reads::kNo,
-           .note = "its loader stops at the name kv_scale"},
-          {.version = version,
-           .format = "scales-json",
-           .otherwise = Reads::kNo,
-           .note = "removed in 2025-01"}};
+std::vector<EngineFormat> vllm_formats() {
+  return {
+      {.format = "compressed-tensors",
+       .method = "compressed-tensors",
+       .names = kPlainScales,
+       .note = "per tensor and per head"},
+      // Source: vLLM 0.32, Fp8Config: the same names, for every Attention and no
+      // MLAAttention.
+      {.format = "fp8",
+       .method = "fp8",
+       .names = kPlainScales,
+       .note = "needs --kv-cache-dtype fp8; per tensor"},
+      {.format = "modelopt",
+       .method = "modelopt",
+       .names = {".k_proj.k_scale", ".v_proj.v_scale"},
+       .note = "per tensor"},
+      {.format = "quark",
+       .method = "quark",
+       .names = {".k_proj.output_scale", ".v_proj.output_scale"},
+       .note = "needs --kv-cache-dtype fp8; per tensor"},
+      // Tried: without a quantization_config its loader stops at self_attn.kv_scale.
+      {.format = "tgi", .otherwise = Reads::kNo, .note = "its loader stops at the name kv_scale"},
+      {.format = "scales-json", .otherwise = Reads::kNo, .note = "removed in 2025-01"}};
 }
 
 EngineRules vllm_engine() {
@@ -177,6 +168,7 @@ EngineRules vllm_engine() {
           .unknown = Unknown::kRefused,
           .unplaced = Unknown::kRefused,
           .takes_sharded_heads = true,
+          .command = "vllm serve",
           .fp8_argument = "--kv-cache-dtype fp8",
           .format = "compressed-tensors",
           .quant_file = QuantFile::kWithoutConfig,
@@ -186,7 +178,7 @@ EngineRules vllm_engine() {
           .otherwise = {.method = "*", .warns_of_ones = false},
           .tried = vllm_tried(),
           .misses = vllm_misses(),
-          .formats = vllm_formats("0.32")};
+          .formats = vllm_formats()};
 }
 
 }  // namespace kvcal

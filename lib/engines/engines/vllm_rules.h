@@ -20,7 +20,7 @@ extern const Names kOutputScales;
 /// Types whose model files vLLM was run with.
 ModelTypes vllm_tried();
 std::vector<Miss> vllm_misses();
-std::vector<EngineFormat> vllm_formats(std::string_view version);
+std::vector<EngineFormat> vllm_formats();
 
 MethodRules vllm_compressed_tensors();
 MethodRules vllm_modelopt();

@@ -1,3 +1,4 @@
+#include "engines/engine_rules.h"
 #include "export/layer_scales.h"
 #include "export/scalar_scales.h"
 #include "export/writer.h"
@@ -8,9 +9,24 @@ namespace {
 constexpr WeightForm kWeights{
     .title = "Quark", .scalars_have_no_dims = true, .rows_have_one_dim = true};
 
-ScalarForm form() {
-  return {
-      .format = "quark", .title = "Quark", .names = kv_form("output scales"), .weights = kWeights};
+size_t num_engines(const ExportInput& input, const KvForm& names) {
+  const std::string model_type = required_string(input.model.config(), "model_type");
+  MissSubject subject{.model_type = model_type,
+                      .method = "quark",
+                      .has_weights = input.kept || input.calibration.plan.quantizes_weights()};
+  for (const std::string_view name : {names.k, names.v}) subject.names.emplace_back(name);
+  return num_engines_that_hold(subject);
+}
+
+/// Quark's own names, of the outputs of k_proj and v_proj. For some families engines stop at them,
+/// and hold the plain names beside the same configuration (docs/verify.md).
+ScalarForm form(const ExportInput& input) {
+  const KvForm& own = kv_form("output scales");
+  const KvForm& plain = kv_form("compressed-tensors");
+  return {.format = "quark",
+          .title = "Quark",
+          .names = num_engines(input, plain) > num_engines(input, own) ? plain : own,
+          .weights = kWeights};
 }
 
 /// Pattern of everything except vLLM's attention modules, which would get no scales if excluded.
@@ -136,12 +152,12 @@ Json quantization_config(const ExportInput& input) {
 class QuarkWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
-    check_scalar_scales(input, form());
+    check_scalar_scales(input, form(input));
     linear_config(input.calibration.plan);
   }
 
   FormatParts parts(const ExportInput& input) const override {
-    FormatParts parts = scalar_parts(input, form());
+    FormatParts parts = scalar_parts(input, form(input));
     parts.config["quantization_config"] = quantization_config(input);
     return parts;
   }
@@ -151,8 +167,9 @@ class QuarkWriter : public Writer {
   }
 
   std::vector<std::string> notes(const ExportInput& input) const override {
-    std::vector<std::string> notes = told_cache_notes(input, form());
-    for (std::string& note : scalar_scale_notes(input, form())) notes.push_back(std::move(note));
+    std::vector<std::string> notes = told_cache_notes(input, form(input));
+    for (std::string& note : scalar_scale_notes(input, form(input)))
+      notes.push_back(std::move(note));
     return notes;
   }
 };

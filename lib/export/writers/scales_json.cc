@@ -4,17 +4,18 @@
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kFileName = "kv_cache_scales.json";
 constexpr int64_t kMaxTpSize = 1024;
 
 /// Readers only know E4M3FN, also on ROCm, where they double the scales; E5M2 is for kvcal itself.
 void check_format(fp8::Format format) {
   if (format != fp8::Format::kE4m3Fnuz) return;
-  fail(kFileName, " holds scales of float8_e4m3fn or float8_e5m2, the calibration has those of ",
+  fail(kScalesJsonName,
+       " holds scales of float8_e4m3fn or float8_e5m2, the calibration has those of ",
        fp8::name_of(format));
 }
 
@@ -23,11 +24,11 @@ class ScalesJsonWriter : public Writer {
   void check(const ExportInput& input) const override {
     check_calibration(input.calibration);
     if (input.calibration.layers.empty())
-      fail(kFileName, " holds KV scales, the recipe asks for none");
+      fail(kScalesJsonName, " holds KV scales, the recipe asks for none");
     check_covers_model(input.model, input.calibration);
     check_format(input.calibration.kv_format);
     if (input.scale_in_model_dtype)
-      fail(kFileName, " holds no dtype; scale dtype 'model' is not for it");
+      fail(kScalesJsonName, " holds no dtype; scale dtype 'model' is not for it");
     if (input.tp_size < 1 || input.tp_size > kMaxTpSize)
       fail("tensor parallel size ", input.tp_size, ", expected 1 to ", kMaxTpSize);
     required_string(input.model.config(), "model_type");
@@ -50,7 +51,7 @@ class ScalesJsonWriter : public Writer {
     scales["kv_cache"]["dtype"] = fp8::name_of(input.calibration.kv_format);
     scales["kv_cache"]["scaling_factor"] = std::move(ranks);
     FormatParts parts{.has_checkpoint = false};
-    parts.files.emplace(kFileName, dump_json(scales, 4));
+    parts.files.emplace(kScalesJsonName, dump_json(scales, 4));
     return parts;
   }
 
@@ -63,7 +64,7 @@ class ScalesJsonWriter : public Writer {
 
   std::vector<std::string> notes(const ExportInput& input) const override {
     std::vector<std::string> notes;
-    const std::string file(kFileName);
+    const std::string file(kScalesJsonName);
     if (has_head_scales(input.calibration))
       notes.push_back(file + (input.tp_size == 1
                                   ? " has one scale a layer: the largest of all heads was taken"
@@ -93,13 +94,13 @@ class ScalesJsonWriter : public Writer {
     int64_t next = 0;
     for (const AttentionCalibration& layer : calibration.layers) {
       if (layer.ignored)
-        fail(layer.module, " is ignored and has no scale; ", kFileName,
+        fail(layer.module, " is ignored and has no scale; ", kScalesJsonName,
              " must have one for every layer");
       if (layer.layer != next) break;
       ++next;
     }
     if (next != count || calibration.layers.size() != static_cast<size_t>(count))
-      fail("layer ", next, " has no scale; ", kFileName, " must have one for each of ", count,
+      fail("layer ", next, " has no scale; ", kScalesJsonName, " must have one for each of ", count,
            " layers");
   }
 };

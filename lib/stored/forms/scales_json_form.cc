@@ -75,7 +75,7 @@ namespace {
 /// The file itself, or the one in a folder.
 std::optional<fs::path> find_scales_json(const fs::path& place) {
   if (!is_folder(place)) return place.extension() == ".json" ? std::optional(place) : std::nullopt;
-  const fs::path file = place / "kv_cache_scales.json";
+  const fs::path file = place / kScalesJsonName;
   return is_there(file) ? std::optional(file) : std::nullopt;
 }
 

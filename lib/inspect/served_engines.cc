@@ -1,0 +1,140 @@
+#include "inspect/served_engines.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/folder.h"
+#include "core/join.h"
+#include "core/shell_word.h"
+#include "engines/verify.h"
+#include "stored/dialect.h"
+#include "stored/kv_scales.h"
+
+namespace kvcal {
+namespace {
+
+/// One engine in front of one folder, started in one way.
+struct Trial {
+  VerifyReport report;
+  std::string arguments = {};  ///< beyond the folder
+  bool is_rocm = false;
+};
+
+/// By the rules, whether the engine was run or not.
+bool is_used(const Trial& trial) {
+  const VerifyReport& report = trial.report;
+  const auto is_held = [](const HeldLayer& layer) {
+    return !layer.k.source.empty() || !layer.v.source.empty();
+  };
+  return report.loads && !loses_scales(report) && report.kv_cache_dtype != "auto" &&
+         std::ranges::any_of(report.layers, is_held);
+}
+
+Fate fate_of(const Trial& trial) {
+  if (!trial.report.is_known) return Fate::kNotKnown;
+  if (is_used(trial)) return Fate::kLoaded;
+  return trial.report.loads ? Fate::kLost : Fate::kRefused;
+}
+
+/// The file beside the scales, or in the checkpoint; empty: none.
+fs::path scales_file_of(const ServedFolder& folder) {
+  if (!folder.scales.empty()) return folder.scales;
+  const fs::path inside = folder.checkpoint / kScalesJsonName;
+  return is_there(inside) ? inside : fs::path();
+}
+
+/// As the engine starts by itself, told an FP8 cache, and told the file of scales: the first that
+/// uses the scales, else the last that keeps a cache in FP8, whose findings are about the scales.
+Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const std::string& engine,
+                 int64_t tp_size) {
+  const ModelDir model(folder.checkpoint);
+  const EngineRules& rules = choose_engine(engine).rules();
+  VerifyOptions options;
+  // Scales of E4M3FNUZ are for platforms that store it.
+  options.is_rocm = read_dialect(model) == fp8::Format::kE4m3Fnuz;
+  options.tp_size = tp_size;
+  const auto run = [&](const std::string& arguments) {
+    return Trial{verify_engine(model, config, engine, options), arguments, options.is_rocm};
+  };
+  Trial best = run("");
+  if (is_used(best) || rules.fp8_argument.empty()) return best;
+  options.kv_cache_dtype = "fp8_e4m3";
+  std::string arguments = " " + std::string(rules.fp8_argument);
+  Trial told = run(arguments);
+  if (is_used(told)) return told;
+  if (best.report.loads && best.report.kv_cache_dtype == "auto") best = std::move(told);
+  options.scales = scales_file_of(folder);
+  if (!rules.scales_file.is_read || options.scales.empty()) return best;
+  arguments +=
+      " " + std::string(rules.scales_file.argument) + " " + shell_word(options.scales.string());
+  told = run(arguments);
+  return is_used(told) ? told : best;
+}
+
+/// "vllm serve OUT --kv-cache-dtype fp8", or what an engine without a command must be told.
+std::string command_of(const EngineRules& rules, const ServedFolder& folder, const Trial& trial) {
+  const std::string command(rules.command);
+  return command + (command.empty() ? "" : " ") + shell_word(folder.checkpoint.string()) +
+         trial.arguments + (trial.is_rocm ? ", on MI300" : "");
+}
+
+/// The first error, and the formats that the engine reads.
+std::string reason_of(const EngineChoice& engine, const Trial& trial,
+                      const std::string& model_type) {
+  std::string reason = loses_scales(trial.report) ? trial.report.findings.front().message
+                                                  : std::string("it uses none of the scales");
+  std::vector<std::string> formats;
+  for (const EngineVerdict& verdict : engine_verdicts(model_type))
+    if (verdict.name == engine.name && verdict.reads == Reads::kYes)
+      formats.emplace_back(verdict.format);
+  if (!formats.empty()) reason += "; of these models it reads " + join(formats, ", ");
+  return reason;
+}
+
+ServedEngine served(const std::vector<ServedFolder>& folders, const ModelConfig& config,
+                    const std::string& name, int64_t tp_size) {
+  const EngineChoice engine = choose_engine(name);
+  std::optional<Trial> first;
+  const ServedFolder* used = nullptr;
+  for (const ServedFolder& folder : folders) {
+    Trial trial = best_trial(folder, config, name, tp_size);
+    if (is_used(trial)) used = &folder;
+    if (used || !first) first = std::move(trial);
+    if (used) break;
+  }
+  const std::string type =
+      required_string(ModelDir(folders.front().checkpoint).config(), "model_type");
+  const std::string not_run =
+      first->report.is_known ? "" : "not run with such a model; by its rules: ";
+  return {.name = name,
+          .title = std::string(engine.rules().title) + " " + engine.version,
+          .fate = fate_of(*first),
+          .note = not_run + (used ? command_of(engine.rules(), *used, *first)
+                                  : reason_of(engine, *first, type))};
+}
+
+}  // namespace
+
+std::string_view name_of(Fate fate) {
+  switch (fate) {
+    case Fate::kLoaded:
+      return "loaded";
+    case Fate::kNotKnown:
+      return "not known";
+    case Fate::kLost:
+      return "lost";
+    case Fate::kRefused:
+      return "refused";
+  }
+  return "";
+}
+
+std::vector<ServedEngine> served_engines(const std::vector<ServedFolder>& folders,
+                                         const ModelConfig& config,
+                                         const std::vector<std::string>& engines, int64_t tp_size) {
+  std::vector<ServedEngine> all;
+  for (const std::string& engine : engines) all.push_back(served(folders, config, engine, tp_size));
+  return all;
+}
+
+}  // namespace kvcal

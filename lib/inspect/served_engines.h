@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "family/model_config.h"
+
+namespace kvcal {
+
+/// A checkpoint as an engine is given it.
+struct ServedFolder {
+  std::filesystem::path checkpoint;
+  std::filesystem::path scales = {};  ///< a kv_cache_scales.json; empty: that of the folder, if any
+};
+
+/// The fate of KV scales in an engine. kNotKnown: it was not run with such a model.
+enum class Fate : uint8_t { kLoaded, kNotKnown, kLost, kRefused };
+std::string_view name_of(Fate fate);
+
+/// What an engine makes of the KV scales of an output.
+struct ServedEngine {
+  std::string name;   ///< as asked for: "vllm", "vllm@0.33"
+  std::string title;  ///< "vLLM 0.32"
+  Fate fate = Fate::kLost;
+  /// kLoaded, kNotKnown: the command that serves the folder, or what the engine must be told; else
+  /// the reason, and a format that it reads.
+  std::string note;
+};
+
+/// Each engine's answer, by the rules of verify_engine: for the first of the folders whose scales
+/// it uses, with the arguments that it needs; where it uses none, for the first. engines: names as
+/// choose_engine takes them. Throws Error as verify_engine.
+std::vector<ServedEngine> served_engines(const std::vector<ServedFolder>& folders,
+                                         const ModelConfig& config,
+                                         const std::vector<std::string>& engines, int64_t tp_size);
+
+}  // namespace kvcal

@@ -1,0 +1,64 @@
+#include "engines/format_choice.h"
+
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal {
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+struct Warnings : SilentDiagnostics {
+  void warn(const std::string& message) override { all.push_back(message); }
+  Names all;
+};
+
+Names chosen(const Names& engines, std::string_view model_type, bool has_weights = false) {
+  SilentDiagnostics silent;
+  return formats_for(engines, model_type, has_weights, silent);
+}
+
+}  // namespace
+
+TEST_CASE("formats_for: one format serves all where all read it") {
+  CHECK(chosen({"vllm"}, "llama") == Names{"compressed-tensors"});
+  CHECK(chosen({"vllm", "sglang", "transformers", "tgi"}, "llama") == Names{"compressed-tensors"});
+  CHECK(chosen({"tgi"}, "llama") == Names{"tgi"});
+}
+
+TEST_CASE("formats_for: the form depends on the family") {
+  CHECK(chosen({"sglang"}, "deepseek_v3") == Names{"modelopt"});
+  CHECK(chosen({"sglang"}, "qwen3") == Names{"compressed-tensors+scales-json"});
+  CHECK(chosen({"vllm"}, "falcon") == Names{"compressed-tensors"});
+}
+
+TEST_CASE("formats_for: a checkpoint with a file beside it serves readers of either") {
+  CHECK(chosen({"vllm", "sglang"}, "qwen3") == Names{"compressed-tensors+scales-json"});
+}
+
+TEST_CASE("formats_for: several formats where no single one serves all") {
+  CHECK(chosen({"sglang", "tgi"}, "deepseek_v3") == Names{"modelopt", "tgi"});
+}
+
+TEST_CASE("formats_for: quantized weights need a format that describes them") {
+  CHECK(chosen({"tgi"}, "llama", true) == Names{"compressed-tensors"});
+  CHECK(test::contains(test::message_of([] { chosen({"vllm"}, "qwen3_next", true); }),
+                       "its loader stops at the scales of FP8 weights"));
+}
+
+TEST_CASE("formats_for: an engine that reads none is an error that names the readers") {
+  const std::string message = test::message_of([] { chosen({"vllm"}, "deepseek_v3"); });
+  CHECK(test::contains(message, "--for vllm: vLLM 0.32 uses the KV scales of no format"));
+  CHECK(test::contains(message, "they are read by SGLang, TGI"));
+  CHECK(test::contains(test::message_of([] { chosen({"vlm"}, "llama"); }), "vllm"));
+}
+
+TEST_CASE("formats_for: a model that was not run is written in the usual format, with a warning") {
+  Warnings diagnostics;
+  CHECK(formats_for({"vllm"}, "new_model", false, diagnostics) == Names{"compressed-tensors"});
+  REQUIRE(diagnostics.all.size() == 1);
+  CHECK(test::contains(diagnostics.all[0], "new_model is not known"));
+}
+
+}  // namespace kvcal

@@ -1,0 +1,71 @@
+#include "inspect/served_engines.h"
+
+#include <algorithm>
+
+#include "engines/engine_rules.h"
+#include "stored/weights.h"
+#include "support/catch.h"
+#include "support/model_fixture.h"
+#include "support/scratch_folder.h"
+
+namespace kvcal {
+
+using test::model_fixture;
+
+namespace {
+
+ModelConfig config_of(const std::string& family) {
+  return read_model_config(ModelDir(model_fixture(family)));
+}
+
+/// A file of scales for every layer of a family.
+void write_scales(const fs::path& path, const std::string& family) {
+  const ModelConfig config = config_of(family);
+  Json layers = Json::object();
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
+    layers[std::to_string(layer)] = 0.125;
+  const Json cache = {{"dtype", "float8_e4m3fn"}, {"scaling_factor", {{"0", layers}}}};
+  test::write_file(path, dump_json(Json{{"model_type", family}, {"kv_cache", cache}}));
+}
+
+ServedEngine only(const std::vector<ServedEngine>& engines) {
+  REQUIRE(engines.size() == 1);
+  return engines.front();
+}
+
+}  // namespace
+
+TEST_CASE("served_engines: a checkpoint without scales is loaded by none, with the reason") {
+  const auto engines = served_engines({{.checkpoint = model_fixture("llama")}}, config_of("llama"),
+                                      engine_rules().names(), 1);
+  CHECK(engines.size() == engine_rules().names().size());
+  for (const ServedEngine& engine : engines) {
+    CHECK(engine.fate != Fate::kLoaded);
+    CHECK_FALSE(engine.note.empty());
+  }
+}
+
+TEST_CASE("served_engines: the first folder that an engine uses, with its arguments") {
+  const test::ScratchFolder folder;
+  const fs::path scales = folder / "kv_cache_scales.json";
+  write_scales(scales, "qwen3");
+  const std::vector<ServedFolder> folders{{.checkpoint = model_fixture("qwen3")},
+                                          {.checkpoint = model_fixture("qwen3"), .scales = scales}};
+  const ServedEngine engine =
+      only(served_engines(folders, config_of("qwen3"), {"sglang@0.5.23"}, 1));
+  CHECK(engine.name == "sglang@0.5.23");
+  CHECK(engine.title == "SGLang 0.5.23");
+  CHECK(engine.fate == Fate::kLoaded);
+  CHECK(engine.note ==
+        "python3 -m sglang.launch_server --model-path " + model_fixture("qwen3").string() +
+            " --kv-cache-dtype fp8_e4m3 --quantization-param-path " + scales.string());
+}
+
+TEST_CASE("served_engines: an engine that was not run with such a model is not known") {
+  const auto engine = only(
+      served_engines({{.checkpoint = model_fixture("llama")}}, config_of("llama"), {"trtllm"}, 1));
+  CHECK(engine.fate == Fate::kNotKnown);
+  CHECK(engine.note.starts_with("not run with such a model; by its rules: "));
+}
+
+}  // namespace kvcal
