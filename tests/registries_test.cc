@@ -6,6 +6,7 @@
 #include "engines/engine_rules.h"
 #include "export/writer.h"
 #include "family/architecture.h"
+#include "family/wrapper.h"
 #include "kernels/backends.h"
 #include "quant/observer.h"
 #include "stored/stored_form.h"
@@ -85,10 +86,23 @@ TEST_CASE("every family has its test, and every fixture is checked by one") {
     REQUIRE(fs::exists(file));
     tests += read_text(file);
   }
+  tests += read_text(kRoot / "tests" / "forward" / "families" / "wrappers_test.cc");
   for (const auto& entry : fs::directory_iterator(kRoot / "tests" / "fixtures" / "models")) {
     const std::string name = entry.path().filename().string();
     INFO(name);
     CHECK(tests.find('"' + name + '"') != std::string::npos);
+  }
+}
+
+TEST_CASE("every wrapper has its fixture") {
+  Names found;
+  for (const auto& entry : fs::directory_iterator(kRoot / "tests" / "fixtures" / "models"))
+    found.insert(required_string(
+        parse_json(read_text(entry.path() / "config.json"), {.has_python_constants = true}),
+        "model_type"));
+  for (const Wrapper& wrapper : wrappers()) {
+    INFO(wrapper.model_type);
+    CHECK(found.contains(std::string(wrapper.model_type)));
   }
 }
 

@@ -6,6 +6,7 @@
 #include "core/join.h"
 #include "engines/engine_rules.h"
 #include "family/architecture.h"
+#include "family/wrapper.h"
 #include "terminal/table.h"
 
 namespace kvcal {
@@ -50,14 +51,16 @@ void print_engines_table(std::ostream& out) {
   out << "| `model_type` | " << join(titles, " | ") << " |\n| ---";
   for (size_t i = 0; i < titles.size(); ++i) out << " | ---";
   out << " |\n";
+  std::vector<std::string_view> types;
   for (const Architecture& architecture : architectures())
-    for (const auto* types : {&architecture.model_types, &architecture.wrapper_types})
-      for (const std::string_view type : *types) {
-        const auto verdicts = engine_verdicts(type);
-        out << "| `" << type << "`";
-        for (const std::string& title : titles) out << " | " << formats_text(verdicts, title);
-        out << " |\n";
-      }
+    types.insert(types.end(), architecture.model_types.begin(), architecture.model_types.end());
+  for (const Wrapper& wrapper : wrappers()) types.push_back(wrapper.model_type);
+  for (const std::string_view type : types) {
+    const auto verdicts = engine_verdicts(type);
+    out << "| `" << type << "`";
+    for (const std::string& title : titles) out << " | " << formats_text(verdicts, title);
+    out << " |\n";
+  }
 }
 
 Json engines_json(const std::string& model_type) {

@@ -2,6 +2,7 @@
 
 #include "commands.h"
 #include "core/join.h"
+#include "family/wrapper.h"
 #include "inspect/variations.h"
 
 namespace kvcal {
@@ -12,25 +13,34 @@ struct FamiliesOptions {
 };
 
 Json families_json() {
-  Json families = Json::array(), refused = Json::array();
+  Json families = Json::array(), wrapped = Json::array(), refused = Json::array();
   for (const Architecture& architecture : architectures())
     families.push_back({{"name", architecture.name},
                         {"model_types", architecture.model_types},
-                        {"wrapper_types", architecture.wrapper_types},
                         {"models", architecture.description},
                         {"variations", variation_words(architecture)},
                         {"attention_class", architecture.attention_class}});
+  for (const Wrapper& wrapper : wrappers())
+    wrapped.push_back({{"model_type", wrapper.model_type},
+                       {"models", wrapper.description},
+                       {"text_type", wrapper.text_type}});
   for (const RefusedModelType& type : refused_model_types())
     refused.push_back({{"model_type", type.model_type}, {"reason", type.reason}});
-  return {{"families", families}, {"refused", refused}};
+  return {{"families", families}, {"wrappers", wrapped}, {"refused", refused}};
 }
 
-/// config.json's model_types, also of multimodal checkpoints, each between quotes.
+/// config.json's model_types, each between quotes.
 std::string type_text(const Architecture& architecture, const std::string& quote) {
-  std::vector<std::string> types;
-  for (const auto* list : {&architecture.model_types, &architecture.wrapper_types})
-    for (const std::string_view type : *list) types.push_back(quote + std::string(type) + quote);
-  return join(types, ", ");
+  return join(architecture.model_types, ", ",
+              [&](std::string_view type) { return quote + std::string(type) + quote; });
+}
+
+/// The type of a wrapper's text part; text_config names those that differ.
+std::string text_type_text(const Wrapper& wrapper, const std::string& quote) {
+  const std::string own =
+      wrapper.text_type.empty() ? "" : quote + std::string(wrapper.text_type) + quote;
+  if (wrapper.has_one_text_type) return own;
+  return own.empty() ? "as text_config says" : own + ", or as text_config says";
 }
 
 std::string words_or_dash(const Architecture& architecture) {
@@ -45,6 +55,11 @@ void print_markdown(std::ostream& out) {
     out << "| " << architecture.name << " | " << type_text(architecture, "`") << " | "
         << architecture.description << " | " << words_or_dash(architecture) << " | `"
         << architecture.attention_class << "` |\n";
+  out << "\nMultimodal checkpoints, of which the text model runs:\n\n"
+         "| `model_type` | models | text model |\n| --- | --- | --- |\n";
+  for (const Wrapper& wrapper : wrappers())
+    out << "| `" << wrapper.model_type << "` | " << wrapper.description << " | "
+        << text_type_text(wrapper, "`") << " |\n";
   out << "\nRefused by name:\n\n| `model_type` | why |\n| --- | --- |\n";
   for (const RefusedModelType& type : refused_model_types())
     out << "| `" << type.model_type << "` | " << type.reason << " |\n";
@@ -58,6 +73,10 @@ void print_text(std::ostream& out) {
     const std::string words = join(variation_words(architecture), ", ");
     out << "  variations       " << (words.empty() ? "as Llama" : words) << '\n';
   }
+  out << "\nMultimodal checkpoints, of which the text model runs:\n";
+  for (const Wrapper& wrapper : wrappers())
+    out << "  " << wrapper.model_type << ": " << wrapper.description << "; text model "
+        << text_type_text(wrapper, "") << '\n';
   out << "\nRefused:\n";
   for (const RefusedModelType& type : refused_model_types())
     out << "  " << type.model_type << ": " << type.reason << '\n';

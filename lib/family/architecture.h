@@ -76,18 +76,18 @@ struct FixedKey {
 };
 /// Prefixes of the text model's tensor names: of the backbone, and of lm_head.
 struct NamePrefix {
-  std::string_view backbone, head = "";
+  std::string backbone, head = {};
 };
 
 /// A model family as a set of variations; fields that are not named are as in Llama.
 struct Architecture {
   std::string_view name;
   std::vector<std::string_view> model_types;  ///< config.json "model_type"
-  std::vector<std::string_view> wrapper_types =
-      {};                             ///< multimodal ones that hold it as text_config
-  std::string_view attention_class;   ///< class of its attention modules, for recipes
-  std::string_view description = "";  ///< well-known models of the family
-  std::string_view defaults = "{}";   ///< defaults of keys that config.json may leave out, as JSON
+  std::string_view attention_class;           ///< class of its attention modules, for recipes
+  std::string_view description = "";          ///< well-known models of the family
+  std::string_view defaults = "{}";  ///< defaults of keys that config.json may leave out, as JSON
+  /// Further defaults of a text_config: there transformers writes only what differs from its class.
+  std::string_view text_defaults = "{}";
   std::vector<KeyAlias> aliases = {};
   std::vector<SwitchKey> switches = {};
   std::vector<NumberKey> numbers = {};
@@ -117,8 +117,8 @@ struct Architecture {
 
   bool has_experts() const { return expert_layers != ExpertLayers::kNone; }
 
-  std::vector<NamePrefix> prefixes = {{"model."}};
-  std::string_view layers_name = "layers.";  ///< between prefix and layer number
+  std::vector<NamePrefix> prefixes = {{"model."}};  ///< without a wrapper; see wrapper.h
+  std::string_view layers_name = "layers.";         ///< between prefix and layer number
   std::string_view attention_module = "self_attn";
   std::vector<TensorRow> model_tensors;  ///< below the prefix; lm_head's below head
   std::vector<TensorRow> layer_tensors;
@@ -136,14 +136,5 @@ struct RefusedModelType {
   std::string_view model_type, reason;
 };
 const std::vector<RefusedModelType>& refused_model_types();
-
-/// The family of a config.json, and its object that describes the text model. Throws Error naming
-/// model_type and the known types.
-struct TextModel {
-  const Architecture* architecture = nullptr;
-  const Json* config = nullptr;
-  std::string model_type;
-};
-TextModel text_model_of(const Json& config);
 
 }  // namespace kvcal

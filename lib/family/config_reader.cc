@@ -2,12 +2,15 @@
 
 namespace kvcal {
 
-ConfigReader::ConfigReader(const Json& file, const Architecture& architecture)
+ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
+                           std::string_view more_defaults)
     : json_(file), architecture_(architecture) {
   // As in transformers, an explicit null is a value; only an absent key gets the default.
-  const Json defaults = parse_json(architecture.defaults);
-  for (const auto& [key, value] : defaults.items())
-    if (!json_.contains(std::string(name_of(key)))) json_[key] = value;
+  for (const std::string_view texts : {architecture.defaults, more_defaults}) {
+    const Json defaults = parse_json(texts);
+    for (const auto& [key, value] : defaults.items())
+      if (!json_.contains(std::string(name_of(key)))) json_[key] = value;
+  }
 }
 
 std::string_view ConfigReader::name_of(std::string_view key) const {

@@ -19,7 +19,9 @@ constexpr int64_t kMaxPositions = int64_t{1} << 30;
 /// and the family's defaults for absent keys.
 class ConfigReader {
  public:
-  ConfigReader(const Json& file, const Architecture& architecture);
+  /// more_defaults: as JSON, for keys that neither the file nor the family's defaults have.
+  ConfigReader(const Json& file, const Architecture& architecture,
+               std::string_view more_defaults = "{}");
 
   /// Name of the key in the file, for messages.
   std::string_view name_of(std::string_view key) const;

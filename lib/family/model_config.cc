@@ -7,6 +7,7 @@
 #include "core/registry.h"
 #include "family/architecture.h"
 #include "family/config_reader.h"
+#include "family/wrapper.h"
 
 namespace kvcal {
 
@@ -301,12 +302,16 @@ void parse_sizes(const ConfigReader& reader, ModelConfig& config) {
 ModelConfig parse_text_config(const TextModel& model) {
   const Architecture& architecture = *model.architecture;
   const Json& json = *model.config;
-  const ConfigReader reader(json, architecture);
+  const ConfigReader reader(json, architecture,
+                            model.wrapper_type.empty() ? "{}" : architecture.text_defaults);
   ModelConfig config;
   config.architecture = &architecture;
   config.model_type = model.model_type;
-  config.backbone_prefix = architecture.prefixes.front().backbone;
-  config.head_prefix = architecture.prefixes.front().head;
+  config.wrapper_type = model.wrapper_type;
+  config.wrapper = model.wrapper;
+  const NamePrefix prefix = name_prefixes(config).front();
+  config.backbone_prefix = prefix.backbone;
+  config.head_prefix = prefix.head;
   config.rope_is_interleaved = architecture.rope_is_interleaved;
   check_fixed_keys(reader, architecture);
   parse_switches(reader, config);
@@ -327,6 +332,16 @@ ModelConfig parse_text_config(const TextModel& model) {
   return config;
 }
 
+/// In transformers the outer value takes precedence, unless the wrapper has a rule of its own.
+void parse_outer_tie(const Json& json, const Json& text, ModelConfig& config) {
+  const auto outer = optional_bool(json, "tie_word_embeddings");
+  const auto inner = optional_bool(text, "tie_word_embeddings");
+  config.ties_by_file = !outer && !inner;
+  if (!outer) return;
+  const bool either = config.wrapper && config.wrapper->ties_if_either;
+  config.tie_word_embeddings = *outer || (either && inner.value_or(false));
+}
+
 }  // namespace
 
 ModelConfig parse_model_config(const Json& json) {
@@ -341,10 +356,7 @@ ModelConfig parse_model_config(const Json& json) {
   };
   config.dtype = dtype(json);
   if (config.dtype.empty()) config.dtype = dtype(*model.config);
-  // In transformers the outer value takes precedence.
-  if (is_nested)
-    if (const auto is_tied = optional_bool(json, "tie_word_embeddings"))
-      config.tie_word_embeddings = *is_tied;
+  if (is_nested) parse_outer_tie(json, *model.config, config);
   parse_quantization(json, config);
   return config;
 }

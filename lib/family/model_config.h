@@ -13,6 +13,7 @@
 namespace kvcal {
 
 struct Architecture;
+struct Wrapper;
 enum class Dim : uint8_t;
 struct Condition;
 
@@ -125,6 +126,8 @@ constexpr int64_t kNoRope = -1;
 struct ModelConfig {
   const Architecture* architecture = nullptr;
   std::string model_type;
+  std::string wrapper_type;          ///< of the multimodal model around it; empty: none
+  const Wrapper* wrapper = nullptr;  ///< its row; nullptr: none, or the type is not known
   int64_t hidden_size = 0, intermediate_size = 0, vocab_size = 0;
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t max_position_embeddings = 0;
@@ -135,6 +138,8 @@ struct ModelConfig {
   // Switches in the conditions of the tensor tables.
   bool attention_bias = false, output_bias = false, mlp_bias = false, lm_head_bias = false;
   bool tie_word_embeddings = false;
+  /// A wrapper does not say whether lm_head is tied: it is where the file has none.
+  bool ties_by_file = false;
   bool has_qk_norm = false;
   bool has_mlp_norm = true;        ///< false: the MLP shares attention's norm
   bool parallel_residual = false;  ///< attention and MLP both read the layer's input
@@ -142,6 +147,7 @@ struct ModelConfig {
   bool rope_is_interleaved = false;  ///< rotates pairs (2i, 2i + 1) instead of halves
   bool has_query_rank = false;
   bool has_shared_expert = false;
+  bool experts_in_out = false;  ///< tensors of all experts are [experts, in, out]
   bool has_conv_bias = false, mixer_bias = false;
   bool multi_query = false, new_decoder_architecture = false;  ///< Falcon
   bool has_parallel_norms = false;                             ///< Falcon's ln_attn and ln_mlp

@@ -22,6 +22,8 @@ RopeConfig::Type parse_rope_type(const Json& scaling) {
   static const Registry<RopeConfig::Type> kTypes{"rope type",
                                                  {
                                                      {"default", RopeConfig::Type::kDefault},
+                                                     // With text alone.
+                                                     {"mrope", RopeConfig::Type::kDefault},
                                                      {"linear", RopeConfig::Type::kLinear},
                                                      {"dynamic", RopeConfig::Type::kDynamic},
                                                      {"yarn", RopeConfig::Type::kYarn},

@@ -81,6 +81,17 @@ TensorRows attention_rows() {
                    {when(&ModelConfig::output_bias)}}}});
 }
 
+TensorRows gated_attention_rows() {
+  return {
+      {Role::kQueryAndGate, "self_attn.q_proj.weight", {Dim::kQueryAndGateWidth, Dim::kHidden}},
+      {Role::kKey, "self_attn.k_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
+      {Role::kValue, "self_attn.v_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
+      {Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kQueryWidth}},
+      {Role::kQueryNorm, "self_attn.q_norm.weight", {Dim::kHeadDim}},
+      {Role::kKeyNorm, "self_attn.k_norm.weight", {Dim::kHeadDim}},
+  };
+}
+
 TensorRows head_norm_rows() {
   return {
       {Role::kQueryNorm, "self_attn.q_norm.weight", {Dim::kHeadDim}},
@@ -230,6 +241,47 @@ TensorRows stacked_expert_rows() {
   };
 }
 
+TensorRows fused_expert_rows(Layout layout) {
+  const Condition moe = when(&LayerConfig::is_moe);
+  const auto shape = [&](Dim out, Dim in) {
+    return layout == Layout::kOutIn ? std::vector<Dim>{out, in} : std::vector<Dim>{in, out};
+  };
+  return {
+      {Role::kRouter, "mlp.gate.weight", {Dim::kExperts, Dim::kHidden}, {moe}},
+      {Role::kExpertGateUp,
+       "mlp.experts.gate_up_proj",
+       shape(Dim::kExpertGateUpWidth, Dim::kHidden),
+       {moe},
+       layout,
+       Dim::kExperts,
+       {{Role::kExpertGate, "mlp.experts.{}.gate_proj.weight"},
+        {Role::kExpertUp, "mlp.experts.{}.up_proj.weight"}}},
+      {Role::kExpertDown,
+       "mlp.experts.down_proj",
+       shape(Dim::kHidden, Dim::kExpertIntermediate),
+       {moe},
+       layout,
+       Dim::kExperts,
+       {{Role::kExpertDown, "mlp.experts.{}.down_proj.weight"}}},
+  };
+}
+
+TensorRows split_delta_net_rows() {
+  return {
+      {Role::kMixerIn, "linear_attn.in_proj_qkv.weight", {Dim::kMixerChannels, Dim::kHidden}},
+      {Role::kMixerZ, "linear_attn.in_proj_z.weight", {Dim::kMixerInner, Dim::kHidden}},
+      {Role::kMixerBeta, "linear_attn.in_proj_b.weight", {Dim::kMixerHeads, Dim::kHidden}},
+      {Role::kMixerAlpha, "linear_attn.in_proj_a.weight", {Dim::kMixerHeads, Dim::kHidden}},
+      {Role::kMixerConv,
+       "linear_attn.conv1d.weight",
+       {Dim::kMixerChannels, Dim::kOne, Dim::kMixerKernel}},
+      {Role::kMixerStepBias, "linear_attn.dt_bias", {Dim::kMixerHeads}},
+      {Role::kMixerDecay, "linear_attn.A_log", {Dim::kMixerHeads}},
+      {Role::kMixerNorm, "linear_attn.norm.weight", {Dim::kMixerHeadDim}},
+      {Role::kMixerOut, "linear_attn.out_proj.weight", {Dim::kHidden, Dim::kMixerInner}},
+  };
+}
+
 TensorRows with(Condition condition, TensorRows rows) {
   for (TensorRow& row : rows) row.conditions.push_back(condition);
   return rows;
@@ -274,15 +326,6 @@ std::vector<SwitchKey> bias_switches() {
   std::vector<SwitchKey> switches = attention_bias_switches();
   switches.push_back({"mlp_bias", &ModelConfig::mlp_bias});
   return switches;
-}
-
-std::vector<NamePrefix> wrapped_prefixes() {
-  return {{"model."}, {"language_model.model.", "language_model."}, {"model.language_model."}};
-}
-
-std::vector<std::string_view> vision_prefixes() {
-  return {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
-          "model.multi_modal_projector."};
 }
 
 void share_parallel_norm(const Json&, ModelConfig& config) {

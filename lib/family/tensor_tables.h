@@ -29,6 +29,8 @@ TensorRows post_norm_rows();
 TensorRows query_key_value_rows();
 /// query_key_value_rows and o_proj, with a bias where output_bias.
 TensorRows attention_rows();
+/// self_attn of Qwen3-Next: q_proj holds each head's queries and gates.
+TensorRows gated_attention_rows();
 /// self_attn.{q,k}_norm over each head.
 TensorRows head_norm_rows();
 /// self_attn.{q,k}_norm over all heads at once.
@@ -61,8 +63,14 @@ TensorRows shared_expert_rows();
 
 /// Qwen's shared expert and its gate.
 TensorRows gated_shared_expert_rows();
+/// mlp.gate, and mlp.experts.gate_up_proj and .down_proj, each one tensor for all experts:
+/// [experts, out, in] for kOutIn, [experts, in, out] for kInOut. Split names are llm-compressor's.
+TensorRows fused_expert_rows(Layout layout);
 /// Granite's experts, each projection one tensor for all. Split names are llm-compressor's.
 TensorRows stacked_expert_rows();
+
+/// linear_attn of Qwen3.5: a delta net with a projection for each of its inputs.
+TensorRows split_delta_net_rows();
 
 /// Names of a Mamba 2 mixer's tensors; biases where mixer_bias and has_conv_bias.
 struct Mamba2Names {
@@ -79,10 +87,6 @@ constexpr Mamba2Names kMamba{"mamba.in_proj.weight",
                              "mamba.norm.weight",
                              "mamba.out_proj.weight",
                              "mamba.out_proj.bias"};
-
-/// Prefixes of the text model in multimodal checkpoints, and of the tensors that it does not use.
-std::vector<NamePrefix> wrapped_prefixes();
-std::vector<std::string_view> vision_prefixes();
 
 /// The rows with one more condition.
 TensorRows with(Condition condition, TensorRows rows);

@@ -190,9 +190,8 @@ void check_strategy(const KvScheme& scheme, const std::vector<LayerKvScales>& sc
 }
 
 bool is_type_of(std::string_view model_type, const ModelConfig& config) {
-  const auto& wrappers = config.architecture->wrapper_types;
   return model_type == config.model_type ||
-         std::ranges::find(wrappers, model_type) != wrappers.end();
+         (!config.wrapper_type.empty() && model_type == config.wrapper_type);
 }
 
 std::vector<LayerKvScales> doubled_for_fnuz(std::vector<LayerKvScales> scales) {

@@ -12,17 +12,6 @@
 namespace kvcal {
 namespace {
 
-/// Config of the output. Text models of multimodal checkpoints keep their prefixes.
-ModelConfig written_config(const Json& json) {
-  ModelConfig config = parse_model_config(json);
-  const auto& prefixes = config.architecture->prefixes;
-  if (text_model_of(json).config != &json && prefixes.size() > 1) {
-    config.backbone_prefix = prefixes[1].backbone;
-    config.head_prefix = prefixes[1].head;
-  }
-  return config;
-}
-
 /// Tensors of one file and their bytes.
 struct Shard {
   std::vector<TensorSource> tensors;
@@ -92,7 +81,7 @@ void check_space(const fs::path& folder, uint64_t bytes) {
 SyntheticCheckpoint write_synthetic_checkpoint(const Json& config, const SyntheticOptions& options,
                                                const fs::path& folder, Diagnostics& diagnostics) {
   const Json json = synthetic_config(config, options);
-  const ModelConfig parsed = written_config(json);
+  const ModelConfig parsed = parse_model_config(json);
   std::vector<Shard> shards = shards_of(parsed, options);
   SyntheticCheckpoint result{.model_type = parsed.model_type,
                              .num_layers = parsed.num_hidden_layers,

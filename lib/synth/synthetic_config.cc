@@ -1,6 +1,7 @@
 #include <array>
 
 #include "family/config_reader.h"
+#include "family/wrapper.h"
 #include "synth/synthetic.h"
 
 namespace kvcal {

@@ -47,12 +47,33 @@ TEST_CASE("model_config: Jamba with one expert has MLPs, whatever the experts pe
   for (const LayerConfig& layer : parse_model_config(json).layers) CHECK_FALSE(layer.is_moe);
 }
 
-TEST_CASE("model_config: a wrapper of several families must say which it holds") {
-  Json text = config_of("mistral_window");
-  CHECK(parse_model_config(wrapped(text)).model_type == "mistral");
+TEST_CASE("model_config: a wrapper's text_config has the type that it names, or its class'") {
+  Json text = config_of("ministral3");
+  CHECK(parse_model_config(wrapped(text)).model_type == "ministral3");
   text.erase("model_type");
-  CHECK(test::contains(test::message_of([&] { parse_model_config(wrapped(text)); }),
-                       "text_config.model_type"));
+  CHECK(parse_model_config(wrapped(text)).model_type == "mistral");
+  // Checkpoints of classes with one text model may name any type.
+  Json flat = config_of("qwen2_5_vl");
+  flat["text_config"]["model_type"] = "qwen2";
+  CHECK(parse_model_config(flat).model_type == "qwen2_5_vl_text");
+}
+
+TEST_CASE("model_config: a text_config may lack what its class has by default") {
+  const Json text = {{"model_type", "llama"}, {"rms_norm_eps", 1e-5}, {"vocab_size", 32064}};
+  const ModelConfig config = parse_model_config({{"model_type", "llava"}, {"text_config", text}});
+  CHECK(config.hidden_size == 4096);
+  CHECK(config.num_hidden_layers == 32);
+  CHECK(config.vocab_size == 32064);
+  CHECK(test::contains(test::message_of([&] { parse_model_config(text); }), "hidden_size"));
+}
+
+TEST_CASE("model_config: where either word ties, one is enough") {
+  Json json = config_of("llava_onevision");
+  json["tie_word_embeddings"] = false;
+  for (const bool inner : {false, true}) {
+    json["text_config"]["tie_word_embeddings"] = inner;
+    CHECK(parse_model_config(json).tie_word_embeddings == inner);
+  }
 }
 
 TEST_CASE("model_config: the wrapper's word on tied embeddings wins") {

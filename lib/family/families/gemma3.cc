@@ -7,7 +7,6 @@ Architecture gemma3_architecture() {
   return {
       .name = "gemma3",
       .model_types = {"gemma3_text"},
-      .wrapper_types = {"gemma3"},
       .attention_class = "Gemma3Attention",
       .description = "Gemma 3, also the text part of multimodal checkpoints",
       .defaults = R"({"vocab_size": 262208, "hidden_size": 2304, "intermediate_size": 9216,
@@ -27,11 +26,9 @@ Architecture gemma3_architecture() {
       .scales_embedding = true,
       .local_rope = LocalRope::kOwnTheta,
       .sliding_window = SlidingWindow::kPattern,
-      .prefixes = wrapped_prefixes(),
       .model_tensors = model_rows(),
       .layer_tensors =
           joined({sandwich_norm_rows(), attention_rows(), head_norm_rows(), mlp_rows()}),
-      .ignored_prefixes = vision_prefixes(),
   };
 }
 

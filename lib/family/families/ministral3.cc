@@ -7,7 +7,6 @@ Architecture ministral3_architecture() {
   return {
       .name = "ministral3",
       .model_types = {"ministral3"},
-      .wrapper_types = {"mistral3"},
       .attention_class = "Ministral3Attention",
       .description = "Ministral 3",
       .defaults = R"({"num_key_value_heads": 8, "head_dim": 128, "rms_norm_eps": 1e-5,
@@ -16,10 +15,8 @@ Architecture ministral3_architecture() {
                         "beta_slow": 1.0, "mscale": 1.0, "mscale_all_dim": 1.0,
                         "llama_4_scaling_beta": 0.1}})",
       .sliding_window = SlidingWindow::kAllLayers,
-      .prefixes = wrapped_prefixes(),
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), attention_rows(), mlp_rows()}),
-      .ignored_prefixes = vision_prefixes(),
   };
 }
 

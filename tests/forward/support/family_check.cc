@@ -207,7 +207,13 @@ std::optional<double> Extremes::find_linear(const std::string& name) const {
           row.repeat == Dim::kOne ? 1 : config.size_of(row.repeat, &config.layer(layer));
       for (int64_t i = 0; i < count; ++i) {
         const auto it = inputs_.find({layer, input_of(row.role), i});
-        if (name == prefix + name_of(row, i) && it != inputs_.end()) return it->second;
+        if (it == inputs_.end()) continue;
+        // Experts of a stacked row may have tensors of their own in the file.
+        const auto is_part = [&](const SplitRow& part) {
+          return name + ".weight" == prefix + numbered(part.name, i);
+        };
+        if (name == prefix + name_of(row, i) || std::ranges::any_of(row.split, is_part))
+          return it->second;
       }
     }
   }

@@ -1,0 +1,239 @@
+#include "family/wrapper.h"
+
+#include <algorithm>
+
+#include "core/join.h"
+#include "core/registry.h"
+#include "family/architecture.h"
+
+namespace kvcal {
+namespace {
+
+using Holds = TextPlace::Holds;
+
+constexpr TextPlace kPlain{"", Holds::kModel};
+constexpr TextPlace kLanguageModel{"language_model.", Holds::kModel};
+constexpr TextPlace kInnerLanguageModel{"model.language_model.", Holds::kBackbone};
+constexpr TextPlace kInnerTextModel{"model.text_model.", Holds::kBackbone};
+constexpr TextPlace kTextModel{"text_model.", Holds::kModel};
+
+/// As published, and as transformers 5 names them in memory.
+const std::vector<TextPlace> kLlavaPlaces{kLanguageModel, kInnerLanguageModel};
+const std::vector<std::string_view> kLlavaOutside{"vision_tower.", "multi_modal_projector."};
+
+}  // namespace
+
+// One row a wrapper.
+const std::vector<Wrapper>& wrappers() {
+  static const std::vector<Wrapper> kTable{
+      {.model_type = "gemma3",
+       .description = "Gemma 3",
+       .text_type = "gemma3_text",
+       .has_one_text_type = true,
+       .places = kLlavaPlaces,
+       .outside = kLlavaOutside},
+      {.model_type = "glm46v",
+       .description = "GLM-4.6V",
+       .text_type = "glm4v_text",
+       .places = {kInnerLanguageModel},
+       .outside = {"visual."}},
+      {.model_type = "glm4v",
+       .description = "GLM-4.1V",
+       .text_type = "glm4v_text",
+       .has_one_text_type = true,
+       .ties_if_either = true,
+       .places = {kInnerLanguageModel},
+       .outside = {"visual."}},
+      {.model_type = "glm4v_moe",
+       .description = "GLM-4.5V",
+       .text_type = "glm4v_moe_text",
+       .has_one_text_type = true,
+       .ties_if_either = true,
+       .places = {kInnerLanguageModel},
+       .outside = {"visual."}},
+      {.model_type = "granite4_vision",
+       .description = "Granite 4 Vision",
+       .text_type = "granite4_vision_text",
+       .has_one_text_type = true,
+       .places = {kInnerLanguageModel},
+       .outside = {"vision_tower.", "layerwise_projectors.", "spatial_projectors.",
+                   "image_newline"}},
+      {.model_type = "idefics3",
+       .description = "Idefics3",
+       .text_type = "llama",
+       .places = {kInnerTextModel},
+       .outside = {"vision_model.", "connector."}},
+      {.model_type = "internvl",
+       .description = "InternVL 3 and 3.5 in transformers' form",
+       .text_type = "qwen2",
+       .places = kLlavaPlaces,
+       .outside = kLlavaOutside},
+      {.model_type = "kimi_k25",
+       .description = "Kimi-K2.5",
+       .text_type = "deepseek_v3",
+       .places = kLlavaPlaces,
+       .outside = {"vision_tower.", "mm_projector."}},
+      {.model_type = "llava",
+       .description = "LLaVA 1.5, Pixtral in transformers' form",
+       .text_type = "llama",
+       .ties_if_either = true,
+       .places = kLlavaPlaces,
+       .outside = kLlavaOutside},
+      {.model_type = "llava_next",
+       .description = "LLaVA 1.6",
+       .text_type = "llama",
+       .places = kLlavaPlaces,
+       .outside = {"vision_tower.", "multi_modal_projector.", "image_newline"}},
+      {.model_type = "llava_onevision",
+       .description = "LLaVA-OneVision",
+       .text_type = "qwen2",
+       .ties_if_either = true,
+       .places = kLlavaPlaces,
+       .outside = {"vision_tower.", "multi_modal_projector.", "image_newline"}},
+      {.model_type = "mistral3",
+       .description = "Mistral Small 3.1, Ministral 3",
+       .text_type = "mistral",
+       .places = kLlavaPlaces,
+       .outside = kLlavaOutside},
+      {.model_type = "qwen2_5_vl",
+       .description = "Qwen2.5-VL",
+       .text_type = "qwen2_5_vl_text",
+       .has_one_text_type = true,
+       .may_be_flat = true,
+       .ties_if_either = true,
+       .places = {kPlain, kInnerLanguageModel},
+       .outside = {"visual."}},
+      {.model_type = "qwen2_vl",
+       .description = "Qwen2-VL, QVQ",
+       .text_type = "qwen2_vl_text",
+       .has_one_text_type = true,
+       .may_be_flat = true,
+       .ties_if_either = true,
+       .places = {kPlain, kInnerLanguageModel},
+       .outside = {"visual."}},
+      {.model_type = "qwen3_vl",
+       .description = "Qwen3-VL",
+       .text_type = "qwen3_vl_text",
+       .has_one_text_type = true,
+       .places = {kInnerLanguageModel},
+       .outside = {"visual."}},
+      {.model_type = "qwen3_vl_moe",
+       .description = "Qwen3-VL-30B-A3B, Qwen3-VL-235B-A22B",
+       .text_type = "qwen3_vl_moe_text",
+       .has_one_text_type = true,
+       .places = {kInnerLanguageModel},
+       .outside = {"visual."}},
+      {.model_type = "smolvlm",
+       .description = "SmolVLM, SmolVLM2",
+       .text_type = "llama",
+       .places = {kInnerTextModel},
+       .outside = {"vision_model.", "connector."}},
+  };
+  return kTable;
+}
+
+namespace {
+
+const Architecture* architecture_of(std::string_view model_type) {
+  const auto it = std::ranges::find_if(architectures(), [&](const Architecture& architecture) {
+    return std::ranges::find(architecture.model_types, model_type) !=
+           architecture.model_types.end();
+  });
+  return it == architectures().end() ? nullptr : &*it;
+}
+
+const Wrapper* wrapper_of(std::string_view model_type) {
+  const auto it = std::ranges::find(wrappers(), model_type, &Wrapper::model_type);
+  return it == wrappers().end() ? nullptr : &*it;
+}
+
+void refuse_by_name(std::string_view model_type) {
+  for (const RefusedModelType& refused : refused_model_types())
+    if (refused.model_type == model_type)
+      fail("model_type '", model_type, "' is not supported: ", refused.reason);
+}
+
+[[noreturn]] void refuse_unknown(std::string_view model_type) {
+  refuse_by_name(model_type);
+  std::vector<std::string> known;
+  for (const Architecture& architecture : architectures())
+    known.insert(known.end(), architecture.model_types.begin(), architecture.model_types.end());
+  for (const Wrapper& wrapper : wrappers()) known.emplace_back(wrapper.model_type);
+  fail("model_type '", model_type, "' is not supported",
+       did_you_mean(std::string(model_type), known), "; supported are ", join(known, ", "));
+}
+
+std::string text_type_of(const Json& text, const Wrapper* wrapper) {
+  if (wrapper && wrapper->has_one_text_type) return std::string(wrapper->text_type);
+  if (auto type = optional_string(text, "model_type")) return *std::move(type);
+  if (!wrapper || wrapper->text_type.empty())
+    fail_missing("text_config.model_type", "the text model's type");
+  return std::string(wrapper->text_type);
+}
+
+/// The text part of a wrapper; row: nullptr where its type is not known.
+TextModel wrapped_model(const Json& config, const std::string& model_type, const Wrapper* row) {
+  const Json* text = find_field(config, "text_config");
+  if (!text && row && row->may_be_flat) text = &config;
+  if (!text || !text->is_object())
+    fail("model_type '", model_type, "' has no text_config, expected an object");
+  const std::string text_type =
+      text == &config ? std::string(row->text_type) : text_type_of(*text, row);
+  const Architecture* architecture = architecture_of(text_type);
+  if (!architecture)
+    in_context("text_config of model_type '" + model_type + "'",
+               [&] { refuse_unknown(text_type); });
+  return {architecture, text, text_type, model_type, row};
+}
+
+}  // namespace
+
+TextModel text_model_of(const Json& config) {
+  const std::string model_type = required_string(config, "model_type");
+  if (const Architecture* architecture = architecture_of(model_type))
+    return {architecture, &config, model_type};
+  const Wrapper* row = wrapper_of(model_type);
+  if (row) return wrapped_model(config, model_type, row);
+  refuse_by_name(model_type);
+  const Json* text = find_field(config, "text_config");
+  if (!text || !text->is_object() || !find_field(*text, "model_type")) refuse_unknown(model_type);
+  return wrapped_model(config, model_type, nullptr);
+}
+
+std::vector<NamePrefix> name_prefixes(const ModelConfig& config) {
+  const std::vector<NamePrefix>& own = config.architecture->prefixes;
+  if (config.wrapper_type.empty()) return own;
+  std::vector<TextPlace> places;
+  if (config.wrapper) places = config.wrapper->places;
+  for (const TextPlace& place :
+       {kLanguageModel, kInnerLanguageModel, kInnerTextModel, kTextModel, kPlain})
+    places.push_back(place);
+  std::vector<NamePrefix> prefixes;
+  for (const TextPlace& place : places) {
+    const std::string prefix(place.prefix);
+    if (place.holds == Holds::kBackbone) {
+      prefixes.push_back({prefix, ""});
+      continue;
+    }
+    for (const NamePrefix& inner : own)
+      prefixes.push_back({prefix + inner.backbone, prefix + inner.head});
+  }
+  return prefixes;
+}
+
+bool is_outside_text(std::string_view tensor, const ModelConfig& config) {
+  if (config.wrapper_type.empty()) return false;
+  if (config.wrapper) {
+    constexpr std::string_view kInner = "model.";
+    const std::string_view below =
+        tensor.starts_with(kInner) ? tensor.substr(kInner.size()) : tensor;
+    return std::ranges::any_of(config.wrapper->outside, [&](std::string_view beginning) {
+      return tensor.starts_with(beginning) || below.starts_with(beginning);
+    });
+  }
+  const bool is_of_head = config.head_prefix.empty() ? tensor.starts_with("lm_head")
+                                                     : tensor.starts_with(config.head_prefix);
+  return !is_of_head && !tensor.starts_with(config.backbone_prefix);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,8 @@
+// Multimodal checkpoints around a decoder that has a test of its own.
+#include "forward/support/family_check.h"
+#include "support/catch.h"
+
+TEST_CASE("wrappers: as in transformers") {
+  kvcal::test::check_family({"idefics3", "internvl", "kimi_k25", "llava", "llava_next",
+                             "llava_onevision", "mistral3", "smolvlm"});
+}
