@@ -47,6 +47,8 @@ namespace kvcal {
   ROW(qwen2_moe)            \
   ROW(qwen2_vl)             \
   ROW(qwen3)                \
+  ROW(qwen3_5)              \
+  ROW(qwen3_5_moe)          \
   ROW(qwen3_moe)            \
   ROW(qwen3_next)           \
   ROW(qwen3_vl)             \

@@ -52,6 +52,9 @@ enum class Role : uint8_t {
   kMixerIn,
   kMixerInBias,
   kMixerGates,  ///< update strengths (beta) and decays of a delta net
+  kMixerZ,      ///< a delta net's gates of the output, where they are no rows of kMixerIn
+  kMixerBeta,   ///< its update strengths, where kMixerGates does not hold them
+  kMixerAlpha,  ///< its decays, likewise
   kMixerConv,
   kMixerConvBias,
   kMixerStates,    ///< Mamba 1: low-rank step sizes, B and C from the convolved channels

@@ -42,8 +42,20 @@ struct MixerRows {
   }
 };
 
+/// A delta net whose file has the backend's parts apart, each with the heads in order.
+PackedLinear pack_split_delta(const MixerRows& rows, Backend& backend, ComputeType type) {
+  constexpr std::array kInOrder{Role::kMixerZ, Role::kMixerIn, Role::kMixerBeta, Role::kMixerAlpha};
+  std::vector<WeightRows> sources;
+  std::vector<LinearRows> parts;
+  for (const Role role : kInOrder) sources.push_back(rows.weights.rows(rows.layer, role));
+  for (size_t i = 0; i < sources.size(); ++i)
+    parts.push_back(rows.of(kInOrder[i], sources[i].parts));
+  return pack_linear(parts, backend, type);
+}
+
 PackedLinear pack_mixer_in(const MixerRows& rows, const ModelConfig& config, Backend& backend,
                            ComputeType type) {
+  if (rows.weights.has(rows.layer, Role::kMixerZ)) return pack_split_delta(rows, backend, type);
   const WeightRows in = rows.weights.rows(rows.layer, Role::kMixerIn);
   if (rows.weights.has(rows.layer, Role::kMixerGates)) {
     const WeightRows gates = rows.weights.rows(rows.layer, Role::kMixerGates);

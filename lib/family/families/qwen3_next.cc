@@ -3,17 +3,6 @@
 namespace kvcal {
 namespace {
 
-TensorRows gated_attention_rows() {
-  return {
-      {Role::kQueryAndGate, "self_attn.q_proj.weight", {Dim::kQueryAndGateWidth, Dim::kHidden}},
-      {Role::kKey, "self_attn.k_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
-      {Role::kValue, "self_attn.v_proj.weight", {Dim::kKvWidth, Dim::kHidden}},
-      {Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kQueryWidth}},
-      {Role::kQueryNorm, "self_attn.q_norm.weight", {Dim::kHeadDim}},
-      {Role::kKeyNorm, "self_attn.k_norm.weight", {Dim::kHeadDim}},
-  };
-}
-
 TensorRows delta_net_rows() {
   return {
       {Role::kMixerIn, "linear_attn.in_proj_qkvz.weight", {Dim::kMixerInWidth, Dim::kHidden}},
