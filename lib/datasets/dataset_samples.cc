@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <numeric>
 #include <utility>
@@ -37,6 +38,32 @@ std::string render(const Json& messages, const ChatFormat* chat) {
         "into the "
         "model's folder, or use a data set of 'text' or 'input_ids'");
   return chat->render(messages, /*add_generation_prompt=*/false, /*more=*/{}, calibration_clock);
+}
+
+/// Takes images, audio and video out of messages, of which the model runs the text alone; the
+/// placeholders that templates write for them stand for embeddings that are not there. Returns
+/// their number.
+int64_t drop_media(Json& messages) {
+  constexpr std::array<std::string_view, 8> kMedia{"image",     "image_url",  "input_image",
+                                                   "video",     "video_url",  "audio",
+                                                   "audio_url", "input_audio"};
+  const auto is_media = [&](const Json& part) {
+    const auto type = part.is_object() ? part.find("type") : part.end();
+    return part.is_object() && type != part.end() && type->is_string() &&
+           std::ranges::find(kMedia, type->get_ref<const std::string&>()) != kMedia.end();
+  };
+  int64_t dropped = 0;
+  for (Json& message : messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) continue;
+    Json kept = Json::array();
+    for (const Json& part : *content)
+      if (!is_media(part)) kept.push_back(part);
+    if (kept.size() == content->size()) continue;
+    dropped += static_cast<int64_t>(content->size() - kept.size());
+    *content = kept.empty() ? Json("") : std::move(kept);
+  }
+  return dropped;
 }
 
 /// Ids of one record, all of them.
@@ -106,13 +133,14 @@ std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokeni
   const std::vector<int64_t> order = order_of(dataset, options);
   dataset.will_read(std::span(order).first(static_cast<size_t>(wanted)));
   std::vector<Sample> samples;
-  int64_t dropped = 0;
+  int64_t dropped = 0, media = 0;
   for (const int64_t index : order) {
     throw_if_interrupted();
     if (std::ssize(samples) == options.num_calibration_samples) break;
     Record record = dataset.record(index);
     const std::string place = record.place;
     const bool is_given = std::holds_alternative<std::vector<TokenId>>(record.content);
+    if (auto* messages = std::get_if<Json>(&record.content)) media += drop_media(*messages);
     std::vector<TokenId> ids = in_context(place, [&] {
       std::vector<TokenId> all = ids_of(std::move(record), tokenizer, chat);
       check_ids(all, vocab_size, is_given);
@@ -127,6 +155,9 @@ std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokeni
   }
   if (samples.empty())
     fail("the data set gives no sample: all of its ", dataset.size(), " records are empty");
+  if (media > 0)
+    diagnostics.warn("left " + std::to_string(media) +
+                     " images, audio and video parts out of the messages: only text is run");
   warn_of_missing(options, dataset.size(), std::ssize(samples), dropped, diagnostics);
   return samples;
 }

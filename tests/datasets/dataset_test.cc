@@ -145,6 +145,29 @@ TEST_CASE(
       std::vector<std::string>{"0:<user>hi\n<assistant>hello\n", "1:<user>hi\n<assistant>hello\n"});
 }
 
+TEST_CASE("read_samples: of messages with images, audio and video the text stays, said once") {
+  const test::ScratchFolder scratch;
+  scratch.write("chat_template.jinja",
+                "{% for m in messages %}{{ m.role }}:{% if m.content is string %}{{ m.content }}"
+                "{% else %}{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}{% else %}"
+                "<{{ p.type }}>{% endif %}{% endfor %}{% endif %};{% endfor %}");
+  const auto dataset = open_dataset(scratch.write("a.jsonl", R"(
+{"messages": [{"role": "user", "content": [{"type": "image", "url": "a.png"}, {"type": "text", "text": "hi"}, {"type": "video_url"}]}]}
+{"messages": [{"role": "user", "content": [{"type": "input_audio"}]}, {"role": "assistant", "content": "yes"}]}
+{"messages": [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "thinking"}]}]}
+)"));
+  const auto chat = ChatFormat::from_folder(scratch.path());
+  REQUIRE(chat.has_value());
+  const ByteTokenizer tokenizer;
+  KeptDiagnostics diagnostics;
+  const SampleOptions all{.num_calibration_samples = 3, .max_seq_length = 99, .shuffle_seed = {}};
+  CHECK(shown(read_samples(*dataset, &tokenizer, &*chat, 256, all, diagnostics)) ==
+        std::vector<std::string>{"0:user:hi;", "1:user:;assistant:yes;", "2:user:a<thinking>;"});
+  CHECK(diagnostics.warnings ==
+        std::vector<std::string>{
+            "left 3 images, audio and video parts out of the messages: only text is run"});
+}
+
 TEST_CASE("read_samples: a template that asks for the date gets the same one on any day") {
   const test::ScratchFolder scratch;
   scratch.write("chat_template.jinja", "{{ strftime_now('%a %d %b %Y, day %j, %H:%M') }}");
