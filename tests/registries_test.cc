@@ -11,6 +11,7 @@
 #include "quant/observer.h"
 #include "stored/stored_form.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
@@ -18,7 +19,7 @@ namespace {
 
 using Names = std::set<std::string>;
 
-const fs::path kRoot = KVCAL_SOURCE_DIR;
+const fs::path kRoot = test::source_folder();
 
 /// Stems of the source files in a folder, as registries compare names.
 Names stems(const fs::path& folder) {

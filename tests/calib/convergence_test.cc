@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
@@ -20,7 +21,7 @@ std::vector<Amax> amaxes(const std::vector<float>& values) {
 
 TEST_CASE("convergence: the running amax and the interval that a drawn bootstrap finds") {
   const Json reference =
-      parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "calib" / "bootstrap.json"));
+      parse_json(read_text(test::tests_folder() / "fixtures" / "calib" / "bootstrap.json"));
   REQUIRE(reference.at("cases").size() == 14);
   for (const Json& expected : reference.at("cases")) {
     const auto values = expected.at("values").get<std::vector<float>>();

@@ -3,6 +3,7 @@
 #include "calib/resolve_plan.h"
 #include "forward/layerwise.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/model_fixture.h"
 
 using namespace kvcal;
@@ -62,7 +63,7 @@ TEST_CASE("static input scales equal llm-compressor's in float32") {
   for (const std::string name : {"llama", "phi3", "qwen3", "mixtral", "gemma2", "granitemoe",
                                  "granitemoehybrid_moe", "gpt_oss"}) {
     const Json reference = parse_json(
-        read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "llmcompressor" / (name + ".json")));
+        read_text(test::tests_folder() / "fixtures" / "llmcompressor" / (name + ".json")));
     const std::vector<Sample> samples = samples_of(reference.at("ids"));
     REQUIRE(reference.at("runs").size() == 2);
     for (const Json& expected : reference.at("runs")) {

@@ -4,6 +4,7 @@
 #include "forward/layerwise.h"
 #include "support/catch.h"
 #include "support/demo_model.h"
+#include "support/folders.h"
 #include "support/model_fixture.h"
 
 using namespace kvcal;
@@ -24,7 +25,7 @@ TEST_CASE("SmolLM2: K and V extremes of every layer and head equal transformers'
   const ModelConfig config = read_model_config(model_dir);
   const Weights weights(model_dir, config);
   const Json expected =
-      parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "smollm2" / "expected.json"))
+      parse_json(read_text(test::tests_folder() / "fixtures" / "smollm2" / "expected.json"))
           .at("calibration");
   std::vector<Sample> samples;
   std::vector<std::span<const TokenId>> ids;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
@@ -13,7 +14,7 @@ using test::write_file;
 
 namespace {
 
-const fs::path kFixtures = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "checkpoint";
+const fs::path kFixtures = test::tests_folder() / "fixtures" / "checkpoint";
 
 const Json& models() {
   static const Json json = parse_json(read_text(kFixtures / "models.json"));

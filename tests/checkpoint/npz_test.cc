@@ -5,6 +5,7 @@
 
 #include "core/json.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
@@ -15,7 +16,7 @@ using test::ScratchFolder;
 namespace {
 
 /// Written by numpy. Source: tests/reference/rank_files.py.
-const fs::path kFixtures = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "rank_scales";
+const fs::path kFixtures = test::tests_folder() / "fixtures" / "rank_scales";
 const std::string kPlain = "npz_dots/llama_tp1_rank0.npz", kZip64 = "npz_zip64/llama_tp1_rank0.npz";
 
 std::string hex_of(std::span<const std::byte> bytes) {

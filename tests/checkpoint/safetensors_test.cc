@@ -4,6 +4,7 @@
 #include <set>
 
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
@@ -13,7 +14,7 @@ using test::ScratchFolder;
 
 namespace {
 
-const fs::path kFixtures = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "checkpoint";
+const fs::path kFixtures = test::tests_folder() / "fixtures" / "checkpoint";
 
 /// What the real package read from each file. Source: tests/reference/checkpoint_files.py.
 const Json& listing() {
@@ -167,7 +168,7 @@ TEST_CASE("safetensors: misaligned data can be read as bytes, not as numbers") {
 }
 
 TEST_CASE("safetensors: bad files are refused, each with its message") {
-  const fs::path folder = fs::path(KVCAL_TESTS_DIR) / "checkpoint" / "bad";
+  const fs::path folder = test::tests_folder() / "checkpoint" / "bad";
   const Json expected = parse_json(read_text(folder / "expected.json"));
   size_t files = 0;
   for (const auto& entry : fs::directory_iterator(folder)) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "convert/support/convert_case.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using namespace kvcal::test;
@@ -9,7 +10,7 @@ namespace {
 
 /// Checkpoints that llm-compressor wrote.
 fs::path theirs(const std::string& name) {
-  return fs::path(KVCAL_TESTS_DIR) / "fixtures" / "fp8" / name;
+  return test::tests_folder() / "fixtures" / "fp8" / name;
 }
 
 /// Scales have the same values (theirs have the dtype of the model, ours float32), all else has the

@@ -1,11 +1,12 @@
 #include "convert/support/convert_case.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using namespace kvcal::test;
 
 namespace {
 
-const fs::path kRankFiles = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "rank_scales";
+const fs::path kRankFiles = test::tests_folder() / "fixtures" / "rank_scales";
 
 /// Where the scales of a conversion are: in a checkpoint, or beside one.
 struct Source {

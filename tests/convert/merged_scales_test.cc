@@ -2,13 +2,14 @@
 
 #include "convert/conversion_manifest.h"
 #include "convert/support/convert_case.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using namespace kvcal::test;
 
 namespace {
 
-const fs::path kRankFiles = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "rank_scales";
+const fs::path kRankFiles = test::tests_folder() / "fixtures" / "rank_scales";
 
 /// compressed-tensors with scales_apart: with h the head and s the layer's own number, K has
 /// s * 2^(2h - 1) and V s * 2^(-2h - 3).

@@ -1,13 +1,14 @@
 #include <algorithm>
 
 #include "convert/support/convert_case.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using namespace kvcal::test;
 
 namespace {
 
-const fs::path kAttention = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "fp8" / "attention";
+const fs::path kAttention = test::tests_folder() / "fixtures" / "fp8" / "attention";
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 #include "core/sha256.h"
 #include "datasets/dataset.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 namespace kvcal {
 namespace {
@@ -19,7 +20,7 @@ std::string sha256_of(const std::vector<int64_t>& order) {
 
 // Expectations: tests/reference/datasets_shuffle.py.
 TEST_CASE("shuffled_indices: the order of numpy and datasets, for all counts and seeds") {
-  const std::string folder = std::string(KVCAL_TESTS_DIR) + "/fixtures/text/datasets/";
+  const std::string folder = test::tests_folder().string() + "/fixtures/text/datasets/";
   const Json rows = parse_json(read_text(folder + "shuffle.json"));
   REQUIRE(rows.size() == 155);
   for (const Json& row : rows) {

@@ -7,6 +7,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
@@ -16,8 +17,8 @@ namespace {
 /// What tests/reference/<engine>_scale_loading.py saw, by model_type: whether any fixture of the
 /// type was loaded with its scales. A type none of whose fixtures could be built is not there.
 std::map<std::string, bool> seen_by(const std::string& engine) {
-  const Json file =
-      parse_json(read_text(KVCAL_TESTS_DIR "/fixtures/export/" + engine + "_scale_loading.json"));
+  const Json file = parse_json(read_text(test::tests_folder().string() + "/fixtures/export/" +
+                                         engine + "_scale_loading.json"));
   std::map<std::string, bool> seen;
   for (const auto& [name, model] : file.at("models").items())
     if (const Json* loads = find_field(model, "loads"))
@@ -47,7 +48,7 @@ void check_row(const std::string& engine, const std::string& file) {
 
 /// The model types of the families that an engine was run with.
 std::set<std::string> types_run(const std::string& engine) {
-  const std::string fixtures = KVCAL_TESTS_DIR "/fixtures/";
+  const std::string fixtures = test::tests_folder().string() + "/fixtures/";
   const Json record = parse_json(read_text(fixtures + "engines/families_" + engine + ".json"));
   std::set<std::string> types;
   for (const auto& [family, cases] : record.at("families").items())

@@ -5,13 +5,14 @@
 
 #include "engines/support/engine_case.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using test::EngineCase;
 
 namespace {
 
-const std::string kFixtures = KVCAL_TESTS_DIR "/fixtures/";
+const std::string kFixtures = test::tests_folder().string() + "/fixtures/";
 
 Json fixture(const std::string& name) {
   return parse_json(read_text(kFixtures + name));

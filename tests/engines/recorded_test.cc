@@ -8,6 +8,7 @@
 
 #include "engines/support/engine_case.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using test::EngineCase;
@@ -15,8 +16,9 @@ using test::EngineCase;
 namespace {
 
 Json fixture(const std::string& name) {
-  return parse_json(read_text(KVCAL_TESTS_DIR "/fixtures/engines/" + name + ".json"),
-                    {.has_python_constants = true});
+  return parse_json(
+      read_text(test::tests_folder().string() + "/fixtures/engines/" + name + ".json"),
+      {.has_python_constants = true});
 }
 
 const Json& record_of(const std::string& engine) {

@@ -6,6 +6,7 @@
 #include "eval/python_random.h"
 #include "eval/stop_strings.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
 
@@ -18,8 +19,8 @@ using kvcal::test::write_file;
 
 namespace {
 
-const fs::path kFolder = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "eval";
-const fs::path kTokenizer = fs::path(KVCAL_TESTS_DIR) / "cli" / "data";
+const fs::path kFolder = test::tests_folder() / "fixtures" / "eval";
+const fs::path kTokenizer = test::tests_folder() / "cli" / "data";
 
 const Json& reference() {
   static const Json kReference = parse_json(read_text(kFolder / "gsm8k.json"));

@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "support/catch.h"
 #include "support/demo_model.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 #include "tokenizers/tokenizer.h"
 
@@ -15,7 +16,7 @@ using kvcal::test::ScratchFolder;
 
 namespace {
 
-const fs::path kTokenizer = fs::path(KVCAL_TESTS_DIR) / "cli/data";
+const fs::path kTokenizer = test::tests_folder() / "cli/data";
 
 std::vector<ScoredSequence> read(const fs::path& dataset, const SequenceOptions& options) {
   SilentDiagnostics diagnostics;

@@ -3,6 +3,7 @@
 #include "eval/generate.h"
 #include "support/catch.h"
 #include "support/demo_model.h"
+#include "support/folders.h"
 #include "support/model_fixture.h"
 
 using namespace kvcal;
@@ -17,7 +18,7 @@ TEST_CASE("SmolLM2: ten chat prompts give transformers' ids and 64 greedy tokens
   const auto chat = ChatFormat::from_folder(model_dir.path());
   REQUIRE(chat);
   const Json expected =
-      parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "smollm2" / "expected.json"))
+      parse_json(read_text(test::tests_folder() / "fixtures" / "smollm2" / "expected.json"))
           .at("greedy");
   REQUIRE(expected.size() == 10);
   for (const Json& row : expected) {

@@ -2,13 +2,14 @@
 
 #include "core/file.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
 
 TEST_CASE("sidecar files: what a run wrote for another checkpoint stays behind") {
   const test::ScratchFolder source, target;
-  fs::copy(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / "llama", source.path(),
+  fs::copy(test::tests_folder() / "fixtures" / "models" / "llama", source.path(),
            fs::copy_options::recursive);
   for (const char* name : {"recipe.yaml", "vllm.yaml", "kv_cache_scales.json",
                            "hf_quant_config.json", "kvcal_manifest.json", "generation_config.json"})

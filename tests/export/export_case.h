@@ -4,11 +4,12 @@
 
 #include "export/writer.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 namespace kvcal::test {
 
-inline const fs::path kExportFixtures = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "export";
+inline const fs::path kExportFixtures = tests_folder() / "fixtures" / "export";
 
 inline fs::path export_source(const std::string& name) {
   return kExportFixtures / "source" / name;

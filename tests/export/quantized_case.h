@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "export/export_case.h"
+#include "support/folders.h"
 
 namespace kvcal::test {
 
 inline fs::path model_fixture(const std::string& name) {
-  return fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / name;
+  return tests_folder() / "fixtures" / "models" / name;
 }
 
 /// A case of tests/fixtures/export/quantized.json (tests/reference/export_w8a8.py).

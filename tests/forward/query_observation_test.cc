@@ -6,6 +6,7 @@
 #include "forward/support/forward_run.h"
 #include "quant/fp8.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using kvcal::test::FixtureSamples;
@@ -23,7 +24,7 @@ LayerwiseForward make_forward(ModelFixture& fixture, const FixtureSamples& sampl
 
 TEST_CASE("queries are what transformers hands to attention") {
   const Json expected =
-      parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "query_extremes.json"));
+      parse_json(read_text(test::tests_folder() / "fixtures" / "query_extremes.json"));
   CHECK(expected.at("models").size() > 3);
   for (const auto& [name, layers] : expected.at("models").items())
     for (const std::string& backend : test::backend_names()) {

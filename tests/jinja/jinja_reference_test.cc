@@ -5,12 +5,13 @@
 #include "core/json.h"
 #include "datasets/chat_template.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
 namespace {
 
-const fs::path kFolder = fs::path(KVCAL_TESTS_DIR) / "fixtures/text/templates";
+const fs::path kFolder = test::tests_folder() / "fixtures/text/templates";
 
 /// The clock of tests/reference/chat_template_reference.py.
 std::tm fixed_time() {

@@ -4,6 +4,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "support/every_backend.h"
+#include "support/folders.h"
 #include "support/near.h"
 
 namespace kvcal {
@@ -255,7 +256,7 @@ std::vector<uint8_t> bytes(const Json& c, const char* key) {
 }
 
 TEST_CASE("FP8: codes, scales and products are torch's") {
-  const fs::path path = fs::path(KVCAL_TESTS_DIR) / "fixtures/kernels/fp8.json";
+  const fs::path path = test::tests_folder() / "fixtures/kernels/fp8.json";
   for (const Json& c : parse_json(read_text(path)))
     test::for_every_backend([&](Backend& backend) {
       const int64_t rows = required_int(c, "rows"), in = required_int(c, "in");

@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "support/every_backend.h"
+#include "support/folders.h"
 #include "support/near.h"
 
 // The judge of the other tests is itself judged, by PyTorch: tests/reference/kernels_torch.py.
@@ -12,7 +13,7 @@ namespace kvcal {
 namespace {
 
 Json cases(const char* operation) {
-  const fs::path path = fs::path(KVCAL_TESTS_DIR) / "fixtures/kernels/torch.json";
+  const fs::path path = test::tests_folder() / "fixtures/kernels/torch.json";
   return parse_json(read_text(path)).at(operation);
 }
 std::vector<float> floats(const Json& c, const char* key) {

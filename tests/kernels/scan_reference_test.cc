@@ -1,6 +1,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "support/every_backend.h"
+#include "support/folders.h"
 #include "support/near.h"
 
 // The operations of layers without attention, judged by PyTorch: tests/reference/kernels_scans.py.
@@ -8,7 +9,7 @@ namespace kvcal {
 namespace {
 
 Json cases(const char* operation) {
-  const fs::path path = fs::path(KVCAL_TESTS_DIR) / "fixtures/kernels/scans.json";
+  const fs::path path = test::tests_folder() / "fixtures/kernels/scans.json";
   return parse_json(read_text(path)).at(operation);
 }
 std::vector<float> floats(const Json& c, const char* key) {

@@ -13,6 +13,7 @@
 #include "stored/fp8_checkpoint.h"
 #include "support/backend_list.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
@@ -24,11 +25,11 @@ namespace {
 const std::vector<std::string> kModels{"granitemoe", "granitemoehybrid_moe", "gpt_oss"};
 
 fs::path model_folder(const std::string& name) {
-  return fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / name;
+  return test::tests_folder() / "fixtures" / "models" / name;
 }
 
 fs::path reference_file(const std::string& name) {
-  return fs::path(KVCAL_TESTS_DIR) / "fixtures" / "llmcompressor" / name;
+  return test::tests_folder() / "fixtures" / "llmcompressor" / name;
 }
 
 const Json& reference_of(const std::string& model) {

@@ -4,6 +4,7 @@
 #include "export/export_case.h"
 #include "export/joined_writer.h"
 #include "stored/weights.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using namespace kvcal::test;
@@ -53,7 +54,7 @@ const std::vector<Row> kRows{
 class Written {
  public:
   explicit Written(const Row& row)
-      : model_(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / "llama"),
+      : model_(test::tests_folder() / "fixtures" / "models" / "llama"),
         config_(read_model_config(model_)),
         calibration_(calibration_of_attention(model_)) {
     const ExportInput input{.model = model_, .calibration = calibration_, .tp_size = row.tp_size};

@@ -2,6 +2,7 @@
 
 #include "core/file.h"
 #include "quant/fp8.h"
+#include "support/folders.h"
 
 #include <algorithm>
 #include <array>
@@ -20,7 +21,7 @@ inline constexpr std::array kFormats{fp8::Format::kE4m3Fn, fp8::Format::kE4m3Fnu
 
 template <class T>
 std::vector<T> read_expected(const std::string& name) {
-  const std::string bytes = read_text(std::string(KVCAL_TESTS_DIR) + "/fixtures/quant/" + name);
+  const std::string bytes = read_text(tests_folder().string() + "/fixtures/quant/" + name);
   std::vector<T> values(bytes.size() / sizeof(T));
   std::memcpy(values.data(), bytes.data(), values.size() * sizeof(T));
   return values;

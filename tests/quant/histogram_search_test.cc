@@ -6,6 +6,7 @@
 #include "core/json.h"
 #include "expected_codes.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
@@ -13,7 +14,7 @@ namespace {
 
 /// tests/reference/quant_histograms.py makes the file.
 Json cases() {
-  return parse_json(read_text(std::string(KVCAL_TESTS_DIR) + "/fixtures/quant/histograms.json"));
+  return parse_json(read_text(test::tests_folder().string() + "/fixtures/quant/histograms.json"));
 }
 
 MagnitudeHistogram histogram_of(const Json& counts) {

@@ -8,6 +8,7 @@
 #include "expected_codes.h"
 #include "quant/weight_scales.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
@@ -37,7 +38,7 @@ int steps_of(RangeSearch& search, std::initializer_list<double> errors) {
 
 TEST_CASE("mse_search: weights get the scales of llm-compressor's memoryless_mse") {
   const Json cases =
-      parse_json(read_text(std::string(KVCAL_TESTS_DIR) + "/fixtures/quant/mse.json"));
+      parse_json(read_text(test::tests_folder().string() + "/fixtures/quant/mse.json"));
   const auto bytes = test::read_expected<std::byte>("mse.bin");
   const auto at = [&](const Json& place) {
     return std::span(bytes).subspan(place[0].get<size_t>(), place[1].get<size_t>());

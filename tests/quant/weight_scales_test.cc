@@ -12,6 +12,7 @@
 #include "quant/half.h"
 #include "quant/weight_codes.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
@@ -19,7 +20,8 @@ namespace {
 
 /// tests/reference/quant_weights.py describes the files.
 struct Fixture {
-  Json cases = parse_json(read_text(std::string(KVCAL_TESTS_DIR) + "/fixtures/quant/weights.json"));
+  Json cases =
+      parse_json(read_text(test::tests_folder().string() + "/fixtures/quant/weights.json"));
   std::vector<uint8_t> bytes = test::read_expected<uint8_t>("weights.bin");
 
   std::span<const uint8_t> at(const Json& place) const {

@@ -6,6 +6,7 @@
 #include "core/file.h"
 #include "recipe/recipe.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
@@ -27,7 +28,7 @@ std::string message_of(const fs::path& path) {
 // in
 // "..." goes on in the words of a library, which may change.
 TEST_CASE("bad recipes: each is refused with its message") {
-  const fs::path folder = fs::path(KVCAL_TESTS_DIR) / "recipe" / "bad";
+  const fs::path folder = test::tests_folder() / "recipe" / "bad";
   std::vector<fs::path> recipes;
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().extension() != ".txt") recipes.push_back(entry.path());
@@ -47,7 +48,7 @@ TEST_CASE("bad recipes: each is refused with its message") {
 }
 
 TEST_CASE("bad recipes: a file that is not there, or is too large") {
-  const fs::path missing = fs::path(KVCAL_TESTS_DIR) / "recipe" / "no_such_recipe.yaml";
+  const fs::path missing = test::tests_folder() / "recipe" / "no_such_recipe.yaml";
   CHECK(message_of(missing).find("no_such_recipe.yaml") != std::string::npos);
   CHECK(message_of(missing).find("No such file") != std::string::npos);
   CHECK_THROWS_AS(parse_recipe(std::string((size_t{1} << 20) + 1, ' ')), Error);

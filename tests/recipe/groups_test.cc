@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "recipe/recipe.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
@@ -12,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const fs::path kFixtures = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "recipe";
+const fs::path kFixtures = test::tests_folder() / "fixtures" / "recipe";
 
 /// The only modifier of a recipe with these fields, in flow style.
 Modifier with_fields(const std::string& fields) {
@@ -49,7 +50,7 @@ QuantArgs kv_of(const std::string& args) {
 
 fs::path recipe_file(const std::string& name) {
   const fs::path own = kFixtures / "saved" / (name + ".in.yaml");
-  return fs::exists(own) ? own : fs::path(KVCAL_SOURCE_DIR) / "recipes" / (name + ".yaml");
+  return fs::exists(own) ? own : test::source_folder() / "recipes" / (name + ".yaml");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "recipe/recipe.h"
 
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
@@ -154,7 +155,7 @@ TEST_CASE("recipe: JSON text is a recipe too") {
 }
 
 TEST_CASE("recipe: JSON and Markdown files give what the YAML file gives") {
-  const std::string folder = std::string(KVCAL_TESTS_DIR) + "/fixtures/recipe/";
+  const std::string folder = test::tests_folder().string() + "/fixtures/recipe/";
   const Recipe yaml = read_recipe(folder + "same.yaml");
   CHECK(yaml.modifiers[0].ignore == std::vector<std::string>{"lm_head"});
   for (const char* name : {"same.json", "same.md", "same.yml", "SAME_TOML_FENCE.MD"}) {

@@ -5,15 +5,16 @@
 #include "core/file.h"
 #include "recipe/recipe.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
 TEST_CASE(
     "recipes: every file of recipes/ is taken and opens with three lines of comment, and is in the "
     "table") {
-  const std::string readme = read_text(fs::path(KVCAL_SOURCE_DIR) / "recipes" / "README.md");
+  const std::string readme = read_text(test::source_folder() / "recipes" / "README.md");
   int num_recipes = 0;
-  for (const auto& entry : fs::directory_iterator(fs::path(KVCAL_SOURCE_DIR) / "recipes")) {
+  for (const auto& entry : fs::directory_iterator(test::source_folder() / "recipes")) {
     if (entry.path().extension() != ".yaml") continue;
     ++num_recipes;
     INFO(entry.path().filename().string());
@@ -34,7 +35,7 @@ TEST_CASE(
 }
 
 TEST_CASE("recipes: what those for the KV cache alone ask for") {
-  const fs::path folder = fs::path(KVCAL_SOURCE_DIR) / "recipes";
+  const fs::path folder = test::source_folder() / "recipes";
   const Recipe tensor = read_recipe(folder / "fp8_kv_tensor.yaml");
   CHECK(tensor.modifiers[0].kv_cache_scheme->strategy == Strategy::kTensor);
   CHECK(tensor.modifiers[0].kv_cache_scheme->observer == "static_minmax");

@@ -7,12 +7,13 @@
 #include "recipe/recipe.h"
 #include "recipe/yaml_tree.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 
 namespace {
 
-const fs::path kSaved = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "recipe" / "saved";
+const fs::path kSaved = test::tests_folder() / "fixtures" / "recipe" / "saved";
 
 /// All of a modifier but its place, as text.
 std::string meaning_of(const Modifier& modifier) {
@@ -42,7 +43,7 @@ TEST_CASE("saved form: the bytes llm-compressor saves for the same recipe") {
     INFO(file);
     const std::string name = file.substr(0, file.size() - std::string(".out.yaml").size());
     const fs::path own_input = kSaved / (name + ".in.yaml");
-    const fs::path shipped = fs::path(KVCAL_SOURCE_DIR) / "recipes" / (name + ".yaml");
+    const fs::path shipped = test::source_folder() / "recipes" / (name + ".yaml");
     const Recipe recipe = read_recipe(fs::exists(own_input) ? own_input : shipped);
     CHECK(to_yaml(recipe) == read_text(entry.path()));
     CHECK(to_yaml(parse_recipe(to_yaml(recipe))) == to_yaml(recipe));
@@ -52,7 +53,7 @@ TEST_CASE("saved form: the bytes llm-compressor saves for the same recipe") {
 
 TEST_CASE("saved form: read back, it means the same") {
   std::vector<fs::path> files{kSaved / "groups.in.yaml", kSaved / "stages.in.yaml"};
-  for (const auto& entry : fs::directory_iterator(fs::path(KVCAL_SOURCE_DIR) / "recipes"))
+  for (const auto& entry : fs::directory_iterator(test::source_folder() / "recipes"))
     if (entry.path().extension() == ".yaml") files.push_back(entry.path());
   for (const fs::path& file : files) {
     INFO(file.filename().string());

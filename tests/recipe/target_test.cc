@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "recipe/recipe.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 #include <string>
 #include <vector>
@@ -56,7 +57,7 @@ TEST_CASE("target: a pattern matches from the start, not to the end, and never t
 // them.
 TEST_CASE("target: the answers of compressed-tensors' match_name") {
   const Json fixture =
-      parse_json(read_text(std::string(KVCAL_TESTS_DIR) + "/fixtures/recipe/matches.json"));
+      parse_json(read_text(test::tests_folder().string() + "/fixtures/recipe/matches.json"));
   const auto names = fixture.at("names").get<std::vector<std::string>>();
   REQUIRE(fixture.at("matches").size() > 30);
   for (const auto& [target, answers] : fixture.at("matches").items()) {

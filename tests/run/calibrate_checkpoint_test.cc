@@ -5,6 +5,7 @@
 #include "run/convert_checkpoint.h"
 #include "run/scales_from_statistics.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
@@ -12,9 +13,9 @@ using test::ScratchFolder;
 
 namespace {
 
-const fs::path kTests = KVCAL_TESTS_DIR;
+const fs::path kTests = test::tests_folder();
 const std::string kModel = (kTests / "fixtures/models/llama").string();
-const std::string kRecipe = (fs::path(KVCAL_SOURCE_DIR) / "recipes/fp8_kv_tensor.yaml").string();
+const std::string kRecipe = (test::source_folder() / "recipes/fp8_kv_tensor.yaml").string();
 
 CalibrateRequest request_in(const ScratchFolder& scratch, const std::string& output = "out") {
   CalibrateRequest request;

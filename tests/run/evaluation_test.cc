@@ -2,6 +2,7 @@
 
 #include "run/support/text_checkpoint.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using kvcal::test::contains;
@@ -74,7 +75,7 @@ TEST_CASE("evaluation: KL is given for each variant and layer before texts are w
 TEST_CASE("evaluation: GSM8K keeps each variant's answers") {
   const TextCheckpoint files;
   SilentDiagnostics silent;
-  const fs::path data = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "eval";
+  const fs::path data = test::tests_folder() / "fixtures" / "eval";
   EvalOptions options = options_of(files);
   options.dataset = (data / "gsm8k_questions.jsonl").string();
   options.variants = {"wide=float32", "unit=fp8_e4m3:unit"};

@@ -6,6 +6,7 @@
 #include "checkpoint/safetensors.h"
 #include "core/json.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
 
@@ -18,7 +19,7 @@ using test::write_file;
 namespace {
 
 /// Exports by numpy and safetensors. Source: tests/reference/rank_files.py.
-const fs::path kFixtures = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "rank_scales";
+const fs::path kFixtures = test::tests_folder() / "fixtures" / "rank_scales";
 
 ModelConfig model_of(int64_t layers, const char* fixture = "llama") {
   Json json = parse_json(read_text(test::model_fixture(fixture) / "config.json"));

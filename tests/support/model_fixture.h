@@ -11,18 +11,18 @@
 #include "family/architecture.h"
 #include "stored/weights.h"
 #include "support/backend_list.h"
+#include "support/folders.h"
 
 namespace kvcal::test {
 
 inline fs::path model_fixture(const std::string& name) {
-  return fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / name;
+  return tests_folder() / "fixtures" / "models" / name;
 }
 
 /// The names of tests/fixtures/models, made by make_fixtures.py.
 inline std::vector<std::string> model_fixture_names() {
   std::vector<std::string> names;
-  for (const auto& entry :
-       fs::directory_iterator(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models"))
+  for (const auto& entry : fs::directory_iterator(tests_folder() / "fixtures" / "models"))
     if (fs::exists(entry.path() / "expected.json"))
       names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());

@@ -2,6 +2,7 @@
 
 #include "core/folder.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 using namespace kvcal;
@@ -33,7 +34,7 @@ class RecordedEvents : public SweepEvents {
 struct SmallSweep {
   SmallSweep() {
     for (const char* name : {"config.json", "model.safetensors"})
-      kvcal::copy_file(fs::path(KVCAL_TESTS_DIR) / "fixtures/models/llama" / name, model() / name);
+      kvcal::copy_file(test::tests_folder() / "fixtures/models/llama" / name, model() / name);
     std::string records;
     for (const char* first : {"5", "6", "7"})
       records += std::string(R"({"input_ids": [)") + first + ", 9, 11, 13, 15, 17, 19, 21]}\n";

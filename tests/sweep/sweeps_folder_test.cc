@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "sweep/plan.h"
 
 using namespace kvcal;
@@ -11,7 +12,7 @@ namespace fs = std::filesystem;
 
 TEST_CASE("sweeps: every file of the folder can be planned") {
   size_t count = 0;
-  for (const auto& entry : fs::directory_iterator(fs::path(KVCAL_SOURCE_DIR) / "sweeps")) {
+  for (const auto& entry : fs::directory_iterator(test::source_folder() / "sweeps")) {
     if (entry.path().extension() != ".yaml") continue;
     INFO(entry.path().string());
     const SweepFile sweep = read_sweep(entry.path());
@@ -26,7 +27,7 @@ TEST_CASE("sweeps: every file of the folder can be planned") {
 }
 
 TEST_CASE("sweeps: kv_observers compares what its comments say") {
-  const SweepFile sweep = read_sweep(fs::path(KVCAL_SOURCE_DIR) / "sweeps/kv_observers.yaml");
+  const SweepFile sweep = read_sweep(test::source_folder() / "sweeps/kv_observers.yaml");
   const SweepPlan plan = expand(sweep, std::vector{KvDType::kFloat16});
   CHECK(plan.cells.size() == 24);
   // Four observers, by tensor and by head, in both forward modes.

@@ -5,13 +5,14 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "support/folders.h"
 #include "tokenizers/tokenizer.h"
 #include "tokenizers/tokenizer_files.h"
 
 namespace kvcal::test {
 
 inline fs::path tokenizer_fixtures() {
-  return fs::path(KVCAL_TESTS_DIR) / "fixtures/text/tokenizers";
+  return tests_folder() / "fixtures/text/tokenizers";
 }
 inline Json fixture_json(const std::string& name) {
   return parse_json(read_text(tokenizer_fixtures() / name));

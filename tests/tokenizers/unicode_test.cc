@@ -5,6 +5,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "tokenizers/components.h"
 #include "unicode/unicode_normalize.h"
 
@@ -27,7 +28,7 @@ std::string hash_of_all(const std::function<std::string(const std::string&)>& re
 
 TEST_CASE("unicode: normalizers do to every code point what the library does") {
   const Json expected =
-      parse_json(read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures/text/tokenizers/unicode.json"));
+      parse_json(read_text(test::tests_folder() / "fixtures/text/tokenizers/unicode.json"));
   for (const char* type : {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt"}) {
     INFO(type);
     const auto normalizer = tokenizers::kNormalizers.at(type)(Json::object());

@@ -10,12 +10,13 @@
 #include "export/manifest.h"
 #include "recipe/recipe.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 namespace kvcal::test {
 
 inline fs::path model_fixture(const std::string& name) {
-  return fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / name;
+  return tests_folder() / "fixtures" / "models" / name;
 }
 
 /// A folder in memory where the system has one: outputs are flushed file by file, which is most of

@@ -7,11 +7,12 @@
 
 #include "core/error.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 namespace kvcal::test {
 
 inline std::filesystem::path dataset_fixtures() {
-  return std::filesystem::path(KVCAL_TESTS_DIR) / "fixtures" / "text" / "datasets";
+  return tests_folder() / "fixtures" / "text" / "datasets";
 }
 
 /// A folder of files that goes away with it.

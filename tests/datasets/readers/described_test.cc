@@ -3,6 +3,7 @@
 #include "datasets/dataset.h"
 #include "datasets/descriptor.h"
 #include "datasets/readers/dataset_files.h"
+#include "support/folders.h"
 
 namespace kvcal {
 namespace {
@@ -113,7 +114,7 @@ struct Known {
 };
 
 TEST_CASE("descriptor: every one in datasets/ reads a record of its data set") {
-  const auto folder = std::filesystem::path(KVCAL_SOURCE_DIR) / "datasets";
+  const auto folder = test::source_folder() / "datasets";
   const std::vector<Known> known{
       {"cnn_dailymail.yaml", R"({"article": "Long.", "highlights": "Short.", "id": "0"})", "Long."},
       {"gsm8k.yaml", R"({"question": "2 + 2?", "answer": "#### 4"})",

@@ -6,12 +6,12 @@
 #include "datasets/dataset.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/readers/dataset_files.h"
+#include "support/folders.h"
 
 namespace kvcal {
 namespace {
 
-const std::filesystem::path kFolder =
-    std::filesystem::path(KVCAL_TESTS_DIR) / "fixtures" / "data" / "packed";
+const std::filesystem::path kFolder = test::tests_folder() / "fixtures" / "data" / "packed";
 
 std::vector<Json> messages_of(const std::filesystem::path& path) {
   const auto dataset = open_dataset(path);

@@ -11,13 +11,14 @@
 #include "core/sha256.h"
 #include "datasets/dataset.h"
 #include "datasets/readers/dataset_files.h"
+#include "support/folders.h"
 
 namespace kvcal {
 namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kFolder = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "data";
+const fs::path kFolder = test::tests_folder() / "fixtures" / "data";
 
 /// A record's content, in a form that can be compared and shown.
 std::string shown(const Record& record) {

@@ -1,12 +1,13 @@
 #include "export/export_case.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using namespace kvcal::test;
 
 namespace {
 
-const fs::path kSource = fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / "deepseek_v3_fp8";
+const fs::path kSource = test::tests_folder() / "fixtures" / "models" / "deepseek_v3_fp8";
 
 /// Scales for both layers of the fixture.
 Calibration calibration_of_source() {

@@ -1,5 +1,6 @@
 #include "export/export_case.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using namespace kvcal::test;
@@ -11,7 +12,7 @@ TEST_CASE("modelopt: the folder is what the real packages make, byte for byte") 
 TEST_CASE("modelopt: names are the same beside a fused QKV, in hybrids and with a latent cache") {
   for (const char* name : {"phi3", "nemotron_h", "deepseek_v3"}) {
     INFO(name);
-    const ModelDir model(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / name);
+    const ModelDir model(test::tests_folder() / "fixtures" / "models" / name);
     const Calibration calibration = calibration_of_attention(model);
     const Recipe recipe = recipe_of(calibration);
     const ScratchFolder scratch;
@@ -78,7 +79,7 @@ TEST_CASE("modelopt: refuses a checkpoint that has scales by any name, or is qua
 }
 
 TEST_CASE("modelopt: refuses attention modules whose scales engines drop") {
-  const ModelDir model(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / "gpt_neox");
+  const ModelDir model(test::tests_folder() / "fixtures" / "models" / "gpt_neox");
   const Calibration calibration = calibration_of_attention(model);
   const Recipe recipe = recipe_of(calibration);
   CHECK(

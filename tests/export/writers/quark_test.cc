@@ -1,5 +1,6 @@
 #include "export/export_case.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 using namespace kvcal;
 using namespace kvcal::test;
@@ -21,7 +22,7 @@ TEST_CASE("quark: every attention module has the names that engines load") {
                                           {"cohere", plain}};
   for (const auto& [name, names] : rows) {
     INFO(name);
-    const ModelDir model(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "models" / name);
+    const ModelDir model(test::tests_folder() / "fixtures" / "models" / name);
     const Calibration calibration = calibration_of_attention(model);
     const Recipe recipe = recipe_of(calibration);
     const ScratchFolder scratch;

@@ -11,6 +11,7 @@
 #include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
 #include "support/catch.h"
+#include "support/folders.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
 
@@ -26,7 +27,7 @@ inline bool matches(std::string_view pattern, std::string_view name, std::string
 }
 
 inline fs::path fp8_fixture(const std::string& kind) {
-  return fs::path(KVCAL_TESTS_DIR) / "fixtures" / "fp8" / kind;
+  return tests_folder() / "fixtures" / "fp8" / kind;
 }
 
 /// A checkpoint as generate opens it.

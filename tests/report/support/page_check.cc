@@ -3,6 +3,7 @@
 #include "core/file.h"
 #include "report/support/html_check.h"
 #include "support/catch.h"
+#include "support/folders.h"
 
 namespace kvcal::test {
 
@@ -38,8 +39,7 @@ void check_plots(const std::vector<report::Plot>& plots, const std::vector<std::
 }
 
 Json result_fixture(const std::string& name) {
-  return parse_json(
-      read_text(fs::path(KVCAL_TESTS_DIR) / "fixtures" / "report" / (name + ".json")));
+  return parse_json(read_text(tests_folder() / "fixtures" / "report" / (name + ".json")));
 }
 
 }  // namespace kvcal::test

@@ -6,6 +6,7 @@
 
 #include "core/diagnostics.h"
 #include "run/devices.h"
+#include "support/folders.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
 
@@ -14,7 +15,7 @@ namespace kvcal::test {
 /// A folder of a small Llama with a tokenizer, and a text beside it.
 struct TextCheckpoint {
   TextCheckpoint() {
-    const fs::path cli = fs::path(KVCAL_TESTS_DIR) / "cli" / "data";
+    const fs::path cli = tests_folder() / "cli" / "data";
     fs::create_directory(folder / "model");
     for (const char* name : {"config.json", "model.safetensors"})
       fs::copy_file(model_fixture("llama") / name, folder / "model" / name);
