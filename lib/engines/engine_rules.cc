@@ -15,6 +15,7 @@ namespace kvcal {
   ROW("aphrodite", aphrodite)        \
   ROW("aphrodite-0.6", aphrodite_06) \
   ROW("trtllm", trtllm)              \
+  ROW("lmdeploy", lmdeploy)          \
   ROW("transformers", transformers)
 
 #define KVCAL_DECLARE(name, engine) EngineRules engine##_engine();

@@ -118,7 +118,8 @@ std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
     return "kvcal convert " + model_dir.given_path().string() + how + " --to " +
            std::string(format) + " --output OUT";
   };
-  if (rules_for(engine, format).ones_for_fp8) return "serve it with an engine that uses them";
+  if (format.empty() || rules_for(engine, format).ones_for_fp8)
+    return "serve it with an engine that uses them";
   if (!options.scales.empty()) return converted(" --scales " + options.scales.string());
   const auto scales = readable_scales(model_dir, config);
   if (!scales) return calibrate_command(format);

@@ -44,15 +44,18 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
-TRIED = {"ignore-linear": "compressed-tensors", "ignore-all": "compressed-tensors", "modelopt-plain": "modelopt", "quark-plain": "quark",
-         "names-v5": "compressed-tensors"}  # the names of multimodal checkpoints as transformers 5 writes them
+# ignore-none: as llm-compressor writes it; quark-own: Quark's names where kvcal writes plain ones; names-v5: of multimodal checkpoints, as
+# transformers 5 writes them.
+TRIED = {"ignore-none": "compressed-tensors", "ignore-all": "compressed-tensors", "modelopt-plain": "modelopt", "quark-plain": "quark",
+         "quark-own": "quark", "names-v5": "compressed-tensors"}
 # form: (the form it is converted from, kvcal convert's --to)
 CONVERTED = {form: ("compressed-tensors", form) for form in
-             ("modelopt", "quark", "tgi", "scales-json", "compressed-tensors+tgi", "compressed-tensors+modelopt")}
+             ("modelopt", "quark", "tgi", "scales-json", "compressed-tensors+tgi", "compressed-tensors+modelopt", "compressed-tensors+scales-json")}
 CONVERTED |= {f"weights-{form}": ("weights", form) for form in ("fp8", "modelopt", "quark")}
 CASES = ["compressed-tensors", "compressed-tensors@fp8", "head", "modelopt", "modelopt@fp8", "quark", "quark@fp8", "tgi", "tgi@fp8",
-         "scales-json@fp8", "compressed-tensors+tgi", "compressed-tensors+modelopt", "weights", "weights-fp8@fp8", "weights-modelopt",
-         "weights-quark@fp8", "ignore-linear", "ignore-all", "modelopt-plain", "quark-plain@fp8", "names-v5"]
+         "scales-json@fp8", "compressed-tensors+scales-json@fp8", "compressed-tensors+tgi", "compressed-tensors+modelopt", "weights", "weights-fp8@fp8", "weights-modelopt",
+         "weights-quark@fp8", "ignore-none", "ignore-all", "modelopt-plain", "quark-plain@fp8", "quark-own@fp8", "names-v5"]
+FILES = {"scales-json", "compressed-tensors+scales-json"}
 READS_FILE = {"sglang"}  # have an argument for kv_cache_scales.json
 NOT_ASKED = {"vllm": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"}, "aphrodite": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"},
              "tgi": {"compressed-tensors@fp8"},
@@ -100,27 +103,34 @@ def make_family(options, name):
 
 
 def try_form(home, form, source):
-    """source's configuration, changed or with the plain names of compressed-tensors."""
+    """source's configuration, changed or with the names of other tensors than kvcal's."""
     shutil.copytree(home / "compressed-tensors", home / form)
     config = json.loads((home / source / "config.json").read_text())
     if form.startswith("ignore"):
-        config["quantization_config"]["ignore"] = {"ignore-linear": ["Linear"], "ignore-all": ["re:.*"]}[form]
-    if form == "names-v5":
-        rename(home / form / "model.safetensors")
+        config["quantization_config"]["ignore"] = {"ignore-none": [], "ignore-all": ["re:.*"]}[form]
+    if form in RENAMED:
+        rename(home / form / "model.safetensors", RENAMED[form])
     (home / form / "config.json").write_text(json.dumps(config))
     if (home / source / "hf_quant_config.json").exists():
         shutil.copy(home / source / "hf_quant_config.json", home / form)
 
 
-def rename(path):
+def name_v5(name):
+    if name.startswith("language_model.lm_head"):
+        return name.removeprefix("language_model.")
+    return "model." + name.replace("language_model.model.", "language_model.", 1)
+
+
+def name_quark(name):
+    return re.sub(r"\.(k|v)_scale$", r".\1_proj.output_scale", name)
+
+
+RENAMED = {"names-v5": name_v5, "quark-own": name_quark}
+
+
+def rename(path, name_of):
     tensors, start = header(path)
     data = path.read_bytes()[start:]
-
-    def name_of(name):
-        if name.startswith("language_model.lm_head"):
-            return name.removeprefix("language_model.")
-        return "model." + name.replace("language_model.model.", "language_model.", 1)
-
     text = json.dumps({name if name == "__metadata__" else name_of(name): entry for name, entry in tensors.items()}).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
@@ -180,14 +190,14 @@ def job_of(options, engine, name, case):
     home = options.scratch / name
     folder = home / ("base" if form == "scales-json" else form)
     job = {"name": f"{name}/{case}", "folder": str(folder), "kv_cache_dtype": FP8.get(engine.partition("@")[0], told) if told else "auto"}
-    if form == "scales-json":
+    if form in FILES:
         job["scales"] = str(home / form / "kv_cache_scales.json")
     return job
 
 
 def is_asked(engine, case):
     engine = engine.partition("@")[0]
-    return case not in NOT_ASKED.get(engine, ()) and (engine in READS_FILE or not case.startswith("scales-json"))
+    return case not in NOT_ASKED.get(engine, ()) and (engine in READS_FILE or split(case)[0] not in FILES)
 
 
 def judged(options, engine, python):
