@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -113,9 +114,12 @@ class Server:
         raise TimeoutError(f"the server was not healthy after {START_SECONDS} s: see {self.log}")
 
     def reason(self):
-        """The first error of the log: the ones behind it are of the processes that waited."""
-        errors = [line for line in self.log.read_text(errors="replace").splitlines() if "Error: " in line]
-        return " ".join(errors[0].split("] ")[-1].split()) if errors else f"exit status {self.process.returncode}, no error in {self.log}"
+        """The first error that ended a traceback, and the line behind it: later ones are of processes that waited for the first."""
+        lines = [re.sub(r"^\(.*?\] ", "", line) for line in self.log.read_text(errors="replace").splitlines()] + [""]
+        at = next((i for i, line in enumerate(lines) if re.match(r"[\w.]+(Error|Exception): ", line)), None)
+        if at is None:
+            return f"exit status {self.process.returncode}, no error in {self.log}"
+        return " ".join(f"{lines[at]} {lines[at + 1]}".split())[:300]
 
     def complete(self, ids, max_tokens, logprobs):
         """{"ids": [..], "logprobs": [{id: natural logarithm, ..} a token]}, the greedy continuation of ids."""
