@@ -115,11 +115,38 @@ fs::path resolve_model_folder(const fs::path& path) {
   fail(path.string(), ": has no config.json and is no hub cache folder (no snapshots/)");
 }
 
+std::vector<std::string> indexed_files(const Json& index) {
+  const Json* weight_map = find_field(index, "weight_map");
+  if (!weight_map) fail_missing("weight_map", "an object: tensor name → shard");
+  if (!weight_map->is_object())
+    fail_kind("weight_map", "an object: tensor name → shard", *weight_map);
+  std::set<std::string> names;
+  for (const auto& item : weight_map->items()) {
+    if (!item.value().is_string()) fail_kind(item.key(), "the name of a shard", item.value());
+    names.insert(item.value().get<std::string>());
+    if (names.size() > kMostShards) fail("weight_map names more than ", kMostShards, " shards");
+  }
+  for (const std::string& name : names) check_shard_name(name);
+  return {names.begin(), names.end()};
+}
+
+Json read_index(const fs::path& path) {
+  return read_json_object(path, kIndexLimits);
+}
+
+ModelDir::ModelDir(const fs::path& path, std::vector<std::string> shard_names)
+    : given_path_(path),
+      path_(resolve_model_folder(path)),
+      shard_names_(std::move(shard_names)),
+      may_repeat_(true) {
+  read_config();
+  for (const std::string& name : shard_names_) shards_.emplace_back(path_ / name);
+  list_tensors();
+  count_elements();
+}
+
 ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_model_folder(path)) {
-  check_links(path_);
-  JsonLimits limits = kSmallFileLimits;
-  limits.has_python_constants = true;
-  config_ = read_json_object(path_ / "config.json", limits);
+  read_config();
   const bool has_single = is_there(path_ / kSingleFileName);
   const bool has_index = is_there(path_ / kIndexFileName);
   if (has_single && has_index)
@@ -132,6 +159,17 @@ ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_mode
   } else {
     fail_without_weights();
   }
+  count_elements();
+}
+
+void ModelDir::read_config() {
+  check_links(path_);
+  JsonLimits limits = kSmallFileLimits;
+  limits.has_python_constants = true;
+  config_ = read_json_object(path_ / "config.json", limits);
+}
+
+void ModelDir::count_elements() {
   for (const auto& [name, tensor] : tensors_)
     num_elements_ = checked_add(num_elements_, element_count(tensor->shape));
 }
@@ -146,7 +184,7 @@ void ModelDir::list_tensors() {
   tensors_.clear();
   for (const SafetensorsFile& shard : shards_)
     for (const TensorView& tensor : shard.tensors())
-      if (!tensors_.emplace(tensor.name, &tensor).second)
+      if (!tensors_.insert_or_assign(tensor.name, &tensor).second && !may_repeat_)
         fail("tensor '", tensor.name, "' is in more than one shard, the second is ",
              shard.file().path().filename().string());
 }
@@ -168,24 +206,12 @@ void ModelDir::leave_out(const std::set<std::string, std::less<>>& names) {
 
 void ModelDir::open_indexed_shards() {
   const fs::path index_path = path_ / kIndexFileName;
-  index_ = read_json_object(index_path, kIndexLimits);
+  index_ = read_index(index_path);
   in_context(index_path.string(), [&] {
-    const Json* weight_map = find_field(index_, "weight_map");
-    if (!weight_map) fail_missing("weight_map", "an object: tensor name → shard");
-    if (!weight_map->is_object())
-      fail_kind("weight_map", "an object: tensor name → shard", *weight_map);
-    std::set<std::string> names;
-    for (const auto& item : weight_map->items()) {
-      if (!item.value().is_string()) fail_kind(item.key(), "the name of a shard", item.value());
-      names.insert(item.value().get<std::string>());
-      if (names.size() > kMostShards) fail("weight_map names more than ", kMostShards, " shards");
-    }
-    if (names.empty()) fail("weight_map is empty");
-    for (const std::string& name : names) {
-      check_shard_name(name);
+    shard_names_ = indexed_files(index_);
+    if (shard_names_.empty()) fail("weight_map is empty");
+    for (const std::string& name : shard_names_)
       if (!is_there(path_ / name)) fail("weight_map names shard ", name, ", which does not exist");
-    }
-    shard_names_.assign(names.begin(), names.end());
   });
   for (const std::string& name : shard_names_) shards_.emplace_back(path_ / name);
   in_context(index_path.string(), [&] {

@@ -22,6 +22,12 @@ inline constexpr std::string_view kTemplateFolder = "additional_chat_templates";
 /// naming path and the expected files.
 fs::path resolve_model_folder(const fs::path& path);
 
+/// Files that the weight_map of an index names, sorted. Throws Error for an index without one, and
+/// for names that are no safetensors files of the same folder.
+std::vector<std::string> indexed_files(const Json& index);
+/// Reads model.safetensors.index.json. Throws Error naming the file.
+Json read_index(const fs::path& path);
+
 /// A Hugging Face model: a plain folder with config.json, or a hub cache folder. Owns the mappings;
 /// every view borrows from it and stays valid when it is moved.
 class ModelDir {
@@ -29,6 +35,9 @@ class ModelDir {
   /// Throws Error naming path and the expected files, and for links that leave the folder
   /// (checkpoint/links.h).
   explicit ModelDir(const fs::path& path);
+  /// Opens these files of the folder, in this order, whatever its index says. Of tensors of one
+  /// name the last counts. For readers that imitate other programs.
+  ModelDir(const fs::path& path, std::vector<std::string> shard_names);
 
   const fs::path& path() const { return path_; }              ///< the resolved folder
   const fs::path& given_path() const { return given_path_; }  ///< as the user wrote it
@@ -67,7 +76,9 @@ class ModelDir {
  private:
   void open_single_file();
   void open_indexed_shards();
+  void read_config();
   void list_tensors();
+  void count_elements();
   void check_weight_map(const Json& weight_map) const;
   [[noreturn]] void fail_without_weights() const;
 
@@ -75,6 +86,7 @@ class ModelDir {
   Json config_, index_;
   std::vector<std::string> shard_names_;
   std::vector<SafetensorsFile> shards_;
+  bool may_repeat_ = false;  ///< whether a name may be in several shards
   std::map<std::string_view, const TensorView*> tensors_;  ///< names and views of shards_
   uint64_t num_elements_ = 0;
 };

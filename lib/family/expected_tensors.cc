@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <numeric>
+
+#include "family/wrapper.h"
 
 namespace kvcal {
 namespace {
@@ -24,7 +27,27 @@ void append(const TensorRow& row, const std::string& prefix, int64_t layer,
                        .shape = shape});
 }
 
+bool is_behind_last_layer(std::string_view name, const ModelConfig& config) {
+  const std::string prefix = config.backbone_prefix + std::string(config.architecture->layers_name);
+  if (!name.starts_with(prefix)) return false;
+  int64_t layer = 0;
+  const auto [end, error] =
+      std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
+  return error == std::errc() && layer >= config.num_hidden_layers;
+}
+
 }  // namespace
+
+bool is_unused_tensor(std::string_view name, const ModelConfig& config) {
+  const Architecture& architecture = *config.architecture;
+  const auto ends = [&](std::string_view suffix) { return name.ends_with(suffix); };
+  const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
+  return std::ranges::any_of(architecture.ignored_suffixes, ends) ||
+         std::ranges::any_of(architecture.ignored_prefixes, begins) ||
+         is_outside_text(name, config) ||
+         name.ends_with("rotary_emb.inv_freq") ||  // what older transformers saved along
+         (architecture.has_prediction_layers && is_behind_last_layer(name, config));
+}
 
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
   std::vector<ExpectedTensor> tensors;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct ExpectedTensor {
 
 /// All expected tensors: the model's, then layer by layer, in the order of the tables.
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
+
+/// Whether checkpoints hold such a tensor and the text model does not use it.
+bool is_unused_tensor(std::string_view name, const ModelConfig& config);
 
 /// Tensor of one expert, out of a tensor that stacks all experts.
 struct ExpertTensor {

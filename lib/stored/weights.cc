@@ -1,7 +1,6 @@
 #include "stored/weights.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -141,7 +140,7 @@ class Weights::Binder {
       for (const std::string& problem : quantization_->problems) problems_.add(problem);
     }
     for (const std::string& name : model_dir_.tensor_names())
-      if (!expected_.contains(name) && !is_ignored(name))
+      if (!expected_.contains(name) && !is_unused_tensor(name, config_))
         problems_.add("unexpected: ", name, " ", model_dir_.tensor(name).shape);
     problems_.fail_if_any(config_);
   }
@@ -228,27 +227,6 @@ class Weights::Binder {
       entry.view = expert_of(bound.view, i);
       table[{tensor.row->role, i}] = entry;
     }
-  }
-
-  bool is_ignored(const std::string& name) const {
-    const Architecture& architecture = *config_.architecture;
-    const auto ends = [&](std::string_view suffix) { return name.ends_with(suffix); };
-    const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
-    return std::ranges::any_of(architecture.ignored_suffixes, ends) ||
-           std::ranges::any_of(architecture.ignored_prefixes, begins) ||
-           is_outside_text(name, config_) ||
-           name.ends_with("rotary_emb.inv_freq") ||  // what older transformers saved along
-           (architecture.has_prediction_layers && is_behind_last_layer(name));
-  }
-
-  bool is_behind_last_layer(std::string_view name) const {
-    const std::string prefix =
-        config_.backbone_prefix + std::string(config_.architecture->layers_name);
-    if (!name.starts_with(prefix)) return false;
-    int64_t layer = 0;
-    const auto [end, error] =
-        std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
-    return error == std::errc() && layer >= config_.num_hidden_layers;
   }
 
   const ModelDir& model_dir_;

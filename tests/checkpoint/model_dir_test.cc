@@ -249,6 +249,32 @@ TEST_CASE("model_dir: a tensor in two shards is refused") {
                  "is in more than one shard, the second is model-00002-of-00002.safetensors"));
 }
 
+TEST_CASE("model_dir: of chosen files the last one with a tensor counts") {
+  ScratchFolder scratch;
+  fs::copy(kFixtures / "sharded", scratch / "model");
+  for (const char* name : {kFirst, kSecond}) {
+    const std::vector<float> values{name == kFirst ? 1.0f : 2.0f};
+    write_safetensors(scratch / "model" / (std::string("extra-") + name),
+                      {{.name = "twice",
+                        .dtype = DType::kF32,
+                        .shape = Shape({1}),
+                        .bytes = std::as_bytes(std::span(values)),
+                        .file = {},
+                        .file_offset = 0}},
+                      {});
+  }
+  const std::string first = std::string("extra-") + kFirst,
+                    second = std::string("extra-") + kSecond;
+  const auto value = [&](std::vector<std::string> files) {
+    const ModelDir model(scratch / "model", std::move(files));
+    CHECK(model.tensor_names() == std::vector<std::string>{"twice"});
+    CHECK(model.index() == nullptr);
+    return model.tensor("twice").as<float>()[0];
+  };
+  CHECK(value({first, second}) == 2.0f);
+  CHECK(value({second, first}) == 1.0f);
+}
+
 TEST_CASE("model_dir: a link that leaves the checkpoint is refused, wherever it is") {
   const ScratchFolder scratch;
   write_file(scratch / "secret", "key");
