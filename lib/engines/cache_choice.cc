@@ -6,6 +6,8 @@
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/json_limits.h"
+#include "core/pcre2_regex.h"
+#include "engines/key_checks.h"
 #include "stored/dialect.h"
 #include "stored/quantization_config.h"
 
@@ -30,15 +32,85 @@ std::string lower(std::string text) {
   return text;
 }
 
+std::string upper(std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return text;
+}
+
 /// Some multimodal checkpoints keep it in their text_config; old compressed-tensors ones call it
 /// compression_config.
-Json declared_config(const Json& config) {
+Json declared_config(const Json& config, const ConfigReading& reading) {
   for (const Json& place : {config, value_of(config, "text_config")})
     for (const char* key : {"quantization_config", "compression_config"}) {
+      if (key == std::string_view("compression_config") && !reading.reads_compression_config)
+        continue;
       Json value = value_of(place, key);
       if (value.is_object()) return value;
     }
   return nullptr;
+}
+
+/// hf_quant_config.json, where the engine asks for it; null otherwise.
+Json read_quant_file(const ModelDir& model_dir, const ConfigReading& reading, bool has_config) {
+  const fs::path file = model_dir.path() / kModelOptFileName;
+  const bool is_asked = reading.quant_file == QuantFile::kFirst ||
+                        (reading.quant_file == QuantFile::kWithoutConfig && !has_config);
+  if (!is_asked || !is_there(file)) return nullptr;
+  return in_context(file.string(), [&] {
+    Json json = parse_model_json(read_text(file, kSmallFileLimits.max_bytes));
+    if (!json.is_object()) fail("it is ", kind_of(json), ", expected an object");
+    return json;
+  });
+}
+
+/// The quant_method of a configuration of ModelOpt that has none, or a general one.
+void name_by_algorithm(CacheDeclaration& declaration, const ConfigReading& reading,
+                       bool from_file) {
+  const auto rule = std::ranges::find(reading.algorithms, upper(declaration.algorithm),
+                                      [](const AlgorithmRule& row) { return row.algorithm; });
+  if (rule != reading.algorithms.end()) {
+    declaration.method = rule->method;
+  } else if (reading.refuses_other_algorithms && !declaration.algorithm.empty()) {
+    declaration.refusal = "it does not know ModelOpt's quant_algo " + declaration.algorithm +
+                          " in " + (from_file ? "hf_quant_config.json" : "config.json");
+  } else if (from_file && declaration.method.empty() && !reading.needs_producer) {
+    declaration.config = declaration.fields = nullptr;  // as if the file were not there
+  }
+}
+
+/// Whether the configuration counts as ModelOpt's though its quant_method need not say so.
+bool is_from_modelopt(const CacheDeclaration& declaration, const ConfigReading& reading,
+                      bool from_file) {
+  if (reading.needs_producer)
+    return text_of(value_of(declaration.config, "producer"), "name") == "modelopt";
+  return from_file || (!declaration.config.is_null() && declaration.method.empty()) ||
+         declaration.method == "modelopt";
+}
+
+void name_method(CacheDeclaration& declaration, const ConfigReading& reading, bool from_file) {
+  const std::string written = text_of(declaration.config, "quant_method");
+  declaration.method = reading.method_has_case ? written : lower(written);
+  for (const AlgorithmRule& alias : reading.aliases)
+    if (declaration.method == alias.algorithm) declaration.method = alias.method;
+  if (reading.algorithms.empty()) {
+    if (from_file && declaration.method.empty()) declaration.method = "modelopt";
+  } else if (is_from_modelopt(declaration, reading, from_file)) {
+    name_by_algorithm(declaration, reading, from_file);
+  }
+}
+
+/// As compressed-tensors matches: the name itself, or "re:" and an expression for its start.
+bool names_module(const std::string& pattern, const std::string& module) {
+  if (!pattern.starts_with("re:")) return pattern == module;
+  constexpr RegexOptions kLimits{
+      .is_anchored = true, .max_steps = 100'000, .max_depth = 1'000, .max_heap_kib = 1024};
+  try {
+    const Pcre2Regex regex(pattern.substr(3), kLimits);
+    return regex.find(module, 0).has_value();
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 /// A kv_cache_scheme of ModelOpt's config.json means FP8 where it is static with float codes of 8
@@ -48,8 +120,20 @@ bool is_static_fp8(const Json& scheme) {
          value_of(scheme, "type") == "float";
 }
 
-bool is_float_of_8_bits(const Json& scheme) {
-  return value_of(scheme, "num_bits") == 8 && value_of(scheme, "type") == "float";
+bool is_float_of(const Json& scheme, int bits) {
+  return value_of(scheme, "num_bits") == bits && value_of(scheme, "type") == "float";
+}
+
+bool means_nvfp4(const CacheDeclaration& declaration) {
+  return declaration.scheme.is_object() ? is_float_of(declaration.scheme, 4)
+                                        : declaration.cache_algorithm == "nvfp4";
+}
+
+/// Whether it says anything of the cache; of ModelOpt's schemes only FP8 counts.
+bool configures_cache(const CacheDeclaration& declaration) {
+  if (!declaration.cache_algorithm.empty()) return true;
+  return declaration.method.starts_with("modelopt") ? is_float_of(declaration.scheme, 8)
+                                                    : !declaration.scheme.is_null();
 }
 
 bool switches_on(const MethodRules& rules, const CacheDeclaration& declaration, bool is_rocm) {
@@ -61,7 +145,7 @@ bool switches_on(const MethodRules& rules, const CacheDeclaration& declaration, 
     case CacheSwitch::kAcceptedScheme:
       return !declaration.scheme.is_null() && failed_check(rules, declaration.scheme).empty();
     case CacheSwitch::kSchemeOnCuda:
-      return is_float_of_8_bits(declaration.scheme) && !is_rocm;
+      return is_float_of(declaration.scheme, 8) && !is_rocm;
     case CacheSwitch::kModelOptCache:
       return declaration.scheme.is_object() ? is_static_fp8(declaration.scheme)
                                             : declaration.cache_algorithm == "fp8";
@@ -109,12 +193,10 @@ std::string refusal(const MethodRules& rules, const CacheDeclaration& declaratio
   if (!rules.refusal.empty()) return std::string(rules.refusal);
   if (rules.needs_scheme && declaration.scheme.is_null() && lacks_groups(declaration))
     return "quantization_config has neither a kv_cache_scheme nor config_groups";
-  for (const std::string_view key : rules.refuses_null)
-    if (declaration.config.is_object() && declaration.config.contains(key) &&
-        declaration.config.at(std::string(key)).is_null())
-      return std::string(key) + " is null, it takes a list";
   if (rules.needs_algorithm && declaration.algorithm.empty())
     return "quant_algo is null or missing";
+  if (std::string failed = failed_key(rules.config, declaration.fields); !failed.empty())
+    return failed;
   if (rules.refuses_other_schemes)
     if (std::string failed = failed_check(rules, declaration.scheme); !failed.empty())
       return "kv_cache_scheme: " + failed;
@@ -128,29 +210,25 @@ std::string refusal(const MethodRules& rules, const CacheDeclaration& declaratio
 
 }  // namespace
 
-CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_file) {
+CacheDeclaration read_declaration(const ModelDir& model_dir, const ConfigReading& reading) {
   CacheDeclaration declaration;
-  declaration.config = declared_config(model_dir.config());
+  declaration.config = declared_config(model_dir.config(), reading);
   declaration.dialect = read_dialect(model_dir);
-  const fs::path file = model_dir.path() / kModelOptFileName;
-  bool from_file = false;
-  const bool is_asked = quant_file == QuantFile::kFirst ||
-                        (quant_file == QuantFile::kWithoutConfig && declaration.config.is_null());
-  if (is_asked && is_there(file)) {
-    declaration.config = in_context(file.string(), [&] {
-      Json json = parse_model_json(read_text(file, kSmallFileLimits.max_bytes));
-      if (!json.is_object()) fail("it is ", kind_of(json), ", expected an object");
-      return json;
-    });
-    from_file = true;
-  }
+  Json file = read_quant_file(model_dir, reading, !declaration.config.is_null());
+  const bool from_file = !file.is_null();
+  if (from_file) declaration.config = std::move(file);
   const Json inner = value_of(declaration.config, "quantization");
-  const Json& fields = inner.is_object() ? inner : declaration.config;
-  declaration.method = lower(text_of(declaration.config, "quant_method"));
-  if (from_file && declaration.method.empty()) declaration.method = "modelopt";
-  declaration.scheme = value_of(fields, "kv_cache_scheme");
-  declaration.algorithm = text_of(fields, "quant_algo");
-  declaration.cache_algorithm = lower(text_of(fields, "kv_cache_quant_algo"));
+  declaration.fields =
+      inner.is_object() && (from_file || reading.reads_nested) ? inner : declaration.config;
+  declaration.algorithm = text_of(inner.is_object() ? inner : declaration.config, "quant_algo");
+  name_method(declaration, reading, from_file);
+  for (const Json& place : {declaration.fields, declaration.config}) {
+    if (declaration.scheme.is_null()) declaration.scheme = value_of(place, "kv_cache_scheme");
+    if (declaration.cache_algorithm.empty())
+      declaration.cache_algorithm = lower(text_of(place, "kv_cache_quant_algo"));
+  }
+  if (reading.empty_scheme_is_none && declaration.scheme.is_object() && declaration.scheme.empty())
+    declaration.scheme = nullptr;
   return declaration;
 }
 
@@ -163,6 +241,20 @@ bool lacks_targets(const CacheDeclaration& declaration) {
   return lacks_groups(declaration) && std::ranges::none_of(ignore, [](const Json& entry) {
            return entry == "Linear" || entry == "re:.*";
          });
+}
+
+std::set<int64_t> ignored_layers(const CacheDeclaration& declaration, const ModelConfig& config) {
+  const Json ignore = value_of(declaration.config, "ignore");
+  std::set<int64_t> layers;
+  if (declaration.method != "compressed-tensors" || !ignore.is_array()) return layers;
+  for (const Json& entry : ignore) {
+    if (!entry.is_string()) continue;
+    const std::string& text = entry.get_ref<const std::string&>();
+    for (const int64_t layer : config.attention_layers())
+      if (names_module(text, config.attention_module(layer))) layers.insert(layer);
+  }
+  if (layers.size() == config.attention_layers().size()) layers.clear();
+  return layers;
 }
 
 bool declares_weights(const CacheDeclaration& declaration) {
@@ -182,21 +274,11 @@ bool declares_weights(const CacheDeclaration& declaration) {
 
 std::string failed_check(const MethodRules& rules, const Json& scheme) {
   if (scheme.is_null()) return {};
-  for (const SchemeCheck& check : rules.scheme) {
-    const bool is_there = scheme.is_object() && scheme.contains(std::string(check.key));
-    const Json* value = is_there ? &scheme.at(std::string(check.key)) : nullptr;
-    if (!value && check.may_lack) continue;
-    // As Python compares: 8.0 is 8.
-    if (value && std::ranges::any_of(check.accepted, [&](std::string_view text) {
-          return *value == parse_json(text);
-        }))
-      continue;
-    const std::string found = value ? value->dump() : "missing";
-    std::string accepted;
-    for (const std::string_view text : check.accepted)
-      accepted += (accepted.empty() ? "" : " or ") + std::string(text);
-    return std::string(check.key) + " is " + found + ", it takes " + accepted;
-  }
+  if (std::string failed = failed_key(rules.scheme, scheme); !failed.empty()) return failed;
+  if (rules.scheme_keys.empty() || !scheme.is_object()) return {};
+  for (const auto& [key, value] : scheme.items())
+    if (std::ranges::find(rules.scheme_keys, key) == rules.scheme_keys.end())
+      return "it takes no key " + key;
   return {};
 }
 
@@ -207,13 +289,15 @@ CacheChoice choose_cache(const MethodRules& rules, const CacheDeclaration& decla
   choice.reads_scales =
       rules.refuses_other_schemes || rules.scheme.empty() ||
       (!declaration.scheme.is_null() && failed_check(rules, declaration.scheme).empty());
-  if (asked != "auto") {
+  if (rules.needs_cache_config && !configures_cache(declaration)) choice.reads_scales = false;
+  if (asked != "auto")
     choice.dtype = asked;
-    choice.is_fp8 = asked.starts_with("fp8");
-  } else if (switches_on(rules, declaration, is_rocm)) {
+  else if (switches_on(rules, declaration, is_rocm))
     choice.dtype = rules.fp8_name;
-    choice.is_fp8 = true;
-  }
+  else if (rules.takes_nvfp4 && means_nvfp4(declaration))
+    choice.dtype = "nvfp4";
+  choice.is_fp8 = choice.dtype.starts_with("fp8");
+  choice.is_quantized = choice.is_fp8 || choice.dtype == "nvfp4";
   return choice;
 }
 

@@ -1,10 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "checkpoint/model_dir.h"
 #include "engines/engine_rules.h"
+#include "family/model_config.h"
 #include "quant/fp8.h"
 
 namespace kvcal {
@@ -13,15 +16,17 @@ namespace kvcal {
 struct CacheDeclaration {
   std::string method;           ///< quant_method; "modelopt" for hf_quant_config.json; "" for none
   Json config;                  ///< quantization_config, or hf_quant_config.json; null for none
+  Json fields;                  ///< the object of config that holds quant_algo and its like
   Json scheme;                  ///< kv_cache_scheme, null where there is none
   std::string cache_algorithm;  ///< kv_cache_quant_algo of ModelOpt, "" where there is none
   std::string algorithm;        ///< quant_algo, "" where there is none
+  std::string refusal;  ///< why the engine finds no quant_method; empty: it does, or needs none
   std::optional<fp8::Format> dialect;  ///< kv_cache_torch_dtype of config.json (TGI's branch)
 };
 
-/// hf_quant_config.json counts when the engine reads it. Throws Error for a file that is no JSON
+/// As an engine reads it. Throws Error for an hf_quant_config.json that counts and is no JSON
 /// object, and as read_dialect.
-CacheDeclaration read_declaration(const ModelDir& model_dir, QuantFile quant_file);
+CacheDeclaration read_declaration(const ModelDir& model_dir, const ConfigReading& reading);
 
 /// Whether it quantizes weights, as far as its method is known to say.
 bool declares_weights(const CacheDeclaration& declaration);
@@ -32,12 +37,17 @@ bool lacks_groups(const CacheDeclaration& declaration);
 /// Whether neither config_groups nor ignore names the Linears: by class, or by a pattern for all.
 bool lacks_targets(const CacheDeclaration& declaration);
 
+/// Attention layers whose modules `ignore` of compressed-tensors names, by name or by pattern; none
+/// where it names all, as it does to leave out Linears. Patterns that are none are passed over.
+std::set<int64_t> ignored_layers(const CacheDeclaration& declaration, const ModelConfig& config);
+
 /// The cache that an engine makes.
 struct CacheChoice {
   std::string dtype = "auto";  ///< the engine's word
   bool is_fp8 = false;
-  bool reads_scales = true;  ///< false: the scheme is one whose scales it passes over
-  std::string refusal;       ///< why it does not start; empty: it does
+  bool is_quantized = false;  ///< FP8, or NVFP4 with a scale of the same kind
+  bool reads_scales = true;   ///< false: the scheme is one whose scales it passes over
+  std::string refusal;        ///< why it does not start; empty: it does
 };
 
 /// asked: what the user gives as --kv-cache-dtype, "auto" for nothing.

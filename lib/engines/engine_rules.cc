@@ -88,6 +88,13 @@ size_t num_engines_that_hold(const MissSubject& subject) {
   return count;
 }
 
+const EngineRules& EngineChoice::rules() const {
+  const EngineRules& first = engine_rules().at(name);
+  for (const EngineRules& other : first.other_versions)
+    if (std::ranges::find(other.versions, version) != other.versions.end()) return other;
+  return first;
+}
+
 EngineChoice choose_engine(std::string_view asked) {
   const size_t at = asked.find('@');
   const std::string name = engine_rules().name_of(asked.substr(0, at));

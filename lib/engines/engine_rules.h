@@ -52,11 +52,22 @@ enum class QuantFile : uint8_t {
   kFirst,          ///< wherever it is, whatever config.json says
 };
 
-/// A key of kv_cache_scheme and the values that the engine takes, as JSON texts.
-struct SchemeCheck {
+/// The values that an engine takes for a key of an object.
+struct KeyCheck {
   std::string_view key;
+  /// JSON texts, compared as Python does (8.0 is 8), or kinds: "a list", "an object", "a text",
+  /// "true or false".
   std::vector<std::string_view> accepted;
   bool may_lack = false;
+  bool ignores_case = false;
+  std::string_view waived_by = {};  ///< not checked where this key holds an object with entries
+};
+
+/// Shapes that an engine takes for a scale.
+enum class ScaleShapes : uint8_t {
+  kElements,  ///< one element, or one a head, in any number of dimensions
+  kExact,     ///< [1], or [heads, 1, 1]
+  kAny,       ///< all; its forward pass stops where they do not fit
 };
 
 /// How an engine reads the checkpoints of one quant_method.
@@ -68,12 +79,14 @@ struct MethodRules {
   std::string_view fp8_name = "fp8";  ///< the engine's word for the cache it chooses itself
   std::vector<NameRule> names = {};
   Absent absent = Absent::kOneApart;
-  bool warns_of_ones = false;  ///< whether the engine says that it uses 1.0
-  std::vector<SchemeCheck> scheme = {};
-  std::vector<std::string_view> refuses_null = {};  ///< keys of its configuration that it iterates
-  bool refuses_other_schemes = false;               ///< else it does not read their scales
-  bool takes_heads = false;      ///< scales of heads, where the strategy is attn_head
-  bool takes_any_shape = false;  ///< else one element, in any number of dimensions
+  bool warns_of_ones = false;         ///< whether the engine says that it uses 1.0
+  std::vector<KeyCheck> config = {};  ///< of its configuration; it refuses others
+  std::vector<KeyCheck> scheme = {};
+  std::vector<std::string_view> scheme_keys = {};  ///< it refuses others; empty: it takes any
+  bool refuses_other_schemes = false;              ///< else it does not read their scales
+  bool takes_heads = false;  ///< scales of heads, where the strategy is attn_head
+  bool cuts_heads = false;   ///< takes the first of more scales than heads
+  ScaleShapes shapes = ScaleShapes::kElements;
   bool doubles_on_rocm = false;
   bool rounds_shared_scale = false;  ///< of kv_scale, to float16
   bool rounds_to_model = false;      ///< every scale, to the model's dtype
@@ -82,8 +95,10 @@ struct MethodRules {
   bool zero_is_absent = false;       ///< 0 and less count as not there; else less than 0 does
   bool ones_for_fp8 = false;         ///< loads scales, and uses 1.0 for FP8 caches
   bool needs_algorithm = false;      ///< refuses a configuration without quant_algo
+  bool needs_cache_config = false;   ///< places exist only where it configures the cache
   bool needs_scheme = false;      ///< refuses to find neither a kv_cache_scheme nor config_groups
   bool needs_targets = false;     ///< refuses Linears that neither ignore nor config_groups name
+  bool takes_nvfp4 = false;       ///< makes NVFP4 caches with the scales where ModelOpt says so
   bool takes_dynamic = false;     ///< computes scales as it runs where the scheme is dynamic
   bool takes_e5m2 = true;         ///< with scales in the checkpoint
   std::string_view refusal = {};  ///< why it refuses the checkpoint whatever its scales
@@ -159,28 +174,71 @@ struct EngineFormat {
   bool is_scales_file = false;               ///< read as ScalesFileRules say
 };
 
+/// A value of ModelOpt's quant_algo and the quant_method that it stands for.
+struct AlgorithmRule {
+  std::string_view algorithm, method;
+};
+
+/// How an engine finds the configuration of a quantization, and its quant_method.
+struct ConfigReading {
+  QuantFile quant_file = QuantFile::kNotRead;
+  bool needs_method = false;             ///< refuses a quantization_config without quant_method
+  bool method_has_case = false;          ///< COMPRESSED-TENSORS is another method
+  bool reads_compression_config = true;  ///< the old key of compressed-tensors
+  bool refuses_auto_type = false;        ///< refuses torch_dtype "auto" in config.json
+  bool refuses_null_config = false;      ///< refuses a quantization_config of null
+  bool empty_scheme_is_none = false;     ///< a kv_cache_scheme without keys counts as not there
+  /// Reads the object "quantization" below a quantization_config of config.json, too.
+  bool reads_nested = true;
+  /// hf_quant_config.json without quant_method is ModelOpt's where producer.name says so; else all.
+  bool needs_producer = false;
+  /// The quant_methods of ModelOpt's configurations without one; empty: "modelopt" for all.
+  std::vector<AlgorithmRule> algorithms = {};
+  bool refuses_other_algorithms = false;    ///< else they have no quant_method
+  std::vector<AlgorithmRule> aliases = {};  ///< of quant_methods
+  /// quant_methods that it knows beside those with rows; empty: it takes any.
+  std::vector<std::string_view> other_methods = {};
+};
+
+/// How an engine chooses among the safetensors files of a folder.
+struct FileRules {
+  bool prefers_single = false;    ///< model.safetensors, else the index's; else all files
+  bool reads_index = true;        ///< of all files it takes those that the index names
+  bool refuses_repeats = false;   ///< of a tensor's name in two files
+  std::string_view prefers = {};  ///< files that begin so, where there are any, and no other
+  std::vector<std::string_view> leaves_out = {};  ///< files with these words in their names
+};
+
+/// The dtype in which an engine runs a model, for scales that it rounds to it.
+struct RunDtype {
+  bool takes_float32 = true;       ///< else bfloat16 stands for it
+  ModelTypes refuse_float16 = {};  ///< bfloat16 stands for it
+  bool widest =
+      false;  ///< where config.json names none: the widest of all tensors, else the first's
+};
+
 /// Rules by which one version of an engine loads a checkpoint's KV scales.
 struct EngineRules {
   std::string_view title;
-  std::vector<std::string_view>
-      versions;                    ///< that the rules hold for; the first is meant by default
-  std::string_view source = {};    ///< the files that the rules were read from
-  bool needs_method = false;       ///< refuses a quantization_config without quant_method
-  bool refuses_auto_type = false;  ///< refuses torch_dtype "auto" in config.json
+  std::vector<std::string_view> versions;  ///< all; the first is meant by default
+  std::string_view source = {};            ///< the files that the rules were read from
+  ConfigReading reading = {};
+  FileRules files = {};
+  RunDtype run_dtype = {};
   Unknown unknown = Unknown::kDroppedSilently;
   /// A tensor whose name is known, of a module that holds no such scale.
   Unknown unplaced = Unknown::kDroppedSilently;
   bool takes_sharded_heads = false;
-  std::string_view command = {};       ///< that serves the folder named after it; empty: none
-  std::string_view fp8_argument = {};  ///< what makes the cache FP8 by hand
-  std::string_view format = {};        ///< of ours that it reads best, for remedies
-  QuantFile quant_file = QuantFile::kNotRead;
+  std::string_view command = {};          ///< that serves the folder named after it; empty: none
+  std::string_view fp8_argument = {};     ///< what makes the cache FP8 by hand
+  std::string_view format = {};           ///< of ours that it reads best, for remedies
   std::vector<MethodRules> methods = {};  ///< the first that matches; none: `otherwise`
   MethodRules otherwise = {};             ///< of any other quant_method
   ScalesFileRules scales_file = {};
-  ModelTypes tried = {};                   ///< that its own code was run on
-  std::vector<Miss> misses = {};           ///< the first that fits decides
-  std::vector<EngineFormat> formats = {};  ///< of ours
+  ModelTypes tried = {};                         ///< that its own code was run on
+  std::vector<Miss> misses = {};                 ///< the first that fits decides
+  std::vector<EngineFormat> formats = {};        ///< of ours
+  std::vector<EngineRules> other_versions = {};  ///< those of `versions` that load otherwise
 };
 
 /// A checkpoint, as far as misses tell checkpoints apart.
@@ -203,7 +261,7 @@ const Registry<EngineRules>& engine_rules();
 struct EngineChoice {
   std::string name;  ///< of engine_rules()
   std::string version;
-  const EngineRules& rules() const { return engine_rules().at(name); }
+  const EngineRules& rules() const;
 };
 /// "vllm", whose first version is meant, or "vllm@0.33". Throws Error for an engine or a version
 /// that is not known, with those that are.

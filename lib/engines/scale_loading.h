@@ -32,8 +32,12 @@ struct VerifyCase {
   const CacheChoice& choice;
   const VerifyOptions& options;
   const std::vector<ScaleTensor>& tensors;
+  std::string dtype;   ///< in which it runs the model, which it may round scales to
   std::string remedy;  ///< the command that makes what the engine reads
 };
+
+/// Whether the engine takes scales of heads from the checkpoint.
+bool takes_head_scales(const VerifyCase& subject);
 
 /// The tensors that a loader puts in one layer's places.
 struct PlacedScales {

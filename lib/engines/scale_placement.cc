@@ -40,6 +40,12 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + join(shape, ", ", [](int64_t size) { return std::to_string(size); }) + "]";
 }
 
+int64_t element_count_of(const ScaleTensor& tensor) {
+  int64_t count = 1;
+  for (const int64_t size : tensor.shape) count *= size;
+  return count;
+}
+
 class Placer {
  public:
   Placer(const VerifyCase& subject, Findings& findings) : subject_(subject), findings_(findings) {
@@ -100,32 +106,50 @@ class Placer {
                                                             : layer.both;
     if (place && place->values != tensor.values)
       findings_.add_of_layer(tensor.layer, Severity::kError,
-                             name_of(tensor) + " replaces " + name_of(*place) +
-                                 ", which comes before it by name and holds another value",
+                             place->name == tensor.name
+                                 ? name_of(tensor) + " of " + tensor.file + " replaces that of " +
+                                       place->file + ", which holds another value"
+                                 : name_of(tensor) + " replaces " + name_of(*place) +
+                                       ", which comes before it by name and holds another value",
                              "remove one of the two");
     place = &tensor;
   }
 
-  /// One element in any shape, or one a head where the engine and the strategy say so.
+  /// Whether the shape is one that the engine takes without a word.
+  bool fits(const ScaleTensor& tensor, bool has_heads) const {
+    const int64_t heads = subject_.config.cache(tensor.layer).heads,
+                  count = element_count_of(tensor);
+    const std::vector<int64_t> head_shape{heads, 1, 1};
+    if (subject_.rules.shapes == ScaleShapes::kExact)
+      return tensor.shape == (has_heads ? head_shape : std::vector<int64_t>{1});
+    if (has_heads && subject_.rules.shapes == ScaleShapes::kAny)
+      return count == 1 || tensor.shape == head_shape;
+    return (count == 1 && (!has_heads || subject_.options.tp_size == 1)) ||
+           (has_heads && count == heads);
+  }
+
   void check_shape(const ScaleTensor& tensor) {
-    if (tensor.values.empty()) {
+    const int64_t heads = subject_.config.cache(tensor.layer).heads,
+                  count = element_count_of(tensor);
+    if (tensor.values.empty() && count > 0) {
       findings_.add_of_layer(tensor.layer, Severity::kError,
-                             name_of(tensor) + " is no F32, F16 or BF16 tensor of a few values",
-                             "store it as F32");
+                             name_of(tensor) + " is no tensor of a few numbers", "store it as F32");
       return;
     }
-    const int64_t heads = subject_.config.cache(tensor.layer).heads;
-    const auto count = static_cast<int64_t>(tensor.values.size());
-    const bool has_heads = subject_.rules.takes_heads && subject_.declaration.scheme.is_object() &&
-                           subject_.declaration.scheme.value("strategy", Json()) == "attn_head";
-    if (count == 1 && (!has_heads || subject_.options.tp_size == 1)) return;
-    if (subject_.rules.takes_any_shape || (has_heads && count == heads)) return;
+    const bool has_heads = takes_head_scales(subject_);
+    if (fits(tensor, has_heads)) return;
+    const std::string found = name_of(tensor) + " of shape " + shape_text(tensor.shape);
     const std::string wanted =
         has_heads ? std::to_string(heads) + " elements, one a head" : "one element";
-    refuse(tensor,
-           "it refuses " + name_of(tensor) + " of shape " + shape_text(tensor.shape) +
-               ", it takes " + wanted,
-           subject_.remedy);
+    if (subject_.rules.shapes == ScaleShapes::kAny)
+      findings_.add_of_layer(tensor.layer, Severity::kError,
+                             "its forward pass stops at " + found + ", it takes " + wanted,
+                             subject_.remedy);
+    else if (subject_.rules.cuts_heads && has_heads && count > heads)
+      findings_.add_of_layer(tensor.layer, Severity::kError,
+                             "of " + found + " it takes the first " + wanted, subject_.remedy);
+    else
+      refuse(tensor, "it refuses " + found + ", it takes " + wanted, subject_.remedy);
   }
 
   void tell_dropped(const ScaleTensor& tensor) {
@@ -160,6 +184,12 @@ class Placer {
 };
 
 }  // namespace
+
+bool takes_head_scales(const VerifyCase& subject) {
+  const Json& scheme = subject.declaration.scheme;
+  return subject.rules.takes_heads && scheme.is_object() &&
+         scheme.value("strategy", Json()) == "attn_head";
+}
 
 Placement place_scales(const VerifyCase& subject, Findings& findings) {
   return Placer(subject, findings).place();

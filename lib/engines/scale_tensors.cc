@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -33,10 +34,15 @@ bool ends_with_any(std::string_view name, const Ends& ends) {
   return std::ranges::any_of(ends, [&](std::string_view end) { return name.ends_with(end); });
 }
 
-/// Whether the part of a name below an attention module is that of a scale of the cache.
+/// Whether the part of a name below an attention module is that of a scale of the cache, in any
+/// tool's words.
 bool is_attention_scale(std::string_view rest) {
   if (ends_with_any(rest, kLinearScales)) return false;
-  return rest.find("scale") != std::string_view::npos || rest.ends_with("zero_point");
+  std::string plain(rest);
+  std::ranges::transform(plain, plain.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return plain.find("scale") != std::string::npos || plain.find("scaling") != std::string::npos ||
+         plain.ends_with("amax") || plain.ends_with("zero_point");
 }
 
 template <class T>
@@ -61,6 +67,8 @@ std::optional<float> value_at(const TensorView& tensor, size_t i) {
       return fp8::decode(element<uint8_t>(tensor.bytes, i), fp8::Format::kE4m3Fn);
     case DType::kF8E5M2:
       return fp8::decode(element<uint8_t>(tensor.bytes, i), fp8::Format::kE5m2);
+    case DType::kBool:
+      return element<uint8_t>(tensor.bytes, i) == 0 ? 0.0f : 1.0f;
     case DType::kI8:
       return element<int8_t>(tensor.bytes, i);
     case DType::kU8:
@@ -86,14 +94,13 @@ std::vector<float> values_of(const TensorView& tensor) {
 
 struct AttentionModule {
   int64_t layer;
-  std::string prefix;  ///< "model.layers.3.self_attn."
+  std::string prefix;  ///< "model.layers.3.self_attn"
 };
 
 std::vector<AttentionModule> attention_modules(const ModelConfig& config) {
   std::vector<AttentionModule> modules;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer)
-    if (config.has_attention(layer))
-      modules.push_back({layer, config.attention_module(layer) + "."});
+    if (config.has_attention(layer)) modules.push_back({layer, config.attention_module(layer)});
   // Sorted, so that the module of a name is found by search; no prefix begins with another one.
   std::ranges::sort(modules, {}, &AttentionModule::prefix);
   return modules;
@@ -126,17 +133,22 @@ std::optional<std::pair<size_t, size_t>> layer_number(std::string_view name) {
 std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const ModelConfig& config) {
   const std::vector<AttentionModule> modules = attention_modules(config);
   std::vector<ScaleTensor> found;
-  for (const std::string& name : model_dir.tensor_names()) {
-    const AttentionModule* module = module_of(modules, name);
-    // The dot before the rest stays, as in the engines' rules.
-    std::string rest = module ? name.substr(module->prefix.size() - 1) : name;
-    if (module ? !is_attention_scale(rest) : !ends_with_any(name, kCacheScales)) continue;
-    const TensorView& tensor = model_dir.tensor(name);
-    found.push_back({.name = name,
-                     .layer = module ? module->layer : -1,
-                     .rest = std::move(rest),
-                     .shape = tensor.shape.dims,
-                     .values = values_of(tensor)});
+  for (size_t shard = 0; shard < model_dir.shards().size(); ++shard) {
+    const auto first = static_cast<std::ptrdiff_t>(found.size());
+    for (const TensorView& tensor : model_dir.shards()[shard].tensors()) {
+      const std::string name(tensor.name);
+      const AttentionModule* module = module_of(modules, name);
+      // The dot before the rest stays, as in the engines' rules.
+      std::string rest = module ? name.substr(module->prefix.size()) : name;
+      if (module ? !is_attention_scale(rest) : !ends_with_any(name, kCacheScales)) continue;
+      found.push_back({.name = name,
+                       .layer = module ? module->layer : -1,
+                       .rest = std::move(rest),
+                       .shape = tensor.shape.dims,
+                       .values = values_of(tensor),
+                       .file = model_dir.shard_names()[shard]});
+    }
+    std::ranges::sort(found.begin() + first, found.end(), {}, &ScaleTensor::name);
   }
   return found;
 }

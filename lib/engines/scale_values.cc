@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 #include "engines/scale_loading.h"
 #include "quant/half.h"
@@ -28,16 +29,32 @@ float single(const ScaleTensor* tensor) {
 
 class Arithmetic {
  public:
-  Arithmetic(const VerifyCase& subject, Findings& findings, bool& loads)
-      : subject_(subject), rules_(subject.rules), findings_(findings), loads_(loads) {}
+  Arithmetic(const VerifyCase& subject, const Placement& placement, Findings& findings, bool& loads)
+      : subject_(subject),
+        rules_(subject.rules),
+        findings_(findings),
+        loads_(loads),
+        ignored_(ignored_layers(subject.declaration, subject.config)),
+        has_scales_(std::ranges::any_of(placement.layers,
+                                        [](const auto& entry) {
+                                          return entry.second.k || entry.second.v ||
+                                                 entry.second.both;
+                                        })),
+        has_v_scales_(std::ranges::any_of(
+            placement.layers, [](const auto& entry) { return entry.second.v != nullptr; })) {}
 
   HeldLayer held(int64_t layer, const PlacedScales& placed) {
     HeldLayer held{.layer = layer, .k = {}, .v = {}};
     if (rules_.takes_dynamic && is_dynamic()) {
       held.k = held.v = {.values = {}, .source = std::string(kDynamicSource)};
+      if (placed.k || placed.v)
+        findings_.add_of_layer(layer, Severity::kError,
+                               "the scheme is dynamic: it computes scales as it runs, and does not "
+                               "use those of the checkpoint",
+                               "set dynamic to false");
       return held;
     }
-    if (!subject_.choice.is_fp8 && rules_.ones_for_16_bits) return held;
+    if (!subject_.choice.is_quantized && rules_.ones_for_16_bits) return held;
     if (subject_.choice.is_fp8 && rules_.ones_for_fp8) {
       tell_unused(layer, placed);
       return held;
@@ -75,14 +92,20 @@ class Arithmetic {
                              "calibrate these layers");
       return;
     }
-    findings_.add_of_layer(layer, Severity::kWarning,
-                           "the checkpoint has no scale of " + sides + ": it uses 1.0, " +
+    // A checkpoint without any scale was not calibrated; a gap is a mistake.
+    const bool is_ignored = ignored_.contains(layer), is_gap = has_scales_ && !is_ignored;
+    const std::string why = is_ignored ? ", as ignore says" : is_gap ? " here, and has others" : "";
+    findings_.add_of_layer(layer, is_gap ? Severity::kError : Severity::kWarning,
+                           "the checkpoint has no scale of " + sides + why + ": it uses 1.0, " +
                                (rules_.warns_of_ones ? "with a warning" : "without a word"),
                            "calibrate these layers");
   }
 
   void take(HeldScale& side, const ScaleTensor& tensor) {
     side = {.values = tensor.values, .source = tensor.name};
+    const auto heads = static_cast<size_t>(subject_.config.cache(tensor.layer).heads);
+    if (rules_.cuts_heads && takes_head_scales(subject_) && side.values.size() > heads)
+      side.values.resize(heads);
   }
 
   HeldScale missing() const {
@@ -128,8 +151,9 @@ class Arithmetic {
     } else {
       take(held.k, *placed.k);
       held.v = held.k;
-      findings_.add_of_layer(held.layer, Severity::kWarning,
-                             "there is no scale of V of its own: K's serves both", "");
+      findings_.add_of_layer(held.layer, has_v_scales_ ? Severity::kError : Severity::kWarning,
+                             "there is no scale of V of its own: K's serves both",
+                             has_v_scales_ ? "calibrate these layers" : "");
     }
   }
 
@@ -198,10 +222,11 @@ class Arithmetic {
 
   void round(int64_t layer, float& value) {
     const float before = value;
-    value = rounded(value, subject_.config.dtype);
+    value = rounded(value, subject_.dtype);
     if (value != before && is_scale(before))
-      findings_.add_of_layer(layer, Severity::kNote,
-                             "it rounds scales to the model's dtype, " + subject_.config.dtype, "");
+      findings_.add_of_layer(
+          layer, Severity::kNote,
+          "it rounds scales to the dtype of the model as it runs, " + subject_.dtype, "");
   }
 
   float dialect_factor(bool is_placed) const {
@@ -228,13 +253,16 @@ class Arithmetic {
   const MethodRules& rules_;
   Findings& findings_;
   bool& loads_;
+  const std::set<int64_t> ignored_;  ///< layers that are left out on purpose
+  const bool has_scales_;            ///< of any layer
+  const bool has_v_scales_;          ///< of any layer
 };
 
 }  // namespace
 
 std::vector<HeldLayer> held_scales(const VerifyCase& subject, const Placement& placement,
                                    Findings& findings, bool& loads) {
-  Arithmetic arithmetic(subject, findings, loads);
+  Arithmetic arithmetic(subject, placement, findings, loads);
   std::vector<HeldLayer> layers;
   for (const auto& [layer, placed] : placement.layers)
     layers.push_back(arithmetic.held(layer, placed));

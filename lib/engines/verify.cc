@@ -1,11 +1,16 @@
 #include "engines/verify.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
+#include "engines/foreign_tensors.h"
+#include "engines/loaded_files.h"
+#include "engines/run_dtype.h"
 #include "engines/scales_file.h"
 #include "stored/kv_scales.h"
+#include "stored/weights.h"
 
 namespace kvcal {
 namespace {
@@ -77,10 +82,9 @@ void tell_cache(const VerifyCase& subject, const Placement& placement, Findings&
                      ? "it keeps K and V in 16 bits unless told, and the scales do nothing"
                      : "it keeps K and V in 16 bits, as asked, and the scales do nothing",
                  "start it with " + argument);
-  if (!subject.choice.reads_scales && !subject.declaration.scheme.is_null())
-    findings.add(Severity::kError,
-                 "it passes over this kv_cache_scheme, and its scales: " +
-                     failed_check(subject.rules, subject.declaration.scheme),
+  const std::string failed = failed_check(subject.rules, subject.declaration.scheme);
+  if (!subject.choice.reads_scales && !failed.empty())
+    findings.add(Severity::kError, "it passes over this kv_cache_scheme, and its scales: " + failed,
                  subject.remedy);
   if (subject.rules.dialect_by_config && subject.choice.is_fp8 && has_cache_scales(placement) &&
       subject.declaration.dialect != fp8::Format::kE4m3Fn &&
@@ -137,13 +141,62 @@ void hold_by_rules(VerifyReport& report, const VerifyCase& subject, Findings& fi
   report.layers = held_scales(subject, placement, findings, report.loads);
 }
 
+bool knows_method(const VerifyCase& subject) {
+  const auto& others = subject.engine.reading.other_methods;
+  const std::string& method = subject.declaration.method;
+  return others.empty() || method.empty() || &subject.rules != &subject.engine.otherwise ||
+         std::ranges::find(others, method) != others.end();
+}
+
+/// Names that several files hold, for loaders that want each once.
+void check_repeats(const VerifyCase& subject, const ModelDir& model_dir, Findings& findings,
+                   bool& loads) {
+  if (!subject.engine.files.refuses_repeats) return;
+  std::map<std::string_view, size_t> shards;
+  for (size_t shard = 0; shard < model_dir.shards().size(); ++shard)
+    for (const TensorView& tensor : model_dir.shards()[shard].tensors()) {
+      const auto [it, is_new] = shards.emplace(tensor.name, shard);
+      if (is_new) continue;
+      loads = false;
+      findings.add(Severity::kError,
+                   "it refuses a folder with one name in two files: " + std::string(tensor.name) +
+                       " in " + model_dir.shard_names()[it->second] + " and " +
+                       model_dir.shard_names()[shard],
+                   "remove one of the files");
+      return;
+    }
+}
+
+/// Tensors that stop a loader which wants a place for each.
+void check_foreign(const VerifyCase& subject, const ModelDir& model_dir, Findings& findings,
+                   bool& loads) {
+  if (subject.engine.unknown != Unknown::kRefused) return;
+  // Of methods without rules it is not known which tensors their Linears have.
+  const bool has_weights =
+      declares_weights(subject.declaration) ||
+      (!subject.declaration.method.empty() && &subject.rules == &subject.engine.otherwise);
+  for (const std::string& name :
+       foreign_tensors(model_dir, subject.config, subject.tensors, has_weights)) {
+    loads = false;
+    findings.add(Severity::kError,
+                 "its loader stops at " + name + ", for which the model has no place",
+                 "remove the tensor");
+  }
+}
+
 /// Why the engine refuses the checkpoint whatever its model; empty: it does not.
 std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir) {
   const CacheDeclaration& declaration = subject.declaration;
-  if (subject.engine.needs_method && declaration.config.is_object() && declaration.method.empty())
+  const ConfigReading& reading = subject.engine.reading;
+  if (!declaration.refusal.empty()) return declaration.refusal;
+  const auto written = model_dir.config().find("quantization_config");
+  if (reading.refuses_null_config && written != model_dir.config().end() && written->is_null())
+    return "config.json's quantization_config is null";
+  if (reading.needs_method && declaration.config.is_object() && declaration.method.empty())
     return "its quantization_config has no quant_method";
+  if (!knows_method(subject)) return "it does not know quant_method " + declaration.method;
   for (const char* key : {"torch_dtype", "dtype"})
-    if (subject.engine.refuses_auto_type && model_dir.config().value(key, Json()) == "auto")
+    if (reading.refuses_auto_type && model_dir.config().value(key, Json()) == "auto")
       return "config.json's " + std::string(key) + " is \"auto\"";
   if (subject.rules.needs_targets && !subject.miss && lacks_targets(declaration) &&
       subject.choice.refusal.empty())
@@ -160,10 +213,12 @@ void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model
     findings.add(Severity::kError, "it refuses the checkpoint: " + refusal, subject.remedy);
     return;
   }
+  check_repeats(subject, model_dir, findings, report.loads);
   std::set<int64_t> heads;
   for (const int64_t layer : subject.config.attention_layers())
     heads.insert(subject.config.cache(layer).heads);
   for (const int64_t count : heads) check_ranks(subject, count, findings, report.loads);
+  if (!subject.miss) check_foreign(subject, model_dir, findings, report.loads);
   const MissEffect effect = model_effect(subject, findings);
   if (effect == MissEffect::kRefused || effect == MissEffect::kRefusedWithoutGroups ||
       effect == MissEffect::kNoModel)
@@ -181,13 +236,42 @@ void fill(VerifyReport& report, const VerifyCase& subject, const ModelDir& model
     apply_scales_file(subject, report.layers, findings, report.loads);
 }
 
-}  // namespace
+/// The scales in a file that the engine leaves out; none where it cannot be read.
+std::vector<ScaleTensor> other_scales(const VerifyCase& subject, const ModelDir& model_dir,
+                                      const std::string& file, Findings& findings) {
+  try {
+    return find_scale_tensors(ModelDir(model_dir.path(), {file}), subject.config);
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error& error) {
+    findings.add(Severity::kNote,
+                 "it does not load " + file + ", which kvcal cannot read: " + error.message());
+    return {};
+  }
+}
 
-VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
-                           std::string_view engine, const VerifyOptions& options) {
-  const EngineChoice chosen = choose_engine(engine);
+/// Scales in files that the engine leaves out.
+void tell_other_files(const VerifyCase& subject, const ModelDir& model_dir,
+                      const std::vector<std::string>& others, Findings& findings) {
+  for (const std::string& file : others)
+    for (const ScaleTensor& tensor : other_scales(subject, model_dir, file, findings)) {
+      const auto same = std::ranges::find(subject.tensors, tensor.name, &ScaleTensor::name);
+      const bool is_lost = same == subject.tensors.end();
+      if (!is_lost && same->values == tensor.values) continue;
+      findings.add_of_layer(
+          tensor.layer, is_lost ? Severity::kError : Severity::kWarning,
+          general_name(tensor, subject.config) + " of " + file +
+              (is_lost ? " is lost: it does not load this file"
+                       : " is another one than it loads: it does not load this file"),
+          is_lost ? "name the file in " + std::string(kIndexFileName) : "remove the file");
+    }
+}
+
+VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
+                          const EngineChoice& chosen, const VerifyOptions& options,
+                          const std::vector<std::string>& others) {
   const EngineRules& rules = chosen.rules();
-  const CacheDeclaration declaration = read_declaration(model_dir, rules.quant_file);
+  const CacheDeclaration declaration = read_declaration(model_dir, rules.reading);
   const MethodRules& method = rules_for(rules, declaration.method);
   const CacheChoice choice =
       choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);
@@ -208,6 +292,7 @@ VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
       .choice = choice,
       .options = options,
       .tensors = tensors,
+      .dtype = run_dtype(rules.run_dtype, model_dir, config, model_type),
       .remedy = remedy_command(model_dir, config, rules, options, method, miss)};
   VerifyReport report{.engine = chosen.name,
                       .version = chosen.version,
@@ -218,10 +303,41 @@ VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
                       .findings = {}};
   Findings findings;
   fill(report, subject, model_dir, findings);
+  tell_other_files(subject, model_dir, others, findings);
   // What refuses a checkpoint holds nothing, and what would follow is no finding.
   if (!report.loads) report.layers.clear();
   report.findings = std::move(findings).ranked();
   return report;
+}
+
+}  // namespace
+
+VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
+                           std::string_view engine, const VerifyOptions& options) {
+  return verify_files(model_dir, config, choose_engine(engine), options, {});
+}
+
+VerifyReport verify_checkpoint(const std::filesystem::path& path, std::string_view engine,
+                               const VerifyOptions& options) {
+  const EngineChoice chosen = choose_engine(engine);
+  const std::filesystem::path folder = resolve_model_folder(path);
+  const LoadedFiles files = loaded_files(folder, chosen.rules().files);
+  if (!files.refusal.empty()) {
+    VerifyReport report{.engine = chosen.name,
+                        .version = chosen.version,
+                        .kv_cache_dtype = "auto",
+                        .loads = false,
+                        .layers = {},
+                        .findings = {}};
+    report.findings.push_back({.severity = Severity::kError,
+                               .layers = {},
+                               .message = "it refuses the checkpoint: " + files.refusal,
+                               .remedy = "put the file there, or mend the index"});
+    return report;
+  }
+  // Without a file that it would load, kvcal's own reader tells what is missing.
+  const ModelDir model_dir = files.names.empty() ? ModelDir(path) : ModelDir(path, files.names);
+  return verify_files(model_dir, read_model_config(model_dir), chosen, options, files.others);
 }
 
 }  // namespace kvcal

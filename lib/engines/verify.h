@@ -1,5 +1,6 @@
 #pragma once
 
+#include <filesystem>
 #include <string_view>
 
 #include "checkpoint/model_dir.h"
@@ -16,5 +17,10 @@ namespace kvcal {
 /// what is wrong with the scales is a finding.
 VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
                            std::string_view engine, const VerifyOptions& options);
+
+/// verify_engine of a folder, with the files that the engine would load, which may be others than
+/// kvcal's own: a finding where those that it leaves out hold scales.
+VerifyReport verify_checkpoint(const std::filesystem::path& path, std::string_view engine,
+                               const VerifyOptions& options);
 
 }  // namespace kvcal

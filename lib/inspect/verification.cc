@@ -17,11 +17,9 @@ std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
                                  const std::vector<std::string>& engines,
                                  const VerifyOptions& options) {
   const std::vector<std::string> names = engine_choice(engines);
-  const ModelDir model_dir(checkpoint);
-  const ModelConfig config = read_model_config(model_dir);
   std::vector<VerifyReport> reports;
   for (const std::string& engine : names)
-    reports.push_back(verify_engine(model_dir, config, engine, options));
+    reports.push_back(verify_checkpoint(checkpoint, engine, options));
   return reports;
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "engines/support/engine_case.h"
+#include "family/wrapper.h"
 #include "support/catch.h"
 #include "support/folders.h"
 
@@ -55,10 +56,19 @@ class FamilyCase {
     return config;
   }
 
+  /// The tensor that tells the prefix of a checkpoint's names.
+  void add_embedding(const std::string& name) {
+    const ModelConfig config = parse_model_config(subject_.config());
+    std::string longest;
+    for (const NamePrefix& prefix : name_prefixes(config))
+      if (name.starts_with(prefix.backbone) && prefix.backbone.size() >= longest.size())
+        longest = prefix.backbone;
+    for (const TensorRow& row : config.architecture->model_tensors)
+      if (row.role == Role::kEmbedding) subject_.add(longest + std::string(row.name), 1.0f);
+  }
+
   void add(std::string name, const Json& tensor, int64_t layer) {
-    // Tells the prefix of a multimodal checkpoint.
-    if (const size_t at = name.find("layers."); at != std::string::npos)
-      subject_.add(name.substr(0, at) + "embed_tokens.weight", 1.0f);
+    add_embedding(name);
     name.replace(name.find("{}"), 2, std::to_string(layer));
     const auto shape = tensor.at(1).get<std::vector<int64_t>>();
     int64_t count = 1;

@@ -87,7 +87,7 @@ TEST_CASE("SGLang maps ModelOpt's, Quark's and the old single name") {
   CHECK(held(modelopt.verify("sglang")) == kAll);
 
   EngineCase quark(kLlama);
-  quark.quantize({{"quant_method", "quark"}});
+  quark.quantize({{"quant_method", "quark"}, {"export", Json::object()}});
   add_scales(quark, ".k_proj.output_scale", ".v_proj.output_scale");
   CHECK(held(quark.verify("sglang", kFp8)) == kAll);
   CHECK(tells(quark.verify("sglang"), Severity::kNote, "16 bits"));
@@ -179,14 +179,15 @@ TEST_CASE("TensorRT-LLM: an FP8 cache gets 1.0 whatever was loaded") {
   CHECK(tells(report, Severity::kError, "an FP8 cache gets 1.0"));
 }
 
-TEST_CASE(
-    "Aphrodite reads old output scales with compressed-tensors; 0.6 does not read the format") {
+TEST_CASE("Aphrodite reads output scales with fp8 only; 0.6 knows no compressed-tensors") {
   EngineCase subject(kLlama);
   subject.quantize(scheme());
   add_scales(subject, ".k_proj.output_scale", ".v_proj.output_scale");
-  CHECK(held(subject.verify("aphrodite")) == kAll);
+  CHECK_FALSE(subject.verify("aphrodite").loads);
   CHECK_FALSE(subject.verify("vllm").loads);
   CHECK_FALSE(subject.verify("aphrodite-0.6", kFp8).loads);
+  subject.quantize({{"quant_method", "fp8"}, {"activation_scheme", "static"}});
+  CHECK(held(subject.verify("aphrodite", kFp8)) == kAll);
 }
 
 TEST_CASE("heads are shared among tensor parallel ranks, or refused") {

@@ -70,7 +70,7 @@ def observe(folder, job):
     for once in (logger._print_warning_once, logger._print_info_once):
         once.cache_clear()
     know_config(folder)
-    engine = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=32, load_format="safetensors",
+    engine = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=32,
                         kv_cache_dtype=job.get("kv_cache_dtype", "auto"), limit_mm_per_prompt={"image": 0})
     config = engine.create_engine_config()
     with set_current_aphrodite_config(config):

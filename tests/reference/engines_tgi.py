@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""engines_tgi.py --jobs JOBS.json OUT.jsonl
+"""engines_tgi.py --jobs JOBS.json OUT.jsonl   or   engines_tgi.py [--habits] OUT.json [NAME...]
 
 What TGI holds after it loaded a checkpoint: the KVScales of every attention layer and the dtype of its cache, or what it refused
-with; folders as engines_judge.py says. TGI_SERVER names the folder server/ of its repository at db931fcf (2026-01).
+with; folders as engines_judge.py says, or the variants of engines_variants.py. TGI_SERVER names the folder server/ of its repository at db931fcf (2026-01).
 
 TGI's own get_model runs with dtype float16, which is its default on CUDA: its choice of the quantization and of the cache, the model's class, its
 configuration, its weights loader, and the construction of the model, which reads all weights. It ends there. Families that TGI has no
 model of run as transformers' (TransformersFlashCausalLM, CausalLM), whose cache is not FP8 whatever is told. What stands in:
 - The system counts as CUDA with flashinfer while modules are imported; tensors lie on the CPU.
 - Kernels (paged_attention, moe, quantization, flash_attn, flashinfer, punica, marlin, vllm, exllama ..) and generated gRPC code: modules of
-  nothing; a call of one of their functions would raise. FP8 weights are taken as they are stored (their requantization needs a kernel).
+  nothing; a call of one of their functions would raise. FP8 weights are taken as they are stored (their requantization needs a kernel), and 16-bit weights that it quantizes with scale 1.
 - The tokenizer is not read; a plain PretrainedConfig stands for remote configuration classes.
 
 Reference: TGI db931fcf with requirements-tgi.txt in its environment. Run with that environment's python.
@@ -37,6 +37,7 @@ absent("paged_attention", "moe", "quantization", "quantization_eetq", "flash_att
 import quantization
 
 quantization.cutlass_scaled_mm_supports_fp8 = lambda *_: True
+quantization.scaled_fp8_quant = lambda weight, **_: (weight.to(torch.float8_e4m3fn), torch.ones(1))
 IS_AVAILABLE = torch.cuda.is_available
 torch.cuda.is_available = lambda: True
 torch.cuda.graph_pool_handle = lambda: None
@@ -101,11 +102,21 @@ def observe(folder, job):
         if scales is not None:
             layer = int(re.search(r"\.(?:layers|h)\.(\d+)\.", "." + name + ".")[1])
             layers[layer] = {"k": scales.key_scale_cpu, "v": scales.value_scale_cpu}
-    return {"cache_dtype": "fp8_e4m3fn" if cache == torch.float8_e4m3fn else "auto", "layers": layers}
+    return {"cache_dtype": str(cache).split(".")[1].replace("float8", "fp8") if "float8" in str(cache) else "auto", "layers": layers}
+
+
+def observe_variant(folder, variant):
+    told = {"fp8": "fp8_e4m3fn", "fp8_e4m3": "fp8_e4m3fn", "fp8_e5m2": "fp8_e5m2"}.get(variant.get("kv_cache_dtype"), "auto")
+    seen = observe(folder, {"kv_cache_dtype": told})
+    return seen | {"layers": [sides for _, sides in sorted(seen["layers"].items())]}
 
 
 if __name__ == "__main__":
     stop_after_construction()
-    judge(*sys.argv[2:4], "tgi", "db931fcf", "text_generation_server", observe)
+    if sys.argv[1] == "--jobs":
+        judge(*sys.argv[2:4], "tgi", "db931fcf", "text_generation_server", observe)
+    else:
+        from engines_variants import run
+        run("text_generation_server", "db931fcf", observe_variant, skips=lambda variant: variant.get("rocm"))
     sys.stdout.flush()
     os._exit(0)

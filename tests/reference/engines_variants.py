@@ -1,6 +1,7 @@
 """What the engines_*.py scripts share: one tiny Llama, variants of its KV scales and configurations, good and broken, and the
-loop that records what an engine makes of each. VARIANTS are those of engines_ENGINE.py OUT.json; with --habits before OUT.json it is
-those of engines_habits.py, and OUT.json holds the answers alone: {"engine", "version", "variants": {name: what is "seen" above}}.
+loop that records what an engine makes of each. VARIANTS are those of engines_ENGINE.py OUT.json; with --answers before OUT.json it
+holds the answers alone: {"engine", "version", "variants": {name: what is "seen" above}}; with --habits so of those of
+engines_habits.py.
 
 A variant names its tensors beside the weights, its quantization_config (and hf_quant_config.json), and what the engine is told.
 Values of layer l: K (l + 1) / 37, V (l + 1) / 41, in float32 unless the variant says otherwise: no powers of two, so a
@@ -210,24 +211,26 @@ def as_bytes(tensors):
 
 
 def described(variant):
-    """As the C++ test makes the same folder of it: tensors as bytes. Weights, which other files and an index may hold, are left out."""
+    """As the C++ test makes the same folder of it: tensors as bytes. Weights, which other files and an index may hold, are left out,
+    but for one in the index."""
     own = set(weights(False))
     made = variant | {"tensors": as_bytes(variant["tensors"])}
     if "files" in variant:
         made["files"] = {file: as_bytes({name: tensor for name, tensor in tensors.items() if name not in own})
                          for file, tensors in variant["files"].items()}
     if "index" in variant:
-        made["index"] = {name: file for name, file in variant["index"].items() if name not in own}
+        made["index"] = {name: file for name, file in variant["index"].items() if name not in own - {"lm_head.weight"}}
     return made
 
 
 def run(engine, version, observe, skips=lambda variant: False):
-    """sys.argv: [--habits] OUT.json [NAME...]. observe(folder, variant) gives what the engine holds, or raises what it refuses with."""
+    """sys.argv: [--answers | --habits] OUT.json [NAME...]. observe(folder, variant) gives what the engine holds, or raises what it refuses with."""
     arguments, variants = sys.argv[1:], VARIANTS
     if arguments[0] == "--habits":
         from engines_habits import HABITS
-        arguments, variants = arguments[1:], HABITS
-    is_habit = variants is not VARIANTS
+        variants = HABITS
+    has_answers_alone = arguments[0].startswith("--")
+    arguments = arguments[1:] if has_answers_alone else arguments
     out, names = arguments[0], arguments[1:] or list(variants)
     recorded = json.load(open(out))["variants"] if arguments[1:] and os.path.exists(out) else {}
     for name in names:
@@ -242,8 +245,8 @@ def run(engine, version, observe, skips=lambda variant: False):
             except Exception as error:  # noqa: BLE001  whatever it refuses with is the finding
                 result = {"loads": False, "why": refusal(error, folder, engine)}
         print(name, result, flush=True)
-        recorded[name] = result if is_habit else described(variant) | {"seen": result}
-    head = {"engine": engine, "version": version} | ({} if is_habit else {"config": CONFIG})
+        recorded[name] = result if has_answers_alone else described(variant) | {"seen": result}
+    head = {"engine": engine, "version": version} | ({} if has_answers_alone else {"config": CONFIG})
     write_record(out, head, {name: recorded[name] for name in variants if name in recorded})
 
 

@@ -42,7 +42,7 @@ from scale_loading import layer_of
 
 def load(folder, told, **more):
     """The attention modules by layer."""
-    engine = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=32, load_format="safetensors",
+    engine = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=32,
                         kv_cache_dtype=told, **more)
     vllm_config = engine.create_engine_config()
     with set_current_vllm_config(vllm_config):

@@ -8,28 +8,28 @@ using enum ScaleSide;
 /// `LlamaModel.load_weights`; its compressed-tensors method is vLLM's of the spring of 2026.
 EngineRules aphrodite_engine() {
   const Names names = joined(vllm_names(), kOutputScales);
-  MethodRules compressed = vllm_compressed_tensors();
-  compressed.names = joined(names, kZeroPoints);
   std::vector<Miss> misses = vllm_misses();
   // Its own model file, where vLLM has transformers'.
   misses.insert(misses.begin(),
                 {.types = {"glm"}, .effect = MissEffect::kByRules, .methods = {"quark"}});
-  return {
-      .title = "Aphrodite",
-      .versions = {"0.24.1", "b42eeec22"},
-      .source = "model_executor/layers/quantization/kv_cache.py, models/llama.py",
-      .unknown = Unknown::kRefused,
-      .unplaced = Unknown::kRefused,
-      .takes_sharded_heads = true,
-      .command = "aphrodite run",
-      .fp8_argument = "--kv-cache-dtype fp8",
-      .format = "compressed-tensors",
-      .quant_file = QuantFile::kWithoutConfig,
-      .methods = {compressed, vllm_modelopt(), vllm_base("fp8", names), vllm_base("quark", names)},
-      .otherwise = {.method = "*", .warns_of_ones = false},
-      .tried = vllm_tried(),
-      .misses = std::move(misses),
-      .formats = vllm_formats()};
+  return {.title = "Aphrodite",
+          .versions = {"0.24.1", "b42eeec22"},
+          .source = "model_executor/layers/quantization/kv_cache.py, models/llama.py",
+          .reading = vllm_reading(),
+          .files = vllm_files(),
+          .run_dtype = vllm_run_dtype(),
+          .unknown = Unknown::kRefused,
+          .unplaced = Unknown::kRefused,
+          .takes_sharded_heads = true,
+          .command = "aphrodite run",
+          .fp8_argument = "--kv-cache-dtype fp8",
+          .format = "compressed-tensors",
+          .methods = {vllm_compressed_tensors(), vllm_modelopt(), vllm_base("fp8", names),
+                      vllm_quark()},
+          .otherwise = {.method = "*", .warns_of_ones = false},
+          .tried = vllm_tried(),
+          .misses = std::move(misses),
+          .formats = vllm_formats()};
 }
 
 /// Source: PygmalionAI's Aphrodite 0.6.5, quantization/kv_cache.py, modeling/models/llama.py.

@@ -29,13 +29,51 @@ MethodRules sglang_base(std::string_view method, CacheSwitch cache) {
 
 MethodRules sglang_compressed_tensors() {
   MethodRules rules = sglang_base("compressed-tensors", CacheSwitch::kAcceptedScheme);
-  rules.refuses_null = {"config_groups", "ignore"};
-  rules.scheme = {{"type", {"\"float\""}},
-                  {"num_bits", {"8"}},
-                  {"strategy", {"\"tensor\""}},
-                  {"symmetric", {"true"}, true},
-                  {"dynamic", {"false", "null"}, true}};
+  rules.config = {{.key = "config_groups", .accepted = {"an object"}, .may_lack = true},
+                  {.key = "ignore", .accepted = {"a list", "a text"}, .may_lack = true}};
+  rules.scheme = {{.key = "type", .accepted = {"\"float\""}},
+                  {.key = "num_bits", .accepted = {"8"}},
+                  {.key = "strategy", .accepted = {"\"tensor\""}},
+                  {.key = "symmetric", .accepted = {"true"}, .may_lack = true},
+                  {.key = "dynamic", .accepted = {"false", "null"}, .may_lack = true}};
   return rules;
+}
+
+/// Source: SGLang 0.5.23, `ModelConfig._parse_quant_hf_config` and `_parse_modelopt_quant_config`,
+/// BASE_QUANTIZATION_METHODS on CUDA. MIXED_PRECISION without NVFP4 layers.
+ConfigReading sglang_reading() {
+  return {.quant_file = QuantFile::kWithoutConfig,
+          .needs_method = true,
+          .refuses_auto_type = true,
+          .reads_nested = false,
+          .algorithms = {{"FP8", "modelopt_fp8"},
+                         {"NVFP4", "modelopt_fp4"},
+                         {"W4A16_NVFP4", "modelopt_fp4"},
+                         {"MIXED_PRECISION", "w4afp8"},
+                         {"MXFP8", "mxfp8"}},
+          .other_methods = {"mxfp8",
+                            "minimax_m3_nvfp4",
+                            "blockwise_int8",
+                            "nvfp4_online",
+                            "w8a8_int8",
+                            "w8a8_fp8",
+                            "awq",
+                            "awq_marlin",
+                            "bitsandbytes",
+                            "gguf",
+                            "gptq_marlin",
+                            "gptq",
+                            "moe_wna16",
+                            "w4afp8",
+                            "petit_nvfp4",
+                            "quark_mxfp4",
+                            "auto-round",
+                            "auto-round-int8",
+                            "modelslim",
+                            "quark_int4fp8_moe",
+                            "humming",
+                            "mxfp_w4a8",
+                            "mxfp4"}};
 }
 
 /// Source: SGLang 0.5.23, the model files that define load_kv_cache_scales, which loaded the file
@@ -119,25 +157,22 @@ std::vector<Miss> sglang_misses() {
 EngineRules sglang_engine() {
   MethodRules modelopt = sglang_base("modelopt*", CacheSwitch::kModelOptCache);
   modelopt.needs_algorithm = true;
+  modelopt.needs_cache_config = true;
+  MethodRules quark = sglang_base("quark", CacheSwitch::kNever);
+  quark.config = {{.key = "export", .accepted = {"an object"}}};
   return {.title = "SGLang",
           .versions = {"0.5.23"},
           .source =
               "srt/model_loader/weight_utils.py, srt/layers/quantization/{kv_cache,fp8,"
               "modelopt_quant}.py, srt/mem_cache/kv_cache_dtype.py, srt/models/llama.py",
-          .needs_method = true,
-          .refuses_auto_type = true,
+          .reading = sglang_reading(),
           .unknown = Unknown::kDroppedWithWarning,
           .unplaced = Unknown::kDroppedWithWarning,
           .command = "python3 -m sglang.launch_server --model-path",
           .fp8_argument = "--kv-cache-dtype fp8_e4m3",
           .format = "compressed-tensors",
-          .quant_file = QuantFile::kWithoutConfig,
-          .methods = {{.method = "compressed_tensors",
-                       .refusal = "it does not know quant_method compressed_tensors"},
-                      sglang_compressed_tensors(),
-                      modelopt,
-                      sglang_base("fp8", CacheSwitch::kCacheQuantAlgo),
-                      sglang_base("quark", CacheSwitch::kNever)},
+          .methods = {sglang_compressed_tensors(), modelopt,
+                      sglang_base("fp8", CacheSwitch::kCacheQuantAlgo), quark},
           .otherwise = {.method = "*", .fp8_name = "fp8_e4m3", .warns_of_ones = true},
           .scales_file = {.is_read = true,
                           .argument = "--quantization-param-path",

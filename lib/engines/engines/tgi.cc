@@ -19,7 +19,7 @@ MethodRules tgi_any(std::string_view method, CacheSwitch cache) {
 /// Source: TGI db931fcf, `CompressedTensorsLoader` (loader.py:193), run.
 MethodRules tgi_compressed_tensors() {
   MethodRules rules = tgi_any("compressed-tensors", CacheSwitch::kSchemeOnCuda);
-  rules.scheme = {{"strategy", {"\"tensor\"", "null"}, true}};
+  rules.scheme = {{.key = "strategy", .accepted = {"\"tensor\"", "null"}, .may_lack = true}};
   rules.refuses_other_schemes = true;
   rules.needs_targets = true;
   return rules;
@@ -66,26 +66,34 @@ std::vector<Miss> tgi_misses() {
 }  // namespace
 
 EngineRules tgi_engine() {
-  return {.title = "TGI",
-          .versions = {"db931fcf"},
-          .source = "layers/attention/kv_cache.py, utils/weights.py, models/__init__.py",
-          .command = "text-generation-launcher --model-id",
-          .fp8_argument = "--kv-cache-dtype fp8_e4m3fn",
-          .format = "tgi",
-          .methods = {tgi_compressed_tensors()},
-          .otherwise = tgi_any("*", CacheSwitch::kNever),
-          .tried = kTypesRun,
-          .misses = tgi_misses(),
-          .formats = {
-              // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.
-              {.format = "tgi",
-               .names = {".kv_scale"},
-               .note = "kv_scale, for FP8 E4M3 caches on CUDA"},
-              {.format = "compressed-tensors",
-               .method = "compressed-tensors",
-               .names = kPlainScales,
-               .note = "of one element, where ignore names Linear"},
-          }};
+  return {
+      .title = "TGI",
+      .versions = {"db931fcf"},
+      .source = "layers/attention/kv_cache.py, utils/{weights,hub}.py, models/__init__.py",
+      .reading = {.method_has_case = true, .refuses_auto_type = true, .refuses_null_config = true},
+      .files = {.reads_index = false,
+                .refuses_repeats = true,
+                .leaves_out = {"arguments", "args", "training"}},
+      .command = "text-generation-launcher --model-id",
+      .fp8_argument = "--kv-cache-dtype fp8_e4m3fn",
+      .format = "tgi",
+      .methods = {tgi_compressed_tensors(),
+                  {.method = "fbgemm_fp8",
+                   .refusal = "it asks the configuration of fbgemm_fp8 for weight_block_size, "
+                              "which it does not have (AttributeError)"}},
+      .otherwise = tgi_any("*", CacheSwitch::kNever),
+      .tried = kTypesRun,
+      .misses = tgi_misses(),
+      .formats = {
+          // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.
+          {.format = "tgi",
+           .names = {".kv_scale"},
+           .note = "kv_scale, for FP8 E4M3 caches on CUDA"},
+          {.format = "compressed-tensors",
+           .method = "compressed-tensors",
+           .names = kPlainScales,
+           .note = "of one element, where ignore names Linear"},
+      }};
 }
 
 /// Source: TGI's branch fp8_kvcache, `get_kv_cache_scaling_factor`; the dialect is that of

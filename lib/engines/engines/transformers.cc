@@ -26,38 +26,74 @@ std::vector<Miss> transformers_misses() {
            .methods = {"compressed-tensors"}}};
 }
 
+/// Source: compressed-tensors 0.19, `QuantizationArgs`, which takes these keys and no other, and
+/// `QuantizationConfig`.
+MethodRules compressed_tensors_of_transformers() {
+  return {
+      .method = "compressed-tensors",
+      .cache = CacheSwitch::kScheme,
+      .names =
+          joined({{".k_scale", kKey}, {".v_scale", kValue}, {".q_scale", kTaken}}, kZeroPoints),
+      .absent = Absent::kUndefined,
+      .config = {{.key = "config_groups", .accepted = {"an object"}}},
+      .scheme = {{.key = "strategy",
+                  .accepted = {"\"tensor\"", "\"attn_head\"", "null"},
+                  .may_lack = true,
+                  .ignores_case = true},
+                 {.key = "type",
+                  .accepted = {"\"float\"", "\"int\""},
+                  .may_lack = true,
+                  .ignores_case = true},
+                 {.key = "num_bits", .accepted = {"8", "4", "\"8\"", "\"4\""}, .may_lack = true},
+                 {.key = "dynamic", .accepted = {"true or false"}, .may_lack = true},
+                 {.key = "symmetric", .accepted = {"true or false"}, .may_lack = true},
+                 {.key = "actorder", .accepted = {"null"}, .may_lack = true}},
+      .scheme_keys = {"num_bits", "type", "symmetric", "group_size", "strategy", "block_structure",
+                      "dynamic", "actorder", "scale_dtype", "zp_dtype", "observer",
+                      "observer_kwargs"},
+      .refuses_other_schemes = true,
+      .takes_heads = true,
+      .shapes = ScaleShapes::kAny,
+      .rounds_to_model = true,
+      .needs_cache_config = true,
+      .needs_scheme = true,
+      .takes_dynamic = true};
+}
+
 }  // namespace
 
-/// Source: transformers 5.17 with compressed-tensors 0.19, run (tests/fixtures/engines).
+/// Source: transformers 5.17 with compressed-tensors 0.19, and 5.23 with 0.20, run
+/// (tests/fixtures/engines).
 EngineRules transformers_engine() {
-  Names names =
-      joined({{".k_scale", kKey}, {".v_scale", kValue}, {".q_scale", kTaken}}, kZeroPoints);
-  return {.title = "transformers",
-          .versions = {"5.17", "5.23"},
-          .source = "run",
-          .unknown = Unknown::kDroppedWithWarning,
-          .unplaced = Unknown::kDroppedWithWarning,
-          .command = "AutoModelForCausalLM.from_pretrained",
-          .format = "compressed-tensors",
-          .methods = {{.method = "compressed-tensors",
-                       .cache = CacheSwitch::kScheme,
-                       .names = names,
-                       .absent = Absent::kUndefined,
-                       .scheme = {{"strategy", {"\"tensor\"", "\"attn_head\""}}},
-                       .refuses_other_schemes = true,
-                       .takes_heads = true,
-                       .takes_any_shape = true,
-                       .rounds_to_model = true,
-                       .needs_scheme = true,
-                       .takes_dynamic = true},
-                      {.method = "quark", .refusal = "it needs the package amd-quark"}},
-          .otherwise = {.method = "*"},
-          .tried = kTypesRun,
-          .misses = transformers_misses(),
-          .formats = {{.format = "compressed-tensors",
-                       .method = "compressed-tensors",
-                       .names = kPlainScales,
-                       .note = "per tensor and per head"}}};
+  EngineRules rules = {
+      .title = "transformers",
+      .versions = {"5.17", "5.23"},
+      .source = "run",
+      .reading = {.needs_method = true,
+                  .method_has_case = true,
+                  .reads_compression_config = false,
+                  .refuses_auto_type = true,
+                  .empty_scheme_is_none = true},
+      .files = {.prefers_single = true},
+      .unknown = Unknown::kDroppedWithWarning,
+      .unplaced = Unknown::kDroppedWithWarning,
+      .command = "AutoModelForCausalLM.from_pretrained",
+      .format = "compressed-tensors",
+      .methods = {compressed_tensors_of_transformers(),
+                  {.method = "quark", .refusal = "it needs the package amd-quark"}},
+      .otherwise = {.method = "*"},
+      .tried = kTypesRun,
+      .misses = transformers_misses(),
+      .formats = {{.format = "compressed-tensors",
+                   .method = "compressed-tensors",
+                   .names = kPlainScales,
+                   .note = "per tensor and per head"}}};
+  EngineRules later = rules;
+  later.versions = {"5.23"};
+  later.methods[0].shapes = ScaleShapes::kExact;
+  later.methods[0].needs_scheme = false;
+  rules.other_versions = {later};
+  return rules;
 }
 
 }  // namespace kvcal

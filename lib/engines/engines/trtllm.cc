@@ -14,10 +14,10 @@ EngineRules trtllm_engine() {
           .source =
               "_torch/modules/{linear,attention}.py, _torch/attention_backend/trtllm.py, "
               "quant_config_utils.py",
+          .reading = {.quant_file = QuantFile::kFirst},
           .command = "trtllm-serve",
           .fp8_argument = "kv_cache_config.dtype: fp8",
           .format = "modelopt",
-          .quant_file = QuantFile::kFirst,
           .methods = {{.method = "modelopt*",
                        .cache = CacheSwitch::kModelOptCache,
                        .names = {{".k_proj.k_scale", kKey}, {".v_proj.v_scale", kValue}},

@@ -7,10 +7,11 @@ using enum ScaleSide;
 namespace {
 
 /// Source: vLLM 0.32, `CompressedTensorsKVCacheMethod.validate_kv_cache_scheme`.
-const std::vector<SchemeCheck> kVllmScheme{{"type", {"\"float\""}},
-                                           {"num_bits", {"8"}},
-                                           {"strategy", {"\"tensor\"", "\"attn_head\""}},
-                                           {"symmetric", {"true"}}};
+const std::vector<KeyCheck> kVllmScheme{
+    {.key = "type", .accepted = {"\"float\""}},
+    {.key = "num_bits", .accepted = {"8"}},
+    {.key = "strategy", .accepted = {"\"tensor\"", "\"attn_head\""}},
+    {.key = "symmetric", .accepted = {"true"}}};
 
 }  // namespace
 
@@ -30,6 +31,8 @@ Names vllm_names() {
           {".attn.q_scale", kTaken},
           {".k_proj.k_scale", kKey, true},
           {".v_proj.v_scale", kValue, true},
+          {".v_proj.k_scale", kKey, true},
+          {".k_proj.v_scale", kValue, true},
           {".qkv_proj.k_scale", kKey, true},
           {".qkv_proj.v_scale", kValue, true},
           {".qkqkv_proj.k_scale", kKey, true},
@@ -52,10 +55,12 @@ MethodRules vllm_compressed_tensors() {
   return {.method = "compressed-tensors",
           .cache = CacheSwitch::kScheme,
           .names = joined(vllm_names(), kZeroPoints),
+          .config = {{.key = "config_groups", .accepted = {"an object"}, .may_lack = true},
+                     {.key = "ignore", .accepted = {"a list", "a text"}, .may_lack = true}},
           .scheme = kVllmScheme,
-          .refuses_null = {"config_groups", "ignore"},
           .refuses_other_schemes = true,
           .takes_heads = true,
+          .cuts_heads = true,
           .takes_e5m2 = false};
 }
 
@@ -74,8 +79,67 @@ MethodRules vllm_modelopt() {
   MethodRules rules = vllm_base("modelopt*", vllm_names());
   rules.cache = CacheSwitch::kModelOptCache;
   rules.fp8_name = "fp8_e4m3";
-  rules.needs_algorithm = true;
+  rules.takes_nvfp4 = true;
+  // Source: vLLM 0.32, `ModelOptQuantConfigBase.from_config`, LINEAR_ALGOS.
+  rules.config = {{.key = "quant_algo",
+                   .accepted = {"\"FP8\"", "\"FP8_PER_CHANNEL_PER_TOKEN\"", "\"FP8_PB_WO\"",
+                                "\"NVFP4\"", "\"W4A16_NVFP4\"", "\"MXFP8\""},
+                   .ignores_case = true,
+                   .waived_by = "quantized_layers"},
+                  {.key = "exclude_modules", .accepted = {"a list"}, .may_lack = true},
+                  {.key = "ignore", .accepted = {"a list"}, .may_lack = true}};
   return rules;
+}
+
+MethodRules vllm_quark() {
+  MethodRules rules = vllm_base("quark", joined(vllm_names(), kOutputScales));
+  rules.config = {{.key = "export", .accepted = {"an object"}}};
+  return rules;
+}
+
+/// Source: vLLM 0.32, `ModelArchConfigConvertorBase._normalize_quantization_config`,
+/// `ModelConfig._verify_quantization` and QUANTIZATION_METHODS without the deprecated ones.
+ConfigReading vllm_reading() {
+  return {.quant_file = QuantFile::kWithoutConfig,
+          .refuses_auto_type = true,
+          .needs_producer = true,
+          .algorithms = {{"FP8", "modelopt"},
+                         {"FP8_PER_CHANNEL_PER_TOKEN", "modelopt"},
+                         {"FP8_PB_WO", "modelopt"},
+                         {"NVFP4", "modelopt_fp4"}},
+          .refuses_other_algorithms = true,
+          .aliases = {{"compressed_tensors", "compressed-tensors"}},
+          .other_methods = {"awq",
+                            "auto_awq",
+                            "auto_gptq",
+                            "gptq",
+                            "gptq_marlin",
+                            "awq_marlin",
+                            "humming",
+                            "experts_int8",
+                            "moe_wna16",
+                            "torchao",
+                            "inc",
+                            "mxfp4",
+                            "gpt_oss_mxfp4",
+                            "deepseek_v4_fp8",
+                            "online",
+                            "fp8_per_tensor",
+                            "fp8_per_block",
+                            "fp8_per_channel",
+                            "int8_per_channel_weight_only",
+                            "nvfp4_per_token",
+                            "mxfp8"}};
+}
+
+FileRules vllm_files() {
+  return {.prefers = "consolidated"};
+}
+
+RunDtype vllm_run_dtype() {
+  return {.takes_float32 = false,
+          .refuse_float16 = {"gemma2", "gemma3", "gemma3_text", "glm4"},
+          .widest = true};
 }
 
 ModelTypes vllm_tried() {
@@ -164,17 +228,17 @@ EngineRules vllm_engine() {
           .source =
               "model_loader/weight_utils.py, layers/quantization/{kv_cache,base_config,fp8,"
               "modelopt}.py, quark/quark.py, compressed_tensors/compressed_tensors.py; run",
-          .refuses_auto_type = true,
+          .reading = vllm_reading(),
+          .files = vllm_files(),
+          .run_dtype = vllm_run_dtype(),
           .unknown = Unknown::kRefused,
           .unplaced = Unknown::kRefused,
           .takes_sharded_heads = true,
           .command = "vllm serve",
           .fp8_argument = "--kv-cache-dtype fp8",
           .format = "compressed-tensors",
-          .quant_file = QuantFile::kWithoutConfig,
           .methods = {vllm_compressed_tensors(), vllm_modelopt(),
-                      vllm_base("fp8", joined(vllm_names(), kOutputScales)),
-                      vllm_base("quark", joined(vllm_names(), kOutputScales))},
+                      vllm_base("fp8", joined(vllm_names(), kOutputScales)), vllm_quark()},
           .otherwise = {.method = "*", .warns_of_ones = false},
           .tried = vllm_tried(),
           .misses = vllm_misses(),

@@ -19,11 +19,17 @@ extern const Names kOutputScales;
 
 /// Types whose model files vLLM was run with.
 ModelTypes vllm_tried();
+ConfigReading vllm_reading();
+/// Source: vLLM 0.32, `DefaultModelLoader._prepare_weights`, whose load format is auto.
+FileRules vllm_files();
+/// Source: vLLM 0.32, `_resolve_auto_dtype` on a GPU with bfloat16.
+RunDtype vllm_run_dtype();
 std::vector<Miss> vllm_misses();
 std::vector<EngineFormat> vllm_formats();
 
 MethodRules vllm_compressed_tensors();
 MethodRules vllm_modelopt();
+MethodRules vllm_quark();
 
 /// Source: vLLM 0.32, `BaseKVCacheMethod`, which the methods fp8, quark and modelopt inherit. Its
 /// parameters are made while the model's dtype is torch's default, so they are of that dtype.
