@@ -107,6 +107,7 @@ void parse_mamba2(const ConfigReader& reader, RecurrentConfig& recurrent) {
   if (recurrent.heads % recurrent.groups != 0)
     fail("key '", reader.name_of("mamba_n_groups"), "' is ", recurrent.groups,
          ", expected a divisor of ", recurrent.heads, " heads");
+  recurrent.norm_groups = recurrent.groups;
   recurrent.channels = recurrent.inner() + 2 * recurrent.groups * recurrent.state_dim;
 }
 

@@ -2,7 +2,7 @@
 """Writes tests/fixtures/llmcompressor/stacked.{json,safetensors}: what llm-compressor makes of experts that one tensor stacks.
 
 usage: llmcompressor_stacked.py
-needs: llmcompressor 0.14.0.1 (with compressed-tensors 0.19.0, torch 2.13, transformers 5.17)
+needs: llmcompressor 0.14.0.1 (with compressed-tensors 0.19.0, torch 2.13, transformers 5.23)
 
 For each fixture and each recipe, in the fixture's own dtype: recipe, the ignore list of config.json and the digest of all tensors of the
 checkpoint that oneshot saves (sha256 of lines "name dtype shape sha256 of the bytes", in alphabetical order). Logits of ids in float32:
@@ -133,7 +133,7 @@ def main():
             if run == "channel":
                 logits[f"{name}.inputs"] = logits_of_inputs(source, weights, ids)
     target = FIXTURES / "llmcompressor" / "stacked"
-    target.with_suffix(".json").write_text(json.dumps({"reference": "llmcompressor 0.14.0.1, transformers 5.17", "models": found}, indent=1) + "\n")
+    target.with_suffix(".json").write_text(json.dumps({"reference": "llmcompressor 0.14.0.1, transformers 5.23", "models": found}, indent=1) + "\n")
     save_file(logits, target.with_suffix(".safetensors"), metadata={"format": "pt"})
 
 

@@ -77,10 +77,6 @@ Architecture nemotron_h_architecture() {
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
       .fixed = {{"moe_latent_size", "null"}, {"mamba_hidden_act", "\"silu\""}},
-      .resolve =
-          [](const Json&, ModelConfig& config) {
-            config.recurrent.norm_groups = config.recurrent.groups;
-          },
       .recurrence = Mixer::kMamba2,
       .has_single_blocks = true,
       .expert_layers = ExpertLayers::kAll,
