@@ -17,6 +17,9 @@ enum class SlidingWindow : uint8_t {
   kAllLayers,
   kAllOrTyped,                ///< layer_types, or all
   kPattern,                   ///< all but every sliding_window_pattern-th layer
+  kPatternFromFirst,          ///< all but layers 0, n, 2n, .. for n = sliding_window_pattern
+  kFromMaxWindowLayers,       ///< from max_window_layers on
+  kAttentionTypes,            ///< GPT-Neo's attention_types: the "local" ones
   kAfterMaxWindowLayers,      ///< from max_window_layers on, where use_sliding_window
   kEvenBelowMaxWindowLayers,  ///< layers 0, 2, .. below max_window_layers, where use_sliding_window
   kAllWhereUsed               ///< all, where use_sliding_window
@@ -27,6 +30,7 @@ enum class ExpertLayers : uint8_t {
   kNone,
   kAll,
   kAfterFirst,  ///< from first_k_dense_replace on
+  kTyped,       ///< mlp_layer_types, or as kAfterFirst
   kEveryStep,   ///< every decoder_sparse_step-th that mlp_only_layers does not name
   kPeriod       ///< one of every expert_layer_period, at expert_layer_offset
 };
@@ -36,7 +40,9 @@ enum class Positions : uint8_t {
   kRope,
   kNone,
   kLearned,              ///< a table added to the embedding
+  kSinusoidal,           ///< the same with computed waves
   kRopeInSlidingLayers,  ///< full-attention layers have no RoPE
+  kRopeByLayer,          ///< layer_rope_theta: the theta of each layer; 0: no RoPE
   kRopeWhereListed  ///< no RoPE where no_rope_layers holds 0, or in every no_rope_layer_interval-th
                     ///< layer
 };
@@ -52,7 +58,11 @@ enum class QkNorm : uint8_t { kPerHead, kPerHeadOwnWeight, kWhole };
 
 /// Row order of a fused Q, K, V: all of Q, then K, then V; or group by group: query heads, K head,
 /// V head.
-enum class FusedQkv : uint8_t { kConcatenated, kByGroup };
+enum class FusedQkv : uint8_t {
+  kConcatenated,
+  kByGroup,
+  kFourBlocks  ///< CodeGen: four blocks, in each a quarter of Q, of V, of K
+};
 
 /// Another name of a key in a family's config.json.
 struct KeyAlias {
@@ -98,7 +108,15 @@ struct Architecture {
   bool centers_norm = false;      ///< LayerNorm: subtracts the mean
   bool norm_adds_one = false;     ///< stored as w, applied as 1 + w
   bool scales_embedding = false;  ///< times sqrt(hidden_size)
+  bool norms_embedding = false;   ///< RMS norm without weight
+  /// Norms that have no weights.
+  std::vector<Role> plain_norms = {};
+  /// Rows of the table of positions before that of position 0.
+  int64_t position_offset = 0;
   bool rope_is_interleaved = false;
+  bool rope_turns_back = false;       ///< by the negative angle
+  bool weighs_expert_inputs = false;  ///< a router's weights multiply inputs, not outputs
+  bool counts_rotary_dim = false;     ///< rotary_dim is a number of dimensions, not a share
   bool has_latent_attention = false;  ///< MLA: the cache holds the latent and one rotated key
   bool has_query_gate = false;        ///< a sigmoid of the input multiplies the output of attention
   bool has_prediction_layers = false;  ///< multi-token prediction layers follow the last

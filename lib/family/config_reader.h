@@ -42,6 +42,9 @@ class ConfigReader {
 /// Sets the ropes and the rope of each layer; windows must be set. Throws Error.
 void parse_ropes(const ConfigReader& reader, ModelConfig& config);
 
+/// Sets the rope of each layer by layer_rope_theta; those of parse_ropes must be set. Throws Error.
+void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config);
+
 /// Sets the mixer of each layer, and the sizes of recurrent mixers. Throws Error.
 void parse_mixers(const ConfigReader& reader, ModelConfig& config);
 

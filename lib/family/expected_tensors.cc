@@ -108,6 +108,14 @@ RowRanges rows_by_group(int64_t place, const AttentionSizes& sizes) {
   return ranges;
 }
 
+/// Rows of Q, K or V (by place) in CodeGen's order.
+RowRanges rows_in_four_blocks(int64_t place, const AttentionSizes& sizes) {
+  const int64_t part = sizes.query_width() / 4, order = place == 0 ? 0 : place == 1 ? 2 : 1;
+  RowRanges ranges;
+  for (int64_t block = 0; block < 4; ++block) ranges.emplace_back((3 * block + order) * part, part);
+  return ranges;
+}
+
 }  // namespace
 
 RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig& config,
@@ -116,9 +124,11 @@ RowRanges row_ranges(Role role, Role fused_role, int64_t rows, const ModelConfig
   const int64_t place = std::ranges::find(held, role) - held.begin();
   if (fused_role == Role::kQueryAndGate) return halves_of_heads(place, config.attention(layer));
   if (held.size() == 2) return {{place * rows / 2, rows / 2}};
-  if (config.architecture->fused_qkv != FusedQkv::kConcatenated)
+  if (config.architecture->fused_qkv == FusedQkv::kByGroup)
     return rows_by_group(place, config.attention(layer));
   const AttentionSizes& sizes = config.attention(layer);
+  if (config.architecture->fused_qkv == FusedQkv::kFourBlocks)
+    return rows_in_four_blocks(place, sizes);
   const std::array<int64_t, 3> counts{sizes.query_width(), sizes.key_width(), sizes.value_width()};
   return {{std::accumulate(counts.begin(), counts.begin() + place, int64_t{0}),
            counts[static_cast<size_t>(place)]}};

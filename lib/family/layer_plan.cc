@@ -18,20 +18,31 @@ std::vector<int64_t> integer_list(const ConfigReader& reader, std::string_view k
   return values;
 }
 
-/// Windows by "layer_types", one word per layer.
-std::vector<bool> sliding_by_type(const Json& types, int64_t num_layers) {
+/// A list with one of two words for each layer.
+struct LayerWords {
+  std::string_view key, chosen, other;
+};
+constexpr LayerWords kWindowWords{"layer_types", "sliding_attention", "full_attention"};
+constexpr LayerWords kExpertWords{"mlp_layer_types", "sparse", "dense"};
+
+/// The layers that have the chosen word.
+std::vector<bool> layers_by_word(const LayerWords& words, const Json& types, int64_t num_layers) {
   if (!types.is_array() || types.size() != static_cast<size_t>(num_layers))
-    fail("key 'layer_types' has ", types.is_array() ? types.size() : 0, " entries, expected ",
+    fail("key '", words.key, "' has ", types.is_array() ? types.size() : 0, " entries, expected ",
          num_layers, ", one a layer");
-  std::vector<bool> sliding;
+  std::vector<bool> chosen;
   for (const Json& type : types) {
     const std::string word = type.is_string() ? type.get<std::string>() : type.dump();
-    if (word != "sliding_attention" && word != "full_attention")
-      fail("key 'layer_types' holds '", word, "' for layer ", sliding.size(),
-           ", which is not supported; expected sliding_attention or full_attention");
-    sliding.push_back(word == "sliding_attention");
+    if (word != words.chosen && word != words.other)
+      fail("key '", words.key, "' holds '", word, "' for layer ", chosen.size(),
+           ", which is not supported; expected ", words.chosen, " or ", words.other);
+    chosen.push_back(word == words.chosen);
   }
-  return sliding;
+  return chosen;
+}
+
+std::vector<bool> sliding_by_type(const Json& types, int64_t num_layers) {
+  return layers_by_word(kWindowWords, types, num_layers);
 }
 
 /// Windows where every n-th layer has full attention; EXAONE writes the pattern as a word of L
@@ -59,12 +70,37 @@ std::vector<bool> sliding_by_max_window_layers(const ConfigReader& reader,
                                                const ModelConfig& config) {
   const auto count = static_cast<size_t>(config.num_hidden_layers);
   std::vector<bool> sliding(count, false);
-  if (!reader.boolean("use_sliding_window").value_or(false)) return sliding;
+  const SlidingWindow kind = config.architecture->sliding_window;
+  if (kind != SlidingWindow::kFromMaxWindowLayers &&
+      !reader.boolean("use_sliding_window").value_or(false))
+    return sliding;
   if (const Json* types = reader.find("layer_types"))
     return sliding_by_type(*types, config.num_hidden_layers);
   const auto border = static_cast<size_t>(reader.size("max_window_layers", kMaxLayers, 0));
-  const bool is_after = config.architecture->sliding_window == SlidingWindow::kAfterMaxWindowLayers;
+  const bool is_after = kind != SlidingWindow::kEvenBelowMaxWindowLayers;
   for (size_t i = 0; i < count; ++i) sliding[i] = is_after ? i >= border : i < border && i % 2 == 0;
+  return sliding;
+}
+
+/// Windows by [[words, times], ..]: the words, so many times.
+std::vector<bool> sliding_by_attention_types(const ConfigReader& reader, int64_t num_layers) {
+  const Json* list = reader.find("attention_types");
+  if (!list || !list->is_array())
+    fail_missing("attention_types", "a list of words and how often they repeat");
+  std::vector<bool> sliding;
+  for (const Json& entry : *list) {
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_array() ||
+        !entry[1].is_number_integer() || entry[1] < 0 || entry[1] > kMaxLayers)
+      fail("key 'attention_types' holds ", entry.dump(), ", expected [words, times]");
+    for (int64_t i = 0; i < entry[1].get<int64_t>() && std::ssize(sliding) <= num_layers; ++i)
+      for (const Json& word : entry[0]) {
+        if (word != "global" && word != "local")
+          fail("key 'attention_types' holds ", word.dump(), ", expected global or local");
+        sliding.push_back(word == "local");
+      }
+  }
+  if (std::ssize(sliding) != num_layers)
+    fail("key 'attention_types' has words for ", sliding.size(), " layers, expected ", num_layers);
   return sliding;
 }
 
@@ -86,7 +122,16 @@ std::vector<bool> sliding_layers(const ConfigReader& reader, const ModelConfig& 
       return sliding;
     case SlidingWindow::kAfterMaxWindowLayers:
     case SlidingWindow::kEvenBelowMaxWindowLayers:
+    case SlidingWindow::kFromMaxWindowLayers:
       return sliding_by_max_window_layers(reader, config);
+    case SlidingWindow::kAttentionTypes:
+      return sliding_by_attention_types(reader, count);
+    case SlidingWindow::kPatternFromFirst: {
+      if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
+      const int64_t every = reader.size("sliding_window_pattern", kMaxLayers);
+      for (int64_t i = 0; i < count; ++i) sliding[static_cast<size_t>(i)] = i % every != 0;
+      return sliding;
+    }
     case SlidingWindow::kPattern:
       if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
       return sliding_by_pattern(reader, count);
@@ -118,6 +163,10 @@ std::vector<bool> expert_layers(const ConfigReader& reader, const ModelConfig& c
       return keep_where([](int64_t) { return false; });
     case ExpertLayers::kAll:
       return layers;
+    case ExpertLayers::kTyped:
+      if (const Json* types = reader.find(kExpertWords.key))
+        return layers_by_word(kExpertWords, *types, count);
+      [[fallthrough]];
     case ExpertLayers::kAfterFirst: {
       const int64_t first = reader.size("first_k_dense_replace", kMaxLayers, 0);
       return keep_where([&](int64_t i) { return i >= first; });
@@ -143,7 +192,9 @@ std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& 
                                  const std::vector<bool>& sliding) {
   const auto count = static_cast<size_t>(config.num_hidden_layers);
   const Positions positions = config.architecture->positions;
-  std::vector<bool> turns(count, positions != Positions::kLearned && positions != Positions::kNone);
+  std::vector<bool> turns(count, positions != Positions::kLearned &&
+                                     positions != Positions::kSinusoidal &&
+                                     positions != Positions::kNone);
   if (config.architecture->positions == Positions::kRopeInSlidingLayers &&
       reader.integer("sliding_window"))
     return sliding;
@@ -185,6 +236,8 @@ void parse_layers(const ConfigReader& reader, ModelConfig& config) {
     config.layers[i].is_moe = has_experts[i] && config.moe.num_experts > 0;
   parse_mixers(reader, config);
   parse_ropes(reader, config);
+  if (config.architecture->positions == Positions::kRopeByLayer)
+    return parse_ropes_by_layer(reader, config);
   const std::vector<bool> turns = turning_layers(reader, config, sliding);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const bool is_local = sliding[i] && config.ropes.size() > 1;

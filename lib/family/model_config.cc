@@ -30,7 +30,7 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
     case Dim::kVocab:
       return vocab_size;
     case Dim::kPositions:
-      return max_position_embeddings;
+      return max_position_embeddings + architecture->position_offset;
     case Dim::kHeads:
       return of_attention(&AttentionSizes::heads);
     case Dim::kKvHeads:
@@ -160,6 +160,15 @@ void parse_heads(const ConfigReader& reader, ModelConfig& config) {
     fail("num_attention_heads times head_dim is ", width, ", the limit is ", kMaxWidth);
 }
 
+int64_t latent_value_dim(const ConfigReader& reader, const ModelConfig& config) {
+  if (reader.integer("v_head_dim")) return reader.size("v_head_dim", 4096);
+  const int64_t heads = reader.size("num_attention_heads", kMaxWidth);
+  if (config.hidden_size % heads != 0 || config.hidden_size / heads > 4096)
+    fail("hidden_size ", config.hidden_size, " and num_attention_heads ", heads,
+         " give no size of a head, and there is no v_head_dim");
+  return config.hidden_size / heads;
+}
+
 void parse_latent(const ConfigReader& reader, ModelConfig& config) {
   if (!config.architecture->has_latent_attention) return;
   if (reader.find("q_lora_rank")) config.latent.query_rank = reader.size("q_lora_rank", kMaxWidth);
@@ -167,7 +176,7 @@ void parse_latent(const ConfigReader& reader, ModelConfig& config) {
   config.latent.latent_rank = reader.size("kv_lora_rank", kMaxWidth);
   config.latent.nope_dim = reader.size("qk_nope_head_dim", 4096);
   config.latent.rope_dim = reader.size("qk_rope_head_dim", 4096, 2);
-  config.latent.value_dim = reader.size("v_head_dim", 4096);
+  config.latent.value_dim = latent_value_dim(reader, config);
   if (config.latent.rope_dim % 2 != 0)
     fail("key 'qk_rope_head_dim' is ", config.latent.rope_dim, ", expected an even number");
 }

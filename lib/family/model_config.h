@@ -29,12 +29,15 @@ struct RopeConfig {
   double attention_factor = 0.0;                         ///< yarn, longrope; 0: derived from factor
   double short_mscale = 0.0, long_mscale = 0.0;          ///< longrope; 0: attention_factor
   bool truncate = true;                                  ///< yarn
+  bool turns_back = false;                               ///< by the negative angle
   double query_beta =
       0.0;  ///< queries grow by 1 + beta · ln(1 + position / trained length); 0: none
+  int64_t query_growth_shift = 0;  ///< added to the position in query_beta's formula
+  int64_t unturned_dim = 0;  ///< first dimensions of a head, which do not turn; their queries grow
   std::vector<double> short_factor, long_factor;  ///< longrope, [rotary_dim / 2]
   int64_t original_max_position_embeddings = 0;
   int64_t max_position_embeddings = 0;
-  int64_t rotary_dim = 0;  ///< rotated dimensions of each head; even
+  int64_t rotary_dim = 0;  ///< rotated dimensions of each head; even; 0: queries grow, only
 };
 
 /// YaRN's attention factor: 0.1 · mscale · ln(factor) + 1, and 1 for factors up to 1. Source:
@@ -112,12 +115,14 @@ struct LayerConfig {
   AttentionSizes attention;    ///< also set in layers without attention
   LayerCache cache;            ///< likewise
   int64_t sliding_window = 0;  ///< 0: full attention
+  int64_t chunk = 0;           ///< tokens see their own chunk of so many tokens; 0: all
   int64_t rope = 0;            ///< index into ModelConfig::ropes; kNoRope: none
   Mixer mixer = Mixer::kAttention;
   // Switches in the conditions of the tensor tables.
   bool has_attention = true, has_recurrence = false, has_mixer = true;
   bool has_mlp = true;  ///< a dense one
   bool is_moe = false;
+  bool norms_heads = true;  ///< Q and K, where that norm has no weight
 };
 constexpr int64_t kNoRope = -1;
 
@@ -131,6 +136,7 @@ struct ModelConfig {
   int64_t hidden_size = 0, intermediate_size = 0, vocab_size = 0;
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t max_position_embeddings = 0;
+  int64_t attended_tokens = 0;  ///< sparse attention selects so many of a sequence; 0: all
   float norm_eps = 0.0f;
   Activation activation = Activation::kSilu;
   float activation_limit = 0.0f;  ///< gpt-oss' clamped gate; 0: none
@@ -142,6 +148,7 @@ struct ModelConfig {
   bool ties_by_file = false;
   bool has_qk_norm = false;
   bool has_mlp_norm = true;        ///< false: the MLP shares attention's norm
+  bool has_output_norms = false;   ///< in families where they are optional
   bool parallel_residual = false;  ///< attention and MLP both read the layer's input
   bool norm_topk_prob = false;
   bool rope_is_interleaved = false;  ///< rotates pairs (2i, 2i + 1) instead of halves
@@ -153,6 +160,7 @@ struct ModelConfig {
   bool has_parallel_norms = false;                             ///< Falcon's ln_attn and ln_mlp
 
   float embedding_multiplier = 1.0f, residual_multiplier = 1.0f, logits_multiplier = 1.0f;
+  float head_input_multiplier = 1.0f;  ///< of the final norm's output
   float softmax_scale = 0.0f;
   float attention_softcap = 0.0f, logits_softcap = 0.0f;  ///< 0: none
   float routed_scaling_factor = 1.0f;

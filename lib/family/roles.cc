@@ -33,7 +33,7 @@ const std::vector<RoleRow>& role_rows() {
       {kValueBias, "value_bias", "attention", Class::kBias},
       {kOutputBias, "output_bias", "attention", Class::kOutputBias},
       {kSinks, "sinks", "attention", Class::kSinks},
-      {kQueryGate, "query_gate", "attention"},
+      {kQueryGate, "query_gate", "attention", Class::kMatrix, {}, kQuery},
       {kQueryAndGate, "query_and_gate", "attention", Class::kMatrix, {kQuery, kQueryGate}},
       {kQueryKeyValue, "query_key_value", "attention", Class::kMatrix, {kQuery, kKey, kValue}},
       {kQueryKeyValueBias,

@@ -74,6 +74,9 @@ void parse_yarn(const Json& scaling, RopeConfig& rope) {
   rope.attention_factor = optional_number(scaling, "attention_factor").value_or(0.0);
   rope.truncate = optional_bool(scaling, "truncate").value_or(true);
   rope.query_beta = optional_number(scaling, "llama_4_scaling_beta").value_or(0.0);
+  if (rope.query_beta != 0.0 && rope.unturned_dim % 2 != 0)
+    fail("key 'qk_nope_head_dim' is ", rope.unturned_dim,
+         ", expected an even number where queries grow with the position");
 }
 
 void parse_longrope(const Json& scaling, RopeConfig& rope) {
@@ -90,6 +93,11 @@ void parse_longrope(const Json& scaling, RopeConfig& rope) {
 /// Turning dimensions: a share of the head, or MLA's own.
 int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const ModelConfig& config) {
   if (config.architecture->has_latent_attention) return config.latent.rope_dim;
+  if (config.architecture->counts_rotary_dim && reader.integer("rotary_dim")) {
+    const int64_t dim = reader.size("rotary_dim", config.head_dim, 2);
+    if (dim % 2 != 0) fail("key 'rotary_dim' is ", dim, ", expected an even number");
+    return dim;
+  }
   const auto in_scaling = optional_number(scaling, "partial_rotary_factor");
   const double share =
       in_scaling ? *in_scaling : reader.number("partial_rotary_factor").value_or(1.0);
@@ -107,7 +115,9 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
   rope.theta = positive_or(scaling, "rope_theta", reader.number("rope_theta").value_or(10000.0));
   if (!(rope.theta > 0.0)) fail("key 'rope_theta' is ", rope.theta, ", expected a positive number");
   rope.rotary_dim = rotary_dim_of(scaling, reader, config);
+  if (config.architecture->has_latent_attention) rope.unturned_dim = config.latent.nope_dim;
   rope.max_position_embeddings = config.max_position_embeddings;
+  rope.turns_back = config.architecture->rope_turns_back;
   // Phi-3 keeps the trained length outside of rope_scaling, and there it wins.
   const auto outside = reader.integer("original_max_position_embeddings");
   const auto inside = optional_int(scaling, "original_max_position_embeddings");
@@ -146,6 +156,18 @@ RopeConfig parse_local_rope(const ConfigReader& reader, const ModelConfig& confi
   return rope;
 }
 
+/// Number of the rope that differs from the first in theta alone, which is made where needed.
+int64_t rope_with_theta(double theta, ModelConfig& config) {
+  const auto has_theta = [&](const RopeConfig& rope) { return rope.theta == theta; };
+  const auto found = std::ranges::find_if(config.ropes, has_theta);
+  const int64_t number = found - config.ropes.begin();
+  if (found == config.ropes.end()) {
+    config.ropes.push_back(config.ropes.front());
+    config.ropes.back().theta = theta;
+  }
+  return number;
+}
+
 }  // namespace
 
 double yarn_mscale(double factor, double mscale) {
@@ -154,7 +176,9 @@ double yarn_mscale(double factor, double mscale) {
 
 void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
   const Positions positions = config.architecture->positions;
-  if (positions == Positions::kLearned || positions == Positions::kNone) return;
+  if (positions == Positions::kLearned || positions == Positions::kSinusoidal ||
+      positions == Positions::kNone)
+    return;
   const bool has_local = config.architecture->local_rope != LocalRope::kSame;
   const Json* parameters = reader.find("rope_parameters");
   const Json* scaling = parameters ? parameters : reader.find("rope_scaling");
@@ -175,6 +199,21 @@ void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
   const Json global = scaling ? *scaling : Json::object();
   config.ropes.push_back(in_context(key, [&] { return parse_rope(global, reader, config); }));
   if (has_local) config.ropes.push_back(parse_local_rope(reader, config));
+}
+
+void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config) {
+  const Json* list = reader.find("layer_rope_theta");
+  if (!list) return;
+  if (!list->is_array() || list->size() != config.layers.size())
+    fail("key 'layer_rope_theta' has ", list->is_array() ? list->size() : 0, " entries, expected ",
+         config.layers.size(), ", one a layer");
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    const Json& found = list->at(i);
+    if (!found.is_number() || !(found.get<double>() >= 0.0))
+      fail("key 'layer_rope_theta' holds ", found.dump(), ", expected numbers of 0 or more");
+    const auto theta = found.get<double>();
+    config.layers[i].rope = theta == 0.0 ? kNoRope : rope_with_theta(theta, config);
+  }
 }
 
 }  // namespace kvcal

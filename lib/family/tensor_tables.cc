@@ -72,6 +72,20 @@ TensorRows query_key_value_rows() {
   };
 }
 
+TensorRows attention_rows_named(const AttentionNames& names) {
+  const Condition biased = when(&ModelConfig::attention_bias);
+  return {
+      {Role::kQuery, names.query, {Dim::kQueryWidth, Dim::kHidden}},
+      {Role::kKey, names.key, {Dim::kKvWidth, Dim::kHidden}},
+      {Role::kValue, names.value, {Dim::kKvWidth, Dim::kHidden}},
+      {Role::kQueryBias, names.query_bias, {Dim::kQueryWidth}, {biased}},
+      {Role::kKeyBias, names.key_bias, {Dim::kKvWidth}, {biased}},
+      {Role::kValueBias, names.value_bias, {Dim::kKvWidth}, {biased}},
+      {Role::kOutput, names.output, {Dim::kHidden, Dim::kQueryWidth}},
+      {Role::kOutputBias, names.output_bias, {Dim::kHidden}, {when(&ModelConfig::output_bias)}},
+  };
+}
+
 TensorRows attention_rows() {
   return joined({query_key_value_rows(),
                  {{Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kAttendedWidth}},
@@ -170,29 +184,17 @@ TensorRows latent_attention_rows() {
   };
 }
 
-TensorRows correction_rows() {
-  return {{Role::kRouterCorrection,
-           "mlp.gate.e_score_correction_bias",
-           {Dim::kExperts},
-           {when(&LayerConfig::is_moe)}}};
+TensorRows correction_rows(std::string_view name) {
+  return {{Role::kRouterCorrection, name, {Dim::kExperts}, {when(&LayerConfig::is_moe)}}};
 }
 
-TensorRows shared_expert_rows() {
+TensorRows shared_expert_rows(const SharedNames& names) {
   const std::vector<Condition> shared{when(&LayerConfig::is_moe),
                                       when(&ModelConfig::has_shared_expert)};
   return {
-      {Role::kSharedGate,
-       "mlp.shared_experts.gate_proj.weight",
-       {Dim::kSharedIntermediate, Dim::kHidden},
-       shared},
-      {Role::kSharedUp,
-       "mlp.shared_experts.up_proj.weight",
-       {Dim::kSharedIntermediate, Dim::kHidden},
-       shared},
-      {Role::kSharedDown,
-       "mlp.shared_experts.down_proj.weight",
-       {Dim::kHidden, Dim::kSharedIntermediate},
-       shared},
+      {Role::kSharedGate, names.gate, {Dim::kSharedIntermediate, Dim::kHidden}, shared},
+      {Role::kSharedUp, names.up, {Dim::kSharedIntermediate, Dim::kHidden}, shared},
+      {Role::kSharedDown, names.down, {Dim::kHidden, Dim::kSharedIntermediate}, shared},
   };
 }
 
@@ -215,29 +217,28 @@ TensorRows gated_shared_expert_rows() {
   };
 }
 
-TensorRows stacked_expert_rows() {
+TensorRows stacked_expert_rows(const StackedNames& names) {
   const Condition moe = when(&LayerConfig::is_moe);
   return {
       {.role = Role::kRouter,
-       .name = "block_sparse_moe.router.layer.weight",
+       .name = names.router,
        .shape = {Dim::kExperts, Dim::kHidden},
        .conditions = {moe},
-       .module = "block_sparse_moe.router"},
+       .module = names.router_module},
       {Role::kExpertGateUp,
-       "block_sparse_moe.input_linear.weight",
+       names.gate_up,
        {Dim::kExpertGateUpWidth, Dim::kHidden},
        {moe},
        Layout::kOutIn,
        Dim::kExperts,
-       {{Role::kExpertGate, "block_sparse_moe.experts.{}.gate_proj.weight"},
-        {Role::kExpertUp, "block_sparse_moe.experts.{}.up_proj.weight"}}},
+       {{Role::kExpertGate, names.split.gate}, {Role::kExpertUp, names.split.up}}},
       {Role::kExpertDown,
-       "block_sparse_moe.output_linear.weight",
+       names.down,
        {Dim::kHidden, Dim::kExpertIntermediate},
        {moe},
        Layout::kOutIn,
        Dim::kExperts,
-       {{Role::kExpertDown, "block_sparse_moe.experts.{}.down_proj.weight"}}},
+       {{Role::kExpertDown, names.split.down}}},
   };
 }
 
@@ -279,6 +280,21 @@ TensorRows split_delta_net_rows() {
       {Role::kMixerDecay, "linear_attn.A_log", {Dim::kMixerHeads}},
       {Role::kMixerNorm, "linear_attn.norm.weight", {Dim::kMixerHeadDim}},
       {Role::kMixerOut, "linear_attn.out_proj.weight", {Dim::kHidden, Dim::kMixerInner}},
+  };
+}
+
+TensorRows stacked_shared_rows() {
+  const std::vector<Condition> shared{when(&LayerConfig::is_moe),
+                                      when(&ModelConfig::has_shared_expert)};
+  return {
+      {Role::kSharedGateUp,
+       "shared_mlp.input_linear.weight",
+       {Dim::kSharedGateUpWidth, Dim::kHidden},
+       shared},
+      {Role::kSharedDown,
+       "shared_mlp.output_linear.weight",
+       {Dim::kHidden, Dim::kSharedIntermediate},
+       shared},
   };
 }
 
@@ -326,6 +342,19 @@ std::vector<SwitchKey> bias_switches() {
   std::vector<SwitchKey> switches = attention_bias_switches();
   switches.push_back({"mlp_bias", &ModelConfig::mlp_bias});
   return switches;
+}
+
+std::vector<std::string_view> indexer_suffixes() {
+  return {".indexer.wq_b.weight",         ".indexer.wq_b.weight_scale_inv",
+          ".indexer.wk.weight",           ".indexer.wk.weight_scale_inv",
+          ".indexer.k_norm.weight",       ".indexer.k_norm.bias",
+          ".indexer.weights_proj.weight", ".indexer.weights_proj.weight_scale_inv"};
+}
+
+void read_index_topk(const Json& json, ModelConfig& config) {
+  config.attended_tokens = optional_int(json, "index_topk").value_or(2048);
+  if (config.attended_tokens < 1)
+    fail("key 'index_topk' is ", config.attended_tokens, ", expected 1 or more");
 }
 
 void share_parallel_norm(const Json&, ModelConfig& config) {

@@ -31,6 +31,16 @@ TensorRows query_key_value_rows();
 TensorRows attention_rows();
 /// self_attn of Qwen3-Next: q_proj holds each head's queries and gates.
 TensorRows gated_attention_rows();
+/// Separate Q, K, V and output projections; with biases where attention_bias and output_bias.
+struct AttentionNames {
+  std::string_view query, key, value, output;
+  std::string_view query_bias = {}, key_bias = {}, value_bias = {}, output_bias = {};
+};
+TensorRows attention_rows_named(const AttentionNames& names);
+constexpr AttentionNames kOutProjAttention{"self_attn.q_proj.weight", "self_attn.k_proj.weight",
+                                           "self_attn.v_proj.weight", "self_attn.out_proj.weight",
+                                           "self_attn.q_proj.bias",   "self_attn.k_proj.bias",
+                                           "self_attn.v_proj.bias",   "self_attn.out_proj.bias"};
 /// self_attn.{q,k}_norm over each head.
 TensorRows head_norm_rows();
 /// self_attn.{q,k}_norm over all heads at once.
@@ -56,21 +66,40 @@ constexpr ExpertNames kMixtralExperts{
     "block_sparse_moe.experts.{}.w3.weight", "block_sparse_moe.experts.{}.w2.weight"};
 /// Latent attention in DeepSeek's names.
 TensorRows latent_attention_rows();
-/// mlp.gate.e_score_correction_bias of DeepSeek-V3.
-TensorRows correction_rows();
-/// mlp.shared_experts of DeepSeek.
-TensorRows shared_expert_rows();
+/// The correction of the scores that choose experts, in DeepSeek-V3's name.
+TensorRows correction_rows(std::string_view name = "mlp.gate.e_score_correction_bias");
+/// An expert for all tokens, in layers with experts.
+struct SharedNames {
+  std::string_view gate, up, down;
+};
+constexpr SharedNames kSharedExperts{"mlp.shared_experts.gate_proj.weight",
+                                     "mlp.shared_experts.up_proj.weight",
+                                     "mlp.shared_experts.down_proj.weight"};
+TensorRows shared_expert_rows(const SharedNames& names = kSharedExperts);
 
 /// Qwen's shared expert and its gate.
 TensorRows gated_shared_expert_rows();
 /// mlp.gate, and mlp.experts.gate_up_proj and .down_proj, each one tensor for all experts:
 /// [experts, out, in] for kOutIn, [experts, in, out] for kInOut. Split names are llm-compressor's.
 TensorRows fused_expert_rows(Layout layout);
-/// Granite's experts, each projection one tensor for all. Split names are llm-compressor's.
-TensorRows stacked_expert_rows();
+/// Experts in one tensor for gate and up, one for down. Split names are llm-compressor's.
+struct StackedNames {
+  std::string_view router, router_module, gate_up, down;
+  SharedNames split;
+};
+constexpr StackedNames kGraniteExperts{
+    "block_sparse_moe.router.layer.weight",
+    "block_sparse_moe.router",
+    "block_sparse_moe.input_linear.weight",
+    "block_sparse_moe.output_linear.weight",
+    {"block_sparse_moe.experts.{}.gate_proj.weight", "block_sparse_moe.experts.{}.up_proj.weight",
+     "block_sparse_moe.experts.{}.down_proj.weight"}};
+TensorRows stacked_expert_rows(const StackedNames& names = kGraniteExperts);
 
 /// linear_attn of Qwen3.5: a delta net with a projection for each of its inputs.
 TensorRows split_delta_net_rows();
+/// Granite's expert for all tokens, gate and up in one tensor.
+TensorRows stacked_shared_rows();
 
 /// Names of a Mamba 2 mixer's tensors; biases where mixer_bias and has_conv_bias.
 struct Mamba2Names {
@@ -97,6 +126,11 @@ std::vector<SwitchKey> attention_bias_switches();
 std::vector<SwitchKey> bias_switches();
 /// Multipliers of embedding, attention scores, residual, and the divisor of the logits.
 std::vector<NumberKey> granite_multipliers();
+
+/// Tensors of the indexer that selects the tokens of DeepSeek's sparse attention.
+std::vector<std::string_view> indexer_suffixes();
+/// Reads how many tokens sparse attention selects.
+void read_index_topk(const Json& json, ModelConfig& config);
 
 /// Makes attention and MLP read the output of one norm.
 void share_parallel_norm(const Json& json, ModelConfig& config);

@@ -1,9 +1,12 @@
 #include "forward/embedding.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <vector>
 
+#include "backend/upload.h"
+#include "family/architecture.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/weight_rows.h"
 
@@ -24,6 +27,48 @@ void embed_fp8(const ModelConfig& config, const TensorView& table,
                  .out = out});
 }
 
+/// Waves that the model adds to the embedding, [positions, width]: sines, then cosines. Source:
+/// transformers, models/xglm, `get_embedding`.
+std::vector<float> waves(std::span<const int32_t> positions, int64_t width) {
+  const int64_t half = width / 2;
+  const double step = std::log(10000.0) / static_cast<double>(std::max<int64_t>(half - 1, 1));
+  std::vector<float> rows(positions.size() * static_cast<size_t>(width), 0.0f);
+  for (size_t row = 0; row < positions.size(); ++row)
+    for (int64_t i = 0; i < half; ++i) {
+      const auto frequency = static_cast<float>(std::exp(-step * static_cast<double>(i)));
+      const float angle = static_cast<float>(positions[row]) * frequency;
+      float* place = rows.data() + row * static_cast<size_t>(width) + i;
+      place[0] = std::sin(angle);
+      place[half] = std::cos(angle);
+    }
+  return rows;
+}
+
+void add_waves(const ModelConfig& config, std::span<const int32_t> positions, Backend& backend,
+               float* out) {
+  std::vector<int32_t> places(positions.size());
+  std::iota(places.begin(), places.end(), 0);
+  const std::vector<float> rows = waves(positions, config.hidden_size);
+  const TensorView table{.name = "positions",
+                         .dtype = DType::kF32,
+                         .shape = {std::ssize(positions), config.hidden_size},
+                         .bytes = std::as_bytes(std::span(rows))};
+  backend.embed({.table = table, .ids = places, .accumulate = true, .out = out});
+}
+
+/// Divides each row by the root of its mean square.
+void normalize_rows(const ModelConfig& config, int64_t count, Backend& backend, float* out) {
+  const Buffer ones =
+      upload<float>(std::vector<float>(static_cast<size_t>(config.hidden_size), 1.0f), backend);
+  backend.norm_heads({.x = {.data = out,
+                            .tokens = count,
+                            .heads = 1,
+                            .head_dim = config.hidden_size,
+                            .row_stride = config.hidden_size},
+                      .weight = ones.as<float>(),
+                      .epsilon = config.norm_eps});
+}
+
 }  // namespace
 
 void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<const TokenId> ids,
@@ -35,15 +80,22 @@ void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<c
     backend.embed(
         {.table = table, .ids = ids, .multiplier = config.embedding_multiplier, .out = out});
   }
+  const Architecture& architecture = *config.architecture;
+  if (architecture.norms_embedding) normalize_rows(config, std::ssize(ids), backend, out);
+  const int32_t longest = *std::ranges::max_element(positions) + 1;
+  if (config.attended_tokens > 0 && longest > config.attended_tokens)
+    fail("a sequence of ", longest, " tokens is longer than the ", config.attended_tokens,
+         " that sparse attention reads at most (index_topk); its selection of tokens is not run");
+  std::vector<int32_t> rows(positions.begin(), positions.end());
+  for (int32_t& row : rows) row += static_cast<int32_t>(architecture.position_offset);
+  if (architecture.positions == Positions::kSinusoidal) add_waves(config, rows, backend, out);
   if (!weights.has(Role::kPositionEmbedding)) return;
   const int32_t last = *std::ranges::max_element(positions);
   if (last >= config.max_position_embeddings)
     fail("a sequence of ", last + 1, " tokens is longer than the ", config.max_position_embeddings,
          " positions the model has learned");
-  backend.embed({.table = weights.at(Role::kPositionEmbedding),
-                 .ids = positions,
-                 .accumulate = true,
-                 .out = out});
+  backend.embed(
+      {.table = weights.at(Role::kPositionEmbedding), .ids = rows, .accumulate = true, .out = out});
 }
 
 }  // namespace kvcal

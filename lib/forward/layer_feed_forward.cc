@@ -109,7 +109,8 @@ void LayerRunner::mix_experts(const PackedLayer& layer, std::span<const float> l
                   .tokens = share.tokens,
                   .weights = share.weights,
                   .index = static_cast<int64_t>(i),
-                  .is_observed = !shows_all},
+                  .is_observed = !shows_all,
+                  .weighs_inputs = config_.architecture->weighs_expert_inputs},
                  out);
   if (layer.moe.shared.width == 0) return;
   std::vector<int32_t> all(static_cast<size_t>(rows));
@@ -149,16 +150,46 @@ std::vector<Segment> LayerRunner::segments_of(std::span<const int32_t> tokens) c
   return result;
 }
 
+void LayerRunner::gather_weighed(const ExpertShare& share, const Buffer& rows) {
+  const auto count = static_cast<int64_t>(share.tokens.size());
+  const int64_t width = config_.hidden_size;
+  std::vector<int32_t> places(share.tokens.size());
+  std::iota(places.begin(), places.end(), 0);
+  const Buffer own = upload<int32_t>(places, backend_);
+  const Buffer weights = upload<float>(share.weights, backend_);
+  // Weights multiply float32 rows, which are rounded once, after that.
+  const bool is_float = type_ == ComputeType::kFloat32;
+  backend_.gather_rows({.x = (is_float ? buffers_.normed : buffers_.router_input).data(),
+                        .rows = rows.as<int32_t>(),
+                        .count = count,
+                        .width = width,
+                        .out = buffers_.projected.data()});
+  backend_.fill_zero(buffers_.expert_out.data(),
+                     static_cast<size_t>(count * width) * sizeof(float));
+  backend_.scatter_add({.x = buffers_.projected.as<float>(),
+                        .rows = own.as<int32_t>(),
+                        .weights = weights.as<float>(),
+                        .count = count,
+                        .width = width,
+                        .out = buffers_.expert_out.as<float>()});
+  convert(type_, buffers_.expert_out.as<float>(), count, width, buffers_.gathered.data(), {});
+}
+
 void LayerRunner::add_expert(const ExpertShare& share, float* out) {
   const auto count = static_cast<int64_t>(share.tokens.size());
   const Buffer rows = upload<int32_t>(share.tokens, backend_);
-  const Buffer weights = upload<float>(share.weights, backend_);
-  backend_.gather_rows({.x = buffers_.normed.data(),
-                        .type = type_,
-                        .rows = rows.as<int32_t>(),
-                        .count = count,
-                        .width = config_.hidden_size,
-                        .out = buffers_.gathered.data()});
+  const std::vector<float> ones(share.weights.size(), 1.0f);
+  const Buffer weights = upload<float>(share.weighs_inputs ? ones : share.weights, backend_);
+  if (share.weighs_inputs) {
+    gather_weighed(share, rows);
+  } else {
+    backend_.gather_rows({.x = buffers_.normed.data(),
+                          .type = type_,
+                          .rows = rows.as<int32_t>(),
+                          .count = count,
+                          .width = config_.hidden_size,
+                          .out = buffers_.gathered.data()});
+  }
   if (share.is_observed)
     fold(slot_of(share.role, share.index), buffers_.gathered.data(), count * config_.hidden_size,
          type_);

@@ -1,10 +1,34 @@
 #include "forward/layer_runner.h"
 
+#include <algorithm>
+
 #include "family/architecture.h"
 #include "forward/linear_product.h"
 #include "forward/query_quantization.h"
 
 namespace kvcal {
+
+namespace {
+
+/// The segments, each query with the keys of its own chunk.
+std::vector<Segment> segments_in_chunks(std::span<const Segment> segments, int64_t chunk) {
+  std::vector<Segment> result;
+  for (const Segment& segment : segments) {
+    const int64_t first = segment.kv_count - segment.q_count;  // position of the first query
+    for (int64_t begin = first; begin < segment.kv_count;) {
+      const int64_t chunk_begin = begin / chunk * chunk;
+      const int64_t end = std::min(chunk_begin + chunk, segment.kv_count);
+      result.push_back({.q_begin = segment.q_begin + begin - first,
+                        .q_count = end - begin,
+                        .kv_begin = segment.kv_begin + chunk_begin,
+                        .kv_count = end - chunk_begin});
+      begin = end;
+    }
+  }
+  return result;
+}
+
+}  // namespace
 
 LayerRunner::LayerRunner(const ModelConfig& config, Backend& backend, ComputeType type,
                          int64_t max_tokens)
@@ -143,12 +167,26 @@ RopeArgs LayerRunner::rope_of(const HeadsView& heads, int64_t layer_index, const
   const int64_t rope = config_.layers[static_cast<size_t>(layer_index)].rope;
   if (rope == kNoRope) return {};
   const RopeTable& table = ropes.table(rope);
+  if (table.rotary_dim() == 0) return {};
   return {.x = heads,
           .positions = batch.positions[static_cast<size_t>(rope)],
           .cos = is_query ? table.query_cos() : table.cos(),
           .sin = is_query ? table.query_sin() : table.sin(),
           .rotary_dim = table.rotary_dim(),
           .interleaved = config_.rope_is_interleaved};
+}
+
+void LayerRunner::grow_unturned(const HeadsView& queries, int64_t layer_index,
+                                const TokenBatch& batch, const RopeTables& ropes) {
+  const int64_t rope = config_.layers[static_cast<size_t>(layer_index)].rope;
+  if (rope == kNoRope) return;
+  const RopeTable& table = ropes.table(rope);
+  if (!table.growth_cos()) return;
+  backend_.rope({.x = queries,
+                 .positions = batch.positions[static_cast<size_t>(rope)],
+                 .cos = table.growth_cos(),
+                 .sin = table.growth_sin(),
+                 .rotary_dim = table.unturned_dim()});
 }
 
 LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64_t layer_index,
@@ -200,6 +238,7 @@ void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const Tok
     turned.data += config_.latent.nope_dim;  // the last dimensions of each head turn
   const RopeArgs rope = rope_of(turned, layer_index, batch, ropes, true);
   if (rope.x.data) backend_.rope(rope);
+  grow_unturned(q, layer_index, batch, ropes);
   if (seen.ranges)
     backend_.observe_kv(
         {.x = q, .segments = batch.segments, .ranges = seen.ranges, .histogram = seen.histogram});
@@ -241,6 +280,10 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
 void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
                          const KvStorage& storage) {
   const std::span<const Segment> all = batch.segments;
+  if (const int64_t chunk = config_.layers[static_cast<size_t>(layer_index)].chunk; chunk > 0) {
+    KVCAL_CHECK(!batch.current_segments);  // their lengths change with each recorded step
+    return attend(layer, layer_index, batch, storage, segments_in_chunks(all, chunk));
+  }
   if (!config_.architecture->has_latent_attention)
     return attend(layer, layer_index, batch, storage, all);
   // Sequences of a cache one by one: expanded together they would need many times its memory.

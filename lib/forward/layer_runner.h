@@ -88,6 +88,9 @@ class LayerRunner {
   /// x is null where the layer has no RoPE.
   RopeArgs rope_of(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
                    const RopeTables& ropes, bool is_query) const;
+  /// Scales the dimensions of queries that do not turn, where queries grow with the position.
+  void grow_unturned(const HeadsView& queries, int64_t layer_index, const TokenBatch& batch,
+                     const RopeTables& ropes);
   KeysValues latent_keys_values(const PackedLayer& layer, int64_t layer_index,
                                 const TokenBatch& batch, const RopeTables& ropes);
   /// Quantizes query for attention, where storage has scales for it.
@@ -138,11 +141,14 @@ class LayerRunner {
     Role role = Role::kExpertUp;
     int64_t index = 0;
     bool is_observed = true;
+    bool weighs_inputs = false;  ///< weights multiply inputs, not outputs
   };
   /// Adds the sum of the chosen experts and the shared expert to out.
   void mix_experts(const PackedLayer& layer, std::span<const float> logits, int64_t rows,
                    float* out);
   void add_expert(const ExpertShare& share, float* out);
+  /// Writes the weighed rows of share's tokens to gathered. rows: the tokens, in backend memory.
+  void gather_weighed(const ExpertShare& share, const Buffer& rows);
   /// Observes the inputs of every expert for all tokens.
   void show_experts(const PackedLayer& layer, int64_t rows);
   /// Router logits of every row, [rows, experts and the shared gate].

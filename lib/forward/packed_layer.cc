@@ -13,6 +13,18 @@ std::vector<float> norm_weight(std::span<const TensorView> parts, const ModelCon
   return values;
 }
 
+/// A norm that only divides, by the root of the mean square or the standard deviation.
+PackedNorm ones(int64_t width, Backend& backend) {
+  PackedNorm packed;
+  packed.weight = {std::vector<float>(static_cast<size_t>(width), 1.0f), backend};
+  return packed;
+}
+
+std::vector<float> multiplied(std::vector<float> values, float multiplier) {
+  for (float& value : values) value *= multiplier;
+  return values;
+}
+
 /// Packs one layer, reading each tensor once.
 class Packer {
  public:
@@ -22,10 +34,20 @@ class Packer {
 
   PackedNorm norm(Role role, std::initializer_list<Role> bias = {}) const {
     PackedNorm packed;
-    if (!weights_.has(layer_, role)) return packed;
+    if (!weights_.has(layer_, role)) return plain_norm(role);
     packed.weight = {norm_weight(all_rows(role), config_), backend_};
     packed.bias = biases(bias);
     return packed;
+  }
+
+  /// The norm without weights, where the layer has that.
+  PackedNorm plain_norm(Role role) const {
+    if (std::ranges::find(config_.architecture->plain_norms, role) ==
+        config_.architecture->plain_norms.end())
+      return {};
+    const bool is_of_heads = role == Role::kQueryNorm || role == Role::kKeyNorm;
+    if (is_of_heads && !config_.layers[static_cast<size_t>(layer_)].norms_heads) return {};
+    return ones(is_of_heads ? config_.attention(layer_).head_dim : config_.hidden_size, backend_);
   }
 
   /// Packs the matrices of the roles one below the other, with their biases.
@@ -190,10 +212,15 @@ PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_
 }
 
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend) {
+  if (!weights.has(Role::kFinalNorm)) return ones(config.hidden_size, backend);
   PackedNorm packed;
-  packed.weight = {norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config), backend};
+  packed.weight = {multiplied(norm_weight(std::span(&weights.at(Role::kFinalNorm), 1), config),
+                              config.head_input_multiplier),
+                   backend};
   if (weights.has(Role::kFinalNormBias))
-    packed.bias = {as_float32(std::span(&weights.at(Role::kFinalNormBias), 1)), backend};
+    packed.bias = {multiplied(as_float32(std::span(&weights.at(Role::kFinalNormBias), 1)),
+                              config.head_input_multiplier),
+                   backend};
   return packed;
 }
 

@@ -140,8 +140,9 @@ namespace {
 
 /// Source: transformers ministral3 `get_llama_4_attn_scale`.
 float query_growth(const RopeConfig& rope, size_t position) {
-  const double times = std::floor(static_cast<double>(position) /
-                                  static_cast<double>(rope.original_max_position_embeddings));
+  const auto shifted = static_cast<double>(position) + static_cast<double>(rope.query_growth_shift);
+  const double times =
+      std::floor(shifted / static_cast<double>(rope.original_max_position_embeddings));
   return static_cast<float>(1.0 + rope.query_beta * std::log(1.0 + times));
 }
 
@@ -156,20 +157,28 @@ RopeTable::RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequenc
     rows = std::max(rows, length);
   }
   std::vector<float> cos, sin;
+  int64_t all_rows = 0;
   for (const auto& [block, rows] : rows_of_block) {
     const RopeFrequencies frequencies = rope_frequencies(rope, rows);
-    first_row_[block] = static_cast<int64_t>(cos.size() / frequencies.inverse.size());
+    const float direction = rope.turns_back ? -1.0f : 1.0f;
+    first_row_[block] = all_rows;
+    all_rows += rows;
     for (int64_t position = 0; position < rows; ++position)
       for (const float frequency : frequencies.inverse) {
         const auto angle = static_cast<double>(static_cast<float>(position) * frequency);
         cos.push_back(static_cast<float>(std::cos(angle)) * frequencies.attention_factor);
-        sin.push_back(static_cast<float>(std::sin(angle)) * frequencies.attention_factor);
+        sin.push_back(static_cast<float>(std::sin(angle)) * frequencies.attention_factor *
+                      direction);
       }
   }
+  if (rope.query_beta != 0.0) {
+    KVCAL_CHECK(first_row_.size() == 1);  // the scaling goes with ropes whose block is one
+    make_growth(static_cast<size_t>(all_rows), backend);
+  }
+  if (rope.rotary_dim == 0) return;
   cos_ = upload<float>(cos, backend);
   sin_ = upload<float>(sin, backend);
   if (rope.query_beta == 0.0) return;
-  KVCAL_CHECK(first_row_.size() == 1);  // the scaling goes with yarn, whose block is one
   const auto pairs = static_cast<size_t>(rope.rotary_dim / 2);
   for (size_t i = 0; i < cos.size(); ++i) {
     const float growth = query_growth(rope, i / pairs);
@@ -178,6 +187,16 @@ RopeTable::RopeTable(const RopeConfig& rope, const std::vector<int64_t>& sequenc
   }
   query_cos_ = upload<float>(cos, backend);
   query_sin_ = upload<float>(sin, backend);
+}
+
+void RopeTable::make_growth(size_t rows, Backend& backend) {
+  const auto pairs = static_cast<size_t>(rope_->unturned_dim / 2);
+  if (pairs == 0) return;
+  std::vector<float> growth;
+  for (size_t row = 0; row < rows; ++row)
+    growth.insert(growth.end(), pairs, query_growth(*rope_, row));
+  growth_ = upload<float>(growth, backend);
+  no_turn_ = upload<float>(std::vector<float>(growth.size(), 0.0f), backend);
 }
 
 int32_t RopeTable::row(int64_t position, int64_t sequence_length) const {

@@ -31,13 +31,20 @@ class RopeTable {
   const float* query_cos() const { return query_cos_.size() > 0 ? query_cos_.as<float>() : cos(); }
   const float* query_sin() const { return query_sin_.size() > 0 ? query_sin_.as<float>() : sin(); }
   int64_t rotary_dim() const { return rope_->rotary_dim; }
+  /// Tables [positions, unturned_dim / 2] under which the unturned dimensions of queries grow and
+  /// do not turn; null where queries do not scale or all dimensions turn.
+  const float* growth_cos() const { return growth_.size() > 0 ? growth_.as<float>() : nullptr; }
+  const float* growth_sin() const { return no_turn_.as<float>(); }
+  int64_t unturned_dim() const { return rope_->unturned_dim; }
   /// Table row of a position in a sequence of that length.
   int32_t row(int64_t position, int64_t sequence_length) const;
 
  private:
   const RopeConfig* rope_;
   std::map<int64_t, int64_t> first_row_;  ///< by rope_block
-  Buffer cos_, sin_, query_cos_, query_sin_;
+  void make_growth(size_t rows, Backend& backend);
+
+  Buffer cos_, sin_, query_cos_, query_sin_, growth_, no_turn_;
 };
 
 /// Key under which sequences share frequencies: 0 for all unscaled ones, the length with dynamic

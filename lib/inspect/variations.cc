@@ -103,6 +103,7 @@ void add_norms(Words& words, const Architecture& architecture, const Family& fam
   add(words, architecture.centers_norm,
       family.always(Role::kFinalNormBias) ? "LayerNorm with bias" : "LayerNorm");
   add(words, architecture.norm_adds_one, "norm of 1 + w");
+  add(words, !architecture.plain_norms.empty(), "norms without weights");
   const bool before = family.presence(Role::kInputNorm) != Presence::kNever;
   const bool behind = family.always(Role::kAttentionOutputNorm);
   add(words, before && behind, "norms before and behind");
@@ -128,7 +129,9 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
       : family.always(Role::kOutputBias) ? "q/k/v/o bias"
                                          : "q/k/v bias");
   add(words, is_fused,
-      architecture.fused_qkv == FusedQkv::kByGroup ? "fused q/k/v by group" : "fused q/k/v");
+      architecture.fused_qkv == FusedQkv::kByGroup      ? "fused q/k/v by group"
+      : architecture.fused_qkv == FusedQkv::kFourBlocks ? "fused q/v/k in four blocks"
+                                                        : "fused q/k/v");
   add(words, family.always(Role::kSinks), "sinks");
   add(words, architecture.has_query_gate, "gated attention");
 }
@@ -142,14 +145,19 @@ void add_recurrence(Words& words, const Architecture& architecture) {
 
 void add_positions(Words& words, const Architecture& architecture, const Family& family) {
   add(words, architecture.positions == Positions::kLearned, "learned positions");
+  add(words, architecture.positions == Positions::kSinusoidal, "sinusoidal positions");
   add(words, architecture.positions == Positions::kNone, "no positions");
   add(words, family.drops_rope(), "optional positions");
   add(words, architecture.positions == Positions::kRopeInSlidingLayers,
       "no positions in layers without a window");
   add(words, architecture.positions == Positions::kRopeWhereListed, "layers without positions");
+  add(words, architecture.positions == Positions::kRopeByLayer, "rope by layer");
   add(words, family.presence(&ModelConfig::rope_is_interleaved), "interleaved rope");
   const Json* share = family.default_of("partial_rotary_factor");
-  add(words, family.cuts_rope() || (share && share->is_number() && *share != 1.0), "partial rope");
+  add(words,
+      architecture.counts_rotary_dim || family.cuts_rope() ||
+          (share && share->is_number() && *share != 1.0),
+      "partial rope");
   add(words, architecture.local_rope != LocalRope::kSame, "two ropes");
 }
 
@@ -164,8 +172,13 @@ std::string window_word(const Architecture& architecture, const Family& family) 
     case SlidingWindow::kEvenBelowMaxWindowLayers:
     case SlidingWindow::kAllWhereUsed:
       return "optional window";
+    case SlidingWindow::kAttentionTypes:
+      return "window by pattern";
     case SlidingWindow::kPattern:
+    case SlidingWindow::kPatternFromFirst:
       break;
+    case SlidingWindow::kFromMaxWindowLayers:
+      return "optional window";
   }
   const Json* pattern = family.default_of("sliding_window_pattern");
   if (!pattern || !pattern->is_number_integer()) return "window by pattern";
@@ -178,6 +191,7 @@ void add_numbers(Words& words, const Architecture& architecture, const Family& f
   add(words, family.reads_number(&ModelConfig::logits_softcap), "logits soft-cap");
   add(words, family.reads_number(&ModelConfig::softmax_scale), "score scale");
   add(words, architecture.scales_embedding, "scaled embedding");
+  add(words, architecture.norms_embedding, "norm of the embedding");
   const bool has_residual = family.reads_number(&ModelConfig::residual_multiplier);
   add(words, has_residual, "multipliers");
   add(words, !has_residual && family.reads_number(&ModelConfig::logits_multiplier),
@@ -192,6 +206,7 @@ void add_feed_forward(Words& words, const Architecture& architecture, const Fami
   add(words, family.reads_number(&ModelConfig::activation_limit), "clamped gate");
   if (!architecture.has_experts()) return;
   words.emplace_back("MoE");
+  add(words, architecture.weighs_expert_inputs, "weighed inputs of experts");
   add(words, architecture.router_score == RouterScore::kSigmoid, "sigmoid routing");
   add(words, architecture.router_score == RouterScore::kSparseMixer, "sparse-mixer routing");
   add(words, architecture.group_score != GroupScore::kNone, "expert groups");

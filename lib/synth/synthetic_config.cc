@@ -8,10 +8,11 @@ namespace kvcal {
 namespace {
 
 // Keys of config.json with one entry per layer, and with numbers of layers.
-constexpr std::array<std::string_view, 5> kListsByLayer{"hybrid_override_pattern", "layer_types",
-                                                        "layers_block_type", "mlp_layer_types",
-                                                        "no_rope_layers"};
-constexpr std::array<std::string_view, 2> kListsOfLayers{"attn_layer_indices", "mlp_only_layers"};
+constexpr std::array<std::string_view, 6> kListsByLayer{
+    "hybrid_override_pattern", "layer_rope_theta", "layer_types",
+    "layers_block_type",       "mlp_layer_types",  "no_rope_layers"};
+constexpr std::array<std::string_view, 3> kListsOfLayers{"attn_layer_indices", "mlp_only_layers",
+                                                         "moe_layers"};
 // Keys of quantized weights and caches.
 constexpr std::array<std::string_view, 3> kQuantizationKeys{
     "compression_config", "kv_cache_torch_dtype", "quantization_config"};
@@ -24,6 +25,18 @@ Json* mutable_field(Json& object, std::string_view key) {
 /// The object that describes the text model.
 Json& text_of(Json& config) {
   return text_model_of(config).config == &config ? config : config.at("text_config");
+}
+
+/// GPT-Neo's [[words, times], ..], as one entry for each of the first layers.
+void cut_attention_types(Json& text, size_t count) {
+  const Json* list = find_field(text, "attention_types");
+  if (!list || !list->is_array()) return;
+  Json kept = Json::array();
+  for (const Json& entry : *list)
+    for (int64_t i = 0; i < entry.at(1).get<int64_t>(); ++i)
+      for (const Json& word : entry.at(0))
+        if (kept.size() < count) kept.push_back(Json::array({Json::array({word}), 1}));
+  text["attention_types"] = kept;
 }
 
 void cut_layers(Json& text, const Architecture& architecture, int64_t num_layers) {
@@ -43,6 +56,7 @@ void cut_layers(Json& text, const Architecture& architecture, int64_t num_layers
       if (layer.is_number_integer() && layer.get<int64_t>() < num_layers) kept.push_back(layer);
     *list = kept;
   }
+  cut_attention_types(text, count);
   const ConfigReader reader(text, architecture);
   text[std::string(reader.name_of("num_hidden_layers"))] = num_layers;
 }
