@@ -9,6 +9,7 @@ namespace kvcal {
   ROW(cohere2)              \
   ROW(deepseek_v2)          \
   ROW(deepseek_v3)          \
+  ROW(deepseek_v32)         \
   ROW(exaone)               \
   ROW(exaone4)              \
   ROW(falcon)               \
@@ -18,8 +19,10 @@ namespace kvcal {
   ROW(glm)                  \
   ROW(glm4)                 \
   ROW(glm4_moe)             \
+  ROW(glm4_moe_lite)        \
   ROW(glm4v)                \
   ROW(glm4v_moe)            \
+  ROW(glm_moe_dsa)          \
   ROW(gpt2)                 \
   ROW(gpt_neox)             \
   ROW(gpt_oss)              \
@@ -27,13 +30,17 @@ namespace kvcal {
   ROW(granite4_vision)      \
   ROW(granitemoe)           \
   ROW(granitemoehybrid)     \
+  ROW(hy_v3)                \
   ROW(internlm2)            \
   ROW(internlm3)            \
   ROW(jamba)                \
   ROW(llama)                \
+  ROW(llama4)               \
+  ROW(minimax_m2)           \
   ROW(ministral)            \
   ROW(ministral3)           \
   ROW(mistral)              \
+  ROW(mistral4)             \
   ROW(mixtral)              \
   ROW(nemotron_h)           \
   ROW(olmo2)                \
@@ -79,7 +86,6 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"recurrent_gemma", "its recurrent blocks are not run"},
       {"rwkv", "it has no attention and so no KV cache"},
       {"gemma3n", "its per-layer embeddings and shared KV caches are not run"},
-      {"llama4", "its chunked attention is not run"},
       {"mllama", "its cross-attention layers, whose K and V are the image's, are not run"},
       {"bloom", "its ALiBi positions are not run"},
       {"mpt", "its ALiBi positions are not run"},
