@@ -4,15 +4,25 @@ namespace kvcal {
 
 // One row per family: families/<name>.cc defines <name>_architecture().
 #define KVCAL_FAMILIES(ROW) \
+  ROW(afmoe)                \
+  ROW(arcee)                \
   ROW(bamba)                \
+  ROW(biogpt)               \
+  ROW(codegen)              \
   ROW(cohere)               \
   ROW(cohere2)              \
+  ROW(cwm)                  \
   ROW(deepseek_v2)          \
   ROW(deepseek_v3)          \
   ROW(deepseek_v32)         \
+  ROW(dots1)                \
+  ROW(ernie4_5)             \
+  ROW(ernie4_5_moe)         \
   ROW(exaone)               \
   ROW(exaone4)              \
+  ROW(exaone_moe)           \
   ROW(falcon)               \
+  ROW(flex_olmo)            \
   ROW(gemma)                \
   ROW(gemma2)               \
   ROW(gemma3)               \
@@ -24,28 +34,44 @@ namespace kvcal {
   ROW(glm4v_moe)            \
   ROW(glm_moe_dsa)          \
   ROW(gpt2)                 \
+  ROW(gpt_bigcode)          \
+  ROW(gpt_neo)              \
   ROW(gpt_neox)             \
   ROW(gpt_oss)              \
+  ROW(gptj)                 \
   ROW(granite)              \
   ROW(granite4_vision)      \
+  ROW(granite_swa)          \
   ROW(granitemoe)           \
+  ROW(granitemoe_swa)       \
   ROW(granitemoehybrid)     \
+  ROW(granitemoeshared)     \
+  ROW(helium)               \
   ROW(hy_v3)                \
+  ROW(hyperclovax)          \
   ROW(internlm2)            \
   ROW(internlm3)            \
+  ROW(iquestcoder)          \
+  ROW(jais2)                \
   ROW(jamba)                \
   ROW(llama)                \
   ROW(llama4)               \
+  ROW(mellum)               \
+  ROW(minicpm3)             \
   ROW(minimax_m2)           \
   ROW(ministral)            \
   ROW(ministral3)           \
   ROW(mistral)              \
   ROW(mistral4)             \
   ROW(mixtral)              \
+  ROW(nanochat)             \
+  ROW(nemotron)             \
   ROW(nemotron_h)           \
+  ROW(olmo)                 \
   ROW(olmo2)                \
   ROW(olmo3)                \
   ROW(olmoe)                \
+  ROW(opt)                  \
   ROW(phi)                  \
   ROW(phi3)                 \
   ROW(phimoe)               \
@@ -60,9 +86,14 @@ namespace kvcal {
   ROW(qwen3_next)           \
   ROW(qwen3_vl)             \
   ROW(qwen3_vl_moe)         \
+  ROW(seed_oss)             \
   ROW(smollm3)              \
+  ROW(solar_open)           \
   ROW(stablelm)             \
-  ROW(starcoder2)
+  ROW(starcoder2)           \
+  ROW(vaultgemma)           \
+  ROW(xglm)                 \
+  ROW(youtu)
 
 #define KVCAL_DECLARE(name) Architecture name##_architecture();
 KVCAL_FAMILIES(KVCAL_DECLARE)
@@ -87,6 +118,10 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"rwkv", "it has no attention and so no KV cache"},
       {"gemma3n", "its per-layer embeddings and shared KV caches are not run"},
       {"mllama", "its cross-attention layers, whose K and V are the image's, are not run"},
+      {"diffllama", "its attention subtracts two halves of heads"},
+      {"doge", "its attention masks tokens by their values"},
+      {"laguna", "its layers have different numbers of heads"},
+      {"persimmon", "its norms of Q and K have biases"},
       {"bloom", "its ALiBi positions are not run"},
       {"mpt", "its ALiBi positions are not run"},
   };

@@ -68,6 +68,32 @@ refuse jamba "Attention layers behind their period" 's/"attn_layer_offset": 1/"a
 
 refuse qwen3_next "Keys of a delta net that do not divide its values" 's/"linear_num_key_heads": 2/"linear_num_key_heads": 3/'
 
+refuse exaone_moe "mlp_layer_types with an unknown word" '/"mlp_layer_types": \[/,/\]/s/"dense"/"thick"/'
+
+refuse granite_swa "Bases of rope for fewer layers than there are" '/"layer_rope_theta": \[/,/\]/{/1000000.0,/d}'
+
+refuse granite_swa "A base of rope that is a word" '/"layer_rope_theta": \[/,/\]/s/1000000.0/"large"/'
+
+refuse gptj "An odd number of turning dimensions" 's/"rotary_dim": [0-9]+/"rotary_dim": 5/'
+
+refuse gpt_neo "attention_types with an unknown word" 's/"local"$/"near"/'
+
+refuse gpt_neo "attention_types for too many layers" '/"attention_types": \[/,/1$/s/1$/2/'
+
+refuse codegen "CodeGen with heads that do not fill four blocks" 's/"n_head": 4/"n_head": 5/'
+
+refuse opt "OPT with a projected embedding" 's/"word_embed_proj_dim": 48/"word_embed_proj_dim": 24/'
+
+refuse opt "OPT with norms behind" 's/"do_layer_norm_before": true/"do_layer_norm_before": false/'
+
+refuse olmo "OLMo with clipped q, k and v" 's/"clip_qkv": null/"clip_qkv": 8.0/'
+
+refuse llama4 "Chunks without tokens" 's/"attention_chunk_size": 12/"attention_chunk_size": 0/'
+
+refuse llama4 "Layers with experts that are no list" '/"moe_layers": \[/,/\]/c "moe_layers": 1,'
+
+refuse llama4 "layer_types of Llama 4 with an unknown word" 's/"attention_chunk_size": 12/"layer_types": ["chunked_attention", "full_attention", "local", "full_attention"], &/'
+
 bad "A sample longer than a model with learned positions can take" <<'CASE'
 use_model gpt2
 printf '{"input_ids": [%s7]}\n' "$(repeat 50 '7, ')" >data.jsonl
