@@ -11,6 +11,7 @@
 #include "calib/reader_targets.h"
 #include "family/expected_tensors.h"
 #include "family/modules.h"
+#include "family/wrapper.h"
 
 namespace kvcal {
 namespace {
@@ -169,6 +170,8 @@ class Planner {
       }
     for (auto& [class_name, modules] : of_class)
       plan_.ignore.insert(plan_.ignore.end(), modules.begin(), modules.end());
+    const std::vector<std::string> patterns = outside_patterns(plan_.ignore, config_);
+    plan_.ignore.insert(plan_.ignore.end(), patterns.begin(), patterns.end());
   }
 
   /// Chooses the targets for readers of config.json.

@@ -239,6 +239,24 @@ std::vector<NamePrefix> name_prefixes(const ModelConfig& config) {
   return prefixes;
 }
 
+std::vector<std::string> outside_patterns(const std::vector<std::string>& ignored,
+                                          const ModelConfig& config) {
+  constexpr std::string_view kInner = "model.", kHead = "lm_head";
+  std::vector<std::string> patterns;
+  const auto add = [&](std::string pattern) {
+    if (std::ranges::find(patterns, pattern) == patterns.end())
+      patterns.push_back(std::move(pattern));
+  };
+  if (config.wrapper_type.empty()) return patterns;
+  for (const std::string& name : ignored) {
+    if (name.ends_with(kHead) && name != kHead) add(std::string(kHead));
+    if (!is_outside_text(name + ".", config)) continue;
+    const size_t begin = name.starts_with(kInner) ? kInner.size() : 0;
+    add("re:(.*\\.)?" + name.substr(begin, name.find('.', begin) - begin) + "\\..*");
+  }
+  return patterns;
+}
+
 bool is_outside_text(std::string_view tensor, const ModelConfig& config) {
   if (config.wrapper_type.empty()) return false;
   if (config.wrapper) {

@@ -59,6 +59,11 @@ TextModel text_model_of(const Json& config);
 /// Prefixes that the text model's tensors may have, the most likely first.
 std::vector<NamePrefix> name_prefixes(const ModelConfig& config);
 
+/// Entries of an `ignore` list for the modules that is_outside_text holds for, and for lm_head,
+/// under whatever names engines give them: transformers 5 and vLLM rename parts of a vision tower.
+std::vector<std::string> outside_patterns(const std::vector<std::string>& ignored,
+                                          const ModelConfig& config);
+
 /// Whether a tensor belongs to the part of a multimodal checkpoint that is not run: its vision
 /// tower, its projector. Of a wrapper that is not known, all that lies beside the text model does.
 bool is_outside_text(std::string_view tensor, const ModelConfig& config);

@@ -1,6 +1,7 @@
 #include "family/model_config.h"
 
 #include "family/modules.h"
+#include "family/wrapper.h"
 #include "support/catch.h"
 #include "support/model_fixture.h"
 #include "support/scratch_folder.h"
@@ -65,6 +66,23 @@ TEST_CASE("model_config: a text_config may lack what its class has by default") 
   CHECK(config.num_hidden_layers == 32);
   CHECK(config.vocab_size == 32064);
   CHECK(test::contains(test::message_of([&] { parse_model_config(text); }), "hidden_size"));
+}
+
+// transformers 5 names vision_tower.encoder model.vision_tower.encoder in memory, and lm_head
+// without what lies around it; it matches these names with `ignore`.
+TEST_CASE("wrappers: ignore lists name the parts beside the text model under any prefix") {
+  const std::vector<std::string> ignored{
+      "vision_tower.encoder.layers.0.mlp.fc1", "vision_tower.encoder.layers.0.mlp.fc2",
+      "model.multi_modal_projector.linear_1", "language_model.model.layers.0.mlp.up_proj",
+      "language_model.lm_head"};
+  const std::vector<std::string> expected{"re:(.*\\.)?vision_tower\\..*",
+                                          "re:(.*\\.)?multi_modal_projector\\..*", "lm_head"};
+  CHECK(outside_patterns(ignored, parse_model_config(config_of("llava"))) == expected);
+  Json unknown = config_of("llava");
+  unknown["model_type"] = "newvl";
+  CHECK(outside_patterns(ignored, parse_model_config(unknown)) == expected);
+  CHECK(outside_patterns({"lm_head"}, parse_model_config(config_of("smolvlm"))).empty());
+  CHECK(outside_patterns(ignored, parse_model_config(config_of("llama"))).empty());
 }
 
 TEST_CASE("model_config: where either word ties, one is enough") {
