@@ -58,6 +58,13 @@ std::string_view name_of(Reads reads) {
   return "";
 }
 
+ModelTypes types_run_but(const ModelTypes& others) {
+  ModelTypes types = kTypesRun;
+  types.insert(types.end(), kWrappersRun.begin(), kWrappersRun.end());
+  std::erase_if(types, [&](std::string_view type) { return contains(others, type); });
+  return types;
+}
+
 const Miss* find_miss(const EngineRules& engine, const MissSubject& subject) {
   const auto has_name = [&](std::string_view part) {
     return std::ranges::any_of(subject.names, [&](const std::string& name) {
@@ -82,7 +89,7 @@ size_t num_engines_that_hold(const MissSubject& subject) {
     };
     const Miss* miss = find_miss(engine, subject);
     if (std::ranges::any_of(engine.formats, reads) && contains(engine.tried, subject.model_type) &&
-        (!miss || miss->effect == MissEffect::kByRules))
+        (!miss || goes_by_rules(miss->effect)))
       ++count;
   }
   return count;
@@ -116,8 +123,7 @@ Reads reads_of(const EngineRules& engine, const EngineFormat& row, std::string_v
                    contains(engine.scales_file.model_types, model_type)
                ? Reads::kYes
                : Reads::kNo;
-  if (row.otherwise == Reads::kNo || (miss && miss->effect != MissEffect::kByRules))
-    return Reads::kNo;
+  if (row.otherwise == Reads::kNo || (miss && !goes_by_rules(miss->effect))) return Reads::kNo;
   return contains(engine.tried, model_type) ? row.otherwise : Reads::kNotKnown;
 }
 

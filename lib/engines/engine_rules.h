@@ -124,6 +124,7 @@ enum class MissEffect : uint8_t {
   kOnes,                  ///< the scales are 1.0
   kOnesWhenAsked,         ///< the cache keeps 16 bits unless FP8 is asked for, then with 1.0
   kSixteenBits,           ///< the cache keeps 16 bits, whatever is asked for
+  kByRulesWhenAsked,      ///< the cache keeps 16 bits unless FP8 is asked for, then MethodRules
   kRefused,               ///< it does not start
   kNoModel,               ///< it does not start, with or without scales
   kRefusedWithoutGroups,  ///< it does not start where config_groups are empty
@@ -146,6 +147,14 @@ inline const ModelTypes kTypesRun{"bamba",       "cohere",      "cohere2",
                                   "qwen2",       "qwen2_moe",   "qwen3",
                                   "qwen3_moe",   "qwen3_next",  "smollm3",
                                   "stablelm",    "starcoder2"};
+
+/// Multimodal types with which it runs vLLM, SGLang and transformers.
+inline const ModelTypes kWrappersRun{
+    "glm46v",   "glm4v",   "glm4v_moe",   "granite4_vision", "idefics3",        "internvl",
+    "kimi_k25", "llava",   "llava_next",  "mistral3",        "llava_onevision", "qwen2_5_vl",
+    "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl",        "qwen3_vl_moe",    "smolvlm"};
+/// All types run, without some.
+ModelTypes types_run_but(const ModelTypes& others);
 
 /// Endings of tensors' names: scales of the cache in the attention module itself.
 inline const std::vector<std::string_view> kPlainScales{".k_scale", ".v_scale"};
@@ -247,6 +256,10 @@ struct MissSubject {
   std::vector<std::string> names = {};  ///< of its scales
   bool has_weights = false;             ///< quantized ones
 };
+/// Whether MethodRules decide a miss.
+constexpr bool goes_by_rules(MissEffect effect) {
+  return effect == MissEffect::kByRules || effect == MissEffect::kByRulesWhenAsked;
+}
 /// The miss that a checkpoint meets; nullptr: none.
 const Miss* find_miss(const EngineRules& engine, const MissSubject& subject);
 

@@ -97,8 +97,7 @@ ScalesFileContent read_scales_file(const std::filesystem::path& path, const Mode
 
 bool takes_scales_file(const VerifyCase& subject) {
   const ScalesFileRules& rules = subject.engine.scales_file;
-  return !subject.options.scales.empty() && rules.is_read &&
-         takes_model(rules, subject.config.model_type);
+  return !subject.options.scales.empty() && rules.is_read && takes_model(rules, subject.model_type);
 }
 
 void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers,
@@ -118,10 +117,10 @@ void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers
                  "give " + arguments);
     return;
   }
-  if (!takes_model(rules, subject.config.model_type)) {
+  if (!takes_model(rules, subject.model_type)) {
     loads = false;
     findings.add(Severity::kError,
-                 "it refuses " + source + " for models of type " + subject.config.model_type,
+                 "it refuses " + source + " for models of type " + subject.model_type,
                  subject.remedy);
     return;
   }

@@ -32,7 +32,7 @@ MissEffect model_effect(const VerifyCase& subject, Findings& findings) {
                                    "from its source")
                      : "not known: models of type " + subject.model_type +
                            " were not tried; what is said holds for those of Llama's kind");
-  if (!miss || miss->effect == MissEffect::kByRules) return MissEffect::kByRules;
+  if (!miss || goes_by_rules(miss->effect)) return MissEffect::kByRules;
   const bool is_met = miss->effect == MissEffect::kRefusedWithoutGroups
                           ? lacks_groups(subject.declaration)
                           : !subject.tensors.empty() || miss->effect == MissEffect::kNoModel ||
@@ -273,8 +273,7 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
   const EngineRules& rules = chosen.rules();
   const CacheDeclaration declaration = read_declaration(model_dir, rules.reading);
   const MethodRules& method = rules_for(rules, declaration.method);
-  const CacheChoice choice =
-      choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);
+  CacheChoice choice = choose_cache(method, declaration, options.kv_cache_dtype, options.is_rocm);
   const std::vector<ScaleTensor> tensors = find_scale_tensors(model_dir, config);
   const std::string model_type = required_string(model_dir.config(), "model_type");
   MissSubject missed{.model_type = model_type,
@@ -282,6 +281,10 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
                      .has_weights = declares_weights(declaration)};
   for (const ScaleTensor& tensor : tensors) missed.names.push_back(tensor.name);
   const Miss* miss = find_miss(rules, missed);
+  if (miss && miss->effect == MissEffect::kByRulesWhenAsked && options.kv_cache_dtype == "auto") {
+    choice.dtype = "auto";
+    choice.is_fp8 = false;
+  }
   const VerifyCase subject{
       .config = config,
       .model_type = model_type,

@@ -185,7 +185,9 @@ TEST_CASE("verify says of every family and form what TGI did") {
 
 TEST_CASE("verify says of every family and form what transformers did") {
   check_engine("transformers");
-  check_engine("transformers", {}, {}, "_5.23");
+  // 5.17 fails on its experts.
+  check_engine("transformers", {"qwen3_5_moe compressed-tensors: loaded, verify: refused"}, {},
+               "_5.23");
 }
 
 TEST_CASE("verify says of every family and form what LMDeploy did") {

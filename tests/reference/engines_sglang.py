@@ -8,9 +8,9 @@ SGLang's own code runs from its arguments (ServerArgs, and their resolution) thr
 choice of the model's class, that class's construction, its loader of safetensors, the class's load_weights, the processing after
 loading, load_kv_cache_scales (--quantization-param-path) and configure_kv_cache_dtype. It runs on its own CPU platform
 (SGLANG_USE_CPU_ENGINE=1). No forward is run, no cache is laid out. What stands in, all of it before any tensor is read:
-- sgl_kernel, flashinfer, cutlass, tilelang, deep_gemm: modules of nothing; a call of one of their functions would raise (none does).
+- sgl_kernel (also the operations of it that qwen3_5.py names), flashinfer, cutlass, tilelang, deep_gemm: modules of nothing; a call of one of their functions would raise (none does).
 - The GPU counts as one of compute capability 9.0 where a configuration asks, and layers load their weights as for a GPU (_is_cpu is
-  false in linear.py, parameter.py, fp8.py, qwen3_next.py and the fused experts, adjust_config_with_unaligned_cpu_tp does nothing: the CPU's paths pad
+  false in linear.py, parameter.py, fp8.py, qwen3_next.py, qwen3_5.py and the fused experts, adjust_config_with_unaligned_cpu_tp does nothing: the CPU's paths pad
   and pack). E5M2 is let through, which its CPU has not.
 - After loading only the attention's BaseKVCacheMethod is processed; of weights that needs kernels and touches no scale of the cache.
 - config.json's auto_map is not followed: a plain PretrainedConfig of the keys stands for the remote code's class (exaone, internlm2,
@@ -32,12 +32,17 @@ for key, value in dict(SGLANG_USE_CPU_ENGINE="1", HF_HUB_OFFLINE="1", OMP_NUM_TH
     os.environ.setdefault(key, value)
 
 
-from engines_judge import absent, judge, know_config, number, numbers
+from engines_judge import Absent, absent, judge, know_config, number, numbers
 
 absent("sgl_kernel", "flashinfer", "cutlass", "tilelang", "deep_gemm")
 
 import sglang
 import torch
+
+for name in ("fused_input_proj_cpu", "fused_qk_gemma_rmsnorm_cpu", "fused_qk_gemma_rmsnorm_with_gate_cpu",
+             "fused_qkvzba_split_reshape_cat_contiguous_cpu", "fused_sigmoid_mul_cpu"):
+    setattr(torch.ops.sgl_kernel, name, Absent(f"torch.ops.sgl_kernel.{name}"))
+
 from sglang.benchmark.one_batch import _init_process_global_configs
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.distributed import bootstrap
@@ -51,7 +56,7 @@ from sglang.srt.mem_cache import kv_cache_dtype
 from sglang.srt.model_executor import model_runner
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_loader import loader
-from sglang.srt.models import qwen3_next
+from sglang.srt.models import qwen3_5, qwen3_next
 from sglang.srt.runtime_context import SpawnRanks, get_resources, publish
 from sglang.srt.server_args import PortArgs, ServerArgs
 from sglang.srt.utils import common
@@ -60,7 +65,7 @@ IS_STARTED = False
 
 
 def stand_in_for_gpu():
-    for module in (linear, parameter, fp8, fused_experts, qwen3_next):
+    for module in (linear, parameter, fp8, fused_experts, qwen3_next, qwen3_5):
         module._is_cpu = False
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     for module in (loader, quark):

@@ -40,7 +40,7 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
            "qwen3_next": dict(decoder_sparse_step=1, num_hidden_layers=4, full_attention_interval=4,
                               layer_types=["linear_attention"] * 3 + ["full_attention"]), "nemotron_h": dict(n_groups=8, mamba_num_heads=8),
            "phi": dict(intermediate_size=192), "gpt_oss": dict(intermediate_size=32), "falcon_11b": dict(ffn_hidden_size=192),
-           "exaone": dict(max_position_embeddings=64)}
+           "exaone": dict(max_position_embeddings=64), "qwen2_vl": dict(use_sliding_window=False)}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
@@ -61,6 +61,7 @@ NOT_ASKED = {"vllm": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"}, "aphrodi
              "tgi": {"compressed-tensors@fp8"},
              "transformers": {case for case in CASES if "@" in case}}
 FP8 = {"sglang": "fp8_e4m3", "tgi": "fp8_e4m3fn"}  # each engine's word for such a cache; others: fp8
+OUTSIDE = re.compile(r"vision|visual|projector|connector|image_newline")  # of the text model, as in make_fixtures.py
 LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 SIDES = {"k": re.compile(r"\.(k_scale|k_proj\.output_scale)$"), "v": re.compile(r"\.(v_scale|v_proj\.output_scale)$"),
          "kv": re.compile(r"\.kv_scale$")}
@@ -85,6 +86,7 @@ def make_family(options, name):
     made = kvcal(options, "synth", home / "base", "--config", home / "config.json", "--seed", 1)
     if made.returncode:
         raise SystemExit(f"{name}: {made.stderr}")
+    add_other_parts(home / "base" / "model.safetensors", MODELS / name)
     vocab = config.get("text_config", config)["vocab_size"]
     ids = [[(31 * i * i + 7 * j * j + 13 * i * j) % vocab for i in range(24)] for j in range(4)]
     (home / "ids.jsonl").write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in ids))
@@ -95,11 +97,28 @@ def make_family(options, name):
         if (home / source).exists():
             note(home, form, kvcal(options, "convert", home / source, "--to", to, "--output", home / form))
     for form, source in TRIED.items():
-        if form == "names-v5" and "text_config" not in config:
+        if form == "names-v5" and not any(name.startswith("language_model.model.") for name in header(home / "base" / "model.safetensors")[0]):
             continue
         if (home / source / "config.json").exists() and (home / "compressed-tensors").exists():
             try_form(home, form, source)
     (home / "made").touch()
+
+
+def add_other_parts(path, fixture):
+    """What a multimodal fixture holds beside its text model (a vision tower), which synth leaves out and engines ask for."""
+    if not (fixture / "model.safetensors").exists():
+        return
+    (ours, our_start), (theirs, start) = header(path), header(fixture / "model.safetensors")
+    others = {name: entry for name, entry in theirs.items() if re.search(OUTSIDE, name)}
+    if not others:
+        return
+    data, added = path.read_bytes()[our_start:], (fixture / "model.safetensors").read_bytes()[start:]
+    for name, entry in others.items():
+        begin, end = entry["data_offsets"]
+        ours[name] = entry | {"data_offsets": [len(data), len(data) + end - begin]}
+        data += added[begin:end]
+    text = json.dumps(ours).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def try_form(home, form, source):

@@ -65,7 +65,7 @@ def observe_job(folder, job):
     for once in (logger._print_warning_once, logger._print_info_once):
         once.cache_clear()
     know_config(folder)
-    held = load(folder, job.get("kv_cache_dtype", "auto"), limit_mm_per_prompt={"image": 0})
+    held = load(folder, job.get("kv_cache_dtype", "auto"), language_model_only=True)
     return {"cache_dtype": held[min(held)].kv_cache_dtype,
             "layers": {i: dict(k=numbers(layer._k_scale), v=numbers(layer._v_scale)) for i, layer in sorted(held.items())}}
 

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "engines/engines/vllm_rules.h"
 
 namespace kvcal {
@@ -12,6 +14,12 @@ EngineRules aphrodite_engine() {
   // Its own model file, where vLLM has transformers'.
   misses.insert(misses.begin(),
                 {.types = {"glm"}, .effect = MissEffect::kByRules, .methods = {"quark"}});
+  ModelTypes tried = vllm_tried();
+  const auto is_wrapper = [](std::string_view type) {
+    return std::ranges::find(kWrappersRun, type) != kWrappersRun.end();
+  };
+  std::erase_if(tried, is_wrapper);  // it was not run with them
+  for (Miss& miss : misses) std::erase_if(miss.types, is_wrapper);
   return {.title = "Aphrodite",
           .versions = {"0.24.1", "b42eeec22"},
           .source = "model_executor/layers/quantization/kv_cache.py, models/llama.py",
@@ -27,7 +35,7 @@ EngineRules aphrodite_engine() {
           .methods = {vllm_compressed_tensors(), vllm_modelopt(), vllm_base("fp8", names),
                       vllm_quark()},
           .otherwise = {.method = "*", .warns_of_ones = false},
-          .tried = vllm_tried(),
+          .tried = std::move(tried),
           .misses = std::move(misses),
           .formats = vllm_formats()};
 }

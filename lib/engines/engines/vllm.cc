@@ -143,10 +143,8 @@ RunDtype vllm_run_dtype() {
 }
 
 ModelTypes vllm_tried() {
-  ModelTypes types = kTypesRun;
-  // They need code of their checkpoint, which was not run.
-  for (const std::string_view type : {"internlm2", "internlm3"}) std::erase(types, type);
-  return types;
+  // The first two need code of their checkpoint, the last files of a processor: they were not run.
+  return types_run_but({"internlm2", "internlm3", "glm46v"});
 }
 
 namespace {
@@ -161,9 +159,13 @@ std::vector<Miss> vllm_misses() {
   using enum MissEffect;
   return {
       {.types = {"bamba"}, .why = "it does not run the model", .effect = kNoModel},
-      {.types = {"deepseek_v2", "deepseek_v3"}, .why = kLatent, .methods = {"modelopt*"}},
-      {.types = {"deepseek_v2", "deepseek_v3"}, .why = kLatent, .effect = kOnesWhenAsked},
-      {.types = {"gpt_oss", "qwen2_moe", "qwen3_next"},
+      {.types = {"deepseek_v2", "deepseek_v3", "kimi_k25"},
+       .why = kLatent,
+       .methods = {"modelopt*"}},
+      {.types = {"deepseek_v2", "deepseek_v3", "kimi_k25"},
+       .why = kLatent,
+       .effect = kOnesWhenAsked},
+      {.types = {"gpt_oss", "qwen2_moe", "qwen3_5_moe", "qwen3_next"},
        .why = "its loader stops at the scales of FP8 weights",
        .effect = kRefused,
        .needs_weights = true},
