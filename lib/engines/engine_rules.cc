@@ -127,13 +127,21 @@ Reads reads_of(const EngineRules& engine, const EngineFormat& row, std::string_v
   return contains(engine.tried, model_type) ? row.otherwise : Reads::kNotKnown;
 }
 
+bool goes_beside_scales(const EngineRules& engine, std::string_view model_type) {
+  const Miss* miss = find_miss(engine, {.model_type = model_type,
+                                        .method = "compressed-tensors",
+                                        .names = {kPlainScales.begin(), kPlainScales.end()}});
+  return miss && miss->lacks_parameters;
+}
+
 }  // namespace
 
 std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has_weights) {
   std::vector<EngineVerdict> verdicts;
   for (const auto& [name, engine] : engine_rules().rows())
     for (const EngineFormat& row : engine.formats) {
-      if (has_weights && row.method.empty() && !row.is_scales_file) continue;
+      const bool is_beside = row.is_scales_file && goes_beside_scales(engine, model_type);
+      if (has_weights && row.method.empty() && !is_beside) continue;
       const Miss* miss = row.is_scales_file
                              ? nullptr
                              : find_miss(engine, {.model_type = model_type,
@@ -147,7 +155,7 @@ std::vector<EngineVerdict> engine_verdicts(std::string_view model_type, bool has
            .format = row.format,
            .reads = reads_of(engine, row, model_type, miss),
            .note = miss && miss->effect != MissEffect::kByRules ? miss->why : row.note,
-           .is_scales_file = row.is_scales_file});
+           .goes_beside_scales = is_beside});
     }
   return verdicts;
 }

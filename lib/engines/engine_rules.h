@@ -169,6 +169,8 @@ struct Miss {
   /// Endings of tensors' names, or beginnings, which end in a dot, one of which the checkpoint
   /// has; empty: any scale.
   std::vector<std::string_view> names = {};
+  /// Its attention has no parameters of scales, so a file of scales can be given beside them.
+  bool lacks_parameters = false;
   bool needs_weights = false;    ///< the miss is for checkpoints whose weights are quantized, too
   std::string_view format = {};  ///< of ours that the engine reads for these models, for remedies
 };
@@ -290,7 +292,8 @@ struct EngineVerdict {
   std::string_view format;
   Reads reads = Reads::kNotKnown;
   std::string_view note;
-  bool is_scales_file = false;  ///< read beside a checkpoint
+  /// A file that the engine takes beside a checkpoint with scales, too, which serves other engines.
+  bool goes_beside_scales = false;
 };
 
 /// For every format of every engine; model_type: that of config.json, of a multimodal checkpoint

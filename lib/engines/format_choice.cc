@@ -14,10 +14,10 @@ struct Wanted {
   std::vector<std::string> formats;
 };
 
-/// A file of scales lies beside a checkpoint, whose own scales serve other engines.
+/// A file of scales lies beside a checkpoint where it can: its own scales serve other engines.
 std::string format_word(const EngineVerdict& verdict) {
-  return verdict.is_scales_file ? "compressed-tensors+" + std::string(verdict.format)
-                                : std::string(verdict.format);
+  return verdict.goes_beside_scales ? "compressed-tensors+" + std::string(verdict.format)
+                                    : std::string(verdict.format);
 }
 
 std::vector<EngineVerdict> verdicts_of(const EngineChoice& engine, std::string_view model_type,

@@ -124,9 +124,8 @@ void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers
                  subject.remedy);
     return;
   }
-  // Attention that gets no scales of a checkpoint has no parameters of them.
-  const bool has_parameters =
-      !subject.miss && !subject.rules.names.empty() && subject.choice.reads_scales;
+  const bool has_parameters = !(subject.miss && subject.miss->lacks_parameters) &&
+                              !subject.rules.names.empty() && subject.choice.reads_scales;
   if (rules.conflicts_with_parameters && has_parameters) {
     loads = false;
     findings.add(Severity::kError,

@@ -30,6 +30,7 @@ TEST_CASE("formats_for: one format serves all where all read it") {
 TEST_CASE("formats_for: the form depends on the family") {
   CHECK(chosen({"sglang"}, "deepseek_v3") == Names{"modelopt"});
   CHECK(chosen({"sglang"}, "qwen3") == Names{"compressed-tensors+scales-json"});
+  CHECK(chosen({"sglang"}, "qwen2") == Names{"scales-json"});
   CHECK(chosen({"vllm"}, "falcon") == Names{"compressed-tensors"});
 }
 
@@ -39,6 +40,8 @@ TEST_CASE("formats_for: a checkpoint with a file beside it serves readers of eit
 
 TEST_CASE("formats_for: several formats where no single one serves all") {
   CHECK(chosen({"sglang", "tgi"}, "deepseek_v3") == Names{"modelopt", "tgi"});
+  // Qwen2's attention in SGLang has parameters of scales, which the file cannot replace.
+  CHECK(chosen({"vllm", "sglang"}, "qwen2") == Names{"compressed-tensors", "scales-json"});
 }
 
 TEST_CASE("formats_for: quantized weights need a format that describes them") {

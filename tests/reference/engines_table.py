@@ -123,7 +123,10 @@ def add_other_parts(path, fixture):
 
 def try_form(home, form, source):
     """source's configuration, changed or with the names of other tensors than kvcal's."""
-    shutil.copytree(home / "compressed-tensors", home / form)
+    tensors = home / (source if form == "quark-own" else "compressed-tensors")
+    if form == "quark-own" and not has_plain_names(tensors):
+        return
+    shutil.copytree(tensors, home / form)
     config = json.loads((home / source / "config.json").read_text())
     if form.startswith("ignore"):
         config["quantization_config"]["ignore"] = {"ignore-none": [], "ignore-all": ["re:.*"]}[form]
@@ -132,6 +135,10 @@ def try_form(home, form, source):
     (home / form / "config.json").write_text(json.dumps(config))
     if (home / source / "hf_quant_config.json").exists():
         shutil.copy(home / source / "hf_quant_config.json", home / form)
+
+
+def has_plain_names(folder):
+    return any(name.endswith((".self_attn.k_scale", ".mixer.k_scale")) for name in read_scales(folder)[1])
 
 
 def name_v5(name):
