@@ -100,7 +100,8 @@ TEST_CASE("every miss says why, and is of tried models") {
 }
 
 TEST_CASE("every model type that counts as tried was run") {
-  for (const std::string engine : {"vllm", "sglang", "tgi", "aphrodite", "lmdeploy", "transformers"}) {
+  for (const std::string engine :
+       {"vllm", "sglang", "tgi", "aphrodite", "lmdeploy", "transformers"}) {
     const std::set<std::string> types = types_run(engine);
     REQUIRE(types.size() > 30);
     for (const std::string_view type : engine_rules().at(engine).tried) {
