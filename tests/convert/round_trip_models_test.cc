@@ -11,11 +11,23 @@ namespace {
 using Names = std::set<std::string>;
 
 /// Of the fixtures, those that a form has no place for; everything else comes back.
-const Names kHybrids{"bamba", "granitemoehybrid", "granitemoehybrid_moe",
-                     "jamba", "nemotron_h",       "qwen3_next"};
-const Names kNoSelfAttention{"exaone",    "falcon_11b",        "falcon_40b",
-                             "falcon_7b", "falcon_sequential", "gpt2",
-                             "gpt_neox",  "internlm2",         "gpt_neox_sequential"};
+const Names kHybrids{"bamba",   "granitemoehybrid", "granitemoehybrid_moe",
+                     "jamba",   "nemotron_h",       "qwen3_next",
+                     "qwen3_5", "qwen3_5_moe",      "qwen3_5_text"};
+const Names kNoSelfAttention{"exaone",
+                             "falcon_11b",
+                             "falcon_40b",
+                             "falcon_7b",
+                             "falcon_sequential",
+                             "gpt2",
+                             "gpt_neox",
+                             "internlm2",
+                             "gpt_neox_sequential",
+                             "codegen",
+                             "gpt_bigcode",
+                             "gpt_bigcode_heads",
+                             "gpt_neo",
+                             "gptj"};
 /// Two shards or more.
 const Names kSharded{"deepseek_v3", "mistral_window", "mixtral", "qwen2"};
 

@@ -2,7 +2,7 @@
 """Writes tests/fixtures/llmcompressor/<name>.json: the input, K, V and weight scales llm-compressor makes of a fixture.
 
 usage: llmcompressor_w8a8.py [NAME ...]
-needs: llmcompressor 0.14.0.1 (with compressed-tensors 0.19.0, torch 2.13, transformers 5.17)
+needs: llmcompressor 0.14.0.1 (with compressed-tensors 0.19.0, torch 2.13, transformers 5.17; granitemoehybrid_moe 5.23)
 
 Float32 model, FP8 weights and static inputs of every Linear but lm_head, KV cache; pipeline "basic" (its default pipeline drops the
 causal mask of some families), one sample a batch in the order given. Experts see all tokens, as is its default. Modules are named as

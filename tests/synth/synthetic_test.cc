@@ -111,7 +111,9 @@ TEST_CASE("synthetic: every family's checkpoint binds, runs, and has outliers in
       // A normal's largest of these few hundred is 4 to 7 times its median, and the gain is 10 to
       // 30 in one channel of every head.
       const Ratios k = ratios_of(seen.k), v = ratios_of(seen.v);
-      CHECK(k.least > 12.0);
+      // A norm behind RoPE without a weight (Llama 4, nanochat) leaves 11; of heads of two channels
+      // one is the outlier, and no median tells it.
+      if (config.cache(layer).k_dim > 2) CHECK(k.least > 10.0);
       CHECK(k.most < 300.0);
       CHECK(v.most < 12.0);
     }

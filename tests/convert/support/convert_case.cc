@@ -45,7 +45,7 @@ std::string recipe_text(const std::string& weights, const std::string& kv_strate
   std::string text = "default_stage:\n  default_modifiers:\n    QuantizationModifier:\n";
   std::string names = ignored;
   // Families differ in what they call the head; a pattern that matches nothing is an error.
-  constexpr const char* kHead = "'re:(lm_head|embed_out|output)$'";
+  constexpr const char* kHead = "'re:(lm_head|embed_out|output|output_projection)$'";
   if (!weights.empty()) names += (ignored.empty() ? "" : ", ") + std::string(kHead);
   if (!names.empty()) text += "      ignore: [" + names + "]\n";
   if (!weights.empty()) text += "      " + weights + "\n";
