@@ -48,6 +48,16 @@ void print_attention(const Calibration& calibration) {
   table.print(std::cout);
 }
 
+/// The output is whole, so that it cannot be read again is no failure of the run, but of --for.
+std::vector<ServedEngine> not_asked(const Error& error, const OutputOptions& options) {
+  TerminalDiagnostics().warn(
+      "the output was written; the engines' rules cannot be asked about it: " + error.message());
+  std::vector<ServedEngine> asked;
+  for (const std::string& name : options.engines)
+    asked.push_back({.name = name, .title = name, .fate = Fate::kRefused, .note = error.message()});
+  return asked;
+}
+
 }  // namespace
 
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
@@ -121,9 +131,13 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
             ? ServedFolder{.checkpoint = folder.path}
             : ServedFolder{.checkpoint = model, .scales = folder.path / kScalesJsonName});
   }
-  return served_engines(served, config,
-                        options.engines.empty() ? engine_rules().names() : options.engines,
-                        options.tp_size);
+  try {
+    return served_engines(served, config,
+                          options.engines.empty() ? engine_rules().names() : options.engines,
+                          options.tp_size);
+  } catch (const Error& error) {
+    return not_asked(error, options);
+  }
 }
 
 void print_engines_served(const std::vector<ServedEngine>& engines) {

@@ -26,7 +26,8 @@ void print_calibration(const Calibration& calibration, const WrittenCheckpoint& 
 void print_folders(const std::vector<WrittenFolder>& folders);
 
 /// What the engines of --for, or without it all, make of the KV scales of a written output; empty
-/// for overlays. model: the folder that engines are given beside a file of scales.
+/// for overlays. model: the folder that engines are given beside a file of scales. Where the output
+/// cannot be read, warns, and the engines of --for count as refusing.
 std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folders,
                                          const ModelConfig& config, bool has_scales,
                                          const std::string& model, const OutputOptions& options);
