@@ -50,7 +50,7 @@ struct AmaxSlot {
 };
 
 struct EmbedArgs {
-  const TensorView& table;       ///< [vocab, hidden] F32, F16 or BF16, host memory
+  const TensorView& table;       ///< [vocab, hidden] F32, F16 or BF16, host memory, read at once
   std::span<const int32_t> ids;  ///< host; each in [0, vocab)
   float multiplier = 1.0f;
   bool accumulate = false;  ///< out += instead of out = (learned positions)

@@ -92,6 +92,7 @@ namespace kvcal {
   ROW(stablelm)             \
   ROW(starcoder2)           \
   ROW(vaultgemma)           \
+  ROW(xglm)                 \
   ROW(youtu)
 
 #define KVCAL_DECLARE(name) Architecture name##_architecture();

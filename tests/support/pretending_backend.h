@@ -166,13 +166,24 @@ class PretendingBackend : public Backend {
       enqueue([this, operation, args] { (inner_.get()->*operation)(args); });
     }
   }
-  // These hold more than values: host memory that the caller keeps, or a matrix of ours.
+  // These hold more than values: host memory that is read at once, or a matrix of ours.
   void ask(const std::string& name, void (Backend::*)(const EmbedArgs&), const EmbedArgs& args) {
     KVCAL_CHECK(!recorded_);
     count(name);
-    enqueue([this, table = args.table, ids = std::vector<int32_t>(args.ids.begin(), args.ids.end()),
-             multiplier = args.multiplier, accumulate = args.accumulate, out = args.out] {
-      inner_->embed({table, ids, multiplier, accumulate, out});
+    const size_t row = args.table.bytes.size() / static_cast<size_t>(args.table.shape[0]);
+    std::vector<std::byte> rows;
+    std::vector<int32_t> places;
+    for (const int32_t id : args.ids) {
+      const auto bytes = args.table.bytes.subspan(static_cast<size_t>(id) * row, row);
+      rows.insert(rows.end(), bytes.begin(), bytes.end());
+      places.push_back(static_cast<int32_t>(places.size()));
+    }
+    enqueue([this, name = args.table.name, dtype = args.table.dtype, width = args.table.shape[1],
+             rows = std::move(rows), places = std::move(places), multiplier = args.multiplier,
+             accumulate = args.accumulate, out = args.out] {
+      const TensorView table{
+          .name = name, .dtype = dtype, .shape = {std::ssize(places), width}, .bytes = rows};
+      inner_->embed({table, places, multiplier, accumulate, out});
     });
   }
   void ask(const std::string& name, void (Backend::*)(const MatmulArgs&), const MatmulArgs& args) {
