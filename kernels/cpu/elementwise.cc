@@ -44,6 +44,10 @@ void embed_rows(const EmbedArgs& args, int64_t begin, int64_t end) {
   embed_as<BF16>(args, begin, end);
 }
 
+void scale_part(const ScaleArgs& args, int64_t begin, int64_t end) {
+  scaled_row(args.x + begin, end - begin, args.factor, false, args.x + begin);
+}
+
 void rope_rows(const RopeArgs& args, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t)
     for (int64_t h = 0; h < args.x.heads; ++h)
@@ -66,6 +70,7 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 HWY_EXPORT(embed_rows);
 HWY_EXPORT(rope_rows);
+HWY_EXPORT(scale_part);
 HWY_EXPORT(magnitudes);
 
 void CpuBackend::do_embed(const EmbedArgs& args) {
@@ -78,6 +83,12 @@ void CpuBackend::do_embed(const EmbedArgs& args) {
 void CpuBackend::do_rope(const RopeArgs& args) {
   for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
     HWY_DYNAMIC_DISPATCH(rope_rows)(args, begin, end);
+  });
+}
+
+void CpuBackend::do_scale(const ScaleArgs& args) {
+  for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(scale_part)(args, begin, end);
   });
 }
 

@@ -17,6 +17,17 @@ __global__ void add_kernel(AddArgs args) {
   });
 }
 
+template <bool kAligned>
+__global__ void scale_kernel(ScaleArgs args) {
+  for_pieces(ceil_div(args.count, 4), [&](int64_t piece) {
+    const int64_t i = 4 * piece, left = args.count - i;
+    Four x = load_four<kAligned>(args.x + i, left);
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j) x.values[j] *= args.factor;
+    store_four<kAligned>(args.x + i, x, left, nullptr);
+  });
+}
+
 /// Clamps gate and up where there is a limit. The comparisons keep NaN.
 __device__ void cut(float limit, float& gate, float& up) {
   gate = gate > limit ? limit : gate;
@@ -107,6 +118,14 @@ void GpuBackend::do_add(const AddArgs& args) {
   const Launch where = pieces_launch(stream(), ceil_div(args.count, 4), properties_);
   with_flag(aligned, [&](auto is_aligned) {
     launch("add", where, add_kernel<decltype(is_aligned)::value>, args);
+  });
+}
+
+void GpuBackend::do_scale(const ScaleArgs& args) {
+  const bool aligned = args.count % 4 == 0 && holds_fours(args.x);
+  const Launch where = pieces_launch(stream(), ceil_div(args.count, 4), properties_);
+  with_flag(aligned, [&](auto is_aligned) {
+    launch("scale", where, scale_kernel<decltype(is_aligned)::value>, args);
   });
 }
 

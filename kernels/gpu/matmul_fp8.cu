@@ -145,7 +145,7 @@ bool GpuBackend::multiply_fp8_by_vendor(const MatmulProblem& problem) {
     asked.rows = part.rows;
     if (decoded) decode(stream(), part.x, inputs.data(), part.rows * part.in);
     vendor_->run(stream(), memory_, asked);
-    scale(stream(), properties_, asked.out, stride, part);
+    gpu::scale(stream(), properties_, asked.out, stride, part);
   }
   return true;
 }

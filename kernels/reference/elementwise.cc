@@ -106,6 +106,11 @@ void ReferenceBackend::do_add(const AddArgs& args) {
         static_cast<float>(args.out[i] + static_cast<double>(args.multiplier) * args.x[i]);
 }
 
+void ReferenceBackend::do_scale(const ScaleArgs& args) {
+  for (int64_t i = 0; i < args.count; ++i)
+    args.x[i] = static_cast<float>(static_cast<double>(args.factor) * args.x[i]);
+}
+
 void ReferenceBackend::do_observe_amax(const ObserveAmaxArgs& args) {
   for (int64_t i = 0; i < args.count; ++i) {
     const float x = reference::load_float(args.type, args.x, i);

@@ -99,6 +99,10 @@ void Backend::check(const ActivationArgs& args) const {
   KVCAL_CHECK(args.limit >= 0.0f && (args.gated || args.limit == 0.0f));
 }
 
+void Backend::check(const ScaleArgs& args) const {
+  KVCAL_CHECK(args.count >= 0 && args.x != nullptr);
+}
+
 void Backend::check(const AddArgs& args) const {
   KVCAL_CHECK(args.count >= 0);
 }

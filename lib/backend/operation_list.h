@@ -22,6 +22,7 @@
   row(attention, AttentionArgs)        \
   row(activate, ActivationArgs)        \
   row(add, AddArgs)                    \
+  row(scale, ScaleArgs)                \
   row(multiply_gate, MultiplyGateArgs) \
   row(gated_norm, GatedNormArgs)       \
   row(causal_conv, CausalConvArgs)     \

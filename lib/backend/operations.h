@@ -282,6 +282,13 @@ struct AddArgs {
   float* out = nullptr;  ///< [count]
 };
 
+/// x ·= factor.
+struct ScaleArgs {
+  float* x = nullptr;  ///< [count]
+  float factor = 1.0f;
+  int64_t count = 0;
+};
+
 /// out row i = x row rows[i]: the tokens routed to one expert.
 struct GatherRowsArgs {
   const void* x = nullptr;  ///< [*, width] of type

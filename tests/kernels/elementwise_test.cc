@@ -56,6 +56,23 @@ TEST_CASE("embed: every F16 and BF16 code becomes the reference's float32") {
   }
 }
 
+TEST_CASE("scale: every element once, rounded once, whatever lies behind the last") {
+  for (const int64_t count : {1, 3, 64, 1031})
+    for (const float factor : {0.0f, 1.0f, -0.37f, 3e-5f}) {
+      const auto x = test::normal(count + 5, 9);
+      test::for_each_backend([&](Backend& backend) {
+        INFO(count << " elements, factor " << factor);
+        const test::OnBackend<float> scaled(backend, x);
+        backend.scale({.x = scaled.data(), .factor = factor, .count = count});
+        const std::vector<float> found = scaled.values();
+        for (int64_t i = 0; i < count + 5; ++i) {
+          const float own = x[static_cast<size_t>(i)];
+          CHECK(found[static_cast<size_t>(i)] == (i < count ? own * factor : own));
+        }
+      });
+    }
+}
+
 TEST_CASE("embed: a table on an odd address gives the same bytes") {
   // The header of a safetensors file may have any length.
   const auto reference = test::make_backend("reference");
