@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <string>
 
 #include "calib/exact_pass.h"
@@ -39,6 +40,7 @@ class Calibrator {
         options_(options),
         diagnostics_(diagnostics),
         names_(config),
+        reader_(config, samples),
         calibration_(empty_calibration(plan, config, options.derive.kv_dtype)),
         pass_(forward, config, observation_of(plan, options)) {}
 
@@ -46,9 +48,10 @@ class Calibrator {
   Calibration run(Statistics* kept) {
     kept_ = kept;
     if (kept) *kept = {.origin = std::move(kept->origin), .attention = {}, .inputs = {}};
-    for (int64_t layer = 0; layer <= pass_.last_layer(); ++layer) {
+    // Layers behind the last that runs read K and V of one that ran.
+    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
       run_layer(layer);
-      derive_layer_inputs(layer);
+      if (layer <= pass_.last_layer()) derive_layer_inputs(layer);
     }
     if (observation_of(plan_, options_).head) {
       keep_inputs(-1, {forward_.observe_head()});
@@ -60,12 +63,17 @@ class Calibrator {
  private:
   void run_layer(int64_t layer) {
     const auto planned = std::ranges::find(plan_.attention, layer, &PlannedAttention::layer);
-    if (planned != plan_.attention.end()) return calibrate_attention(*planned);
-    const LayerObservation seen = pass_.run(layer);
-    keep_inputs(layer, seen.linears);
+    if (planned != plan_.attention.end()) {
+      if (config_.has_own_cache(layer)) return calibrate_attention(*planned);
+      return calibrate_reader(*planned);
+    }
+    std::optional<LayerObservation> seen;
+    if (layer <= pass_.last_layer()) {
+      seen = pass_.run(layer);
+      keep_inputs(layer, seen->linears);
+    }
     if (kept_ && config_.has_attention(layer))
-      kept_->attention.push_back(
-          attention_statistics(seen, config_.attention_module(layer), layer, samples_));
+      kept_->attention.push_back(reader_.statistics(layer, seen ? &*seen : nullptr));
   }
 
   /// Derives the scales of a layer's inputs at its end; an expert without tokens stops the run
@@ -88,8 +96,7 @@ class Calibrator {
     LayerObservation seen =
         in_one_pass ? pass_.run(planned.layer) : forward_.observe(planned.layer);
     keep_inputs(planned.layer, seen.linears);
-    AttentionStatistics statistics =
-        attention_statistics(seen, planned.module, planned.layer, samples_);
+    AttentionStatistics statistics = reader_.statistics(planned.layer, &seen);
     AttentionCalibration layer =
         derive_attention(statistics, planned, config_, options_.derive, diagnostics_);
     if (!in_one_pass) {
@@ -102,6 +109,36 @@ class Calibrator {
         if (layer.q && quantizes && !pass_.is_end(layer.layer))
           layer.q->num_saturated = saturated.q;
       }
+    }
+    calibration_.layers.push_back(std::move(layer));
+    if (kept_) kept_->attention.push_back(std::move(statistics));
+  }
+
+  /// A layer that reads another one's K and V has its statistics, scales and counts; only its
+  /// queries are its own.
+  void calibrate_reader(const PlannedAttention& planned) {
+    const bool runs = planned.layer <= pass_.last_layer();
+    const bool quantizes = is_quantized(planned, options_);
+    std::optional<LayerObservation> seen;
+    if (runs && !quantizes) {
+      seen = pass_.run(planned.layer);
+      keep_inputs(planned.layer, seen->linears);
+    } else if (runs && observation_of(plan_, options_).query) {
+      seen = forward_.observe(planned.layer);
+    }
+    AttentionStatistics statistics = reader_.statistics(planned.layer, seen ? &*seen : nullptr);
+    AttentionCalibration layer =
+        derive_attention(statistics, planned, config_, options_.derive, diagnostics_);
+    const auto source =
+        std::ranges::find(calibration_.layers, config_.layer(planned.layer).cache_layer,
+                          &AttentionCalibration::layer);
+    KVCAL_CHECK(source != calibration_.layers.end());
+    layer.k.num_saturated = source->k.num_saturated;
+    layer.v.num_saturated = source->v.num_saturated;
+    if (runs && quantizes && !pass_.is_end(planned.layer)) {
+      LayerAdvance advance = forward_.advance(planned.layer, quantization_of(layer));
+      keep_inputs(planned.layer, advance.linears);
+      if (layer.q) layer.q->num_saturated = advance.saturated.q;
     }
     calibration_.layers.push_back(std::move(layer));
     if (kept_) kept_->attention.push_back(std::move(statistics));
@@ -144,6 +181,7 @@ class Calibrator {
   const CalibrationOptions& options_;
   Diagnostics& diagnostics_;
   InputNames names_;
+  AttentionReader reader_;
   Calibration calibration_;
   ExactPass pass_;
   std::vector<InputStatistics> inputs_;  ///< of the layer that runs

@@ -19,16 +19,16 @@ void put_behind(Seen& seen, Seen next, const SampleParts& samples) {
 
 ExactPass::ExactPass(LayerForward& forward, const ModelConfig& config,
                      const ObservationRequest& request)
-    : forward_(forward), config_(config), finishes_layers_(request.finishes_layers()) {
+    : forward_(forward), config_(config), request_(request) {
   forward_.request(request);
 }
 
 int64_t ExactPass::last_layer() const {
-  return finishes_layers_ ? config_.num_hidden_layers - 1 : config_.last_attention_layer();
+  return request_.last_layer(config_);
 }
 
 bool ExactPass::is_end(int64_t layer) const {
-  return !finishes_layers_ && layer == config_.last_attention_layer();
+  return !request_.finishes_layers() && layer == last_layer();
 }
 
 LayerObservation ExactPass::run(int64_t layer) {
@@ -68,12 +68,13 @@ Statistics ExactRounds::statistics(std::span<const Sample> samples) const {
     std::ranges::move(input_statistics(names, layer, linears, samples),
                       std::back_inserter(statistics.inputs));
   };
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const auto layer = static_cast<int64_t>(i);
+  AttentionReader reader(config_, samples);
+  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    const bool runs = layer < std::ssize(layers_);
     if (config_.has_attention(layer))
       statistics.attention.push_back(
-          attention_statistics(layers_[i], config_.attention_module(layer), layer, samples));
-    keep_inputs(layer, layers_[i].linears);
+          reader.statistics(layer, runs ? &layers_[static_cast<size_t>(layer)] : nullptr));
+    if (runs) keep_inputs(layer, layers_[static_cast<size_t>(layer)].linears);
   }
   if (head_) keep_inputs(-1, {*head_});
   return statistics;

@@ -27,7 +27,7 @@ class ExactPass {
  private:
   LayerForward& forward_;
   const ModelConfig& config_;
-  bool finishes_layers_;
+  ObservationRequest request_;
 };
 
 /// Observations of the exact forward pass over samples that come in rounds: equal to those of one

@@ -1,5 +1,7 @@
 #include "calib/observed_statistics.h"
 
+#include <algorithm>
+
 #include "family/modules.h"
 
 namespace kvcal {
@@ -67,6 +69,21 @@ AttentionStatistics attention_statistics(const LayerObservation& seen, const std
                                  .v = head_statistics("V", seen.v, layer, samples)};
   if (seen.q) statistics.q = head_statistics("Q", *seen.q, layer, samples);
   return statistics;
+}
+
+AttentionStatistics AttentionReader::statistics(int64_t layer, const LayerObservation* seen) {
+  const std::string module = config_.attention_module(layer);
+  if (!config_.has_own_cache(layer)) {
+    AttentionStatistics copy = shared_.at(config_.layer(layer).cache_layer);
+    copy.module = module;
+    copy.q.reset();
+    if (seen && seen->q) copy.q = head_statistics("Q", *seen->q, layer, samples_);
+    return copy;
+  }
+  KVCAL_CHECK(seen);
+  AttentionStatistics own = attention_statistics(*seen, module, layer, samples_);
+  if (std::ranges::binary_search(config_.shared_layers(), layer)) shared_[layer] = own;
+  return own;
 }
 
 namespace {

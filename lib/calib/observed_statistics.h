@@ -48,6 +48,22 @@ class NotFinite : public Error {
 /// Converts observations to statistics. Throws NotFinite, naming module, record and token.
 TensorStatistics head_statistics(std::string_view side, const KvObservation& seen, int64_t layer,
                                  std::span<const Sample> samples);
+/// Makes the statistics of a model's attention modules, in layer order. Those of K and V of a layer
+/// without a cache of its own are those of the layer whose cache it reads. Borrows.
+class AttentionReader {
+ public:
+  AttentionReader(const ModelConfig& config, std::span<const Sample> samples)
+      : config_(config), samples_(samples) {}
+  /// seen: of the layer; null: the layer did not run, because it computes no K and V. Throws Error
+  /// as attention_statistics does.
+  AttentionStatistics statistics(int64_t layer, const LayerObservation* seen);
+
+ private:
+  const ModelConfig& config_;
+  std::span<const Sample> samples_;
+  std::map<int64_t, AttentionStatistics> shared_;  ///< of layers whose K and V others read
+};
+
 AttentionStatistics attention_statistics(const LayerObservation& seen, const std::string& module,
                                          int64_t layer, std::span<const Sample> samples);
 /// Statistics of the inputs of one layer's Linears (-1: lm_head's).

@@ -38,6 +38,7 @@ class Planner {
     for (const ModuleName& module : modules_.run)
       if (!is_attention(module)) plan_linear(module);
     plan_.attention = plan_attention(recipe_, modules_, used_);
+    check_shared_caches();
     if (!plan_.quantizes_kv() && !plan_.quantizes_weights() && !has_group_for_weights())
       fail("the recipe quantizes nothing of this model");
     check_used(diagnostics);
@@ -49,6 +50,22 @@ class Planner {
   }
 
  private:
+  /// Throws Error where a layer that reads another one's cache is ignored and that one is not, or
+  /// the reverse: the cache is stored one way.
+  void check_shared_caches() const {
+    const auto planned_of = [&](int64_t layer) {
+      return std::ranges::find(plan_.attention, layer, &PlannedAttention::layer);
+    };
+    for (const PlannedAttention& planned : plan_.attention) {
+      const auto source = planned_of(config_.layer(planned.layer).cache_layer);
+      KVCAL_CHECK(source != plan_.attention.end());
+      if (source->ignored != planned.ignored)
+        fail(planned.module, " reads the cache of ", source->module, ", and the recipe ignores ",
+             (planned.ignored ? planned : *source).module,
+             " alone; expected that it ignores both or neither");
+    }
+  }
+
   /// The last modifier that matches decides.
   Chosen choose(const ModuleName& module) const {
     Chosen chosen;

@@ -26,6 +26,7 @@ namespace kvcal {
   ROW(gemma)                \
   ROW(gemma2)               \
   ROW(gemma3)               \
+  ROW(gemma4)               \
   ROW(glm)                  \
   ROW(glm4)                 \
   ROW(glm4_moe)             \

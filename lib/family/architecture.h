@@ -29,10 +29,11 @@ enum class SlidingWindow : uint8_t {
 enum class ExpertLayers : uint8_t {
   kNone,
   kAll,
-  kAfterFirst,  ///< from first_k_dense_replace on
-  kTyped,       ///< mlp_layer_types, or as kAfterFirst
-  kEveryStep,   ///< every decoder_sparse_step-th that mlp_only_layers does not name
-  kPeriod       ///< one of every expert_layer_period, at expert_layer_offset
+  kAfterFirst,   ///< from first_k_dense_replace on
+  kTyped,        ///< mlp_layer_types, or as kAfterFirst
+  kEveryStep,    ///< every decoder_sparse_step-th that mlp_only_layers does not name
+  kPeriod,       ///< one of every expert_layer_period, at expert_layer_offset
+  kWhereEnabled  ///< all, where enable_moe_block
 };
 
 /// Encoding of positions.
@@ -119,7 +120,12 @@ struct Architecture {
   bool counts_rotary_dim = false;     ///< rotary_dim is a number of dimensions, not a share
   bool has_latent_attention = false;  ///< MLA: the cache holds the latent and one rotated key
   bool has_query_gate = false;        ///< a sigmoid of the input multiplies the output of attention
-  bool has_prediction_layers = false;  ///< multi-token prediction layers follow the last
+  bool has_global_heads = false;      ///< layers without a window have heads of their own sizes
+  bool shares_caches = false;         ///< the last num_kv_shared_layers layers read earlier caches
+  bool norms_values = false;          ///< V of each head, without a weight
+  bool ends_with_full_attention = false;  ///< also where layer_types says otherwise
+  bool has_mlp_beside_experts = false;    ///< both run in layers with experts, each between norms
+  bool has_prediction_layers = false;     ///< multi-token prediction layers follow the last
   int64_t intermediate_multiple =
       0;  ///< of hidden_size, where intermediate_size is absent; 0: required
   Mixer recurrence = Mixer::kNone;  ///< mixer of the layers without attention
@@ -144,6 +150,9 @@ struct Architecture {
   /// names.
   std::vector<std::string_view> ignored_suffixes = {};
   std::vector<std::string_view> ignored_prefixes = {};
+  /// Tensors that checkpoints hold for layers without a cache of their own, where nothing reads
+  /// them; relative to the layer.
+  std::vector<std::string_view> ignored_without_cache = {};
 };
 
 /// All families, in the order in which users see them.

@@ -48,6 +48,10 @@ void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config);
 /// Sets the mixer of each layer, and the sizes of recurrent mixers. Throws Error.
 void parse_mixers(const ConfigReader& reader, ModelConfig& config);
 
+/// Sets heads, cache and MLP width of each layer. sliding: the layers with a window. Throws Error.
+void parse_attention_sizes(const ConfigReader& reader, ModelConfig& config,
+                           const std::vector<bool>& sliding);
+
 /// Sets windows, experts and positions of each layer. Throws Error.
 void parse_layers(const ConfigReader& reader, ModelConfig& config);
 

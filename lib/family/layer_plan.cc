@@ -104,7 +104,7 @@ std::vector<bool> sliding_by_attention_types(const ConfigReader& reader, int64_t
   return sliding;
 }
 
-std::vector<bool> sliding_layers(const ConfigReader& reader, const ModelConfig& config) {
+std::vector<bool> said_sliding_layers(const ConfigReader& reader, const ModelConfig& config) {
   const int64_t count = config.num_hidden_layers;
   std::vector<bool> sliding(static_cast<size_t>(count), false);
   switch (config.architecture->sliding_window) {
@@ -137,6 +137,12 @@ std::vector<bool> sliding_layers(const ConfigReader& reader, const ModelConfig& 
       return sliding_by_pattern(reader, count);
   }
   KVCAL_CHECK(false);
+  return sliding;
+}
+
+std::vector<bool> sliding_layers(const ConfigReader& reader, const ModelConfig& config) {
+  std::vector<bool> sliding = said_sliding_layers(reader, config);
+  if (config.architecture->ends_with_full_attention) sliding.back() = false;
   return sliding;
 }
 
@@ -183,6 +189,12 @@ std::vector<bool> expert_layers(const ConfigReader& reader, const ModelConfig& c
       const int64_t offset = reader.size("expert_layer_offset", period - 1, 0);
       return keep_where([&](int64_t i) { return i % period == offset; });
     }
+    case ExpertLayers::kWhereEnabled: {
+      const bool enabled = reader.boolean("enable_moe_block").value_or(false);
+      if (enabled && config.moe.num_experts < 1)
+        fail_missing("num_experts", "the number of experts");
+      return keep_where([&](int64_t) { return enabled; });
+    }
   }
   KVCAL_CHECK(false);
   return layers;
@@ -208,28 +220,12 @@ std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& 
   return turns;
 }
 
-/// Sizes of attention and cache, which are the same in all layers.
-void set_attention_sizes(ModelConfig& config) {
-  const LatentConfig& latent = config.latent;
-  const bool is_latent = config.architecture->has_latent_attention;
-  const int64_t dim = config.head_dim;
-  for (LayerConfig& layer : config.layers) {
-    layer.attention = {.heads = config.num_attention_heads,
-                       .kv_heads = config.num_key_value_heads,
-                       .head_dim = dim,
-                       .value_dim = is_latent ? latent.value_dim : dim};
-    layer.cache =
-        is_latent ? LayerCache{.heads = 1, .k_dim = latent.latent_rank, .v_dim = latent.rope_dim}
-                  : LayerCache{.heads = config.num_key_value_heads, .k_dim = dim, .v_dim = dim};
-  }
-}
-
 }  // namespace
 
 void parse_layers(const ConfigReader& reader, ModelConfig& config) {
   config.layers.resize(static_cast<size_t>(config.num_hidden_layers));
-  set_attention_sizes(config);
   const std::vector<bool> sliding = sliding_layers(reader, config);
+  parse_attention_sizes(reader, config, sliding);
   parse_windows(reader, config, sliding);
   const std::vector<bool> has_experts = expert_layers(reader, config);
   for (size_t i = 0; i < has_experts.size(); ++i)

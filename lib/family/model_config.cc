@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 
 #include "core/registry.h"
 #include "family/architecture.h"
@@ -15,6 +16,19 @@ int64_t ModelConfig::last_attention_layer() const {
   int64_t layer = num_hidden_layers - 1;
   while (layer > 0 && !has_attention(layer)) --layer;
   return layer;
+}
+
+std::vector<int64_t> ModelConfig::shared_layers() const {
+  std::set<int64_t> shared;
+  for (const LayerConfig& layer : layers)
+    if (layer.has_attention && !layer.has_own_cache) shared.insert(layer.cache_layer);
+  return {shared.begin(), shared.end()};
+}
+
+int64_t ModelConfig::carried_width() const {
+  int64_t width = hidden_size;
+  for (const int64_t layer : shared_layers()) width += cache(layer).width();
+  return width;
 }
 
 int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
@@ -79,9 +93,15 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
     case Dim::kLatentUpWidth:
       return num_attention_heads * (latent.nope_dim + latent.value_dim);
     case Dim::kIntermediate:
-      return intermediate_size;
+      return layer ? layer->intermediate_size : intermediate_size;
     case Dim::kGateUpWidth:
-      return 2 * intermediate_size;
+      return 2 * (layer ? layer->intermediate_size : intermediate_size);
+    case Dim::kLayerInput:
+      return layer_input_size;
+    case Dim::kLayerInputVocab:
+      return layer_input_vocab;
+    case Dim::kAllLayerInputs:
+      return num_hidden_layers * layer_input_size;
     case Dim::kExperts:
       return moe.num_experts;
     case Dim::kExpertIntermediate:
@@ -212,6 +232,9 @@ int64_t shared_intermediate_size(const ConfigReader& reader, const ModelConfig& 
 
 void parse_experts(const ConfigReader& reader, ModelConfig& config) {
   if (!config.architecture->has_experts()) return;
+  if (config.architecture->expert_layers == ExpertLayers::kWhereEnabled &&
+      !reader.boolean("enable_moe_block").value_or(false))
+    return;
   MoeConfig& moe = config.moe;
   moe.score = config.architecture->router_score;
   moe.group_score = config.architecture->group_score;
@@ -244,6 +267,15 @@ void check_fixed_keys(const ConfigReader& reader, const Architecture& architectu
       fail("key '", fixed.key, "' is ", found->dump(), ", which is not supported for ",
            architecture.name, "; supported is ", fixed.value);
   }
+}
+
+/// Embeddings that layers read beside the residual stream.
+void parse_layer_inputs(const ConfigReader& reader, ModelConfig& config) {
+  if (!has_row(*config.architecture, Role::kLayerInputGate)) return;
+  config.layer_input_size = reader.size("hidden_size_per_layer_input", 65536, 0);
+  config.has_layer_inputs = config.layer_input_size > 0;
+  if (config.has_layer_inputs)
+    config.layer_input_vocab = reader.size("vocab_size_per_layer_input", kMaxVocab);
 }
 
 void parse_switches(const ConfigReader& reader, ModelConfig& config) {
@@ -332,12 +364,15 @@ ModelConfig parse_text_config(const TextModel& model) {
       reader.number("rms_norm_eps") ? static_cast<float>(reader.positive("rms_norm_eps")) : 1e-6f;
   config.activation = parse_activation(reader);
   parse_experts(reader, config);
+  parse_layer_inputs(reader, config);
   parse_layers(reader, config);
   config.softmax_scale = default_softmax_scale(config);
   if (architecture.scales_embedding)
     config.embedding_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
   parse_numbers(reader, config);
   if (architecture.resolve) architecture.resolve(json, config);
+  for (LayerConfig& layer : config.layers)
+    if (layer.intermediate_size == 0) layer.intermediate_size = config.intermediate_size;
   return config;
 }
 

@@ -19,7 +19,15 @@ struct Condition;
 
 /// Rotary position embedding. Source: transformers `modeling_rope_utils`.
 struct RopeConfig {
-  enum class Type : uint8_t { kDefault, kLinear, kDynamic, kYarn, kLongRope, kLlama3 };
+  enum class Type : uint8_t {
+    kDefault,
+    kLinear,
+    kDynamic,
+    kYarn,
+    kLongRope,
+    kLlama3,
+    kProportional
+  };
   Type type = Type::kDefault;
   double theta = 10000.0;
   double factor = 1.0;
@@ -37,7 +45,8 @@ struct RopeConfig {
   std::vector<double> short_factor, long_factor;  ///< longrope, [rotary_dim / 2]
   int64_t original_max_position_embeddings = 0;
   int64_t max_position_embeddings = 0;
-  int64_t rotary_dim = 0;  ///< rotated dimensions of each head; even; 0: queries grow, only
+  int64_t rotary_dim = 0;   ///< rotated dimensions of each head; even; 0: queries grow, only
+  int64_t turning_dim = 0;  ///< proportional: those of them whose frequency is not 0
 };
 
 /// YaRN's attention factor: 0.1 · mscale · ln(factor) + 1, and 1 for factors up to 1. Source:
@@ -112,15 +121,19 @@ struct LayerCache {
 
 /// One layer's own variations.
 struct LayerConfig {
-  AttentionSizes attention;    ///< also set in layers without attention
-  LayerCache cache;            ///< likewise
-  int64_t sliding_window = 0;  ///< 0: full attention
-  int64_t chunk = 0;           ///< tokens see their own chunk of so many tokens; 0: all
-  int64_t rope = 0;            ///< index into ModelConfig::ropes; kNoRope: none
+  AttentionSizes attention;       ///< also set in layers without attention
+  LayerCache cache;               ///< likewise
+  int64_t sliding_window = 0;     ///< 0: full attention
+  int64_t chunk = 0;              ///< tokens see their own chunk of so many tokens; 0: all
+  int64_t rope = 0;               ///< index into ModelConfig::ropes; kNoRope: none
+  int64_t cache_layer = 0;        ///< that computes and stores K and V: this one, or an earlier one
+  int64_t intermediate_size = 0;  ///< of a dense MLP
   Mixer mixer = Mixer::kAttention;
   // Switches in the conditions of the tensor tables.
   bool has_attention = true, has_recurrence = false, has_mixer = true;
-  bool has_mlp = true;  ///< a dense one
+  bool has_own_cache = true;         ///< false: attention reads the cache of cache_layer
+  bool has_value_projection = true;  ///< false: V is the projection of K before its norm
+  bool has_mlp = true;               ///< a dense one
   bool is_moe = false;
   bool norms_heads = true;  ///< Q and K, where that norm has no weight
 };
@@ -158,6 +171,7 @@ struct ModelConfig {
   bool has_conv_bias = false, mixer_bias = false;
   bool multi_query = false, new_decoder_architecture = false;  ///< Falcon
   bool has_parallel_norms = false;                             ///< Falcon's ln_attn and ln_mlp
+  bool has_layer_inputs = false;  ///< every layer reads an embedding of its own
 
   float embedding_multiplier = 1.0f, residual_multiplier = 1.0f, logits_multiplier = 1.0f;
   float head_input_multiplier = 1.0f;  ///< of the final norm's output
@@ -169,6 +183,7 @@ struct ModelConfig {
   MoeConfig moe;
   LatentConfig latent;
   RecurrentConfig recurrent;
+  int64_t layer_input_size = 0, layer_input_vocab = 0;  ///< of the layers' own embeddings
   std::vector<LayerConfig> layers;
   std::vector<RopeConfig> ropes;  ///< [0] for most layers; [1] for sliding layers with their own
   std::string dtype;              ///< "float16", "bfloat16", "float32"; empty where absent
@@ -187,12 +202,25 @@ struct ModelConfig {
       if (std::invoke(holds, layers[static_cast<size_t>(i)])) found.push_back(i);
     return found;
   }
-  /// Layers that have K and V.
+  bool has_own_cache(int64_t layer) const {
+    return has_attention(layer) && layers[static_cast<size_t>(layer)].has_own_cache;
+  }
   std::vector<int64_t> attention_layers() const {
     return layers_where(&LayerConfig::has_attention);
   }
-  /// The last layer that has K and V.
+  /// Layers that compute and store K and V.
+  std::vector<int64_t> cached_layers() const {
+    return layers_where(
+        [](const LayerConfig& layer) { return layer.has_attention && layer.has_own_cache; });
+  }
+  /// Layers whose K and V later layers read, too, ascending.
+  std::vector<int64_t> shared_layers() const;
+  /// Floats of one token that go from layer to layer in a pass by layers: the residual stream, and
+  /// K and V that later layers read.
+  int64_t carried_width() const;
   int64_t last_attention_layer() const;
+  /// The last layer that computes K and V.
+  int64_t last_cached_layer() const { return cached_layers().back(); }
 
   const LayerConfig& layer(int64_t layer) const { return layers[static_cast<size_t>(layer)]; }
   const AttentionSizes& attention(int64_t layer) const {

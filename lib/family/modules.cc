@@ -51,6 +51,7 @@ void add_modules(const ModelConfig& config, const TensorRow& row, const std::str
                        .role = row.role,
                        .index = i,
                        .alias = is_renamed ? module : alias_of(module)});
+    if (row.is_run_by_layers) modules.back().layer = 0;
   }
 }
 

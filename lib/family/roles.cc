@@ -12,6 +12,9 @@ const std::vector<RoleRow>& role_rows() {
   static const std::vector<RoleRow> kRows{
       {kEmbedding, "embedding", "embeddings", Class::kEmbedding},
       {kPositionEmbedding, "position_embedding", "embeddings", Class::kEmbedding},
+      {kLayerInputEmbedding, "layer_input_embedding", "embeddings", Class::kEmbedding},
+      {kLayerInputProjection, "layer_input_projection", "layer inputs"},
+      {kLayerInputNorm, "layer_input_norm", "norms", Class::kNorm},
       {kFinalNorm, "final_norm", "norms", Class::kNorm},
       {kFinalNormBias, "final_norm_bias", "norms", Class::kCorrection},
       {kLmHead, "lm_head", "lm_head"},
@@ -78,6 +81,11 @@ const std::vector<RoleRow>& role_rows() {
       {kRouter, "router", "routers"},
       {kRouterBias, "router_bias", "routers", Class::kBias},
       {kRouterCorrection, "router_correction", "routers", Class::kCorrection},
+      {kRouterNorm, "router_norm", "norms", Class::kNorm},
+      {kExpertScale, "expert_scale", "routers", Class::kMixerNorm},
+      {kExpertNorm, "expert_norm", "norms", Class::kNorm},
+      {kExpertOutputNorm, "expert_output_norm", "norms", Class::kNorm},
+      {kMlpBesideNorm, "mlp_beside_norm", "norms", Class::kNorm},
       {kExpertGate, "expert_gate", "experts", Class::kMatrix, {}, kExpertUp},
       {kExpertUp, "expert_up", "experts"},
       {kExpertDown, "expert_down", "experts", Class::kOutputMatrix},
@@ -95,6 +103,10 @@ const std::vector<RoleRow>& role_rows() {
       {kSharedGateUp, "shared_gate_up", "shared experts", Class::kMatrix, {kSharedGate, kSharedUp}},
       {kSharedDown, "shared_down", "shared experts", Class::kOutputMatrix},
       {kSharedExpertGate, "shared_expert_gate", "shared experts", Class::kMatrix, {}, kRouter},
+      {kLayerInputGate, "layer_input_gate", "layer inputs"},
+      {kLayerInputOutput, "layer_input_output", "layer inputs", Class::kOutputMatrix},
+      {kLayerInputOutputNorm, "layer_input_output_norm", "norms", Class::kOutputNorm},
+      {kLayerScalar, "layer_scalar", "norms", Class::kMixerNorm},
   };
   return kRows;
 }

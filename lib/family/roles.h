@@ -12,6 +12,9 @@ namespace kvcal {
 enum class Role : uint8_t {
   kEmbedding,
   kPositionEmbedding,
+  kLayerInputEmbedding,   ///< of all layers, one behind the other
+  kLayerInputProjection,  ///< of the token's embedding, to the inputs of all layers
+  kLayerInputNorm,
   kFinalNorm,
   kFinalNormBias,
   kLmHead,
@@ -80,6 +83,11 @@ enum class Role : uint8_t {
   kRouter,
   kRouterBias,
   kRouterCorrection,  ///< added to the scores that choose experts, not to their weights
+  kRouterNorm,        ///< weight of the norm of the router's input
+  kExpertScale,       ///< factor of each expert's weight
+  kExpertNorm,        ///< before experts beside an MLP
+  kExpertOutputNorm,
+  kMlpBesideNorm,  ///< behind the MLP beside them
   kExpertGate,
   kExpertUp,
   kExpertDown,
@@ -93,6 +101,11 @@ enum class Role : uint8_t {
   kSharedGateUp,
   kSharedDown,
   kSharedExpertGate,  ///< one logit a token; its sigmoid multiplies the shared expert's output
+  // A layer's own embedding, gated by the residual stream at the layer's end.
+  kLayerInputGate,
+  kLayerInputOutput,
+  kLayerInputOutputNorm,
+  kLayerScalar,  ///< factor of the residual stream at the layer's end
 };
 
 /// Classes of tensors with similar values, from which lib/synth draws random ones.

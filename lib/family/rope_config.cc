@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "core/registry.h"
 #include "family/config_reader.h"
@@ -19,18 +20,20 @@ double required_positive(const Json& object, std::string_view key) {
 }
 
 RopeConfig::Type parse_rope_type(const Json& scaling) {
-  static const Registry<RopeConfig::Type> kTypes{"rope type",
-                                                 {
-                                                     {"default", RopeConfig::Type::kDefault},
-                                                     // With text alone.
-                                                     {"mrope", RopeConfig::Type::kDefault},
-                                                     {"linear", RopeConfig::Type::kLinear},
-                                                     {"dynamic", RopeConfig::Type::kDynamic},
-                                                     {"yarn", RopeConfig::Type::kYarn},
-                                                     {"longrope", RopeConfig::Type::kLongRope},
-                                                     {"su", RopeConfig::Type::kLongRope},
-                                                     {"llama3", RopeConfig::Type::kLlama3},
-                                                 }};
+  static const Registry<RopeConfig::Type> kTypes{
+      "rope type",
+      {
+          {"default", RopeConfig::Type::kDefault},
+          // With text alone.
+          {"mrope", RopeConfig::Type::kDefault},
+          {"linear", RopeConfig::Type::kLinear},
+          {"dynamic", RopeConfig::Type::kDynamic},
+          {"yarn", RopeConfig::Type::kYarn},
+          {"longrope", RopeConfig::Type::kLongRope},
+          {"su", RopeConfig::Type::kLongRope},
+          {"llama3", RopeConfig::Type::kLlama3},
+          {"proportional", RopeConfig::Type::kProportional},
+      }};
   // "type" is the older spelling of "rope_type".
   const auto type = optional_string(scaling, "rope_type");
   const auto old_type = optional_string(scaling, "type");
@@ -91,7 +94,8 @@ void parse_longrope(const Json& scaling, RopeConfig& rope) {
 }
 
 /// Turning dimensions: a share of the head, or MLA's own.
-int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const ModelConfig& config) {
+int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
+                      int64_t head_dim) {
   if (config.architecture->has_latent_attention) return config.latent.rope_dim;
   if (config.architecture->counts_rotary_dim && reader.integer("rotary_dim")) {
     const int64_t dim = reader.size("rotary_dim", config.head_dim, 2);
@@ -102,19 +106,19 @@ int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const Mod
   const double share =
       in_scaling ? *in_scaling : reader.number("partial_rotary_factor").value_or(1.0);
   const bool is_share = share > 0.0 && share <= 1.0;
-  const auto dim =
-      is_share ? static_cast<int64_t>(static_cast<double>(config.head_dim) * share) : 0;
+  const auto dim = is_share ? static_cast<int64_t>(static_cast<double>(head_dim) * share) : 0;
   if (dim < 2 || dim % 2 != 0)
     fail("key '", reader.name_of("partial_rotary_factor"), "' is ", share, ", which turns ", dim,
-         " of ", config.head_dim, " dimensions of a head; expected an even number of them");
+         " of ", head_dim, " dimensions of a head; expected an even number of them");
   return dim;
 }
 
-RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const ModelConfig& config) {
+RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
+                      int64_t head_dim) {
   RopeConfig rope;
   rope.theta = positive_or(scaling, "rope_theta", reader.number("rope_theta").value_or(10000.0));
   if (!(rope.theta > 0.0)) fail("key 'rope_theta' is ", rope.theta, ", expected a positive number");
-  rope.rotary_dim = rotary_dim_of(scaling, reader, config);
+  rope.rotary_dim = rotary_dim_of(scaling, reader, config, head_dim);
   if (config.architecture->has_latent_attention) rope.unturned_dim = config.latent.nope_dim;
   rope.max_position_embeddings = config.max_position_embeddings;
   rope.turns_back = config.architecture->rope_turns_back;
@@ -129,6 +133,11 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
   if (scaling.empty()) return rope;
   rope.type = parse_rope_type(scaling);
   if (rope.type == RopeConfig::Type::kDefault) return rope;
+  if (rope.type == RopeConfig::Type::kProportional) {
+    rope.turning_dim = std::exchange(rope.rotary_dim, head_dim);
+    rope.factor = positive_or(scaling, "factor", 1.0);
+    return rope;
+  }
   if (rope.type == RopeConfig::Type::kLongRope) {
     parse_longrope(scaling, rope);
     return rope;
@@ -150,7 +159,7 @@ bool is_by_layer_type(const Json& parameters) {
 }
 
 RopeConfig parse_local_rope(const ConfigReader& reader, const ModelConfig& config) {
-  RopeConfig rope = parse_rope(Json::object(), reader, config);
+  RopeConfig rope = parse_rope(Json::object(), reader, config, config.head_dim);
   if (config.architecture->local_rope == LocalRope::kOwnTheta)
     rope.theta = reader.positive("rope_local_base_freq");
   return rope;
@@ -187,17 +196,27 @@ void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
   if (scaling && is_by_layer_type(*scaling)) {
     for (const std::string_view type : {"full_attention", "sliding_attention"}) {
       const Json* entry = find_field(*scaling, type);
-      const auto sees_all = [](const LayerConfig& layer) { return layer.sliding_window == 0; };
-      if (!entry && type == "full_attention" && std::ranges::any_of(config.layers, sees_all))
+      const bool is_full = type == "full_attention";
+      const auto uses = [&](const LayerConfig& layer) {
+        return (layer.sliding_window == 0) == is_full;
+      };
+      const auto user = std::ranges::find_if(config.layers, uses);
+      if (!entry && is_full && user != config.layers.end())
         fail("key '", key, ".full_attention' is missing, and there are layers without a window");
       if (!entry) continue;
+      const int64_t dim = user == config.layers.end() ? config.head_dim : user->attention.head_dim;
+      for (const LayerConfig& layer : config.layers)
+        if (uses(layer) && layer.attention.head_dim != dim)
+          fail("key '", key, ".", type, "' is of layers with heads of ", dim, " and of ",
+               layer.attention.head_dim, ", expected heads of one size");
       config.ropes.push_back(in_context(std::string(key) + "." + std::string(type),
-                                        [&] { return parse_rope(*entry, reader, config); }));
+                                        [&] { return parse_rope(*entry, reader, config, dim); }));
     }
     return;
   }
   const Json global = scaling ? *scaling : Json::object();
-  config.ropes.push_back(in_context(key, [&] { return parse_rope(global, reader, config); }));
+  config.ropes.push_back(
+      in_context(key, [&] { return parse_rope(global, reader, config, config.head_dim); }));
   if (has_local) config.ropes.push_back(parse_local_rope(reader, config));
 }
 

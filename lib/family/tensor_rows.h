@@ -46,6 +46,9 @@ enum class Dim : uint8_t {
   kExpertGateUpWidth,
   kSharedIntermediate,
   kSharedGateUpWidth,
+  kLayerInput,  ///< of one layer's own embedding
+  kLayerInputVocab,
+  kAllLayerInputs,  ///< of all layers' embeddings of one token
 };
 
 /// One condition of a row: a switch of the model or of a layer.
@@ -104,6 +107,8 @@ struct TensorRow {
   /// the order of layout.
   std::vector<SplitRow> split = {};
   std::string_view module = {};  ///< where it is not name without ".weight"
+  /// A Linear of the model that every layer runs a part of; layer 0 observes its input.
+  bool is_run_by_layers = false;
 
   /// Tensors of the logits have the head's prefix, not the backbone's.
   bool is_of_head() const { return role == Role::kLmHead || role == Role::kLmHeadBias; }

@@ -24,7 +24,8 @@ uint64_t element_bytes(Element element, ComputeType type) {
 int64_t widest_mlp(const ModelConfig& config) {
   int64_t width = config.moe.shared_intermediate_size;
   for (const LayerConfig& layer : config.layers)
-    width = std::max(width, layer.is_moe ? config.moe.intermediate_size : config.intermediate_size);
+    width = std::max({width, layer.is_moe ? config.moe.intermediate_size : layer.intermediate_size,
+                      config.architecture->has_mlp_beside_experts ? layer.intermediate_size : 0});
   return width;
 }
 

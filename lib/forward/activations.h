@@ -42,6 +42,12 @@
   row(activated, kCompute, kBatch, widest_mlp(c))                                                \
   row(projected, kFloat32, kBatch, c.hidden_size)                                                \
   row(output_normed, kFloat32, kBatch, c.hidden_size)                                            \
+  row(beside, kFloat32, kBatch, c.architecture->has_mlp_beside_experts ? c.hidden_size : 0)      \
+  /* A layer's own input: projected, then [gate, input] rows, then their product. */             \
+  row(layer_projected, kFloat32, kBatch, c.layer_input_size)                                     \
+  row(layer_input, kFloat32, kBatch, c.layer_input_size)                                         \
+  row(layer_gated, kFloat32, kBatch, 2 * c.layer_input_size)                                     \
+  row(layer_activated, kCompute, kBatch, c.layer_input_size)                                     \
   row(router_input, kFloat32, kBatch, has_experts ? c.hidden_size : 0)                           \
   row(router_logits, kFloat32, kBatch, has_experts ? c.moe.num_experts + 1 : 0)                  \
   row(gathered, kCompute, kBatch, has_experts ? c.hidden_size : 0)                               \

@@ -112,7 +112,7 @@ std::vector<Buffer> Decoder::step_branches(std::span<const TokenId> ids, KvCache
     layer = branch.layer;
     streams.push_back(copy_of_hidden(step.batch.num_tokens));
     run_layers(*runner_, step.batch, step.ropes, streams.back().as<float>(), branch.cache,
-               {layer, config_.num_hidden_layers});
+               {layer, config_.num_hidden_layers, &cache});
     advance(step, branch.cache);
   }
   run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
@@ -196,6 +196,12 @@ Decoder::PlacedStep Decoder::place(std::span<const SequenceTokens> sequences,
   const RopeTables& ropes = ropes_for(lengths);
   batch.keep_positions(positions.upload_rows(ropes, backend_));
   embed_tokens(config_, weights_, ids, positions.values(), backend_, hidden_.as<float>());
+  if (config_.has_layer_inputs) {
+    embedded_ = copy_of_hidden(count);
+    input_rows_ =
+        backend_.allocate(static_cast<size_t>(count * config_.layer_input_size) * sizeof(float));
+    batch.ids = std::move(ids);
+  }
   return {.ropes = ropes, .batch = std::move(batch)};
 }
 
@@ -238,8 +244,15 @@ void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, const Rop
       runner.run_without_attention(packed, layer, hidden, batch, &cache.state(layer));
       continue;
     }
-    cache.append(layer, runner.keys_values(packed, layer, hidden, batch, ropes), batch);
-    runner.finish(packed, layer, hidden, batch, ropes, cache.storage(layer));
+    if (config_.has_layer_inputs) {
+      embed_layer_input(config_, weights_, layer, batch.ids, backend_, input_rows_.as<float>());
+      runner.take_inputs({.embedded = embedded_.as<float>(), .rows = input_rows_.as<float>()});
+    }
+    const LayerRunner::KeysValues kv = runner.keys_values(packed, layer, hidden, batch, ropes);
+    if (config_.has_own_cache(layer)) cache.append(layer, kv, batch);
+    const bool is_earlier = layers.earlier && config_.layer(layer).cache_layer < layers.begin;
+    runner.finish(packed, layer, hidden, batch, ropes,
+                  (is_earlier ? *layers.earlier : cache).storage(layer));
   }
 }
 

@@ -78,8 +78,10 @@ class Decoder {
   static void advance(const PlacedStep& step, KvCache& cache);
   Buffer copy_of_hidden(int64_t rows);
   std::vector<float> run_recorded(TokenId id, KvCache& cache);
+  /// earlier: holds K and V of layers before begin; null: the same cache does.
   struct LayerRange {
     int64_t begin = 0, end = 0;
+    const KvCache* earlier = nullptr;
   };
   void run_layers(LayerRunner& runner, const TokenBatch& batch, const RopeTables& ropes,
                   float* hidden, KvCache& cache, LayerRange layers);
@@ -106,6 +108,8 @@ class Decoder {
   std::unique_ptr<LayerRunner> runner_;
   int64_t runner_tokens_ = 0;
   Buffer hidden_;  ///< [runner_tokens_, hidden_size] float32
+  // Where layers have inputs of their own: embeddings of the step, and LayerInputs::rows.
+  Buffer embedded_, input_rows_;
   ProductScratch scratch_;
   std::unique_ptr<DecoderStep> step_;  ///< null until one is recorded
 };

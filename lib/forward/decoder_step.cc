@@ -16,6 +16,7 @@ constexpr size_t kRowAt = sizeof(Segment), kPositionsAt = kRowAt + sizeof(int64_
 
 bool DecoderStep::can_record(const ModelConfig& config, const Backend& backend, int64_t length) {
   if (!backend.can_record() || config.architecture->has_latent_attention) return false;
+  if (config.has_layer_inputs) return false;  // which the host looks up
   if (std::ranges::any_of(config.layers, [](const LayerConfig& layer) { return layer.is_moe; }))
     return false;
   return std::ranges::none_of(config.ropes, [&](const RopeConfig& rope) {

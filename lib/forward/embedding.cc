@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <numbers>
 #include <numeric>
 #include <vector>
 
@@ -12,6 +14,10 @@
 
 namespace kvcal {
 namespace {
+
+constexpr float kInverseRoot2 = 1.0f / std::numbers::sqrt2_v<float>;
+/// Rows of a table that are read before its pages are released: each may map 64 KiB.
+constexpr size_t kRowsUntilDrop = 1024;
 
 /// Dequantizes the requested rows, and renumbers the ids.
 void embed_fp8(const ModelConfig& config, const TensorView& table,
@@ -96,6 +102,35 @@ void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<c
          " positions the model has learned");
   backend.embed(
       {.table = weights.at(Role::kPositionEmbedding), .ids = rows, .accumulate = true, .out = out});
+}
+
+void embed_layer_input(const ModelConfig& config, const Weights& weights, int64_t layer,
+                       std::span<const TokenId> ids, Backend& backend, float* out) {
+  const TensorView& all = weights.at(Role::kLayerInputEmbedding);
+  const auto element = static_cast<size_t>(bits_of_dtype(all.dtype) / 8);
+  const auto size = static_cast<size_t>(config.layer_input_size);
+  const size_t row_bytes = static_cast<size_t>(all.shape[1]) * element;
+  const size_t first = static_cast<size_t>(layer) * size * element;
+  std::vector<std::byte> bytes(ids.size() * size * element);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= all.shape[0])
+      fail("token id ", ids[i], " leaves '", all.name, "' of ", all.shape[0], " rows");
+    std::memcpy(bytes.data() + i * size * element,
+                all.bytes.data() + static_cast<size_t>(ids[i]) * row_bytes + first, size * element);
+    // Every row lies in other pages, which count as memory while they are mapped.
+    if (i % kRowsUntilDrop == kRowsUntilDrop - 1) weights.drop(Role::kLayerInputEmbedding);
+  }
+  weights.drop(Role::kLayerInputEmbedding);
+  const TensorView table{.name = all.name,
+                         .dtype = all.dtype,
+                         .shape = {std::ssize(ids), config.layer_input_size},
+                         .bytes = bytes};
+  std::vector<int32_t> places(ids.size());
+  std::iota(places.begin(), places.end(), 0);
+  backend.embed({.table = table,
+                 .ids = places,
+                 .multiplier = std::sqrt(static_cast<float>(size)) * kInverseRoot2,
+                 .out = out});
 }
 
 }  // namespace kvcal

@@ -13,15 +13,15 @@ namespace kvcal {
 class HiddenSink {
  public:
   virtual ~HiddenSink() = default;
-  /// rows: [tokens, hidden_size] float32 of one sample, in host memory. owner keeps them alive;
-  /// with a null owner they stay valid until release of the sample has returned.
+  /// rows: [tokens, ModelConfig::carried_width] float32 of one sample, in host memory. owner keeps
+  /// them alive; with a null owner they stay valid until release of the sample has returned.
   virtual void put(int64_t sample, std::span<const float> rows,
                    std::shared_ptr<const void> owner) = 0;
   /// Called before rows without an owner change; returns when nobody reads them any longer.
   virtual void release(int64_t sample) = 0;
 };
 
-/// Fills rows, [tokens, hidden_size] float32, with the stored rows of the sample. Throws Error
+/// Fills rows, [tokens, carried_width] float32, with the stored rows of the sample. Throws Error
 /// where they are not available.
 using HiddenSource = std::function<void(int64_t sample, std::span<float> rows)>;
 

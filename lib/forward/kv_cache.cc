@@ -93,20 +93,24 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
       continue;
     }
     entry.dtype = dtype_of_layer(config, dtype, scales, layer);
+    entry.source = static_cast<size_t>(config.layer(layer).cache_layer);
+    const bool is_quantized = is_fp8(entry.dtype);
+    if (is_quantized && dtype == KvDType::kFp8E4m3 && !scales[static_cast<size_t>(layer)].q.empty())
+      entry.q_scales = upload<float>(per_head(scales[static_cast<size_t>(layer)].q,
+                                              config.attention(layer).heads, layer, "q_scale"),
+                                     backend);
+    if (!config.has_own_cache(layer)) continue;
     const LayerCache& cache = config.cache(layer);
     entry.k_row_bytes = row_bytes(cache.heads * cache.k_dim, entry.dtype);
     entry.v_row_bytes = row_bytes(cache.heads * cache.v_dim, entry.dtype);
     entry.k = backend.allocate(rows * entry.k_row_bytes);
     entry.v = backend.allocate(rows * entry.v_row_bytes);
-    if (!is_fp8(entry.dtype)) continue;
+    if (!is_quantized) continue;
     const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
     entry.k_scales =
         upload<float>(per_head(layer_scales.k, cache.heads, layer, "k_scale"), backend);
     entry.v_scales =
         upload<float>(per_head(layer_scales.v, cache.heads, layer, "v_scale"), backend);
-    if (dtype == KvDType::kFp8E4m3 && !layer_scales.q.empty())
-      entry.q_scales = upload<float>(
-          per_head(layer_scales.q, config.num_attention_heads, layer, "q_scale"), backend);
   }
 }
 
@@ -115,7 +119,7 @@ uint64_t KvCache::bytes_per_token(const ModelConfig& config, KvDType dtype,
   check_scales(config, dtype, scales);
   uint64_t bytes = 0;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    if (!config.has_attention(layer)) continue;
+    if (!config.has_own_cache(layer)) continue;
     const KvDType stored = dtype_of_layer(config, dtype, scales, layer);
     bytes += row_bytes(config.cache(layer).width(), stored);
   }
@@ -180,12 +184,14 @@ std::vector<uintptr_t> KvCache::places() const {
 
 KvStorage KvCache::storage(int64_t layer) const {
   const Layer& entry = layers_[static_cast<size_t>(layer)];
-  return {entry.dtype,
-          entry.k.data(),
-          entry.v.data(),
-          entry.k_scales.as<float>(),
-          entry.v_scales.as<float>(),
-          entry.q_scales.as<float>()};
+  const Layer& holder = layers_[entry.source];
+  return {.dtype = holder.dtype,
+          .k = holder.k.data(),
+          .v = holder.v.data(),
+          .k_scales = holder.k_scales.as<float>(),
+          .v_scales = holder.v_scales.as<float>(),
+          .q_scales = entry.q_scales.as<float>(),
+          .q_dtype = entry.dtype};
 }
 
 void KvCache::advance(int64_t count, int64_t slot) {

@@ -55,6 +55,7 @@ class KvCache {
  private:
   struct Layer {
     KvDType dtype{};
+    size_t source = 0;  ///< layer that holds K and V
     size_t k_row_bytes = 0, v_row_bytes = 0;
     Buffer k, v, k_scales, v_scales, q_scales;
     RecurrentState state;

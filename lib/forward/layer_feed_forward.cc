@@ -33,6 +33,7 @@ void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t 
   } else if (!is_normed) {
     normalize(hidden, layer.mlp_norm, rows, type_, buffers_.normed.data(), mlp_input_slot(layer));
   }
+  if (layer.moe.output_norm.exists()) return add_both(layer, hidden, rows);
   if (layer.moe.experts.empty()) {
     activate({.mlp = layer.mlp, .x = buffers_.normed.data(), .rows = rows});
     add_projected(buffers_.activated.data(), layer.mlp.down, layer.mlp_output_norm, rows, hidden);
@@ -49,8 +50,22 @@ void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t 
   add_output(layer.mlp_output_norm, rows, hidden);
 }
 
+void LayerRunner::add_both(const PackedLayer& layer, float* hidden, int64_t rows) {
+  const size_t bytes = static_cast<size_t>(rows * config_.hidden_size) * sizeof(float);
+  backend_.fill_zero(buffers_.beside.data(), bytes);
+  activate({.mlp = layer.mlp, .x = buffers_.normed.data(), .rows = rows});
+  project(buffers_.activated, layer.mlp.down, rows, buffers_.projected);
+  add_normed(buffers_.projected, layer.moe.mlp_output_norm, rows, buffers_.beside.as<float>());
+  const std::vector<float> logits = route_logits(layer, hidden, rows);
+  normalize(hidden, layer.moe.input_norm, rows, type_, buffers_.normed.data(), {});
+  backend_.fill_zero(buffers_.projected.data(), bytes);
+  mix_experts(layer, logits, rows, buffers_.projected.as<float>());
+  add_normed(buffers_.projected, layer.moe.output_norm, rows, buffers_.beside.as<float>());
+  add_normed(buffers_.beside, layer.mlp_output_norm, rows, hidden);
+}
+
 AmaxSlot LayerRunner::mlp_input_slot(const PackedLayer& layer) const {
-  if (layer.moe.experts.empty()) return slot_of(Role::kUp);
+  if (layer.moe.experts.empty() || layer.mlp.width > 0) return slot_of(Role::kUp);
   return type_ == ComputeType::kFloat32 ? slot_of(Role::kRouter) : AmaxSlot{};
 }
 
@@ -85,9 +100,10 @@ std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const flo
                                              int64_t rows) {
   // Choices are discrete, so the router computes in float32 for every compute type.
   const void* input = buffers_.normed.data();
-  if (type_ != ComputeType::kFloat32) {
-    normalize(hidden, layer.mlp_norm, rows, ComputeType::kFloat32, buffers_.router_input.data(),
-              slot_of(Role::kRouter));
+  const PackedNorm& own = layer.moe.router_norm;
+  if (type_ != ComputeType::kFloat32 || own.exists()) {
+    normalize(hidden, own.exists() ? own : layer.mlp_norm, rows, ComputeType::kFloat32,
+              buffers_.router_input.data(), slot_of(Role::kRouter));
     input = buffers_.router_input.data();
   }
   observe({.role = Role::kRouter, .x = input, .rows = rows, .width = config_.hidden_size});
@@ -100,7 +116,8 @@ std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const flo
 void LayerRunner::mix_experts(const PackedLayer& layer, std::span<const float> logits, int64_t rows,
                               float* out) {
   const int64_t stride = layer.moe.router.matrix->out_features;
-  const Routing routing = route(config_, logits, stride, layer.moe.correction);
+  const Routing routing =
+      route(config_, logits, stride, layer.moe.correction, layer.moe.expert_scales);
   const bool shows_all = shows_all_experts_ && (observer_ || slot_of_);
   if (shows_all) show_experts(layer, rows);
   for (size_t i = 0; i < routing.experts.size(); ++i)

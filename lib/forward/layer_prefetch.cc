@@ -59,11 +59,10 @@ const PackedLayer& LayerPrefetch::bring(int64_t layer, LayerParts parts) {
 }
 
 void LayerPrefetch::start_next() {
-  const int64_t next = index_ + 1, last = config_.last_attention_layer();
-  const int64_t end = expects_all_layers_ ? config_.num_hidden_layers : last + 1;
-  if (!backend_.packs_beside() || next >= end) return;
+  const int64_t next = index_ + 1;
+  if (!backend_.packs_beside() || next > last_) return;
   coming_index_ = next;
-  coming_parts_ = next == last && !expects_all_layers_ ? last_parts_ : LayerParts::kAll;
+  coming_parts_ = next == last_ ? last_parts_ : LayerParts::kAll;
   coming_ = std::async(std::launch::async,
                        [this, next, parts = coming_parts_] { return pack(next, parts); });
 }

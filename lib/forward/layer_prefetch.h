@@ -22,16 +22,18 @@ class LayerPrefetch {
         backend_(backend),
         type_(type),
         mapped_(weights),
-        bytes_(bytes ? *bytes : mapped_) {}
+        bytes_(bytes ? *bytes : mapped_),
+        last_(config.last_cached_layer()) {}
 
   /// Packs the layer with at least these parts; valid until the next call. Rethrows errors of
   /// packing.
   const PackedLayer& bring(int64_t layer, LayerParts parts);
-  /// Packs all layers whole, including the model's last. Call before the first bring. Without it,
-  /// packing ends at the last attention layer, of which only K and V are packed, and Q where
-  /// requested.
-  void expect_all_layers() { expects_all_layers_ = true; }
-  void expect_queries() { last_parts_ = LayerParts::kAll; }
+  /// Packs no layer behind last, and of last only these parts. Call before the first bring. Without
+  /// it, packing ends with K and V of the last layer that computes them.
+  void expect(int64_t last, LayerParts parts) {
+    last_ = last;
+    last_parts_ = parts;
+  }
   /// Index of the current layer; -1: none.
   int64_t index() const { return index_; }
 
@@ -49,8 +51,8 @@ class LayerPrefetch {
   MappedLayers mapped_;
   LayerBytes& bytes_;
   PackedLayer packed_;
-  bool expects_all_layers_ = false;
-  LayerParts last_parts_ = LayerParts::kKeyValue;  ///< of the last attention layer
+  int64_t last_;
+  LayerParts last_parts_ = LayerParts::kKeyValue;  ///< of the last layer
   int64_t index_ = -1;
   LayerParts parts_ = LayerParts::kKeyValue;
   int64_t coming_index_ = -1;

@@ -128,6 +128,12 @@ void LayerRunner::add_output(const PackedNorm& norm, int64_t rows, float* hidden
   backend_.residual_norm(output_args(norm, rows, hidden));
 }
 
+void LayerRunner::add_normed(const Buffer& x, const PackedNorm& norm, int64_t rows, float* hidden) {
+  ResidualNormArgs args = output_args(norm, rows, hidden);
+  args.x = x.as<float>();
+  backend_.residual_norm(args);
+}
+
 ResidualNormArgs LayerRunner::output_args(const PackedNorm& norm, int64_t rows,
                                           float* hidden) const {
   KVCAL_CHECK(!norm.bias.exists());  // no family's output norm has one
@@ -198,6 +204,7 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   normalize(hidden, layer.input_norm, batch.num_tokens, type_, buffers_.normed.data(),
             slot_of(Role::kQuery));
   observe(Role::kQuery, buffers_.normed, batch.num_tokens, config_.hidden_size);
+  if (!config_.layer(layer_index).has_own_cache) return {};
   project(buffers_.normed, layer.key_value, batch.num_tokens, buffers_.key_value);
   if (config_.architecture->has_latent_attention)
     return latent_keys_values(layer, layer_index, batch, ropes);
@@ -211,6 +218,7 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   v.data += sizes.key_width();
   v.head_dim = sizes.value_dim;
   normalize_heads(k, layer.key_norm);
+  normalize_heads(v, layer.value_norm);
   return {k, v, rope_of(k, layer_index, batch, ropes, false)};
 }
 
@@ -255,7 +263,7 @@ void LayerRunner::quantize_query(int64_t layer_index, int64_t tokens, const KvSt
   if (!storage.q_scales) return;
   buffers_.reserve(Reserved::kQuantizedQueries, tokens);
   kvcal::quantize_query(backend_, {.q = query_view(layer_index, tokens),
-                                   .dtype = storage.dtype,
+                                   .dtype = storage.q_dtype,
                                    .scales = storage.q_scales,
                                    .codes = buffers_.query_codes.as<uint8_t>(),
                                    .saturated = storage.q_saturated});
@@ -275,6 +283,9 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
   if (config_.parallel_residual) feed_forward(layer, hidden, tokens, false);
   const bool is_normed = add_mixed(layer, buffers_.attended.data(), layer.output, tokens, hidden);
   if (!config_.parallel_residual) feed_forward(layer, hidden, tokens, is_normed);
+  if (layer.input.gate.matrix) add_layer_input(layer, layer_index, hidden, tokens);
+  if (layer.scalar != 1.0f)
+    backend_.scale({.x = hidden, .factor = layer.scalar, .count = tokens * config_.hidden_size});
 }
 
 void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,

@@ -37,6 +37,15 @@ class LayerRunner {
       return args;
     }
   };
+  /// Inputs of the next layers, in backend memory: the embeddings of the batch's tokens [tokens,
+  /// hidden_size], and embed_layer_input of the layer [tokens, layer_input_size].
+  struct LayerInputs {
+    const float* embedded = nullptr;
+    const float* rows = nullptr;
+  };
+  void take_inputs(const LayerInputs& inputs) { inputs_ = inputs; }
+
+  /// In a layer without a cache of its own k and v are without data.
   KeysValues keys_values(const PackedLayer& layer, int64_t layer_index, const float* hidden,
                          const TokenBatch& batch, const RopeTables& ropes);
 
@@ -81,6 +90,8 @@ class LayerRunner {
   /// add_projected for a product that projected already holds.
   void add_output(const PackedNorm& norm, int64_t rows, float* hidden);
   ResidualNormArgs output_args(const PackedNorm& norm, int64_t rows, float* hidden) const;
+  /// hidden += residual_multiplier · norm(x).
+  void add_normed(const Buffer& x, const PackedNorm& norm, int64_t rows, float* hidden);
   /// add_projected between a mixer and the MLP. Also writes the MLP's input to normed where one
   /// operation can do both, and then returns true.
   bool add_mixed(const PackedLayer& layer, const void* x, const PackedLinear& linear, int64_t rows,
@@ -118,6 +129,10 @@ class LayerRunner {
   void scan_mamba2(const PackedRecurrence& mixer, const StateRun& run);
   void scan_delta(const PackedRecurrence& mixer, const StateRun& run);
   void gate_scanned(const PackedRecurrence& mixer, int64_t rows);
+  /// Adds the layer's own input, gated by hidden, to hidden.
+  void add_layer_input(const PackedLayer& layer, int64_t layer_index, float* hidden, int64_t rows);
+  /// Adds the norm of MLP and experts together to hidden; normed holds the MLP's input.
+  void add_both(const PackedLayer& layer, float* hidden, int64_t rows);
   /// Adds the MLP or the experts of normed to hidden; without is_normed, the norm of hidden runs
   /// first. Does nothing where the layer has no MLP.
   void feed_forward(const PackedLayer& layer, float* hidden, int64_t rows, bool is_normed);
@@ -182,6 +197,7 @@ class LayerRunner {
   bool is_decoding_ = false;           ///< of the batch's products
   std::span<const Segment> segments_;  ///< of the batch
   int64_t layer_index_ = 0;            ///< of the last keys_values
+  LayerInputs inputs_;
   Activations buffers_;
   ProductScratch product_scratch_;
 };

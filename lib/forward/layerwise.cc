@@ -76,13 +76,16 @@ struct LayerwiseForward::Storage {
     KVCAL_CHECK(quantization.k_scales.size() == heads && quantization.v_scales.size() == heads);
     k_scales_ = upload<float>(quantization.k_scales, backend);
     v_scales_ = upload<float>(quantization.v_scales, backend);
-    if (const std::vector<float>& scales = quantization.q_scales; !scales.empty()) {
-      KVCAL_CHECK(std::ssize(scales) == layer.attention.heads);
-      q_scales_ = upload<float>(scales, backend);
-      q_saturated_ = zero_counts(backend, scales.size());
-    }
+    add_queries(backend, layer, quantization);
     k_saturated_ = zero_counts(backend, heads);
     v_saturated_ = zero_counts(backend, heads);
+  }
+
+  /// Of a layer that reads another one's K and V: only its queries may be quantized.
+  struct OfReader {};
+  Storage(Backend& backend, const LayerConfig& layer, const KvQuantization* quantization, OfReader)
+      : dtype_(KvDType::kFloat32) {
+    if (quantization) add_queries(backend, layer, *quantization);
   }
 
   /// Adds the storage of the batch to the cache pass.
@@ -102,6 +105,7 @@ struct LayerwiseForward::Storage {
             .k_scales = k_scales_.as<float>(),
             .v_scales = v_scales_.as<float>(),
             .q_scales = q_scales_.as<float>(),
+            .q_dtype = q_dtype_,
             .q_saturated = q_saturated_.as<uint64_t>()};
   }
   SaturationCounts saturated(Backend& backend) const {
@@ -109,6 +113,14 @@ struct LayerwiseForward::Storage {
   }
 
  private:
+  void add_queries(Backend& backend, const LayerConfig& layer, const KvQuantization& quantization) {
+    const std::vector<float>& scales = quantization.q_scales;
+    if (scales.empty()) return;
+    KVCAL_CHECK(std::ssize(scales) == layer.attention.heads);
+    q_dtype_ = quantization.dtype;
+    q_scales_ = upload<float>(scales, backend);
+    q_saturated_ = zero_counts(backend, scales.size());
+  }
   static Buffer zero_counts(Backend& backend, size_t heads) {
     Buffer counts = backend.allocate(heads * sizeof(uint64_t));
     backend.fill_zero(counts.data(), counts.size());
@@ -121,7 +133,7 @@ struct LayerwiseForward::Storage {
     return std::accumulate(host.begin(), host.end(), uint64_t{0});
   }
 
-  KvDType dtype_;
+  KvDType dtype_, q_dtype_ = KvDType::kFp8E4m3;
   Buffer k_, v_, k_scales_, v_scales_, q_scales_, k_saturated_, v_saturated_, q_saturated_;
 };
 
@@ -150,6 +162,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
       backend_(backend),
       diagnostics_(diagnostics),
       type_(options.compute_type),
+      planes_(planes_of(config)),
       layers_(weights, config, backend, options.compute_type, options.layer_bytes) {
   if (!backend.supports(type_))
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
@@ -161,7 +174,15 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
     longest_batch_ = std::max(longest_batch_, batch.tokens.num_tokens);
   }
   runner_ = std::make_unique<LayerRunner>(config, backend, type_, longest_batch_);
-  hidden_.emplace(backend, config.hidden_size, std::move(batch_tokens),
+  if (config.has_layer_inputs) {
+    const auto floats = [&](int64_t width) {
+      return backend.allocate(static_cast<size_t>(longest_batch_ * width) * sizeof(float));
+    };
+    embedded_ = floats(config.hidden_size);
+    input_rows_ = floats(config.layer_input_size);
+    keep_ids(samples);
+  }
+  hidden_.emplace(backend, config.carried_width(), std::move(batch_tokens),
                   HiddenRoom{.bytes = plan.hidden_bytes(longest_batch_),
                              .scratch_folder = options.scratch_folder});
   if (backend.is_host() && plan.is_limit_found() && !hidden_->are_in_backend())
@@ -257,13 +278,21 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
     const SampleBatch& batch = batches_[at];
     batch_sample_ = batch.first_sample;
     if (pass.finishes) release_hidden(batch);
+    give_inputs(index, batch);
     EnterCacheArgs args = runner_->keys_values(layer, index, hidden, batch.tokens, *ropes_).entry();
-    if (pass.observers) pass.observers->join(args, batch);
-    if (pass.storage) pass.storage->join(args);
-    backend_.enter_cache(args);
+    const bool has_own_cache = config_.has_own_cache(index);
+    if (has_own_cache) {
+      if (pass.observers) pass.observers->join(args, batch);
+      if (pass.storage) pass.storage->join(args);
+      backend_.enter_cache(args);
+    }
     const SeenQueries queries = pass.observers ? pass.observers->queries(batch) : SeenQueries{};
     if (pass.finishes) {
-      runner_->finish(layer, index, hidden, batch.tokens, *ropes_, pass.storage->view(), queries);
+      if (has_own_cache) keep_shared(index, batch, pass.storage->view(), hidden);
+      runner_->finish(
+          layer, index, hidden, batch.tokens, *ropes_,
+          has_own_cache ? pass.storage->view() : kept(index, batch, pass.storage->view(), hidden),
+          queries);
       show_hidden(batch, hidden);
     } else if (queries.ranges) {
       runner_->query(layer, index, batch.tokens, *ropes_, queries);
@@ -273,51 +302,8 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
   if (pass.finishes) advanced_layers_ = index + 1;
 }
 
-template <class Body>
-void LayerwiseForward::for_each_sample(const SampleBatch& batch, float* hidden,
-                                       const Body& body) const {
-  int64_t sample = batch.first_sample;
-  for (const Segment& segment : batch.tokens.segments)
-    body(sample++, std::span(hidden + segment.q_begin * config_.hidden_size,
-                             static_cast<size_t>(segment.q_count * config_.hidden_size)));
-}
-
-void LayerwiseForward::release_hidden(const SampleBatch& batch) {
-  if (hidden_user_)
-    for_each_sample(batch, nullptr, [&](int64_t sample, auto) { hidden_user_->release(sample); });
-}
-
-void LayerwiseForward::show_hidden(const SampleBatch& batch, float* hidden) {
-  if (!hidden_sink_) return;
-  hidden_user_ = hidden_sink_;
-  // Rows in a scratch file count as the process's memory while they are read.
-  if (backend_.is_host() && hidden_->are_in_backend())
-    return for_each_sample(batch, hidden, [&](int64_t sample, std::span<float> rows) {
-      hidden_sink_->put(sample, rows, nullptr);
-    });
-  const auto copy = std::make_shared<std::vector<float>>(
-      static_cast<size_t>(batch.tokens.num_tokens * config_.hidden_size));
-  backend_.copy_out(reinterpret_cast<const std::byte*>(hidden),
-                    std::as_writable_bytes(std::span(*copy)));
-  for_each_sample(batch, copy->data(), [&](int64_t sample, std::span<float> rows) {
-    hidden_sink_->put(sample, rows, copy);
-  });
-}
-
-void LayerwiseForward::restore_hidden(int64_t next_layer, const HiddenSource& source) {
-  KVCAL_CHECK(layers_.index() < 0 && advanced_layers_ == 0);
-  hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
-    throw_if_interrupted();
-    const SampleBatch& batch = batches_[index];
-    std::vector<float> rows(static_cast<size_t>(batch.tokens.num_tokens * config_.hidden_size));
-    for_each_sample(batch, rows.data(), source);
-    backend_.copy_in(std::as_bytes(std::span(rows)), reinterpret_cast<std::byte*>(hidden));
-  });
-  advanced_layers_ = next_layer;
-}
-
 LayerwiseForward::Observers LayerwiseForward::make_observers(int64_t layer) const {
-  return {backend_, num_samples_, config_.cache(layer).heads,
+  return {backend_, num_samples_, config_.has_own_cache(layer) ? config_.cache(layer).heads : 0,
           request_.query ? config_.attention(layer).heads : 0};
 }
 
@@ -358,7 +344,7 @@ LayerAdvance LayerwiseForward::advance_mixer(int64_t layer) {
 }
 
 LayerObservation LayerwiseForward::observe_layer(int64_t layer) {
-  const bool is_end = layer == config_.last_attention_layer() && !request_.finishes_layers();
+  const bool is_end = layer == request_.last_layer(config_) && !request_.finishes_layers();
   const PackedLayer& packed =
       layers_.bring(layer, is_end && !request_.query ? LayerParts::kKeyValue : LayerParts::kAll);
   const Observers observers = make_observers(layer);
@@ -377,14 +363,23 @@ SaturationCounts LayerwiseForward::count_clipped(int64_t layer,
 LayerAdvance LayerwiseForward::advance_quantized(int64_t layer,
                                                  const KvQuantization& quantization) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  const Storage storage(backend_, config_.layer(layer), longest_batch_, quantization);
+  const LayerConfig& own = config_.layer(layer);
+  const Storage storage = own.has_own_cache
+                              ? Storage(backend_, own, longest_batch_, quantization)
+                              : Storage(backend_, own, &quantization, Storage::OfReader{});
   run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
   return {storage.saturated(backend_), take_linears()};
 }
 
+LayerwiseForward::Storage LayerwiseForward::unquantized_storage(int64_t layer) {
+  const LayerConfig& own = config_.layer(layer);
+  return own.has_own_cache ? Storage(backend_, own, longest_batch_, KvDType::kFloat32)
+                           : Storage(backend_, own, nullptr, Storage::OfReader{});
+}
+
 LayerAdvance LayerwiseForward::advance_unquantized(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
-  const Storage storage(backend_, config_.layer(layer), longest_batch_, KvDType::kFloat32);
+  const Storage storage = unquantized_storage(layer);
   run_batches(packed, Share::kSecondHalf, {.storage = &storage, .finishes = true});
   return {.linears = take_linears()};
 }
@@ -392,7 +387,7 @@ LayerAdvance LayerwiseForward::advance_unquantized(int64_t layer) {
 LayerObservation LayerwiseForward::observe_and_advance(int64_t layer) {
   const PackedLayer& packed = layers_.bring(layer, LayerParts::kAll);
   const Observers observers = make_observers(layer);
-  const Storage storage(backend_, config_.layer(layer), longest_batch_, KvDType::kFloat32);
+  const Storage storage = unquantized_storage(layer);
   run_batches(packed, Share::kWhole,
               {.observers = &observers, .storage = &storage, .finishes = true});
   LayerObservation seen = observers.take(backend_);
@@ -423,8 +418,8 @@ void LayerwiseForward::request(const ObservationRequest& request) {
           ? nullptr
           : std::make_unique<LinearCollector>(config_, backend_, request.linears, num_samples_);
   runner_->show_all_experts(request.all_experts);
-  if (request.finishes_layers()) layers_.expect_all_layers();
-  if (request.query) layers_.expect_queries();
+  const bool needs_all = request.finishes_layers() || request.query;
+  layers_.expect(request.last_layer(config_), needs_all ? LayerParts::kAll : LayerParts::kKeyValue);
 }
 
 void LayerwiseForward::show_linears(LinearCollector* linears) {

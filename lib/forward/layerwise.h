@@ -49,12 +49,15 @@ class LayerwiseForward : public LayerForward {
   SaturationCounts count_clipped(int64_t layer, const KvQuantization& quantization);
   LayerAdvance advance_quantized(int64_t layer, const KvQuantization& quantization);
   LayerAdvance advance_unquantized(int64_t layer);
+  Storage unquantized_storage(int64_t layer);
   LayerAdvance advance_mixer(int64_t layer);
   LayerObservation observe_and_advance(int64_t layer);
   LinearObservation observe_final_norm();
 
   void make_batches(std::span<const std::span<const TokenId>> samples, int64_t batch_tokens);
   void embed(std::span<const std::span<const TokenId>> samples);
+  /// Keeps the token ids in the batches.
+  void keep_ids(std::span<const std::span<const TokenId>> samples);
   void embed(std::span<const TokenId> ids, std::span<const int32_t> positions, float* hidden);
   std::vector<LinearObservation> take_linears();
   /// Gives later inputs to linears (null: to nothing) and to the observer of observe_linear_inputs.
@@ -69,6 +72,25 @@ class LayerwiseForward : public LayerForward {
     bool finishes = false;  ///< runs the rest of the layer, whose attention reads storage
   };
   void run_batches(const PackedLayer& layer, Share share, const Pass& pass);
+  /// Gives the runner the layer's own inputs of the batch, where layers have them.
+  void give_inputs(int64_t layer, const SampleBatch& batch);
+  /// A part of a batch's hidden states, [tokens, width] from first · tokens on: the residual
+  /// stream, or K or V of a layer that later layers read.
+  struct Plane {
+    int64_t layer = -1;  ///< -1: the residual stream
+    bool is_value = false;
+    int64_t first = 0, width = 0;
+  };
+  static std::vector<Plane> planes_of(const ModelConfig& config);
+  const Plane& plane_of(int64_t layer, bool is_value) const;
+  /// Keeps K and V of a batch beside its residual stream, where later layers read them.
+  void keep_shared(int64_t layer, const SampleBatch& batch, const KvStorage& storage,
+                   float* hidden);
+  /// storage with the K and V that keep_shared kept for a layer without a cache of its own.
+  KvStorage kept(int64_t layer, const SampleBatch& batch, KvStorage storage, float* hidden) const;
+  /// Copies between a batch's planes and the rows of its samples one after the other, on the host.
+  void copy_planes(const SampleBatch& batch, float* planes, float* by_sample,
+                   bool to_samples) const;
   Observers make_observers(int64_t layer) const;
   /// Calls body with each sample of the batch and its rows of hidden.
   template <class Body>
@@ -92,7 +114,9 @@ class LayerwiseForward : public LayerForward {
   int64_t advanced_layers_ = 0;
   HiddenSink* hidden_sink_ = nullptr;  ///< null: hidden states are not shown
   HiddenSink* hidden_user_ = nullptr;  ///< sink that got rows and may still read them
+  std::vector<Plane> planes_;          ///< of hidden_, the residual stream first
   std::optional<HiddenStates> hidden_;
+  Buffer embedded_, input_rows_;  ///< of a batch, where layers have inputs of their own
   LayerPrefetch layers_;
 };
 

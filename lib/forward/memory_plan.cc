@@ -16,9 +16,14 @@ int64_t longest_of(std::span<const int64_t> lengths) {
   return lengths.empty() ? 0 : std::ranges::max(lengths);
 }
 
+/// Storage of K and V, and what the passes keep beside the runner's activations.
 uint64_t cached_bytes_per_token(const ModelConfig& config) {
   const auto width = [](const LayerConfig& layer) { return layer.cache.width(); };
-  return static_cast<uint64_t>(config.largest(width)) * sizeof(float);
+  uint64_t floats = static_cast<uint64_t>(config.largest(width));
+  // Embeddings of the batch, and of the layer.
+  if (config.has_layer_inputs)
+    floats += static_cast<uint64_t>(config.hidden_size + config.layer_input_size);
+  return floats * sizeof(float);
 }
 
 /// Scratch memory of attention for a row of K and V.
@@ -84,7 +89,7 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
   needs.tables = table_bytes(config, options.observation, sample_lengths);
   // With shown hidden states, two more batches may wait for the writer.
   const uint64_t batches = options.shows_hidden ? 3 : 1;
-  needs.per_token += batches * static_cast<uint64_t>(config.hidden_size) * sizeof(float);
+  needs.per_token += batches * static_cast<uint64_t>(config.carried_width()) * sizeof(float);
   return needs;
 }
 

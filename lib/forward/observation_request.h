@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "family/model_config.h"
+
 namespace kvcal {
 
 /// Level of detail for inputs of Linears.
@@ -21,6 +23,11 @@ struct ObservationRequest {
 
   /// Layers run to their end, also those after the last K and V.
   bool finishes_layers() const { return head || linears != LinearDetail::kNone; }
+  /// The last layer of which anything is observed.
+  int64_t last_layer(const ModelConfig& config) const {
+    if (finishes_layers()) return config.num_hidden_layers - 1;
+    return query ? config.last_attention_layer() : config.last_cached_layer();
+  }
   /// Detail for the input of lm_head; never kNone.
   LinearDetail head_detail() const {
     return linears == LinearDetail::kNone ? LinearDetail::kSamples : linears;

@@ -1,7 +1,11 @@
 #include "forward/packed_layer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
+#include <numbers>
+
+#include "stored/weight_rows.h"
 
 namespace kvcal {
 namespace {
@@ -63,12 +67,19 @@ class Packer {
 
   void pack_key_value(PackedLayer& packed) const {
     packed.input_norm = norm(Role::kInputNorm, {Role::kInputNormBias});
+    if (!own().has_own_cache) return;
     if (config_.architecture->has_latent_attention) {
       packed.key_value = linear({Role::kLatent}, {Role::kLatentBias});
       packed.latent_norm = norm(Role::kLatentNorm);
     } else {
-      packed.key_value = linear({Role::kKey, Role::kValue}, {Role::kKeyBias, Role::kValueBias});
+      // Without a projection of its own, V is that of K.
+      const bool has_value = own().has_value_projection;
+      packed.key_value = linear({Role::kKey, has_value ? Role::kValue : Role::kKey},
+                                {Role::kKeyBias, has_value ? Role::kValueBias : Role::kKeyBias});
       packed.key_norm = norm(Role::kKeyNorm);
+      if (config_.architecture->norms_values)
+        packed.value_norm.weight = {
+            std::vector<float>(static_cast<size_t>(own().attention.value_dim), 1.0f), backend_};
     }
   }
 
@@ -101,7 +112,7 @@ class Packer {
     packed.in = packed.gated ? linear({Role::kGate, Role::kUp}, {Role::kGateBias, Role::kUpBias})
                              : linear({Role::kUp}, {Role::kUpBias});
     packed.down = linear({Role::kDown}, {Role::kDownBias});
-    packed.width = config_.intermediate_size;
+    packed.width = own().intermediate_size;
     return packed;
   }
 
@@ -115,10 +126,56 @@ class Packer {
       packed.correction = as_float32(weights_.rows(layer_, Role::kRouterCorrection).parts);
     for (int64_t i = 0; i < config_.moe.num_experts; ++i) packed.experts.push_back(expert(i));
     if (config_.has_shared_expert) packed.shared = shared_expert();
+    if (weights_.has(layer_, Role::kRouterNorm)) packed.router_norm = router_norm();
+    if (weights_.has(layer_, Role::kExpertScale))
+      packed.expert_scales = as_float32(weights_.rows(layer_, Role::kExpertScale).parts);
+    packed.input_norm = norm(Role::kExpertNorm);
+    packed.output_norm = norm(Role::kExpertOutputNorm);
+    packed.mlp_output_norm = norm(Role::kMlpBesideNorm);
     return packed;
   }
 
+  /// Source: transformers 5.23 `Gemma4TextModel.project_per_layer_inputs`.
+  PackedLayerInput layer_input() const {
+    PackedLayerInput packed;
+    if (!weights_.has(layer_, Role::kLayerInputGate)) return packed;
+    if (weights_.quantization(Role::kLayerInputProjection))
+      fail("the weight of all layers' inputs is quantized, which is not read; expected 16 bits");
+    const TensorView& all = weights_.at(Role::kLayerInputProjection);
+    const int64_t size = config_.layer_input_size;
+    const TensorView rows = rows_of(all, layer_ * size, size);
+    const LinearRows source{std::span(&rows, 1), {}, nullptr};
+    packed.projection = pack_linear(std::span(&source, 1), backend_, type_);
+    std::vector<float> weight =
+        norm_weight(std::span(&weights_.at(Role::kLayerInputNorm), 1), config_);
+    for (float& value : weight) value /= std::numbers::sqrt2_v<float>;
+    packed.norm.weight = {std::move(weight), backend_};
+    packed.gate = linear({Role::kLayerInputGate}, {});
+    packed.output = linear({Role::kLayerInputOutput}, {});
+    packed.output_norm = norm(Role::kLayerInputOutputNorm);
+    return packed;
+  }
+
+  float scalar() const {
+    return weights_.has(layer_, Role::kLayerScalar)
+               ? as_float32(weights_.rows(layer_, Role::kLayerScalar).parts).at(0)
+               : 1.0f;
+  }
+
  private:
+  const LayerConfig& own() const { return config_.layer(layer_); }
+
+  /// The router's input is divided by sqrt(hidden_size). Source: transformers 5.23
+  /// `Gemma4TextRouter`.
+  PackedNorm router_norm() const {
+    std::vector<float> weight = norm_weight(all_rows(Role::kRouterNorm), config_);
+    const float factor = 1.0f / std::sqrt(static_cast<float>(config_.hidden_size));
+    for (float& value : weight) value *= factor;
+    PackedNorm packed;
+    packed.weight = {std::move(weight), backend_};
+    return packed;
+  }
+
   PackedMlp expert(int64_t index) const {
     PackedMlp packed;
     packed.gated = weights_.has(layer_, Role::kExpertGate);
@@ -203,11 +260,11 @@ PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_
   packer.pack_norms(packed);
   if (variations.has_recurrence)
     packed.recurrence = pack_recurrence(weights, config, layer, backend, type);
-  if (variations.is_moe) {
-    packed.moe = packer.experts();
-  } else if (variations.has_mlp) {
+  if (variations.is_moe) packed.moe = packer.experts();
+  if (variations.has_mlp && (!variations.is_moe || config.architecture->has_mlp_beside_experts))
     packed.mlp = packer.mlp();
-  }
+  packed.input = packer.layer_input();
+  packed.scalar = packer.scalar();
   return packed;
 }
 
@@ -263,13 +320,15 @@ uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
     return attention_elements(config, layer.attention);
   }),
                                  recurrence_elements(config));
-  const int64_t dense = 3 * hidden * config.intermediate_size;
+  const int64_t dense = 3 * hidden * config.largest(&LayerConfig::intermediate_size);
   const MoeConfig& moe = config.moe;
   const int64_t experts =
       3 * hidden * (moe.num_experts * moe.intermediate_size + moe.shared_intermediate_size);
   const auto is_moe = [](const LayerConfig& layer) { return layer.is_moe; };
   int64_t largest = std::ranges::all_of(config.layers, is_moe) ? 0 : dense;
   if (std::ranges::any_of(config.layers, is_moe)) largest = std::max(largest, experts);
+  if (config.architecture->has_mlp_beside_experts) largest = dense + experts;
+  largest += 3 * hidden * config.layer_input_size;
   return static_cast<uint64_t>(mixer + largest) * bytes_of(type);
 }
 

@@ -30,7 +30,11 @@ struct PackedExperts {
   PackedLinear router;            ///< float32 [experts, hidden], then the shared gate
   std::vector<float> correction;  ///< [experts], or empty
   std::vector<PackedMlp> experts;
-  PackedMlp shared;  ///< width 0: none
+  PackedMlp shared;                  ///< width 0: none
+  PackedNorm router_norm;            ///< of the router's own input, or none
+  std::vector<float> expert_scales;  ///< [experts] factors of the experts' weights, or empty
+  // Experts beside an MLP: their input norm, and output norms of both.
+  PackedNorm input_norm, output_norm, mlp_output_norm;
   bool shared_is_gated = false;
 };
 
@@ -49,10 +53,20 @@ struct PackedRecurrence {
   PackedValues step_norm, b_norm, c_norm;
 };
 
+/// A layer's own input: norm(projection of the token's embedding) and a row of a table by token,
+/// gated by the residual stream.
+struct PackedLayerInput {
+  PackedLinear projection;  ///< [layer_input_size, hidden]
+  PackedNorm norm;          ///< [layer_input_size], times 1 / sqrt(2)
+  PackedLinear gate, output;
+  PackedNorm output_norm;
+};
+
 /// One layer in the backend's layout.
 struct PackedLayer {
   PackedNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
   PackedNorm query_norm, key_norm;  ///< [head_dim], [heads, head_dim] or [width]
+  PackedNorm value_norm;            ///< [value_dim] ones, or none
   PackedLinear query, output;
   PackedLinear query_gate;  ///< [query_width, hidden]; a sigmoid of it gates attention
   PackedLinear key_value;   ///< [key_width + value_width, hidden]: K, then V
@@ -62,8 +76,10 @@ struct PackedLayer {
   PackedLinear latent_up;       ///< [heads * (nope_dim + value_dim), latent_rank]
   PackedValues sinks;           ///< [heads], or none
   PackedRecurrence recurrence;  ///< without matrices where the layer has no mixer of this kind
-  PackedMlp mlp;                ///< width 0 in a layer without an MLP, or with experts
+  PackedMlp mlp;                ///< width 0 in a layer without an MLP, or with experts alone
   PackedExperts moe;            ///< empty in a dense layer
+  PackedLayerInput input;       ///< without matrices where layers have none
+  float scalar = 1.0f;          ///< factor of the residual stream at the layer's end
 };
 
 PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_t layer,

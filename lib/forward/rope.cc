@@ -106,6 +106,14 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, int64_t sequence_length
       for (float& frequency : result.inverse) frequency /= static_cast<float>(rope.factor);
       return result;
     }
+    case RopeConfig::Type::kProportional: {
+      RopeFrequencies result{plain_frequencies(rope.theta, dim), 1.0f};
+      const auto turning = static_cast<size_t>(rope.turning_dim / 2);
+      for (size_t i = 0; i < result.inverse.size(); ++i)
+        result.inverse[i] =
+            i < turning ? result.inverse[i] / static_cast<float>(rope.factor) : 0.0f;
+      return result;
+    }
     case RopeConfig::Type::kDynamic: {
       const auto trained = static_cast<double>(rope.max_position_embeddings);
       const double length = std::max(static_cast<double>(sequence_length), trained);

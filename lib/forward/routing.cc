@@ -109,7 +109,7 @@ std::vector<Choice> choose(const ModelConfig& config, std::span<const float> log
 }  // namespace
 
 Routing route(const ModelConfig& config, std::span<const float> logits, int64_t row_stride,
-              std::span<const float> correction) {
+              std::span<const float> correction, std::span<const float> expert_scales) {
   const auto experts = static_cast<size_t>(config.moe.num_experts);
   const auto stride = static_cast<size_t>(row_stride);
   Routing routing;
@@ -120,9 +120,11 @@ Routing route(const ModelConfig& config, std::span<const float> logits, int64_t 
       if (!std::isfinite(logit))
         fail("the router gives ", logit, " for token ", token, " of a batch");
     for (const Choice& choice : choose(config, row, correction)) {
-      Routing::Share& share = routing.experts[static_cast<size_t>(choice.expert)];
+      const auto expert = static_cast<size_t>(choice.expert);
+      Routing::Share& share = routing.experts[expert];
       share.tokens.push_back(static_cast<int32_t>(token));
-      share.weights.push_back(choice.weight);
+      share.weights.push_back(choice.weight *
+                              (expert_scales.empty() ? 1.0f : expert_scales[expert]));
     }
   }
   return routing;

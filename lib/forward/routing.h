@@ -18,9 +18,10 @@ struct Routing {
 };
 
 /// logits: [tokens, row_stride] float32, the experts' first. correction: [experts] or empty.
+/// expert_scales: [experts] factors of the weights, or empty.
 /// Computes in float32, as every family does. Source: transformers, the routers of mixtral,
-/// deepseek_v2, deepseek_v3, phimoe.
+/// deepseek_v2, deepseek_v3, phimoe, gemma4.
 Routing route(const ModelConfig& config, std::span<const float> logits, int64_t row_stride,
-              std::span<const float> correction);
+              std::span<const float> correction, std::span<const float> expert_scales = {});
 
 }  // namespace kvcal

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "core/token.h"
 
 namespace kvcal {
 
@@ -15,6 +16,7 @@ struct TokenBatch {
   std::vector<Segment> segments;  ///< rows of this batch; kv rows of the storage attention reads
   std::vector<const int32_t*> positions;  ///< [num_tokens] rows of each rope's table
   std::vector<Buffer> owned_positions;    ///< storage of positions, where the batch owns them
+  std::vector<TokenId> ids;               ///< [num_tokens], where layers have inputs of their own
   std::vector<int64_t> slots;             ///< of each segment in a KvCache, ascending; empty: 0
   /// One decoding step: rows may differ in the last bits from those of a larger batch.
   bool is_decoding = false;
@@ -41,7 +43,8 @@ struct KvStorage {
   const float* k_scales = nullptr;
   const float* v_scales = nullptr;
   const float* q_scales = nullptr;
-  uint64_t* q_saturated = nullptr;  ///< [num_attention_heads] counts to add to, or null
+  KvDType q_dtype = KvDType::kFp8E4m3;  ///< of queries with scales
+  uint64_t* q_saturated = nullptr;      ///< [num_attention_heads] counts to add to, or null
 };
 
 /// K and V of all heads, expanded from the latent rows in segments.

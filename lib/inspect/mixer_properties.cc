@@ -1,6 +1,8 @@
-#include "inspect/properties.h"
+#include <algorithm>
+#include <tuple>
 
 #include "core/number_text.h"
+#include "inspect/properties.h"
 
 namespace kvcal {
 namespace {
@@ -38,6 +40,52 @@ std::string recurrence_text(const ModelConfig& config) {
   return text + ", convolution over " + std::to_string(mixer.kernel) + " tokens, ";
 }
 
+/// Heads of layers, where they differ. Layers of one kind are one entry.
+void add_attention_sizes(Properties& properties, const ModelConfig& config) {
+  std::vector<std::pair<AttentionSizes, std::vector<int64_t>>> kinds;
+  for (const int64_t layer : config.attention_layers()) {
+    const AttentionSizes& own = config.attention(layer);
+    auto kind = std::ranges::find_if(kinds, [&](const auto& entry) {
+      const AttentionSizes& sizes = entry.first;
+      return std::tie(sizes.kv_heads, sizes.head_dim, sizes.value_dim) ==
+             std::tie(own.kv_heads, own.head_dim, own.value_dim);
+    });
+    if (kind == kinds.end()) kind = kinds.insert(kind, {own, {}});
+    kind->second.push_back(layer);
+  }
+  if (kinds.size() < 2) return;
+  Json json = Json::array();
+  std::string text;
+  for (const auto& [sizes, layers] : kinds) {
+    json.push_back({{"layers", layers},
+                    {"kv_heads", sizes.kv_heads},
+                    {"head_dim", sizes.head_dim},
+                    {"value_dim", sizes.value_dim}});
+    text += (text.empty() ? "" : "; ") + std::to_string(sizes.kv_heads) + " KV heads of " +
+            std::to_string(sizes.head_dim) + " " + layers_text(layers, config);
+  }
+  properties.push_back({"attention_sizes", json, text});
+}
+
+/// Layers that read the cache of another, and layers where V is the projection of K.
+void add_shared_caches(Properties& properties, const ModelConfig& config) {
+  Json json = Json::array();
+  std::string text;
+  for (const int64_t source : config.shared_layers()) {
+    const std::vector<int64_t> readers = config.layers_where([&](const LayerConfig& layer) {
+      return layer.has_attention && !layer.has_own_cache && layer.cache_layer == source;
+    });
+    json.push_back({{"layer", source}, {"read_by", readers}});
+    text += (text.empty() ? "" : "; ") + ("layer " + std::to_string(source)) + "'s, read " +
+            layers_text(readers, config);
+  }
+  if (!json.empty()) properties.push_back({"shared_caches", json, text});
+  const std::vector<int64_t> same = config.layers_where(
+      [](const LayerConfig& layer) { return layer.has_attention && !layer.has_value_projection; });
+  if (!same.empty())
+    properties.push_back({"layers_with_one_projection_of_k_and_v", same, range_text(same)});
+}
+
 }  // namespace
 
 std::string layers_text(const std::vector<int64_t>& layers, const ModelConfig& config) {
@@ -51,6 +99,8 @@ void add_mixers(Properties& properties, const ModelConfig& config) {
   const bool is_hybrid = config.architecture->recurrence != Mixer::kNone;
   properties.push_back(
       {"attention_layers", attending, is_hybrid ? range_text(attending) : std::string()});
+  add_attention_sizes(properties, config);
+  add_shared_caches(properties, config);
   if (recurrent.empty()) {
     properties.push_back({"recurrence", nullptr, ""});
   } else {

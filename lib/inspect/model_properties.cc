@@ -294,7 +294,7 @@ CacheSize cache_size(const ModelConfig& config) {
       (mixer.kernel - 1) * mixer.channels + mixer.heads * mixer.head_dim * mixer.state_dim;
   const auto recurrent = std::ssize(config.layers_where(&LayerConfig::has_recurrence));
   CacheSize size{.shapes = {}, .state_bytes_per_sequence = 4 * recurrent * state};
-  for (const int64_t layer : config.attention_layers()) {
+  for (const int64_t layer : config.cached_layers()) {
     const LayerCache& cache = config.cache(layer);
     auto shape = std::ranges::find(size.shapes, cache, &CacheShape::cache);
     if (shape == size.shapes.end())

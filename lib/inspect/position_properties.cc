@@ -20,6 +20,8 @@ std::string_view name_of(RopeConfig::Type type) {
       return "longrope";
     case RopeConfig::Type::kLlama3:
       return "llama3";
+    case RopeConfig::Type::kProportional:
+      return "proportional";
   }
   return "";
 }
@@ -36,6 +38,7 @@ Json rope_json(const RopeConfig& rope, const std::vector<int64_t>& layers, bool 
     json["low_freq_factor"] = rope.low_freq_factor;
     json["high_freq_factor"] = rope.high_freq_factor;
   }
+  if (rope.type == RopeConfig::Type::kProportional) json["turning_dim"] = rope.turning_dim;
   if (rope.type == RopeConfig::Type::kYarn) {
     json["beta_fast"] = rope.beta_fast;
     json["beta_slow"] = rope.beta_slow;
@@ -56,9 +59,14 @@ Json rope_json(const RopeConfig& rope, const std::vector<int64_t>& layers, bool 
 std::string rope_text(const RopeConfig& rope, const std::vector<int64_t>& users,
                       const ModelConfig& config) {
   std::string text = std::string(name_of(rope.type)) + ", theta " + short_float(rope.theta);
-  if (rope.type != RopeConfig::Type::kDefault)
+  if (rope.type == RopeConfig::Type::kProportional) {
+    text += ", " + std::to_string(rope.turning_dim) + " of " + std::to_string(rope.rotary_dim) +
+            " dimensions turn";
+    if (rope.factor != 1.0) text += ", factor " + short_float(rope.factor);
+  } else if (rope.type != RopeConfig::Type::kDefault) {
     text += ", factor " + short_float(rope.factor) + " over " +
             std::to_string(rope.original_max_position_embeddings) + " positions";
+  }
   if (rope.type == RopeConfig::Type::kLlama3)
     text += ", frequencies " + short_float(rope.low_freq_factor) + " to " +
             short_float(rope.high_freq_factor);

@@ -134,6 +134,17 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
                                                         : "fused q/k/v");
   add(words, family.always(Role::kSinks), "sinks");
   add(words, architecture.has_query_gate, "gated attention");
+  add(words, architecture.norms_values, "norm of V");
+  add(words, architecture.has_global_heads, "other heads, and optionally V = K, without a window");
+  add(words, architecture.shares_caches, "optional layers that read another layer's cache");
+}
+
+void add_layer_ends(Words& words, const Architecture& architecture, const Family& family) {
+  const bool has_inputs = std::ranges::any_of(architecture.layer_tensors, [](const TensorRow& row) {
+    return row.role == Role::kLayerInputGate;
+  });
+  add(words, has_inputs, "optional embeddings a layer");
+  add(words, family.always(Role::kLayerScalar), "scalar a layer");
 }
 
 void add_recurrence(Words& words, const Architecture& architecture) {
@@ -158,7 +169,9 @@ void add_positions(Words& words, const Architecture& architecture, const Family&
       architecture.counts_rotary_dim || family.cuts_rope() ||
           (share && share->is_number() && *share != 1.0),
       "partial rope");
-  add(words, architecture.local_rope != LocalRope::kSame, "two ropes");
+  const Json* ropes = family.default_of("rope_parameters");
+  const bool has_two = ropes && ropes->contains("full_attention");
+  add(words, has_two || architecture.local_rope != LocalRope::kSame, "two ropes");
 }
 
 std::string window_word(const Architecture& architecture, const Family& family) {
@@ -205,7 +218,9 @@ void add_feed_forward(Words& words, const Architecture& architecture, const Fami
   add(words, has_up && family.presence(Role::kGate) == Presence::kNever, "MLP without gate");
   add(words, family.reads_number(&ModelConfig::activation_limit), "clamped gate");
   if (!architecture.has_experts()) return;
-  words.emplace_back("MoE");
+  words.emplace_back(architecture.expert_layers == ExpertLayers::kWhereEnabled ? "optional MoE"
+                                                                               : "MoE");
+  add(words, architecture.has_mlp_beside_experts, "MLP beside the experts");
   add(words, architecture.weighs_expert_inputs, "weighed inputs of experts");
   add(words, architecture.router_score == RouterScore::kSigmoid, "sigmoid routing");
   add(words, architecture.router_score == RouterScore::kSparseMixer, "sparse-mixer routing");
@@ -230,6 +245,7 @@ std::vector<std::string> variation_words(const Architecture& architecture) {
   add(words, !window.empty(), window);
   add_numbers(words, architecture, family);
   add_feed_forward(words, architecture, family);
+  add_layer_ends(words, architecture, family);
   return words;
 }
 

@@ -31,7 +31,7 @@ EvalVariant::EvalVariant(const std::string& name, LoadedModel& loaded, const Cac
 
 std::vector<int64_t> EvalVariant::quantized_layers() const {
   std::vector<int64_t> layers;
-  for (const int64_t layer : model->config.attention_layers())
+  for (const int64_t layer : model->config.cached_layers())
     if (!scales[static_cast<size_t>(layer)].ignored) layers.push_back(layer);
   return layers;
 }

@@ -48,10 +48,16 @@ Measured measure_layers(const EvalOptions& options, const EvalVariants& variants
   return result;
 }
 
-/// The layers, with those that the checkpoint already leaves out.
+/// The layers, with those that read their caches, and those that the checkpoint already leaves out.
 Layers with_ignored(const EvalVariant& variant, Layers kept) {
-  for (const int64_t layer : variant.model->config.attention_layers())
-    if (variant.scales[static_cast<size_t>(layer)].ignored) kept.push_back(layer);
+  const ModelConfig& config = variant.model->config;
+  const Layers chosen = kept;
+  for (const int64_t layer : config.attention_layers()) {
+    const bool reads_chosen =
+        !config.has_own_cache(layer) &&
+        std::ranges::find(chosen, config.layer(layer).cache_layer) != chosen.end();
+    if (reads_chosen || variant.scales[static_cast<size_t>(layer)].ignored) kept.push_back(layer);
+  }
   std::ranges::sort(kept);
   return kept;
 }

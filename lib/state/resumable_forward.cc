@@ -84,8 +84,9 @@ void ResumableForward::check(std::string_view what, const KvObservation& seen,
 }
 
 void ResumableForward::check(const LayerObservation& seen, int64_t layer) const {
-  check("K", seen.k, config_.cache(layer).heads);
-  check("V", seen.v, config_.cache(layer).heads);
+  const int64_t heads = config_.has_own_cache(layer) ? config_.cache(layer).heads : 0;
+  check("K", seen.k, heads);
+  check("V", seen.v, heads);
   if (seen.q) check("Q", *seen.q, config_.num_attention_heads);
   check(seen.linears);
 }

@@ -23,9 +23,10 @@ StateFolder::Open how_to_open(const StateSettings& settings, const StatePeers& p
 
 }  // namespace
 
-uint64_t RunState::bytes(int64_t samples, int64_t tokens, int64_t hidden_size) {
-  return 2 * hidden_file_bytes(static_cast<uint64_t>(samples),
-                               static_cast<uint64_t>(tokens) * static_cast<uint64_t>(hidden_size));
+uint64_t RunState::bytes(int64_t samples, int64_t tokens, int64_t carried_width) {
+  return 2 *
+         hidden_file_bytes(static_cast<uint64_t>(samples),
+                           static_cast<uint64_t>(tokens) * static_cast<uint64_t>(carried_width));
 }
 
 RunState::RunState(StateSettings settings, StatePeers& peers, Diagnostics& diagnostics)

@@ -75,7 +75,7 @@ class RunState {
   double cost_seconds() const;
 
   /// Bytes on disk for samples with so many tokens together.
-  static uint64_t bytes(int64_t samples, int64_t tokens, int64_t hidden_size);
+  static uint64_t bytes(int64_t samples, int64_t tokens, int64_t carried_width);
 
  private:
   void start_journal();

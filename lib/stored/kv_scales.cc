@@ -161,6 +161,11 @@ std::optional<std::vector<LayerKvScales>> read_all_scales(const ScaleTensors& te
     if (auto scales = read_layer_scales(tensors, config, layer)) {
       layers.back() = *std::move(scales);
       ++count;
+    } else if (!config.has_own_cache(layer)) {
+      // Engines dequantize with the reader's scales; a file without them means the source's.
+      layers.back() = layers[static_cast<size_t>(config.layer(layer).cache_layer)];
+      layers.back().q.clear();
+      --wanted;
     } else if (const std::string module = config.attention_module(layer);
                is_ignored(tensors.config, module)) {
       layers.back().ignored = true;

@@ -134,6 +134,10 @@ class Weights::Binder {
       if (row.is_of_head())
         for (const char* ending : {"", "_scale"})
           expected_.insert(config_.head_prefix + std::string(row.name) + ending);
+    for (const int64_t layer : config_.attention_layers())
+      if (!config_.has_own_cache(layer))
+        for (const std::string_view name : config_.architecture->ignored_without_cache)
+          expected_.insert(config_.layer_prefix(layer) + std::string(name));
     expected_.merge(kv_scale_names(config_));
     if (quantization_) {
       expected_.insert(quantization_->tensors.begin(), quantization_->tensors.end());

@@ -83,7 +83,8 @@ SweepEstimate::ModelSize SweepEstimate::size_of(const SweepModel& model,
   size.head_weights = static_cast<double>(config.vocab_size * config.hidden_size);
   for (const int64_t layer : config.attention_layers()) {
     size.attended_width += static_cast<double>(config.attention(layer).query_width());
-    size.cache_values += static_cast<double>(config.cache(layer).width());
+    if (config.has_own_cache(layer))
+      size.cache_values += static_cast<double>(config.cache(layer).width());
   }
   size.hidden_size = static_cast<double>(config.hidden_size);
   size.vocab_size = static_cast<double>(config.vocab_size);

@@ -1,4 +1,7 @@
+#include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <iterator>
 
 #include "family/config_reader.h"
 #include "family/wrapper.h"
@@ -57,7 +60,17 @@ void cut_layers(Json& text, const Architecture& architecture, int64_t num_layers
     *list = kept;
   }
   cut_attention_types(text, count);
+  if (Json* overrides = mutable_field(text, "per_layer_config");
+      overrides && overrides->is_object())
+    for (auto it = overrides->begin(); it != overrides->end();)
+      it = std::strtoll(it.key().c_str(), nullptr, 10) < num_layers ? std::next(it)
+                                                                    : overrides->erase(it);
   const ConfigReader reader(text, architecture);
+  // The last layers read earlier caches; those that are left stay readers.
+  if (const auto shared = reader.integer("num_kv_shared_layers");
+      shared && architecture.shares_caches)
+    text["num_kv_shared_layers"] =
+        std::max<int64_t>(0, *shared - (*reader.integer("num_hidden_layers") - num_layers));
   text[std::string(reader.name_of("num_hidden_layers"))] = num_layers;
 }
 

@@ -23,7 +23,7 @@ TEST_CASE("roles: every role has a row in its place, and a name of its own") {
     CHECK(!row.group.empty());
     CHECK(names.insert(row.name).second);
   }
-  CHECK(role_rows().back().role == Role::kSharedExpertGate);
+  CHECK(role_rows().back().role == Role::kLayerScalar);
 }
 
 TEST_CASE("roles: every tensor of a family's tables has a role with a row") {

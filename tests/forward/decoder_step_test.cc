@@ -41,7 +41,7 @@ std::vector<std::vector<float>> stepped(ModelFixture& fixture, KvDType dtype, si
 bool is_recorded(const ModelConfig& config) {
   bool has_experts = false;
   for (const LayerConfig& layer : config.layers) has_experts = has_experts || layer.is_moe;
-  return !has_experts && !config.architecture->has_latent_attention;
+  return !has_experts && !config.architecture->has_latent_attention && !config.has_layer_inputs;
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ TEST_CASE("samples packed together do not see each other, in any fixture") {
       const LayerObservation seen =
           layer % 2 ? forward.observe(layer) : forward.observe_and_advance_exact(layer);
       if (layer % 2) forward.advance_exact(layer);
+      if (!fixture.config.has_own_cache(layer)) continue;
       const auto heads = static_cast<size_t>(fixture.config.cache(layer).heads);
       const Json& expected = fixture.expected.at("layers").at(static_cast<size_t>(layer));
       for (size_t head = 0; head < heads; ++head)
@@ -65,15 +66,15 @@ std::vector<ObservedRange> observed_k(const std::string& name, const LayerwiseOp
   SilentDiagnostics silent;
   LayerwiseForward forward(fixture.config, fixture.weights, *fixture.backend, samples, options,
                            silent);
-  const auto heads = static_cast<size_t>(fixture.config.cache(0).heads);
-  const KvQuantization quantization{KvDType::kFp8E4m3, std::vector<float>(heads, 0.03f),
-                                    std::vector<float>(heads, 0.01f)};
   std::vector<ObservedRange> all;
   for (int64_t layer = 0; layer <= fixture.config.last_attention_layer(); ++layer) {
     if (!fixture.config.has_attention(layer)) {
       forward.advance_without_attention(layer);
       continue;
     }
+    const auto heads = static_cast<size_t>(fixture.config.cache(layer).heads);
+    const KvQuantization quantization{KvDType::kFp8E4m3, std::vector<float>(heads, 0.03f),
+                                      std::vector<float>(heads, 0.01f)};
     const auto ranges = forward.observe(layer).k.ranges;
     all.insert(all.end(), ranges.begin(), ranges.end());
     if (layer != fixture.config.last_attention_layer()) forward.advance(layer, quantization);
@@ -84,9 +85,10 @@ std::vector<ObservedRange> observed_k(const std::string& name, const LayerwiseOp
 }  // namespace
 
 TEST_CASE("batch size, memory limit and threads change no byte of what is observed") {
-  // Dense; experts; a latent cache; windows and soft-caps; each kind of recurrence.
-  for (const std::string name :
-       {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba", "qwen3_next"})
+  // Dense; experts; a latent cache; windows and soft-caps; each kind of recurrence; caches that
+  // several layers read; experts beside an MLP.
+  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba",
+                                 "qwen3_next", "gemma4_e2b", "gemma4_26b"})
     for (const auto compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
       if (!ModelFixture(name).backend->supports(compute)) continue;
       std::vector<std::vector<ObservedRange>> runs;
@@ -113,7 +115,7 @@ TEST_CASE("batch size, memory limit and threads change no byte of what is observ
 
 TEST_CASE("they change no byte of queries, Linear inputs and lm_head's input either") {
   const test::ScratchFolder scratch;
-  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "jamba"}) {
+  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "jamba", "gemma4_e2b"}) {
     std::vector<std::string> runs;
     for (const int threads : {1, 2})
       for (const int64_t batch_tokens : {1, 64, 4096}) {

@@ -35,7 +35,7 @@ TEST_CASE("queries are what transformers hands to attention") {
 }
 
 TEST_CASE("every way through a layer observes the same queries, each sample's its own") {
-  for (const std::string name : {"llama", "qwen3", "deepseek_v3", "qwen3_next"}) {
+  for (const std::string name : {"llama", "qwen3", "deepseek_v3", "qwen3_next", "gemma4_e2b"}) {
     INFO(name);
     ModelFixture fixture(name);
     const FixtureSamples samples(fixture);

@@ -145,7 +145,7 @@ void Extremes::check_queries(const Json& layers, double tolerance) const {
 void Extremes::check_kv(const Json& layers, double tolerance) const {
   REQUIRE(layers.size() == kv_.size());
   for (size_t layer = 0; layer < kv_.size(); ++layer) {
-    const bool attends = fixture_.config.has_attention(static_cast<int64_t>(layer));
+    const bool attends = fixture_.config.has_own_cache(static_cast<int64_t>(layer));
     CHECK(layers.at(layer).is_null() == !attends);
     if (!attends) continue;
     const auto heads =
@@ -169,7 +169,7 @@ void Extremes::check_linear_inputs(const Json& expected) const {
     INFO("input of " << name);
     const bool is_of_layer = name.starts_with(
         fixture_.config.backbone_prefix + std::string(fixture_.config.architecture->layers_name));
-    const auto found = is_of_layer ? find_linear(name) : std::optional(head_amax_);
+    const auto found = is_of_layer ? find_linear(name) : find_model_linear(name);
     CHECK(found);
     ++checked;
     if (found) CHECK(relative_error(*found, value.get<double>()) <= kFloat32Tolerance);
@@ -195,6 +195,13 @@ void Extremes::fold(const LinearInput& input) {
   float& entry = inputs_[{input.layer, input.role, input.index}];
   entry = std::max(entry, largest);
   CHECK(bad == 0);
+}
+
+std::optional<double> Extremes::find_model_linear(const std::string& name) const {
+  for (const TensorRow& row : fixture_.config.architecture->model_tensors)
+    if (row.is_run_by_layers && name == fixture_.config.backbone_prefix + name_of(row, 0))
+      return inputs_.at({0, row.role, 0});
+  return head_amax_;
 }
 
 std::optional<double> Extremes::find_linear(const std::string& name) const {

@@ -46,6 +46,8 @@ class Extremes {
   /// What the pass collected of a layer's inputs is what the callback was shown.
   void check_collected(int64_t layer, const std::vector<LinearObservation>& seen) const;
   std::optional<double> find_linear(const std::string& name) const;
+  /// Of a Linear outside of the layers.
+  std::optional<double> find_model_linear(const std::string& name) const;
 
   ModelFixture& fixture_;
   std::vector<LayerObservation> kv_;

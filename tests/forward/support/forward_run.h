@@ -63,13 +63,12 @@ inline std::string run_layers(LayerForward& forward, const ModelConfig& config, 
                               const ObservationRequest& request = {}) {
   SeenBytes seen;
   forward.request(request);
-  const int64_t end =
-      request.finishes_layers() ? config.num_hidden_layers : config.last_attention_layer() + 1;
+  const int64_t end = request.last_layer(config) + 1;
   for (int64_t layer = 0; layer < end; ++layer) {
     KvQuantization quantization = clipping_quantization(config, layer);
     if (request.query)
       quantization.q_scales.assign(static_cast<size_t>(config.num_attention_heads), 0.02f);
-    const bool is_end = layer == config.last_attention_layer() && !request.finishes_layers();
+    const bool is_end = layer == request.last_layer(config) && !request.finishes_layers();
     if (!config.has_attention(layer)) {
       seen.add(forward.advance_without_attention(layer));
     } else if (mode == RunMode::kExactInOnePass && !is_end) {

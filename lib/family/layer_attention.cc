@@ -1,0 +1,122 @@
+// Heads and caches of the layers.
+#include <algorithm>
+
+#include "family/config_reader.h"
+
+namespace kvcal {
+namespace {
+
+void set_common_sizes(ModelConfig& config) {
+  const LatentConfig& latent = config.latent;
+  const bool is_latent = config.architecture->has_latent_attention;
+  const int64_t dim = config.head_dim;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    layer.attention = {.heads = config.num_attention_heads,
+                       .kv_heads = config.num_key_value_heads,
+                       .head_dim = dim,
+                       .value_dim = is_latent ? latent.value_dim : dim};
+    layer.cache =
+        is_latent ? LayerCache{.heads = 1, .k_dim = latent.latent_rank, .v_dim = latent.rope_dim}
+                  : LayerCache{.heads = config.num_key_value_heads, .k_dim = dim, .v_dim = dim};
+    layer.cache_layer = i;
+  }
+}
+
+/// Sets a layer's sizes. Throws Error, naming the keys that said them.
+void set_heads(ModelConfig& config, LayerConfig& layer, int64_t kv_heads, int64_t head_dim,
+               std::string_view heads_key, std::string_view dim_key) {
+  if (kv_heads < 1 || config.num_attention_heads % kv_heads != 0)
+    fail("key '", heads_key, "' is ", kv_heads, ", expected a divisor of num_attention_heads ",
+         config.num_attention_heads);
+  if (head_dim < 2 || head_dim % 2 != 0 || head_dim > 4096 ||
+      config.num_attention_heads * head_dim > kMaxWidth)
+    fail("key '", dim_key, "' is ", head_dim, ", expected an even number up to 4096");
+  layer.attention.kv_heads = kv_heads;
+  layer.attention.head_dim = layer.attention.value_dim = head_dim;
+  layer.cache = {.heads = kv_heads, .k_dim = head_dim, .v_dim = head_dim};
+}
+
+/// transformers 5 writes the layers that differ as {"5": {"head_dim": 512}}.
+void read_layer_overrides(const Json& overrides, ModelConfig& config) {
+  if (!overrides.is_object()) fail_kind("per_layer_config", "an object", overrides);
+  for (const auto& [number, values] : overrides.items()) {
+    const std::string key = "per_layer_config." + number;
+    if (!values.is_object()) fail_kind(key, "an object", values);
+    int64_t at = -1;
+    for (int64_t i = 0; i < config.num_hidden_layers; ++i)
+      if (number == std::to_string(i)) at = i;
+    if (at < 0)
+      fail("key '", key, "' names no layer, expected 0 to ", config.num_hidden_layers - 1);
+    for (const auto& [name, value] : values.items())
+      if (name != "head_dim" && name != "num_key_value_heads")
+        fail("key '", key, "' holds '", name,
+             "', which is not supported; expected head_dim and num_key_value_heads");
+    LayerConfig& layer = config.layers[static_cast<size_t>(at)];
+    set_heads(config, layer,
+              optional_int(values, "num_key_value_heads").value_or(layer.attention.kv_heads),
+              optional_int(values, "head_dim").value_or(layer.attention.head_dim),
+              key + ".num_key_value_heads", key + ".head_dim");
+  }
+}
+
+/// Sizes of layers without a window, and whether K is V there. Source: transformers 5.23
+/// `Gemma4TextConfig`.
+void parse_global_heads(const ConfigReader& reader, ModelConfig& config,
+                        const std::vector<bool>& sliding) {
+  const bool has_one_projection = reader.boolean("attention_k_eq_v").value_or(false);
+  const Json* overrides = reader.find("per_layer_config");
+  if (overrides) read_layer_overrides(*overrides, config);
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    if (sliding[i]) continue;
+    LayerConfig& layer = config.layers[i];
+    layer.has_value_projection = !has_one_projection;
+    if (overrides) continue;
+    const auto kv_heads =
+        has_one_projection ? reader.integer("num_global_key_value_heads") : std::nullopt;
+    set_heads(config, layer, kv_heads.value_or(config.num_key_value_heads),
+              reader.size("global_head_dim", 4096), "num_global_key_value_heads",
+              "global_head_dim");
+  }
+}
+
+/// The last layers read the cache of the last layer before them that has, or has not, a window as
+/// they do. Source: transformers 5.23 `Gemma4TextConfig.kv_sharing_modes`.
+void share_caches(const ConfigReader& reader, ModelConfig& config,
+                  const std::vector<bool>& sliding) {
+  const auto said = reader.integer("num_kv_shared_layers");
+  if (!said || *said == 0) return;
+  const int64_t count = config.num_hidden_layers;
+  const int64_t first = count - reader.size("num_kv_shared_layers", count - 1, 0);
+  const int64_t width = reader.boolean("use_double_wide_mlp").value_or(false) ? 2 : 1;
+  for (int64_t i = first; i < count; ++i) {
+    int64_t source = first - 1;
+    const bool slides = sliding[static_cast<size_t>(i)];
+    while (source >= 0 && sliding[static_cast<size_t>(source)] != slides) --source;
+    if (source < 0)
+      fail("key 'num_kv_shared_layers' is ", *said, ": layer ", i, ", which has ",
+           slides ? "a" : "no", " sliding window, finds no such layer before layer ", first,
+           " whose cache it could read");
+    LayerConfig& layer = config.layers[static_cast<size_t>(i)];
+    const LayerConfig& from = config.layers[static_cast<size_t>(source)];
+    if (layer.attention.head_dim != from.attention.head_dim)
+      fail("layer ", i, " has heads of ", layer.attention.head_dim,
+           " and reads the cache of layer ", source, " with heads of ", from.attention.head_dim);
+    layer.attention = from.attention;
+    layer.cache = from.cache;
+    layer.cache_layer = source;
+    layer.has_own_cache = false;
+    layer.intermediate_size = width * config.intermediate_size;
+  }
+}
+
+}  // namespace
+
+void parse_attention_sizes(const ConfigReader& reader, ModelConfig& config,
+                           const std::vector<bool>& sliding) {
+  set_common_sizes(config);
+  if (config.architecture->has_global_heads) parse_global_heads(reader, config, sliding);
+  if (config.architecture->shares_caches) share_caches(reader, config, sliding);
+}
+
+}  // namespace kvcal
