@@ -1,7 +1,9 @@
 #include <iostream>
 
 #include "commands.h"
+#include "core/error.h"
 #include "core/join.h"
+#include "family/model_type_support.h"
 #include "family/wrapper.h"
 #include "inspect/variations.h"
 
@@ -9,8 +11,24 @@ namespace kvcal {
 namespace {
 
 struct FamiliesOptions {
+  std::vector<std::string> types;
   bool markdown = false, json = false;
 };
+
+std::string_view support_word(Support support) {
+  switch (support) {
+    case Support::kRuns:
+      return "runs";
+    case Support::kWrapper:
+      return "wrapper";
+    case Support::kRefused:
+      return "refused";
+    case Support::kUnknown:
+      return "unknown";
+  }
+  KVCAL_CHECK(false);
+  return "";
+}
 
 Json families_json() {
   Json families = Json::array(), wrapped = Json::array(), refused = Json::array();
@@ -60,9 +78,6 @@ void print_markdown(std::ostream& out) {
   for (const Wrapper& wrapper : wrappers())
     out << "| `" << wrapper.model_type << "` | " << wrapper.description << " | "
         << text_type_text(wrapper, "`") << " |\n";
-  out << "\nRefused by name:\n\n| `model_type` | why |\n| --- | --- |\n";
-  for (const RefusedModelType& type : refused_model_types())
-    out << "| `" << type.model_type << "` | " << type.reason << " |\n";
 }
 
 void print_text(std::ostream& out) {
@@ -82,8 +97,43 @@ void print_text(std::ostream& out) {
     out << "  " << type.model_type << ": " << type.reason << '\n';
 }
 
+std::string detail_text(const ModelTypeSupport& found, const std::string& quote) {
+  const std::string detail(found.detail);
+  switch (found.support) {
+    case Support::kRuns:
+      return "as " + detail;
+    case Support::kWrapper:
+      return detail.empty() ? "of the text model that text_config names"
+                            : "of " + quote + detail + quote;
+    case Support::kRefused:
+      return detail;
+    case Support::kUnknown:
+      return "in no table";
+  }
+  KVCAL_CHECK(false);
+  return detail;
+}
+
+void print_types(const FamiliesOptions& options, std::ostream& out) {
+  const std::string quote = options.markdown ? "`" : "";
+  if (options.markdown) out << "| `model_type` | | |\n| --- | --- | --- |\n";
+  Json types = Json::array();
+  for (const std::string& type : options.types) {
+    const ModelTypeSupport found = support_of(type);
+    const std::string_view word = support_word(found.support);
+    types.push_back({{"model_type", type}, {"support", word}, {"detail", found.detail}});
+    if (options.markdown)
+      out << "| `" << type << "` | " << word << " | " << detail_text(found, quote) << " |\n";
+    else if (!options.json)
+      out << type << ": " << word << ", " << detail_text(found, quote) << '\n';
+  }
+  if (options.json) out << dump_json({{"types", types}});
+}
+
 void run_families(const FamiliesOptions& options) {
-  if (options.json) {
+  if (!options.types.empty()) {
+    print_types(options, std::cout);
+  } else if (options.json) {
     std::cout << dump_json(families_json());
   } else {
     (options.markdown ? print_markdown : print_text)(std::cout);
@@ -96,6 +146,8 @@ void add_families(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<FamiliesOptions>();
   CLI::App* command = app.add_subcommand(
       "families", "List the model families, their variations, and what is refused by name");
+  command->add_option("MODEL_TYPE", options->types,
+                      "Say of each whether it runs, is a wrapper, is refused, or is unknown");
   CLI::Option* markdown = command->add_flag("--markdown", options->markdown,
                                             "Print the table that docs/models.md holds");
   command->add_flag("--json", options->json, "Print JSON instead of text")->excludes(markdown);

@@ -105,28 +105,4 @@ const std::vector<Architecture>& architectures() {
   return kTable;
 }
 
-const std::vector<RefusedModelType>& refused_model_types() {
-  static const std::vector<RefusedModelType> kTable{
-      {"zamba2", "its shared, low-rank adapted attention blocks are not run"},
-      {"zamba", "its Mamba layers are not run"},
-      {"falcon_h1", "its Mamba 2 heads are not run"},
-      {"falcon_mamba", "it has no attention and so no KV cache"},
-      {"lfm2", "its short convolutions are not run"},
-      {"lfm2_vl", "the short convolutions of its text model are not run"},
-      {"mamba", "it has no attention and so no KV cache"},
-      {"mamba2", "it has no attention and so no KV cache"},
-      {"recurrent_gemma", "its recurrent blocks are not run"},
-      {"rwkv", "it has no attention and so no KV cache"},
-      {"gemma3n", "its per-layer embeddings and shared KV caches are not run"},
-      {"mllama", "its cross-attention layers, whose K and V are the image's, are not run"},
-      {"diffllama", "its attention subtracts two halves of heads"},
-      {"doge", "its attention masks tokens by their values"},
-      {"laguna", "its layers have different numbers of heads"},
-      {"persimmon", "its norms of Q and K have biases"},
-      {"bloom", "its ALiBi positions are not run"},
-      {"mpt", "its ALiBi positions are not run"},
-  };
-  return kTable;
-}
-
 }  // namespace kvcal

@@ -5,6 +5,7 @@
 #include "core/join.h"
 #include "core/registry.h"
 #include "family/architecture.h"
+#include "family/model_type_support.h"
 
 namespace kvcal {
 namespace {
@@ -172,9 +173,8 @@ const Wrapper* wrapper_of(std::string_view model_type) {
 }
 
 void refuse_by_name(std::string_view model_type) {
-  for (const RefusedModelType& refused : refused_model_types())
-    if (refused.model_type == model_type)
-      fail("model_type '", model_type, "' is not supported: ", refused.reason);
+  const std::string_view reason = refusal_of(model_type);
+  if (!reason.empty()) fail("model_type '", model_type, "' is not supported: ", reason);
 }
 
 [[noreturn]] void refuse_unknown(std::string_view model_type) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Compares the tables of families and of engines in docs/models.md, each between its two marker
-# comments, with what `kvcal families --markdown` and `kvcal engines --markdown` print.
+# Compares the tables of families, of transformers' model types and of engines in docs/models.md,
+# each between its two marker comments, with what `kvcal families --markdown [MODEL_TYPE...]` and
+# `kvcal engines --markdown` print.
 #   tests/cli/check_families.sh [--update]       KVCAL names the program
 # --update rewrites the tables in docs/models.md.
 
@@ -13,7 +14,15 @@ make_scratch
 PAGE=$SOURCE_FOLDER/docs/models.md
 cp "$PAGE" "$SCRATCH_ROOT/models.md"
 
-for table in families engines; do
+readarray -t types < <(grep -v '^#' "$SOURCE_FOLDER/tests/fixtures/family/model_types.tsv" | cut -f 1)
+print_table() {
+  case $1 in
+    families | engines) "$KVCAL" "$1" --markdown ;;
+    types) "$KVCAL" families --markdown "${types[@]}" ;;
+  esac
+}
+
+for table in families types engines; do
   begin="<!-- $table begin -->" end="<!-- $table end -->"
   for marker in "$begin" "$end"; do
     if [[ $(grep -cxF "$marker" "$PAGE") -ne 1 ]]; then
@@ -21,7 +30,7 @@ for table in families engines; do
       exit 1
     fi
   done
-  "$KVCAL" $table --markdown >"$SCRATCH_ROOT/table" || exit 1
+  print_table $table >"$SCRATCH_ROOT/table" || exit 1
   {
     sed "/^$begin\$/q" "$SCRATCH_ROOT/models.md"
     cat "$SCRATCH_ROOT/table"

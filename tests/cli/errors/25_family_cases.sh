@@ -12,7 +12,8 @@ bad "A model_type with a slip" <<'CASE'
 edit_config 's/"model_type": "llama"/"model_type": "qwen3moe"/'
 CASE
 
-for type in $("$KVCAL" families --json | sed -n '/"refused"/,$s/.*"model_type": "\(.*\)",/\1/p'); do
+# All types and their reasons stand in docs/models.md.
+for type in zamba2 lfm2_vl bart mamba; do
   bad "Refused by name: $type" <<CASE
 edit_config 's/"model_type": "llama"/"model_type": "$type"/'
 CASE

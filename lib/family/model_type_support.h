@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace kvcal {
+
+/// Reason for which a model_type is refused by name; empty: it is not.
+std::string_view refusal_of(std::string_view model_type);
+
+/// Result for a config.json with a model_type.
+enum class Support : uint8_t {
+  kRuns,     ///< a family's own type
+  kWrapper,  ///< a multimodal type with a row
+  kRefused,  ///< by name
+  kUnknown   ///< in no table: runs where its text_config is a known decoder's
+};
+
+struct ModelTypeSupport {
+  Support support = Support::kUnknown;
+  std::string_view detail = "";  ///< the family, the type of the text model, the reason
+};
+ModelTypeSupport support_of(std::string_view model_type);
+
+}  // namespace kvcal
