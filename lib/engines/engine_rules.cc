@@ -34,6 +34,15 @@ bool matches(std::string_view pattern, std::string_view method) {
   return pattern == method;
 }
 
+bool has_setting(const Json& config, const Setting& setting) {
+  const std::string key(setting.key);
+  const Json text = config.value("text_config", Json::object());
+  const Json value = config.contains(key) ? config.at(key) : text.value(key, Json());
+  const bool is_met = setting.value.empty() ? !value.is_null() && value != false
+                                            : value == parse_json(setting.value);
+  return is_met != setting.is_not;
+}
+
 bool contains(const ModelTypes& types, std::string_view type) {
   return std::ranges::find(types, type) != types.end();
 }
@@ -60,6 +69,7 @@ std::string_view name_of(Reads reads) {
 
 ModelTypes types_run_but(const ModelTypes& others) {
   ModelTypes types = kTypesRun;
+  types.insert(types.end(), kLaterTypesRun.begin(), kLaterTypesRun.end());
   types.insert(types.end(), kWrappersRun.begin(), kWrappersRun.end());
   std::erase_if(types, [&](std::string_view type) { return contains(others, type); });
   return types;
@@ -72,10 +82,13 @@ const Miss* find_miss(const EngineRules& engine, const MissSubject& subject) {
     });
   };
   const auto is_method = [&](std::string_view pattern) { return matches(pattern, subject.method); };
+  const auto is_set = [&](const Setting& setting) { return has_setting(*subject.config, setting); };
   const auto it = std::ranges::find_if(engine.misses, [&](const Miss& miss) {
     return contains(miss.types, subject.model_type) &&
            (miss.methods.empty() || std::ranges::any_of(miss.methods, is_method)) &&
            (subject.has_weights || !miss.needs_weights) &&
+           (miss.settings.empty() ||
+            (subject.config && std::ranges::all_of(miss.settings, is_set))) &&
            (miss.names.empty() || std::ranges::any_of(miss.names, has_name));
   });
   return it == engine.misses.end() ? nullptr : &*it;

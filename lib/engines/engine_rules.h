@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/json.h"
 #include "core/registry.h"
 
 namespace kvcal {
@@ -148,16 +149,65 @@ inline const ModelTypes kTypesRun{"bamba",       "cohere",      "cohere2",
                                   "qwen3_moe",   "qwen3_next",  "smollm3",
                                   "stablelm",    "starcoder2"};
 
+/// Types of families added later, with which it runs some of them.
+inline const ModelTypes kLaterTypesRun{"afmoe",
+                                       "arcee",
+                                       "biogpt",
+                                       "codegen",
+                                       "cwm",
+                                       "deepseek_v32",
+                                       "dots1",
+                                       "ernie4_5",
+                                       "ernie4_5_moe",
+                                       "exaone_moe",
+                                       "flex_olmo",
+                                       "glm4_moe_lite",
+                                       "glm_moe_dsa",
+                                       "gpt_bigcode",
+                                       "gpt_neo",
+                                       "gptj",
+                                       "granite_swa",
+                                       "granitemoe_swa",
+                                       "granitemoeshared",
+                                       "helium",
+                                       "hy_v3",
+                                       "hyperclovax",
+                                       "iquestcoder",
+                                       "jais2",
+                                       "llama4_text",
+                                       "mellum",
+                                       "minicpm3",
+                                       "minimax_m2",
+                                       "mistral4",
+                                       "nanochat",
+                                       "nemotron",
+                                       "olmo",
+                                       "opt",
+                                       "qwen3_5_text",
+                                       "seed_oss",
+                                       "solar_open",
+                                       "vaultgemma",
+                                       "xglm",
+                                       "youtu"};
+
 /// Multimodal types with which it runs vLLM, SGLang and transformers.
-inline const ModelTypes kWrappersRun{
-    "glm46v",   "glm4v",   "glm4v_moe",   "granite4_vision", "idefics3",        "internvl",
-    "kimi_k25", "llava",   "llava_next",  "mistral3",        "llava_onevision", "qwen2_5_vl",
-    "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl",        "qwen3_vl_moe",    "smolvlm"};
+inline const ModelTypes kWrappersRun{"glm46v",     "glm4v",        "glm4v_moe", "granite4_vision",
+                                     "idefics3",   "internvl",     "kimi_k25",  "llama4",
+                                     "llava",      "llava_next",   "mistral3",  "llava_onevision",
+                                     "qwen2_5_vl", "qwen2_vl",     "qwen3_5",   "qwen3_5_moe",
+                                     "qwen3_vl",   "qwen3_vl_moe", "smolvlm"};
 /// All types run, without some.
 ModelTypes types_run_but(const ModelTypes& others);
 
 /// Endings of tensors' names: scales of the cache in the attention module itself.
 inline const std::vector<std::string_view> kPlainScales{".k_scale", ".v_scale"};
+
+/// A key of config.json, or of its text_config, and the JSON text of its value, null where it lacks
+/// the key; "": any but null and false.
+struct Setting {
+  std::string_view key, value = {};
+  bool is_not = false;  ///< any value but that
+};
 
 /// Models whose scales an engine does not use, and the checkpoints of which that is so.
 struct Miss {
@@ -171,6 +221,9 @@ struct Miss {
   std::vector<std::string_view> names = {};
   /// Its attention has no parameters of scales, so a file of scales can be given beside them.
   bool lacks_parameters = false;
+  /// Keys of config.json, all of which have such values. A verdict on a type alone passes over
+  /// misses with settings.
+  std::vector<Setting> settings = {};
   bool needs_weights = false;    ///< the miss is for checkpoints whose weights are quantized, too
   std::string_view format = {};  ///< of ours that the engine reads for these models, for remedies
 };
@@ -257,6 +310,7 @@ struct MissSubject {
   std::string_view model_type, method;  ///< quant_method
   std::vector<std::string> names = {};  ///< of its scales
   bool has_weights = false;             ///< quantized ones
+  const Json* config = nullptr;         ///< config.json; nullptr: not known
 };
 /// Whether MethodRules decide a miss.
 constexpr bool goes_by_rules(MissEffect effect) {

@@ -115,13 +115,19 @@ class Placer {
     place = &tensor;
   }
 
+  /// The heads that config.json names, also of a latent cache, which has one.
+  int64_t named_heads(int64_t heads) const {
+    return subject_.config.latent.latent_rank > 0 ? subject_.config.num_key_value_heads : heads;
+  }
+
   /// Whether the shape is one that the engine takes without a word.
   bool fits(const ScaleTensor& tensor, bool has_heads) const {
     const int64_t heads = subject_.config.cache(tensor.layer).heads,
                   count = element_count_of(tensor);
     const std::vector<int64_t> head_shape{heads, 1, 1};
     if (subject_.rules.shapes == ScaleShapes::kExact)
-      return tensor.shape == (has_heads ? head_shape : std::vector<int64_t>{1});
+      return tensor.shape ==
+             (has_heads ? std::vector<int64_t>{named_heads(heads), 1, 1} : std::vector<int64_t>{1});
     if (has_heads && subject_.rules.shapes == ScaleShapes::kAny)
       return count == 1 || tensor.shape == head_shape;
     return (count == 1 && (!has_heads || subject_.options.tp_size == 1)) ||

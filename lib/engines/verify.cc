@@ -278,7 +278,8 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
   const std::string model_type = required_string(model_dir.config(), "model_type");
   MissSubject missed{.model_type = model_type,
                      .method = declaration.method,
-                     .has_weights = declares_weights(declaration)};
+                     .has_weights = declares_weights(declaration),
+                     .config = &model_dir.config()};
   for (const ScaleTensor& tensor : tensors) missed.names.push_back(tensor.name);
   const Miss* miss = find_miss(rules, missed);
   if (miss && miss->effect == MissEffect::kByRulesWhenAsked && options.kv_cache_dtype == "auto") {

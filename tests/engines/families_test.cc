@@ -1,5 +1,6 @@
 // What verify says of every family in every form that kvcal writes, against what the engines' own
 // code did: tests/reference/engines_table.py runs the engines and records their answers.
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -41,7 +42,7 @@ class FamilyCase {
   VerifyReport verify(const std::string& engine, bool is_fp8, bool has_file) const {
     VerifyOptions options;
     if (is_fp8) options.kv_cache_dtype = "fp8_e4m3";
-    if (has_file && engine_rules().at(engine).scales_file.is_read) {
+    if (has_file && choose_engine(engine).rules().scales_file.is_read) {
       write_scales_file();
       options.scales = subject_.path("kv_cache_scales.json");
     }
@@ -119,8 +120,7 @@ struct Tally {
   std::vector<std::string> differ, hidden;  ///< hidden: bad, and verify finds no error
 };
 
-/// apart: a family that is told from others of its model_type by more than the rules know.
-Tally compare(const std::string& engine, const Json& record, const std::string& apart) {
+Tally compare(const std::string& engine, const Json& record) {
   Tally tally;
   for (const auto& [family, cases] : record.at("families").items())
     for (const auto& [name, answer] : cases.items()) {
@@ -133,7 +133,6 @@ Tally compare(const std::string& engine, const Json& record, const std::string& 
       const VerifyReport report =
           subject.verify(engine, at != std::string::npos, form.ends_with("scales-json"));
       ++tally.cases;
-      if (family == apart) continue;
       const std::string said = answer_of(report);
       const std::string line = family + " " + name + ": " + seen + ", verify: " + said;
       if (said != seen) tally.differ.push_back(line);
@@ -144,10 +143,12 @@ Tally compare(const std::string& engine, const Json& record, const std::string& 
   return tally;
 }
 
-void check_engine(const std::string& engine, const std::set<std::string>& known = {},
-                  const std::string& apart = {}, const std::string& version = {}) {
-  const Json record = fixture("engines/families_" + engine + version + ".json");
-  Tally tally = compare(engine, record, apart);
+/// engine: as --engine takes it.
+void check_engine(const std::string& engine, const std::set<std::string>& known = {}) {
+  std::string name = engine;
+  std::ranges::replace(name, '@', '_');
+  const Json record = fixture("engines/families_" + name + ".json");
+  Tally tally = compare(engine, record);
   std::erase_if(tally.differ, [&](const std::string& line) { return known.contains(line); });
   std::string lines;
   for (const std::string& line : tally.differ) lines += line + "\n";
@@ -162,32 +163,21 @@ void check_engine(const std::string& engine, const std::set<std::string>& known 
 }  // namespace
 
 TEST_CASE("verify says of every family and form what SGLang did") {
-  // Weights, not scales, stop it: q_a_proj and kv_a_proj fused per tensor, and experts of gpt-oss
-  // in ModelOpt's and Quark's forms.
-  check_engine("sglang", {"deepseek_v2_groups weights: refused, verify: lost",
-                          "deepseek_v3 weights: refused, verify: lost",
-                          "gpt_oss modelopt: refused, verify: lost",
-                          "gpt_oss modelopt@fp8: refused, verify: lost",
-                          "gpt_oss modelopt-plain: refused, verify: lost",
-                          "gpt_oss weights-quark@fp8: refused, verify: lost"});
+  check_engine("sglang");
 }
 
 TEST_CASE("verify says of every family and form what vLLM did") {
-  // A normalisation of each head, of which its model file knows nothing: 13 cases.
-  check_engine("vllm", {}, "stablelm_parallel");
-  check_engine("vllm", {}, "stablelm_parallel", "_0.33");
+  check_engine("vllm");
+  check_engine("vllm@0.33");
 }
 
 TEST_CASE("verify says of every family and form what TGI did") {
-  // The architecture of Falcon 40B, which its model file does not load so small: 13 cases.
-  check_engine("tgi", {}, "falcon_40b");
+  check_engine("tgi");
 }
 
 TEST_CASE("verify says of every family and form what transformers did") {
   check_engine("transformers");
-  // 5.17 fails on its experts.
-  check_engine("transformers", {"qwen3_5_moe compressed-tensors: loaded, verify: refused"}, {},
-               "_5.23");
+  check_engine("transformers@5.23");
 }
 
 TEST_CASE("verify says of every family and form what LMDeploy did") {
@@ -195,5 +185,5 @@ TEST_CASE("verify says of every family and form what LMDeploy did") {
 }
 
 TEST_CASE("verify says of every family and form what Aphrodite did") {
-  check_engine("aphrodite", {}, "stablelm_parallel");
+  check_engine("aphrodite");
 }

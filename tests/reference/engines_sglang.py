@@ -10,7 +10,7 @@ loading, load_kv_cache_scales (--quantization-param-path) and configure_kv_cache
 (SGLANG_USE_CPU_ENGINE=1). No forward is run, no cache is laid out. What stands in, all of it before any tensor is read:
 - sgl_kernel (also the operations of it that qwen3_5.py names), flashinfer, cutlass, tilelang, deep_gemm: modules of nothing; a call of one of their functions would raise (none does).
 - The GPU counts as one of compute capability 9.0 where a configuration asks, and layers load their weights as for a GPU (_is_cpu is
-  false in linear.py, parameter.py, fp8.py, qwen3_next.py, qwen3_5.py and the fused experts, adjust_config_with_unaligned_cpu_tp does nothing: the CPU's paths pad
+  false in linear.py, parameter.py, fp8.py, qwen3_next.py, qwen3_5.py, mllama4.py and the fused experts, RoPE of deepseek_v2.py and of its indexer is a GPU's, adjust_config_with_unaligned_cpu_tp does nothing: the CPU's paths pad
   and pack). E5M2 is let through, which its CPU has not.
 - After loading only the attention's BaseKVCacheMethod is processed; of weights that needs kernels and touches no scale of the cache.
 - config.json's auto_map is not followed: a plain PretrainedConfig of the keys stands for the remote code's class (exaone, internlm2,
@@ -46,7 +46,8 @@ for name in ("fused_input_proj_cpu", "fused_qk_gemma_rmsnorm_cpu", "fused_qk_gem
 from sglang.benchmark.one_batch import _init_process_global_configs
 from sglang.srt.configs.model_config import ModelConfig
 from sglang.srt.distributed import bootstrap
-from sglang.srt.layers import linear, parameter
+from sglang.srt.layers import linear, parameter, rotary_embedding
+from sglang.srt.layers.attention.dsa import dsa_indexer
 from sglang.srt.layers.moe.fused_moe_triton import layer as fused_experts
 from sglang.srt.layers.quantization import fp8
 from sglang.srt.layers.quantization.kv_cache import BaseKVCacheMethod
@@ -56,7 +57,7 @@ from sglang.srt.mem_cache import kv_cache_dtype
 from sglang.srt.model_executor import model_runner
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_loader import loader
-from sglang.srt.models import qwen3_5, qwen3_next
+from sglang.srt.models import deepseek_v2, mllama4, qwen3_5, qwen3_next
 from sglang.srt.runtime_context import SpawnRanks, get_resources, publish
 from sglang.srt.server_args import PortArgs, ServerArgs
 from sglang.srt.utils import common
@@ -64,9 +65,15 @@ from sglang.srt.utils import common
 IS_STARTED = False
 
 
+def rope_of_gpu(*arguments, **named):
+    return rotary_embedding.get_rope_wrapper(*arguments, **named | {"device": "cuda"})
+
+
 def stand_in_for_gpu():
-    for module in (linear, parameter, fp8, fused_experts, qwen3_next, qwen3_5):
+    for module in (linear, parameter, fp8, fused_experts, qwen3_next, qwen3_5, mllama4):
         module._is_cpu = False
+    for module in (deepseek_v2, dsa_indexer):
+        module.get_rope_wrapper = rope_of_gpu
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     for module in (loader, quark):
         module.get_device_capability = lambda *_: (9, 0)

@@ -6,7 +6,8 @@ verify` says the same. Each family is a checkpoint of kvcal synth (tests/fixture
 calibrated on a few tokens and converted; SCRATCH keeps the folders and the engines' answers, so a second call goes on.
 NAME=PYTHON: the judge engines_NAME.py and the python of its environment, as its head says; "-" takes recorded answers alone. Where there
 are several versions: NAME@VERSION=PYTHON, which is families_NAME_VERSION.json then.
---out DIR (tests/fixtures/engines) writes families.json and families_NAME.json there.
+--out DIR (tests/fixtures/engines) writes families.json and families_NAME.json there. Families and cases that these hold and that were not
+asked for stay in them.
 
 families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {"config": what differs from models/NAME/config.json,
   "forms": {FORM: [index of its quantization_config in configs, of its hf_quant_config.json or null, {name of scales with {} for the
@@ -40,7 +41,12 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
            "qwen3_next": dict(decoder_sparse_step=1, num_hidden_layers=4, full_attention_interval=4,
                               layer_types=["linear_attention"] * 3 + ["full_attention"]), "nemotron_h": dict(n_groups=8, mamba_num_heads=8),
            "phi": dict(intermediate_size=192), "gpt_oss": dict(intermediate_size=32), "falcon_11b": dict(ffn_hidden_size=192),
-           "exaone": dict(max_position_embeddings=64), "qwen2_vl": dict(use_sliding_window=False)}
+           "exaone": dict(max_position_embeddings=64), "qwen2_vl": dict(use_sliding_window=False),
+           # Keys of published checkpoints that transformers does not need.
+           "deepseek_v32": dict(moe_layer_freq=1), "glm_moe_dsa": dict(moe_layer_freq=1), "hy_v3": dict(first_k_dense_replace=1, route_norm=True),
+           "exaone_moe": dict(is_moe_layer=[False, True, False, True]),
+           "iquestcoder": dict(pad_token_id=None, auto_map=dict(AutoConfig="configuration_iquestcoder.IQuestCoderConfig",
+                                                                AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
@@ -61,7 +67,8 @@ NOT_ASKED = {"vllm": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"}, "aphrodi
              "tgi": {"compressed-tensors@fp8"},
              "transformers": {case for case in CASES if "@" in case}}
 FP8 = {"sglang": "fp8_e4m3", "tgi": "fp8_e4m3fn"}  # each engine's word for such a cache; others: fp8
-OUTSIDE = re.compile(r"vision|visual|projector|connector|image_newline")  # of the text model, as in make_fixtures.py
+# Of no text model, as in make_fixtures.py, or of a part of one that makes no K and V.
+OUTSIDE = re.compile(r"vision|visual|projector|connector|image_newline|\.indexer\.")
 LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 SIDES = {"k": re.compile(r"\.(k_scale|k_proj\.output_scale)$"), "v": re.compile(r"\.(v_scale|v_proj\.output_scale)$"),
          "kv": re.compile(r"\.kv_scale$")}
@@ -358,8 +365,8 @@ def general(reason):
 
 
 class Interned:
-    def __init__(self):
-        self.values = []
+    def __init__(self, values):
+        self.values = values
 
     def of(self, value):
         if value is None:
@@ -369,8 +376,13 @@ class Interned:
         return self.values.index(value)
 
 
+def recorded(path):
+    return json.loads(path.read_text()) if path.exists() else {"families": {}}
+
+
 def write_json(path, head, rows):
     """A line a family."""
+    rows = dict(sorted(rows.items()))
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
     head = "".join(f"{json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items())
     path.write_text("{" + head + '"families": {\n' + lines + "\n}}\n")
@@ -386,7 +398,9 @@ def by_layer(tensors):
 
 
 def write_inputs(options):
-    configs, rows = Interned(), {}
+    path = options.out / "families.json"
+    old = recorded(path)
+    configs, rows = Interned(old.get("configs", [])), old["families"]
     for name in options.families:
         home = options.scratch / name
         forms = {}
@@ -397,7 +411,16 @@ def write_inputs(options):
             forms[form] = [configs.of(json.loads((home / form / "config.json").read_text()).get("quantization_config")),
                            configs.of(json.loads(hf_quant.read_text())) if hf_quant.exists() else None, by_layer(read_scales(home / form)[1])]
         rows[name] = dict(config=CONFIGS.get(name, {}), forms=forms)
-    write_json(options.out / "families.json", {"configs": configs.values}, rows)
+    write_json(path, {"configs": configs.values}, rows)
+
+
+def write_answers(options, engine, version, table):
+    path = options.out / f"families_{engine.replace('@', '_')}.json"
+    old = recorded(path)
+    reasons, rows = Interned(old.get("reasons", [])), old["families"]
+    for name, row in table.items():
+        rows[name] = rows.get(name, {}) | {case: [cell["answer"], reasons.of(cell["reason"] and general(cell["reason"]))] for case, cell in row.items()}
+    write_json(path, {"engine": engine, "version": version, "reasons": reasons.values}, rows)
 
 
 def main():
@@ -421,10 +444,7 @@ def main():
         table, version = compare(options, engine, python)
         print_table(engine, version, table, options.cases, out)
         if options.out:
-            reasons = Interned()
-            rows = {name: {case: [cell["answer"], reasons.of(cell["reason"] and general(cell["reason"]))] for case, cell in row.items()}
-                    for name, row in table.items()}
-            write_json(options.out / f"families_{engine.replace('@', '_')}.json", {"engine": engine, "version": version, "reasons": reasons.values}, rows)
+            write_answers(options, engine, version, table)
 
 
 if __name__ == "__main__":

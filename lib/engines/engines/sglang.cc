@@ -78,9 +78,9 @@ ConfigReading sglang_reading() {
 
 /// Source: SGLang 0.5.23, the model files that define load_kv_cache_scales, which loaded the file
 /// (tests/fixtures/engines) or, from apertus on, were read.
-const ModelTypes kReadsScalesFile{"glm4", "internlm3", "llama", "ministral3", "mistral",
-                                  "phi3", "qwen2",     "qwen3", "apertus",    "arcee",
-                                  "mimo", "opt",       "solar"};
+const ModelTypes kReadsScalesFile{"arcee",      "glm4",    "internlm3", "iquestcoder", "llama",
+                                  "ministral3", "mistral", "opt",       "phi3",        "qwen2",
+                                  "qwen3",      "apertus", "mimo",      "solar"};
 
 const std::vector<std::string_view> kProjections{"_proj.k_scale", "_proj.v_scale",
                                                  "_proj.output_scale"};
@@ -100,25 +100,39 @@ constexpr std::string_view kNotSwitched =
 constexpr std::string_view kNotSwitchedAndOnes =
     "it does not see the FP8 cache of a text model inside another one, and where it is asked for "
     "its scales are 1.0";
+constexpr std::string_view kNotSwitchedForChosen =
+    "it keeps 16 bits for attention of chosen tokens (DSA) unless asked for FP8, and then reads "
+    "scales of k_proj and v_proj alone";
+constexpr std::string_view kFusedLatent =
+    "its loader fuses q_a_proj and kv_a_proj_with_mqa, and stops at the two scales of their "
+    "weights";
+constexpr std::string_view kExpertsStop = "its loader stops at the experts in this form";
 constexpr std::string_view kDropped = "its loader drops the scales, and the cache is FP8 with 1.0";
 
 /// Source: SGLang 0.5.23, srt/models/*.py, each one's load_weights, run.
 std::vector<Miss> sglang_misses() {
   using enum MissEffect;
   return {
-      {.types = {"bamba", "falcon", "glm", "glm46v", "jamba", "llava", "phimoe"},
+      {.types = {"bamba", "biogpt", "codegen", "falcon", "flex_olmo", "glm", "glm46v", "gpt_neo",
+                 "jamba", "llava", "phimoe", "xglm"},
        .why = kNoImplementation,
        .effect = kNoModel},
-      {.types = {"exaone", "gemma", "gpt2", "granitemoehybrid", "internlm2", "olmo2", "olmo3",
-                 "qwen2_vl", "stablelm"},
+      {.types = {"ernie4_5_moe", "exaone", "gemma", "gpt2", "gpt_bigcode", "granitemoehybrid",
+                 "internlm2", "minicpm3", "olmo", "olmo2", "olmo3", "qwen2_vl", "stablelm"},
        .why = kStops,
        .effect = kRefused},
-      {.types = {"gemma3"},
+      {.types = {"gemma3", "llama4"},
        .why = "its loader stops at the tensor names of transformers 5",
        .effect = kRefused,
        .names = {"model.language_model."}},
-      {.types = {"gpt_neox", "granite4_vision", "idefics3", "internvl", "llava_next",
-                 "llava_onevision", "ministral", "smollm3", "smolvlm"},
+      {.types = {"cwm",         "dots1",           "ernie4_5",
+                 "gpt_neox",    "granite4_vision", "helium",
+                 "hyperclovax", "idefics3",        "internvl",
+                 "jais2",       "llava_next",      "llava_onevision",
+                 "ministral",   "mistral4",        "nanochat",
+                 "nemotron",    "seed_oss",        "smollm3",
+                 "smolvlm",     "solar_open",      "vaultgemma",
+                 "youtu"},
        .why = kBackendStops,
        .effect = kRefused},
       {.types = {"qwen2_5_vl"},
@@ -130,12 +144,15 @@ std::vector<Miss> sglang_misses() {
        .why = kNotSwitched,
        .effect = kByRulesWhenAsked,
        .methods = {"compressed-tensors", "modelopt*"}},
-      {.types = {"qwen3_5", "qwen3_5_moe"}, .why = kDropped, .names = {"_proj.output_scale"}},
-      {.types = {"granite", "olmoe"},
+      {.types = {"minimax_m2", "qwen3_5", "qwen3_5_moe", "qwen3_5_text"},
+       .why = kDropped,
+       .names = {"_proj.output_scale"}},
+      {.types = {"granite", "granite_swa", "olmoe"},
        .why = kStops,
        .effect = kRefused,
        .names = {".k_scale", ".v_scale", ".output_scale"}},
-      {.types = {"cohere", "cohere2", "gemma2", "granitemoe", "starcoder2"},
+      {.types = {"cohere", "cohere2", "gemma2", "granitemoe", "granitemoe_swa", "granitemoeshared",
+                 "starcoder2"},
        .why = kStopsAtProjections,
        .effect = kRefused,
        .names = kProjections,
@@ -145,19 +162,62 @@ std::vector<Miss> sglang_misses() {
        .effect = kRefused,
        .methods = {"compressed-tensors"},
        .names = kProjections},
-      {.types = {"granitemoe", "mixtral"}, .why = kDropped},
+      {.types = {"opt"},
+       .why = kStopsAtProjections,
+       .effect = kRefused,
+       .names = kProjections,
+       .format = "scales-json"},
+      {.types = {"opt"}, .why = kDropped, .format = "scales-json"},
+      {.types = {"gptj"},
+       .why = "its loader asks the quantization config for get_cache_scale, which it does not have "
+              "(AttributeError)",
+       .effect = kRefused,
+       .methods = {"fp8", "modelopt*", "quark"},
+       .format = "compressed-tensors"},
+      {.types = {"granitemoe", "granitemoe_swa", "granitemoeshared", "mixtral"}, .why = kDropped},
       {.types = {"starcoder2"},
        .why = kNoParameters,
        .effect = kOnesWhenAsked,
        .names = kPlainScales},
+      {.types = {"deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa"},
+       .why = kFusedLatent,
+       .effect = kRefused,
+       .methods = {"compressed-tensors"},
+       .settings = {{.key = "q_lora_rank"}},
+       .needs_weights = true},
+      {.types = {"glm4_moe_lite"},
+       .why = kFusedLatent,
+       .effect = kRefused,
+       .settings = {{.key = "q_lora_rank"}},
+       .needs_weights = true},
+      {.types = {"deepseek_v32", "glm_moe_dsa"},
+       .why = kNotSwitchedForChosen,
+       .effect = kByRulesWhenAsked,
+       .names = {"_proj.k_scale", "_proj.v_scale"}},
+      {.types = {"deepseek_v32", "glm_moe_dsa"},
+       .why = kNotSwitchedForChosen,
+       .effect = kOnesWhenAsked,
+       .format = "modelopt"},
       {.types = {"deepseek_v2", "deepseek_v3"},
        .effect = kByRules,
        .names = {"_proj.k_scale", "_proj.v_scale"}},
       {.types = {"deepseek_v2", "deepseek_v3"}, .why = kDropped, .format = "modelopt"},
       {.types = {"glm4", "qwen2"}, .why = kDropped, .format = "scales-json"},
       {.types = {"qwen3"}, .why = kNoParameters, .lacks_parameters = true, .format = "scales-json"},
-      {.types = {"glm4_moe", "glm4v_moe", "gpt_oss", "phi", "qwen2_moe", "qwen3_moe", "qwen3_vl",
-                 "qwen3_vl_moe"},
+      {.types = {"gpt_oss"},
+       .why = kNoParameters,
+       .methods = {"modelopt*"},
+       .lacks_parameters = true,
+       .needs_weights = true},
+      {.types = {"gpt_oss"}, .why = kExpertsStop, .effect = kRefused, .methods = {"modelopt*"}},
+      {.types = {"gpt_oss"},
+       .why = kExpertsStop,
+       .effect = kRefused,
+       .methods = {"quark"},
+       .needs_weights = true},
+      {.types = {"afmoe", "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "gpt_oss",
+                 "hy_v3", "llama4", "llama4_text", "mellum", "phi", "qwen2_moe", "qwen3_moe",
+                 "qwen3_vl", "qwen3_vl_moe"},
        .why = kNoParameters,
        .lacks_parameters = true},
       {.types = {"qwen3_next"},

@@ -58,6 +58,14 @@ std::vector<Miss> tgi_misses() {
        .why = "its experts refuse compressed-tensors (AssertionError: scoring func)",
        .effect = kRefused,
        .methods = {"compressed-tensors"}},
+      // Source: TGI db931fcf, flash_rw_modeling.py:494, which reads it as null.
+      {.types = {"falcon"},
+       .why = "its model file asks config.json of the new decoder architecture for "
+              "num_ln_in_parallel_attn (ValueError)",
+       .effect = kNoModel,
+       .settings = {{.key = "new_decoder_architecture"},
+                    {.key = "num_ln_in_parallel_attn", .value = "null"},
+                    {.key = "num_hidden_layers", .value = "80", .is_not = true}}},
       // Its Linears are Conv1D, which need no target.
       {.types = {"gpt2"}, .effect = kByRules},
   };

@@ -6,23 +6,53 @@ using enum ScaleSide;
 
 namespace {
 
+constexpr std::string_view kNeedsCode = "the model needs code of its checkpoint; tried without";
+constexpr std::string_view kExpertsFail =
+    "its loader of experts fails on empty config_groups (IndexError)";
+
+/// Of 5.23, and of 5.17 where it does so too.
 std::vector<Miss> transformers_misses() {
   return {{.types = {"exaone", "internlm2", "internlm3"},
-           .why = "the model needs code of its checkpoint; tried without",
+           .why = kNeedsCode,
            .effect = MissEffect::kNoModel},
+          {.types = {"mistral4"},
+           .why = "AutoModelForCausalLM does not take its configuration",
+           .effect = MissEffect::kNoModel},
+          {.types = {"biogpt", "opt", "xglm"},
+           .why = "it asks config.json for num_key_value_heads, which such models do not have "
+                  "(ValueError)",
+           .effect = MissEffect::kRefused,
+           .methods = {"compressed-tensors"}},
+          {.types = {"llama4"},
+           .why = "the model does not have the tensor names of other multimodal models",
+           .names = {"model.language_model."}},
           {.types = {"gemma3"},
            .why = "its loader stops at FP8 weights below language_model",
            .effect = MissEffect::kRefused,
            .methods = {"compressed-tensors"},
            .needs_weights = true},
-          {.types = {"falcon", "gpt2", "gpt_neox"},
+          {.types = {"codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj"},
            .why = "gives the cache of this attention class no scales, and drops those of the file",
            .effect = MissEffect::kSixteenBits,
            .methods = {"compressed-tensors"}},
-          {.types = {"deepseek_v2", "deepseek_v3", "glm4_moe", "glm4v_moe", "jamba", "kimi_k25",
-                     "mixtral", "nemotron_h", "olmoe", "phimoe", "qwen2_moe", "qwen3_5_moe",
-                     "qwen3_moe", "qwen3_next"},
-           .why = "its loader of experts fails on empty config_groups (IndexError)",
+          {.types = {"afmoe",        "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1",
+                     "ernie4_5_moe", "exaone_moe",  "flex_olmo",   "glm4_moe",     "glm4_moe_lite",
+                     "glm4v_moe",    "glm_moe_dsa", "hy_v3",       "jamba",        "kimi_k25",
+                     "mellum",       "minimax_m2",  "mixtral",     "nemotron_h",   "olmoe",
+                     "phimoe",       "qwen2_moe",   "qwen3_moe",   "qwen3_next",   "solar_open"},
+           .why = kExpertsFail,
+           .effect = MissEffect::kRefusedWithoutGroups,
+           .methods = {"compressed-tensors"}}};
+}
+
+/// Of 5.17 alone.
+std::vector<Miss> first_transformers_misses() {
+  return {{.types = {"iquestcoder"}, .why = kNeedsCode, .effect = MissEffect::kNoModel},
+          {.types = {"minicpm3"},
+           .why = "its model file asks rope_scaling for factor (KeyError)",
+           .effect = MissEffect::kNoModel},
+          {.types = {"qwen3_5_moe"},
+           .why = kExpertsFail,
            .effect = MissEffect::kRefusedWithoutGroups,
            .methods = {"compressed-tensors"}}};
 }
@@ -93,6 +123,7 @@ EngineRules transformers_engine() {
   later.versions = {"5.23"};
   later.methods[0].shapes = ScaleShapes::kExact;
   later.methods[0].needs_scheme = false;
+  for (const Miss& miss : first_transformers_misses()) rules.misses.push_back(miss);
   rules.other_versions = {later};
   return rules;
 }

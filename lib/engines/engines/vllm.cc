@@ -144,7 +144,9 @@ RunDtype vllm_run_dtype() {
 
 ModelTypes vllm_tried() {
   // The first two need code of their checkpoint, the last files of a processor: they were not run.
-  return types_run_but({"internlm2", "internlm3", "glm46v"});
+  ModelTypes others{"internlm2", "internlm3", "glm46v", "llama4"};
+  others.insert(others.end(), kLaterTypesRun.begin(), kLaterTypesRun.end());  // to be run
+  return types_run_but(others);
 }
 
 namespace {
@@ -159,6 +161,10 @@ std::vector<Miss> vllm_misses() {
   using enum MissEffect;
   return {
       {.types = {"bamba"}, .why = "it does not run the model", .effect = kNoModel},
+      {.types = {"stablelm"},
+       .why = "its model file does not know the normalization of each head (qk_layernorm)",
+       .effect = kNoModel,
+       .settings = {{.key = "qk_layernorm"}}},
       {.types = {"deepseek_v2", "deepseek_v3", "kimi_k25"},
        .why = kLatent,
        .methods = {"modelopt*"}},

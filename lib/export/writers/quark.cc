@@ -13,7 +13,8 @@ size_t num_engines(const ExportInput& input, const KvForm& names) {
   const std::string model_type = required_string(input.model.config(), "model_type");
   MissSubject subject{.model_type = model_type,
                       .method = "quark",
-                      .has_weights = input.kept || input.calibration.plan.quantizes_weights()};
+                      .has_weights = input.kept || input.calibration.plan.quantizes_weights(),
+                      .config = &input.model.config()};
   for (const std::string_view name : {names.k, names.v}) subject.names.emplace_back(name);
   return num_engines_that_hold(subject);
 }
