@@ -11,7 +11,7 @@ asked for stay in them.
 
 families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {"config": what differs from models/NAME/config.json,
   "forms": {FORM: [index of its quantization_config in configs, of its hf_quant_config.json or null, {name of scales with {} for the
-  layer: [dtype, shape, [layers]]}]}}}}
+  layer: [dtype, shape, [layers], of kv_scale beside k_scale: [layers with another number]]}]}}}}
 families_NAME.json, the answers: {"engine", "version", "reasons": [..], "families": {NAME: {CASE: [answer, index of its reason or
   null]}}}. A case is FORM or FORM@fp8, where the engine is told an FP8 cache. Answers:
   loaded   the cache is FP8, and the attention of every layer holds the numbers of the file
@@ -43,7 +43,7 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
            "phi": dict(intermediate_size=192), "gpt_oss": dict(intermediate_size=32), "falcon_11b": dict(ffn_hidden_size=192),
            "exaone": dict(max_position_embeddings=64), "qwen2_vl": dict(use_sliding_window=False),
            # Keys of published checkpoints that transformers does not need.
-           "deepseek_v32": dict(moe_layer_freq=1), "glm_moe_dsa": dict(moe_layer_freq=1), "hy_v3": dict(first_k_dense_replace=1, route_norm=True),
+           "deepseek_v32": dict(moe_layer_freq=1), "glm_moe_dsa": dict(moe_layer_freq=1), "hy_v3": dict(expert_hidden_dim=14, first_k_dense_replace=1, qk_norm=True, route_norm=True),
            "exaone_moe": dict(is_moe_layer=[False, True, False, True]),
            "iquestcoder": dict(pad_token_id=None, auto_map=dict(AutoConfig="configuration_iquestcoder.IQuestCoderConfig",
                                                                 AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
@@ -179,8 +179,8 @@ def header(path):
         return json.loads(file.read(size)), 8 + size
 
 
-def read_scales(folder):
-    """{layer: {"k", "v"}} of a folder's files, lists for heads; and {name: [dtype, shape]} of these tensors."""
+def read_sides(folder):
+    """{layer: {"k", "v", "kv"}} of what a folder's files hold, lists for heads; and {name: [dtype, shape]} of these tensors."""
     found, shapes = {}, {}
     for path in sorted(folder.glob("*.safetensors")):
         tensors, start = header(path)
@@ -197,6 +197,12 @@ def read_scales(folder):
     if (folder / "kv_cache_scales.json").exists():
         ranks = json.loads((folder / "kv_cache_scales.json").read_text())["kv_cache"]["scaling_factor"]
         found |= {int(layer): {"kv": to_float32(value)} for layer, value in ranks["0"].items()}
+    return found, shapes
+
+
+def read_scales(folder):
+    """{layer: {"k", "v"}} of a folder's files; and the tensors."""
+    found, shapes = read_sides(folder)
     return {layer: {"k": sides.get("k", sides.get("kv")), "v": sides.get("v", sides.get("kv"))} for layer, sides in found.items()}, shapes
 
 
@@ -258,8 +264,11 @@ def judged(options, engine, python):
 
 
 def same(a, b, within=0.0):
+    """One number stands for all heads."""
     if isinstance(a, list) or isinstance(b, list):
         a, b = (x if isinstance(x, list) else [x] for x in (a, b))
+        heads = max(len(a), len(b))
+        a, b = (x * heads if len(x) == 1 else x for x in (a, b))
         return len(a) == len(b) and all(same(x, y, within) for x, y in zip(a, b))
     a, b = (1.0 if x is None else x for x in (a, b))
     return a == b or (not isinstance(a, str) and not isinstance(b, str) and math.isclose(a, b, rel_tol=within))
@@ -388,13 +397,15 @@ def write_json(path, head, rows):
     path.write_text("{" + head + '"families": {\n' + lines + "\n}}\n")
 
 
-def by_layer(tensors):
+def by_layer(found, tensors):
     made = {}
     for name, (dtype, shape) in tensors.items():
         layer = LAYER.search("." + name)
         template = name[:layer.start(1) - 1] + "{}" + name[layer.end(1) - 1:]
         made.setdefault(template, [dtype, shape, []])[2].append(int(layer[1]))
-    return {template: [dtype, shape, sorted(layers)] for template, (dtype, shape, layers) in made.items()}
+    others = [layer for layer, sides in sorted(found.items()) if sides.get("k") is not None and sides.get("kv", sides["k"]) != sides["k"]]
+    return {template: [dtype, shape, sorted(layers), *([others] if others and template.endswith(".kv_scale") else [])]
+            for template, (dtype, shape, layers) in made.items()}
 
 
 def write_inputs(options):
@@ -409,7 +420,7 @@ def write_inputs(options):
                 continue
             hf_quant = home / form / "hf_quant_config.json"
             forms[form] = [configs.of(json.loads((home / form / "config.json").read_text()).get("quantization_config")),
-                           configs.of(json.loads(hf_quant.read_text())) if hf_quant.exists() else None, by_layer(read_scales(home / form)[1])]
+                           configs.of(json.loads(hf_quant.read_text())) if hf_quant.exists() else None, by_layer(*read_sides(home / form))]
         rows[name] = dict(config=CONFIGS.get(name, {}), forms=forms)
     write_json(path, {"configs": configs.values}, rows)
 

@@ -15,11 +15,12 @@ EngineRules aphrodite_engine() {
   misses.insert(misses.begin(),
                 {.types = {"glm"}, .effect = MissEffect::kByRules, .methods = {"quark"}});
   ModelTypes tried = vllm_tried();
-  const auto is_wrapper = [](std::string_view type) {
-    return std::ranges::find(kWrappersRun, type) != kWrappersRun.end();
+  const auto is_other = [](std::string_view type) {
+    return std::ranges::find(kWrappersRun, type) != kWrappersRun.end() ||
+           std::ranges::find(kLaterTypesRun, type) != kLaterTypesRun.end();
   };
-  std::erase_if(tried, is_wrapper);  // it was not run with them
-  for (Miss& miss : misses) std::erase_if(miss.types, is_wrapper);
+  std::erase_if(tried, is_other);  // it was not run with them
+  for (Miss& miss : misses) std::erase_if(miss.types, is_other);
   return {.title = "Aphrodite",
           .versions = {"0.24.1", "b42eeec22"},
           .source = "model_executor/layers/quantization/kv_cache.py, models/llama.py",

@@ -144,15 +144,15 @@ RunDtype vllm_run_dtype() {
 
 ModelTypes vllm_tried() {
   // The first two need code of their checkpoint, the last files of a processor: they were not run.
-  ModelTypes others{"internlm2", "internlm3", "glm46v", "llama4"};
-  others.insert(others.end(), kLaterTypesRun.begin(), kLaterTypesRun.end());  // to be run
-  return types_run_but(others);
+  return types_run_but({"internlm2", "internlm3", "glm46v"});
 }
 
 namespace {
 
 /// Source: vLLM 0.32, whose `CompressedTensorsConfig` and `Fp8Config` give MLAAttention no KV cache
 /// method; of ModelOpt checkpoints, which get one, no name reaches it (tried).
+const ModelTypes kLatentTypes{"deepseek_v2",   "deepseek_v3", "deepseek_v32",
+                              "glm4_moe_lite", "glm_moe_dsa", "kimi_k25"};
 constexpr std::string_view kLatent = "it drops the scales of a latent (MLA) cache and uses 1.0";
 
 }  // namespace
@@ -160,23 +160,43 @@ constexpr std::string_view kLatent = "it drops the scales of a latent (MLA) cach
 std::vector<Miss> vllm_misses() {
   using enum MissEffect;
   return {
-      {.types = {"bamba"}, .why = "it does not run the model", .effect = kNoModel},
+      {.types = {"bamba", "codegen", "gpt_neo", "xglm"},
+       .why = "it does not run the model",
+       .effect = kNoModel},
       {.types = {"stablelm"},
        .why = "its model file does not know the normalization of each head (qk_layernorm)",
        .effect = kNoModel,
        .settings = {{.key = "qk_layernorm"}}},
-      {.types = {"deepseek_v2", "deepseek_v3", "kimi_k25"},
+      {.types = {"llama4"},
+       .why = "its loader stops at the tensor names of other multimodal models (KeyError)",
+       .effect = kRefused,
+       .names = {"model.language_model."}},
+      // In its Transformers backend, which has a place for scales of ModelOpt checkpoints.
+      {.types = {"mistral4", "youtu"},
        .why = kLatent,
-       .methods = {"modelopt*"}},
-      {.types = {"deepseek_v2", "deepseek_v3", "kimi_k25"},
-       .why = kLatent,
-       .effect = kOnesWhenAsked},
+       .effect = kOnesWhenAsked,
+       .methods = {"compressed-tensors", "fp8", "quark"},
+       .format = "modelopt"},
+      {.types = kLatentTypes, .why = kLatent, .methods = {"modelopt*"}},
+      {.types = kLatentTypes, .why = kLatent, .effect = kOnesWhenAsked},
+      {.types = {"gpt_bigcode", "gptj"},
+       .why = "its loader stops at scales below k_proj of modules not named self_attn",
+       .effect = kRefused,
+       .methods = {"modelopt*"},
+       .names = {"_proj.k_scale", "_proj.v_scale"}},
+      // Source: vLLM 0.32, base_config.py:246, whose pattern leaves names below .attn as they are.
+      {.types = {"gpt_bigcode", "gptj"},
+       .why = "it takes attn.k_scale for a name of its own, where its attention is attn.attn, and "
+              "drops it without a word",
+       .names = kPlainScales},
       {.types = {"gpt_oss", "qwen2_moe", "qwen3_5_moe", "qwen3_next"},
        .why = "its loader stops at the scales of FP8 weights",
        .effect = kRefused,
        .needs_weights = true},
-      {.types = {"falcon", "gpt_oss"}, .effect = kByRules, .methods = {"compressed-tensors"}},
-      {.types = {"gpt_oss"}, .why = "its loader drops kv_scale", .names = {".kv_scale"}},
+      {.types = {"falcon", "gpt_oss", "hy_v3"},
+       .effect = kByRules,
+       .methods = {"compressed-tensors"}},
+      {.types = {"gpt_oss", "hy_v3"}, .why = "its loader drops kv_scale", .names = {".kv_scale"}},
       {.types = {"falcon"},
        .why = "its loader stops at the name kv_scale",
        .effect = kRefused,
@@ -194,9 +214,14 @@ std::vector<Miss> vllm_misses() {
               "layers.1.k_scale",
        .effect = kRefused},
       // Source: vLLM 0.32, models/utils.py:467 renames .k_proj before quark.py:955 sees the suffix.
-      {.types = {"cohere", "cohere2", "exaone", "exaone4", "gemma", "gemma2", "gemma3_text", "glm",
-                 "ministral", "nemotron_h", "olmo2", "olmo3", "olmoe", "phi", "phimoe", "qwen2_moe",
-                 "smollm3", "stablelm", "starcoder2"},
+      {.types = {"afmoe",     "arcee",      "biogpt",      "cohere",      "cohere2",
+                 "cwm",       "dots1",      "exaone",      "exaone4",     "exaone_moe",
+                 "flex_olmo", "gemma",      "gemma2",      "gemma3_text", "glm",
+                 "gptj",      "helium",     "hyperclovax", "jais2",       "mellum",
+                 "ministral", "nanochat",   "nemotron",    "nemotron_h",  "olmo",
+                 "olmo2",     "olmo3",      "olmoe",       "opt",         "phi",
+                 "phimoe",    "qwen2_moe",  "seed_oss",    "smollm3",     "solar_open",
+                 "stablelm",  "starcoder2", "vaultgemma"},
        .why = "its loader renames k_proj before it maps the scales, and stops at output_scale "
               "(AttributeError)",
        .effect = kRefused,
