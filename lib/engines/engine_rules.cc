@@ -67,9 +67,15 @@ std::string_view name_of(Reads reads) {
   return "";
 }
 
-ModelTypes types_run_but(const ModelTypes& others) {
+ModelTypes text_types_run_but(const ModelTypes& others) {
   ModelTypes types = kTypesRun;
   types.insert(types.end(), kLaterTypesRun.begin(), kLaterTypesRun.end());
+  std::erase_if(types, [&](std::string_view type) { return contains(others, type); });
+  return types;
+}
+
+ModelTypes types_run_but(const ModelTypes& others) {
+  ModelTypes types = text_types_run_but({});
   types.insert(types.end(), kWrappersRun.begin(), kWrappersRun.end());
   std::erase_if(types, [&](std::string_view type) { return contains(others, type); });
   return types;

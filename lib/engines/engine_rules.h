@@ -198,6 +198,8 @@ inline const ModelTypes kWrappersRun{"glm46v",     "glm4v",        "glm4v_moe", 
                                      "qwen3_vl",   "qwen3_vl_moe", "smolvlm"};
 /// All types run, without some.
 ModelTypes types_run_but(const ModelTypes& others);
+/// Of these, the types that are not multimodal.
+ModelTypes text_types_run_but(const ModelTypes& others);
 
 /// Endings of tensors' names: scales of the cache in the attention module itself.
 inline const std::vector<std::string_view> kPlainScales{".k_scale", ".v_scale"};

@@ -7,20 +7,71 @@ constexpr std::string_view kNoRewrite = "LMDeploy 0.18's PyTorch engine does not
 
 /// Source: LMDeploy 0.18.0, pytorch/models/patch.py, run.
 std::vector<Miss> lmdeploy_misses() {
-  return {
-      {.types = {"bamba", "cohere",    "cohere2",    "exaone",     "exaone4",    "falcon",
-                 "glm",   "gpt2",      "gpt_neox",   "granite",    "granitemoe", "granitemoehybrid",
-                 "jamba", "ministral", "ministral3", "nemotron_h", "olmo2",      "olmo3",
-                 "olmoe", "phi",       "phimoe",     "smollm3",    "stablelm",   "starcoder2"},
-       .why = kNoRewrite,
-       .effect = MissEffect::kNoModel}};
+  return {{.types = {"afmoe",
+                     "arcee",
+                     "bamba",
+                     "biogpt",
+                     "codegen",
+                     "cohere",
+                     "cohere2",
+                     "cwm",
+                     "dots1",
+                     "ernie4_5",
+                     "ernie4_5_moe",
+                     "exaone",
+                     "exaone4",
+                     "exaone_moe",
+                     "falcon",
+                     "flex_olmo",
+                     "glm",
+                     "gpt2",
+                     "gpt_bigcode",
+                     "gpt_neo",
+                     "gpt_neox",
+                     "gptj",
+                     "granite",
+                     "granite_swa",
+                     "granitemoe",
+                     "granitemoe_swa",
+                     "granitemoehybrid",
+                     "granitemoeshared",
+                     "helium",
+                     "hyperclovax",
+                     "iquestcoder",
+                     "jais2",
+                     "jamba",
+                     "llama4_text",
+                     "mellum",
+                     "minimax_m2",
+                     "ministral",
+                     "ministral3",
+                     "mistral4",
+                     "nanochat",
+                     "nemotron",
+                     "nemotron_h",
+                     "olmo",
+                     "olmo2",
+                     "olmo3",
+                     "olmoe",
+                     "opt",
+                     "phi",
+                     "phimoe",
+                     "qwen3_5_text",
+                     "seed_oss",
+                     "smollm3",
+                     "solar_open",
+                     "stablelm",
+                     "starcoder2",
+                     "vaultgemma",
+                     "xglm",
+                     "youtu"},
+           .why = kNoRewrite,
+           .effect = MissEffect::kNoModel}};
 }
 
 ModelTypes lmdeploy_tried() {
-  ModelTypes types = kTypesRun;
-  // Its convolution needs a kernel that was not there.
-  std::erase(types, "qwen3_next");
-  return types;
+  // Their convolution and attention of chosen tokens need kernels that were not there.
+  return text_types_run_but({"qwen3_next", "deepseek_v32", "glm_moe_dsa"});
 }
 
 }  // namespace

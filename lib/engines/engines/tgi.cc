@@ -28,9 +28,13 @@ MethodRules tgi_compressed_tensors() {
 /// Source: TGI db931fcf, server/text_generation_server/models/__init__.py, run.
 std::vector<Miss> tgi_misses() {
   using enum MissEffect;
-  const ModelTypes in_transformers{"bamba",      "cohere2", "glm",       "glm4",
-                                   "granitemoe", "jamba",   "olmo2",     "olmoe",
-                                   "qwen2_moe",  "qwen3",   "qwen3_moe", "stablelm"};
+  const ModelTypes in_transformers{"bamba",     "biogpt",     "codegen",
+                                   "cohere2",   "glm",        "glm4",
+                                   "gpt_neo",   "granitemoe", "granitemoeshared",
+                                   "helium",    "jamba",      "llama4_text",
+                                   "nemotron",  "olmo",       "olmo2",
+                                   "olmoe",     "qwen2_moe",  "qwen3",
+                                   "qwen3_moe", "stablelm",   "xglm"};
   constexpr std::string_view kFallback =
       "TGI runs the model through transformers, whose cache keeps 16 bits";
   constexpr std::string_view kNoFallback =
@@ -38,11 +42,57 @@ std::vector<Miss> tgi_misses() {
   constexpr std::string_view kExpertsRefuse =
       "its experts refuse weights in FP8 of this form (AssertionError)";
   return {
-      {.types = {"exaone", "exaone4", "gemma3", "glm4_moe", "gpt_oss", "granitemoehybrid",
-                 "internlm2", "internlm3", "ministral", "ministral3", "nemotron_h", "olmo3",
-                 "qwen3_next", "smollm3"},
+      {.types = {"afmoe",
+                 "arcee",
+                 "cwm",
+                 "deepseek_v32",
+                 "dots1",
+                 "ernie4_5",
+                 "ernie4_5_moe",
+                 "exaone",
+                 "exaone4",
+                 "exaone_moe",
+                 "flex_olmo",
+                 "gemma3",
+                 "glm4_moe",
+                 "glm4_moe_lite",
+                 "glm_moe_dsa",
+                 "gpt_oss",
+                 "granite_swa",
+                 "granitemoe_swa",
+                 "granitemoehybrid",
+                 "hy_v3",
+                 "hyperclovax",
+                 "internlm2",
+                 "internlm3",
+                 "iquestcoder",
+                 "jais2",
+                 "mellum",
+                 "minicpm3",
+                 "minimax_m2",
+                 "ministral",
+                 "ministral3",
+                 "mistral4",
+                 "nanochat",
+                 "nemotron_h",
+                 "olmo3",
+                 "qwen3_5_text",
+                 "qwen3_next",
+                 "seed_oss",
+                 "smollm3",
+                 "solar_open",
+                 "vaultgemma",
+                 "youtu"},
        .why = "TGI db931fcf does not run the model",
        .effect = kNoModel},
+      {.types = {"gpt_bigcode"},
+       .why = "its model file wants one KV head (AssertionError)",
+       .effect = kNoModel,
+       .settings = {{.key = "multi_query", .value = "false"}}},
+      {.types = {"llama4_text"},
+       .why = "transformers stops in TGI at compressed-tensors for this model (TypeError)",
+       .effect = kRefused,
+       .methods = {"compressed-tensors"}},
       {.types = in_transformers,
        .why = kNoFallback,
        .effect = kRefused,
@@ -90,7 +140,7 @@ EngineRules tgi_engine() {
                    .refusal = "it asks the configuration of fbgemm_fp8 for weight_block_size, "
                               "which it does not have (AttributeError)"}},
       .otherwise = tgi_any("*", CacheSwitch::kNever),
-      .tried = kTypesRun,
+      .tried = text_types_run_but({"opt"}),  // its loader needs a GPU
       .misses = tgi_misses(),
       .formats = {
           // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.
