@@ -113,6 +113,12 @@ std::vector<InputStatistics> input_statistics(const InputNames& names, int64_t l
   return all;
 }
 
+void set_model_type(const ModelConfig& config, Provenance& origin) {
+  origin.model_type = config.model_type;
+  origin.family = config.chosen ? std::string(config.architecture->name) : "";
+  origin.family_sha256 = config.chosen.file_sha256;
+}
+
 void set_samples(std::span<const Sample> samples, Provenance& origin) {
   origin.sample_indices.clear();
   for (const Sample& sample : samples) origin.sample_indices.push_back(sample.index);

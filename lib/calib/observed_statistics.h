@@ -71,6 +71,8 @@ std::vector<InputStatistics> input_statistics(const InputNames& names, int64_t l
                                               const std::vector<LinearObservation>& linears,
                                               std::span<const Sample> samples);
 
+/// Records the model's type, and the family that was chosen where that is not known.
+void set_model_type(const ModelConfig& config, Provenance& origin);
 /// Records the samples of a run and their number of tokens.
 void set_samples(std::span<const Sample> samples, Provenance& origin);
 

@@ -51,7 +51,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
                        const std::vector<std::string>& formats, const ConversionOptions& options,
                        Diagnostics& diagnostics)
     : model_(checkpoint),
-      config_(read_model_config(model_)),
+      config_(read_model_config(model_, options.family)),
       kept_(read_kept_quantization(model_)) {
   read_scales(options);
   settle_weights(formats);

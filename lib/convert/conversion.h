@@ -18,6 +18,7 @@ struct ConversionOptions {
   std::filesystem::path scales;        ///< place to read them from; empty: the checkpoint itself
   std::optional<Strategy> strategy;    ///< kTensor or kAttnHead; nullopt: the source's
   std::optional<fp8::Format> dialect;  ///< kE4m3Fn or kE4m3Fnuz; nullopt: the source's
+  FamilyChoice family = {};            ///< of a model_type that is not known
 };
 
 /// A checkpoint split into the inputs of the usual writers: its KV scales and FP8 weights as a

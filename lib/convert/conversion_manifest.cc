@@ -79,6 +79,11 @@ Json conversion_manifest(const Conversion& conversion, const std::string& versio
                             {"keys_observed", name_of(source.keys)},
                             {"kv_cache_dtype", fp8::name_of(source.format)},
                             {"lost", losses_json(formats.losses)}};
+  if (const ModelConfig& config = conversion.config(); config.chosen) {
+    manifest["conversion"]["family"] = config.architecture->name;
+    if (config.chosen.is_from_file())
+      manifest["conversion"]["family_sha256"] = config.chosen.file_sha256;
+  }
   return manifest;
 }
 

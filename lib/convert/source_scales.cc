@@ -176,7 +176,7 @@ SourceScales read_scales_of(const fs::path& place, const ModelConfig& config) {
   if (is_there(place / kOverlayName)) return read_overlay_scales(place, config);
   if (ranks && !is_there(place / "config.json")) return scales_of_ranks(*ranks, config);
   const ModelDir other(place);
-  const ModelConfig own = read_model_config(other);
+  const ModelConfig own = read_model_config(other, config.chosen);
   if (own.model_type != config.model_type || own.num_hidden_layers != config.num_hidden_layers)
     fail(place.string(), ": is a '", own.model_type, "' of ", own.num_hidden_layers,
          " layers, the checkpoint is a '", config.model_type, "' of ", config.num_hidden_layers);

@@ -341,7 +341,8 @@ VerifyReport verify_checkpoint(const std::filesystem::path& path, std::string_vi
   }
   // Without a file that it would load, kvcal's own reader tells what is missing.
   const ModelDir model_dir = files.names.empty() ? ModelDir(path) : ModelDir(path, files.names);
-  return verify_files(model_dir, read_model_config(model_dir), chosen, options, files.others);
+  return verify_files(model_dir, read_model_config(model_dir, options.family), chosen, options,
+                      files.others);
 }
 
 }  // namespace kvcal

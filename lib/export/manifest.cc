@@ -166,6 +166,8 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
   manifest["model"] = {{"path", origin.model_path},
                        {"model_type", origin.model_type},
                        {"sha256", origin.model_sha256}};
+  if (!origin.family.empty()) manifest["model"]["family"] = origin.family;
+  if (!origin.family_sha256.empty()) manifest["model"]["family_sha256"] = origin.family_sha256;
   manifest["recipe"] = recipe_json(input, recipe, calibration);
   manifest["dataset"] = dataset_json(origin);
   manifest["compute_dtype"] = origin.compute_dtype;

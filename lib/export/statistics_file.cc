@@ -28,6 +28,10 @@ constexpr std::array<TextField, 7> kTexts{{{"config", &Provenance::model_config}
                                            {"compute_dtype", &Provenance::compute_dtype},
                                            {"kv_forward", &Provenance::kv_forward}}};
 
+/// Only where they are not empty.
+constexpr std::array<TextField, 2> kOptionalTexts{
+    {{"family", &Provenance::family}, {"family_sha256", &Provenance::family_sha256}}};
+
 template <class T>
 Tensor tensor_of(std::string name, Shape shape, const std::vector<T>& values) {
   Tensor tensor{
@@ -60,6 +64,8 @@ std::map<std::string, std::string> metadata_of(const Provenance& origin) {
       {"num_tokens", std::to_string(origin.num_tokens)},
       {"all_experts", origin.all_experts ? "true" : "false"}};
   for (const auto& [key, field] : kTexts) metadata.emplace(key, origin.*field);
+  for (const auto& [key, field] : kOptionalTexts)
+    if (!(origin.*field).empty()) metadata.emplace(key, origin.*field);
   return metadata;
 }
 
@@ -74,6 +80,7 @@ class StatisticsReader {
            "', as kvcal calibrate --save-statistics writes it");
     Provenance origin;
     for (const auto& [key, field] : kTexts) origin.*field = text(key);
+    for (const auto& [key, field] : kOptionalTexts) origin.*field = text(key, "");
     origin.all_experts = text("all_experts") == "true";
     const Json indices = parse_json(text("sample_indices"));
     const Json tokens = parse_json(text("num_tokens"));

@@ -103,6 +103,9 @@ struct Architecture {
   std::vector<SwitchKey> switches = {};
   std::vector<NumberKey> numbers = {};
   std::vector<FixedKey> fixed = {};
+  /// Further keys that may stand in config.json: those that resolve reads, and those that change
+  /// nothing in this family. Other keys that nothing reads are refused where FamilyChoice chose it.
+  std::vector<std::string_view> known_keys = {};
   /// Handles keys that the tables cannot express; runs after all keys are read.
   void (*resolve)(const Json& config, ModelConfig& resolved) = nullptr;
 

@@ -1,5 +1,10 @@
 #include "family/config_reader.h"
 
+#include <algorithm>
+#include <array>
+
+#include "family/neutral_keys.h"
+
 namespace kvcal {
 
 ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
@@ -15,6 +20,7 @@ ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
 
 std::string_view ConfigReader::name_of(std::string_view key) const {
   std::string_view present = key;
+  knows({key});
   for (const KeyAlias& alias : architecture_.aliases) {
     if (alias.key != key) continue;
     if (find_field(json_, alias.alias)) return alias.alias;
@@ -52,6 +58,69 @@ double ConfigReader::positive(std::string_view key) const {
   const double value = required_number(json_, name_of(key));
   if (!(value > 0.0)) fail("key '", name_of(key), "' is ", value, ", expected a positive number");
   return value;
+}
+
+void ConfigReader::knows(std::initializer_list<std::string_view> keys) const {
+  for (const std::string_view key : keys) {
+    asked_.emplace(key);
+    for (const KeyAlias& alias : architecture_.aliases)
+      if (alias.key == key) asked_.emplace(alias.alias);
+  }
+}
+
+namespace {
+
+/// Keys of rope_scaling and rope_parameters, of any type of rope.
+constexpr auto kRopeKeys = std::to_array<std::string_view>({
+    "attention_factor",
+    "beta_fast",
+    "beta_slow",
+    "factor",
+    "full_attention",
+    "high_freq_factor",
+    "llama_4_scaling_beta",
+    "long_factor",
+    "long_mscale",
+    "low_freq_factor",
+    "max_position_embeddings",
+    "mrope_interleaved",
+    "mrope_section",
+    "mscale",
+    "mscale_all_dim",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_theta",
+    "rope_type",
+    "short_factor",
+    "short_mscale",
+    "sliding_attention",
+    "truncate",
+    "type",
+});
+
+void add_unread_rope_keys(const std::string& name, const Json& rope,
+                          std::vector<std::string>& unread) {
+  for (const auto& [key, value] : rope.items()) {
+    if (value.is_object()) add_unread_rope_keys(name + "." + key, value, unread);
+    if (!value.is_null() && std::ranges::find(kRopeKeys, key) == kRopeKeys.end())
+      unread.push_back(name + "." + key);
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> ConfigReader::unread_keys(const Json& file) const {
+  std::vector<std::string> unread;
+  for (const auto& [key, value] : file.items()) {
+    const bool is_rope = key == "rope_scaling" || key == "rope_parameters";
+    if (is_rope && value.is_object() && asked_.contains(key))
+      add_unread_rope_keys(key, value, unread);
+    const auto& known = architecture_.known_keys;
+    if (!asked_.contains(key) && std::ranges::find(known, key) == known.end() &&
+        !is_neutral_key(key, value))
+      unread.push_back(key);
+  }
+  return unread;
 }
 
 }  // namespace kvcal

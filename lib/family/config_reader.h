@@ -1,6 +1,10 @@
 #pragma once
 
+#include <initializer_list>
+#include <set>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "family/architecture.h"
 
@@ -34,9 +38,16 @@ class ConfigReader {
   int64_t size(std::string_view key, int64_t most, int64_t least = 1) const;
   double positive(std::string_view key) const;
 
+  /// Counts keys as read that another key of the same variation turned off.
+  void knows(std::initializer_list<std::string_view> keys) const;
+  /// Keys of file that nothing has asked for, that the family does not name in known_keys, and that
+  /// may change the maths: all but is_neutral_key's. Keys within a rope's object as "rope_x.key".
+  std::vector<std::string> unread_keys(const Json& file) const;
+
  private:
   Json json_;
   const Architecture& architecture_;
+  mutable std::set<std::string, std::less<>> asked_;  ///< keys and their aliases
 };
 
 /// Sets the ropes and the rope of each layer; windows must be set. Throws Error.

@@ -70,6 +70,7 @@ std::vector<bool> sliding_by_max_window_layers(const ConfigReader& reader,
                                                const ModelConfig& config) {
   const auto count = static_cast<size_t>(config.num_hidden_layers);
   std::vector<bool> sliding(count, false);
+  reader.knows({"use_sliding_window", "layer_types", "max_window_layers"});
   const SlidingWindow kind = config.architecture->sliding_window;
   if (kind != SlidingWindow::kFromMaxWindowLayers &&
       !reader.boolean("use_sliding_window").value_or(false))
@@ -127,12 +128,14 @@ std::vector<bool> said_sliding_layers(const ConfigReader& reader, const ModelCon
     case SlidingWindow::kAttentionTypes:
       return sliding_by_attention_types(reader, count);
     case SlidingWindow::kPatternFromFirst: {
+      reader.knows({"sliding_window_pattern"});
       if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
       const int64_t every = reader.size("sliding_window_pattern", kMaxLayers);
       for (int64_t i = 0; i < count; ++i) sliding[static_cast<size_t>(i)] = i % every != 0;
       return sliding;
     }
     case SlidingWindow::kPattern:
+      reader.knows({"sliding_window_pattern"});
       if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
       return sliding_by_pattern(reader, count);
   }
@@ -148,6 +151,7 @@ std::vector<bool> sliding_layers(const ConfigReader& reader, const ModelConfig& 
 
 void parse_windows(const ConfigReader& reader, ModelConfig& config,
                    const std::vector<bool>& sliding) {
+  if (config.architecture->sliding_window != SlidingWindow::kNone) reader.knows({"sliding_window"});
   if (std::ranges::none_of(sliding, [](bool value) { return value; })) return;
   const auto window = reader.integer("sliding_window");
   if (!window) return;
@@ -170,6 +174,7 @@ std::vector<bool> expert_layers(const ConfigReader& reader, const ModelConfig& c
     case ExpertLayers::kAll:
       return layers;
     case ExpertLayers::kTyped:
+      reader.knows({"first_k_dense_replace"});
       if (const Json* types = reader.find(kExpertWords.key))
         return layers_by_word(kExpertWords, *types, count);
       [[fallthrough]];

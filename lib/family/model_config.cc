@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/join.h"
 #include "core/registry.h"
 #include "family/architecture.h"
 #include "family/config_reader.h"
@@ -234,11 +235,12 @@ void parse_experts(const ConfigReader& reader, ModelConfig& config) {
   if (!config.architecture->has_experts()) return;
   if (config.architecture->expert_layers == ExpertLayers::kWhereEnabled &&
       !reader.boolean("enable_moe_block").value_or(false))
-    return;
+    return reader.knows({"num_experts", "num_experts_per_tok", "moe_intermediate_size"});
   MoeConfig& moe = config.moe;
   moe.score = config.architecture->router_score;
   moe.group_score = config.architecture->group_score;
   // DeepSeek-V2 turns its groups off with this word.
+  if (moe.group_score != GroupScore::kNone) reader.knows({"n_group", "topk_group"});
   if (reader.string("topk_method").value_or("") == "greedy") moe.group_score = GroupScore::kNone;
   // The minimum is 0 only where a layer can have an MLP instead.
   const int64_t least = has_row(*config.architecture, Role::kDown) ? 0 : 1;
@@ -272,6 +274,7 @@ void check_fixed_keys(const ConfigReader& reader, const Architecture& architectu
 /// Embeddings that layers read beside the residual stream.
 void parse_layer_inputs(const ConfigReader& reader, ModelConfig& config) {
   if (!has_row(*config.architecture, Role::kLayerInputGate)) return;
+  reader.knows({"vocab_size_per_layer_input"});
   config.layer_input_size = reader.size("hidden_size_per_layer_input", 65536, 0);
   config.has_layer_inputs = config.layer_input_size > 0;
   if (config.has_layer_inputs)
@@ -340,6 +343,17 @@ void parse_sizes(const ConfigReader& reader, ModelConfig& config) {
   config.max_position_embeddings = reader.size("max_position_embeddings", kMaxPositions);
 }
 
+/// As strict as the check of tensors: a key may stand for a variation that the family lacks.
+void refuse_unread_keys(const ModelConfig& config) {
+  if (config.unread_keys.empty()) return;
+  const auto quoted = [](const std::string& key) { return "'" + key + "'"; };
+  fail(config.unread_keys.size() == 1 ? "key " : "keys ", join(config.unread_keys, ", ", quoted),
+       ": not read by the family ", config.architecture->name, " that ", config.chosen.text(),
+       " chose for model_type '", config.model_type,
+       "', and may change what the model computes; a --family-file may list keys that change "
+       "nothing as known_keys");
+}
+
 ModelConfig parse_text_config(const TextModel& model) {
   const Architecture& architecture = *model.architecture;
   const Json& json = *model.config;
@@ -350,6 +364,7 @@ ModelConfig parse_text_config(const TextModel& model) {
   config.model_type = model.model_type;
   config.wrapper_type = model.wrapper_type;
   config.wrapper = model.wrapper;
+  config.chosen = model.chosen;
   const NamePrefix prefix = name_prefixes(config).front();
   config.backbone_prefix = prefix.backbone;
   config.head_prefix = prefix.head;
@@ -373,6 +388,8 @@ ModelConfig parse_text_config(const TextModel& model) {
   if (architecture.resolve) architecture.resolve(json, config);
   for (LayerConfig& layer : config.layers)
     if (layer.intermediate_size == 0) layer.intermediate_size = config.intermediate_size;
+  config.unread_keys = reader.unread_keys(json);
+  if (config.chosen) refuse_unread_keys(config);
   return config;
 }
 
@@ -388,8 +405,8 @@ void parse_outer_tie(const Json& json, const Json& text, ModelConfig& config) {
 
 }  // namespace
 
-ModelConfig parse_model_config(const Json& json) {
-  const TextModel model = text_model_of(json);
+ModelConfig parse_model_config(const Json& json, const FamilyChoice& family) {
+  const TextModel model = text_model_of(json, family);
   const bool is_nested = model.config != &json;
   ModelConfig config = is_nested
                            ? in_context("text_config", [&] { return parse_text_config(model); })

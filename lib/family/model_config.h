@@ -9,6 +9,7 @@
 
 #include "backend/operations.h"
 #include "core/json.h"
+#include "family/family_choice.h"
 
 namespace kvcal {
 
@@ -144,8 +145,10 @@ constexpr int64_t kNoRope = -1;
 struct ModelConfig {
   const Architecture* architecture = nullptr;
   std::string model_type;
-  std::string wrapper_type;          ///< of the multimodal model around it; empty: none
-  const Wrapper* wrapper = nullptr;  ///< its row; nullptr: none, or the type is not known
+  std::string wrapper_type;              ///< of the multimodal model around it; empty: none
+  const Wrapper* wrapper = nullptr;      ///< its row; nullptr: none, or the type is not known
+  FamilyChoice chosen;                   ///< the user's, where model_type is not known; else empty
+  std::vector<std::string> unread_keys;  ///< see ConfigReader; empty where chosen
   int64_t hidden_size = 0, intermediate_size = 0, vocab_size = 0;
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t max_position_embeddings = 0;
@@ -243,7 +246,9 @@ struct ModelConfig {
 };
 
 /// Reads a config.json, or the text_config of a multimodal one. Throws Error naming key, found and
-/// expected value for a key that is missing, mistyped, out of range or not supported.
-ModelConfig parse_model_config(const Json& json);
+/// expected value for a key that is missing, mistyped, out of range or not supported. family: for a
+/// model_type that is not known; it is refused for one of another family, and every key of such a
+/// config.json must be read or neutral.
+ModelConfig parse_model_config(const Json& json, const FamilyChoice& family = {});
 
 }  // namespace kvcal

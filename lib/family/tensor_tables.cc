@@ -74,7 +74,7 @@ TensorRows query_key_value_rows() {
 
 TensorRows attention_rows_named(const AttentionNames& names) {
   const Condition biased = when(&ModelConfig::attention_bias);
-  return {
+  TensorRows rows{
       {Role::kQuery, names.query, {Dim::kQueryWidth, Dim::kHidden}},
       {Role::kKey, names.key, {Dim::kKvWidth, Dim::kHidden}},
       {Role::kValue, names.value, {Dim::kKvWidth, Dim::kHidden}},
@@ -84,6 +84,8 @@ TensorRows attention_rows_named(const AttentionNames& names) {
       {Role::kOutput, names.output, {Dim::kHidden, Dim::kQueryWidth}},
       {Role::kOutputBias, names.output_bias, {Dim::kHidden}, {when(&ModelConfig::output_bias)}},
   };
+  std::erase_if(rows, [](const TensorRow& row) { return row.name.empty(); });
+  return rows;
 }
 
 TensorRows attention_rows() {

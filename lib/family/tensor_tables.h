@@ -31,7 +31,8 @@ TensorRows query_key_value_rows();
 TensorRows attention_rows();
 /// self_attn of Qwen3-Next: q_proj holds each head's queries and gates.
 TensorRows gated_attention_rows();
-/// Separate Q, K, V and output projections; with biases where attention_bias and output_bias.
+/// Separate Q, K, V and output projections; with biases where attention_bias and output_bias; a
+/// tensor without a name is left out.
 struct AttentionNames {
   std::string_view query, key, value, output;
   std::string_view query_bias = {}, key_bias = {}, value_bias = {}, output_bias = {};

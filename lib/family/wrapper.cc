@@ -157,6 +157,18 @@ const std::vector<Wrapper>& wrappers() {
   return kTable;
 }
 
+FamilyChoice choose_family(std::string_view name) {
+  std::vector<std::string> known;
+  for (const Architecture& architecture : architectures()) {
+    if (normalised_name(architecture.name) == normalised_name(name))
+      return {.architecture = &architecture,
+              .option = "--family",
+              .value = std::string(architecture.name)};
+    known.emplace_back(architecture.name);
+  }
+  fail("unknown family '", name, "'", did_you_mean(name, known), "; known are ", join(known, ", "));
+}
+
 namespace {
 
 const Architecture* architecture_of(std::string_view model_type) {
@@ -184,7 +196,29 @@ void refuse_by_name(std::string_view model_type) {
     known.insert(known.end(), architecture.model_types.begin(), architecture.model_types.end());
   for (const Wrapper& wrapper : wrappers()) known.emplace_back(wrapper.model_type);
   fail("model_type '", model_type, "' is not supported",
-       did_you_mean(std::string(model_type), known), "; supported are ", join(known, ", "));
+       did_you_mean(std::string(model_type), known), "; supported are ", join(known, ", "),
+       "; --family runs another type as one of the families that kvcal families lists");
+}
+
+/// Throws Error for a model_type of another family than the chosen one.
+void check_is_of(const Architecture& architecture, std::string_view model_type,
+                 const FamilyChoice& family) {
+  if (family && family.architecture != &architecture)
+    fail("model_type '", model_type, "' is known and runs as the family ", architecture.name, "; ",
+         family.text(), " is for types that are not known");
+}
+
+/// The choice for a model_type that no family has. Throws Error where there is none, where the type
+/// is refused by name, and where the family's file lists other types.
+FamilyChoice chosen_for(std::string_view model_type, const FamilyChoice& family) {
+  refuse_by_name(model_type);
+  if (!family) refuse_unknown(model_type);
+  const std::vector<std::string_view>& types = family.architecture->model_types;
+  if (family.is_from_file() && !types.empty() &&
+      std::ranges::find(types, model_type) == types.end())
+    fail("model_type '", model_type, "' is none of the model_types of ", family.text(),
+         ", which are ", join(types, ", "));
+  return family;
 }
 
 std::string text_type_of(const Json& text, const Wrapper* wrapper) {
@@ -196,32 +230,39 @@ std::string text_type_of(const Json& text, const Wrapper* wrapper) {
 }
 
 /// The text part of a wrapper; row: nullptr where its type is not known.
-TextModel wrapped_model(const Json& config, const std::string& model_type, const Wrapper* row) {
+TextModel wrapped_model(const Json& config, const std::string& model_type, const Wrapper* row,
+                        const FamilyChoice& family) {
   const Json* text = find_field(config, "text_config");
   if (!text && row && row->may_be_flat) text = &config;
   if (!text || !text->is_object())
     fail("model_type '", model_type, "' has no text_config, expected an object");
   const std::string text_type =
       text == &config ? std::string(row->text_type) : text_type_of(*text, row);
-  const Architecture* architecture = architecture_of(text_type);
-  if (!architecture)
-    in_context("text_config of model_type '" + model_type + "'",
-               [&] { refuse_unknown(text_type); });
-  return {architecture, text, text_type, model_type, row};
+  return in_context("text_config of model_type '" + model_type + "'", [&]() -> TextModel {
+    if (const Architecture* architecture = architecture_of(text_type)) {
+      check_is_of(*architecture, text_type, family);
+      return {architecture, text, text_type, model_type, row};
+    }
+    return {family.architecture, text, text_type, model_type, row, chosen_for(text_type, family)};
+  });
 }
 
 }  // namespace
 
-TextModel text_model_of(const Json& config) {
+TextModel text_model_of(const Json& config, const FamilyChoice& family) {
   const std::string model_type = required_string(config, "model_type");
-  if (const Architecture* architecture = architecture_of(model_type))
+  if (const Architecture* architecture = architecture_of(model_type)) {
+    check_is_of(*architecture, model_type, family);
     return {architecture, &config, model_type};
+  }
   const Wrapper* row = wrapper_of(model_type);
-  if (row) return wrapped_model(config, model_type, row);
+  if (row) return wrapped_model(config, model_type, row, family);
   refuse_by_name(model_type);
   const Json* text = find_field(config, "text_config");
-  if (!text || !text->is_object() || !find_field(*text, "model_type")) refuse_unknown(model_type);
-  return wrapped_model(config, model_type, nullptr);
+  if (text && text->is_object() && find_field(*text, "model_type"))
+    return wrapped_model(config, model_type, nullptr, family);
+  if (text) refuse_unknown(model_type);
+  return {family.architecture, &config, model_type, {}, nullptr, chosen_for(model_type, family)};
 }
 
 std::vector<NamePrefix> name_prefixes(const ModelConfig& config) {

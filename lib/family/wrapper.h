@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "family/family_choice.h"
 
 namespace kvcal {
 
@@ -51,10 +52,12 @@ struct TextModel {
   std::string model_type;
   std::string wrapper_type = {};     ///< model_type around it; empty: none
   const Wrapper* wrapper = nullptr;  ///< its row; nullptr: none, or the type is not known
+  FamilyChoice chosen = {};          ///< where model_type is not known; else empty
 };
 /// A model_type that is not known but has the text_config of a known decoder counts as a wrapper.
-/// Throws Error naming model_type and the known types.
-TextModel text_model_of(const Json& config);
+/// family: of a text model whose type is not known. Throws Error naming model_type and the known
+/// types, and where the family is not that of a known type.
+TextModel text_model_of(const Json& config, const FamilyChoice& family = {});
 
 /// Prefixes that the text model's tensors may have, the most likely first.
 std::vector<NamePrefix> name_prefixes(const ModelConfig& config);

@@ -113,10 +113,11 @@ Json tensor_json(const ListedTensor& entry) {
 
 }  // namespace
 
-InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path& scales_folder)
+InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path& scales_folder,
+                                   const FamilyChoice& family)
     : path(checkpoint),
       model_dir(checkpoint),
-      config(read_model_config(model_dir)),
+      config(read_model_config(model_dir, family)),
       quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
       has_scales_elsewhere(!scales_folder.empty()) {
   const Weights weights =
@@ -137,8 +138,9 @@ InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path
     layers.push_back(inspected_layer(*this, count, layer));
 }
 
-InspectionResult inspect(const std::string& checkpoint, const fs::path& scales_folder) {
-  return InspectionResult(checkpoint, scales_folder);
+InspectionResult inspect(const std::string& checkpoint, const fs::path& scales_folder,
+                         const FamilyChoice& family) {
+  return InspectionResult(checkpoint, scales_folder, family);
 }
 
 Json inspection_json(const InspectionResult& found, bool with_tensors) {
@@ -147,6 +149,7 @@ Json inspection_json(const InspectionResult& found, bool with_tensors) {
                  {"parameters", found.parameters},
                  {"bytes", found.bytes},
                  {"kv_scales", found.scale_form}};
+  if (found.config.chosen) report["family"] = found.config.architecture->name;
   for (const Property& property : found.properties)
     report["architecture"][property.key] = property.value;
   report["tensors"] = Json::object();

@@ -27,9 +27,10 @@ struct InspectedLayer {
 struct InspectionResult {
   /// Throws Error where the folder is no checkpoint that we know. scales_folder: of a checkpoint
   /// without scales, the folder with the file that holds them, and with their manifest; empty: the
-  /// checkpoint's own.
+  /// checkpoint's own. family: of a model_type that is not known.
   explicit InspectionResult(const std::string& checkpoint,
-                            const std::filesystem::path& scales_folder = {});
+                            const std::filesystem::path& scales_folder = {},
+                            const FamilyChoice& family = {});
   InspectionResult(const InspectionResult&) = delete;
   InspectionResult& operator=(const InspectionResult&) = delete;
 
@@ -50,7 +51,8 @@ struct InspectionResult {
 
 /// See InspectionResult's constructor.
 InspectionResult inspect(const std::string& checkpoint,
-                         const std::filesystem::path& scales_folder = {});
+                         const std::filesystem::path& scales_folder = {},
+                         const FamilyChoice& family = {});
 
 /// As `inspect --json` prints it; with_tensors: lists every tensor.
 Json inspection_json(const InspectionResult& found, bool with_tensors);

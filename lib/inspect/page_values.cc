@@ -249,10 +249,10 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
 }
 
 CheckpointReport page_values(const fs::path& output, const std::string& model,
-                             const std::string& version) {
+                             const std::string& version, const FamilyChoice& family) {
   const fs::path checkpoint = checkpoint_in(output);
-  return checkpoint.empty() ? page_values(inspect(model, output), version)
-                            : page_values(inspect(checkpoint.string()), version);
+  return checkpoint.empty() ? page_values(inspect(model, output, family), version)
+                            : page_values(inspect(checkpoint.string(), {}, family), version);
 }
 
 }  // namespace kvcal

@@ -16,6 +16,6 @@ report::CheckpointReport page_values(const InspectionResult& checkpoint,
 /// The same for the output of a calibration of a model: of the checkpoint in it, the first of
 /// several, or where it holds a file of scales alone, of the model with these.
 report::CheckpointReport page_values(const std::filesystem::path& output, const std::string& model,
-                                     const std::string& version);
+                                     const std::string& version, const FamilyChoice& family = {});
 
 }  // namespace kvcal

@@ -9,6 +9,9 @@ namespace kvcal {
 /// Origin of statistics and scales: the model, the text and the arithmetic of the run.
 struct Provenance {
   std::string model_path, model_type, model_sha256;
+  /// The family that ran the model where its model_type is not known, and the hash of the file that
+  /// describes it; else empty.
+  std::string family, family_sha256;
   std::string model_config;                  ///< text of config.json; only statistics have it
   std::string dataset_path, dataset_sha256;  ///< empty: no text was used
   std::vector<int64_t> sample_indices;       ///< in the data set, in the order of the run

@@ -74,7 +74,7 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   input.version = request.version;
   Provenance& origin = input.origin;
   origin.model_path = request.model;
-  origin.model_type = subject.config.model_type;
+  set_model_type(subject.config, origin);
   origin.model_sha256 = subject.model_dir.sha256();
   input.recipe_path = request.recipe;
   input.leave_out_machine = request.reproducible;
@@ -130,8 +130,8 @@ class Calibrating {
   void prepare() {
     OutputOptions output = request_.output;
     if (!output.formats.empty()) formats_.emplace(output);  // wrong names are told first
-    subject_.emplace(
-        make_subject(read_recipe(request_.recipe), request_.recipe, request_.model, told()));
+    subject_.emplace(make_subject(read_recipe(request_.recipe), request_.recipe, request_.model,
+                                  told(), request_.family));
     settle_formats(output, subject_->model_dir,
                    subject_->kept || subject_->plan.quantizes_weights(), told());
     formats_.emplace(output);

@@ -77,6 +77,8 @@ Json deciding_options(const CalibrateRequest& request) {
                    {"--save-statistics", !request.save_statistics.empty()},
                    {"--stop-when-stable", request.stable_ratio}};
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
+  if (request.family) deciding["--family"] = request.family.value;
+  if (request.family.is_from_file()) deciding["--family-file"] = request.family.file_sha256;
   return deciding;
 }
 

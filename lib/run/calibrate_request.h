@@ -6,6 +6,7 @@
 
 #include "core/json.h"
 #include "datasets/dataset.h"
+#include "family/family_choice.h"
 #include "quant/stop_rule.h"
 #include "run/output_files.h"
 #include "run/output_formats.h"
@@ -17,6 +18,7 @@ namespace kvcal {
 /// Options of a calibration. check_request checks the texts.
 struct CalibrateRequest {
   std::string model, recipe, dataset;
+  FamilyChoice family;          ///< of a model_type that is not known
   std::string save_statistics;  ///< file for kvcal scales; empty: none
   OutputOptions output;
   SampleOptions samples;

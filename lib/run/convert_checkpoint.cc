@@ -21,7 +21,8 @@ ConversionOptions options_of(const ConversionRequest& request) {
       "--strategy", {{"attn_head", Strategy::kAttnHead}, {"tensor", Strategy::kTensor}}};
   static const Registry<fp8::Format> kDialects{
       "--fp8-dialect", {{"fn", fp8::Format::kE4m3Fn}, {"fnuz", fp8::Format::kE4m3Fnuz}}};
-  ConversionOptions options{.scales = request.scales, .strategy = {}, .dialect = {}};
+  ConversionOptions options{
+      .scales = request.scales, .strategy = {}, .dialect = {}, .family = request.family};
   if (!request.strategy.empty()) options.strategy = kStrategies.at(request.strategy);
   if (!request.dialect.empty()) options.dialect = kDialects.at(request.dialect);
   return options;
@@ -107,7 +108,7 @@ ConversionResult apply_overlay(const std::string& overlay, const std::string& ch
                                ConversionRequest request, Diagnostics& diagnostics) {
   const Overlay scales = read_overlay(overlay);
   const ModelDir model(checkpoint);
-  const ModelConfig config = read_model_config(model);
+  const ModelConfig config = read_model_config(model, request.family);
   if (const KvForm* form = find_form(scale_tensors_of(model), config))
     fail(checkpoint, ": has KV scales already (", form->name,
          "); kvcal convert --scales replaces them");

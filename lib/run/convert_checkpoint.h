@@ -15,6 +15,7 @@ struct ConversionRequest {
   std::string scales;    ///< file or folder whose scales replace the checkpoint's; or empty
   std::string strategy;  ///< tensor or attn_head; empty: the source's
   std::string dialect;   ///< fn or fnuz; empty: the source's
+  FamilyChoice family;   ///< of a model_type that is not known
   OutputOptions output;
   std::string format_option = "--to";  ///< name of output.formats in messages
   std::string version;                 ///< of the program, for the manifest
@@ -35,8 +36,8 @@ struct ConversionResult {
 ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostics& diagnostics);
 
 /// Adds the scales of an overlay to a checkpoint of the same model that has none, in the overlay's
-/// format or in that of the checkpoint's quantized weights. Of request, only output and version are
-/// read. Throws Error.
+/// format or in that of the checkpoint's quantized weights. Of request, only family, output and
+/// version are read. Throws Error.
 ConversionResult apply_overlay(const std::string& overlay, const std::string& checkpoint,
                                ConversionRequest request, Diagnostics& diagnostics);
 

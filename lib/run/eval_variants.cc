@@ -81,17 +81,16 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
     if (!names.insert(specs.back().name).second)
       fail("--variant ", text, ": the name '", specs.back().name, "' is given twice");
   }
-  LoadedModel& model = load(options.model, options.device, diagnostics);
+  LoadedModel& model = load(options.model, options, diagnostics);
   for (const VariantSpec& spec : specs)
     in_context("--variant " + spec.name, [&] {
-      LoadedModel& own =
-          spec.folder.empty() ? model : load(spec.folder, options.device, diagnostics);
+      LoadedModel& own = spec.folder.empty() ? model : load(spec.folder, options, diagnostics);
       variants_.emplace_back(spec.name, own, spec.cache, diagnostics);
     });
   if (is_single_) variants_.emplace_back("", model, options.cache, diagnostics);
   if (!has_reference) return;
   LoadedModel& from =
-      options.reference.empty() ? model : load(options.reference, options.device, diagnostics);
+      options.reference.empty() ? model : load(options.reference, options, diagnostics);
   // Another model runs by its own config; the same model with its cache before FP8.
   CacheOptions cache;
   cache.kv_cache_dtype = options.reference_cache;
@@ -100,15 +99,15 @@ EvalVariants::EvalVariants(const EvalOptions& options, bool has_reference, Diagn
   reference_.emplace(options.reference, from, cache, diagnostics);
 }
 
-LoadedModel& EvalVariants::load(const std::string& folder, const DeviceOptions& device,
+LoadedModel& EvalVariants::load(const std::string& folder, const EvalOptions& options,
                                 Diagnostics& diagnostics) {
   namespace fs = std::filesystem;
   const auto same = std::ranges::find_if(models_, [&](const auto& model) {
     return fs::weakly_canonical(model->path) == fs::weakly_canonical(folder);
   });
   if (same != models_.end()) return **same;
-  models_.push_back(
-      std::make_unique<LoadedModel>(folder, device, false, diagnostics, backend_.get()));
+  models_.push_back(std::make_unique<LoadedModel>(folder, options.device, false, diagnostics,
+                                                  backend_.get(), options.family));
   return *models_.back();
 }
 

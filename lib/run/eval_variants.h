@@ -14,6 +14,7 @@ namespace kvcal {
 /// Inputs of every task of `eval`: a model, the caches that it runs with, and a data set.
 struct EvalOptions {
   std::string model, dataset;
+  FamilyChoice family = {};  ///< of a model_type that is not known
   CacheOptions cache;
   std::vector<std::string> variants = {};  ///< several caches instead, in --variant's form
   std::string reference = {};              ///< reference checkpoint of KL; empty: the model
@@ -69,7 +70,7 @@ class EvalVariants {
   Scorer make_scorer() const;
 
  private:
-  LoadedModel& load(const std::string& folder, const DeviceOptions& device,
+  LoadedModel& load(const std::string& folder, const EvalOptions& options,
                     Diagnostics& diagnostics);
 
   std::unique_ptr<Backend> backend_;  ///< outlives the models, whose weights lie in it

@@ -19,7 +19,8 @@ std::vector<TokenId> prompt_ids(const TextRequest& request, const LoadedModel& m
 /// A request with its loaded model and encoded prompt.
 struct Prepared {
   Prepared(const TextRequest& request, Diagnostics& diagnostics)
-      : model(request.model, request.device, true, diagnostics), options(request.generate) {
+      : model(request.model, request.device, true, diagnostics, nullptr, request.family),
+        options(request.generate) {
     if (!request.ignores_eos)
       options.stop_tokens =
           stop_tokens_of(model.model_dir.generation_config(), model.model_dir.config());

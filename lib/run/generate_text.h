@@ -13,8 +13,9 @@ namespace kvcal {
 /// A prompt, and the model and cache that continue it.
 struct TextRequest {
   std::string model, prompt;
-  std::string system = {};  ///< a system message; needs is_chat
-  bool is_chat = false;     ///< puts the prompt into the model's chat template
+  FamilyChoice family = {};  ///< of a model_type that is not known
+  std::string system = {};   ///< a system message; needs is_chat
+  bool is_chat = false;      ///< puts the prompt into the model's chat template
   bool ignores_eos = false;
   CacheOptions cache = {};
   GenerateOptions generate = {};  ///< stop_tokens are the model's

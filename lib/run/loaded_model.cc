@@ -16,10 +16,11 @@ void check(const CacheOptions& options) {
 }
 
 LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& device,
-                         bool has_tokenizer, Diagnostics& diagnostics, Backend* shared)
+                         bool has_tokenizer, Diagnostics& diagnostics, Backend* shared,
+                         const FamilyChoice& family)
     : path(given_path),
       model_dir(path),
-      config(read_model_config(model_dir)),
+      config(read_model_config(model_dir, family)),
       quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
       weights(in_context(path, [&] { return Weights(model_dir, config, &quantization); })),
       tokenizer(has_tokenizer ? make_tokenizer(model_dir.path()) : nullptr),

@@ -23,9 +23,10 @@ void check(const CacheOptions& options);
 
 /// A checkpoint ready to run: 16-bit or FP8 by its config.
 struct LoadedModel {
-  /// shared: a backend to run on, which must outlive this; null: opens its own.
+  /// shared: a backend to run on, which must outlive this; null: opens its own. family: of a
+  /// model_type that is not known.
   LoadedModel(const std::string& path, const DeviceOptions& device, bool has_tokenizer,
-              Diagnostics& diagnostics, Backend* shared = nullptr);
+              Diagnostics& diagnostics, Backend* shared = nullptr, const FamilyChoice& family = {});
 
   std::string path;  ///< as given
   ModelDir model_dir;

@@ -1,6 +1,7 @@
 #include "run/scales_from_statistics.h"
 
 #include "calib/derive.h"
+#include "calib/observed_statistics.h"
 #include "calib/resolve_plan.h"
 #include "convert/kept_quantization.h"
 #include "core/file.h"
@@ -18,13 +19,28 @@ ModelConfig config_of(const ScalesRequest& request, const Statistics& statistics
                       const std::optional<ModelDir>& model) {
   if (!model)
     return in_context(request.statistics, [&] {
-      return in_context(
-          "config", [&] { return parse_model_config(parse_json(statistics.origin.model_config)); });
+      return in_context("config", [&] {
+        return parse_model_config(parse_json(statistics.origin.model_config), request.family);
+      });
     });
   if (model->sha256() != statistics.origin.model_sha256)
     fail(request.model, ": is not the model of ", request.statistics, ", which was made with '",
          statistics.origin.model_path, "' (sha256 ", statistics.origin.model_sha256, ")");
-  return read_model_config(*model);
+  return read_model_config(*model, request.family);
+}
+
+/// Another family may read the same tensors as other layers and heads.
+void check_family(const ScalesRequest& request, const Provenance& seen, const ModelConfig& config) {
+  Provenance own;
+  set_model_type(config, own);
+  const auto text = [](const Provenance& origin) {
+    if (origin.family.empty()) return std::string("that of its model_type");
+    return origin.family +
+           (origin.family_sha256.empty() ? "" : " of a file with sha256 " + origin.family_sha256);
+  };
+  if (own.family != seen.family || own.family_sha256 != seen.family_sha256)
+    fail(request.statistics, ": the family that ran is ", text(seen), ", the one given here is ",
+         text(own));
 }
 
 Json manifest_of(const ScalesRequest& request, const Statistics& statistics,
@@ -35,7 +51,7 @@ Json manifest_of(const ScalesRequest& request, const Statistics& statistics,
   // As in a run, which reads no data where nothing needs calibration.
   if (needs_data(calibration.plan)) input.origin = statistics.origin;
   input.origin.model_path = request.model.empty() ? statistics.origin.model_path : request.model;
-  input.origin.model_type = config.model_type;
+  set_model_type(config, input.origin);
   input.origin.model_sha256 = statistics.origin.model_sha256;
   input.recipe_path = request.recipe;
   input.leave_out_machine = true;
@@ -86,6 +102,7 @@ ScalesResult scales_from_statistics(ScalesRequest request, Diagnostics& diagnost
   std::optional<ModelDir> model;
   if (!request.model.empty()) model.emplace(request.model);
   ScalesResult result{.config = config_of(request, statistics, model)};
+  check_family(request, statistics.origin, result.config);
   const QuantPlan plan = in_context(request.recipe, [&] {
     return resolve_plan(recipe, result.config, diagnostics,
                         model ? unrun_modules(*model, result.config) : std::vector<UnrunModule>());

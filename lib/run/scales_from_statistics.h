@@ -15,6 +15,7 @@ namespace kvcal {
 struct ScalesRequest {
   std::string statistics, recipe;
   std::string model;  ///< model of the statistics, needed for an output; empty: nothing is written
+  FamilyChoice family;   ///< of a model_type that is not known
   OutputOptions output;  ///< only with model
   std::string version;   ///< of the program, for the manifest
 };

@@ -15,9 +15,10 @@ ExportInput CalibrationSubject::output_of(const Calibration& calibration) const 
 }
 
 CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
-                                const std::string& model, Diagnostics& diagnostics) {
+                                const std::string& model, Diagnostics& diagnostics,
+                                const FamilyChoice& family) {
   ModelDir model_dir(model);
-  ModelConfig config = read_model_config(model_dir);
+  ModelConfig config = read_model_config(model_dir, family);
   QuantPlan plan = in_context(recipe_name, [&] {
     return resolve_plan(recipe, config, diagnostics, unrun_modules(model_dir, config));
   });

@@ -29,7 +29,8 @@ struct CalibrationSubject {
 
 /// recipe_name: for messages. Throws Error where the recipe does not fit the model.
 CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
-                                const std::string& model, Diagnostics& diagnostics);
+                                const std::string& model, Diagnostics& diagnostics,
+                                const FamilyChoice& family = {});
 
 /// Tokenized samples of the data set. Throws Error as read_samples does, and where text needs a
 /// tokenizer or chat template that the model lacks.

@@ -91,9 +91,9 @@ bool has_head(const ModelDir& model_dir, const ModelConfig& config) {
 
 }  // namespace
 
-ModelConfig read_model_config(const ModelDir& model_dir) {
+ModelConfig read_model_config(const ModelDir& model_dir, const FamilyChoice& family) {
   ModelConfig config = in_context((model_dir.path() / "config.json").string(),
-                                  [&] { return parse_model_config(model_dir.config()); });
+                                  [&] { return parse_model_config(model_dir.config(), family); });
   find_prefix(model_dir, config);
   find_expert_layout(model_dir, config);
   if (config.ties_by_file) config.tie_word_embeddings = !has_head(model_dir, config);

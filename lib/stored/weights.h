@@ -13,7 +13,7 @@ namespace kvcal {
 
 /// Reads a checkpoint's config.json, and finds the prefixes of its tensors. Throws Error as
 /// parse_model_config does, with the file's path in front.
-ModelConfig read_model_config(const ModelDir& model_dir);
+ModelConfig read_model_config(const ModelDir& model_dir, const FamilyChoice& family = {});
 
 /// Rows of a matrix or a bias, one part after the other. Borrows from the ModelDir where the file
 /// holds the rows; else owns transposed or dequantized copies.

@@ -26,7 +26,8 @@ class CalibrationTask {
                   const std::string& recipe_name)
       : context_(context),
         model_(model),
-        subject_(make_subject(std::move(recipe), recipe_name, path(), context.diagnostics)) {}
+        subject_(make_subject(std::move(recipe), recipe_name, path(), context.diagnostics,
+                              context.sweep.inputs.family)) {}
 
   void observe(const Observation& observation) {
     const CalibrationText text = read_text(observation.num_samples, observation.seed);
@@ -88,7 +89,7 @@ class CalibrationTask {
   Provenance model_origin() const {
     Provenance origin;
     origin.model_path = path();
-    origin.model_type = subject_.config.model_type;
+    set_model_type(subject_.config, origin);
     origin.model_sha256 = inputs().model_sha256[model_];
     return origin;
   }

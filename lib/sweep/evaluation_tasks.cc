@@ -71,7 +71,7 @@ class CellWeights {
 CellWeights::CellWeights(const TaskContext& context, const Cell& cell, bool has_tokenizer)
     : context_(context),
       model_(path_of(context, cell), device_of(context.device, context.sweep, cell.model),
-             has_tokenizer, context.diagnostics, &context.backend) {}
+             has_tokenizer, context.diagnostics, &context.backend, context.sweep.inputs.family) {}
 
 std::vector<LayerKvScales> CellWeights::scales_of(const Cell& cell) const {
   if (!cell.scales) return {};
@@ -109,7 +109,7 @@ class Evaluation {
         weights_(context, first, false) {
     if (context.sweep.plan.has_own_weights(first))
       other_reference_.emplace(context.sweep.file.models[first.model].path.string(), device_, false,
-                               context.diagnostics, &context.backend);
+                               context.diagnostics, &context.backend, context.sweep.inputs.family);
   }
 
   /// Throws Error where the cell's scales cannot be had.

@@ -166,12 +166,15 @@ Json dtype_json(const std::optional<KvDType>& dtype) {
 
 /// Everything that any result depends on.
 Json common_json(std::string_view kind, size_t model, const SweepInputs& inputs) {
-  return {{"kind", kind},
-          {"version", inputs.version},
-          {"device", inputs.device},
-          {"model", inputs.model_sha256[model]},
-          {"model_files", inputs.model_files_sha256[model]},
-          {"compute_dtype", inputs.compute_dtype[model]}};
+  Json json = {{"kind", kind},
+               {"version", inputs.version},
+               {"device", inputs.device},
+               {"model", inputs.model_sha256[model]},
+               {"model_files", inputs.model_files_sha256[model]},
+               {"compute_dtype", inputs.compute_dtype[model]}};
+  if (inputs.family)
+    json["family"] = inputs.family.is_from_file() ? inputs.family.file_sha256 : inputs.family.value;
+  return json;
 }
 
 Json samples_json(const std::optional<int64_t>& count, const std::optional<uint64_t>& seed,

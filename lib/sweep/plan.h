@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "family/family_choice.h"
 #include "sweep/sweep_file.h"
 
 namespace kvcal {
@@ -77,6 +78,7 @@ SweepPlan expand(const SweepFile& sweep, std::span<const KvDType> unquantized);
 /// Everything that results depend on beside the sweep's own values.
 struct SweepInputs {
   std::string version, device;                  ///< of kvcal; "cpu", "cuda"
+  FamilyChoice family = {};                     ///< of models whose type is not known
   std::vector<std::string> model_sha256;        ///< of each model: its config and weights
   std::vector<std::string> model_files_sha256;  ///< of each model: tokenizer, templates and such
   std::vector<std::string> compute_dtype;       ///< of each model, resolved

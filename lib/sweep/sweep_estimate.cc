@@ -63,9 +63,9 @@ double product_rate(Backend& backend, ComputeType type) {
 }  // namespace
 
 SweepEstimate::ModelSize SweepEstimate::size_of(const SweepModel& model,
-                                                const std::string& compute_dtype) {
+                                                const std::string& compute_dtype) const {
   const ModelDir dir(model.path);
-  const ModelConfig config = read_model_config(dir);
+  const ModelConfig config = read_model_config(dir, sweep_.inputs.family);
   ModelSize size;
   const Shape embedding{config.vocab_size, config.hidden_size};
   const double active_experts = config.moe.num_experts == 0
@@ -93,8 +93,9 @@ SweepEstimate::ModelSize SweepEstimate::size_of(const SweepModel& model,
 }
 
 void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
-  const CalibrationSubject subject = make_subject(
-      statistics_recipe(), "statistics", sweep_.file.models[model].path.string(), diagnostics);
+  const CalibrationSubject subject =
+      make_subject(statistics_recipe(), "statistics", sweep_.file.models[model].path.string(),
+                   diagnostics, sweep_.inputs.family);
   const SweepEvaluation& text = sweep_.file.evaluation;
   for (const ScoredSequence& one :
        read_sequences(text.dataset, subject.model_dir.path(), subject.config.vocab_size,
@@ -133,7 +134,8 @@ SweepEstimate::SweepEstimate(const DeviceOptions& device, size_t jobs, const Swe
     const size_t questions = read_gsm_records(asked->dataset, "test", asked->limit).size();
     answer_tokens_ = static_cast<int64_t>(kTokensPerQuestion * static_cast<double>(questions));
   }
-  const ModelConfig config = read_model_config(ModelDir(sweep.file.models[0].path));
+  const ModelConfig config =
+      read_model_config(ModelDir(sweep.file.models[0].path), sweep.inputs.family);
   // Tasks that run at a time on one host divide its threads.
   const size_t sharing = backend.is_host() ? jobs : 1;
   logit_seconds_ =

@@ -41,7 +41,7 @@ class SweepEstimate {
     double hidden_size = 0.0, vocab_size = 0.0, weight_bytes = 0.0;
     int64_t evaluation_tokens = 0, longest = 0;
   };
-  static ModelSize size_of(const SweepModel& model, const std::string& compute_dtype);
+  ModelSize size_of(const SweepModel& model, const std::string& compute_dtype) const;
   const ModelSize& size_of(const SweepTask& task) const;
   void read_texts(size_t model, Diagnostics& diagnostics);
 

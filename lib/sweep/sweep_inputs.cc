@@ -60,13 +60,16 @@ std::string questions_hash(const SweepGsm8k& asked) {
 
 }  // namespace
 
-Sweep read_planned_sweep(const fs::path& file, const std::string& version) {
+Sweep read_planned_sweep(const fs::path& file, const std::string& version,
+                         const FamilyChoice& family) {
   Sweep sweep{.file = read_sweep(file), .plan = {}, .inputs = {}};
   sweep.inputs.version = version;
+  sweep.inputs.family = family;
   return in_context(file.string(), [&] {
     std::vector<KvDType> unquantized;
     for (const SweepModel& model : sweep.file.models)
-      unquantized.push_back(unquantized_cache_dtype(read_model_config(ModelDir(model.path))));
+      unquantized.push_back(
+          unquantized_cache_dtype(read_model_config(ModelDir(model.path), family)));
     sweep.plan = expand(sweep.file, unquantized);
     return std::move(sweep);
   });
@@ -86,7 +89,8 @@ DeviceOptions device_of(const DeviceOptions& device, const Sweep& sweep, size_t 
 SweepMachine machine_of(const DeviceOptions& device, const Backend& backend, const Sweep& sweep) {
   SweepMachine machine{.device = std::string(backend.name()), .compute_dtype = {}};
   for (size_t i = 0; i < sweep.file.models.size(); ++i) {
-    const ModelConfig config = read_model_config(ModelDir(sweep.file.models[i].path));
+    const ModelConfig config =
+        read_model_config(ModelDir(sweep.file.models[i].path), sweep.inputs.family);
     machine.compute_dtype.emplace_back(
         name_of(compute_type_of(device_of(device, sweep, i), backend, config)));
   }
@@ -119,6 +123,7 @@ void add_inputs(const SweepMachine& machine, const SweepFolder& folder, Sweep& s
   FileHashes hashes(folder);
   SweepInputs inputs;
   inputs.version = sweep.inputs.version;
+  inputs.family = sweep.inputs.family;
   inputs.device = machine.device;
   inputs.compute_dtype = machine.compute_dtype;
   for (const SweepModel& one : sweep.file.models) {

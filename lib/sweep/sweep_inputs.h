@@ -12,8 +12,9 @@
 namespace kvcal {
 
 /// Reads the sweep's file and the configs of its models, nothing else. version: of the program,
-/// which results depend on.
-Sweep read_planned_sweep(const std::filesystem::path& file, const std::string& version);
+/// which results depend on. family: of models whose type is not known.
+Sweep read_planned_sweep(const std::filesystem::path& file, const std::string& version,
+                         const FamilyChoice& family = {});
 
 /// Properties of a machine that the results made on it depend on.
 struct SweepMachine {

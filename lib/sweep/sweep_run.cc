@@ -121,7 +121,8 @@ Json to_json(const Sweep& sweep, const SweepOutlook& outlook) {
 }
 
 SweepPreview preview_sweep(const SweepSettings& settings, Diagnostics& diagnostics) {
-  SweepPreview preview{.sweep = read_planned_sweep(settings.file, settings.version), .outlook = {}};
+  SweepPreview preview{
+      .sweep = read_planned_sweep(settings.file, settings.version, settings.family), .outlook = {}};
   std::optional<SweepFolder> folder;
   if (!settings.output.empty() && is_there(settings.output))
     folder.emplace(settings.output, SweepFolder::Use::kLook, diagnostics);
@@ -131,7 +132,7 @@ SweepPreview preview_sweep(const SweepSettings& settings, Diagnostics& diagnosti
 
 SweepResult run_sweep(const SweepSettings& settings, SweepEvents& events,
                       Diagnostics& diagnostics) {
-  Sweep sweep = read_planned_sweep(settings.file, settings.version);
+  Sweep sweep = read_planned_sweep(settings.file, settings.version, settings.family);
   for (const SweepModel& model : sweep.file.models)
     check_target(ModelDir(model.path), settings.output);
   const auto use = settings.cells.empty() ? SweepFolder::Use::kWhole : SweepFolder::Use::kPart;
@@ -145,7 +146,7 @@ SweepResult run_sweep(const SweepSettings& settings, SweepEvents& events,
 }
 
 SweepResult collect_sweep(const SweepSettings& settings, Diagnostics& diagnostics) {
-  Sweep sweep = read_planned_sweep(settings.file, settings.version);
+  Sweep sweep = read_planned_sweep(settings.file, settings.version, settings.family);
   if (!is_there(settings.output))
     fail(settings.output.string(),
          ": no such folder; --collect makes tables of what runs have left");
@@ -163,7 +164,7 @@ SweepResult collect_sweep(const SweepSettings& settings, Diagnostics& diagnostic
 }
 
 void run_task(const SweepSettings& settings, const std::string& task, Diagnostics& diagnostics) {
-  Sweep sweep = read_planned_sweep(settings.file, settings.version);
+  Sweep sweep = read_planned_sweep(settings.file, settings.version, settings.family);
   const auto backend = open_backend(settings.device);
   const SweepFolder folder(settings.output, SweepFolder::Use::kTask, diagnostics);
   add_inputs(machine_of(settings.device, *backend, sweep), folder, sweep);

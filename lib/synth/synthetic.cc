@@ -81,7 +81,7 @@ void check_space(const fs::path& folder, uint64_t bytes) {
 SyntheticCheckpoint write_synthetic_checkpoint(const Json& config, const SyntheticOptions& options,
                                                const fs::path& folder, Diagnostics& diagnostics) {
   const Json json = synthetic_config(config, options);
-  const ModelConfig parsed = parse_model_config(json);
+  const ModelConfig parsed = parse_model_config(json, options.family);
   std::vector<Shard> shards = shards_of(parsed, options);
   SyntheticCheckpoint result{.model_type = parsed.model_type,
                              .num_layers = parsed.num_hidden_layers,

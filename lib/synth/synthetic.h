@@ -18,7 +18,8 @@ struct SyntheticOptions {
   std::optional<int64_t> num_layers = {};  ///< only the first layers
   std::optional<DType> dtype = {};         ///< F32, F16 or BF16; absent: config.json's, or BF16
   uint64_t max_shard_bytes = uint64_t{4} << 30;
-  int threads = 0;  ///< 0: one for each core; the bytes do not depend on it
+  FamilyChoice family = {};  ///< of a model_type that is not known
+  int threads = 0;           ///< 0: one for each core; the bytes do not depend on it
 };
 
 /// config.json of a synthetic checkpoint: config without quantization, with num_layers where given,

@@ -26,8 +26,8 @@ Json* mutable_field(Json& object, std::string_view key) {
 }
 
 /// The object that describes the text model.
-Json& text_of(Json& config) {
-  return text_model_of(config).config == &config ? config : config.at("text_config");
+Json& text_of(Json& config, const FamilyChoice& family) {
+  return text_model_of(config, family).config == &config ? config : config.at("text_config");
 }
 
 /// GPT-Neo's [[words, times], ..], as one entry for each of the first layers.
@@ -105,8 +105,8 @@ Json synthetic_config(const Json& config, const SyntheticOptions& options) {
     if (Json* text = mutable_field(result, "text_config"); text && text->is_object())
       text->erase(std::string(key));
   }
-  const ModelConfig parsed = parse_model_config(result);
-  Json& text = text_of(result);
+  const ModelConfig parsed = parse_model_config(result, options.family);
+  Json& text = text_of(result, options.family);
   if (options.num_layers) {
     if (*options.num_layers < 1 || *options.num_layers > parsed.num_hidden_layers)
       fail("has ", parsed.num_hidden_layers, " layers, ", *options.num_layers,
@@ -114,7 +114,7 @@ Json synthetic_config(const Json& config, const SyntheticOptions& options) {
     cut_layers(text, *parsed.architecture, *options.num_layers);
     in_context("the first " + std::to_string(*options.num_layers) + " of " +
                    std::to_string(parsed.num_hidden_layers) + " layers",
-               [&] { parse_model_config(result); });
+               [&] { parse_model_config(result, options.family); });
   }
   set_dtype(result, text, options.dtype.value_or(weight_dtype(parsed)));
   return result;

@@ -64,6 +64,100 @@ class Stopping : public SilentDiagnostics {
 
 }  // namespace
 
+namespace {
+
+/// A copy of the Qwen3 fixture whose model_type no family has.
+fs::path renamed_qwen3(const ScratchFolder& scratch) {
+  const fs::path from = kTests / "fixtures/models/qwen3", to = scratch / "brandnew";
+  fs::create_directory(to);
+  fs::copy_file(from / "model.safetensors", to / "model.safetensors");
+  Json config = parse_json(read_text(from / "config.json"));
+  config["model_type"] = "brandnew";
+  config["architectures"] = {"BrandnewForCausalLM"};
+  test::write_file(to / "config.json", dump_json(config));
+  return to;
+}
+
+/// Token ids, as the fixture has no tokenizer.
+std::string ids_file(const ScratchFolder& scratch) {
+  test::write_file(scratch / "ids.jsonl",
+                   "{\"input_ids\": [1, 9, 33, 71, 2, 8]}\n{\"input_ids\": [1, 4, 120, 77]}\n");
+  return (scratch / "ids.jsonl").string();
+}
+
+}  // namespace
+
+TEST_CASE("run: a renamed Qwen3 gets Qwen3's scales with --family qwen3") {
+  const ScratchFolder scratch;
+  CalibrateRequest request = request_in(scratch, "known");
+  request.model = (kTests / "fixtures/models/qwen3").string();
+  request.dataset = ids_file(scratch);
+  const CalibrationResult known = calibrated(request);
+  request = request_in(scratch, "chosen");
+  request.model = renamed_qwen3(scratch).string();
+  request.dataset = ids_file(scratch);
+  CHECK(test::contains(message_of([&] { calibrated(request); }),
+                       "model_type 'brandnew' is not supported"));
+  request.family = choose_family("qwen3");
+  request.save_statistics = (scratch / "statistics.safetensors").string();
+  request.kv_forward = "exact";
+  CHECK_FALSE(calibrated(request).calibration.layers.empty());
+  request.save_statistics.clear();
+  request.kv_forward = "quantized";
+  request.output.overwrite = true;
+  const CalibrationResult chosen = calibrated(request);
+  CHECK(chosen.manifest.at("layers") == known.manifest.at("layers"));
+  CHECK(read_text(scratch / "chosen/model.safetensors") ==
+        read_text(scratch / "known/model.safetensors"));
+  CHECK(chosen.manifest.at("model").at("family") == "qwen3");
+  CHECK(chosen.manifest.at("model").at("model_type") == "brandnew");
+  CHECK_FALSE(known.manifest.at("model").contains("family"));
+  const Json config = parse_json(read_text(scratch / "chosen/config.json"));
+  CHECK(config.at("model_type") == "brandnew");
+  CHECK(config.at("architectures") == Json{"BrandnewForCausalLM"});
+  // What reads the output needs the family, too.
+  SilentDiagnostics silent;
+  ConversionRequest conversion;
+  conversion.checkpoint = (scratch / "chosen").string();
+  conversion.output.formats = {"tgi"};
+  conversion.output.output = (scratch / "converted").string();
+  conversion.version = "test";
+  CHECK(test::contains(message_of([&] { convert_checkpoint(conversion, silent); }), "brandnew"));
+  conversion.family = request.family;
+  CHECK(convert_checkpoint(conversion, silent).manifest.at("conversion").at("family") == "qwen3");
+}
+
+TEST_CASE("run: scales from statistics take the family that ran") {
+  const ScratchFolder scratch;
+  CalibrateRequest request = request_in(scratch);
+  request.model = renamed_qwen3(scratch).string();
+  request.dataset = ids_file(scratch);
+  request.family = choose_family("qwen3");
+  request.save_statistics = (scratch / "statistics.safetensors").string();
+  request.kv_forward = "exact";
+  const CalibrationResult ran = calibrated(request);
+  SilentDiagnostics silent;
+  ScalesRequest scales;
+  scales.statistics = request.save_statistics;
+  scales.recipe = kRecipe;
+  scales.version = "test";
+  CHECK(test::contains(message_of([&] { scales_from_statistics(scales, silent); }), "brandnew"));
+  scales.family = request.family;
+  const ScalesResult made = scales_from_statistics(scales, silent);
+  CHECK(made.manifest.at("model").at("family") == "qwen3");
+  REQUIRE(made.calibration.layers.size() == ran.calibration.layers.size());
+  for (size_t i = 0; i < made.calibration.layers.size(); ++i)
+    CHECK(made.calibration.layers[i].k.scales[0].value ==
+          ran.calibration.layers[i].k.scales[0].value);
+  // The same tensors, read as another family of the same name from a file.
+  Architecture described = *scales.family.architecture;
+  described.model_types.clear();
+  scales.family.architecture = &described;
+  scales.family.file_sha256 = "1234";
+  CHECK(test::contains(message_of([&] { scales_from_statistics(scales, silent); }),
+                       "the family that ran is qwen3, the one given here is qwen3 of a file"));
+}
+
 TEST_CASE("run: a calibration gives values and writes the output they are of") {
   const ScratchFolder scratch;
   const CalibrationResult result = calibrated(request_in(scratch));

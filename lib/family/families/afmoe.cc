@@ -30,6 +30,8 @@ Architecture afmoe_architecture() {
                   {"sliding_window_pattern", "global_attn_every_n_layers"}},
       .switches = attention_bias_switches(),
       .numbers = {{"route_scale", &ModelConfig::routed_scaling_factor}},
+      .known_keys = {"mup_enabled", "route_norm", "score_func", "n_group", "topk_group",
+                     "num_expert_groups", "num_limited_groups"},
       .resolve = resolve_embedding,
       .has_query_gate = true,
       .expert_layers = ExpertLayers::kAfterFirst,

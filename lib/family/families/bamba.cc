@@ -37,6 +37,7 @@ Architecture bamba_architecture() {
                    {"mamba_proj_bias", &ModelConfig::mixer_bias},
                    {"mamba_conv_bias", &ModelConfig::has_conv_bias}},
       // Half of each head rotates, regardless of config.json.
+      .known_keys = {"attn_rotary_emb"},
       .resolve =
           [](const Json&, ModelConfig& config) {
             if (config.head_dim % 4 != 0)

@@ -30,6 +30,7 @@ Architecture codegen_architecture() {
                   {"max_position_embeddings", "n_positions"},
                   {"hidden_act", "activation_function"},
                   {"rms_norm_eps", "layer_norm_epsilon"}},
+      .known_keys = {"scale_attn_weights"},
       .resolve = resolve_blocks,
       .centers_norm = true,
       .rope_is_interleaved = true,

@@ -16,6 +16,8 @@ Architecture cohere2_architecture() {
       .switches = attention_bias_switches(),
       .numbers = {{"logit_scale", &ModelConfig::logits_multiplier}},
       .fixed = {{"use_qk_norm", "false"}},
+      .known_keys = {"order_of_interleaved_layers", "rotary_pct", "position_embedding_type",
+                     "use_gated_activation", "use_parallel_block", "use_embedding_sharing"},
       .resolve = share_parallel_norm,
       .centers_norm = true,
       .rope_is_interleaved = true,

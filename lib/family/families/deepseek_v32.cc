@@ -21,6 +21,7 @@ Architecture deepseek_v32_architecture() {
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
       .fixed = {{"mlp_bias", "false"}},
+      .known_keys = {"index_topk", "scoring_func", "index_head_dim", "index_n_heads"},
       .resolve = read_index_topk,
       .rope_is_interleaved = true,
       .has_latent_attention = true,

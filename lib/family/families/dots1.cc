@@ -17,6 +17,7 @@ Architecture dots1_architecture() {
                    {"attention_bias", &ModelConfig::output_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
+      .known_keys = {"scoring_func"},
       .expert_layers = ExpertLayers::kAfterFirst,
       .sliding_window = SlidingWindow::kFromMaxWindowLayers,
       .router_score = RouterScore::kSigmoid,

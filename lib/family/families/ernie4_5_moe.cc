@@ -34,6 +34,8 @@ Architecture ernie4_5_moe_architecture() {
                   {"num_experts_per_tok", "moe_k"},
                   {"n_shared_experts", "moe_num_shared_experts"}},
       .fixed = {{"use_bias", "false"}},
+      .known_keys = {"moe_layer_interval", "moe_layer_start_index", "moe_layer_end_index",
+                     "moe_norm_min", "moe_use_aux_free", "moe_capacity"},
       .resolve = resolve_ernie_layers,
       .rope_is_interleaved = true,
       .expert_layers = ExpertLayers::kAll,

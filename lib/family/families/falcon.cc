@@ -64,6 +64,7 @@ Architecture falcon_architecture() {
                    {"new_decoder_architecture", &ModelConfig::new_decoder_architecture},
                    {"parallel_attn", &ModelConfig::parallel_residual}},
       .fixed = {{"alibi", "false"}},
+      .known_keys = {"num_ln_in_parallel_attn", "apply_residual_connection_post_layernorm"},
       .resolve = resolve_norms,
       .centers_norm = true,
       .intermediate_multiple = 4,

@@ -119,6 +119,7 @@ Architecture gemma4_architecture() {
       .aliases = {{"hidden_act", "hidden_activation"}, {"num_experts_per_tok", "top_k_experts"}},
       .switches = attention_bias_switches(),
       .numbers = {{"final_logit_softcapping", &ModelConfig::logits_softcap}},
+      .known_keys = {"use_bidirectional_attention", "use_double_wide_mlp"},
       .resolve = resolve_gemma4,
       .scales_embedding = true,
       .has_global_heads = true,

@@ -20,6 +20,7 @@ Architecture glm4_moe_lite_architecture() {
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob},
                    {"rope_interleave", &ModelConfig::rope_is_interleaved}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
+      .known_keys = {"partial_rotary_factor"},
       .has_latent_attention = true,
       .has_prediction_layers = true,
       .expert_layers = ExpertLayers::kTyped,

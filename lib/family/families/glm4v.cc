@@ -16,6 +16,7 @@ Architecture glm4v_architecture() {
                              "num_hidden_layers": 40, "num_attention_heads": 32,
                              "max_position_embeddings": 32768})";
   family.switches = {};
+  family.known_keys = {"attention_bias"};
   family.resolve = [](const Json&, ModelConfig& config) { config.attention_bias = true; };
   return family;
 }

@@ -20,6 +20,8 @@ Architecture glm_moe_dsa_architecture() {
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
       .fixed = {{"mlp_bias", "false"}},
+      .known_keys = {"index_topk", "scoring_func", "index_head_dim", "index_n_heads",
+                     "indexer_rope_interleave"},
       .resolve = read_index_topk,
       .rope_is_interleaved = true,
       .has_latent_attention = true,

@@ -19,6 +19,7 @@ Architecture gpt_neo_architecture() {
                   {"sliding_window", "window_size"},
                   {"hidden_act", "activation_function"},
                   {"rms_norm_eps", "layer_norm_epsilon"}},
+      .known_keys = {"attention_layers"},
       .resolve =
           [](const Json&, ModelConfig& config) {
             config.output_bias = config.mlp_bias = true;

@@ -61,6 +61,7 @@ Architecture gpt_oss_architecture() {
       .switches = attention_bias_switches(),
       .numbers = {{"swiglu_limit", &ModelConfig::activation_limit}},
       // hidden_act is "silu"; the experts use x · sigmoid(1.702 x).
+      .known_keys = {"initial_context_length"},
       .resolve =
           [](const Json&, ModelConfig& config) {
             config.activation = Activation::kQuickGelu;

@@ -49,6 +49,7 @@ Architecture granitemoehybrid_architecture() {
                    {"mamba_proj_bias", &ModelConfig::mixer_bias},
                    {"mamba_conv_bias", &ModelConfig::has_conv_bias}},
       .numbers = granite_multipliers(),
+      .known_keys = {"position_embedding_type", "normalization_function"},
       .resolve = resolve_layers,
       .recurrence = Mixer::kMamba2,
       .expert_layers = ExpertLayers::kAll,

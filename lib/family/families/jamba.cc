@@ -60,6 +60,7 @@ Architecture jamba_architecture() {
       .switches = {{"mamba_conv_bias", &ModelConfig::has_conv_bias}},
       .fixed = {{"mamba_proj_bias", "false"}},
       // A single expert means no experts.
+      .known_keys = {"mamba_inner_layernorms"},
       .resolve =
           [](const Json&, ModelConfig& config) {
             for (LayerConfig& layer : config.layers)

@@ -112,6 +112,8 @@ Architecture llama4_architecture() {
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"attention_bias", &ModelConfig::output_bias},
                    {"use_qk_norm", &ModelConfig::has_qk_norm}},
+      .known_keys = {"attention_chunk_size", "attn_temperature_tuning", "attn_scale", "floor_scale",
+                     "moe_layers", "layer_types", "for_llm_compressor"},
       .resolve = resolve_llama4_layers,
       .plain_norms = {Role::kQueryNorm, Role::kKeyNorm},
       .rope_is_interleaved = true,

@@ -17,6 +17,7 @@ Architecture minimax_m2_architecture() {
                 {"qk_norm_type", "\"per_layer\""},
                 {"scoring_func", "\"sigmoid\""},
                 {"shared_intermediate_size", "0"}},
+      .known_keys = {"use_routing_bias", "attn_type_list"},
       .resolve = [](const Json&, ModelConfig& config) { config.norm_topk_prob = true; },
       .counts_rotary_dim = true,
       .expert_layers = ExpertLayers::kAll,

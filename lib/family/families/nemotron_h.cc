@@ -77,6 +77,8 @@ Architecture nemotron_h_architecture() {
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
       .fixed = {{"moe_latent_size", "null"}, {"mamba_hidden_act", "\"silu\""}},
+      .known_keys = {"attention_bias", "mamba_proj_bias", "expand", "chunk_size", "norm_eps",
+                     "rope_theta", "partial_rotary_factor", "n_shared_experts"},
       .recurrence = Mixer::kMamba2,
       .has_single_blocks = true,
       .expert_layers = ExpertLayers::kAll,

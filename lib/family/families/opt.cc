@@ -29,6 +29,7 @@ Architecture opt_architecture() {
       .fixed = {{"do_layer_norm_before", "true"},
                 {"_remove_final_layer_norm", "false"},
                 {"layer_norm_elementwise_affine", "true"}},
+      .known_keys = {"word_embed_proj_dim"},
       .resolve = check_width,
       .centers_norm = true,
       .position_offset = 2,

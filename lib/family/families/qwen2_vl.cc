@@ -16,6 +16,9 @@ Architecture qwen2_vl_architecture() {
   family.text_defaults = R"({"vocab_size": 152064, "hidden_size": 8192, "intermediate_size": 29568,
                              "num_hidden_layers": 80, "num_attention_heads": 64,
                              "num_key_value_heads": 8, "max_position_embeddings": 32768})";
+  // Older checkpoints have these beside the text model's keys.
+  family.known_keys = {"vision_config", "vision_start_token_id", "vision_end_token_id",
+                       "image_token_id", "video_token_id"};
   return family;
 }
 

@@ -18,6 +18,7 @@ Architecture qwen3_5_architecture() {
                            "num_hidden_layers": 32, "num_attention_heads": 16,
                            "max_position_embeddings": 32768})",
       .fixed = {{"attention_bias", "false"}},
+      .known_keys = {"attn_output_gate"},
       .norm_adds_one = true,
       .has_query_gate = true,
       .recurrence = Mixer::kDeltaNet,

@@ -16,6 +16,7 @@ Architecture qwen3_moe_architecture() {
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"attention_bias", &ModelConfig::output_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
+      .known_keys = {"max_window_layers"},
       .expert_layers = ExpertLayers::kEveryStep,
       .sliding_window = SlidingWindow::kAllWhereUsed,
       .model_tensors = model_rows(),

@@ -18,6 +18,7 @@ Architecture qwen3_vl_moe_architecture() {
                            "tie_word_embeddings": true})",
       .aliases = {{"num_experts", "num_local_experts"}},
       .switches = attention_bias_switches(),
+      .known_keys = {"norm_topk_prob"},
       .resolve =
           [](const Json&, ModelConfig& config) {
             config.norm_topk_prob = true;

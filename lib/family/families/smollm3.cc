@@ -13,6 +13,7 @@ Architecture smollm3_architecture() {
                       "no_rope_layer_interval": 4})",
       .switches = bias_switches(),
       .fixed = {{"use_sliding_window", "false"}},
+      .known_keys = {"layer_types", "max_window_layers"},
       .positions = Positions::kRopeWhereListed,
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), attention_rows(), mlp_rows()}),

@@ -18,6 +18,7 @@ Architecture solar_open_architecture() {
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
+      .known_keys = {"first_k_dense_replace"},
       .expert_layers = ExpertLayers::kAll,
       .router_score = RouterScore::kSigmoid,
       .group_score = GroupScore::kSumOfTwoLargest,

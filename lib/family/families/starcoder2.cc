@@ -15,6 +15,7 @@ Architecture starcoder2_architecture() {
       .switches = {{"use_bias", &ModelConfig::attention_bias},
                    {"use_bias", &ModelConfig::output_bias},
                    {"use_bias", &ModelConfig::mlp_bias}},
+      .known_keys = {"mlp_type", "norm_type"},
       .centers_norm = true,
       .sliding_window = SlidingWindow::kAllLayers,
       .model_tensors =

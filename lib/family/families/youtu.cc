@@ -14,6 +14,7 @@ Architecture youtu_architecture() {
                       "tie_word_embeddings": true})",
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"rope_interleave", &ModelConfig::rope_is_interleaved}},
+      .known_keys = {"mlp_bias"},
       .has_latent_attention = true,
       .model_tensors = model_rows(),
       .layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), mlp_rows()}),
