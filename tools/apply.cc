@@ -28,6 +28,7 @@ void add_apply(CLI::App& app, std::function<void()>& run) {
       app.add_subcommand("apply", "Put an overlay (--scales-only) on a checkpoint, 16-bit or FP8");
   add_text(*command, "overlay", options->overlay, "Folder that --scales-only wrote")->required();
   add_text(*command, "checkpoint", options->checkpoint, "Model folder")->required();
+  add_family_options(*command, options->request.family);
   OutputOptions& output = options->request.output;
   add_text(*command, "--output", output.output, "Folder to write; appears complete or not at all")
       ->required();

@@ -79,6 +79,7 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
       ->required();
   add_text(command, "--dataset", options.request.dataset,
            "JSONL, JSON, text or a descriptor; not needed where nothing is calibrated");
+  add_family_options(command, options.request.family);
   add_output_options(command, options.request.output)->required();
   add_report_options(command, options.report);
   command.add_flag("--reproducible", options.request.reproducible,
@@ -167,8 +168,9 @@ std::vector<ServedEngine> print_result(const CalibrateOptions& options,
       engines_served(result.folders, result.config, !result.calibration.layers.empty(),
                      options.request.model, output);
   if (options.report.is_asked_for())
-    draw_checkpoint(options.report, page_values(options.request.output.output,
-                                                options.request.model, KVCAL_VERSION));
+    draw_checkpoint(options.report,
+                    page_values(options.request.output.output, options.request.model, KVCAL_VERSION,
+                                result.config.chosen));
   if (options.json) {
     std::cout << dump_json(result.manifest);
     return engines;

@@ -69,6 +69,7 @@ const std::vector<ValueRow>& value_rows() {
        {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2"}},
       {"scales", "--kv-cache-dtype", ValueKind::kChoice, {"fp8_e4m3", "fp8_e4m3fnuz", "fp8_e5m2"}},
       {"eval", "--task", ValueKind::kChoice, {"perplexity", "kl", "gsm8k", "sensitivity"}},
+      {"", "--family-file", ValueKind::kFile},
       {"", "--engine", ValueKind::kChoice, with_first("all", engine_rules().names())},
   };
   return kRows;

@@ -80,6 +80,10 @@ void add_device_options(CLI::App& command, DeviceOptions& options);
 /// --kv-cache-dtype, --scales and --unit-scales.
 void add_cache_options(CLI::App& command, CacheOptions& options);
 
+/// --family and --family-file. The choice borrows from the program, and is made while the command
+/// line is read.
+void add_family_options(CLI::App& command, FamilyChoice& family);
+
 /// "0.1.0"
 std::string program_version();
 /// "kvcal 0.1.0", what --version prints.

@@ -17,6 +17,7 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
                    "compressed-tensors, fp8, modelopt, quark, tgi or scales-json; may be repeated, "
                    "or joined by '+' for one folder; needed without --for")
       ->take_all();
+  add_family_options(*command, request->family);
   add_engine_option(*command, request->output);
   add_target_options(*command, request->output)->required();
   add_text(*command, "--scales", request->scales,

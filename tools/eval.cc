@@ -371,6 +371,7 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
   add_text(*command, "--dataset", options->eval.dataset,
            "Text, or JSON lines with text, messages or input_ids")
       ->required();
+  add_family_options(*command, options->eval.family);
   add_cache_options(*command, options->eval.cache);
   add_sequence_options(*command->add_option_group(kOfSequences.title), options->eval.sequences);
   command->add_option_group(kOfVariants.title)

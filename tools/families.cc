@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "core/error.h"
 #include "core/join.h"
+#include "descriptors/family_template.h"
 #include "family/model_type_support.h"
 #include "family/wrapper.h"
 #include "inspect/variations.h"
@@ -13,6 +14,7 @@ namespace {
 struct FamiliesOptions {
   std::vector<std::string> types;
   bool markdown = false, json = false;
+  std::optional<std::string> templated;  ///< name of a family; empty: none of its own
 };
 
 std::string_view support_word(Support support) {
@@ -97,6 +99,15 @@ void print_text(std::ostream& out) {
     out << "  " << type.model_type << ": " << type.reason << '\n';
 }
 
+/// The start of a file for --family-file, or the file of a built-in family.
+void print_template(const std::string& name, std::ostream& out) {
+  if (name.empty())
+    out << empty_family_template();
+  else
+    out << family_template(
+        *in_context("--template", [&] { return choose_family(name); }).architecture);
+}
+
 std::string detail_text(const ModelTypeSupport& found, const std::string& quote) {
   const std::string detail(found.detail);
   switch (found.support) {
@@ -131,6 +142,7 @@ void print_types(const FamiliesOptions& options, std::ostream& out) {
 }
 
 void run_families(const FamiliesOptions& options) {
+  if (options.templated) return print_template(*options.templated, std::cout);
   if (!options.types.empty()) {
     print_types(options, std::cout);
   } else if (options.json) {
@@ -146,11 +158,21 @@ void add_families(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<FamiliesOptions>();
   CLI::App* command = app.add_subcommand(
       "families", "List the model families, their variations, and what is refused by name");
-  command->add_option("MODEL_TYPE", options->types,
-                      "Say of each whether it runs, is a wrapper, is refused, or is unknown");
+  CLI::Option* types =
+      command->add_option("MODEL_TYPE", options->types,
+                          "Say of each whether it runs, is a wrapper, is refused, or is unknown");
   CLI::Option* markdown = command->add_flag("--markdown", options->markdown,
                                             "Print the table that docs/models.md holds");
-  command->add_flag("--json", options->json, "Print JSON instead of text")->excludes(markdown);
+  CLI::Option* json =
+      command->add_flag("--json", options->json, "Print JSON instead of text")->excludes(markdown);
+  command
+      ->add_option("--template", options->templated,
+                   "Print a file for --family-file with comments: one to start from, or that of a "
+                   "family by its name")
+      ->expected(0, 1)
+      ->excludes(types)
+      ->excludes(markdown)
+      ->excludes(json);
   command->callback([options, &run] { run = [options] { run_families(*options); }; });
 }
 

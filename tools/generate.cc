@@ -71,6 +71,7 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
   add_text(*command, "model", options->request.model,
            "Hugging Face model folder, or an output of calibrate")
       ->required();
+  add_family_options(*command, options->request.family);
   command->add_option("--prompt", options->request.prompt, "Text to continue")->required();
   command->add_flag("--chat", options->request.is_chat,
                     "Put the prompt into the model's chat template");

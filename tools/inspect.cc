@@ -17,6 +17,7 @@ namespace {
 
 struct InspectOptions {
   std::string checkpoint;
+  FamilyChoice family;
   bool json = false, tensors = false;
   ReportFiles drawn;
 };
@@ -152,7 +153,9 @@ void print_lines(const std::vector<InspectedLayer>& layers) {
 }
 
 void print_report(const InspectionResult& found) {
-  std::cout << found.path << ": " << found.config.model_type << ", " << found.parameters
+  const std::string family =
+      found.config.chosen ? " as " + std::string(found.config.architecture->name) : "";
+  std::cout << found.path << ": " << found.config.model_type << family << ", " << found.parameters
             << " parameters, " << byte_text(static_cast<double>(found.bytes))
             << ", KV scales: " << found.scale_form << '\n';
   print_pairs("architecture", shown(found.properties));
@@ -164,7 +167,7 @@ void print_report(const InspectionResult& found) {
 
 void run_inspect(const InspectOptions& options) {
   check_report_files(options.drawn);
-  const InspectionResult found = inspect(options.checkpoint);
+  const InspectionResult found = inspect(options.checkpoint, {}, options.family);
   check_report_files(options.drawn, found.model_dir);
   for (const std::string& warning : found.quantization.warnings)
     std::cerr << "warning: " << options.checkpoint << ": " << warning << '\n';
@@ -186,6 +189,7 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
       "inspect", "Show the architecture, who supports it, and the scales and sizes of every layer");
   add_text(*command, "checkpoint", options->checkpoint, "Model folder, with or without scales")
       ->required();
+  add_family_options(*command, options->family);
   command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");
   command->add_flag("--json", options->json, "Print JSON instead of tables");
   add_report_options(*command, options->drawn, "--html");

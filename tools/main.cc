@@ -140,11 +140,9 @@ int run_main(int argc, char** argv) {
   for (const AddCommand add : kCommands) add(app, run);
   try {
     app.parse(argc, argv);
+    unless_file_changed(run);
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);
-  }
-  try {
-    unless_file_changed(run);
   } catch (const RunEnded& ended) {
     return ended.status();
   } catch (const InterruptedRun& interrupted) {

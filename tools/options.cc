@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "core/join.h"
+#include "descriptors/family_file.h"
 #include "engines/engine_rules.h"
 #include "export/joined_writer.h"
 #include "terminal/progress.h"
@@ -185,6 +186,33 @@ CLI::Validator is_not_negative() {
         return value.starts_with('-') ? "found " + value + ", expected 0 or more" : "";
       },
       "");
+}
+
+void add_family_options(CLI::App& command, FamilyChoice& family) {
+  command
+      .add_option_function<std::string>(
+          "--family",
+          [&family](const std::string& name) {
+            family = in_context("--family", [&] { return choose_family(name); });
+          },
+          "Family to run a model_type as that kvcal does not know (kvcal families lists them); "
+          "every "
+          "tensor and key of config.json must be that family's")
+      ->type_name("TEXT");
+  // The file lives as long as the command line.
+  const auto file = std::make_shared<std::optional<FamilyFile>>();
+  command
+      .add_option_function<std::string>(
+          "--family-file",
+          [&family, file](const std::string& path) {
+            if (family) throw CLI::ExcludesError("--family-file", "--family");
+            file->emplace(fs::path(path));
+            family = (*file)->choice();
+          },
+          "YAML file that describes the family of such a model_type (kvcal families --template "
+          "prints one)")
+      ->type_name("TEXT")
+      ->check(is_not_empty());
 }
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {

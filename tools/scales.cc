@@ -37,6 +37,7 @@ void add_scales(CLI::App& app, std::function<void()>& run) {
       ->required();
   add_text(*command, "--recipe", request->recipe, "Recipe in llm-compressor's form")->required();
   add_text(*command, "--model", request->model, "The statistics' model, to write an output of");
+  add_family_options(*command, request->family);
   add_output_options(*command, request->output);
   command->add_flag("--json", *json, "Print the manifest instead of a table");
   command->callback(

@@ -21,6 +21,7 @@ namespace {
 
 struct SweepOptions {
   std::string file, output;
+  FamilyChoice family;
   DeviceOptions device;
   int jobs = 0;
   std::vector<std::string> cells;
@@ -42,17 +43,21 @@ void check(const SweepOptions& options) {
 /// A child is this program again, with --task.
 Command child_command(const SweepOptions& options, const std::string& task,
                       const DeviceOptions& device) {
-  return {"/proc/self/exe",
-          {fs::read_symlink("/proc/self/exe").string(), "sweep", options.file, "--output",
-           options.output, "--task", task, "--parent", std::to_string(::getpid()), "--device",
-           device.device, "--threads", std::to_string(device.threads), "--compute-dtype",
-           device.compute_dtype}};
+  Command command{"/proc/self/exe",
+                  {fs::read_symlink("/proc/self/exe").string(), "sweep", options.file, "--output",
+                   options.output, "--task", task, "--parent", std::to_string(::getpid()),
+                   "--device", device.device, "--threads", std::to_string(device.threads),
+                   "--compute-dtype", device.compute_dtype}};
+  if (options.family)
+    command.words.insert(command.words.end(), {options.family.option, options.family.value});
+  return command;
 }
 
 SweepSettings settings_of(const SweepOptions& options) {
   return {.file = options.file,
           .output = options.output,
           .version = KVCAL_VERSION,
+          .family = options.family,
           .device = options.device,
           .jobs = options.jobs,
           .cells = options.cells,
@@ -221,7 +226,8 @@ void run_sweep_command(const SweepOptions& options) {
   const SweepSettings settings = settings_of(options);
   if (!options.task.empty()) return run_task(settings, options.task, diagnostics);
   if (options.is_list)
-    return print_list(options, read_planned_sweep(settings.file, settings.version).plan);
+    return print_list(options,
+                      read_planned_sweep(settings.file, settings.version, settings.family).plan);
   if (options.is_dry_run) return run_dry(options);
   if (options.is_collect) return finish(options, collect_sweep(settings, diagnostics), diagnostics);
   TerminalEvents events;
@@ -237,6 +243,7 @@ void add_sweep(CLI::App& app, std::function<void()>& run) {
   add_text(*command, "file", options->file, "YAML file of the grid (docs/sweep.md)")->required();
   add_text(*command, "--output", options->output,
            "Folder of the results; with the same one a run goes on where it stopped");
+  add_family_options(*command, options->family);
   command->add_flag("--dry-run", options->is_dry_run,
                     "Print what would be done, how long it takes and in what memory");
   command->add_flag("--list", options->is_list, "Print the ids of all cells");

@@ -75,6 +75,7 @@ void add_synth(CLI::App& app, std::function<void()>& run) {
       "synth", "Write a checkpoint of a config.json with random weights, for benchmarks and tests");
   add_text(*command, "output", options->output, "Folder to write")->required();
   add_text(*command, "--config", options->config, "config.json of the model")->required();
+  add_family_options(*command, options->synthetic.family);
   command->add_option("--seed", options->synthetic.seed, "Same seed, same bytes")
       ->capture_default_str()
       ->check(is_not_negative());

@@ -85,6 +85,7 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
       "verify", "Tell what serving engines would make of a checkpoint's KV scales");
   add_text(*command, "checkpoint", options->checkpoint, "Model folder, with or without scales")
       ->required();
+  add_family_options(*command, options->options.family);
   command
       ->add_option("--engine", options->engines,
                    join(engine_rules().names(), ", ") + ", or all; may be given several times")

@@ -31,12 +31,13 @@ inline std::vector<std::string> model_fixture_names() {
 
 /// A fixture opened on one backend with what transformers computed from it.
 struct ModelFixture {
-  /// place: a fixture's name, or a folder of the same form.
+  /// place: a fixture's name, or a folder of the same form. family: of a model_type that is not
+  /// known.
   explicit ModelFixture(const fs::path& place, const std::string& backend_name = "cpu",
-                        int threads = 2)
+                        int threads = 2, const FamilyChoice& family = {})
       : folder(place.has_parent_path() ? place : model_fixture(place.string())),
         model_dir(folder),
-        config(read_model_config(model_dir)),
+        config(read_model_config(model_dir, family)),
         weights(model_dir, config),
         backend(make_backend(backend_name, threads)),
         expected(parse_json(read_text(folder / "expected.json"))),
