@@ -18,8 +18,8 @@ using TaskCommand = std::function<Command(const std::string& task, const DeviceO
 /// Settings of a sweep beside its file.
 struct SweepSettings {
   std::filesystem::path file, output;
-  std::string version;  ///< of the program, which results depend on
-  FamilyChoice family;  ///< of models whose type is not known
+  std::string version;       ///< of the program, which results depend on
+  FamilyChoice family = {};  ///< of models whose type is not known
   DeviceOptions device;
   int jobs = 0;                    ///< tasks at a time; 0: one for each device
   std::vector<std::string> cells;  ///< ids; empty: all

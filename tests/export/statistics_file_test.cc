@@ -29,6 +29,8 @@ Statistics statistics() {
   all.origin = {.model_path = "some/model",
                 .model_type = {},
                 .model_sha256 = "ab",
+                .family = {},
+                .family_sha256 = {},
                 .model_config = "{\"model_type\": \"llama\"}",
                 .dataset_path = "data.jsonl",
                 .dataset_sha256 = "cd",
