@@ -19,18 +19,25 @@ constexpr float kInverseRoot2 = 1.0f / std::numbers::sqrt2_v<float>;
 /// Rows of a table that are read before its pages are released: each may map 64 KiB.
 constexpr size_t kRowsUntilDrop = 1024;
 
-/// Dequantizes the requested rows, and renumbers the ids.
+/// Embeds all rows of a table in their order.
+void embed_in_order(const TensorView& rows, float multiplier, bool accumulate, Backend& backend,
+                    float* out) {
+  std::vector<int32_t> places(static_cast<size_t>(rows.shape[0]));
+  std::iota(places.begin(), places.end(), 0);
+  backend.embed({.table = rows,
+                 .ids = places,
+                 .multiplier = multiplier,
+                 .accumulate = accumulate,
+                 .out = out});
+}
+
+/// Dequantizes the requested rows alone.
 void embed_fp8(const ModelConfig& config, const TensorView& table,
                const LinearQuantization& quantization, std::span<const TokenId> ids,
                Backend& backend, float* out) {
   const WeightRows rows = dequantized_rows(
       table, quantization.weight_scale, quantization.block_rows, quantization.block_columns, ids);
-  std::vector<int32_t> places(ids.size());
-  std::iota(places.begin(), places.end(), 0);
-  backend.embed({.table = rows.parts[0],
-                 .ids = places,
-                 .multiplier = config.embedding_multiplier,
-                 .out = out});
+  embed_in_order(rows.parts[0], config.embedding_multiplier, false, backend, out);
 }
 
 /// Waves that the model adds to the embedding, [positions, width]: sines, then cosines. Source:
@@ -52,14 +59,12 @@ std::vector<float> waves(std::span<const int32_t> positions, int64_t width) {
 
 void add_waves(const ModelConfig& config, std::span<const int32_t> positions, Backend& backend,
                float* out) {
-  std::vector<int32_t> places(positions.size());
-  std::iota(places.begin(), places.end(), 0);
   const std::vector<float> rows = waves(positions, config.hidden_size);
   const TensorView table{.name = "positions",
                          .dtype = DType::kF32,
                          .shape = {std::ssize(positions), config.hidden_size},
                          .bytes = std::as_bytes(std::span(rows))};
-  backend.embed({.table = table, .ids = places, .accumulate = true, .out = out});
+  embed_in_order(table, 1.0f, true, backend, out);
 }
 
 /// Divides each row by the root of its mean square.
@@ -125,12 +130,7 @@ void embed_layer_input(const ModelConfig& config, const Weights& weights, int64_
                          .dtype = all.dtype,
                          .shape = {std::ssize(ids), config.layer_input_size},
                          .bytes = bytes};
-  std::vector<int32_t> places(ids.size());
-  std::iota(places.begin(), places.end(), 0);
-  backend.embed({.table = table,
-                 .ids = places,
-                 .multiplier = std::sqrt(static_cast<float>(size)) * kInverseRoot2,
-                 .out = out});
+  embed_in_order(table, std::sqrt(static_cast<float>(size)) * kInverseRoot2, false, backend, out);
 }
 
 }  // namespace kvcal
