@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "family/architecture.h"
 
@@ -101,6 +102,12 @@ inline std::vector<std::string_view> required_fields(const SplitRow&) {
 inline std::vector<std::string_view> required_fields(const TensorRow&) {
   return {"role", "name", "shape"};
 }
+
+/// A part of an Architecture that a file gives as a map.
+template <class Value>
+concept IsRecord = requires(const Value& value) {
+  required_fields(value);
+};
 
 template <class Visit>
 void visit_names(Architecture& family, Visit&& visit) {

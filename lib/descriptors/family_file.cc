@@ -19,11 +19,6 @@ namespace {
 constexpr YamlLimits kFamilyLimits{.what = "family"};
 constexpr std::string_view kNoHook = "none";
 
-template <class Value>
-concept IsRecord = requires(const Value& value) {
-  required_fields(value);
-};
-
 /// Runs body with the place and the path of a field before its errors.
 template <class Body>
 decltype(auto) at_field(const Field& field, Body&& body) {

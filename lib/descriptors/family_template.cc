@@ -20,11 +20,6 @@ like: llama
 # rename_tensors: {self_attn.: attn., mlp.gate_proj: mlp.w1}
 )";
 
-template <class Value>
-concept IsRecord = requires(const Value& value) {
-  required_fields(value);
-};
-
 /// Values as one line of YAML in flow style.
 class FlowText {
  public:
