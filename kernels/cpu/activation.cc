@@ -85,6 +85,8 @@ Magnitudes multiply_gate_by(const MultiplyGateArgs& args, int64_t begin, int64_t
 Magnitudes multiply_gate_rows(const MultiplyGateArgs& args, int64_t begin, int64_t end) {
   if (args.function == GateFunction::kSilu)
     return multiply_gate_by<GateFunction::kSilu>(args, begin, end);
+  if (args.function == GateFunction::kIdentity)
+    return multiply_gate_by<GateFunction::kIdentity>(args, begin, end);
   return multiply_gate_by<GateFunction::kSigmoid>(args, begin, end);
 }
 

@@ -42,6 +42,7 @@ HWY_INLINE VF times_logistic(VF x, VF u) {
 /// Factor that a gate gives; NaN stays NaN.
 template <GateFunction kFunction>
 HWY_INLINE VF gate_of(VF gate) {
+  if (kFunction == GateFunction::kIdentity) return gate;
   if (kFunction == GateFunction::kSilu) return times_logistic(gate, gate);
   const VF one = set(1.0f);
   return hn::Div(one, hn::Add(one, exp(hn::Neg(gate))));

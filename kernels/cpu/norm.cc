@@ -261,11 +261,19 @@ Magnitudes gated_norm_row(const GatedNormArgs& args, int64_t row, float* product
 
 Magnitudes gated_norm_rows(const GatedNormArgs& args, int64_t begin, int64_t end) {
   std::vector<float> product(static_cast<size_t>(args.width));
+  const auto normed_row = [&](int64_t row) {
+    switch (args.function) {
+      case GateFunction::kSilu:
+        return gated_norm_row<GateFunction::kSilu>(args, row, product.data());
+      case GateFunction::kSigmoid:
+        return gated_norm_row<GateFunction::kSigmoid>(args, row, product.data());
+      case GateFunction::kIdentity:
+        break;
+    }
+    return gated_norm_row<GateFunction::kIdentity>(args, row, product.data());
+  };
   Magnitudes seen;
-  for (int64_t row = begin; row < end; ++row)
-    seen.merge(args.function == GateFunction::kSilu
-                   ? gated_norm_row<GateFunction::kSilu>(args, row, product.data())
-                   : gated_norm_row<GateFunction::kSigmoid>(args, row, product.data()));
+  for (int64_t row = begin; row < end; ++row) seen.merge(normed_row(row));
   return seen;
 }
 

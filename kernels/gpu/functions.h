@@ -14,6 +14,7 @@ __device__ inline float softplus(float x) {
 }
 /// Factor that a gate gives.
 __device__ inline float gate_of(GateFunction function, float gate) {
+  if (function == GateFunction::kIdentity) return gate;
   const float opened = logistic(gate);
   return function == GateFunction::kSilu ? gate * opened : opened;
 }

@@ -93,6 +93,7 @@ inline double logistic(double x) {
 }
 /// Factor that a gate gives.
 inline double gated(GateFunction function, double gate) {
+  if (function == GateFunction::kIdentity) return gate;
   return function == GateFunction::kSilu ? gate * logistic(gate) : logistic(gate);
 }
 

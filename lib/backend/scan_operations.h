@@ -84,8 +84,9 @@ struct DeltaScanArgs {
   int64_t out_row_stride() const { return out_stride == 0 ? v_heads * v_dim : out_stride; }
 };
 
-/// Function of the gate that multiplies x: sigmoid(gate), or silu(gate) = gate · sigmoid(gate).
-enum class GateFunction : uint8_t { kSigmoid, kSilu };
+/// Function of the gate that multiplies x: sigmoid(gate), silu(gate) = gate · sigmoid(gate), or the
+/// gate itself.
+enum class GateFunction : uint8_t { kSigmoid, kSilu, kIdentity };
 
 /// Gated RMS norm of each group of a row. gate_first: rms(x · gated) · weight (Mamba 2:
 /// transformers zamba2 and nemotron_h `RMSNormGated`); else rms(x) · weight · gated (qwen3_next).

@@ -53,6 +53,7 @@ const WordTable<Mixer>& words(const Mixer*) {
                                         {"mamba", Mixer::kMamba},
                                         {"mamba2", Mixer::kMamba2},
                                         {"delta_net", Mixer::kDeltaNet},
+                                        {"short_convolution", Mixer::kShortConvolution},
                                         {"none", Mixer::kNone}}};
   return kWords;
 }

@@ -23,6 +23,7 @@ namespace kvcal {
   ROW(exaone_moe)           \
   ROW(falcon)               \
   ROW(flex_olmo)            \
+  ROW(flint)                \
   ROW(gemma)                \
   ROW(gemma2)               \
   ROW(gemma3)               \
@@ -48,6 +49,8 @@ namespace kvcal {
   ROW(granitemoehybrid)     \
   ROW(granitemoeshared)     \
   ROW(helium)               \
+  ROW(hunyuan_v1_dense)     \
+  ROW(hunyuan_v1_moe)       \
   ROW(hy_v3)                \
   ROW(hyperclovax)          \
   ROW(internlm2)            \
@@ -55,6 +58,7 @@ namespace kvcal {
   ROW(iquestcoder)          \
   ROW(jais2)                \
   ROW(jamba)                \
+  ROW(lfm2)                 \
   ROW(llama)                \
   ROW(llama4)               \
   ROW(mellum)               \

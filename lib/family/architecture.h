@@ -122,6 +122,8 @@ struct Architecture {
   bool weighs_expert_inputs = false;  ///< a router's weights multiply inputs, not outputs
   bool counts_rotary_dim = false;     ///< rotary_dim is a number of dimensions, not a share
   bool has_latent_attention = false;  ///< MLA: the cache holds the latent and one rotated key
+  bool norms_after_rope = false;      ///< Q and K are normed after they turn
+  bool has_rope_alpha = false;        ///< rope_scaling's alpha raises theta
   bool has_query_gate = false;        ///< a sigmoid of the input multiplies the output of attention
   bool has_global_heads = false;      ///< layers without a window have heads of their own sizes
   bool shares_caches = false;         ///< the last num_kv_shared_layers layers read earlier caches
@@ -160,11 +162,5 @@ struct Architecture {
 
 /// All families, in the order in which users see them.
 const std::vector<Architecture>& architectures();
-
-/// A model_type that kvcal knows and does not support, with the reason.
-struct RefusedModelType {
-  std::string_view model_type, reason;
-};
-const std::vector<RefusedModelType>& refused_model_types();
 
 }  // namespace kvcal

@@ -6,6 +6,18 @@
 #include "family/neutral_keys.h"
 
 namespace kvcal {
+namespace {
+
+/// The number where value is a list of one number for each layer, all the same, as in Hunyuan's
+/// moe_topk; nullptr: it is not.
+const Json* number_of_all_layers(const Json* value) {
+  if (!value || !value->is_array() || value->empty() || !value->front().is_number_integer())
+    return nullptr;
+  const auto is_same = [&](const Json& entry) { return entry == value->front(); };
+  return std::ranges::all_of(*value, is_same) ? &value->front() : nullptr;
+}
+
+}  // namespace
 
 ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
                            std::string_view more_defaults)
@@ -35,6 +47,7 @@ const Json* ConfigReader::find(std::string_view key) const {
   return find_field(json_, name_of(key));
 }
 std::optional<int64_t> ConfigReader::integer(std::string_view key) const {
+  if (const Json* number = number_of_all_layers(find(key))) return number->get<int64_t>();
   return optional_int(json_, name_of(key));
 }
 std::optional<double> ConfigReader::number(std::string_view key) const {
@@ -48,7 +61,8 @@ std::optional<std::string> ConfigReader::string(std::string_view key) const {
 }
 
 int64_t ConfigReader::size(std::string_view key, int64_t most, int64_t least) const {
-  const int64_t value = required_int(json_, name_of(key));
+  const auto found = integer(key);
+  const int64_t value = found ? *found : required_int(json_, name_of(key));
   if (value < least || value > most)
     fail("key '", name_of(key), "' is ", value, ", expected ", least, " to ", most);
   return value;
@@ -98,12 +112,13 @@ constexpr auto kRopeKeys = std::to_array<std::string_view>({
     "type",
 });
 
-void add_unread_rope_keys(const std::string& name, const Json& rope,
+void add_unread_rope_keys(const std::string& name, const Json& rope, bool reads_alpha,
                           std::vector<std::string>& unread) {
   for (const auto& [key, value] : rope.items()) {
-    if (value.is_object()) add_unread_rope_keys(name + "." + key, value, unread);
-    if (!value.is_null() && std::ranges::find(kRopeKeys, key) == kRopeKeys.end())
-      unread.push_back(name + "." + key);
+    if (value.is_object()) add_unread_rope_keys(name + "." + key, value, reads_alpha, unread);
+    const bool is_read =
+        std::ranges::find(kRopeKeys, key) != kRopeKeys.end() || (reads_alpha && key == "alpha");
+    if (!value.is_null() && !is_read) unread.push_back(name + "." + key);
   }
 }
 
@@ -114,7 +129,7 @@ std::vector<std::string> ConfigReader::unread_keys(const Json& file) const {
   for (const auto& [key, value] : file.items()) {
     const bool is_rope = key == "rope_scaling" || key == "rope_parameters";
     if (is_rope && value.is_object() && asked_.contains(key))
-      add_unread_rope_keys(key, value, unread);
+      add_unread_rope_keys(key, value, architecture_.has_rope_alpha, unread);
     const auto& known = architecture_.known_keys;
     if (!asked_.contains(key) && std::ranges::find(known, key) == known.end() &&
         !is_neutral_key(key, value))

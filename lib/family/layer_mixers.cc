@@ -13,7 +13,7 @@ Block block_of(const std::string& word, std::string_view key, size_t layer) {
     return std::ranges::find(words, word) != words.end();
   };
   if (is_one_of({"attention", "full_attention", "*"})) return Block::kAttention;
-  if (is_one_of({"mamba", "mamba2", "linear_attention", "M"})) return Block::kRecurrence;
+  if (is_one_of({"mamba", "mamba2", "linear_attention", "conv", "M"})) return Block::kRecurrence;
   if (is_one_of({"mlp", "-"})) return Block::kMlp;
   if (is_one_of({"moe", "E"})) return Block::kExperts;
   fail("key '", key, "' holds '", word, "' for layer ", layer, ", which is not supported");
@@ -135,6 +135,12 @@ void parse_mamba(const ConfigReader& reader, RecurrentConfig& recurrent) {
       !rank || rank->is_string() ? (hidden + 15) / 16 : reader.size("mamba_dt_rank", kMaxWidth);
 }
 
+void parse_short_convolution(const ConfigReader& reader, RecurrentConfig& recurrent) {
+  recurrent.heads = recurrent.channels = reader.size("hidden_size", kMaxWidth);
+  recurrent.head_dim = 1;
+  recurrent.kernel = reader.size("conv_L_cache", 64, 2);
+}
+
 }  // namespace
 
 void parse_mixers(const ConfigReader& reader, ModelConfig& config) {
@@ -143,6 +149,8 @@ void parse_mixers(const ConfigReader& reader, ModelConfig& config) {
   if (architecture.recurrence == Mixer::kMamba) parse_mamba(reader, config.recurrent);
   if (architecture.recurrence == Mixer::kMamba2) parse_mamba2(reader, config.recurrent);
   if (architecture.recurrence == Mixer::kDeltaNet) parse_delta_net(reader, config.recurrent);
+  if (architecture.recurrence == Mixer::kShortConvolution)
+    parse_short_convolution(reader, config.recurrent);
   const std::vector<Block> blocks = layer_blocks(reader, config.num_hidden_layers);
   if (std::ranges::find(blocks, Block::kAttention) == blocks.end())
     fail("no layer of the model has attention, and so there is no KV cache");

@@ -76,7 +76,10 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
       return recurrent.kernel;
     case Dim::kMixerInWidth:
       return recurrent.inner() + recurrent.channels +
-             (architecture->recurrence == Mixer::kMamba2 ? recurrent.heads : 0);
+             (architecture->recurrence == Mixer::kMamba2 ||
+                      architecture->recurrence == Mixer::kShortConvolution
+                  ? recurrent.heads
+                  : 0);
     case Dim::kMixerStateDim:
       return recurrent.state_dim;
     case Dim::kMixerStepRank:

@@ -81,11 +81,19 @@ struct LatentConfig {
 };
 
 /// Operation of a layer that mixes tokens.
-enum class Mixer : uint8_t { kAttention, kMamba, kMamba2, kDeltaNet, kNone };
+enum class Mixer : uint8_t {
+  kAttention,
+  kMamba,
+  kMamba2,
+  kDeltaNet,
+  kShortConvolution,  ///< LFM2: two gates around a convolution over a few tokens, no other state
+  kNone
+};
 
 /// A recurrent mixer: a convolution over a few tokens, then a state that each token updates.
 struct RecurrentConfig {
-  int64_t heads = 0, head_dim = 0;    ///< of the values and the output; Mamba 1: channels, 1
+  int64_t heads = 0, head_dim = 0;    ///< of the values and the output; Mamba 1 and short
+                                      ///< convolution: channels, 1
   int64_t groups = 0, state_dim = 0;  ///< Mamba: of B and C; delta net: of keys and queries
   int64_t kernel = 0;                 ///< width of the convolution, in tokens
   int64_t norm_groups = 1;            ///< Mamba 2: of the gated norm

@@ -14,7 +14,6 @@ constexpr std::string_view kEncoderDecoder = "it decodes an encoder's output";
 constexpr std::string_view kCrossAttention = "its cross-attention layers are not run";
 constexpr std::string_view kAudio = "its tokens are those of audio";
 constexpr std::string_view kAlibi = "its ALiBi positions are not run";
-constexpr std::string_view kShortConvolutions = "its short convolutions are not run";
 constexpr std::string_view kChannelDecay = "its delta nets with a decay a channel are not run";
 constexpr std::string_view kHyperConnections = "its hyper-connections are not run";
 constexpr std::string_view kInnerNorms =
@@ -86,11 +85,8 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"kosmos-2", kInnerNorms},
       {"kosmos-2.5", "its norm before the last Linear of the MLP is not run"},
       {"laguna", kHeadsByLayer},
-      {"lfm2", kShortConvolutions},
-      {"lfm2_moe", kShortConvolutions},
-      {"lfm2_vl", "the short convolutions of its text model are not run"},
-      {"lfm3", kShortConvolutions},
-      {"lfm3_vl", "the short convolutions of its text model are not run"},
+      {"lfm3", "its gates a head are not run"},
+      {"lfm3_vl", "the gates a head of its text model are not run"},
       {"longcat_flash", "its layers have two attentions each"},
       {"mamba", kNoAttention},
       {"mamba2", kNoAttention},

@@ -2,8 +2,17 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 namespace kvcal {
+
+/// A model_type that kvcal knows and does not support, with the reason.
+struct RefusedModelType {
+  std::string_view model_type, reason;
+};
+/// In the order in which users see them. Source of the reasons: transformers 5.23, each model's
+/// modeling file.
+const std::vector<RefusedModelType>& refused_model_types();
 
 /// Reason for which a model_type is refused by name; empty: it is not.
 std::string_view refusal_of(std::string_view model_type);

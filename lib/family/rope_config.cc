@@ -113,6 +113,14 @@ int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const Mod
   return dim;
 }
 
+/// Whether Hunyuan's alpha raises theta, once for all lengths, whatever the type says. Source:
+/// transformers hunyuan_v1_dense `compute_ntk_alpha_rope_parameters`.
+bool is_raised_by_alpha(const Json& scaling, const ModelConfig& config) {
+  return config.architecture->has_rope_alpha &&
+         optional_number(scaling, "alpha").value_or(0.0) != 0.0 &&
+         parse_rope_type(scaling) == RopeConfig::Type::kDynamic;
+}
+
 RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
                       int64_t head_dim) {
   RopeConfig rope;
@@ -131,6 +139,11 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
     fail("key 'original_max_position_embeddings' is ", rope.original_max_position_embeddings,
          ", expected 1 or more");
   if (scaling.empty()) return rope;
+  if (is_raised_by_alpha(scaling, config)) {
+    const auto dim = static_cast<double>(config.head_dim);
+    rope.theta *= std::pow(required_positive(scaling, "alpha"), dim / (dim - 2.0));
+    return rope;
+  }
   rope.type = parse_rope_type(scaling);
   if (rope.type == RopeConfig::Type::kDefault) return rope;
   if (rope.type == RopeConfig::Type::kProportional) {

@@ -108,10 +108,10 @@ TensorRows gated_attention_rows() {
   };
 }
 
-TensorRows head_norm_rows() {
+TensorRows head_norm_rows(std::string_view query, std::string_view key) {
   return {
-      {Role::kQueryNorm, "self_attn.q_norm.weight", {Dim::kHeadDim}},
-      {Role::kKeyNorm, "self_attn.k_norm.weight", {Dim::kHeadDim}},
+      {Role::kQueryNorm, query, {Dim::kHeadDim}},
+      {Role::kKeyNorm, key, {Dim::kHeadDim}},
   };
 }
 
@@ -324,6 +324,34 @@ TensorRows mamba2_rows(const Mamba2Names& names) {
           {Role::kMixerOut, names.out, {Dim::kHidden, Dim::kMixerInner}},
           {Role::kMixerOutBias, names.out_bias, {Dim::kHidden}, {biased}},
       });
+}
+
+TensorRows lfm2_rows() {
+  const Condition attends = when(&LayerConfig::has_attention);
+  const Condition biased = when(&ModelConfig::mixer_bias);
+  const Condition dense = unless(&LayerConfig::is_moe);
+  const TensorRows around{
+      {Role::kInputNorm, "operator_norm.weight", {Dim::kHidden}},
+      {Role::kMlpNorm, "ffn_norm.weight", {Dim::kHidden}},
+      {Role::kGate, "feed_forward.w1.weight", {Dim::kIntermediate, Dim::kHidden}, {dense}},
+      {Role::kUp, "feed_forward.w3.weight", {Dim::kIntermediate, Dim::kHidden}, {dense}},
+      {Role::kDown, "feed_forward.w2.weight", {Dim::kHidden, Dim::kIntermediate}, {dense}},
+  };
+  return joined({around, with(attends, attention_rows_named(kOutProjAttention)),
+                 with(attends, head_norm_rows("self_attn.q_layernorm.weight",
+                                              "self_attn.k_layernorm.weight")),
+                 with(when(&LayerConfig::has_recurrence),
+                      {{Role::kMixerIn, "conv.in_proj.weight", {Dim::kMixerInWidth, Dim::kHidden}},
+                       {Role::kMixerInBias, "conv.in_proj.bias", {Dim::kMixerInWidth}, {biased}},
+                       {Role::kMixerConv,
+                        "conv.conv.weight",
+                        {Dim::kMixerChannels, Dim::kOne, Dim::kMixerKernel}},
+                       {Role::kMixerConvBias,
+                        "conv.conv.bias",
+                        {Dim::kMixerChannels},
+                        {when(&ModelConfig::has_conv_bias)}},
+                       {Role::kMixerOut, "conv.out_proj.weight", {Dim::kHidden, Dim::kMixerInner}},
+                       {Role::kMixerOutBias, "conv.out_proj.bias", {Dim::kHidden}, {biased}}})});
 }
 
 std::vector<NumberKey> granite_multipliers() {

@@ -43,7 +43,8 @@ constexpr AttentionNames kOutProjAttention{"self_attn.q_proj.weight", "self_attn
                                            "self_attn.q_proj.bias",   "self_attn.k_proj.bias",
                                            "self_attn.v_proj.bias",   "self_attn.out_proj.bias"};
 /// self_attn.{q,k}_norm over each head.
-TensorRows head_norm_rows();
+TensorRows head_norm_rows(std::string_view query = "self_attn.q_norm.weight",
+                          std::string_view key = "self_attn.k_norm.weight");
 /// self_attn.{q,k}_norm over all heads at once.
 TensorRows whole_norm_rows();
 /// mlp.{gate,up,down}_proj of layers without experts; with biases where mlp_bias.
@@ -96,6 +97,9 @@ constexpr StackedNames kGraniteExperts{
     {"block_sparse_moe.experts.{}.gate_proj.weight", "block_sparse_moe.experts.{}.up_proj.weight",
      "block_sparse_moe.experts.{}.down_proj.weight"}};
 TensorRows stacked_expert_rows(const StackedNames& names = kGraniteExperts);
+
+/// LFM2's norms, attention or short convolutions, and MLP of layers without experts.
+TensorRows lfm2_rows();
 
 /// linear_attn of Qwen3.5: a delta net with a projection for each of its inputs.
 TensorRows split_delta_net_rows();

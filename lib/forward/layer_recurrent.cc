@@ -1,4 +1,4 @@
-// Recurrent mixers of LayerRunner: Mamba 1 and 2, and the gated delta net.
+// Recurrent mixers of LayerRunner: Mamba 1 and 2, the gated delta net, and the short convolution.
 #include <utility>
 
 #include "family/architecture.h"
@@ -41,6 +41,8 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
               slot_of(Role::kMixerIn));
     observe(Role::kMixerIn, buffers_.normed, tokens, config_.hidden_size);
     project(buffers_.normed, layer.recurrence.in, tokens, buffers_.mixed_in);
+    if (config_.architecture->recurrence == Mixer::kShortConvolution)
+      gate_before_convolution(layer.recurrence, tokens);
     const std::vector<StateRun> runs = state_runs(batch, state);
     for (const StateRun& run : runs) convolve(layer.recurrence, run);
     scan(layer.recurrence, tokens, runs);
@@ -51,13 +53,27 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
   feed_forward(layer, hidden, tokens, is_normed);
 }
 
+// The projection of a short convolution holds the gate before it, the gate behind it, and its
+// input. Source: transformers lfm2 `Lfm2ShortConv`.
+void LayerRunner::gate_before_convolution(const PackedRecurrence& mixer, int64_t rows) {
+  const int64_t channels = config_.recurrent.channels, width = mixer.in.matrix->out_features;
+  backend_.multiply_gate({.x = columns(buffers_.mixed_in, 2 * channels, width),
+                          .gate = columns(buffers_.mixed_in, 0, width),
+                          .function = GateFunction::kIdentity,
+                          .rows = rows,
+                          .width = channels,
+                          .out = buffers_.scanned.data()});
+}
+
 void LayerRunner::convolve(const PackedRecurrence& mixer, const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
+  const bool is_short = config_.architecture->recurrence == Mixer::kShortConvolution;
   backend_.causal_conv(
-      {.x = columns(buffers_.mixed_in, recurrent.inner(), mixer.in.matrix->out_features),
+      {.x = is_short ? columns(buffers_.scanned, 0, recurrent.channels)
+                     : columns(buffers_.mixed_in, recurrent.inner(), mixer.in.matrix->out_features),
        .weight = mixer.conv_weight.get(),
        .bias = mixer.conv_bias.get(),
-       .silu = true,
+       .silu = !is_short,
        .segments = run.segments,
        .channels = recurrent.channels,
        .kernel = recurrent.kernel,
@@ -68,6 +84,7 @@ void LayerRunner::convolve(const PackedRecurrence& mixer, const StateRun& run) {
 void LayerRunner::scan(const PackedRecurrence& mixer, int64_t tokens,
                        std::span<const StateRun> runs) {
   const Mixer kind = config_.architecture->recurrence;
+  if (kind == Mixer::kShortConvolution) return;
   if (kind == Mixer::kMamba) project_mamba(mixer, tokens);
   for (const StateRun& run : runs) {
     switch (kind) {
@@ -179,6 +196,18 @@ void LayerRunner::scan_delta(const PackedRecurrence& mixer, const StateRun& run)
 
 void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
   const RecurrentConfig& recurrent = config_.recurrent;
+  if (config_.architecture->recurrence == Mixer::kShortConvolution) {
+    const int64_t channels = recurrent.channels, width = mixer.in.matrix->out_features;
+    backend_.multiply_gate({.x = columns(buffers_.convolved, 0, channels),
+                            .gate = columns(buffers_.mixed_in, channels, width),
+                            .function = GateFunction::kIdentity,
+                            .rows = rows,
+                            .width = channels,
+                            .out_type = type_,
+                            .out = buffers_.mixed.data(),
+                            .seen = slot_of(Role::kMixerOut)});
+    return;
+  }
   if (config_.architecture->recurrence == Mixer::kMamba) {
     backend_.multiply_gate({.x = columns(buffers_.scanned, 0, recurrent.inner()),
                             .gate = columns(buffers_.mixed_in, 0, mixer.in.matrix->out_features),

@@ -217,9 +217,14 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   HeadsView v = k;
   v.data += sizes.key_width();
   v.head_dim = sizes.value_dim;
+  RopeArgs rope = rope_of(k, layer_index, batch, ropes, false);
+  if (config_.architecture->norms_after_rope && rope.x.data) {
+    backend_.rope(rope);
+    rope = {};
+  }
   normalize_heads(k, layer.key_norm);
   normalize_heads(v, layer.value_norm);
-  return {k, v, rope_of(k, layer_index, batch, ropes, false)};
+  return {k, v, rope};
 }
 
 HeadsView LayerRunner::query_view(int64_t layer_index, int64_t tokens) const {
@@ -240,13 +245,15 @@ void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const Tok
     project(buffers_.normed, layer.query, tokens, buffers_.query);
   }
   const HeadsView q = query_view(layer_index, tokens);
-  normalize_heads(q, layer.query_norm);
+  const bool norms_last = config_.architecture->norms_after_rope;
+  if (!norms_last) normalize_heads(q, layer.query_norm);
   HeadsView turned = q;
   if (config_.architecture->has_latent_attention)
     turned.data += config_.latent.nope_dim;  // the last dimensions of each head turn
   const RopeArgs rope = rope_of(turned, layer_index, batch, ropes, true);
   if (rope.x.data) backend_.rope(rope);
   grow_unturned(q, layer_index, batch, ropes);
+  if (norms_last) normalize_heads(q, layer.query_norm);
   if (seen.ranges)
     backend_.observe_kv(
         {.x = q, .segments = batch.segments, .ranges = seen.ranges, .histogram = seen.histogram});

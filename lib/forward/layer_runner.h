@@ -122,6 +122,7 @@ class LayerRunner {
   ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
                         const KvStorage& storage);
   // Steps of a recurrent mixer in order: mixed_in to convolved to scanned to mixed.
+  void gate_before_convolution(const PackedRecurrence& mixer, int64_t rows);
   void convolve(const PackedRecurrence& mixer, const StateRun& run);
   void scan(const PackedRecurrence& mixer, int64_t tokens, std::span<const StateRun> runs);
   void project_mamba(const PackedRecurrence& mixer, int64_t tokens);

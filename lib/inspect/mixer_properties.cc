@@ -17,6 +17,8 @@ std::string_view name_of(Mixer mixer) {
       return "Mamba 2";
     case Mixer::kDeltaNet:
       return "gated delta net";
+    case Mixer::kShortConvolution:
+      return "short convolution";
     case Mixer::kNone:
       return "none";
   }
@@ -31,6 +33,8 @@ std::string recurrence_text(const ModelConfig& config) {
     text += ", " + std::to_string(mixer.channels) + " channels, states of " +
             std::to_string(mixer.state_dim) + ", step sizes of rank " +
             std::to_string(mixer.step_rank);
+  } else if (kind == Mixer::kShortConvolution) {
+    text += ", " + std::to_string(mixer.channels) + " channels";
   } else {
     text += ", " + std::to_string(mixer.heads) + " heads of " + std::to_string(mixer.head_dim) +
             ", " + std::to_string(mixer.groups) +

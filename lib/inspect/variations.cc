@@ -115,6 +115,7 @@ void add_norms(Words& words, const Architecture& architecture, const Family& fam
         kind == QkNorm::kWhole              ? "q/k norm over all heads"
         : kind == QkNorm::kPerHeadOwnWeight ? "q/k norm with a weight a head"
                                             : "q/k norm");
+  add(words, has_key_norm && architecture.norms_after_rope, "norms of q and k after rope");
 }
 
 void add_attention(Words& words, const Architecture& architecture, const Family& family) {
@@ -151,6 +152,7 @@ void add_recurrence(Words& words, const Architecture& architecture) {
   add(words, architecture.recurrence == Mixer::kMamba, "Mamba layers");
   add(words, architecture.recurrence == Mixer::kMamba2, "Mamba 2 layers");
   add(words, architecture.recurrence == Mixer::kDeltaNet, "gated delta net layers");
+  add(words, architecture.recurrence == Mixer::kShortConvolution, "short convolution layers");
   add(words, architecture.has_single_blocks, "a mixer or an MLP a layer");
 }
 

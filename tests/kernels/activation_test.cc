@@ -130,7 +130,8 @@ TEST_CASE("multiply_gate: every backend agrees with the reference, heads of the 
   const auto reference = test::make_backend("reference");
   for (const int64_t width : {1, 37, 128})
     for (const ComputeType type : test::kComputeTypes)
-      for (const GateFunction function : {GateFunction::kSilu, GateFunction::kSigmoid}) {
+      for (const GateFunction function :
+           {GateFunction::kSilu, GateFunction::kSigmoid, GateFunction::kIdentity}) {
         const auto expected = run(*reference, width, type, function);
         test::for_each_backend([&](Backend& backend) {
           INFO("width " << width << " as " << name_of(type));

@@ -221,6 +221,7 @@ const std::vector<RowOperation>& operations() {
       gated_norm(true),
       multiply_gate(GateFunction::kSigmoid),
       multiply_gate(GateFunction::kSilu),
+      multiply_gate(GateFunction::kIdentity),
       add(),
       scatter_add(),
       embed(),

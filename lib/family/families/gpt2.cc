@@ -31,7 +31,7 @@ TensorRows gpt2_layer_rows() {
 Architecture gpt2_architecture() {
   return {
       .name = "gpt2",
-      .model_types = {"gpt2"},
+      .model_types = {"gpt2", "gpt-sw3"},
       .attention_class = "GPT2Attention",
       .description = "GPT-2, DistilGPT2",
       .defaults = R"({"n_positions": 1024, "activation_function": "gelu_new",
