@@ -211,24 +211,13 @@ class Renaming {
   std::vector<Rule> rules_;
 };
 
-std::vector<std::string> family_names() {
-  std::vector<std::string> names;
-  for (const Architecture& family : architectures()) names.emplace_back(family.name);
-  return names;
-}
-
 /// The family that the file starts from, without what is a family's own.
 Architecture start_of(const Field& field) {
   const std::string name = read_string(field);
-  for (const Architecture& family : architectures())
-    if (family.name == name) {
-      Architecture start = family;
-      start.name = start.description = "";
-      start.model_types.clear();
-      return start;
-    }
-  fail_field(field, "unknown family '", name, "'", did_you_mean(name, family_names()),
-             "; known are ", join(family_names(), ", "));
+  Architecture start = *at_field(field, [&] { return choose_family(name); }).architecture;
+  start.name = start.description = "";
+  start.model_types.clear();
+  return start;
 }
 
 /// Reads the map of a file.

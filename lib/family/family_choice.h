@@ -19,7 +19,7 @@ struct FamilyChoice {
   std::string text() const { return option + " " + value; }
 };
 
-/// The built-in family of a name, as --family takes it. Throws Error with the nearest name and all.
+/// The built-in family of a name, as --family takes it. Throws Error with the nearest name.
 FamilyChoice choose_family(std::string_view name);
 
 }  // namespace kvcal

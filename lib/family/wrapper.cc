@@ -166,7 +166,8 @@ FamilyChoice choose_family(std::string_view name) {
               .value = std::string(architecture.name)};
     known.emplace_back(architecture.name);
   }
-  fail("unknown family '", name, "'", did_you_mean(name, known), "; known are ", join(known, ", "));
+  fail("unknown family '", name, "'", did_you_mean(name, known),
+       "; kvcal families lists the known");
 }
 
 namespace {
@@ -196,8 +197,8 @@ void refuse_by_name(std::string_view model_type) {
     known.insert(known.end(), architecture.model_types.begin(), architecture.model_types.end());
   for (const Wrapper& wrapper : wrappers()) known.emplace_back(wrapper.model_type);
   fail("model_type '", model_type, "' is not supported",
-       did_you_mean(std::string(model_type), known), "; supported are ", join(known, ", "),
-       "; --family runs another type as one of the families that kvcal families lists");
+       did_you_mean(std::string(model_type), known),
+       "; kvcal families lists what is; --family runs another type as one of them");
 }
 
 /// Throws Error for a model_type of another family than the chosen one.

@@ -154,7 +154,8 @@ TEST_CASE("family file: errors have line and column") {
   CHECK(error_of("name: [a]\n") == "line 1, column 7: name: found a list, expected a text");
   CHECK(error_of("like: qwen33\n")
             .starts_with(
-                "line 1, column 7: like: unknown family 'qwen33' (did you mean 'qwen3'?); known "));
+                "line 1, column 7: like: unknown family 'qwen33' (did you mean 'qwen3'?); kvcal "
+                "families lists the known"));
   CHECK(error_of("name: a\nlike: llama\ncentres_norm: true\n")
             .starts_with("line 3, column 1: family: unknown key 'centres_norm'"));
   CHECK(test::contains(error_of("name: a\nlike: llama\ncentres_norm: true\n"),

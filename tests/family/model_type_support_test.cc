@@ -101,7 +101,7 @@ TEST_CASE("model_type_support: a config.json gets what the table says of its typ
       CHECK(message == refusal + ": " + std::string(found.detail));
     } else {
       CHECK(message.starts_with(refusal));
-      CHECK(test::contains(message, "; supported are "));
+      CHECK(test::contains(message, "; kvcal families lists what is"));
     }
   }
 }
