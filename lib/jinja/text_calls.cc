@@ -135,7 +135,7 @@ Value partition(const Call& call) {
   return make_list(call.run, std::move(parts), Type::kTuple);
 }
 
-Value join(const Call& call) {
+Value join_items(const Call& call) {
   const std::string_view separator = plain_self(call);
   std::string text;
   bool is_first = true;
@@ -348,7 +348,7 @@ constexpr auto kMethods = std::to_array<Native>({
     {"title", "", recased<to_title>},
     {"capitalize", "", recased<to_capitalized>},
     {"swapcase", "", recased<swap_case>},
-    {"join", "iterable, /", join},
+    {"join", "iterable, /", join_items},
     {"find", "sub, start=, end=, /", find<false, false>},
     {"rfind", "sub, start=, end=, /", find<true, false>},
     {"index", "sub, start=, end=, /", find<false, true>},
