@@ -59,6 +59,7 @@ namespace kvcal {
   ROW(jais2)                \
   ROW(jamba)                \
   ROW(lfm2)                 \
+  ROW(lfm2_moe)             \
   ROW(llama)                \
   ROW(llama4)               \
   ROW(mellum)               \

@@ -42,7 +42,8 @@ Architecture lfm2_architecture() {
                   {"attn_layer_indices", "full_attn_idxs"}},
       .switches = {{"conv_bias", &ModelConfig::mixer_bias},
                    {"conv_bias", &ModelConfig::has_conv_bias}},
-      .known_keys = {"block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of"},
+      .known_keys = {"block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of",
+                     "block_use_swiglu"},
       .resolve = adjust_intermediate_size,
       .recurrence = Mixer::kShortConvolution,
       .model_tensors =

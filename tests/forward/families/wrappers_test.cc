@@ -3,6 +3,6 @@
 #include "support/catch.h"
 
 TEST_CASE("wrappers: as in transformers") {
-  kvcal::test::check_family({"idefics3", "internvl", "kimi_k25", "llava", "llava_next",
+  kvcal::test::check_family({"idefics3", "internvl", "kimi_k25", "lfm2_vl", "llava", "llava_next",
                              "llava_onevision", "mistral3", "smolvlm"});
 }
