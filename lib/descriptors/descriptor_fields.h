@@ -166,6 +166,11 @@ void visit_maths(Architecture& family, Visit&& visit) {
         "layers with experts run an MLP, too, each between norms");
   visit("has_prediction_layers", family.has_prediction_layers,
         "layers for multi-token prediction follow the last");
+  visit("draft", family.draft, "names of the first of them, which engines run as a draft");
+  visit("masks_first_draft", family.masks_first_draft,
+        "row 0 of the draft's input has zeros for its embedding");
+  visit("draft_scales", family.draft_scales,
+        "the module that gets the draft's k_scale and v_scale, below its attention");
   visit("intermediate_multiple", family.intermediate_multiple,
         "of hidden_size, where intermediate_size is absent; 0: it is required");
   visit("recurrence", family.recurrence, "mixer of the layers without attention");

@@ -14,6 +14,14 @@ const WordTable<ExpertLayers>& words(const ExpertLayers*) {
   return kWords;
 }
 
+const WordTable<DraftLayer>& words(const DraftLayer*) {
+  static const WordTable<DraftLayer> kWords{"choice of draft",
+                                            {{"none", DraftLayer::kNone},
+                                             {"behind_last", DraftLayer::kBehindLast},
+                                             {"mtp", DraftLayer::kMtp}}};
+  return kWords;
+}
+
 const WordTable<FusedQkv>& words(const FusedQkv*) {
   static const WordTable<FusedQkv> kWords{"choice of fused_qkv",
                                           {{"concatenated", FusedQkv::kConcatenated},
@@ -214,7 +222,8 @@ const WordTable<bool LayerConfig::*>& words(bool LayerConfig::*const*) {
 const WordTable<Role>& words(const Role*) {
   static const WordTable<Role> kWords = [] {
     WordTable<Role> table{"role", {}};
-    for (const RoleRow& row : role_rows()) table.rows.emplace_back(row.name, row.role);
+    for (const RoleRow& row : role_rows())
+      if (row.group != "drafts") table.rows.emplace_back(row.name, row.role);
     return table;
   }();
   return kWords;

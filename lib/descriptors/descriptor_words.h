@@ -43,6 +43,7 @@ struct WordTable {
 
 // Tables by the type of value, for which the null pointer stands.
 const WordTable<ExpertLayers>& words(const ExpertLayers*);
+const WordTable<DraftLayer>& words(const DraftLayer*);
 const WordTable<FusedQkv>& words(const FusedQkv*);
 const WordTable<GroupScore>& words(const GroupScore*);
 const WordTable<Layout>& words(const Layout*);
@@ -51,6 +52,7 @@ const WordTable<Mixer>& words(const Mixer*);
 const WordTable<NumberKey::Reading>& words(const NumberKey::Reading*);
 const WordTable<Positions>& words(const Positions*);
 const WordTable<QkNorm>& words(const QkNorm*);
+/// Without those that are no row of a family: the input of drafts (draft_input_rows).
 const WordTable<Role>& words(const Role*);
 const WordTable<RouterScore>& words(const RouterScore*);
 const WordTable<SlidingWindow>& words(const SlidingWindow*);

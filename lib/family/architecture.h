@@ -65,6 +65,13 @@ enum class FusedQkv : uint8_t {
   kFourBlocks  ///< CodeGen: four blocks, in each a quarter of Q, of V, of K
 };
 
+/// Multi-token prediction layer that engines run as a draft, by the names of its tensors.
+enum class DraftLayer : uint8_t {
+  kNone,
+  kBehindLast,  ///< as a layer behind the last, with enorm, hnorm and eh_proj in it
+  kMtp          ///< mtp.layers.0, with mtp.pre_fc_norm_embedding, mtp.pre_fc_norm_hidden and mtp.fc
+};
+
 /// Another name of a key in a family's config.json.
 struct KeyAlias {
   std::string_view key, alias;
@@ -131,6 +138,10 @@ struct Architecture {
   bool ends_with_full_attention = false;  ///< also where layer_types says otherwise
   bool has_mlp_beside_experts = false;    ///< both run in layers with experts, each between norms
   bool has_prediction_layers = false;     ///< multi-token prediction layers follow the last
+  DraftLayer draft = DraftLayer::kNone;   ///< the first of them
+  bool masks_first_draft = false;         ///< row 0 of its input has no embedding
+  /// Module in the draft's attention under which engines read its scales; empty: the attention.
+  std::string_view draft_scales = "";
   int64_t intermediate_multiple =
       0;  ///< of hidden_size, where intermediate_size is absent; 0: required
   Mixer recurrence = Mixer::kNone;  ///< mixer of the layers without attention

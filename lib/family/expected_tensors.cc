@@ -5,6 +5,7 @@
 #include <charconv>
 #include <numeric>
 
+#include "family/draft_layer.h"
 #include "family/wrapper.h"
 
 namespace kvcal {
@@ -36,6 +37,16 @@ bool is_behind_last_layer(std::string_view name, const ModelConfig& config) {
   return error == std::errc() && layer >= config.num_hidden_layers;
 }
 
+/// The tensors that K, V and Q of the draft layer are made of.
+void append_draft_tensors(const ModelConfig& config, std::vector<ExpectedTensor>& tensors) {
+  const int64_t layer = config.num_hidden_layers;
+  for (const TensorRow& row : draft_input_rows(config))
+    append(row, draft_input_prefix(config), layer, config, tensors);
+  for (const TensorRow& row : config.architecture->layer_tensors)
+    if (is_run_by_draft(row.role) && config.holds(row.conditions, &config.layer(layer)))
+      append(row, config.layer_prefix(layer), layer, config, tensors);
+}
+
 }  // namespace
 
 bool is_unused_tensor(std::string_view name, const ModelConfig& config) {
@@ -59,6 +70,7 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {
     for (const TensorRow& row : config.architecture->layer_tensors)
       if (config.holds(row.conditions, &config.layers[static_cast<size_t>(layer)]))
         append(row, config.layer_prefix(layer), layer, config, tensors);
+  if (config.has_draft()) append_draft_tensors(config, tensors);
   return tensors;
 }
 

@@ -42,6 +42,8 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
       return 1;
     case Dim::kHidden:
       return hidden_size;
+    case Dim::kTwiceHidden:
+      return 2 * hidden_size;
     case Dim::kVocab:
       return vocab_size;
     case Dim::kPositions:
@@ -130,6 +132,7 @@ bool ModelConfig::holds(const std::vector<Condition>& conditions, const LayerCon
 }
 
 std::string ModelConfig::layer_prefix(int64_t layer) const {
+  if (is_draft(layer) && architecture->draft == DraftLayer::kMtp) return "mtp.layers.0.";
   return backbone_prefix + std::string(architecture->layers_name) + std::to_string(layer) + ".";
 }
 

@@ -145,6 +145,7 @@ struct LayerConfig {
   bool has_mlp = true;               ///< a dense one
   bool is_moe = false;
   bool norms_heads = true;  ///< Q and K, where that norm has no weight
+  bool is_draft = false;    ///< runs behind the model, as engines run a draft; see draft_layer.h
 };
 constexpr int64_t kNoRope = -1;
 
@@ -195,12 +196,18 @@ struct ModelConfig {
   LatentConfig latent;
   RecurrentConfig recurrent;
   int64_t layer_input_size = 0, layer_input_vocab = 0;  ///< of the layers' own embeddings
+  /// [num_hidden_layers], and the draft layer where append_draft_layer has added it.
   std::vector<LayerConfig> layers;
   std::vector<RopeConfig> ropes;  ///< [0] for most layers; [1] for sliding layers with their own
   std::string dtype;              ///< "float16", "bfloat16", "float32"; empty where absent
   int64_t weight_block_rows = 0, weight_block_columns = 0;  ///< FP8 block-scaled; 0: 16 bits
 
   std::string backbone_prefix, head_prefix;  ///< prefixes of the tensors' names
+
+  /// With the draft layer.
+  int64_t num_layers() const { return static_cast<int64_t>(layers.size()); }
+  bool has_draft() const { return !layers.empty() && layers.back().is_draft; }
+  bool is_draft(int64_t layer) const { return has_draft() && layer == num_layers() - 1; }
 
   bool has_attention(int64_t layer) const {
     return layers[static_cast<size_t>(layer)].has_attention;

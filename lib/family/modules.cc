@@ -97,6 +97,13 @@ std::vector<ModuleName> list_modules(const ModelConfig& config) {
                          .index = layer});
     for (; done < modules.size(); ++done) modules[done].layer = layer;
   }
+  // Only K and V of a draft are calibrated, so its Linears are not run.
+  if (config.has_draft())
+    modules.push_back({.name = config.attention_module(config.num_hidden_layers),
+                       .class_name = std::string(architecture.attention_class),
+                       .role = {},
+                       .index = config.num_hidden_layers,
+                       .layer = config.num_hidden_layers});
   return modules;
 }
 

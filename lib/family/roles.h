@@ -101,6 +101,11 @@ enum class Role : uint8_t {
   kSharedGateUp,
   kSharedDown,
   kSharedExpertGate,  ///< one logit a token; its sigmoid multiplies the shared expert's output
+  // Input of a draft layer: kDraftProjection of [norm of the next token's embedding, norm of the
+  // hidden state].
+  kDraftEmbeddingNorm,
+  kDraftHiddenNorm,
+  kDraftProjection,
   // A layer's own embedding, gated by the residual stream at the layer's end.
   kLayerInputGate,
   kLayerInputOutput,

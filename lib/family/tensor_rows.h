@@ -14,6 +14,7 @@ namespace kvcal {
 enum class Dim : uint8_t {
   kOne,
   kHidden,
+  kTwiceHidden,
   kVocab,
   kPositions,
   kHeads,

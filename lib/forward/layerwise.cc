@@ -6,6 +6,7 @@
 
 #include "backend/upload.h"
 #include "core/interrupt.h"
+#include "forward/draft_rows.h"
 #include "forward/embedding.h"
 #include "forward/memory_plan.h"
 
@@ -41,8 +42,8 @@ struct LayerwiseForward::Observers {
   };
 
   /// Adds the observation of the batch to the cache pass.
-  void join(EnterCacheArgs& args, const SampleBatch& batch) const {
-    args.segments = batch.tokens.segments;
+  void join(EnterCacheArgs& args, const SampleBatch& batch, const TokenBatch& tokens) const {
+    args.segments = tokens.segments;
     args.k.ranges = k.ranges_of(batch);
     args.k.histogram = k.histogram.as<uint64_t>();
     args.v.ranges = v.ranges_of(batch);
@@ -50,6 +51,17 @@ struct LayerwiseForward::Observers {
   }
   SeenQueries queries(const SampleBatch& batch) const {
     return q ? SeenQueries{q->ranges_of(batch), q->histogram.as<uint64_t>()} : SeenQueries{};
+  }
+  /// Ranges of a batch of which no token runs.
+  void clear(Backend& backend, const SampleBatch& batch) const {
+    const auto clear_side = [&](const Side& side) {
+      const std::vector<ObservedRange> none(side.heads * batch.tokens.segments.size(), kEmptyRange);
+      backend.copy_in(std::as_bytes(std::span(none)),
+                      reinterpret_cast<std::byte*>(side.ranges_of(batch)));
+    };
+    clear_side(k);
+    clear_side(v);
+    if (q) clear_side(*q);
   }
   LayerObservation take(Backend& backend) const {
     LayerObservation seen{.k = k.take(backend), .v = v.take(backend)};
@@ -182,6 +194,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
     input_rows_ = floats(config.layer_input_size);
     keep_ids(samples);
   }
+  if (config.has_draft()) make_draft_batches(samples);
   hidden_.emplace(backend, config.carried_width(), std::move(batch_tokens),
                   HiddenRoom{.bytes = plan.hidden_bytes(longest_batch_),
                              .scratch_folder = options.scratch_folder});
@@ -264,8 +277,8 @@ void LayerwiseForward::report(const SampleBatch& batch, Share share) {
   if (share != Share::kWhole) done = (done + (share == Share::kSecondHalf ? num_tokens_ : 0)) / 2;
   // Tokens that would have finished all layers if the work went sample by sample, as users expect.
   diagnostics_.progress("calibrating",
-                        (layers_.index() * num_tokens_ + done) / config_.num_hidden_layers,
-                        num_tokens_, "tokens");
+                        (layers_.index() * num_tokens_ + done) / config_.num_layers(), num_tokens_,
+                        "tokens");
 }
 
 void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const Pass& pass) {
@@ -279,10 +292,16 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
     batch_sample_ = batch.first_sample;
     if (pass.finishes) release_hidden(batch);
     give_inputs(index, batch);
-    EnterCacheArgs args = runner_->keys_values(layer, index, hidden, batch.tokens, *ropes_).entry();
+    const BatchInput input = input_of(layer, at, hidden);
+    if (input.tokens.num_tokens == 0) {
+      if (pass.observers) pass.observers->clear(backend_, batch);
+      return report(batch, share);
+    }
+    EnterCacheArgs args =
+        runner_->keys_values(layer, index, input.hidden, input.tokens, *ropes_).entry();
     const bool has_own_cache = config_.has_own_cache(index);
     if (has_own_cache) {
-      if (pass.observers) pass.observers->join(args, batch);
+      if (pass.observers) pass.observers->join(args, batch, input.tokens);
       if (pass.storage) pass.storage->join(args);
       backend_.enter_cache(args);
     }
@@ -295,7 +314,7 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
           queries);
       show_hidden(batch, hidden);
     } else if (queries.ranges) {
-      runner_->query(layer, index, batch.tokens, *ropes_, queries);
+      runner_->query(layer, index, input.tokens, *ropes_, queries);
     }
     report(batch, share);
   });
@@ -344,7 +363,7 @@ LayerAdvance LayerwiseForward::advance_mixer(int64_t layer) {
 }
 
 LayerObservation LayerwiseForward::observe_layer(int64_t layer) {
-  const bool is_end = layer == request_.last_layer(config_) && !request_.finishes_layers();
+  const bool is_end = request_.ends_with(layer, config_);
   const PackedLayer& packed =
       layers_.bring(layer, is_end && !request_.query ? LayerParts::kKeyValue : LayerParts::kAll);
   const Observers observers = make_observers(layer);

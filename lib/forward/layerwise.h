@@ -40,6 +40,7 @@ class LayerwiseForward : public LayerForward {
  private:
   struct Storage;
   struct Observers;
+  struct DraftRows;
   struct SampleBatch {
     TokenBatch tokens;
     int64_t first_token = 0, first_sample = 0;
@@ -58,6 +59,17 @@ class LayerwiseForward : public LayerForward {
   void embed(std::span<const std::span<const TokenId>> samples);
   /// Keeps the token ids in the batches.
   void keep_ids(std::span<const std::span<const TokenId>> samples);
+  /// The batches of a draft layer: all tokens of each sample but the last, with the ids of the next
+  /// ones.
+  void make_draft_batches(std::span<const std::span<const TokenId>> samples);
+  /// The tokens of a batch that a layer runs, and their rows of its input.
+  struct BatchInput {
+    const TokenBatch& tokens;
+    float* hidden;
+  };
+  BatchInput input_of(const PackedLayer& layer, size_t batch, float* hidden);
+  /// The draft layer's input for a batch, whose rows of the residual stream are gathered.
+  float* make_draft_input(const PackedDraftInput& draft, const TokenBatch& tokens);
   void embed(std::span<const TokenId> ids, std::span<const int32_t> positions, float* hidden);
   std::vector<LinearObservation> take_linears();
   /// Gives later inputs to linears (null: to nothing) and to the observer of observe_linear_inputs.
@@ -116,7 +128,8 @@ class LayerwiseForward : public LayerForward {
   HiddenSink* hidden_user_ = nullptr;  ///< sink that got rows and may still read them
   std::vector<Plane> planes_;          ///< of hidden_, the residual stream first
   std::optional<HiddenStates> hidden_;
-  Buffer embedded_, input_rows_;  ///< of a batch, where layers have inputs of their own
+  Buffer embedded_, input_rows_;      ///< of a batch, where layers have inputs of their own
+  std::unique_ptr<DraftRows> draft_;  ///< null: no draft layer
   LayerPrefetch layers_;
 };
 

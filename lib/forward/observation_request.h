@@ -25,8 +25,13 @@ struct ObservationRequest {
   bool finishes_layers() const { return head || linears != LinearDetail::kNone; }
   /// The last layer of which anything is observed.
   int64_t last_layer(const ModelConfig& config) const {
+    if (config.has_draft()) return config.num_layers() - 1;
     if (finishes_layers()) return config.num_hidden_layers - 1;
     return query ? config.last_attention_layer() : config.last_cached_layer();
+  }
+  /// Whether the pass over the layer only observes.
+  bool ends_with(int64_t layer, const ModelConfig& config) const {
+    return config.is_draft(layer) || (layer == last_layer(config) && !finishes_layers());
   }
   /// Detail for the input of lm_head; never kNone.
   LinearDetail head_detail() const {

@@ -83,17 +83,20 @@ class Packer {
     }
   }
 
-  void pack_attention(PackedLayer& packed) const {
-    if (config_.architecture->has_latent_attention) {
-      packed.latent_up = linear({Role::kLatentUp}, {});
-      if (config_.has_query_rank) {
-        packed.query_down = linear({Role::kQueryDown}, {Role::kQueryDownBias});
-        packed.query_down_norm = norm(Role::kQueryDownNorm);
-      }
+  void pack_query(PackedLayer& packed) const {
+    if (config_.has_query_rank) {
+      packed.query_down = linear({Role::kQueryDown}, {Role::kQueryDownBias});
+      packed.query_down_norm = norm(Role::kQueryDownNorm);
     }
     packed.query = config_.has_query_rank ? linear({Role::kQueryUp}, {})
                                           : linear({Role::kQuery}, {Role::kQueryBias});
     packed.query_norm = norm(Role::kQueryNorm);
+  }
+
+  void pack_attention(PackedLayer& packed) const {
+    if (config_.architecture->has_latent_attention)
+      packed.latent_up = linear({Role::kLatentUp}, {});
+    pack_query(packed);
     packed.output = linear({Role::kOutput}, {Role::kOutputBias});
     packed.sinks = values(Role::kSinks);
     if (weights_.has(layer_, Role::kQueryGate)) packed.query_gate = linear({Role::kQueryGate}, {});
@@ -154,6 +157,13 @@ class Packer {
     packed.output = linear({Role::kLayerInputOutput}, {});
     packed.output_norm = norm(Role::kLayerInputOutputNorm);
     return packed;
+  }
+
+  PackedDraftInput draft_input() const {
+    return {.embedding_norm = norm(Role::kDraftEmbeddingNorm),
+            .final_norm = pack_final_norm(weights_, config_, backend_),
+            .hidden_norm = norm(Role::kDraftHiddenNorm),
+            .projection = linear({Role::kDraftProjection}, {})};
   }
 
   float scalar() const {
@@ -252,6 +262,12 @@ PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_
   const Packer packer(weights, config, layer, backend, type);
   const LayerConfig& variations = config.layers[static_cast<size_t>(layer)];
   PackedLayer packed;
+  if (variations.is_draft) {
+    packed.draft = packer.draft_input();
+    packer.pack_key_value(packed);
+    if (parts == LayerParts::kAll) packer.pack_query(packed);
+    return packed;
+  }
   if (variations.has_attention) {
     packer.pack_key_value(packed);
     if (parts == LayerParts::kKeyValue) return packed;

@@ -62,6 +62,13 @@ struct PackedLayerInput {
   PackedNorm output_norm;
 };
 
+/// Input of a draft layer: projection of [norm(embedding of the next token), norm(final norm(hidden
+/// state))].
+struct PackedDraftInput {
+  PackedNorm embedding_norm, final_norm, hidden_norm;
+  PackedLinear projection;  ///< [hidden, 2 * hidden]
+};
+
 /// One layer in the backend's layout.
 struct PackedLayer {
   PackedNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
@@ -79,6 +86,7 @@ struct PackedLayer {
   PackedMlp mlp;                ///< width 0 in a layer without an MLP, or with experts alone
   PackedExperts moe;            ///< empty in a dense layer
   PackedLayerInput input;       ///< without matrices where layers have none
+  PackedDraftInput draft;       ///< likewise, of a draft layer
   float scalar = 1.0f;          ///< factor of the residual stream at the layer's end
 };
 

@@ -19,7 +19,7 @@ std::set<std::string> run_modules(const ModelConfig& config) {
     if (!module.alias.empty()) names.insert(module.alias);
   }
   for (const ExpectedTensor& tensor : expected_tensors(config))
-    names.insert(module_of(tensor.name));
+    if (!config.is_draft(tensor.layer)) names.insert(module_of(tensor.name));
   return names;
 }
 

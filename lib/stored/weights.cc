@@ -245,7 +245,7 @@ Weights::Weights(const ModelDir& model_dir, const ModelConfig& config,
                  const CheckpointQuantization* quantization)
     : model_dir_(&model_dir), config_(&config) {
   Binder binder(model_dir, config, quantization);
-  layers_.resize(static_cast<size_t>(config.num_hidden_layers));
+  layers_.resize(config.layers.size());
   for (const ExpectedTensor& tensor : expected_tensors(config))
     binder.bind(tensor,
                 tensor.layer == kNoLayer ? model_ : layers_[static_cast<size_t>(tensor.layer)]);

@@ -19,6 +19,11 @@ inline fs::path model_fixture(const std::string& name) {
   return tests_folder() / "fixtures" / "models" / name;
 }
 
+/// A fixture with a draft layer, made by make_drafts.py.
+inline std::string draft_fixture(const std::string& name) {
+  return (tests_folder() / "fixtures" / "drafts" / name).string();
+}
+
 /// The names of tests/fixtures/models, made by make_fixtures.py.
 inline std::vector<std::string> model_fixture_names() {
   std::vector<std::string> names;

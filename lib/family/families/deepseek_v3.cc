@@ -25,6 +25,8 @@ Architecture deepseek_v3_architecture() {
                 {"scoring_func", "\"sigmoid\""}},
       .has_latent_attention = true,
       .has_prediction_layers = true,
+      .draft = DraftLayer::kBehindLast,
+      .masks_first_draft = true,
       .expert_layers = ExpertLayers::kAfterFirst,
       .router_score = RouterScore::kSigmoid,
       .group_score = GroupScore::kSumOfTwoLargest,

@@ -23,6 +23,8 @@ Architecture glm4_moe_lite_architecture() {
       .known_keys = {"partial_rotary_factor"},
       .has_latent_attention = true,
       .has_prediction_layers = true,
+      .draft = DraftLayer::kBehindLast,
+      .masks_first_draft = true,
       .expert_layers = ExpertLayers::kTyped,
       .router_score = RouterScore::kSigmoid,
       .group_score = GroupScore::kSumOfTwoLargest,

@@ -7,6 +7,7 @@ Architecture glm4_moe_architecture();
 // GLM-4.5 within GLM-4.5V. Source: transformers, models/glm4v_moe.
 Architecture glm4v_moe_architecture() {
   Architecture family = glm4_moe_architecture();
+  family.draft = DraftLayer::kNone;  // no engine has been asked for its names
   family.name = "glm4v_moe";
   family.model_types = {"glm4v_moe_text"};
   family.attention_class = "Glm4vMoeTextAttention";

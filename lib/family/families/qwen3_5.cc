@@ -21,6 +21,7 @@ Architecture qwen3_5_architecture() {
       .known_keys = {"attn_output_gate"},
       .norm_adds_one = true,
       .has_query_gate = true,
+      .draft = DraftLayer::kMtp,
       .recurrence = Mixer::kDeltaNet,
       .prefixes = {{"model."}, {"model.language_model."}},
       .model_tensors = model_rows(),

@@ -39,6 +39,7 @@ Architecture qwen3_next_architecture() {
       .fixed = {{"attention_bias", "false"}},
       .norm_adds_one = true,
       .has_query_gate = true,
+      .draft = DraftLayer::kMtp,
       .recurrence = Mixer::kDeltaNet,
       .expert_layers = ExpertLayers::kEveryStep,
       .model_tensors = model_rows(),
