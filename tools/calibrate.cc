@@ -50,6 +50,8 @@ void add_forward_options(CLI::App& command, CalibrateRequest& options) {
               "What later layers see of K and V: quantized or exact");
   command.add_flag("--moe-all-experts", options.all_experts,
                    "Show every expert all tokens when inputs are calibrated");
+  command.add_flag("--no-mtp", options.no_mtp,
+                   "Leave out the multi-token prediction layer that engines run as a draft");
   add_text(command, "--save-statistics", options.save_statistics,
            "File to keep everything seen in, for kvcal scales; needs --kv-forward exact");
   CLI::Option* stop = command.add_option(

@@ -49,7 +49,7 @@ class Calibrator {
     kept_ = kept;
     if (kept) *kept = {.origin = std::move(kept->origin), .attention = {}, .inputs = {}};
     // Layers behind the last that runs read K and V of one that ran.
-    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+    for (int64_t layer = 0; layer < config_.num_layers(); ++layer) {
       run_layer(layer);
       if (layer <= pass_.last_layer()) derive_layer_inputs(layer);
     }

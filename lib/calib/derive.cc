@@ -5,6 +5,7 @@
 #include "calib/convergence.h"
 #include "calib/observed_statistics.h"
 #include "family/architecture.h"
+#include "family/draft_layer.h"
 #include "quant/observer.h"
 
 namespace kvcal {
@@ -93,6 +94,7 @@ AttentionCalibration derive_attention(const AttentionStatistics& seen,
   AttentionCalibration result{
       .layer = planned.layer,
       .module = planned.module,
+      .scales_at = draft_scale_module(config, planned.layer),
       .ignored = planned.ignored,
       .k = {.statistics = pooled(seen.k), .scales = {}, .num_saturated = saturated},
       .v = {.statistics = pooled(seen.v), .scales = {}, .num_saturated = saturated}};
@@ -265,6 +267,7 @@ Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config
     };
     planned.layers.push_back({.layer = attention.layer,
                               .module = attention.module,
+                              .scales_at = draft_scale_module(config, attention.layer),
                               .ignored = attention.ignored,
                               .k = side(config.cache(attention.layer).heads),
                               .v = side(config.cache(attention.layer).heads)});

@@ -28,7 +28,7 @@ int64_t ExactPass::last_layer() const {
 }
 
 bool ExactPass::is_end(int64_t layer) const {
-  return !request_.finishes_layers() && layer == last_layer();
+  return request_.ends_with(layer, config_);
 }
 
 LayerObservation ExactPass::run(int64_t layer) {
@@ -69,7 +69,7 @@ Statistics ExactRounds::statistics(std::span<const Sample> samples) const {
                       std::back_inserter(statistics.inputs));
   };
   AttentionReader reader(config_, samples);
-  for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
+  for (int64_t layer = 0; layer < config_.num_layers(); ++layer) {
     const bool runs = layer < std::ssize(layers_);
     if (config_.has_attention(layer))
       statistics.attention.push_back(

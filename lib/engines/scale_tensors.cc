@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "family/expected_tensors.h"
 #include "quant/fp8.h"
 #include "quant/half.h"
 
@@ -140,6 +141,7 @@ std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const Mod
       const AttentionModule* module = module_of(modules, name);
       // The dot before the rest stays, as in the engines' rules.
       std::string rest = module ? name.substr(module->prefix.size()) : name;
+      if (!module && is_of_prediction_layer(name, config)) continue;
       if (module ? !is_attention_scale(rest) : !ends_with_any(name, kCacheScales)) continue;
       found.push_back({.name = name,
                        .layer = module ? module->layer : -1,

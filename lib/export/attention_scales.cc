@@ -19,7 +19,8 @@ struct Side {
   bool is_per_head;
 
   std::string name(const AttentionCalibration& layer, std::string_view suffix) const {
-    return layer.module + "." + letter + std::string(suffix);
+    return (layer.scales_at.empty() ? layer.module : layer.scales_at) + "." + letter +
+           std::string(suffix);
   }
 };
 

@@ -68,6 +68,13 @@ Scale largest_of(const std::vector<Scale>& scales) {
   return *std::ranges::max_element(scales, {}, &Scale::value);
 }
 
+std::span<const AttentionCalibration> layers_of_model(const Calibration& calibration) {
+  const auto end = std::ranges::find_if(calibration.layers, [&](const auto& layer) {
+    return layer.layer >= calibration.num_hidden_layers;
+  });
+  return {calibration.layers.begin(), end};
+}
+
 Scale shared_scale(const AttentionCalibration& layer) {
   return {std::max(largest_of(layer.k.scales).value, largest_of(layer.v.scales).value)};
 }
@@ -153,6 +160,8 @@ void check_covers_model(const ModelDir& model, const Calibration& calibration) {
     calibrated.insert(layer.module);
     for (const std::string& name : names_under(names, layer.module))
       parts.insert(name.substr(layer.module.size() + 1));
+    // Of several multi-token prediction layers, engines run the first.
+    if (layer.layer >= layers) continue;
     if (const auto parts = numbered(layer.module)) patterns.emplace(parts->before, parts->after);
   }
   for (const auto& [before, after] : patterns)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "quant/calibration.h"
 
 namespace kvcal {
+
+/// The layers of the model itself, for formats that have no place for a draft layer.
+std::span<const AttentionCalibration> layers_of_model(const Calibration& calibration);
 
 /// Scale that K and V of a layer share in formats that hold only one: the largest of both and of
 /// all heads, so that nothing saturates that did not before. The layer must not be ignored.

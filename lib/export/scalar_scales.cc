@@ -47,15 +47,14 @@ void check_scalar_scales(const ExportInput& input, const ScalarForm& form) {
 std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& form,
                                   const Shape& shape) {
   std::vector<Tensor> tensors;
-  const auto add = [&](const AttentionCalibration& layer, std::string_view name,
-                       const KvTensorCalibration& side) {
-    tensors.push_back(scale_tensor(layer.module + std::string(name), shape,
-                                   {largest_of(side.scales)}, DType::kF32));
+  const auto add = [&](const std::string& name, const KvTensorCalibration& side) {
+    tensors.push_back(scale_tensor(name, shape, {largest_of(side.scales)}, DType::kF32));
   };
   for (const AttentionCalibration& layer : calibration.layers) {
     if (layer.ignored) continue;
-    add(layer, form.k, layer.k);
-    add(layer, form.v, layer.v);
+    const bool is_elsewhere = !layer.scales_at.empty();
+    add(is_elsewhere ? layer.scales_at + ".k_scale" : layer.module + std::string(form.k), layer.k);
+    add(is_elsewhere ? layer.scales_at + ".v_scale" : layer.module + std::string(form.v), layer.v);
   }
   return tensors;
 }

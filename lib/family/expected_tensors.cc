@@ -57,7 +57,13 @@ bool is_unused_tensor(std::string_view name, const ModelConfig& config) {
          std::ranges::any_of(architecture.ignored_prefixes, begins) ||
          is_outside_text(name, config) ||
          name.ends_with("rotary_emb.inv_freq") ||  // what older transformers saved along
-         (architecture.has_prediction_layers && is_behind_last_layer(name, config));
+         is_of_prediction_layer(name, config);
+}
+
+bool is_of_prediction_layer(std::string_view name, const ModelConfig& config) {
+  const Architecture& architecture = *config.architecture;
+  return (architecture.has_prediction_layers && is_behind_last_layer(name, config)) ||
+         (architecture.draft == DraftLayer::kMtp && name.starts_with("mtp."));
 }
 
 std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config) {

@@ -30,6 +30,9 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 /// Whether checkpoints hold such a tensor and the text model does not use it.
 bool is_unused_tensor(std::string_view name, const ModelConfig& config);
 
+/// Whether a tensor is of a multi-token prediction layer, which engines' models leave to the draft.
+bool is_of_prediction_layer(std::string_view name, const ModelConfig& config);
+
 /// Tensor of one expert, out of a tensor that stacks all experts.
 struct ExpertTensor {
   Role role{};

@@ -48,6 +48,9 @@ struct KvTensorCalibration {
 struct AttentionCalibration {
   int64_t layer = 0;
   std::string module;  ///< "model.layers.0.self_attn"
+  /// Module under which every form names the scales ".k_scale" and ".v_scale", of a draft layer;
+  /// empty: module, under the form's names.
+  std::string scales_at = {};
   bool ignored = false;
   KvTensorCalibration k, v;
   /// Queries after RoPE, [num_attention_heads]; nullopt where the plan does not quantize them.

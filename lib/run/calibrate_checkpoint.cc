@@ -131,7 +131,7 @@ class Calibrating {
     OutputOptions output = request_.output;
     if (!output.formats.empty()) formats_.emplace(output);  // wrong names are told first
     subject_.emplace(make_subject(read_recipe(request_.recipe), request_.recipe, request_.model,
-                                  told(), request_.family));
+                                  told(), request_.family, !request_.no_mtp));
     settle_formats(output, subject_->model_dir,
                    subject_->kept || subject_->plan.quantizes_weights(), told());
     formats_.emplace(output);

@@ -74,6 +74,7 @@ Json deciding_options(const CalibrateRequest& request) {
                    {"--kv-cache-dtype", request.output.kv_cache_dtype},
                    {"--scale-dtype", request.output.scale_dtype},
                    {"--moe-all-experts", request.all_experts},
+                   {"--no-mtp", request.no_mtp},
                    {"--save-statistics", !request.save_statistics.empty()},
                    {"--stop-when-stable", request.stable_ratio}};
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;

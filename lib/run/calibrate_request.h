@@ -31,6 +31,7 @@ struct CalibrateRequest {
   std::string stable_ratio;  ///< empty: all samples are used
   int64_t stable_samples = 64;
   bool all_experts = false;
+  bool no_mtp = false;        ///< leaves out the draft layer
   bool reproducible = false;  ///< leaves device, seconds and peak memory out of the manifest
   /// Files that the caller writes after the run. Their paths are checked before it.
   std::vector<OutputFile> reports;

@@ -1,5 +1,7 @@
 #include "run/scales_from_statistics.h"
 
+#include <algorithm>
+
 #include "calib/derive.h"
 #include "calib/observed_statistics.h"
 #include "calib/resolve_plan.h"
@@ -8,6 +10,7 @@
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
+#include "family/draft_layer.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"
 
@@ -41,6 +44,17 @@ void check_family(const ScalesRequest& request, const Provenance& seen, const Mo
   if (own.family != seen.family || own.family_sha256 != seen.family_sha256)
     fail(request.statistics, ": the family that ran is ", text(seen), ", the one given here is ",
          text(own));
+}
+
+/// Adds the draft layer that the statistics' run had.
+void add_seen_draft(const Statistics& statistics, ModelConfig& config) {
+  if (config.architecture->draft == DraftLayer::kNone) return;
+  ModelConfig with_draft = config;
+  append_draft_layer(with_draft);
+  const std::string module = with_draft.attention_module(config.num_hidden_layers);
+  if (std::ranges::find(statistics.attention, module, &AttentionStatistics::module) !=
+      statistics.attention.end())
+    config = std::move(with_draft);
 }
 
 Json manifest_of(const ScalesRequest& request, const Statistics& statistics,
@@ -103,6 +117,7 @@ ScalesResult scales_from_statistics(ScalesRequest request, Diagnostics& diagnost
   if (!request.model.empty()) model.emplace(request.model);
   ScalesResult result{.config = config_of(request, statistics, model)};
   check_family(request, statistics.origin, result.config);
+  add_seen_draft(statistics, result.config);
   const QuantPlan plan = in_context(request.recipe, [&] {
     return resolve_plan(recipe, result.config, diagnostics,
                         model ? unrun_modules(*model, result.config) : std::vector<UnrunModule>());

@@ -2,6 +2,7 @@
 
 #include "calib/resolve_plan.h"
 #include "convert/kept_quantization.h"
+#include "stored/find_draft_layer.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"
 
@@ -16,9 +17,10 @@ ExportInput CalibrationSubject::output_of(const Calibration& calibration) const 
 
 CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
                                 const std::string& model, Diagnostics& diagnostics,
-                                const FamilyChoice& family) {
+                                const FamilyChoice& family, bool with_draft) {
   ModelDir model_dir(model);
   ModelConfig config = read_model_config(model_dir, family);
+  if (with_draft) find_draft_layer(model_dir, config, diagnostics);
   QuantPlan plan = in_context(recipe_name, [&] {
     return resolve_plan(recipe, config, diagnostics, unrun_modules(model_dir, config));
   });

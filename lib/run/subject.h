@@ -27,10 +27,11 @@ struct CalibrationSubject {
   ExportInput output_of(const Calibration& calibration) const;
 };
 
-/// recipe_name: for messages. Throws Error where the recipe does not fit the model.
+/// recipe_name: for messages. with_draft: also plans the draft layer of a checkpoint that has one.
+/// Throws Error where the recipe does not fit the model.
 CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,
                                 const std::string& model, Diagnostics& diagnostics,
-                                const FamilyChoice& family = {});
+                                const FamilyChoice& family = {}, bool with_draft = false);
 
 /// Tokenized samples of the data set. Throws Error as read_samples does, and where text needs a
 /// tokenizer or chat template that the model lacks.

@@ -41,7 +41,7 @@ class ScalesJsonWriter : public Writer {
     Json ranks = Json::object();
     for (int64_t rank = 0; rank < input.tp_size; ++rank) {
       Json& layers = ranks[std::to_string(rank)] = Json::object();
-      for (const AttentionCalibration& layer : input.calibration.layers)
+      for (const AttentionCalibration& layer : layers_of_model(input.calibration))
         // As double, from which a reader gets exactly the float32.
         layers[std::to_string(layer.layer)] =
             static_cast<double>(rank_scale(layer, rank, input.tp_size).value);
@@ -74,6 +74,8 @@ class ScalesJsonWriter : public Writer {
       notes.push_back(file + " of float8_e5m2 is read by no engine we know");
     if (input.calibration.plan.quantizes_weights())
       notes.push_back(file + " holds KV scales alone: weights and inputs are not in it");
+    if (layers_of_model(input.calibration).size() < input.calibration.layers.size())
+      notes.push_back(file + " has no scales of the draft layer");
     if (has_query_scales(input.calibration)) notes.push_back(file + " has no scales of queries");
     return notes;
   }
@@ -92,14 +94,14 @@ class ScalesJsonWriter : public Writer {
   /// Readers need every layer, and use 1.0 for all layers if one is missing.
   static void check_every_layer(int64_t count, const Calibration& calibration) {
     int64_t next = 0;
-    for (const AttentionCalibration& layer : calibration.layers) {
+    for (const AttentionCalibration& layer : layers_of_model(calibration)) {
       if (layer.ignored)
         fail(layer.module, " is ignored and has no scale; ", kScalesJsonName,
              " must have one for every layer");
       if (layer.layer != next) break;
       ++next;
     }
-    if (next != count || calibration.layers.size() != static_cast<size_t>(count))
+    if (next != count || layers_of_model(calibration).size() != static_cast<size_t>(count))
       fail("layer ", next, " has no scale; ", kScalesJsonName, " must have one for each of ", count,
            " layers");
   }

@@ -38,7 +38,7 @@ class TgiWriter : public Writer {
     if (!input.kept) check_is_unquantized(input.model);
     check_covers_model(input.model, input.calibration);
     std::vector<std::string> names;
-    for (const AttentionCalibration& layer : input.calibration.layers) {
+    for (const AttentionCalibration& layer : layers_of_model(input.calibration)) {
       if (layer.ignored) continue;
       // K and V scales of their own would take precedence.
       for (const char* suffix : {".kv_scale", ".k_scale", ".v_scale"})
@@ -50,7 +50,7 @@ class TgiWriter : public Writer {
 
   FormatParts parts(const ExportInput& input) const override {
     FormatParts parts;
-    for (const AttentionCalibration& layer : input.calibration.layers)
+    for (const AttentionCalibration& layer : layers_of_model(input.calibration))
       if (!layer.ignored)
         // A scalar, as in TGI's create_fp8_kv_scales_model.py; readers require one element.
         parts.tensors.push_back(
