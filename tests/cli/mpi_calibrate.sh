@@ -85,6 +85,19 @@ check_weights() {
   same alone changed && fail "a byte that differs is not noticed"
 }
 
+# The layer that engines run as a draft, whose rows end before the last token of each sample.
+check_drafts() {
+  recipe minmax >recipe.yaml
+  local name
+  for name in glm4_moe deepseek_v3 qwen3_next qwen3_5; do
+    local args=("$MODELS/../drafts/$name" --recipe recipe.yaml --dataset text.jsonl --reproducible --threads 1)
+    check "$name alone" alone "${args[@]}" --output alone || return
+    check "$name on 3 ranks" ranks 3 "${args[@]}" --output many
+    check "$name on 3 ranks gives other bytes" same alone many
+    rm -rf alone many
+  done
+}
+
 long_run() {  # ARGUMENT...
   ranks 3 model --recipe recipe.yaml --dataset long.jsonl --reproducible --threads 1 --num-calibration-samples 400 --device reference \
     --state-share 100% "$@"
@@ -153,6 +166,7 @@ PY
 
 check_equal_bytes
 check_weights
+check_drafts
 check_failures
 check_bad_model
 echo "$checks checks, $failed failed"
