@@ -19,8 +19,9 @@ struct Side {
   bool is_per_head;
 
   std::string name(const AttentionCalibration& layer, std::string_view suffix) const {
-    return (layer.scales_at.empty() ? layer.module : layer.scales_at) + "." + letter +
-           std::string(suffix);
+    const std::string module =
+        layer.scales_at.empty() ? layer.module : module_of_side(layer.scales_at, letter);
+    return module + "." + letter + std::string(suffix);
   }
 };
 

@@ -68,6 +68,12 @@ Scale largest_of(const std::vector<Scale>& scales) {
   return *std::ranges::max_element(scales, {}, &Scale::value);
 }
 
+std::string module_of_side(std::string scales_at, char letter) {
+  const size_t at = scales_at.find("{}");
+  if (at != std::string::npos) scales_at.replace(at, 2, 1, letter);
+  return scales_at;
+}
+
 std::span<const AttentionCalibration> layers_of_model(const Calibration& calibration) {
   const auto end = std::ranges::find_if(calibration.layers, [&](const auto& layer) {
     return layer.layer >= calibration.num_hidden_layers;

@@ -13,6 +13,9 @@
 
 namespace kvcal {
 
+/// AttentionCalibration::scales_at, with k or v for "{}".
+std::string module_of_side(std::string scales_at, char letter);
+
 /// The layers of the model itself, for formats that have no place for a draft layer.
 std::span<const AttentionCalibration> layers_of_model(const Calibration& calibration);
 

@@ -52,9 +52,13 @@ std::vector<Tensor> scalar_scales(const Calibration& calibration, const KvForm& 
   };
   for (const AttentionCalibration& layer : calibration.layers) {
     if (layer.ignored) continue;
-    const bool is_elsewhere = !layer.scales_at.empty();
-    add(is_elsewhere ? layer.scales_at + ".k_scale" : layer.module + std::string(form.k), layer.k);
-    add(is_elsewhere ? layer.scales_at + ".v_scale" : layer.module + std::string(form.v), layer.v);
+    const auto name = [&](char letter, std::string_view usual) {
+      return layer.scales_at.empty()
+                 ? layer.module + std::string(usual)
+                 : module_of_side(layer.scales_at, letter) + "." + letter + "_scale";
+    };
+    add(name('k', form.k), layer.k);
+    add(name('v', form.v), layer.v);
   }
   return tensors;
 }

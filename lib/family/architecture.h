@@ -140,7 +140,7 @@ struct Architecture {
   bool has_prediction_layers = false;     ///< multi-token prediction layers follow the last
   DraftLayer draft = DraftLayer::kNone;   ///< the first of them
   bool masks_first_draft = false;         ///< row 0 of its input has no embedding
-  /// Module in the draft's attention under which engines read its scales; empty: the attention.
+  /// Module in the draft's attention, {} for k or v, whose scales engines read; empty: the former.
   std::string_view draft_scales = "";
   int64_t intermediate_multiple =
       0;  ///< of hidden_size, where intermediate_size is absent; 0: required

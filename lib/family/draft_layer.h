@@ -29,8 +29,9 @@ std::string draft_input_prefix(const ModelConfig& config);
 bool is_run_by_draft(Role role);
 
 /// Module under which engines read the scales of a draft's K and V in every form, as ".k_scale" and
-/// ".v_scale": "….self_attn", or "….self_attn.attn". Empty for other layers. vLLM 0.32 stops at
-/// other names (tests/fixtures/engines/drafts_vllm.json).
+/// ".v_scale": "….self_attn", "….self_attn.attn", or with k or v for {}, "….self_attn.{}_proj".
+/// Empty for other layers. vLLM 0.32 and SGLang 0.5.23 stop at other names, or drop them
+/// (tests/fixtures/engines/drafts_*.json).
 std::string draft_scale_module(const ModelConfig& config, int64_t layer);
 
 }  // namespace kvcal

@@ -48,7 +48,7 @@ struct KvTensorCalibration {
 struct AttentionCalibration {
   int64_t layer = 0;
   std::string module;  ///< "model.layers.0.self_attn"
-  /// Module under which every form names the scales ".k_scale" and ".v_scale", of a draft layer;
+  /// Module, {} for k or v, under which every form names a draft layer's ".k_scale" and ".v_scale";
   /// empty: module, under the form's names.
   std::string scales_at = {};
   bool ignored = false;

@@ -54,16 +54,32 @@ struct DraftRun {
   QuantPlan plan;
 };
 
+Json recorded(const std::string& engine) {
+  return parse_json(
+      read_text(test::tests_folder() / "fixtures" / "engines" / ("drafts_" + engine + ".json")));
+}
+
+/// "self_attn.k_proj.k_scale", as the records name K's scale.
+std::string recorded_name(std::string module) {
+  module = module.substr(module.find("self_attn"));
+  const size_t at = module.find("{}");
+  if (at != std::string::npos) module.replace(at, 2, "k");
+  return module + ".k_scale";
+}
+
+std::string text_of(const Json& seen) {
+  return seen.is_string() ? seen.get<std::string>() : std::string();
+}
+
 }  // namespace
 
-TEST_CASE("draft: its scales are those of its K and V, under the names that vLLM reads") {
+TEST_CASE("draft: its scales are those of its K and V, under the names that engines read") {
   const std::pair<const char*, const char*> drafts[] = {
       {"glm4_moe", "model.layers.2.self_attn.attn"},
-      {"deepseek_v3", "model.layers.2.self_attn"},
-      {"qwen3_next", "mtp.layers.0.self_attn"},
+      {"deepseek_v3", "model.layers.2.self_attn.{}_proj"},
+      {"qwen3_next", "mtp.layers.0.self_attn.attn"},
       {"qwen3_5", "mtp.layers.0.self_attn"}};
-  const Json recorded =
-      parse_json(read_text(test::tests_folder() / "fixtures" / "engines" / "drafts_vllm.json"));
+  const Json vllm = recorded("vllm"), sglang = recorded("sglang");
   for (const auto& [name, scales_at] : drafts) {
     INFO(name);
     DraftRun run(name);
@@ -75,11 +91,17 @@ TEST_CASE("draft: its scales are those of its K and V, under the names that vLLM
     CHECK(draft.layer == run.config.num_hidden_layers);
     CHECK(draft.scales_at == scales_at);
     CHECK(found.layers.front().scales_at.empty());
-    // vLLM's own loader of the draft (tests/reference/draft_scale_loading.py).
-    const Json& tried = recorded["drafts"][name];
-    const std::string key = draft.scales_at.substr(draft.scales_at.find("self_attn")) + ".k_scale";
-    if (tried["names"][""]["draft"] == true && !is_latent)
-      CHECK(tried["names"].at(key)["draft"] == true);
+    // The engines' own loaders of drafts (tests/reference/*_draft_scales.py).
+    const std::string key = recorded_name(draft.scales_at);
+    if (!vllm["drafts"][name]["class"].is_null() && !is_latent)
+      CHECK(vllm["drafts"][name]["names"].at(key)["draft"] == true);
+    if (is_latent)  // starts, with 1.0 as in the model's own layers
+      CHECK(text_of(vllm["drafts"][name]["names"].at(key)["draft"]).starts_with("holds"));
+    const Json& seen = sglang["drafts"][name]["names"].at(key)["draft"];
+    if (std::string_view(name) == "glm4_moe")  // drops every name, as of the model's own layers
+      CHECK(text_of(seen).starts_with("holds"));
+    else
+      CHECK(seen == true);
     const Json& heads = run.expected["draft"]["k_head_amax"];
     REQUIRE(draft.k.scales.size() == heads.size());
     for (size_t head = 0; head < heads.size(); ++head)

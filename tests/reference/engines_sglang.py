@@ -94,18 +94,21 @@ def run_model(folder, told):
     more = {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True} if is_hybrid(know_config(folder)) else {}
     if told.get("scales"):
         more["quantization_param_path"] = told["scales"]
+    more |= told.get("arguments", {})
+    is_draft = told.get("is_draft", False)
     arguments = ServerArgs(model_path=folder, device="cpu", attention_backend="triton", skip_tokenizer_init=True, disable_cuda_graph=True,
                            kv_cache_dtype=told.get("kv_cache_dtype", "auto"), **more)
     arguments.resolve_once()
     ports = PortArgs.init_new(arguments)
     publish(arguments, role="scheduler", ranks=SpawnRanks(world_rank=0, gpu_id=0))
     _init_process_global_configs()
-    model_config = ModelConfig.from_server_args(arguments)
+    model_config = ModelConfig.from_server_args(arguments, model_path=folder, is_draft_model=is_draft)
     if not IS_STARTED:
         bootstrap.init_parallel_runtime(server_args=arguments, device="cpu", dist_port=ports.nccl_port)
         IS_STARTED = True
     bootstrap.init_layer_runtime(model_config=model_config)
-    return ModelRunner(model_config=model_config, mem_fraction_static=0.5, gpu_id=0, nccl_port=ports.nccl_port, server_args=arguments)
+    return ModelRunner(model_config=model_config, mem_fraction_static=0.5, gpu_id=0, nccl_port=ports.nccl_port, server_args=arguments,
+                       is_draft_worker=is_draft)
 
 
 def held(layer, side):
@@ -117,10 +120,15 @@ def held(layer, side):
     return value if copy in (None, value) else [value, copy]
 
 
-def observe(folder, told):
-    gc.collect()  # the model before
+def forget_model():
+    """What the process keeps of the model before."""
+    gc.collect()
     common.print_warning_once.cache_clear()
     get_resources().expert_location_metadata = None
+
+
+def observe(folder, told):
+    forget_model()
     runner = run_model(folder, told)
     layers = {}
     for name, layer in runner.model.named_modules():

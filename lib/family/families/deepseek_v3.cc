@@ -27,6 +27,7 @@ Architecture deepseek_v3_architecture() {
       .has_prediction_layers = true,
       .draft = DraftLayer::kBehindLast,
       .masks_first_draft = true,
+      .draft_scales = "{}_proj",
       .expert_layers = ExpertLayers::kAfterFirst,
       .router_score = RouterScore::kSigmoid,
       .group_score = GroupScore::kSumOfTwoLargest,

@@ -40,6 +40,7 @@ Architecture qwen3_next_architecture() {
       .norm_adds_one = true,
       .has_query_gate = true,
       .draft = DraftLayer::kMtp,
+      .draft_scales = "attn",
       .recurrence = Mixer::kDeltaNet,
       .expert_layers = ExpertLayers::kEveryStep,
       .model_tensors = model_rows(),

