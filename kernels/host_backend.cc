@@ -1,6 +1,8 @@
 #include "kernels/host_backend.h"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <new>
 
 #if defined(__linux__)
@@ -97,6 +99,28 @@ void HostBackend::observe_attended(const AttentionArgs& args) {
     observe_written(args.seen, args.out_type,
                     static_cast<const std::byte*>(args.out) + segment.q_begin * row_bytes,
                     segment.q_count * width);
+}
+
+void select_largest(std::span<const float> scores, int64_t topk, std::span<uint32_t> row,
+                    std::vector<uint32_t>& ordered) {
+  std::ranges::fill(row, 0u);
+  const auto select = [&](size_t key) { row[key / 32] |= uint32_t{1} << (key % 32); };
+  if (std::ssize(scores) <= topk) {
+    for (size_t key = 0; key < scores.size(); ++key) select(key);
+    return;
+  }
+  ordered.resize(scores.size());
+  std::ranges::transform(scores, ordered.begin(), order_of_score);
+  const auto last = ordered.begin() + topk - 1;
+  std::nth_element(ordered.begin(), last, ordered.end(), std::greater<>());
+  const uint32_t least = *last;
+  // Keys with the least selected score, as many as the larger ones leave room for.
+  int64_t equal =
+      topk - std::count_if(ordered.begin(), last, [&](uint32_t order) { return order > least; });
+  for (size_t key = 0; key < scores.size(); ++key) {
+    const uint32_t order = order_of_score(scores[key]);
+    if (order > least || (order == least && equal-- > 0)) select(key);
+  }
 }
 
 AttentionArgs with_current_segments(const AttentionArgs& args) {

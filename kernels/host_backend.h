@@ -3,6 +3,7 @@
 #include <map>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -30,6 +31,11 @@ class HostBackend : public Backend {
   /// Folds attention's output into its slot.
   void observe_attended(const AttentionArgs& args);
 };
+
+/// Sets the bits of the topk keys with the largest scores in a row of KeySelection, and clears the
+/// others. ordered: scratch.
+void select_largest(std::span<const float> scores, int64_t topk, std::span<uint32_t> row,
+                    std::vector<uint32_t>& ordered);
 
 /// The arguments with the current segments.
 AttentionArgs with_current_segments(const AttentionArgs& args);

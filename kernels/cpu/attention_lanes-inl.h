@@ -37,6 +37,9 @@ class AttentionLanes {
 
   /// Sets scores [end - begin, kQueries] to -infinity where a query does not see a key.
   void hide_keys(int64_t begin, int64_t end, float* scores) const {
+    if (args_.selection.words)
+      for (int64_t lane = 0; lane < kQueries; ++lane)
+        queries_.hide_unselected(lane, begin, end - begin, scores + lane, kQueries);
     const int64_t tail = queries_.count() - 1;
     if (begin >= first_[tail] && end - 1 <= last_[0]) return;
     const VF hidden = set(-std::numeric_limits<float>::infinity());

@@ -39,6 +39,20 @@ class TaskQueries {
     return window > 0 ? static_cast<int32_t>(std::max<int64_t>(0, last_key(query) - window + 1))
                       : 0;
   }
+  /// The query's row of the selection, or null.
+  const uint32_t* selected(int64_t query) const {
+    return args_.selection.row(task_.segment->q_begin + token_of(query));
+  }
+  /// Sets to -infinity scores of visible keys that the query does not select; first: the key of
+  /// score 0. Scores of neighbouring keys lie stride apart.
+  void hide_unselected(int64_t query, int64_t first, int64_t keys, float* scores,
+                       int64_t stride) const {
+    const uint32_t* row = selected(query);
+    const int64_t end = std::min(first + keys, int64_t{last_key(query)} + 1);
+    for (int64_t key = first; key < end; ++key)
+      if (!KeySelection::holds(row, key))
+        scores[(key - first) * stride] = -std::numeric_limits<float>::infinity();
+  }
   /// Keys that at least one query sees: [begin, end).
   int64_t begin() const { return first_key(0); }
   int64_t end() const { return last_key(count() - 1) + 1; }

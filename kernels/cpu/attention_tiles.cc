@@ -190,6 +190,7 @@ class AttendInTiles {
       if (is_capped) cap(scores, end - begin, row);
       if (first < first_[row] || first + end - begin - 1 > last_[row])
         hide(scores, first, end - begin, row);
+      if (args_.selection.words) queries_.hide_unselected(row, first, end - begin, scores, 1);
       soften(scores, end - begin, row);
     }
     const TileProduct results{.a = weights_,

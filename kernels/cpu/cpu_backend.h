@@ -35,6 +35,7 @@ class CpuBackend : public HostBackend {
                                          std::span<const float> scales) override;
   bool activates_in_matmul() const override { return true; }
   uint64_t attention_bytes_per_key(const AttentionArgs& args) const override;
+  uint64_t selection_bytes_per_key() const override;
 
  protected:
   KVCAL_OPERATIONS(KVCAL_OVERRIDE_OPERATION)

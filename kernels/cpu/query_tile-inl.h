@@ -66,7 +66,7 @@ HWY_INLINE void multiply_tile(const Product& p, int64_t row, int64_t column) {
       hn::Store(sums[m][i], DF(), out + m * kQueries + i * kLanes);
 }
 
-HWY_NOINLINE void multiply(const Product& p) {
+inline HWY_NOINLINE void multiply(const Product& p) {
   for (int64_t column = 0; column < kQueries; column += kStrip * kLanes) {
     int64_t row = 0;
     for (; row + kRows <= p.rows; row += kRows) multiply_tile<kRows>(p, row, column);

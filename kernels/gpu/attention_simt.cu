@@ -48,6 +48,7 @@ class Attend {
     row_ = static_cast<int>(threadIdx.x) / kThreadsOfRow;
     if (row_ < rows.count) {
       keys_ = seen_at(args, rows.position(row_));
+      selected_ = args.selection.row(rows.segment.q_begin + rows.query(row_));
       const SoftmaxStart start = softmax_start(args, rows.head(row_));
       largest_ = start.largest;
       sum_ = part() == 0 ? start.sum : 0.0f;
@@ -59,7 +60,8 @@ class Attend {
     const int64_t last = rows_.position(rows_.count - 1);
     const int64_t all_begin = seen_at(args_, last).first, all_end = rows_.position(0);
     for (int64_t tile = first / kKeys * kKeys; tile <= last; tile += kKeys) {
-      const bool is_masked = tile < all_begin || tile + kKeys - 1 > all_end;
+      const bool is_masked =
+          tile < all_begin || tile + kKeys - 1 > all_end || args_.selection.words != nullptr;
       multiply_keys(tile);
       soften(tile);
       add_values(tile, is_masked);
@@ -70,6 +72,11 @@ class Attend {
  private:
   static constexpr int kThreadsOfRow = kThreads / kRows;
   __device__ int part() const { return static_cast<int>(threadIdx.x) % kThreadsOfRow; }
+
+  /// Whether the query of this thread's row reads the key.
+  __device__ bool reads(int64_t key) const {
+    return keys_.holds(key) && KeySelection::holds(selected_, key);
+  }
 
   /// Element of row `key` of the sequence, 0 after its end.
   __device__ float stored(const void* rows, int64_t key, int64_t dim, int64_t d) const {
@@ -132,14 +139,14 @@ class Attend {
     float* row = weights_.of[row_];
     float largest = largest_;
     for (int key = part(); key < kKeys; key += kThreadsOfRow)
-      if (keys_.holds(tile + key)) largest = larger(largest, row[key] = units_.score(row[key]));
+      if (reads(tile + key)) largest = larger(largest, row[key] = units_.score(row[key]));
     for (int mask = kThreadsOfRow / 2; mask > 0; mask /= 2)
       largest = larger(largest, shuffle_xor(largest, mask));
     const float correction = exp2f(largest_ - largest);
     largest_ = largest;
     sum_ *= correction;
     for (int key = part(); key < kKeys; key += kThreadsOfRow) {
-      const bool is_seen = keys_.holds(tile + key);
+      const bool is_seen = reads(tile + key);
       const float weight = is_seen ? exp2f(row[key] - largest) : kUnseen;
       if (is_seen) sum_ += weight;
       row[key] = weight;
@@ -214,6 +221,7 @@ class Attend {
   float out_[kEach][kColumns] = {};
   int row_ = 0;  ///< whose softmax this thread works on
   SeenKeys keys_;
+  const uint32_t* selected_ = nullptr;
   float largest_ = kLowest, sum_ = 0.0f;
 };
 

@@ -19,6 +19,8 @@ class OneQuery {
         args.sliding_window > 0 ? std::max<int64_t>(0, position - args.sliding_window + 1) : 0;
     begin_ = segment.kv_begin + first;
     end_ = segment.kv_begin + position + 1;
+    first_key_ = segment.kv_begin;
+    selected_ = args.selection.row(query);
   }
 
   void run() const {
@@ -27,7 +29,7 @@ class OneQuery {
     for (int64_t d = 0; d < value_dim; ++d) {
       double sum = 0.0;
       for (int64_t row = begin_; row < end_; ++row)
-        sum += weights[static_cast<size_t>(row - begin_)] * value(row, d);
+        if (reads(row)) sum += weights[static_cast<size_t>(row - begin_)] * value(row, d);
       reference::store_float(args_.out_type, args_.out,
                              (query_ * args_.heads + head_) * value_dim + d,
                              static_cast<float>(sum));
@@ -35,6 +37,7 @@ class OneQuery {
   }
 
  private:
+  bool reads(int64_t row) const { return KeySelection::holds(selected_, row - first_key_); }
   double key(int64_t row, int64_t d) const {
     const float scale = args_.k_scales ? args_.k_scales[kv_head_] : 1.0f;
     return reference::load_kv(args_.kv_dtype, args_.k,
@@ -53,10 +56,12 @@ class OneQuery {
 
   std::vector<double> softmax() const {
     const float* q = args_.q + query_ * args_.q_row_stride + head_ * args_.head_dim;
-    std::vector<double> scores(static_cast<size_t>(end_ - begin_));
+    std::vector<double> scores(static_cast<size_t>(end_ - begin_),
+                               -std::numeric_limits<double>::infinity());
     // The sink adds to the sum and has no value.
     double largest = args_.sinks ? args_.sinks[head_] : -std::numeric_limits<double>::infinity();
     for (int64_t row = begin_; row < end_; ++row) {
+      if (!reads(row)) continue;
       double sum = 0.0;
       for (int64_t d = 0; d < args_.head_dim; ++d) sum += q[d] * key(row, d);
       const double score = capped(sum * static_cast<double>(args_.softmax_scale));
@@ -72,6 +77,8 @@ class OneQuery {
   const AttentionArgs& args_;
   int64_t query_, head_, kv_head_;
   int64_t begin_ = 0, end_ = 0;  ///< rows of k and v this query sees
+  int64_t first_key_ = 0;        ///< row of its sequence's first key
+  const uint32_t* selected_ = nullptr;
 };
 
 }  // namespace

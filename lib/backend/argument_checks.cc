@@ -84,6 +84,14 @@ void Backend::check(const CopyHeadsArgs& args) const {
   KVCAL_CHECK(args.width <= args.out.head_dim);
 }
 
+void Backend::check(const SelectKeysArgs& args) const {
+  KVCAL_CHECK(args.heads > 0 && args.head_dim > 0 && args.topk > 0);
+  check_segments(args.segments);
+  for (const Segment& segment : args.segments)
+    KVCAL_CHECK(segment.kv_begin >= 0 && segment.q_count <= segment.kv_count &&
+                KeySelection::words_of(segment.kv_count) <= args.row_words);
+}
+
 void Backend::check(const AttentionArgs& args) const {
   KVCAL_CHECK(args.kv_heads > 0 && args.head_dim > 0 && args.heads % args.kv_heads == 0);
   KVCAL_CHECK(args.heads > 0 && args.q_row_stride >= args.heads * args.head_dim);
@@ -92,6 +100,10 @@ void Backend::check(const AttentionArgs& args) const {
   for (const Segment& segment : args.segments)
     KVCAL_CHECK(segment.q_begin >= 0 && segment.q_count >= 0 && segment.kv_begin >= 0 &&
                 segment.q_count <= segment.kv_count);
+  if (!args.selection.words) return;
+  KVCAL_CHECK(!args.current_segments);
+  for (const Segment& segment : args.segments)
+    KVCAL_CHECK(KeySelection::words_of(segment.kv_count) <= args.selection.row_words);
 }
 
 void Backend::check(const ActivationArgs& args) const {

@@ -13,6 +13,7 @@
 #include "backend/operation_list.h"
 #include "backend/operations.h"
 #include "backend/scan_operations.h"
+#include "backend/selection_operations.h"
 
 namespace kvcal {
 
@@ -75,6 +76,8 @@ class Backend {
   /// Upper bound of attention's scratch bytes for one row of K and V of all heads. args gives
   /// heads, dimensions and types; its pointers and segments are unused.
   virtual uint64_t attention_bytes_per_key(const AttentionArgs&) const { return 0; }
+  /// Upper bound of select_keys' scratch bytes for one key.
+  virtual uint64_t selection_bytes_per_key() const { return 0; }
 
   /// Whether host code may access this backend's memory, and operations are complete when they
   /// return. Otherwise they run later, in order, and copy_out waits for them.

@@ -19,6 +19,7 @@
   row(store_kv, StoreKvArgs)           \
   row(load_kv, LoadKvArgs)             \
   row(copy_heads, CopyHeadsArgs)       \
+  row(select_keys, SelectKeysArgs)     \
   row(attention, AttentionArgs)        \
   row(activate, ActivationArgs)        \
   row(add, AddArgs)                    \

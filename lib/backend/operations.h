@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "backend/key_selection.h"
 #include "core/tensor.h"
 #include "quant/kv_dtype.h"
 
@@ -230,6 +231,7 @@ struct AttentionArgs {
   const float* sinks = nullptr;
   int64_t sliding_window =
       0;  ///< only keys less than window positions back are visible; 0: all are
+  KeySelection selection = {};  ///< at least one visible key a query; not with current_segments
   /// Type to which q, k, v and the softmax weights may be rounded before products; sums and softmax
   /// are float32.
   ComputeType product_type = ComputeType::kFloat32;

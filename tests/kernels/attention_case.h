@@ -26,6 +26,7 @@ struct AttentionCase {
   bool sinks = false;
   ComputeType product_type = ComputeType::kFloat32;
   bool is_decoding = false;
+  unsigned selected = 0;  ///< of 100 keys, beside a query's own; 0: there is no selection
 
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
   int64_t q_rows() const {
@@ -64,6 +65,26 @@ inline std::vector<std::byte> random_cache(const AttentionCase& c, int64_t dim, 
   return out;
 }
 
+/// Words of a row of the case's selection; 0: there is none.
+inline int64_t selection_words(const AttentionCase& c) {
+  return c.selected == 0 ? 0 : KeySelection::words_of(c.kv_rows()) + 1;
+}
+/// A selection of so many of 100 keys, and of each query's own.
+inline std::vector<uint32_t> random_selection(const AttentionCase& c) {
+  const int64_t words = selection_words(c);
+  std::vector<uint32_t> rows(static_cast<size_t>(c.q_rows() * words));
+  uint32_t state = 12345;
+  for (const Segment& segment : c.segments)
+    for (int64_t i = 0; i < segment.q_count && words > 0; ++i)
+      for (int64_t key = 0; key < segment.kv_count; ++key) {
+        state = state * 1664525 + 1013904223;
+        const bool is_own = key == segment.kv_count - segment.q_count + i;
+        if (is_own || (state >> 8) % 100 < c.selected)
+          rows[static_cast<size_t>((segment.q_begin + i) * words + key / 32)] |= 1u << (key % 32);
+      }
+  return rows;
+}
+
 /// The inputs of a case in a backend's memory.
 class AttentionInputs {
  public:
@@ -75,33 +96,36 @@ class AttentionInputs {
         k_scale_(backend, head_scales(c.kv_heads, kKScale)),
         v_scale_(backend, head_scales(c.kv_heads, kVScale)),
         sinks_(backend, normal(c.heads, 4, 2.0f)),
+        selection_(backend, random_selection(c)),
         amax_(backend, std::vector<float>{0.0f}),
         nonfinite_(backend, std::vector<uint64_t>{0}) {}
 
   /// out: [q rows, heads, value_dim]; current: segments in backend memory, or null.
   void attend(const AttentionCase& c, std::byte* out, const Segment* current = nullptr) {
-    backend_.attention({.q = q_.data(),
-                        .q_row_stride = q_stride(c),
-                        .k = k_.data(),
-                        .v = v_.data(),
-                        .kv_dtype = c.kv_dtype,
-                        .k_scales = k_scale_.data(),
-                        .v_scales = v_scale_.data(),
-                        .segments = c.segments,
-                        .current_segments = current,
-                        .heads = c.heads,
-                        .kv_heads = c.kv_heads,
-                        .head_dim = c.head_dim,
-                        .v_head_dim = c.v_head_dim,
-                        .softmax_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
-                        .softcap = c.softcap,
-                        .sinks = c.sinks ? sinks_.data() : nullptr,
-                        .sliding_window = c.sliding_window,
-                        .product_type = c.product_type,
-                        .out_type = c.out_type,
-                        .out = out,
-                        .seen = {amax_.data(), nonfinite_.data()},
-                        .is_decoding = c.is_decoding});
+    backend_.attention(
+        {.q = q_.data(),
+         .q_row_stride = q_stride(c),
+         .k = k_.data(),
+         .v = v_.data(),
+         .kv_dtype = c.kv_dtype,
+         .k_scales = k_scale_.data(),
+         .v_scales = v_scale_.data(),
+         .segments = c.segments,
+         .current_segments = current,
+         .heads = c.heads,
+         .kv_heads = c.kv_heads,
+         .head_dim = c.head_dim,
+         .v_head_dim = c.v_head_dim,
+         .softmax_scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim)),
+         .softcap = c.softcap,
+         .sinks = c.sinks ? sinks_.data() : nullptr,
+         .sliding_window = c.sliding_window,
+         .selection = {c.selected > 0 ? selection_.data() : nullptr, selection_words(c)},
+         .product_type = c.product_type,
+         .out_type = c.out_type,
+         .out = out,
+         .seen = {amax_.data(), nonfinite_.data()},
+         .is_decoding = c.is_decoding});
   }
   /// The same, poisoned first, as numbers.
   std::vector<float> attend(const AttentionCase& c) {
@@ -123,7 +147,9 @@ class AttentionInputs {
   Backend& backend_;
   OnBackend<float> q_;
   OnBackend<std::byte> k_, v_;
-  OnBackend<float> k_scale_, v_scale_, sinks_, amax_;
+  OnBackend<float> k_scale_, v_scale_, sinks_;
+  OnBackend<uint32_t> selection_;
+  OnBackend<float> amax_;
   OnBackend<uint64_t> nonfinite_;
 };
 

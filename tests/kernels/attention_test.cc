@@ -87,6 +87,34 @@ const std::vector<AttentionCase> kCases{
      .kv_heads = 1,
      .deviation = 6.0f,
      .sinks = true},
+    {.what = "selected keys",
+     .segments = prefill({90, 1, 5, 200}),
+     .heads = 6,
+     .kv_heads = 2,
+     .selected = 10},
+    {.what = "selected keys, narrower values",
+     .segments = prefill({70, 150}),
+     .heads = 4,
+     .kv_heads = 4,
+     .head_dim = 192,
+     .v_head_dim = 128,
+     .selected = 40},
+    {.what = "selected keys of a decoding step",
+     .segments = {{.q_begin = 0, .q_count = 1, .kv_begin = 0, .kv_count = 200},
+                  {.q_begin = 1, .q_count = 1, .kv_begin = 200, .kv_count = 1},
+                  {.q_begin = 2, .q_count = 3, .kv_begin = 201, .kv_count = 66}},
+     .heads = 9,
+     .kv_heads = 3,
+     .is_decoding = true,
+     .selected = 20},
+    {.what = "selected keys in a window",
+     .segments = prefill({150, 20}),
+     .heads = 4,
+     .kv_heads = 2,
+     .sliding_window = 70,
+     .softcap = 1.5f,
+     .sinks = true,
+     .selected = 50},
     {.what = "all of it",
      .segments = {{.q_begin = 0, .q_count = 30, .kv_begin = 0, .kv_count = 300}},
      .heads = 4,
@@ -109,6 +137,16 @@ TEST_CASE("attention: every backend agrees with the reference") {
       CHECK(test::largest_error(actual, expected) < 3e-5 * c.deviation);
     });
   }
+}
+
+TEST_CASE("attention: a selection of all keys changes no byte of float32") {
+  AttentionCase c{.what = "all keys", .segments = prefill({90, 33}), .heads = 4, .kv_heads = 2};
+  test::for_each_backend([&](Backend& backend) {
+    c.selected = 0;
+    const auto expected = attend(backend, c);
+    c.selected = 100;
+    CHECK(test::same_bytes(attend(backend, c), expected));
+  });
 }
 
 TEST_CASE("attention: reads every kind of cache and writes every type") {
