@@ -92,6 +92,8 @@ struct Sample {
 /// Tokens of each, and of all together.
 std::vector<int64_t> lengths_of(std::span<const Sample> samples);
 int64_t tokens_of(std::span<const Sample> samples);
+/// Tokens of the longest; 0 without samples.
+int64_t longest_of(std::span<const Sample> samples);
 
 /// Templates that ask for the date (strftime_now) get 26 Jul 2024, so that the day changes nothing.
 /// Renders, tokenizes (no special tokens added), cuts and drops empty ones, in data set (or

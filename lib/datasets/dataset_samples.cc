@@ -124,6 +124,12 @@ int64_t tokens_of(std::span<const Sample> samples) {
   return tokens;
 }
 
+int64_t longest_of(std::span<const Sample> samples) {
+  size_t longest = 0;
+  for (const Sample& sample : samples) longest = std::max(longest, sample.ids.size());
+  return static_cast<int64_t>(longest);
+}
+
 std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokenizer,
                                  const ChatFormat* chat, int64_t vocab_size,
                                  const SampleOptions& options, Diagnostics& diagnostics) {

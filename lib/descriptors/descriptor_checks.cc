@@ -85,6 +85,21 @@ void check_attention(const Architecture& family) {
   }
 }
 
+void check_indexer(const Architecture& family) {
+  using enum Role;
+  const bool has_indexer = family.indexer != Indexer::kNone;
+  if (has_indexer && !family.has_latent_attention)
+    fail("indexer is ", words<Indexer>().word_of(family.indexer),
+         ", and has_latent_attention is false");
+  if (has_indexer) need(family, "indexer", {kQueryUp});
+  for (const Role role :
+       {kIndexerQuery, kIndexerKey, kIndexerKeyNorm, kIndexerKeyNormBias, kIndexerWeights}) {
+    if (has_indexer) need(family, "indexer", {role});
+    if (!has_indexer && has_role(family, role))
+      fail("indexer is none, and there is a tensor with the role ", role_word(role));
+  }
+}
+
 void check_qk_norm(const Architecture& family) {
   for (const TensorRow& row : family.layer_tensors) {
     if (row.role != Role::kQueryNorm && row.role != Role::kKeyNorm) continue;
@@ -173,6 +188,7 @@ void check_architecture(const Architecture& family) {
     need(family, "recurrence", {Role::kMixerOut});
   }
   check_attention(family);
+  check_indexer(family);
   check_qk_norm(family);
   check_feed_forward(family);
 }

@@ -153,6 +153,8 @@ void visit_maths(Architecture& family, Visit&& visit) {
   visit("has_latent_attention", family.has_latent_attention, "MLA: the cache holds a latent");
   visit("norms_after_rope", family.norms_after_rope, "Q and K are normed after they turn");
   visit("has_rope_alpha", family.has_rope_alpha, "rope_scaling's alpha raises theta");
+  visit("indexer", family.indexer,
+        "indexer of sparse attention beside a latent, by the RoPE of its queries and keys");
   visit("has_query_gate", family.has_query_gate,
         "a sigmoid of the input multiplies the output of attention");
   visit("has_global_heads", family.has_global_heads,

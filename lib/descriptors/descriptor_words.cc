@@ -88,6 +88,14 @@ const WordTable<Positions>& words(const Positions*) {
   return kWords;
 }
 
+const WordTable<Indexer>& words(const Indexer*) {
+  static const WordTable<Indexer> kWords{"choice of indexer",
+                                         {{"none", Indexer::kNone},
+                                          {"halves", Indexer::kHalves},
+                                          {"interleaved", Indexer::kInterleaved}}};
+  return kWords;
+}
+
 const WordTable<QkNorm>& words(const QkNorm*) {
   static const WordTable<QkNorm> kWords{"choice of qk_norm",
                                         {{"per_head", QkNorm::kPerHead},
@@ -149,6 +157,9 @@ const WordTable<Dim>& words(const Dim*) {
                                       {"latent_rank", Dim::kLatentRank},
                                       {"latent_width", Dim::kLatentWidth},
                                       {"latent_up_width", Dim::kLatentUpWidth},
+                                      {"indexer_heads", Dim::kIndexerHeads},
+                                      {"indexer_head_dim", Dim::kIndexerHeadDim},
+                                      {"indexer_query_width", Dim::kIndexerQueryWidth},
                                       {"intermediate", Dim::kIntermediate},
                                       {"gate_up_width", Dim::kGateUpWidth},
                                       {"experts", Dim::kExperts},
@@ -215,7 +226,8 @@ const WordTable<bool LayerConfig::*>& words(bool LayerConfig::*const*) {
        {"has_value_projection", &LayerConfig::has_value_projection},
        {"has_mlp", &LayerConfig::has_mlp},
        {"is_moe", &LayerConfig::is_moe},
-       {"norms_heads", &LayerConfig::norms_heads}}};
+       {"norms_heads", &LayerConfig::norms_heads},
+       {"has_indexer", &LayerConfig::has_indexer}}};
   return kWords;
 }
 

@@ -51,6 +51,7 @@ const WordTable<LocalRope>& words(const LocalRope*);
 const WordTable<Mixer>& words(const Mixer*);
 const WordTable<NumberKey::Reading>& words(const NumberKey::Reading*);
 const WordTable<Positions>& words(const Positions*);
+const WordTable<Indexer>& words(const Indexer*);
 const WordTable<QkNorm>& words(const QkNorm*);
 /// Without those that are no row of a family: the input of drafts (draft_input_rows).
 const WordTable<Role>& words(const Role*);

@@ -36,6 +36,13 @@ enum class ExpertLayers : uint8_t {
   kWhereEnabled  ///< all, where enable_moe_block
 };
 
+/// Indexer of sparse attention, by the RoPE of its queries and keys.
+enum class Indexer : uint8_t {
+  kNone,
+  kHalves,      ///< rotates halves
+  kInterleaved  ///< rotates pairs (2i, 2i + 1)
+};
+
 /// Encoding of positions.
 enum class Positions : uint8_t {
   kRope,
@@ -131,6 +138,7 @@ struct Architecture {
   bool has_latent_attention = false;  ///< MLA: the cache holds the latent and one rotated key
   bool norms_after_rope = false;      ///< Q and K are normed after they turn
   bool has_rope_alpha = false;        ///< rope_scaling's alpha raises theta
+  Indexer indexer = Indexer::kNone;   ///< of latent attention
   bool has_query_gate = false;        ///< a sigmoid of the input multiplies the output of attention
   bool has_global_heads = false;      ///< layers without a window have heads of their own sizes
   bool shares_caches = false;         ///< the last num_kv_shared_layers layers read earlier caches

@@ -63,6 +63,9 @@ void parse_mixers(const ConfigReader& reader, ModelConfig& config);
 void parse_attention_sizes(const ConfigReader& reader, ModelConfig& config,
                            const std::vector<bool>& sliding);
 
+/// Sets the indexer of sparse attention, and the layers that have one. Throws Error.
+void parse_indexers(const ConfigReader& reader, ModelConfig& config);
+
 /// Sets windows, experts and positions of each layer. Throws Error.
 void parse_layers(const ConfigReader& reader, ModelConfig& config);
 

@@ -26,8 +26,14 @@ std::vector<int64_t> ModelConfig::shared_layers() const {
   return {shared.begin(), shared.end()};
 }
 
-int64_t ModelConfig::carried_width() const {
-  int64_t width = hidden_size;
+int64_t ModelConfig::carried_words(int64_t longest_sample) const {
+  const bool is_shared =
+      std::ranges::any_of(layers, [](const LayerConfig& layer) { return !layer.has_indexer; });
+  return is_shared && selects_keys(longest_sample) ? KeySelection::words_of(longest_sample) : 0;
+}
+
+int64_t ModelConfig::carried_width(int64_t longest_sample) const {
+  int64_t width = hidden_size + carried_words(longest_sample);
   for (const int64_t layer : shared_layers()) width += cache(layer).width();
   return width;
 }
@@ -98,6 +104,12 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
       return latent.latent_rank + latent.rope_dim;
     case Dim::kLatentUpWidth:
       return num_attention_heads * (latent.nope_dim + latent.value_dim);
+    case Dim::kIndexerHeads:
+      return indexer.heads;
+    case Dim::kIndexerHeadDim:
+      return indexer.head_dim;
+    case Dim::kIndexerQueryWidth:
+      return indexer.query_width();
     case Dim::kIntermediate:
       return layer ? layer->intermediate_size : intermediate_size;
     case Dim::kGateUpWidth:
@@ -387,6 +399,7 @@ ModelConfig parse_text_config(const TextModel& model) {
   parse_experts(reader, config);
   parse_layer_inputs(reader, config);
   parse_layers(reader, config);
+  parse_indexers(reader, config);
   config.softmax_scale = default_softmax_scale(config);
   if (architecture.scales_embedding)
     config.embedding_multiplier = std::sqrt(static_cast<float>(config.hidden_size));

@@ -80,6 +80,16 @@ struct LatentConfig {
   int64_t latent_rank = 0, nope_dim = 0, rope_dim = 0, value_dim = 0;
 };
 
+/// The indexer of sparse attention: scores all keys for each query, of which attention reads the
+/// topk with the largest scores. Its one key a token and its queries have head_dim.
+struct IndexerConfig {
+  int64_t topk = 0;  ///< 0: there is no indexer
+  int64_t heads = 0, head_dim = 0;
+  bool rope_is_interleaved = false;
+
+  int64_t query_width() const { return heads * head_dim; }
+};
+
 /// Operation of a layer that mixes tokens.
 enum class Mixer : uint8_t {
   kAttention,
@@ -144,8 +154,9 @@ struct LayerConfig {
   bool has_value_projection = true;  ///< false: V is the projection of K before its norm
   bool has_mlp = true;               ///< a dense one
   bool is_moe = false;
-  bool norms_heads = true;  ///< Q and K, where that norm has no weight
-  bool is_draft = false;    ///< runs behind the model, as engines run a draft; see draft_layer.h
+  bool norms_heads = true;   ///< Q and K, where that norm has no weight
+  bool is_draft = false;     ///< runs behind the model, as engines run a draft; see draft_layer.h
+  bool has_indexer = false;  ///< false beside an IndexerConfig: the layer before selects the keys
 };
 constexpr int64_t kNoRope = -1;
 
@@ -161,7 +172,6 @@ struct ModelConfig {
   int64_t hidden_size = 0, intermediate_size = 0, vocab_size = 0;
   int64_t num_hidden_layers = 0, num_attention_heads = 0, num_key_value_heads = 0, head_dim = 0;
   int64_t max_position_embeddings = 0;
-  int64_t attended_tokens = 0;  ///< sparse attention selects so many of a sequence; 0: all
   float norm_eps = 0.0f;
   Activation activation = Activation::kSilu;
   float activation_limit = 0.0f;  ///< gpt-oss' clamped gate; 0: none
@@ -194,6 +204,7 @@ struct ModelConfig {
 
   MoeConfig moe;
   LatentConfig latent;
+  IndexerConfig indexer;
   RecurrentConfig recurrent;
   int64_t layer_input_size = 0, layer_input_vocab = 0;  ///< of the layers' own embeddings
   /// [num_hidden_layers], and the draft layer where append_draft_layer has added it.
@@ -233,9 +244,13 @@ struct ModelConfig {
   }
   /// Layers whose K and V later layers read, too, ascending.
   std::vector<int64_t> shared_layers() const;
-  /// Floats of one token that go from layer to layer in a pass by layers: the residual stream, and
-  /// K and V that later layers read.
-  int64_t carried_width() const;
+  /// Whether attention over so many keys reads only those that an indexer selects.
+  bool selects_keys(int64_t keys) const { return indexer.topk > 0 && keys > indexer.topk; }
+  /// Words of a token's row of KeySelection that go from layer to layer in a pass by layers.
+  int64_t carried_words(int64_t longest_sample) const;
+  /// Floats of one token that go from layer to layer in a pass by layers: the residual stream, K
+  /// and V that later layers read, and carried_words.
+  int64_t carried_width(int64_t longest_sample) const;
   int64_t last_attention_layer() const;
   /// The last layer that computes K and V.
   int64_t last_cached_layer() const { return cached_layers().back(); }

@@ -51,6 +51,12 @@ enum class Role : uint8_t {
   kLatentBias,
   kLatentNorm,
   kLatentUp,
+  // The indexer of sparse attention, which selects the keys that attention reads.
+  kIndexerQuery,
+  kIndexerKey,
+  kIndexerKeyNorm,
+  kIndexerKeyNormBias,
+  kIndexerWeights,  ///< of the heads' scores
   // Recurrent mixers.
   kMixerIn,
   kMixerInBias,

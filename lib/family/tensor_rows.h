@@ -40,6 +40,9 @@ enum class Dim : uint8_t {
   kLatentRank,
   kLatentWidth,    ///< the latent and the rotated key
   kLatentUpWidth,  ///< unrotated K and V of all heads
+  kIndexerHeads,
+  kIndexerHeadDim,
+  kIndexerQueryWidth,
   kIntermediate,
   kGateUpWidth,
   kExperts,

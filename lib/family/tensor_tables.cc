@@ -186,6 +186,22 @@ TensorRows latent_attention_rows() {
   };
 }
 
+TensorRows indexer_rows() {
+  return with(
+      when(&LayerConfig::has_indexer),
+      {
+          {Role::kIndexerQuery,
+           "self_attn.indexer.wq_b.weight",
+           {Dim::kIndexerQueryWidth, Dim::kQueryRank}},
+          {Role::kIndexerKey, "self_attn.indexer.wk.weight", {Dim::kIndexerHeadDim, Dim::kHidden}},
+          {Role::kIndexerKeyNorm, "self_attn.indexer.k_norm.weight", {Dim::kIndexerHeadDim}},
+          {Role::kIndexerKeyNormBias, "self_attn.indexer.k_norm.bias", {Dim::kIndexerHeadDim}},
+          {Role::kIndexerWeights,
+           "self_attn.indexer.weights_proj.weight",
+           {Dim::kIndexerHeads, Dim::kHidden}},
+      });
+}
+
 TensorRows correction_rows(std::string_view name) {
   return {{Role::kRouterCorrection, name, {Dim::kExperts}, {when(&LayerConfig::is_moe)}}};
 }
@@ -379,12 +395,6 @@ std::vector<std::string_view> indexer_suffixes() {
           ".indexer.wk.weight",           ".indexer.wk.weight_scale_inv",
           ".indexer.k_norm.weight",       ".indexer.k_norm.bias",
           ".indexer.weights_proj.weight", ".indexer.weights_proj.weight_scale_inv"};
-}
-
-void read_index_topk(const Json& json, ModelConfig& config) {
-  config.attended_tokens = optional_int(json, "index_topk").value_or(2048);
-  if (config.attended_tokens < 1)
-    fail("key 'index_topk' is ", config.attended_tokens, ", expected 1 or more");
 }
 
 void share_parallel_norm(const Json&, ModelConfig& config) {

@@ -132,10 +132,10 @@ std::vector<SwitchKey> bias_switches();
 /// Multipliers of embedding, attention scores, residual, and the divisor of the logits.
 std::vector<NumberKey> granite_multipliers();
 
-/// Tensors of the indexer that selects the tokens of DeepSeek's sparse attention.
+/// The indexer of DeepSeek's sparse attention.
+TensorRows indexer_rows();
+/// Its tensors, which checkpoints also hold for layers that use the selection of another layer.
 std::vector<std::string_view> indexer_suffixes();
-/// Reads how many tokens sparse attention selects.
-void read_index_topk(const Json& json, ModelConfig& config);
 
 /// Makes attention and MLP read the output of one norm.
 void share_parallel_norm(const Json& json, ModelConfig& config);

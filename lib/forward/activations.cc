@@ -41,6 +41,7 @@ std::vector<Activations::Row> Activations::rows_of(const ModelConfig& c, const B
   const int64_t key_value_width =
       widest([](const AttentionSizes& sizes) { return sizes.key_width() + sizes.value_width(); });
   const bool is_latent = c.architecture->has_latent_attention;
+  const bool is_indexed = c.indexer.topk > 0;
   const bool has_query_gate = c.architecture->has_query_gate;
   const bool has_experts = c.architecture->has_experts();
   const bool is_recurrent = c.recurrent.heads > 0;
@@ -67,10 +68,12 @@ void Activations::reserve(Reserved group, int64_t rows) {
 }
 
 uint64_t Activations::bytes_per_token(const ModelConfig& config, const Backend& backend,
-                                      ComputeType type, bool quantizes_queries) {
+                                      ComputeType type, const ActivationUse& use) {
   uint64_t bytes = 0;
   for (const Row& row : rows_of(config, backend, type))
-    if (row.reserved != Reserved::kQuantizedQueries || quantizes_queries) bytes += row.bytes;
+    if ((row.reserved != Reserved::kQuantizedQueries || use.quantizes_queries) &&
+        (row.reserved != Reserved::kIndexed || use.selects_keys))
+      bytes += row.bytes;
   return bytes;
 }
 

@@ -27,6 +27,12 @@
   row(expanded, kFloat32, kReadRows, is_latent ? c.size_of(Dim::kLatentUpWidth) : 0)             \
   row(keys, kFloat32, kReadRows, is_latent ? query_width : 0)                                    \
   row(values, kFloat32, kReadRows, is_latent ? attended_width : 0)                               \
+  /* The indexer of sparse attention, where it selects keys. */                                  \
+  row(indexer_input, kFloat32, kIndexed, is_indexed ? c.hidden_size : 0)                         \
+  row(indexer_weights, kFloat32, kIndexed, c.indexer.heads)                                      \
+  row(indexer_query, kFloat32, kIndexed, c.indexer.query_width())                                \
+  row(indexer_key, kFloat32, kIndexed, c.indexer.head_dim)                                       \
+  row(indexer_keys, kFloat32, kIndexed, c.indexer.head_dim)                                      \
   /* A recurrent mixer, one after the other: mixed_in to convolved to scanned to mixed. */       \
   row(mixed_in, kFloat32, kBatch, is_recurrent ? c.recurrent.inner() + channels +                \
                                                  2 * c.recurrent.heads : 0)                      \
@@ -62,6 +68,13 @@ enum class Reserved : uint8_t {
   kBatch,             ///< at the start, for the tokens of the largest batch
   kReadRows,          ///< for the rows of the cache that attention reads, when it reads them
   kQuantizedQueries,  ///< where queries are quantized
+  kIndexed,           ///< where an indexer runs
+};
+
+/// Uses of activations that not every run has.
+struct ActivationUse {
+  bool quantizes_queries = false;
+  bool selects_keys = false;
 };
 
 /// Activations of one batch in a layer, in backend memory: [tokens, width] each, by the table.
@@ -73,7 +86,7 @@ class Activations {
 
   /// Bytes of all activations of one token.
   static uint64_t bytes_per_token(const ModelConfig& config, const Backend& backend,
-                                  ComputeType type, bool quantizes_queries = false);
+                                  ComputeType type, const ActivationUse& use = {});
 
 #define KVCAL_BUFFER(name, element, reserved, width) Buffer name;
   KVCAL_ACTIVATIONS(KVCAL_BUFFER)

@@ -110,10 +110,12 @@ std::vector<Buffer> Decoder::step_branches(std::span<const TokenId> ids, KvCache
     KVCAL_CHECK(branch.cache.length() == cache.length());
     run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache, {layer, branch.layer});
     layer = branch.layer;
+    Buffer selection = runner_->copy_of_selection();
     streams.push_back(copy_of_hidden(step.batch.num_tokens));
     run_layers(*runner_, step.batch, step.ropes, streams.back().as<float>(), branch.cache,
                {layer, config_.num_hidden_layers, &cache});
     advance(step, branch.cache);
+    runner_->restore_selection(std::move(selection));
   }
   run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache,
              {layer, config_.num_hidden_layers});

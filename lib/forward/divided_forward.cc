@@ -91,10 +91,12 @@ DividedForward::DividedForward(const ModelConfig& config, const Weights& weights
   const size_t count = begins_.size() - 1;
   diagnostics_ = std::make_unique<SharedDiagnostics>(diagnostics, count);
   parts_.resize(count);
+  LayerwiseOptions own = options;
+  own.longest_sample = std::max(own.longest_sample, std::ranges::max(lengths));
   run_parts(count, [&](size_t i) {
     parts_[i] = std::make_unique<LayerwiseForward>(
         config, weights, *backends[i], samples.subspan(begins_[i], begins_[i + 1] - begins_[i]),
-        options, diagnostics_->part(i));
+        own, diagnostics_->part(i));
   });
 }
 

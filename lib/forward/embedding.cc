@@ -93,10 +93,6 @@ void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<c
   }
   const Architecture& architecture = *config.architecture;
   if (architecture.norms_embedding) normalize_rows(config, std::ssize(ids), backend, out);
-  const int32_t longest = *std::ranges::max_element(positions) + 1;
-  if (config.attended_tokens > 0 && longest > config.attended_tokens)
-    fail("a sequence of ", longest, " tokens is longer than the ", config.attended_tokens,
-         " that sparse attention reads at most (index_topk); its selection of tokens is not run");
   std::vector<int32_t> rows(positions.begin(), positions.end());
   for (int32_t& row : rows) row += static_cast<int32_t>(architecture.position_offset);
   if (architecture.positions == Positions::kSinusoidal) add_waves(config, rows, backend, out);

@@ -13,7 +13,7 @@ namespace kvcal {
 class HiddenSink {
  public:
   virtual ~HiddenSink() = default;
-  /// rows: [tokens, ModelConfig::carried_width] float32 of one sample, in host memory. owner keeps
+  /// rows: [tokens, ModelConfig::carried_width] floats of one sample, in host memory. owner keeps
   /// them alive; with a null owner they stay valid until release of the sample has returned.
   virtual void put(int64_t sample, std::span<const float> rows,
                    std::shared_ptr<const void> owner) = 0;

@@ -58,6 +58,12 @@ size_t row_bytes(int64_t elements, KvDType dtype) {
   return static_cast<size_t>(elements * bytes_per_element(dtype));
 }
 
+/// Of an indexer's key, where a sequence may be long enough for a selection.
+size_t indexer_row_bytes(const ModelConfig& config, int64_t layer, int64_t capacity) {
+  const bool is_kept = config.layer(layer).has_indexer && config.selects_keys(capacity);
+  return is_kept ? static_cast<size_t>(config.indexer.head_dim) * sizeof(float) : 0;
+}
+
 /// Consecutive tokens of the input of a cache.
 EnterCacheArgs rows_of(EnterCacheArgs args, int64_t first, int64_t count) {
   for (HeadsView* view : {&args.k.x, &args.v.x, &args.rope.x}) {
@@ -105,6 +111,8 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
     entry.v_row_bytes = row_bytes(cache.heads * cache.v_dim, entry.dtype);
     entry.k = backend.allocate(rows * entry.k_row_bytes);
     entry.v = backend.allocate(rows * entry.v_row_bytes);
+    if (const size_t bytes = indexer_row_bytes(config, layer, capacity); bytes > 0)
+      entry.indexer_keys = backend.allocate(rows * bytes);
     if (!is_quantized) continue;
     const LayerKvScales& layer_scales = scales[static_cast<size_t>(layer)];
     entry.k_scales =
@@ -130,6 +138,7 @@ uint64_t KvCache::bytes_per_slot(const ModelConfig& config, KvDType dtype,
                                  const std::vector<LayerKvScales>& scales, int64_t capacity) {
   uint64_t bytes = static_cast<uint64_t>(capacity) * bytes_per_token(config, dtype, scales);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    bytes += static_cast<uint64_t>(capacity) * indexer_row_bytes(config, layer, capacity);
     if (config.has_attention(layer) || !config.layers[static_cast<size_t>(layer)].has_recurrence)
       continue;
     const StateFloats each(config.recurrent);
@@ -175,8 +184,9 @@ std::vector<uintptr_t> KvCache::places() const {
   std::vector<uintptr_t> places{static_cast<uintptr_t>(capacity_)};
   for (const Layer& layer : layers_) {
     places.push_back(static_cast<uintptr_t>(layer.dtype));
-    for (const Buffer* buffer : {&layer.k, &layer.v, &layer.k_scales, &layer.v_scales,
-                                 &layer.q_scales, &layer.state.convolution, &layer.state.scan})
+    for (const Buffer* buffer :
+         {&layer.k, &layer.v, &layer.k_scales, &layer.v_scales, &layer.q_scales,
+          &layer.indexer_keys, &layer.state.convolution, &layer.state.scan})
       places.push_back(reinterpret_cast<uintptr_t>(buffer->data()));
   }
   return places;
@@ -191,7 +201,8 @@ KvStorage KvCache::storage(int64_t layer) const {
           .k_scales = holder.k_scales.as<float>(),
           .v_scales = holder.v_scales.as<float>(),
           .q_scales = entry.q_scales.as<float>(),
-          .q_dtype = entry.dtype};
+          .q_dtype = entry.dtype,
+          .indexer_keys = entry.indexer_keys.as<float>()};
 }
 
 void KvCache::advance(int64_t count, int64_t slot) {

@@ -58,6 +58,7 @@ class KvCache {
     size_t source = 0;  ///< layer that holds K and V
     size_t k_row_bytes = 0, v_row_bytes = 0;
     Buffer k, v, k_scales, v_scales, q_scales;
+    Buffer indexer_keys;  ///< float32, where a sequence may need a selection
     RecurrentState state;
   };
 

@@ -282,7 +282,8 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
   const int64_t tokens = batch.num_tokens;
   query(layer, layer_index, batch, ropes, seen);
   quantize_query(layer_index, tokens, storage);
-  attend(layer, layer_index, batch, storage);
+  const KeySelection selection = select_keys(layer, layer_index, hidden, batch, ropes, storage);
+  attend(layer, layer_index, batch, storage, selection);
   if (layer.query_gate.matrix) gate_attended(layer, layer_index, tokens);
   observe(Role::kOutput, buffers_.attended, tokens,
           config_.attention(layer_index).attended_width());
@@ -296,7 +297,7 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
 }
 
 void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
-                         const KvStorage& storage) {
+                         const KvStorage& storage, const KeySelection& selection) {
   const std::span<const Segment> all = batch.segments;
   if (const int64_t chunk = config_.layers[static_cast<size_t>(layer_index)].chunk; chunk > 0) {
     KVCAL_CHECK(!batch.current_segments);  // their lengths change with each recorded step
@@ -308,12 +309,13 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
   const size_t together = batch.slots.size() > 1 ? 1 : all.size();
   for (size_t i = 0; i < all.size(); i += together) {
     const ExpandedLatent expanded = expand(layer, all.subspan(i, together), storage);
-    attend(layer, layer_index, batch, expanded.storage, expanded.segments);
+    attend(layer, layer_index, batch, expanded, selection);
   }
 }
 
 void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
-                         const KvStorage& kv, std::span<const Segment> segments) {
+                         const KvStorage& kv, std::span<const Segment> segments,
+                         const KeySelection& selection) {
   const AttentionSizes& sizes = config_.attention(layer_index);
   const bool has_gate = layer.query_gate.matrix != nullptr;
   backend_.attention(
@@ -334,6 +336,7 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
        .softcap = config_.attention_softcap,
        .sinks = layer.sinks.get(),
        .sliding_window = config_.layers[static_cast<size_t>(layer_index)].sliding_window,
+       .selection = selection,
        .product_type = type_,
        .out_type = has_gate ? ComputeType::kFloat32 : type_,
        .out = has_gate ? buffers_.ungated.data() : buffers_.attended.data(),

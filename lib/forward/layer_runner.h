@@ -60,6 +60,11 @@ class LayerRunner {
   /// The input of lm_head: hidden after the final norm.
   void run_final_norm(const PackedNorm& norm, const float* hidden, const TokenBatch& batch);
 
+  /// Copy of the keys that the last layer with an indexer selected for the batch; empty where none
+  /// did. restore_selection makes the next layers use it.
+  Buffer copy_of_selection();
+  void restore_selection(Buffer selection) { selection_ = std::move(selection); }
+
   /// Runs a whole layer with a recurrent mixer or none. state continues the batch's sequences;
   /// null: all sequences begin here.
   void run_without_attention(const PackedLayer& layer, int64_t layer_index, float* hidden,
@@ -110,12 +115,27 @@ class LayerRunner {
   HeadsView query_view(int64_t layer_index, int64_t tokens) const;
   /// Makes Q in two steps, through latent attention's query_rank.
   void query_of_rank(const PackedLayer& layer, int64_t rows);
+  /// Selects the keys that attention reads, after query. Without words where it reads all.
+  KeySelection select_keys(const PackedLayer& layer, int64_t layer_index, const float* hidden,
+                           const TokenBatch& batch, const RopeTables& ropes,
+                           const KvStorage& storage);
+  /// Makes the indexer's keys of the batch, and returns the rows that its queries score.
+  const float* index_keys(const PackedIndexer& indexer, int64_t layer_index,
+                          const TokenBatch& batch, const RopeTables& ropes,
+                          const KvStorage& storage);
+  /// RopeArgs of an indexer's queries or keys.
+  RopeArgs indexer_rope(float* data, int64_t heads, int64_t layer_index, const TokenBatch& batch,
+                        const RopeTables& ropes) const;
   /// Computes attention of query over storage, into attended; with segments, over K and V of all
   /// heads.
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
-              const KvStorage& storage);
+              const KvStorage& storage, const KeySelection& selection);
   void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
-              const KvStorage& kv, std::span<const Segment> segments);
+              const KvStorage& kv, std::span<const Segment> segments,
+              const KeySelection& selection = {});
+  /// Attention of an expanded latent: long segments read the keys selected, others all.
+  void attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,
+              const ExpandedLatent& expanded, const KeySelection& selection);
   /// Multiplies ungated by the gate's projection, into attended.
   void gate_attended(const PackedLayer& layer, int64_t layer_index, int64_t rows);
   /// Expands the latent and the rotated key to K and V of all heads, for the rows in segments.
@@ -201,6 +221,7 @@ class LayerRunner {
   LayerInputs inputs_;
   Activations buffers_;
   ProductScratch product_scratch_;
+  Buffer selection_;  ///< rows of KeySelection of the batch
 };
 
 }  // namespace kvcal

@@ -157,6 +157,13 @@ std::vector<int64_t> lengths_of(std::span<const std::span<const TokenId>> sample
   return lengths;
 }
 
+int64_t longest_sample_of(std::span<const std::span<const TokenId>> samples,
+                          const LayerwiseOptions& options) {
+  int64_t longest = options.longest_sample;
+  for (const auto& sample : samples) longest = std::max(longest, std::ssize(sample));
+  return longest;
+}
+
 /// Bytes that one access to a mapped table may map besides its row: the system also maps the pages
 /// around it.
 constexpr int64_t kMappedAround = int64_t{64} << 10;
@@ -174,7 +181,8 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
       backend_(backend),
       diagnostics_(diagnostics),
       type_(options.compute_type),
-      planes_(planes_of(config)),
+      longest_sample_(longest_sample_of(samples, options)),
+      planes_(planes_of(config, longest_sample_)),
       layers_(weights, config, backend, options.compute_type, options.layer_bytes) {
   if (!backend.supports(type_))
     fail("compute dtype ", name_of(type_), " is not supported by ", backend.description());
@@ -195,7 +203,7 @@ LayerwiseForward::LayerwiseForward(const ModelConfig& config, const Weights& wei
     keep_ids(samples);
   }
   if (config.has_draft()) make_draft_batches(samples);
-  hidden_.emplace(backend, config.carried_width(), std::move(batch_tokens),
+  hidden_.emplace(backend, config.carried_width(longest_sample_), std::move(batch_tokens),
                   HiddenRoom{.bytes = plan.hidden_bytes(longest_batch_),
                              .scratch_folder = options.scratch_folder});
   if (backend.is_host() && plan.is_limit_found() && !hidden_->are_in_backend())
@@ -308,10 +316,10 @@ void LayerwiseForward::run_batches(const PackedLayer& layer, Share share, const 
     const SeenQueries queries = pass.observers ? pass.observers->queries(batch) : SeenQueries{};
     if (pass.finishes) {
       if (has_own_cache) keep_shared(index, batch, pass.storage->view(), hidden);
-      runner_->finish(
-          layer, index, hidden, batch.tokens, *ropes_,
-          has_own_cache ? pass.storage->view() : kept(index, batch, pass.storage->view(), hidden),
-          queries);
+      const KvStorage storage =
+          has_own_cache ? pass.storage->view() : kept(index, batch, pass.storage->view(), hidden);
+      runner_->finish(layer, index, hidden, batch.tokens, *ropes_,
+                      with_selection(batch, storage, hidden), queries);
       show_hidden(batch, hidden);
     } else if (queries.ranges) {
       runner_->query(layer, index, input.tokens, *ropes_, queries);

@@ -87,19 +87,21 @@ class LayerwiseForward : public LayerForward {
   /// Gives the runner the layer's own inputs of the batch, where layers have them.
   void give_inputs(int64_t layer, const SampleBatch& batch);
   /// A part of a batch's hidden states, [tokens, width] from first · tokens on: the residual
-  /// stream, or K or V of a layer that later layers read.
+  /// stream, K or V of a layer that later layers read, or the keys that an indexer selected.
   struct Plane {
     int64_t layer = -1;  ///< -1: the residual stream
-    bool is_value = false;
+    bool is_value = false, is_selection = false;
     int64_t first = 0, width = 0;
   };
-  static std::vector<Plane> planes_of(const ModelConfig& config);
+  static std::vector<Plane> planes_of(const ModelConfig& config, int64_t longest_sample);
   const Plane& plane_of(int64_t layer, bool is_value) const;
   /// Keeps K and V of a batch beside its residual stream, where later layers read them.
   void keep_shared(int64_t layer, const SampleBatch& batch, const KvStorage& storage,
                    float* hidden);
   /// storage with the K and V that keep_shared kept for a layer without a cache of its own.
   KvStorage kept(int64_t layer, const SampleBatch& batch, KvStorage storage, float* hidden) const;
+  /// storage with the plane of the selection, where layers share selections.
+  KvStorage with_selection(const SampleBatch& batch, KvStorage storage, float* hidden) const;
   /// Copies between a batch's planes and the rows of its samples one after the other, on the host.
   void copy_planes(const SampleBatch& batch, float* planes, float* by_sample,
                    bool to_samples) const;
@@ -115,6 +117,7 @@ class LayerwiseForward : public LayerForward {
   Backend& backend_;
   Diagnostics& diagnostics_;
   ComputeType type_;
+  const int64_t longest_sample_;
   int64_t num_tokens_ = 0, num_samples_ = 0, longest_batch_ = 0;
   std::vector<SampleBatch> batches_;
   std::unique_ptr<RopeTables> ropes_;

@@ -9,7 +9,8 @@
 
 namespace kvcal {
 
-std::vector<LayerwiseForward::Plane> LayerwiseForward::planes_of(const ModelConfig& config) {
+std::vector<LayerwiseForward::Plane> LayerwiseForward::planes_of(const ModelConfig& config,
+                                                                 int64_t longest_sample) {
   std::vector<Plane> planes{{.width = config.hidden_size}};
   for (const int64_t layer : config.shared_layers()) {
     const LayerCache& cache = config.cache(layer);
@@ -19,6 +20,9 @@ std::vector<LayerwiseForward::Plane> LayerwiseForward::planes_of(const ModelConf
                         .first = planes.back().first + planes.back().width,
                         .width = cache.heads * (is_value ? cache.v_dim : cache.k_dim)});
   }
+  if (const int64_t words = config.carried_words(longest_sample); words > 0)
+    planes.push_back(
+        {.is_selection = true, .first = planes.back().first + planes.back().width, .width = words});
   return planes;
 }
 
@@ -55,6 +59,15 @@ KvStorage LayerwiseForward::kept(int64_t layer, const SampleBatch& batch, KvStor
   return storage;
 }
 
+KvStorage LayerwiseForward::with_selection(const SampleBatch& batch, KvStorage storage,
+                                           float* hidden) const {
+  const Plane& last = planes_.back();
+  if (!last.is_selection) return storage;
+  storage.selection = reinterpret_cast<uint32_t*>(hidden + last.first * batch.tokens.num_tokens);
+  storage.selection_words = last.width;
+  return storage;
+}
+
 void LayerwiseForward::copy_planes(const SampleBatch& batch, float* planes, float* by_sample,
                                    bool to_samples) const {
   for (const Segment& segment : batch.tokens.segments)
@@ -71,7 +84,7 @@ void LayerwiseForward::copy_planes(const SampleBatch& batch, float* planes, floa
 template <class Body>
 void LayerwiseForward::for_each_sample(const SampleBatch& batch, float* hidden,
                                        const Body& body) const {
-  const int64_t width = config_.carried_width();
+  const int64_t width = config_.carried_width(longest_sample_);
   int64_t sample = batch.first_sample;
   for (const Segment& segment : batch.tokens.segments)
     body(sample++,
@@ -92,7 +105,8 @@ void LayerwiseForward::show_hidden(const SampleBatch& batch, float* hidden) {
     return for_each_sample(batch, hidden, [&](int64_t sample, std::span<float> rows) {
       hidden_sink_->put(sample, rows, nullptr);
     });
-  const auto count = static_cast<size_t>(batch.tokens.num_tokens * config_.carried_width());
+  const auto count =
+      static_cast<size_t>(batch.tokens.num_tokens * config_.carried_width(longest_sample_));
   auto copy = std::make_shared<std::vector<float>>(count);
   backend_.copy_out(reinterpret_cast<const std::byte*>(hidden),
                     std::as_writable_bytes(std::span(*copy)));
@@ -111,7 +125,8 @@ void LayerwiseForward::restore_hidden(int64_t next_layer, const HiddenSource& so
   hidden_->walk(HiddenStates::Access::kWrite, [&](size_t index, float* hidden) {
     throw_if_interrupted();
     const SampleBatch& batch = batches_[index];
-    std::vector<float> rows(static_cast<size_t>(batch.tokens.num_tokens * config_.carried_width()));
+    std::vector<float> rows(
+        static_cast<size_t>(batch.tokens.num_tokens * config_.carried_width(longest_sample_)));
     for_each_sample(batch, rows.data(), source);
     if (planes_.size() > 1) {
       std::vector<float> planes(rows.size());

@@ -18,6 +18,8 @@ struct LayerwiseOptions {
   std::optional<uint64_t> memory_limit = {};
   /// The later request (LayerForward::request), for which the plan reserves memory.
   ObservationRequest observation = {};
+  /// Tokens of the longest sample of the whole run; 0: of those given.
+  int64_t longest_sample = 0;
   bool is_restored = false;           ///< restore_hidden will be called: no embedding runs
   bool shows_hidden = false;          ///< show_hidden will be called: memory is reserved for it
   LayerBytes* layer_bytes = nullptr;  ///< source of bytes, borrowed; null: mapped files

@@ -41,6 +41,14 @@ uint64_t attention_bytes_per_token(const ModelConfig& config, const Backend& bac
   return most;
 }
 
+/// The selection of keys of sparse attention, and its scratch memory, for a token of a batch.
+uint64_t selection_bytes_per_token(const ModelConfig& config, const Backend& backend,
+                                   int64_t longest) {
+  if (!config.selects_keys(longest)) return 0;
+  return static_cast<uint64_t>(KeySelection::words_of(longest)) * sizeof(uint32_t) +
+         backend.selection_bytes_per_key();
+}
+
 /// cos and sin for the longest sequence of each block, for keys and queries.
 uint64_t rope_bytes(const RopeConfig& rope, std::span<const int64_t> lengths) {
   std::map<int64_t, int64_t> rows_of_block;
@@ -82,16 +90,21 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
   MemoryNeeds needs;
   needs.layers =
       packed_layer_bytes(config, type) * static_cast<uint64_t>(LayerPrefetch::layers_held(backend));
-  needs.per_token = Activations::bytes_per_token(config, backend, type, options.observation.query) +
+  const int64_t longest = longest_of(sample_lengths);
+  needs.per_token = Activations::bytes_per_token(config, backend, type,
+                                                 {.quantizes_queries = options.observation.query,
+                                                  .selects_keys = config.selects_keys(longest)}) +
                     cached_bytes_per_token(config) +
-                    attention_bytes_per_token(config, backend, type);
+                    attention_bytes_per_token(config, backend, type) +
+                    selection_bytes_per_token(config, backend, longest);
   if (!backend.is_host()) return needs;
   needs.process = options.process_bytes;
   needs.packing = 2 * weights.largest_read_bytes();  // gate and up go together
   needs.tables = table_bytes(config, options.observation, sample_lengths);
   // With shown hidden states, two more batches may wait for the writer.
   const uint64_t batches = options.shows_hidden ? 3 : 1;
-  needs.per_token += batches * static_cast<uint64_t>(config.carried_width()) * sizeof(float);
+  const int64_t carried = config.carried_width(std::max(longest, options.longest_sample));
+  needs.per_token += batches * static_cast<uint64_t>(carried) * sizeof(float);
   return needs;
 }
 

@@ -88,6 +88,7 @@ class Packer {
       packed.query_down = linear({Role::kQueryDown}, {Role::kQueryDownBias});
       packed.query_down_norm = norm(Role::kQueryDownNorm);
     }
+    if (own().has_indexer) packed.indexer = indexer();
     packed.query = config_.has_query_rank ? linear({Role::kQueryUp}, {})
                                           : linear({Role::kQuery}, {Role::kQueryBias});
     packed.query_norm = norm(Role::kQueryNorm);
@@ -100,6 +101,14 @@ class Packer {
     packed.output = linear({Role::kOutput}, {Role::kOutputBias});
     packed.sinks = values(Role::kSinks);
     if (weights_.has(layer_, Role::kQueryGate)) packed.query_gate = linear({Role::kQueryGate}, {});
+  }
+
+  /// The published code keeps the projection to weights in float32.
+  PackedIndexer indexer() const {
+    return {.query = linear({Role::kIndexerQuery}, {}),
+            .key = linear({Role::kIndexerKey}, {}),
+            .key_norm = norm(Role::kIndexerKeyNorm, {Role::kIndexerKeyNormBias}),
+            .weights = linear_as(ComputeType::kFloat32, {Role::kIndexerWeights}, {}, 0)};
   }
 
   void pack_norms(PackedLayer& packed) const {
@@ -316,8 +325,11 @@ int64_t attention_elements(const ModelConfig& config, const AttentionSizes& size
   const int64_t outer = hidden * ((1 + gates) * sizes.query_width() + sizes.attended_width());
   if (!config.architecture->has_latent_attention)
     return outer + (sizes.key_width() + sizes.value_width()) * hidden;
+  const IndexerConfig& indexer = config.indexer;
   return outer + config.size_of(Dim::kLatentWidth) * hidden +
-         config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank;
+         config.size_of(Dim::kLatentUpWidth) * config.latent.latent_rank +
+         indexer.query_width() * config.latent.query_rank +
+         (indexer.head_dim + 2 * indexer.heads) * hidden;
 }
 
 int64_t recurrence_elements(const ModelConfig& config) {

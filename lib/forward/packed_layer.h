@@ -69,6 +69,14 @@ struct PackedDraftInput {
   PackedLinear projection;  ///< [hidden, 2 * hidden]
 };
 
+/// The indexer of sparse attention.
+struct PackedIndexer {
+  PackedLinear query;    ///< [heads * head_dim, query_rank]
+  PackedLinear key;      ///< [head_dim, hidden]
+  PackedNorm key_norm;   ///< centred, with a bias
+  PackedLinear weights;  ///< float32 [heads, hidden]
+};
+
 /// One layer in the backend's layout.
 struct PackedLayer {
   PackedNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
@@ -81,6 +89,7 @@ struct PackedLayer {
   PackedLinear query_down;  ///< before query
   PackedNorm query_down_norm, latent_norm;
   PackedLinear latent_up;       ///< [heads * (nope_dim + value_dim), latent_rank]
+  PackedIndexer indexer;        ///< without matrices where the layer has none
   PackedValues sinks;           ///< [heads], or none
   PackedRecurrence recurrence;  ///< without matrices where the layer has no mixer of this kind
   PackedMlp mlp;                ///< width 0 in a layer without an MLP, or with experts alone

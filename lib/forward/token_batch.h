@@ -45,6 +45,13 @@ struct KvStorage {
   const float* q_scales = nullptr;
   KvDType q_dtype = KvDType::kFp8E4m3;  ///< of queries with scales
   uint64_t* q_saturated = nullptr;      ///< [num_attention_heads] counts to add to, or null
+  // Of sparse attention:
+  float* indexer_keys = nullptr;  ///< [rows, index head_dim], to which the layer adds the batch's;
+                                  ///< null: the rows are the batch's
+  /// [tokens, row_words], which a layer with an indexer writes and other layers read; null: the
+  /// runner's, for layers one after the other.
+  uint32_t* selection = nullptr;
+  int64_t selection_words = 0;
 };
 
 /// K and V of all heads, expanded from the latent rows in segments.

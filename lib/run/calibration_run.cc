@@ -89,6 +89,7 @@ class ForwardMaker {
     layerwise.observation = observation_;
     layerwise.is_restored = is_restored;
     layerwise.shows_hidden = run_.state != nullptr;
+    layerwise.longest_sample = longest_of(samples);
     // Memory that earlier passes left in the process counts, too.
     if (run_.backends.at(0)->is_host())
       set_process_memory(layerwise, subject_.config, run_.threads);

@@ -141,7 +141,7 @@ std::unique_ptr<RunState> open_state(const StateOptions& options, const fs::path
   const bool is_first = ranks.ranks.rank() == 0;
   const uint64_t bytes =
       RunState::bytes(std::ssize(facts.run.samples), tokens_of(facts.run.samples),
-                      facts.subject.config.carried_width());
+                      facts.subject.config.carried_width(longest_of(facts.run.samples)));
   const StateSettings settings =
       settings_of(options, folder, overwrite, std::move(fingerprint), facts.run.threads);
   std::unique_ptr<RunState> state;

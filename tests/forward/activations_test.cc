@@ -8,7 +8,8 @@ namespace kvcal {
 namespace {
 
 TEST_CASE("activations: what is reserved is what the memory plan counts") {
-  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "gpt2", "jamba"}) {
+  for (const std::string name :
+       {"llama", "mixtral", "deepseek_v3", "deepseek_v32", "gpt2", "jamba"}) {
     const test::ModelFixture fixture(name);
     for (const ComputeType type : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
       INFO(name << " " << name_of(type));
@@ -19,8 +20,12 @@ TEST_CASE("activations: what is reserved is what the memory plan counts") {
         activations.reserve(group, 7);
       CHECK(backend.allocated == 7 * Activations::bytes_per_token(fixture.config, backend, type));
       activations.reserve(Reserved::kQuantizedQueries, 7);
+      CHECK(backend.allocated == 7 * Activations::bytes_per_token(fixture.config, backend, type,
+                                                                  {.quantizes_queries = true}));
+      activations.reserve(Reserved::kIndexed, 7);
       CHECK(backend.allocated ==
-            7 * Activations::bytes_per_token(fixture.config, backend, type, true));
+            7 * Activations::bytes_per_token(fixture.config, backend, type,
+                                             {.quantizes_queries = true, .selects_keys = true}));
     }
   }
 }

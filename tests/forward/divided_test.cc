@@ -48,8 +48,8 @@ TEST_CASE("two and three backends see the bytes that one sees") {
   ObservationRequest amax{.linears = LinearDetail::kAmax}, all_experts = test::kObserveAll;
   all_experts.all_experts = true;
   // Dense; experts; a latent cache; windows and soft-caps; dynamic and long ropes; hybrids.
-  for (const std::string name :
-       {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba", "qwen3_next"})
+  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba",
+                                 "qwen3_next", "glm_moe_dsa_sparse"})
     for (const auto& [mode, request] : {std::pair{RunMode::kQuantized, test::kObserveAll},
                                         {RunMode::kQuantized, ObservationRequest{}},
                                         {RunMode::kExact, amax},

@@ -88,7 +88,7 @@ TEST_CASE("batch size, memory limit and threads change no byte of what is observ
   // Dense; experts; a latent cache; windows and soft-caps; each kind of recurrence; caches that
   // several layers read; experts beside an MLP.
   for (const std::string name : {"llama", "mixtral", "deepseek_v3", "gemma2", "nemotron_h", "jamba",
-                                 "qwen3_next", "gemma4_e2b", "gemma4_26b"})
+                                 "qwen3_next", "gemma4_e2b", "gemma4_26b", "glm_moe_dsa_sparse"})
     for (const auto compute : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
       if (!ModelFixture(name).backend->supports(compute)) continue;
       std::vector<std::vector<ObservedRange>> runs;
@@ -115,7 +115,8 @@ TEST_CASE("batch size, memory limit and threads change no byte of what is observ
 
 TEST_CASE("they change no byte of queries, Linear inputs and lm_head's input either") {
   const test::ScratchFolder scratch;
-  for (const std::string name : {"llama", "mixtral", "deepseek_v3", "jamba", "gemma4_e2b"}) {
+  for (const std::string name :
+       {"llama", "mixtral", "deepseek_v3", "jamba", "gemma4_e2b", "glm_moe_dsa_sparse"}) {
     std::vector<std::string> runs;
     for (const int threads : {1, 2})
       for (const int64_t batch_tokens : {1, 64, 4096}) {

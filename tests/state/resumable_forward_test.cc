@@ -83,7 +83,7 @@ constexpr int kForever = 1 << 30;
 }  // namespace
 
 TEST_CASE("state: a run that stops after any call goes on to the same result") {
-  const std::string name = GENERATE("llama", "jamba", "deepseek_v2");
+  const std::string name = GENERATE("llama", "jamba", "deepseek_v2", "glm_moe_dsa_sparse");
   const RunMode mode = GENERATE(RunMode::kQuantized, RunMode::kExact, RunMode::kExactInOnePass);
   const bool sees_all = GENERATE(false, true);
   const ObservationRequest request = sees_all ? kObserveAll : ObservationRequest{};

@@ -2,8 +2,8 @@
 
 namespace kvcal {
 
-// DeepSeek-V3 whose attention reads index_topk tokens of a sequence, which are all of a sequence
-// that is not longer. Source: transformers, models/deepseek_v32.
+// DeepSeek-V3 whose attention reads the index_topk tokens that an indexer selects. Source:
+// transformers, models/deepseek_v32.
 Architecture deepseek_v32_architecture() {
   return {
       .name = "deepseek_v32",
@@ -15,24 +15,24 @@ Architecture deepseek_v32_architecture() {
                       "n_shared_experts": 1, "moe_intermediate_size": 2048,
                       "first_k_dense_replace": 3, "n_group": 8, "topk_group": 4,
                       "num_experts_per_tok": 8, "norm_topk_prob": true,
-                      "routed_scaling_factor": 2.5})",
+                      "routed_scaling_factor": 2.5, "index_topk": 2048, "index_head_dim": 128,
+                      "index_n_heads": 64})",
       .aliases = {{"num_experts", "n_routed_experts"}},
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
-      .fixed = {{"mlp_bias", "false"}},
-      .known_keys = {"index_topk", "scoring_func", "index_head_dim", "index_n_heads"},
-      .resolve = read_index_topk,
+      .fixed = {{"mlp_bias", "false"}, {"indexer_rope_interleave", "false"}},
+      .known_keys = {"scoring_func"},
       .rope_is_interleaved = true,
       .has_latent_attention = true,
+      .indexer = Indexer::kHalves,
       .has_prediction_layers = true,
       .expert_layers = ExpertLayers::kTyped,
       .router_score = RouterScore::kSigmoid,
       .group_score = GroupScore::kSumOfTwoLargest,
       .model_tensors = model_rows(),
-      .layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), mlp_rows(),
+      .layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), indexer_rows(), mlp_rows(),
                                expert_rows(kProjExperts), correction_rows(), shared_expert_rows()}),
-      .ignored_suffixes = indexer_suffixes(),
   };
 }
 

@@ -2,7 +2,8 @@
 
 namespace kvcal {
 
-// DeepSeek-V3.2's attention and experts. Source: transformers, models/glm_moe_dsa.
+// DeepSeek-V3.2's attention and experts. Some layers use the selection of the layer before; the
+// file holds an indexer for them, too. Source: transformers, models/glm_moe_dsa.
 Architecture glm_moe_dsa_architecture() {
   return {
       .name = "glm_moe_dsa",
@@ -14,23 +15,23 @@ Architecture glm_moe_dsa_architecture() {
                       "n_routed_experts": 256, "n_shared_experts": 1,
                       "moe_intermediate_size": 2048, "first_k_dense_replace": 3, "n_group": 1,
                       "topk_group": 1, "num_experts_per_tok": 8, "norm_topk_prob": true,
-                      "routed_scaling_factor": 2.5})",
+                      "routed_scaling_factor": 2.5, "index_topk": 2048, "index_head_dim": 128,
+                      "index_n_heads": 32})",
       .aliases = {{"num_experts", "n_routed_experts"}},
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
-      .fixed = {{"mlp_bias", "false"}},
-      .known_keys = {"index_topk", "scoring_func", "index_head_dim", "index_n_heads",
-                     "indexer_rope_interleave"},
-      .resolve = read_index_topk,
+      .fixed = {{"mlp_bias", "false"}, {"indexer_rope_interleave", "true"}},
+      .known_keys = {"scoring_func"},
       .rope_is_interleaved = true,
       .has_latent_attention = true,
+      .indexer = Indexer::kInterleaved,
       .has_prediction_layers = true,
       .expert_layers = ExpertLayers::kTyped,
       .router_score = RouterScore::kSigmoid,
       .group_score = GroupScore::kSumOfTwoLargest,
       .model_tensors = model_rows(),
-      .layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), mlp_rows(),
+      .layer_tensors = joined({pre_norm_rows(), latent_attention_rows(), indexer_rows(), mlp_rows(),
                                expert_rows(kProjExperts), correction_rows(), shared_expert_rows()}),
       .ignored_suffixes = indexer_suffixes(),
   };

@@ -2,5 +2,5 @@
 #include "support/catch.h"
 
 TEST_CASE("glm_moe_dsa: as in transformers") {
-  kvcal::test::check_family({"glm_moe_dsa"});
+  kvcal::test::check_family({"glm_moe_dsa", "glm_moe_dsa_sparse"});
 }
