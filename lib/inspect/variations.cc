@@ -120,6 +120,7 @@ void add_norms(Words& words, const Architecture& architecture, const Family& fam
 
 void add_attention(Words& words, const Architecture& architecture, const Family& family) {
   add(words, architecture.has_latent_attention, "MLA");
+  add(words, architecture.indexer != Indexer::kNone, "sparse attention");
   add(words, family.presence(&ModelConfig::multi_query), "multi-query");
   const bool is_fused = family.presence(Role::kQueryKeyValue) != Presence::kNever;
   const bool has_bias = family.always(is_fused ? Role::kQueryKeyValueBias : Role::kQueryBias);

@@ -33,6 +33,27 @@ TEST_CASE("model_config: EXAONE 4 without a window needs no pattern") {
                        "sliding_window_pattern"));
 }
 
+// Expected: transformers 5.23, `GlmMoeDsaConfig(num_hidden_layers=8, ..).indexer_types`.
+TEST_CASE("model_config: layers that share the selection of an indexer") {
+  Json json = config_of("glm_moe_dsa");
+  json["num_hidden_layers"] = 8;
+  const auto indexers = [&](const Json& keys) {
+    Json changed = json;
+    changed.update(keys);
+    std::string found;
+    for (const LayerConfig& layer : parse_model_config(changed).layers)
+      found += layer.has_indexer ? 'F' : 'S';
+    return found;
+  };
+  CHECK(indexers(Json::object()) == "FFFFFFFF");
+  CHECK(indexers({{"index_topk_freq", 4}}) == "FFSSSFSS");
+  CHECK(indexers({{"index_topk_freq", 3}, {"index_skip_topk_offset", 4}}) == "FFFFSSFS");
+  CHECK(indexers({{"index_topk_pattern", "FSSFSSSF"}}) == "FSSFSSSF");
+  CHECK(indexers({{"index_topk_pattern",
+                   {"full", "shared", "full", "full", "full", "full", "full", "full"}}}) ==
+        "FSFFFFFF");
+}
+
 TEST_CASE("model_config: ropes by layer type must have one for the layers without a window") {
   Json json = config_of("gemma3_text_v5");
   CHECK(parse_model_config(json).ropes.size() == 2);
