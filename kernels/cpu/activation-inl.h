@@ -6,6 +6,8 @@
 #define KVCAL_KERNELS_CPU_ACTIVATION_INL_H_
 #endif
 
+#include <limits>
+
 #include "kernels/cpu/amax-inl.h"
 #include "kernels/cpu/logistic-inl.h"
 
@@ -40,8 +42,37 @@ HWY_INLINE VF gelu(VF x) {
   return hn::Mul(x, hn::IfThenElse(hn::Lt(x, set(0.0f)), tail, hn::Sub(set(1.0f), tail)));
 }
 
+/// e^x - 1 - x. Near 0, where the difference would lose digits, Taylor's series, whose
+/// remainder is below 2^-24 of it.
+HWY_INLINE VF exp_beyond_line(VF x) {
+  VF sum = set(1.0f / 39916800);
+  sum = hn::MulAdd(sum, x, set(1.0f / 3628800));
+  sum = hn::MulAdd(sum, x, set(1.0f / 362880));
+  sum = hn::MulAdd(sum, x, set(1.0f / 40320));
+  sum = hn::MulAdd(sum, x, set(1.0f / 5040));
+  sum = hn::MulAdd(sum, x, set(1.0f / 720));
+  sum = hn::MulAdd(sum, x, set(1.0f / 120));
+  sum = hn::MulAdd(sum, x, set(1.0f / 24));
+  sum = hn::MulAdd(sum, x, set(1.0f / 6));
+  sum = hn::MulAdd(sum, x, set(0.5f));
+  const VF near = hn::Mul(hn::Mul(x, x), sum);
+  const VF far = hn::Sub(hn::Sub(exp(x), set(1.0f)), x);
+  return hn::IfThenElse(hn::Gt(hn::Abs(x), set(1.0f)), far, near);
+}
+
+/// See ActivationFunction. min(x, eps) - x is exact: 0, or of numbers near each other.
+HWY_INLINE VF xielu(VF x, const ActivationFunction& function) {
+  const VF eps = set(function.eps), linear = hn::Mul(set(function.beta), x);
+  const VF positive = hn::MulAdd(hn::Mul(set(function.alpha_p), x), x, linear);
+  const VF cut = hn::IfThenElse(hn::Gt(x, eps), eps, x);  // NaN stays
+  const VF beyond = hn::Add(exp_beyond_line(cut), hn::Sub(cut, x));
+  const VF negative = hn::MulAdd(set(function.alpha_n), beyond, linear);
+  return hn::IfThenElse(hn::Gt(x, set(0.0f)), positive, negative);
+}
+
 template <Activation kActivation>
-HWY_INLINE VF activated(VF x) {
+HWY_INLINE VF activated(VF x, const ActivationFunction& function) {
+  if (kActivation == Activation::kXielu) return xielu(x, function);
   if (kActivation == Activation::kSilu) return times_logistic(x, x);
   if (kActivation == Activation::kGelu) return gelu(x);
   if (kActivation == Activation::kGeluTanh) return gelu_tanh(x);
@@ -55,37 +86,42 @@ struct ActivationRow {
   const float* gate = nullptr;
   const float* up = nullptr;
   int64_t width = 0;
-  float limit = 0.0f;
+  ActivationFunction function = {};
 };
 
-enum class Gate : uint8_t { kNone, kPlain, kLimited };
+enum class Gate : uint8_t { kNone, kPlain, kAdjusted };
 
+/// Without a limit, infinity cuts nothing.
 template <Activation kActivation, Gate kGate>
-HWY_INLINE VF gated(VF gate, VF up, VF limit) {
-  if (kGate == Gate::kNone) return activated<kActivation>(gate);
-  if (kGate == Gate::kPlain) return hn::Mul(activated<kActivation>(gate), up);
+HWY_INLINE VF gated(VF gate, VF up, const ActivationFunction& function) {
+  if (kGate == Gate::kNone) return activated<kActivation>(gate, function);
+  if (kGate == Gate::kPlain) return hn::Mul(activated<kActivation>(gate, function), up);
+  const bool has_limit = function.limit > 0.0f;
+  const VF limit = set(has_limit ? function.limit : std::numeric_limits<float>::infinity());
   const VF lowest = hn::Neg(limit);
-  const VF cut_gate = hn::IfThenElse(hn::Gt(gate, limit), limit, gate);  // NaN stays
+  const VF multiplied = hn::Mul(gate, set(function.gate_multiplier));
+  const VF cut_gate = hn::IfThenElse(hn::Gt(multiplied, limit), limit, multiplied);  // NaN stays
   VF cut_up = hn::IfThenElse(hn::Gt(up, limit), limit, up);
   cut_up = hn::IfThenElse(hn::Lt(up, lowest), lowest, cut_up);
-  return hn::Mul(activated<kActivation>(cut_gate), hn::Add(cut_up, set(1.0f)));
+  return hn::Mul(activated<kActivation>(cut_gate, function),
+                 hn::Add(cut_up, set(has_limit ? 1.0f : 0.0f)));
 }
 
 /// Writes one row and folds it into seen.
 template <Activation kActivation, Gate kGate, class Out>
 HWY_INLINE void activate_row(const ActivationRow& row, Out* out, AmaxFold<Out>& seen) {
-  const VF limit = set(row.limit);
+  const ActivationFunction function = row.function;
   store_row(
       row.width, out,
       [&](int64_t i) HWY_ATTR {
         const VF value = gated<kActivation, kGate>(load_as_float(row.gate + i),
-                                                   load_as_float(row.up + i), limit);
+                                                   load_as_float(row.up + i), function);
         seen.fold(value);
         return value;
       },
       [&](int64_t i, int64_t left) HWY_ATTR {
         const VF value = gated<kActivation, kGate>(load_part(row.gate + i, left),
-                                                   load_part(row.up + i, left), limit);
+                                                   load_part(row.up + i, left), function);
         seen.fold_part(value, left);
         return value;
       });

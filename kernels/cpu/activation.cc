@@ -20,7 +20,7 @@ HWY_NOINLINE Magnitudes activate_as(const ActivationBlock& block) {
     activate_row<kActivation, kGate>({.gate = gate,
                                       .up = block.up ? block.up + r * block.x_stride : gate,
                                       .width = block.width,
-                                      .limit = block.limit},
+                                      .function = block.activation},
                                      static_cast<Out*>(block.out) + r * block.out_stride, seen);
   }
   return seen.magnitudes();
@@ -36,12 +36,13 @@ Magnitudes choose_type(const ActivationBlock& block) {
 template <Activation kActivation>
 Magnitudes choose_gate(const ActivationBlock& block) {
   if (!block.up) return choose_type<kActivation, Gate::kNone>(block);
-  if (block.limit > 0.0f) return choose_type<kActivation, Gate::kLimited>(block);
+  const bool is_plain = block.activation.limit == 0.0f && block.activation.gate_multiplier == 1.0f;
+  if (!is_plain) return choose_type<kActivation, Gate::kAdjusted>(block);
   return choose_type<kActivation, Gate::kPlain>(block);
 }
 
 Magnitudes activate_rows(const ActivationBlock& block) {
-  switch (block.activation) {
+  switch (block.activation.kind) {
     case Activation::kSilu:
       return choose_gate<Activation::kSilu>(block);
     case Activation::kGelu:
@@ -53,9 +54,11 @@ Magnitudes activate_rows(const ActivationBlock& block) {
     case Activation::kRelu:
       return choose_gate<Activation::kRelu>(block);
     case Activation::kSquaredRelu:
+      return choose_gate<Activation::kSquaredRelu>(block);
+    case Activation::kXielu:
       break;
   }
-  return choose_gate<Activation::kSquaredRelu>(block);
+  return choose_gate<Activation::kXielu>(block);
 }
 
 template <GateFunction kFunction, class Out>
@@ -114,7 +117,6 @@ void CpuBackend::do_activate(const ActivationArgs& args) {
                               .rows = end - begin,
                               .width = args.width,
                               .activation = args.activation,
-                              .limit = args.limit,
                               .out_type = args.out_type,
                               .out = static_cast<std::byte*>(args.out) + begin * row_bytes,
                               .out_stride = args.width}));

@@ -13,8 +13,7 @@ struct ActivationBlock {
   const float* up = nullptr;    ///< row r at up + r * x_stride; null: not gated
   int64_t x_stride = 0;
   int64_t rows = 0, width = 0;
-  Activation activation = Activation::kSilu;
-  float limit = 0.0f;
+  ActivationFunction activation = {};
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< row r at element r * out_stride
   int64_t out_stride = 0;

@@ -313,7 +313,6 @@ class Activated {
                                 .rows = rows,
                                 .width = first.gemm->shape().width,
                                 .activation = args_.activation,
-                                .limit = args_.limit,
                                 .out_type = args_.out_type,
                                 .out = static_cast<std::byte*>(args_.out) +
                                        element * static_cast<int64_t>(bytes_of(args_.out_type)),

@@ -220,8 +220,11 @@ void norm_heads_rows(const NormHeadsArgs& args, int64_t begin, int64_t end) {
   for (int64_t t = begin; t < end; ++t)
     for (int64_t h = 0; h < args.x.heads; ++h) {
       float* x = args.x.data + t * args.x.row_stride + h * head_dim;
-      norm_row({.x = x, .weight = args.weight + h * step, .width = head_dim}, args.centered,
-               args.epsilon, x, unused);
+      norm_row({.x = x,
+                .weight = args.weight + h * step,
+                .bias = args.bias ? args.bias + h * step : nullptr,
+                .width = head_dim},
+               args.centered, args.epsilon, x, unused);
     }
 }
 

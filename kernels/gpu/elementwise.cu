@@ -37,6 +37,7 @@ __device__ void cut(float limit, float& gate, float& up) {
 template <Activation kActivation, class T, bool kAligned>
 __global__ void activate_kernel(ActivationArgs args) {
   const int64_t pieces = ceil_div(args.width, 4);
+  const ActivationFunction& function = args.activation;
   SeenAmax seen;
   for_pieces(args.rows * pieces, [&](int64_t piece) {
     const Place place = place_of(piece, pieces);
@@ -46,8 +47,9 @@ __global__ void activate_kernel(ActivationArgs args) {
     if (args.gated) up = load_four<kAligned>(x + args.width, left);
     KVCAL_UNROLL
     for (int j = 0; j < 4; ++j) {
-      if (args.limit > 0.0f) cut(args.limit, gate.values[j], up.values[j]);
-      gate.values[j] = activated<kActivation>(gate.values[j]) * up.values[j];
+      gate.values[j] *= function.gate_multiplier;
+      if (function.limit > 0.0f) cut(function.limit, gate.values[j], up.values[j]);
+      gate.values[j] = activated<kActivation>(gate.values[j], function) * up.values[j];
     }
     store_four<kAligned>(static_cast<T*>(args.out) + place.row * args.width + i, gate, left,
                          args.seen.amax ? &seen : nullptr);
@@ -108,6 +110,8 @@ void with_activation(Activation activation, const Body& body) {
       return body(std::integral_constant<Activation, Activation::kRelu>{});
     case Activation::kSquaredRelu:
       return body(std::integral_constant<Activation, Activation::kSquaredRelu>{});
+    case Activation::kXielu:
+      return body(std::integral_constant<Activation, Activation::kXielu>{});
   }
 }
 
@@ -133,7 +137,7 @@ void GpuBackend::do_activate(const ActivationArgs& args) {
   const bool aligned =
       args.width % 4 == 0 && holds_fours(args.x) && holds_fours(args.out_type, args.out);
   const Launch where = pieces_launch(stream(), args.rows * ceil_div(args.width, 4), properties_);
-  with_activation(args.activation, [&](auto activation) {
+  with_activation(args.activation.kind, [&](auto activation) {
     with_type(args.out_type, [&](auto element) {
       with_flag(aligned, [&](auto is_aligned) {
         launch("activate", where,

@@ -19,9 +19,10 @@ __device__ inline float gate_of(GateFunction function, float gate) {
   return function == GateFunction::kSilu ? gate * opened : opened;
 }
 
-/// Source: torch.nn.functional silu, gelu (approximate "none" and "tanh") and relu.
+/// Source: torch.nn.functional silu, gelu (approximate "none" and "tanh") and relu; xIELU: see
+/// ActivationFunction.
 template <Activation kActivation>
-__device__ inline float activated(float x) {
+__device__ inline float activated(float x, const ActivationFunction& function) {
   if constexpr (kActivation == Activation::kSilu) return x * logistic(x);
   if constexpr (kActivation == Activation::kGelu)
     return 0.5f * x * erfcf(-0.70710678118654752f * x);
@@ -33,6 +34,11 @@ __device__ inline float activated(float x) {
   if constexpr (kActivation == Activation::kQuickGelu) return x * logistic(1.702f * x);
   if constexpr (kActivation == Activation::kRelu) return x < 0.0f ? 0.0f : x;
   if constexpr (kActivation == Activation::kSquaredRelu) return x < 0.0f ? 0.0f : x * x;
+  if constexpr (kActivation == Activation::kXielu) {
+    if (x > 0.0f) return function.alpha_p * x * x + function.beta * x;
+    const float cut = x > function.eps ? function.eps : x;  // NaN stays
+    return function.alpha_n * (expm1f(cut) - x) + function.beta * x;
+  }
 }
 
 }  // namespace kvcal::gpu

@@ -149,7 +149,7 @@ struct NormRows {
   const float* x = nullptr;
   int64_t heads = 1, row_stride = 0;
   const float* weight = nullptr;
-  int64_t weight_stride = 0;  ///< from a head's to the next one's; 0: they share one
+  int64_t weight_stride = 0;  ///< from a head's to the next one's, and bias'; 0: they share one
   const float* bias = nullptr;
   bool centered = false;
   float epsilon = 0.0f;
@@ -166,6 +166,7 @@ __global__ void __launch_bounds__(1024) norm_kernel(NormRows args, int row_threa
   const int64_t offset = token * args.row_stride + head * args.width;
   const float* x = args.x + offset;
   const float* weight = args.weight + head * args.weight_stride;
+  const float* bias = args.bias ? args.bias + head * args.weight_stride : nullptr;
   T* out = static_cast<T*>(args.out) + offset;
   const auto load = [&](const float* from, int i) {
     return load_four<kAligned>(from + i, part.width - i);
@@ -173,9 +174,8 @@ __global__ void __launch_bounds__(1024) norm_kernel(NormRows args, int row_threa
   Four kept[kChunks] = {};
   if constexpr (!kWide) part.each([&](int chunk, int i) { kept[chunk] = load(x, i); });
   const auto value = [&](int chunk, int i) { return kWide ? load(x, i) : kept[chunk]; };
-  write_norm<kAligned>(part, kept,
-                       {weight, args.bias, args.centered, args.epsilon, args.width, args.seen},
-                       value, out);
+  write_norm<kAligned>(
+      part, kept, {weight, bias, args.centered, args.epsilon, args.width, args.seen}, value, out);
 }
 
 template <class T, bool kAligned, bool kWide>
@@ -288,7 +288,8 @@ void start_rows(Stream& stream, int64_t rows, int64_t width, ComputeType type, b
 
 void start_norm(const char* what, Stream& stream, const NormRows& rows) {
   const bool aligned = rows.width % 4 == 0 && holds_fours(rows.x, rows.row_stride) &&
-                       holds_fours(rows.weight, rows.weight_stride) && holds_fours(rows.bias) &&
+                       holds_fours(rows.weight, rows.weight_stride) &&
+                       holds_fours(rows.bias, rows.weight_stride) &&
                        holds_fours(rows.out_type, rows.out);
   start_rows(
       stream, rows.rows, rows.width, rows.out_type, aligned,
@@ -323,6 +324,7 @@ void GpuBackend::do_norm_heads(const NormHeadsArgs& args) {
               .row_stride = args.x.row_stride,
               .weight = args.weight,
               .weight_stride = args.weight_per_head ? args.x.head_dim : 0,
+              .bias = args.bias,
               .centered = args.centered,
               .epsilon = args.epsilon,
               .rows = args.x.tokens * args.x.heads,

@@ -11,9 +11,10 @@ namespace {
 
 using reference::logistic;
 
-/// Source: torch.nn.functional silu, gelu (approximate "none" and "tanh") and relu.
-double activated(Activation activation, double x) {
-  switch (activation) {
+/// Source: torch.nn.functional silu, gelu (approximate "none" and "tanh") and relu; xIELU: see
+/// ActivationFunction.
+double activated(const ActivationFunction& function, double x) {
+  switch (function.kind) {
     case Activation::kSilu:
       return x * logistic(x);
     case Activation::kGelu:
@@ -28,6 +29,11 @@ double activated(Activation activation, double x) {
       return x < 0.0 ? 0.0 : x;
     case Activation::kSquaredRelu:
       return x < 0.0 ? 0.0 : x * x;
+    case Activation::kXielu: {
+      const double linear = function.beta * x, eps = function.eps;
+      if (x > 0.0) return function.alpha_p * x * x + linear;
+      return function.alpha_n * (std::expm1(x < eps ? x : eps) - x) + linear;  // NaN stays
+    }
   }
   return 0.0;
 }
@@ -70,18 +76,20 @@ void ReferenceBackend::do_rope(const RopeArgs& args) {
 }
 
 void ReferenceBackend::do_activate(const ActivationArgs& args) {
+  const ActivationFunction& function = args.activation;
   const int64_t stride = args.gated ? 2 * args.width : args.width;
   for (int64_t r = 0; r < args.rows; ++r)
     for (int64_t i = 0; i < args.width; ++i) {
       const float* x = args.x + r * stride + i;
       double gate = x[0], up = args.gated ? x[args.width] : 1.0f;
-      if (args.limit > 0.0f) {
-        const double limit = args.limit;  // comparisons that leave a NaN as it is
+      gate *= function.gate_multiplier;
+      if (function.limit > 0.0f) {
+        const double limit = function.limit;  // comparisons that leave a NaN as it is
         gate = gate > limit ? limit : gate;
         up = (up > limit ? limit : up < -limit ? -limit : up) + 1.0;
       }
       reference::store_float(args.out_type, args.out, r * args.width + i,
-                             static_cast<float>(activated(args.activation, gate) * up));
+                             static_cast<float>(activated(function, gate) * up));
     }
   observe_written(args.seen, args.out_type, args.out, args.rows * args.width);
 }

@@ -43,10 +43,11 @@ void ReferenceBackend::do_norm_heads(const NormHeadsArgs& args) {
   for (int64_t t = 0; t < args.x.tokens; ++t)
     for (int64_t h = 0; h < args.x.heads; ++h) {
       float* x = args.x.data + t * args.x.row_stride + h * head_dim;
-      const float* weight = args.weight + (args.weight_per_head ? h * head_dim : 0);
+      const int64_t own = args.weight_per_head ? h * head_dim : 0;
       const auto [mean, inverse] = row_scale(x, head_dim, args.centered, args.epsilon);
       for (int64_t i = 0; i < head_dim; ++i)
-        x[i] = static_cast<float>((x[i] - mean) * inverse * weight[i]);
+        x[i] = static_cast<float>((x[i] - mean) * inverse * args.weight[own + i] +
+                                  (args.bias ? args.bias[own + i] : 0.0));
     }
 }
 

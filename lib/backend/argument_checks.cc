@@ -21,6 +21,12 @@ void check_segments(std::span<const Segment> segments,
                 segment.q_begin <= rows - segment.q_count);
 }
 
+/// Numbers of a gate need one.
+void check_activation(const ActivationFunction& function, bool gated) {
+  KVCAL_CHECK(function.limit >= 0.0f);
+  KVCAL_CHECK(gated || (function.limit == 0.0f && function.gate_multiplier == 1.0f));
+}
+
 void check_row_list(std::span<const int32_t> rows) {
   for (const int32_t row : rows) KVCAL_CHECK(row >= 0);
 }
@@ -108,7 +114,7 @@ void Backend::check(const AttentionArgs& args) const {
 
 void Backend::check(const ActivationArgs& args) const {
   KVCAL_CHECK(args.rows >= 0 && args.width > 0);
-  KVCAL_CHECK(args.limit >= 0.0f && (args.gated || args.limit == 0.0f));
+  check_activation(args.activation, args.gated);
 }
 
 void Backend::check(const ScaleArgs& args) const {
@@ -123,7 +129,8 @@ void Backend::check(const MultiplyGateArgs& args) const {
   KVCAL_CHECK(args.rows >= 0 && args.heads > 0 && args.width > 0);
   KVCAL_CHECK(args.x.row_stride >= args.heads * args.width);
   KVCAL_CHECK(args.gate_stride() >= args.width);
-  KVCAL_CHECK(args.gate.row_stride >= (args.heads - 1) * args.gate_stride() + args.width);
+  KVCAL_CHECK(args.gate.row_stride == 0 ||
+              args.gate.row_stride >= (args.heads - 1) * args.gate_stride() + args.width);
 }
 
 void Backend::check(const GatedNormArgs& args) const {
@@ -202,7 +209,8 @@ void Backend::check(const EnterCacheArgs& args) const {
 }
 
 void Backend::check(const MatmulActivateArgs& args) const {
-  KVCAL_CHECK(args.rows >= 0 && args.limit >= 0.0f && (args.gated || args.limit == 0.0f));
+  KVCAL_CHECK(args.rows >= 0);
+  check_activation(args.activation, args.gated);
   KVCAL_CHECK(args.weight.out_features == (args.gated ? 2 : 1) * args.width);
 }
 

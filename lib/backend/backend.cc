@@ -81,7 +81,6 @@ void Backend::do_matmul_activate(const MatmulActivateArgs& args) {
   activate({.x = args.scratch,
             .gated = args.gated,
             .activation = args.activation,
-            .limit = args.limit,
             .rows = args.rows,
             .width = args.width,
             .out_type = args.out_type,

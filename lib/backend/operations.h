@@ -22,7 +22,27 @@ std::string_view name_of(ComputeType type);
 
 /// Source: torch.nn.functional. kGeluTanh is gelu's "tanh" approximation, kQuickGelu
 /// x·sigmoid(1.702 x), kSquaredRelu relu(x)².
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kQuickGelu, kRelu, kSquaredRelu };
+enum class Activation : uint8_t {
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kQuickGelu,
+  kRelu,
+  kSquaredRelu,
+  kXielu
+};
+
+/// An activation with its numbers. kXielu: alpha_p · x² + beta · x where x > 0, else alpha_n ·
+/// (exp(min(x, eps)) - 1 - x) + beta · x. Source: transformers 5.23 `XIELUActivation`, whose alphas
+/// are the softplus of what it stores, and for alpha_n that and beta.
+struct ActivationFunction {
+  Activation kind = Activation::kSilu;
+  /// gpt-oss, gated only: the gate is at most limit, up within ±limit, and up + 1 is the factor. 0:
+  /// none.
+  float limit = 0.0f;
+  float gate_multiplier = 1.0f;  ///< of the gate before all else; gated only
+  float alpha_p = 0.0f, alpha_n = 0.0f, beta = 0.0f, eps = 0.0f;  ///< kXielu
+};
 
 /// A weight [out, in] in the backend's fastest layout. Made by Backend::pack; must not outlive the
 /// backend.
@@ -116,6 +136,7 @@ struct HeadsView {
 struct NormHeadsArgs {
   HeadsView x;
   const float* weight = nullptr;  ///< [head_dim], or [heads, head_dim] with weight_per_head
+  const float* bias = nullptr;    ///< as weight, or null
   bool weight_per_head = false;
   bool centered = false;
   float epsilon = 0.0f;
@@ -245,13 +266,11 @@ struct AttentionArgs {
   int64_t value_dim() const { return v_head_dim > 0 ? v_head_dim : head_dim; }
 };
 
-/// gated: activation(gate) · up of [gate, up] rows, else activation(x). With a limit (gpt-oss),
-/// gate is clamped to at most limit, up to ±limit, and up + 1 is the factor.
+/// gated: activation(gate) · up of [gate, up] rows, else activation(x).
 struct ActivationArgs {
   const float* x = nullptr;  ///< [rows, 2 * width]: gate, then up; [rows, width] where not gated
   bool gated = true;
-  Activation activation = Activation::kSilu;
-  float limit = 0.0f;  ///< 0: none; gated only
+  ActivationFunction activation = {};
   int64_t rows = 0, width = 0;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [rows, width]
@@ -265,8 +284,7 @@ struct MatmulActivateArgs {
   const PackedMatrix& weight;   ///< [2 * width, in]: gate, then up; [width, in] where not gated
   const float* bias = nullptr;  ///< [out_features], or null
   bool gated = true;
-  Activation activation = Activation::kSilu;
-  float limit = 0.0f;
+  ActivationFunction activation = {};
   int64_t rows = 0, width = 0;
   /// [rows, out_features] where the backend does not fuse the activation; unspecified afterwards.
   float* scratch = nullptr;

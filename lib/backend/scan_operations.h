@@ -107,7 +107,8 @@ struct GatedNormArgs {
 /// stride of their own, as in a projection that alternates query and gate of each head.
 struct MultiplyGateArgs {
   RowsView x;                    ///< [rows, heads, width]
-  RowsView gate;                 ///< element (t, h, i) at h * gate_head_stride + i of row t
+  RowsView gate;                 ///< element (t, h, i) at h * gate_head_stride + i of row t; a
+                                 ///< row_stride of 0: every row has the same gate
   int64_t gate_head_stride = 0;  ///< 0 means width
   GateFunction function = GateFunction::kSigmoid;
   int64_t rows = 0, heads = 1, width = 0;

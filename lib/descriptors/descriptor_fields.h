@@ -175,8 +175,10 @@ void visit_maths(Architecture& family, Visit&& visit) {
         "the module that gets the draft's k_scale and v_scale, below its attention");
   visit("intermediate_multiple", family.intermediate_multiple,
         "of hidden_size, where intermediate_size is absent; 0: it is required");
-  visit("recurrence", family.recurrence, "mixer of the layers without attention");
+  visit("recurrence", family.recurrence, "mixer of the layers without attention, or beside it");
   visit("has_single_blocks", family.has_single_blocks, "a layer is a mixer or an MLP, not both");
+  visit("mixes_beside_attention", family.mixes_beside_attention,
+        "every layer has attention and a mixer, which read the same input");
   visit("expert_layers", family.expert_layers, "the layers with experts");
   visit("positions", family.positions, "encoding of positions");
   visit("local_rope", family.local_rope, "RoPE of layers with a sliding window");

@@ -152,8 +152,9 @@ struct Architecture {
   std::string_view draft_scales = "";
   int64_t intermediate_multiple =
       0;  ///< of hidden_size, where intermediate_size is absent; 0: required
-  Mixer recurrence = Mixer::kNone;  ///< mixer of the layers without attention
-  bool has_single_blocks = false;   ///< a layer is a mixer or an MLP, not both
+  Mixer recurrence = Mixer::kNone;      ///< mixer of layers without attention, or beside it
+  bool has_single_blocks = false;       ///< a layer is a mixer or an MLP, not both
+  bool mixes_beside_attention = false;  ///< every layer has attention and a recurrent mixer
   ExpertLayers expert_layers = ExpertLayers::kNone;
   Positions positions = Positions::kRope;
   LocalRope local_rope = LocalRope::kSame;

@@ -5,7 +5,7 @@
 namespace kvcal {
 namespace {
 
-enum class Block { kAttention, kRecurrence, kMlp, kExperts };
+enum class Block { kAttention, kRecurrence, kAttentionAndRecurrence, kMlp, kExperts };
 
 /// A word of a list of layer types, or a letter of Nemotron-H's pattern.
 Block block_of(const std::string& word, std::string_view key, size_t layer) {
@@ -64,20 +64,31 @@ std::vector<Block> counted_blocks(const ConfigReader& reader, int64_t num_layers
   return blocks;
 }
 
-std::vector<Block> layer_blocks(const ConfigReader& reader, int64_t num_layers) {
+std::vector<Block> layer_blocks(const ConfigReader& reader, const ModelConfig& config) {
+  const int64_t num_layers = config.num_hidden_layers;
+  if (config.architecture->mixes_beside_attention)
+    return std::vector<Block>(static_cast<size_t>(num_layers), Block::kAttentionAndRecurrence);
   for (const std::string_view key : {"hybrid_override_pattern", "layers_block_type", "layer_types"})
     if (reader.find(key)) return listed_blocks(reader, key, num_layers);
   return counted_blocks(reader, num_layers);
 }
 
-/// "auto" and absent mean the expanded hidden_size divided by the heads.
+/// "auto" and absent mean the mixer's width divided by the heads: mamba_d_ssm, or the expanded
+/// hidden_size.
 int64_t mamba_head_dim(const ConfigReader& reader, int64_t heads) {
+  const bool has_width = reader.integer("mamba_d_ssm").has_value();
   const Json* found = reader.find("mamba_head_dim");
-  if (found && !found->is_string()) return reader.size("mamba_head_dim", 4096);
-  const int64_t inner = reader.size("mamba_expand", 1024) * reader.size("hidden_size", kMaxWidth);
+  const bool has_dim = found && !found->is_string();
+  if (has_dim && !has_width) return reader.size("mamba_head_dim", 4096);
+  const int64_t inner =
+      has_width ? reader.size("mamba_d_ssm", kMaxWidth)
+                : reader.size("mamba_expand", 1024) * reader.size("hidden_size", kMaxWidth);
   if (inner % heads != 0)
-    fail("mamba_expand times hidden_size is ", inner, ", which is no multiple of ", heads,
-         " Mamba heads");
+    fail(has_width ? "mamba_d_ssm" : "mamba_expand times hidden_size", " is ", inner,
+         ", which is no multiple of ", heads, " Mamba heads");
+  if (has_dim && reader.size("mamba_head_dim", 4096) != inner / heads)
+    fail("key '", reader.name_of("mamba_head_dim"), "' is ", reader.size("mamba_head_dim", 4096),
+         ", expected mamba_d_ssm ", inner, " divided by ", heads, " heads");
   return inner / heads;
 }
 
@@ -151,17 +162,18 @@ void parse_mixers(const ConfigReader& reader, ModelConfig& config) {
   if (architecture.recurrence == Mixer::kDeltaNet) parse_delta_net(reader, config.recurrent);
   if (architecture.recurrence == Mixer::kShortConvolution)
     parse_short_convolution(reader, config.recurrent);
-  const std::vector<Block> blocks = layer_blocks(reader, config.num_hidden_layers);
-  if (std::ranges::find(blocks, Block::kAttention) == blocks.end())
+  const std::vector<Block> blocks = layer_blocks(reader, config);
+  const auto attends = [](Block block) {
+    return block == Block::kAttention || block == Block::kAttentionAndRecurrence;
+  };
+  if (std::ranges::none_of(blocks, attends))
     fail("no layer of the model has attention, and so there is no KV cache");
   for (size_t i = 0; i < blocks.size(); ++i) {
     LayerConfig& layer = config.layers[i];
-    layer.has_attention = blocks[i] == Block::kAttention;
-    layer.has_recurrence = blocks[i] == Block::kRecurrence;
+    layer.has_attention = attends(blocks[i]);
+    layer.has_recurrence =
+        blocks[i] == Block::kRecurrence || blocks[i] == Block::kAttentionAndRecurrence;
     layer.has_mixer = layer.has_attention || layer.has_recurrence;
-    layer.mixer = layer.has_attention    ? Mixer::kAttention
-                  : layer.has_recurrence ? architecture.recurrence
-                                         : Mixer::kNone;
     if (!architecture.has_single_blocks) continue;
     layer.has_mlp = blocks[i] == Block::kMlp;
     layer.is_moe = blocks[i] == Block::kExperts;

@@ -166,6 +166,7 @@ Activation parse_activation(const ConfigReader& reader) {
                                              {"quick_gelu", Activation::kQuickGelu},
                                              {"relu", Activation::kRelu},
                                              {"relu2", Activation::kSquaredRelu},
+                                             {"xielu", Activation::kXielu},
                                          }};
   return activations.at(reader.string("hidden_act").value_or("silu"));
 }
@@ -396,6 +397,9 @@ ModelConfig parse_text_config(const TextModel& model) {
   config.norm_eps =
       reader.number("rms_norm_eps") ? static_cast<float>(reader.positive("rms_norm_eps")) : 1e-6f;
   config.activation = parse_activation(reader);
+  if (config.activation == Activation::kXielu && !has_row(architecture, Role::kActivationAlphaP))
+    fail("key '", reader.name_of("hidden_act"), "' is 'xielu', whose numbers the layers of ",
+         architecture.name, " do not hold");
   parse_experts(reader, config);
   parse_layer_inputs(reader, config);
   parse_layers(reader, config);

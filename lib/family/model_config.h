@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -90,7 +91,7 @@ struct IndexerConfig {
   int64_t query_width() const { return heads * head_dim; }
 };
 
-/// Operation of a layer that mixes tokens.
+/// Operation that mixes tokens.
 enum class Mixer : uint8_t {
   kAttention,
   kMamba,
@@ -99,6 +100,9 @@ enum class Mixer : uint8_t {
   kShortConvolution,  ///< LFM2: two gates around a convolution over a few tokens, no other state
   kNone
 };
+
+/// Factors of the parts of a Mamba 2 mixer's projection: gate, x, B, C, step sizes.
+using MixerMultipliers = std::array<float, 5>;
 
 /// A recurrent mixer: a convolution over a few tokens, then a state that each token updates.
 struct RecurrentConfig {
@@ -111,6 +115,7 @@ struct RecurrentConfig {
 
   int64_t step_rank = 0;  ///< Mamba 1: of the step sizes' projection
   int64_t channels = 0;   ///< of the convolution
+  MixerMultipliers in_multipliers{1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
 
   int64_t inner() const { return heads * head_dim; }
 };
@@ -147,8 +152,8 @@ struct LayerConfig {
   int64_t rope = 0;               ///< index into ModelConfig::ropes; kNoRope: none
   int64_t cache_layer = 0;        ///< that computes and stores K and V: this one, or an earlier one
   int64_t intermediate_size = 0;  ///< of a dense MLP
-  Mixer mixer = Mixer::kAttention;
-  // Switches in the conditions of the tensor tables.
+  // Switches in the conditions of the tensor tables. A layer may have attention and a recurrent
+  // mixer, which both read its input.
   bool has_attention = true, has_recurrence = false, has_mixer = true;
   bool has_own_cache = true;         ///< false: attention reads the cache of cache_layer
   bool has_value_projection = true;  ///< false: V is the projection of K before its norm
@@ -190,13 +195,22 @@ struct ModelConfig {
   bool has_query_rank = false;
   bool has_shared_expert = false;
   bool experts_in_out = false;  ///< tensors of all experts are [experts, in, out]
-  bool has_conv_bias = false, mixer_bias = false;
+  bool has_conv_bias = false, mixer_bias = false, mixer_output_bias = false;
+  bool has_mixer_norm = true;      ///< Mamba 2: the gated output is normed
+  bool norms_before_gate = false;  ///< that norm precedes the gate
   bool multi_query = false, new_decoder_architecture = false;  ///< Falcon
   bool has_parallel_norms = false;                             ///< Falcon's ln_attn and ln_mlp
   bool has_layer_inputs = false;  ///< every layer reads an embedding of its own
 
   float embedding_multiplier = 1.0f, residual_multiplier = 1.0f, logits_multiplier = 1.0f;
   float head_input_multiplier = 1.0f;  ///< of the final norm's output
+  // Of the inputs of attention and recurrent mixers, and of their outputs and the MLP's, where
+  // residual_multiplier applies, too.
+  float attention_input_multiplier = 1.0f, mixer_input_multiplier = 1.0f;
+  float attention_output_multiplier = 1.0f, mixer_output_multiplier = 1.0f;
+  float mlp_output_multiplier = 1.0f;
+  float key_multiplier = 1.0f;   ///< of the projection of K
+  float gate_multiplier = 1.0f;  ///< of an MLP's gate, before the activation
   float softmax_scale = 0.0f;
   float attention_softcap = 0.0f, logits_softcap = 0.0f;  ///< 0: none
   float routed_scaling_factor = 1.0f;

@@ -27,7 +27,9 @@ enum class Role : uint8_t {
   kMlpNormBias,
   kMlpOutputNorm,
   kQueryNorm,
+  kQueryNormBias,
   kKeyNorm,
+  kKeyNormBias,
   // Attention.
   kQuery,
   kKey,
@@ -85,6 +87,11 @@ enum class Role : uint8_t {
   kUpBias,
   kDownBias,
   kGateUp,
+  // Numbers of xIELU, one each; see ActivationFunction. The alphas are stored before a softplus.
+  kActivationAlphaP,
+  kActivationAlphaN,
+  kActivationBeta,
+  kActivationEps,
   // Mixture of experts.
   kRouter,
   kRouterBias,
@@ -134,6 +141,8 @@ enum class TensorClass : uint8_t {
   kSinks,
   kStepBias,
   kLogDecay,
+  kActivationBeta,  ///< constants of xIELU
+  kActivationEps,
 };
 
 /// Properties of one role.

@@ -336,9 +336,12 @@ TensorRows mamba2_rows(const Mamba2Names& names) {
           {Role::kMixerStepBias, names.step_bias, {Dim::kMixerHeads}},
           {Role::kMixerDecay, names.decay, {Dim::kMixerHeads}},
           {Role::kMixerSkip, names.skip, {Dim::kMixerHeads}},
-          {Role::kMixerNorm, names.norm, {Dim::kMixerInner}},
+          {Role::kMixerNorm, names.norm, {Dim::kMixerInner}, {when(&ModelConfig::has_mixer_norm)}},
           {Role::kMixerOut, names.out, {Dim::kHidden, Dim::kMixerInner}},
-          {Role::kMixerOutBias, names.out_bias, {Dim::kHidden}, {biased}},
+          {Role::kMixerOutBias,
+           names.out_bias,
+           {Dim::kHidden},
+           {when(&ModelConfig::mixer_output_bias)}},
       });
 }
 
@@ -367,7 +370,10 @@ TensorRows lfm2_rows() {
                         {Dim::kMixerChannels},
                         {when(&ModelConfig::has_conv_bias)}},
                        {Role::kMixerOut, "conv.out_proj.weight", {Dim::kHidden, Dim::kMixerInner}},
-                       {Role::kMixerOutBias, "conv.out_proj.bias", {Dim::kHidden}, {biased}}})});
+                       {Role::kMixerOutBias,
+                        "conv.out_proj.bias",
+                        {Dim::kHidden},
+                        {when(&ModelConfig::mixer_output_bias)}}})});
 }
 
 std::vector<NumberKey> granite_multipliers() {

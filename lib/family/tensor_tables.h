@@ -106,7 +106,8 @@ TensorRows split_delta_net_rows();
 /// Granite's expert for all tokens, gate and up in one tensor.
 TensorRows stacked_shared_rows();
 
-/// Names of a Mamba 2 mixer's tensors; biases where mixer_bias and has_conv_bias.
+/// Names of a Mamba 2 mixer's tensors; biases where mixer_bias, mixer_output_bias and
+/// has_conv_bias, a norm where has_mixer_norm.
 struct Mamba2Names {
   std::string_view in, in_bias, conv, conv_bias, step_bias, decay, skip, norm, out, out_bias;
 };

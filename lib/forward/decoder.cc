@@ -253,8 +253,9 @@ void Decoder::run_layers(LayerRunner& runner, const TokenBatch& batch, const Rop
     const LayerRunner::KeysValues kv = runner.keys_values(packed, layer, hidden, batch, ropes);
     if (config_.has_own_cache(layer)) cache.append(layer, kv, batch);
     const bool is_earlier = layers.earlier && config_.layer(layer).cache_layer < layers.begin;
-    runner.finish(packed, layer, hidden, batch, ropes,
-                  (is_earlier ? *layers.earlier : cache).storage(layer));
+    KvStorage storage = (is_earlier ? *layers.earlier : cache).storage(layer);
+    if (config_.layer(layer).has_recurrence) storage.state = &cache.state(layer);
+    runner.finish(packed, layer, hidden, batch, ropes, storage);
   }
 }
 

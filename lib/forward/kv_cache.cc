@@ -93,11 +93,9 @@ KvCache::KvCache(const ModelConfig& config, Backend& backend, KvDType dtype,
   const auto rows = static_cast<size_t>(slots * capacity);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     Layer& entry = layers_.emplace_back();
-    if (!config.has_attention(layer)) {
-      if (config.layers[static_cast<size_t>(layer)].has_recurrence)
-        entry.state = new_state(config.recurrent, backend, slots);
-      continue;
-    }
+    if (config.layer(layer).has_recurrence)
+      entry.state = new_state(config.recurrent, backend, slots);
+    if (!config.has_attention(layer)) continue;
     entry.dtype = dtype_of_layer(config, dtype, scales, layer);
     entry.source = static_cast<size_t>(config.layer(layer).cache_layer);
     const bool is_quantized = is_fp8(entry.dtype);
@@ -139,8 +137,7 @@ uint64_t KvCache::bytes_per_slot(const ModelConfig& config, KvDType dtype,
   uint64_t bytes = static_cast<uint64_t>(capacity) * bytes_per_token(config, dtype, scales);
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     bytes += static_cast<uint64_t>(capacity) * indexer_row_bytes(config, layer, capacity);
-    if (config.has_attention(layer) || !config.layers[static_cast<size_t>(layer)].has_recurrence)
-      continue;
+    if (!config.layer(layer).has_recurrence) continue;
     const StateFloats each(config.recurrent);
     bytes += sizeof(float) * static_cast<uint64_t>(each.convolution + each.scan);
   }

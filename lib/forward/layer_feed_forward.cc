@@ -36,18 +36,18 @@ void LayerRunner::feed_forward(const PackedLayer& layer, float* hidden, int64_t 
   if (layer.moe.output_norm.exists()) return add_both(layer, hidden, rows);
   if (layer.moe.experts.empty()) {
     activate({.mlp = layer.mlp, .x = buffers_.normed.data(), .rows = rows});
-    add_projected(buffers_.activated.data(), layer.mlp.down, layer.mlp_output_norm, rows, hidden);
+    add_projected(buffers_.activated.data(), layer.mlp.down, mlp_branch(layer), rows, hidden);
     return;
   }
   const std::vector<float> logits = route_logits(layer, hidden, rows);
-  if (adds_directly(layer.mlp_output_norm)) {
+  if (mlp_branch(layer).adds_directly()) {
     mix_experts(layer, logits, rows, hidden);
     return;
   }
   backend_.fill_zero(buffers_.projected.data(),
                      static_cast<size_t>(rows * config_.hidden_size) * sizeof(float));
   mix_experts(layer, logits, rows, buffers_.projected.as<float>());
-  add_output(layer.mlp_output_norm, rows, hidden);
+  add_output(mlp_branch(layer), rows, hidden);
 }
 
 void LayerRunner::add_both(const PackedLayer& layer, float* hidden, int64_t rows) {
@@ -55,13 +55,14 @@ void LayerRunner::add_both(const PackedLayer& layer, float* hidden, int64_t rows
   backend_.fill_zero(buffers_.beside.data(), bytes);
   activate({.mlp = layer.mlp, .x = buffers_.normed.data(), .rows = rows});
   project(buffers_.activated, layer.mlp.down, rows, buffers_.projected);
-  add_normed(buffers_.projected, layer.moe.mlp_output_norm, rows, buffers_.beside.as<float>());
+  add_normed(buffers_.projected, branch(layer.moe.mlp_output_norm), rows,
+             buffers_.beside.as<float>());
   const std::vector<float> logits = route_logits(layer, hidden, rows);
   normalize(hidden, layer.moe.input_norm, rows, type_, buffers_.normed.data(), {});
   backend_.fill_zero(buffers_.projected.data(), bytes);
   mix_experts(layer, logits, rows, buffers_.projected.as<float>());
-  add_normed(buffers_.projected, layer.moe.output_norm, rows, buffers_.beside.as<float>());
-  add_normed(buffers_.beside, layer.mlp_output_norm, rows, hidden);
+  add_normed(buffers_.projected, branch(layer.moe.output_norm), rows, buffers_.beside.as<float>());
+  add_normed(buffers_.beside, mlp_branch(layer), rows, hidden);
 }
 
 AmaxSlot LayerRunner::mlp_input_slot(const PackedLayer& layer) const {
@@ -81,8 +82,6 @@ void LayerRunner::activate(const MlpInput& input) {
   if (input.is_observed) observe(seen);
   multiply_activated(backend_, {.x = input.x,
                                 .mlp = input.mlp,
-                                .activation = config_.activation,
-                                .limit = config_.activation_limit,
                                 .rows = input.rows,
                                 .scratch = buffers_.inner.as<float>(),
                                 .out_type = type_,

@@ -35,15 +35,15 @@ void LayerRunner::add_layer_input(const PackedLayer& layer, int64_t layer_index,
                        .out = view(buffers_.layer_gated, size, 2 * size),
                        .width = size});
   backend_.activate({.x = buffers_.layer_gated.as<float>(),
-                     .activation = config_.activation,
+                     .activation = {.kind = config_.activation},
                      .rows = rows,
                      .width = size,
                      .out_type = type_,
                      .out = buffers_.layer_activated.data(),
                      .seen = slot_of(Role::kLayerInputOutput)});
   observe(Role::kLayerInputOutput, buffers_.layer_activated, rows, size);
-  add_projected(buffers_.layer_activated.data(), layer.input.output, layer.input.output_norm, rows,
-                hidden);
+  add_projected(buffers_.layer_activated.data(), layer.input.output,
+                branch(layer.input.output_norm), rows, hidden);
 }
 
 }  // namespace kvcal

@@ -36,21 +36,28 @@ void LayerRunner::run_without_attention(const PackedLayer& layer, int64_t layer_
   segments_ = batch.segments;
   const int64_t tokens = batch.num_tokens;
   bool is_normed = false;
-  if (layer.recurrence.in.matrix) {
-    normalize(hidden, layer.input_norm, tokens, type_, buffers_.normed.data(),
-              slot_of(Role::kMixerIn));
-    observe(Role::kMixerIn, buffers_.normed, tokens, config_.hidden_size);
-    project(buffers_.normed, layer.recurrence.in, tokens, buffers_.mixed_in);
-    if (config_.architecture->recurrence == Mixer::kShortConvolution)
-      gate_before_convolution(layer.recurrence, tokens);
-    const std::vector<StateRun> runs = state_runs(batch, state);
-    for (const StateRun& run : runs) convolve(layer.recurrence, run);
-    scan(layer.recurrence, tokens, runs);
-    gate_scanned(layer.recurrence, tokens);
-    observe(Role::kMixerOut, buffers_.mixed, tokens, config_.recurrent.inner());
-    is_normed = add_mixed(layer, buffers_.mixed.data(), layer.recurrence.out, tokens, hidden);
+  if (config_.layer(layer_index).has_recurrence) {
+    mix(layer, hidden, batch, state);
+    is_normed = add_mixed(layer, buffers_.mixed.data(), layer.recurrence.out,
+                          config_.mixer_output_multiplier, tokens, hidden);
   }
   feed_forward(layer, hidden, tokens, is_normed);
+}
+
+void LayerRunner::mix(const PackedLayer& layer, const float* hidden, const TokenBatch& batch,
+                      const RecurrentState* state) {
+  const int64_t tokens = batch.num_tokens;
+  normalize(hidden, layer.mixer_norm, tokens, type_, buffers_.normed.data(),
+            slot_of(Role::kMixerIn));
+  observe(Role::kMixerIn, buffers_.normed, tokens, config_.hidden_size);
+  project(buffers_.normed, layer.recurrence.in, tokens, buffers_.mixed_in);
+  if (config_.architecture->recurrence == Mixer::kShortConvolution)
+    gate_before_convolution(layer.recurrence, tokens);
+  const std::vector<StateRun> runs = state_runs(batch, state);
+  for (const StateRun& run : runs) convolve(layer.recurrence, run);
+  scan(layer.recurrence, tokens, runs);
+  gate_scanned(layer.recurrence, tokens);
+  observe(Role::kMixerOut, buffers_.mixed, tokens, config_.recurrent.inner());
 }
 
 // The projection of a short convolution holds the gate before it, the gate behind it, and its
@@ -208,7 +215,7 @@ void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
                             .seen = slot_of(Role::kMixerOut)});
     return;
   }
-  if (config_.architecture->recurrence == Mixer::kMamba) {
+  if (!mixer.norm.exists()) {
     backend_.multiply_gate({.x = columns(buffers_.scanned, 0, recurrent.inner()),
                             .gate = columns(buffers_.mixed_in, 0, mixer.in.matrix->out_features),
                             .function = GateFunction::kSilu,
@@ -225,7 +232,7 @@ void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
                        .gate = columns(buffers_.mixed_in, 0, mixer.in.matrix->out_features),
                        .weight = mixer.norm.get(),
                        .weight_per_group = is_mamba,
-                       .gate_first = is_mamba,
+                       .gate_first = is_mamba && !config_.norms_before_gate,
                        .epsilon = config_.norm_eps,
                        .rows = rows,
                        .groups = groups,

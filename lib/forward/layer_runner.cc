@@ -89,6 +89,7 @@ void LayerRunner::normalize_heads(const HeadsView& heads, const PackedNorm& norm
   backend_.norm_heads(
       {.x = x,
        .weight = norm.weight.get(),
+       .bias = norm.bias.get(),
        .weight_per_head = config_.architecture->qk_norm == QkNorm::kPerHeadOwnWeight,
        .centered = config_.architecture->centers_norm,
        .epsilon = config_.norm_eps});
@@ -102,15 +103,19 @@ void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t row
                       .out = out.as<float>(),
                       .is_decoding = is_decoding_,
                       .scratch = &product_scratch_});
+  if (!linear.factors.exists()) return;
+  const int64_t width = linear.matrix->out_features;
+  backend_.multiply_gate({.x = {.data = out.as<float>(), .row_stride = width},
+                          .gate = {.data = linear.factors.get(), .row_stride = 0},
+                          .function = GateFunction::kIdentity,
+                          .rows = rows,
+                          .width = width,
+                          .out = out.data()});
 }
 
-bool LayerRunner::adds_directly(const PackedNorm& norm) const {
-  return !norm.exists() && config_.residual_multiplier == 1.0f;
-}
-
-void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const PackedNorm& norm,
+void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const Branch& branch,
                                 int64_t rows, float* hidden) {
-  if (adds_directly(norm)) {
+  if (branch.adds_directly()) {
     multiply(backend_, {.x = x,
                         .linear = linear,
                         .accumulate = true,
@@ -121,25 +126,24 @@ void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const
     return;
   }
   project(x, linear, rows, buffers_.projected);
-  add_output(norm, rows, hidden);
+  add_output(branch, rows, hidden);
 }
 
-void LayerRunner::add_output(const PackedNorm& norm, int64_t rows, float* hidden) {
-  backend_.residual_norm(output_args(norm, rows, hidden));
+void LayerRunner::add_output(const Branch& branch, int64_t rows, float* hidden) {
+  backend_.residual_norm(output_args(branch, rows, hidden));
 }
 
-void LayerRunner::add_normed(const Buffer& x, const PackedNorm& norm, int64_t rows, float* hidden) {
-  ResidualNormArgs args = output_args(norm, rows, hidden);
+void LayerRunner::add_normed(const Buffer& x, const Branch& branch, int64_t rows, float* hidden) {
+  ResidualNormArgs args = output_args(branch, rows, hidden);
   args.x = x.as<float>();
   backend_.residual_norm(args);
 }
 
-ResidualNormArgs LayerRunner::output_args(const PackedNorm& norm, int64_t rows,
-                                          float* hidden) const {
-  KVCAL_CHECK(!norm.bias.exists());  // no family's output norm has one
+ResidualNormArgs LayerRunner::output_args(const Branch& branch, int64_t rows, float* hidden) const {
+  KVCAL_CHECK(!branch.norm.bias.exists());  // no family's output norm has one
   return {.x = buffers_.projected.as<float>(),
-          .output_weight = norm.weight.get(),
-          .multiplier = config_.residual_multiplier,
+          .output_weight = branch.norm.weight.get(),
+          .multiplier = branch.multiplier,
           .hidden = hidden,
           .centered = config_.architecture->centers_norm,
           .epsilon = config_.norm_eps,
@@ -149,16 +153,16 @@ ResidualNormArgs LayerRunner::output_args(const PackedNorm& norm, int64_t rows,
 }
 
 bool LayerRunner::add_mixed(const PackedLayer& layer, const void* x, const PackedLinear& linear,
-                            int64_t rows, float* hidden) {
-  const PackedNorm& norm = layer.attention_output_norm;
+                            float multiplier, int64_t rows, float* hidden) {
+  const Branch way = branch(layer.attention_output_norm, multiplier);
   const bool has_next = config_.has_mlp_norm && !config_.parallel_residual &&
                         has_feed_forward(layer) && layer.mlp_norm.exists();
-  if (adds_directly(norm) || !has_next) {
-    add_projected(x, linear, norm, rows, hidden);
+  if (way.adds_directly() || !has_next) {
+    add_projected(x, linear, way, rows, hidden);
     return false;
   }
   project(x, linear, rows, buffers_.projected);
-  ResidualNormArgs args = output_args(norm, rows, hidden);
+  ResidualNormArgs args = output_args(way, rows, hidden);
   args.next_weight = layer.mlp_norm.weight.get();
   args.next_bias = layer.mlp_norm.bias.get();
   args.out_type = type_;
@@ -289,7 +293,15 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
           config_.attention(layer_index).attended_width());
   // With a parallel residual both read the layer's input, so the MLP runs before anything is added.
   if (config_.parallel_residual) feed_forward(layer, hidden, tokens, false);
-  const bool is_normed = add_mixed(layer, buffers_.attended.data(), layer.output, tokens, hidden);
+  if (config_.layer(layer_index).has_recurrence) {
+    KVCAL_CHECK(!config_.parallel_residual && !layer.attention_output_norm.exists());
+    mix(layer, hidden, batch, storage.state);
+    add_projected(buffers_.mixed.data(), layer.recurrence.out,
+                  branch(layer.attention_output_norm, config_.mixer_output_multiplier), tokens,
+                  hidden);
+  }
+  const bool is_normed = add_mixed(layer, buffers_.attended.data(), layer.output,
+                                   config_.attention_output_multiplier, tokens, hidden);
   if (!config_.parallel_residual) feed_forward(layer, hidden, tokens, is_normed);
   if (layer.input.gate.matrix) add_layer_input(layer, layer_index, hidden, tokens);
   if (layer.scalar != 1.0f)

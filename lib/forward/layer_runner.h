@@ -49,9 +49,9 @@ class LayerRunner {
   KeysValues keys_values(const PackedLayer& layer, int64_t layer_index, const float* hidden,
                          const TokenBatch& batch, const RopeTables& ropes);
 
-  /// Runs the rest of the layer after keys_values of the same batch: Q, attention over storage,
-  /// output projection, and MLP or experts. Adds the result to hidden [num_tokens, hidden_size]
-  /// float32.
+  /// Runs the rest of the layer after keys_values of the same batch: Q, attention over storage, a
+  /// recurrent mixer beside it, output projections, and MLP or experts. Adds the result to hidden
+  /// [num_tokens, hidden_size] float32.
   void finish(const PackedLayer& layer, int64_t layer_index, float* hidden, const TokenBatch& batch,
               const RopeTables& ropes, const KvStorage& storage, const SeenQueries& seen = {});
   /// Makes Q after its norm and RoPE, as finish does. Call after keys_values of the same batch.
@@ -89,18 +89,31 @@ class LayerRunner {
   void project(const Buffer& x, const PackedLinear& linear, int64_t rows, const Buffer& out) {
     project(x.data(), linear, rows, out);
   }
-  /// hidden += residual_multiplier · norm(linear(x)). Omits what the layer does not have.
-  void add_projected(const void* x, const PackedLinear& linear, const PackedNorm& norm,
-                     int64_t rows, float* hidden);
+  /// The way of a branch into the residual stream: hidden += multiplier · norm(x), without a norm
+  /// that does not exist.
+  struct Branch {
+    const PackedNorm& norm;
+    float multiplier = 1.0f;
+    bool adds_directly() const { return !norm.exists() && multiplier == 1.0f; }
+  };
+  Branch branch(const PackedNorm& norm, float multiplier = 1.0f) const {
+    return {norm, config_.residual_multiplier * multiplier};
+  }
+  Branch mlp_branch(const PackedLayer& layer) const {
+    return branch(layer.mlp_output_norm, config_.mlp_output_multiplier);
+  }
+  /// Adds linear(x) to hidden by the branch.
+  void add_projected(const void* x, const PackedLinear& linear, const Branch& branch, int64_t rows,
+                     float* hidden);
   /// add_projected for a product that projected already holds.
-  void add_output(const PackedNorm& norm, int64_t rows, float* hidden);
-  ResidualNormArgs output_args(const PackedNorm& norm, int64_t rows, float* hidden) const;
-  /// hidden += residual_multiplier · norm(x).
-  void add_normed(const Buffer& x, const PackedNorm& norm, int64_t rows, float* hidden);
-  /// add_projected between a mixer and the MLP. Also writes the MLP's input to normed where one
-  /// operation can do both, and then returns true.
-  bool add_mixed(const PackedLayer& layer, const void* x, const PackedLinear& linear, int64_t rows,
-                 float* hidden);
+  void add_output(const Branch& branch, int64_t rows, float* hidden);
+  ResidualNormArgs output_args(const Branch& branch, int64_t rows, float* hidden) const;
+  /// Adds x to hidden by the branch.
+  void add_normed(const Buffer& x, const Branch& branch, int64_t rows, float* hidden);
+  /// add_projected between attention or a mixer and the MLP. Also writes the MLP's input to normed
+  /// where one operation can do both, and then returns true.
+  bool add_mixed(const PackedLayer& layer, const void* x, const PackedLinear& linear,
+                 float multiplier, int64_t rows, float* hidden);
   /// x is null where the layer has no RoPE.
   RopeArgs rope_of(const HeadsView& heads, int64_t layer_index, const TokenBatch& batch,
                    const RopeTables& ropes, bool is_query) const;
@@ -141,7 +154,10 @@ class LayerRunner {
   /// Expands the latent and the rotated key to K and V of all heads, for the rows in segments.
   ExpandedLatent expand(const PackedLayer& layer, std::span<const Segment> segments,
                         const KvStorage& storage);
-  // Steps of a recurrent mixer in order: mixed_in to convolved to scanned to mixed.
+  /// Runs the recurrent mixer on hidden up to its output projection, whose input is in mixed.
+  void mix(const PackedLayer& layer, const float* hidden, const TokenBatch& batch,
+           const RecurrentState* state);
+  // Its steps in order: mixed_in to convolved to scanned to mixed.
   void gate_before_convolution(const PackedRecurrence& mixer, int64_t rows);
   void convolve(const PackedRecurrence& mixer, const StateRun& run);
   void scan(const PackedRecurrence& mixer, int64_t tokens, std::span<const StateRun> runs);
@@ -204,7 +220,6 @@ class LayerRunner {
   AmaxSlot mlp_input_slot(const PackedLayer& layer) const;
   /// Folds x into slot, for inputs whose operation cannot do it.
   void fold(AmaxSlot slot, const void* x, int64_t count, ComputeType type);
-  bool adds_directly(const PackedNorm& norm) const;
   static bool has_feed_forward(const PackedLayer& layer) {
     return layer.mlp.width > 0 || !layer.moe.experts.empty();
   }

@@ -33,8 +33,6 @@ void multiply(Backend& backend, const ProductArgs& args);
 struct ActivatedProductArgs {
   const void* x = nullptr;  ///< [rows, hidden] of the type that the layer was packed for
   const PackedMlp& mlp;
-  Activation activation = Activation::kSilu;
-  float limit = 0.0f;  ///< as in ActivationArgs
   int64_t rows = 0;
   float* scratch = nullptr;  ///< as in MatmulActivateArgs
   ComputeType out_type = ComputeType::kFloat32;

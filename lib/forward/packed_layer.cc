@@ -37,10 +37,20 @@ class Packer {
       : weights_(weights), config_(config), layer_(layer), backend_(backend), type_(type) {}
 
   PackedNorm norm(Role role, std::initializer_list<Role> bias = {}) const {
+    return norm_times(1.0f, role, bias);
+  }
+
+  /// A norm whose output is multiplied.
+  PackedNorm norm_times(float multiplier, Role role, std::initializer_list<Role> bias) const {
     PackedNorm packed;
-    if (!weights_.has(layer_, role)) return plain_norm(role);
-    packed.weight = {norm_weight(all_rows(role), config_), backend_};
-    packed.bias = biases(bias);
+    if (!weights_.has(layer_, role)) {
+      if (multiplier != 1.0f)
+        fail("layer ", layer_, " has no ", row_of(role).name,
+             ", which the multiplier of its inputs needs");
+      return plain_norm(role);
+    }
+    packed.weight = {multiplied(norm_weight(all_rows(role), config_), multiplier), backend_};
+    packed.bias = {multiplied(all_biases(bias), multiplier), backend_};
     return packed;
   }
 
@@ -66,7 +76,8 @@ class Packer {
   }
 
   void pack_key_value(PackedLayer& packed) const {
-    packed.input_norm = norm(Role::kInputNorm, {Role::kInputNormBias});
+    packed.input_norm =
+        norm_times(config_.attention_input_multiplier, Role::kInputNorm, {Role::kInputNormBias});
     if (!own().has_own_cache) return;
     if (config_.architecture->has_latent_attention) {
       packed.key_value = linear({Role::kLatent}, {Role::kLatentBias});
@@ -76,7 +87,8 @@ class Packer {
       const bool has_value = own().has_value_projection;
       packed.key_value = linear({Role::kKey, has_value ? Role::kValue : Role::kKey},
                                 {Role::kKeyBias, has_value ? Role::kValueBias : Role::kKeyBias});
-      packed.key_norm = norm(Role::kKeyNorm);
+      packed.key_value.factors = key_factors();
+      packed.key_norm = norm(Role::kKeyNorm, {Role::kKeyNormBias});
       if (config_.architecture->norms_values)
         packed.value_norm.weight = {
             std::vector<float>(static_cast<size_t>(own().attention.value_dim), 1.0f), backend_};
@@ -91,7 +103,7 @@ class Packer {
     if (own().has_indexer) packed.indexer = indexer();
     packed.query = config_.has_query_rank ? linear({Role::kQueryUp}, {})
                                           : linear({Role::kQuery}, {Role::kQueryBias});
-    packed.query_norm = norm(Role::kQueryNorm);
+    packed.query_norm = norm(Role::kQueryNorm, {Role::kQueryNormBias});
   }
 
   void pack_attention(PackedLayer& packed) const {
@@ -112,7 +124,9 @@ class Packer {
   }
 
   void pack_norms(PackedLayer& packed) const {
-    packed.input_norm = norm(Role::kInputNorm, {Role::kInputNormBias});
+    if (own().has_recurrence)
+      packed.mixer_norm =
+          norm_times(config_.mixer_input_multiplier, Role::kInputNorm, {Role::kInputNormBias});
     packed.attention_output_norm = norm(Role::kAttentionOutputNorm);
     packed.mlp_norm = norm(Role::kMlpNorm, {Role::kMlpNormBias});
     packed.mlp_output_norm = norm(Role::kMlpOutputNorm);
@@ -125,6 +139,7 @@ class Packer {
                              : linear({Role::kUp}, {Role::kUpBias});
     packed.down = linear({Role::kDown}, {Role::kDownBias});
     packed.width = own().intermediate_size;
+    packed.activation = activation(packed.gated);
     return packed;
   }
 
@@ -176,9 +191,7 @@ class Packer {
   }
 
   float scalar() const {
-    return weights_.has(layer_, Role::kLayerScalar)
-               ? as_float32(weights_.rows(layer_, Role::kLayerScalar).parts).at(0)
-               : 1.0f;
+    return weights_.has(layer_, Role::kLayerScalar) ? number(Role::kLayerScalar) : 1.0f;
   }
 
  private:
@@ -195,6 +208,34 @@ class Packer {
     return packed;
   }
 
+  float number(Role role) const { return as_float32(weights_.rows(layer_, role).parts).at(0); }
+
+  ActivationFunction activation(bool is_gated) const {
+    ActivationFunction function{.kind = config_.activation};
+    if (is_gated) {
+      function.limit = config_.activation_limit;
+      function.gate_multiplier = config_.gate_multiplier;
+    }
+    if (function.kind != Activation::kXielu) return function;
+    const auto softplus = [](float x) {
+      return std::log1p(std::exp(-std::fabs(x))) + std::max(x, 0.0f);
+    };
+    function.beta = number(Role::kActivationBeta);
+    function.eps = number(Role::kActivationEps);
+    function.alpha_p = softplus(number(Role::kActivationAlphaP));
+    function.alpha_n = function.beta + softplus(number(Role::kActivationAlphaN));
+    return function;
+  }
+
+  /// Of K and V together; none where K is used as it is projected.
+  PackedValues key_factors() const {
+    if (config_.key_multiplier == 1.0f) return {};
+    const AttentionSizes& sizes = own().attention;
+    std::vector<float> factors(static_cast<size_t>(sizes.key_width()), config_.key_multiplier);
+    factors.resize(factors.size() + static_cast<size_t>(sizes.value_width()), 1.0f);
+    return {std::move(factors), backend_};
+  }
+
   PackedMlp expert(int64_t index) const {
     PackedMlp packed;
     packed.gated = weights_.has(layer_, Role::kExpertGate);
@@ -203,6 +244,7 @@ class Packer {
                              : linear({Role::kExpertUp}, {Role::kExpertUpBias}, index);
     packed.down = linear({Role::kExpertDown}, {Role::kExpertDownBias}, index);
     packed.width = config_.moe.intermediate_size;
+    packed.activation = activation(packed.gated);
     return packed;
   }
 
@@ -213,6 +255,7 @@ class Packer {
                              : linear({Role::kSharedUp}, {});
     packed.down = linear({Role::kSharedDown}, {});
     packed.width = config_.moe.shared_intermediate_size;
+    packed.activation = activation(packed.gated);
     return packed;
   }
 
@@ -235,15 +278,19 @@ class Packer {
     return packed;
   }
 
-  /// Concatenated biases; empty where the layer has none.
   PackedValues biases(std::initializer_list<Role> roles, int64_t index = 0) const {
+    return {all_biases(roles, index), backend_};
+  }
+
+  /// Concatenated biases; empty where the layer has none.
+  std::vector<float> all_biases(std::initializer_list<Role> roles, int64_t index = 0) const {
     std::vector<float> all;
     for (const Role role : roles) {
       if (!weights_.has(layer_, role)) continue;
       const std::vector<float> part = as_float32(weights_.rows(layer_, role, index).parts);
       all.insert(all.end(), part.begin(), part.end());
     }
-    return {std::move(all), backend_};
+    return all;
   }
 
   /// One tensor, or those of all heads where each has its own.
@@ -344,10 +391,10 @@ int64_t recurrence_elements(const ModelConfig& config) {
 
 uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   const int64_t hidden = config.hidden_size;
-  const int64_t mixer = std::max(config.largest([&](const LayerConfig& layer) {
-    return attention_elements(config, layer.attention);
-  }),
-                                 recurrence_elements(config));
+  const int64_t mixer = config.largest([&](const LayerConfig& layer) {
+    return (layer.has_attention ? attention_elements(config, layer.attention) : 0) +
+           (layer.has_recurrence ? recurrence_elements(config) : 0);
+  });
   const int64_t dense = 3 * hidden * config.largest(&LayerConfig::intermediate_size);
   const MoeConfig& moe = config.moe;
   const int64_t experts =

@@ -24,6 +24,7 @@ struct PackedMlp {
   PackedLinear down;
   bool gated = true;
   int64_t width = 0;
+  ActivationFunction activation;
 };
 
 struct PackedExperts {
@@ -80,6 +81,8 @@ struct PackedIndexer {
 /// One layer in the backend's layout.
 struct PackedLayer {
   PackedNorm input_norm, attention_output_norm, mlp_norm, mlp_output_norm;
+  PackedNorm
+      mixer_norm;  ///< of a recurrent mixer's input: the input norm, times its own multiplier
   PackedNorm query_norm, key_norm;  ///< [head_dim], [heads, head_dim] or [width]
   PackedNorm value_norm;            ///< [value_dim] ones, or none
   PackedLinear query, output;

@@ -53,7 +53,8 @@ struct PackedLinear {
   /// [out, in]; null where the layer has no such Linear. With quantized inputs only the sizes
   /// count.
   std::unique_ptr<PackedMatrix> matrix;
-  PackedValues bias;  ///< [out], or none
+  PackedValues bias;     ///< [out], or none
+  PackedValues factors;  ///< [out] of the outputs with their bias, or none
   std::vector<QuantizedRows> quantized =
       {};  ///< all rows, in order; empty: inputs are not quantized
 };

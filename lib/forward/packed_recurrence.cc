@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -76,6 +77,18 @@ PackedLinear pack_mixer_in(const MixerRows& rows, const ModelConfig& config, Bac
   return pack_linear(std::span(&one, 1), backend, type);
 }
 
+/// Factors of a Mamba 2 projection's rows; none where all are 1.
+std::vector<float> in_factors(const RecurrentConfig& config) {
+  const MixerMultipliers& multipliers = config.in_multipliers;
+  if (std::ranges::all_of(multipliers, [](float value) { return value == 1.0f; })) return {};
+  const int64_t states = config.groups * config.state_dim;
+  const std::array counts{config.inner(), config.inner(), states, states, config.heads};
+  std::vector<float> factors;
+  for (size_t i = 0; i < counts.size(); ++i)
+    factors.insert(factors.end(), static_cast<size_t>(counts[i]), multipliers[i]);
+  return factors;
+}
+
 }  // namespace
 
 PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
@@ -94,6 +107,7 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
   PackedRecurrence packed;
   packed.in = pack_mixer_in(rows, config, backend, type);
   packed.in.bias = packed_values(Role::kMixerInBias);
+  packed.in.factors = {in_factors(config.recurrent), backend};
   packed.out = linear(Role::kMixerOut);
   packed.out.bias = packed_values(Role::kMixerOutBias);
   if (config.architecture->recurrence == Mixer::kMamba) {

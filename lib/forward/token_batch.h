@@ -34,6 +34,8 @@ struct TokenBatch {
   }
 };
 
+struct RecurrentState;
+
 /// K and V for attention, [rows, heads, k_dim or v_dim] of the layer's cache, and their scales per
 /// head. q_scales: [num_attention_heads] of FP8 queries, or null.
 struct KvStorage {
@@ -52,6 +54,8 @@ struct KvStorage {
   /// runner's, for layers one after the other.
   uint32_t* selection = nullptr;
   int64_t selection_words = 0;
+  /// Of a recurrent mixer beside attention; null: all sequences begin here.
+  const RecurrentState* state = nullptr;
 };
 
 /// K and V of all heads, expanded from the latent rows in segments.

@@ -22,6 +22,8 @@ std::string_view name_of(Activation activation) {
       return "relu";
     case Activation::kSquaredRelu:
       return "relu2";
+    case Activation::kXielu:
+      return "xielu";
   }
   return "";
 }
@@ -110,10 +112,11 @@ void add_tensors(Properties& properties, const ModelConfig& config, const Weight
   if (has({Role::kQueryBias, Role::kQueryDownBias, Role::kLatentBias}))
     biases.emplace_back("q/k/v");
   if (has({Role::kOutputBias})) biases.emplace_back("attention output");
+  if (has({Role::kKeyNormBias})) biases.emplace_back("q/k norm");
   if (has({Role::kUpBias, Role::kDownBias})) biases.emplace_back("MLP");
   if (has({Role::kExpertUpBias, Role::kExpertDownBias})) biases.emplace_back("experts");
   if (has({Role::kRouterBias})) biases.emplace_back("router");
-  if (has({Role::kMixerInBias})) biases.emplace_back("mixers");
+  if (has({Role::kMixerInBias, Role::kMixerOutBias})) biases.emplace_back("mixers");
   if (has({Role::kMixerConvBias})) biases.emplace_back("mixers' convolutions");
   if (weights.has(Role::kLmHeadBias)) biases.emplace_back("lm_head");
   if (has({Role::kQueryKeyValue}))
@@ -143,6 +146,33 @@ void add_feed_forward(Properties& properties, const ModelConfig& config, const W
                         config.parallel_residual ? "attention and MLP in parallel" : ""});
 }
 
+/// Shown only where a branch has one.
+void add_branch_multipliers(Properties& properties, const ModelConfig& config) {
+  const std::pair<const char*, float> all[] = {
+      {"attention_input", config.attention_input_multiplier},
+      {"key", config.key_multiplier},
+      {"attention_output", config.attention_output_multiplier},
+      {"mixer_input", config.mixer_input_multiplier},
+      {"mixer_output", config.mixer_output_multiplier},
+      {"gate", config.gate_multiplier},
+      {"mlp_output", config.mlp_output_multiplier}};
+  Json json = Json::object();
+  std::vector<std::string> texts;
+  const auto show = [&](const std::string& name, float value) {
+    std::string label = name;
+    std::ranges::replace(label, '_', ' ');
+    json[name] = value;
+    texts.push_back(label + " " + short_float(value));
+  };
+  for (const auto& [name, value] : all)
+    if (value != 1.0f) show(name, value);
+  const MixerMultipliers& mixer = config.recurrent.in_multipliers;
+  const char* const parts[] = {"mixer_gate", "mixer_x", "mixer_b", "mixer_c", "mixer_steps"};
+  for (size_t i = 0; i < mixer.size(); ++i)
+    if (mixer[i] != 1.0f) show(parts[i], mixer[i]);
+  if (!json.empty()) properties.push_back({"branch_multipliers", json, join(texts, ", ")});
+}
+
 void add_numbers(Properties& properties, const ModelConfig& config) {
   const auto add = [&](const char* key, float value, float neutral) {
     properties.push_back(
@@ -154,6 +184,7 @@ void add_numbers(Properties& properties, const ModelConfig& config) {
   add("embedding_multiplier", config.embedding_multiplier, 1.0f);
   add("residual_multiplier", config.residual_multiplier, 1.0f);
   add("logits_multiplier", config.logits_multiplier, 1.0f);
+  add_branch_multipliers(properties, config);
 }
 
 void add_experts(Properties& properties, const ModelConfig& config, const Weights& weights) {

@@ -151,7 +151,8 @@ void add_layer_ends(Words& words, const Architecture& architecture, const Family
 
 void add_recurrence(Words& words, const Architecture& architecture) {
   add(words, architecture.recurrence == Mixer::kMamba, "Mamba layers");
-  add(words, architecture.recurrence == Mixer::kMamba2, "Mamba 2 layers");
+  add(words, architecture.recurrence == Mixer::kMamba2,
+      architecture.mixes_beside_attention ? "Mamba 2 beside attention" : "Mamba 2 layers");
   add(words, architecture.recurrence == Mixer::kDeltaNet, "gated delta net layers");
   add(words, architecture.recurrence == Mixer::kShortConvolution, "short convolution layers");
   add(words, architecture.has_single_blocks, "a mixer or an MLP a layer");
@@ -208,7 +209,8 @@ void add_numbers(Words& words, const Architecture& architecture, const Family& f
   add(words, family.reads_number(&ModelConfig::softmax_scale), "score scale");
   add(words, architecture.scales_embedding, "scaled embedding");
   add(words, architecture.norms_embedding, "norm of the embedding");
-  const bool has_residual = family.reads_number(&ModelConfig::residual_multiplier);
+  const bool has_residual = family.reads_number(&ModelConfig::residual_multiplier) ||
+                            family.reads_number(&ModelConfig::key_multiplier);
   add(words, has_residual, "multipliers");
   add(words, !has_residual && family.reads_number(&ModelConfig::logits_multiplier),
       "logits multiplier");
@@ -220,6 +222,7 @@ void add_feed_forward(Words& words, const Architecture& architecture, const Fami
   const bool has_up = family.presence(Role::kUp) != Presence::kNever;
   add(words, has_up && family.presence(Role::kGate) == Presence::kNever, "MLP without gate");
   add(words, family.reads_number(&ModelConfig::activation_limit), "clamped gate");
+  add(words, family.always(Role::kActivationAlphaP), "xIELU");
   if (!architecture.has_experts()) return;
   words.emplace_back(architecture.expert_layers == ExpertLayers::kWhereEnabled ? "optional MoE"
                                                                                : "MoE");

@@ -16,6 +16,8 @@ constexpr float kBiasSpread = 0.1f, kNormSpread = 0.05f, kCorrectionSpread = 0.0
 constexpr float kLeastStepBias = -6.9f, kMostStepBias = -2.25f;
 // Decay rates are 1 to 16, and the file holds their logarithm.
 constexpr float kMostLogDecay = 2.77f;
+// Source: transformers 5.23 `XIELUActivation`.
+constexpr float kXieluBeta = 0.5f, kXieluEps = -1e-6f;
 
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
 
@@ -179,6 +181,10 @@ SyntheticValues::Spread SyntheticValues::spread_of(const ExpectedTensor& tensor,
               .noise = Noise::kUniform};
     case TensorClass::kLogDecay:
       return {.spread = kMostLogDecay, .noise = Noise::kUniform};
+    case TensorClass::kActivationBeta:
+      return {.mean = kXieluBeta};
+    case TensorClass::kActivationEps:
+      return {.mean = kXieluEps};
     case TensorClass::kMatrix:
       return {.spread = by_inputs};
     case TensorClass::kOutputMatrix:

@@ -82,8 +82,7 @@ void activate(benchmark::State& state, Activation activation, float limit = 0.0f
   std::vector<uint16_t> out(kRows * kInner);
   for (auto _ : state)
     cpu.activate({.x = x.data(),
-                  .activation = activation,
-                  .limit = limit,
+                  .activation = {.kind = activation, .limit = limit},
                   .rows = kRows,
                   .width = kInner,
                   .out_type = ComputeType::kBFloat16,

@@ -80,8 +80,12 @@ RowOperation activate(Activation activation, bool gated, float limit) {
             const auto out = room_for<float>(backend, count * kWidth);
             backend.activate({.x = x.data(),
                               .gated = gated,
-                              .activation = activation,
-                              .limit = limit,
+                              .activation = {.kind = activation,
+                                             .limit = limit,
+                                             .alpha_p = 0.8f,
+                                             .alpha_n = 1.1f,
+                                             .beta = 0.5f,
+                                             .eps = -1e-6f},
                               .rows = count,
                               .width = kWidth,
                               .out = out.data()});
@@ -217,6 +221,7 @@ const std::vector<RowOperation>& operations() {
       activate(Activation::kGelu, false, 0.0f),
       activate(Activation::kGeluTanh, false, 0.0f),
       activate(Activation::kSquaredRelu, false, 0.0f),
+      activate(Activation::kXielu, false, 0.0f),
       gated_norm(false),
       gated_norm(true),
       multiply_gate(GateFunction::kSigmoid),

@@ -86,7 +86,7 @@ TEST_CASE("norm: a mean far from zero costs a centered row no digits of its vari
 
 struct NormHeadsCase {
   int64_t tokens = 0, heads = 0, head_dim = 0, extra_stride = 0;
-  bool centered = false, weight_per_head = false;
+  bool centered = false, weight_per_head = false, has_bias = false;
 };
 
 std::vector<float> norm_heads(Backend& backend, const NormHeadsCase& c) {
@@ -94,12 +94,15 @@ std::vector<float> norm_heads(Backend& backend, const NormHeadsCase& c) {
   const test::OnBackend<float> x(backend, test::normal(c.tokens * stride, 8));
   const test::OnBackend<float> weight(
       backend, test::normal(c.weight_per_head ? c.heads * c.head_dim : c.head_dim, 9));
+  const test::OnBackend<float> bias(
+      backend, test::normal(c.weight_per_head ? c.heads * c.head_dim : c.head_dim, 10));
   backend.norm_heads({.x = {.data = x.data(),
                             .tokens = c.tokens,
                             .heads = c.heads,
                             .head_dim = c.head_dim,
                             .row_stride = stride},
                       .weight = weight.data(),
+                      .bias = c.has_bias ? bias.data() : nullptr,
                       .weight_per_head = c.weight_per_head,
                       .centered = c.centered,
                       .epsilon = 1e-6f});
@@ -117,6 +120,7 @@ TEST_CASE("norm_heads: every backend agrees with the reference and leaves the re
                             {0, 2, 8}}) {
       c.centered = centered;
       c.weight_per_head = per_head;
+      c.has_bias = c.heads % 2 == 1;
       const auto before = test::normal(c.tokens * (c.heads * c.head_dim + c.extra_stride), 8);
       const auto expected = norm_heads(*reference, c);
       test::for_each_backend([&](Backend& backend) {

@@ -114,6 +114,7 @@ TEST_CASE("reference: norm_heads is torch's norm of each head") {
   for (const Json& c : cases("norm_heads"))
     test::for_every_backend([&](Backend& backend) {
       const Floats x(backend, floats(c, "x")), weight(backend, floats(c, "weight"));
+      const Floats bias(backend, floats(c, "bias"));
       const int64_t heads = number(c, "heads"), head_dim = number(c, "head_dim");
       backend.norm_heads({.x = {.data = x.data(),
                                 .tokens = number(c, "tokens"),
@@ -121,6 +122,7 @@ TEST_CASE("reference: norm_heads is torch's norm of each head") {
                                 .head_dim = head_dim,
                                 .row_stride = heads * head_dim},
                           .weight = weight.data(),
+                          .bias = floats(c, "bias").empty() ? nullptr : bias.data(),
                           .weight_per_head = flag(c, "weight_per_head"),
                           .centered = flag(c, "centered"),
                           .epsilon = real(c, "epsilon")});
@@ -133,7 +135,8 @@ TEST_CASE("reference: activations are torch's") {
   const std::map<std::string, Activation> activations{
       {"silu", Activation::kSilu},          {"gelu", Activation::kGelu},
       {"gelu_tanh", Activation::kGeluTanh}, {"quick_gelu", Activation::kQuickGelu},
-      {"relu", Activation::kRelu},          {"squared_relu", Activation::kSquaredRelu}};
+      {"relu", Activation::kRelu},          {"squared_relu", Activation::kSquaredRelu},
+      {"xielu", Activation::kXielu}};
   for (const Json& c : cases("activate"))
     test::for_every_backend([&](Backend& backend) {
       const Floats x(backend, floats(c, "x"));
@@ -141,8 +144,12 @@ TEST_CASE("reference: activations are torch's") {
       const Floats out = room(backend, expected.size());
       backend.activate({.x = x.data(),
                         .gated = flag(c, "gated"),
-                        .activation = activations.at(required_string(c, "activation")),
-                        .limit = real(c, "limit"),
+                        .activation = {.kind = activations.at(required_string(c, "activation")),
+                                       .limit = real(c, "limit"),
+                                       .alpha_p = real(c, "alpha_p"),
+                                       .alpha_n = real(c, "alpha_n"),
+                                       .beta = real(c, "beta"),
+                                       .eps = real(c, "eps")},
                         .rows = number(c, "rows"),
                         .width = number(c, "width"),
                         .out = out.data()});

@@ -2,11 +2,11 @@
 
     python tests/reference/kernels_torch.py tests/fixtures/kernels
 
-Needs torch 2.13.0. Attention is torch.nn.functional.scaled_dot_product_attention; with a soft-cap or sinks,
-which that function does not have, a softmax over the capped scores and one column more for the sinks. Norms and
-activations are torch.nn.functional's, rope the usual rotate-half (Llama) and rotate-every-two (GPT-J) written
-with complex numbers, FP8 codes torch's own dtypes. Inputs are multiples of 1/1024, exact in float32; outputs are
-rounded to 11 digits.
+Needs torch 2.13.0 and transformers 5.23. Attention is torch.nn.functional.scaled_dot_product_attention; with a
+soft-cap or sinks, which that function does not have, a softmax over the capped scores and one column more for the
+sinks. Norms and activations are torch.nn.functional's, xIELU is transformers', rope the usual rotate-half (Llama)
+and rotate-every-two (GPT-J) written with complex numbers, FP8 codes torch's own dtypes. Inputs are multiples of
+1/1024, exact in float32; outputs are rounded to 11 digits.
 """
 
 import json
@@ -15,6 +15,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from transformers.activations import XIELUActivation
 
 torch.manual_seed(20240611)
 
@@ -92,14 +93,17 @@ def norm(rows, width, epsilon, centered=False, biased=False):
             "weight": listed(weight), "bias": listed(bias) if biased else [], "out": listed(out)}
 
 
-def norm_heads(tokens, heads, head_dim, centered, per_head):
+def norm_heads(tokens, heads, head_dim, centered, per_head, biased=False):
     x = values(tokens, heads, head_dim) + 0.5
     weight = values(heads, head_dim) if per_head else values(head_dim)
+    bias = torch.zeros(()) if not biased else values(heads, head_dim) if per_head else values(head_dim)
     normed = F.layer_norm(x, (head_dim,), eps=1e-5) if centered else F.rms_norm(x, (head_dim,), eps=1e-5)
     return {"tokens": tokens, "heads": heads, "head_dim": head_dim, "epsilon": 1e-5, "centered": centered,
-            "weight_per_head": per_head, "x": listed(x), "weight": listed(weight), "out": listed(normed * weight)}
+            "weight_per_head": per_head, "x": listed(x), "weight": listed(weight), "bias": listed(bias) if biased else [],
+            "out": listed(normed * weight + bias)}
 
 
+XIELU = {"alpha_p": 0.8, "alpha_n": 1.1, "beta": 0.5, "eps": -1e-6}
 ACTIVATIONS = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -107,6 +111,8 @@ ACTIVATIONS = {
     "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
     "relu": F.relu,
     "squared_relu": lambda x: F.relu(x).square(),
+    "xielu": lambda x: XIELUActivation(XIELU["alpha_p"], XIELU["alpha_n"], XIELU["beta"], XIELU["eps"],
+                                       dtype=torch.float64)(x).detach(),
 }
 
 
@@ -116,7 +122,7 @@ def activate(name, gated, limit=0.0):
     if limit:  # as gpt-oss's experts do
         gate, up = gate.clamp(max=limit), up.clamp(-limit, limit) + 1
     out = ACTIVATIONS[name](gate)
-    return {"activation": name, "gated": gated, "limit": limit, "rows": 3, "width": 40, "x": listed(x),
+    return {"activation": name, **XIELU, "gated": gated, "limit": limit, "rows": 3, "width": 40, "x": listed(x),
             "out": listed(out * up if gated else out)}
 
 
@@ -160,7 +166,8 @@ cases = {
     "rope": [rope(3, 2, 8, 8, False), rope(3, 2, 8, 8, True), rope(2, 1, 10, 6, False), rope(2, 1, 10, 6, True)],
     "norm": [norm(3, 20, 1e-5), norm(1, 7, 1e-2), norm(2, 19, 1e-5, biased=True), norm(3, 20, 1e-5, centered=True),
              norm(2, 37, 1e-2, centered=True, biased=True)],
-    "norm_heads": [norm_heads(3, 2, 10, centered, per_head) for centered in (False, True) for per_head in (False, True)],
+    "norm_heads": [norm_heads(3, 2, 10, centered, per_head) for centered in (False, True) for per_head in (False, True)] + [
+        norm_heads(2, 3, 9, centered, per_head, biased=True) for centered in (False, True) for per_head in (False, True)],
     "activate": [activate(name, gated) for name in ACTIVATIONS for gated in (True, False)] + [
         activate("quick_gelu", True, limit=1.5), activate("silu", True, limit=0.75)],
     "embed": [embed(5, 19, 1.0), embed(4, 18, 0.25)],

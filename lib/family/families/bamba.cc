@@ -35,6 +35,7 @@ Architecture bamba_architecture() {
                    {"attention_bias", &ModelConfig::output_bias},
                    {"mlp_bias", &ModelConfig::mlp_bias},
                    {"mamba_proj_bias", &ModelConfig::mixer_bias},
+                   {"mamba_proj_bias", &ModelConfig::mixer_output_bias},
                    {"mamba_conv_bias", &ModelConfig::has_conv_bias}},
       // Half of each head rotates, regardless of config.json.
       .known_keys = {"attn_rotary_emb"},

@@ -47,6 +47,7 @@ Architecture granitemoehybrid_architecture() {
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"attention_bias", &ModelConfig::output_bias},
                    {"mamba_proj_bias", &ModelConfig::mixer_bias},
+                   {"mamba_proj_bias", &ModelConfig::mixer_output_bias},
                    {"mamba_conv_bias", &ModelConfig::has_conv_bias}},
       .numbers = granite_multipliers(),
       .known_keys = {"position_embedding_type", "normalization_function"},

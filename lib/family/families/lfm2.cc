@@ -41,6 +41,7 @@ Architecture lfm2_architecture() {
                   {"intermediate_size", "block_ff_dim"},
                   {"attn_layer_indices", "full_attn_idxs"}},
       .switches = {{"conv_bias", &ModelConfig::mixer_bias},
+                   {"conv_bias", &ModelConfig::mixer_output_bias},
                    {"conv_bias", &ModelConfig::has_conv_bias}},
       .known_keys = {"block_auto_adjust_ff_dim", "block_ffn_dim_multiplier", "block_multiple_of",
                      "block_use_swiglu"},

@@ -17,6 +17,7 @@ Architecture lfm2_moe_architecture() {
                   {"tie_word_embeddings", "tie_embedding"},
                   {"first_k_dense_replace", "num_dense_layers"}},
       .switches = {{"conv_bias", &ModelConfig::mixer_bias},
+                   {"conv_bias", &ModelConfig::mixer_output_bias},
                    {"conv_bias", &ModelConfig::has_conv_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},

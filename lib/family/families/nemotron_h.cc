@@ -73,6 +73,7 @@ Architecture nemotron_h_architecture() {
                   {"shared_expert_intermediate_size", "moe_shared_expert_intermediate_size"}},
       .switches = {{"mlp_bias", &ModelConfig::mlp_bias},
                    {"use_bias", &ModelConfig::mixer_bias},
+                   {"use_bias", &ModelConfig::mixer_output_bias},
                    {"use_conv_bias", &ModelConfig::has_conv_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"routed_scaling_factor", &ModelConfig::routed_scaling_factor}},
