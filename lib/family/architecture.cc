@@ -5,6 +5,7 @@ namespace kvcal {
 // One row per family: families/<name>.cc defines <name>_architecture().
 #define KVCAL_FAMILIES(ROW) \
   ROW(afmoe)                \
+  ROW(apertus)              \
   ROW(arcee)                \
   ROW(bamba)                \
   ROW(biogpt)               \
@@ -22,6 +23,7 @@ namespace kvcal {
   ROW(exaone4)              \
   ROW(exaone_moe)           \
   ROW(falcon)               \
+  ROW(falcon_h1)            \
   ROW(flex_olmo)            \
   ROW(flint)                \
   ROW(gemma)                \
@@ -78,6 +80,7 @@ namespace kvcal {
   ROW(olmo3)                \
   ROW(olmoe)                \
   ROW(opt)                  \
+  ROW(persimmon)            \
   ROW(phi)                  \
   ROW(phi3)                 \
   ROW(phimoe)               \

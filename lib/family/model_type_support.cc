@@ -26,7 +26,6 @@ constexpr std::string_view kSharedCaches =
 
 const std::vector<RefusedModelType>& refused_model_types() {
   static const std::vector<RefusedModelType> kTable{
-      {"apertus", "its activation, xIELU, is not run"},
       {"axk1", "its norm behind the experts is not run"},
       {"axk2", "its gated norms are not run"},
       {"bailing_hybrid", kChannelDecay},
@@ -43,7 +42,7 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"bloom", kAlibi},
       {"blt", "its tokens are bytes, joined in patches by a model of their own"},
       {"camembert", kEncoder},
-      {"chameleon", "its norms of Q and K have biases"},
+      {"chameleon", "its logits leave out the tokens of images"},
       {"cpmant", "its positions are biases of attention"},
       {"data2vec-text", kEncoder},
       {"dbrx", "it clips Q, K and V"},
@@ -58,10 +57,8 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"ernie", kEncoder},
       {"ernie4_5_vl_moe", "its experts of text and of images are separate"},
       {"evolla", kCrossAttention},
-      {"falcon_h1", "its Mamba 2 heads are not run"},
       {"falcon_mamba", kNoAttention},
       {"florence2", kEncoderDecoder},
-      {"fuyu", "the norms of Q and K of its text model have biases"},
       {"gemma3n", kSharedCaches},
       {"gemma3n_text", kSharedCaches},
       {"gemma4_assistant", "it drafts for another model and reads that model's KV cache"},
@@ -111,7 +108,6 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"openai-gpt", "its norms follow the residual sums"},
       {"paligemma", "its prompts attend both ways"},
       {"pegasus", kEncoderDecoder},
-      {"persimmon", "its norms of Q and K have biases"},
       {"pi0", "it makes actions of robots, no tokens"},
       {"pix2struct", kEncoderDecoder},
       {"plbart", kEncoderDecoder},

@@ -27,6 +27,13 @@ const std::vector<std::string_view> kLlavaOutside{"vision_tower.", "multi_modal_
 // One row a wrapper.
 const std::vector<Wrapper>& wrappers() {
   static const std::vector<Wrapper> kTable{
+      {.model_type = "fuyu",
+       .description = "Fuyu 8B",
+       .text_type = "persimmon",
+       .has_one_text_type = true,
+       .may_be_flat = true,
+       .places = kLlavaPlaces,
+       .outside = {"vision_embed_tokens."}},
       {.model_type = "gemma3",
        .description = "Gemma 3",
        .text_type = "gemma3_text",
