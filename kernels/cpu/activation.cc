@@ -68,9 +68,12 @@ HWY_NOINLINE Magnitudes multiply_gate_as(const MultiplyGateArgs& args, int64_t b
   for (int64_t t = begin; t < end; ++t)
     for (int64_t h = 0; h < args.heads; ++h) {
       Out* out = static_cast<Out*>(args.out) + (t * args.heads + h) * args.width;
-      gate_row<kFunction>(args.x.data + t * args.x.row_stride + h * args.width,
-                          args.gate.data + t * args.gate.row_stride + h * head_stride, args.width,
-                          out, seen);
+      const float* x = args.x.data + t * args.x.row_stride + h * args.width;
+      const float* gate = args.gate.data + t * args.gate.row_stride + h * head_stride;
+      if (args.gate_per_head)
+        factor_row(x, gate_of<kFunction>(set(*gate)), args.width, out, seen);
+      else
+        gate_row<kFunction>(x, gate, args.width, out, seen);
       seen.end_row(out, args.width);
     }
   return seen.magnitudes();
@@ -90,6 +93,8 @@ Magnitudes multiply_gate_rows(const MultiplyGateArgs& args, int64_t begin, int64
     return multiply_gate_by<GateFunction::kSilu>(args, begin, end);
   if (args.function == GateFunction::kIdentity)
     return multiply_gate_by<GateFunction::kIdentity>(args, begin, end);
+  if (args.function == GateFunction::kSoftplus)
+    return multiply_gate_by<GateFunction::kSoftplus>(args, begin, end);
   return multiply_gate_by<GateFunction::kSigmoid>(args, begin, end);
 }
 

@@ -73,8 +73,9 @@ HWY_INLINE void gates_of(const DeltaScanArgs& args, int64_t head, int64_t row, i
     if (args.decay_rate) g = hn::Mul(rate, softplus(hn::Add(g, bias)));
     hn::Store(exp(g), DF(), gates.decay + i);
     if (args.logistic_beta)
-      hn::Store(gate_of<GateFunction::kSigmoid>(hn::Load(DF(), gates.beta + i)), DF(),
-                gates.beta + i);
+      hn::Store(hn::Mul(set(args.beta_range),
+                        gate_of<GateFunction::kSigmoid>(hn::Load(DF(), gates.beta + i))),
+                DF(), gates.beta + i);
   }
 }
 

@@ -44,8 +44,30 @@ void embed_rows(const EmbedArgs& args, int64_t begin, int64_t end) {
   embed_as<BF16>(args, begin, end);
 }
 
-void scale_part(const ScaleArgs& args, int64_t begin, int64_t end) {
-  scaled_row(args.x + begin, end - begin, args.factor, false, args.x + begin);
+void scale_rows(const ScaleArgs& args, int64_t begin, int64_t end) {
+  for (int64_t t = begin; t < end; ++t) {
+    float* row = args.x.data + t * args.x.row_stride;
+    scaled_row(row, args.x.heads * args.x.head_dim, args.factor, false, row);
+  }
+}
+
+/// x between -limit and limit; NaN stays.
+HWY_INLINE VF clamped(VF x, VF limit) {
+  const VF least = hn::Neg(limit);
+  return hn::IfThenElse(hn::Gt(x, limit), limit, hn::IfThenElse(hn::Lt(x, least), least, x));
+}
+
+void clamp_rows(const ClampArgs& args, int64_t begin, int64_t end) {
+  const VF limit = set(args.limit);
+  const int64_t width = args.x.heads * args.x.head_dim;
+  for (int64_t t = begin; t < end; ++t) {
+    float* row = args.x.data + t * args.x.row_stride;
+    int64_t i = 0;
+    for (; i + lanes() <= width; i += lanes())
+      store_from_float(clamped(load_as_float(row + i), limit), row + i);
+    if (const int64_t left = width - i; left > 0)
+      store_part(clamped(load_part(row + i, left), limit), row + i, left);
+  }
 }
 
 void rope_rows(const RopeArgs& args, int64_t begin, int64_t end) {
@@ -70,7 +92,8 @@ HWY_AFTER_NAMESPACE();
 namespace kvcal::cpu {
 HWY_EXPORT(embed_rows);
 HWY_EXPORT(rope_rows);
-HWY_EXPORT(scale_part);
+HWY_EXPORT(scale_rows);
+HWY_EXPORT(clamp_rows);
 HWY_EXPORT(magnitudes);
 
 void CpuBackend::do_embed(const EmbedArgs& args) {
@@ -87,8 +110,14 @@ void CpuBackend::do_rope(const RopeArgs& args) {
 }
 
 void CpuBackend::do_scale(const ScaleArgs& args) {
-  for_row_blocks(args.count, 1, [&](int64_t begin, int64_t end) {
-    HWY_DYNAMIC_DISPATCH(scale_part)(args, begin, end);
+  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(scale_rows)(args, begin, end);
+  });
+}
+
+void CpuBackend::do_clamp(const ClampArgs& args) {
+  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(clamp_rows)(args, begin, end);
   });
 }
 

@@ -39,13 +39,50 @@ HWY_INLINE VF times_logistic(VF x, VF u) {
   return hn::Div(x, one_plus_exp_of_negative(u));
 }
 
+/// log(1 + e^x), within 4 ulp; NaN stays NaN. With u = e^-|x|, log(1 + u) = 2 atanh(u / (2 + u));
+/// its series in s² <= 1/9 ends where the remainder is below 2^-28.
+HWY_INLINE VF softplus(VF x) {
+  const VF u = exp(hn::Neg(hn::Abs(x)));
+  const VF s = hn::Div(u, hn::Add(set(2.0f), u));
+  const VF square = hn::Mul(s, s);
+  VF sum = set(2.0f / 15);
+  sum = hn::MulAdd(sum, square, set(2.0f / 13));
+  sum = hn::MulAdd(sum, square, set(2.0f / 11));
+  sum = hn::MulAdd(sum, square, set(2.0f / 9));
+  sum = hn::MulAdd(sum, square, set(2.0f / 7));
+  sum = hn::MulAdd(sum, square, set(2.0f / 5));
+  sum = hn::MulAdd(sum, square, set(2.0f / 3));
+  sum = hn::MulAdd(sum, square, set(2.0f));
+  const VF positive = hn::IfThenZeroElse(hn::Lt(x, set(0.0f)), x);
+  return hn::MulAdd(sum, s, positive);
+}
+
 /// Factor that a gate gives; NaN stays NaN.
 template <GateFunction kFunction>
 HWY_INLINE VF gate_of(VF gate) {
   if (kFunction == GateFunction::kIdentity) return gate;
   if (kFunction == GateFunction::kSilu) return times_logistic(gate, gate);
+  if (kFunction == GateFunction::kSoftplus) return softplus(gate);
   const VF one = set(1.0f);
   return hn::Div(one, hn::Add(one, exp(hn::Neg(gate))));
+}
+
+/// x times one factor. As gate_row.
+template <class Out>
+HWY_INLINE void factor_row(const float* x, VF factor, int64_t width, Out* out,
+                           AmaxFold<Out>& seen) {
+  store_row(
+      width, out,
+      [&](int64_t i) HWY_ATTR {
+        const VF value = hn::Mul(load_as_float(x + i), factor);
+        seen.fold(value);
+        return value;
+      },
+      [&](int64_t i, int64_t left) HWY_ATTR {
+        const VF value = hn::Mul(load_part(x + i, left), factor);
+        seen.fold_part(value, left);
+        return value;
+      });
 }
 
 /// x times the function of its gate. Folds the output into seen; the caller ends the row. out may
@@ -66,24 +103,6 @@ HWY_INLINE void gate_row(const float* x, const float* gate, int64_t width, Out* 
         seen.fold_part(value, left);
         return value;
       });
-}
-
-/// log(1 + e^x), within 4 ulp; NaN stays NaN. With u = e^-|x|, log(1 + u) = 2 atanh(u / (2 + u));
-/// its series in s² <= 1/9 ends where the remainder is below 2^-28.
-HWY_INLINE VF softplus(VF x) {
-  const VF u = exp(hn::Neg(hn::Abs(x)));
-  const VF s = hn::Div(u, hn::Add(set(2.0f), u));
-  const VF square = hn::Mul(s, s);
-  VF sum = set(2.0f / 15);
-  sum = hn::MulAdd(sum, square, set(2.0f / 13));
-  sum = hn::MulAdd(sum, square, set(2.0f / 11));
-  sum = hn::MulAdd(sum, square, set(2.0f / 9));
-  sum = hn::MulAdd(sum, square, set(2.0f / 7));
-  sum = hn::MulAdd(sum, square, set(2.0f / 5));
-  sum = hn::MulAdd(sum, square, set(2.0f / 3));
-  sum = hn::MulAdd(sum, square, set(2.0f));
-  const VF positive = hn::IfThenZeroElse(hn::Lt(x, set(0.0f)), x);
-  return hn::MulAdd(sum, s, positive);
 }
 
 }  // namespace kvcal::cpu::HWY_NAMESPACE

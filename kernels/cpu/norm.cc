@@ -270,6 +270,8 @@ Magnitudes gated_norm_rows(const GatedNormArgs& args, int64_t begin, int64_t end
         return gated_norm_row<GateFunction::kSilu>(args, row, product.data());
       case GateFunction::kSigmoid:
         return gated_norm_row<GateFunction::kSigmoid>(args, row, product.data());
+      case GateFunction::kSoftplus:
+        return gated_norm_row<GateFunction::kSoftplus>(args, row, product.data());
       case GateFunction::kIdentity:
         break;
     }

@@ -17,14 +17,32 @@ __global__ void add_kernel(AddArgs args) {
   });
 }
 
+/// Calls change(number) for each number of each head, in place.
+template <bool kAligned, class Change>
+__device__ void change_heads(const HeadsView& x, const Change& change) {
+  const int64_t width = x.heads * x.head_dim, pieces = ceil_div(width, 4);
+  for_pieces(x.tokens * pieces, [&](int64_t piece) {
+    const Place place = place_of(piece, pieces);
+    const int64_t i = 4 * place.piece, left = width - i;
+    float* at = x.data + place.row * x.row_stride + i;
+    Four four = load_four<kAligned>(at, left);
+    KVCAL_UNROLL
+    for (int j = 0; j < 4; ++j) change(four.values[j]);
+    store_four<kAligned>(at, four, left, nullptr);
+  });
+}
+
 template <bool kAligned>
 __global__ void scale_kernel(ScaleArgs args) {
-  for_pieces(ceil_div(args.count, 4), [&](int64_t piece) {
-    const int64_t i = 4 * piece, left = args.count - i;
-    Four x = load_four<kAligned>(args.x + i, left);
-    KVCAL_UNROLL
-    for (int j = 0; j < 4; ++j) x.values[j] *= args.factor;
-    store_four<kAligned>(args.x + i, x, left, nullptr);
+  change_heads<kAligned>(args.x, [&](float& x) { x *= args.factor; });
+}
+
+template <bool kAligned>
+__global__ void clamp_kernel(ClampArgs args) {
+  const float limit = args.limit;
+  // The comparisons keep NaN.
+  change_heads<kAligned>(args.x, [&](float& x) {
+    x = x > limit ? limit : x < -limit ? -limit : x;
   });
 }
 
@@ -66,9 +84,13 @@ __global__ void multiply_gate_kernel(MultiplyGateArgs args) {
     const Place head = place_of(place.row, args.heads);  // its row, and which of the row's it is
     const int64_t i = 4 * place.piece, left = args.width - i;
     const float* x = args.x.data + head.row * args.x.row_stride + head.piece * args.width;
-    const float* gate = args.gate.data + head.row * args.gate.row_stride;
-    Four result = load_four<kAligned>(x + i, left);
-    const Four by = load_four<kAligned>(gate + head.piece * args.gate_head_stride + i, left);
+    const float* gate =
+        args.gate.data + head.row * args.gate.row_stride + head.piece * args.gate_head_stride;
+    Four result = load_four<kAligned>(x + i, left), by;
+    if (args.gate_per_head)
+      by = {{*gate, *gate, *gate, *gate}};
+    else
+      by = load_four<kAligned>(gate + i, left);
     KVCAL_UNROLL
     for (int j = 0; j < 4; ++j) result.values[j] *= gate_of(args.function, by.values[j]);
     store_four<kAligned>(static_cast<T*>(args.out) + place.row * args.width + i, result, left,
@@ -92,6 +114,13 @@ __global__ void observe_amax_kernel(ObserveAmaxArgs args) {
     }
   });
   fold_seen_of_block({args.amax, args.nonfinite}, seen);
+}
+
+bool holds_fours(const HeadsView& x) {
+  return x.heads * x.head_dim % 4 == 0 && gpu::holds_fours(x.data, x.row_stride);
+}
+int64_t pieces_of(const HeadsView& x) {
+  return x.tokens * ceil_div(x.heads * x.head_dim, 4);
 }
 
 /// Calls body(std::integral_constant) of the activation.
@@ -126,10 +155,16 @@ void GpuBackend::do_add(const AddArgs& args) {
 }
 
 void GpuBackend::do_scale(const ScaleArgs& args) {
-  const bool aligned = args.count % 4 == 0 && holds_fours(args.x);
-  const Launch where = pieces_launch(stream(), ceil_div(args.count, 4), properties_);
-  with_flag(aligned, [&](auto is_aligned) {
+  const Launch where = pieces_launch(stream(), pieces_of(args.x), properties_);
+  with_flag(holds_fours(args.x), [&](auto is_aligned) {
     launch("scale", where, scale_kernel<decltype(is_aligned)::value>, args);
+  });
+}
+
+void GpuBackend::do_clamp(const ClampArgs& args) {
+  const Launch where = pieces_launch(stream(), pieces_of(args.x), properties_);
+  with_flag(holds_fours(args.x), [&](auto is_aligned) {
+    launch("clamp", where, clamp_kernel<decltype(is_aligned)::value>, args);
   });
 }
 
@@ -152,9 +187,11 @@ void GpuBackend::do_activate(const ActivationArgs& args) {
 void GpuBackend::do_multiply_gate(const MultiplyGateArgs& asked) {
   MultiplyGateArgs args = asked;
   args.gate_head_stride = args.gate_stride();
+  const bool has_gate_fours =
+      args.gate_per_head ||
+      (holds_fours(args.gate.data, args.gate.row_stride) && args.gate_head_stride % 4 == 0);
   const bool aligned = args.width % 4 == 0 && holds_fours(args.x.data, args.x.row_stride) &&
-                       holds_fours(args.gate.data, args.gate.row_stride) &&
-                       args.gate_head_stride % 4 == 0 && holds_fours(args.out_type, args.out);
+                       has_gate_fours && holds_fours(args.out_type, args.out);
   const int64_t pieces = args.rows * args.heads * ceil_div(args.width, 4);
   const Launch where = pieces_launch(stream(), pieces, properties_);
   with_type(args.out_type, [&](auto element) {

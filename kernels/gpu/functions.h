@@ -15,6 +15,8 @@ __device__ inline float softplus(float x) {
 /// Factor that a gate gives.
 __device__ inline float gate_of(GateFunction function, float gate) {
   if (function == GateFunction::kIdentity) return gate;
+  if (function == GateFunction::kSoftplus)
+    return (gate < 0.0f ? 0.0f : gate) + log1pf(expf(-fabsf(gate)));  // NaN stays NaN
   const float opened = logistic(gate);
   return function == GateFunction::kSilu ? gate * opened : opened;
 }

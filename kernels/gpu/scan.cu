@@ -181,7 +181,7 @@ __global__ void delta_gates_kernel(OnDevice<DeltaScanArgs> scan, Four* gates) {
       g = args.decay_rate[head] * ((g < 0.0 ? 0.0 : g) + log1p(exp(-fabs(g))));
     }
     double beta = args.beta.data[row * args.beta.row_stride + head];
-    if (args.logistic_beta) beta = 1.0 / (1.0 + exp(-beta));
+    if (args.logistic_beta) beta = args.beta_range / (1.0 + exp(-beta));
     const double scale = 1.0 / sqrt(static_cast<double>(args.k_dim));
     const double q_scale = args.normalize ? scale / sqrt(q_sum + 1e-6) : scale;
     const double k_scale = args.normalize ? 1.0 / sqrt(k_sum + 1e-6) : 1.0;

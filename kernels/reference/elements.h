@@ -94,6 +94,8 @@ inline double logistic(double x) {
 /// Factor that a gate gives.
 inline double gated(GateFunction function, double gate) {
   if (function == GateFunction::kIdentity) return gate;
+  if (function == GateFunction::kSoftplus)
+    return std::max(gate, 0.0) + std::log1p(std::exp(-std::fabs(gate)));
   return function == GateFunction::kSilu ? gate * logistic(gate) : logistic(gate);
 }
 

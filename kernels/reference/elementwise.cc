@@ -101,7 +101,8 @@ void ReferenceBackend::do_multiply_gate(const MultiplyGateArgs& args) {
       for (int64_t i = 0; i < args.width; ++i) {
         const int64_t column = h * args.width + i;
         const double x = args.x.data[t * args.x.row_stride + column];
-        const float gate = args.gate.data[t * args.gate.row_stride + h * head_stride + i];
+        const int64_t place = h * head_stride + (args.gate_per_head ? 0 : i);
+        const float gate = args.gate.data[t * args.gate.row_stride + place];
         reference::store_float(args.out_type, args.out, t * args.heads * args.width + column,
                                static_cast<float>(x * reference::gated(args.function, gate)));
       }
@@ -115,8 +116,20 @@ void ReferenceBackend::do_add(const AddArgs& args) {
 }
 
 void ReferenceBackend::do_scale(const ScaleArgs& args) {
-  for (int64_t i = 0; i < args.count; ++i)
-    args.x[i] = static_cast<float>(static_cast<double>(args.factor) * args.x[i]);
+  for (int64_t t = 0; t < args.x.tokens; ++t)
+    for (int64_t i = 0; i < args.x.heads * args.x.head_dim; ++i) {
+      float& x = args.x.data[t * args.x.row_stride + i];
+      x = static_cast<float>(static_cast<double>(args.factor) * x);
+    }
+}
+
+void ReferenceBackend::do_clamp(const ClampArgs& args) {
+  const float limit = args.limit;
+  for (int64_t t = 0; t < args.x.tokens; ++t)
+    for (int64_t i = 0; i < args.x.heads * args.x.head_dim; ++i) {
+      float& x = args.x.data[t * args.x.row_stride + i];
+      x = x > limit ? limit : x < -limit ? -limit : x;  // comparisons that leave a NaN as it is
+    }
 }
 
 void ReferenceBackend::do_observe_amax(const ObserveAmaxArgs& args) {

@@ -94,7 +94,7 @@ void delta_step(const DeltaScanArgs& args, int64_t row, int64_t head, float* sta
   if (args.decay_rate)
     g = args.decay_rate[head] * softplus(g + (args.g_bias ? args.g_bias[head] : 0.0f));
   double beta = args.beta.data[row * args.beta.row_stride + head];
-  if (args.logistic_beta) beta = reference::logistic(beta);
+  if (args.logistic_beta) beta = args.beta_range * reference::logistic(beta);
   for (int64_t c = 0; c < v_dim; ++c) {
     double known = 0.0, sum = 0.0;
     for (int64_t i = 0; i < args.k_dim; ++i)

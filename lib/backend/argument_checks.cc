@@ -118,7 +118,12 @@ void Backend::check(const ActivationArgs& args) const {
 }
 
 void Backend::check(const ScaleArgs& args) const {
-  KVCAL_CHECK(args.count >= 0 && args.x != nullptr);
+  check_heads(args.x);
+}
+
+void Backend::check(const ClampArgs& args) const {
+  check_heads(args.x);
+  KVCAL_CHECK(args.limit >= 0.0f);
 }
 
 void Backend::check(const AddArgs& args) const {
@@ -128,9 +133,9 @@ void Backend::check(const AddArgs& args) const {
 void Backend::check(const MultiplyGateArgs& args) const {
   KVCAL_CHECK(args.rows >= 0 && args.heads > 0 && args.width > 0);
   KVCAL_CHECK(args.x.row_stride >= args.heads * args.width);
-  KVCAL_CHECK(args.gate_stride() >= args.width);
+  KVCAL_CHECK(args.gate_stride() >= args.gate_width());
   KVCAL_CHECK(args.gate.row_stride == 0 ||
-              args.gate.row_stride >= (args.heads - 1) * args.gate_stride() + args.width);
+              args.gate.row_stride >= (args.heads - 1) * args.gate_stride() + args.gate_width());
 }
 
 void Backend::check(const GatedNormArgs& args) const {
@@ -168,6 +173,7 @@ void Backend::check(const DeltaScanArgs& args) const {
   KVCAL_CHECK(args.g.row_stride >= args.v_heads && args.beta.row_stride >= args.v_heads);
   KVCAL_CHECK(args.out_row_stride() >= args.v_heads * args.v_dim);
   KVCAL_CHECK(args.decay_rate != nullptr || args.g_bias == nullptr);
+  KVCAL_CHECK(args.logistic_beta || args.beta_range == 1.0f);
   check_segments(args.segments);
 }
 

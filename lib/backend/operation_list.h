@@ -24,6 +24,7 @@
   row(activate, ActivationArgs)        \
   row(add, AddArgs)                    \
   row(scale, ScaleArgs)                \
+  row(clamp, ClampArgs)                \
   row(multiply_gate, MultiplyGateArgs) \
   row(gated_norm, GatedNormArgs)       \
   row(causal_conv, CausalConvArgs)     \

@@ -304,9 +304,14 @@ struct AddArgs {
 
 /// x ·= factor.
 struct ScaleArgs {
-  float* x = nullptr;  ///< [count]
+  HeadsView x;
   float factor = 1.0f;
-  int64_t count = 0;
+};
+
+/// x = min(max(x, -limit), limit). NaN stays NaN.
+struct ClampArgs {
+  HeadsView x;
+  float limit = 0.0f;
 };
 
 /// out row i = x row rows[i]: the tokens routed to one expert.

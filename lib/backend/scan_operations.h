@@ -64,8 +64,8 @@ struct SsmScanArgs {
 /// The gated delta rule: S = exp(g) · S; d = beta · (v - Sᵀk); S = S + k dᵀ; out = Sᵀq. q is scaled
 /// by k_dim^-0.5; with normalize, q and k are first divided by sqrt(sum of squares + 1e-6). v head
 /// h uses k head h / (v_heads / k_heads). With decay_rate, g becomes decay_rate · softplus(g +
-/// g_bias), and with logistic_beta, beta becomes sigmoid(beta), as in Qwen3-Next. Source:
-/// transformers qwen3_next, `torch_recurrent_gated_delta_rule`.
+/// g_bias), and with logistic_beta, beta becomes beta_range · sigmoid(beta), as in Qwen3-Next.
+/// Source: transformers qwen3_next, `torch_recurrent_gated_delta_rule`.
 struct DeltaScanArgs {
   RowsView q, k;                      ///< [rows, k_heads, k_dim]
   RowsView v;                         ///< [rows, v_heads, v_dim]
@@ -74,6 +74,7 @@ struct DeltaScanArgs {
   const float* decay_rate = nullptr;  ///< [v_heads], negative; or null: g is used as it is
   const float* g_bias = nullptr;      ///< [v_heads], or null; only with decay_rate
   bool logistic_beta = false;
+  float beta_range = 1.0f;  ///< 2: a state may change its sign; only with logistic_beta
   bool normalize = true;
   std::span<const Segment> segments;  ///< host
   int64_t k_heads = 0, v_heads = 0, k_dim = 0, v_dim = 0;
@@ -84,9 +85,9 @@ struct DeltaScanArgs {
   int64_t out_row_stride() const { return out_stride == 0 ? v_heads * v_dim : out_stride; }
 };
 
-/// Function of the gate that multiplies x: sigmoid(gate), silu(gate) = gate · sigmoid(gate), or the
-/// gate itself.
-enum class GateFunction : uint8_t { kSigmoid, kSilu, kIdentity };
+/// Function of the gate that multiplies x: sigmoid(gate), silu(gate) = gate · sigmoid(gate), the
+/// gate itself, or softplus(gate) = log(1 + e^gate).
+enum class GateFunction : uint8_t { kSigmoid, kSilu, kIdentity, kSoftplus };
 
 /// Gated RMS norm of each group of a row. gate_first: rms(x · gated) · weight (Mamba 2:
 /// transformers zamba2 and nemotron_h `RMSNormGated`); else rms(x) · weight · gated (qwen3_next).
@@ -103,13 +104,15 @@ struct GatedNormArgs {
   AmaxSlot seen = {};
 };
 
-/// out(t, h, i) = x(t, h, i) times the function of gate(t, h, i). Heads of the gate may have a
-/// stride of their own, as in a projection that alternates query and gate of each head.
+/// out(t, h, i) = x(t, h, i) times the function of gate(t, h, i), or of gate(t, h) with
+/// gate_per_head. Heads of the gate may have a stride of their own, as in a projection that
+/// alternates query and gate of each head.
 struct MultiplyGateArgs {
   RowsView x;                    ///< [rows, heads, width]
   RowsView gate;                 ///< element (t, h, i) at h * gate_head_stride + i of row t; a
                                  ///< row_stride of 0: every row has the same gate
-  int64_t gate_head_stride = 0;  ///< 0 means width
+  int64_t gate_head_stride = 0;  ///< 0 means gate_width()
+  bool gate_per_head = false;    ///< one number a head: element (t, h) at h * gate_head_stride
   GateFunction function = GateFunction::kSigmoid;
   int64_t rows = 0, heads = 1, width = 0;
   ComputeType out_type = ComputeType::kFloat32;
@@ -117,7 +120,8 @@ struct MultiplyGateArgs {
                         ///< x's rows follow each other
   AmaxSlot seen = {};
 
-  int64_t gate_stride() const { return gate_head_stride == 0 ? width : gate_head_stride; }
+  int64_t gate_width() const { return gate_per_head ? 1 : width; }
+  int64_t gate_stride() const { return gate_head_stride == 0 ? gate_width() : gate_head_stride; }
 };
 
 }  // namespace kvcal

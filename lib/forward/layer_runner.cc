@@ -305,7 +305,8 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
   if (!config_.parallel_residual) feed_forward(layer, hidden, tokens, is_normed);
   if (layer.input.gate.matrix) add_layer_input(layer, layer_index, hidden, tokens);
   if (layer.scalar != 1.0f)
-    backend_.scale({.x = hidden, .factor = layer.scalar, .count = tokens * config_.hidden_size});
+    backend_.scale({.x = {hidden, tokens, 1, config_.hidden_size, config_.hidden_size},
+                    .factor = layer.scalar});
 }
 
 void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const TokenBatch& batch,

@@ -85,7 +85,7 @@ float* LayerwiseForward::make_draft_input(const PackedDraftInput& draft, const T
   if (config_.architecture->masks_first_draft)
     for (const Segment& segment : tokens.segments)
       if (segment.q_count > 0)
-        backend_.scale({.x = rows + segment.q_begin * width, .factor = 0.0f, .count = width});
+        backend_.scale({.x = {rows + segment.q_begin * width, 1, 1, width, width}, .factor = 0.0f});
   normalize(rows, draft.embedding_norm, normed);
   put(normed, 0);
 

@@ -162,8 +162,8 @@ TEST_CASE("multiply_gate: every backend agrees with the reference, heads of the 
   const auto reference = test::make_backend("reference");
   for (const int64_t width : {1, 37, 128})
     for (const ComputeType type : test::kComputeTypes)
-      for (const GateFunction function :
-           {GateFunction::kSilu, GateFunction::kSigmoid, GateFunction::kIdentity}) {
+      for (const GateFunction function : {GateFunction::kSilu, GateFunction::kSigmoid,
+                                          GateFunction::kIdentity, GateFunction::kSoftplus}) {
         const auto expected = run(*reference, width, type, function);
         test::for_each_backend([&](Backend& backend) {
           INFO("width " << width << " as " << name_of(type));
@@ -186,6 +186,35 @@ TEST_CASE("multiply_gate: a gate without a stride multiplies every row") {
     CHECK(x.values() == std::vector<float>{0.5f, -2.0f, 6.0f, 2.0f, -5.0f, 12.0f});
   };
   test::for_every_backend(multiplies);
+}
+
+TEST_CASE("multiply_gate: one gate a head is that of each element") {
+  constexpr int64_t kTokens = 9, kHeads = 3;
+  for (const int64_t width : {1, 37, 64})
+    for (const GateFunction function : {GateFunction::kSigmoid, GateFunction::kSoftplus}) {
+      const auto gates = test::normal(kTokens * kHeads, 2, 4.0f);
+      std::vector<float> repeated;
+      for (const float gate : gates)
+        repeated.insert(repeated.end(), static_cast<size_t>(width), gate);
+      test::for_each_backend([&](Backend& backend) {
+        const auto run = [&](const std::vector<float>& all, bool per_head) {
+          const test::OnBackend<float> x(backend, test::normal(kTokens * kHeads * width, 1));
+          const test::OnBackend<float> gate(backend, all);
+          const test::OnBackend<float> out(backend, std::vector<float>(repeated.size()));
+          backend.multiply_gate({.x = {x.data(), kHeads * width},
+                                 .gate = {gate.data(), std::ssize(all) / kTokens},
+                                 .gate_per_head = per_head,
+                                 .function = function,
+                                 .rows = kTokens,
+                                 .heads = kHeads,
+                                 .width = width,
+                                 .out = out.data()});
+          return out.values();
+        };
+        INFO("width " << width);
+        CHECK(test::same_bytes(run(gates, true), run(repeated, false)));
+      });
+    }
 }
 
 TEST_CASE("multiply_gate: may write over x") {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 #include "support/every_backend.h"
 #include "support/near.h"
@@ -56,21 +57,42 @@ TEST_CASE("embed: every F16 and BF16 code becomes the reference's float32") {
   }
 }
 
-TEST_CASE("scale: every element once, rounded once, whatever lies behind the last") {
-  for (const int64_t count : {1, 3, 64, 1031})
-    for (const float factor : {0.0f, 1.0f, -0.37f, 3e-5f}) {
-      const auto x = test::normal(count + 5, 9);
-      test::for_each_backend([&](Backend& backend) {
-        INFO(count << " elements, factor " << factor);
-        const test::OnBackend<float> scaled(backend, x);
-        backend.scale({.x = scaled.data(), .factor = factor, .count = count});
-        const std::vector<float> found = scaled.values();
-        for (int64_t i = 0; i < count + 5; ++i) {
-          const float own = x[static_cast<size_t>(i)];
-          CHECK(found[static_cast<size_t>(i)] == (i < count ? own * factor : own));
-        }
-      });
-    }
+/// Runs change over 3 rows of heads and checks each element; rows have more behind them.
+template <class Change, class Expected>
+void check_elements(const Change& change, const Expected& expected) {
+  for (const auto& [heads, dim, extra] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 0}, {2, 7, 3}, {4, 16, 0}, {3, 65, 5}}) {
+    const int64_t width = heads * dim, stride = width + extra;
+    auto x = test::normal(3 * stride, 9);
+    x.back() = x.front() = NAN;
+    test::for_each_backend([&](Backend& backend) {
+      INFO(heads << " heads of " << dim << ", " << extra << " behind them");
+      const test::OnBackend<float> changed(backend, x);
+      change(backend, HeadsView{changed.data(), 3, heads, dim, stride});
+      const std::vector<float> found = changed.values();
+      for (size_t i = 0; i < x.size(); ++i) {
+        const bool is_in = static_cast<int64_t>(i) % stride < width;
+        const float wanted = is_in ? expected(x[i]) : x[i];
+        CHECK((found[i] == wanted || (std::isnan(found[i]) && std::isnan(wanted))));
+      }
+    });
+  }
+}
+
+TEST_CASE("scale: every element once, rounded once, and nothing behind a row's heads") {
+  for (const float factor : {0.0f, 1.0f, -0.37f, 3e-5f})
+    check_elements(
+        [&](Backend& backend, const HeadsView& x) { backend.scale({.x = x, .factor = factor}); },
+        [&](float x) { return x * factor; });
+}
+
+TEST_CASE("clamp: cuts on both sides, keeps NaN, and nothing behind a row's heads") {
+  for (const float limit : {0.0f, 0.4f, 1e9f})
+    check_elements(
+        [&](Backend& backend, const HeadsView& x) { backend.clamp({.x = x, .limit = limit}); },
+        [&](float x) { return x > limit    ? limit
+                              : x < -limit ? -limit
+                                           : x; });
 }
 
 TEST_CASE("embed: a table on an odd address gives the same bytes") {

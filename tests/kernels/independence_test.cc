@@ -227,6 +227,7 @@ const std::vector<RowOperation>& operations() {
       multiply_gate(GateFunction::kSigmoid),
       multiply_gate(GateFunction::kSilu),
       multiply_gate(GateFunction::kIdentity),
+      multiply_gate(GateFunction::kSoftplus),
       add(),
       scatter_add(),
       embed(),

@@ -185,8 +185,8 @@ TEST_CASE("gated_norm: every backend agrees with the reference") {
   for (const int64_t width : {1, 37, 128, 600})
     for (const ComputeType type : test::kComputeTypes)
       for (const bool gate_first : {false, true})
-        for (const GateFunction function :
-             {GateFunction::kSilu, GateFunction::kSigmoid, GateFunction::kIdentity}) {
+        for (const GateFunction function : {GateFunction::kSilu, GateFunction::kSigmoid,
+                                            GateFunction::kIdentity, GateFunction::kSoftplus}) {
           const auto expected = run(*reference, width, type, gate_first, function);
           test::for_each_backend([&](Backend& backend) {
             INFO("width " << width << " as " << name_of(type) << ", gate first " << gate_first);

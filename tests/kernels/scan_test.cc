@@ -119,6 +119,7 @@ ScanOperation delta(const DeltaShape& s) {
                                 .decay_rate = s.raw ? rate.data() : nullptr,
                                 .g_bias = s.raw ? bias.data() : nullptr,
                                 .logistic_beta = s.raw,
+                                .beta_range = s.raw && s.v_heads % 2 == 0 ? 2.0f : 1.0f,
                                 .segments = segments,
                                 .k_heads = s.k_heads,
                                 .v_heads = s.v_heads,
