@@ -164,7 +164,8 @@ class Calibrator {
                                 .k_scales = scale_of_each_head(layer.k.scales, heads),
                                 .v_scales = scale_of_each_head(layer.v.scales, heads)};
     if (layer.q)
-      quantization.q_scales = scale_of_each_head(layer.q->scales, config_.num_attention_heads);
+      quantization.q_scales =
+          scale_of_each_head(layer.q->scales, config_.attention(layer.layer).heads);
     return quantization;
   }
 

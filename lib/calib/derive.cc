@@ -228,7 +228,7 @@ void check_heads(const AttentionStatistics& seen, const ModelConfig& config, int
   };
   check(seen.k, config.cache(layer).heads, "K");
   check(seen.v, config.cache(layer).heads, "V");
-  if (seen.q) check(*seen.q, config.num_attention_heads, "Q");
+  if (seen.q) check(*seen.q, config.attention(layer).heads, "Q");
 }
 
 }  // namespace
@@ -271,7 +271,7 @@ Calibration planned_calibration(const QuantPlan& plan, const ModelConfig& config
                               .ignored = attention.ignored,
                               .k = side(config.cache(attention.layer).heads),
                               .v = side(config.cache(attention.layer).heads)});
-    if (attention.q) planned.layers.back().q = side(config.num_attention_heads);
+    if (attention.q) planned.layers.back().q = side(config.attention(attention.layer).heads);
   }
   for (const PlannedLinear& linear : plan.linears) {
     const auto& inputs = plan.groups[linear.group].input_activations;

@@ -23,6 +23,7 @@ std::string signature_text(const TensorRow& row) {
   std::string text = "[" + join(row.shape, ", ", word) + "]";
   if (row.layout != Layout::kOutIn) text += " " + words<Layout>().word_of(row.layout);
   if (row.repeat != Dim::kOne) text += " for each of " + word(row.repeat);
+  if (row.is_flat) text += ", one below the other";
   return text;
 }
 
@@ -38,6 +39,8 @@ std::set<std::string> known_signatures(Role role, bool is_of_layer) {
 void check_numbers(const TensorRow& row) {
   if (row.is_numbered() && row.repeat == Dim::kOne)
     fail("name '", row.name, "' has {} for a number, and there is no repeat");
+  if (row.is_flat && (!row.is_stacked() || row.shape.size() != 2))
+    fail("is_flat is for a matrix for each of repeat, which '", row.name, "' is not");
   if (!row.split.empty() && !row.is_stacked())
     fail("split is for a tensor that holds all of repeat, which '", row.name, "' does not");
   for (const SplitRow& part : row.split)
@@ -183,8 +186,8 @@ void check_architecture(const Architecture& family) {
   if (family.positions == Positions::kLearned)
     need(family, "positions: learned", {Role::kPositionEmbedding});
   if (family.recurrence != Mixer::kNone) {
-    need(family, "recurrence", {Role::kMixerIn});
-    need(family, "recurrence", {Role::kMixerConv});
+    need(family, "recurrence", {Role::kMixerIn, Role::kMixerQuery});
+    need(family, "recurrence", {Role::kMixerConv, Role::kMixerConvQuery});
     need(family, "recurrence", {Role::kMixerOut});
   }
   check_attention(family);

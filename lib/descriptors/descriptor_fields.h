@@ -77,6 +77,7 @@ void visit_fields(TensorRow& row, Visit&& visit) {
   visit("repeat", row.repeat, "");
   visit("split", row.split, "");
   visit("module", row.module, "");
+  visit("is_flat", row.is_flat, "");
   visit("is_run_by_layers", row.is_run_by_layers, "");
 }
 
@@ -157,6 +158,12 @@ void visit_maths(Architecture& family, Visit&& visit) {
         "indexer of sparse attention beside a latent, by the RoPE of its queries and keys");
   visit("has_query_gate", family.has_query_gate,
         "a sigmoid of the input multiplies the output of attention");
+  visit("has_softplus_gate", family.has_softplus_gate, "a softplus, instead of the sigmoid");
+  visit("has_heads_by_layer", family.has_heads_by_layer,
+        "num_attention_heads_per_layer lists the heads of Q");
+  visit("has_value_dim", family.has_value_dim, "v_head_dim is the width of V's heads");
+  visit("has_window_heads", family.has_window_heads,
+        "layers with a window have twice the KV heads");
   visit("has_global_heads", family.has_global_heads,
         "layers without a window have heads of their own sizes");
   visit("shares_caches", family.shares_caches,

@@ -83,6 +83,7 @@ const WordTable<Positions>& words(const Positions*) {
        {"learned", Positions::kLearned},
        {"sinusoidal", Positions::kSinusoidal},
        {"rope_in_sliding_layers", Positions::kRopeInSlidingLayers},
+       {"rope_in_sliding_or_dense_layers", Positions::kRopeInSlidingOrDenseLayers},
        {"rope_by_layer", Positions::kRopeByLayer},
        {"rope_where_listed", Positions::kRopeWhereListed}}};
   return kWords;
@@ -124,7 +125,10 @@ const WordTable<SlidingWindow>& words(const SlidingWindow*) {
        {"attention_types", SlidingWindow::kAttentionTypes},
        {"after_max_window_layers", SlidingWindow::kAfterMaxWindowLayers},
        {"even_below_max_window_layers", SlidingWindow::kEvenBelowMaxWindowLayers},
-       {"all_where_used", SlidingWindow::kAllWhereUsed}}};
+       {"all_where_used", SlidingWindow::kAllWhereUsed},
+       {"typed", SlidingWindow::kTyped},
+       {"pattern_after_dense", SlidingWindow::kPatternAfterDense},
+       {"hybrid_pattern", SlidingWindow::kHybridPattern}}};
   return kWords;
 }
 
@@ -143,11 +147,15 @@ const WordTable<Dim>& words(const Dim*) {
                                       {"qkv_width", Dim::kQkvWidth},
                                       {"attended_width", Dim::kAttendedWidth},
                                       {"query_and_gate_width", Dim::kQueryAndGateWidth},
+                                      {"query_gate_width", Dim::kQueryGateWidth},
                                       {"mixer_heads", Dim::kMixerHeads},
                                       {"mixer_head_dim", Dim::kMixerHeadDim},
                                       {"mixer_inner", Dim::kMixerInner},
                                       {"mixer_channels", Dim::kMixerChannels},
                                       {"mixer_kernel", Dim::kMixerKernel},
+                                      {"mixer_key_width", Dim::kMixerKeyWidth},
+                                      {"mixer_conv_key_width", Dim::kMixerConvKeyWidth},
+                                      {"mixer_conv_value_width", Dim::kMixerConvValueWidth},
                                       {"mixer_state_dim", Dim::kMixerStateDim},
                                       {"mixer_step_rank", Dim::kMixerStepRank},
                                       {"mixer_states_width", Dim::kMixerStatesWidth},
@@ -186,6 +194,9 @@ const WordTable<bool ModelConfig::*>& words(bool ModelConfig::*const*) {
        {"has_output_norms", &ModelConfig::has_output_norms},
        {"parallel_residual", &ModelConfig::parallel_residual},
        {"norm_topk_prob", &ModelConfig::norm_topk_prob},
+       {"centers_norm", &ModelConfig::centers_norm},
+       {"gates_whole_heads", &ModelConfig::gates_whole_heads},
+       {"has_saved_names", &ModelConfig::has_saved_names},
        {"rope_is_interleaved", &ModelConfig::rope_is_interleaved},
        {"has_query_rank", &ModelConfig::has_query_rank},
        {"has_shared_expert", &ModelConfig::has_shared_expert},
@@ -222,6 +233,8 @@ const WordTable<float ModelConfig::*>& words(float ModelConfig::*const*) {
        {"attention_softcap", &ModelConfig::attention_softcap},
        {"logits_softcap", &ModelConfig::logits_softcap},
        {"routed_scaling_factor", &ModelConfig::routed_scaling_factor},
+       {"qkv_limit", &ModelConfig::qkv_limit},
+       {"value_multiplier", &ModelConfig::value_multiplier},
        {"router_jitter", &ModelConfig::router_jitter}}};
   return kWords;
 }
@@ -232,6 +245,7 @@ const WordTable<bool LayerConfig::*>& words(bool LayerConfig::*const*) {
       {{"has_attention", &LayerConfig::has_attention},
        {"has_recurrence", &LayerConfig::has_recurrence},
        {"has_mixer", &LayerConfig::has_mixer},
+       {"has_window", &LayerConfig::has_window},
        {"has_own_cache", &LayerConfig::has_own_cache},
        {"has_value_projection", &LayerConfig::has_value_projection},
        {"has_mlp", &LayerConfig::has_mlp},

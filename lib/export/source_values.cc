@@ -16,7 +16,7 @@ SourceValues::SourceValues(const SafetensorsFile& file, const TensorView& tensor
       tensor_(tensor),
       slice_(slice),
       shape_(slice ? shape_of(*slice, tensor.shape) : tensor.shape),
-      piece_(slice ? expert_of(tensor, slice->index) : tensor),
+      piece_(slice ? expert_of(tensor, slice->index, slice->experts) : tensor),
       values_left_(element_count(shape_)) {}
 
 SliceValues SourceValues::read() const {

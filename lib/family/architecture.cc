@@ -12,7 +12,9 @@ namespace kvcal {
   ROW(codegen)              \
   ROW(cohere)               \
   ROW(cohere2)              \
+  ROW(cohere2_moe)          \
   ROW(cwm)                  \
+  ROW(dbrx)                 \
   ROW(deepseek_v2)          \
   ROW(deepseek_v3)          \
   ROW(deepseek_v32)         \
@@ -60,11 +62,13 @@ namespace kvcal {
   ROW(iquestcoder)          \
   ROW(jais2)                \
   ROW(jamba)                \
+  ROW(laguna)               \
   ROW(lfm2)                 \
   ROW(lfm2_moe)             \
   ROW(llama)                \
   ROW(llama4)               \
   ROW(mellum)               \
+  ROW(mimo_v2_flash)        \
   ROW(minicpm3)             \
   ROW(minimax_m2)           \
   ROW(ministral)            \
@@ -78,6 +82,7 @@ namespace kvcal {
   ROW(olmo)                 \
   ROW(olmo2)                \
   ROW(olmo3)                \
+  ROW(olmo_hybrid)          \
   ROW(olmoe)                \
   ROW(opt)                  \
   ROW(persimmon)            \

@@ -22,7 +22,11 @@ enum class SlidingWindow : uint8_t {
   kAttentionTypes,            ///< GPT-Neo's attention_types: the "local" ones
   kAfterMaxWindowLayers,      ///< from max_window_layers on, where use_sliding_window
   kEvenBelowMaxWindowLayers,  ///< layers 0, 2, .. below max_window_layers, where use_sliding_window
-  kAllWhereUsed               ///< all, where use_sliding_window
+  kAllWhereUsed,              ///< all, where use_sliding_window
+  kTyped,                     ///< layer_types, or none
+  kPatternAfterDense,  ///< as kPattern, counted from the first layer with experts; before it by
+                       ///< prefix_dense_sliding_window_pattern
+  kHybridPattern       ///< hybrid_layer_pattern, or all but the first and every sixth
 };
 
 /// The layers with experts; the others have an MLP.
@@ -30,7 +34,7 @@ enum class ExpertLayers : uint8_t {
   kNone,
   kAll,
   kAfterFirst,   ///< from first_k_dense_replace on
-  kTyped,        ///< mlp_layer_types, or as kAfterFirst
+  kTyped,        ///< mlp_layer_types, or a list moe_layer_freq, or as kAfterFirst
   kEveryStep,    ///< every decoder_sparse_step-th that mlp_only_layers does not name
   kPeriod,       ///< one of every expert_layer_period, at expert_layer_offset
   kWhereEnabled  ///< all, where enable_moe_block
@@ -47,10 +51,12 @@ enum class Indexer : uint8_t {
 enum class Positions : uint8_t {
   kRope,
   kNone,
-  kLearned,              ///< a table added to the embedding
-  kSinusoidal,           ///< the same with computed waves
-  kRopeInSlidingLayers,  ///< full-attention layers have no RoPE
-  kRopeByLayer,          ///< layer_rope_theta: the theta of each layer; 0: no RoPE
+  kLearned,                     ///< a table added to the embedding
+  kSinusoidal,                  ///< the same with computed waves
+  kRopeInSlidingLayers,         ///< full-attention layers have no RoPE
+  kRopeInSlidingOrDenseLayers,  ///< nor have they, except layers without experts where
+                                ///< prefix_dense_sliding_window_pattern is 1
+  kRopeByLayer,                 ///< layer_rope_theta: the theta of each layer; 0: no RoPE
   kRopeWhereListed  ///< no RoPE where no_rope_layers holds 0, or in every no_rope_layer_interval-th
                     ///< layer
 };
@@ -79,7 +85,7 @@ enum class DraftLayer : uint8_t {
   kMtp          ///< mtp.layers.0, with mtp.pre_fc_norm_embedding, mtp.pre_fc_norm_hidden and mtp.fc
 };
 
-/// Another name of a key in a family's config.json.
+/// Another name of a key in a family's config.json; "outer.key" is a key of an object.
 struct KeyAlias {
   std::string_view key, alias;
 };
@@ -140,6 +146,10 @@ struct Architecture {
   bool has_rope_alpha = false;        ///< rope_scaling's alpha raises theta
   Indexer indexer = Indexer::kNone;   ///< of latent attention
   bool has_query_gate = false;        ///< a sigmoid of the input multiplies the output of attention
+  bool has_softplus_gate = false;     ///< a softplus, instead of the sigmoid
+  bool has_heads_by_layer = false;    ///< num_attention_heads_per_layer: heads of Q
+  bool has_value_dim = false;         ///< v_head_dim is the width of V's heads
+  bool has_window_heads = false;      ///< twice the KV heads in layers with a window
   bool has_global_heads = false;      ///< layers without a window have heads of their own sizes
   bool shares_caches = false;         ///< the last num_kv_shared_layers layers read earlier caches
   bool norms_values = false;          ///< V of each head, without a weight

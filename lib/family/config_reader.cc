@@ -17,11 +17,23 @@ const Json* number_of_all_layers(const Json* value) {
   return std::ranges::all_of(*value, is_same) ? &value->front() : nullptr;
 }
 
+/// The value of "outer.key", the name of a key in an object; nullptr: there is none.
+const Json* find_nested(const Json& file, std::string_view name) {
+  const size_t dot = name.find('.');
+  if (dot == std::string_view::npos) return nullptr;
+  const auto outer = file.find(name.substr(0, dot));
+  if (outer == file.end() || !outer->is_object()) return nullptr;
+  const auto found = outer->find(name.substr(dot + 1));
+  return found == outer->end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
                            std::string_view more_defaults)
     : json_(file), architecture_(architecture) {
+  for (const KeyAlias& alias : architecture.aliases)
+    if (const Json* nested = find_nested(file, alias.alias)) json_[alias.alias] = *nested;
   // As in transformers, an explicit null is a value; only an absent key gets the default.
   for (const std::string_view texts : {architecture.defaults, more_defaults}) {
     const Json defaults = parse_json(texts);
@@ -124,16 +136,29 @@ void add_unread_rope_keys(const std::string& name, const Json& rope, bool reads_
 
 }  // namespace
 
+bool ConfigReader::is_unread(const std::string& name, std::string_view key,
+                             const Json& value) const {
+  const auto& known = architecture_.known_keys;
+  return !asked_.contains(name) && std::ranges::find(known, name) == known.end() &&
+         !is_neutral_key(key, value);
+}
+
 std::vector<std::string> ConfigReader::unread_keys(const Json& file) const {
   std::vector<std::string> unread;
   for (const auto& [key, value] : file.items()) {
     const bool is_rope = key == "rope_scaling" || key == "rope_parameters";
     if (is_rope && value.is_object() && asked_.contains(key))
       add_unread_rope_keys(key, value, architecture_.has_rope_alpha, unread);
-    const auto& known = architecture_.known_keys;
-    if (!asked_.contains(key) && std::ranges::find(known, key) == known.end() &&
-        !is_neutral_key(key, value))
+    const std::string inside = key + ".";
+    const auto names_inside = [&](const KeyAlias& alias) {
+      return alias.alias.starts_with(inside);
+    };
+    if (value.is_object() && std::ranges::any_of(architecture_.aliases, names_inside)) {
+      for (const auto& [name, nested] : value.items())
+        if (is_unread(inside + name, name, nested)) unread.push_back(inside + name);
+    } else if (is_unread(key, key, value)) {
       unread.push_back(key);
+    }
   }
   return unread;
 }

@@ -45,6 +45,9 @@ class ConfigReader {
   std::vector<std::string> unread_keys(const Json& file) const;
 
  private:
+  /// key: the last part of name, for a key in an object.
+  bool is_unread(const std::string& name, std::string_view key, const Json& value) const;
+
   Json json_;
   const Architecture& architecture_;
   mutable std::set<std::string, std::less<>> asked_;  ///< keys and their aliases

@@ -17,8 +17,9 @@ void append(const TensorRow& row, const std::string& prefix, int64_t layer,
   const LayerConfig* own = layer == kNoLayer ? nullptr : &config.layer(layer);
   const int64_t repeat = row.repeat == Dim::kOne ? 1 : config.size_of(row.repeat, own);
   Shape shape;
-  if (row.is_stacked()) shape.dims.push_back(repeat);
+  if (row.is_stacked() && !row.is_flat) shape.dims.push_back(repeat);
   for (const Dim dim : row.shape) shape.dims.push_back(config.size_of(dim, own));
+  if (row.is_flat) shape.dims[0] *= repeat;
   for (int64_t i = 0; i < (row.is_stacked() ? 1 : repeat); ++i)
     tensors.push_back({.row = &row,
                        .layer = layer,
@@ -90,6 +91,7 @@ std::vector<ExpertTensor> split_into_experts(const ExpectedTensor& stacked,
       const SplitRow& own = row.split[static_cast<size_t>(part)];
       const StackedSlice slice{
           .tensor = stacked.name,
+          .experts = row.is_flat ? stacked.count : 0,
           .index = i,
           .part = part,
           .parts = parts,

@@ -6,20 +6,60 @@
 namespace kvcal {
 namespace {
 
-void set_common_sizes(ModelConfig& config) {
+/// own_value_dim: of V's heads, without latent attention.
+void set_common_sizes(ModelConfig& config, int64_t own_value_dim) {
   const LatentConfig& latent = config.latent;
   const bool is_latent = config.architecture->has_latent_attention;
-  const int64_t dim = config.head_dim;
+  const int64_t dim = config.head_dim, value_dim = is_latent ? latent.value_dim : own_value_dim;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];
     layer.attention = {.heads = config.num_attention_heads,
                        .kv_heads = config.num_key_value_heads,
                        .head_dim = dim,
-                       .value_dim = is_latent ? latent.value_dim : dim};
+                       .value_dim = value_dim};
     layer.cache =
-        is_latent ? LayerCache{.heads = 1, .k_dim = latent.latent_rank, .v_dim = latent.rope_dim}
-                  : LayerCache{.heads = config.num_key_value_heads, .k_dim = dim, .v_dim = dim};
+        is_latent
+            ? LayerCache{.heads = 1, .k_dim = latent.latent_rank, .v_dim = latent.rope_dim}
+            : LayerCache{.heads = config.num_key_value_heads, .k_dim = dim, .v_dim = value_dim};
     layer.cache_layer = i;
+  }
+}
+
+void check_kv_heads(const AttentionSizes& sizes, std::string_view key) {
+  if (sizes.kv_heads < 1 || sizes.heads % sizes.kv_heads != 0)
+    fail("key '", key, "' gives ", sizes.heads, " heads and ", sizes.kv_heads,
+         " KV heads, expected a multiple");
+}
+
+/// Heads of Q of each layer. Source: transformers 5.23 `LagunaConfig`.
+void parse_heads_by_layer(const ConfigReader& reader, ModelConfig& config) {
+  constexpr std::string_view kKey = "num_attention_heads_per_layer";
+  const Json* list = reader.find(kKey);
+  if (!list) return;
+  if (!list->is_array() || list->size() != config.layers.size())
+    fail("key '", kKey, "' has ", list->is_array() ? list->size() : 0, " entries, expected ",
+         config.layers.size(), ", one a layer");
+  for (size_t i = 0; i < config.layers.size(); ++i) {
+    AttentionSizes& sizes = config.layers[i].attention;
+    const Json& heads = list->at(i);
+    if (!heads.is_number_integer() || heads < 1 || heads > kMaxWidth / sizes.head_dim)
+      fail("key '", kKey, "' holds ", heads.dump(), ", expected numbers of heads");
+    sizes.heads = heads.get<int64_t>();
+    check_kv_heads(sizes, kKey);
+  }
+}
+
+/// KV heads of layers with a window: twice those of the others. Source: transformers 5.23
+/// `MiMoV2FlashAttention`.
+void parse_window_heads(const ConfigReader& reader, ModelConfig& config,
+                        const std::vector<bool>& sliding) {
+  constexpr std::string_view kKey = "swa_num_key_value_heads";
+  const int64_t heads = reader.integer(kKey).value_or(2 * config.num_key_value_heads);
+  for (size_t i = 0; i < sliding.size(); ++i) {
+    if (!sliding[i]) continue;
+    LayerConfig& layer = config.layers[i];
+    layer.attention.kv_heads = layer.cache.heads = heads;
+    check_kv_heads(layer.attention, kKey);
   }
 }
 
@@ -114,7 +154,10 @@ void share_caches(const ConfigReader& reader, ModelConfig& config,
 
 void parse_attention_sizes(const ConfigReader& reader, ModelConfig& config,
                            const std::vector<bool>& sliding) {
-  set_common_sizes(config);
+  const bool has_value_dim = config.architecture->has_value_dim && reader.integer("v_head_dim");
+  set_common_sizes(config, has_value_dim ? reader.size("v_head_dim", 4096) : config.head_dim);
+  if (config.architecture->has_heads_by_layer) parse_heads_by_layer(reader, config);
+  if (config.architecture->has_window_heads) parse_window_heads(reader, config, sliding);
   if (config.architecture->has_global_heads) parse_global_heads(reader, config, sliding);
   if (config.architecture->shares_caches) share_caches(reader, config, sliding);
 }

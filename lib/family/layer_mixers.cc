@@ -122,16 +122,27 @@ void parse_mamba2(const ConfigReader& reader, RecurrentConfig& recurrent) {
   recurrent.channels = recurrent.inner() + 2 * recurrent.groups * recurrent.state_dim;
 }
 
+/// Sizes that config.json leaves out are OLMo Hybrid's. Source: transformers 5.23
+/// `OlmoHybridConfig`.
 void parse_delta_net(const ConfigReader& reader, RecurrentConfig& recurrent) {
-  recurrent.heads = reader.size("linear_num_value_heads", kMaxWidth);
-  recurrent.head_dim = reader.size("linear_value_head_dim", 4096);
-  recurrent.groups = reader.size("linear_num_key_heads", recurrent.heads);
-  recurrent.state_dim = reader.size("linear_key_head_dim", 4096);
+  const auto heads = [&](std::string_view key, int64_t most) {
+    return reader.size(reader.integer(key) ? key : "num_attention_heads", most);
+  };
+  recurrent.heads = heads("linear_num_value_heads", kMaxWidth);
+  recurrent.groups = heads("linear_num_key_heads", recurrent.heads);
+  recurrent.state_dim = reader.integer("linear_key_head_dim")
+                            ? reader.size("linear_key_head_dim", 4096)
+                            : 3 * reader.size("hidden_size", kMaxWidth) / (4 * recurrent.groups);
+  recurrent.head_dim = reader.integer("linear_value_head_dim")
+                           ? reader.size("linear_value_head_dim", 4096)
+                           : 2 * recurrent.state_dim;
+  if (recurrent.state_dim < 1)
+    fail("hidden_size is too small for ", recurrent.groups, " key heads of linear attention");
   recurrent.kernel = reader.size("linear_conv_kernel_dim", 64, 2);
   if (recurrent.heads % recurrent.groups != 0)
     fail("key 'linear_num_key_heads' is ", recurrent.groups, ", expected a divisor of ",
          recurrent.heads, " value heads");
-  recurrent.channels = recurrent.inner() + 2 * recurrent.groups * recurrent.state_dim;
+  recurrent.channels = recurrent.inner() + 2 * recurrent.keys();
 }
 
 void parse_mamba(const ConfigReader& reader, RecurrentConfig& recurrent) {

@@ -25,6 +25,19 @@ struct LayerWords {
 constexpr LayerWords kWindowWords{"layer_types", "sliding_attention", "full_attention"};
 constexpr LayerWords kExpertWords{"mlp_layer_types", "sparse", "dense"};
 
+/// A list with 0 or 1 for each layer; the layers with 1.
+std::vector<bool> layers_by_mark(const ConfigReader& reader, std::string_view key,
+                                 int64_t num_layers) {
+  std::vector<bool> chosen;
+  for (const int64_t mark : integer_list(reader, key)) {
+    if (mark != 0 && mark != 1) fail("key '", key, "' holds ", mark, ", expected 0 or 1");
+    chosen.push_back(mark == 1);
+  }
+  if (std::ssize(chosen) != num_layers)
+    fail("key '", key, "' has ", chosen.size(), " entries, expected ", num_layers, ", one a layer");
+  return chosen;
+}
+
 /// The layers that have the chosen word.
 std::vector<bool> layers_by_word(const LayerWords& words, const Json& types, int64_t num_layers) {
   if (!types.is_array() || types.size() != static_cast<size_t>(num_layers))
@@ -83,6 +96,30 @@ std::vector<bool> sliding_by_max_window_layers(const ConfigReader& reader,
   return sliding;
 }
 
+/// Source: transformers 5.23 `Cohere2MoeConfig`.
+std::vector<bool> sliding_after_dense(const ConfigReader& reader, int64_t num_layers) {
+  reader.knows({"sliding_window_pattern", "first_k_dense_replace"});
+  if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, num_layers);
+  const int64_t first = reader.size("first_k_dense_replace", kMaxLayers, 0);
+  const int64_t before = reader.size("prefix_dense_sliding_window_pattern", kMaxLayers);
+  const int64_t behind = reader.size("sliding_window_pattern", kMaxLayers);
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < num_layers; ++i)
+    sliding.push_back(i < first ? (i + 1) % before != 0 : (i - first + 1) % behind != 0);
+  return sliding;
+}
+
+/// Source: transformers 5.23 `MiMoV2FlashConfig`; the list is the published config.json's.
+std::vector<bool> sliding_by_hybrid_pattern(const ConfigReader& reader, int64_t num_layers) {
+  reader.knows({"hybrid_layer_pattern"});
+  if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, num_layers);
+  if (reader.find("hybrid_layer_pattern"))
+    return layers_by_mark(reader, "hybrid_layer_pattern", num_layers);
+  std::vector<bool> sliding;
+  for (int64_t i = 0; i < num_layers; ++i) sliding.push_back(i > 0 && (i + 1) % 6 != 0);
+  return sliding;
+}
+
 /// Windows by [[words, times], ..]: the words, so many times.
 std::vector<bool> sliding_by_attention_types(const ConfigReader& reader, int64_t num_layers) {
   const Json* list = reader.find("attention_types");
@@ -121,6 +158,13 @@ std::vector<bool> said_sliding_layers(const ConfigReader& reader, const ModelCon
       if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
       sliding.assign(sliding.size(), true);
       return sliding;
+    case SlidingWindow::kTyped:
+      if (const Json* types = reader.find("layer_types")) return sliding_by_type(*types, count);
+      return sliding;
+    case SlidingWindow::kPatternAfterDense:
+      return sliding_after_dense(reader, count);
+    case SlidingWindow::kHybridPattern:
+      return sliding_by_hybrid_pattern(reader, count);
     case SlidingWindow::kAfterMaxWindowLayers:
     case SlidingWindow::kEvenBelowMaxWindowLayers:
     case SlidingWindow::kFromMaxWindowLayers:
@@ -152,6 +196,7 @@ std::vector<bool> sliding_layers(const ConfigReader& reader, const ModelConfig& 
 void parse_windows(const ConfigReader& reader, ModelConfig& config,
                    const std::vector<bool>& sliding) {
   if (config.architecture->sliding_window != SlidingWindow::kNone) reader.knows({"sliding_window"});
+  for (size_t i = 0; i < sliding.size(); ++i) config.layers[i].has_window = sliding[i];
   if (std::ranges::none_of(sliding, [](bool value) { return value; })) return;
   const auto window = reader.integer("sliding_window");
   if (!window) return;
@@ -177,6 +222,8 @@ std::vector<bool> expert_layers(const ConfigReader& reader, const ModelConfig& c
       reader.knows({"first_k_dense_replace"});
       if (const Json* types = reader.find(kExpertWords.key))
         return layers_by_word(kExpertWords, *types, count);
+      if (const Json* marks = reader.find("moe_layer_freq"); marks && marks->is_array())
+        return layers_by_mark(reader, "moe_layer_freq", count);
       [[fallthrough]];
     case ExpertLayers::kAfterFirst: {
       const int64_t first = reader.size("first_k_dense_replace", kMaxLayers, 0);
@@ -215,6 +262,12 @@ std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& 
   if (config.architecture->positions == Positions::kRopeInSlidingLayers &&
       reader.integer("sliding_window"))
     return sliding;
+  if (positions == Positions::kRopeInSlidingOrDenseLayers) {
+    const bool with_dense = reader.size("prefix_dense_sliding_window_pattern", kMaxLayers) == 1;
+    for (size_t i = 0; i < count; ++i)
+      turns[i] = sliding[i] || (with_dense && !config.layers[i].is_moe);
+    return turns;
+  }
   if (config.architecture->positions != Positions::kRopeWhereListed) return turns;
   const std::vector<int64_t> listed = integer_list(reader, "no_rope_layers");
   if (!listed.empty() && listed.size() != count)

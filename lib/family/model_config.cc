@@ -72,6 +72,9 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
       return of_attention(&AttentionSizes::attended_width);
     case Dim::kQueryAndGateWidth:
       return 2 * of_attention(&AttentionSizes::query_width);
+    case Dim::kQueryGateWidth:
+      return gates_whole_heads ? of_attention(&AttentionSizes::heads)
+                               : of_attention(&AttentionSizes::query_width);
     case Dim::kMixerHeads:
       return recurrent.heads;
     case Dim::kMixerHeadDim:
@@ -80,6 +83,12 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
       return recurrent.inner();
     case Dim::kMixerChannels:
       return recurrent.channels;
+    case Dim::kMixerKeyWidth:
+      return recurrent.keys();
+    case Dim::kMixerConvKeyWidth:
+      return has_saved_names ? (recurrent.channels + 2) / 3 : recurrent.keys();
+    case Dim::kMixerConvValueWidth:
+      return recurrent.channels - 2 * size_of(Dim::kMixerConvKeyWidth);
     case Dim::kMixerKernel:
       return recurrent.kernel;
     case Dim::kMixerInWidth:
@@ -388,6 +397,7 @@ ModelConfig parse_text_config(const TextModel& model) {
   config.backbone_prefix = prefix.backbone;
   config.head_prefix = prefix.head;
   config.rope_is_interleaved = architecture.rope_is_interleaved;
+  config.centers_norm = architecture.centers_norm;
   check_fixed_keys(reader, architecture);
   parse_switches(reader, config);
   config.tie_word_embeddings = reader.boolean("tie_word_embeddings").value_or(false);

@@ -72,6 +72,8 @@ struct MoeConfig {
   RouterScore score = RouterScore::kSoftmax;
   GroupScore group_score = GroupScore::kNone;
   int64_t num_groups = 1, groups_per_token = 1;
+  float shared_multiplier = 1.0f;  ///< of the shared expert's output
+  float logits_softcap = 0.0f;     ///< of the router; 0: none
 };
 
 /// Latent attention: the cache holds the normed latent [latent_rank] and a rotated key [rope_dim]
@@ -113,11 +115,17 @@ struct RecurrentConfig {
   int64_t norm_groups = 1;            ///< Mamba 2: of the gated norm
   float dt_min = 0.0f, dt_max = std::numeric_limits<float>::infinity();  ///< Mamba 2
 
+  float norm_eps = 0.0f;  ///< of the gated norm; 0: the model's
+  float beta_range =
+      1.0f;  ///< delta net: update strengths are below this; 2: states may change sign
+
   int64_t step_rank = 0;  ///< Mamba 1: of the step sizes' projection
   int64_t channels = 0;   ///< of the convolution
   MixerMultipliers in_multipliers{1.0f, 1.0f, 1.0f, 1.0f, 1.0f};
 
   int64_t inner() const { return heads * head_dim; }
+  /// Width of all keys, or queries, of a delta net.
+  int64_t keys() const { return groups * state_dim; }
 };
 
 /// Heads of one layer's attention.
@@ -155,6 +163,7 @@ struct LayerConfig {
   // Switches in the conditions of the tensor tables. A layer may have attention and a recurrent
   // mixer, which both read its input.
   bool has_attention = true, has_recurrence = false, has_mixer = true;
+  bool has_window = false;           ///< of the kind that has one, also where sliding_window is 0
   bool has_own_cache = true;         ///< false: attention reads the cache of cache_layer
   bool has_value_projection = true;  ///< false: V is the projection of K before its norm
   bool has_mlp = true;               ///< a dense one
@@ -191,6 +200,11 @@ struct ModelConfig {
   bool has_output_norms = false;   ///< in families where they are optional
   bool parallel_residual = false;  ///< attention and MLP both read the layer's input
   bool norm_topk_prob = false;
+  bool centers_norm = false;       ///< LayerNorm: subtracts the mean
+  bool gates_whole_heads = false;  ///< one gate a head, not one an element
+  /// Names and parts of tensors are those that transformers' save_pretrained writes, where the
+  /// family was published with others; found by the file.
+  bool has_saved_names = false;
   bool rope_is_interleaved = false;  ///< rotates pairs (2i, 2i + 1) instead of halves
   bool has_query_rank = false;
   bool has_shared_expert = false;
@@ -214,7 +228,9 @@ struct ModelConfig {
   float softmax_scale = 0.0f;
   float attention_softcap = 0.0f, logits_softcap = 0.0f;  ///< 0: none
   float routed_scaling_factor = 1.0f;
-  float router_jitter = 0.0f;  ///< sparse mixer's margin
+  float qkv_limit = 0.0f;  ///< Q, K and V are cut to [-limit, limit] after their norms; 0: none
+  float value_multiplier = 1.0f;  ///< of V, before it enters the cache
+  float router_jitter = 0.0f;     ///< sparse mixer's margin
 
   MoeConfig moe;
   LatentConfig latent;

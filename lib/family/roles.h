@@ -62,12 +62,18 @@ enum class Role : uint8_t {
   // Recurrent mixers.
   kMixerIn,
   kMixerInBias,
+  kMixerQuery,  ///< a delta net's queries, keys and values, where kMixerIn does not hold them
+  kMixerKey,
+  kMixerValue,
   kMixerGates,  ///< update strengths (beta) and decays of a delta net
   kMixerZ,      ///< a delta net's gates of the output, where they are no rows of kMixerIn
   kMixerBeta,   ///< its update strengths, where kMixerGates does not hold them
   kMixerAlpha,  ///< its decays, likewise
   kMixerConv,
   kMixerConvBias,
+  kMixerConvQuery,  ///< a delta net's convolution in three parts
+  kMixerConvKey,
+  kMixerConvValue,
   kMixerStates,    ///< Mamba 1: low-rank step sizes, B and C from the convolved channels
   kMixerStep,      ///< Mamba 1: step sizes from their low rank
   kMixerStepNorm,  ///< Jamba's norms of step sizes, B and C

@@ -26,11 +26,15 @@ enum class Dim : uint8_t {
   kQkvWidth,
   kAttendedWidth,
   kQueryAndGateWidth,
+  kQueryGateWidth,
   kMixerHeads,
   kMixerHeadDim,
   kMixerInner,
   kMixerChannels,
   kMixerKernel,
+  kMixerKeyWidth,        ///< delta net: of all keys
+  kMixerConvKeyWidth,    ///< of the convolution's part for keys, and for queries
+  kMixerConvValueWidth,  ///< for values
   kMixerStateDim,
   kMixerStepRank,
   kMixerStatesWidth,
@@ -111,6 +115,8 @@ struct TensorRow {
   /// the order of layout.
   std::vector<SplitRow> split = {};
   std::string_view module = {};  ///< where it is not name without ".weight"
+  /// One tensor holds all of repeat below each other, without a dimension that counts them.
+  bool is_flat = false;
   /// A Linear of the model that every layer runs a part of; layer 0 observes its input.
   bool is_run_by_layers = false;
 

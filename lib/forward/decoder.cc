@@ -278,7 +278,7 @@ void Decoder::project_logits(const float* hidden, int64_t rows, void* normed, fl
   backend_.norm({.x = hidden,
                  .weight = final_norm_.weight.get(),
                  .bias = final_norm_.bias.get(),
-                 .centered = config_.architecture->centers_norm,
+                 .centered = config_.centers_norm,
                  .epsilon = config_.norm_eps,
                  .rows = rows,
                  .width = config_.hidden_size,

@@ -101,7 +101,8 @@ std::vector<float> LayerRunner::route_logits(const PackedLayer& layer, const flo
   const void* input = buffers_.normed.data();
   const PackedNorm& own = layer.moe.router_norm;
   if (type_ != ComputeType::kFloat32 || own.exists()) {
-    normalize(hidden, own.exists() ? own : layer.mlp_norm, rows, ComputeType::kFloat32,
+    const PackedNorm& shared = config_.has_mlp_norm ? layer.mlp_norm : layer.input_norm;
+    normalize(hidden, own.exists() ? own : shared, rows, ComputeType::kFloat32,
               buffers_.router_input.data(), slot_of(Role::kRouter));
     input = buffers_.router_input.data();
   }
@@ -131,10 +132,10 @@ void LayerRunner::mix_experts(const PackedLayer& layer, std::span<const float> l
   if (layer.moe.shared.width == 0) return;
   std::vector<int32_t> all(static_cast<size_t>(rows));
   std::iota(all.begin(), all.end(), 0);
-  std::vector<float> weights(all.size(), 1.0f);
+  std::vector<float> weights(all.size(), config_.moe.shared_multiplier);
   if (layer.moe.shared_is_gated)
     for (size_t row = 0; row < weights.size(); ++row)
-      weights[row] = 1.0f / (1.0f + std::exp(-logits[(row + 1) * static_cast<size_t>(stride) - 1]));
+      weights[row] /= 1.0f + std::exp(-logits[(row + 1) * static_cast<size_t>(stride) - 1]);
   add_expert({.mlp = layer.moe.shared, .tokens = all, .weights = weights, .role = Role::kSharedUp},
              out);
 }

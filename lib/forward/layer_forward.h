@@ -21,7 +21,7 @@ struct KvObservation {
 /// Observations of one pass over a layer.
 struct LayerObservation {
   KvObservation k, v;                           ///< of the layer's cache
-  std::optional<KvObservation> q = {};          ///< of num_attention_heads, where requested
+  std::optional<KvObservation> q = {};          ///< of each head, where requested
   std::vector<LinearObservation> linears = {};  ///< where requested, in a pass that ends the layer
 };
 
@@ -29,7 +29,7 @@ struct LayerObservation {
 struct KvQuantization {
   KvDType dtype = KvDType::kFp8E4m3;
   std::vector<float> k_scales, v_scales;
-  /// [num_attention_heads] of queries in FP8 of the same dtype; empty: attention reads them as they
+  /// [heads of Q] of queries in FP8 of the same dtype; empty: attention reads them as they
   /// are.
   std::vector<float> q_scales = {};
 };

@@ -182,7 +182,7 @@ void LayerRunner::scan_mamba2(const PackedRecurrence& mixer, const StateRun& run
 void LayerRunner::scan_delta(const PackedRecurrence& mixer, const StateRun& run) {
   const RecurrentConfig& recurrent = config_.recurrent;
   const int64_t channels = recurrent.channels, width = mixer.in.matrix->out_features;
-  const int64_t keys = recurrent.groups * recurrent.state_dim;
+  const int64_t keys = recurrent.keys();
   const int64_t gates = recurrent.inner() + channels;
   backend_.delta_scan({.q = columns(buffers_.convolved, 0, channels),
                        .k = columns(buffers_.convolved, keys, channels),
@@ -192,6 +192,7 @@ void LayerRunner::scan_delta(const PackedRecurrence& mixer, const StateRun& run)
                        .decay_rate = mixer.decay.get(),
                        .g_bias = mixer.dt_bias.get(),
                        .logistic_beta = true,
+                       .beta_range = recurrent.beta_range,
                        .segments = run.segments,
                        .k_heads = recurrent.groups,
                        .v_heads = recurrent.heads,
@@ -233,7 +234,7 @@ void LayerRunner::gate_scanned(const PackedRecurrence& mixer, int64_t rows) {
                        .weight = mixer.norm.get(),
                        .weight_per_group = is_mamba,
                        .gate_first = is_mamba && !config_.norms_before_gate,
-                       .epsilon = config_.norm_eps,
+                       .epsilon = recurrent.norm_eps > 0.0f ? recurrent.norm_eps : config_.norm_eps,
                        .rows = rows,
                        .groups = groups,
                        .width = recurrent.inner() / groups,

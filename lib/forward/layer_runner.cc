@@ -70,7 +70,7 @@ void LayerRunner::normalize(const float* x, const PackedNorm& norm, int64_t rows
   backend_.norm({.x = x,
                  .weight = norm.weight.get(),
                  .bias = norm.bias.get(),
-                 .centered = config_.architecture->centers_norm,
+                 .centered = config_.centers_norm,
                  .epsilon = config_.norm_eps,
                  .rows = rows,
                  .width = config_.hidden_size,
@@ -91,8 +91,12 @@ void LayerRunner::normalize_heads(const HeadsView& heads, const PackedNorm& norm
        .weight = norm.weight.get(),
        .bias = norm.bias.get(),
        .weight_per_head = config_.architecture->qk_norm == QkNorm::kPerHeadOwnWeight,
-       .centered = config_.architecture->centers_norm,
+       .centered = config_.centers_norm,
        .epsilon = config_.norm_eps});
+}
+
+void LayerRunner::limit_heads(const HeadsView& heads) {
+  if (config_.qkv_limit > 0.0f) backend_.clamp({.x = heads, .limit = config_.qkv_limit});
 }
 
 void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t rows,
@@ -145,7 +149,7 @@ ResidualNormArgs LayerRunner::output_args(const Branch& branch, int64_t rows, fl
           .output_weight = branch.norm.weight.get(),
           .multiplier = branch.multiplier,
           .hidden = hidden,
-          .centered = config_.architecture->centers_norm,
+          .centered = config_.centers_norm,
           .epsilon = config_.norm_eps,
           .rows = rows,
           .width = config_.hidden_size,
@@ -228,6 +232,10 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   }
   normalize_heads(k, layer.key_norm);
   normalize_heads(v, layer.value_norm);
+  limit_heads(k);
+  limit_heads(v);
+  if (config_.value_multiplier != 1.0f)
+    backend_.scale({.x = v, .factor = config_.value_multiplier});
   return {k, v, rope};
 }
 
@@ -251,6 +259,7 @@ void LayerRunner::query(const PackedLayer& layer, int64_t layer_index, const Tok
   const HeadsView q = query_view(layer_index, tokens);
   const bool norms_last = config_.architecture->norms_after_rope;
   if (!norms_last) normalize_heads(q, layer.query_norm);
+  limit_heads(q);
   HeadsView turned = q;
   if (config_.architecture->has_latent_attention)
     turned.data += config_.latent.nope_dim;  // the last dimensions of each head turn
@@ -358,12 +367,18 @@ void LayerRunner::attend(const PackedLayer& layer, int64_t layer_index, const To
 }
 
 void LayerRunner::gate_attended(const PackedLayer& layer, int64_t layer_index, int64_t rows) {
-  const int64_t width = config_.attention(layer_index).attended_width();
+  const AttentionSizes& sizes = config_.attention(layer_index);
+  const int64_t width = sizes.attended_width(), gates = layer.query_gate.matrix->out_features;
   project(buffers_.normed, layer.query_gate, rows, buffers_.query_gate);
   backend_.multiply_gate({.x = {.data = buffers_.ungated.as<float>(), .row_stride = width},
-                          .gate = {.data = buffers_.query_gate.as<float>(), .row_stride = width},
+                          .gate = {.data = buffers_.query_gate.as<float>(), .row_stride = gates},
+                          .gate_per_head = config_.gates_whole_heads,
+                          .function = config_.architecture->has_softplus_gate
+                                          ? GateFunction::kSoftplus
+                                          : GateFunction::kSigmoid,
                           .rows = rows,
-                          .width = width,
+                          .heads = sizes.heads,
+                          .width = sizes.value_dim,
                           .out_type = type_,
                           .out = buffers_.attended.data(),
                           .seen = slot_of(Role::kOutput)});

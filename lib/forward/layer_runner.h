@@ -85,6 +85,7 @@ class LayerRunner {
   void convert(ComputeType type, const float* x, int64_t rows, int64_t width, void* out,
                AmaxSlot seen);
   void normalize_heads(const HeadsView& heads, const PackedNorm& norm);
+  void limit_heads(const HeadsView& heads);
   void project(const void* x, const PackedLinear& linear, int64_t rows, const Buffer& out);
   void project(const Buffer& x, const PackedLinear& linear, int64_t rows, const Buffer& out) {
     project(x.data(), linear, rows, out);

@@ -64,7 +64,7 @@ float* LayerwiseForward::make_draft_input(const PackedDraftInput& draft, const T
     backend_.norm({.x = x,
                    .weight = norm.weight.get(),
                    .bias = norm.bias.get(),
-                   .centered = config_.architecture->centers_norm,
+                   .centered = config_.centers_norm,
                    .epsilon = config_.norm_eps,
                    .rows = count,
                    .width = width,

@@ -67,7 +67,9 @@ uint64_t observed_bytes(const ModelConfig& config, const ObservationRequest& req
                         size_t samples) {
   const int64_t heads = 2 * config.largest([](const LayerConfig& layer) {
     return layer.cache.heads;
-  }) + (request.query ? config.num_attention_heads : 0);
+  }) + (request.query
+            ? config.largest([](const LayerConfig& layer) { return layer.attention.heads; })
+            : 0);
   return 2 * static_cast<uint64_t>(heads) *
              (samples * sizeof(ObservedRange) + sizeof(MagnitudeHistogram)) +
          LinearCollector::bytes(config, request.linears, samples);

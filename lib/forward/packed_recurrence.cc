@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "forward/packed_layer.h"
 #include "stored/weight_rows.h"
@@ -45,12 +46,15 @@ struct MixerRows {
 
 /// A delta net whose file has the backend's parts apart, each with the heads in order.
 PackedLinear pack_split_delta(const MixerRows& rows, Backend& backend, ComputeType type) {
-  constexpr std::array kInOrder{Role::kMixerZ, Role::kMixerIn, Role::kMixerBeta, Role::kMixerAlpha};
+  std::vector<Role> in_order{Role::kMixerZ};
+  for (const Role role : {Role::kMixerIn, Role::kMixerQuery, Role::kMixerKey, Role::kMixerValue})
+    if (rows.weights.has(rows.layer, role)) in_order.push_back(role);
+  in_order.insert(in_order.end(), {Role::kMixerBeta, Role::kMixerAlpha});
   std::vector<WeightRows> sources;
   std::vector<LinearRows> parts;
-  for (const Role role : kInOrder) sources.push_back(rows.weights.rows(rows.layer, role));
+  for (const Role role : in_order) sources.push_back(rows.weights.rows(rows.layer, role));
   for (size_t i = 0; i < sources.size(); ++i)
-    parts.push_back(rows.of(kInOrder[i], sources[i].parts));
+    parts.push_back(rows.of(in_order[i], sources[i].parts));
   return pack_linear(parts, backend, type);
 }
 
@@ -117,7 +121,13 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
     packed.b_norm = packed_values(Role::kMixerBNorm);
     packed.c_norm = packed_values(Role::kMixerCNorm);
   }
-  packed.conv_weight = packed_values(Role::kMixerConv);
+  std::vector<float> convolution;
+  for (const Role role :
+       {Role::kMixerConv, Role::kMixerConvQuery, Role::kMixerConvKey, Role::kMixerConvValue}) {
+    const std::vector<float> part = values(role);
+    convolution.insert(convolution.end(), part.begin(), part.end());
+  }
+  packed.conv_weight = {std::move(convolution), backend};
   packed.conv_bias = packed_values(Role::kMixerConvBias);
   packed.dt_bias = packed_values(Role::kMixerStepBias);
   std::vector<float> decay = values(Role::kMixerDecay);

@@ -15,12 +15,21 @@ struct Choice {
   float weight = 0.0f;
 };
 
-void softmax(std::span<const float> logits, std::vector<float>& scores) {
+std::vector<float> softmax(std::span<const float> logits) {
   const float largest = *std::ranges::max_element(logits);
-  scores.assign(logits.size(), 0.0f);
+  std::vector<float> scores(logits.size());
   float sum = 0.0f;
   for (size_t i = 0; i < logits.size(); ++i) sum += scores[i] = std::exp(logits[i] - largest);
   for (float& score : scores) score /= sum;
+  return scores;
+}
+
+/// cap · tanh(logit / cap); the logits where cap is 0.
+std::vector<float> softcapped(std::span<const float> logits, float cap) {
+  std::vector<float> values(logits.begin(), logits.end());
+  if (cap > 0.0f)
+    for (float& value : values) value = std::tanh(value / cap) * cap;
+  return values;
 }
 
 /// Indices of the count largest values; of equal ones the first comes first.
@@ -56,11 +65,11 @@ void keep_best_groups(const MoeConfig& moe, float excluded, std::vector<float>& 
 std::vector<Choice> choose_by_score(const ModelConfig& config, std::span<const float> logits,
                                     std::span<const float> correction) {
   const MoeConfig& moe = config.moe;
-  std::vector<float> scores(logits.begin(), logits.end());
+  std::vector<float> scores = softcapped(logits, moe.logits_softcap);
   if (moe.score == RouterScore::kSigmoid) {
     for (float& score : scores) score = 1.0f / (1.0f + std::exp(-score));
   } else {
-    softmax(logits, scores);
+    scores = softmax(scores);
   }
   std::vector<float> for_choice = scores;
   for (size_t i = 0; i < correction.size(); ++i) for_choice[i] += correction[i];

@@ -51,8 +51,8 @@ void add_attention_sizes(Properties& properties, const ModelConfig& config) {
     const AttentionSizes& own = config.attention(layer);
     auto kind = std::ranges::find_if(kinds, [&](const auto& entry) {
       const AttentionSizes& sizes = entry.first;
-      return std::tie(sizes.kv_heads, sizes.head_dim, sizes.value_dim) ==
-             std::tie(own.kv_heads, own.head_dim, own.value_dim);
+      return std::tie(sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.value_dim) ==
+             std::tie(own.heads, own.kv_heads, own.head_dim, own.value_dim);
     });
     if (kind == kinds.end()) kind = kinds.insert(kind, {own, {}});
     kind->second.push_back(layer);
@@ -60,13 +60,19 @@ void add_attention_sizes(Properties& properties, const ModelConfig& config) {
   if (kinds.size() < 2) return;
   Json json = Json::array();
   std::string text;
+  const bool has_one_count = std::ranges::all_of(
+      kinds, [&](const auto& kind) { return kind.first.heads == kinds.front().first.heads; });
   for (const auto& [sizes, layers] : kinds) {
     json.push_back({{"layers", layers},
+                    {"heads", sizes.heads},
                     {"kv_heads", sizes.kv_heads},
                     {"head_dim", sizes.head_dim},
                     {"value_dim", sizes.value_dim}});
-    text += (text.empty() ? "" : "; ") + std::to_string(sizes.kv_heads) + " KV heads of " +
-            std::to_string(sizes.head_dim) + " " + layers_text(layers, config);
+    text += (text.empty() ? "" : "; ") +
+            (has_one_count ? "" : std::to_string(sizes.heads) + " heads, ") +
+            std::to_string(sizes.kv_heads) + " KV heads of " + std::to_string(sizes.head_dim) +
+            (sizes.value_dim == sizes.head_dim ? "" : ", V of " + std::to_string(sizes.value_dim)) +
+            " " + layers_text(layers, config);
   }
   properties.push_back({"attention_sizes", json, text});
 }

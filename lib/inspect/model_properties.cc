@@ -75,7 +75,7 @@ void add_sizes(Properties& properties, const ModelConfig& config) {
 
 void add_norms(Properties& properties, const ModelConfig& config, const Weights& weights) {
   const bool has_bias = weights.has(Role::kFinalNormBias);
-  const std::string kind = config.architecture->centers_norm ? "layer" : "rms";
+  const std::string kind = config.centers_norm ? "layer" : "rms";
   properties.push_back({"norm",
                         {{"kind", kind},
                          {"adds_one", config.architecture->norm_adds_one},

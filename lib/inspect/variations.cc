@@ -16,6 +16,7 @@ class Family {
       : architecture_(architecture), defaults_(parse_json(architecture.defaults)) {
     config_.architecture = &architecture;
     config_.rope_is_interleaved = architecture.rope_is_interleaved;
+    config_.centers_norm = architecture.centers_norm;
     for (const SwitchKey& entry : architecture.switches)
       if (const auto value = optional_bool(defaults_, entry.key)) config_.*entry.field = *value;
     // Read from a number, not from a switch.
@@ -135,7 +136,13 @@ void add_attention(Words& words, const Architecture& architecture, const Family&
       : architecture.fused_qkv == FusedQkv::kFourBlocks ? "fused q/v/k in four blocks"
                                                         : "fused q/k/v");
   add(words, family.always(Role::kSinks), "sinks");
-  add(words, architecture.has_query_gate, "gated attention");
+  add(words, architecture.has_query_gate,
+      architecture.has_softplus_gate ? "attention gated by a softplus" : "gated attention");
+  add(words, architecture.has_heads_by_layer, "heads by layer");
+  add(words, architecture.has_value_dim, "V narrower than K");
+  add(words, architecture.has_window_heads, "more KV heads in layers with a window");
+  add(words, family.reads_number(&ModelConfig::qkv_limit), "optional limit of q/k/v");
+  add(words, family.reads_number(&ModelConfig::value_multiplier), "scale of V");
   add(words, architecture.norms_values, "norm of V");
   add(words, architecture.has_global_heads, "other heads, and optionally V = K, without a window");
   add(words, architecture.shares_caches, "optional layers that read another layer's cache");
@@ -165,6 +172,8 @@ void add_positions(Words& words, const Architecture& architecture, const Family&
   add(words, family.drops_rope(), "optional positions");
   add(words, architecture.positions == Positions::kRopeInSlidingLayers,
       "no positions in layers without a window");
+  add(words, architecture.positions == Positions::kRopeInSlidingOrDenseLayers,
+      "no positions in layers without a window but with experts");
   add(words, architecture.positions == Positions::kRopeWhereListed, "layers without positions");
   add(words, architecture.positions == Positions::kRopeByLayer, "rope by layer");
   add(words, family.presence(&ModelConfig::rope_is_interleaved), "interleaved rope");
@@ -189,7 +198,11 @@ std::string window_word(const Architecture& architecture, const Family& family) 
     case SlidingWindow::kEvenBelowMaxWindowLayers:
     case SlidingWindow::kAllWhereUsed:
       return "optional window";
+    case SlidingWindow::kTyped:
+      return "optional window";
     case SlidingWindow::kAttentionTypes:
+    case SlidingWindow::kPatternAfterDense:
+    case SlidingWindow::kHybridPattern:
       return "window by pattern";
     case SlidingWindow::kPattern:
     case SlidingWindow::kPatternFromFirst:

@@ -53,7 +53,7 @@ struct AttentionCalibration {
   std::string scales_at = {};
   bool ignored = false;
   KvTensorCalibration k, v;
-  /// Queries after RoPE, [num_attention_heads]; nullopt where the plan does not quantize them.
+  /// Queries after RoPE, [heads of Q]; nullopt where the plan does not quantize them.
   std::optional<KvTensorCalibration> q = {};
 };
 

@@ -37,9 +37,20 @@ void gather(const TensorView& expert, const StackedSlice& slice, size_t rows, st
                 row_bytes);
 }
 
+/// The shape with a dimension that counts the experts.
+Shape with_experts(Shape shape, int64_t experts) {
+  if (experts == 0) return shape;
+  if (shape.rank() == 0 || shape[0] % experts != 0)
+    fail("a tensor ", shape, " cannot hold ", experts, " experts");
+  shape.dims[0] /= experts;
+  shape.dims.insert(shape.dims.begin(), experts);
+  return shape;
+}
+
 }  // namespace
 
-Shape shape_of(const StackedSlice& slice, const Shape& stacked) {
+Shape shape_of(const StackedSlice& slice, const Shape& in_file) {
+  const Shape stacked = with_experts(in_file, slice.experts);
   const bool has_rank = stacked.rank() == 3 || (stacked.rank() == 2 && !slice.is_transposed);
   Shape shape = stacked;
   if (has_rank) {
@@ -53,17 +64,18 @@ Shape shape_of(const StackedSlice& slice, const Shape& stacked) {
   return shape;
 }
 
-TensorView expert_of(const TensorView& stacked, int64_t index) {
+TensorView expert_of(const TensorView& stacked, int64_t index, int64_t experts) {
   TensorView expert = stacked;
+  expert.shape = with_experts(stacked.shape, experts);
+  const size_t bytes = stacked.bytes.size() / static_cast<size_t>(expert.shape[0]);
   expert.shape.dims.erase(expert.shape.dims.begin());
-  const size_t bytes = stacked.bytes.size() / static_cast<size_t>(stacked.shape[0]);
   expert.bytes = stacked.bytes.subspan(static_cast<size_t>(index) * bytes, bytes);
   return expert;
 }
 
 SliceValues values_of(const TensorView& stacked, const StackedSlice& slice) {
   const Shape shape = shape_of(slice, stacked.shape);
-  const TensorView expert = expert_of(stacked, slice.index);
+  const TensorView expert = expert_of(stacked, slice.index, slice.experts);
   const size_t bytes = expert.bytes.size() / static_cast<size_t>(slice.parts);
   SliceValues values{.view = expert, .owned = {}};
   values.view.shape = shape;

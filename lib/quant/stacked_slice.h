@@ -12,9 +12,10 @@ namespace kvcal {
 /// Location of one expert's matrix or bias in a tensor that stacks all experts.
 struct StackedSlice {
   std::string tensor;           ///< [experts, outputs, inputs], or [experts, outputs] of biases
+  int64_t experts = 0;          ///< of a tensor [experts · outputs, inputs]; 0: not such a tensor
   int64_t index = 0;            ///< of the expert
   int64_t part = 0, parts = 1;  ///< of its outputs: gate and up may share a tensor
-  bool is_transposed = false;   ///< [experts, inputs, outputs]
+  bool is_transposed = false;   ///< inputs before outputs
   /// Outputs of the parts alternate; else the parts are contiguous.
   bool is_interleaved = false;
 
@@ -23,11 +24,11 @@ struct StackedSlice {
 };
 
 /// Shape of the part: [outputs, inputs] or [outputs]. Throws Error, naming the tensor, where slice
-/// does not fit the stacked shape.
-Shape shape_of(const StackedSlice& slice, const Shape& stacked);
+/// does not fit the shape in the file.
+Shape shape_of(const StackedSlice& slice, const Shape& in_file);
 
-/// All values of an expert in a stacked tensor.
-TensorView expert_of(const TensorView& stacked, int64_t index);
+/// All values of an expert in a stacked tensor. experts: as in StackedSlice.
+TensorView expert_of(const TensorView& stacked, int64_t index, int64_t experts = 0);
 
 /// Values of a slice: borrowed where they are contiguous, else copied.
 struct SliceValues {

@@ -87,7 +87,7 @@ void ResumableForward::check(const LayerObservation& seen, int64_t layer) const 
   const int64_t heads = config_.has_own_cache(layer) ? config_.cache(layer).heads : 0;
   check("K", seen.k, heads);
   check("V", seen.v, heads);
-  if (seen.q) check("Q", *seen.q, config_.num_attention_heads);
+  if (seen.q) check("Q", *seen.q, config_.attention(layer).heads);
   check(seen.linears);
 }
 

@@ -59,7 +59,7 @@ std::optional<FoundScales> find_scales(const ScaleTensors& tensors, const std::s
   found.scales.k = scales_of(*k, heads, "KV");
   found.scales.v = scales_of(*v, heads, "KV");
   const TensorView* q = form.q.empty() ? nullptr : tensors.find(module + std::string(form.q));
-  if (q) found.scales.q = scales_of(*q, config.num_attention_heads, "attention");
+  if (q) found.scales.q = scales_of(*q, config.attention(layer).heads, "attention");
   return found;
 }
 

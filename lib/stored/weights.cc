@@ -82,6 +82,18 @@ void find_expert_layout(const ModelDir& model_dir, ModelConfig& config) {
   }
 }
 
+/// Finds by the file whether its tensors have the names and parts that transformers saves.
+void find_saved_names(const ModelDir& model_dir, ModelConfig& config) {
+  const auto is_published = [](const Condition& condition) {
+    return condition.model == &ModelConfig::has_saved_names && !condition.wanted;
+  };
+  for (const ExpectedTensor& tensor : expected_tensors(config))
+    if (std::ranges::any_of(tensor.row->conditions, is_published) && !model_dir.find(tensor.name)) {
+      config.has_saved_names = true;
+      return;
+    }
+}
+
 bool has_head(const ModelDir& model_dir, const ModelConfig& config) {
   return std::ranges::any_of(config.architecture->model_tensors, [&](const TensorRow& row) {
     return row.role == Role::kLmHead &&
@@ -96,6 +108,7 @@ ModelConfig read_model_config(const ModelDir& model_dir, const FamilyChoice& fam
                                   [&] { return parse_model_config(model_dir.config(), family); });
   find_prefix(model_dir, config);
   find_expert_layout(model_dir, config);
+  find_saved_names(model_dir, config);
   if (config.ties_by_file) config.tie_word_embeddings = !has_head(model_dir, config);
   return config;
 }
@@ -228,7 +241,7 @@ class Weights::Binder {
   static void bind_stacked(const ExpectedTensor& tensor, const Bound& bound, Table& table) {
     for (int64_t i = 0; i < tensor.count; ++i) {
       Bound entry = bound;
-      entry.view = expert_of(bound.view, i);
+      entry.view = expert_of(bound.view, i, tensor.row->is_flat ? tensor.count : 0);
       table[{tensor.row->role, i}] = entry;
     }
   }

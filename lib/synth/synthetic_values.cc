@@ -55,9 +55,9 @@ float inverse_root(double value) {
 /// Values that each output of a matrix sums.
 int64_t inputs_of(const ExpectedTensor& tensor) {
   const TensorRow& row = *tensor.row;
-  const size_t first = row.is_stacked() ? 1 : 0;
+  const size_t first = row.is_stacked() && !row.is_flat ? 1 : 0;
   if (row.layout == Layout::kInOut || row.layout == Layout::kInOutInterleaved)
-    return tensor.shape[first];
+    return tensor.shape[first] / (row.is_flat ? tensor.count : 1);
   int64_t inputs = 1;
   for (size_t i = first + 1; i < tensor.shape.rank(); ++i) inputs *= tensor.shape[i];
   return inputs;

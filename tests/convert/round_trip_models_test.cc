@@ -12,10 +12,11 @@ using Names = std::set<std::string>;
 
 /// Of the fixtures, those that a form has no place for; everything else comes back.
 const Names kHybrids{
-    "bamba",        "granitemoehybrid", "granitemoehybrid_moe", "jamba",   "lfm2",
-    "lfm2_moe",     "lfm2_vl",          "nemotron_h",           "qwen3_5", "qwen3_5_moe",
-    "qwen3_5_text", "qwen3_next"};
-const Names kNoSelfAttention{"exaone",
+    "bamba",    "granitemoehybrid", "granitemoehybrid_moe", "jamba",       "lfm2",
+    "lfm2_moe", "lfm2_vl",          "nemotron_h",           "olmo_hybrid", "olmo_hybrid_saved",
+    "qwen3_5",  "qwen3_5_moe",      "qwen3_5_text",         "qwen3_next"};
+const Names kNoSelfAttention{"dbrx",
+                             "exaone",
                              "falcon_11b",
                              "falcon_40b",
                              "falcon_7b",

@@ -151,6 +151,74 @@ TEST_CASE("model_config: Bamba's half of a head is an even number of dimensions"
   CHECK(test::contains(test::message_of([&] { parse_model_config(json); }), "multiple of 4"));
 }
 
+TEST_CASE("model_config: heads of layers") {
+  Json json = config_of("laguna");
+  const auto refusal = [&] { return test::message_of([&] { parse_model_config(json); }); };
+  const ModelConfig config = parse_model_config(json);
+  CHECK(config.attention(0).heads == 4);
+  CHECK(config.attention(1).heads == 6);
+  CHECK(config.cache(1) == config.cache(0));
+  json["num_attention_heads_per_layer"] = {4, 5, 6, 4};
+  CHECK(refusal() ==
+        "key 'num_attention_heads_per_layer' gives 5 heads and 2 KV heads, expected a "
+        "multiple");
+  json["num_attention_heads_per_layer"] = {4, 6};
+  CHECK(test::contains(refusal(), "has 2 entries, expected 4, one a layer"));
+  json["num_attention_heads_per_layer"] = {4, 6, "6", 4};
+  CHECK(test::contains(refusal(), "holds \"6\", expected numbers of heads"));
+}
+
+/// MiMo-V2-Flash's keys as in the published config.json.
+Json published_mimo() {
+  Json json = config_of("mimo_v2_flash");
+  for (const char* key : {"layer_types", "mlp_layer_types", "rope_parameters", "rms_norm_eps"})
+    json.erase(key);
+  json["hybrid_layer_pattern"] = {0, 1, 1, 0};
+  json["moe_layer_freq"] = {0, 1, 0, 1};
+  json["swa_rope_theta"] = 10000;
+  json["layernorm_epsilon"] = 1e-5;
+  json["sliding_window"] = json["sliding_window_size"] = 4;
+  json["swa_num_key_value_heads"] = 2;
+  json["routed_scaling_factor"] = nullptr;
+  return json;
+}
+
+TEST_CASE("model_config: KV heads and widths of MiMo's layers, as published and as saved") {
+  for (const Json& json : {config_of("mimo_v2_flash"), published_mimo()}) {
+    const ModelConfig config = parse_model_config(json);
+    const LayerCache wide{.heads = 2, .k_dim = 12, .v_dim = 8};
+    const LayerCache narrow{.heads = 1, .k_dim = 12, .v_dim = 8};
+    CHECK(config.cache(0) == narrow);
+    CHECK(config.cache(1) == wide);
+    CHECK(config.layer(0).sliding_window == 0);
+    CHECK(config.layer(1).sliding_window == 5);
+    CHECK(config.ropes.size() == 2);
+    CHECK(config.layer(1).rope == 1);
+    CHECK_FALSE(config.layer(0).is_moe);
+    CHECK(config.layer(1).is_moe);
+  }
+  Json json = published_mimo();
+  const auto refusal = [&] { return test::message_of([&] { parse_model_config(json); }); };
+  json["hybrid_layer_pattern"] = {0, 2, 1, 0};
+  CHECK(refusal() == "key 'hybrid_layer_pattern' holds 2, expected 0 or 1");
+  json["hybrid_layer_pattern"] = {0, 1};
+  CHECK(test::contains(refusal(), "has 2 entries, expected 4, one a layer"));
+  json.erase("hybrid_layer_pattern");
+  json["swa_head_dim"] = 16;
+  CHECK(test::contains(refusal(), "key 'swa_head_dim' is 16"));
+}
+
+TEST_CASE("model_config: keys inside DBRX's objects") {
+  Json json = config_of("dbrx");
+  CHECK(parse_model_config(json).qkv_limit == 1.0f);
+  CHECK(parse_model_config(json).unread_keys.empty());
+  json["attn_config"]["made_up"] = 3;
+  CHECK(parse_model_config(json).unread_keys == std::vector<std::string>{"attn_config.made_up"});
+  json["attn_config"]["kv_n_heads"] = 3;
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "key 'attn_config.kv_n_heads' is 3"));
+}
+
 TEST_CASE("modules: a norm with a weight a head is no Linear") {
   const ModelConfig config = parse_model_config(config_of("cohere_qk_norm"));
   for (const ModuleName& module : list_modules(config)) {

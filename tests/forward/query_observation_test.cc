@@ -35,11 +35,11 @@ TEST_CASE("queries are what transformers hands to attention") {
 }
 
 TEST_CASE("every way through a layer observes the same queries, each sample's its own") {
-  for (const std::string name : {"llama", "qwen3", "deepseek_v3", "qwen3_next", "gemma4_e2b"}) {
+  for (const std::string name :
+       {"llama", "qwen3", "deepseek_v3", "qwen3_next", "gemma4_e2b", "laguna"}) {
     INFO(name);
     ModelFixture fixture(name);
     const FixtureSamples samples(fixture);
-    const auto heads = static_cast<size_t>(fixture.config.num_attention_heads);
     SilentDiagnostics silent;
     LayerwiseForward first = make_forward(fixture, samples, silent),
                      second = make_forward(fixture, samples, silent);
@@ -64,6 +64,7 @@ TEST_CASE("every way through a layer observes the same queries, each sample's it
         second.advance_without_attention(layer);
         continue;
       }
+      const auto heads = static_cast<size_t>(fixture.config.attention(layer).heads);
       const LayerObservation observed = first.observe(layer);
       if (layer < fixture.config.last_attention_layer()) first.advance_exact(layer);
       test::SeenBytes one, other;

@@ -126,7 +126,8 @@ TEST_CASE("a device's steps of several sequences are near those of single ones")
 }
 
 TEST_CASE("a slot that is cleared holds a new sequence, and the others stay") {
-  for (const std::string name : {"llama", "bamba", "qwen3_next", "jamba", "deepseek_v2"}) {
+  for (const std::string name :
+       {"llama", "bamba", "qwen3_next", "jamba", "deepseek_v2", "olmo_hybrid", "mimo_v2_flash"}) {
     INFO(name);
     ModelFixture fixture(name);
     Decoder decoder(fixture.config, fixture.weights, *fixture.backend, ComputeType::kFloat32);

@@ -11,7 +11,7 @@ Architecture olmo_architecture() {
       .description = "OLMo 1",
       .defaults = R"({"rms_norm_eps": 1e-5})",
       .switches = attention_bias_switches(),
-      .fixed = {{"clip_qkv", "null"}},
+      .numbers = {{"clip_qkv", &ModelConfig::qkv_limit}},
       .centers_norm = true,
       .plain_norms = {Role::kInputNorm, Role::kMlpNorm, Role::kFinalNorm},
       .model_tensors = {{Role::kEmbedding, "embed_tokens.weight", {Dim::kVocab, Dim::kHidden}},

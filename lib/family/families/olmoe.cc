@@ -14,7 +14,7 @@ Architecture olmoe_architecture() {
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"attention_bias", &ModelConfig::output_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
-      .fixed = {{"clip_qkv", "null"}},
+      .numbers = {{"clip_qkv", &ModelConfig::qkv_limit}},
       .expert_layers = ExpertLayers::kAll,
       .qk_norm = QkNorm::kWhole,
       .model_tensors = model_rows(),

@@ -25,7 +25,6 @@ refuse gpt2 "An unknown activation by the family's own key" 's/"gelu_new"/"gelu_
 
 refuse falcon_7b "Falcon with ALiBi" 's/"alibi": false/"alibi": true/'
 
-refuse olmoe "OLMoE with clipped q, k and v" 's/"clip_qkv": null/"clip_qkv": 8.0/'
 
 refuse gemma3_text_v5 "Gemma 3 that attends both ways" 's/"use_bidirectional_attention": false/"use_bidirectional_attention": true/'
 
@@ -87,7 +86,6 @@ refuse opt "OPT with a projected embedding" 's/"word_embed_proj_dim": 48/"word_e
 
 refuse opt "OPT with norms behind" 's/"do_layer_norm_before": true/"do_layer_norm_before": false/'
 
-refuse olmo "OLMo with clipped q, k and v" 's/"clip_qkv": null/"clip_qkv": 8.0/'
 
 refuse llama4 "Chunks without tokens" 's/"attention_chunk_size": 12/"attention_chunk_size": 0/'
 

@@ -2,5 +2,5 @@
 #include "support/catch.h"
 
 TEST_CASE("olmo: as in transformers") {
-  kvcal::test::check_family({"olmo"});
+  kvcal::test::check_family({"olmo", "olmo_clip"});
 }
