@@ -83,6 +83,7 @@ check_weights() {
   cp -r alone changed
   printf x | dd of=changed/config.json bs=1 seek=20 conv=notrunc status=none
   same alone changed && fail "a byte that differs is not noticed"
+  rm -rf alone changed
 }
 
 # The layer that engines run as a draft, whose rows end before the last token of each sample.
