@@ -11,9 +11,13 @@ namespace kvcal {
 namespace {
 
 // Keys of config.json with one entry per layer, and with numbers of layers.
-constexpr std::array<std::string_view, 6> kListsByLayer{
-    "hybrid_override_pattern", "layer_rope_theta", "layer_types",
-    "layers_block_type",       "mlp_layer_types",  "no_rope_layers"};
+constexpr std::array<std::string_view, 7> kListsByLayer{"hybrid_override_pattern",
+                                                        "layer_rope_theta",
+                                                        "layer_types",
+                                                        "layers_block_type",
+                                                        "mlp_layer_types",
+                                                        "no_rope_layers",
+                                                        "num_attention_heads_per_layer"};
 constexpr std::array<std::string_view, 3> kListsOfLayers{"attn_layer_indices", "mlp_only_layers",
                                                          "moe_layers"};
 // Keys of quantized weights and caches.

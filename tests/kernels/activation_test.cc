@@ -46,9 +46,10 @@ std::vector<float> activate(Backend& backend, const std::vector<float>& values,
   return test::to_floats(out.values(), c.type);
 }
 
-/// xIELU's terms, near 1, cancel each other where it crosses 0.
+/// xIELU's terms, near 1, cancel each other where it crosses 0. Their roundings, up to 6e-8 each,
+/// stay, times a second factor of up to 10 where the activation is gated.
 double floor_of(Activation activation, double floor) {
-  return activation == Activation::kXielu ? 1e-2 : floor;
+  return activation == Activation::kXielu ? 1e-1 : floor;
 }
 
 TEST_CASE("activate: every backend agrees with the reference") {
