@@ -120,12 +120,12 @@ void Extremes::check_collected(int64_t layer, const std::vector<LinearObservatio
 }
 
 void Extremes::check_queries(const Json& layers, double tolerance) const {
-  const auto heads = static_cast<size_t>(fixture_.config.num_attention_heads);
   REQUIRE(layers.size() == kv_.size());
   for (size_t layer = 0; layer < kv_.size(); ++layer) {
     CHECK(kv_[layer].q.has_value() == !layers.at(layer).is_null());
     if (layers.at(layer).is_null()) continue;
     const KvObservation& seen = kv_[layer].q.value();
+    const auto heads = static_cast<size_t>(fixture_.config.layers[layer].attention.heads);
     REQUIRE(layers.at(layer).size() == heads);
     uint64_t values = 0;
     for (size_t head = 0; head < heads; ++head) {

@@ -67,7 +67,8 @@ inline std::string run_layers(LayerForward& forward, const ModelConfig& config, 
   for (int64_t layer = 0; layer < end; ++layer) {
     KvQuantization quantization = clipping_quantization(config, layer);
     if (request.query)
-      quantization.q_scales.assign(static_cast<size_t>(config.num_attention_heads), 0.02f);
+      quantization.q_scales.assign(
+          static_cast<size_t>(config.layers[static_cast<size_t>(layer)].attention.heads), 0.02f);
     const bool is_end = layer == request.last_layer(config) && !request.finishes_layers();
     if (!config.has_attention(layer)) {
       seen.add(forward.advance_without_attention(layer));
