@@ -102,3 +102,15 @@ bad "A hybrid and a format that needs every layer" <<'CASE'
 use_model nemotron_h
 $ kvcal calibrate model --recipe recipe.yaml --dataset "$DATA/small.jsonl" --output out --format scales-json
 CASE
+
+refuse deepseek_v32 "Sparse attention that reads no key" 's/"index_topk": 64/"index_topk": 0/'
+
+refuse deepseek_v32 "An indexer without queries of a rank" 's/"q_lora_rank": [0-9]+/"q_lora_rank": null/'
+
+refuse deepseek_v32 "DeepSeek-V3.2 whose indexer turns pairs" 's/"index_topk": 64/"index_topk": 64, "indexer_rope_interleave": true/'
+
+refuse glm_moe_dsa_sparse "A first layer that has no indexer" '0,/"full"/s//"shared"/'
+
+refuse glm_moe_dsa_sparse "An unknown type of an indexer" '0,/"full"/s//"fuller"/'
+
+refuse glm_moe_dsa_sparse "Fewer types of indexers than layers" 's/"num_hidden_layers": 4/"num_hidden_layers": 5/'
