@@ -67,7 +67,7 @@ std::string_view name_of(Reads reads) {
   return "";
 }
 
-ModelTypes text_types_run_but(const ModelTypes& others) {
+ModelTypes types_run_everywhere_but(const ModelTypes& others) {
   ModelTypes types = kTypesRun;
   types.insert(types.end(), kLaterTypesRun.begin(), kLaterTypesRun.end());
   std::erase_if(types, [&](std::string_view type) { return contains(others, type); });
@@ -75,8 +75,8 @@ ModelTypes text_types_run_but(const ModelTypes& others) {
 }
 
 ModelTypes types_run_but(const ModelTypes& others) {
-  ModelTypes types = text_types_run_but({});
-  types.insert(types.end(), kWrappersRun.begin(), kWrappersRun.end());
+  ModelTypes types = types_run_everywhere_but({});
+  types.insert(types.end(), kLatestTypesRun.begin(), kLatestTypesRun.end());
   std::erase_if(types, [&](std::string_view type) { return contains(others, type); });
   return types;
 }

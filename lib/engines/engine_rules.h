@@ -86,7 +86,8 @@ struct MethodRules {
   std::vector<std::string_view> scheme_keys = {};  ///< it refuses others; empty: it takes any
   bool refuses_other_schemes = false;              ///< else it does not read their scales
   bool takes_heads = false;  ///< scales of heads, where the strategy is attn_head
-  bool cuts_heads = false;   ///< takes the first of more scales than heads
+  /// Takes the first of more scales than heads, and counts heads once for all layers.
+  bool cuts_heads = false;
   ScaleShapes shapes = ScaleShapes::kElements;
   bool doubles_on_rocm = false;
   bool rounds_shared_scale = false;  ///< of kv_scale, to float16
@@ -190,16 +191,19 @@ inline const ModelTypes kLaterTypesRun{"afmoe",
                                        "xglm",
                                        "youtu"};
 
-/// Multimodal types with which it runs vLLM, SGLang and transformers.
-inline const ModelTypes kWrappersRun{"glm46v",     "glm4v",        "glm4v_moe", "granite4_vision",
-                                     "idefics3",   "internvl",     "kimi_k25",  "llama4",
-                                     "llava",      "llava_next",   "mistral3",  "llava_onevision",
-                                     "qwen2_5_vl", "qwen2_vl",     "qwen3_5",   "qwen3_5_moe",
-                                     "qwen3_vl",   "qwen3_vl_moe", "smolvlm"};
+/// Multimodal types, and families added last, with which it runs vLLM 0.32, SGLang and
+/// transformers.
+inline const ModelTypes kLatestTypesRun{
+    "flint",        "gemma4",          "gemma4_text",    "glm46v",           "glm4v",
+    "glm4v_moe",    "granite4_vision", "hunyuan_v1_moe", "hunyuan_v1_dense", "idefics3",
+    "internvl",     "kimi_k25",        "lfm2",           "lfm2_moe",         "lfm2_vl",
+    "llama4",       "llava",           "llava_next",     "llava_onevision",  "mistral3",
+    "qwen2_5_vl",   "qwen2_vl",        "qwen3_5",        "qwen3_5_moe",      "qwen3_vl",
+    "qwen3_vl_moe", "smolvlm"};
 /// All types run, without some.
 ModelTypes types_run_but(const ModelTypes& others);
-/// Of these, the types that are not multimodal.
-ModelTypes text_types_run_but(const ModelTypes& others);
+/// Of these, the types with which it runs every engine.
+ModelTypes types_run_everywhere_but(const ModelTypes& others);
 
 /// Endings of tensors' names: scales of the cache in the attention module itself.
 inline const std::vector<std::string_view> kPlainScales{".k_scale", ".v_scale"};

@@ -99,7 +99,14 @@ class Placer {
   }
 
   void put(const ScaleTensor& tensor, ScaleSide side) {
-    check_shape(tensor);
+    if (counts_other_heads(tensor))
+      refuse(tensor,
+             "it counts " + std::to_string(subject_.config.num_key_value_heads) +
+                 " KV heads for every layer, and stops at scales of heads where a layer has " +
+                 std::to_string(subject_.config.cache(tensor.layer).heads),
+             "calibrate with a scale a tensor");
+    else
+      check_shape(tensor);
     PlacedScales& layer = placement_.layers.at(tensor.layer);
     const ScaleTensor*& place = side == ScaleSide::kKey     ? layer.k
                                 : side == ScaleSide::kValue ? layer.v
@@ -113,6 +120,13 @@ class Placer {
                                        ", which comes before it by name and holds another value",
                              "remove one of the two");
     place = &tensor;
+  }
+
+  /// Source: vLLM 0.32, compressed_tensors.py, `_tp_aware_loader`.
+  bool counts_other_heads(const ScaleTensor& tensor) const {
+    return subject_.rules.cuts_heads && takes_head_scales(subject_) &&
+           subject_.config.latent.latent_rank == 0 &&
+           subject_.config.cache(tensor.layer).heads != subject_.config.num_key_value_heads;
   }
 
   /// The heads that config.json names, also of a latent cache, which has one.

@@ -46,6 +46,8 @@ class FamilyCase {
       for (const Json& layer : tensor.at(2)) add(name, tensor, layer.get<int64_t>());
   }
 
+  const std::string& model_type() const { return model_type_; }
+
   VerifyReport verify(const std::string& engine, bool is_fp8, bool has_file) const {
     VerifyOptions options;
     if (is_fp8) options.kv_cache_dtype = "fp8_e4m3";
@@ -161,12 +163,25 @@ Tally compare(const std::string& engine, const Json& record) {
   return tally;
 }
 
+/// A type that the rules call tried has answers of the engine.
+void check_tried(const std::string& engine, const Json& record) {
+  std::set<std::string> answered;
+  for (const auto& [family, cases] : record.at("families").items())
+    if (!cases.empty()) answered.insert(FamilyCase(family, "scales-json").model_type());
+  const EngineRules& rules = choose_engine(engine).rules();
+  for (const std::string_view type : rules.tried) {
+    INFO(type);
+    CHECK(answered.contains(std::string(type)));
+  }
+}
+
 /// engine: as --engine takes it.
 void check_engine(const std::string& engine, const std::set<std::string>& known = {}) {
   std::string name = engine;
   std::ranges::replace(name, '@', '_');
   const Json record = fixture("engines/families_" + name + ".json");
   Tally tally = compare(engine, record);
+  check_tried(engine, record);
   std::erase_if(tally.differ, [&](const std::string& line) { return known.contains(line); });
   std::string lines;
   for (const std::string& line : tally.differ) lines += line + "\n";

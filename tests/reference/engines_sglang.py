@@ -25,6 +25,7 @@ DIR/bin/pip install --no-deps sglang==0.5.23. Run with that environment's python
 import gc
 import json
 import os
+import re
 import sys
 import types
 
@@ -133,7 +134,9 @@ def observe(folder, told):
     layers = {}
     for name, layer in runner.model.named_modules():
         if isinstance(layer, RadixAttention) and not name.endswith(".attn_mha"):
-            layers[layer.layer_id] = {side: held(layer, side) for side in "kv"}
+            # Not layer_id: a layer that reads another one's cache has that one's.
+            named = re.search(r"\.(?:layers|h|blocks)\.(\d+)\.", "." + name)
+            layers[int(named[1]) if named else layer.layer_id] = {side: held(layer, side) for side in "kv"}
     is_fp8 = "float8" in str(runner.kv_cache_dtype)
     return {"cache_dtype": runner.kv_cache_dtype_str if is_fp8 else "auto", "layers": layers}
 

@@ -44,9 +44,14 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
            "exaone": dict(max_position_embeddings=64), "qwen2_vl": dict(use_sliding_window=False),
            # Keys of published checkpoints that transformers does not need.
            "deepseek_v32": dict(moe_layer_freq=1), "glm_moe_dsa": dict(moe_layer_freq=1), "hy_v3": dict(expert_hidden_dim=14, first_k_dense_replace=1, qk_norm=True, route_norm=True),
+           "hunyuan_v1_moe": dict(use_qk_norm=True, use_mixed_mlp_moe=True),
+           "lfm2": dict(conv_dim=32, block_dim=32), "gemma4_26b": dict(num_global_key_value_heads=1, global_head_dim=16),
+           "lfm2_vl": dict(text_config=json.loads((MODELS / "lfm2_vl" / "config.json").read_text())["text_config"] | dict(conv_dim=24, block_dim=24)),
            "exaone_moe": dict(is_moe_layer=[False, True, False, True]),
            "iquestcoder": dict(pad_token_id=None, auto_map=dict(AutoConfig="configuration_iquestcoder.IQuestCoderConfig",
                                                                 AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
+# Keys of transformers alone, beside which it would not read the published ones.
+WITHOUT = {"gemma4_26b": ["per_layer_config"]}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
@@ -89,6 +94,7 @@ def make_family(options, name):
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir(parents=True)
     config = json.loads((MODELS / name / "config.json").read_text()) | CONFIGS.get(name, {})
+    config = {key: value for key, value in config.items() if key not in WITHOUT.get(name, ())}
     (home / "config.json").write_text(json.dumps(config))
     made = kvcal(options, "synth", home / "base", "--config", home / "config.json", "--seed", 1)
     if made.returncode:

@@ -21,7 +21,7 @@ EngineRules aphrodite_engine() {
   // of the others it asks config.json for keys that the fixtures do not have.
   const ModelTypes not_run{"afmoe", "deepseek_v32", "exaone_moe", "glm_moe_dsa", "mellum"};
   const auto is_other = [&](std::string_view type) {
-    return std::ranges::find(kWrappersRun, type) != kWrappersRun.end() ||
+    return std::ranges::find(kLatestTypesRun, type) != kLatestTypesRun.end() ||
            std::ranges::find(not_run, type) != not_run.end();
   };
   std::erase_if(tried, is_other);

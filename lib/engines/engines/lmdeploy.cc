@@ -71,7 +71,7 @@ std::vector<Miss> lmdeploy_misses() {
 
 ModelTypes lmdeploy_tried() {
   // Their convolution and attention of chosen tokens need kernels that were not there.
-  return text_types_run_but({"qwen3_next", "deepseek_v32", "glm_moe_dsa"});
+  return types_run_everywhere_but({"qwen3_next", "deepseek_v32", "glm_moe_dsa"});
 }
 
 }  // namespace

@@ -100,6 +100,9 @@ constexpr std::string_view kNotSwitched =
 constexpr std::string_view kNotSwitchedAndOnes =
     "it does not see the FP8 cache of a text model inside another one, and where it is asked for "
     "its scales are 1.0";
+constexpr std::string_view kNotSwitchedAndNoParameters =
+    "its attention is made without the quantization config: the cache keeps 16 bits unless asked "
+    "for FP8, and then its scales are 1.0";
 constexpr std::string_view kNotSwitchedForChosen =
     "it keeps 16 bits for attention of chosen tokens (DSA) unless asked for FP8, and then reads "
     "scales of k_proj and v_proj alone";
@@ -113,14 +116,29 @@ constexpr std::string_view kDropped = "its loader drops the scales, and the cach
 std::vector<Miss> sglang_misses() {
   using enum MissEffect;
   return {
-      {.types = {"bamba", "biogpt", "codegen", "falcon", "flex_olmo", "glm", "glm46v", "gpt_neo",
-                 "jamba", "llava", "phimoe", "xglm"},
+      {.types = {"bamba", "biogpt", "codegen", "falcon", "flex_olmo", "flint", "glm", "glm46v",
+                 "gpt_neo", "jamba", "llava", "phimoe", "xglm"},
        .why = kNoImplementation,
        .effect = kNoModel},
       {.types = {"ernie4_5_moe", "exaone", "gemma", "gpt2", "gpt_bigcode", "granitemoehybrid",
                  "internlm2", "minicpm3", "olmo", "olmo2", "olmo3", "qwen2_vl", "stablelm"},
        .why = kStops,
        .effect = kRefused},
+      {.types = {"gemma4_text"},
+       .why = "it asks config.json for one head size of all layers, but of a multimodal checkpoint",
+       .effect = kNoModel},
+      {.types = {"hunyuan_v1_dense", "hunyuan_v1_moe"},
+       .why = kStopsAtProjections,
+       .effect = kRefused,
+       .names = kProjections},
+      {.types = {"hunyuan_v1_dense", "hunyuan_v1_moe"},
+       .why = kNotSwitchedAndNoParameters,
+       .effect = kOnesWhenAsked},
+      {.types = {"lfm2_vl"},
+       .why = "its loader takes weights of 16 bits for FP8 ones",
+       .effect = kRefused,
+       .needs_weights = true},
+      {.types = {"lfm2_vl"}, .why = kNoParameters},
       {.types = {"gemma3", "llama4"},
        .why = "its loader stops at the tensor names of transformers 5",
        .effect = kRefused,
@@ -262,7 +280,8 @@ EngineRules sglang_engine() {
                           .model_types = kReadsScalesFile,
                           .conflicts_with_parameters = true},
           // Of kimi_k25, whose published configuration it asks for, the fixture has transformers'.
-          .tried = types_run_but({"kimi_k25"}),
+          // Of lfm2, the attention that runs without a GPU takes no models that begin otherwise.
+          .tried = types_run_but({"kimi_k25", "lfm2", "lfm2_moe"}),
           .misses = sglang_misses(),
           .formats = {
               {.format = "compressed-tensors",

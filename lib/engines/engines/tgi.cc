@@ -140,7 +140,7 @@ EngineRules tgi_engine() {
                    .refusal = "it asks the configuration of fbgemm_fp8 for weight_block_size, "
                               "which it does not have (AttributeError)"}},
       .otherwise = tgi_any("*", CacheSwitch::kNever),
-      .tried = text_types_run_but({"opt"}),  // its loader needs a GPU
+      .tried = types_run_everywhere_but({"opt"}),  // its loader needs a GPU
       .misses = tgi_misses(),
       .formats = {
           // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.

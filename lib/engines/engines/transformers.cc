@@ -23,6 +23,10 @@ std::vector<Miss> transformers_misses() {
                   "(ValueError)",
            .effect = MissEffect::kRefused,
            .methods = {"compressed-tensors"}},
+          {.types = {"gemma4", "gemma4_text"},
+           .why = "it asks config.json for one head size of all layers",
+           .effect = MissEffect::kRefused,
+           .methods = {"compressed-tensors"}},
           {.types = {"llama4"},
            .why = "the model does not have the tensor names of other multimodal models",
            .names = {"model.language_model."}},
@@ -35,11 +39,12 @@ std::vector<Miss> transformers_misses() {
            .why = "gives the cache of this attention class no scales, and drops those of the file",
            .effect = MissEffect::kSixteenBits,
            .methods = {"compressed-tensors"}},
-          {.types = {"afmoe",        "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1",
-                     "ernie4_5_moe", "exaone_moe",  "flex_olmo",   "glm4_moe",     "glm4_moe_lite",
-                     "glm4v_moe",    "glm_moe_dsa", "hy_v3",       "jamba",        "kimi_k25",
-                     "mellum",       "minimax_m2",  "mixtral",     "nemotron_h",   "olmoe",
-                     "phimoe",       "qwen2_moe",   "qwen3_moe",   "qwen3_next",   "solar_open"},
+          {.types = {"afmoe",         "deepseek_v2", "deepseek_v3", "deepseek_v32",   "dots1",
+                     "ernie4_5_moe",  "exaone_moe",  "flex_olmo",   "flint",          "glm4_moe",
+                     "glm4_moe_lite", "glm4v_moe",   "glm_moe_dsa", "hunyuan_v1_moe", "hy_v3",
+                     "lfm2_moe",      "jamba",       "kimi_k25",    "mellum",         "minimax_m2",
+                     "mixtral",       "nemotron_h",  "olmoe",       "phimoe",         "qwen2_moe",
+                     "qwen3_moe",     "qwen3_next",  "solar_open"},
            .why = kExpertsFail,
            .effect = MissEffect::kRefusedWithoutGroups,
            .methods = {"compressed-tensors"}}};
@@ -48,6 +53,7 @@ std::vector<Miss> transformers_misses() {
 /// Of 5.17 alone.
 std::vector<Miss> first_transformers_misses() {
   return {{.types = {"iquestcoder"}, .why = kNeedsCode, .effect = MissEffect::kNoModel},
+          {.types = {"flint"}, .why = "it does not know the model", .effect = MissEffect::kNoModel},
           {.types = {"minicpm3"},
            .why = "its model file asks rope_scaling for factor (KeyError)",
            .effect = MissEffect::kNoModel},
@@ -123,7 +129,8 @@ EngineRules transformers_engine() {
   later.versions = {"5.23"};
   later.methods[0].shapes = ScaleShapes::kExact;
   later.methods[0].needs_scheme = false;
-  for (const Miss& miss : first_transformers_misses()) rules.misses.push_back(miss);
+  const std::vector<Miss> first = first_transformers_misses();
+  rules.misses.insert(rules.misses.begin(), first.begin(), first.end());
   rules.other_versions = {later};
   return rules;
 }

@@ -153,6 +153,47 @@ namespace {
 /// method; of ModelOpt checkpoints, which get one, no name reaches it (tried).
 const ModelTypes kLatentTypes{"deepseek_v2",   "deepseek_v3", "deepseek_v32",
                               "glm4_moe_lite", "glm_moe_dsa", "kimi_k25"};
+/// Source: vLLM 0.32, models/utils.py:467 renames .k_proj before quark.py:955 sees the suffix.
+const ModelTypes kRenamesProjections{"afmoe",
+                                     "arcee",
+                                     "biogpt",
+                                     "cohere",
+                                     "cohere2",
+                                     "cwm",
+                                     "dots1",
+                                     "exaone",
+                                     "exaone4",
+                                     "exaone_moe",
+                                     "flex_olmo",
+                                     "gemma",
+                                     "gemma2",
+                                     "gemma3_text",
+                                     "glm",
+                                     "gptj",
+                                     "helium",
+                                     "hunyuan_v1_dense",
+                                     "hunyuan_v1_moe",
+                                     "hyperclovax",
+                                     "jais2",
+                                     "mellum",
+                                     "ministral",
+                                     "nanochat",
+                                     "nemotron",
+                                     "nemotron_h",
+                                     "olmo",
+                                     "olmo2",
+                                     "olmo3",
+                                     "olmoe",
+                                     "opt",
+                                     "phi",
+                                     "phimoe",
+                                     "qwen2_moe",
+                                     "seed_oss",
+                                     "smollm3",
+                                     "solar_open",
+                                     "stablelm",
+                                     "starcoder2",
+                                     "vaultgemma"};
 constexpr std::string_view kLatent = "it drops the scales of a latent (MLA) cache and uses 1.0";
 
 }  // namespace
@@ -160,15 +201,15 @@ constexpr std::string_view kLatent = "it drops the scales of a latent (MLA) cach
 std::vector<Miss> vllm_misses() {
   using enum MissEffect;
   return {
-      {.types = {"bamba", "codegen", "gpt_neo", "xglm"},
+      {.types = {"bamba", "codegen", "flint", "gpt_neo", "xglm"},
        .why = "it does not run the model",
        .effect = kNoModel},
       {.types = {"stablelm"},
        .why = "its model file does not know the normalization of each head (qk_layernorm)",
        .effect = kNoModel,
        .settings = {{.key = "qk_layernorm"}}},
-      {.types = {"llama4"},
-       .why = "its loader stops at the tensor names of other multimodal models (KeyError)",
+      {.types = {"kimi_k25", "llama4"},
+       .why = "its loader stops at the tensor names of other multimodal models",
        .effect = kRefused,
        .names = {"model.language_model."}},
       // In its Transformers backend, which has a place for scales of ModelOpt checkpoints.
@@ -209,19 +250,14 @@ std::vector<Miss> vllm_misses() {
        .why = "its loader stops at the name h.0.attn.k_scale",
        .effect = kRefused,
        .names = kPlainScales},
+      {.types = {"lfm2", "lfm2_moe", "lfm2_vl"},
+       .why = "its loader stops at the names of KV scales",
+       .effect = kRefused},
       {.types = {"jamba"},
        .why = "its loader takes self_attn out of the name of the scales and stops at "
               "layers.1.k_scale",
        .effect = kRefused},
-      // Source: vLLM 0.32, models/utils.py:467 renames .k_proj before quark.py:955 sees the suffix.
-      {.types = {"afmoe",     "arcee",      "biogpt",      "cohere",      "cohere2",
-                 "cwm",       "dots1",      "exaone",      "exaone4",     "exaone_moe",
-                 "flex_olmo", "gemma",      "gemma2",      "gemma3_text", "glm",
-                 "gptj",      "helium",     "hyperclovax", "jais2",       "mellum",
-                 "ministral", "nanochat",   "nemotron",    "nemotron_h",  "olmo",
-                 "olmo2",     "olmo3",      "olmoe",       "opt",         "phi",
-                 "phimoe",    "qwen2_moe",  "seed_oss",    "smollm3",     "solar_open",
-                 "stablelm",  "starcoder2", "vaultgemma"},
+      {.types = kRenamesProjections,
        .why = "its loader renames k_proj before it maps the scales, and stops at output_scale "
               "(AttributeError)",
        .effect = kRefused,
@@ -256,26 +292,32 @@ std::vector<EngineFormat> vllm_formats() {
 }
 
 EngineRules vllm_engine() {
-  return {.title = "vLLM",
-          .versions = {"0.32", "0.33"},
-          .source =
-              "model_loader/weight_utils.py, layers/quantization/{kv_cache,base_config,fp8,"
-              "modelopt}.py, quark/quark.py, compressed_tensors/compressed_tensors.py; run",
-          .reading = vllm_reading(),
-          .files = vllm_files(),
-          .run_dtype = vllm_run_dtype(),
-          .unknown = Unknown::kRefused,
-          .unplaced = Unknown::kRefused,
-          .takes_sharded_heads = true,
-          .command = "vllm serve",
-          .fp8_argument = "--kv-cache-dtype fp8",
-          .format = "compressed-tensors",
-          .methods = {vllm_compressed_tensors(), vllm_modelopt(),
-                      vllm_base("fp8", joined(vllm_names(), kOutputScales)), vllm_quark()},
-          .otherwise = {.method = "*", .warns_of_ones = false},
-          .tried = vllm_tried(),
-          .misses = vllm_misses(),
-          .formats = vllm_formats()};
+  EngineRules rules = {
+      .title = "vLLM",
+      .versions = {"0.32", "0.33"},
+      .source =
+          "model_loader/weight_utils.py, layers/quantization/{kv_cache,base_config,fp8,"
+          "modelopt}.py, quark/quark.py, compressed_tensors/compressed_tensors.py; run",
+      .reading = vllm_reading(),
+      .files = vllm_files(),
+      .run_dtype = vllm_run_dtype(),
+      .unknown = Unknown::kRefused,
+      .unplaced = Unknown::kRefused,
+      .takes_sharded_heads = true,
+      .command = "vllm serve",
+      .fp8_argument = "--kv-cache-dtype fp8",
+      .format = "compressed-tensors",
+      .methods = {vllm_compressed_tensors(), vllm_modelopt(),
+                  vllm_base("fp8", joined(vllm_names(), kOutputScales)), vllm_quark()},
+      .otherwise = {.method = "*", .warns_of_ones = false},
+      .tried = vllm_tried(),
+      .misses = vllm_misses(),
+      .formats = vllm_formats()};
+  EngineRules later = rules;
+  later.versions = {"0.33"};
+  later.tried = types_run_everywhere_but({"internlm2", "internlm3"});
+  rules.other_versions = {later};
+  return rules;
 }
 
 }  // namespace kvcal
