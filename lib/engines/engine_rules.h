@@ -287,6 +287,17 @@ struct RunDtype {
       false;  ///< where config.json names none: the widest of all tensors, else the first's
 };
 
+/// How an engine's drafts of some models read the scales of the draft layer. Names are those that
+/// were tried with its loader of drafts, below the attention module, with k or v for {}; of others
+/// it is not known what becomes of them.
+struct DraftReading {
+  ModelTypes types;
+  std::string_view method;  ///< quant_method of the checkpoints that were tried
+  std::vector<std::string_view> loaded = {};
+  std::vector<std::string_view> dropped = {};  ///< the draft has 1.0
+  std::vector<std::string_view> refused = {};  ///< the loader stops
+};
+
 /// Rules by which one version of an engine loads a checkpoint's KV scales.
 struct EngineRules {
   std::string_view title;
@@ -308,6 +319,7 @@ struct EngineRules {
   ModelTypes tried = {};                         ///< that its own code was run on
   std::vector<Miss> misses = {};                 ///< the first that fits decides
   std::vector<EngineFormat> formats = {};        ///< of ours
+  std::vector<DraftReading> drafts = {};         ///< of models that were tried with one
   std::vector<EngineRules> other_versions = {};  ///< those of `versions` that load otherwise
 };
 

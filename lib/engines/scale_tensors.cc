@@ -129,30 +129,48 @@ std::optional<std::pair<size_t, size_t>> layer_number(std::string_view name) {
   return std::nullopt;
 }
 
-}  // namespace
-
-std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const ModelConfig& config) {
-  const std::vector<AttentionModule> modules = attention_modules(config);
+/// The tensors that accept(name) gives a value for, with it.
+template <class Accept>
+std::vector<ScaleTensor> collect(const ModelDir& model_dir, const Accept& accept) {
   std::vector<ScaleTensor> found;
   for (size_t shard = 0; shard < model_dir.shards().size(); ++shard) {
     const auto first = static_cast<std::ptrdiff_t>(found.size());
     for (const TensorView& tensor : model_dir.shards()[shard].tensors()) {
-      const std::string name(tensor.name);
-      const AttentionModule* module = module_of(modules, name);
-      // The dot before the rest stays, as in the engines' rules.
-      std::string rest = module ? name.substr(module->prefix.size()) : name;
-      if (!module && is_of_prediction_layer(name, config)) continue;
-      if (module ? !is_attention_scale(rest) : !ends_with_any(name, kCacheScales)) continue;
-      found.push_back({.name = name,
-                       .layer = module ? module->layer : -1,
-                       .rest = std::move(rest),
-                       .shape = tensor.shape.dims,
-                       .values = values_of(tensor),
-                       .file = model_dir.shard_names()[shard]});
+      std::optional<ScaleTensor> accepted = accept(std::string(tensor.name));
+      if (!accepted) continue;
+      accepted->shape = tensor.shape.dims;
+      accepted->values = values_of(tensor);
+      accepted->file = model_dir.shard_names()[shard];
+      found.push_back(*std::move(accepted));
     }
     std::ranges::sort(found.begin() + first, found.end(), {}, &ScaleTensor::name);
   }
   return found;
+}
+
+}  // namespace
+
+std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const ModelConfig& config) {
+  const std::vector<AttentionModule> modules = attention_modules(config);
+  return collect(model_dir, [&](const std::string& name) -> std::optional<ScaleTensor> {
+    const AttentionModule* module = module_of(modules, name);
+    // The dot before the rest stays, as in the engines' rules.
+    std::string rest = module ? name.substr(module->prefix.size()) : name;
+    if (!module && is_of_prediction_layer(name, config)) return std::nullopt;
+    if (module ? !is_attention_scale(rest) : !ends_with_any(name, kCacheScales))
+      return std::nullopt;
+    return ScaleTensor{.name = name, .layer = module ? module->layer : -1, .rest = std::move(rest)};
+  });
+}
+
+std::vector<ScaleTensor> draft_scale_tensors(const ModelDir& model_dir, const ModelConfig& config) {
+  const int64_t layer = config.num_hidden_layers;
+  const std::string module = config.attention_module(layer);
+  return collect(model_dir, [&](const std::string& name) -> std::optional<ScaleTensor> {
+    if (!name.starts_with(module + ".") || !is_attention_scale(name.substr(module.size())))
+      return std::nullopt;
+    return ScaleTensor{.name = name, .layer = layer, .rest = name.substr(module.size())};
+  });
 }
 
 std::string general_name(const ScaleTensor& tensor, const ModelConfig& config) {

@@ -15,14 +15,18 @@ struct ScaleTensor {
   std::string name;
   int64_t layer = -1;  ///< of the model; -1: it belongs to none of its attention layers
   std::string rest;    ///< what follows the attention module's name; the whole name for layer -1
-  std::vector<int64_t> shape;
-  std::vector<float> values;  ///< in float32; empty where there are none, or the dtype is no number
-  std::string file;           ///< name of the shard
+  std::vector<int64_t> shape = {};
+  std::vector<float> values =
+      {};                 ///< in float32; empty where there are none, or the dtype is no number
+  std::string file = {};  ///< name of the shard
 };
 
 /// All of a checkpoint, by shard and in each sorted by name, as engines' loaders meet them.
 /// Weights' and inputs' scales of quantized Linears are not among them.
 std::vector<ScaleTensor> find_scale_tensors(const ModelDir& model_dir, const ModelConfig& config);
+
+/// The scales of the draft layer, which config has, in the same order.
+std::vector<ScaleTensor> draft_scale_tensors(const ModelDir& model_dir, const ModelConfig& config);
 
 /// name with the number of its layer replaced by N, for messages about several layers.
 std::string general_name(const ScaleTensor& tensor, const ModelConfig& config);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "engines/draft_scales.h"
 #include "engines/foreign_tensors.h"
 #include "engines/loaded_files.h"
 #include "engines/run_dtype.h"
@@ -308,6 +309,9 @@ VerifyReport verify_files(const ModelDir& model_dir, const ModelConfig& config,
   Findings findings;
   fill(report, subject, model_dir, findings);
   tell_other_files(subject, model_dir, others, findings);
+  if (report.loads)
+    check_draft_scales(subject, model_dir, choice.is_fp8 && report.kv_cache_dtype != "auto",
+                       findings);
   // What refuses a checkpoint holds nothing, and what would follow is no finding.
   if (!report.loads) report.layers.clear();
   report.findings = std::move(findings).ranked();

@@ -26,7 +26,7 @@ std::optional<Announced> announced_layers(const Json& json) {
 }  // namespace
 
 void find_draft_layer(const ModelDir& model_dir, ModelConfig& config, Diagnostics& diagnostics) {
-  if (config.architecture->draft == DraftLayer::kNone) return;
+  if (config.architecture->draft == DraftLayer::kNone || config.has_draft()) return;
   const std::optional<Announced> announced = announced_layers(model_dir.config());
   if (announced ? announced->layers < 1 : config.architecture->draft != DraftLayer::kMtp) return;
   ModelConfig with_draft = config;

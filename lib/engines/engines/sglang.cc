@@ -253,6 +253,30 @@ std::vector<Miss> sglang_misses() {
   };
 }
 
+/// Tried (tests/fixtures/engines/drafts_sglang.json), with checkpoints of 16-bit weights.
+std::vector<DraftReading> sglang_drafts() {
+  return {
+      {.types = {"glm4_moe"},
+       .method = "compressed-tensors",
+       .dropped = {".{}_scale", ".{}_proj.{}_scale", ".attn.{}_scale", ".mla_attn.{}_scale",
+                   ".mla_attn.mla_attn.{}_scale", ".qkv_proj.{}_scale", ".{}_proj.output_scale"}},
+      {.types = {"deepseek_v3"},
+       .method = "compressed-tensors",
+       .loaded = {".{}_proj.{}_scale"},
+       .dropped = {".{}_scale", ".attn.{}_scale", ".mla_attn.{}_scale",
+                   ".mla_attn.mla_attn.{}_scale", ".qkv_proj.{}_scale", ".{}_proj.output_scale"}},
+      {.types = {"qwen3_5"},
+       .method = "compressed-tensors",
+       .loaded = {".{}_scale", ".{}_proj.{}_scale", ".attn.{}_scale"},
+       .dropped = {".mla_attn.{}_scale", ".mla_attn.mla_attn.{}_scale", ".qkv_proj.{}_scale",
+                   ".{}_proj.output_scale"}},
+      {.types = {"qwen3_next"},
+       .method = "compressed-tensors",
+       .loaded = {".{}_proj.{}_scale", ".attn.{}_scale"},
+       .refused = {".{}_scale", ".mla_attn.{}_scale", ".mla_attn.mla_attn.{}_scale",
+                   ".qkv_proj.{}_scale", ".{}_proj.output_scale"}}};
+}
+
 }  // namespace
 
 EngineRules sglang_engine() {
@@ -283,29 +307,31 @@ EngineRules sglang_engine() {
           // Of lfm2, the attention that runs without a GPU takes no models that begin otherwise.
           .tried = types_run_but({"kimi_k25", "lfm2", "lfm2_moe"}),
           .misses = sglang_misses(),
-          .formats = {
-              {.format = "compressed-tensors",
-               .method = "compressed-tensors",
-               .names = kPlainScales,
-               .note = "per tensor"},
-              {.format = "modelopt",
-               .method = "modelopt",
-               .names = {".k_proj.k_scale", ".v_proj.v_scale"},
-               .note = "per tensor"},
-              {.format = "quark",
-               .method = "quark",
-               .names = {".k_proj.output_scale", ".v_proj.output_scale"},
-               .note = "needs --kv-cache-dtype fp8_e4m3; per tensor"},
-              {.format = "fp8",
-               .method = "fp8",
-               .names = kPlainScales,
-               .note = "needs --kv-cache-dtype fp8_e4m3; per tensor"},
-              {.format = "scales-json",
-               .note = "--quantization-param-path with --kv-cache-dtype fp8_e4m3; some of its "
-                       "attention backends fail on the scales",
-               .is_scales_file = true},
-              {.format = "tgi", .otherwise = Reads::kNo, .note = "drops kv_scale"},
-          }};
+          .formats =
+              {
+                  {.format = "compressed-tensors",
+                   .method = "compressed-tensors",
+                   .names = kPlainScales,
+                   .note = "per tensor"},
+                  {.format = "modelopt",
+                   .method = "modelopt",
+                   .names = {".k_proj.k_scale", ".v_proj.v_scale"},
+                   .note = "per tensor"},
+                  {.format = "quark",
+                   .method = "quark",
+                   .names = {".k_proj.output_scale", ".v_proj.output_scale"},
+                   .note = "needs --kv-cache-dtype fp8_e4m3; per tensor"},
+                  {.format = "fp8",
+                   .method = "fp8",
+                   .names = kPlainScales,
+                   .note = "needs --kv-cache-dtype fp8_e4m3; per tensor"},
+                  {.format = "scales-json",
+                   .note = "--quantization-param-path with --kv-cache-dtype fp8_e4m3; some of its "
+                           "attention backends fail on the scales",
+                   .is_scales_file = true},
+                  {.format = "tgi", .otherwise = Reads::kNo, .note = "drops kv_scale"},
+              },
+          .drafts = sglang_drafts()};
 }
 
 }  // namespace kvcal

@@ -291,6 +291,29 @@ std::vector<EngineFormat> vllm_formats() {
       {.format = "scales-json", .otherwise = Reads::kNo, .note = "removed in 2025-01"}};
 }
 
+namespace {
+
+/// Tried (tests/fixtures/engines/drafts_vllm.json), with checkpoints of 16-bit weights.
+std::vector<DraftReading> vllm_drafts() {
+  return {
+      {.types = {"glm4_moe"},
+       .method = "compressed-tensors",
+       .loaded = {".attn.{}_scale"},
+       .refused = {".{}_scale", ".{}_proj.{}_scale", ".mla_attn.{}_scale",
+                   ".mla_attn.mla_attn.{}_scale", ".qkv_proj.{}_scale", ".{}_proj.output_scale"}},
+      {.types = {"deepseek_v3"},
+       .method = "compressed-tensors",
+       .dropped = {".{}_scale", ".{}_proj.{}_scale", ".attn.{}_scale", ".mla_attn.{}_scale",
+                   ".mla_attn.mla_attn.{}_scale", ".qkv_proj.{}_scale"},
+       .refused = {".{}_proj.output_scale"}},
+      {.types = {"qwen3_5"},
+       .method = "compressed-tensors",
+       .loaded = {".{}_scale", ".{}_proj.{}_scale", ".attn.{}_scale", ".qkv_proj.{}_scale"},
+       .refused = {".mla_attn.{}_scale", ".mla_attn.mla_attn.{}_scale", ".{}_proj.output_scale"}}};
+}
+
+}  // namespace
+
 EngineRules vllm_engine() {
   EngineRules rules = {
       .title = "vLLM",
@@ -312,9 +335,11 @@ EngineRules vllm_engine() {
       .otherwise = {.method = "*", .warns_of_ones = false},
       .tried = vllm_tried(),
       .misses = vllm_misses(),
-      .formats = vllm_formats()};
+      .formats = vllm_formats(),
+      .drafts = vllm_drafts()};
   EngineRules later = rules;
   later.versions = {"0.33"};
+  later.drafts = {};
   later.tried = types_run_everywhere_but({"internlm2", "internlm3"});
   rules.other_versions = {later};
   return rules;

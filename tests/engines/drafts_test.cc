@@ -1,0 +1,197 @@
+// verify's findings on scales of draft layers against what engines' loaders of drafts did with
+// them: tests/reference/vllm_draft_scales.py and sglang_draft_scales.py write the same names.
+#include "engines/support/recorded_variant.h"
+#include "stored/find_draft_layer.h"
+#include "support/catch.h"
+#include "support/folders.h"
+
+using namespace kvcal;
+using test::contains;
+using test::EngineCase;
+using test::fixture;
+using test::tells;
+
+namespace {
+
+const Json kScheme = {{"type", "float"},
+                      {"num_bits", 8},
+                      {"strategy", "tensor"},
+                      {"symmetric", true},
+                      {"dynamic", false}};
+const Json kDeclared = {{"quant_method", "compressed-tensors"},
+                        {"config_groups", Json::object()},
+                        {"ignore", Json::array()},
+                        {"kv_cache_scheme", kScheme}};
+
+void put(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at; (at = text.find(from)) != std::string::npos;) text.replace(at, from.size(), to);
+}
+
+/// A fixture with a draft layer, and scales as the scripts that recorded the engines write them:
+/// those of the model as k_scale, those of the draft under the name, which has k for the side.
+class DraftCase {
+ public:
+  explicit DraftCase(const std::string& fixture, const Json& declared = kDeclared)
+      : source_((test::tests_folder() / "fixtures/drafts" / fixture).string()),
+        subject_(source_.config()) {
+    const Json& config = source_.config();
+    const Json text = config.value("text_config", config);
+    const std::string behind =
+        "layers." + std::to_string(text.at("num_hidden_layers").get<int64_t>()) + ".self_attn";
+    for (const std::string& name : source_.tensor_names()) {
+      const TensorView* view = source_.find(name);
+      subject_.add_bytes(name, view->dtype, view->shape.dims,
+                         {view->bytes.begin(), view->bytes.end()});
+      if (!name.ends_with(".self_attn.o_proj.weight")) continue;
+      const std::string module = name.substr(0, name.find(".o_proj"));
+      if (module.starts_with("mtp.") || contains(module, behind))
+        module_ = module;
+      else
+        for (const char* side : {".k_scale", ".v_scale"}) subject_.add(module + side, 0.125f);
+    }
+    REQUIRE_FALSE(module_.empty());
+    if (!declared.is_null()) subject_.quantize(declared);
+  }
+
+  /// name: "self_attn.k_proj.k_scale" for K's scale, as the records have it; "": none.
+  void add_scales(const std::string& name) {
+    if (name.empty()) return;
+    const std::string rest = name.substr(std::string("self_attn").size());
+    std::string of_v = rest;
+    put(of_v, ".k_", ".v_");
+    subject_.add(module_ + rest, 0.4375f);
+    subject_.add(module_ + of_v, 0.46875f);
+  }
+
+  /// As a program asks that has run the draft.
+  VerifyReport verify_with_draft(const std::string& engine) const {
+    subject_.verify(engine);  // writes the files
+    const ModelDir model_dir(subject_.path());
+    ModelConfig config = read_model_config(model_dir);
+    SilentDiagnostics silent;
+    find_draft_layer(model_dir, config, silent);
+    REQUIRE(config.has_draft());
+    return verify_engine(model_dir, config, engine, {});
+  }
+  VerifyReport verify(const std::string& engine) const { return subject_.verify(engine); }
+  const std::string& module() const { return module_; }
+
+ private:
+  ModelDir source_;
+  EngineCase subject_;
+  std::string module_;
+};
+
+VerifyReport verify_draft(const std::string& engine, const std::string& model,
+                          const std::string& name, const Json& declared = kDeclared) {
+  DraftCase subject(model, declared);
+  subject.add_scales(name);
+  return subject.verify(engine);
+}
+
+size_t count_of(const VerifyReport& report, Severity severity, const std::string& part) {
+  return static_cast<size_t>(std::ranges::count_if(report.findings, [&](const Finding& finding) {
+    return finding.severity == severity && contains(finding.message, part);
+  }));
+}
+
+/// The names of a record that load.
+bool is_held(const Json& record, const std::string& name) {
+  return record.at("names").contains(name) && record.at("names").at(name).at("draft") == true;
+}
+
+/// Names that a remedy tells to take load, where the record has them.
+void check_remedies(const VerifyReport& report, const Json& record) {
+  for (const Finding& finding : report.findings) {
+    const std::string begin = "rename it to ";
+    if (!contains(finding.message, "loader of drafts") || !finding.remedy.starts_with(begin))
+      continue;
+    std::string name = finding.remedy.substr(finding.remedy.find("self_attn"));
+    put(name, ".v_", ".k_");
+    CHECK(is_held(record, name));
+  }
+}
+
+/// Returns the number of names of which verify speaks: it is silent of a model that is refused.
+size_t check_names(const std::string& engine, const std::string& model) {
+  const Json record = fixture("drafts_" + engine)["drafts"].at(model);
+  REQUIRE(record.at("names").size() == 8);
+  size_t judged = 0;
+  for (const auto& [name, seen] : record.at("names").items()) {
+    const VerifyReport report = verify_draft(engine, model, name);
+    INFO(engine << " " << model << " '" << name << "' " << seen.dump()
+                << dump_json(report_json(report)));
+    if (!report.loads) continue;
+    ++judged;
+    const Json& draft = seen.at("draft");
+    const bool drops = draft.is_string() && draft.get<std::string>().starts_with("holds");
+    const bool stops = draft.is_string() && !drops;
+    // Both sides have a finding of their own.
+    CHECK(count_of(report, Severity::kError, "loader of drafts stops at") == (stops ? 2 : 0));
+    CHECK(count_of(report, Severity::kWarning, "loader of drafts drops") == (drops ? 2 : 0));
+    CHECK_FALSE(tells(report, Severity::kNote, "not known: what"));
+    CHECK_FALSE(tells(report, Severity::kNote, "not known: whether its drafts"));
+    check_remedies(report, record);
+  }
+  return judged;
+}
+
+}  // namespace
+
+TEST_CASE("drafts: verify says of every name what the engine's loader of drafts did") {
+  for (const char* model : {"glm4_moe", "deepseek_v3", "qwen3_5"}) {
+    CHECK(check_names("vllm", model) == 8);
+    CHECK(check_names("sglang", model) == 8);
+  }
+}
+
+TEST_CASE("drafts: a layer without scales has 1.0 where the cache is FP8 and a name would load") {
+  const std::string text = "the draft layer has no scales";
+  CHECK(tells(verify_draft("vllm", "glm4_moe", ""), Severity::kWarning, text));
+  CHECK_FALSE(tells(verify_draft("vllm", "glm4_moe", "", Json()), Severity::kWarning, text));
+  CHECK_FALSE(
+      tells(verify_draft("vllm", "glm4_moe", "self_attn.attn.k_scale"), Severity::kWarning, text));
+  CHECK_FALSE(tells(verify_draft("sglang", "glm4_moe", ""), Severity::kWarning, text));
+}
+
+TEST_CASE("drafts: a name at which the loader stops is an error with the name that loads") {
+  const VerifyReport report = verify_draft("vllm", "glm4_moe", "self_attn.k_proj.k_scale");
+  CHECK(report.loads);
+  CHECK(loses_scales(report));
+  const auto told = [&](const std::string& name) {
+    return *std::ranges::find_if(report.findings, [&](const Finding& finding) {
+      return finding.message == "its loader of drafts stops at model.layers.2.self_attn." + name;
+    });
+  };
+  CHECK(told("k_proj.k_scale").layers == std::vector<int64_t>{2});
+  CHECK(told("k_proj.k_scale").remedy == "rename it to model.layers.2.self_attn.attn.k_scale");
+  CHECK(told("v_proj.v_scale").remedy == "rename it to model.layers.2.self_attn.attn.v_scale");
+}
+
+TEST_CASE("drafts: a scale that is dropped is no error, since the answers stay") {
+  const VerifyReport report = verify_draft("sglang", "qwen3_5", "self_attn.qkv_proj.k_scale");
+  CHECK(tells(report, Severity::kWarning, "drops mtp.layers.0.self_attn.qkv_proj.k_scale"));
+  CHECK_FALSE(loses_scales(report));
+}
+
+TEST_CASE("drafts: what was not run is not known") {
+  const std::string whether = "not known: whether its drafts read";
+  CHECK(tells(verify_draft("vllm", "qwen3_next", "self_attn.k_scale"), Severity::kNote, whether));
+  CHECK(tells(verify_draft("vllm@0.33", "qwen3_5", "self_attn.k_scale"), Severity::kNote, whether));
+  CHECK_FALSE(tells(verify_draft("vllm", "qwen3_next", ""), Severity::kNote, whether));
+  Json fp8 = kDeclared;
+  fp8["config_groups"] = {{"group_0", {{"targets", {"Linear"}}}}};
+  CHECK(tells(verify_draft("vllm", "qwen3_5", "self_attn.k_scale", fp8), Severity::kNote, whether));
+  const VerifyReport report = verify_draft("vllm", "qwen3_5", "self_attn.kv_scale");
+  CHECK(tells(report, Severity::kNote,
+              "not known: what its loader of drafts does with mtp.layers.0.self_attn.kv_scale"));
+}
+
+TEST_CASE("drafts: a configuration that has the draft already gives the same report") {
+  for (const char* model : {"glm4_moe", "qwen3_5"}) {
+    DraftCase subject(model);
+    subject.add_scales("self_attn.mla_attn.k_scale");
+    for (const char* engine : {"vllm", "sglang"})
+      CHECK(report_json(subject.verify_with_draft(engine)) == report_json(subject.verify(engine)));
+  }
+}
