@@ -23,18 +23,11 @@ const std::vector<std::string> kDrafts{"glm4_moe", "deepseek_v3", "qwen3_next", 
 struct DraftModel {
   explicit DraftModel(const std::string& name, const std::string& backend_name = "cpu")
       : model_dir(test::draft_fixture(name)),
-        config(config_with_draft(model_dir)),
+        config(test::config_with_draft(model_dir)),
         weights(model_dir, config),
         backend(test::make_backend(backend_name, 2)),
         expected(parse_json(read_text(fs::path(test::draft_fixture(name)) / "expected.json"))),
         ids(expected["ids"].get<std::vector<TokenId>>()) {}
-
-  static ModelConfig config_with_draft(const ModelDir& model_dir) {
-    SilentDiagnostics silent;
-    ModelConfig config = read_model_config(model_dir);
-    find_draft_layer(model_dir, config, silent);
-    return config;
-  }
 
   ModelDir model_dir;
   ModelConfig config;

@@ -54,12 +54,16 @@ std::string message_of(const std::function<void()>& call) {
   return "";
 }
 
-/// Asks for a stop at the first progress.
+/// Asks for a stop at the first progress, or after so many.
 class Stopping : public SilentDiagnostics {
  public:
+  explicit Stopping(int64_t steps = 0) : steps_left_(steps) {}
   void progress(std::string_view, int64_t, int64_t, std::string_view) override {
-    request_interrupt();
+    if (steps_left_-- == 0) request_interrupt();
   }
+
+ private:
+  int64_t steps_left_;
 };
 
 }  // namespace
@@ -226,6 +230,64 @@ TEST_CASE("run: an interrupted calibration leaves no output, and goes on to the 
   request.state.resumes = true;
   calibrated(request);
   CHECK(test::contents_of(scratch / "out") == test::contents_of(scratch / "whole"));
+}
+
+namespace {
+
+/// Whether the run was interrupted, so many steps after its beginning, before it wrote its output.
+bool is_stopped_after(int64_t steps, const CalibrateRequest& request) {
+  RankSession session({.timeout = std::chrono::minutes(10),
+                       .say = [](const std::string& message) { FAIL(message); }});
+  Stopping stopping(steps);
+  try {
+    calibrate_checkpoint(request, session, stopping, [](const CalibrationResult&) {});
+    session.done();
+  } catch (const Interrupted&) {
+    session.interrupted();
+    clear_interrupt();
+    return true;
+  }
+  clear_interrupt();  // asked for when nothing was left to stop
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("run: wherever a calibration of a draft layer stops, it goes on to the same bytes") {
+  const std::string model = GENERATE("glm4_moe", "deepseek_v3", "qwen3_next", "qwen3_5");
+  const std::string forward = GENERATE("quantized", "exact");
+  INFO(model << " " << forward);
+  const ScratchFolder scratch;
+  test::write_file(scratch / "ids.jsonl",
+                   "{\"input_ids\": [1, 9, 33, 41, 2, 8]}\n{\"input_ids\": [5]}\n"
+                   "{\"input_ids\": [1, 4, 12, 27]}\n");
+  const auto request_of = [&](const std::string& output) {
+    CalibrateRequest request = request_in(scratch, output);
+    request.model = (kTests / "fixtures/drafts" / model).string();
+    request.dataset = (scratch / "ids.jsonl").string();
+    request.kv_forward = forward;
+    request.batch_tokens = 4;
+    request.state.share = "100%";
+    return request;
+  };
+  const CalibrationResult whole = calibrated(request_of("whole"));
+  const int64_t num_layers = whole.config.num_hidden_layers;
+  REQUIRE(whole.calibration.layers.back().layer == num_layers);
+  const auto bytes = test::contents_of(scratch / "whole");
+  int64_t stops = 0;
+  for (bool stopped = true; stopped; ++stops) {
+    INFO("stopped after " << stops << " steps");
+    CalibrateRequest request = request_of("out" + std::to_string(stops));
+    stopped = is_stopped_after(stops, request);
+    request.state.resumes = true;
+    if (stopped) {
+      CHECK(!fs::exists(request.output.output));
+      calibrated(request);
+    }
+    CHECK(test::contents_of(request.output.output) == bytes);
+  }
+  // A step is a batch of a layer; the draft has as many as the others.
+  CHECK(stops > 2 * num_layers);
 }
 
 TEST_CASE("run: kept statistics give the scales of the run") {

@@ -37,7 +37,9 @@ class StoppingForward : public LayerForward {
 };
 
 struct Run {
-  explicit Run(const std::string& name) : fixture(name), samples(fixture) {}
+  /// place: below tests/fixtures/models, or of a fixture with a draft layer, which runs, too.
+  explicit Run(const std::string& place)
+      : fixture(model_fixture(place), "cpu", 2, config_with_draft), samples(fixture) {}
 
   std::unique_ptr<LayerForward> forward(size_t parts, bool is_restored) {
     while (more.size() + 1 < parts) more.push_back(make_backend("cpu", 1));
@@ -83,7 +85,8 @@ constexpr int kForever = 1 << 30;
 }  // namespace
 
 TEST_CASE("state: a run that stops after any call goes on to the same result") {
-  const std::string name = GENERATE("llama", "jamba", "deepseek_v2", "glm_moe_dsa_sparse");
+  const std::string name = GENERATE("llama", "jamba", "deepseek_v2", "glm_moe_dsa_sparse",
+                                    "../drafts/glm4_moe", "../drafts/qwen3_5");
   const RunMode mode = GENERATE(RunMode::kQuantized, RunMode::kExact, RunMode::kExactInOnePass);
   const bool sees_all = GENERATE(false, true);
   const ObservationRequest request = sees_all ? kObserveAll : ObservationRequest{};

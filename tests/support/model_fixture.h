@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "checkpoint/model_dir.h"
 #include "core/token.h"
 #include "family/architecture.h"
+#include "stored/find_draft_layer.h"
 #include "stored/weights.h"
 #include "support/backend_list.h"
 #include "support/folders.h"
@@ -22,6 +24,14 @@ inline fs::path model_fixture(const std::string& name) {
 /// A fixture with a draft layer, made by make_drafts.py.
 inline std::string draft_fixture(const std::string& name) {
   return (tests_folder() / "fixtures" / "drafts" / name).string();
+}
+
+/// A checkpoint's configuration with its draft layer, where it has one.
+inline ModelConfig config_with_draft(const ModelDir& model_dir) {
+  SilentDiagnostics silent;
+  ModelConfig config = read_model_config(model_dir);
+  find_draft_layer(model_dir, config, silent);
+  return config;
 }
 
 /// The names of tests/fixtures/models, made by make_fixtures.py.
@@ -40,9 +50,14 @@ struct ModelFixture {
   /// known.
   explicit ModelFixture(const fs::path& place, const std::string& backend_name = "cpu",
                         int threads = 2, const FamilyChoice& family = {})
+      : ModelFixture(place, backend_name, threads,
+                     [&](const ModelDir& dir) { return read_model_config(dir, family); }) {}
+  /// With the configuration that config_of(model_dir) gives.
+  ModelFixture(const fs::path& place, const std::string& backend_name, int threads,
+               const std::function<ModelConfig(const ModelDir&)>& config_of)
       : folder(place.has_parent_path() ? place : model_fixture(place.string())),
         model_dir(folder),
-        config(read_model_config(model_dir, family)),
+        config(config_of(model_dir)),
         weights(model_dir, config),
         backend(make_backend(backend_name, threads)),
         expected(parse_json(read_text(folder / "expected.json"))),

@@ -69,7 +69,7 @@ inline std::string run_layers(LayerForward& forward, const ModelConfig& config, 
     if (request.query)
       quantization.q_scales.assign(
           static_cast<size_t>(config.layers[static_cast<size_t>(layer)].attention.heads), 0.02f);
-    const bool is_end = layer == request.last_layer(config) && !request.finishes_layers();
+    const bool is_end = request.ends_with(layer, config);
     if (!config.has_attention(layer)) {
       seen.add(forward.advance_without_attention(layer));
     } else if (mode == RunMode::kExactInOnePass && !is_end) {
