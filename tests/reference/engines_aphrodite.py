@@ -3,7 +3,7 @@
 
 As engines_vllm.py, for Aphrodite, which is vLLM's code with changes of its own: what its attention layers hold after its own
 configuration, loader and processing of attention layers. It runs on its CPU platform, without its compiled operations; the CPU is let
-take head sizes that its kernels lack, FP8 weights, and experts without a gate; a plain PretrainedConfig stands for remote configuration
+take head sizes that its kernels lack, FP8 weights, delta nets (whose set_allocator of Triton does nothing), and experts without a gate; a plain PretrainedConfig stands for remote configuration
 classes.
 
 Reference: aphrodite-engine 0.24.1 (--no-deps) in the environment of engines_vllm.py. Run with that environment's python.
@@ -30,6 +30,7 @@ from aphrodite.model_executor.layers.fused_moe.config import FusedMoEConfig
 from aphrodite.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
 from aphrodite.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from aphrodite.model_executor.model_loader import base_loader, get_model
+from aphrodite.triton_utils import triton
 from aphrodite.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
 from scale_loading import layer_of
@@ -59,6 +60,7 @@ def let_cpu_through():
             pass
 
     FusedMoEConfig.__post_init__ = checked_but_for_the_platform
+    triton.set_allocator = lambda _: None
     base_loader.process_weights_after_loading = process_attention
     with set_current_aphrodite_config(AphroditeConfig()):
         init_distributed_environment(1, 0, "env://", 0, "gloo")
@@ -70,7 +72,7 @@ def observe(folder, job):
     for once in (logger._print_warning_once, logger._print_info_once):
         once.cache_clear()
     know_config(folder)
-    engine = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=32,
+    engine = EngineArgs(model=folder, skip_tokenizer_init=not os.path.exists(os.path.join(folder, "tokenizer.json")), enforce_eager=True, max_model_len=32,
                         kv_cache_dtype=job.get("kv_cache_dtype", "auto"), limit_mm_per_prompt={"image": 0})
     config = engine.create_engine_config()
     with set_current_aphrodite_config(config):

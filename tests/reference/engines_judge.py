@@ -88,15 +88,16 @@ def free_port():
         return str(one.getsockname()[1])
 
 
-def know_config(folder):
-    """config.json; where a model_type's configuration class is remote code, a plain one of the keys is made known to transformers."""
+def know_config(folder, remote=()):
+    """config.json; where a model_type's configuration class is remote code, a plain one of the keys is made known to transformers. So it is
+    for the types of remote, whose class of transformers --trust-remote-code passes over."""
     from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
     config = json.load(open(os.path.join(folder, "config.json")))
-    if "auto_map" in config and config["model_type"] not in CONFIG_MAPPING:
+    if "auto_map" in config and (config["model_type"] in remote or config["model_type"] not in CONFIG_MAPPING):
         keys = {key: config[key] for key in ("model_type", "max_position_embeddings")}  # RoPE's are looked at before keys are set
         if "num_hidden_layers" not in config:  # exaone
             keys["attribute_map"] = {"num_hidden_layers": "num_layers"}
-        AutoConfig.register(config["model_type"], type("Config", (PretrainedConfig,), keys))
+        AutoConfig.register(config["model_type"], type("Config", (PretrainedConfig,), keys), exist_ok=True)
     return config
 
 

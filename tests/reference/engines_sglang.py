@@ -12,9 +12,10 @@ loading, load_kv_cache_scales (--quantization-param-path) and configure_kv_cache
 - The GPU counts as one of compute capability 9.0 where a configuration asks, and layers load their weights as for a GPU (_is_cpu is
   false in linear.py, parameter.py, fp8.py, qwen3_next.py, qwen3_5.py, mllama4.py and the fused experts, RoPE of deepseek_v2.py and of its indexer is a GPU's, adjust_config_with_unaligned_cpu_tp does nothing: the CPU's paths pad
   and pack). E5M2 is let through, which its CPU has not.
+- Experts of dbrx.py, which that file makes on "cuda" by name, lie on the CPU.
 - After loading only the attention's BaseKVCacheMethod is processed; of weights that needs kernels and touches no scale of the cache.
 - config.json's auto_map is not followed: a plain PretrainedConfig of the keys stands for the remote code's class (exaone, internlm2,
-  internlm3), which SGLang would import with --trust-remote-code.
+  internlm3; mimo_v2_flash, at whose class of transformers it stops), which SGLang would import with --trust-remote-code.
 - Hybrids run with --mamba-radix-cache-strategy no_buffer --disable-overlap-schedule: the default is for GPUs, and is refused on the CPU.
 - What the process keeps of the model before (the map of experts, warnings given once) is cleared between models.
 Of latent attention, whose layers have two RadixAttention, attn_mqa is told: it is the one that reads the latent cache.
@@ -58,7 +59,7 @@ from sglang.srt.mem_cache import kv_cache_dtype
 from sglang.srt.model_executor import model_runner
 from sglang.srt.model_executor.model_runner import ModelRunner
 from sglang.srt.model_loader import loader
-from sglang.srt.models import deepseek_v2, mllama4, qwen3_5, qwen3_next
+from sglang.srt.models import dbrx, deepseek_v2, mllama4, qwen3_5, qwen3_next
 from sglang.srt.runtime_context import SpawnRanks, get_resources, publish
 from sglang.srt.server_args import PortArgs, ServerArgs
 from sglang.srt.utils import common
@@ -70,11 +71,22 @@ def rope_of_gpu(*arguments, **named):
     return rotary_embedding.get_rope_wrapper(*arguments, **named | {"device": "cuda"})
 
 
+class TorchOnCpu:
+    """torch, whose tensors lie on the CPU whatever device is named."""
+
+    def __getattr__(self, name):
+        return getattr(torch, name)
+
+    def empty(self, *shape, **named):
+        return torch.empty(*shape, **named | {"device": "cpu"})
+
+
 def stand_in_for_gpu():
     for module in (linear, parameter, fp8, fused_experts, qwen3_next, qwen3_5, mllama4):
         module._is_cpu = False
     for module in (deepseek_v2, dsa_indexer):
         module.get_rope_wrapper = rope_of_gpu
+    dbrx.torch = TorchOnCpu()
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     for module in (loader, quark):
         module.get_device_capability = lambda *_: (9, 0)
@@ -92,7 +104,7 @@ def is_hybrid(config):
 
 def run_model(folder, told):
     global IS_STARTED
-    more = {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True} if is_hybrid(know_config(folder)) else {}
+    more = {"mamba_radix_cache_strategy": "no_buffer", "disable_overlap_schedule": True} if is_hybrid(know_config(folder, remote=("mimo_v2_flash",))) else {}
     if told.get("scales"):
         more["quantization_param_path"] = told["scales"]
     more |= told.get("arguments", {})

