@@ -16,7 +16,6 @@ namespace {
 
 struct CalibrateOptions {
   CalibrateRequest request;
-  ReportFiles report;
   bool json = false;
 };
 
@@ -83,7 +82,7 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
            "JSONL, JSON, text or a descriptor; not needed where nothing is calibrated");
   add_family_options(command, options.request.family);
   add_output_options(command, options.request.output)->required();
-  add_report_options(command, options.report);
+  add_report_options(command, options.request.report);
   command.add_flag("--reproducible", options.request.reproducible,
                    "Leave device, seconds and peak memory out of the manifest");
   command.add_flag("--json", options.json, "Print the manifest instead of a table");
@@ -128,15 +127,6 @@ void with_ranks(const RankSettings& settings, const std::function<void(RankSessi
   }
 }
 
-/// A plot shows a checkpoint, and an overlay is none.
-void check_report(const CalibrateOptions& options) {
-  if (options.report.is_asked_for() && options.request.output.scales_only)
-    fail(
-        "--report and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
-        "apply makes of it with kvcal inspect");
-  check_report_files(options.report);
-}
-
 /// An unstable end is a warning.
 void print_stop(const StopOutcome& stop) {
   if (!stop.is_stable) return;
@@ -147,6 +137,7 @@ void print_stop(const StopOutcome& stop) {
 }
 
 void print_shares(const std::vector<RankShare>& shares) {
+  if (shares.empty()) return;
   Table table({"rank", "host", "samples", "tokens", "TFLOP", "MB of layers read", "MB from storage",
                "processor s", "peak MB"});
   for (size_t rank = 0; rank < shares.size(); ++rank) {
@@ -162,34 +153,27 @@ void print_shares(const std::vector<RankShare>& shares) {
   table.print(std::cerr);
 }
 
-/// Returns what engines make of the output.
+/// Returns the answers of engines for the output.
 std::vector<ServedEngine> print_result(const CalibrateOptions& options,
                                        const CalibrationResult& result) {
-  const OutputOptions& output = options.request.output;
+  print_shares(result.shares);
+  const CalibrateRequest& request = options.request;
   const std::vector<ServedEngine> engines =
-      engines_served(result.folders, result.config, !result.calibration.layers.empty(),
-                     options.request.model, output);
-  if (options.report.is_asked_for())
-    draw_checkpoint(options.report,
-                    page_values(options.request.output.output, options.request.model, KVCAL_VERSION,
-                                result.config.chosen));
-  if (options.json) {
-    std::cout << dump_json(result.manifest);
-    return engines;
-  }
-  print_calibration(result.calibration, result.written);
-  if (result.stop) print_stop(*result.stop);
-  print_folders(result.folders);
-  print_engines_served(engines);
+      engines_served(result.output.folders, result.config, !result.calibration.layers.empty(),
+                     request.model, request.output);
+  if (request.report.is_asked_for())
+    draw_checkpoint(request.report, page_values(request.output.output, request.model, KVCAL_VERSION,
+                                                result.config.chosen));
+  print_output(result.output, engines, options.json, [&] {
+    print_calibration(result);
+    if (result.stop) print_stop(*result.stop);
+  });
   return engines;
 }
 
 void run_calibrate(CalibrateOptions options) {
   CalibrateRequest& request = options.request;
-  options.report.overwrite = request.output.overwrite;
-  request.reports = {{"--report", options.report.page}, {"--plots", options.report.plots}};
-  request.check_reports = [&] { check_report(options); };
-  request.on_shares = print_shares;
+  request.report.overwrite = request.output.overwrite;
   request.version = KVCAL_VERSION;
   request.resume_command = resuming_command_line();
   std::vector<ServedEngine> engines;  // on the rank that writes

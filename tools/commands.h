@@ -31,7 +31,7 @@ class GateMissed : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Adds a subcommand to app; run is set when the user asked for it.
+/// Adds a subcommand to app; run is set when the user chose it.
 using AddCommand = void (*)(CLI::App& app, std::function<void()>& run);
 void add_calibrate(CLI::App& app, std::function<void()>& run);
 void add_generate(CLI::App& app, std::function<void()>& run);

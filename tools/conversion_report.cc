@@ -56,16 +56,12 @@ void print_source(const ConversionResult& result) {
 
 void print_conversion(const ConversionRequest& request, const ConversionResult& result, bool json) {
   const std::vector<ServedEngine> engines =
-      engines_served(result.folders, result.config, result.num_scaled_layers > 0,
+      engines_served(result.output.folders, result.config, result.num_scaled_layers > 0,
                      request.checkpoint, request.output);
-  if (json) {
-    std::cout << dump_json(result.manifest);
-  } else {
+  print_output(result.output, engines, json, [&] {
     print_source(result);
     print_losses(result.losses);
-    print_folders(result.folders);
-    print_engines_served(engines);
-  }
+  });
   check_engines_asked(engines, request.output);
 }
 

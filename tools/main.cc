@@ -115,7 +115,7 @@ const char* out_of_memory_message(const CLI::App& app) {
 constexpr const char* kLackOfThreads =
     "cannot start a thread: no memory for its stack, or no more processes are allowed: ";
 
-/// The standard library then tells the system's reason alone.
+/// In that case the standard library's message has only the system's reason.
 bool is_lack_of_threads(const std::exception& error) {
   const auto* system = dynamic_cast<const std::system_error*>(&error);
   return system && system->code() == std::errc::resource_unavailable_try_again;

@@ -59,6 +59,24 @@ std::vector<ServedEngine> not_asked(const Error& error, const OutputOptions& opt
   return asked;
 }
 
+void print_folders(const std::vector<WrittenFolder>& folders) {
+  for (const WrittenFolder& folder : folders)
+    std::cout << "wrote " << folder.format << (folder.is_overlay ? " (overlay)" : "") << ": "
+              << folder.path.string() << '\n';
+}
+
+void print_engines_served(const std::vector<ServedEngine>& engines) {
+  std::vector<std::string> unknown;
+  for (const ServedEngine& engine : engines)
+    if (engine.fate == Fate::kNotKnown)
+      unknown.push_back(engine.title);
+    else
+      std::cout << engine.title << ": " << name_of(engine.fate) << ": " << engine.note << '\n';
+  if (!unknown.empty())
+    std::cout << "not known: " << join(unknown, ", ")
+              << " (not run with such models; kvcal verify tells what their rules say)\n";
+}
+
 }  // namespace
 
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
@@ -99,7 +117,8 @@ CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
   return output;
 }
 
-void print_calibration(const Calibration& calibration, const WrittenCheckpoint& written) {
+void print_calibration(const CalibrationResult& result) {
+  const Calibration& calibration = result.calibration;
   if (!calibration.layers.empty()) print_attention(calibration);
   if (!calibration.linears.empty()) {
     Table table({"module", "input_scale", "input_amax", "tokens"});
@@ -109,15 +128,10 @@ void print_calibration(const Calibration& calibration, const WrittenCheckpoint& 
                  std::to_string(linear.input_tokens)});
     table.print(std::cout);
   }
-  if (!written.weights.empty())
-    std::cout << written.weights.size() << " weights in FP8, "
-              << calibration.plan.unquantized.size() << " left as they were\n";
-}
-
-void print_folders(const std::vector<WrittenFolder>& folders) {
-  for (const WrittenFolder& folder : folders)
-    std::cout << "wrote " << folder.format << (folder.is_overlay ? " (overlay)" : "") << ": "
-              << folder.path.string() << '\n';
+  const auto& weights = result.output.checkpoint.weights;
+  if (!weights.empty())
+    std::cout << weights.size() << " weights in FP8, " << calibration.plan.unquantized.size()
+              << " left as they were\n";
 }
 
 std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folders,
@@ -141,16 +155,15 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
   }
 }
 
-void print_engines_served(const std::vector<ServedEngine>& engines) {
-  std::vector<std::string> unknown;
-  for (const ServedEngine& engine : engines)
-    if (engine.fate == Fate::kNotKnown)
-      unknown.push_back(engine.title);
-    else
-      std::cout << engine.title << ": " << name_of(engine.fate) << ": " << engine.note << '\n';
-  if (!unknown.empty())
-    std::cout << "not known: " << join(unknown, ", ")
-              << " (not run with such models; kvcal verify tells what their rules say)\n";
+void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines, bool json,
+                  const std::function<void()>& print_result) {
+  if (json) {
+    std::cout << dump_json(output.manifest);
+    return;
+  }
+  print_result();
+  print_folders(output.folders);
+  print_engines_served(engines);
 }
 
 void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options) {

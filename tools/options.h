@@ -4,8 +4,8 @@
 #include "family/model_config.h"
 #include "inspect/served_engines.h"
 #include "report/checkpoint_report.h"
+#include "run/calibration_result.h"
 #include "run/convert_checkpoint.h"
-#include "run/output_formats.h"
 #include "run/report_files.h"
 
 namespace kvcal {
@@ -20,26 +20,26 @@ CLI::Option* add_target_options(CLI::App& command, OutputOptions& options);
 
 /// A table of the attention modules, and of the inputs of Linears where there are any; then how
 /// many weights were written.
-void print_calibration(const Calibration& calibration, const WrittenCheckpoint& written);
+void print_calibration(const CalibrationResult& result);
 
-/// "wrote FORMAT: FOLDER", a line each.
-void print_folders(const std::vector<WrittenFolder>& folders);
-
-/// What the engines of --for, or without it all, make of the KV scales of a written output; empty
-/// for overlays. model: the folder that engines are given beside a file of scales. Where the output
-/// cannot be read, warns, and the engines of --for count as refusing.
+/// Answers of the engines of --for, or without it of all, for the KV scales of a written output;
+/// empty for overlays. model: the folder that engines are given beside a file of scales. Where the
+/// output cannot be read, warns, and the engines of --for count as refusing.
 std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folders,
                                          const ModelConfig& config, bool has_scales,
                                          const std::string& model, const OutputOptions& options);
-/// "vLLM 0.32: loaded: vllm serve OUT", a line each, and one for those that are not known.
-void print_engines_served(const std::vector<ServedEngine>& engines);
+/// Prints the manifest of an output (json), or what print_result prints, then "wrote FORMAT:
+/// FOLDER" and "vLLM 0.32: loaded: vllm serve OUT", a line each, and one for engines that are not
+/// known.
+void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines, bool json,
+                  const std::function<void()>& print_result);
 /// Throws Error, naming the output, where an engine of --for does not use its scales.
 void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options);
 
 /// Adds --report FILE and --plots DIR; `overwrite` is the command's to fill.
 void add_report_options(CLI::App& command, ReportFiles& files,
                         const std::string& page_name = "--report");
-/// Writes the page and the plots that were asked for, and says so on stderr.
+/// Writes the requested page and plots, and reports them on stderr.
 void draw_checkpoint(const ReportFiles& files, const report::CheckpointReport& report);
 
 /// Prints the source, what each layer loses, and the written folders; json: the manifest instead.

@@ -1,5 +1,3 @@
-#include <iostream>
-
 #include "commands.h"
 #include "kvcal_version.h"
 #include "options.h"
@@ -11,17 +9,11 @@ namespace {
 
 void run_scales(const ScalesRequest& request, bool json) {
   TerminalDiagnostics diagnostics;
-  const ScalesResult result = scales_from_statistics(request, diagnostics);
+  const CalibrationResult result = scales_from_statistics(request, diagnostics);
   const std::vector<ServedEngine> engines =
-      engines_served(result.folders, result.config, !result.calibration.layers.empty(),
+      engines_served(result.output.folders, result.config, !result.calibration.layers.empty(),
                      request.model, request.output);
-  if (json) {
-    std::cout << dump_json(result.manifest);
-  } else {
-    print_calibration(result.calibration, result.written);
-    print_folders(result.folders);
-    print_engines_served(engines);
-  }
+  print_output(result.output, engines, json, [&] { print_calibration(result); });
   check_engines_asked(engines, request.output);
 }
 

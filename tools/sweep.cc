@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iostream>
@@ -168,7 +167,7 @@ void print_cells(const std::vector<report::SweepCell>& cells) {
     for (const report::SweepCell& cell : cells)
       if (const double value = cell.measures.at(metric.name); !std::isnan(value))
         values.insert(value);
-    // A number that all cells share tells none apart.
+    // A number that all cells share distinguishes none.
     if (values.size() > 1 || (values.size() == 1 && cells.size() == 1))
       shown.push_back(metric.name);
   }
@@ -185,8 +184,8 @@ void print_cells(const std::vector<report::SweepCell>& cells) {
   table.print(std::cout);
 }
 
-/// Prints the tables and writes the page of a sweep, or of the cells that were asked for neither.
-/// Throws Error where cells failed.
+/// Prints the tables and writes the page of a whole sweep; a run of some cells has neither. Throws
+/// Error where cells failed.
 void finish(const SweepOptions& options, const SweepResult& result, Diagnostics& diagnostics) {
   const fs::path folder = options.output;
   if (result.results) {

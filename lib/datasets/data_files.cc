@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
@@ -31,7 +32,7 @@ constexpr std::array kSplits{"train", "training", "test",  "testing",   "dev",
 
 bool is_beside(const std::string& name) {
   return name.starts_with('.') || std::ranges::any_of(kBeside, [&](std::string_view beginning) {
-           return lower_case(name).starts_with(beginning) &&
+           return ascii_lower(name).starts_with(beginning) &&
                   (name.size() == beginning.size() || name[beginning.size()] == '.');
          });
 }
@@ -75,7 +76,7 @@ Shard shard_of(const fs::path& file) {
     if (number && count && tail.substr(kDigits, kOf.size()) == kOf)
       return {stem.substr(0, stem.size() - kTail), *number, *count};
   }
-  const bool is_split = std::ranges::find(kSplits, lower_case(stem)) != kSplits.end();
+  const bool is_split = std::ranges::find(kSplits, ascii_lower(stem)) != kSplits.end();
   return {is_split ? stem : "", 0, 0};
 }
 

@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <utility>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/folder.h"
 #include "core/pages.h"
@@ -95,16 +94,11 @@ Packing packing_of(std::string_view first_bytes) {
   return is_skippable || first_bytes.starts_with(kZstd) ? Packing::kZstd : Packing::kNone;
 }
 
-std::string lower_case(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 std::string data_extension(const fs::path& path, bool is_packed) {
-  const std::string extension = lower_case(path.extension().string());
+  const std::string extension = ascii_lower(path.extension().string());
   const bool names_packing =
       extension == ".gz" || extension == ".gzip" || extension == ".zst" || extension == ".zstd";
-  return is_packed && names_packing ? lower_case(path.stem().extension().string()) : extension;
+  return is_packed && names_packing ? ascii_lower(path.stem().extension().string()) : extension;
 }
 
 TextFile::TextFile(const fs::path& path) : file_(path) {

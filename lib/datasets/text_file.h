@@ -19,9 +19,6 @@ enum class Packing { kNone, kGzip, kZstd };
 /// The packing that the file's first bytes show; its name does not count.
 Packing packing_of(std::string_view first_bytes);
 
-/// text with ASCII's letters in lower case.
-std::string lower_case(std::string text);
-
 /// The extension of the name in lower case; that of the packed file where the file
 /// is packed: ".jsonl" for "a.JSONL" and for a packed "a.jsonl.gz".
 std::string data_extension(const fs::path& path, bool is_packed);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "core/ascii.h"
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/json_limits.h"
@@ -24,12 +25,6 @@ Json value_of(const Json& object, std::string_view key) {
 std::string text_of(const Json& object, std::string_view key) {
   const Json value = value_of(object, key);
   return value.is_string() ? value.get<std::string>() : std::string();
-}
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
 }
 
 std::string upper(std::string text) {
@@ -90,7 +85,7 @@ bool is_from_modelopt(const CacheDeclaration& declaration, const ConfigReading& 
 
 void name_method(CacheDeclaration& declaration, const ConfigReading& reading, bool from_file) {
   const std::string written = text_of(declaration.config, "quant_method");
-  declaration.method = reading.method_has_case ? written : lower(written);
+  declaration.method = reading.method_has_case ? written : ascii_lower(written);
   for (const AlgorithmRule& alias : reading.aliases)
     if (declaration.method == alias.algorithm) declaration.method = alias.method;
   if (reading.algorithms.empty()) {
@@ -150,7 +145,7 @@ bool switches_on(const MethodRules& rules, const CacheDeclaration& declaration, 
       return declaration.scheme.is_object() ? is_static_fp8(declaration.scheme)
                                             : declaration.cache_algorithm == "fp8";
     case CacheSwitch::kCacheQuantAlgo:
-      return lower(text_of(declaration.config, "kv_cache_quant_algo")) == "fp8";
+      return ascii_lower(text_of(declaration.config, "kv_cache_quant_algo")) == "fp8";
   }
   return false;
 }
@@ -225,7 +220,7 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, const ConfigReading
   for (const Json& place : {declaration.fields, declaration.config}) {
     if (declaration.scheme.is_null()) declaration.scheme = value_of(place, "kv_cache_scheme");
     if (declaration.cache_algorithm.empty())
-      declaration.cache_algorithm = lower(text_of(place, "kv_cache_quant_algo"));
+      declaration.cache_algorithm = ascii_lower(text_of(place, "kv_cache_quant_algo"));
   }
   if (reading.empty_scheme_is_none && declaration.scheme.is_object() && declaration.scheme.empty())
     declaration.scheme = nullptr;

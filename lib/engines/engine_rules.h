@@ -13,8 +13,8 @@ namespace kvcal {
 /// Values of model_type in config.json.
 using ModelTypes = std::vector<std::string_view>;
 
-/// What a tensor of an attention module is for, as an engine takes it. kTaken is taken and not used
-/// for the cache: zero points, the scales of queries and probabilities.
+/// The part of a cache that an engine uses a tensor of an attention module for. kTaken is taken and
+/// not used for the cache: zero points, the scales of queries and probabilities.
 enum class ScaleSide : uint8_t { kKey, kValue, kBoth, kTaken };
 
 /// A name that an engine's loader knows, below the attention module.
@@ -231,7 +231,7 @@ inline const ModelTypes kLatestTypesRun{"apertus",
                                         "smolvlm"};
 /// All types run, without some.
 ModelTypes types_run_but(const ModelTypes& others);
-/// Of these, the types with which it runs every engine.
+/// The types among them with which it runs every engine.
 ModelTypes types_run_everywhere_but(const ModelTypes& others);
 
 /// Endings of tensors' names: scales of the cache in the attention module itself.

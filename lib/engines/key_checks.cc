@@ -1,16 +1,11 @@
 #include "engines/key_checks.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "core/ascii.h"
 
 namespace kvcal {
 namespace {
-
-std::string without_case(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 bool is_accepted(std::string_view accepted, const Json& value, bool ignores_case) {
   if (accepted == "a list") return value.is_array();
@@ -19,7 +14,7 @@ bool is_accepted(std::string_view accepted, const Json& value, bool ignores_case
   if (accepted == "true or false") return value.is_boolean();
   const Json wanted = parse_json(accepted);
   if (ignores_case && value.is_string() && wanted.is_string())
-    return without_case(value.get<std::string>()) == without_case(wanted.get<std::string>());
+    return ascii_lower(value.get<std::string>()) == ascii_lower(wanted.get<std::string>());
   return value == wanted;  // as Python compares: 8.0 is 8
 }
 

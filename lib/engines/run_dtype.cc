@@ -20,7 +20,7 @@ std::string dtype_word(DType dtype) {
   }
 }
 
-/// Of the first tensor by name that has one of the three. Source: transformers 5.17,
+/// Dtype of the first tensor by name that has one of the three. Source: transformers 5.17,
 /// `get_state_dict_dtype`.
 std::string first_dtype(const ModelDir& model_dir) {
   for (const std::string& name : model_dir.tensor_names())

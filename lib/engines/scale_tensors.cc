@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstring>
 #include <optional>
 #include <string_view>
 
+#include "core/ascii.h"
 #include "family/expected_tensors.h"
 #include "quant/fp8.h"
 #include "quant/half.h"
@@ -39,9 +39,7 @@ bool ends_with_any(std::string_view name, const Ends& ends) {
 /// tool's words.
 bool is_attention_scale(std::string_view rest) {
   if (ends_with_any(rest, kLinearScales)) return false;
-  std::string plain(rest);
-  std::ranges::transform(plain, plain.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const std::string plain = ascii_lower(std::string(rest));
   return plain.find("scale") != std::string::npos || plain.find("scaling") != std::string::npos ||
          plain.ends_with("amax") || plain.ends_with("zero_point");
 }

@@ -81,7 +81,7 @@ class Arithmetic {
     return scheme.is_object() && scheme.value("dynamic", Json()) == true;
   }
 
-  /// What it uses with no word in the checkpoint, told only of FP8 caches.
+  /// Reports the scale that it uses where the checkpoint has none; only for FP8 caches.
   void tell_absent(int64_t layer, const std::string& sides) {
     if (!subject_.choice.is_fp8) return;
     if (rules_.absent == Absent::kUndefined) {
@@ -198,7 +198,7 @@ class Arithmetic {
     if (is_placed && subject_.choice.is_fp8) tell_dialect(held.layer, factor);
   }
 
-  /// What the scales are for, by the checkpoint's own word, against what becomes of them.
+  /// Compares the dialect that the checkpoint declares for its scales with the engine's.
   void tell_dialect(int64_t layer, float factor) {
     const bool is_fnuz = subject_.declaration.dialect == fp8::Format::kE4m3Fnuz;
     const bool is_rocm = subject_.options.is_rocm;

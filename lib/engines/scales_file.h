@@ -19,8 +19,8 @@ ScalesFileContent read_scales_file(const std::filesystem::path& path, const Mode
 /// Whether the engine was given a file, and reads it for models of this type.
 bool takes_scales_file(const VerifyCase& subject);
 
-/// What the file makes of what the checkpoint gave; tells where it is not read or not taken. Sets
-/// loads to false where the engine stops.
+/// Applies a file of scales to the layers' values from the checkpoint, and reports where the engine
+/// does not read the file or does not take its values. Sets loads to false where the engine stops.
 void apply_scales_file(const VerifyCase& subject, std::vector<HeldLayer>& layers,
                        Findings& findings, bool& loads);
 

@@ -11,10 +11,10 @@
 
 namespace kvcal {
 
-/// What an engine would make of a checkpoint's KV scales, by rules that were read from the engine's
-/// source or seen when it ran (engines/), apart from our own readers and writers. config is
-/// the model's, which names its attention modules. Throws Error for a file that cannot be read;
-/// what is wrong with the scales is a finding.
+/// Reports how an engine loads a checkpoint's KV scales, by rules that were read from its source or
+/// seen when it ran (engines/), apart from our own readers and writers. config is the model's,
+/// which names its attention modules. Throws Error for a file that cannot be read; errors in the
+/// scales are findings.
 VerifyReport verify_engine(const ModelDir& model_dir, const ModelConfig& config,
                            std::string_view engine, const VerifyOptions& options);
 

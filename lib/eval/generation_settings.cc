@@ -13,7 +13,7 @@
 namespace kvcal {
 namespace {
 
-/// A key of generation_config.json, and the number that asks for nothing.
+/// A key of generation_config.json, and the number that changes nothing.
 struct GreedySetting {
   std::string_view key;
   std::optional<int> neutral = {};

@@ -1,8 +1,7 @@
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 namespace kvcal {
@@ -18,13 +17,10 @@ class PythonRandom {
   std::vector<int64_t> sample(int64_t population, int64_t count);
 
  private:
-  void refill();
-  uint32_t word();
   /// Evenly from [0, bound), 0 < bound < 2^32.
   int64_t below(int64_t bound);
 
-  std::array<uint32_t, 624> state_{};
-  size_t next_ = 0;
+  std::mt19937 random_;
 };
 
 }  // namespace kvcal

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <random>
 #include <span>
-#include <vector>
 
 #include "core/token.h"
 

@@ -1,10 +1,8 @@
 #include "export/layer_scales.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <set>
 #include <span>

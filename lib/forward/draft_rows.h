@@ -7,8 +7,8 @@
 
 namespace kvcal {
 
-/// Of a draft layer: its batches, and buffers for its input of one batch, 6 · hidden floats a token
-/// (memory_plan.cc).
+/// Rows of a draft layer: its batches, and buffers for its input of one batch, 6 · hidden floats a
+/// token (memory_plan.cc).
 struct LayerwiseForward::DraftRows {
   struct Batch {
     TokenBatch tokens;

@@ -58,7 +58,7 @@ size_t row_bytes(int64_t elements, KvDType dtype) {
   return static_cast<size_t>(elements * bytes_per_element(dtype));
 }
 
-/// Of an indexer's key, where a sequence may be long enough for a selection.
+/// Bytes of an indexer's key; 0 where no sequence is long enough for a selection.
 size_t indexer_row_bytes(const ModelConfig& config, int64_t layer, int64_t capacity) {
   const bool is_kept = config.layer(layer).has_indexer && config.selects_keys(capacity);
   return is_kept ? static_cast<size_t>(config.indexer.head_dim) * sizeof(float) : 0;

@@ -93,7 +93,7 @@ struct LayerwiseForward::Storage {
     v_saturated_ = zero_counts(backend, heads);
   }
 
-  /// Of a layer that reads another one's K and V: only its queries may be quantized.
+  /// Tag: a layer that reads another one's K and V, so only its queries may be quantized.
   struct OfReader {};
   Storage(Backend& backend, const LayerConfig& layer, const KvQuantization* quantization, OfReader)
       : dtype_(KvDType::kFloat32) {

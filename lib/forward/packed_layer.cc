@@ -227,7 +227,7 @@ class Packer {
     return function;
   }
 
-  /// Of K and V together; none where K is used as it is projected.
+  /// Factors of K and V together; none where K is used as it is projected.
   PackedValues key_factors() const {
     if (config_.key_multiplier == 1.0f) return {};
     const AttentionSizes& sizes = own().attention;

@@ -54,7 +54,7 @@ struct KvStorage {
   /// runner's, for layers one after the other.
   uint32_t* selection = nullptr;
   int64_t selection_words = 0;
-  /// Of a recurrent mixer beside attention; null: all sequences begin here.
+  /// State of a recurrent mixer beside attention; null: all sequences begin here.
   const RecurrentState* state = nullptr;
 };
 

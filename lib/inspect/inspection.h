@@ -23,7 +23,7 @@ struct InspectedLayer {
   const Json* statistics = nullptr;  ///< the manifest's entry; nullptr: none
 };
 
-/// Everything about a checkpoint that can be told without running it.
+/// Everything that is known about a checkpoint without running it.
 struct InspectionResult {
   /// Throws Error where the folder is no checkpoint that we know. scales_folder: of a checkpoint
   /// without scales, the folder with the file that holds them, and with their manifest; empty: the

@@ -234,7 +234,7 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   page.layers = cache_layers(checkpoint);
   page.gaps = gaps_of(checkpoint, page.layers);
   page.linears = fp8_linears(checkpoint);
-  // What engines load cannot be told of a checkpoint that they get a file of scales with.
+  // The rules of engines do not say what they load from a checkpoint with a file of scales.
   if (!checkpoint.has_scales_elsewhere) page.engines = engine_loads(checkpoint);
   page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
   page.origin = origin_of(checkpoint.manifest);

@@ -43,7 +43,7 @@ fs::path scales_file_of(const ServedFolder& folder) {
   return is_there(inside) ? inside : fs::path();
 }
 
-/// As the engine starts by itself, told an FP8 cache, and told the file of scales: the first that
+/// Tries the engine's own settings, an FP8 cache, and the file of scales. Returns the first that
 /// uses the scales, else the last that keeps a cache in FP8, whose findings are about the scales.
 Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const std::string& engine,
                  int64_t tp_size) {
@@ -71,7 +71,7 @@ Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const st
   return is_used(told) ? told : best;
 }
 
-/// "vllm serve OUT --kv-cache-dtype fp8", or what an engine without a command must be told.
+/// "vllm serve OUT --kv-cache-dtype fp8", or the settings of an engine without a command.
 std::string command_of(const EngineRules& rules, const ServedFolder& folder, const Trial& trial) {
   const std::string command(rules.command);
   return command + (command.empty() ? "" : " ") + shell_word(folder.checkpoint.string()) +

@@ -19,12 +19,12 @@ struct ServedFolder {
 enum class Fate : uint8_t { kLoaded, kNotKnown, kLost, kRefused };
 std::string_view name_of(Fate fate);
 
-/// What an engine makes of the KV scales of an output.
+/// An answer of an engine for the KV scales of an output.
 struct ServedEngine {
   std::string name;   ///< as asked for: "vllm", "vllm@0.33"
   std::string title;  ///< "vLLM 0.32"
   Fate fate = Fate::kLost;
-  /// kLoaded, kNotKnown: the command that serves the folder, or what the engine must be told; else
+  /// kLoaded, kNotKnown: the command that serves the folder, or the settings that it needs; else
   /// the reason, and a format that it reads.
   std::string note;
 };

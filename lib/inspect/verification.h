@@ -8,7 +8,8 @@
 
 namespace kvcal {
 
-/// The engines asked for; the table's for "all". Throws Error for an unknown name, with the known.
+/// The requested engines; for "all" those of the table. Throws Error, with the known names, for
+/// another.
 std::vector<std::string> engine_choice(const std::vector<std::string>& asked);
 
 /// A report for each engine, in the order of engine_choice. Throws Error as verify_engine.

@@ -30,10 +30,4 @@ class WeightCoder {
   bool rounds_quotient_ = false;
 };
 
-/// Relative error of scale x code: the root of the summed squared differences over that of the
-/// summed squared weights, exact products, sums in double; 0 for a weight of zeros that stays
-/// zeros.
-double reconstruction_error(const TensorView& weight, std::span<const uint8_t> codes,
-                            const ScaleGrid& grid, std::span<const Scale> scales);
-
 }  // namespace kvcal

@@ -107,10 +107,6 @@ void RankedForward::restore_hidden(int64_t next_layer, const HiddenSource& sourc
                          [&](int64_t own, std::span<float> rows) { source(sample_of(own), rows); });
 }
 
-std::string RankedForward::owner_of(int64_t sample) const {
-  return ranks_.name_of(assignment_.rank_of.at(static_cast<size_t>(sample)));
-}
-
 void RankDiagnostics::warn(const std::string& message) {
   all_.warn(ranks_.size() == 1 ? message : ranks_.name_of(ranks_.rank()) + ": " + message);
 }

@@ -36,9 +36,6 @@ class RankedForward : public LayerForward {
   void show_hidden(HiddenSink* sink) override;
   void restore_hidden(int64_t next_layer, const HiddenSource& source) override;
 
-  /// Name of the rank that has the sample: "rank 2 on host n2".
-  std::string owner_of(int64_t sample) const;
-
  private:
   void check_layer_bytes(int64_t layer, std::span<const uint64_t> hashes) const;
   int64_t sample_of(int64_t own) const;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cctype>
 
+#include "core/ascii.h"
 #include "core/utf8.h"
 
 namespace kvcal {
@@ -68,8 +69,7 @@ std::string yaml_string(std::string_view text) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '-' ||
            c == '/';
   };
-  std::string lower(text);
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = ascii_lower(std::string(text));
   const bool starts_plain = !text.empty() && std::isalpha(static_cast<unsigned char>(text[0]));
   if (starts_plain && std::all_of(text.begin(), text.end(), is_plain) &&
       std::find(kWords.begin(), kWords.end(), lower) == kWords.end())

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "report/checkpoint_charts.h"
 #include "report/checkpoint_sections.h"

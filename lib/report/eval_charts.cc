@@ -197,13 +197,9 @@ std::vector<Plot> eval_plots(const EvalReport& report) {
   add_plot(plots, "kl-by-layer", kl_by_layer_chart(report));
   add_plot(plots, "kl-by-position", kl_by_position_chart(report));
   add_plot(plots, "nll-by-position", nll_by_position_chart(report));
-  SpreadChart sequences = sequences_chart(report);
-  sequences.width = kPlotWidth;
-  add_plot(plots, "kl-by-sequence", draw_spread(sequences));
+  add_plot(plots, "kl-by-sequence", sequences_chart(report));
   if (!report.sensitivity) return plots;
-  ScatterChart sensitivity = sensitivity_chart(*report.sensitivity);
-  sensitivity.width = kPlotWidth;
-  add_plot(plots, "sensitivity", draw_scatter(sensitivity));
+  add_plot(plots, "sensitivity", sensitivity_chart(*report.sensitivity));
   add_plot(plots, "ranking", ranking_chart(*report.sensitivity));
   return plots;
 }

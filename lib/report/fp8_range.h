@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "quant/fp8.h"
 #include "quant/octave_counts.h"
 

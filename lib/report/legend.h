@@ -7,7 +7,7 @@
 
 namespace kvcal::report {
 
-/// How a series is told from others without colour.
+/// Distinguishes a series without colour.
 enum class Mark { kCircle, kSquare, kTriangle, kDiamond, kCross, kDash };
 
 /// The place of a mark, and its words.

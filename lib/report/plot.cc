@@ -11,7 +11,7 @@
 namespace kvcal::report {
 namespace {
 
-constexpr double kMargin = 16, kTitleHeight = 34, kGap = 10;
+constexpr double kChartWidth = 720, kMargin = 16, kTitleHeight = 34, kGap = 10;
 
 /// The end of a CSS name.
 size_t end_of_name(std::string_view css, size_t at) {
@@ -62,8 +62,19 @@ void add_plot(std::vector<Plot>& plots, const std::string& name, Drawing drawing
 }
 
 void add_plot(std::vector<Plot>& plots, const std::string& name, SeriesChart chart) {
-  chart.width = kPlotWidth;
+  chart.width = kChartWidth;
   add_plot(plots, name, draw_series(chart), series_legend(chart.series));
+}
+
+void add_plot(std::vector<Plot>& plots, const std::string& name, SpreadChart chart) {
+  chart.width = kChartWidth;
+  add_plot(plots, name, draw_spread(chart));
+}
+
+void add_plot(std::vector<Plot>& plots, const std::string& name, ScatterChart chart,
+              const Legend& legend) {
+  chart.width = kChartWidth;
+  add_plot(plots, name, draw_scatter(chart), legend);
 }
 
 std::string plot_svg(const Plot& plot) {

@@ -3,7 +3,9 @@
 #include <string>
 #include <vector>
 
+#include "report/scatter_chart.h"
 #include "report/series_chart.h"
+#include "report/spread_chart.h"
 
 namespace kvcal::report {
 
@@ -16,14 +18,14 @@ struct Plot {
   Markup definitions = {};  ///< what the drawings refer to by id
 };
 
-/// How wide charts are drawn for plots.
-inline constexpr double kPlotWidth = 720;
-
 /// Adds a plot of one drawing, unless it has no content.
 void add_plot(std::vector<Plot>& plots, const std::string& name, Drawing drawing,
               const Legend& legend = {});
-/// The same of a chart, drawn as wide as plots are.
+/// Adds a plot of a chart, in the width of plots.
 void add_plot(std::vector<Plot>& plots, const std::string& name, SeriesChart chart);
+void add_plot(std::vector<Plot>& plots, const std::string& name, SpreadChart chart);
+void add_plot(std::vector<Plot>& plots, const std::string& name, ScatterChart chart,
+              const Legend& legend = {});
 
 /// An SVG file, complete in itself, on light ground; it uses no variables and no scripts, so
 /// programs other than browsers show it, too. Same input, same bytes.

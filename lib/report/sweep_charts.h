@@ -7,7 +7,7 @@
 /// Charts of a sweep's sections and plots.
 namespace kvcal::report {
 
-/// Cells by both measures of the front; and what tells them apart by colour.
+/// Cells by both measures of the front, and the legend of their colours.
 ScatterChart pareto_chart(const SweepReport& report);
 Legend pareto_legend(const SweepReport& report);
 

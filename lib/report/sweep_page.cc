@@ -130,13 +130,8 @@ std::string sweep_page(const SweepReport& report) {
 
 std::vector<Plot> sweep_plots(const SweepReport& report) {
   std::vector<Plot> plots;
-  ScatterChart pareto = pareto_chart(report);
-  pareto.width = kPlotWidth;
-  add_plot(plots, "pareto", draw_scatter(pareto), pareto_legend(report));
-  for (SpreadChart& chart : choice_charts(report)) {
-    chart.width = kPlotWidth;
-    add_plot(plots, chart.id, draw_spread(chart));
-  }
+  add_plot(plots, "pareto", pareto_chart(report), pareto_legend(report));
+  for (const SpreadChart& chart : choice_charts(report)) add_plot(plots, chart.id, chart);
   return plots;
 }
 

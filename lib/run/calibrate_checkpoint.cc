@@ -9,7 +9,6 @@
 #include "core/folder.h"
 #include "core/join.h"
 #include "core/process_memory.h"
-#include "export/checkpoint_copy.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 
@@ -192,8 +191,7 @@ class Calibrating {
       CalibrationResult result = measured(run, statistics);
       if (state) state->finish();
       clock_.end("calibrate");
-      const std::vector<RankShare> shares = gather_shares(ranks(), work, before);
-      if (session_.is_first() && !shares.empty()) request_.on_shares(shares);
+      result.shares = gather_shares(ranks(), work, before);
       session_.set_stage("writing the output");
       if (!output_) return;
       formats_->check(subject_->output_of(result.calibration));
@@ -221,15 +219,14 @@ class Calibrating {
 
   /// inputs: null where the recipe needs no calibration.
   void write(CalibrationResult result, Statistics& statistics, const RunInputs* inputs) {
-    result.written = formats_->write(subject_->output_of(result.calibration), output_->path(),
-                                     request_.device.threads, diagnostics_);
-    clock_.end("write");
-    const ManifestInput input = manifest_input(request_, *subject_, inputs, result.stop, clock_);
-    result.manifest = make_manifest(input, subject_->recipe, result.calibration, result.written);
-    write_text_file(output_->path() / kManifestName, dump_json(result.manifest));
-    save_statistics(request_, *subject_, input, statistics);
-    output_->commit();
-    result.folders = formats_->folders();
+    const auto manifest = [&](const WrittenCheckpoint& written) {
+      clock_.end("write");
+      const ManifestInput input = manifest_input(request_, *subject_, inputs, result.stop, clock_);
+      save_statistics(request_, *subject_, input, statistics);
+      return make_manifest(input, subject_->recipe, result.calibration, written);
+    };
+    result.output = write_output(*formats_, subject_->output_of(result.calibration), *output_,
+                                 request_.device.threads, manifest, diagnostics_);
     on_written_(result);
   }
 

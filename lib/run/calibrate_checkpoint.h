@@ -1,23 +1,12 @@
 #pragma once
 
 #include <functional>
-#include <optional>
-#include <vector>
 
 #include "ranks/rank_session.h"
 #include "run/calibrate_request.h"
+#include "run/calibration_result.h"
 
 namespace kvcal {
-
-/// Result of a calibration; its output is written.
-struct CalibrationResult {
-  ModelConfig config;
-  Calibration calibration = {};
-  WrittenCheckpoint written = {};
-  Json manifest = {};
-  std::optional<StopOutcome> stop = {};     ///< only with stable_ratio
-  std::vector<WrittenFolder> folders = {};  ///< one a format
-};
 
 /// Calibrates the model by its recipe and writes the output, complete or not at all; with several
 /// ranks, rank 0 writes. on_written gets the result on the rank that has written, before the run's

@@ -7,6 +7,7 @@
 #include "core/registry.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
+#include "run/output_files.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -25,14 +26,20 @@ void check_is_beside(const fs::path& path, const std::string& output) {
 
 /// Checks the files to write beside the checkpoint.
 void check_other_targets(const CalibrateRequest& request) {
-  std::vector<OutputFile> outputs{{"--save-statistics", request.save_statistics}};
-  outputs.insert(outputs.end(), request.reports.begin(), request.reports.end());
+  const std::vector<OutputFile> outputs{{"--save-statistics", request.save_statistics},
+                                        {"--report", request.report.page},
+                                        {"--plots", request.report.plots}};
   for (const OutputFile& file : outputs)
     if (!file.path.empty())
       in_context(file.option, [&] { check_is_beside(file.path, request.output.output); });
   check_output_files(outputs, request.output.overwrite,
                      {request.model, request.recipe, request.dataset});
-  request.check_reports();
+  // A page shows a checkpoint, and an overlay is none.
+  if (request.report.is_asked_for() && request.output.scales_only)
+    fail(
+        "--report and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
+        "apply makes of it with kvcal inspect");
+  check_report_files(request.report);
   const fs::path state = state_folder(request.state, request.output.output);
   if (request.state.folder.empty() || state.empty()) return;
   in_context("--state", [&] {

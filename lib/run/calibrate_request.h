@@ -1,16 +1,14 @@
 #pragma once
 
-#include <functional>
 #include <string>
-#include <vector>
 
 #include "core/json.h"
 #include "datasets/dataset.h"
 #include "family/family_choice.h"
 #include "quant/stop_rule.h"
-#include "run/output_files.h"
 #include "run/output_formats.h"
 #include "run/rank_settings.h"
+#include "run/report_files.h"
 #include "run/state_options.h"
 
 namespace kvcal {
@@ -31,13 +29,9 @@ struct CalibrateRequest {
   std::string stable_ratio;  ///< empty: all samples are used
   int64_t stable_samples = 64;
   bool all_experts = false;
-  bool no_mtp = false;        ///< leaves out the draft layer
-  bool reproducible = false;  ///< leaves device, seconds and peak memory out of the manifest
-  /// Files that the caller writes after the run. Their paths are checked before it.
-  std::vector<OutputFile> reports;
-  std::function<void()> check_reports = [] {};
-  /// Gets the shares of several ranks, on rank 0, before the output is written.
-  std::function<void(const std::vector<RankShare>&)> on_shares = [](const auto&) {};
+  bool no_mtp = false;         ///< leaves out the draft layer
+  bool reproducible = false;   ///< leaves device, seconds and peak memory out of the manifest
+  ReportFiles report;          ///< the caller draws them after the run; they are checked before it
   std::string version;         ///< of the program, for manifest and state
   std::string resume_command;  ///< for the message of a run that can be resumed
 };

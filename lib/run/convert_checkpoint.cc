@@ -47,7 +47,7 @@ std::vector<FormatLosses> all_losses(const Conversion& conversion, const OutputF
   return losses;
 }
 
-/// Wrong names are told before the checkpoint is read.
+/// Reports wrong names before the checkpoint is read.
 OutputFormats formats_of(const ConversionRequest& request, Diagnostics& diagnostics) {
   OutputOptions output = request.output;
   if (output.formats.empty() || !output.engines.empty()) {
@@ -90,17 +90,16 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
   else if (input.calibration.plan.quantizes_weights())
     result.num_rewritten_linears = input.calibration.plan.linears.size();
   AtomicDirectory output(request.output.output, request.output.overwrite);
-  formats.write(input, output.path(), 1, diagnostics);
-  result.manifest =
-      conversion_manifest(conversion, request.version,
-                          {.losses = result.losses,
-                           .writer = formats.names().size() == 1 ? &formats.writer(0) : nullptr,
-                           .tp_size = request.output.tp_size});
-  write_text_file(output.path() / kManifestName, dump_json(result.manifest));
-  output.commit();
+  const auto manifest = [&](const WrittenCheckpoint&) {
+    return conversion_manifest(
+        conversion, request.version,
+        {.losses = result.losses,
+         .writer = formats.names().size() == 1 ? &formats.writer(0) : nullptr,
+         .tp_size = request.output.tp_size});
+  };
+  result.output = write_output(formats, input, output, 1, manifest, diagnostics);
   for (const std::string& note : conversion.notes()) diagnostics.note(note);
   formats.tell_notes(input, diagnostics);
-  result.folders = formats.folders();
   return result;
 }
 

@@ -28,8 +28,7 @@ struct ConversionResult {
   std::string kept_weights = {};          ///< form of unchanged weights; empty: none
   size_t num_rewritten_linears = 0;       ///< FP8 weights whose scales are written anew
   std::vector<FormatLosses> losses = {};  ///< one a format
-  Json manifest = {};
-  std::vector<WrittenFolder> folders = {};  ///< one a format
+  WrittenOutput output = {};
 };
 
 /// Writes all formats, complete or not at all. Throws Error.

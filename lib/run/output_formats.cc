@@ -6,7 +6,9 @@
 #include "core/join.h"
 #include "engines/engine_rules.h"
 #include "engines/format_choice.h"
+#include "export/checkpoint_copy.h"
 #include "export/joined_writer.h"
+#include "export/manifest.h"
 #include "export/overlay.h"
 
 namespace kvcal {
@@ -101,6 +103,17 @@ std::vector<WrittenFolder> OutputFormats::folders() const {
                    .is_overlay = options_.scales_only && is_there(folder / kOverlayName)});
   }
   return all;
+}
+
+WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
+                           AtomicDirectory& output, int threads, const MakeManifest& manifest,
+                           Diagnostics& diagnostics) {
+  WrittenOutput made{.checkpoint = formats.write(input, output.path(), threads, diagnostics)};
+  made.manifest = manifest(made.checkpoint);
+  write_text_file(output.path() / kManifestName, dump_json(made.manifest));
+  output.commit();
+  made.folders = formats.folders();
+  return made;
 }
 
 KvDType parse_fp8_cache_dtype(const std::string& name) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,6 +36,13 @@ struct WrittenFolder {
   bool is_overlay = false;
 };
 
+/// A written output: its first checkpoint, its manifest, and the folders of its formats.
+struct WrittenOutput {
+  WrittenCheckpoint checkpoint = {};
+  Json manifest = {};
+  std::vector<WrittenFolder> folders = {};  ///< empty: nothing was written
+};
+
 /// The requested formats, each one or several joined by '+'. Messages begin with "--format NAME".
 class OutputFormats {
  public:
@@ -62,6 +70,14 @@ class OutputFormats {
   std::string option_;
   std::vector<std::unique_ptr<Writer>> writers_;
 };
+
+/// Makes the manifest of an output from its first checkpoint, before the output appears.
+using MakeManifest = std::function<Json(const WrittenCheckpoint&)>;
+
+/// Writes the formats and the manifest into output and commits it. Throws Error.
+WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
+                           AtomicDirectory& output, int threads, const MakeManifest& manifest,
+                           Diagnostics& diagnostics);
 
 /// Parses OutputOptions::kv_cache_dtype. Throws Error where it is not FP8.
 KvDType parse_fp8_cache_dtype(const std::string& name);

@@ -9,7 +9,7 @@
 
 namespace kvcal {
 
-/// Where a command draws its result; empty: nowhere.
+/// Files that a command draws its result into; empty: none.
 struct ReportFiles {
   std::string page;   ///< an HTML file
   std::string plots;  ///< a folder of SVG files
@@ -24,7 +24,7 @@ void check_report_files(const ReportFiles& files);
 /// The same, and throws Error where a target lies in the folder of the model.
 void check_report_files(const ReportFiles& files, const ModelDir& model);
 
-/// Writes what was asked for, and tells it. Files and folders appear complete or not at all.
+/// Writes the requested files and reports them. Files and folders appear complete or not at all.
 void write_report_files(const ReportFiles& files, const std::string& page,
                         const std::vector<report::Plot>& plots, Diagnostics& diagnostics);
 

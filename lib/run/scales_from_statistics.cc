@@ -85,7 +85,7 @@ void check_output(const ScalesRequest& request) {
 
 /// Writes the output of a calibration of the model.
 void write(ScalesRequest& request, const ModelDir& model, const Statistics& statistics,
-           const Recipe& recipe, ScalesResult& result, Diagnostics& diagnostics) {
+           const Recipe& recipe, CalibrationResult& result, Diagnostics& diagnostics) {
   const auto kept = kept_weights(model, result.config);
   const ExportInput input{.model = model,
                           .calibration = result.calibration,
@@ -97,25 +97,23 @@ void write(ScalesRequest& request, const ModelDir& model, const Statistics& stat
   formats.check(input);
   check_target(model, request.output.output);
   AtomicDirectory output(request.output.output, request.output.overwrite);
-  result.written = formats.write(input, output.path(), 0, diagnostics);
-  result.manifest =
-      manifest_of(request, statistics, result.config, recipe, result.calibration, result.written);
-  write_text_file(output.path() / kManifestName, dump_json(result.manifest));
-  output.commit();
+  const auto manifest = [&](const WrittenCheckpoint& written) {
+    return manifest_of(request, statistics, result.config, recipe, result.calibration, written);
+  };
+  result.output = write_output(formats, input, output, 0, manifest, diagnostics);
   formats.tell_notes(input, diagnostics);
-  result.folders = formats.folders();
 }
 
 }  // namespace
 
-ScalesResult scales_from_statistics(ScalesRequest request, Diagnostics& diagnostics) {
+CalibrationResult scales_from_statistics(ScalesRequest request, Diagnostics& diagnostics) {
   check_output(request);
   if (!request.output.formats.empty()) OutputFormats{request.output};  // wrong names are told first
   const Recipe recipe = read_recipe(request.recipe);
   const Statistics statistics = read_statistics(request.statistics);
   std::optional<ModelDir> model;
   if (!request.model.empty()) model.emplace(request.model);
-  ScalesResult result{.config = config_of(request, statistics, model)};
+  CalibrationResult result{.config = config_of(request, statistics, model)};
   check_family(request, statistics.origin, result.config);
   add_seen_draft(statistics, result.config);
   const QuantPlan plan = in_context(request.recipe, [&] {
@@ -134,7 +132,7 @@ ScalesResult scales_from_statistics(ScalesRequest request, Diagnostics& diagnost
   if (model) {
     write(request, *model, statistics, recipe, result, diagnostics);
   } else {
-    result.manifest =
+    result.output.manifest =
         manifest_of(request, statistics, result.config, recipe, result.calibration, {});
   }
   return result;

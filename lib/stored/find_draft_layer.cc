@@ -14,7 +14,7 @@ struct Announced {
   int64_t layers = 0;
 };
 
-/// What config.json, or its text_config, says; nullopt: nothing.
+/// Draft layers that config.json, or its text_config, announces; nullopt: it has no such key.
 std::optional<Announced> announced_layers(const Json& json) {
   for (const Json* config : {find_field(json, "text_config"), &json})
     for (const std::string_view key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"})

@@ -1,6 +1,5 @@
 #include "sweep/task_context.h"
 
-#include <algorithm>
 #include <optional>
 
 #include "eval/gsm8k.h"

@@ -1,6 +1,5 @@
 #include "sweep/plan.h"
 
-#include <algorithm>
 #include <set>
 #include <tuple>
 

@@ -84,12 +84,12 @@ struct SweepInputs {
   std::vector<std::string> compute_dtype;       ///< of each model, resolved
   std::vector<std::string> scales_sha256;       ///< of each source that is a file
   std::string calibration_sha256, evaluation_sha256, gsm8k_sha256;  ///< of the data sets
-  /// Of the files that name them, which say how records are read: descriptors, maybe.
+  /// Hashes of the files that name them, which may be descriptors of how records are read.
   std::string calibration_file_sha256, evaluation_file_sha256;
 };
 void add_fingerprints(const SweepFile& sweep, const SweepInputs& inputs, SweepPlan& plan);
 
-/// A sweep's file, and what it expands to.
+/// A sweep's file and its expansion.
 struct Sweep {
   SweepFile file;
   SweepPlan plan;  ///< without fingerprints where no inputs were read

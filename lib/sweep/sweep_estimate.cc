@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 #include "core/diagnostics.h"
 #include "eval/gsm8k.h"

@@ -60,7 +60,7 @@ Recipe without_kv(const Recipe& recipe) {
     std::erase_if(modifier.config_groups,
                   [](const auto& group) { return is_for_attention(group.second); });
   }
-  // One that asked for K and V alone asks for nothing now.
+  // A modifier of K and V alone is empty now.
   std::erase_if(rest.modifiers, [](const Modifier& one) { return one.config_groups.empty(); });
   return rest;
 }

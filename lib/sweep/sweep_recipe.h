@@ -6,26 +6,26 @@
 
 namespace kvcal {
 
-/// A recipe of a sweep: what it asks for decides which cells differ by it.
+/// A recipe of a sweep. The parts that it quantizes decide which cells differ by it.
 struct SweepRecipe {
   std::string name;
   Recipe recipe;
 };
 
-/// The recipe that statistics are collected with; the scales of any recipe come from them.
+/// The recipe of the run that collects statistics; the scales of any recipe come from them.
 Recipe statistics_recipe();
 
-/// Whether it asks for scales of K and V.
+/// Whether it quantizes K and V.
 bool quantizes_kv(const Recipe& recipe);
-/// Whether it asks for FP8 weights.
+/// Whether it quantizes weights.
 bool quantizes_weights(const Recipe& recipe);
-/// Whether inputs of Linears get static scales, for which text must be run.
+/// Whether inputs of Linears get static scales, which need a run over text.
 bool has_static_inputs(const Recipe& recipe);
-/// Whether statistics of K and V alone do not do: queries or inputs of Linears are quantized.
+/// Whether it quantizes queries or inputs of Linears: statistics of K and V are not enough.
 bool needs_more_than_kv(const Recipe& recipe);
 
-/// What is left of it for weights and inputs, when K and V keep 16 bits or get other scales. The
-/// recipe must quantize weights.
+/// The part of a recipe for weights and inputs, for K and V that keep 16 bits or get other scales.
+/// The recipe must quantize weights.
 Recipe without_kv(const Recipe& recipe);
 
 }  // namespace kvcal

@@ -13,7 +13,7 @@
 namespace kvcal {
 namespace {
 
-/// Whether each cell was asked for.
+/// Whether each cell was requested.
 std::vector<bool> wanted_cells(const SweepSettings& settings, const SweepPlan& plan) {
   std::vector<bool> wanted(plan.cells.size(), settings.cells.empty());
   for (const std::string& id : settings.cells) {

@@ -20,7 +20,7 @@ struct SweepOutlook {
     double seconds = 0.0;
   };
   std::array<Share, std::size(kTaskKinds)> shares;
-  size_t num_wanted = 0, num_there = 0;  ///< cells that are asked for; of these, cells with results
+  size_t num_wanted = 0, num_there = 0;  ///< requested cells; those that have results
   size_t num_tasks = 0, jobs = 1;
   double seconds = 0.0, memory_bytes = 0.0;  ///< of jobs tasks at a time
 };
@@ -38,8 +38,8 @@ class SweepEvents : public TaskEvents {
 
 struct SweepResult {
   std::optional<SweepResults> results = {};  ///< none of a run of some cells
-  std::vector<std::string> failed;           ///< ids of cells that were asked for
-  size_t num_wanted = 0;                     ///< cells that were asked for
+  std::vector<std::string> failed;           ///< ids of requested cells
+  size_t num_wanted = 0;                     ///< requested cells
 };
 
 /// A sweep's file, what it expands to, and the work that is left.

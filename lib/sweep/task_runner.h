@@ -39,8 +39,8 @@ class TaskEvents {
   virtual void ended(double seconds, double seconds_left) = 0;
 };
 
-/// The tasks that are left for the cells that are wanted; done: what the folder holds. jobs: tasks
-/// at a time, each of which gets cells where there are enough.
+/// Tasks that are left for the wanted cells; done: the results in the folder. jobs: tasks at a
+/// time, each of which gets cells where there are enough.
 std::vector<SweepTask> open_tasks(const SweepPlan& plan, const std::vector<bool>& wanted,
                                   SweepProgress done, size_t jobs);
 
@@ -48,9 +48,9 @@ std::vector<SweepTask> open_tasks(const SweepPlan& plan, const std::vector<bool>
 void learn_timings(const SweepFolder& folder, SweepEstimate& estimate);
 
 /// Runs the open tasks of the wanted cells, each in a process of its own, so that a crash of one
-/// leaves the others alone. The error of a task that fails is kept in its cells' cell_error. In use
-/// of the whole folder it also updates results.json, results.csv and timings.json, and removes
-/// checkpoints that no cell needs any more. Throws Interrupted.
+/// leaves the others alone. The error of a task that fails is kept in its cells' cell_error. A run
+/// of all cells also updates results.json, results.csv and timings.json, and removes checkpoints
+/// that no cell needs any more. Throws Interrupted.
 void run_tasks(const SweepSettings& settings, const Sweep& sweep, const std::vector<bool>& wanted,
                const SweepFolder& folder, SweepEstimate& estimate, TaskEvents& events);
 

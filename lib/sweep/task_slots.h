@@ -10,7 +10,7 @@ namespace kvcal {
 /// The devices of a list, one by one: "cuda:0,1" is "cuda:0" and "cuda:1".
 std::vector<std::string> devices_of(const std::string& device);
 
-/// How many tasks run at a time. jobs: as asked for; 0: one for each device.
+/// Number of tasks that run at a time. jobs: the requested number; 0: one for each device.
 size_t num_jobs(const DeviceOptions& device, int jobs);
 /// Threads of the processor that these tasks share.
 int num_threads(const DeviceOptions& device);

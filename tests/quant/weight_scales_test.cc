@@ -11,12 +11,46 @@
 #include "expected_codes.h"
 #include "quant/half.h"
 #include "quant/weight_codes.h"
+#include "quant/weight_loops.h"
 #include "support/catch.h"
 #include "support/folders.h"
 
 using namespace kvcal;
 
 namespace {
+
+float element_at(const TensorView& weight, uint64_t index) {
+  const std::byte* const bytes =
+      weight.bytes.data() + index * weight_loops::bytes_of_element(weight.dtype);
+  uint16_t half = 0;
+  float value = 0;
+  if (weight.dtype == DType::kF32) {
+    std::memcpy(&value, bytes, sizeof(value));
+    return value;
+  }
+  std::memcpy(&half, bytes, sizeof(half));
+  return weight.dtype == DType::kF16 ? to_float(F16{half}) : to_float(BF16{half});
+}
+
+/// Relative error of scale x code: the root of the summed squared differences over that of the
+/// summed squared weights, exact products, sums in double; 0 for a weight of zeros that stays
+/// zeros.
+double reconstruction_error(const TensorView& weight, std::span<const uint8_t> codes,
+                            const ScaleGrid& grid, std::span<const Scale> scales) {
+  double squares = 0, error_squares = 0;
+  for (int64_t row = 0; row < grid.rows; ++row) {
+    for (int64_t column = 0; column < grid.columns; ++column) {
+      const auto index = static_cast<uint64_t>(row * grid.columns + column);
+      const double value = element_at(weight, index);
+      const double scale = scales[static_cast<size_t>(grid.scale_of(row, column))].value;
+      const double error = scale * fp8::decode(codes[index], fp8::Format::kE4m3Fn) - value;
+      squares += value * value;
+      error_squares += error * error;
+    }
+  }
+  if (error_squares == 0) return 0;
+  return std::sqrt(error_squares / squares);
+}
 
 /// tests/reference/quant_weights.py describes the files.
 struct Fixture {

@@ -26,7 +26,6 @@ CalibrateRequest request_in(const ScratchFolder& scratch, const std::string& out
   request.output.output = (scratch / output).string();
   request.device.device = "reference";
   request.reproducible = true;
-  request.on_shares = [](const auto&) { FAIL("a process alone has no parts of ranks"); };
   request.version = "test";
   request.resume_command = "again";
   return request;
@@ -42,6 +41,7 @@ CalibrationResult calibrated(const CalibrateRequest& request) {
                        [&](const CalibrationResult& written) { result = written; });
   session.done();
   REQUIRE(result);
+  CHECK(result->shares.empty());  // a process alone has no parts of ranks
   return *result;
 }
 
@@ -110,12 +110,12 @@ TEST_CASE("run: a renamed Qwen3 gets Qwen3's scales with --family qwen3") {
   request.kv_forward = "quantized";
   request.output.overwrite = true;
   const CalibrationResult chosen = calibrated(request);
-  CHECK(chosen.manifest.at("layers") == known.manifest.at("layers"));
+  CHECK(chosen.output.manifest.at("layers") == known.output.manifest.at("layers"));
   CHECK(read_text(scratch / "chosen/model.safetensors") ==
         read_text(scratch / "known/model.safetensors"));
-  CHECK(chosen.manifest.at("model").at("family") == "qwen3");
-  CHECK(chosen.manifest.at("model").at("model_type") == "brandnew");
-  CHECK_FALSE(known.manifest.at("model").contains("family"));
+  CHECK(chosen.output.manifest.at("model").at("family") == "qwen3");
+  CHECK(chosen.output.manifest.at("model").at("model_type") == "brandnew");
+  CHECK_FALSE(known.output.manifest.at("model").contains("family"));
   const Json config = parse_json(read_text(scratch / "chosen/config.json"));
   CHECK(config.at("model_type") == "brandnew");
   CHECK(config.at("architectures") == Json{"BrandnewForCausalLM"});
@@ -128,7 +128,8 @@ TEST_CASE("run: a renamed Qwen3 gets Qwen3's scales with --family qwen3") {
   conversion.version = "test";
   CHECK(test::contains(message_of([&] { convert_checkpoint(conversion, silent); }), "brandnew"));
   conversion.family = request.family;
-  CHECK(convert_checkpoint(conversion, silent).manifest.at("conversion").at("family") == "qwen3");
+  CHECK(convert_checkpoint(conversion, silent).output.manifest.at("conversion").at("family") ==
+        "qwen3");
 }
 
 TEST_CASE("run: scales from statistics take the family that ran") {
@@ -147,8 +148,8 @@ TEST_CASE("run: scales from statistics take the family that ran") {
   scales.version = "test";
   CHECK(test::contains(message_of([&] { scales_from_statistics(scales, silent); }), "brandnew"));
   scales.family = request.family;
-  const ScalesResult made = scales_from_statistics(scales, silent);
-  CHECK(made.manifest.at("model").at("family") == "qwen3");
+  const CalibrationResult made = scales_from_statistics(scales, silent);
+  CHECK(made.output.manifest.at("model").at("family") == "qwen3");
   REQUIRE(made.calibration.layers.size() == ran.calibration.layers.size());
   for (size_t i = 0; i < made.calibration.layers.size(); ++i)
     CHECK(made.calibration.layers[i].k.scales[0].value ==
@@ -170,9 +171,9 @@ TEST_CASE("run: a calibration gives values and writes the output they are of") {
     REQUIRE(layer.k.scales.size() == 1);
     CHECK(layer.k.scales[0].value > 0.0f);
   }
-  REQUIRE(result.folders.size() == 1);
-  CHECK(result.folders[0].path == scratch / "out");
-  CHECK(read_text(scratch / "out/kvcal_manifest.json") == dump_json(result.manifest));
+  REQUIRE(result.output.folders.size() == 1);
+  CHECK(result.output.folders[0].path == scratch / "out");
+  CHECK(read_text(scratch / "out/kvcal_manifest.json") == dump_json(result.output.manifest));
   CHECK(fs::exists(scratch / "out/model.safetensors"));
   CHECK(!fs::exists(scratch / "out.kvcal-state"));
 }
@@ -301,7 +302,7 @@ TEST_CASE("run: kept statistics give the scales of the run") {
   again.statistics = request.save_statistics;
   again.recipe = kRecipe;
   again.version = "test";
-  const ScalesResult scales = scales_from_statistics(again, silent);
+  const CalibrationResult scales = scales_from_statistics(again, silent);
   REQUIRE(scales.calibration.layers.size() == run.calibration.layers.size());
   for (size_t i = 0; i < run.calibration.layers.size(); ++i) {
     CHECK(scales.calibration.layers[i].k.scales[0].value ==
@@ -309,7 +310,7 @@ TEST_CASE("run: kept statistics give the scales of the run") {
     CHECK(scales.calibration.layers[i].v.scales[0].value ==
           run.calibration.layers[i].v.scales[0].value);
   }
-  CHECK(scales.folders.empty());
+  CHECK(scales.output.folders.empty());
 }
 
 TEST_CASE("run: a conversion tells what is lost, and an overlay goes on the model") {

@@ -10,7 +10,7 @@ constexpr std::string_view kNeedsCode = "the model needs code of its checkpoint;
 constexpr std::string_view kExpertsFail =
     "its loader of experts fails on empty config_groups (IndexError)";
 
-/// Of 5.23, and of 5.17 where it does so too.
+/// Models that 5.23 cannot run, and which 5.17 cannot run either.
 std::vector<Miss> transformers_misses() {
   return {{.types = {"exaone", "internlm2", "internlm3"},
            .why = kNeedsCode,
@@ -52,7 +52,7 @@ std::vector<Miss> transformers_misses() {
            .methods = {"compressed-tensors"}}};
 }
 
-/// Of 5.17 alone.
+/// Models that only 5.17 cannot run.
 std::vector<Miss> first_transformers_misses() {
   return {{.types = {"iquestcoder"}, .why = kNeedsCode, .effect = MissEffect::kNoModel},
           {.types = {"flint"}, .why = "it does not know the model", .effect = MissEffect::kNoModel},
