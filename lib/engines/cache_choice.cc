@@ -36,7 +36,8 @@ std::string upper(std::string text) {
 /// Some multimodal checkpoints keep it in their text_config; old compressed-tensors ones call it
 /// compression_config.
 Json declared_config(const Json& config, const ConfigReading& reading) {
-  for (const Json& place : {config, value_of(config, "text_config")})
+  const Json inner = reading.reads_text_config ? value_of(config, "text_config") : Json();
+  for (const Json& place : {config, inner})
     for (const char* key : {"quantization_config", "compression_config"}) {
       if (key == std::string_view("compression_config") && !reading.reads_compression_config)
         continue;
@@ -62,11 +63,14 @@ Json read_quant_file(const ModelDir& model_dir, const ConfigReading& reading, bo
 /// The quant_method of a configuration of ModelOpt that has none, or a general one.
 void name_by_algorithm(CacheDeclaration& declaration, const ConfigReading& reading,
                        bool from_file) {
-  const auto rule = std::ranges::find(reading.algorithms, upper(declaration.algorithm),
+  const std::string algorithm =
+      reading.algorithm_has_case ? declaration.algorithm : upper(declaration.algorithm);
+  const auto rule = std::ranges::find(reading.algorithms, algorithm,
                                       [](const AlgorithmRule& row) { return row.algorithm; });
   if (rule != reading.algorithms.end()) {
     declaration.method = rule->method;
-  } else if (reading.refuses_other_algorithms && !declaration.algorithm.empty()) {
+  } else if (reading.refuses_other_algorithms && !declaration.algorithm.empty() &&
+             declaration.refusal.empty()) {
     declaration.refusal = "it does not know ModelOpt's quant_algo " + declaration.algorithm +
                           " in " + (from_file ? "hf_quant_config.json" : "config.json");
   } else if (from_file && declaration.method.empty() && !reading.needs_producer) {
@@ -122,6 +126,11 @@ bool is_float_of(const Json& scheme, int bits) {
 bool means_nvfp4(const CacheDeclaration& declaration) {
   return declaration.scheme.is_object() ? is_float_of(declaration.scheme, 4)
                                         : declaration.cache_algorithm == "nvfp4";
+}
+
+/// As Python takes it.
+bool is_false(const Json& value) {
+  return value.empty() || value == false || value == 0 || value == "";
 }
 
 /// Whether it says anything of the cache; of ModelOpt's schemes only FP8 counts.
@@ -212,6 +221,11 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, const ConfigReading
   Json file = read_quant_file(model_dir, reading, !declaration.config.is_null());
   const bool from_file = !file.is_null();
   if (from_file) declaration.config = std::move(file);
+  if (const std::string failed =
+          failed_key(from_file ? reading.file : reading.config, declaration.config);
+      !declaration.config.is_null() && !failed.empty())
+    declaration.refusal =
+        std::string(from_file ? kModelOptFileName : "quantization_config") + ": " + failed;
   const Json inner = value_of(declaration.config, "quantization");
   declaration.fields =
       inner.is_object() && (from_file || reading.reads_nested) ? inner : declaration.config;
@@ -222,8 +236,7 @@ CacheDeclaration read_declaration(const ModelDir& model_dir, const ConfigReading
     if (declaration.cache_algorithm.empty())
       declaration.cache_algorithm = ascii_lower(text_of(place, "kv_cache_quant_algo"));
   }
-  if (reading.empty_scheme_is_none && declaration.scheme.is_object() && declaration.scheme.empty())
-    declaration.scheme = nullptr;
+  if (reading.false_scheme_is_none && is_false(declaration.scheme)) declaration.scheme = nullptr;
   return declaration;
 }
 

@@ -55,14 +55,22 @@ enum class QuantFile : uint8_t {
 
 /// The values that an engine takes for a key of an object.
 struct KeyCheck {
+  /// "a.b": key b of the object a, "a.*": each value of it; passed over where a is none.
   std::string_view key;
-  /// JSON texts, compared as Python does (8.0 is 8), or kinds: "a list", "an object", "a text",
-  /// "true or false".
+  /// JSON texts, compared as Python does (8.0 is 8), or kinds (key_checks.cc): "a list", "a list of
+  /// texts", "a list of patterns" ("re:" begins an expression), "an object", "a text", "true or
+  /// false", "a group" of compressed-tensors (with a list of targets), "a group with weights", "a
+  /// group of attention".
   std::vector<std::string_view> accepted;
   bool may_lack = false;
   bool ignores_case = false;
   std::string_view waived_by = {};  ///< not checked where this key holds an object with entries
+  std::string_view only_with = {};  ///< checked only where this key does
 };
+
+/// Of quant_method fp8, in engines of vLLM's kind.
+inline const KeyCheck kActivationScheme{
+    .key = "activation_scheme", .accepted = {"\"static\"", "\"dynamic\""}, .may_lack = true};
 
 /// Shapes that an engine takes for a scale.
 enum class ScaleShapes : uint8_t {
@@ -286,13 +294,20 @@ struct ConfigReading {
   bool reads_compression_config = true;  ///< the old key of compressed-tensors
   bool refuses_auto_type = false;        ///< refuses torch_dtype "auto" in config.json
   bool refuses_null_config = false;      ///< refuses a quantization_config of null
-  bool empty_scheme_is_none = false;     ///< a kv_cache_scheme without keys counts as not there
+  /// A kv_cache_scheme that Python takes for false ({}, [], false, 0) counts as not there.
+  bool false_scheme_is_none = false;
+  std::vector<KeyCheck> config = {};  ///< of quantization_config, whatever its quant_method
+  std::vector<KeyCheck> file = {};    ///< of hf_quant_config.json
+  /// Refuses a text_config of config.json that describes no model.
+  bool refuses_bare_text_config = false;
   /// Reads the object "quantization" below a quantization_config of config.json, too.
   bool reads_nested = true;
+  bool reads_text_config = true;  ///< a quantization_config in text_config
   /// hf_quant_config.json without quant_method is ModelOpt's where producer.name says so; else all.
   bool needs_producer = false;
   /// The quant_methods of ModelOpt's configurations without one; empty: "modelopt" for all.
   std::vector<AlgorithmRule> algorithms = {};
+  bool algorithm_has_case = false;          ///< "Fp8" is another quant_algo than "FP8"
   bool refuses_other_algorithms = false;    ///< else they have no quant_method
   std::vector<AlgorithmRule> aliases = {};  ///< of quant_methods
   /// quant_methods that it knows beside those with rows; empty: it takes any.
@@ -304,6 +319,7 @@ struct FileRules {
   bool prefers_single = false;    ///< model.safetensors, else the index's; else all files
   bool reads_index = true;        ///< of all files it takes those that the index names
   bool refuses_repeats = false;   ///< of a tensor's name in two files
+  bool counts_digits = false;     ///< reads model-9 before model-10, and the last one holds
   std::string_view prefers = {};  ///< files that begin so, where there are any, and no other
   std::vector<std::string_view> leaves_out = {};  ///< files with these words in their names
 };
@@ -312,6 +328,7 @@ struct FileRules {
 struct RunDtype {
   bool takes_float32 = true;       ///< else bfloat16 stands for it
   ModelTypes refuse_float16 = {};  ///< bfloat16 stands for it
+  bool refuses_float64 = false;    ///< with a quantization
   bool widest =
       false;  ///< where config.json names none: the widest of all tensors, else the first's
 };

@@ -11,14 +11,21 @@
 namespace kvcal {
 namespace {
 
+/// All files in the format, also those that no engine looks for: hidden ones, and SAFETENSORS.
 std::vector<std::string> safetensors_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const std::filesystem::path& path : paths_in(folder)) {
-    const std::string name = path.filename().string();
-    if (name.ends_with(".safetensors") && !name.starts_with('.') && !is_folder(path))
-      names.push_back(name);
+    std::string ending = path.extension().string();
+    std::ranges::transform(ending, ending.begin(),
+                           [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (ending == ".safetensors" && !is_folder(path)) names.push_back(path.filename().string());
   }
   return names;
+}
+
+/// As a pattern *.safetensors finds it.
+bool is_found(const std::string& name) {
+  return name.ends_with(".safetensors") && !name.starts_with('.');
 }
 
 bool is_digit(char c) {
@@ -55,7 +62,7 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 std::vector<std::string> candidates(const std::vector<std::string>& all, const FileRules& rules) {
   std::vector<std::string> names = all;
   std::erase_if(names, [&](const std::string& name) {
-    return std::ranges::any_of(rules.leaves_out, [&](std::string_view word) {
+    return !is_found(name) || std::ranges::any_of(rules.leaves_out, [&](std::string_view word) {
       return name.find(word) != std::string::npos;
     });
   });
@@ -99,7 +106,10 @@ LoadedFiles loaded_files(const std::filesystem::path& folder, const FileRules& r
   } else if (rules.prefers_single) {
     files.names.clear();
   }
-  std::ranges::sort(files.names, comes_first);
+  if (rules.counts_digits)
+    std::ranges::sort(files.names, comes_first);
+  else
+    std::ranges::sort(files.names);
   for (const std::string& name : all)
     if (!contains(files.names, name)) files.others.push_back(name);
   return files;

@@ -1,10 +1,27 @@
 #include "engines/run_dtype.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <utility>
 
 namespace kvcal {
 namespace {
+
+/// Words of torch and the dtype that each stands for.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kWords{
+    {{"float16", "float16"},
+     {"half", "float16"},
+     {"bfloat16", "bfloat16"},
+     {"float32", "float32"},
+     {"float", "float32"},
+     {"float64", "float64"},
+     {"double", "float64"},
+     {"auto", "auto"}}};
+
+auto word_of(std::string_view dtype) {
+  return std::ranges::find(kWords, dtype, [](const auto& entry) { return entry.first; });
+}
 
 std::string dtype_word(DType dtype) {
   switch (dtype) {
@@ -40,14 +57,21 @@ std::string widest_dtype(const ModelDir& model_dir) {
 
 }  // namespace
 
+bool is_dtype_of_torch(std::string_view word) {
+  return word_of(word) != kWords.end();
+}
+
 std::string run_dtype(const RunDtype& rules, const ModelDir& model_dir, const ModelConfig& config,
                       std::string_view model_type) {
-  std::string dtype = config.dtype;
+  const auto word = word_of(config.dtype);
+  std::string dtype(word == kWords.end() ? config.dtype : word->second);
   if (dtype.empty()) dtype = rules.widest ? widest_dtype(model_dir) : first_dtype(model_dir);
   const bool refuses_half =
       dtype == "float16" &&
       std::ranges::find(rules.refuse_float16, model_type) != rules.refuse_float16.end();
-  return refuses_half || (dtype == "float32" && !rules.takes_float32) ? "bfloat16" : dtype;
+  return refuses_half || ((dtype == "float32" || dtype == "float64") && !rules.takes_float32)
+             ? "bfloat16"
+             : dtype;
 }
 
 }  // namespace kvcal

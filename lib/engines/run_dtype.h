@@ -9,8 +9,12 @@
 
 namespace kvcal {
 
+/// Whether torch has a dtype of that name, or it is "auto".
+bool is_dtype_of_torch(std::string_view word);
+
 /// The dtype in which an engine runs a checkpoint where its user chooses none: "float16",
-/// "bfloat16" or "float32". config.dtype is config.json's, or empty; model_type is the outer one.
+/// "bfloat16", "float32" or "float64". config.dtype is config.json's, or empty; model_type is the
+/// outer one.
 std::string run_dtype(const RunDtype& rules, const ModelDir& model_dir, const ModelConfig& config,
                       std::string_view model_type);
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cctype>
 
 #include "core/join.h"
 #include "engines/scale_loading.h"
@@ -203,12 +204,20 @@ class Placer {
   std::vector<const ScaleTensor*> dropped_;
 };
 
+/// Engines that tell capital letters apart refuse them before.
+bool is_head_strategy(const Json& strategy) {
+  if (!strategy.is_string()) return false;
+  constexpr std::string_view kHead = "attn_head";
+  return std::ranges::equal(strategy.get_ref<const std::string&>(), kHead, {},
+                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+}
+
 }  // namespace
 
 bool takes_head_scales(const VerifyCase& subject) {
   const Json& scheme = subject.declaration.scheme;
   return subject.rules.takes_heads && scheme.is_object() &&
-         scheme.value("strategy", Json()) == "attn_head";
+         is_head_strategy(scheme.value("strategy", Json()));
 }
 
 Placement place_scales(const VerifyCase& subject, Findings& findings) {

@@ -22,11 +22,6 @@ bool is_scale(float value) {
   return std::isfinite(value) && value > 0;
 }
 
-/// The one value that a loader with a sentinel of -1 holds of a tensor.
-float single(const ScaleTensor* tensor) {
-  return tensor && !tensor->values.empty() ? tensor->values[0] : -1.0f;
-}
-
 class Arithmetic {
  public:
   Arithmetic(const VerifyCase& subject, const Placement& placement, Findings& findings, bool& loads)
@@ -126,6 +121,12 @@ class Arithmetic {
     }
     if (!placed.k || !placed.v)
       tell_absent(held.layer, placed.k ? "V" : placed.v ? "K" : "K and V");
+  }
+
+  /// The one value that a loader with a sentinel of -1 holds of a tensor.
+  float single(const ScaleTensor* tensor) const {
+    const float value = tensor && !tensor->values.empty() ? tensor->values[0] : -1.0f;
+    return rules_.rounds_to_model ? rounded(value, subject_.dtype) : value;
   }
 
   /// Source: `BaseKVCacheMethod.process_weights_after_loading`.

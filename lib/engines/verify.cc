@@ -5,6 +5,8 @@
 #include <optional>
 #include <set>
 
+#include "core/file.h"
+#include "core/json_limits.h"
 #include "engines/draft_scales.h"
 #include "engines/foreign_tensors.h"
 #include "engines/loaded_files.h"
@@ -185,10 +187,40 @@ void check_foreign(const VerifyCase& subject, const ModelDir& model_dir, Finding
   }
 }
 
+/// Whether text_config says nothing of a model.
+bool has_bare_text_config(const Json& config) {
+  const auto text = config.find("text_config");
+  return text != config.end() && text->is_object() && !text->contains("model_type") &&
+         !text->contains("hidden_size") && !text->contains("num_attention_heads");
+}
+
+/// Why the engine refuses config.json; empty: it does not. Source: transformers 5.17,
+/// `PretrainedConfig`, which the engines read it with.
+std::string config_refusal(const VerifyCase& subject, const ModelDir& model_dir) {
+  const ConfigReading& reading = subject.engine.reading;
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+  if (read_text(model_dir.path() / "config.json", kSmallFileLimits.max_bytes)
+          .starts_with(kByteOrderMark))
+    return "config.json begins with a byte order mark, which is no JSON to it";
+  for (const char* key : {"torch_dtype", "dtype"})
+    if (reading.refuses_auto_type && model_dir.config().value(key, Json()) == "auto")
+      return "config.json's " + std::string(key) + " is \"auto\"";
+  const std::string& dtype = subject.config.dtype;
+  if (!dtype.empty() && !is_dtype_of_torch(dtype))
+    return "config.json's dtype is '" + dtype + "', and torch has no such dtype";
+  if (subject.engine.run_dtype.refuses_float64 && subject.dtype == "float64" &&
+      !subject.declaration.method.empty())
+    return "it runs no quantized model in float64";
+  if (reading.refuses_bare_text_config && has_bare_text_config(model_dir.config()))
+    return "config.json's text_config describes no model";
+  return {};
+}
+
 /// Why the engine refuses the checkpoint whatever its model; empty: it does not.
 std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir) {
   const CacheDeclaration& declaration = subject.declaration;
   const ConfigReading& reading = subject.engine.reading;
+  if (std::string refusal = config_refusal(subject, model_dir); !refusal.empty()) return refusal;
   if (!declaration.refusal.empty()) return declaration.refusal;
   const auto written = model_dir.config().find("quantization_config");
   if (reading.refuses_null_config && written != model_dir.config().end() && written->is_null())
@@ -196,9 +228,6 @@ std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir) {
   if (reading.needs_method && declaration.config.is_object() && declaration.method.empty())
     return "its quantization_config has no quant_method";
   if (!knows_method(subject)) return "it does not know quant_method " + declaration.method;
-  for (const char* key : {"torch_dtype", "dtype"})
-    if (reading.refuses_auto_type && model_dir.config().value(key, Json()) == "auto")
-      return "config.json's " + std::string(key) + " is \"auto\"";
   if (subject.rules.needs_targets && !subject.miss && lacks_targets(declaration) &&
       subject.choice.refusal.empty())
     return "config_groups are empty and ignore does not name Linear, and it wants a target of "

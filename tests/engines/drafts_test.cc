@@ -180,7 +180,7 @@ TEST_CASE("drafts: what was not run is not known") {
   CHECK(tells(verify_draft("vllm@0.33", "qwen3_5", "self_attn.k_scale"), Severity::kNote, whether));
   CHECK_FALSE(tells(verify_draft("vllm", "qwen3_next", ""), Severity::kNote, whether));
   Json fp8 = kDeclared;
-  fp8["config_groups"] = {{"group_0", {{"targets", {"Linear"}}}}};
+  fp8["config_groups"] = {{"group_0", {{"targets", {"Linear"}}, {"weights", {{"num_bits", 8}}}}}};
   CHECK(tells(verify_draft("vllm", "qwen3_5", "self_attn.k_scale", fp8), Severity::kNote, whether));
   const VerifyReport report = verify_draft("vllm", "qwen3_5", "self_attn.kv_scale");
   CHECK(tells(report, Severity::kNote,

@@ -120,14 +120,23 @@ void check_variants(const std::string& engine, const std::string& file, const Kn
   check_tally(tally, known);
 }
 
-/// transformers alone takes these.
-const Known kPrefixes{{"prefix_no_model", "it adds the prefix of the model to names that lack it"},
-                      {"prefix_twice_model", "it takes a prefix away that is there twice"}};
+/// Checkpoints that kvcal itself refuses, with the exit status of an error.
+constexpr const char* kTwice = "it takes the last of two keys of one name";
+constexpr const char* kPath = "it takes paths for names of files in an index";
+const Known kForVllm{{"both_twice_in_json", kTwice},
+                     {"dtype_number_fp8", "it takes a number for no dtype"}};
+/// transformers alone repairs prefixes.
+const Known kForTransformers{
+    {"both_twice_in_json", kTwice},
+    {"prefix_no_model", "it adds the prefix of the model to names that lack it"},
+    {"prefix_twice_model", "it takes a prefix away that is there twice"},
+    {"shards_dotted_path", kPath},
+    {"shards_in_folder", kPath}};
 
 }  // namespace
 
 TEST_CASE("verify says of every habit what vLLM did") {
-  check_habits("vllm", "vllm");
+  check_habits("vllm", "vllm", kForVllm);
 }
 
 TEST_CASE("verify says of every habit what vLLM 0.33 did") {
@@ -139,7 +148,12 @@ TEST_CASE("verify says of every habit what SGLang did") {
   // A checkpoint whose experts have 4 bits would load, without the scales.
   const std::string why =
       "its loader wants Linears of whole blocks of 128 rows, which are others here";
-  check_habits("sglang", "sglang", {{"modelopt_mixed", why}, {"modelopt_mixed_map", why}});
+  check_habits("sglang", "sglang",
+               {{"both_twice_in_json", kTwice},
+                {"modelopt_mixed", why},
+                {"modelopt_mixed_map", why},
+                {"shards_dotted_path", "it reads no file that an index names by a path"},
+                {"shards_in_folder", "it reads no file that an index names by a path"}});
 }
 
 TEST_CASE("verify says of every habit what Aphrodite did") {
@@ -151,11 +165,11 @@ TEST_CASE("verify says of every habit what TGI did") {
 }
 
 TEST_CASE("verify says of every habit what transformers 5.17 did") {
-  check_habits("transformers@5.17", "transformers", kPrefixes);
+  check_habits("transformers@5.17", "transformers", kForTransformers);
 }
 
 TEST_CASE("verify says of every habit what transformers 5.23 did") {
-  check_habits("transformers@5.23", "transformers_5.23", kPrefixes);
+  check_habits("transformers@5.23", "transformers_5.23", kForTransformers);
 }
 
 TEST_CASE("verify says of every variant what the other engines did") {

@@ -30,8 +30,10 @@ from aphrodite.model_executor.layers.fused_moe.config import FusedMoEConfig
 from aphrodite.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
 from aphrodite.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from aphrodite.model_executor.model_loader import base_loader, get_model
+from aphrodite.model_executor.models import registry
 from aphrodite.triton_utils import triton
 from aphrodite.v1.attention.backends.cpu_attn import CPUAttentionBackend
+from transformers.models.pixtral import modeling_pixtral
 
 from scale_loading import layer_of
 
@@ -48,6 +50,10 @@ def process_attention(model, model_config, _):
 
 
 def let_cpu_through():
+    for name in ("PixtralRotaryEmbedding", "position_ids_in_meshgrid"):  # parts of a vision tower that transformers 5.17 calls otherwise
+        if not hasattr(modeling_pixtral, name):
+            setattr(modeling_pixtral, name, Absent(name))
+    registry._run_in_subprocess = lambda inspect: inspect()  # a process of its own for each model's class takes seconds
     torch.ops._C = Absent("torch.ops._C")
     CPUAttentionBackend.get_supported_head_sizes = classmethod(lambda cls: [])
     CPUUnquantizedExperts.is_supported_config = staticmethod(lambda *_: (True, None))

@@ -20,6 +20,7 @@ import tempfile
 
 import torch
 
+from engines_mixtures import MIXTURES
 from engines_variants import (CONFIG, HEAD_DIM, HIDDEN, KV_HEADS, MODELOPT, OUTPUT, ct, described, fp8, modelopt, module, quark,
     scales,
                               weights, without, write, write_record)
@@ -248,6 +249,9 @@ HABITS |= {
     "key_kv_cache_dtype": of_ct(raw=dict(kv_cache_dtype="fp8")),
     "key_kv_cache_dtype_alone": dict(tensors=scales(), raw=dict(kv_cache_dtype="fp8")),
 }
+
+HABITS |= MIXTURES
+
 
 def short(loads, cache_dtype, layers):
     """One word of what is held, and the numbers."""

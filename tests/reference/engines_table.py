@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""engines_table.py KVCAL SCRATCH --engine NAME=PYTHON ... [--family NAME ...] [--case NAME ...] [--out DIR] [--table FILE.md]
+"""engines_table.py KVCAL SCRATCH --engine NAME=PYTHON ... [--family NAME ...] [--case NAME ...] [--missing] [--out DIR] [--table FILE.md]
 
 What serving engines do with the KV scales of every family in every form that kvcal writes, by their own code, and whether `kvcal
 verify` says the same. Each family is a checkpoint of kvcal synth (tests/fixtures/models/NAME/config.json, with what CONFIGS changes),
@@ -7,7 +7,8 @@ calibrated on a few tokens and converted; SCRATCH keeps the folders and the engi
 NAME=PYTHON: the judge engines_NAME.py and the python of its environment, as its head says; "-" takes recorded answers alone. Where there
 are several versions: NAME@VERSION=PYTHON, which is families_NAME_VERSION.json then.
 --out DIR (tests/fixtures/engines) writes families.json and families_NAME.json there. Families and cases that these hold and that were not
-asked for stay in them.
+asked for stay in them. --missing asks for those alone that DIR's answers lack,
+and not for forms of which kvcal writes another checkpoint now than DIR's answers are of: these need all engines anew.
 
 families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {"config": what differs from models/NAME/config.json,
   "forms": {FORM: [index of its quantization_config in configs, of its hf_quant_config.json or null, {name of scales with {} for the
@@ -59,7 +60,7 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
 WITHOUT = {"gemma4_26b": ["per_layer_config"], "mimo_v2_flash": ["rope_parameters"]}
 # preprocessor_config.json of models that vLLM's Transformers backend runs with their processor alone, and words that the processor looks up.
 PROCESSORS = {"fuyu": (dict(image_processor_type="FuyuImageProcessor", processor_class="FuyuProcessor"), ["|SPEAKER|", "|NEWLINE|", "<0x04>"])}
-LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8")
+LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8", "deepseek_v32_sparse", "glm_moe_dsa_sparse")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
 # ignore-none: as llm-compressor writes it; quark-own: Quark's names where kvcal writes plain ones; names-v5: of multimodal checkpoints, as
@@ -130,7 +131,7 @@ def add_other_parts(path, fixture):
     if not (fixture / "model.safetensors").exists():
         return
     (ours, our_start), (theirs, start) = header(path), header(fixture / "model.safetensors")
-    others = {name: entry for name, entry in theirs.items() if re.search(OUTSIDE, name)}
+    others = {name: entry for name, entry in theirs.items() if re.search(OUTSIDE, name) and name not in ours}
     if not others:
         return
     data, added = path.read_bytes()[our_start:], (fixture / "model.safetensors").read_bytes()[start:]
@@ -268,9 +269,14 @@ def is_asked(engine, case):
 
 def judged(options, engine, python):
     """The engine's answers by name of the job; a judge that dies is started again after the job it died of."""
-    jobs = [{"name": f"{name}/base", "folder": str(options.scratch / name / "base")} for name in options.families]
-    jobs += [job_of(options, engine, name, case) for name in options.families for case in options.cases
-             if is_asked(engine, case) and (options.scratch / name / split(case)[0]).exists()]
+    old = recorded(options.out / answers_file(engine))["families"] if options.missing else {}
+    jobs = []
+    for name in options.families:
+        cases = [job_of(options, engine, name, case) for case in options.cases
+                 if is_asked(engine, case) and (options.scratch / name / split(case)[0]).exists() and case not in old.get(name, {})
+                 and (name, split(case)[0]) not in options.changed]
+        if cases:
+            jobs += [{"name": f"{name}/base", "folder": str(options.scratch / name / "base")}, *cases]
     listed, out = options.scratch / f"jobs_{engine}.json", options.scratch / f"seen_{engine}.jsonl"
     listed.write_text(json.dumps(jobs))
     out.touch()
@@ -436,24 +442,34 @@ def by_layer(found, tensors):
 
 
 def write_inputs(options):
+    """options.changed: (family, form) of which families.json holds another checkpoint, where it is kept."""
     path = options.out / "families.json"
     old = recorded(path)
     configs, rows = Interned(old.get("configs", [])), old["families"]
+    options.changed = set()
     for name in options.families:
         home = options.scratch / name
-        forms = {}
+        forms = rows.get(name, {}).get("forms", {}) if options.missing else {}
         for form in [*RECIPE, *CONVERTED, *TRIED]:
             if not (home / form / "config.json").exists():
                 continue
             hf_quant = home / form / "hf_quant_config.json"
-            forms[form] = [configs.of(json.loads((home / form / "config.json").read_text()).get("quantization_config")),
-                           configs.of(json.loads(hf_quant.read_text())) if hf_quant.exists() else None, by_layer(*read_sides(home / form))]
+            row = [configs.of(json.loads((home / form / "config.json").read_text()).get("quantization_config")),
+                   configs.of(json.loads(hf_quant.read_text())) if hf_quant.exists() else None, by_layer(*read_sides(home / form))]
+            if forms.setdefault(form, row) != row:
+                options.changed.add((name, form))
         rows[name] = dict(config=CONFIGS.get(name, {}), forms=forms)
+    if options.changed:
+        print("not asked, as it is another checkpoint now:", *sorted(f"{name}/{form}" for name, form in options.changed), file=sys.stderr)
     write_json(path, {"configs": configs.values}, rows)
 
 
+def answers_file(engine):
+    return f"families_{engine.replace('@', '_')}.json"
+
+
 def write_answers(options, engine, version, table):
-    path = options.out / f"families_{engine.replace('@', '_')}.json"
+    path = options.out / answers_file(engine)
     old = recorded(path)
     reasons, rows = Interned(old.get("reasons", [])), old["families"]
     for name, row in table.items():
@@ -469,9 +485,11 @@ def main():
     parser.add_argument("--family", dest="families", nargs="+", default=[
         path.parent.name for path in sorted(MODELS.glob("*/config.json")) if not path.parent.name.startswith(LEFT_OUT)])
     parser.add_argument("--case", dest="cases", nargs="+", default=CASES)
+    parser.add_argument("--missing", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--table", type=pathlib.Path)
     options = parser.parse_args()
+    options.changed = set()
     options.known = re.search(r"--engine TEXT.*?REQUIRED\s+(.*?)or all", kvcal(options, "verify", "--help").stdout, re.S)[1].replace(" ", "").split(",")
     for name in options.families:
         make_family(options, name)

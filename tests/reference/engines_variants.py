@@ -159,7 +159,8 @@ VARIANTS = {
 }
 
 
-def weights(tied):
+def weights(tied, more=None, dtype="bfloat16"):
+    """more: {name: shape} beside those of the Llama."""
     torch.manual_seed(7)
     sizes = {"self_attn.q_proj": (HEADS * HEAD_DIM, HIDDEN), "self_attn.k_proj": (KV_HEADS * HEAD_DIM, HIDDEN),
              "self_attn.v_proj": (KV_HEADS * HEAD_DIM, HIDDEN), "self_attn.o_proj": (HIDDEN, HEADS * HEAD_DIM),
@@ -170,7 +171,8 @@ def weights(tied):
     for layer in range(LAYERS):
         made |= {f"model.layers.{layer}.{name}.weight": size for name, size in sizes.items()}
         made |= {f"model.layers.{layer}.{name}.weight": (HIDDEN,) for name in ("input_layernorm", "post_attention_layernorm")}
-    return {name: torch.randn(size, dtype=torch.bfloat16) * 0.05 for name, size in made.items()}
+    made |= more or {}
+    return {name: (torch.randn(size, dtype=torch.bfloat16) * 0.05).to(getattr(torch, dtype)) for name, size in made.items()}
 
 
 def config_of(variant):
@@ -195,9 +197,14 @@ def write(folder, variant):
     if "index" in variant:
         main = "model-00001-of-00002.safetensors"
         write_json("model.safetensors.index.json", {"metadata": {"total_size": 1}, "weight_map": variant["index"]})
-    files = {main: weights(config["tie_word_embeddings"]) | variant["tensors"]} | variant.get("files", {})
+    own = weights(config["tie_word_embeddings"], variant.get("weights"), variant.get("weights_dtype", "bfloat16"))
+    files = {main: own | variant["tensors"]} | variant.get("files", {})
     for name, tensors in files.items():
+        os.makedirs(os.path.dirname(os.path.join(folder, name)), exist_ok=True)
         save_file(tensors, os.path.join(folder, name), metadata={"format": "pt"})
+    for name, text in variant.get("texts", {}).items():
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(text)
 
 
 DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64", torch.float8_e4m3fn: "F8_E4M3",
@@ -214,7 +221,7 @@ def described(variant):
     """As the C++ test makes the same folder of it: tensors as bytes. Weights, which other files and an index may hold, are left out,
     but for one in the index."""
     own = set(weights(False))
-    made = variant | {"tensors": as_bytes(variant["tensors"])}
+    made = {key: value for key, value in variant.items() if key != "weights"} | {"tensors": as_bytes(variant["tensors"])}
     if "files" in variant:
         made["files"] = {file: as_bytes({name: tensor for name, tensor in tensors.items() if name not in own})
                          for file, tensors in variant["files"].items()}

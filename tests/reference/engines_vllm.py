@@ -35,6 +35,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.attention import Attention
 from vllm.model_executor.layers.quantization.kv_cache import BaseKVCacheMethod
 from vllm.model_executor.model_loader import base_loader, get_model
+from vllm.model_executor.models import registry
 from vllm.platforms import current_platform
 from vllm.triton_utils import triton
 
@@ -97,6 +98,7 @@ def let_attention_through(is_latent_fp8_refused):
 
 
 if __name__ == "__main__":
+    registry._run_in_subprocess = lambda inspect: inspect()  # a process of its own for each model's class takes seconds
     if sys.argv[1] == "--jobs":
         from vllm_scale_loading import let_cpu_through
         let_cpu_through()

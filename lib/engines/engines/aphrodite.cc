@@ -9,20 +9,30 @@ using enum ScaleSide;
 /// Source: Aphrodite b42eeec22, `BaseKVCacheMethod`, `maybe_remap_kv_scale_name` and
 /// `LlamaModel.load_weights`; its compressed-tensors method is vLLM's of the spring of 2026.
 EngineRules aphrodite_engine() {
-  const Names names = joined(vllm_names(), kOutputScales);
   std::vector<Miss> misses = vllm_misses();
   // Of GLM it has its own model file, where vLLM has transformers'; of the others it loads them,
   // too.
-  misses.insert(
-      misses.begin(),
-      {.types = {"biogpt", "cwm", "glm"}, .effect = MissEffect::kByRules, .methods = {"quark"}});
+  using enum MissEffect;
+  const std::vector<Miss> own{
+      {.types = {"biogpt", "cwm", "glm"}, .effect = kByRules, .methods = {"quark"}},
+      {.types = {"gemma4_text"}, .why = "its loader drops kv_scale", .names = {".kv_scale"}},
+      {.types = {"mimo_v2_flash"},
+       .why = "its attention with heads of two sizes takes no FP8 cache (NotImplementedError)",
+       .effect = kRefused,
+       .methods = {"compressed-tensors"}},
+      {.types = {"mimo_v2_flash"},
+       .why = "its attention with heads of two sizes keeps 16 bits",
+       .effect = kSixteenBits}};
+  misses.insert(misses.begin(), own.begin(), own.end());
   ModelTypes tried = vllm_tried();
-  // It was not run with multimodal models. Two have attention of chosen tokens, which needs a GPU;
-  // of the others it asks config.json for keys that the fixtures do not have.
-  const ModelTypes not_run{"afmoe", "deepseek_v32", "exaone_moe", "glm_moe_dsa", "mellum"};
+  // Two have attention of chosen tokens, which needs a GPU; of the others it asks for files of a
+  // processor, or for keys and names that the fixtures do not have.
+  const ModelTypes not_run{"afmoe",           "deepseek_v32", "exaone_moe",      "gemma4",
+                           "glm46v",          "glm_moe_dsa",  "granite4_vision", "kimi_k25",
+                           "llava_onevision", "mellum",       "mistral3",        "qwen2_5_vl",
+                           "qwen2_vl",        "qwen3_vl",     "qwen3_vl_moe"};
   const auto is_other = [&](std::string_view type) {
-    return std::ranges::find(kLatestTypesRun, type) != kLatestTypesRun.end() ||
-           std::ranges::find(not_run, type) != not_run.end();
+    return std::ranges::find(not_run, type) != not_run.end();
   };
   std::erase_if(tried, is_other);
   for (Miss& miss : misses) std::erase_if(miss.types, is_other);
@@ -38,8 +48,7 @@ EngineRules aphrodite_engine() {
           .command = "aphrodite run",
           .fp8_argument = "--kv-cache-dtype fp8",
           .format = "compressed-tensors",
-          .methods = {vllm_compressed_tensors(), vllm_modelopt(), vllm_base("fp8", names),
-                      vllm_quark()},
+          .methods = {vllm_compressed_tensors(), vllm_modelopt(), vllm_fp8(), vllm_quark()},
           .otherwise = {.method = "*", .warns_of_ones = false},
           .tried = std::move(tried),
           .misses = std::move(misses),

@@ -30,7 +30,11 @@ MethodRules sglang_base(std::string_view method, CacheSwitch cache) {
 MethodRules sglang_compressed_tensors() {
   MethodRules rules = sglang_base("compressed-tensors", CacheSwitch::kAcceptedScheme);
   rules.config = {{.key = "config_groups", .accepted = {"an object"}, .may_lack = true},
-                  {.key = "ignore", .accepted = {"a list", "a text"}, .may_lack = true}};
+                  {.key = "config_groups.*", .accepted = {"a group with weights"}},
+                  {.key = "ignore",
+                   .accepted = {"a list of patterns", "a text", "an object"},
+                   .may_lack = true},
+                  {.key = "kv_cache_scheme", .accepted = {"an object", "null"}, .may_lack = true}};
   rules.scheme = {{.key = "type", .accepted = {"\"float\""}},
                   {.key = "num_bits", .accepted = {"8"}},
                   {.key = "strategy", .accepted = {"\"tensor\""}},
@@ -45,12 +49,19 @@ ConfigReading sglang_reading() {
   return {.quant_file = QuantFile::kWithoutConfig,
           .needs_method = true,
           .refuses_auto_type = true,
+          .config = {{.key = "quant_algo", .accepted = {"a text"}, .may_lack = true}},
+          .file = {{.key = "producer", .accepted = {"an object"}, .may_lack = true},
+                   {.key = "quantization.quant_algo",
+                    .accepted = {"a text", "null"},
+                    .may_lack = true}},
+          .refuses_bare_text_config = true,
           .reads_nested = false,
           .algorithms = {{"FP8", "modelopt_fp8"},
                          {"NVFP4", "modelopt_fp4"},
                          {"W4A16_NVFP4", "modelopt_fp4"},
                          {"MIXED_PRECISION", "w4afp8"},
                          {"MXFP8", "mxfp8"}},
+          .algorithm_has_case = true,
           .other_methods = {"mxfp8",
                             "minimax_m3_nvfp4",
                             "blockwise_int8",
@@ -308,20 +319,24 @@ EngineRules sglang_engine() {
   modelopt.needs_algorithm = true;
   modelopt.needs_cache_config = true;
   MethodRules quark = sglang_base("quark", CacheSwitch::kNever);
-  quark.config = {{.key = "export", .accepted = {"an object"}}};
+  quark.config = {{.key = "export", .accepted = {"an object"}},
+                  {.key = "export.kv_cache_group", .accepted = {"a list"}, .may_lack = true},
+                  {.key = "quant_method", .accepted = {"\"quark\""}}};
+  MethodRules fp8 = sglang_base("fp8", CacheSwitch::kCacheQuantAlgo);
+  fp8.config = {kActivationScheme};
   return {.title = "SGLang",
           .versions = {"0.5.23"},
           .source =
               "srt/model_loader/weight_utils.py, srt/layers/quantization/{kv_cache,fp8,"
               "modelopt_quant}.py, srt/mem_cache/kv_cache_dtype.py, srt/models/llama.py",
           .reading = sglang_reading(),
+          .run_dtype = {.refuses_float64 = true},
           .unknown = Unknown::kDroppedWithWarning,
           .unplaced = Unknown::kDroppedWithWarning,
           .command = "python3 -m sglang.launch_server --model-path",
           .fp8_argument = "--kv-cache-dtype fp8_e4m3",
           .format = "compressed-tensors",
-          .methods = {sglang_compressed_tensors(), modelopt,
-                      sglang_base("fp8", CacheSwitch::kCacheQuantAlgo), quark},
+          .methods = {sglang_compressed_tensors(), modelopt, fp8, quark},
           .otherwise = {.method = "*", .fp8_name = "fp8_e4m3", .warns_of_ones = true},
           .scales_file = {.is_read = true,
                           .argument = "--quantization-param-path",

@@ -22,19 +22,24 @@ MethodRules tgi_compressed_tensors() {
   rules.scheme = {{.key = "strategy", .accepted = {"\"tensor\"", "null"}, .may_lack = true}};
   rules.refuses_other_schemes = true;
   rules.needs_targets = true;
+  rules.config = {{.key = "config_groups.*", .accepted = {"a group"}},
+                  {.key = "config_groups.*.weights", .accepted = {"an object"}},
+                  {.key = "format",
+                   .accepted = {"\"float-quantized\"", "\"naive-quantized\"", "\"pack-quantized\"",
+                                "\"marlin-24\"", "\"int-quantized\""},
+                   .only_with = "config_groups"}};
   return rules;
 }
 
 /// Source: TGI db931fcf, server/text_generation_server/models/__init__.py, run.
 std::vector<Miss> tgi_misses() {
   using enum MissEffect;
-  const ModelTypes in_transformers{"bamba",     "biogpt",     "codegen",
-                                   "cohere2",   "glm",        "glm4",
-                                   "gpt_neo",   "granitemoe", "granitemoeshared",
-                                   "helium",    "jamba",      "llama4_text",
-                                   "nemotron",  "olmo",       "olmo2",
-                                   "olmoe",     "qwen2_moe",  "qwen3",
-                                   "qwen3_moe", "stablelm",   "xglm"};
+  const ModelTypes in_transformers{
+      "bamba",     "biogpt",   "codegen",     "cohere2",    "fuyu",
+      "glm",       "glm4",     "gpt_neo",     "granitemoe", "granitemoeshared",
+      "helium",    "jamba",    "llama4_text", "nemotron",   "olmo",
+      "olmo2",     "olmoe",    "persimmon",   "qwen2_moe",  "qwen3",
+      "qwen3_moe", "stablelm", "xglm"};
   constexpr std::string_view kFallback =
       "TGI runs the model through transformers, whose cache keeps 16 bits";
   constexpr std::string_view kNoFallback =
@@ -43,7 +48,9 @@ std::vector<Miss> tgi_misses() {
       "its experts refuse weights in FP8 of this form (AssertionError)";
   return {
       {.types = {"afmoe",
+                 "apertus",
                  "arcee",
+                 "cohere2_moe",
                  "cwm",
                  "deepseek_v32",
                  "dots1",
@@ -52,34 +59,60 @@ std::vector<Miss> tgi_misses() {
                  "exaone",
                  "exaone4",
                  "exaone_moe",
+                 "falcon_h1",
                  "flex_olmo",
+                 "flint",
                  "gemma3",
+                 "gemma4",
+                 "gemma4_text",
+                 "glm46v",
                  "glm4_moe",
                  "glm4_moe_lite",
+                 "glm4v",
+                 "glm4v_moe",
                  "glm_moe_dsa",
                  "gpt_oss",
+                 "granite4_vision",
                  "granite_swa",
                  "granitemoe_swa",
                  "granitemoehybrid",
+                 "hunyuan_v1_dense",
+                 "hunyuan_v1_moe",
                  "hy_v3",
                  "hyperclovax",
                  "internlm2",
                  "internlm3",
+                 "internvl",
                  "iquestcoder",
                  "jais2",
+                 "kimi_k25",
+                 "laguna",
+                 "lfm2",
+                 "lfm2_moe",
+                 "lfm2_vl",
+                 "llava",
+                 "llava_onevision",
                  "mellum",
+                 "mimo_v2_flash",
                  "minicpm3",
                  "minimax_m2",
                  "ministral",
                  "ministral3",
+                 "mistral3",
                  "mistral4",
                  "nanochat",
                  "nemotron_h",
                  "olmo3",
+                 "olmo_hybrid",
+                 "qwen3_5",
+                 "qwen3_5_moe",
                  "qwen3_5_text",
                  "qwen3_next",
+                 "qwen3_vl",
+                 "qwen3_vl_moe",
                  "seed_oss",
                  "smollm3",
+                 "smolvlm",
                  "solar_open",
                  "vaultgemma",
                  "youtu"},
@@ -124,34 +157,38 @@ std::vector<Miss> tgi_misses() {
 }  // namespace
 
 EngineRules tgi_engine() {
-  return {
-      .title = "TGI",
-      .versions = {"db931fcf"},
-      .source = "layers/attention/kv_cache.py, utils/{weights,hub}.py, models/__init__.py",
-      .reading = {.method_has_case = true, .refuses_auto_type = true, .refuses_null_config = true},
-      .files = {.reads_index = false,
-                .refuses_repeats = true,
-                .leaves_out = {"arguments", "args", "training"}},
-      .command = "text-generation-launcher --model-id",
-      .fp8_argument = "--kv-cache-dtype fp8_e4m3fn",
-      .format = "tgi",
-      .methods = {tgi_compressed_tensors(),
-                  {.method = "fbgemm_fp8",
-                   .refusal = "it asks the configuration of fbgemm_fp8 for weight_block_size, "
-                              "which it does not have (AttributeError)"}},
-      .otherwise = tgi_any("*", CacheSwitch::kNever),
-      .tried = types_run_everywhere_but({"opt"}),  // its loader needs a GPU
-      .misses = tgi_misses(),
-      .formats = {
-          // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.
-          {.format = "tgi",
-           .names = {".kv_scale"},
-           .note = "kv_scale, for FP8 E4M3 caches on CUDA"},
-          {.format = "compressed-tensors",
-           .method = "compressed-tensors",
-           .names = kPlainScales,
-           .note = "of one element, where ignore names Linear"},
-      }};
+  return {.title = "TGI",
+          .versions = {"db931fcf"},
+          .source = "layers/attention/kv_cache.py, utils/{weights,hub}.py, models/__init__.py",
+          .reading = {.method_has_case = true,
+                      .refuses_auto_type = true,
+                      .refuses_null_config = true,
+                      .reads_text_config = false},
+          .files = {.reads_index = false,
+                    .refuses_repeats = true,
+                    .leaves_out = {"arguments", "args", "training"}},
+          .command = "text-generation-launcher --model-id",
+          .fp8_argument = "--kv-cache-dtype fp8_e4m3fn",
+          .format = "tgi",
+          .methods = {tgi_compressed_tensors(),
+                      {.method = "fbgemm_fp8",
+                       .refusal = "it asks the configuration of fbgemm_fp8 for weight_block_size, "
+                                  "which it does not have (AttributeError)"}},
+          .otherwise = tgi_any("*", CacheSwitch::kNever),
+          // Of these it needs a GPU, files of a processor, or a configuration that was not found.
+          .tried = types_run_but(
+              {"opt", "llama4", "idefics3", "llava_next", "qwen2_vl", "qwen2_5_vl", "dbrx"}),
+          .misses = tgi_misses(),
+          .formats = {
+              // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.
+              {.format = "tgi",
+               .names = {".kv_scale"},
+               .note = "kv_scale, for FP8 E4M3 caches on CUDA"},
+              {.format = "compressed-tensors",
+               .method = "compressed-tensors",
+               .names = kPlainScales,
+               .note = "of one element, where ignore names Linear"},
+          }};
 }
 
 /// Source: TGI's branch fp8_kvcache, `get_kv_cache_scaling_factor`; the dialect is that of

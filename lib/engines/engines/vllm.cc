@@ -56,7 +56,11 @@ MethodRules vllm_compressed_tensors() {
           .cache = CacheSwitch::kScheme,
           .names = joined(vllm_names(), kZeroPoints),
           .config = {{.key = "config_groups", .accepted = {"an object"}, .may_lack = true},
-                     {.key = "ignore", .accepted = {"a list", "a text"}, .may_lack = true}},
+                     {.key = "config_groups.*",
+                      .accepted = {"a group with weights", "a group of attention"}},
+                     {.key = "ignore",
+                      .accepted = {"a list of patterns", "a text", "an object"},
+                      .may_lack = true}},
           .scheme = kVllmScheme,
           .refuses_other_schemes = true,
           .takes_heads = true,
@@ -93,7 +97,14 @@ MethodRules vllm_modelopt() {
 
 MethodRules vllm_quark() {
   MethodRules rules = vllm_base("quark", joined(vllm_names(), kOutputScales));
-  rules.config = {{.key = "export", .accepted = {"an object"}}};
+  rules.config = {{.key = "export", .accepted = {"an object"}},
+                  {.key = "export.kv_cache_group", .accepted = {"a list"}, .may_lack = true}};
+  return rules;
+}
+
+MethodRules vllm_fp8() {
+  MethodRules rules = vllm_base("fp8", joined(vllm_names(), kOutputScales));
+  rules.config = {kActivationScheme};
   return rules;
 }
 
@@ -102,6 +113,7 @@ MethodRules vllm_quark() {
 ConfigReading vllm_reading() {
   return {.quant_file = QuantFile::kWithoutConfig,
           .refuses_auto_type = true,
+          .refuses_bare_text_config = true,
           .needs_producer = true,
           .algorithms = {{"FP8", "modelopt"},
                          {"FP8_PER_CHANNEL_PER_TOKEN", "modelopt"},
@@ -133,7 +145,7 @@ ConfigReading vllm_reading() {
 }
 
 FileRules vllm_files() {
-  return {.prefers = "consolidated"};
+  return {.counts_digits = true, .prefers = "consolidated"};
 }
 
 RunDtype vllm_run_dtype() {
@@ -341,8 +353,7 @@ EngineRules vllm_engine() {
       .command = "vllm serve",
       .fp8_argument = "--kv-cache-dtype fp8",
       .format = "compressed-tensors",
-      .methods = {vllm_compressed_tensors(), vllm_modelopt(),
-                  vllm_base("fp8", joined(vllm_names(), kOutputScales)), vllm_quark()},
+      .methods = {vllm_compressed_tensors(), vllm_modelopt(), vllm_fp8(), vllm_quark()},
       .otherwise = {.method = "*", .warns_of_ones = false},
       .tried = vllm_tried(),
       .misses = vllm_misses(),
@@ -351,7 +362,7 @@ EngineRules vllm_engine() {
   EngineRules later = rules;
   later.versions = {"0.33"};
   later.drafts = {};
-  later.tried = types_run_everywhere_but({"internlm2", "internlm3"});
+  later.tried = types_run_but({"flint", "glm46v", "internlm2", "internlm3"});
   rules.other_versions = {later};
   return rules;
 }

@@ -30,6 +30,7 @@ std::vector<EngineFormat> vllm_formats();
 MethodRules vllm_compressed_tensors();
 MethodRules vllm_modelopt();
 MethodRules vllm_quark();
+MethodRules vllm_fp8();
 
 /// Source: vLLM 0.32, `BaseKVCacheMethod`, which the methods fp8, quark and modelopt inherit. Its
 /// parameters are made while the model's dtype is torch's default, so they are of that dtype.

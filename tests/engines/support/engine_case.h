@@ -31,7 +31,8 @@ inline const Json kLlama = {{"architectures", {"LlamaForCausalLM"}},
 class EngineCase {
  public:
   explicit EngineCase(Json config) : config_(std::move(config)) {
-    add("model.rotary_emb.inv_freq", "F32", {1}, {1.0f});
+    // Of a type that says nothing of the model's dtype.
+    add_bytes("model.rotary_emb.inv_freq", DType::kU8, {1}, std::vector<std::byte>(1));
   }
   /// file: "" for the main one.
   void add_bytes(const std::string& name, DType dtype, std::vector<int64_t> shape,
@@ -53,11 +54,17 @@ class EngineCase {
   void write(const std::string& file, const Json& content) const {
     write_file(folder_ / file, dump_json(content));
   }
+  /// A file of that text, which may be config.json.
+  void write_as_it_is(std::string file, std::string text) {
+    texts_[std::move(file)] = std::move(text);
+  }
   fs::path path(const std::string& file = {}) const { return folder_ / file; }
 
   VerifyReport verify(const std::string& engine, const VerifyOptions& options = {}) const {
     write_file(folder_ / "config.json", dump_as_python(config_));
+    for (const auto& [file, text] : texts_) write_file(folder_ / file, text);
     for (const auto& [file, tensors] : files_) {
+      fs::create_directories((folder_ / file).parent_path());
       std::vector<TensorSource> sources;
       for (const auto& [name, tensor] : tensors)
         sources.push_back({.name = name,
@@ -79,6 +86,7 @@ class EngineCase {
   };
   ScratchFolder folder_;
   Json config_;
+  std::map<std::string, std::string> texts_;
   std::string main_file_ = "model.safetensors";
   std::map<std::string, std::map<std::string, StoredTensor>> files_;  ///< tensors by file
 };
