@@ -24,6 +24,8 @@ std::string_view name_of(Activation activation) {
       return "relu2";
     case Activation::kXielu:
       return "xielu";
+    case Activation::kTanh:
+      return "tanh";
   }
   return "";
 }
