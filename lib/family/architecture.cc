@@ -32,6 +32,7 @@ namespace kvcal {
   ROW(gemma2)               \
   ROW(gemma3)               \
   ROW(gemma4)               \
+  ROW(gemma4_unified)       \
   ROW(glm)                  \
   ROW(glm4)                 \
   ROW(glm4_moe)             \
