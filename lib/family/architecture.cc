@@ -31,6 +31,7 @@ namespace kvcal {
   ROW(gemma)                \
   ROW(gemma2)               \
   ROW(gemma3)               \
+  ROW(gemma3n)              \
   ROW(gemma4)               \
   ROW(gemma4_unified)       \
   ROW(glm)                  \
