@@ -55,6 +55,8 @@ Magnitudes activate_rows(const ActivationBlock& block) {
       return choose_gate<Activation::kRelu>(block);
     case Activation::kSquaredRelu:
       return choose_gate<Activation::kSquaredRelu>(block);
+    case Activation::kTanh:
+      return choose_gate<Activation::kTanh>(block);
     case Activation::kXielu:
       break;
   }

@@ -10,6 +10,7 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/cpu/logistic-inl.h"
+#include "kernels/cpu/row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
@@ -25,13 +26,6 @@ HWY_INLINE VF normed(VF x, const RowScale& scale, VF weight, VF bias) {
   const VF scaled = hn::Mul(distance, set(scale.inverse));
   return kHasBias ? hn::MulAdd(scaled, weight, bias) : hn::Mul(scaled, weight);
 }
-
-/// A row in memory.
-struct StoredRow {
-  const float* x = nullptr;
-  HWY_INLINE VF at(int64_t i) const { return load_as_float(x + i); }
-  HWY_INLINE VF part(int64_t i, int64_t count) const { return load_part(x + i, count); }
-};
 
 enum class OutputNorm : uint8_t { kNone, kRms, kCentered };
 
@@ -63,26 +57,6 @@ struct ResidualRow {
   }
 };
 
-/// Computes add(value, sum) over a row, in an order that depends only on the width. Extra lanes
-/// hold `behind`, which must not change the sum.
-template <class Row, class Add>
-HWY_INLINE float sum_over(const Row& row, int64_t width, VF behind, const Add& add) {
-  VF sum0 = set(0.0f), sum1 = sum0, sum2 = sum0, sum3 = sum0;
-  int64_t i = 0;
-  for (; i + 4 * lanes() <= width; i += 4 * lanes()) {
-    sum0 = add(row.at(i), sum0);
-    sum1 = add(row.at(i + lanes()), sum1);
-    sum2 = add(row.at(i + 2 * lanes()), sum2);
-    sum3 = add(row.at(i + 3 * lanes()), sum3);
-  }
-  for (; i + lanes() <= width; i += lanes()) sum0 = add(row.at(i), sum0);
-  if (const int64_t left = width - i; left > 0) {
-    const auto inside = hn::FirstN(DF(), static_cast<size_t>(left));
-    sum0 = add(hn::IfThenElse(inside, row.part(i, left), behind), sum0);
-  }
-  return hn::GetLane(hn::SumOfLanes(DF(), hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3))));
-}
-
 /// Reads row once through its own functions, and again from x, which then holds it.
 template <class Row>
 HWY_INLINE RowScale row_scale(const Row& row, const float* x, int64_t width, bool centered,
@@ -95,13 +69,7 @@ HWY_INLINE RowScale row_scale(const Row& row, const float* x, int64_t width, boo
   }
   const auto add_value = [](VF v, VF sum) HWY_ATTR { return hn::Add(v, sum); };
   const float mean = sum_over(row, width, zero, add_value) / count;
-  const VF means = set(mean);
-  const auto add_square = [means](VF v, VF sum) HWY_ATTR {
-    const VF distance = hn::Sub(v, means);
-    return hn::MulAdd(distance, distance, sum);
-  };
-  return {mean,
-          1.0f / std::sqrt(sum_over(StoredRow{x}, width, means, add_square) / count + epsilon)};
+  return {mean, 1.0f / std::sqrt(mean_square(x, width, mean) + epsilon)};
 }
 
 /// Inputs of one row.

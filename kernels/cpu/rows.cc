@@ -7,20 +7,10 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/rows.cc"
 #include <hwy/foreach_target.h>
 
-#include "kernels/cpu/vector-inl.h"
+#include "kernels/cpu/row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace kvcal::cpu::HWY_NAMESPACE {
-
-/// out += weight · x.
-HWY_INLINE void add_row(const float* x, float weight, int64_t width, float* out) {
-  const VF times = set(weight);
-  int64_t i = 0;
-  for (; i + lanes() <= width; i += lanes())
-    store_from_float(hn::MulAdd(times, load_as_float(x + i), load_as_float(out + i)), out + i);
-  if (const int64_t left = width - i; left > 0)
-    store_part(hn::MulAdd(times, load_part(x + i, left), load_part(out + i, left)), out + i, left);
-}
 
 /// Elements [begin, end): all lanes compute alike, so a part may end anywhere.
 void add_part(const AddArgs& args, int64_t begin, int64_t end) {

@@ -141,6 +141,8 @@ void with_activation(Activation activation, const Body& body) {
       return body(std::integral_constant<Activation, Activation::kSquaredRelu>{});
     case Activation::kXielu:
       return body(std::integral_constant<Activation, Activation::kXielu>{});
+    case Activation::kTanh:
+      return body(std::integral_constant<Activation, Activation::kTanh>{});
   }
 }
 

@@ -29,6 +29,8 @@ double activated(const ActivationFunction& function, double x) {
       return x < 0.0 ? 0.0 : x;
     case Activation::kSquaredRelu:
       return x < 0.0 ? 0.0 : x * x;
+    case Activation::kTanh:
+      return std::tanh(x);
     case Activation::kXielu: {
       const double linear = function.beta * x, eps = function.eps;
       if (x > 0.0) return function.alpha_p * x * x + linear;

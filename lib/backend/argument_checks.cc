@@ -130,6 +130,19 @@ void Backend::check(const AddArgs& args) const {
   KVCAL_CHECK(args.count >= 0);
 }
 
+void Backend::check(const MixStreamsArgs& args) const {
+  KVCAL_CHECK(args.streams > 0 && args.inputs > 0 && args.rows >= 0 && args.width > 0);
+  KVCAL_CHECK(args.out != args.x && args.out != args.added);
+}
+
+void Backend::check(const MatchMagnitudeArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0 && args.floor > 0.0f);
+}
+
+void Backend::check(const KeepOutliersArgs& args) const {
+  KVCAL_CHECK(args.rows >= 0 && args.width > 0 && args.row_stride >= args.width);
+}
+
 void Backend::check(const MultiplyGateArgs& args) const {
   KVCAL_CHECK(args.rows >= 0 && args.heads > 0 && args.width > 0);
   KVCAL_CHECK(args.x.row_stride >= args.heads * args.width);

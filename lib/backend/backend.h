@@ -14,6 +14,7 @@
 #include "backend/operations.h"
 #include "backend/scan_operations.h"
 #include "backend/selection_operations.h"
+#include "backend/stream_operations.h"
 
 namespace kvcal {
 

@@ -29,7 +29,8 @@ enum class Activation : uint8_t {
   kQuickGelu,
   kRelu,
   kSquaredRelu,
-  kXielu
+  kXielu,
+  kTanh
 };
 
 /// An activation with its numbers. kXielu: alpha_p · x² + beta · x where x > 0, else alpha_n ·

@@ -79,6 +79,7 @@ void visit_fields(TensorRow& row, Visit&& visit) {
   visit("module", row.module, "");
   visit("is_flat", row.is_flat, "");
   visit("is_run_by_layers", row.is_run_by_layers, "");
+  visit("is_run_by_last_layer", row.is_run_by_last_layer, "");
 }
 
 /// Fields that a record needs, by its type.
@@ -168,6 +169,10 @@ void visit_maths(Architecture& family, Visit&& visit) {
         "layers without a window have heads of their own sizes");
   visit("shares_caches", family.shares_caches,
         "the last num_kv_shared_layers layers read earlier caches");
+  visit("has_mlp_by_layer", family.has_mlp_by_layer,
+        "intermediate_size and activation_sparsity_pattern may list a value a layer");
+  visit("replaces_layer_inputs", family.replaces_layer_inputs,
+        "tokens behind the table of the layers' own inputs read its row 0");
   visit("norms_values", family.norms_values, "V is normed by head, without a weight");
   visit("ends_with_full_attention", family.ends_with_full_attention,
         "the last layer has full attention, also where layer_types says otherwise");

@@ -177,7 +177,11 @@ const WordTable<Dim>& words(const Dim*) {
                                       {"shared_gate_up_width", Dim::kSharedGateUpWidth},
                                       {"layer_input", Dim::kLayerInput},
                                       {"layer_input_vocab", Dim::kLayerInputVocab},
-                                      {"all_layer_inputs", Dim::kAllLayerInputs}}};
+                                      {"all_layer_inputs", Dim::kAllLayerInputs},
+                                      {"streams", Dim::kStreams},
+                                      {"stream_pairs", Dim::kStreamPairs},
+                                      {"further_streams", Dim::kFurtherStreams},
+                                      {"laurel_rank", Dim::kLaurelRank}}};
   return kWords;
 }
 
@@ -209,7 +213,8 @@ const WordTable<bool ModelConfig::*>& words(bool ModelConfig::*const*) {
        {"multi_query", &ModelConfig::multi_query},
        {"new_decoder_architecture", &ModelConfig::new_decoder_architecture},
        {"has_parallel_norms", &ModelConfig::has_parallel_norms},
-       {"has_layer_inputs", &ModelConfig::has_layer_inputs}}};
+       {"has_layer_inputs", &ModelConfig::has_layer_inputs},
+       {"scales_active_stream", &ModelConfig::scales_active_stream}}};
   return kWords;
 }
 

@@ -31,7 +31,9 @@ namespace kvcal {
   ROW(gemma)                \
   ROW(gemma2)               \
   ROW(gemma3)               \
+  ROW(gemma3n)              \
   ROW(gemma4)               \
+  ROW(gemma4_unified)       \
   ROW(glm)                  \
   ROW(glm4)                 \
   ROW(glm4_moe)             \

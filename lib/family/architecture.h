@@ -152,7 +152,9 @@ struct Architecture {
   bool has_window_heads = false;      ///< twice the KV heads in layers with a window
   bool has_global_heads = false;      ///< layers without a window have heads of their own sizes
   bool shares_caches = false;         ///< the last num_kv_shared_layers layers read earlier caches
-  bool norms_values = false;          ///< V of each head, without a weight
+  bool has_mlp_by_layer = false;      ///< widths and sparsity of MLPs may be lists, one a layer
+  bool replaces_layer_inputs = false;  ///< tokens behind the table of layers' inputs read its row 0
+  bool norms_values = false;           ///< V of each head, without a weight
   bool ends_with_full_attention = false;  ///< also where layer_types says otherwise
   bool has_mlp_beside_experts = false;    ///< both run in layers with experts, each between norms
   bool has_prediction_layers = false;     ///< multi-token prediction layers follow the last

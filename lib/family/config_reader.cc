@@ -163,4 +163,9 @@ std::vector<std::string> ConfigReader::unread_keys(const Json& file) const {
   return unread;
 }
 
+bool has_row(const Architecture& architecture, Role role) {
+  return std::ranges::any_of(architecture.layer_tensors,
+                             [&](const TensorRow& row) { return row.role == role; });
+}
+
 }  // namespace kvcal

@@ -53,6 +53,9 @@ class ConfigReader {
   mutable std::set<std::string, std::less<>> asked_;  ///< keys and their aliases
 };
 
+/// Whether layers of the family may have a tensor of the role.
+bool has_row(const Architecture& architecture, Role role);
+
 /// Sets the ropes and the rope of each layer; windows must be set. Throws Error.
 void parse_ropes(const ConfigReader& reader, ModelConfig& config);
 
@@ -68,6 +71,15 @@ void parse_attention_sizes(const ConfigReader& reader, ModelConfig& config,
 
 /// Sets the indexer of sparse attention, and the layers that have one. Throws Error.
 void parse_indexers(const ConfigReader& reader, ModelConfig& config);
+
+/// Whether intermediate_size lists the widths of the layers' MLPs.
+bool lists_mlp_widths(const ConfigReader& reader, const Architecture& architecture);
+
+/// Sets width and sparsity of each layer's MLP, where they are lists. Throws Error.
+void parse_mlps_by_layer(const ConfigReader& reader, ModelConfig& config);
+
+/// Sets the parallel residual streams, and the residual beside attention. Throws Error.
+void parse_streams(const ConfigReader& reader, ModelConfig& config);
 
 /// Sets windows, experts and positions of each layer. Throws Error.
 void parse_layers(const ConfigReader& reader, ModelConfig& config);

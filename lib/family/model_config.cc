@@ -33,7 +33,7 @@ int64_t ModelConfig::carried_words(int64_t longest_sample) const {
 }
 
 int64_t ModelConfig::carried_width(int64_t longest_sample) const {
-  int64_t width = hidden_size + carried_words(longest_sample);
+  int64_t width = streams * hidden_size + carried_words(longest_sample);
   for (const int64_t layer : shared_layers()) width += cache(layer).width();
   return width;
 }
@@ -129,6 +129,14 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
       return layer_input_vocab;
     case Dim::kAllLayerInputs:
       return num_hidden_layers * layer_input_size;
+    case Dim::kStreams:
+      return streams;
+    case Dim::kStreamPairs:
+      return streams * streams;
+    case Dim::kFurtherStreams:
+      return streams - 1;
+    case Dim::kLaurelRank:
+      return laurel_rank;
     case Dim::kExperts:
       return moe.num_experts;
     case Dim::kExpertIntermediate:
@@ -242,11 +250,6 @@ void parse_groups(const ConfigReader& reader, MoeConfig& moe) {
   if (moe.groups_per_token * size < moe.experts_per_token)
     fail("key 'topk_group' is ", moe.groups_per_token, ": ", moe.groups_per_token, " groups of ",
          size, " experts cannot give ", moe.experts_per_token, " a token");
-}
-
-bool has_row(const Architecture& architecture, Role role) {
-  return std::ranges::any_of(architecture.layer_tensors,
-                             [&](const TensorRow& row) { return row.role == role; });
 }
 
 /// Width of the expert for all tokens, where the family has one.
@@ -363,9 +366,13 @@ void parse_quantization(const Json& json, ModelConfig& config) {
 void parse_sizes(const ConfigReader& reader, ModelConfig& config) {
   config.hidden_size = reader.size("hidden_size", kMaxWidth);
   const int64_t multiple = config.architecture->intermediate_multiple;
-  config.intermediate_size = multiple > 0 && !reader.integer("intermediate_size")
-                                 ? multiple * config.hidden_size
-                                 : reader.size("intermediate_size", kMaxWidth);
+  if (lists_mlp_widths(reader, *config.architecture)) {
+    // parse_mlps_by_layer reads it.
+  } else if (multiple > 0 && !reader.integer("intermediate_size")) {
+    config.intermediate_size = multiple * config.hidden_size;
+  } else {
+    config.intermediate_size = reader.size("intermediate_size", kMaxWidth);
+  }
   config.vocab_size = reader.size("vocab_size", kMaxVocab);
   config.num_hidden_layers = reader.size("num_hidden_layers", kMaxLayers);
   config.max_position_embeddings = reader.size("max_position_embeddings", kMaxPositions);
@@ -414,6 +421,8 @@ ModelConfig parse_text_config(const TextModel& model) {
   parse_layer_inputs(reader, config);
   parse_layers(reader, config);
   parse_indexers(reader, config);
+  parse_streams(reader, config);
+  if (architecture.has_mlp_by_layer) parse_mlps_by_layer(reader, config);
   config.softmax_scale = default_softmax_scale(config);
   if (architecture.scales_embedding)
     config.embedding_multiplier = std::sqrt(static_cast<float>(config.hidden_size));

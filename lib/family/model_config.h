@@ -160,6 +160,8 @@ struct LayerConfig {
   int64_t rope = 0;               ///< index into ModelConfig::ropes; kNoRope: none
   int64_t cache_layer = 0;        ///< that computes and stores K and V: this one, or an earlier one
   int64_t intermediate_size = 0;  ///< of a dense MLP
+  /// Share of a dense MLP's gate that is zero, of numbers of a normal distribution; 0: all is kept.
+  double activation_sparsity = 0.0;
   // Switches in the conditions of the tensor tables. A layer may have attention and a recurrent
   // mixer, which both read its input.
   bool has_attention = true, has_recurrence = false, has_mixer = true;
@@ -214,7 +216,8 @@ struct ModelConfig {
   bool norms_before_gate = false;  ///< that norm precedes the gate
   bool multi_query = false, new_decoder_architecture = false;  ///< Falcon
   bool has_parallel_norms = false;                             ///< Falcon's ln_attn and ln_mlp
-  bool has_layer_inputs = false;  ///< every layer reads an embedding of its own
+  bool has_layer_inputs = false;     ///< every layer reads an embedding of its own
+  bool scales_active_stream = true;  ///< where the layer's own input is gated by it
 
   float embedding_multiplier = 1.0f, residual_multiplier = 1.0f, logits_multiplier = 1.0f;
   float head_input_multiplier = 1.0f;  ///< of the final norm's output
@@ -237,6 +240,9 @@ struct ModelConfig {
   IndexerConfig indexer;
   RecurrentConfig recurrent;
   int64_t layer_input_size = 0, layer_input_vocab = 0;  ///< of the layers' own embeddings
+  /// Parallel residual streams, of which layers run the active one.
+  int64_t streams = 1, active_stream = 0;
+  int64_t laurel_rank = 0;  ///< of the residual beside attention; 0: none
   /// [num_hidden_layers], and the draft layer where append_draft_layer has added it.
   std::vector<LayerConfig> layers;
   std::vector<RopeConfig> ropes;  ///< [0] for most layers; [1] for sliding layers with their own
@@ -278,7 +284,7 @@ struct ModelConfig {
   bool selects_keys(int64_t keys) const { return indexer.topk > 0 && keys > indexer.topk; }
   /// Words of a token's row of KeySelection that go from layer to layer in a pass by layers.
   int64_t carried_words(int64_t longest_sample) const;
-  /// Floats of one token that go from layer to layer in a pass by layers: the residual stream, K
+  /// Floats of one token that go from layer to layer in a pass by layers: the residual streams, K
   /// and V that later layers read, and carried_words.
   int64_t carried_width(int64_t longest_sample) const;
   int64_t last_attention_layer() const;

@@ -19,8 +19,6 @@ constexpr std::string_view kHyperConnections = "its hyper-connections are not ru
 constexpr std::string_view kInnerNorms =
     "its norms before the last Linear of attention and MLP are not run";
 constexpr std::string_view kHeadsByLayer = "its layers have different numbers of heads";
-constexpr std::string_view kSharedCaches =
-    "its per-layer embeddings and shared KV caches are not run";
 
 }  // namespace
 
@@ -58,8 +56,6 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"evolla", kCrossAttention},
       {"falcon_mamba", kNoAttention},
       {"florence2", kEncoderDecoder},
-      {"gemma3n", kSharedCaches},
-      {"gemma3n_text", kSharedCaches},
       {"gemma4_assistant", "it drafts for another model and reads that model's KV cache"},
       {"gemma4_unified_assistant", "it drafts for another model and reads that model's KV cache"},
       {"git", "its norms follow the residual sums"},
@@ -91,6 +87,9 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"minimax", "its lightning attention is not run"},
       {"minimax_m3_vl", "the indexer of blocks of its text model is not run"},
       {"minimax_m3_vl_text", "its indexer of blocks is not run"},
+      {"mistral_large4",
+       "the layers without positions in the latent attention of its text model are not run"},
+      {"mistral_large4_text", "the layers without positions in its latent attention are not run"},
       {"mllama", "its cross-attention layers, whose K and V are the image's, are not run"},
       {"modernbert-decoder", "its prediction head before lm_head is not run"},
       {"molmo2", "its embedding lies in two tables"},

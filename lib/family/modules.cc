@@ -52,6 +52,7 @@ void add_modules(const ModelConfig& config, const TensorRow& row, const std::str
                        .index = i,
                        .alias = is_renamed ? module : alias_of(module)});
     if (row.is_run_by_layers) modules.back().layer = 0;
+    if (row.is_run_by_last_layer) modules.back().layer = config.num_hidden_layers - 1;
   }
 }
 

@@ -15,6 +15,8 @@ const std::vector<RoleRow>& role_rows() {
       {kLayerInputEmbedding, "layer_input_embedding", "embeddings", Class::kEmbedding},
       {kLayerInputProjection, "layer_input_projection", "layer inputs"},
       {kLayerInputNorm, "layer_input_norm", "norms", Class::kNorm},
+      {kStreamProjection, "stream_projection", "residual streams"},
+      {kStreamOutput, "stream_output", "residual streams"},
       {kFinalNorm, "final_norm", "norms", Class::kNorm},
       {kFinalNormBias, "final_norm_bias", "norms", Class::kCorrection},
       {kLmHead, "lm_head", "lm_head"},
@@ -126,6 +128,14 @@ const std::vector<RoleRow>& role_rows() {
       {kLayerInputGate, "layer_input_gate", "layer inputs"},
       {kLayerInputOutput, "layer_input_output", "layer inputs", Class::kOutputMatrix},
       {kLayerInputOutputNorm, "layer_input_output_norm", "norms", Class::kOutputNorm},
+      {kStreamRouter, "stream_router", "residual streams"},
+      {kStreamRouterNorm, "stream_router_norm", "norms", Class::kNorm},
+      {kStreamPrediction, "stream_prediction", "residual streams", Class::kOutputMatrix},
+      {kStreamCorrection, "stream_correction", "residual streams", Class::kOutputMatrix},
+      {kStreamScale, "stream_scale", "norms", Class::kMixerNorm},
+      {kLaurelDown, "laurel_down", "attention", Class::kMatrix, {}, kQuery},
+      {kLaurelUp, "laurel_up", "attention"},
+      {kLaurelNorm, "laurel_norm", "norms", Class::kOutputNorm},
       {kLayerScalar, "layer_scalar", "norms", Class::kMixerNorm},
   };
   return kRows;

@@ -15,6 +15,8 @@ enum class Role : uint8_t {
   kLayerInputEmbedding,   ///< of all layers, one behind the other
   kLayerInputProjection,  ///< of the token's embedding, to the inputs of all layers
   kLayerInputNorm,
+  kStreamProjection,  ///< of the embedding, to each further residual stream
+  kStreamOutput,      ///< of each further stream, whose mean with the first is normed last
   kFinalNorm,
   kFinalNormBias,
   kLmHead,
@@ -129,6 +131,17 @@ enum class Role : uint8_t {
   kLayerInputGate,
   kLayerInputOutput,
   kLayerInputOutputNorm,
+  // Parallel residual streams (AltUp): a router's tanh makes the coefficients that mix them before
+  // the layer, and those by which they follow the layer's change of the active one.
+  kStreamRouter,
+  kStreamRouterNorm,
+  kStreamPrediction,
+  kStreamCorrection,
+  kStreamScale,  ///< of the active stream, where the layer's own input is gated by it
+  // A residual of low rank beside attention (Laurel).
+  kLaurelDown,
+  kLaurelUp,
+  kLaurelNorm,
   kLayerScalar,  ///< factor of the residual stream at the layer's end
 };
 

@@ -57,6 +57,10 @@ enum class Dim : uint8_t {
   kLayerInput,  ///< of one layer's own embedding
   kLayerInputVocab,
   kAllLayerInputs,  ///< of all layers' embeddings of one token
+  kStreams,         ///< parallel residual streams
+  kStreamPairs,     ///< pairs of them
+  kFurtherStreams,  ///< all but one
+  kLaurelRank,
 };
 
 /// One condition of a row: a switch of the model or of a layer.
@@ -119,6 +123,8 @@ struct TensorRow {
   bool is_flat = false;
   /// A Linear of the model that every layer runs a part of; layer 0 observes its input.
   bool is_run_by_layers = false;
+  /// A Linear of the model that the last layer runs at its end, which observes its input.
+  bool is_run_by_last_layer = false;
 
   /// Tensors of the logits have the head's prefix, not the backbone's.
   bool is_of_head() const { return role == Role::kLmHead || role == Role::kLmHeadBias; }

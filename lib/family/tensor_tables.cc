@@ -165,6 +165,49 @@ TensorRows expert_rows(const ExpertNames& names) {
   };
 }
 
+TensorRows shared_cache_attention_rows() {
+  const Condition biased = when(&ModelConfig::attention_bias);
+  const Condition own = when(&LayerConfig::has_own_cache);
+  const Condition valued = when(&LayerConfig::has_value_projection);
+  return {
+      {Role::kQuery, "self_attn.q_proj.weight", {Dim::kQueryWidth, Dim::kHidden}},
+      {Role::kKey, "self_attn.k_proj.weight", {Dim::kKvWidth, Dim::kHidden}, {own}},
+      {Role::kValue, "self_attn.v_proj.weight", {Dim::kValueWidth, Dim::kHidden}, {own, valued}},
+      {Role::kQueryBias, "self_attn.q_proj.bias", {Dim::kQueryWidth}, {biased}},
+      {Role::kKeyBias, "self_attn.k_proj.bias", {Dim::kKvWidth}, {biased, own}},
+      {Role::kValueBias, "self_attn.v_proj.bias", {Dim::kValueWidth}, {biased, own, valued}},
+      {Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kAttendedWidth}},
+      {Role::kOutputBias,
+       "self_attn.o_proj.bias",
+       {Dim::kHidden},
+       {when(&ModelConfig::output_bias)}},
+      {Role::kQueryNorm, "self_attn.q_norm.weight", {Dim::kHeadDim}},
+      {Role::kKeyNorm, "self_attn.k_norm.weight", {Dim::kHeadDim}, {own}},
+  };
+}
+
+TensorRows layer_input_model_rows() {
+  const Condition fed = when(&ModelConfig::has_layer_inputs);
+  return {{Role::kLayerInputEmbedding,
+           "embed_tokens_per_layer.weight",
+           {Dim::kLayerInputVocab, Dim::kAllLayerInputs},
+           {fed}},
+          {.role = Role::kLayerInputProjection,
+           .name = "per_layer_model_projection.weight",
+           .shape = {Dim::kAllLayerInputs, Dim::kHidden},
+           .conditions = {fed},
+           .is_run_by_layers = true},
+          {Role::kLayerInputNorm, "per_layer_projection_norm.weight", {Dim::kLayerInput}, {fed}}};
+}
+
+TensorRows layer_input_rows() {
+  return with(
+      when(&ModelConfig::has_layer_inputs),
+      {{Role::kLayerInputGate, "per_layer_input_gate.weight", {Dim::kLayerInput, Dim::kHidden}},
+       {Role::kLayerInputOutput, "per_layer_projection.weight", {Dim::kHidden, Dim::kLayerInput}},
+       {Role::kLayerInputOutputNorm, "post_per_layer_input_norm.weight", {Dim::kHidden}}});
+}
+
 TensorRows latent_attention_rows() {
   const Condition ranked = when(&ModelConfig::has_query_rank);
   const Condition biased = when(&ModelConfig::attention_bias);

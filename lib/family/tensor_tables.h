@@ -66,6 +66,12 @@ constexpr ExpertNames kProjExperts{"mlp.gate.weight", "mlp.experts.{}.gate_proj.
 constexpr ExpertNames kMixtralExperts{
     "block_sparse_moe.gate.weight", "block_sparse_moe.experts.{}.w1.weight",
     "block_sparse_moe.experts.{}.w3.weight", "block_sparse_moe.experts.{}.w2.weight"};
+/// Separate Q, K and V with norms of Q and K over each head: Q alone where the layer reads another
+/// one's cache, and no V where V is K.
+TensorRows shared_cache_attention_rows();
+/// Gemma's embeddings that layers read beside the residual stream: of the model, and of each layer.
+TensorRows layer_input_model_rows();
+TensorRows layer_input_rows();
 /// Latent attention in DeepSeek's names.
 TensorRows latent_attention_rows();
 /// The correction of the scores that choose experts, in DeepSeek-V3's name.

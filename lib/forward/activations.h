@@ -44,7 +44,7 @@
   row(scanned, kFloat32, kBatch, c.recurrent.inner())                                            \
   row(mixed, kCompute, kBatch, c.recurrent.inner())                                              \
   /* MLP and experts: gate and up of the widest, where the matmul does not activate itself. */   \
-  row(inner, kFloat32, kBatch, activates_in_matmul ? 0 : 2 * widest_mlp(c))                      \
+  row(inner, kFloat32, kBatch, activates_in_matmul && !is_sparse ? 0 : 2 * widest_mlp(c))        \
   row(activated, kCompute, kBatch, widest_mlp(c))                                                \
   row(projected, kFloat32, kBatch, c.hidden_size)                                                \
   row(output_normed, kFloat32, kBatch, c.hidden_size)                                            \
@@ -54,6 +54,17 @@
   row(layer_input, kFloat32, kBatch, c.layer_input_size)                                         \
   row(layer_gated, kFloat32, kBatch, 2 * c.layer_input_size)                                     \
   row(layer_activated, kCompute, kBatch, c.layer_input_size)                                     \
+  /* Parallel residual streams: of the embedding, before the layer, and what the layer changes. */\
+  row(streams, kFloat32, kBatch, has_streams ? c.streams * c.hidden_size : 0)                    \
+  row(predicted, kFloat32, kBatch, has_streams ? c.streams * c.hidden_size : 0)                  \
+  row(active, kFloat32, kBatch, has_streams ? c.hidden_size : 0)                                 \
+  row(stream_input, kFloat32, kBatch, has_streams ? c.hidden_size : 0)                           \
+  row(stream_inputs, kFloat32, kBatch, has_streams ? 2 * c.hidden_size : 0)                      \
+  row(stream_routes, kFloat32, kBatch, has_streams ? c.streams : 0)                              \
+  row(stream_coefficients, kFloat32, kBatch, has_streams ? c.streams * c.streams : 0)            \
+  row(laurel, kFloat32, kBatch, c.laurel_rank > 0 ? c.hidden_size : 0)                           \
+  row(laurel_low, kFloat32, kBatch, c.laurel_rank)                                               \
+  row(laurel_input, kCompute, kBatch, c.laurel_rank)                                             \
   row(router_input, kFloat32, kBatch, has_experts ? c.hidden_size : 0)                           \
   row(router_logits, kFloat32, kBatch, has_experts ? c.moe.num_experts + 1 : 0)                  \
   row(gathered, kCompute, kBatch, has_experts ? c.hidden_size : 0)                               \

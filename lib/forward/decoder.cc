@@ -111,7 +111,7 @@ std::vector<Buffer> Decoder::step_branches(std::span<const TokenId> ids, KvCache
     run_layers(*runner_, step.batch, step.ropes, hidden_.as<float>(), cache, {layer, branch.layer});
     layer = branch.layer;
     Buffer selection = runner_->copy_of_selection();
-    streams.push_back(copy_of_hidden(step.batch.num_tokens));
+    streams.push_back(copy_of_hidden(config_.streams * step.batch.num_tokens));
     run_layers(*runner_, step.batch, step.ropes, streams.back().as<float>(), branch.cache,
                {layer, config_.num_hidden_layers, &cache});
     advance(step, branch.cache);
@@ -192,7 +192,8 @@ Decoder::PlacedStep Decoder::place(std::span<const SequenceTokens> sequences,
   batch.is_decoding = count == std::ssize(sequences);
   if (runner_tokens_ < count) {
     runner_ = std::make_unique<LayerRunner>(config_, backend_, type_, count);
-    hidden_ = backend_.allocate(static_cast<size_t>(count * config_.hidden_size) * sizeof(float));
+    hidden_ = backend_.allocate(static_cast<size_t>(count * config_.streams * config_.hidden_size) *
+                                sizeof(float));
     runner_tokens_ = count;
   }
   const RopeTables& ropes = ropes_for(lengths);

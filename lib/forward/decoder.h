@@ -107,7 +107,9 @@ class Decoder {
   int64_t rope_length_ = 0;
   std::unique_ptr<LayerRunner> runner_;
   int64_t runner_tokens_ = 0;
-  Buffer hidden_;  ///< [runner_tokens_, hidden_size] float32
+  /// float32, the step's residual streams [streams, tokens, hidden_size]; behind the last layer the
+  /// first of them is the model's.
+  Buffer hidden_;
   // Where layers have inputs of their own: embeddings of the step, and LayerInputs::rows.
   Buffer embedded_, input_rows_;
   ProductScratch scratch_;

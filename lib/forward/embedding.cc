@@ -114,10 +114,12 @@ void embed_layer_input(const ModelConfig& config, const Weights& weights, int64_
   const size_t first = static_cast<size_t>(layer) * size * element;
   std::vector<std::byte> bytes(ids.size() * size * element);
   for (size_t i = 0; i < ids.size(); ++i) {
-    if (ids[i] < 0 || ids[i] >= all.shape[0])
+    const bool is_inside = ids[i] >= 0 && ids[i] < all.shape[0];
+    if (!is_inside && !config.architecture->replaces_layer_inputs)
       fail("token id ", ids[i], " leaves '", all.name, "' of ", all.shape[0], " rows");
-    std::memcpy(bytes.data() + i * size * element,
-                all.bytes.data() + static_cast<size_t>(ids[i]) * row_bytes + first, size * element);
+    const size_t row = is_inside ? static_cast<size_t>(ids[i]) : 0;
+    std::memcpy(bytes.data() + i * size * element, all.bytes.data() + row * row_bytes + first,
+                size * element);
     // Every row lies in other pages, which count as memory while they are mapped.
     if (i % kRowsUntilDrop == kRowsUntilDrop - 1) weights.drop(Role::kLayerInputEmbedding);
   }

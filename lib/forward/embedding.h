@@ -16,7 +16,7 @@ void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<c
 
 /// The part by token of a layer's own input, out [ids, layer_input_size]: its columns of the table
 /// of all layers, times sqrt(layer_input_size) / sqrt(2). Source: transformers 5.23
-/// `Gemma4TextModel.get_per_layer_inputs`.
+/// `Gemma4TextModel.get_per_layer_inputs` and `Gemma3nTextModel.get_per_layer_inputs`.
 void embed_layer_input(const ModelConfig& config, const Weights& weights, int64_t layer,
                        std::span<const TokenId> ids, Backend& backend, float* out);
 

@@ -99,22 +99,21 @@ void LayerRunner::limit_heads(const HeadsView& heads) {
   if (config_.qkv_limit > 0.0f) backend_.clamp({.x = heads, .limit = config_.qkv_limit});
 }
 
-void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t rows,
-                          const Buffer& out) {
+void LayerRunner::project(const void* x, const PackedLinear& linear, int64_t rows, float* out) {
   multiply(backend_, {.x = x,
                       .linear = linear,
                       .rows = rows,
-                      .out = out.as<float>(),
+                      .out = out,
                       .is_decoding = is_decoding_,
                       .scratch = &product_scratch_});
   if (!linear.factors.exists()) return;
   const int64_t width = linear.matrix->out_features;
-  backend_.multiply_gate({.x = {.data = out.as<float>(), .row_stride = width},
+  backend_.multiply_gate({.x = {.data = out, .row_stride = width},
                           .gate = {.data = linear.factors.get(), .row_stride = 0},
                           .function = GateFunction::kIdentity,
                           .rows = rows,
                           .width = width,
-                          .out = out.data()});
+                          .out = out});
 }
 
 void LayerRunner::add_projected(const void* x, const PackedLinear& linear, const Branch& branch,
@@ -160,7 +159,8 @@ bool LayerRunner::add_mixed(const PackedLayer& layer, const void* x, const Packe
                             float multiplier, int64_t rows, float* hidden) {
   const Branch way = branch(layer.attention_output_norm, multiplier);
   const bool has_next = config_.has_mlp_norm && !config_.parallel_residual &&
-                        has_feed_forward(layer) && layer.mlp_norm.exists();
+                        !layer.laurel.up.matrix && has_feed_forward(layer) &&
+                        layer.mlp_norm.exists();
   if (way.adds_directly() || !has_next) {
     add_projected(x, linear, way, rows, hidden);
     return false;
@@ -209,7 +209,9 @@ LayerRunner::KeysValues LayerRunner::keys_values(const PackedLayer& layer, int64
   layer_index_ = layer_index;
   is_decoding_ = batch.is_decoding && !batch.has_fixed_products;
   segments_ = batch.segments;
-  normalize(hidden, layer.input_norm, batch.num_tokens, type_, buffers_.normed.data(),
+  const float* active =
+      config_.streams > 1 ? predict_streams(layer, hidden, batch.num_tokens) : hidden;
+  normalize(active, layer.input_norm, batch.num_tokens, type_, buffers_.normed.data(),
             slot_of(Role::kQuery));
   observe(Role::kQuery, buffers_.normed, batch.num_tokens, config_.hidden_size);
   if (!config_.layer(layer_index).has_own_cache) return {};
@@ -289,10 +291,12 @@ void LayerRunner::quantize_query(int64_t layer_index, int64_t tokens, const KvSt
                                    .saturated = storage.q_saturated});
 }
 
-void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* hidden,
+void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* all_hidden,
                          const TokenBatch& batch, const RopeTables& ropes, const KvStorage& storage,
                          const SeenQueries& seen) {
   const int64_t tokens = batch.num_tokens;
+  float* const hidden = config_.streams > 1 ? begin_stream(tokens) : all_hidden;
+  if (layer.laurel.up.matrix) make_laurel(layer, hidden, tokens);
   query(layer, layer_index, batch, ropes, seen);
   quantize_query(layer_index, tokens, storage);
   const KeySelection selection = select_keys(layer, layer_index, hidden, batch, ropes, storage);
@@ -311,8 +315,11 @@ void LayerRunner::finish(const PackedLayer& layer, int64_t layer_index, float* h
   }
   const bool is_normed = add_mixed(layer, buffers_.attended.data(), layer.output,
                                    config_.attention_output_multiplier, tokens, hidden);
+  if (layer.laurel.up.matrix) add_laurel(hidden, tokens);
   if (!config_.parallel_residual) feed_forward(layer, hidden, tokens, is_normed);
-  if (layer.input.gate.matrix) add_layer_input(layer, layer_index, hidden, tokens);
+  if (config_.streams > 1) correct_streams(layer, all_hidden, tokens);
+  if (layer.input.gate.matrix) add_layer_input(layer, layer_index, all_hidden, tokens);
+  if (!layer.streams.outputs.empty()) join_streams(layer.streams, all_hidden, tokens);
   if (layer.scalar != 1.0f)
     backend_.scale({.x = {hidden, tokens, 1, config_.hidden_size, config_.hidden_size},
                     .factor = layer.scalar});

@@ -45,13 +45,15 @@ class LayerRunner {
   };
   void take_inputs(const LayerInputs& inputs) { inputs_ = inputs; }
 
-  /// In a layer without a cache of its own k and v are without data.
+  /// hidden: [streams, num_tokens, hidden_size] float32, of which layer 0 reads the first alone. In
+  /// a layer without a cache of its own k and v are without data.
   KeysValues keys_values(const PackedLayer& layer, int64_t layer_index, const float* hidden,
                          const TokenBatch& batch, const RopeTables& ropes);
 
   /// Runs the rest of the layer after keys_values of the same batch: Q, attention over storage, a
   /// recurrent mixer beside it, output projections, and MLP or experts. Adds the result to hidden
-  /// [num_tokens, hidden_size] float32.
+  /// [streams, num_tokens, hidden_size] float32; behind the last layer the first of the streams is
+  /// the model's.
   void finish(const PackedLayer& layer, int64_t layer_index, float* hidden, const TokenBatch& batch,
               const RopeTables& ropes, const KvStorage& storage, const SeenQueries& seen = {});
   /// Makes Q after its norm and RoPE, as finish does. Call after keys_values of the same batch.
@@ -86,7 +88,11 @@ class LayerRunner {
                AmaxSlot seen);
   void normalize_heads(const HeadsView& heads, const PackedNorm& norm);
   void limit_heads(const HeadsView& heads);
-  void project(const void* x, const PackedLinear& linear, int64_t rows, const Buffer& out);
+  /// out: [rows, out_features].
+  void project(const void* x, const PackedLinear& linear, int64_t rows, float* out);
+  void project(const void* x, const PackedLinear& linear, int64_t rows, const Buffer& out) {
+    project(x, linear, rows, out.as<float>());
+  }
   void project(const Buffer& x, const PackedLinear& linear, int64_t rows, const Buffer& out) {
     project(x.data(), linear, rows, out);
   }
@@ -167,8 +173,27 @@ class LayerRunner {
   void scan_mamba2(const PackedRecurrence& mixer, const StateRun& run);
   void scan_delta(const PackedRecurrence& mixer, const StateRun& run);
   void gate_scanned(const PackedRecurrence& mixer, int64_t rows);
+  /// Predicts the streams that the layer begins with, and returns the active one.
+  const float* predict_streams(const PackedLayer& layer, const float* hidden, int64_t rows);
+  /// Writes the streams of the embedding to streams.
+  void project_streams(const PackedStreams& packed, const float* embedded, int64_t rows);
+  /// Writes the coefficients that linear makes of the routes of x: tanh(router(norm(x))).
+  void route_streams(const PackedStreams& packed, const float* x, const PackedLinear& linear,
+                     Role role, int64_t rows);
+  /// A copy of the predicted active stream, which the layer changes.
+  float* begin_stream(int64_t rows);
+  /// Writes the streams to hidden: predicted, each changed as the layer changed the active one.
+  void correct_streams(const PackedLayer& layer, float* hidden, int64_t rows);
+  /// Writes the mean of the streams to the first, behind the last layer.
+  void join_streams(const PackedStreams& packed, float* hidden, int64_t rows);
+  /// Makes the residual beside attention, of attention's input x and its norm.
+  void make_laurel(const PackedLayer& layer, const float* x, int64_t rows);
+  /// hidden = (hidden + laurel) / sqrt(2).
+  void add_laurel(float* hidden, int64_t rows);
   /// Adds the layer's own input, gated by hidden, to hidden.
   void add_layer_input(const PackedLayer& layer, int64_t layer_index, float* hidden, int64_t rows);
+  /// Writes the input of that gate to normed.
+  void gate_input(const PackedLayer& layer, const float* hidden, int64_t rows);
   /// Adds the norm of MLP and experts together to hidden; normed holds the MLP's input.
   void add_both(const PackedLayer& layer, float* hidden, int64_t rows);
   /// Adds the MLP or the experts of normed to hidden; without is_normed, the norm of hidden runs

@@ -89,7 +89,7 @@ class LayerwiseForward : public LayerForward {
   /// A part of a batch's hidden states, [tokens, width] from first · tokens on: the residual
   /// stream, K or V of a layer that later layers read, or the keys that an indexer selected.
   struct Plane {
-    int64_t layer = -1;  ///< -1: the residual stream
+    int64_t layer = -1;  ///< -1: a residual stream
     bool is_value = false, is_selection = false;
     int64_t first = 0, width = 0;
   };

@@ -11,7 +11,10 @@ namespace kvcal {
 
 std::vector<LayerwiseForward::Plane> LayerwiseForward::planes_of(const ModelConfig& config,
                                                                  int64_t longest_sample) {
-  std::vector<Plane> planes{{.width = config.hidden_size}};
+  // One plane holds one stream of all tokens, as LayerRunner expects them.
+  std::vector<Plane> planes;
+  for (int64_t stream = 0; stream < config.streams; ++stream)
+    planes.push_back({.first = stream * config.hidden_size, .width = config.hidden_size});
   for (const int64_t layer : config.shared_layers()) {
     const LayerCache& cache = config.cache(layer);
     for (const bool is_value : {false, true})

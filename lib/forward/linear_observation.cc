@@ -9,9 +9,9 @@
 namespace kvcal {
 namespace {
 
-/// Upper bound of a layer's inputs besides two for each expert.
+/// Upper bound of inputs of a layer: two for each expert, two for each stream, and the others.
 int64_t most_inputs(const ModelConfig& config) {
-  return 32 + 2 * config.moe.num_experts;
+  return 32 + 2 * (config.moe.num_experts + config.streams);
 }
 
 }  // namespace

@@ -105,15 +105,24 @@ namespace {
 void multiply_then_activate(Backend& backend, const ActivatedProductArgs& args) {
   const PackedLinear& in = args.mlp.in;
   KVCAL_CHECK(args.product_scratch);
-  auto* inner = reinterpret_cast<float*>(
-      grown(args.product_scratch->inner, backend,
-            static_cast<size_t>(args.rows * in.matrix->out_features) * sizeof(float)));
+  const int64_t stride = in.matrix->out_features;
+  float* inner = args.scratch;
+  if (!inner)
+    inner =
+        reinterpret_cast<float*>(grown(args.product_scratch->inner, backend,
+                                       static_cast<size_t>(args.rows * stride) * sizeof(float)));
   multiply(backend, {.x = args.x,
                      .linear = in,
                      .rows = args.rows,
                      .out = inner,
                      .is_decoding = args.is_decoding,
                      .scratch = args.product_scratch});
+  if (args.mlp.deviations)
+    backend.keep_outliers({.x = inner,
+                           .rows = args.rows,
+                           .width = args.mlp.width,
+                           .row_stride = stride,
+                           .deviations = *args.mlp.deviations});
   backend.activate({.x = inner,
                     .gated = args.mlp.gated,
                     .activation = args.mlp.activation,
@@ -127,7 +136,8 @@ void multiply_then_activate(Backend& backend, const ActivatedProductArgs& args) 
 }  // namespace
 
 void multiply_activated(Backend& backend, const ActivatedProductArgs& args) {
-  if (!args.mlp.in.quantized.empty()) return multiply_then_activate(backend, args);
+  if (!args.mlp.in.quantized.empty() || args.mlp.deviations)
+    return multiply_then_activate(backend, args);
   backend.matmul_activate({.x = args.x,
                            .weight = *args.mlp.in.matrix,
                            .bias = args.mlp.in.bias.get(),

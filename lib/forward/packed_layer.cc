@@ -29,6 +29,16 @@ std::vector<float> multiplied(std::vector<float> values, float multiplier) {
   return values;
 }
 
+/// The number below which a share of a normal distribution lies; share: in (0, 1).
+double normal_quantile(double share) {
+  double below = -40.0, above = 40.0;
+  while (true) {
+    const double middle = 0.5 * (below + above);
+    if (middle <= below || middle >= above) return middle;
+    (0.5 * std::erfc(-middle / std::numbers::sqrt2) < share ? below : above) = middle;
+  }
+}
+
 /// Packs one layer, reading each tensor once.
 class Packer {
  public:
@@ -140,7 +150,16 @@ class Packer {
     packed.down = linear({Role::kDown}, {Role::kDownBias});
     packed.width = own().intermediate_size;
     packed.activation = activation(packed.gated);
+    if (own().activation_sparsity > 0.0)
+      packed.deviations = static_cast<float>(normal_quantile(own().activation_sparsity));
     return packed;
+  }
+
+  PackedLaurel laurel() const {
+    if (config_.laurel_rank == 0) return {};
+    return {.down = linear({Role::kLaurelDown}, {}),
+            .up = linear({Role::kLaurelUp}, {}),
+            .norm = norm(Role::kLaurelNorm)};
   }
 
   PackedExperts experts() const {
@@ -324,6 +343,8 @@ PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_
     if (parts == LayerParts::kAll) packer.pack_query(packed);
     return packed;
   }
+  if (config.streams > 1)
+    packed.streams = pack_streams(weights, config, layer, parts, backend, type);
   if (variations.has_attention) {
     packer.pack_key_value(packed);
     if (parts == LayerParts::kKeyValue) return packed;
@@ -335,6 +356,7 @@ PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_
   if (variations.is_moe) packed.moe = packer.experts();
   if (variations.has_mlp && (!variations.is_moe || config.architecture->has_mlp_beside_experts))
     packed.mlp = packer.mlp();
+  packed.laurel = packer.laurel();
   packed.input = packer.layer_input();
   packed.scalar = packer.scalar();
   return packed;
@@ -403,7 +425,9 @@ uint64_t packed_layer_bytes(const ModelConfig& config, ComputeType type) {
   int64_t largest = std::ranges::all_of(config.layers, is_moe) ? 0 : dense;
   if (std::ranges::any_of(config.layers, is_moe)) largest = std::max(largest, experts);
   if (config.architecture->has_mlp_beside_experts) largest = dense + experts;
-  largest += 3 * hidden * config.layer_input_size;
+  largest += hidden * (3 * config.layer_input_size + 2 * config.laurel_rank);
+  // Layer 0 has the projections to the further streams, and the last one those back.
+  largest += 2 * hidden * hidden * (config.streams - 1);
   return static_cast<uint64_t>(mixer + largest) * bytes_of(type);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
@@ -25,6 +26,8 @@ struct PackedMlp {
   bool gated = true;
   int64_t width = 0;
   ActivationFunction activation;
+  /// Of the gate only what exceeds its mean by so many standard deviations is kept; nullopt: all.
+  std::optional<float> deviations;
 };
 
 struct PackedExperts {
@@ -63,6 +66,24 @@ struct PackedLayerInput {
   PackedNorm output_norm;
 };
 
+/// Parallel residual streams of a layer. What mixes them is float32 for every compute type.
+struct PackedStreams {
+  PackedNorm router_norm;   ///< [hidden], times 1 / hidden
+  PackedLinear router;      ///< [streams, hidden]
+  PackedLinear prediction;  ///< [streams * streams, streams]
+  PackedLinear correction;  ///< [streams, streams], with biases of 1
+  PackedValues scale;       ///< [hidden] of the active stream before its gate, or none
+  std::vector<PackedLinear> projections;  ///< of the embedding, [hidden, hidden] each; layer 0
+  std::vector<PackedLinear> outputs;      ///< of the further streams, likewise; last layer
+};
+
+/// A residual of low rank beside attention: norm(up(down(x))) + x for attention's input x.
+struct PackedLaurel {
+  PackedLinear down;  ///< [rank, hidden]
+  PackedLinear up;    ///< [hidden, rank]
+  PackedNorm norm;
+};
+
 /// Input of a draft layer: projection of [norm(embedding of the next token), norm(final norm(hidden
 /// state))].
 struct PackedDraftInput {
@@ -99,6 +120,8 @@ struct PackedLayer {
   PackedExperts moe;            ///< empty in a dense layer
   PackedLayerInput input;       ///< without matrices where layers have none
   PackedDraftInput draft;       ///< likewise, of a draft layer
+  PackedStreams streams;        ///< without matrices where there is one stream
+  PackedLaurel laurel;          ///< without matrices where the layer has none
   float scalar = 1.0f;          ///< factor of the residual stream at the layer's end
 };
 
@@ -107,6 +130,10 @@ PackedLayer pack_layer(const Weights& weights, const ModelConfig& config, int64_
 
 PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& config, int64_t layer,
                                  Backend& backend, ComputeType type);
+
+/// parts: kKeyValue leaves out what runs behind attention.
+PackedStreams pack_streams(const Weights& weights, const ModelConfig& config, int64_t layer,
+                           LayerParts parts, Backend& backend, ComputeType type);
 
 /// Weight and bias of the norm before the logits.
 PackedNorm pack_final_norm(const Weights& weights, const ModelConfig& config, Backend& backend);

@@ -24,6 +24,8 @@ std::string_view name_of(Activation activation) {
       return "relu2";
     case Activation::kXielu:
       return "xielu";
+    case Activation::kTanh:
+      return "tanh";
   }
   return "";
 }
@@ -66,6 +68,7 @@ void add_sizes(Properties& properties, const ModelConfig& config) {
   add("num_hidden_layers", config.num_hidden_layers);
   add("hidden_size", config.hidden_size);
   add("intermediate_size", config.intermediate_size);
+  if (config.streams > 1) add("residual_streams", config.streams);
   add("vocab_size", config.vocab_size);
   add("max_position_embeddings", config.max_position_embeddings);
   add("num_attention_heads", config.num_attention_heads);

@@ -153,6 +153,9 @@ void add_layer_ends(Words& words, const Architecture& architecture, const Family
     return row.role == Role::kLayerInputGate;
   });
   add(words, has_inputs, "optional embeddings a layer");
+  add(words, family.always(Role::kStreamRouter), "parallel residual streams");
+  add(words, family.always(Role::kLaurelUp), "residual of low rank beside attention");
+  add(words, architecture.has_mlp_by_layer, "optional sparse MLPs");
   add(words, family.always(Role::kLayerScalar), "scalar a layer");
 }
 

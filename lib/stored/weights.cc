@@ -313,14 +313,14 @@ std::pair<const Weights::Bound*, Role> Weights::holder(int64_t layer, Role role,
   return {nullptr, role};
 }
 
-const Weights::Bound& Weights::model_tensor(Role role) const {
-  const auto it = model_.find({role, 0});
+const Weights::Bound& Weights::model_tensor(Role role, int64_t index) const {
+  const auto it = model_.find({role, index});
   KVCAL_CHECK(it != model_.end());
   return it->second;
 }
 
-const TensorView& Weights::at(Role role) const {
-  return model_tensor(role).view;
+const TensorView& Weights::at(Role role, int64_t index) const {
+  return model_tensor(role, index).view;
 }
 
 const LinearQuantization* Weights::quantization(int64_t layer, Role role, int64_t index) const {
@@ -328,8 +328,8 @@ const LinearQuantization* Weights::quantization(int64_t layer, Role role, int64_
   return bound ? bound->quantization : nullptr;
 }
 
-const LinearQuantization* Weights::quantization(Role role) const {
-  return model_tensor(role).quantization;
+const LinearQuantization* Weights::quantization(Role role, int64_t index) const {
+  return model_tensor(role, index).quantization;
 }
 
 const LinearQuantization* Weights::output_quantization() const {
@@ -342,8 +342,8 @@ WeightRows Weights::rows(int64_t layer, Role role, int64_t index) const {
   return held_as == role ? whole(*bound) : cut(whole(*bound), layer, role, held_as);
 }
 
-WeightRows Weights::rows(Role role) const {
-  return whole(model_tensor(role));
+WeightRows Weights::rows(Role role, int64_t index) const {
+  return whole(model_tensor(role, index));
 }
 
 namespace {
@@ -366,8 +366,8 @@ WeightRows Weights::codes(int64_t layer, Role role, int64_t index) const {
   return held_as == role ? std::move(all) : cut(std::move(all), layer, role, held_as);
 }
 
-WeightRows Weights::codes(Role role) const {
-  const Bound& bound = model_tensor(role);
+WeightRows Weights::codes(Role role, int64_t index) const {
+  const Bound& bound = model_tensor(role, index);
   KVCAL_CHECK(bound.quantization);
   return coded(bound.view, *bound.quantization);
 }
@@ -444,7 +444,7 @@ void Weights::drop(int64_t layer, Role role, int64_t index) const {
 }
 
 void Weights::drop(Role role) const {
-  if (has(role)) drop(at(role));
+  for (int64_t i = 0; model_.contains({role, i}); ++i) drop(at(role, i));
 }
 
 uint64_t Weights::read_bytes(const Bound& bound) {

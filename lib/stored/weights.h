@@ -53,29 +53,30 @@ class Weights {
   bool has(int64_t layer, Role role) const;
   /// Number of tensors of the role in the layer: experts or heads, else 1.
   int64_t count(int64_t layer, Role role) const;
-  const TensorView& at(Role role) const;
+  const TensorView& at(Role role, int64_t index = 0) const;
   /// Rows of the role in the order of the forward pass: cut out of fused tensors, transposed, and
   /// dequantized to F32 as needed. index: of an expert or a head.
   WeightRows rows(int64_t layer, Role role, int64_t index = 0) const;
-  /// Rows of a matrix of the whole model.
-  WeightRows rows(Role role) const;
+  /// Rows of a matrix of the whole model. index: of one that repeats.
+  WeightRows rows(Role role, int64_t index = 0) const;
   /// Quantization of the tensor that holds a role; null: none.
   const LinearQuantization* quantization(int64_t layer, Role role, int64_t index = 0) const;
-  const LinearQuantization* quantization(Role role) const;
+  const LinearQuantization* quantization(Role role, int64_t index = 0) const;
   /// Quantization of the Linear whose weight is output_embedding. A tied Linear has an input scheme
   /// of its own.
   const LinearQuantization* output_quantization() const;
   /// As rows, but returns the file's F8_E4M3 codes and scales. Only for tensors whose quantization
   /// scales rows.
   WeightRows codes(int64_t layer, Role role, int64_t index = 0) const;
-  WeightRows codes(Role role) const;
+  WeightRows codes(Role role, int64_t index = 0) const;
   /// lm_head, or the embedding where the two are tied.
   Role output_embedding() const { return has(Role::kLmHead) ? Role::kLmHead : Role::kEmbedding; }
   /// Tells the system that a layer's bytes are needed soon, or no longer. will_need may wait for a
   /// disk, and throws Interrupted.
   void will_need(int64_t layer) const;
   void drop(int64_t layer) const;
-  /// drop of the bytes that rows(layer, role, index) read, or of a tensor of the whole model.
+  /// drop of the bytes that rows(layer, role, index) read, or of the role's tensors of the whole
+  /// model.
   void drop(int64_t layer, Role role, int64_t index) const;
   void drop(Role role) const;
   /// Most bytes that one call of rows() has in memory: the mapped pages, and copies where it makes
@@ -95,7 +96,7 @@ class Weights {
   const Bound* find(int64_t layer, Role role, int64_t index) const;
   /// Tensor that holds a role, and the tensor's own role, which may be fused.
   std::pair<const Bound*, Role> holder(int64_t layer, Role role, int64_t index) const;
-  const Bound& model_tensor(Role role) const;
+  const Bound& model_tensor(Role role, int64_t index = 0) const;
   void drop(const TensorView& tensor) const;
   static uint64_t read_bytes(const Bound& bound);
   WeightRows whole(const Bound& bound) const;

@@ -11,7 +11,9 @@ namespace kvcal {
 namespace {
 
 // Keys of config.json with one entry per layer, and with numbers of layers.
-constexpr std::array<std::string_view, 7> kListsByLayer{"hybrid_override_pattern",
+constexpr std::array<std::string_view, 9> kListsByLayer{"activation_sparsity_pattern",
+                                                        "hybrid_override_pattern",
+                                                        "intermediate_size",
                                                         "layer_rope_theta",
                                                         "layer_types",
                                                         "layers_block_type",

@@ -168,6 +168,34 @@ TEST_CASE("model_config: heads of layers") {
   CHECK(test::contains(refusal(), "holds \"6\", expected numbers of heads"));
 }
 
+// Expected: transformers 5.23, `Gemma3nTextConfig`.
+TEST_CASE("model_config: MLPs of layers, and residual streams") {
+  Json json = config_of("gemma3n_text");
+  const auto refusal = [&] { return test::message_of([&] { parse_model_config(json); }); };
+  json["intermediate_size"] = {48, 32, 48, 48, 48, 64};
+  const ModelConfig config = parse_model_config(json);
+  CHECK(config.layer(1).intermediate_size == 32);
+  CHECK(config.layer(5).intermediate_size == 64);  // which reads another layer's cache
+  CHECK(config.intermediate_size == 64);
+  CHECK(config.streams == 4);
+  CHECK(config.carried_width(36) == 4 * 32 + 4 * 2 * 8);
+  json["intermediate_size"] = {48, 32};
+  CHECK(refusal() == "key 'intermediate_size' has 2 entries, expected 6, one a layer");
+  json["intermediate_size"] = {48, 32, 48, 1.5, 48, 48};
+  CHECK(refusal() == "key 'intermediate_size' holds 1.5 for layer 3, expected an integer");
+  json["intermediate_size"] = 48;
+  json["activation_sparsity_pattern"] = {0.0, 0.0, 1.0, 0.0, 0.0, 0.0};
+  CHECK(test::contains(refusal(), "holds 1.0 for layer 2, expected a number from 0 to"));
+  json["activation_sparsity_pattern"] = nullptr;
+  json["num_hidden_layers"] = 12;
+  json["layer_types"] = nullptr;
+  const ModelConfig deeper = parse_model_config(json);
+  CHECK(deeper.layer(9).activation_sparsity == 0.95);
+  CHECK(deeper.layer(10).activation_sparsity == 0.0);
+  json["altup_active_idx"] = 4;
+  CHECK(test::contains(refusal(), "altup_active_idx"));
+}
+
 /// MiMo-V2-Flash's keys as in the published config.json.
 Json published_mimo() {
   Json json = config_of("mimo_v2_flash");

@@ -9,7 +9,7 @@ namespace {
 
 constexpr Activation kActivations[] = {
     Activation::kSilu, Activation::kGelu,        Activation::kGeluTanh, Activation::kQuickGelu,
-    Activation::kRelu, Activation::kSquaredRelu, Activation::kXielu};
+    Activation::kRelu, Activation::kSquaredRelu, Activation::kXielu,    Activation::kTanh};
 /// xIELU's numbers differ from one another and from 0.
 ActivationFunction function_of(Activation kind, float limit = 0.0f, float gate_multiplier = 1.0f) {
   return {.kind = kind,

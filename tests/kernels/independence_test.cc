@@ -142,6 +142,48 @@ RowOperation add() {
           }};
 }
 
+RowOperation mix_streams() {
+  return {"mix_streams", [](Backend& backend, int64_t begin, int64_t count) {
+            const Floats x(backend, some(begin, count)), added(backend, some(begin, count)),
+                coefficients(backend, some(begin, count, 1, 2));
+            const auto out = room_for<float>(backend, count * kWidth);
+            backend.mix_streams({.x = x.data(),
+                                 .added = added.data(),
+                                 .coefficients = coefficients.data(),
+                                 .streams = 1,
+                                 .inputs = 1,
+                                 .rows = count,
+                                 .width = kWidth,
+                                 .out = out.data()});
+            return bytes_of(out);
+          }};
+}
+
+RowOperation match_magnitude() {
+  return {"match_magnitude", [](Backend& backend, int64_t begin, int64_t count) {
+            const Floats x(backend, some(begin, count)),
+                target(backend, some(begin, count, kWidth, 2));
+            backend.match_magnitude({.target = target.data(),
+                                     .x = x.data(),
+                                     .floor = 1e-5f,
+                                     .rows = count,
+                                     .width = kWidth});
+            return bytes_of(x);
+          }};
+}
+
+RowOperation keep_outliers() {
+  return {"keep_outliers", [](Backend& backend, int64_t begin, int64_t count) {
+            const Floats x(backend, some(begin, count));
+            backend.keep_outliers({.x = x.data(),
+                                   .rows = count,
+                                   .width = kWidth - 7,
+                                   .row_stride = kWidth,
+                                   .deviations = 0.8f});
+            return bytes_of(x);
+          }};
+}
+
 RowOperation scatter_add() {
   return {"scatter_add", [](Backend& backend, int64_t begin, int64_t count) {
             const Floats x(backend, some(begin, count)), weights(backend, some(begin, count, 1, 3)),
@@ -222,6 +264,7 @@ const std::vector<RowOperation>& operations() {
       activate(Activation::kGeluTanh, false, 0.0f),
       activate(Activation::kSquaredRelu, false, 0.0f),
       activate(Activation::kXielu, false, 0.0f),
+      activate(Activation::kTanh, false, 0.0f),
       gated_norm(false),
       gated_norm(true),
       multiply_gate(GateFunction::kSigmoid),
@@ -230,6 +273,9 @@ const std::vector<RowOperation>& operations() {
       multiply_gate(GateFunction::kSoftplus),
       add(),
       scatter_add(),
+      mix_streams(),
+      match_magnitude(),
+      keep_outliers(),
       embed(),
       rope(false),
       rope(true),

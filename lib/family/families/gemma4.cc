@@ -3,44 +3,6 @@
 namespace kvcal {
 namespace {
 
-TensorRows gemma4_model_rows() {
-  const Condition fed = when(&ModelConfig::has_layer_inputs);
-  return joined(
-      {model_rows(),
-       {{Role::kLayerInputEmbedding,
-         "embed_tokens_per_layer.weight",
-         {Dim::kLayerInputVocab, Dim::kAllLayerInputs},
-         {fed}},
-        {.role = Role::kLayerInputProjection,
-         .name = "per_layer_model_projection.weight",
-         .shape = {Dim::kAllLayerInputs, Dim::kHidden},
-         .conditions = {fed},
-         .is_run_by_layers = true},
-        {Role::kLayerInputNorm, "per_layer_projection_norm.weight", {Dim::kLayerInput}, {fed}}}});
-}
-
-/// Q alone where the layer reads another one's cache, and no V where V is K.
-TensorRows gemma4_attention_rows() {
-  const Condition biased = when(&ModelConfig::attention_bias);
-  const Condition own = when(&LayerConfig::has_own_cache);
-  const Condition valued = when(&LayerConfig::has_value_projection);
-  return {
-      {Role::kQuery, "self_attn.q_proj.weight", {Dim::kQueryWidth, Dim::kHidden}},
-      {Role::kKey, "self_attn.k_proj.weight", {Dim::kKvWidth, Dim::kHidden}, {own}},
-      {Role::kValue, "self_attn.v_proj.weight", {Dim::kValueWidth, Dim::kHidden}, {own, valued}},
-      {Role::kQueryBias, "self_attn.q_proj.bias", {Dim::kQueryWidth}, {biased}},
-      {Role::kKeyBias, "self_attn.k_proj.bias", {Dim::kKvWidth}, {biased, own}},
-      {Role::kValueBias, "self_attn.v_proj.bias", {Dim::kValueWidth}, {biased, own, valued}},
-      {Role::kOutput, "self_attn.o_proj.weight", {Dim::kHidden, Dim::kAttendedWidth}},
-      {Role::kOutputBias,
-       "self_attn.o_proj.bias",
-       {Dim::kHidden},
-       {when(&ModelConfig::output_bias)}},
-      {Role::kQueryNorm, "self_attn.q_norm.weight", {Dim::kHeadDim}},
-      {Role::kKeyNorm, "self_attn.k_norm.weight", {Dim::kHeadDim}, {own}},
-  };
-}
-
 TensorRows gemma4_feed_forward_rows() {
   const Condition moe = when(&LayerConfig::is_moe);
   return {
@@ -71,24 +33,11 @@ TensorRows gemma4_feed_forward_rows() {
   };
 }
 
-TensorRows gemma4_end_rows() {
-  return joined(
-      {with(when(&ModelConfig::has_layer_inputs),
-            {{Role::kLayerInputGate,
-              "per_layer_input_gate.weight",
-              {Dim::kLayerInput, Dim::kHidden}},
-             {Role::kLayerInputOutput,
-              "per_layer_projection.weight",
-              {Dim::kHidden, Dim::kLayerInput}},
-             {Role::kLayerInputOutputNorm, "post_per_layer_input_norm.weight", {Dim::kHidden}}}),
-       {{Role::kLayerScalar, "layer_scalar", {Dim::kOne}}}});
-}
-
 void resolve_gemma4(const Json& json, ModelConfig& config) {
   const auto attends_ahead = optional_string(json, "use_bidirectional_attention");
   if (attends_ahead.value_or("vision") != "vision")
-    fail("key 'use_bidirectional_attention' is '", *attends_ahead,
-         "', which is not supported for gemma4; supported are null and 'vision'");
+    fail("key 'use_bidirectional_attention' is '", *attends_ahead, "', which is not supported for ",
+         config.architecture->name, "; supported are null and 'vision'");
   // transformers takes its own values where the key is null, and none where a type is missing.
   if (config.ropes.size() != 2)
     fail("key 'rope_parameters' gives ", config.ropes.size(),
@@ -129,9 +78,12 @@ Architecture gemma4_architecture() {
       .has_mlp_beside_experts = true,
       .expert_layers = ExpertLayers::kWhereEnabled,
       .sliding_window = SlidingWindow::kPattern,
-      .model_tensors = gemma4_model_rows(),
-      .layer_tensors = joined({sandwich_norm_rows(), gemma4_attention_rows(),
-                               gemma4_feed_forward_rows(), gemma4_end_rows()}),
+      .model_tensors = joined({model_rows(), layer_input_model_rows()}),
+      .layer_tensors = joined({sandwich_norm_rows(),
+                               shared_cache_attention_rows(),
+                               gemma4_feed_forward_rows(),
+                               layer_input_rows(),
+                               {{Role::kLayerScalar, "layer_scalar", {Dim::kOne}}}}),
       .ignored_without_cache = {"self_attn.k_proj.weight", "self_attn.v_proj.weight",
                                 "self_attn.k_norm.weight"},
   };

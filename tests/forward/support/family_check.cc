@@ -199,8 +199,12 @@ void Extremes::fold(const LinearInput& input) {
 
 std::optional<double> Extremes::find_model_linear(const std::string& name) const {
   for (const TensorRow& row : fixture_.config.architecture->model_tensors)
-    if (row.is_run_by_layers && name == fixture_.config.backbone_prefix + name_of(row, 0))
-      return inputs_.at({0, row.role, 0});
+    for (int64_t i = 0; i < fixture_.config.size_of(row.repeat); ++i)
+      if (name == fixture_.config.backbone_prefix + name_of(row, i)) {
+        const int64_t last = fixture_.config.num_hidden_layers - 1;
+        if (row.is_run_by_layers) return inputs_.at({0, row.role, i});
+        if (row.is_run_by_last_layer) return inputs_.at({last, row.role, i});
+      }
   return head_amax_;
 }
 

@@ -1,0 +1,128 @@
+#include <cmath>
+
+#include "support/backends.h"
+#include "support/every_backend.h"
+#include "support/near.h"
+
+namespace kvcal {
+namespace {
+
+using Floats = test::OnBackend<float>;
+
+TEST_CASE("mix_streams: every backend agrees with the reference") {
+  struct Case {
+    int64_t streams, inputs, rows, width;
+  };
+  const auto reference = test::make_backend("reference");
+  for (const Case& c : {Case{4, 4, 5, 64}, Case{3, 3, 2, 37}, Case{4, 1, 7, 1030}, Case{1, 2, 3, 1},
+                        Case{2, 2, 0, 8}}) {
+    const auto run = [&](Backend& backend) {
+      const Floats x(backend, test::normal(c.streams * c.rows * c.width, 1)),
+          added(backend, test::normal(c.inputs * c.rows * c.width, 2)),
+          coefficients(backend, test::normal(c.rows * c.streams * c.inputs, 3)),
+          out(backend, test::normal(c.streams * c.rows * c.width, 4));
+      backend.mix_streams({.x = x.data(),
+                           .added = added.data(),
+                           .coefficients = coefficients.data(),
+                           .streams = c.streams,
+                           .inputs = c.inputs,
+                           .rows = c.rows,
+                           .width = c.width,
+                           .out = out.data()});
+      return out.values();
+    };
+    const auto expected = run(*reference);
+    test::for_each_backend([&](Backend& backend) {
+      INFO(c.streams << " streams, " << c.inputs << " inputs, width " << c.width);
+      CHECK(test::largest_error(run(backend), expected) <= 1e-5);
+    });
+  }
+}
+
+TEST_CASE("mix_streams: adds each input times the coefficient of its token") {
+  test::for_every_backend([&](Backend& backend) {
+    const Floats x(backend, {1, 2, 3, 4}), added(backend, {10, 20, 30, 40});
+    // Two streams, two inputs, two tokens of width 1.
+    const Floats coefficients(backend, {1, 0, 0.5f, 2, 0, 0, 1, 1}), out(backend, {0, 0, 0, 0});
+    backend.mix_streams({.x = x.data(),
+                         .added = added.data(),
+                         .coefficients = coefficients.data(),
+                         .streams = 2,
+                         .inputs = 2,
+                         .rows = 2,
+                         .width = 1,
+                         .out = out.data()});
+    CHECK(out.values() == std::vector<float>{11, 2, 68, 64});
+  });
+}
+
+TEST_CASE("match_magnitude: every backend agrees with the reference") {
+  const auto reference = test::make_backend("reference");
+  for (const int64_t width : {1, 37, 64, 2048, 4100}) {
+    const auto run = [&](Backend& backend, float size) {
+      auto values = test::normal(3 * width, 1);
+      for (float& value : values) value *= size;
+      const Floats x(backend, values), target(backend, test::normal(3 * width, 2));
+      backend.match_magnitude(
+          {.target = target.data(), .x = x.data(), .floor = 1e-5f, .rows = 3, .width = width});
+      return x.values();
+    };
+    for (const float size : {1.0f, 1e-4f, 0.0f}) {  // below the floor, too
+      const auto expected = run(*reference, size);
+      test::for_each_backend([&](Backend& backend) {
+        INFO("width " << width << ", size " << size);
+        CHECK(test::largest_error(run(backend, size), expected) <= 4e-6);
+      });
+    }
+  }
+}
+
+TEST_CASE("match_magnitude: gives rows the target's root of the mean square") {
+  test::for_every_backend([&](Backend& backend) {
+    const Floats x(backend, {3, 4, 0, 0}), target(backend, {10, 10, 1, 1});
+    backend.match_magnitude(
+        {.target = target.data(), .x = x.data(), .floor = 1e-5f, .rows = 2, .width = 2});
+    const std::vector<float> expected{30 / std::sqrt(12.5f), 40 / std::sqrt(12.5f), 0, 0};
+    CHECK(test::largest_error(x.values(), expected) <= 2e-6);
+  });
+}
+
+TEST_CASE("keep_outliers: every backend agrees with the reference") {
+  const auto reference = test::make_backend("reference");
+  for (const int64_t width : {1, 37, 64, 2048, 4100})
+    for (const float deviations : {1.6448536f, 0.0f, -0.5f}) {
+      const int64_t stride = width + 5;
+      const auto run = [&](Backend& backend) {
+        const Floats x(backend, test::normal(3 * stride, 1));
+        backend.keep_outliers({.x = x.data(),
+                               .rows = 3,
+                               .width = width,
+                               .row_stride = stride,
+                               .deviations = deviations});
+        return x.values();
+      };
+      const auto expected = run(*reference);
+      test::for_each_backend([&](Backend& backend) {
+        INFO("width " << width << ", " << deviations << " deviations");
+        CHECK(test::largest_error(run(backend), expected) <= 2e-6);
+      });
+    }
+}
+
+TEST_CASE("keep_outliers: subtracts the border, keeps NaN and what lies behind the width") {
+  const float nan = std::nanf("");
+  test::for_every_backend([&](Backend& backend) {
+    const Floats x(backend, {1, 1, 1, 5, 9, nan, 1, 1, 1, 9});
+    backend.keep_outliers(
+        {.x = x.data(), .rows = 2, .width = 4, .row_stride = 5, .deviations = 1.0f});
+    const auto values = x.values();
+    const float border = 2.0f + std::sqrt(3.0f);
+    const std::vector<float> expected{0, 0, 0, 5 - border, 9};
+    CHECK(test::largest_error(std::span(values).first(5), expected) <= 1e-6);
+    CHECK(std::isnan(values[5]));
+    CHECK(values[9] == 9.0f);
+  });
+}
+
+}  // namespace
+}  // namespace kvcal
