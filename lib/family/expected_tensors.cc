@@ -29,13 +29,26 @@ void append(const TensorRow& row, const std::string& prefix, int64_t layer,
                        .shape = shape});
 }
 
-bool is_behind_last_layer(std::string_view name, const ModelConfig& config) {
+/// Number of the layer that a tensor's name tells; kNoLayer: none.
+int64_t layer_of(std::string_view name, const ModelConfig& config) {
   const std::string prefix = config.backbone_prefix + std::string(config.architecture->layers_name);
-  if (!name.starts_with(prefix)) return false;
+  if (!name.starts_with(prefix)) return kNoLayer;
   int64_t layer = 0;
   const auto [end, error] =
       std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
-  return error == std::errc() && layer >= config.num_hidden_layers;
+  return error == std::errc() && layer >= 0 ? layer : kNoLayer;
+}
+
+bool is_behind_last_layer(std::string_view name, const ModelConfig& config) {
+  return layer_of(name, config) >= config.num_hidden_layers;
+}
+
+/// Whether the tensor is of a layer that does nothing, as those that attend to an image.
+bool is_of_skipped_layer(std::string_view name, const ModelConfig& config) {
+  const int64_t number = layer_of(name, config);
+  if (number == kNoLayer || number >= config.num_hidden_layers) return false;
+  const LayerConfig& layer = config.layers[static_cast<size_t>(number)];
+  return !layer.has_mixer && !layer.has_mlp && !layer.is_moe;
 }
 
 /// The tensors that K, V and Q of the draft layer are made of.
@@ -56,7 +69,7 @@ bool is_unused_tensor(std::string_view name, const ModelConfig& config) {
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
   return std::ranges::any_of(architecture.ignored_suffixes, ends) ||
          std::ranges::any_of(architecture.ignored_prefixes, begins) ||
-         is_outside_text(name, config) ||
+         is_outside_text(name, config) || is_of_skipped_layer(name, config) ||
          name.ends_with("rotary_emb.inv_freq") ||  // what older transformers saved along
          is_of_prediction_layer(name, config);
 }

@@ -18,6 +18,8 @@ constexpr std::string_view kChannelDecay = "its delta nets with a decay a channe
 constexpr std::string_view kHyperConnections = "its hyper-connections are not run";
 constexpr std::string_view kInnerNorms =
     "its norms before the last Linear of attention and MLP are not run";
+constexpr std::string_view kDiffusionNames =
+    "its checkpoints name attention as those of diffusion models do, which is not read";
 constexpr std::string_view kHeadsByLayer = "its layers have different numbers of heads";
 constexpr std::string_view kSharedCaches =
     "its per-layer embeddings and shared KV caches are not run";
@@ -43,7 +45,10 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"blt", "its tokens are bytes, joined in patches by a model of their own"},
       {"camembert", kEncoder},
       {"chameleon", "its logits leave out the tokens of images"},
+      {"cosmos3_edge", kDiffusionNames},
+      {"cosmos3_omni", kDiffusionNames},
       {"cpmant", "its positions are biases of attention"},
+      {"ctrl", "its waves of positions are not run"},
       {"data2vec-text", kEncoder},
       {"deepseek_v4", "its caches hold compressed tokens"},
       {"diffllama", "its attention subtracts two halves of heads"},
@@ -91,7 +96,6 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"minimax", "its lightning attention is not run"},
       {"minimax_m3_vl", "the indexer of blocks of its text model is not run"},
       {"minimax_m3_vl_text", "its indexer of blocks is not run"},
-      {"mllama", "its cross-attention layers, whose K and V are the image's, are not run"},
       {"modernbert-decoder", "its prediction head before lm_head is not run"},
       {"molmo2", "its embedding lies in two tables"},
       {"moshi", kAudio},
