@@ -4,7 +4,8 @@ namespace kvcal {
 
 Architecture ernie4_5_architecture();
 
-// ERNIE 4.5 within PaddleOCR-VL, whose RoPE turns halves. Source: transformers, models/paddleocr_vl.
+// ERNIE 4.5 within PaddleOCR-VL, whose RoPE turns halves. Source: transformers,
+// models/paddleocr_vl.
 Architecture paddleocr_vl_architecture() {
   Architecture family = ernie4_5_architecture();
   family.name = "paddleocr_vl";
