@@ -43,14 +43,6 @@ bool is_behind_last_layer(std::string_view name, const ModelConfig& config) {
   return layer_of(name, config) >= config.num_hidden_layers;
 }
 
-/// Whether the tensor is of a layer that does nothing, as those that attend to an image.
-bool is_of_skipped_layer(std::string_view name, const ModelConfig& config) {
-  const int64_t number = layer_of(name, config);
-  if (number == kNoLayer || number >= config.num_hidden_layers) return false;
-  const LayerConfig& layer = config.layers[static_cast<size_t>(number)];
-  return !layer.has_mixer && !layer.has_mlp && !layer.is_moe;
-}
-
 /// The tensors that K, V and Q of the draft layer are made of.
 void append_draft_tensors(const ModelConfig& config, std::vector<ExpectedTensor>& tensors) {
   const int64_t layer = config.num_hidden_layers;
@@ -69,9 +61,16 @@ bool is_unused_tensor(std::string_view name, const ModelConfig& config) {
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
   return std::ranges::any_of(architecture.ignored_suffixes, ends) ||
          std::ranges::any_of(architecture.ignored_prefixes, begins) ||
-         is_outside_text(name, config) || is_of_skipped_layer(name, config) ||
+         is_outside_text(name, config) || skipped_layer_of(name, config) != kNoLayer ||
          name.ends_with("rotary_emb.inv_freq") ||  // what older transformers saved along
          is_of_prediction_layer(name, config);
+}
+
+int64_t skipped_layer_of(std::string_view name, const ModelConfig& config) {
+  const int64_t number = layer_of(name, config);
+  if (number == kNoLayer || number >= config.num_hidden_layers) return kNoLayer;
+  const LayerConfig& layer = config.layers[static_cast<size_t>(number)];
+  return layer.has_mixer || layer.has_mlp || layer.is_moe ? kNoLayer : number;
 }
 
 bool is_of_prediction_layer(std::string_view name, const ModelConfig& config) {

@@ -5,6 +5,7 @@
 #include "core/join.h"
 #include "core/registry.h"
 #include "family/architecture.h"
+#include "family/expected_tensors.h"
 #include "family/model_type_support.h"
 
 namespace kvcal {
@@ -147,6 +148,8 @@ std::vector<std::string> outside_patterns(const std::vector<std::string>& ignore
   if (config.wrapper_type.empty()) return patterns;
   for (const std::string& name : ignored) {
     if (name.ends_with(kHead) && name != kHead) add(std::string(kHead));
+    if (const int64_t layer = skipped_layer_of(name + ".", config); layer != kNoLayer)
+      add("re:(.*\\.)?layers\\." + std::to_string(layer) + "\\..*");
     if (!is_outside_text(name + ".", config)) continue;
     const size_t begin = name.starts_with(kInner) ? kInner.size() : 0;
     add("re:(.*\\.)?" + name.substr(begin, name.find('.', begin) - begin) + "\\..*");
