@@ -145,6 +145,8 @@ void check_keys(const Architecture& family) {
   for (const std::string_view text : {family.defaults, family.text_defaults})
     if (!parse_json(text).is_object()) fail("defaults are no map: ", text);
   for (const FixedKey& fixed : family.fixed) parse_json(fixed.value);
+  if (family.extra_embeddings < 0 || family.extra_embeddings > 1024)
+    fail("extra_embeddings is ", family.extra_embeddings, ", expected 0 to 1024");
   if (family.position_offset < 0 || family.position_offset > 1024)
     fail("position_offset is ", family.position_offset, ", expected 0 to 1024");
   if (family.intermediate_multiple < 0 || family.intermediate_multiple > 1024)

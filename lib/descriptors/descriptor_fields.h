@@ -143,6 +143,8 @@ void visit_maths(Architecture& family, Visit&& visit) {
   visit("scales_embedding", family.scales_embedding, "embeddings are times sqrt(hidden_size)");
   visit("norms_embedding", family.norms_embedding, "embeddings are normed, without a weight");
   visit("plain_norms", family.plain_norms, "norms that have no weights, by role");
+  visit("extra_embeddings", family.extra_embeddings,
+        "rows of the embedding behind those of the vocabulary");
   visit("position_offset", family.position_offset,
         "rows of the table of positions before that of position 0");
   visit("rope_is_interleaved", family.rope_is_interleaved,

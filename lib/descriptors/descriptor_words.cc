@@ -84,6 +84,7 @@ const WordTable<Positions>& words(const Positions*) {
        {"sinusoidal", Positions::kSinusoidal},
        {"rope_in_sliding_layers", Positions::kRopeInSlidingLayers},
        {"rope_in_sliding_or_dense_layers", Positions::kRopeInSlidingOrDenseLayers},
+       {"rope_by_layer_type", Positions::kRopeByLayerType},
        {"rope_by_layer", Positions::kRopeByLayer},
        {"rope_where_listed", Positions::kRopeWhereListed}}};
   return kWords;
@@ -137,6 +138,7 @@ const WordTable<Dim>& words(const Dim*) {
                                      {{"one", Dim::kOne},
                                       {"hidden", Dim::kHidden},
                                       {"vocab", Dim::kVocab},
+                                      {"embedding_rows", Dim::kEmbeddingRows},
                                       {"positions", Dim::kPositions},
                                       {"heads", Dim::kHeads},
                                       {"kv_heads", Dim::kKvHeads},

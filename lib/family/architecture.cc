@@ -7,18 +7,22 @@ namespace kvcal {
   ROW(afmoe)                \
   ROW(apertus)              \
   ROW(arcee)                \
+  ROW(aria)                 \
   ROW(bamba)                \
   ROW(biogpt)               \
   ROW(codegen)              \
   ROW(cohere)               \
   ROW(cohere2)              \
   ROW(cohere2_moe)          \
+  ROW(cohere_compass)       \
   ROW(cwm)                  \
   ROW(dbrx)                 \
+  ROW(deepseek_ocr2)        \
   ROW(deepseek_v2)          \
   ROW(deepseek_v3)          \
   ROW(deepseek_v32)         \
   ROW(dots1)                \
+  ROW(emu3)                 \
   ROW(ernie4_5)             \
   ROW(ernie4_5_moe)         \
   ROW(exaone)               \
@@ -41,6 +45,7 @@ namespace kvcal {
   ROW(glm4v)                \
   ROW(glm4v_moe)            \
   ROW(glm_moe_dsa)          \
+  ROW(glm_ocr)              \
   ROW(gpt2)                 \
   ROW(gpt_bigcode)          \
   ROW(gpt_neo)              \
@@ -49,6 +54,7 @@ namespace kvcal {
   ROW(gptj)                 \
   ROW(granite)              \
   ROW(granite4_vision)      \
+  ROW(granite_docling)      \
   ROW(granite_swa)          \
   ROW(granitemoe)           \
   ROW(granitemoe_swa)       \
@@ -57,6 +63,7 @@ namespace kvcal {
   ROW(helium)               \
   ROW(hunyuan_v1_dense)     \
   ROW(hunyuan_v1_moe)       \
+  ROW(hunyuan_vl)           \
   ROW(hy_v3)                \
   ROW(hyperclovax)          \
   ROW(internlm2)            \
@@ -78,6 +85,7 @@ namespace kvcal {
   ROW(mistral)              \
   ROW(mistral4)             \
   ROW(mixtral)              \
+  ROW(mllama)               \
   ROW(nanochat)             \
   ROW(nemotron)             \
   ROW(nemotron_h)           \
@@ -87,11 +95,13 @@ namespace kvcal {
   ROW(olmo_hybrid)          \
   ROW(olmoe)                \
   ROW(opt)                  \
+  ROW(paddleocr_vl)         \
   ROW(persimmon)            \
   ROW(phi)                  \
   ROW(phi3)                 \
   ROW(phimoe)               \
   ROW(qwen2)                \
+  ROW(qwen2_5_omni)         \
   ROW(qwen2_5_vl)           \
   ROW(qwen2_moe)            \
   ROW(qwen2_vl)             \
@@ -100,6 +110,7 @@ namespace kvcal {
   ROW(qwen3_5_moe)          \
   ROW(qwen3_moe)            \
   ROW(qwen3_next)           \
+  ROW(qwen3_omni_moe)       \
   ROW(qwen3_vl)             \
   ROW(qwen3_vl_moe)         \
   ROW(seed_oss)             \

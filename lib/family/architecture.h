@@ -56,6 +56,7 @@ enum class Positions : uint8_t {
   kRopeInSlidingLayers,         ///< full-attention layers have no RoPE
   kRopeInSlidingOrDenseLayers,  ///< nor have they, except layers without experts where
                                 ///< prefix_dense_sliding_window_pattern is 1
+  kRopeByLayerType,             ///< no RoPE where rope_parameters has null for the layer's type
   kRopeByLayer,                 ///< layer_rope_theta: the theta of each layer; 0: no RoPE
   kRopeWhereListed  ///< no RoPE where no_rope_layers holds 0, or in every no_rope_layer_interval-th
                     ///< layer
@@ -135,6 +136,7 @@ struct Architecture {
   bool norms_embedding = false;   ///< RMS norm without weight
   /// Norms that have no weights.
   std::vector<Role> plain_norms = {};
+  int64_t extra_embeddings = 0;  ///< rows of the embedding behind those of the vocabulary
   /// Rows of the table of positions before that of position 0.
   int64_t position_offset = 0;
   bool rope_is_interleaved = false;

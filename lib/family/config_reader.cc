@@ -122,6 +122,7 @@ constexpr auto kRopeKeys = std::to_array<std::string_view>({
     "sliding_attention",
     "truncate",
     "type",
+    "xdrope_section",
 });
 
 void add_unread_rope_keys(const std::string& name, const Json& rope, bool reads_alpha,

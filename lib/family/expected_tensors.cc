@@ -29,13 +29,18 @@ void append(const TensorRow& row, const std::string& prefix, int64_t layer,
                        .shape = shape});
 }
 
-bool is_behind_last_layer(std::string_view name, const ModelConfig& config) {
+/// Number of the layer that a tensor's name tells; kNoLayer: none.
+int64_t layer_of(std::string_view name, const ModelConfig& config) {
   const std::string prefix = config.backbone_prefix + std::string(config.architecture->layers_name);
-  if (!name.starts_with(prefix)) return false;
+  if (!name.starts_with(prefix)) return kNoLayer;
   int64_t layer = 0;
   const auto [end, error] =
       std::from_chars(name.data() + prefix.size(), name.data() + name.size(), layer);
-  return error == std::errc() && layer >= config.num_hidden_layers;
+  return error == std::errc() && layer >= 0 ? layer : kNoLayer;
+}
+
+bool is_behind_last_layer(std::string_view name, const ModelConfig& config) {
+  return layer_of(name, config) >= config.num_hidden_layers;
 }
 
 /// The tensors that K, V and Q of the draft layer are made of.
@@ -56,9 +61,16 @@ bool is_unused_tensor(std::string_view name, const ModelConfig& config) {
   const auto begins = [&](std::string_view prefix) { return name.starts_with(prefix); };
   return std::ranges::any_of(architecture.ignored_suffixes, ends) ||
          std::ranges::any_of(architecture.ignored_prefixes, begins) ||
-         is_outside_text(name, config) ||
+         is_outside_text(name, config) || skipped_layer_of(name, config) != kNoLayer ||
          name.ends_with("rotary_emb.inv_freq") ||  // what older transformers saved along
          is_of_prediction_layer(name, config);
+}
+
+int64_t skipped_layer_of(std::string_view name, const ModelConfig& config) {
+  const int64_t number = layer_of(name, config);
+  if (number == kNoLayer || number >= config.num_hidden_layers) return kNoLayer;
+  const LayerConfig& layer = config.layers[static_cast<size_t>(number)];
+  return layer.has_mixer || layer.has_mlp || layer.is_moe ? kNoLayer : number;
 }
 
 bool is_of_prediction_layer(std::string_view name, const ModelConfig& config) {

@@ -29,6 +29,9 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config);
 
 /// Whether checkpoints hold such a tensor and the text model does not use it.
 bool is_unused_tensor(std::string_view name, const ModelConfig& config);
+/// Number of the tensor's layer where that does nothing, as layers that attend to an image; else
+/// kNoLayer.
+int64_t skipped_layer_of(std::string_view name, const ModelConfig& config);
 
 /// Whether a tensor is of a multi-token prediction layer, which engines' models leave to the draft.
 bool is_of_prediction_layer(std::string_view name, const ModelConfig& config);

@@ -268,6 +268,17 @@ std::vector<bool> turning_layers(const ConfigReader& reader, const ModelConfig& 
       turns[i] = sliding[i] || (with_dense && !config.layers[i].is_moe);
     return turns;
   }
+  if (positions == Positions::kRopeByLayerType) {
+    const Json* ropes = reader.find("rope_parameters");
+    if (!ropes) fail_missing("rope_parameters", "the RoPE of each type of layer");
+    for (size_t i = 0; i < count; ++i) {
+      const std::string_view type = sliding[i] ? "sliding_attention" : "full_attention";
+      if (!ropes->contains(type))
+        fail_missing("rope_parameters." + std::string(type), "the RoPE of these layers, or null");
+      turns[i] = find_field(*ropes, type) != nullptr;
+    }
+    return turns;
+  }
   if (config.architecture->positions != Positions::kRopeWhereListed) return turns;
   const std::vector<int64_t> listed = integer_list(reader, "no_rope_layers");
   if (!listed.empty() && listed.size() != count)

@@ -52,6 +52,8 @@ int64_t ModelConfig::size_of(Dim dim, const LayerConfig* layer) const {
       return 2 * hidden_size;
     case Dim::kVocab:
       return vocab_size;
+    case Dim::kEmbeddingRows:
+      return vocab_size + architecture->extra_embeddings;
     case Dim::kPositions:
       return max_position_embeddings + architecture->position_offset;
     case Dim::kHeads:
@@ -442,7 +444,7 @@ void parse_outer_tie(const Json& json, const Json& text, ModelConfig& config) {
   config.ties_by_file = !outer && !inner;
   if (!outer) return;
   const bool either = config.wrapper && config.wrapper->ties_if_either;
-  config.tie_word_embeddings = *outer || (either && inner.value_or(false));
+  config.tie_word_embeddings = *outer || (either && config.tie_word_embeddings);
 }
 
 }  // namespace
@@ -460,6 +462,7 @@ ModelConfig parse_model_config(const Json& json, const FamilyChoice& family) {
   config.dtype = dtype(json);
   if (config.dtype.empty()) config.dtype = dtype(*model.config);
   if (is_nested) parse_outer_tie(json, *model.config, config);
+  if (config.wrapper && config.wrapper->multiplies_no_logits) config.logits_multiplier = 1.0f;
   parse_quantization(json, config);
   return config;
 }

@@ -18,6 +18,8 @@ constexpr std::string_view kChannelDecay = "its delta nets with a decay a channe
 constexpr std::string_view kHyperConnections = "its hyper-connections are not run";
 constexpr std::string_view kInnerNorms =
     "its norms before the last Linear of attention and MLP are not run";
+constexpr std::string_view kDiffusionNames =
+    "its checkpoints name attention as those of diffusion models do, which is not read";
 constexpr std::string_view kHeadsByLayer = "its layers have different numbers of heads";
 
 }  // namespace
@@ -41,7 +43,10 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"blt", "its tokens are bytes, joined in patches by a model of their own"},
       {"camembert", kEncoder},
       {"chameleon", "its logits leave out the tokens of images"},
+      {"cosmos3_edge", kDiffusionNames},
+      {"cosmos3_omni", kDiffusionNames},
       {"cpmant", "its positions are biases of attention"},
+      {"ctrl", "its waves of positions are not run"},
       {"data2vec-text", kEncoder},
       {"deepseek_v4", "its caches hold compressed tokens"},
       {"diffllama", "its attention subtracts two halves of heads"},
@@ -90,7 +95,6 @@ const std::vector<RefusedModelType>& refused_model_types() {
       {"mistral_large4",
        "the layers without positions in the latent attention of its text model are not run"},
       {"mistral_large4_text", "the layers without positions in its latent attention are not run"},
-      {"mllama", "its cross-attention layers, whose K and V are the image's, are not run"},
       {"modernbert-decoder", "its prediction head before lm_head is not run"},
       {"molmo2", "its embedding lies in two tables"},
       {"moshi", kAudio},

@@ -28,6 +28,7 @@ RopeConfig::Type parse_rope_type(const Json& scaling) {
           {"mrope", RopeConfig::Type::kDefault},
           {"linear", RopeConfig::Type::kLinear},
           {"dynamic", RopeConfig::Type::kDynamic},
+          {"xdrope", RopeConfig::Type::kDynamic},
           {"yarn", RopeConfig::Type::kYarn},
           {"longrope", RopeConfig::Type::kLongRope},
           {"su", RopeConfig::Type::kLongRope},
@@ -168,7 +169,7 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
 
 /// transformers 5 may give each layer type its own parameters.
 bool is_by_layer_type(const Json& parameters) {
-  return find_field(parameters, "full_attention") || find_field(parameters, "sliding_attention");
+  return parameters.contains("full_attention") || parameters.contains("sliding_attention");
 }
 
 RopeConfig parse_local_rope(const ConfigReader& reader, const ModelConfig& config) {
@@ -214,7 +215,8 @@ void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
         return (layer.sliding_window == 0) == is_full;
       };
       const auto user = std::ranges::find_if(config.layers, uses);
-      if (!entry && is_full && user != config.layers.end())
+      const bool may_lack = positions == Positions::kRopeByLayerType || !is_full;
+      if (!entry && !may_lack && user != config.layers.end())
         fail("key '", key, ".full_attention' is missing, and there are layers without a window");
       if (!entry) continue;
       const int64_t dim = user == config.layers.end() ? config.head_dim : user->attention.head_dim;

@@ -19,6 +19,7 @@ enum class Dim : uint8_t {
   kPositions,
   kHeads,
   kKvHeads,
+  kEmbeddingRows,
   kHeadDim,
   kQueryWidth,
   kKvWidth,     ///< of K, and of V where both are alike

@@ -278,8 +278,11 @@ TensorRows gated_shared_expert_rows() {
   };
 }
 
-TensorRows stacked_expert_rows(const StackedNames& names) {
+TensorRows stacked_expert_rows(const StackedNames& names, Layout layout) {
   const Condition moe = when(&LayerConfig::is_moe);
+  const auto shape = [&](Dim out, Dim in) {
+    return layout == Layout::kOutIn ? std::vector<Dim>{out, in} : std::vector<Dim>{in, out};
+  };
   return {
       {.role = Role::kRouter,
        .name = names.router,
@@ -288,44 +291,25 @@ TensorRows stacked_expert_rows(const StackedNames& names) {
        .module = names.router_module},
       {Role::kExpertGateUp,
        names.gate_up,
-       {Dim::kExpertGateUpWidth, Dim::kHidden},
+       shape(Dim::kExpertGateUpWidth, Dim::kHidden),
        {moe},
-       Layout::kOutIn,
+       layout,
        Dim::kExperts,
        {{Role::kExpertGate, names.split.gate}, {Role::kExpertUp, names.split.up}}},
       {Role::kExpertDown,
        names.down,
-       {Dim::kHidden, Dim::kExpertIntermediate},
+       shape(Dim::kHidden, Dim::kExpertIntermediate),
        {moe},
-       Layout::kOutIn,
+       layout,
        Dim::kExperts,
        {{Role::kExpertDown, names.split.down}}},
   };
 }
 
 TensorRows fused_expert_rows(Layout layout) {
-  const Condition moe = when(&LayerConfig::is_moe);
-  const auto shape = [&](Dim out, Dim in) {
-    return layout == Layout::kOutIn ? std::vector<Dim>{out, in} : std::vector<Dim>{in, out};
-  };
-  return {
-      {Role::kRouter, "mlp.gate.weight", {Dim::kExperts, Dim::kHidden}, {moe}},
-      {Role::kExpertGateUp,
-       "mlp.experts.gate_up_proj",
-       shape(Dim::kExpertGateUpWidth, Dim::kHidden),
-       {moe},
-       layout,
-       Dim::kExperts,
-       {{Role::kExpertGate, "mlp.experts.{}.gate_proj.weight"},
-        {Role::kExpertUp, "mlp.experts.{}.up_proj.weight"}}},
-      {Role::kExpertDown,
-       "mlp.experts.down_proj",
-       shape(Dim::kHidden, Dim::kExpertIntermediate),
-       {moe},
-       layout,
-       Dim::kExperts,
-       {{Role::kExpertDown, "mlp.experts.{}.down_proj.weight"}}},
-  };
+  return stacked_expert_rows({"mlp.gate.weight", "mlp.gate", "mlp.experts.gate_up_proj",
+                              "mlp.experts.down_proj", kSplitExperts},
+                             layout);
 }
 
 TensorRows split_delta_net_rows() {

@@ -102,7 +102,13 @@ constexpr StackedNames kGraniteExperts{
     "block_sparse_moe.output_linear.weight",
     {"block_sparse_moe.experts.{}.gate_proj.weight", "block_sparse_moe.experts.{}.up_proj.weight",
      "block_sparse_moe.experts.{}.down_proj.weight"}};
-TensorRows stacked_expert_rows(const StackedNames& names = kGraniteExperts);
+/// Names of split rows, below "mlp.experts".
+constexpr SharedNames kSplitExperts{"mlp.experts.{}.gate_proj.weight",
+                                    "mlp.experts.{}.up_proj.weight",
+                                    "mlp.experts.{}.down_proj.weight"};
+/// [experts, out, in] for kOutIn, [experts, in, out] for kInOut.
+TensorRows stacked_expert_rows(const StackedNames& names = kGraniteExperts,
+                               Layout layout = Layout::kOutIn);
 
 /// LFM2's norms, attention or short convolutions, and MLP of layers without experts.
 TensorRows lfm2_rows();

@@ -5,182 +5,10 @@
 #include "core/join.h"
 #include "core/registry.h"
 #include "family/architecture.h"
+#include "family/expected_tensors.h"
 #include "family/model_type_support.h"
 
 namespace kvcal {
-namespace {
-
-using Holds = TextPlace::Holds;
-
-constexpr TextPlace kPlain{"", Holds::kModel};
-constexpr TextPlace kLanguageModel{"language_model.", Holds::kModel};
-constexpr TextPlace kInnerLanguageModel{"model.language_model.", Holds::kBackbone};
-constexpr TextPlace kInnerTextModel{"model.text_model.", Holds::kBackbone};
-constexpr TextPlace kTextModel{"text_model.", Holds::kModel};
-
-/// As published, and as transformers 5 names them in memory.
-const std::vector<TextPlace> kLlavaPlaces{kLanguageModel, kInnerLanguageModel};
-const std::vector<std::string_view> kLlavaOutside{"vision_tower.", "multi_modal_projector."};
-
-}  // namespace
-
-// One row a wrapper.
-const std::vector<Wrapper>& wrappers() {
-  static const std::vector<Wrapper> kTable{
-      {.model_type = "fuyu",
-       .description = "Fuyu 8B",
-       .text_type = "persimmon",
-       .has_one_text_type = true,
-       .may_be_flat = true,
-       .places = kLlavaPlaces,
-       .outside = {"vision_embed_tokens."}},
-      {.model_type = "gemma3",
-       .description = "Gemma 3",
-       .text_type = "gemma3_text",
-       .has_one_text_type = true,
-       .places = kLlavaPlaces,
-       .outside = kLlavaOutside},
-      {.model_type = "gemma3n",
-       .description = "Gemma 3n",
-       .text_type = "gemma3n_text",
-       .has_one_text_type = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio."}},
-      {.model_type = "gemma4",
-       .description = "Gemma 4",
-       .text_type = "gemma4_text",
-       .has_one_text_type = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"vision_tower.", "embed_vision.", "audio_tower.", "embed_audio."}},
-      {.model_type = "gemma4_unified",
-       .description = "Gemma 4 12B",
-       .text_type = "gemma4_unified_text",
-       .has_one_text_type = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"vision_embedder.", "embed_vision.", "embed_audio."}},
-      {.model_type = "glm46v",
-       .description = "GLM-4.6V",
-       .text_type = "glm4v_text",
-       .places = {kInnerLanguageModel},
-       .outside = {"visual."}},
-      {.model_type = "glm4v",
-       .description = "GLM-4.1V",
-       .text_type = "glm4v_text",
-       .has_one_text_type = true,
-       .ties_if_either = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"visual."}},
-      {.model_type = "glm4v_moe",
-       .description = "GLM-4.5V",
-       .text_type = "glm4v_moe_text",
-       .has_one_text_type = true,
-       .ties_if_either = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"visual."}},
-      {.model_type = "granite4_vision",
-       .description = "Granite 4 Vision",
-       .text_type = "granite4_vision_text",
-       .has_one_text_type = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"vision_tower.", "layerwise_projectors.", "spatial_projectors.",
-                   "image_newline"}},
-      {.model_type = "idefics3",
-       .description = "Idefics3",
-       .text_type = "llama",
-       .places = {kInnerTextModel},
-       .outside = {"vision_model.", "connector."}},
-      {.model_type = "internvl",
-       .description = "InternVL 3 and 3.5 in transformers' form",
-       .text_type = "qwen2",
-       .places = kLlavaPlaces,
-       .outside = kLlavaOutside},
-      {.model_type = "kimi_k25",
-       .description = "Kimi-K2.5",
-       .text_type = "deepseek_v3",
-       .places = kLlavaPlaces,
-       .outside = {"vision_tower.", "mm_projector."}},
-      {.model_type = "lfm2_vl",
-       .description = "LFM2-VL",
-       .text_type = "lfm2",
-       .places = {kInnerLanguageModel},
-       .outside = kLlavaOutside},
-      {.model_type = "llama4",
-       .description = "Llama 4 Scout, Maverick",
-       .text_type = "llama4_text",
-       .has_one_text_type = true,
-       .places = {kLanguageModel},
-       .outside = {"vision_model.", "multi_modal_projector."}},
-      {.model_type = "llava",
-       .description = "LLaVA 1.5, Pixtral in transformers' form",
-       .text_type = "llama",
-       .ties_if_either = true,
-       .places = kLlavaPlaces,
-       .outside = kLlavaOutside},
-      {.model_type = "llava_next",
-       .description = "LLaVA 1.6",
-       .text_type = "llama",
-       .places = kLlavaPlaces,
-       .outside = {"vision_tower.", "multi_modal_projector.", "image_newline"}},
-      {.model_type = "llava_onevision",
-       .description = "LLaVA-OneVision",
-       .text_type = "qwen2",
-       .ties_if_either = true,
-       .places = kLlavaPlaces,
-       .outside = {"vision_tower.", "multi_modal_projector.", "image_newline"}},
-      {.model_type = "mistral3",
-       .description = "Mistral Small 3.1, Ministral 3",
-       .text_type = "mistral",
-       .places = kLlavaPlaces,
-       .outside = kLlavaOutside},
-      {.model_type = "qwen2_5_vl",
-       .description = "Qwen2.5-VL",
-       .text_type = "qwen2_5_vl_text",
-       .has_one_text_type = true,
-       .may_be_flat = true,
-       .ties_if_either = true,
-       .places = {kPlain, kInnerLanguageModel},
-       .outside = {"visual."}},
-      {.model_type = "qwen2_vl",
-       .description = "Qwen2-VL, QVQ",
-       .text_type = "qwen2_vl_text",
-       .has_one_text_type = true,
-       .may_be_flat = true,
-       .ties_if_either = true,
-       .places = {kPlain, kInnerLanguageModel},
-       .outside = {"visual."}},
-      {.model_type = "qwen3_5",
-       .description = "Qwen3.5, Qwen3.6, dense",
-       .text_type = "qwen3_5_text",
-       .has_one_text_type = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"visual."}},
-      {.model_type = "qwen3_5_moe",
-       .description = "Qwen3.5, Qwen3.6 with experts",
-       .text_type = "qwen3_5_moe_text",
-       .has_one_text_type = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"visual."}},
-      {.model_type = "qwen3_vl",
-       .description = "Qwen3-VL",
-       .text_type = "qwen3_vl_text",
-       .has_one_text_type = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"visual."}},
-      {.model_type = "qwen3_vl_moe",
-       .description = "Qwen3-VL-30B-A3B, Qwen3-VL-235B-A22B",
-       .text_type = "qwen3_vl_moe_text",
-       .has_one_text_type = true,
-       .places = {kInnerLanguageModel},
-       .outside = {"visual."}},
-      {.model_type = "smolvlm",
-       .description = "SmolVLM, SmolVLM2",
-       .text_type = "llama",
-       .places = {kInnerTextModel},
-       .outside = {"vision_model.", "connector."}},
-  };
-  return kTable;
-}
-
 FamilyChoice choose_family(std::string_view name) {
   std::vector<std::string> known;
   for (const Architecture& architecture : architectures()) {
@@ -295,13 +123,11 @@ std::vector<NamePrefix> name_prefixes(const ModelConfig& config) {
   if (config.wrapper_type.empty()) return own;
   std::vector<TextPlace> places;
   if (config.wrapper) places = config.wrapper->places;
-  for (const TextPlace& place :
-       {kLanguageModel, kInnerLanguageModel, kInnerTextModel, kTextModel, kPlain})
-    places.push_back(place);
+  places.insert(places.end(), usual_places().begin(), usual_places().end());
   std::vector<NamePrefix> prefixes;
   for (const TextPlace& place : places) {
     const std::string prefix(place.prefix);
-    if (place.holds == Holds::kBackbone) {
+    if (place.holds == TextPlace::Holds::kBackbone) {
       prefixes.push_back({prefix, ""});
       continue;
     }
@@ -322,6 +148,8 @@ std::vector<std::string> outside_patterns(const std::vector<std::string>& ignore
   if (config.wrapper_type.empty()) return patterns;
   for (const std::string& name : ignored) {
     if (name.ends_with(kHead) && name != kHead) add(std::string(kHead));
+    if (const int64_t layer = skipped_layer_of(name + ".", config); layer != kNoLayer)
+      add("re:(.*\\.)?layers\\." + std::to_string(layer) + "\\..*");
     if (!is_outside_text(name + ".", config)) continue;
     const size_t begin = name.starts_with(kInner) ? kInner.size() : 0;
     add("re:(.*\\.)?" + name.substr(begin, name.find('.', begin) - begin) + "\\..*");

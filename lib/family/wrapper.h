@@ -36,7 +36,8 @@ struct Wrapper {
   /// lm_head is tied where either the wrapper or its text_config says so; else the wrapper's word
   /// precedes.
   bool ties_if_either = false;
-  std::vector<TextPlace> places;  ///< the published one first
+  bool multiplies_no_logits = false;  ///< the text model's multiplier of the logits is not read
+  std::vector<TextPlace> places;      ///< the published one first
   /// Beginnings of the names of tensors outside of the text model, also below "model.".
   std::vector<std::string_view> outside;
 };
@@ -44,6 +45,8 @@ struct Wrapper {
 /// All known wrappers, in the order in which users see them. Source: transformers 5.23,
 /// `conversion_mapping.py` and each model's modeling file.
 const std::vector<Wrapper>& wrappers();
+/// Places that text models have in most multimodal checkpoints, the most likely first.
+const std::vector<TextPlace>& usual_places();
 
 /// The family of a config.json, and its object that describes the text model.
 struct TextModel {

@@ -179,6 +179,7 @@ void add_positions(Words& words, const Architecture& architecture, const Family&
       "no positions in layers without a window but with experts");
   add(words, architecture.positions == Positions::kRopeWhereListed, "layers without positions");
   add(words, architecture.positions == Positions::kRopeByLayer, "rope by layer");
+  add(words, architecture.positions == Positions::kRopeByLayerType, "rope by type of layer");
   add(words, family.presence(&ModelConfig::rope_is_interleaved), "interleaved rope");
   const Json* share = family.default_of("partial_rotary_factor");
   add(words,

@@ -106,6 +106,16 @@ TEST_CASE("wrappers: ignore lists name the parts beside the text model under any
   CHECK(outside_patterns(ignored, parse_model_config(config_of("llama"))).empty());
 }
 
+TEST_CASE("wrappers: ignore lists name layers that do nothing under any prefix") {
+  ModelConfig config = parse_model_config(config_of("mllama"));
+  config.backbone_prefix = "language_model.model.";
+  const std::vector<std::string> expected{"re:(.*\\.)?layers\\.1\\..*"};
+  CHECK(outside_patterns({"language_model.model.layers.0.mlp.up_proj",
+                          "language_model.model.layers.1.cross_attn.k_proj",
+                          "language_model.model.layers.1.mlp.up_proj"},
+                         config) == expected);
+}
+
 TEST_CASE("model_config: where either word ties, one is enough") {
   Json json = config_of("llava_onevision");
   json["tie_word_embeddings"] = false;

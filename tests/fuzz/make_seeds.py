@@ -7,6 +7,7 @@ What grew from them and is worth keeping lies in tests/fuzz/corpus/<target>/.
 """
 import json
 import pathlib
+import re
 import struct
 import sys
 
@@ -224,6 +225,9 @@ def texts(out):
     root = TESTS.parent
     copy(out, "recipe", [*(root / "recipes").glob("*.yaml"), *(FIXTURES / "recipe").rglob("*.yaml"),
                          *(TESTS / "recipe/bad").glob("*.yaml"), *(TESTS / "recipe/bad").glob("*.json")], 4096)
+    examples = re.findall(r"```yaml\n(.*?)```", (root / "docs/families.md").read_text(), re.S)
+    for number, example in enumerate(examples):
+        put(out, "family_file", f"example_{number}", example)
     sweeps = [root / "sweeps/kv_observers.yaml", TESTS / "cli/data/sweep.yaml"]
     for path in sweeps:
         text = path.read_text()

@@ -26,7 +26,7 @@ all_targets() { sed -n 's/^fuzz_target(\([a-z0-9_]*\) .*/\1/p' "$HERE/CMakeLists
 max_len() {
   case $1 in
     tokenizer_json | tekken) echo 49152 ;;
-    checkpoint) echo 32768 ;;
+    checkpoint | family_file) echo 32768 ;;
     sentencepiece | vocab_merges | statistics) echo 16384 ;;
     target_pattern | split_regex) echo 2048 ;;
     *) echo 8192 ;;
@@ -52,6 +52,7 @@ parser_files() {
     dataset) echo 'lib/datasets/(dataset|readers/)' ;;
     descriptor) echo lib/datasets/descriptor ;;
     config) echo 'lib/(family/(model_config|config_reader|rope_config|layer_plan|architecture|families/|modules)|synth/synthetic_config)' ;;
+    family_file) echo lib/descriptors/ ;;
     checkpoint) echo 'lib/(stored/|engines/)' ;;
     scales_json) echo 'lib/(stored/kv_scales|engines/scales_file)' ;;
     statistics) echo lib/export/statistics_file ;;
