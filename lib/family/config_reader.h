@@ -30,6 +30,8 @@ class ConfigReader {
   /// Name of the key in the file, for messages.
   std::string_view name_of(std::string_view key) const;
   const Json* find(std::string_view key) const;
+  /// Whether the family's defaults name the key or an alias of it.
+  bool has_default(std::string_view key) const;
   std::optional<int64_t> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> boolean(std::string_view key) const;
