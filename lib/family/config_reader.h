@@ -61,6 +61,9 @@ void parse_ropes(const ConfigReader& reader, ModelConfig& config);
 /// Sets the rope of each layer by layer_rope_theta; those of parse_ropes must be set. Throws Error.
 void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config);
 
+/// Number of layers of the list of mixers and MLPs; nullopt: there is none. Throws Error.
+std::optional<int64_t> listed_layers(const ConfigReader& reader);
+
 /// Sets the mixer of each layer, and the sizes of recurrent mixers. Throws Error.
 void parse_mixers(const ConfigReader& reader, ModelConfig& config);
 

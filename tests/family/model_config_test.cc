@@ -210,6 +210,40 @@ TEST_CASE("model_config: a latent cannot turn in proportion") {
                        "rope type 'proportional' is not supported for the latent attention"));
 }
 
+TEST_CASE("model_config: transformers 5 saves Nemotron-H with a list and no number of layers") {
+  Json json = config_of("nemotron_h");
+  const int64_t count = parse_model_config(json).num_hidden_layers;
+  json.erase("num_hidden_layers");
+  CHECK(parse_model_config(json).num_hidden_layers == count);
+  json.erase("hybrid_override_pattern");
+  json.erase("layers_block_type");
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "key 'num_hidden_layers' is missing"));
+}
+
+TEST_CASE("model_config: transformers 5 saves infinity as an object") {
+  Json json = config_of("falcon_h1");
+  json["time_step_limit"] = {0.25, {{"__float__", "Infinity"}}};
+  const RecurrentConfig& recurrent = parse_model_config(json).recurrent;
+  CHECK(recurrent.dt_min == 0.25f);
+  CHECK(std::isinf(recurrent.dt_max));
+  json["time_step_limit"] = {0.25, {{"__float__", "NaN"}}};
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "expected two rising numbers"));
+}
+
+// Source: transformers 5.23 `ACT2FN`.
+TEST_CASE("model_config: all names of GELU and of its approximation") {
+  Json json = config_of("llama");
+  const auto activation = [&](const char* name) {
+    json["hidden_act"] = name;
+    return parse_model_config(json).activation;
+  };
+  CHECK(activation("gelu_python") == Activation::kGelu);
+  CHECK(activation("gelu_python_tanh") == Activation::kGeluTanh);
+  CHECK(activation("gelu_accurate") == Activation::kGeluTanh);
+}
+
 TEST_CASE("model_config: heads of layers") {
   Json json = config_of("laguna");
   const auto refusal = [&] { return test::message_of([&] { parse_model_config(json); }); };
