@@ -244,6 +244,21 @@ TEST_CASE("model_config: all names of GELU and of its approximation") {
   CHECK(activation("gelu_accurate") == Activation::kGeluTanh);
 }
 
+// Source: transformers 5.23, models/gptj, models/codegen, models/cohere2_moe, models/gpt_oss.
+TEST_CASE("model_config: keys that transformers does not read may say nothing else") {
+  const auto message = [](const std::string& fixture, const char* key, const Json& value) {
+    Json json = config_of(fixture);
+    json[key] = value;
+    return test::message_of([&] { parse_model_config(json); });
+  };
+  for (const std::string fixture : {"gptj", "codegen"})
+    CHECK(test::contains(message(fixture, "rope_theta", 500.0), "supported is 10000.0"));
+  const Json scaling = {{"rope_type", "linear"}, {"factor", 2.0}};
+  CHECK(test::contains(message("cohere2_moe", "rope_scaling", scaling), "supported is null"));
+  CHECK(test::contains(message("gpt_oss", "experts_per_token", 1),
+                       "key 'experts_per_token' is 1, expected num_experts_per_tok"));
+}
+
 TEST_CASE("model_config: heads of layers") {
   Json json = config_of("laguna");
   const auto refusal = [&] { return test::message_of([&] { parse_model_config(json); }); };
