@@ -34,7 +34,11 @@ ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
     : json_(file), architecture_(architecture) {
   for (const KeyAlias& alias : architecture.aliases)
     if (const Json* nested = find_nested(file, alias.alias)) json_[alias.alias] = *nested;
-  // As in transformers, an explicit null is a value; only an absent key gets the default.
+  // As in transformers, an explicit null is a value; only an absent key gets the default. The ropes
+  // of a class take the place of null.
+  for (const std::string_view rope : {"rope_parameters", "rope_scaling"})
+    if (const auto found = json_.find(rope); found != json_.end() && found->is_null())
+      json_.erase(found);
   for (const std::string_view texts : {architecture.defaults, more_defaults}) {
     const Json defaults = parse_json(texts);
     for (const auto& [key, value] : defaults.items())
@@ -57,6 +61,13 @@ std::string_view ConfigReader::name_of(std::string_view key) const {
 
 const Json* ConfigReader::find(std::string_view key) const {
   return find_field(json_, name_of(key));
+}
+bool ConfigReader::has_default(std::string_view key) const {
+  const Json defaults = parse_json(architecture_.defaults);
+  return defaults.contains(key) ||
+         std::ranges::any_of(architecture_.aliases, [&](const KeyAlias& alias) {
+           return alias.key == key && defaults.contains(alias.alias);
+         });
 }
 std::optional<int64_t> ConfigReader::integer(std::string_view key) const {
   if (const Json* number = number_of_all_layers(find(key))) return number->get<int64_t>();

@@ -30,6 +30,8 @@ class ConfigReader {
   /// Name of the key in the file, for messages.
   std::string_view name_of(std::string_view key) const;
   const Json* find(std::string_view key) const;
+  /// Whether the family's defaults name the key or an alias of it.
+  bool has_default(std::string_view key) const;
   std::optional<int64_t> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> boolean(std::string_view key) const;
@@ -61,6 +63,9 @@ void parse_ropes(const ConfigReader& reader, ModelConfig& config);
 
 /// Sets the rope of each layer by layer_rope_theta; those of parse_ropes must be set. Throws Error.
 void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config);
+
+/// Number of layers of the list of mixers and MLPs; nullopt: there is none. Throws Error.
+std::optional<int64_t> listed_layers(const ConfigReader& reader);
 
 /// Sets the mixer of each layer, and the sizes of recurrent mixers. Throws Error.
 void parse_mixers(const ConfigReader& reader, ModelConfig& config);

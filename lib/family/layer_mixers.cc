@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
 
 #include "family/config_reader.h"
 
@@ -64,11 +67,14 @@ std::vector<Block> counted_blocks(const ConfigReader& reader, int64_t num_layers
   return blocks;
 }
 
+constexpr std::array<std::string_view, 3> kBlockLists{"hybrid_override_pattern",
+                                                      "layers_block_type", "layer_types"};
+
 std::vector<Block> layer_blocks(const ConfigReader& reader, const ModelConfig& config) {
   const int64_t num_layers = config.num_hidden_layers;
   if (config.architecture->mixes_beside_attention)
     return std::vector<Block>(static_cast<size_t>(num_layers), Block::kAttentionAndRecurrence);
-  for (const std::string_view key : {"hybrid_override_pattern", "layers_block_type", "layer_types"})
+  for (const std::string_view key : kBlockLists)
     if (reader.find(key)) return listed_blocks(reader, key, num_layers);
   return counted_blocks(reader, num_layers);
 }
@@ -92,20 +98,26 @@ int64_t mamba_head_dim(const ConfigReader& reader, int64_t heads) {
   return inner / heads;
 }
 
+/// transformers 5 writes infinity as {"__float__": "Infinity"}.
+std::optional<float> step_size(const Json& value) {
+  if (value == Json{{"__float__", "Infinity"}}) return std::numeric_limits<float>::infinity();
+  return value.is_number() ? std::optional(value.get<float>()) : std::nullopt;
+}
+
 /// [least, most] step size; most may be infinite.
 void parse_step_limit(const ConfigReader& reader, RecurrentConfig& recurrent) {
   const Json* limit = reader.find("time_step_limit");
   if (!limit) return;
-  const bool is_pair = limit->is_array() && limit->size() == 2 && limit->at(0).is_number() &&
-                       limit->at(1).is_number();
-  if (!is_pair || !(limit->at(0).get<float>() >= 0.0f) ||
-      !(limit->at(0).get<float>() < limit->at(1).get<float>())) {
+  const bool is_pair = limit->is_array() && limit->size() == 2;
+  const auto least = is_pair ? step_size(limit->at(0)) : std::nullopt;
+  const auto most = is_pair ? step_size(limit->at(1)) : std::nullopt;
+  if (!least || !most || !(*least >= 0.0f) || !(*least < *most)) {
     std::string found = dump_as_python(*limit);
     std::erase_if(found, [](char c) { return c == '\n' || c == ' '; });
     fail("key 'time_step_limit' is ", found, ", expected two rising numbers, the first 0 or more");
   }
-  recurrent.dt_min = limit->at(0).get<float>();
-  recurrent.dt_max = limit->at(1).get<float>();
+  recurrent.dt_min = *least;
+  recurrent.dt_max = *most;
 }
 
 void parse_mamba2(const ConfigReader& reader, RecurrentConfig& recurrent) {
@@ -164,6 +176,13 @@ void parse_short_convolution(const ConfigReader& reader, RecurrentConfig& recurr
 }
 
 }  // namespace
+
+std::optional<int64_t> listed_layers(const ConfigReader& reader) {
+  for (const std::string_view key : kBlockLists)
+    if (const Json* list = reader.find(key))
+      return static_cast<int64_t>(words_of(*list, key).size());
+  return std::nullopt;
+}
 
 void parse_mixers(const ConfigReader& reader, ModelConfig& config) {
   const Architecture& architecture = *config.architecture;

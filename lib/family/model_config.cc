@@ -181,6 +181,9 @@ Activation parse_activation(const ConfigReader& reader) {
                                              {"gelu", Activation::kGelu},
                                              {"gelu_new", Activation::kGeluTanh},
                                              {"gelu_fast", Activation::kGeluTanh},
+                                             {"gelu_accurate", Activation::kGeluTanh},
+                                             {"gelu_python", Activation::kGelu},
+                                             {"gelu_python_tanh", Activation::kGeluTanh},
                                              {"gelu_pytorch_tanh", Activation::kGeluTanh},
                                              {"quick_gelu", Activation::kQuickGelu},
                                              {"relu", Activation::kRelu},
@@ -365,6 +368,17 @@ void parse_quantization(const Json& json, ModelConfig& config) {
   config.weight_block_columns = block->at(1).get<int64_t>();
 }
 
+/// transformers 5 saves a list alone for models whose layers are single blocks.
+int64_t num_layers(const ConfigReader& reader, const Architecture& architecture) {
+  const bool is_said = reader.find("num_hidden_layers") != nullptr;
+  const auto listed =
+      architecture.has_single_blocks && !is_said ? listed_layers(reader) : std::nullopt;
+  if (!listed) return reader.size("num_hidden_layers", kMaxLayers);
+  if (*listed < 1 || *listed > kMaxLayers)
+    fail("the list of layer types has ", *listed, " entries, expected 1 to ", kMaxLayers);
+  return *listed;
+}
+
 void parse_sizes(const ConfigReader& reader, ModelConfig& config) {
   config.hidden_size = reader.size("hidden_size", kMaxWidth);
   const int64_t multiple = config.architecture->intermediate_multiple;
@@ -376,7 +390,7 @@ void parse_sizes(const ConfigReader& reader, ModelConfig& config) {
     config.intermediate_size = reader.size("intermediate_size", kMaxWidth);
   }
   config.vocab_size = reader.size("vocab_size", kMaxVocab);
-  config.num_hidden_layers = reader.size("num_hidden_layers", kMaxLayers);
+  config.num_hidden_layers = num_layers(reader, *config.architecture);
   config.max_position_embeddings = reader.size("max_position_embeddings", kMaxPositions);
 }
 

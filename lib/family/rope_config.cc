@@ -94,6 +94,23 @@ void parse_longrope(const Json& scaling, RopeConfig& rope) {
   rope.long_mscale = optional_number(scaling, "long_mscale").value_or(0.0);
 }
 
+/// Whether Hunyuan's alpha raises theta, once for all lengths, whatever the type says. Source:
+/// transformers hunyuan_v1_dense `compute_ntk_alpha_rope_parameters`.
+bool is_raised_by_alpha(const Json& scaling, const ModelConfig& config) {
+  return config.architecture->has_rope_alpha &&
+         optional_number(scaling, "alpha").value_or(0.0) != 0.0 &&
+         parse_rope_type(scaling) == RopeConfig::Type::kDynamic;
+}
+
+/// Whether the family's own formula reads the share of turning dimensions. Such a family names its
+/// default; formulas of scaled types read it in every family. Source: transformers 5.23
+/// `compute_default_rope_parameters`.
+bool reads_share(const Json& scaling, const ConfigReader& reader, const ModelConfig& config) {
+  if (parse_rope_type(scaling) != RopeConfig::Type::kDefault)
+    return !is_raised_by_alpha(scaling, config);
+  return reader.has_default("partial_rotary_factor");
+}
+
 /// Turning dimensions: a share of the head, or MLA's own.
 int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
                       int64_t head_dim) {
@@ -111,15 +128,11 @@ int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const Mod
   if (dim < 2 || dim % 2 != 0)
     fail("key '", reader.name_of("partial_rotary_factor"), "' is ", share, ", which turns ", dim,
          " of ", head_dim, " dimensions of a head; expected an even number of them");
+  if (dim != head_dim && !reads_share(scaling, reader, config))
+    fail("key '", reader.name_of("partial_rotary_factor"), "' is ", share, ", which ",
+         config.architecture->name,
+         " reads only with a scaled rope_type; expected 1 or no such key");
   return dim;
-}
-
-/// Whether Hunyuan's alpha raises theta, once for all lengths, whatever the type says. Source:
-/// transformers hunyuan_v1_dense `compute_ntk_alpha_rope_parameters`.
-bool is_raised_by_alpha(const Json& scaling, const ModelConfig& config) {
-  return config.architecture->has_rope_alpha &&
-         optional_number(scaling, "alpha").value_or(0.0) != 0.0 &&
-         parse_rope_type(scaling) == RopeConfig::Type::kDynamic;
 }
 
 RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
@@ -148,6 +161,9 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
   rope.type = parse_rope_type(scaling);
   if (rope.type == RopeConfig::Type::kDefault) return rope;
   if (rope.type == RopeConfig::Type::kProportional) {
+    if (config.architecture->has_latent_attention)
+      fail("rope type 'proportional' is not supported for the latent attention of ",
+           config.architecture->name);
     rope.turning_dim = std::exchange(rope.rotary_dim, head_dim);
     rope.factor = positive_or(scaling, "factor", 1.0);
     return rope;

@@ -10,7 +10,8 @@ namespace kvcal {
 namespace {
 
 Json config_of(const std::string& fixture) {
-  return parse_json(read_text(test::model_fixture(fixture) / "config.json"));
+  return parse_json(read_text(test::model_fixture(fixture) / "config.json"),
+                    {.has_python_constants = true});
 }
 
 Json wrapped(const Json& text) {
@@ -155,10 +156,117 @@ TEST_CASE("model_config: a share of a head's dimensions is a share") {
   }
 }
 
-TEST_CASE("model_config: Bamba's half of a head is an even number of dimensions") {
+// Source: transformers 5.23 `compute_default_rope_parameters` of each model, which in most reads no
+// share, and `ROPE_INIT_FUNCTIONS`, which all do.
+TEST_CASE("model_config: a share that the family's own formula does not read is refused") {
+  const auto with_share = [](const std::string& fixture, const Json& rope) {
+    Json json = config_of(fixture);
+    json.erase("rope_scaling");
+    json["rope_parameters"] = rope;
+    return json;
+  };
+  const Json plain = {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}};
+  const Json scaled = {{"rope_type", "linear"}, {"factor", 2.0}, {"partial_rotary_factor", 0.5}};
+  const ModelConfig turned = parse_model_config(with_share("llama", scaled));
+  CHECK(turned.ropes.at(0).rotary_dim == turned.head_dim / 2);
+  CHECK(test::contains(
+      test::message_of([&] { parse_model_config(with_share("llama", plain)); }),
+      "key 'partial_rotary_factor' is 0.5, which llama reads only with a scaled rope_type"));
+  for (const std::string fixture : {"phi3", "mellum", "minimax_m2", "solar_open"}) {
+    const ModelConfig config = parse_model_config(with_share(fixture, plain));
+    CHECK(config.ropes.at(0).rotary_dim == config.head_dim / 2);
+  }
+  Json gemma = config_of("gemma4_26b");
+  gemma["rope_parameters"]["sliding_attention"]["partial_rotary_factor"] = 0.5;
+  CHECK(test::contains(test::message_of([&] { parse_model_config(gemma); }),
+                       "rope_parameters.sliding_attention: key 'partial_rotary_factor'"));
+}
+
+// Source: transformers 5.23 `BambaConfig.__post_init__`.
+TEST_CASE("model_config: half of each of Bamba's heads turns, where its rope has no share") {
   Json json = config_of("bamba");
+  json["partial_rotary_factor"] = 1.0;
+  const int64_t head_dim = parse_model_config(json).head_dim;
+  CHECK(parse_model_config(json).ropes.at(0).rotary_dim == head_dim / 2);
+  json["rope_parameters"] = {{"rope_type", "default"}, {"partial_rotary_factor", 1.0}};
+  CHECK(parse_model_config(json).ropes.at(0).rotary_dim == head_dim);
+  json.erase("rope_parameters");
+  json.erase("partial_rotary_factor");
   json["head_dim"] = 6;
-  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }), "multiple of 4"));
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }), "expected an even"));
+}
+
+// Source: transformers 5.23 `LagunaConfig.__post_init__`.
+TEST_CASE("model_config: ropes of the class take the place of null") {
+  for (const std::string fixture : {"laguna", "mellum"}) {
+    Json json = config_of(fixture);
+    json.erase("rope_parameters");
+    const ModelConfig absent = parse_model_config(json);
+    json["rope_parameters"] = nullptr;
+    const ModelConfig null = parse_model_config(json);
+    REQUIRE(absent.ropes.size() == 2);
+    REQUIRE(null.ropes.size() == 2);
+    CHECK(null.ropes[0].theta == 500000.0);
+    CHECK(null.ropes[1].theta == 10000.0);
+    CHECK(null.ropes[0].rotary_dim == absent.ropes[0].rotary_dim);
+  }
+}
+
+TEST_CASE("model_config: a latent cannot turn in proportion") {
+  Json json = config_of("youtu");
+  json.erase("rope_scaling");
+  json["rope_parameters"] = {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.5}};
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "rope type 'proportional' is not supported for the latent attention"));
+}
+
+TEST_CASE("model_config: transformers 5 saves Nemotron-H with a list and no number of layers") {
+  Json json = config_of("nemotron_h");
+  const int64_t count = parse_model_config(json).num_hidden_layers;
+  json.erase("num_hidden_layers");
+  CHECK(parse_model_config(json).num_hidden_layers == count);
+  json.erase("hybrid_override_pattern");
+  json.erase("layers_block_type");
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "key 'num_hidden_layers' is missing"));
+}
+
+TEST_CASE("model_config: transformers 5 saves infinity as an object") {
+  Json json = config_of("falcon_h1");
+  json["time_step_limit"] = {0.25, {{"__float__", "Infinity"}}};
+  const RecurrentConfig& recurrent = parse_model_config(json).recurrent;
+  CHECK(recurrent.dt_min == 0.25f);
+  CHECK(std::isinf(recurrent.dt_max));
+  json["time_step_limit"] = {0.25, {{"__float__", "NaN"}}};
+  CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
+                       "expected two rising numbers"));
+}
+
+// Source: transformers 5.23 `ACT2FN`.
+TEST_CASE("model_config: all names of GELU and of its approximation") {
+  Json json = config_of("llama");
+  const auto activation = [&](const char* name) {
+    json["hidden_act"] = name;
+    return parse_model_config(json).activation;
+  };
+  CHECK(activation("gelu_python") == Activation::kGelu);
+  CHECK(activation("gelu_python_tanh") == Activation::kGeluTanh);
+  CHECK(activation("gelu_accurate") == Activation::kGeluTanh);
+}
+
+// Source: transformers 5.23, models/gptj, models/codegen, models/cohere2_moe, models/gpt_oss.
+TEST_CASE("model_config: keys that transformers does not read may say nothing else") {
+  const auto message = [](const std::string& fixture, const char* key, const Json& value) {
+    Json json = config_of(fixture);
+    json[key] = value;
+    return test::message_of([&] { parse_model_config(json); });
+  };
+  for (const std::string fixture : {"gptj", "codegen"})
+    CHECK(test::contains(message(fixture, "rope_theta", 500.0), "supported is 10000.0"));
+  const Json scaling = {{"rope_type", "linear"}, {"factor", 2.0}};
+  CHECK(test::contains(message("cohere2_moe", "rope_scaling", scaling), "supported is null"));
+  CHECK(test::contains(message("gpt_oss", "experts_per_token", 1),
+                       "key 'experts_per_token' is 1, expected num_experts_per_tok"));
 }
 
 TEST_CASE("model_config: heads of layers") {

@@ -17,6 +17,19 @@ TensorRows mlp_rows_of_bamba() {
   };
 }
 
+/// Half of each head turns, whatever the key says beside the rope's own. Source: transformers 5.23
+/// `BambaConfig.__post_init__`.
+void resolve_share(const Json& json, ModelConfig& config) {
+  for (const std::string_view key : {"rope_parameters", "rope_scaling"})
+    if (const Json* rope = find_field(json, key))
+      if (find_field(*rope, "partial_rotary_factor")) return;
+  if (config.head_dim % 4 != 0)
+    fail("head_dim is ", config.head_dim, ", expected a multiple of 4: half of it turns");
+  for (RopeConfig& rope : config.ropes)
+    (rope.type == RopeConfig::Type::kProportional ? rope.turning_dim : rope.rotary_dim) =
+        config.head_dim / 2;
+}
+
 }  // namespace
 
 // Source: transformers, models/bamba.
@@ -29,7 +42,7 @@ Architecture bamba_architecture() {
       .defaults = R"({"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "mamba_n_heads": 128,
                       "mamba_n_groups": 1, "mamba_d_state": 256, "mamba_d_conv": 4,
                       "mamba_expand": 2, "mamba_conv_bias": true, "max_position_embeddings": 262144,
-                      "attn_layer_indices": []})",
+                      "attn_layer_indices": [], "partial_rotary_factor": 0.5})",
       .aliases = {{"mamba_num_heads", "mamba_n_heads"}, {"mamba_head_dim", "mamba_d_head"}},
       .switches = {{"attention_bias", &ModelConfig::attention_bias},
                    {"attention_bias", &ModelConfig::output_bias},
@@ -37,14 +50,8 @@ Architecture bamba_architecture() {
                    {"mamba_proj_bias", &ModelConfig::mixer_bias},
                    {"mamba_proj_bias", &ModelConfig::mixer_output_bias},
                    {"mamba_conv_bias", &ModelConfig::has_conv_bias}},
-      // Half of each head rotates, regardless of config.json.
       .known_keys = {"attn_rotary_emb"},
-      .resolve =
-          [](const Json&, ModelConfig& config) {
-            if (config.head_dim % 4 != 0)
-              fail("head_dim is ", config.head_dim, ", expected a multiple of 4: half of it turns");
-            for (RopeConfig& rope : config.ropes) rope.rotary_dim = config.head_dim / 2;
-          },
+      .resolve = resolve_share,
       .recurrence = Mixer::kMamba2,
       .model_tensors =
           model_rows_named("embed_tokens.weight", "final_layernorm.weight", "lm_head.weight"),

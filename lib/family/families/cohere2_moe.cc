@@ -53,6 +53,8 @@ Architecture cohere2_moe_architecture() {
                    {"attention_bias", &ModelConfig::output_bias},
                    {"norm_topk_prob", &ModelConfig::norm_topk_prob}},
       .numbers = {{"logit_scale", &ModelConfig::logits_multiplier}},
+      // transformers has the key, and reads rope_parameters alone.
+      .fixed = {{"rope_scaling", "null"}},
       .known_keys = {"expert_selection_fn", "shared_expert_combination_strategy",
                      "prefix_dense_intermediate_size"},
       .resolve = resolve,

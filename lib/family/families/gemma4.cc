@@ -38,7 +38,7 @@ void resolve_gemma4(const Json& json, ModelConfig& config) {
   if (attends_ahead.value_or("vision") != "vision")
     fail("key 'use_bidirectional_attention' is '", *attends_ahead, "', which is not supported for ",
          config.architecture->name, "; supported are null and 'vision'");
-  // transformers takes its own values where the key is null, and none where a type is missing.
+  // Where a type is missing, transformers has no rope.
   if (config.ropes.size() != 2)
     fail("key 'rope_parameters' gives ", config.ropes.size(),
          " of full_attention and sliding_attention, expected both");

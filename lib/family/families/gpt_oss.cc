@@ -56,14 +56,17 @@ Architecture gpt_oss_architecture() {
                       "sliding_window_pattern": 2, "rms_norm_eps": 1e-5, "rope_theta": 150000,
                       "num_local_experts": 128, "num_experts_per_tok": 4, "attention_bias": true,
                       "swiglu_limit": 7.0})",
-      .aliases = {{"num_experts", "num_local_experts"},
-                  {"num_experts_per_tok", "experts_per_token"}},
+      .aliases = {{"num_experts", "num_local_experts"}},
       .switches = attention_bias_switches(),
       .numbers = {{"swiglu_limit", &ModelConfig::activation_limit}},
       // hidden_act is "silu"; the experts use x · sigmoid(1.702 x).
-      .known_keys = {"initial_context_length"},
+      .known_keys = {"experts_per_token", "initial_context_length"},
       .resolve =
-          [](const Json&, ModelConfig& config) {
+          [](const Json& json, ModelConfig& config) {
+            const int64_t count = config.moe.experts_per_token;
+            const int64_t second = optional_int(json, "experts_per_token").value_or(count);
+            if (second != count)
+              fail("key 'experts_per_token' is ", second, ", expected num_experts_per_tok ", count);
             config.activation = Activation::kQuickGelu;
             config.norm_topk_prob = true;
           },

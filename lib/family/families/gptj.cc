@@ -18,6 +18,7 @@ Architecture gptj_architecture() {
                   {"max_position_embeddings", "n_positions"},
                   {"hidden_act", "activation_function"},
                   {"rms_norm_eps", "layer_norm_epsilon"}},
+      .fixed = {{"rope_theta", "10000.0"}, {"rope_scaling", "null"}, {"rope_parameters", "null"}},
       .known_keys = {"rotary", "scale_attn_weights"},
       .resolve =
           [](const Json& json, ModelConfig& config) {

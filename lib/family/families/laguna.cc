@@ -27,6 +27,7 @@ Architecture laguna_architecture() {
       .defaults = R"({"num_key_value_heads": 8, "head_dim": 128, "sliding_window": 512,
                       "first_k_dense_replace": 1, "num_experts": 256, "num_experts_per_tok": 8,
                       "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+                      "partial_rotary_factor": 1.0,
                       "rope_parameters": {
                         "full_attention": {"rope_type": "default", "rope_theta": 500000.0,
                                            "partial_rotary_factor": 0.5},

@@ -93,8 +93,8 @@ void resolve_llama4_layers(const Json& config, ModelConfig& resolved) {
 
 }  // namespace
 
-// Chunks in layers with positions; queries that grow in those without. The norm of Q and K follows
-// their rope, which does not change it. Source: transformers, models/llama4.
+// Chunks in layers with positions; queries that grow in those without. Source: transformers,
+// models/llama4.
 Architecture llama4_architecture() {
   return {
       .name = "llama4",
@@ -118,6 +118,7 @@ Architecture llama4_architecture() {
       .plain_norms = {Role::kQueryNorm, Role::kKeyNorm},
       .rope_is_interleaved = true,
       .weighs_expert_inputs = true,
+      .norms_after_rope = true,
       .expert_layers = ExpertLayers::kEveryStep,
       .positions = Positions::kRopeWhereListed,
       .router_score = RouterScore::kSigmoid,

@@ -13,7 +13,7 @@ Architecture mellum_architecture() {
       .defaults = R"({"num_key_value_heads": 4, "head_dim": 128, "sliding_window": 1024,
                       "max_window_layers": 10000, "num_experts": 64, "num_experts_per_tok": 8,
                       "moe_intermediate_size": 896, "norm_topk_prob": true,
-                      "first_k_dense_replace": 0,
+                      "first_k_dense_replace": 0, "partial_rotary_factor": 1.0,
                       "rope_parameters": {
                         "full_attention": {"rope_type": "default", "rope_theta": 500000.0},
                         "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})",

@@ -2,8 +2,8 @@
 
 namespace kvcal {
 
-// Norms without weights, also of the embedding and of turned Q and K, which turning does not
-// change. Source: transformers, models/nanochat.
+// Norms without weights, also of the embedding and of turned Q and K. Source: transformers,
+// models/nanochat.
 Architecture nanochat_architecture() {
   return {
       .name = "nanochat",
@@ -18,6 +18,7 @@ Architecture nanochat_architecture() {
       .plain_norms = {Role::kInputNorm, Role::kMlpNorm, Role::kFinalNorm, Role::kQueryNorm,
                       Role::kKeyNorm},
       .rope_turns_back = true,
+      .norms_after_rope = true,
       .model_tensors = {{Role::kEmbedding, "embed_tokens.weight", {Dim::kVocab, Dim::kHidden}},
                         {Role::kLmHead,
                          "lm_head.weight",

@@ -2,5 +2,5 @@
 #include "support/catch.h"
 
 TEST_CASE("nanochat: as in transformers") {
-  kvcal::test::check_family({"nanochat"});
+  kvcal::test::check_family({"nanochat", "nanochat_yarn"});
 }
