@@ -39,6 +39,7 @@ void add_eval(CLI::App& app, std::function<void()>& run);
 void add_engines(CLI::App& app, std::function<void()>& run);
 void add_families(CLI::App& app, std::function<void()>& run);
 void add_inspect(CLI::App& app, std::function<void()>& run);
+void add_quantize(CLI::App& app, std::function<void()>& run);
 void add_scales(CLI::App& app, std::function<void()>& run);
 void add_convert(CLI::App& app, std::function<void()>& run);
 void add_apply(CLI::App& app, std::function<void()>& run);

@@ -5,9 +5,6 @@
 namespace kvcal {
 namespace {
 
-/// The compressed-tensors release with this layout (docs/formats.md).
-constexpr std::string_view kWrittenVersion = "0.19.0";
-
 /// A target by class.
 constexpr std::string_view kEveryLinear = "Linear";
 
@@ -85,7 +82,7 @@ Json quantization_config(const Calibration& calibration) {
   config["quantization_status"] = "compressed";
   config["sparsity_config"] = Json::object();
   config["transform_config"] = Json::object();
-  config["version"] = kWrittenVersion;
+  config["version"] = kCompressedTensorsVersion;
   return config;
 }
 

@@ -1,9 +1,14 @@
 #pragma once
 
+#include <string_view>
+
 #include "core/json.h"
 #include "quant/calibration.h"
 
 namespace kvcal {
+
+/// The compressed-tensors release with this layout (docs/formats.md).
+inline constexpr std::string_view kCompressedTensorsVersion = "0.19.0";
 
 /// Scheme of each group of modules, by "group_0", …: the plan's groups in order. Where queries are
 /// quantized, a group for the attention class comes before the groups of modules that follow

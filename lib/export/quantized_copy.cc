@@ -10,6 +10,7 @@
 #include "export/layer_scales.h"
 #include "export/planned_weights.h"
 #include "export/source_values.h"
+#include "export/split_values.h"
 #include "quant/weight_codes.h"
 #include "quant/weight_scales.h"
 
@@ -118,39 +119,6 @@ Tensor weight_scale_tensor(const WeightForm& form, const std::string& module,
   return scale_tensor(form.scale_name(module, strategy),
                       form.scale_shape(scale_grid(args, weight.shape), strategy), scales, dtype);
 }
-
-/// Tensor of one expert that keeps its values: copied by range where it is contiguous, else
-/// assembled on demand.
-class SplitValues {
- public:
-  SplitValues(const SplitCopy& copy, const SafetensorsFile& file)
-      : copy_(copy), file_(file), values_(file, *copy.source, &copy.planned->slice) {}
-
-  TensorSource source() {
-    if (copy_.planned->slice.is_contiguous()) {
-      TensorSource range = source_of(file_, values_of(*copy_.source, copy_.planned->slice).view);
-      range.name = copy_.planned->name;
-      return range;
-    }
-    return {.name = copy_.planned->name,
-            .dtype = copy_.source->dtype,
-            .shape = copy_.shape,
-            .bytes = {},
-            .file = {},
-            .file_offset = 0,
-            .generate = [this](uint64_t offset, std::span<std::byte> bytes) {
-              values_.prepare([](const TensorView&) {});
-              std::ranges::copy(values_.view().bytes.subspan(offset, bytes.size()), bytes.begin());
-              const auto size = static_cast<uint64_t>(bits_of_dtype(copy_.source->dtype) / 8);
-              values_.done(offset / size, bytes.size() / size);
-            }};
-  }
-
- private:
-  const SplitCopy& copy_;
-  const SafetensorsFile& file_;
-  SourceValues values_;
-};
 
 class QuantizedCopy {
  public:

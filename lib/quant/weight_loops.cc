@@ -94,14 +94,84 @@ KVCAL_INLINE void encode_loop(const Run& run, const Coding& coding, uint8_t* __r
   const std::byte* const elements = run.elements;
   const size_t count = run.count;
   const float scale = coding.scale;
+  // llm-compressor's oneshot adds a zero point of +0 to the quotient, which turns -0 into +0;
+  // model_free_ptq has none.
+  const uint32_t least = coding.keeps_zero_sign ? 0 : 1;
   for (size_t i = 0; i < count; ++i) {
     const auto element = load<kDType>(elements, i);
     const uint32_t quotient =
         quotient_magnitude<kDType, kRounds>(magnitude_of<kDType>(element), scale);
-    // llm-compressor adds a zero point of +0 to the quotient, which turns -0 into +0.
-    const uint32_t sign = choose(quotient == 0, 0u, sign_of<kDType>(element));
+    const uint32_t sign = choose(quotient < least, 0u, sign_of<kDType>(element));
     codes[i] = static_cast<uint8_t>(OnE4m3Grid(quotient).code() | sign);
   }
+}
+
+template <DType kDType, bool kRounds>
+KVCAL_INLINE void encode_e2m1_loop(const Run& run, const Coding& coding,
+                                   uint8_t* __restrict codes) {
+  const std::byte* const elements = run.elements;
+  const size_t count = run.count;
+  const float scale = coding.scale;
+  for (size_t i = 0; i < count; ++i) {
+    const auto element = load<kDType>(elements, i);
+    const uint32_t quotient =
+        quotient_magnitude<kDType, kRounds>(magnitude_of<kDType>(element), scale);
+    // Numbers of the middles between two codes that lie below; ties go to the even code.
+    const float value = float_of(quotient);
+    const uint32_t code = choose(value > 0.25f, 1u, 0u) + choose(value >= 0.75f, 1u, 0u) +
+                          choose(value > 1.25f, 1u, 0u) + choose(value >= 1.75f, 1u, 0u) +
+                          choose(value > 2.5f, 1u, 0u) + choose(value >= 3.5f, 1u, 0u) +
+                          choose(value > 5.0f, 1u, 0u);
+    const uint32_t sign = choose(quotient == 0, 0u, sign_of<kDType>(element) >> 4);
+    codes[i] = static_cast<uint8_t>(code | sign);
+  }
+}
+
+/// A finite element with its sign.
+template <DType kDType>
+KVCAL_INLINE float value_of(Bits<kDType> element) {
+  return float_of(bits_of(magnitude_of<kDType>(element)) | sign_of<kDType>(element) << 24);
+}
+
+/// value, of a magnitude under 65504, rounded to the dtype.
+template <DType kDType>
+KVCAL_INLINE float rounded(float value) {
+  const uint32_t bits = bits_of(value);
+  if constexpr (kDType == DType::kF32) return value;
+  if constexpr (kDType == DType::kBF16)
+    return float_of((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);
+  const uint32_t sign = bits & 0x80000000u;
+  return float_of(bits_of(OnF16Grid(bits & 0x7fffffffu).value()) | sign);
+}
+
+template <DType kDType>
+KVCAL_INLINE void encode_int_loop(const Run& run, const IntCoding& given,
+                                  uint8_t* __restrict codes) {
+  // Adding it leaves no bit for a fraction, so the adder rounds.
+  constexpr float kAnchor = 0x1.8p23f;
+  const IntCoding coding = given;
+  const std::byte* const elements = run.elements;
+  const size_t count = run.count;
+  for (size_t i = 0; i < count; ++i) {
+    const float value = value_of<kDType>(load<kDType>(elements, i));
+    const float quotient =
+        rounded<kDType>(rounded<kDType>(value / coding.scale) + coding.zero_point);
+    const float least = quotient < coding.lowest ? coding.lowest : quotient;
+    const float clamped = least > coding.highest ? coding.highest : least;
+    const float integer = (clamped + kAnchor) - kAnchor;
+    codes[i] = static_cast<uint8_t>(static_cast<int32_t>(integer) + coding.added);
+  }
+}
+
+template <DType kDType>
+KVCAL_INLINE Extremes extremes_loop(const Run& run) {
+  Extremes found;
+  for (size_t i = 0; i < run.count; ++i) {
+    const float value = value_of<kDType>(load<kDType>(run.elements, i));
+    found.smallest = value < found.smallest ? value : found.smallest;
+    found.largest = value > found.largest ? value : found.largest;
+  }
+  return found;
 }
 
 /// |element - scale x code|; the product is exact in double.
@@ -155,6 +225,42 @@ KVCAL_INLINE void encode_of(const Run& run, const Coding& coding, uint8_t* codes
   }
 }
 
+KVCAL_INLINE void encode_e2m1_of(const Run& run, const Coding& coding, uint8_t* codes) {
+  const bool rounds = coding.rounds_quotient;
+  switch (run.dtype) {
+    case DType::kF16:
+      return rounds ? encode_e2m1_loop<DType::kF16, true>(run, coding, codes)
+                    : encode_e2m1_loop<DType::kF16, false>(run, coding, codes);
+    case DType::kBF16:
+      return rounds ? encode_e2m1_loop<DType::kBF16, true>(run, coding, codes)
+                    : encode_e2m1_loop<DType::kBF16, false>(run, coding, codes);
+    default:
+      return encode_e2m1_loop<DType::kF32, false>(run, coding, codes);
+  }
+}
+
+KVCAL_INLINE void encode_int_of(const Run& run, const IntCoding& coding, uint8_t* codes) {
+  switch (run.dtype) {
+    case DType::kF16:
+      return encode_int_loop<DType::kF16>(run, coding, codes);
+    case DType::kBF16:
+      return encode_int_loop<DType::kBF16>(run, coding, codes);
+    default:
+      return encode_int_loop<DType::kF32>(run, coding, codes);
+  }
+}
+
+KVCAL_INLINE Extremes extremes_of(const Run& run) {
+  switch (run.dtype) {
+    case DType::kF16:
+      return extremes_loop<DType::kF16>(run);
+    case DType::kBF16:
+      return extremes_loop<DType::kBF16>(run);
+    default:
+      return extremes_loop<DType::kF32>(run);
+  }
+}
+
 KVCAL_INLINE void powers_of(const Run& run, const Coding& coding, double norm, double* powers) {
   const bool rounds = coding.rounds_quotient;
   switch (run.dtype) {
@@ -176,10 +282,21 @@ KVCAL_INLINE void powers_of(const Run& run, const Coding& coding, double norm, d
   target void encode_##isa(const Run& run, const Coding& coding, uint8_t* codes) {              \
     encode_of(run, coding, codes);                                                              \
   }                                                                                             \
+  target void encode_e2m1_##isa(const Run& run, const Coding& coding, uint8_t* codes) {         \
+    encode_e2m1_of(run, coding, codes);                                                         \
+  }                                                                                             \
+  target void encode_int_##isa(const Run& run, const IntCoding& coding, uint8_t* codes) {       \
+    encode_int_of(run, coding, codes);                                                          \
+  }                                                                                             \
+  target Extremes extremes_##isa(const Run& run) {                                              \
+    return extremes_of(run);                                                                    \
+  }                                                                                             \
   target void powers_##isa(const Run& run, const Coding& coding, double norm, double* powers) { \
     powers_of(run, coding, norm, powers);                                                       \
   }                                                                                             \
-  constexpr Loops k_##isa##_loops{#isa, largest_##isa, encode_##isa, powers_##isa};
+  constexpr Loops k_##isa##_loops{                                                              \
+      #isa,           largest_##isa, encode_##isa, encode_e2m1_##isa, encode_int_##isa,         \
+      extremes_##isa, powers_##isa};
 
 KVCAL_LOOPS(any, )
 #if defined(__x86_64__) && defined(__GNUC__)

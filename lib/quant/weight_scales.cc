@@ -293,6 +293,17 @@ Shape ScaleGrid::scale_shape(Strategy strategy) const {
   return {grid_rows(), grid_columns()};
 }
 
+namespace {
+
+ScaleGrid group_grid(const QuantArgs& args, int64_t rows, int64_t columns) {
+  const int64_t size = args.group_size.value_or(0);
+  if (size <= 0) fail("strategy group: expected a positive group_size");
+  if (columns % size != 0) fail(columns, " inputs are no whole groups of ", size);
+  return {rows, columns, 1, size};
+}
+
+}  // namespace
+
 ScaleGrid scale_grid(const QuantArgs& args, const Shape& weight) {
   if (weight.rank() != 2 || weight[0] <= 0 || weight[1] <= 0)
     fail("shape ", weight, ", expected a matrix with elements");
@@ -308,9 +319,20 @@ ScaleGrid scale_grid(const QuantArgs& args, const Shape& weight) {
         fail("strategy block: expected block_structure with two positive numbers");
       return {rows, columns, std::min(rows, (*args.block_structure)[0]),
               std::min(columns, (*args.block_structure)[1])};
+    case Strategy::kGroup:
+    case Strategy::kTensorGroup:
+      return group_grid(args, rows, columns);
     default:
-      fail("strategy of weights: found ", name_of(strategy), ", expected tensor, channel or block");
+      fail("strategy of weights: found ", name_of(strategy),
+           ", expected tensor, channel, block, group or tensor_group");
   }
+}
+
+std::vector<Amax> weight_amax(const TensorView& weight, const QuantArgs& args, ThreadPool* pool) {
+  return in_context(weight.name, [&] {
+    check_bytes(weight);
+    return block_amax(weight, scale_grid(args, weight.shape), pool);
+  });
 }
 
 WeightScales weight_scales(const TensorView& weight, const QuantArgs& args,

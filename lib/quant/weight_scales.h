@@ -30,12 +30,13 @@ struct ScaleGrid {
   int64_t scale_of(int64_t row, int64_t column) const {
     return row / block_rows * grid_columns() + column / block_columns;
   }
-  /// Stored shape: [1] for kTensor, [rows, 1] for kChannel, [grid_rows, grid_columns] for kBlock.
+  /// Stored shape: [1] for kTensor, else [grid_rows, grid_columns].
   Shape scale_shape(Strategy strategy) const;
 };
 
-/// Throws Error for a strategy other than tensor, channel and block, for a weight that is no matrix
-/// or has no elements, and for a block_structure that is missing or not two positive numbers.
+/// Throws Error for the strategies token and attn_head, for a weight that is no matrix or has no
+/// elements, for a block_structure that is missing or not two positive numbers, and for inputs that
+/// are no whole groups.
 ScaleGrid scale_grid(const QuantArgs& args, const Shape& weight);
 
 /// One value for each block of the grid, row-major.
@@ -44,6 +45,10 @@ struct WeightScales {
   std::vector<Amax> amax;  ///< of the weights, for any range that the observer chose
   std::vector<Scale> scales;
 };
+
+/// Largest magnitude of each block of an F16, BF16 or F32 weight [rows, columns], row-major. Throws
+/// Error naming tensor and element for NaN or infinity.
+std::vector<Amax> weight_amax(const TensorView& weight, const QuantArgs& args, ThreadPool* pool);
 
 /// E4M3FN scales of an F16, BF16 or F32 weight [rows, columns] by the observer in args:
 /// memoryless_minmax (the default, also for minmax and static_minmax: a weight is seen once) or mse

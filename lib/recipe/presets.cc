@@ -12,83 +12,138 @@
 namespace kvcal {
 namespace {
 
-/// QuantArgs of a preset, as far as presets differ: all are float, 8 bits, symmetric.
+/// QuantArgs of a preset, as far as presets differ.
 struct PresetArgs {
+  QuantType type = QuantType::kFloat;
+  int num_bits = 8;
   Strategy strategy = Strategy::kTensor;
   bool is_dynamic = false;
   int64_t group_size = 0;  ///< 0: none
   int64_t block_side = 0;  ///< 0: no blocks
-  std::string_view observer = {};
+  std::string_view scale_dtype = {}, observer = {};
+  bool symmetric = true;
 };
 
 struct PresetRow {
   std::string_view name;
-  std::string_view outside = {};  ///< why it is not performed
   std::optional<PresetArgs> weights = {}, inputs = {};
+  std::string_view outside = {};  ///< why recipes do not perform it
+  /// Why weights alone do not make a checkpoint, and what to do instead.
+  std::string_view needs_more = {};
 };
 
 constexpr std::string_view kInt = "integer weights", kNvfp4 = "NVFP4, FP4 weights",
                            kMxfp4 = "MXFP4, FP4 weights",
-                           kMxfp8 = "MXFP8, whose scales are powers of two in eight bits";
+                           kMxfp8 = "MXFP8, whose scales are powers of two in eight bits",
+                           kInt4 = "INT4 weights", kInt8 = "INT8 weights and inputs";
+constexpr std::string_view kE4m3Name = "torch.float8_e4m3fn", kE8m0Name = "torch.uint8";
+
+constexpr PresetArgs int_weights(int bits) {
+  return {
+      .type = QuantType::kInt, .num_bits = bits, .strategy = Strategy::kGroup, .group_size = 128};
+}
+constexpr PresetArgs int_inputs(int bits) {
+  return {
+      .type = QuantType::kInt, .num_bits = bits, .strategy = Strategy::kToken, .is_dynamic = true};
+}
+constexpr PresetArgs kFp8Token{.strategy = Strategy::kToken, .is_dynamic = true};
+constexpr PresetArgs kInt8Channel{.type = QuantType::kInt, .strategy = Strategy::kChannel};
+constexpr PresetArgs kNvfp4Weights{
+    .num_bits = 4, .strategy = Strategy::kTensorGroup, .group_size = 16, .scale_dtype = kE4m3Name};
+constexpr PresetArgs mx(int bits, bool is_dynamic = false) {
+  return {.num_bits = bits,
+          .strategy = Strategy::kGroup,
+          .is_dynamic = is_dynamic,
+          .group_size = 32,
+          .scale_dtype = kE8m0Name};
+}
+constexpr PresetArgs kInt4Asymmetric = [] {
+  PresetArgs args = int_weights(4);
+  args.symmetric = false;
+  return args;
+}();
+
+/// A preset of integer weights, with 16-bit inputs for 16.
+constexpr PresetRow int_row(std::string_view name, int bits, int input_bits,
+                            std::string_view outside = kInt) {
+  PresetRow row{.name = name, .weights = int_weights(bits), .outside = outside};
+  if (input_bits < 16) row.inputs = int_inputs(input_bits);
+  return row;
+}
 
 // Source: compressed-tensors 0.19 `quantization/quant_scheme.py`, PRESET_SCHEMES.
 constexpr PresetRow kPresets[] = {
-    {.name = "FP8", .weights = PresetArgs{}, .inputs = PresetArgs{.observer = "static_minmax"}},
+    {.name = "FP8",
+     .weights = PresetArgs{},
+     .inputs = PresetArgs{.observer = "static_minmax"},
+     .needs_more = "its inputs have static scales, which need data: choose FP8_DYNAMIC, or kvcal "
+                   "calibrate with a recipe"},
     {.name = "FP8_DYNAMIC",
      .weights = PresetArgs{.strategy = Strategy::kChannel},
-     .inputs = PresetArgs{.strategy = Strategy::kToken, .is_dynamic = true}},
+     .inputs = kFp8Token},
     {.name = "FP8_BLOCK",
      .weights = PresetArgs{.strategy = Strategy::kBlock, .block_side = 128},
      .inputs = PresetArgs{.strategy = Strategy::kGroup, .is_dynamic = true, .group_size = 128}},
-    {.name = "UNQUANTIZED"},
-    {.name = "W4AFP8", .outside = "INT4 weights"},
-    {.name = "NVFP4", .outside = kNvfp4},
-    {.name = "NVFP4A16", .outside = kNvfp4},
-    {.name = "MXFP4", .outside = kMxfp4},
-    {.name = "MXFP4A16", .outside = kMxfp4},
-    {.name = "MXFP8", .outside = kMxfp8},
-    {.name = "MXFP8A16", .outside = kMxfp8},
-    {.name = "W8A8", .outside = "INT8 weights and inputs"},
-    {.name = "INT8", .outside = "INT8 weights and inputs"},
-    {.name = "W4A16_ASYM", .outside = "INT4 weights"},
-    {.name = "W2A4", .outside = kInt},
-    {.name = "W2A8", .outside = kInt},
-    {.name = "W2A16", .outside = kInt},
-    {.name = "W3A4", .outside = kInt},
-    {.name = "W3A8", .outside = kInt},
-    {.name = "W3A16", .outside = kInt},
-    {.name = "W4A4", .outside = kInt},
-    {.name = "W4A8", .outside = kInt},
-    {.name = "W4A16", .outside = kInt},
-    {.name = "W5A8", .outside = kInt},
-    {.name = "W5A16", .outside = kInt},
-    {.name = "W6A8", .outside = kInt},
-    {.name = "W6A16", .outside = kInt},
-    {.name = "W7A8", .outside = kInt},
-    {.name = "W7A16", .outside = kInt},
-    {.name = "W8A16", .outside = kInt},
+    {.name = "UNQUANTIZED", .needs_more = "it leaves weights as they are"},
+    {.name = "W4AFP8", .weights = int_weights(4), .inputs = kFp8Token, .outside = kInt4},
+    {.name = "NVFP4",
+     .weights = kNvfp4Weights,
+     .outside = kNvfp4,
+     .needs_more = "its inputs have a static global scale, which needs data: choose NVFP4A16"},
+    {.name = "NVFP4A16", .weights = kNvfp4Weights, .outside = kNvfp4},
+    {.name = "MXFP4", .weights = mx(4), .inputs = mx(4, true), .outside = kMxfp4},
+    {.name = "MXFP4A16", .weights = mx(4), .outside = kMxfp4},
+    {.name = "MXFP8", .weights = mx(8), .inputs = mx(8, true), .outside = kMxfp8},
+    {.name = "MXFP8A16", .weights = mx(8), .outside = kMxfp8},
+    {.name = "W8A8", .weights = kInt8Channel, .inputs = int_inputs(8), .outside = kInt8},
+    {.name = "INT8", .weights = kInt8Channel, .inputs = int_inputs(8), .outside = kInt8},
+    {.name = "W4A16_ASYM", .weights = kInt4Asymmetric, .outside = kInt4},
+    int_row("W2A4", 2, 4),
+    int_row("W2A8", 2, 8),
+    int_row("W2A16", 2, 16),
+    int_row("W3A4", 3, 4),
+    int_row("W3A8", 3, 8),
+    int_row("W3A16", 3, 16),
+    int_row("W4A4", 4, 4),
+    int_row("W4A8", 4, 8),
+    int_row("W4A16", 4, 16),
+    int_row("W5A8", 5, 8),
+    int_row("W5A16", 5, 16),
+    int_row("W6A8", 6, 8),
+    int_row("W6A16", 6, 16),
+    int_row("W7A8", 7, 8),
+    int_row("W7A16", 7, 16),
+    int_row("W8A16", 8, 16),
 };
 
 std::optional<QuantArgs> args_of(const std::optional<PresetArgs>& preset) {
   if (!preset) return std::nullopt;
   QuantArgs args;
-  args.type = QuantType::kFloat;
+  args.type = preset->type;
+  args.num_bits = preset->num_bits;
+  args.symmetric = preset->symmetric;
   args.strategy = preset->strategy;
   args.dynamic = preset->is_dynamic;
   if (preset->group_size > 0) args.group_size = preset->group_size;
   if (preset->block_side > 0)
     args.block_structure = std::vector<int64_t>{preset->block_side, preset->block_side};
+  if (!preset->scale_dtype.empty()) args.scale_dtype = preset->scale_dtype;
+  if (!preset->symmetric) args.zp_dtype = "torch.int8";
   if (!preset->observer.empty()) args.observer = preset->observer;
   return args;
+}
+
+std::string upper_case(std::string text) {
+  std::ranges::transform(text, text.begin(), [](char c) {
+    return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  });
+  return text;
 }
 
 }  // namespace
 
 QuantScheme read_preset(const YamlNode& name, const std::string& path) {
-  std::string upper = name.text;
-  std::ranges::transform(upper, upper.begin(), [](char c) {
-    return static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  });
+  const std::string upper = upper_case(name.text);
   std::vector<std::string> names;
   for (const PresetRow& row : kPresets) {
     const bool is_performed = row.outside.empty();
@@ -104,6 +159,22 @@ QuantScheme read_preset(const YamlNode& name, const std::string& path) {
   }
   fail_at(name, path, ": unknown scheme ", describe(name), did_you_mean(upper, names),
           "; performed are ", join(names, ", "));
+}
+
+WeightScheme weight_scheme(const std::string& name) {
+  const std::string upper = upper_case(name);
+  std::vector<std::string> names;
+  for (const PresetRow& row : kPresets) {
+    if (row.name != upper) {
+      if (row.needs_more.empty()) names.emplace_back(row.name);
+      continue;
+    }
+    if (!row.needs_more.empty())
+      fail("'", name, "' is no scheme for weights alone: ", row.needs_more);
+    return {.name = upper, .weights = *args_of(row.weights), .inputs = args_of(row.inputs)};
+  }
+  fail("unknown scheme '", name, "'", did_you_mean(upper, names), "; known are ",
+       join(names, ", "));
 }
 
 }  // namespace kvcal

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "quant/quant_scheme.h"
+#include "recipe/weight_scheme.h"
 #include "recipe/yaml_tree.h"
 
 #include <string>

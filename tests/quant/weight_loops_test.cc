@@ -5,6 +5,7 @@
 #include <random>
 
 #include "expected_codes.h"
+#include "quant/e2m1.h"
 #include "quant/half.h"
 #include "quant/power.h"
 #include "support/catch.h"
@@ -66,9 +67,89 @@ std::vector<float> some_scales() {
   return scales;
 }
 
+float rounded(DType dtype, float value) {
+  if (dtype == DType::kF32) return value;
+  return dtype == DType::kF16 ? to_float(to_f16(value)) : to_float(to_bf16(value));
+}
+
+uint8_t expected_e2m1(float value, DType dtype, const Coding& coding) {
+  const float quotient = value / coding.scale;
+  return e2m1::encode((coding.rounds_quotient ? rounded(dtype, quotient) : quotient) + 0.0f);
+}
+
+uint8_t expected_int(float value, DType dtype, const weight_loops::IntCoding& coding) {
+  const float quotient = rounded(dtype, rounded(dtype, value / coding.scale) + coding.zero_point);
+  const float clamped = std::fmin(std::fmax(quotient, coding.lowest), coding.highest);
+  return static_cast<uint8_t>(static_cast<int>(std::nearbyint(clamped)) + coding.added);
+}
+
 constexpr DType kDTypes[]{DType::kF16, DType::kBF16, DType::kF32};
 
 }  // namespace
+
+TEST_CASE("weight_loops: every instruction set gives the E2M1 codes of the definition") {
+  for (const DType dtype : kDTypes) {
+    const std::vector<uint32_t> elements = elements_of(dtype);
+    const std::vector<std::byte> bytes = bytes_of(dtype, elements);
+    const Run run{bytes.data(), dtype, elements.size()};
+    for (const bool rounds : {false, true})
+      for (const float scale : some_scales()) {
+        const Coding coding{scale, rounds};
+        for (const Loops& loops : weight_loops::runnable()) {
+          std::vector<uint8_t> codes(elements.size());
+          loops.encode_e2m1(run, coding, codes.data());
+          test::Mismatches mismatches;
+          for (size_t i = 0; i < codes.size(); ++i)
+            mismatches.compare(elements[i], codes[i],
+                               expected_e2m1(value_of(dtype, elements[i]), dtype, coding));
+          INFO(loops.name << ", " << dtype << ", scale " << scale << ", rounds " << rounds);
+          CHECK(mismatches.text() == "");
+        }
+      }
+  }
+}
+
+TEST_CASE("weight_loops: every instruction set gives the integers of the definition") {
+  for (const DType dtype : kDTypes) {
+    std::vector<uint32_t> elements = elements_of(dtype);
+    // The scale of a group leaves no larger quotient.
+    std::erase_if(elements, [&](uint32_t bits) { return std::fabs(value_of(dtype, bits)) > 6e3f; });
+    const std::vector<std::byte> bytes = bytes_of(dtype, elements);
+    const Run run{bytes.data(), dtype, elements.size()};
+    for (const float scale : {1.0f, 0.3f, 0x1p-3f, 97.0f, 3000.0f})
+      for (const float zero_point : {0.0f, -3.0f, 7.0f})
+        for (const int bits : {8, 4, 3}) {
+          const float lowest = -std::exp2(static_cast<float>(bits - 1));
+          const weight_loops::IntCoding coding{scale, zero_point, lowest, -lowest - 1,
+                                               zero_point == 0.0f ? 0 : 1 << (bits - 1)};
+          for (const Loops& loops : weight_loops::runnable()) {
+            std::vector<uint8_t> codes(elements.size());
+            loops.encode_int(run, coding, codes.data());
+            test::Mismatches mismatches;
+            for (size_t i = 0; i < codes.size(); ++i)
+              mismatches.compare(elements[i], codes[i],
+                                 expected_int(value_of(dtype, elements[i]), dtype, coding));
+            INFO(loops.name << ", " << dtype << ", scale " << scale << ", zero point " << zero_point
+                            << ", bits " << bits);
+            CHECK(mismatches.text() == "");
+          }
+        }
+  }
+}
+
+TEST_CASE("weight_loops: the sign of a zero quotient stays on request") {
+  const uint16_t elements[]{0x8000, 0x0000, 0xbf80};  // -0, 0, -1 in BF16
+  const Run run{reinterpret_cast<const std::byte*>(elements), DType::kBF16, 3};
+  for (const Loops& loops : weight_loops::runnable()) {
+    std::vector<uint8_t> codes(3);
+    loops.encode(run, {1.0f, true, true}, codes.data());
+    CHECK(codes == std::vector<uint8_t>{0x80, 0x00, 0xb8});
+    loops.encode(run, {1.0f, true, false}, codes.data());
+    CHECK(codes == std::vector<uint8_t>{0x00, 0x00, 0xb8});
+    const auto [smallest, largest] = loops.extremes(run);
+    CHECK((smallest == -1.0f && largest == 0.0f));
+  }
+}
 
 TEST_CASE("weight_loops: every instruction set gives the codes of the definition") {
   for (const DType dtype : kDTypes) {

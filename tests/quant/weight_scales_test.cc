@@ -285,9 +285,14 @@ TEST_CASE("weight_scales: what it cannot do is an error that says so") {
   CHECK(message(weight, args) ==
         "w: observer of weights: found 'percentile', expected memoryless_minmax or mse");
   args = args_of("tensor");
-  args.strategy = Strategy::kGroup;
+  args.strategy = Strategy::kToken;
   CHECK(message(weight, args) ==
-        "w: strategy of weights: found group, expected tensor, channel or block");
+        "w: strategy of weights: found token, expected tensor, channel, block, group or "
+        "tensor_group");
+  args.strategy = Strategy::kGroup;
+  CHECK(message(weight, args) == "w: strategy group: expected a positive group_size");
+  args.group_size = 3;
+  CHECK(message(weight, args) == "w: 8 inputs are no whole groups of 3");
   CHECK(message(weight, args_of("block")) ==
         "w: strategy block: expected block_structure with two positive numbers");
   CHECK(message(weight, args_of("block", {128, 0})) ==

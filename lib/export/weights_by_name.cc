@@ -1,0 +1,214 @@
+#include "export/weights_by_name.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "core/folder.h"
+#include "core/join.h"
+#include "core/registry.h"
+#include "export/layer_scales.h"
+#include "export/matrix_names.h"
+#include "quant/weight_scales.h"
+#include "recipe/recipe.h"
+#include "recipe/target.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kWeight = ".weight";
+constexpr std::string_view kOtherConfig = "hf_quant_config.json";
+
+/// Name of the module whose weight a tensor is; nullopt: it is none.
+std::optional<std::string> module_of(std::string_view tensor) {
+  if (!tensor.ends_with(kWeight)) return std::nullopt;
+  return std::string(tensor.substr(0, tensor.size() - kWeight.size()));
+}
+
+/// Which patterns of --ignore match; each must match something.
+class IgnorePatterns {
+ public:
+  explicit IgnorePatterns(const std::vector<std::string>& patterns)
+      : patterns_(patterns), has_matched_(patterns.size(), false) {
+    for (const std::string& pattern : patterns)
+      in_context("--ignore", [&] { check_target(pattern); });
+  }
+
+  /// The reason for keeping a module, by its name or that of its tensor.
+  std::optional<std::string> reason(std::string_view module, std::string_view tensor) {
+    std::optional<std::string> reason;
+    for (size_t i = 0; i < patterns_.size(); ++i)
+      if (matches_target(patterns_[i], module, "") || matches_target(patterns_[i], tensor, "")) {
+        has_matched_[i] = true;
+        if (!reason) reason = "--ignore '" + patterns_[i] + "'";
+      }
+    return reason;
+  }
+
+  void check_all_matched(const std::vector<std::string>& names) const {
+    for (size_t i = 0; i < patterns_.size(); ++i)
+      if (!has_matched_[i])
+        fail("--ignore '", patterns_[i], "' matches no module of the checkpoint",
+             patterns_[i].starts_with("re:") ? "" : did_you_mean(patterns_[i], names));
+  }
+
+ private:
+  const std::vector<std::string>& patterns_;
+  std::vector<bool> has_matched_;
+};
+
+class Search {
+ public:
+  Search(const ModelDir& model, const std::vector<std::string>& ignore)
+      : model_(model), ignore_(ignore) {}
+
+  WeightsByName run() {
+    check_is_unquantized(model_);
+    if (const auto other = model_.path() / kOtherConfig; is_there(other))
+      fail(other.string(), ": the checkpoint is quantized already");
+    in_context(model_.path().string(), [&] {
+      for (const std::string& name : model_.tensor_names()) see(*model_.find(name));
+    });
+    ignore_.check_all_matched(modules_);
+    if (found_.weights.empty())
+      fail(model_.path().string(), ": has no weight to quantize; ", found_.kept.size(),
+           " tensors are left alone");
+    if (!has_head_) found_.ignore.emplace_back("lm_head");
+    return std::move(found_);
+  }
+
+ private:
+  void see(const TensorView& tensor) {
+    const std::optional<std::string> module = module_of(tensor.name);
+    const std::string name = module.value_or(std::string(tensor.name));
+    modules_.push_back(name);
+    has_head_ = has_head_ || name.ends_with("lm_head");
+    const std::optional<std::string> ignored = ignore_.reason(name, tensor.name);
+    if (tensor.shape.rank() < 2) return;
+    if (const auto kind = stacked_kind(tensor.name); kind && tensor.shape.rank() == 3 && !ignored)
+      return see_stack(tensor, *kind);
+    const bool is_matrix = module && tensor.shape.rank() == 2;
+    if (const auto reason = kept_reason(name, tensor, is_matrix, ignored)) {
+      found_.kept.push_back({name, *reason});
+      if (is_matrix) found_.ignore.push_back(name);
+      return;
+    }
+    check_dtype(tensor);
+    add(name, tensor, tensor.shape, nullptr);
+  }
+
+  static std::optional<std::string> kept_reason(const std::string& name, const TensorView& tensor,
+                                                bool is_matrix,
+                                                const std::optional<std::string>& ignored) {
+    if (ignored) return ignored;
+    if (const auto reason = reason_by_name(name)) return std::string(*reason);
+    if (is_matrix) return std::nullopt;
+    if (tensor.shape.rank() > 2) return std::to_string(tensor.shape.rank()) + " dimensions";
+    return "not called weight";
+  }
+
+  static void check_dtype(const TensorView& tensor) {
+    if (!is_float(tensor.dtype))
+      fail(tensor.name, " is ", tensor.dtype,
+           ", expected F16, BF16 or F32; the checkpoint is quantized already, or --ignore leaves "
+           "this weight as it is");
+  }
+
+  void add(std::string module, const TensorView& source, Shape shape, const StackedSlice* slice) {
+    found_.weights.push_back({.module = std::move(module),
+                              .source = &source,
+                              .shape = std::move(shape),
+                              .slice = slice,
+                              .shard = shard_of(model_, source.name)});
+    found_.replaced.insert(std::string(source.name));
+  }
+
+  /// Experts in one tensor. Reasons by name count for the tensor, patterns for each expert's part.
+  void see_stack(const TensorView& tensor, Stacked kind) {
+    if (const auto reason = reason_by_name(tensor.name)) {
+      found_.kept.push_back({std::string(tensor.name), std::string(*reason)});
+      return;
+    }
+    check_dtype(tensor);
+    const int64_t parts = kind == Stacked::kGateUp ? 2 : 1;
+    check_order(tensor, kind);
+    std::vector<KeptWeight> kept;
+    std::vector<const SplitTensor*> copies;
+    for (int64_t expert = 0; expert < tensor.shape[0]; ++expert)
+      for (int64_t part = 0; part < parts; ++part) {
+        const std::string module = split_module(tensor.name, kind, expert, part);
+        modules_.push_back(module);
+        const SplitTensor& split =
+            found_.slices.emplace_back(SplitTensor{.name = module + std::string(kWeight),
+                                                   .slice = {.tensor = std::string(tensor.name),
+                                                             .index = expert,
+                                                             .part = part,
+                                                             .parts = parts}});
+        if (model_.find(split.name))
+          fail(tensor.name, ": the checkpoint has a tensor ", split.name, " beside it");
+        if (const auto reason = ignore_.reason(module, split.name)) {
+          kept.push_back({module, *reason});
+          copies.push_back(&split);
+        } else {
+          add(module, tensor, shape_of(split.slice, tensor.shape), &split.slice);
+        }
+      }
+    for (const KeptWeight& one : kept) found_.ignore.push_back(one.name);
+    found_.kept.insert(found_.kept.end(), kept.begin(), kept.end());
+    if (!found_.replaced.contains(tensor.name)) return;
+    for (const SplitTensor* split : copies)
+      found_.split.push_back({.planned = split,
+                              .source = &tensor,
+                              .shape = shape_of(split->slice, tensor.shape),
+                              .shard = shard_of(model_, tensor.name)});
+  }
+
+  /// Throws Error for a stack whose inputs come before its outputs, as far as the other stack of
+  /// the same experts tells: gate_up [experts, 2 · inner, width] goes with down [experts, width,
+  /// inner].
+  void check_order(const TensorView& tensor, Stacked kind) const {
+    const bool is_gate_up = kind == Stacked::kGateUp;
+    const std::string own = is_gate_up ? "gate_up_proj" : "down_proj";
+    std::string name(tensor.name);
+    name.replace(name.find(own), own.size(), is_gate_up ? "down_proj" : "gate_up_proj");
+    const TensorView* other = model_.find(name);
+    if (!other || other->shape.rank() != 3) return;
+    const Shape& gate_up = is_gate_up ? tensor.shape : other->shape;
+    const Shape& down = is_gate_up ? other->shape : tensor.shape;
+    if (gate_up[1] == 2 * down[2] && gate_up[2] == down[1]) return;
+    fail(tensor.name, " is ", tensor.shape, " beside ", name, " ", other->shape,
+         ", expected [experts, 2 x inner, width] and [experts, width, inner]; which rows are gate "
+         "and which are up is not known, and --ignore leaves such experts as they are");
+  }
+
+  const ModelDir& model_;
+  IgnorePatterns ignore_;
+  WeightsByName found_;
+  std::vector<std::string> modules_;
+  bool has_head_ = false;
+};
+
+}  // namespace
+
+WeightsByName weights_by_name(const ModelDir& model, const std::vector<std::string>& ignore) {
+  return Search(model, ignore).run();
+}
+
+void check_fit(const WeightsByName& found, const ModelDir& model, const QuantArgs& args,
+               const std::string& scheme) {
+  constexpr size_t kMaxShown = 5;
+  std::vector<std::string> odd;
+  for (const NamedWeight& weight : found.weights) try {
+      scale_grid(args, weight.shape);
+    } catch (const Error& error) {
+      odd.push_back(weight.module + ": " + error.message());
+    }
+  if (odd.empty()) return;
+  const size_t count = odd.size();
+  odd.resize(std::min(count, kMaxShown));
+  fail(model.path().string(), ": ", count, count == 1 ? " weight does" : " weights do", " not fit ",
+       scheme, " (--ignore leaves them as they are): ", join(odd, "; "),
+       count > kMaxShown ? "; ..." : "");
+}
+
+}  // namespace kvcal

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <deque>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_dir.h"
+#include "export/planned_weights.h"
+#include "quant/quant_args.h"
+#include "quant/stacked_slice.h"
+
+namespace kvcal {
+
+/// A weight of a Linear, found by its name and shape.
+struct NamedWeight {
+  std::string module;
+  const TensorView* source;  ///< F16, BF16 or F32; the weight, or one that stacks it with others
+  Shape shape;               ///< [out, in]
+  const StackedSlice* slice = nullptr;  ///< of source; nullptr: the whole
+  size_t shard = 0;                     ///< index of the model's shard that holds source
+};
+
+/// A tensor of two or more dimensions that stays as it is.
+struct KeptWeight {
+  std::string name;    ///< of the module where it is a weight, else of the tensor
+  std::string reason;  ///< "router", "--ignore 're:...'", "3 dimensions", …
+};
+
+/// The weights to quantize in a checkpoint of any architecture. Borrows from the model and itself.
+struct WeightsByName {
+  std::vector<NamedWeight> weights;  ///< by name
+  std::vector<KeptWeight> kept;      ///< by name
+  /// Modules that a reader of config.json must not take for quantized Linears: those kept that have
+  /// a matrix, and a head that the checkpoint does not hold because it is tied.
+  std::vector<std::string> ignore;
+  /// Experts that stay, of stacks in which others are quantized. `kept` has them, too.
+  std::vector<SplitCopy> split;
+  std::set<std::string, std::less<>> replaced;  ///< tensors that are quantized or split
+  std::deque<SplitTensor> slices;               ///< owned, of `weights` and `split`
+
+  WeightsByName() = default;
+  WeightsByName(WeightsByName&&) = default;
+  WeightsByName(const WeightsByName&) = delete;
+  WeightsByName& operator=(const WeightsByName&) = delete;
+};
+
+/// Finds the weights of Linears: matrices called "….weight", and matrices of experts in stacks
+/// [experts, out, in] of gate_up_proj and down_proj, each of which becomes a tensor of its own.
+/// Embeddings, heads, norms, routers and towers stay (matrix_names.h), and modules that match one
+/// of ignore (a name or "re:…", as targets of recipes). Throws Error for a pattern that matches
+/// nothing, for stacks with another order of dimensions, for weights that are quantized already,
+/// and where no weight is left. Source: llm-compressor 0.14 `split_fused_moe_experts`.
+WeightsByName weights_by_name(const ModelDir& model, const std::vector<std::string>& ignore);
+
+/// Throws Error naming the weights that args do not fit.
+void check_fit(const WeightsByName& found, const ModelDir& model, const QuantArgs& args,
+               const std::string& scheme);
+
+}  // namespace kvcal

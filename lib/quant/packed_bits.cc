@@ -1,0 +1,47 @@
+#include "quant/packed_bits.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace kvcal {
+
+int64_t PackedBits::words_of(int64_t count) const {
+  if (crosses_words) return (count * bits + 31) / 32;
+  const int64_t per_word = 32 / bits;
+  return (count + per_word - 1) / per_word;
+}
+
+int64_t PackedBits::first_bit(int64_t index) const {
+  if (crosses_words) return index * bits;
+  const int64_t per_word = 32 / bits;
+  return index / per_word * 32 + index % per_word * bits;
+}
+
+uint8_t PackedBits::at(const std::byte* words, int64_t index) const {
+  const int64_t bit = first_bit(index);
+  const std::byte* const byte = words + bit / 8;
+  const auto shift = static_cast<unsigned>(bit % 8);
+  // The bits of one code lie in at most two bytes, and no byte after the last is read.
+  unsigned pair = static_cast<unsigned>(byte[0]);
+  if (shift + static_cast<unsigned>(bits) > 8) pair |= static_cast<unsigned>(byte[1]) << 8;
+  return static_cast<uint8_t>(pair >> shift & ((1u << bits) - 1u));
+}
+
+void PackedBits::unpack(const std::byte* words, int64_t first, std::span<uint8_t> codes) const {
+  for (size_t i = 0; i < codes.size(); ++i) codes[i] = at(words, first + static_cast<int64_t>(i));
+}
+
+void PackedBits::pack(std::span<const uint8_t> codes, std::byte* words) const {
+  std::fill_n(words, words_of(static_cast<int64_t>(codes.size())) * 4, std::byte{0});
+  for (size_t i = 0; i < codes.size(); ++i) {
+    KVCAL_CHECK(codes[i] >> bits == 0);
+    const int64_t bit = first_bit(static_cast<int64_t>(i));
+    std::byte* const byte = words + bit / 8;
+    const unsigned pair = static_cast<unsigned>(codes[i]) << (bit % 8);
+    byte[0] |= static_cast<std::byte>(pair & 0xffu);
+    if (pair > 0xffu) byte[1] |= static_cast<std::byte>(pair >> 8);
+  }
+}
+
+}  // namespace kvcal

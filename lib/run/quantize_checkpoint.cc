@@ -1,0 +1,88 @@
+#include "run/quantize_checkpoint.h"
+
+#include <algorithm>
+
+#include "checkpoint/identity.h"
+#include "core/file.h"
+#include "export/checkpoint_copy.h"
+#include "export/manifest.h"
+#include "export/packed_copy.h"
+#include "export/packed_notes.h"
+#include "export/writer.h"
+#include "quant/weight_storage.h"
+
+namespace kvcal {
+namespace {
+
+uint64_t bytes_of(const ModelDir& model) {
+  uint64_t bytes = 0;
+  for (const SafetensorsFile& shard : model.shards())
+    for (const TensorView& tensor : shard.tensors()) bytes += tensor.bytes.size();
+  return bytes;
+}
+
+uint64_t kept_bytes(const ModelDir& model, const WeightsByName& found) {
+  uint64_t bytes = 0;
+  for (const SafetensorsFile& shard : model.shards())
+    for (const TensorView& tensor : shard.tensors())
+      if (!found.replaced.contains(tensor.name)) bytes += tensor.bytes.size();
+  for (const SplitCopy& copy : found.split) bytes += byte_count(copy.shape, copy.source->dtype);
+  return bytes;
+}
+
+Json manifest_of(const QuantizeRequest& request, const ModelDir& model, const WeightScheme& scheme,
+                 const WeightsByName& found) {
+  Json quantized = Json::array(), kept = Json::object();
+  for (const NamedWeight& weight : found.weights) quantized.push_back(weight.module);
+  for (const KeptWeight& one : found.kept) kept[one.name] = one.reason;
+  const auto model_type = optional_string(model.config(), "model_type");
+  return {{"kvcal_version", request.version},
+          {"created_by", "kvcal " + request.version},
+          {"model",
+           {{"path", request.checkpoint},
+            {"model_type", model_type ? Json(*model_type) : Json()},
+            {"sampled_sha256", sampled_sha256(model)}}},
+          {"scheme", scheme.name},
+          {"ignore", request.ignore},
+          {"quantized", std::move(quantized)},
+          {"left_alone", std::move(kept)}};
+}
+
+/// Makes config.json of the output; tied modules keep their key, since neither is quantized.
+std::string config_of(const ModelDir& model, const WeightScheme& scheme,
+                      const WeightsByName& found) {
+  Json config = model.config();
+  config["quantization_config"] = packed_config(scheme, found.ignore);
+  return config_text(config);
+}
+
+}  // namespace
+
+QuantizeResult quantize_checkpoint(const QuantizeRequest& request, Diagnostics& diagnostics) {
+  const WeightScheme scheme = in_context("--scheme", [&] { return weight_scheme(request.scheme); });
+  const ModelDir model(request.checkpoint);
+  const WeightsByName found = weights_by_name(model, request.ignore);
+  check_fit(found, model, scheme.weights, scheme.name);
+  check_target(model, request.output);
+  AtomicDirectory output(request.output, request.overwrite);
+  ThreadPool pool(request.threads);
+  copy_sidecar_files(model, output.path());
+  write_packed_weights(
+      {.model = model, .found = found, .scheme = scheme, .pool = pool, .progress = diagnostics},
+      output.path());
+  write_text_file(output.path() / "config.json", config_of(model, scheme, found));
+  QuantizeResult result{.scheme = scheme.name,
+                        .format = std::string(storage_of(scheme.weights, scheme.inputs).format),
+                        .num_quantized = found.weights.size(),
+                        .source_bytes = bytes_of(model),
+                        .output_bytes = bytes_of(ModelDir(output.path())),
+                        .kept = found.kept,
+                        .kept_bytes = kept_bytes(model, found),
+                        .manifest = manifest_of(request, model, scheme, found)};
+  write_text_file(output.path() / kManifestName, dump_json(result.manifest));
+  output.commit();
+  for (const std::string& note : packed_notes(found, scheme)) diagnostics.note(note);
+  return result;
+}
+
+}  // namespace kvcal

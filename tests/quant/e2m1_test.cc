@@ -1,0 +1,52 @@
+#include "quant/e2m1.h"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "support/catch.h"
+
+namespace kvcal {
+
+TEST_CASE("E2M1 codes have the values of the OCP table") {
+  const std::vector<float> values{0, .5f, 1, 1.5f, 2, 3, 4, 6};
+  for (uint8_t code = 0; code < 16; ++code) {
+    CHECK(std::fabs(e2m1::decode(code)) == values[code % 8]);
+    CHECK(std::signbit(e2m1::decode(code)) == (code >= 8));
+    CHECK(e2m1::encode(e2m1::decode(code)) == code);
+  }
+}
+
+TEST_CASE("E2M1 rounds to the nearest value, ties to even, and saturates") {
+  // Values of compressed-tensors 0.20 cast_to_fp4 at, below and above each middle.
+  const std::vector<std::pair<float, float>> cases{
+      {0.25f, 0},      {0.2500001f, .5f},  {0.7499999f, .5f}, {0.75f, 1}, {1.25f, 1},
+      {1.26f, 1.5f},   {1.7499999f, 1.5f}, {1.75f, 2},        {2.5f, 2},  {2.6f, 3},
+      {3.4999998f, 3}, {3.5f, 4},          {5.0f, 4},         {5.1f, 6},  {1e30f, 6}};
+  for (const auto& [value, rounded] : cases) {
+    CHECK(e2m1::decode(e2m1::encode(value)) == rounded);
+    CHECK(e2m1::decode(e2m1::encode(-value)) == -rounded);
+  }
+  CHECK(e2m1::encode(-0.1f) == 8);
+  CHECK(e2m1::encode(std::numeric_limits<float>::infinity()) == 7);
+}
+
+TEST_CASE("E8M0 codes are powers of two") {
+  for (int code = 0; code < 255; ++code) {
+    const float value = e8m0::decode(static_cast<uint8_t>(code));
+    CHECK(value == std::ldexp(1.0f, code - 127));
+    CHECK(e8m0::encode_floor(value) == code);
+    if (code > 0 && code < 254) CHECK(e8m0::encode_floor(value * 1.99f) == code);
+  }
+  CHECK(std::isnan(e8m0::decode(255)));
+}
+
+TEST_CASE("nibbles are read in both orders") {
+  const std::vector<std::byte> row{std::byte{0x21}, std::byte{0x43}};
+  for (size_t i = 0; i < 4; ++i) {
+    CHECK(nibble_of(row.data(), i, NibbleOrder::kLowFirst) == i + 1);
+    CHECK(nibble_of(row.data(), i ^ 1u, NibbleOrder::kHighFirst) == i + 1);
+  }
+}
+
+}  // namespace kvcal
