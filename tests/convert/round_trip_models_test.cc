@@ -13,7 +13,8 @@ using Names = std::set<std::string>;
 /// Of the fixtures, those that a form has no place for; everything else comes back.
 const Names kHybrids{
     "bamba",    "granitemoehybrid", "granitemoehybrid_moe", "jamba",       "lfm2",
-    "lfm2_moe", "lfm2_vl",          "nemotron_h",           "olmo_hybrid", "olmo_hybrid_saved",
+    "lfm2_moe", "lfm2_vl",          "minicpm_ocr",          "minicpmv4_6", "minicpmv4_7",
+    "mllama",   "nemotron_h",       "nemotron_h_omni",      "olmo_hybrid", "olmo_hybrid_saved",
     "qwen3_5",  "qwen3_5_moe",      "qwen3_5_text",         "qwen3_next"};
 const Names kNoSelfAttention{"dbrx",
                              "exaone",
