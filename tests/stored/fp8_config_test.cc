@@ -128,7 +128,8 @@ TEST_CASE("a quant_method that is not read is named with those that are") {
     CHECK(contains(error_with_config({{"quant_method", method}}),
                    std::string("quantization_config: key 'quant_method' is '") + method +
                        "', which is not read" + hint +
-                       "; expected compressed-tensors, fp8, modelopt or quark"));
+                       "; expected compressed-tensors, fp8, modelopt, quark, gptq, awq, mxfp4 or "
+                       "bitsandbytes"));
   CHECK(contains(error_with_config({{"bits", 8}}), "key 'quant_method' is missing"));
 }
 
