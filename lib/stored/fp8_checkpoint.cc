@@ -301,6 +301,10 @@ CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
     for (const ExpectedTensor& tensor : expected_tensors(config))
       reader.add_stacked(*source.form, tensor);
   CheckpointQuantization quantization = reader.take();
+  if (source.form && source.form->open_stacked && quantization.stacked.empty())
+    quantization.problems.push_back("not quantized: quant_method " +
+                                    std::string(source.form->method) +
+                                    " says that experts are, and no tensor ends with _blocks");
   quantization.kv = read_kv_scheme(source);
   quantization.kv.dialect = read_dialect(model_dir);
   return quantization;
