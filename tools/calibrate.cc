@@ -65,6 +65,7 @@ void add_forward_options(CLI::App& command, CalibrateRequest& options) {
   add_state_options(command, options.state);
   add_rank_options(command, options.ranks);
   add_device_options(command, options.device);
+  add_inputs_option(command, options.device);
   add_number(command, "--batch-tokens", options.batch_tokens,
              "Tokens that go through a layer together; 0: as the device likes", 0,
              int64_t{1} << 30);

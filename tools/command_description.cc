@@ -55,6 +55,7 @@ const std::vector<ValueRow>& value_rows() {
       {"", "--save-statistics", ValueKind::kFile},
       {"", "--statistics", ValueKind::kFile},
       {"", "--device", ValueKind::kChoice, with_first("auto", kBackends.names())},
+      {"", "--inputs", ValueKind::kChoice, {"as-served", "16bit"}},
       {"", "--compute-dtype", ValueKind::kChoice, {"auto", "float32", "bfloat16", "float16"}},
       {"", "--format", ValueKind::kChoice, kWriters.names(), true},
       {"", "--to", ValueKind::kChoice, kWriters.names(), true},

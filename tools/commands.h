@@ -78,6 +78,8 @@ CLI::Option* add_number(CLI::App& command, const std::string& name, Number& targ
 
 /// --device, --compute-dtype and --threads.
 void add_device_options(CLI::App& command, DeviceOptions& options);
+/// --inputs.
+void add_inputs_option(CLI::App& command, DeviceOptions& options);
 /// --kv-cache-dtype, --scales and --unit-scales.
 void add_cache_options(CLI::App& command, CacheOptions& options);
 

@@ -387,6 +387,7 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
   command->add_flag("--overwrite", options->overwrite, "Replace files that are there");
   command->add_flag("--json", options->json, "Print a JSON object instead of text");
   add_device_options(*command, options->eval.device);
+  add_inputs_option(*command, options->eval.device);
   command->callback([options, command, &run] {
     options->report.overwrite = options->overwrite;
     run = [options, command] { run_eval(*command, *options); };

@@ -94,6 +94,7 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
                     "Go on after an end-of-sequence token");
   command->add_flag("--json", options->json, "Print a JSON object instead of text");
   add_device_options(*command, options->request.device);
+  add_inputs_option(*command, options->request.device);
   command->callback([options, &run] { run = [options] { run_generate(*options); }; });
 }
 

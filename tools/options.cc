@@ -236,6 +236,11 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
   add_number(command, "--threads", options.threads, "0: one for each core", 0, 4096);
 }
 
+void add_inputs_option(CLI::App& command, DeviceOptions& options) {
+  add_setting(command, "--inputs", options.inputs,
+              "Inputs that the checkpoint quantizes: as-served or 16bit");
+}
+
 void add_cache_options(CLI::App& command, CacheOptions& options) {
   add_setting(command, "--kv-cache-dtype", options.kv_cache_dtype,
               "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz");

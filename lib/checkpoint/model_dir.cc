@@ -149,11 +149,10 @@ ModelDir::ModelDir(const fs::path& path) : given_path_(path), path_(resolve_mode
   read_config();
   const bool has_single = is_there(path_ / kSingleFileName);
   const bool has_index = is_there(path_ / kIndexFileName);
-  if (has_single && has_index)
-    fail(path_.string(), ": has both ", kSingleFileName, " and ", kIndexFileName,
-         ", and engines differ in which they load; remove one");
   if (has_single) {
     open_single_file();
+    // Engines differ in which of the two they load.
+    if (has_index) check_index_of_single_file();
   } else if (has_index) {
     open_indexed_shards();
   } else {
@@ -178,6 +177,18 @@ void ModelDir::open_single_file() {
   shard_names_.emplace_back(kSingleFileName);
   shards_.emplace_back(path_ / kSingleFileName);
   list_tensors();
+}
+
+void ModelDir::check_index_of_single_file() const {
+  const fs::path index_path = path_ / kIndexFileName;
+  const Json index = read_index(index_path);
+  in_context(index_path.string(), [&] {
+    const std::vector<std::string> files = indexed_files(index);
+    if (files != shard_names_)
+      fail("weight_map names ", files.empty() ? "no file" : files.front(), ", and the folder has ",
+           kSingleFileName, "; engines differ in which they load");
+    check_weight_map(index.at("weight_map"));
+  });
 }
 
 void ModelDir::list_tensors() {

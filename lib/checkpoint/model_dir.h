@@ -75,6 +75,8 @@ class ModelDir {
 
  private:
   void open_single_file();
+  /// Throws Error where an index beside the single file is not of that file.
+  void check_index_of_single_file() const;
   void open_indexed_shards();
   void read_config();
   void list_tensors();

@@ -113,6 +113,10 @@ void Conversion::settle_weights(const std::vector<std::string>& formats) {
   if (!restored_.problems.empty())
     fail(model_.given_path().string(), ": ", restored_.problems.front());
   for (const std::string& warning : restored_.warnings) warnings_.push_back(warning);
+  if (restored_.has_coded())
+    fail(model_.given_path().string(), ": has weights of ", kept_->format, " (",
+         restored_.matrices.front()->codes().name,
+         ") that are kept where the output has the same form, or scales-json");
   check_all_weights_are_read();
   kept_.reset();
 }

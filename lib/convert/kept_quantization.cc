@@ -42,8 +42,4 @@ std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model) {
   return in_config || in_file ? std::optional(std::move(kept)) : std::nullopt;
 }
 
-std::optional<KeptQuantization> kept_weights(const ModelDir& model, const ModelConfig& config) {
-  return config.weight_block_rows == 0 ? std::nullopt : read_kept_quantization(model);
-}
-
 }  // namespace kvcal

@@ -12,9 +12,6 @@ namespace kvcal {
 /// strip_cache removes. nullopt where weights are 16-bit.
 std::optional<KeptQuantization> read_kept_quantization(const ModelDir& model);
 
-/// The source's FP8 weights, where kvcal calibrates them without requantizing (DeepSeek's form).
-std::optional<KeptQuantization> kept_weights(const ModelDir& model, const ModelConfig& config);
-
 /// Whether an output of format keeps the weights; with joined formats, all must keep them.
 bool keeps_weights(const KeptQuantization& kept, std::string_view format);
 

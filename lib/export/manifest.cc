@@ -172,6 +172,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
   manifest["dataset"] = dataset_json(origin);
   manifest["compute_dtype"] = origin.compute_dtype;
   manifest["kv_forward"] = origin.kv_forward;
+  if (!origin.inputs.empty()) manifest["inputs"] = origin.inputs;
   if (input.stop) manifest["stop"] = stop_json(*input.stop);
   if (!input.leave_out_machine) {
     manifest["device"] = origin.device;

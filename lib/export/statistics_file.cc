@@ -29,8 +29,9 @@ constexpr std::array<TextField, 7> kTexts{{{"config", &Provenance::model_config}
                                            {"kv_forward", &Provenance::kv_forward}}};
 
 /// Only where they are not empty.
-constexpr std::array<TextField, 2> kOptionalTexts{
-    {{"family", &Provenance::family}, {"family_sha256", &Provenance::family_sha256}}};
+constexpr std::array<TextField, 3> kOptionalTexts{{{"family", &Provenance::family},
+                                                   {"family_sha256", &Provenance::family_sha256},
+                                                   {"inputs", &Provenance::inputs}}};
 
 template <class T>
 Tensor tensor_of(std::string name, Shape shape, const std::vector<T>& values) {

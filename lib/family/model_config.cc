@@ -351,11 +351,9 @@ void parse_quantization(const Json& json, ModelConfig& config) {
   if (!quantization) return;
   const auto method = optional_string(*quantization, "quant_method");
   // Other methods may have 16-bit weights with KV scales; these never do.
-  constexpr std::array<std::string_view, 6> kUnread{"awq", "bitsandbytes", "gptq",
-                                                    "hqq", "mxfp4",        "torchao"};
+  constexpr std::array<std::string_view, 2> kUnread{"hqq", "torchao"};
   if (method && std::ranges::find(kUnread, *method) != kUnread.end())
-    fail("key 'quantization_config.quant_method' is '", *method,
-         "', whose weights are not read; expected 16-bit or FP8 weights");
+    fail("key 'quantization_config.quant_method' is '", *method, "', whose weights are not read");
   if (!method || *method != "fp8") return;
   const Json* block = find_field(*quantization, "weight_block_size");
   if (!block) return;  // a scale a tensor

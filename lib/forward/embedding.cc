@@ -40,6 +40,23 @@ void embed_fp8(const ModelConfig& config, const TensorView& table,
   embed_in_order(rows.parts[0], config.embedding_multiplier, false, backend, out);
 }
 
+/// Decodes the requested rows alone.
+void embed_coded(const ModelConfig& config, const CodedMatrix& table, std::span<const TokenId> ids,
+                 Backend& backend, float* out) {
+  const auto width = static_cast<size_t>(table.width());
+  std::vector<float> rows(ids.size() * width);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= table.rows())
+      fail("token id ", ids[i], " leaves '", table.codes().name, "' of ", table.rows(), " rows");
+    table.decode(ids[i], 1, rows.data() + i * width);
+  }
+  const TensorView view{.name = table.codes().name,
+                        .dtype = DType::kF32,
+                        .shape = {std::ssize(ids), table.width()},
+                        .bytes = std::as_bytes(std::span(rows))};
+  embed_in_order(view, config.embedding_multiplier, false, backend, out);
+}
+
 /// Waves that the model adds to the embedding, [positions, width]: sines, then cosines. Source:
 /// transformers, models/xglm, `get_embedding`.
 std::vector<float> waves(std::span<const int32_t> positions, int64_t width) {
@@ -86,7 +103,10 @@ void embed_tokens(const ModelConfig& config, const Weights& weights, std::span<c
                   std::span<const int32_t> positions, Backend& backend, float* out) {
   const TensorView& table = weights.at(Role::kEmbedding);
   if (const LinearQuantization* quantization = weights.quantization(Role::kEmbedding)) {
-    embed_fp8(config, table, *quantization, ids, backend, out);
+    if (quantization->coded)
+      embed_coded(config, *quantization->coded, ids, backend, out);
+    else
+      embed_fp8(config, table, *quantization, ids, backend, out);
   } else {
     backend.embed(
         {.table = table, .ids = ids, .multiplier = config.embedding_multiplier, .out = out});

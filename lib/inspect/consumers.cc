@@ -44,7 +44,7 @@ std::string refusal_of(const Body& body) {
 FormatSupport format_support(const std::string& name, const Writer& writer,
                              const ModelDir& model_dir, const ModelConfig& config) {
   FormatSupport support{.format = name};
-  const auto kept = kept_weights(model_dir, config);
+  const auto kept = read_kept_quantization(model_dir);
   for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
     Recipe recipe;
     const Calibration calibration = unit_calibration(config, strategy);
@@ -72,7 +72,7 @@ Json support_json(const std::string& refusal) {
 Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config) {
   Consumers consumers;
   consumers.calibration_refusal = refusal_of([&] {
-    if (config.weight_block_rows == 0) check_is_unquantized(model_dir);
+    if (!read_kept_quantization(model_dir)) check_is_unquantized(model_dir);
   });
   for (const auto& [name, row] : kWriters.rows())
     consumers.formats.push_back(format_support(std::string(name), *row.make(), model_dir, config));

@@ -17,6 +17,7 @@ struct Provenance {
   std::vector<int64_t> sample_indices;       ///< in the data set, in the order of the run
   int64_t num_tokens = 0;
   std::string compute_dtype, kv_forward;
+  std::string inputs;  ///< "as-served" or "16bit"; empty: the checkpoint quantizes no inputs
   bool all_experts = false;
   std::string device;  ///< only in manifests that describe the machine
 };

@@ -57,6 +57,7 @@ struct RunInputs {
   std::vector<Sample> samples;
   LayerwiseOptions layerwise;
   int threads = 0;
+  std::string inputs = {};  ///< as in Provenance
 
   CalibrationRun run() const {
     return {.backends = borrowed(backends),
@@ -84,6 +85,7 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   origin.dataset_sha256 = run->dataset->sha256();
   origin.compute_dtype = name_of(run->layerwise.compute_type);
   origin.kv_forward = request.kv_forward;
+  origin.inputs = run->inputs;
   origin.all_experts = request.all_experts;
   origin.device = description_of(run->backends);
   input.stop = stop;
@@ -131,8 +133,11 @@ class Calibrating {
     if (!output.formats.empty()) formats_.emplace(output);  // wrong names are told first
     subject_.emplace(make_subject(read_recipe(request_.recipe), request_.recipe, request_.model,
                                   told(), request_.family, !request_.no_mtp));
-    settle_formats(output, subject_->model_dir,
-                   subject_->kept || subject_->plan.quantizes_weights(), told());
+    inputs_.inputs = settle_inputs(request_.device, subject_->quantization);
+    for (const std::string& warning : subject_->quantization.warnings)
+      told().warn(request_.model + ": " + warning);
+    settle_formats(output, subject_->model_dir, subject_->kept ? &*subject_->kept : nullptr,
+                   subject_->plan.quantizes_weights(), told());
     formats_.emplace(output);
     check_request(request_, *subject_, *formats_);
     if (!session_.is_first()) return;

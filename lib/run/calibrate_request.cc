@@ -81,6 +81,7 @@ Json deciding_options(const CalibrateRequest& request) {
                    {"--kv-cache-dtype", request.output.kv_cache_dtype},
                    {"--scale-dtype", request.output.scale_dtype},
                    {"--moe-all-experts", request.all_experts},
+                   {"--inputs", request.device.inputs},
                    {"--no-mtp", request.no_mtp},
                    {"--save-statistics", !request.save_statistics.empty()},
                    {"--stop-when-stable", request.stable_ratio}};
@@ -117,7 +118,8 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
   if (request.dataset.empty() && needs_data(subject.plan))
     fail(request.recipe, ": needs text to calibrate with, give --dataset");
   if (!subject.kept) check_is_unquantized(subject.model_dir);
-  in_context(request.model, [&] { Weights(subject.model_dir, subject.config); });
+  in_context(request.model,
+             [&] { Weights(subject.model_dir, subject.config, &subject.quantization); });
   formats.check(subject.output_of(
       planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype)));
   check_target(subject.model_dir, request.output.output);

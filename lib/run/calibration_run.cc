@@ -55,8 +55,9 @@ class ForwardMaker {
       : subject_(subject),
         run_(run),
         observation_(observation_of(subject.plan, options)),
-        weights_(in_context(subject.model_dir.given_path().string(),
-                            [&] { return Weights(subject.model_dir, subject.config); })) {}
+        weights_(in_context(subject.model_dir.given_path().string(), [&] {
+          return Weights(subject.model_dir, subject.config, &subject.quantization);
+        })) {}
 
   /// The samples are borrowed by the forward pass, which borrows this.
   std::unique_ptr<LayerForward> make(std::span<const Sample> samples, Diagnostics& diagnostics) {

@@ -52,7 +52,7 @@ OutputFormats formats_of(const ConversionRequest& request, Diagnostics& diagnost
   OutputOptions output = request.output;
   if (output.formats.empty() || !output.engines.empty()) {
     const ModelDir model(request.checkpoint);
-    settle_formats(output, model, read_kept_quantization(model).has_value(), diagnostics);
+    settle_formats(output, model, nullptr, read_kept_quantization(model).has_value(), diagnostics);
   }
   return OutputFormats(output, request.format_option);
 }

@@ -81,6 +81,14 @@ std::vector<Backend*> borrowed(std::span<const std::unique_ptr<Backend>> backend
   return all;
 }
 
+std::string settle_inputs(const DeviceOptions& options, CheckpointQuantization& quantization) {
+  static const Registry<bool> kWords{"inputs", {{"as-served", true}, {"16bit", false}}};
+  const bool as_served = in_context("--inputs", [&] { return kWords.at(options.inputs); });
+  if (!quantization.quantizes_inputs()) return "";
+  if (!as_served) quantization.leave_inputs();
+  return options.inputs;
+}
+
 ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend,
                             const ModelConfig& config) {
   static const Registry<ComputeType> kTypes{"compute dtype",

@@ -27,6 +27,7 @@ LoadedModel::LoadedModel(const std::string& given_path, const DeviceOptions& dev
       own_backend(shared ? nullptr : open_backend(device)),
       backend(shared ? *shared : *own_backend),
       decoder(config, weights, backend, compute_type_of(device, backend, config)) {
+  settle_inputs(device, quantization);
   for (const std::string& warning : quantization.warnings) diagnostics.warn(path + ": " + warning);
 }
 

@@ -13,19 +13,32 @@
 
 namespace kvcal {
 
-void settle_formats(OutputOptions& options, const ModelDir& model, bool has_weights,
-                    Diagnostics& diagnostics) {
+namespace {
+
+/// The first format that keeps such weights, in the order of preference.
+std::string format_of(const KeptQuantization* kept, Diagnostics& diagnostics) {
+  if (!kept) return "compressed-tensors";
+  if (kWriters.find(kept->format)) return kept->format;
+  diagnostics.note("the weights are quantized in the form " + kept->format +
+                   ", beside which engines read no scales: --format scales-json is written");
+  return "scales-json";
+}
+
+}  // namespace
+
+void settle_formats(OutputOptions& options, const ModelDir& model, const KeptQuantization* kept,
+                    bool makes_weights, Diagnostics& diagnostics) {
   if (!options.engines.empty() && options.scales_only)
     fail("--for asks what engines make of a checkpoint, --scales-only writes an overlay");
   for (const std::string& engine : options.engines)
     in_context("--for", [&] { choose_engine(engine); });
   if (!options.formats.empty()) return;
   if (options.engines.empty()) {
-    options.formats.emplace_back("compressed-tensors");
+    options.formats.push_back(format_of(kept, diagnostics));
     return;
   }
   const std::string model_type = required_string(model.config(), "model_type");
-  options.formats = formats_for(options.engines, model_type, has_weights, diagnostics);
+  options.formats = formats_for(options.engines, model_type, kept || makes_weights, diagnostics);
   diagnostics.note("--for " + join(options.engines, ", ") + ": --format " +
                    join(options.formats, " --format "));
 }

@@ -24,10 +24,11 @@ struct OutputOptions {
   bool scales_only = false;
 };
 /// Sets the formats where none is given: those that the engines read for models of this type, or
-/// compressed-tensors. has_weights: of an output with quantized weights. Throws Error as
-/// formats_for does, and for engines beside an overlay, which no engine is given.
-void settle_formats(OutputOptions& options, const ModelDir& model, bool has_weights,
-                    Diagnostics& diagnostics);
+/// the form of the kept weights, or compressed-tensors. kept: quantized weights of the source, or
+/// null; makes_weights: the output quantizes weights. Throws Error as formats_for does, and for
+/// engines beside an overlay, which no engine is given.
+void settle_formats(OutputOptions& options, const ModelDir& model, const KeptQuantization* kept,
+                    bool makes_weights, Diagnostics& diagnostics);
 
 /// Folder of one format in an output.
 struct WrittenFolder {

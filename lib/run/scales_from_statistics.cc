@@ -86,13 +86,13 @@ void check_output(const ScalesRequest& request) {
 /// Writes the output of a calibration of the model.
 void write(ScalesRequest& request, const ModelDir& model, const Statistics& statistics,
            const Recipe& recipe, CalibrationResult& result, Diagnostics& diagnostics) {
-  const auto kept = kept_weights(model, result.config);
+  const auto kept = read_kept_quantization(model);
   const ExportInput input{.model = model,
                           .calibration = result.calibration,
                           .recipe = &recipe,
                           .kept = kept ? &*kept : nullptr};
-  settle_formats(request.output, model, kept || result.calibration.plan.quantizes_weights(),
-                 diagnostics);
+  settle_formats(request.output, model, kept ? &*kept : nullptr,
+                 result.calibration.plan.quantizes_weights(), diagnostics);
   const OutputFormats formats(request.output);
   formats.check(input);
   check_target(model, request.output.output);

@@ -11,6 +11,7 @@
 #include "family/model_config.h"
 #include "quant/quant_plan.h"
 #include "recipe/recipe.h"
+#include "stored/fp8_checkpoint.h"
 
 namespace kvcal {
 
@@ -20,7 +21,8 @@ struct CalibrationSubject {
   ModelDir model_dir;
   ModelConfig config;
   QuantPlan plan;
-  std::optional<KeptQuantization> kept;  ///< weights that are already FP8
+  std::optional<KeptQuantization> kept;  ///< weights that are quantized already
+  CheckpointQuantization quantization;   ///< borrows from model_dir
 
   /// Input of the writers. Borrows this and calibration.
   ExportInput output_of(const Calibration& calibration) const;

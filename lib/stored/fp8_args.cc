@@ -59,6 +59,36 @@ std::pair<int64_t, int64_t> parse_block(std::string_view key, const Json* block)
   return {sides[0], sides[1]};
 }
 
+QuantArgs parse_args(const Json& args) {
+  if (!args.is_object()) fail("found ", kind_of(args), ", expected an object or null");
+  check_keys(args, kArgsKeys);
+  QuantArgs parsed;
+  const std::string type = optional_string(args, "type").value_or("int");
+  if (type != "int" && type != "float") fail("key 'type' is '", type, "', expected int or float");
+  parsed.type = type == "int" ? QuantType::kInt : QuantType::kFloat;
+  const int64_t bits = optional_int(args, "num_bits").value_or(8);
+  if (bits < 1 || bits > 16) fail("key 'num_bits' is ", bits, ", expected 1 to 16");
+  parsed.num_bits = static_cast<int>(bits);
+  parsed.symmetric = optional_bool(args, "symmetric").value_or(true);
+  parsed.group_size = optional_int(args, "group_size");
+  parsed.scale_dtype = optional_string(args, "scale_dtype");
+  if (const auto word = optional_string(args, "strategy")) parsed.strategy = parse_strategy(*word);
+  parsed.strategy = resolved_strategy(parsed);
+  const bool has_groups =
+      parsed.strategy == Strategy::kGroup || parsed.strategy == Strategy::kTensorGroup;
+  if (has_groups && parsed.group_size.value_or(0) < 1)
+    fail("key 'group_size' is ", parsed.group_size ? std::to_string(*parsed.group_size) : "absent",
+         ", expected 1 or more for strategy ", name_of(*parsed.strategy));
+  return parsed;
+}
+
+int64_t positive_group(const Json& config, std::string_view key) {
+  const int64_t group = required_int(config, key);
+  if (group != -1 && (group < 1 || group > kMaxWidth))
+    fail("key '", key, "' is ", group, ", expected -1, or 1 or more");
+  return group == -1 ? 0 : group;
+}
+
 Strategy parse_fp8_args(const Json& args) {
   if (!args.is_object()) fail("found ", kind_of(args), ", expected an object or null");
   check_keys(args, kArgsKeys);

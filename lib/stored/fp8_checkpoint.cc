@@ -5,7 +5,9 @@
 #include <cmath>
 #include <sstream>
 
+#include "family/expected_tensors.h"
 #include "stored/dialect.h"
+#include "stored/stored_form.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -32,6 +34,8 @@ class Reader {
   explicit Reader(const ModelDir& model_dir) : model_dir_(model_dir) {}
 
   void add(const ModuleName& module, const ModuleScheme* scheme) {
+    if (scheme && !scheme->unrun_input.empty()) unrun_inputs_.insert(scheme->unrun_input);
+    if (scheme && scheme->storage && add_coded(module, *scheme)) return;
     std::string name = module.name;
     const TensorView* weight = model_dir_.find(name + ".weight");
     if (const std::string other = renamed_expert(name); !weight && !other.empty()) {
@@ -42,18 +46,33 @@ class Reader {
       if (scheme && module.role == Role::kLmHead) tied_head_ = {name, scheme};
     } else if (weight->dtype != DType::kF8E4M3) {
       if (scheme) add_unquantized(*weight, *scheme, *module.role);
-    } else if (!scheme) {
+    } else if (!scheme || scheme->storage) {
       problem("unreadable: ", weight->name,
-              " is F8_E4M3, and the config does not say that the module is quantized");
+              " is F8_E4M3, and the config does not say that the module is ",
+              scheme ? "FP8" : "quantized");
     } else {
       const bool is_bound = bind(name, *weight, *scheme, module.class_name == "Embedding");
       if (is_bound && module.role == Role::kEmbedding) embedding_ = name;
     }
   }
 
+  /// Adds a tensor that stacks experts, where the form stores it under names of its own.
+  void add_stacked(const StoredForm& form, const ExpectedTensor& tensor) {
+    if (!form.open_stacked || !tensor.row->is_stacked() || model_dir_.find(tensor.name)) return;
+    try {
+      for (auto& matrix : form.open_stacked(model_dir_, tensor.name, result_.tensors))
+        result_.stacked[tensor.name].push_back(
+            result_.matrices.emplace_back(std::move(matrix)).get());
+    } catch (const Error& error) {
+      problem(error.what());
+    }
+  }
+
   CheckpointQuantization take() {
     if (tied_head_.scheme && !embedding_.empty()) bind_tied_head();
     if (!left_.empty()) tell_left();
+    for (const std::string& input : unrun_inputs_)
+      result_.warnings.push_back(input + ": inputs run in 16 bits here, engines quantize them");
     return std::move(result_);
   }
 
@@ -63,15 +82,38 @@ class Reader {
     result_.problems.push_back(line_of(parts...));
   }
 
+  /// Returns whether the module has codes of the scheme's storage.
+  bool add_coded(const ModuleName& module, const ModuleScheme& scheme) {
+    const std::string codes(scheme.storage->codes_name());
+    std::string name = module.name;
+    if (const std::string other = renamed_expert(name);
+        !model_dir_.find(name + codes) && !other.empty())
+      name = other;
+    if (!model_dir_.find(name + codes)) return false;
+    try {
+      ModuleTensors tensors(model_dir_, name, result_.tensors);
+      LinearQuantization linear;
+      linear.coded = result_.matrices.emplace_back(scheme.storage->open(tensors)).get();
+      const bool is_embedding = module.class_name == "Embedding";
+      if (!is_embedding) set_input(name, linear.coded->width(), scheme, linear);
+      if (module.role == Role::kEmbedding) embedding_ = name;
+      result_.linears.emplace(name, std::move(linear));
+    } catch (const Error& error) {
+      problem(error.what());
+    }
+    return true;
+  }
+
   /// Adds a 16-bit weight of a module that has a scheme.
   void add_unquantized(const TensorView& weight, const ModuleScheme& scheme, Role role) {
     if (is_router(role)) return;
     if (!scheme.lists_few_exceptions) {
-      problem("not quantized: ", weight.name, " is ", weight.dtype, ", ", scheme.source,
-              " says FP8");
+      problem("not quantized: ", weight.name, " is ", weight.dtype, ", ", scheme.source, " says ",
+              scheme.storage ? "that it is quantized" : "FP8");
     } else if (role != Role::kLmHead) {  // which engines leave so, listed or not
       left_.push_back(&weight);
       left_source_ = scheme.source;
+      left_kind_ = scheme.storage ? "quantized" : "FP8";
     }
   }
 
@@ -81,20 +123,23 @@ class Reader {
     const std::string others =
         left_.size() == 1 ? "" : " (and " + std::to_string(left_.size() - 1) + " more)";
     if (result_.linears.empty()) {
+      if (result_.has_coded()) return;
       problem("not quantized: ", first.name, " is ", first.dtype, others, ", ", left_source_,
-              " says FP8, and no weight is");
+              " says ", left_kind_, ", and no weight is");
     } else {
-      result_.warnings.push_back(line_of(
-          left_source_, " says that weights are FP8 and does not list ", first.name, ", which is ",
-          first.dtype, others, ": they run as they are, engines may read them as FP8"));
+      result_.warnings.push_back(
+          line_of(left_source_, " says that weights are ", left_kind_, " and does not list ",
+                  first.name, ", which is ", first.dtype, others,
+                  ": they run as they are, engines may read them as ", left_kind_));
     }
   }
 
   /// Binds the tied head to the embedding's weight and scale. Source: tried with transformers 5.17.
   void bind_tied_head() {
     LinearQuantization linear = result_.linears.at(embedding_);
-    const TensorView& weight = model_dir_.tensor(embedding_ + ".weight");
-    set_input(tied_head_.name, weight, *tied_head_.scheme, linear);
+    const int64_t width =
+        linear.coded ? linear.coded->width() : model_dir_.tensor(embedding_ + ".weight").shape[1];
+    set_input(tied_head_.name, width, *tied_head_.scheme, linear);
     // llm-compressor omits it, transformers needs it.
     const std::string scale_name = tied_head_.name + std::string(tied_head_.scheme->scale_name);
     if (model_dir_.find(scale_name)) result_.tensors.insert(scale_name);
@@ -107,30 +152,30 @@ class Reader {
     if (weight.shape.rank() != 2) return false;  // misshapen: Weights knows
     LinearQuantization linear;
     const bool has_scale = read_weight_scale(name, weight, scheme, linear);
-    if (!is_embedding) set_input(name, weight, scheme, linear);
+    if (!is_embedding) set_input(name, weight.shape[1], scheme, linear);
     check_zero_points(name);
     if (has_scale) result_.linears.emplace(name, std::move(linear));
     return has_scale;
   }
 
-  void set_input(const std::string& name, const TensorView& weight, const ModuleScheme& scheme,
+  void set_input(const std::string& name, int64_t width, const ModuleScheme& scheme,
                  LinearQuantization& linear) {
     linear.input = scheme.input;
     linear.group = scheme.group;
     if (linear.input == InputQuantization::kStatic)
       linear.input_scale = read_input_scale(name, scheme);
-    if (linear.input == InputQuantization::kDynamicGroup && weight.shape[1] % linear.group != 0)
-      refuse_groups(weight, scheme, linear);
+    if (linear.input == InputQuantization::kDynamicGroup && width % linear.group != 0)
+      refuse_groups(name, width, scheme, linear);
   }
 
   /// Handles a width that groups do not divide: no engine runs the shorter last group. A config
   /// that requests groups explicitly is refused; in the fp8 form, only the weights stay FP8.
-  void refuse_groups(const TensorView& weight, const ModuleScheme& scheme,
+  void refuse_groups(const std::string& name, int64_t width, const ModuleScheme& scheme,
                      LinearQuantization& linear) {
     if (scheme.infers_groups) {
       linear.input = InputQuantization::kNone;
     } else {
-      problem("misshapen: ", weight.name, " takes ", weight.shape[1],
+      problem("misshapen: ", name, ".weight takes ", width,
               " inputs, no multiple of the groups of ", linear.group, " that share a scale");
     }
   }
@@ -218,7 +263,9 @@ class Reader {
   std::string embedding_;  ///< an FP8 one
   TiedHead tied_head_;
   std::vector<const TensorView*> left_;
+  std::set<std::string> unrun_inputs_;
   std::string left_source_;
+  std::string_view left_kind_;  ///< of the weights that the config describes
 };
 
 }  // namespace
@@ -233,6 +280,15 @@ std::string renamed_expert(const std::string& module) {
   return {};
 }
 
+bool CheckpointQuantization::quantizes_inputs() const {
+  return std::ranges::any_of(
+      linears, [](const auto& one) { return one.second.input != InputQuantization::kNone; });
+}
+
+void CheckpointQuantization::leave_inputs() {
+  for (auto& [module, linear] : linears) linear.input = InputQuantization::kNone;
+}
+
 CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
                                                     const ModelConfig& config,
                                                     TargetMatcher matches) {
@@ -241,7 +297,14 @@ CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
   Reader reader(model_dir);
   for (const ModuleName& module : list_modules(config))
     if (module.role) reader.add(module, schemes ? schemes->find(module) : nullptr);
+  if (source.form)
+    for (const ExpectedTensor& tensor : expected_tensors(config))
+      reader.add_stacked(*source.form, tensor);
   CheckpointQuantization quantization = reader.take();
+  if (source.form && source.form->open_stacked && quantization.stacked.empty())
+    quantization.problems.push_back("not quantized: quant_method " +
+                                    std::string(source.form->method) +
+                                    " says that experts are, and no tensor ends with _blocks");
   quantization.kv = read_kv_scheme(source);
   quantization.kv.dialect = read_dialect(model_dir);
   return quantization;

@@ -2,19 +2,23 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "checkpoint/model_dir.h"
+#include "stored/coded_matrix.h"
 #include "stored/fp8_schemes.h"
 #include "stored/kv_scheme.h"
 
 namespace kvcal {
 
-/// FP8 weight of one Linear or embedding, and the quantization of its input. Borrows from the
+/// Quantized weight of one Linear or embedding, and the quantization of its input. Borrows from the
 /// ModelDir.
 struct LinearQuantization {
+  /// Weight that is not FP8 with the scales below; borrowed from the CheckpointQuantization.
+  const CodedMatrix* coded = nullptr;
   TensorView weight_scale;                ///< F32, F16 or BF16, [rows of blocks, columns of blocks]
   Strategy strategy = Strategy::kTensor;  ///< as the config says: kTensor, kChannel or kBlock
   int64_t block_rows = 0, block_columns = 0;  ///< of the weight; each block has one scale
@@ -22,20 +26,30 @@ struct LinearQuantization {
   float input_scale = 0.0f;  ///< kStatic
   int64_t group = 0;         ///< kDynamicGroup: values that share a scale
 
-  /// Each row of the weight has one scale.
-  bool scales_rows() const { return weight_scale.shape[1] == 1; }
+  /// FP8 of which each row has one scale.
+  bool scales_rows() const { return !coded && weight_scale.shape[1] == 1; }
 };
 
-/// FP8 parts of a checkpoint. A tied lm_head is one of linears though it has no tensor: its weight
-/// is the embedding's, and its input may be quantized.
+/// Quantized parts of a checkpoint. A tied lm_head is one of linears though it has no tensor: its
+/// weight is the embedding's, and its input may be quantized.
 struct CheckpointQuantization {
   std::map<std::string, LinearQuantization, std::less<>> linears;  ///< by module, as in the file
-  std::set<std::string, std::less<>> tensors;  ///< tensors that hold the scales of linears
-  KvScheme kv;                                 ///< KV cache scheme of the config
+  /// Matrices of each expert, by the name of the tensor that stacks them in the family's table.
+  std::map<std::string, std::vector<const CodedMatrix*>, std::less<>> stacked;
+  std::vector<std::unique_ptr<CodedMatrix>> matrices;  ///< those of linears and stacked
+  /// Tensors that only linears and stacked read: scales, and codes with names of their own.
+  std::set<std::string, std::less<>> tensors;
+  KvScheme kv;  ///< KV cache scheme of the config
   /// Contradictions, one line each. Weights reports them with its own.
   std::vector<std::string> problems;
   /// Warnings for the user: points that an engine might read differently.
   std::vector<std::string> warnings;
+
+  /// Whether a weight is not FP8 with plain scales.
+  bool has_coded() const { return !matrices.empty(); }
+  bool quantizes_inputs() const;
+  /// Runs all inputs in 16 bits from now on.
+  void leave_inputs();
 };
 
 /// Reads the config, finds each module's scales, and checks scales, dtype of the weight and config

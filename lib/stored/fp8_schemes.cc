@@ -23,8 +23,11 @@ bool has_part(std::string_view name, std::string_view part) {
 
 class SchemeWithExceptions : public ModuleSchemes {
  public:
-  SchemeWithExceptions(std::vector<std::string> except, ExceptionMatch how, ModuleScheme scheme)
-      : scheme_(std::move(scheme)), except_(std::move(except)), how_(how) {}
+  SchemeWithExceptions(std::vector<std::string> except, ExceptionMatch how, ModuleScheme scheme,
+                       std::unique_ptr<CodedStorage> storage)
+      : scheme_(std::move(scheme)), except_(std::move(except)), how_(how) {
+    if (storage) scheme_.storage = keep(std::move(storage));
+  }
 
   const ModuleScheme* find(const ModuleName& module) const override {
     const auto is_excepted = [&](const std::string& entry) {
@@ -47,8 +50,9 @@ class SchemeWithExceptions : public ModuleSchemes {
 }  // namespace
 
 std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,
-                                       ModuleScheme scheme) {
-  return std::make_unique<SchemeWithExceptions>(std::move(except), how, std::move(scheme));
+                                       ModuleScheme scheme, std::unique_ptr<CodedStorage> storage) {
+  return std::make_unique<SchemeWithExceptions>(std::move(except), how, std::move(scheme),
+                                                std::move(storage));
 }
 
 std::unique_ptr<ModuleSchemes> read_module_schemes(const QuantizationConfig& config,

@@ -8,6 +8,7 @@
 
 #include "family/modules.h"
 #include "quant/quant_args.h"
+#include "stored/coded_matrix.h"
 #include "stored/quantization_config.h"
 
 namespace kvcal {
@@ -30,6 +31,9 @@ struct ModuleScheme {
   bool lists_few_exceptions = false;              ///< 16-bit weights are often unlisted
   std::string_view scale_name = ".weight_scale";  ///< suffix after the module's name
   std::string source;                             ///< file and key, for messages
+  std::string unrun_input;  ///< quantization of inputs that is not run, for messages; or empty
+  /// Reads weights that are not FP8 with one of the scales above; borrowed from the schemes.
+  const CodedStorage* storage = nullptr;
 };
 
 /// The schemes of a checkpoint's modules.
@@ -38,11 +42,18 @@ class ModuleSchemes {
   virtual ~ModuleSchemes() = default;
   /// The scheme of a module; nullptr: it is 16-bit.
   virtual const ModuleScheme* find(const ModuleName& module) const = 0;
+  /// Keeps a storage as long as this, for ModuleScheme::storage.
+  const CodedStorage* keep(std::unique_ptr<CodedStorage> storage) {
+    return storages_.emplace_back(std::move(storage)).get();
+  }
+
+ private:
+  std::vector<std::unique_ptr<CodedStorage>> storages_;
 };
 
 /// Reads the schemes; nullptr where weights are not quantized. Throws Error naming the key for
-/// weights other than FP8, for a value that no form has, and for a value that would change results
-/// and is not supported.
+/// weights that no form reads, for a value that no form has, and for a value that would change
+/// results and is not supported.
 std::unique_ptr<ModuleSchemes> read_module_schemes(const QuantizationConfig& config,
                                                    TargetMatcher matches);
 
@@ -52,8 +63,9 @@ enum class ExceptionMatch : uint8_t {
   kWildcards,  ///< an fnmatch pattern, or any substring
 };
 
-/// One scheme for all Linears outside a list of exceptions.
+/// One scheme for all Linears outside a list of exceptions. storage: of weights that are not FP8.
 std::unique_ptr<ModuleSchemes> all_but(std::vector<std::string> except, ExceptionMatch how,
-                                       ModuleScheme scheme);
+                                       ModuleScheme scheme,
+                                       std::unique_ptr<CodedStorage> storage = nullptr);
 
 }  // namespace kvcal

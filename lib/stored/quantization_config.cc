@@ -35,6 +35,54 @@ QuantizationConfig read_own_file(const StoredForm& form, const fs::path& file) {
   return config;
 }
 
+/// A place where a checkpoint may describe its quantization.
+struct ConfigPlace {
+  std::string where;
+  Json json;
+};
+
+std::vector<ConfigPlace> places_of(const ModelDir& model_dir) {
+  const std::string file = (model_dir.path() / "config.json").string() + ": ";
+  std::vector<ConfigPlace> places;
+  const auto add = [&](const Json& object, const std::string& prefix) {
+    for (const char* key : {"quantization_config", "compression_config"})
+      if (const Json* found = find_field(object, key); found && !found->is_null())
+        places.push_back({file + prefix + key, *found});
+  };
+  add(model_dir.config(), "");
+  if (const Json* text = find_field(model_dir.config(), "text_config"); text && text->is_object())
+    add(*text, "text_config.");
+  return places;
+}
+
+/// The keys that say how weights are stored, of an object with ModelOpt's keys or config.json's.
+Json stored_part(const Json& config) {
+  Json part = Json::object();
+  if (!config.is_object()) return part;
+  const Json* nested = find_field(config, "quantization");
+  const Json& keys = nested && nested->is_object() ? *nested : config;
+  for (const char* key : {"quant_algo", "group_size"})
+    if (const Json* found = find_field(keys, key); found && !found->is_null()) part[key] = *found;
+  return part;
+}
+
+/// Throws Error where two places disagree: engines differ in which they read.
+void check_agreement(const ModelDir& model_dir, const std::vector<ConfigPlace>& places) {
+  for (const ConfigPlace& other : places)
+    if (sorted_keys(other.json) != sorted_keys(places.front().json))
+      fail(other.where, ": differs from ", places.front().where,
+           ", and engines differ in which they read");
+  const StoredForm* form = form_beside(model_dir.path());
+  if (!form || places.empty()) return;
+  const fs::path path = model_dir.path() / form->config_file;
+  const QuantizationConfig beside = read_own_file(*form, path);
+  const Json own = stored_part(places.front().json), its = stored_part(beside.json);
+  for (const auto& [key, value] : own.items())
+    if (const Json* found = find_field(its, key); found && *found != value)
+      fail(path.string(), ": key '", form->nested_key, ".", key, "' is ", found->dump(), ", and ",
+           places.front().where, " says ", value.dump(), "; engines differ in which they read");
+}
+
 }  // namespace
 
 const StoredForm* form_beside(const fs::path& folder) {
@@ -44,13 +92,15 @@ const StoredForm* form_beside(const fs::path& folder) {
 }
 
 QuantizationConfig read_quantization_config(const ModelDir& model_dir) {
-  const Json* json = find_field(model_dir.config(), "quantization_config");
-  if (!json) {
+  const std::vector<ConfigPlace> places = places_of(model_dir);
+  check_agreement(model_dir, places);
+  if (places.empty()) {
     const StoredForm* form = form_beside(model_dir.path());
     return form ? read_own_file(*form, model_dir.path() / form->config_file) : QuantizationConfig{};
   }
+  const Json* json = &places.front().json;
   QuantizationConfig config;
-  config.where = (model_dir.path() / "config.json").string() + ": quantization_config";
+  config.where = places.front().where;
   in_context(config.where, [&] {
     if (!json->is_object()) fail("found ", kind_of(*json), ", expected an object");
     config.form = read_form(*json);

@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -48,6 +50,13 @@ struct StoredForm {
   /// query scales.
   bool (*strip_queries)(Json& config) = nullptr;
 
+  /// Opens a tensor that stacks all experts and that the form stores under names of its own: a
+  /// matrix [out, in] of each expert; none where the file has no such tensors. read: receives their
+  /// names. Throws Error as CodedStorage::open does. nullptr: the form stacks none.
+  std::vector<std::unique_ptr<CodedMatrix>> (*open_stacked)(
+      const ModelDir&, const std::string& tensor,
+      std::set<std::string, std::less<>>& read) = nullptr;
+
   /// Finds the file or folder with the scales of ranks. nullptr: the form has none.
   std::optional<std::filesystem::path> (*find_ranks)(const std::filesystem::path& place) = nullptr;
   RankScales (*read_ranks)(const std::filesystem::path& found, const ModelConfig&) = nullptr;
@@ -55,6 +64,11 @@ struct StoredForm {
 
 /// All supported forms; the default of our output is first.
 std::span<const StoredForm* const> stored_forms();
+
+/// Of a form that cannot ask for a cache: the engine's options decide.
+KvScheme no_cache_scheme(const QuantizationConfig& config);
+/// strip_cache of such a form, whose config describes weights alone.
+bool keeps_config(Json& config);
 
 /// The form with that quant_method; nullptr where none is supported.
 const StoredForm* form_of_method(std::string_view method);

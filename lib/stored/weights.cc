@@ -7,7 +7,7 @@
 
 #include "core/interrupt.h"
 #include "family/expected_tensors.h"
-#include "family/wrapper.h"
+#include "stored/coded_matrix.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
 #include "stored/weight_rows.h"
@@ -52,66 +52,7 @@ bool is_of_embedding_or_norm(Role role) {
          role == Role::kLmHead;
 }
 
-/// Sets the prefixes under which the checkpoint holds the text model.
-void find_prefix(const ModelDir& model_dir, ModelConfig& config) {
-  std::string looked_for;
-  for (const TensorRow& row : config.architecture->model_tensors)
-    for (const NamePrefix& prefix : name_prefixes(config)) {
-      if (row.role != Role::kEmbedding) continue;
-      const std::string name = prefix.backbone + std::string(row.name);
-      looked_for += "\n  " + name;
-      if (!model_dir.find(name)) continue;
-      config.backbone_prefix = prefix.backbone;
-      config.head_prefix = prefix.head;
-      return;
-    }
-  if (!config.wrapper_type.empty() && !config.wrapper)
-    fail("model_type '", config.wrapper_type, "' is not known, and its text model, a ",
-         config.model_type, ", is at none of the usual places; expected one of", looked_for);
-}
-
-/// Checkpoints of one family may stack experts as [in, out] or as [out, in].
-void find_expert_layout(const ModelDir& model_dir, ModelConfig& config) {
-  if (!config.experts_in_out) return;
-  for (const ExpectedTensor& tensor : expected_tensors(config)) {
-    if (tensor.row->role != Role::kExpertGateUp) continue;
-    const TensorView* found = model_dir.find(tensor.name);
-    const Shape other{tensor.shape[0], tensor.shape[2], tensor.shape[1]};
-    if (found && found->shape == other) config.experts_in_out = false;
-    return;
-  }
-}
-
-/// Finds by the file whether its tensors have the names and parts that transformers saves.
-void find_saved_names(const ModelDir& model_dir, ModelConfig& config) {
-  const auto is_published = [](const Condition& condition) {
-    return condition.model == &ModelConfig::has_saved_names && !condition.wanted;
-  };
-  for (const ExpectedTensor& tensor : expected_tensors(config))
-    if (std::ranges::any_of(tensor.row->conditions, is_published) && !model_dir.find(tensor.name)) {
-      config.has_saved_names = true;
-      return;
-    }
-}
-
-bool has_head(const ModelDir& model_dir, const ModelConfig& config) {
-  return std::ranges::any_of(config.architecture->model_tensors, [&](const TensorRow& row) {
-    return row.role == Role::kLmHead &&
-           model_dir.find(config.head_prefix + std::string(row.name)) != nullptr;
-  });
-}
-
 }  // namespace
-
-ModelConfig read_model_config(const ModelDir& model_dir, const FamilyChoice& family) {
-  ModelConfig config = in_context((model_dir.path() / "config.json").string(),
-                                  [&] { return parse_model_config(model_dir.config(), family); });
-  find_prefix(model_dir, config);
-  find_expert_layout(model_dir, config);
-  find_saved_names(model_dir, config);
-  if (config.ties_by_file) config.tie_word_embeddings = !has_head(model_dir, config);
-  return config;
-}
 
 /// Fills the tables and records problems.
 class Weights::Binder {
@@ -131,6 +72,7 @@ class Weights::Binder {
           table[{one.role, one.slice.index}] = *bound;
       return;
     }
+    if (quantization_ && bind_coded_stack(tensor, table)) return;
     const auto bound = bind_one(tensor.name, tensor.shape, row.role, row.layout);
     if (!bound) return;
     if (row.is_stacked()) {
@@ -166,6 +108,7 @@ class Weights::Binder {
   /// Whether experts of the tensor's layer have tensors of their own instead of a stacked one.
   bool is_split(const ExpectedTensor& tensor) const {
     if (tensor.row->split.empty() || model_dir_.find(tensor.name)) return false;
+    if (quantization_ && quantization_->stacked.contains(tensor.name)) return false;
     const std::string_view own = tensor.row->split.front().name;
     const std::string prefix =
         config_.layer_prefix(tensor.layer) + std::string(own.substr(0, own.find("{}")));
@@ -179,6 +122,10 @@ class Weights::Binder {
                                 Layout layout) {
     const std::string name = name_in_file(own_name);
     expected_.insert(name);
+    if (const LinearQuantization* linear = coded_linear(name)) {
+      const auto bound = bind_coded(name, *linear->coded, wanted, layout);
+      return bound ? std::optional(with(*bound, *linear)) : std::nullopt;
+    }
     const TensorView* tensor = model_dir_.find(name);
     if (!tensor) {
       problems_.add("missing: ", name, " ", wanted);
@@ -201,11 +148,57 @@ class Weights::Binder {
   }
 
   std::string name_in_file(const std::string& name) const {
-    if (model_dir_.find(name) || !name.ends_with(kWeight)) return name;
-    const std::string other = renamed_expert(name.substr(0, name.size() - kWeight.size()));
-    return !other.empty() && model_dir_.find(other + std::string(kWeight))
-               ? other + std::string(kWeight)
-               : name;
+    if (model_dir_.find(name) || coded_linear(name) || !name.ends_with(kWeight)) return name;
+    const std::string other =
+        renamed_expert(name.substr(0, name.size() - kWeight.size())) + std::string(kWeight);
+    return model_dir_.find(other) || coded_linear(other) ? other : name;
+  }
+
+  /// The quantization of a weight by its name in the family's table; nullptr where it is 16-bit or
+  /// FP8 with plain scales.
+  const LinearQuantization* coded_linear(const std::string& name) const {
+    if (!quantization_ || !name.ends_with(kWeight)) return nullptr;
+    const auto found = quantization_->linears.find(name.substr(0, name.size() - kWeight.size()));
+    return found != quantization_->linears.end() && found->second.coded ? &found->second : nullptr;
+  }
+
+  static Bound with(Bound bound, const LinearQuantization& quantization) {
+    bound.quantization = &quantization;
+    return bound;
+  }
+
+  /// Binds codes, whose rows are outputs for any layout. wanted: shape in the family's table.
+  std::optional<Bound> bind_coded(const std::string& name, const CodedMatrix& coded,
+                                  const Shape& wanted, Layout layout) {
+    const bool is_turned = layout == Layout::kInOut || layout == Layout::kInOutInterleaved;
+    const Shape expected = is_turned && wanted.rank() == 2 ? Shape{wanted[1], wanted[0]} : wanted;
+    if (coded.shape() != expected) {
+      problems_.add("misshapen: ", name, " has codes of ", coded.shape(), ", expected ", expected);
+      return std::nullopt;
+    }
+    Bound bound{.view = coded.codes(), .block_scale = nullptr, .coded = &coded};
+    bound.view.shape = coded.shape();
+    const bool is_interleaved =
+        layout == Layout::kInOutInterleaved || layout == Layout::kOutInterleaved;
+    bound.layout = is_interleaved ? Layout::kOutInterleaved : Layout::kOutIn;
+    return bound;
+  }
+
+  /// Binds a matrix of each expert. Returns whether the checkpoint stores the tensor as codes.
+  bool bind_coded_stack(const ExpectedTensor& tensor, Table& table) {
+    const auto found = quantization_->stacked.find(tensor.name);
+    if (found == quantization_->stacked.end()) return false;
+    const std::vector<const CodedMatrix*>& matrices = found->second;
+    if (std::ssize(matrices) != tensor.count || tensor.row->is_flat) {
+      problems_.add("misshapen: ", tensor.name, " has codes of ", matrices.size(),
+                    " experts, expected ", tensor.count);
+      return true;
+    }
+    for (int64_t i = 0; i < tensor.count; ++i)
+      if (const auto bound = bind_coded(tensor.name, *matrices[static_cast<size_t>(i)],
+                                        {tensor.shape[1], tensor.shape[2]}, tensor.row->layout))
+        table[{tensor.row->role, i}] = *bound;
+    return true;
   }
 
   /// Quantization of an F8_E4M3 weight. Missing scales were reported when the scales were read.
@@ -278,7 +271,10 @@ std::vector<Weights::LayerTensor> Weights::tensors(int64_t layer) const {
     all.push_back({.role = key.first, .view = bound.view});
     if (bound.block_scale)
       all.push_back({.role = key.first, .view = *bound.block_scale, .is_scale = true});
-    if (bound.quantization)
+    if (bound.coded)
+      for (const TensorView& scale : bound.coded->scales())
+        all.push_back({.role = key.first, .view = scale, .is_scale = true});
+    else if (bound.quantization)
       all.push_back(
           {.role = key.first, .view = bound.quantization->weight_scale, .is_scale = true});
   }
@@ -372,7 +368,25 @@ WeightRows Weights::codes(Role role, int64_t index) const {
   return coded(bound.view, *bound.quantization);
 }
 
+namespace {
+
+/// All rows of codes, as F32.
+WeightRows decoded(const CodedMatrix& coded) {
+  WeightRows rows;
+  const auto elements = static_cast<size_t>(element_count(coded.shape()));
+  std::vector<std::byte>& bytes = rows.owned.emplace_back(elements * sizeof(float));
+  coded.decode(0, coded.rows(), reinterpret_cast<float*>(bytes.data()));
+  rows.parts.push_back(
+      {.name = coded.codes().name, .dtype = DType::kF32, .shape = coded.shape(), .bytes = bytes});
+  return rows;
+}
+
+}  // namespace
+
 WeightRows Weights::whole(const Bound& bound) const {
+  if (bound.coded && bound.layout == Layout::kOutInterleaved)
+    return deinterleaved(decoded(*bound.coded).parts[0]);
+  if (bound.coded) return decoded(*bound.coded);
   if (const LinearQuantization* scaled = bound.quantization)
     return dequantized(bound.view, scaled->weight_scale, scaled->block_rows, scaled->block_columns);
   if (bound.block_scale)
@@ -435,20 +449,29 @@ void Weights::drop(const TensorView& tensor) const {
   with_mapping(*model_dir_, tensor, [](const MappedFile& file, auto bytes) { file.drop(bytes); });
 }
 
+void Weights::drop(const Bound& bound) const {
+  drop(bound.view);
+  if (!bound.coded) return;
+  for (const TensorView& scale : bound.coded->scales()) drop(scale);
+}
+
 void Weights::drop(int64_t layer) const {
-  for (const auto& [key, bound] : layers_.at(static_cast<size_t>(layer))) drop(bound.view);
+  for (const auto& [key, bound] : layers_.at(static_cast<size_t>(layer))) drop(bound);
 }
 
 void Weights::drop(int64_t layer, Role role, int64_t index) const {
-  if (const Bound* bound = holder(layer, role, index).first) drop(bound->view);
+  if (const Bound* bound = holder(layer, role, index).first) drop(*bound);
 }
 
 void Weights::drop(Role role) const {
-  for (int64_t i = 0; model_.contains({role, i}); ++i) drop(at(role, i));
+  for (int64_t i = 0; model_.contains({role, i}); ++i) drop(model_tensor(role, i));
 }
 
 uint64_t Weights::read_bytes(const Bound& bound) {
   const uint64_t mapped = bound.view.bytes.size();
+  if (bound.coded)
+    return bound.coded->stored_bytes() + element_count(bound.view.shape) * sizeof(float) *
+                                             (bound.layout == Layout::kOutIn ? 1 : 2);
   // dequantized turns bytes into float32; transposed and deinterleaved make one copy each.
   if (bound.block_scale || bound.quantization) return mapped * (1 + sizeof(float));
   if (bound.layout == Layout::kOutIn) return mapped;

@@ -24,6 +24,7 @@ struct WeightRows {
   std::vector<float> row_scales;
 };
 
+class CodedMatrix;
 struct CheckpointQuantization;
 struct LinearQuantization;
 
@@ -89,6 +90,7 @@ class Weights {
     const TensorView* block_scale = nullptr;  ///< of FP8 weights without quantization
     Layout layout = Layout::kOutIn;
     const LinearQuantization* quantization = nullptr;
+    const CodedMatrix* coded = nullptr;  ///< view has its codes, and its shape
   };
   using Table = std::map<std::pair<Role, int64_t>, Bound>;
   class Binder;
@@ -98,6 +100,7 @@ class Weights {
   std::pair<const Bound*, Role> holder(int64_t layer, Role role, int64_t index) const;
   const Bound& model_tensor(Role role, int64_t index = 0) const;
   void drop(const TensorView& tensor) const;
+  void drop(const Bound& bound) const;
   static uint64_t read_bytes(const Bound& bound);
   WeightRows whole(const Bound& bound) const;
   WeightRows cut(WeightRows whole, int64_t layer, Role role, Role fused_role) const;

@@ -204,9 +204,6 @@ TEST_CASE("model_dir: weights in another form are named with what is needed") {
   CHECK(message({kFirst, kSecond}) ==
         "has 2 shards (model-00001-of-00002.safetensors, …) and no "
         "model.safetensors.index.json");
-  CHECK(message({"model.safetensors", "model.safetensors.index.json"}) ==
-        "has both model.safetensors and model.safetensors.index.json, and engines differ in which "
-        "they load; remove one");
 }
 
 TEST_CASE("model_dir: the index must say what the shards hold") {
@@ -335,4 +332,26 @@ TEST_CASE("model_dir: an entry that is no file is not left out in silence") {
   REQUIRE(::mkfifo(entry.c_str(), 0600) == 0);
   CHECK(message_of([&] { ModelDir(model).sidecar_files(); }) ==
         entry.string() + ": is neither a file nor a folder");
+}
+
+TEST_CASE("model_dir: an index beside a single file must be of that file") {
+  const ScratchFolder scratch;
+  fs::copy(kFixtures / "single", scratch / "model");
+  const fs::path folder = scratch / "model";
+  const auto message_with = [&](const std::string& file, bool is_whole) {
+    Json map = Json::object();
+    for (const Json& name : models().at("tensors"))
+      if (is_whole || name != kTensor) map[name.get<std::string>()] = file;
+    write_file(folder / kIndexFileName, dump_json({{"weight_map", map}}));
+    return message_of([&] {
+      const ModelDir model(folder);
+      CHECK(model.index() == nullptr);
+    });
+  };
+  CHECK(message_with("model.safetensors", true) == "no error");
+  CHECK(contains(message_with(kFirst, true),
+                 "weight_map names model-00001-of-00002.safetensors, "
+                 "and the folder has model.safetensors"));
+  CHECK(contains(message_with("model.safetensors", false),
+                 "weight_map lacks tensor '" + std::string(kTensor) + "'"));
 }

@@ -192,11 +192,11 @@ TEST_CASE("conversion: weights that are quantized in another way keep it, or are
   write_source(scratch / "scales");
   write_w4a16(scratch / "w4a16");
   const std::string config = (scratch / "w4a16" / "config.json").string();
+  const fs::path int4 = test::tests_folder() / "fixtures" / "quantized" / "packed_int4";
+  write_scales_json((scratch / "unit.json").string(), {{1.0f, 1.0f}});
   for (const char* format : {"modelopt", "quark", "fp8"})
-    CHECK(refusal(scratch / "w4a16", format, scratch / "scales") ==
-          config +
-              ": quantization_config: key 'format' is 'pack-quantized', which is not read; "
-              "expected float-quantized, naive-quantized, mixed-precision or dense");
+    CHECK(contains(refusal(int4, format, scratch / "unit.json"),
+                   "packed_int4: has weights of compressed-tensors (model.layers.0."));
   // Scales beside them are another matter.
   for (const std::string format : {"compressed-tensors", "tgi", "compressed-tensors+tgi"}) {
     convert({.checkpoint = scratch / "w4a16",
@@ -213,13 +213,11 @@ TEST_CASE("conversion: weights that are quantized in another way keep it, or are
   }
   // Of other methods nothing is known, not even the names of tensors.
   change_config(scratch / "w4a16", [](Json& json) {
-    json["quantization_config"] = {{"quant_method", "awq"}};
+    json["quantization_config"] = {{"quant_method", "hqq"}};
   });
   for (const char* format : {"compressed-tensors", "tgi"})
     CHECK(refusal(scratch / "w4a16", format, scratch / "scales") ==
-          config +
-              ": key 'quantization_config.quant_method' is 'awq', whose weights are not read; "
-              "expected 16-bit or FP8 weights");
+          config + ": key 'quantization_config.quant_method' is 'hqq', whose weights are not read");
 }
 
 TEST_CASE("conversion: FP8 weights must be whole to be written in another form") {

@@ -267,8 +267,10 @@ TEST_CASE("what is quantized in another way than FP8 is named") {
         },
         kSameTensor);
   };
-  CHECK(contains(changed("weights", "type", "int"), "type 'int' of 8 bits is not read"));
-  CHECK(contains(changed("weights", "num_bits", 4), "type 'float' of 4 bits is not read"));
+  CHECK(contains(changed("weights", "type", "int"),
+                 "key 'format' is 'float-quantized', and weights are of type int, 8 bits"));
+  CHECK(contains(changed("weights", "num_bits", 4),
+                 "key 'format' is 'float-quantized', and weights are of type float, 4 bits"));
   CHECK(contains(changed("weights", "symmetric", false), "asymmetric FP8 is not read"));
   CHECK(contains(changed("weights", "dynamic", true), "weights with dynamic scales"));
   CHECK(contains(changed("weights", "strategy", "attn_head"), "strategy 'attn_head' of FP8"));
@@ -280,8 +282,8 @@ TEST_CASE("what is quantized in another way than FP8 is named") {
         "static_kv", [&](Json& config) { config["quantization_config"] = quantization; },
         kSameTensor);
   };
-  CHECK(contains(with_method({{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}),
-                 "key 'quant_algo' is 'NVFP4', whose weights are not read"));
+  CHECK(contains(with_method({{"quant_method", "modelopt"}, {"quant_algo", "W4A8_AWQ"}}),
+                 "key 'quant_algo' is 'W4A8_AWQ', whose weights are not read"));
   CHECK(contains(with_method({{"quant_method", "fp8"}, {"activation_scheme", "rowwise"}}),
                  "key 'activation_scheme' is 'rowwise'"));
 }

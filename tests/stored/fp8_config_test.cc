@@ -58,10 +58,12 @@ TEST_CASE("keys of compressed-tensors that change the result are refused by name
                  "quantization_config: key 'transform_config' asks for transforms"));
   CHECK(contains(error_with("/sparsity_config"_json_pointer, {{"format", "sparse-bitmask"}}),
                  "key 'sparsity_config.format' is 'sparse-bitmask'"));
-  CHECK(contains(error_with("/format"_json_pointer, "pack-quantized"),
-                 "key 'format' is 'pack-quantized', which is not read; expected float-quantized"));
-  CHECK(contains(error_with("/config_groups/group_0/format"_json_pointer, "pack-quantized"),
-                 "config_groups.group_0: key 'format' is 'pack-quantized'"));
+  CHECK(contains(error_with("/format"_json_pointer, "marlin-24"),
+                 "key 'format' is 'marlin-24', which is not read; expected float-quantized"));
+  CHECK(
+      contains(error_with("/config_groups/group_0/format"_json_pointer, "pack-quantized"),
+               "config_groups.group_0: weights: key 'format' is 'pack-quantized', and weights are "
+               "of type float, 8 bits"));
   CHECK(contains(error_with("/format"_json_pointer, "float_quantised"),
                  "did you mean 'float-quantized'?"));
   CHECK(contains(error_with("/ignores"_json_pointer, Json::array()),
@@ -126,7 +128,8 @@ TEST_CASE("a quant_method that is not read is named with those that are") {
     CHECK(contains(error_with_config({{"quant_method", method}}),
                    std::string("quantization_config: key 'quant_method' is '") + method +
                        "', which is not read" + hint +
-                       "; expected compressed-tensors, fp8, modelopt or quark"));
+                       "; expected compressed-tensors, fp8, modelopt, quark, gptq, awq, mxfp4 or "
+                       "bitsandbytes"));
   CHECK(contains(error_with_config({{"bits", 8}}), "key 'quant_method' is missing"));
 }
 

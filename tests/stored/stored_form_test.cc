@@ -26,7 +26,7 @@ TEST_CASE("stored forms: a quant_method has one form") {
     if (!form->method.empty()) CHECK(form_of_method(form->method) == form);
   CHECK(form_of_method("modelopt_fp4") == form_of_method("modelopt"));
   CHECK(form_of_method("fp8_more") == nullptr);
-  CHECK(form_of_method("gptq") == nullptr);
+  CHECK(form_of_method("hqq") == nullptr);
   CHECK(form_of_method("") == nullptr);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/registry.h"
+#include "stored/compressed_tensors_storage.h"
 #include "stored/fp8_args.h"
 #include "stored/json_member.h"
 #include "stored/stored_form.h"
@@ -25,13 +26,20 @@ constexpr std::array<std::string_view, 15> kConfigKeys{
     "version",         "transform_config", "run_compressed",           "dequantize",
     "producer",        "provider",         "use_optimized_inference"};
 
-/// Formats that store FP8 weights as plain codes. A config that was never saved with a format has
+/// Formats that are read. A config that was never saved with a format has
 /// "fakequant".
-constexpr std::array<std::string_view, 6> kFormats{
-    "dense", "fakequant", "float-quantized", "int-quantized", "naive-quantized", "mixed-precision"};
-constexpr std::array<std::string_view, 7> kOtherFormats{
-    "pack-quantized",  "marlin-24",      "nvfp4-pack-quantized", "mxfp4-pack-quantized",
-    "mxfp8-quantized", "sparse-bitmask", "sparse-24-bitmask"};
+constexpr std::array<std::string_view, 10> kFormats{"dense",
+                                                    "fakequant",
+                                                    "float-quantized",
+                                                    "int-quantized",
+                                                    "naive-quantized",
+                                                    "mixed-precision",
+                                                    "pack-quantized",
+                                                    "mxfp8-quantized",
+                                                    "nvfp4-pack-quantized",
+                                                    "mxfp4-pack-quantized"};
+constexpr std::array<std::string_view, 3> kOtherFormats{"marlin-24", "sparse-bitmask",
+                                                        "sparse-24-bitmask"};
 
 void check_format(const Json& object) {
   const auto format = optional_string(object, "format");
@@ -39,7 +47,8 @@ void check_format(const Json& object) {
   const bool is_known = std::ranges::find(kOtherFormats, *format) != kOtherFormats.end();
   fail("key 'format' is '", *format, "', which is not read",
        is_known ? "" : did_you_mean(*format, {kFormats.begin(), kFormats.end()}),
-       "; expected float-quantized, naive-quantized, mixed-precision or dense");
+       "; expected float-quantized, pack-quantized, int-quantized, nvfp4-pack-quantized, "
+       "mxfp4-pack-quantized, mxfp8-quantized, naive-quantized, mixed-precision or dense");
 }
 
 /// Throws Error for rotations that an engine applies before Linears and in attention.
@@ -63,9 +72,9 @@ void check_sparsity(const Json& config) {
     fail("key 'sparsity_config.format' is '", format, "', which is not read; expected dense");
 }
 
+/// Weights of FP8 with plain scales.
 void parse_weights(const Json& args, ModuleScheme& scheme) {
   scheme.strategy = parse_fp8_args(args);
-  if (is_dynamic(args)) fail("weights with dynamic scales are not read");
   if (scheme.strategy == Strategy::kBlock) {
     constexpr const char* kKey = "block_structure";
     std::tie(scheme.block_rows, scheme.block_columns) = parse_block(kKey, find_field(args, kKey));
@@ -101,7 +110,9 @@ void parse_inputs(const Json& args, ModuleScheme& scheme) {
 class ConfigGroups : public ModuleSchemes {
  public:
   ConfigGroups(const Json& config, TargetMatcher matches)
-      : matches_(matches), ignore_(strings_of(config, "ignore")) {
+      : matches_(matches),
+        format_(optional_string(config, "format")),
+        ignore_(strings_of(config, "ignore")) {
     const Json* groups = find_field(config, "config_groups");
     if (!groups) return;
     if (!groups->is_object()) fail_kind("config_groups", "an object of groups", *groups);
@@ -140,12 +151,31 @@ class ConfigGroups : public ModuleSchemes {
     if (weights) {
       scheme.emplace();
       scheme->source = "config group '" + name + "'";
-      in_context("weights", [&] { parse_weights(*weights, *scheme); });
-      if (inputs) in_context("input_activations", [&] { parse_inputs(*inputs, *scheme); });
+      const auto format = optional_string(group, "format");
+      in_context("weights", [&] { add_weights(*weights, format ? format : format_, *scheme); });
+      if (inputs) in_context("input_activations", [&] { add_inputs(*inputs, *scheme); });
     }
     for (const std::string& target : strings_of(group, "targets"))
       targets_[target] = schemes_.size();
     schemes_.push_back(std::move(scheme));
+  }
+
+  void add_weights(const Json& args, const std::optional<std::string>& format,
+                   ModuleScheme& scheme) {
+    if (is_dynamic(args)) fail("weights with dynamic scales are not read");
+    if (auto storage = compressed_tensors_storage(args, format))
+      scheme.storage = keep(std::move(storage));
+    else
+      parse_weights(args, scheme);
+  }
+
+  /// FP8 inputs are run; others are told.
+  static void add_inputs(const Json& args, ModuleScheme& scheme) {
+    if (is_fp8(args) && !(scheme.storage && find_field(args, "scale_dtype")))
+      return parse_inputs(args, scheme);
+    const QuantArgs parsed = parse_args(args);
+    scheme.unrun_input = scheme.source + " quantizes inputs to " + name_of(parsed.type) + ", " +
+                         std::to_string(parsed.num_bits) + " bits";
   }
 
   /// Matches the name in the checkpoint, or transformers' name.
@@ -159,6 +189,7 @@ class ConfigGroups : public ModuleSchemes {
   }
 
   TargetMatcher matches_;
+  std::optional<std::string> format_;  ///< of groups without one
   std::vector<std::string> ignore_;
   std::vector<std::optional<ModuleScheme>> schemes_;
   std::map<std::string, size_t, std::less<>> targets_;

@@ -27,6 +27,8 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
                                                    "producer",
                                                    "version"};
   check_spelling(config, kKeys);
+  if (const auto format = optional_string(config, "fmt"); format && *format != "e4m3")
+    fail("key 'fmt' is '", *format, "', whose weights are not read; expected e4m3");
   if (find_field(config, "modules_to_convert"))
     fail("key 'modules_to_convert' is not read; expected modules_to_not_convert");
   ModuleScheme scheme;

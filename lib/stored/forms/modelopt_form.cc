@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <map>
 
 #include "core/registry.h"
+#include "stored/float_matrix.h"
 #include "stored/fp8_args.h"
 #include "stored/json_member.h"
 #include "stored/stored_form.h"
@@ -11,21 +13,18 @@ namespace kvcal {
 namespace {
 namespace modelopt {
 
-/// Schemes of the algorithms. Source: vLLM 0.32 `resolve` of modelopt.py.
-std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
-  const Json& config = source.json;
-  const std::string_view exclude_key = source.is_nested ? "exclude_modules" : "ignore";
-  constexpr std::array<std::string_view, 14> kKeys{
-      "quant_algo",     "kv_cache_quant_algo", "kv_cache_scheme", "exclude_modules",  "ignore",
-      "group_size",     "config_groups",       "quant_method",    "quantized_layers", "producer",
-      "ignored_layers", "has_zero_point",      "pre_quant_scale", "quantization"};
-  check_spelling(config, kKeys);
-  const auto written = optional_string(config, "quant_algo");
-  if (!written) return nullptr;  // KV scales alone
-  std::string algo = *written;
+/// Scheme and storage of an algorithm. Source: vLLM 0.32 `resolve` of modelopt.py.
+struct Algorithm {
+  ModuleScheme scheme;
+  std::unique_ptr<CodedStorage> storage;
+};
+
+Algorithm algorithm_of(const Json& config, const std::string& written) {
+  std::string algo = written;
   std::ranges::transform(algo, algo.begin(),
                          [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  ModuleScheme scheme;
+  Algorithm algorithm;
+  ModuleScheme& scheme = algorithm.scheme;
   scheme.source = "quant_algo " + algo;
   if (algo == "FP8") {
     scheme.input = InputQuantization::kStatic;
@@ -36,11 +35,59 @@ std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, Ta
     scheme.strategy = Strategy::kBlock;
     scheme.block_rows = scheme.block_columns = scheme.group = 128;
     scheme.input = InputQuantization::kDynamicGroup;
+  } else if (algo == "NVFP4" || algo == "W4A16_NVFP4") {
+    if (const int64_t group = optional_int(config, "group_size").value_or(16); group != 16)
+      fail("key 'group_size' is ", group, ", expected 16 for ", algo);
+    algorithm.storage = fp4_codes({.codes_name = ".weight", .global_name = ".weight_scale_2"});
+    if (algo == "NVFP4") scheme.unrun_input = scheme.source + " quantizes inputs to FP4";
   } else {
-    fail("key 'quant_algo' is '", *written,
-         "', whose weights are not read; expected FP8, FP8_PER_CHANNEL_PER_TOKEN or FP8_PB_WO");
+    fail("key 'quant_algo' is '", written,
+         "', whose weights are not read; expected FP8, FP8_PER_CHANNEL_PER_TOKEN, FP8_PB_WO, "
+         "NVFP4, W4A16_NVFP4 or MIXED_PRECISION");
   }
-  return all_but(strings_of(config, exclude_key), ExceptionMatch::kWildcards, std::move(scheme));
+  return algorithm;
+}
+
+/// An algorithm for each listed module; the others are 16-bit.
+class ListedSchemes : public ModuleSchemes {
+ public:
+  explicit ListedSchemes(const Json& layers) {
+    for (const auto& [module, layer] : layers.items())
+      in_context("quantized_layers." + module, [&, &module = module, &layer = layer] {
+        if (!layer.is_object()) fail("found ", kind_of(layer), ", expected an object");
+        Algorithm one = algorithm_of(layer, required_string(layer, "quant_algo"));
+        if (one.storage) one.scheme.storage = keep(std::move(one.storage));
+        schemes_.emplace(module, std::move(one.scheme));
+      });
+  }
+  const ModuleScheme* find(const ModuleName& module) const override {
+    const auto found = schemes_.find(module.name);
+    return found == schemes_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  std::map<std::string, ModuleScheme, std::less<>> schemes_;
+};
+
+std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
+  const Json& config = source.json;
+  const std::string_view exclude_key = source.is_nested ? "exclude_modules" : "ignore";
+  constexpr std::array<std::string_view, 14> kKeys{
+      "quant_algo",     "kv_cache_quant_algo", "kv_cache_scheme", "exclude_modules",  "ignore",
+      "group_size",     "config_groups",       "quant_method",    "quantized_layers", "producer",
+      "ignored_layers", "has_zero_point",      "pre_quant_scale", "quantization"};
+  check_spelling(config, kKeys);
+  const auto written = optional_string(config, "quant_algo");
+  if (!written) return nullptr;  // KV scales alone
+  if (normalised_name(*written) == "mixed-precision" ||
+      normalised_name(*written) == "mixed_precision") {
+    const Json* layers = find_field(config, "quantized_layers");
+    if (!layers || !layers->is_object()) fail_missing("quantized_layers", "an object of modules");
+    return std::make_unique<ListedSchemes>(*layers);
+  }
+  Algorithm algorithm = algorithm_of(config, *written);
+  return all_but(strings_of(config, exclude_key), ExceptionMatch::kWildcards,
+                 std::move(algorithm.scheme), std::move(algorithm.storage));
 }
 
 /// Source: vLLM 0.32 `get_kv_cache_quant_algo_string`.

@@ -1,0 +1,79 @@
+#include <array>
+
+#include "stored/fp8_args.h"
+#include "stored/integer_matrix.h"
+#include "stored/stored_form.h"
+
+namespace kvcal {
+namespace {
+namespace gptq {
+
+/// Throws Error for overrides of single modules that change how they are stored. Entries that begin
+/// with "-:" name modules that stay 16-bit. Source: GPTQModel `QuantizeConfig.dynamic`.
+void check_overrides(const Json& config) {
+  const Json* dynamic = find_field(config, "dynamic");
+  if (!dynamic || !dynamic->is_object()) return;
+  for (const auto& [pattern, override] : dynamic->items())
+    for (const char* key : {"bits", "group_size", "sym", "pack_dtype"})
+      if (const Json* value = override.is_object() ? find_field(override, key) : nullptr;
+          value && !pattern.starts_with("-:") && find_field(config, key) != nullptr &&
+          *value != *find_field(config, key))
+        fail("key 'dynamic' gives '", pattern, "' another ", key,
+             " than the rest, which is not read");
+}
+
+std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
+  const Json& config = source.json;
+  constexpr std::array<std::string_view, 17> kKeys{"quant_method",
+                                                   "bits",
+                                                   "group_size",
+                                                   "desc_act",
+                                                   "sym",
+                                                   "lm_head",
+                                                   "static_groups",
+                                                   "checkpoint_format",
+                                                   "damp_percent",
+                                                   "pack_dtype",
+                                                   "true_sequential",
+                                                   "is_marlin_format",
+                                                   "dynamic",
+                                                   "quantization",
+                                                   "meta",
+                                                   "modules_to_not_convert",
+                                                   "format"};
+  check_spelling(config, kKeys);
+  GptqArgs args;
+  const int64_t bits = required_int(config, "bits");
+  if (bits != 2 && bits != 3 && bits != 4 && bits != 8)
+    fail("key 'bits' is ", bits, ", expected 2, 3, 4 or 8");
+  args.bits = static_cast<int>(bits);
+  args.group = positive_group(config, "group_size");
+  const std::string format = optional_string(config, "checkpoint_format").value_or("gptq");
+  if ((format != "gptq" && format != "gptq_v2") ||
+      optional_bool(config, "is_marlin_format").value_or(false))
+    fail("key 'checkpoint_format' is '", format, "', which is not read; expected gptq or gptq_v2");
+  args.stores_less_one = format == "gptq";
+  args.needs_index = optional_bool(config, "desc_act").value_or(false);
+  if (const auto dtype = optional_string(config, "pack_dtype"); dtype && *dtype != "int32")
+    fail("key 'pack_dtype' is '", *dtype, "', which is not read; expected int32");
+  check_overrides(config);
+  ModuleScheme scheme;
+  scheme.source = "quant_method gptq";
+  scheme.lists_few_exceptions = true;
+  return all_but(strings_of(config, "modules_to_not_convert"), ExceptionMatch::kParts,
+                 std::move(scheme), gptq_integers(args));
+}
+
+}  // namespace gptq
+}  // namespace
+
+const StoredForm& gptq_form() {
+  static const StoredForm kForm{.name = "gptq",
+                                .method = "gptq",
+                                .read_schemes = gptq::read_schemes,
+                                .read_cache_scheme = no_cache_scheme,
+                                .strip_cache = keeps_config};
+  return kForm;
+}
+
+}  // namespace kvcal

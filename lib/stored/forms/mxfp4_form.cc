@@ -1,0 +1,61 @@
+#include <array>
+
+#include "stored/float_matrix.h"
+#include "stored/stored_form.h"
+
+namespace kvcal {
+namespace {
+namespace mxfp4 {
+
+constexpr int64_t kGroup = 32, kBlockBytes = kGroup / 2;
+
+/// Only the stacked experts are quantized.
+std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
+  constexpr std::array<std::string_view, 4> kKeys{"quant_method", "modules_to_not_convert",
+                                                  "dequantize", "dtype"};
+  check_spelling(source.json, kKeys);
+  return nullptr;
+}
+
+/// Part of a tensor that stacks experts: one expert's bytes.
+TensorView part_of(const TensorView& tensor, int64_t expert, Shape shape) {
+  TensorView part = tensor;
+  const size_t bytes = tensor.bytes.size() / static_cast<size_t>(tensor.shape[0]);
+  part.shape = std::move(shape);
+  part.bytes = tensor.bytes.subspan(static_cast<size_t>(expert) * bytes, bytes);
+  return part;
+}
+
+/// Source: transformers 5.23 `convert_moe_packed_tensors`.
+std::vector<std::unique_ptr<CodedMatrix>> open_stacked(const ModelDir& model_dir,
+                                                       const std::string& tensor,
+                                                       std::set<std::string, std::less<>>& read) {
+  ModuleTensors tensors(model_dir, tensor, read);
+  std::vector<std::unique_ptr<CodedMatrix>> experts;
+  if (!tensors.has("_blocks")) return experts;
+  const TensorView& blocks = tensors.need("_blocks", {DType::kU8}, 4);
+  const int64_t count = blocks.shape[0], out = blocks.shape[1], groups = blocks.shape[2];
+  if (blocks.shape[3] != kBlockBytes) fail_shape(blocks, {count, out, groups, kBlockBytes});
+  const TensorView& scales = tensors.need("_scales", {DType::kU8}, Shape{count, out, groups});
+  check_scales(scales);
+  for (int64_t i = 0; i < count; ++i)
+    experts.push_back(mxfp4_matrix({out, groups * kGroup},
+                                   part_of(blocks, i, {out, groups * kBlockBytes}),
+                                   part_of(scales, i, {out, groups}), kGroup));
+  return experts;
+}
+
+}  // namespace mxfp4
+}  // namespace
+
+const StoredForm& mxfp4_form() {
+  static const StoredForm kForm{.name = "mxfp4",
+                                .method = "mxfp4",
+                                .read_schemes = mxfp4::read_schemes,
+                                .read_cache_scheme = no_cache_scheme,
+                                .strip_cache = keeps_config,
+                                .open_stacked = mxfp4::open_stacked};
+  return kForm;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <optional>
+
+#include "quant/packed_bits.h"
+#include "stored/coded_matrix.h"
+
+namespace kvcal {
+
+/// Position of the scale of each element: one for `group` columns, or as g_idx says.
+struct ColumnGroups {
+  int64_t groups = 1;               ///< in a row
+  int64_t group = 0;                ///< columns of each, but the last
+  std::optional<TensorView> index;  ///< I32 [in]: group of each column
+};
+
+/// Throws Error where g_idx names a group that is not there.
+void check_index(const ColumnGroups& groups);
+
+/// Integers: (code - zero point) × scale. Codes and zero points are unsigned here; signed ones are
+/// moved by 2^(bits - 1).
+class IntegerMatrix : public CodedMatrix {
+ public:
+  IntegerMatrix(Shape shape, TensorView codes, std::vector<TensorView> scales, ColumnGroups groups)
+      : CodedMatrix(std::move(shape), std::move(codes), std::move(scales)),
+        groups_(std::move(groups)) {}
+  void decode(int64_t first, int64_t count, float* out) const final;
+
+  const ColumnGroups& groups() const { return groups_; }
+  /// Codes of rows, [count, in].
+  virtual void read_codes(int64_t first, int64_t count, uint8_t* codes) const = 0;
+  /// Zero points of rows, [count, groups].
+  virtual void read_zeros(int64_t first, int64_t count, int32_t* zeros) const = 0;
+  /// Scales of rows, [count, groups].
+  virtual void read_scales(int64_t first, int64_t count, float* scales) const = 0;
+
+ private:
+  ColumnGroups groups_;
+};
+
+/// compressed-tensors' packed integers of 1 to 8 bits, and plain I8.
+struct PackedIntegerArgs {
+  int bits = 8;
+  bool is_symmetric = true;
+  int64_t group = 0;       ///< columns that share a scale; 0: a row, or the whole matrix
+  bool is_tensor = false;  ///< one scale for the whole matrix
+  bool is_packed = true;   ///< false: I8 in .weight
+};
+std::unique_ptr<CodedStorage> packed_integers(const PackedIntegerArgs& args);
+
+/// GPTQ's and AWQ's layouts: [in, out], packed along in or along out.
+struct GptqArgs {
+  int bits = 4;
+  int64_t group = 0;            ///< 0: one for all columns
+  bool stores_less_one = true;  ///< zero points are stored less 1, modulo 2^bits
+  bool needs_index = false;     ///< g_idx must be there
+};
+std::unique_ptr<CodedStorage> gptq_integers(const GptqArgs& args);
+std::unique_ptr<CodedStorage> awq_integers(int64_t group);
+
+}  // namespace kvcal

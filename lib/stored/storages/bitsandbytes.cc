@@ -1,0 +1,178 @@
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "core/json.h"
+#include "core/json_limits.h"
+#include "stored/float_matrix.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kCodes = ".weight";
+constexpr std::array<std::string_view, 2> kStates{".weight.quant_state.bitsandbytes__nf4",
+                                                  ".weight.quant_state.bitsandbytes__fp4"};
+
+/// Numbers of bitsandbytes' quant_state. Source: bitsandbytes 0.50 `QuantState.as_dict`.
+struct QuantState {
+  Shape shape;
+  int64_t block = 0, nested_block = 0;  ///< codes, and blocks, that share a scale
+  float nested_offset = 0;
+};
+
+int64_t power_of_two(const Json& json, std::string_view key) {
+  const int64_t value = required_int(json, key);
+  if (value < 2 || value > 65536 || (value & (value - 1)) != 0)
+    fail("key '", key, "' is ", value, ", expected a power of two");
+  return value;
+}
+
+QuantState parse_state(const TensorView& tensor) {
+  return in_context(std::string(tensor.name), [&] {
+    const std::string text(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+    const Json json = parse_model_json(text);
+    if (!json.is_object()) fail("is ", kind_of(json), ", expected an object");
+    const Json* shape = find_field(json, "shape");
+    if (!shape || !shape->is_array() || shape->size() != 2 || !shape->at(0).is_number_integer() ||
+        !shape->at(1).is_number_integer())
+      fail("key 'shape' is ", shape ? shape->dump() : "absent", ", expected two sizes");
+    QuantState state{.shape = {shape->at(0).get<int64_t>(), shape->at(1).get<int64_t>()},
+                     .block = power_of_two(json, "blocksize")};
+    constexpr int64_t kMost = int64_t{1} << 30;
+    for (const int64_t side : state.shape.dims)
+      if (side < 1 || side > kMost) fail("key 'shape' is ", shape->dump(), ", expected two sizes");
+    if (find_field(json, "nested_blocksize")) {
+      state.nested_block = power_of_two(json, "nested_blocksize");
+      const Json* offset = find_field(json, "nested_offset");
+      if (!offset || !offset->is_number()) fail_missing("nested_offset", "a number");
+      state.nested_offset = offset->get<float>();
+    }
+    return state;
+  });
+}
+
+/// Codes of 4 bits, the first in the high half, with a scale for each block of the flat matrix. The
+/// scales may be codes themselves.
+class Bitsandbytes4bit : public CodedMatrix {
+ public:
+  /// scales: absmax, quant_map, and of nested states nested_absmax, nested_quant_map.
+  Bitsandbytes4bit(const QuantState& state, TensorView codes, std::vector<TensorView> scales)
+      : CodedMatrix(state.shape, std::move(codes), std::move(scales)), state_(state) {
+    for (size_t i = 0; i < map_.size(); ++i)
+      map_[i] = scale_at(scales_[1], static_cast<int64_t>(i));
+  }
+
+  void decode(int64_t first, int64_t count, float* out) const override {
+    int64_t at = first * width();
+    const int64_t end = at + count * width();
+    for (float scale = scale_of(at / state_.block); at < end; ++at) {
+      if (at % state_.block == 0) scale = scale_of(at / state_.block);
+      const uint8_t code =
+          nibble_of(codes_.bytes.data(), static_cast<size_t>(at), NibbleOrder::kHighFirst);
+      *out++ = map_[code] * scale;
+    }
+  }
+
+ private:
+  float scale_of(int64_t block) const {
+    if (state_.nested_block == 0) return scale_at(scales_[0], block);
+    const auto code = static_cast<uint8_t>(scales_[0].bytes[static_cast<size_t>(block)]);
+    const float product =
+        scale_at(scales_[3], code) * scale_at(scales_[2], block / state_.nested_block);
+    return product + state_.nested_offset;
+  }
+
+  QuantState state_;
+  std::array<float, 16> map_{};
+};
+
+class Storage4bit : public CodedStorage {
+ public:
+  std::string_view codes_name() const override { return ".weight.absmax"; }
+
+  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
+    const TensorView* written = nullptr;
+    for (const std::string_view name : kStates)
+      if (tensors.has(name)) written = &tensors.need(name, {DType::kU8}, 1);
+    if (!written) fail("missing: ", tensors.module(), kStates[0], " of the quantized weight");
+    const QuantState state = parse_state(*written);
+    const auto elements = static_cast<int64_t>(element_count(state.shape));
+    const int64_t blocks = (elements + state.block - 1) / state.block;
+    const TensorView& codes = tensors.need(kCodes, {DType::kU8}, Shape{(elements + 1) / 2, 1});
+    std::vector<TensorView> scales;
+    const bool is_nested = state.nested_block > 0;
+    scales.push_back(is_nested ? tensors.need(".weight.absmax", {DType::kU8}, Shape{blocks})
+                               : tensors.need(".weight.absmax", {DType::kF32}, Shape{blocks}));
+    scales.push_back(tensors.need(".weight.quant_map", {DType::kF32}, Shape{16}));
+    check_finite(scales[1]);
+    if (is_nested) {
+      const int64_t groups = (blocks + state.nested_block - 1) / state.nested_block;
+      scales.push_back(tensors.need(".weight.nested_absmax", {DType::kF32}, Shape{groups}));
+      scales.push_back(tensors.need(".weight.nested_quant_map", {DType::kF32}, Shape{256}));
+      check_finite(scales[3]);
+    }
+    // A block of zeros has scale 0.
+    check_finite(scales[is_nested ? 2 : 0]);
+    return std::make_unique<Bitsandbytes4bit>(state, codes, std::move(scales));
+  }
+
+ private:
+  static void check_finite(const TensorView& values) {
+    for (int64_t i = 0; i < static_cast<int64_t>(element_count(values.shape)); ++i)
+      if (!std::isfinite(scale_at(values, i)))
+        fail("unreadable: ", values.name, " holds ", scale_at(values, i),
+             ", expected finite numbers");
+  }
+};
+
+/// I8 rows; SCB holds the largest magnitude of each.
+class Bitsandbytes8bit : public CodedMatrix {
+ public:
+  using CodedMatrix::CodedMatrix;
+
+  void decode(int64_t first, int64_t count, float* out) const override {
+    constexpr float kInverse = 1.0f / 127.0f;
+    for (int64_t row = first; row < first + count; ++row) {
+      const float scale = scale_at(scales_[0], row);
+      const std::byte* const codes = codes_.bytes.data() + row * width();
+      for (int64_t column = 0; column < width(); ++column)
+        *out++ = static_cast<float>(static_cast<int8_t>(codes[column])) * scale * kInverse;
+    }
+  }
+};
+
+class Storage8bit : public CodedStorage {
+ public:
+  std::string_view codes_name() const override { return ".SCB"; }
+
+  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
+    const TensorView& codes = tensors.need(kCodes, {DType::kI8}, 2);
+    const TensorView& largest = tensors.need(".SCB", {DType::kF32}, Shape{codes.shape[0]});
+    for (int64_t row = 0; row < codes.shape[0]; ++row)
+      if (const float value = scale_at(largest, row); !std::isfinite(value) || value < 0)
+        fail("unreadable: ", largest.name, " holds ", value, ", expected finite magnitudes");
+    check_format(tensors);
+    return std::make_unique<Bitsandbytes8bit>(codes.shape, codes, std::vector{largest});
+  }
+
+ private:
+  /// Format 0 is row-major; others are tiles of a GPU.
+  static void check_format(ModuleTensors& tensors) {
+    const TensorView* format = tensors.find(".weight_format", {DType::kU8});
+    if (format && !format->bytes.empty() && format->bytes[0] != std::byte{0})
+      fail("unreadable: ", format->name, " is ", static_cast<int>(format->bytes[0]),
+           ", expected 0 (row-major)");
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<CodedStorage> bitsandbytes_4bit() {
+  return std::make_unique<Storage4bit>();
+}
+
+std::unique_ptr<CodedStorage> bitsandbytes_8bit() {
+  return std::make_unique<Storage8bit>();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "quant/fp8.h"
+#include "stored/float_matrix.h"
+
+namespace kvcal {
+namespace {
+
+/// Values of a byte of two codes.
+struct ByteValues {
+  std::array<std::array<float, 2>, 256> values{};
+  constexpr ByteValues() {
+    for (size_t byte = 0; byte < 256; ++byte)
+      values[byte] = {e2m1::decode(static_cast<uint8_t>(byte)),
+                      e2m1::decode(static_cast<uint8_t>(byte >> 4))};
+  }
+};
+constexpr ByteValues kByteValues;
+
+/// Global scale of a matrix, and its use.
+struct GlobalScale {
+  float value = 1.0f;
+  bool divides = false;
+  float applied(float scale) const { return divides ? scale / value : scale * value; }
+};
+
+class Fp4Matrix : public CodedMatrix {
+ public:
+  Fp4Matrix(Shape shape, TensorView codes, std::vector<TensorView> scales, int64_t group,
+            GlobalScale global)
+      : CodedMatrix(std::move(shape), std::move(codes), std::move(scales)),
+        group_(group),
+        groups_((width() + group - 1) / group),
+        global_(global) {}
+
+  void decode(int64_t first, int64_t count, float* out) const override {
+    const int64_t row_bytes = width() / 2;
+    for (int64_t row = first; row < first + count; ++row) {
+      const std::byte* const bytes = codes_.bytes.data() + row * row_bytes;
+      float* const to = out + (row - first) * width();
+      for (int64_t group = 0; group < groups_; ++group) {
+        const float scale = global_.applied(scale_at(scales_[0], row * groups_ + group));
+        const int64_t end = std::min((group + 1) * group_, width()) / 2;
+        for (int64_t pair = group * group_ / 2; pair < end; ++pair) {
+          const auto& values = kByteValues.values[static_cast<uint8_t>(bytes[pair])];
+          to[2 * pair] = values[0] * scale;
+          to[2 * pair + 1] = values[1] * scale;
+        }
+      }
+    }
+  }
+
+ private:
+  int64_t group_, groups_;
+  GlobalScale global_;
+};
+
+class Fp4Codes : public CodedStorage {
+ public:
+  explicit Fp4Codes(const Fp4Args& args) : args_(args) {}
+  std::string_view codes_name() const override {
+    return args_.codes_name == ".weight" ? args_.scale_name : args_.codes_name;
+  }
+
+  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
+    const TensorView& codes = tensors.need(args_.codes_name, {DType::kU8}, 2);
+    const Shape shape{codes.shape[0], 2 * codes.shape[1]};
+    const Shape grid{shape[0], (shape[1] + args_.group - 1) / args_.group};
+    const TensorView& scale =
+        args_.has_exponents ? tensors.need(args_.scale_name, {DType::kU8, DType::kF8E8M0}, grid)
+                            : tensors.need(args_.scale_name, {DType::kF8E4M3}, grid);
+    check_scales(scale);
+    std::vector<TensorView> scales{scale};
+    GlobalScale global{.divides = args_.divides_global};
+    if (!args_.global_name.empty()) {
+      scales.push_back(tensors.need(args_.global_name, {DType::kF32}, Shape{1}));
+      check_scales(scales[1]);
+      global.value = scale_at(scales[1], 0);
+    }
+    tensors.pass(".input_scale");
+    tensors.pass(".input_global_scale");
+    return std::make_unique<Fp4Matrix>(shape, codes, std::move(scales), args_.group, global);
+  }
+
+ private:
+  Fp4Args args_;
+};
+
+class Mxfp8Matrix : public CodedMatrix {
+ public:
+  static constexpr int64_t kGroup = 32;
+  using CodedMatrix::CodedMatrix;
+
+  void decode(int64_t first, int64_t count, float* out) const override {
+    const int64_t groups = (width() + kGroup - 1) / kGroup;
+    for (int64_t row = first; row < first + count; ++row)
+      for (int64_t column = 0; column < width(); ++column) {
+        const auto code =
+            static_cast<uint8_t>(codes_.bytes[static_cast<size_t>(row * width() + column)]);
+        const float value = fp8::decode(code, fp8::Format::kE4m3Fn);
+        if (std::isnan(value)) fail(codes_.name, " holds NaN (codes 7f or ff), expected numbers");
+        out[(row - first) * width() + column] =
+            value * scale_at(scales_[0], row * groups + column / kGroup);
+      }
+  }
+};
+
+class Mxfp8Codes : public CodedStorage {
+ public:
+  std::string_view codes_name() const override { return ".weight_scale"; }
+  std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
+    const TensorView& codes = tensors.need(".weight", {DType::kF8E4M3}, 2);
+    const Shape grid{codes.shape[0],
+                     (codes.shape[1] + Mxfp8Matrix::kGroup - 1) / Mxfp8Matrix::kGroup};
+    const TensorView& scale = tensors.need(".weight_scale", {DType::kU8, DType::kF8E8M0}, grid);
+    check_scales(scale);
+    return std::make_unique<Mxfp8Matrix>(codes.shape, codes, std::vector{scale});
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<CodedStorage> fp4_codes(const Fp4Args& args) {
+  return std::make_unique<Fp4Codes>(args);
+}
+
+std::unique_ptr<CodedStorage> mxfp8_codes() {
+  return std::make_unique<Mxfp8Codes>();
+}
+
+std::unique_ptr<CodedMatrix> mxfp4_matrix(const Shape& shape, const TensorView& codes,
+                                          const TensorView& scales, int64_t group) {
+  return std::make_unique<Fp4Matrix>(shape, codes, std::vector{scales}, group, GlobalScale{});
+}
+
+}  // namespace kvcal

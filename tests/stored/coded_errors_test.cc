@@ -1,0 +1,144 @@
+// Quantized checkpoints that contradict themselves.
+#include <cstring>
+
+#include "checkpoint/safetensors.h"
+#include "stored/fp8_checkpoint.h"
+#include "stored/weights.h"
+#include "support/catch.h"
+#include "support/folders.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+using test::contains;
+using test::ScratchFolder;
+
+namespace {
+
+constexpr const char* kModule = "model.layers.0.self_attn.q_proj";
+
+bool by_class(std::string_view pattern, std::string_view, std::string_view class_name) {
+  return pattern == class_name;
+}
+
+void drop_nothing(std::vector<Tensor>&) {}
+
+/// The message of opening a fixture whose config and tensors were changed.
+template <class ChangeConfig, class ChangeTensors>
+std::string message(const std::string& kind, const ChangeConfig& change_config,
+                    const ChangeTensors& change) {
+  const fs::path from = test::tests_folder() / "fixtures" / "quantized" / kind;
+  const ScratchFolder scratch;
+  Json config = parse_json(read_text(from / "config.json"));
+  change_config(config);
+  test::write_file(scratch / "config.json", dump_json(config));
+  if (fs::exists(from / "hf_quant_config.json"))
+    fs::copy_file(from / "hf_quant_config.json", scratch / "hf_quant_config.json");
+  const SafetensorsFile file(from / "model.safetensors");
+  std::vector<Tensor> tensors;
+  for (const TensorView& view : file.tensors())
+    tensors.push_back(
+        {std::string(view.name), view.dtype, view.shape, {view.bytes.begin(), view.bytes.end()}});
+  change(tensors);
+  std::vector<TensorSource> sources;
+  for (const Tensor& tensor : tensors) sources.push_back(source_of(tensor));
+  write_safetensors(scratch / "model.safetensors", std::move(sources), {});
+  return test::message_of([&] {
+    const ModelDir model_dir(scratch.path());
+    const ModelConfig read = read_model_config(model_dir);
+    const CheckpointQuantization quantization =
+        read_checkpoint_quantization(model_dir, read, by_class);
+    const Weights weights(model_dir, read, &quantization);
+  });
+}
+
+auto without(const std::string& end) {
+  return [end](std::vector<Tensor>& tensors) {
+    std::erase_if(tensors, [&](const Tensor& tensor) { return tensor.name == kModule + end; });
+  };
+}
+
+/// Sets the first bytes of a tensor of the module.
+auto with_bytes(const std::string& end, std::vector<uint8_t> bytes) {
+  return [end, bytes](std::vector<Tensor>& tensors) {
+    for (Tensor& tensor : tensors)
+      if (tensor.name == kModule + end)
+        std::memcpy(tensor.bytes.data(), bytes.data(), bytes.size());
+  };
+}
+
+auto with_key(const std::string& pointer, const Json& value) {
+  return [=](Json& config) { config["quantization_config"][Json::json_pointer(pointer)] = value; };
+}
+
+const auto kSame = [](Json&) {};
+
+}  // namespace
+
+TEST_CASE("quantized weights: an unchanged copy has no error") {
+  for (const char* kind : {"packed_int4_zeros", "gptq_4", "awq", "bnb_nf4", "gpt_oss"})
+    CHECK(message(kind, kSame, drop_nothing) == "no error");
+}
+
+TEST_CASE("quantized weights: missing tensors are named") {
+  CHECK(contains(message("packed_int4_zeros", kSame, without(".weight_zero_point")),
+                 "missing: model.layers.0.self_attn.q_proj.weight_zero_point [8, 2]"));
+  CHECK(contains(message("gptq_4", kSame, without(".qzeros")),
+                 "missing: model.layers.0.self_attn.q_proj.qzeros [2, 8]"));
+  CHECK(contains(message("gptq_4", kSame, without(".g_idx")),
+                 "missing: model.layers.0.self_attn.q_proj.g_idx [64]"));
+  CHECK(contains(message("nvfp4", kSame, without(".weight_global_scale")),
+                 "missing: model.layers.0.self_attn.q_proj.weight_global_scale"));
+  CHECK(contains(message("packed_int4", kSame, without(".weight_packed")),
+                 "missing: model.layers.0.self_attn.q_proj.weight [64, 64]"));
+}
+
+TEST_CASE("quantized weights: sizes that do not fit the config are told") {
+  CHECK(contains(message("gptq_4", with_key("/group_size", 16), drop_nothing),
+                 "misshapen: model.layers.0.self_attn.q_proj.scales is [2, 64], expected [4, 64]"));
+  CHECK(contains(message("awq", with_key("/group_size", 64), drop_nothing),
+                 "q_proj.scales is [2, 64], expected [1, 64]"));
+  CHECK(contains(message("packed_int4", with_key("/config_groups/group_0/weights/group_size", 64),
+                         drop_nothing),
+                 "q_proj.weight_scale is [64, 2], expected [64, 1]"));
+  CHECK(contains(message("packed_int4", kSame, with_bytes(".weight_shape", {65})),
+                 "q_proj.weight_shape says [65, 64], and"));
+}
+
+TEST_CASE("quantized weights: scales of zero or NaN, and groups that are not there, are told") {
+  CHECK(contains(message("packed_int4", kSame, with_bytes(".weight_scale", {0, 0})),
+                 "unreadable: model.layers.0.self_attn.q_proj.weight_scale holds 0"));
+  CHECK(contains(message("gptq_4", kSame, with_bytes(".scales", {0, 0x7e})),
+                 "q_proj.scales holds nan"));
+  CHECK(contains(message("mxfp4", kSame, with_bytes(".weight_scale", {255})),
+                 "q_proj.weight_scale holds nan"));
+  CHECK(contains(message("gptq_4", kSame, with_bytes(".g_idx", {7})),
+                 "q_proj.g_idx holds 7, expected groups 0 to 1"));
+}
+
+TEST_CASE("quantized weights: values of keys that are not read are refused by name") {
+  CHECK(contains(message("gptq_4", with_key("/bits", 5), drop_nothing), "key 'bits' is 5"));
+  CHECK(contains(message("gptq_4", with_key("/checkpoint_format", "marlin"), drop_nothing),
+                 "key 'checkpoint_format' is 'marlin'"));
+  CHECK(contains(message("gptq_4", with_key("/group_sizes", 3), drop_nothing),
+                 "unknown key 'group_sizes' (did you mean 'group_size'?)"));
+  CHECK(contains(message("awq", with_key("/version", "gemv"), drop_nothing),
+                 "key 'version' is 'gemv'"));
+  CHECK(contains(message("packed_int4", with_key("/config_groups/group_0/format", "int-quantized"),
+                         drop_nothing),
+                 "key 'format' is 'int-quantized', and weights are of type int, 4 bits"));
+}
+
+TEST_CASE("quantized weights: configs that disagree are told with both places") {
+  const auto with_other = [](Json& config) {
+    config["text_config"] = {{"quantization_config", {{"quant_method", "awq"}}}};
+    config["compression_config"] = {{"quant_method", "gptq"}};
+  };
+  const std::string text = message("packed_int4", with_other, drop_nothing);
+  CHECK(contains(text, "config.json: compression_config: differs from"));
+  CHECK(contains(text, "config.json: quantization_config, and engines differ"));
+  const auto with_fp8 = [](Json& config) {
+    config["quantization_config"] = {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}};
+  };
+  CHECK(contains(message("modelopt_nvfp4", with_fp8, drop_nothing),
+                 "hf_quant_config.json: key 'quantization.quant_algo' is \"NVFP4\", and"));
+}

@@ -1,0 +1,101 @@
+// Quantized weights of every form, against what the form's own library decodes.
+#include <set>
+
+#include "core/json.h"
+#include "core/sha256.h"
+#include "stored/fp8_checkpoint.h"
+#include "stored/weights.h"
+#include "support/catch.h"
+#include "support/folders.h"
+
+namespace kvcal {
+namespace {
+
+bool matches(std::string_view pattern, std::string_view name, std::string_view class_name) {
+  if (!pattern.starts_with("re:.*")) return pattern == name || pattern == class_name;
+  // The fixtures' patterns are ".*WORD.*".
+  return name.find(pattern.substr(5, pattern.size() - 7)) != std::string_view::npos;
+}
+
+std::vector<float> decoded(const CodedMatrix& matrix) {
+  std::vector<float> values(element_count(matrix.shape()));
+  matrix.decode(0, matrix.rows(), values.data());
+  return values;
+}
+
+std::string hash_of(const std::vector<float>& values) {
+  Sha256 hash;
+  hash.update(std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * 4));
+  return hash.hex();
+}
+
+/// Values of a quantized tensor of expected.json: of a Linear, or of all stacked experts.
+std::vector<float> values_of(const CheckpointQuantization& quantization, const std::string& name) {
+  const auto linear = quantization.linears.find(name);
+  if (linear != quantization.linears.end()) {
+    REQUIRE(linear->second.coded);
+    return decoded(*linear->second.coded);
+  }
+  REQUIRE(quantization.stacked.contains(name));
+  std::vector<float> all;
+  for (const CodedMatrix* expert : quantization.stacked.at(name)) {
+    const std::vector<float> values = decoded(*expert);
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+void check_kind(const fs::path& folder) {
+  INFO(folder.filename().string());
+  const Json expected = parse_json(read_text(folder / "expected.json"));
+  const ModelDir model_dir(folder);
+  const ModelConfig config = read_model_config(model_dir);
+  const CheckpointQuantization quantization =
+      read_checkpoint_quantization(model_dir, config, matches);
+  CHECK(quantization.problems == std::vector<std::string>{});
+  CHECK_FALSE(expected["weights"].empty());
+  for (const auto& [name, entry] : expected["weights"].items()) {
+    INFO(name);
+    const std::vector<float> values = values_of(quantization, name);
+    for (size_t i = 0; i < entry["first"].size(); ++i)
+      CHECK(values[i] == entry["first"][i].get<float>());
+    // ModelOpt decodes code 8, which is -0, to 0.
+    std::vector<float> unsigned_zeros = values;
+    for (float& value : unsigned_zeros) value += 0.0f;
+    const auto hash = entry["sha256"].get<std::string>();
+    CHECK((hash == hash_of(values) || hash == hash_of(unsigned_zeros)));
+  }
+  // All names are known, all shapes those of config.json, and rows are the decoded ones.
+  const Weights weights(model_dir, config, &quantization);
+  const auto of_key = quantization.linears.find("model.layers.1.self_attn.k_proj");
+  if (of_key != quantization.linears.end())
+    CHECK(as_float32(weights.rows(1, Role::kKey).parts) == decoded(*of_key->second.coded));
+}
+
+}  // namespace
+
+TEST_CASE("weights of every stored form have the values that the form's library decodes") {
+  std::set<std::string> kinds;
+  for (const auto& entry :
+       fs::directory_iterator(test::tests_folder() / "fixtures" / "quantized")) {
+    check_kind(entry.path());
+    kinds.insert(entry.path().filename().string());
+  }
+  CHECK(kinds.size() == 21);
+}
+
+TEST_CASE("rows of codes are the same in any range") {
+  for (const char* kind : {"gptq_3", "packed_int3_zeros", "awq", "bnb_nf4", "nvfp4"}) {
+    const ModelDir model_dir(test::tests_folder() / "fixtures" / "quantized" / kind);
+    const CheckpointQuantization quantization =
+        read_checkpoint_quantization(model_dir, read_model_config(model_dir), matches);
+    const CodedMatrix& matrix = *quantization.linears.at("model.layers.0.mlp.down_proj").coded;
+    const std::vector<float> all = decoded(matrix);
+    const auto width = static_cast<size_t>(matrix.width());
+    std::vector<float> some(3 * width);
+    matrix.decode(17, 3, some.data());
+    CHECK(std::equal(some.begin(), some.end(), all.begin() + 17 * matrix.width()));
+  }
+}
+
+}  // namespace kvcal
