@@ -9,7 +9,7 @@
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kCodes = ".weight";
+constexpr std::string_view kWeightCodes = ".weight";
 constexpr std::array<std::string_view, 2> kStates{".weight.quant_state.bitsandbytes__nf4",
                                                   ".weight.quant_state.bitsandbytes__fp4"};
 
@@ -98,7 +98,8 @@ class Storage4bit : public CodedStorage {
     const QuantState state = parse_state(*written);
     const auto elements = static_cast<int64_t>(element_count(state.shape));
     const int64_t blocks = (elements + state.block - 1) / state.block;
-    const TensorView& codes = tensors.need(kCodes, {DType::kU8}, Shape{(elements + 1) / 2, 1});
+    const TensorView& codes =
+        tensors.need(kWeightCodes, {DType::kU8}, Shape{(elements + 1) / 2, 1});
     std::vector<TensorView> scales;
     const bool is_nested = state.nested_block > 0;
     scales.push_back(is_nested ? tensors.need(".weight.absmax", {DType::kU8}, Shape{blocks})
@@ -146,7 +147,7 @@ class Storage8bit : public CodedStorage {
   std::string_view codes_name() const override { return ".SCB"; }
 
   std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
-    const TensorView& codes = tensors.need(kCodes, {DType::kI8}, 2);
+    const TensorView& codes = tensors.need(kWeightCodes, {DType::kI8}, 2);
     const TensorView& largest = tensors.need(".SCB", {DType::kF32}, Shape{codes.shape[0]});
     for (int64_t row = 0; row < codes.shape[0]; ++row)
       if (const float value = scale_at(largest, row); !std::isfinite(value) || value < 0)

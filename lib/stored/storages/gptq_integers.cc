@@ -7,8 +7,8 @@
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kCodes = ".qweight", kZeros = ".qzeros", kScales = ".scales",
-                           kIndex = ".g_idx";
+constexpr std::string_view kQWeight = ".qweight", kQZeros = ".qzeros", kGptqScales = ".scales",
+                           kGroupIndex = ".g_idx";
 /// Place of output k among the eight 4-bit codes of AWQ's word. Source: AutoAWQ 0.2.9 `pack`.
 constexpr std::array<int, 8> kAwqPlaces{0, 4, 1, 5, 2, 6, 3, 7};
 
@@ -102,8 +102,8 @@ ColumnParts column_parts(ModuleTensors& tensors, const Shape& shape, int64_t gro
   parts.groups.group = group > 0 ? group : shape[1];
   parts.groups.groups = (shape[1] + parts.groups.group - 1) / parts.groups.group;
   const int64_t words = PackedBits{.bits = bits, .crosses_words = true}.words_of(shape[0]);
-  parts.scales.push_back(tensors.need(kScales, kFloats, Shape{parts.groups.groups, shape[0]}));
-  parts.scales.push_back(tensors.need(kZeros, {DType::kI32}, Shape{parts.groups.groups, words}));
+  parts.scales.push_back(tensors.need(kGptqScales, kFloats, Shape{parts.groups.groups, shape[0]}));
+  parts.scales.push_back(tensors.need(kQZeros, {DType::kI32}, Shape{parts.groups.groups, words}));
   parts.scales[1].shape = {parts.groups.groups, words};
   check_scales(parts.scales[0]);
   return parts;
@@ -112,10 +112,10 @@ ColumnParts column_parts(ModuleTensors& tensors, const Shape& shape, int64_t gro
 class GptqIntegers : public CodedStorage {
  public:
   explicit GptqIntegers(const GptqArgs& args) : args_(args) {}
-  std::string_view codes_name() const override { return kCodes; }
+  std::string_view codes_name() const override { return kQWeight; }
 
   std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
-    const TensorView& codes = tensors.need(kCodes, {DType::kI32}, 2);
+    const TensorView& codes = tensors.need(kQWeight, {DType::kI32}, 2);
     if (codes.shape[0] * 32 % args_.bits != 0)
       fail("misshapen: ", codes.name, " has ", codes.shape[0],
            " rows of words, which hold no "
@@ -123,8 +123,8 @@ class GptqIntegers : public CodedStorage {
            args_.bits, " bits");
     const Shape shape{codes.shape[1], codes.shape[0] * 32 / args_.bits};
     ColumnParts parts = column_parts(tensors, shape, args_.group, args_.bits);
-    if (args_.needs_index || tensors.has(kIndex)) {
-      const TensorView& index = tensors.need(kIndex, {DType::kI32}, Shape{shape[1]});
+    if (args_.needs_index || tensors.has(kGroupIndex)) {
+      const TensorView& index = tensors.need(kGroupIndex, {DType::kI32}, Shape{shape[1]});
       parts.groups.index = index;
       check_index(parts.groups);
       parts.scales.push_back(index);
@@ -140,10 +140,10 @@ class GptqIntegers : public CodedStorage {
 class AwqIntegers : public CodedStorage {
  public:
   explicit AwqIntegers(int64_t group) : group_(group) {}
-  std::string_view codes_name() const override { return kCodes; }
+  std::string_view codes_name() const override { return kQWeight; }
 
   std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
-    const TensorView& codes = tensors.need(kCodes, {DType::kI32}, 2);
+    const TensorView& codes = tensors.need(kQWeight, {DType::kI32}, 2);
     const Shape shape{codes.shape[1] * 8, codes.shape[0]};
     ColumnParts parts = column_parts(tensors, shape, group_, 4);
     return std::make_unique<AwqMatrix>(shape, codes, std::move(parts.scales),

@@ -6,9 +6,9 @@
 namespace kvcal {
 namespace {
 
-constexpr std::string_view kPacked = ".weight_packed", kShape = ".weight_shape", kPlain = ".weight",
-                           kScale = ".weight_scale", kZero = ".weight_zero_point",
-                           kIndex = ".weight_g_idx";
+constexpr std::string_view kPacked = ".weight_packed", kPackedShape = ".weight_shape",
+                           kPlainWeight = ".weight", kScale = ".weight_scale",
+                           kZero = ".weight_zero_point", kPackedIndex = ".weight_g_idx";
 
 /// Zero points, packed along out or one byte each.
 struct ZeroPoints {
@@ -93,7 +93,7 @@ class PackedIntegers : public CodedStorage {
   std::unique_ptr<CodedMatrix> open(ModuleTensors& tensors) const override {
     PackedBits bits{.bits = args_.bits};
     const TensorView& codes = args_.is_packed ? tensors.need(kPacked, {DType::kI32}, 2)
-                                              : tensors.need(kPlain, {DType::kI8}, 2);
+                                              : tensors.need(kPlainWeight, {DType::kI8}, 2);
     const Shape shape = args_.is_packed ? packed_shape(tensors, codes, bits) : codes.shape;
     ColumnGroups groups{.groups = 1, .group = shape[1], .index = {}};
     if (args_.group > 0) {
@@ -105,7 +105,7 @@ class PackedIntegers : public CodedStorage {
     check_scales(scales[0]);
     const bool packs_zeros = args_.is_packed && !args_.is_tensor;
     add_zeros(tensors, shape, grid, bits, packs_zeros, scales);
-    if (const TensorView* index = tensors.find(kIndex, {DType::kI32, DType::kI64})) {
+    if (const TensorView* index = tensors.find(kPackedIndex, {DType::kI32, DType::kI64})) {
       groups.index = index_of(*index, shape);
       scales.push_back(*index);
     }
@@ -119,7 +119,7 @@ class PackedIntegers : public CodedStorage {
  private:
   /// Shape of the weight. Sets how codes whose bits do not divide 32 are packed.
   static Shape packed_shape(ModuleTensors& tensors, const TensorView& codes, PackedBits& bits) {
-    const TensorView& written = tensors.need(kShape, {DType::kI64, DType::kI32}, 1);
+    const TensorView& written = tensors.need(kPackedShape, {DType::kI64, DType::kI32}, 1);
     if (written.shape[0] != 2) fail_shape(written, {2});
     const auto at = [&](int64_t i) {
       int64_t value = 0;
