@@ -38,6 +38,7 @@ Statistics statistics() {
                 .num_tokens = 1234,
                 .compute_dtype = "float32",
                 .kv_forward = "exact",
+                .inputs = "as-served",
                 .all_experts = true,
                 .device = {}};
   all.attention.push_back(

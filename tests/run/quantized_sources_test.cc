@@ -55,12 +55,12 @@ TEST_CASE("run: quantized checkpoints of every form have transformers' K and V")
     const ScratchFolder scratch;
     const Json expected = parse_json(read_text(entry.path() / "expected.json"));
     const CalibrationResult result = calibrated(entry.path(), expected.at("ids"), scratch);
-    const std::vector<Json> layers = result.manifest.at("layers");
+    const std::vector<Json> layers = result.output.manifest.at("layers");
     for (const char* side : {"k", "v"}) check_extremes(layers, expected, side);
     ++count;
     // A written checkpoint has the source's codes and scales, byte for byte.
-    REQUIRE(result.folders.size() == 1);
-    if (result.folders[0].format == "scales-json") continue;
+    REQUIRE(result.output.folders.size() == 1);
+    if (result.output.folders[0].format == "scales-json") continue;
     const ModelDir source(entry.path()), written(scratch / "out");
     for (const std::string& name : source.tensor_names())
       CHECK(std::ranges::equal(written.tensor(name).bytes, source.tensor(name).bytes));

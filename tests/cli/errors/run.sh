@@ -88,7 +88,7 @@ bad() {
   diff "$SCRATCH_ROOT/before" "$SCRATCH_ROOT/after" >"$SCRATCH_ROOT/changes" ||
     fail_case "$title" "it changed the folder: $(<"$SCRATCH_ROOT/changes")"
   # Warnings and notes before the error are no part of the message.
-  stable_text "$ROOM" <"$SCRATCH_ROOT/stderr" | sed -e '/^warning: /d' -e '/^state: /d' >"$SCRATCH_ROOT/message"
+  stable_text "$ROOM" <"$SCRATCH_ROOT/stderr" | sed -e '/^warning: /d' -e '/^note: /d' -e '/^state: /d' >"$SCRATCH_ROOT/message"
   [[ $(head -c 7 "$SCRATCH_ROOT/message") == "error: " ]] ||
     fail_case "$title" "no error message: $(<"$SCRATCH_ROOT/message")"
   page_of "$command"
