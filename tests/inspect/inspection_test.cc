@@ -77,7 +77,7 @@ TEST_CASE("inspect: FP8 modules are counted by their scales and inputs") {
   const Property& counts = found.properties.back();
   CHECK(counts.key == "quantization");
   CHECK(counts.value.at("modules") == found.quantization.linears.size());
-  CHECK(test::contains(found.consumers.calibration_refusal, "quantiz"));
+  CHECK(found.consumers.calibration_refusal.empty());  // its form is one that is read
 }
 
 TEST_CASE("inspect: a manifest beside the checkpoint gives the layers' statistics") {
