@@ -18,4 +18,6 @@ else()
 endif()
 # operator[] of the standard containers checks its index.
 add_compile_definitions(_GLIBCXX_ASSERTIONS)
+# No parser runs kernels, and clang takes ten minutes to optimise one file of instrumented vectors.
+cmake_language(DEFER CALL target_compile_options kernels PRIVATE -O0)
 add_subdirectory(${PROJECT_SOURCE_DIR}/tests/fuzz)
