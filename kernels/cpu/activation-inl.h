@@ -45,7 +45,7 @@ HWY_INLINE VF gelu(VF x) {
 /// e^x - 1 - x. Near 0, where the difference would lose digits, Taylor's series, whose
 /// remainder is below 2^-24 of it.
 HWY_INLINE VF exp_beyond_line(VF x) {
-  VF sum = set(1.0f / 39916800);
+  VF sum = set(1.0f / 39916800.0f);
   sum = hn::MulAdd(sum, x, set(1.0f / 3628800));
   sum = hn::MulAdd(sum, x, set(1.0f / 362880));
   sum = hn::MulAdd(sum, x, set(1.0f / 40320));

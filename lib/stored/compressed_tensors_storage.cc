@@ -81,9 +81,9 @@ bool is_fp8(const Json& args) {
          optional_int(args, "num_bits").value_or(8) == 8;
 }
 
-std::unique_ptr<CodedStorage> compressed_tensors_storage(const Json& json,
+std::unique_ptr<CodedStorage> compressed_tensors_storage(const Json& quant_args,
                                                          const std::optional<std::string>& format) {
-  const QuantArgs args = parse_args(json);
+  const QuantArgs args = parse_args(quant_args);
   check_format(args, format);
   if (args.type == QuantType::kInt) return integers(args, format);
   if (args.num_bits == 4) return fp4(args);

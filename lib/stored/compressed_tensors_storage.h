@@ -12,7 +12,7 @@ namespace kvcal {
 /// How compressed-tensors stores weights of these arguments. format: of the group, or of the whole
 /// config. nullptr: FP8 with plain scales. Throws Error where format and arguments disagree, and
 /// for what is not read.
-std::unique_ptr<CodedStorage> compressed_tensors_storage(const Json& args,
+std::unique_ptr<CodedStorage> compressed_tensors_storage(const Json& quant_args,
                                                          const std::optional<std::string>& format);
 
 /// Whether arguments are of FP8, E4M3.
