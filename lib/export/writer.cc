@@ -128,10 +128,12 @@ void check_is_kv_only(const Calibration& calibration, std::string_view format) {
 
 void check_kept(const ExportInput& input, std::string_view format, std::string_view title) {
   if (!input.kept) return check_is_unquantized(input.model);
-  if (input.kept->format != format)
-    fail("the weights of the source are quantized in another form (quant_method '",
-         input.kept->format, "'): ", input.kept->format, " keeps them, kvcal convert writes ",
-         title, "'s");
+  const std::string& kept = input.kept->format;
+  if (kept == format) return;
+  const std::string problem =
+      "the weights of the source are quantized in another form (quant_method '" + kept + "'): ";
+  if (!kWriters.find(kept)) fail(problem, "scales-json stands beside them, no format holds them");
+  fail(problem, kept, " keeps them, kvcal convert writes ", title, "'s");
 }
 
 WrittenCheckpoint Writer::write(const ExportInput& input, const std::filesystem::path& folder,

@@ -13,7 +13,14 @@ using test::ScratchFolder;
 
 namespace {
 
-CalibrationResult calibrated(const fs::path& model, const Json& ids, const ScratchFolder& scratch) {
+class KeptNotes : public SilentDiagnostics {
+ public:
+  std::string notes;
+  void inform(const std::string& lines) override { notes += lines; }
+};
+
+CalibrationResult calibrated(const fs::path& model, const Json& ids, const ScratchFolder& scratch,
+                             Diagnostics& diagnostics) {
   test::write_file(scratch / "ids.jsonl", Json({{"input_ids", ids}}).dump() + "\n");
   CalibrateRequest request;
   request.model = model.string();
@@ -25,9 +32,8 @@ CalibrationResult calibrated(const fs::path& model, const Json& ids, const Scrat
   request.device.compute_dtype = "float32";
   RankSession session({.timeout = std::chrono::minutes(10),
                        .say = [](const std::string& message) { FAIL(message); }});
-  SilentDiagnostics silent;
   std::optional<CalibrationResult> result;
-  calibrate_checkpoint(request, session, silent,
+  calibrate_checkpoint(request, session, diagnostics,
                        [&](const CalibrationResult& written) { result = written; });
   session.done();
   REQUIRE(result);
@@ -54,13 +60,16 @@ TEST_CASE("run: quantized checkpoints of every form have transformers' K and V")
     INFO(entry.path().filename().string());
     const ScratchFolder scratch;
     const Json expected = parse_json(read_text(entry.path() / "expected.json"));
-    const CalibrationResult result = calibrated(entry.path(), expected.at("ids"), scratch);
+    KeptNotes told;
+    const CalibrationResult result = calibrated(entry.path(), expected.at("ids"), scratch, told);
     const std::vector<Json> layers = result.output.manifest.at("layers");
     for (const char* side : {"k", "v"}) check_extremes(layers, expected, side);
     ++count;
     // A written checkpoint has the source's codes and scales, byte for byte.
     REQUIRE(result.output.folders.size() == 1);
-    if (result.output.folders[0].format == "scales-json") continue;
+    const bool is_beside = result.output.folders[0].format == "scales-json";
+    CHECK(test::contains(told.notes, "--format scales-json is written") == is_beside);
+    if (is_beside) continue;
     const ModelDir source(entry.path()), written(scratch / "out");
     for (const std::string& name : source.tensor_names())
       CHECK(std::ranges::equal(written.tensor(name).bytes, source.tensor(name).bytes));

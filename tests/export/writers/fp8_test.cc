@@ -100,6 +100,9 @@ TEST_CASE("fp8: refuses 16-bit weights and other formats of scales") {
       contains(refusal("modelopt", input),
                "the weights of the source are quantized in another form (quant_method 'fp8'): fp8 "
                "keeps them, kvcal convert writes ModelOpt's"));
+  const KeptQuantization of_no_writer{.format = "awq"};
+  input.kept = &of_no_writer;
+  CHECK(contains(refusal("modelopt", input), "(quant_method 'awq'): scales-json stands beside"));
   CHECK(
       contains(refusal("compressed-tensors",
                        {.model = model, .calibration = calibration_of_source(), .recipe = &recipe}),
