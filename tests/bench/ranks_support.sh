@@ -8,8 +8,8 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 # measured RANKS NAME OPTION...: calibrates by so many ranks, or by a process alone (0), each of one thread, into $scratch/NAME, and
-# says what it says into NAME.log, its results into NAME.out, which mpirun carries apart; prints processor seconds of all
-# processes and the peak in MB of the largest one.
+# says what it says into NAME.log; prints processor seconds of all processes and the peak in MB of the largest one. mpirun
+# carries standard output by itself, and would put results between the lines of the log.
 measured() {
   local ranks=$1 name=$2 start=()
   shift 2
@@ -17,8 +17,8 @@ measured() {
   python3 - "$scratch/$name.log" "${start[@]}" "$KVCAL" calibrate "$@" --recipe "$recipe" --output "$scratch/$name" --scales-only \
     --reproducible --state none --threads 1 <<'PY'
 import resource, subprocess, sys
-with open(sys.argv[1], "w") as log, open(sys.argv[1].removesuffix("log") + "out", "w") as results:
-    status = subprocess.run(sys.argv[2:], stdout=results, stderr=log).returncode
+with open(sys.argv[1], "w") as log:
+    status = subprocess.run(sys.argv[2:], stdout=subprocess.DEVNULL, stderr=log).returncode
 if status:
     sys.exit(f"error: {' '.join(sys.argv[2:])}: exit {status}\n" + open(sys.argv[1]).read())
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
