@@ -215,6 +215,11 @@ void ModelDir::leave_out(const std::set<std::string, std::less<>>& names) {
   list_tensors();
 }
 
+void ModelDir::add(size_t shard, std::vector<TensorSource> sources) {
+  shards_[shard].add(std::move(sources));
+  list_tensors();
+}
+
 void ModelDir::open_indexed_shards() {
   const fs::path index_path = path_ / kIndexFileName;
   index_ = read_index(index_path);

@@ -66,6 +66,8 @@ class ModelDir {
   /// Hides these tensors from now on; a shard without other tensors is removed from shards(). Views
   /// must be fetched again.
   void leave_out(const std::set<std::string, std::less<>>& names);
+  /// Adds tensors to copies of a shard (SafetensorsFile::add). Views must be fetched again.
+  void add(size_t shard, std::vector<TensorSource> sources);
   /// Replaces config() from now on.
   void set_config(Json config) { config_ = std::move(config); }
   /// Elements of all tensors in the files, hidden or not.

@@ -173,6 +173,20 @@ const TensorView* SafetensorsFile::find(std::string_view name) const {
 
 void SafetensorsFile::leave_out(const std::set<std::string, std::less<>>& names) {
   std::erase_if(tensors_, [&](const TensorView& tensor) { return names.contains(tensor.name); });
+  index_tensors();
+}
+
+void SafetensorsFile::add(std::vector<TensorSource> sources) {
+  for (TensorSource& source : sources) {
+    const auto [kept, is_new] = added_.emplace(source.name, source);
+    KVCAL_CHECK(is_new && !by_name_.contains(source.name));
+    tensors_.push_back(
+        {.name = kept->first, .dtype = source.dtype, .shape = source.shape, .bytes = {}});
+  }
+  index_tensors();
+}
+
+void SafetensorsFile::index_tensors() {
   by_name_.clear();
   for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
 }
@@ -185,6 +199,8 @@ uint64_t SafetensorsFile::offset_of(const TensorView& tensor) const {
 }
 
 TensorSource source_of(const SafetensorsFile& file, const TensorView& tensor) {
+  const auto added = file.added_.find(tensor.name);
+  if (added != file.added_.end()) return added->second;
   return {.name = std::string(tensor.name),
           .dtype = tensor.dtype,
           .shape = tensor.shape,

@@ -15,6 +15,20 @@
 
 namespace kvcal {
 
+/// Source of a tensor's bytes to write: memory, a range of a file, which is copied without a read,
+/// or a function.
+struct TensorSource {
+  std::string name;
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::span<const std::byte> bytes;  ///< used when file is empty; borrowed until written
+  fs::path file;
+  uint64_t file_offset = 0;
+  /// Fills bytes, which begin offset bytes into the tensor, at a whole element. Used where set;
+  /// several threads call it at once.
+  std::function<void(uint64_t offset, std::span<std::byte> bytes)> generate = {};
+};
+
 /// One mapped *.safetensors file, checked as the format's own reader does: header length against
 /// the file and 100 MB, UTF-8 JSON object, known dtypes, size = shape × dtype, contiguous tensors
 /// from the first byte to the last. Stricter in that it refuses repeated keys, entries that are
@@ -40,36 +54,28 @@ class SafetensorsFile {
   uint64_t offset_of(const TensorView& tensor) const;
   /// Hides these tensors from now on; views of others must be fetched again.
   void leave_out(const std::set<std::string, std::less<>>& names);
-  /// Whether no tensor is hidden.
-  bool is_whole() const { return tensors_.size() == names_.size(); }
+  /// Adds tensors that copies of this file get and the file does not hold: their views have no
+  /// bytes, and source_of returns these sources. Views of others must be fetched again.
+  void add(std::vector<TensorSource> sources);
+  /// Whether no tensor is hidden or added.
+  bool is_whole() const { return added_.empty() && tensors_.size() == names_.size(); }
 
  private:
   std::string_view header_text();
   void read_header(const Json& header);
+  void index_tensors();
+  friend TensorSource source_of(const SafetensorsFile& file, const TensorView& tensor);
 
   MappedFile file_;
   std::vector<std::string> names_;  ///< the views' names point into it
   std::vector<TensorView> tensors_;
-  std::map<std::string_view, size_t> by_name_;  ///< into tensors_
+  std::map<std::string, TensorSource, std::less<>> added_;  ///< the views' names point into it
+  std::map<std::string_view, size_t> by_name_;              ///< into tensors_
   std::map<std::string, std::string> metadata_;
   uint64_t data_offset_ = 0;
 };
 
-/// Source of a tensor's bytes to write: memory, a range of a file, which is copied without a read,
-/// or a function.
-struct TensorSource {
-  std::string name;
-  DType dtype = DType::kF32;
-  Shape shape;
-  std::span<const std::byte> bytes;  ///< used when file is empty; borrowed until written
-  fs::path file;
-  uint64_t file_offset = 0;
-  /// Fills bytes, which begin offset bytes into the tensor, at a whole element. Used where set;
-  /// several threads call it at once.
-  std::function<void(uint64_t offset, std::span<std::byte> bytes)> generate = {};
-};
-
-/// A source that copies the bytes of a tensor of file.
+/// A source that copies the bytes of a tensor of file, or the one that was added.
 TensorSource source_of(const SafetensorsFile& file, const TensorView& tensor);
 /// A source that borrows the bytes of tensor.
 TensorSource source_of(const Tensor& tensor);

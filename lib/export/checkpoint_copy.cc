@@ -100,12 +100,13 @@ void write_scales_shard(const ModelDir& model, const std::vector<Tensor>& tensor
 
 namespace {
 
-void copy_shard(const SafetensorsFile& shard, const std::filesystem::path& target) {
+void copy_shard(const SafetensorsFile& shard, const std::filesystem::path& target,
+                ThreadPool* pool) {
   throw_if_interrupted();
   if (shard.is_whole()) return kvcal::copy_file(shard.file().path(), target);
   std::vector<TensorSource> sources;
   for (const TensorView& tensor : shard.tensors()) sources.push_back(source_of(shard, tensor));
-  write_safetensors(target, std::move(sources), metadata_of(shard));
+  write_safetensors(target, std::move(sources), metadata_of(shard), {.pool = pool});
 }
 
 }  // namespace
@@ -116,13 +117,14 @@ void copy_weights(const WeightCopy& copy, const std::filesystem::path& folder) {
     const SafetensorsFile& file = model.shards().front();
     std::vector<TensorSource> sources = sources_of(copy.tensors);
     for (const TensorView& tensor : file.tensors()) sources.push_back(source_of(file, tensor));
-    write_safetensors(folder / kSingleFileName, std::move(sources), metadata_of(file));
+    write_safetensors(folder / kSingleFileName, std::move(sources), metadata_of(file),
+                      {.pool = copy.pool});
     return;
   }
   const std::vector<std::string> names = shared_shard_names(model);
   for (size_t i = 0; i < names.size(); ++i)
     if (copy.linked.empty())
-      copy_shard(model.shards()[i], folder / names[i]);
+      copy_shard(model.shards()[i], folder / names[i], copy.pool);
     else
       link_or_copy(copy.linked / names[i], folder / names[i]);
   write_scales_shard(model, copy.tensors, folder);

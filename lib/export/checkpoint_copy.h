@@ -27,6 +27,7 @@ struct WeightCopy {
   /// Folder of another output with the same weights (is_shared). They are linked where the file
   /// system can; empty: they are copied.
   std::filesystem::path linked = {};
+  ThreadPool* pool = nullptr;  ///< makes tensors that are generated; nullptr: the caller's thread
 };
 
 /// Copies the model's weights into folder and adds tensors. A model of one file stays one file: a

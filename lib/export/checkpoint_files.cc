@@ -25,7 +25,8 @@ WrittenCheckpoint write_checkpoint(const ExportInput& input, const FormatParts& 
     copy_weights({.model = input.model,
                   .tensors = parts.tensors,
                   .is_shared = input.shares_weights,
-                  .linked = first ? first->folder : std::filesystem::path()},
+                  .linked = first ? first->folder : std::filesystem::path(),
+                  .pool = input.pool},
                  folder);
   write_text_file(folder / "config.json", changed_config(input, parts));
   return written;
