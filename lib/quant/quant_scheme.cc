@@ -17,6 +17,10 @@ std::string name_of(CompressionFormat format) {
       return "naive-quantized";
     case CompressionFormat::kFloatQuantized:
       return "float-quantized";
+    case CompressionFormat::kPackQuantized:
+      return "pack-quantized";
+    case CompressionFormat::kMxfp4PackQuantized:
+      return "mxfp4-pack-quantized";
   }
   return "";
 }

@@ -10,7 +10,13 @@
 namespace kvcal {
 
 /// Storage of a group's weights, in compressed-tensors' words (`CompressionFormat`).
-enum class CompressionFormat { kDense, kNaiveQuantized, kFloatQuantized };
+enum class CompressionFormat {
+  kDense,
+  kNaiveQuantized,
+  kFloatQuantized,
+  kPackQuantized,
+  kMxfp4PackQuantized,
+};
 std::string name_of(CompressionFormat format);
 
 /// One config group: the quantization of its targets. Source: compressed-tensors

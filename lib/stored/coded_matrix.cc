@@ -21,6 +21,17 @@ uint64_t CodedMatrix::stored_bytes() const {
   return bytes;
 }
 
+QuantArgs CodedMatrix::packed_args() const {
+  KVCAL_CHECK(false);
+  return {};
+}
+
+std::vector<TensorSource> CodedMatrix::packed_tensors(const std::string&, const QuantArgs&,
+                                                      const RowChoice&) const {
+  KVCAL_CHECK(false);
+  return {};
+}
+
 float scale_at(const TensorView& scales, int64_t index) {
   const auto at = static_cast<size_t>(index);
   const std::byte* const bytes = scales.bytes.data();

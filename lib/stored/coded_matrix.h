@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "quant/quant_args.h"
 #include "stored/module_tensors.h"
+#include "stored/packed_tensors.h"
 
 namespace kvcal {
 
@@ -22,6 +24,16 @@ class CodedMatrix {
   /// Decodes rows [first, first + count) to float32, row-major: code × scale, not rounded further.
   /// Thread-safe.
   virtual void decode(int64_t first, int64_t count, float* out) const = 0;
+
+  /// Why compressed-tensors cannot hold the codes, for messages; empty: it can, and the two below
+  /// may be called.
+  virtual std::string packing_problem() const { return "compressed-tensors has no such codes"; }
+  /// The codes in compressed-tensors' words.
+  virtual QuantArgs packed_args() const;
+  /// Tensors in which compressed-tensors holds the chosen rows under module's name, with the same
+  /// codes. args: packed_args(). They borrow from this.
+  virtual std::vector<TensorSource> packed_tensors(const std::string& module, const QuantArgs& args,
+                                                   const RowChoice& rows) const;
 
   const Shape& shape() const { return shape_; }
   int64_t rows() const { return shape_[0]; }

@@ -24,6 +24,13 @@ std::unique_ptr<CodedStorage> mxfp8_codes();
 std::unique_ptr<CodedMatrix> mxfp4_matrix(const Shape& shape, const TensorView& codes,
                                           const TensorView& scales, int64_t group);
 
+/// A matrix [out, in] of each of gpt-oss' experts, from `<tensor>_blocks` U8 [experts, out, in /
+/// 32, 16] and `<tensor>_scales` U8; none where the file has no such tensors. read: receives the
+/// names. Throws Error as CodedStorage::open does. Source: transformers 5.23
+/// `convert_moe_packed_tensors`.
+std::vector<std::unique_ptr<CodedMatrix>> open_mxfp4_experts(
+    const ModelDir& model_dir, const std::string& tensor, std::set<std::string, std::less<>>& read);
+
 /// bitsandbytes: codes of 4 bits with their state beside, and I8 rows.
 std::unique_ptr<CodedStorage> bitsandbytes_4bit();
 std::unique_ptr<CodedStorage> bitsandbytes_8bit();

@@ -58,7 +58,7 @@ class Reader {
 
   /// Adds a tensor that stacks experts, where the form stores it under names of its own.
   void add_stacked(const StoredForm& form, const ExpectedTensor& tensor) {
-    if (!form.open_stacked || !tensor.row->is_stacked() || model_dir_.find(tensor.name)) return;
+    if (!tensor.row->is_stacked() || model_dir_.find(tensor.name)) return;
     try {
       for (auto& matrix : form.open_stacked(model_dir_, tensor.name, result_.tensors))
         result_.stacked[tensor.name].push_back(
@@ -297,11 +297,13 @@ CheckpointQuantization read_checkpoint_quantization(const ModelDir& model_dir,
   Reader reader(model_dir);
   for (const ModuleName& module : list_modules(config))
     if (module.role) reader.add(module, schemes ? schemes->find(module) : nullptr);
-  if (source.form)
+  const bool stacks_experts =
+      source.form && source.form->stacks_experts && source.form->stacks_experts(source);
+  if (stacks_experts)
     for (const ExpectedTensor& tensor : expected_tensors(config))
       reader.add_stacked(*source.form, tensor);
   CheckpointQuantization quantization = reader.take();
-  if (source.form && source.form->open_stacked && quantization.stacked.empty())
+  if (stacks_experts && quantization.stacked.empty())
     quantization.problems.push_back("not quantized: quant_method " +
                                     std::string(source.form->method) +
                                     " says that experts are, and no tensor ends with _blocks");

@@ -25,7 +25,14 @@ class IntegerMatrix : public CodedMatrix {
       : CodedMatrix(std::move(shape), std::move(codes), std::move(scales)),
         groups_(std::move(groups)) {}
   void decode(int64_t first, int64_t count, float* out) const final;
+  std::string packing_problem() const final { return ""; }
+  QuantArgs packed_args() const final { return kvcal::packed_args(*this); }
+  std::vector<TensorSource> packed_tensors(const std::string& module, const QuantArgs& args,
+                                           const RowChoice& rows) const final {
+    return kvcal::packed_tensors(*this, args, module, rows);
+  }
 
+  virtual int bits() const = 0;
   const ColumnGroups& groups() const { return groups_; }
   /// Codes of rows, [count, in].
   virtual void read_codes(int64_t first, int64_t count, uint8_t* codes) const = 0;

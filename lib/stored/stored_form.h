@@ -50,9 +50,11 @@ struct StoredForm {
   /// query scales.
   bool (*strip_queries)(Json& config) = nullptr;
 
-  /// Opens a tensor that stacks all experts and that the form stores under names of its own: a
-  /// matrix [out, in] of each expert; none where the file has no such tensors. read: receives their
-  /// names. Throws Error as CodedStorage::open does. nullptr: the form stacks none.
+  /// Whether a config says that tensors that stack all experts are stored under names of the form's
+  /// own. nullptr: none is.
+  bool (*stacks_experts)(const QuantizationConfig&) = nullptr;
+  /// Opens such a tensor: a matrix [out, in] of each expert; none where the file has no such
+  /// tensors. read: receives their names. Throws Error as CodedStorage::open does.
   std::vector<std::unique_ptr<CodedMatrix>> (*open_stacked)(
       const ModelDir&, const std::string& tensor,
       std::set<std::string, std::less<>>& read) = nullptr;

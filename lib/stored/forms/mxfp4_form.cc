@@ -26,10 +26,13 @@ TensorView part_of(const TensorView& tensor, int64_t expert, Shape shape) {
   return part;
 }
 
-/// Source: transformers 5.23 `convert_moe_packed_tensors`.
-std::vector<std::unique_ptr<CodedMatrix>> open_stacked(const ModelDir& model_dir,
-                                                       const std::string& tensor,
-                                                       std::set<std::string, std::less<>>& read) {
+}  // namespace mxfp4
+}  // namespace
+
+std::vector<std::unique_ptr<CodedMatrix>> open_mxfp4_experts(
+    const ModelDir& model_dir, const std::string& tensor,
+    std::set<std::string, std::less<>>& read) {
+  constexpr int64_t kGroup = mxfp4::kGroup, kBlockBytes = mxfp4::kBlockBytes;
   ModuleTensors tensors(model_dir, tensor, read);
   std::vector<std::unique_ptr<CodedMatrix>> experts;
   if (!tensors.has("_blocks")) return experts;
@@ -40,13 +43,10 @@ std::vector<std::unique_ptr<CodedMatrix>> open_stacked(const ModelDir& model_dir
   check_scales(scales);
   for (int64_t i = 0; i < count; ++i)
     experts.push_back(mxfp4_matrix({out, groups * kGroup},
-                                   part_of(blocks, i, {out, groups * kBlockBytes}),
-                                   part_of(scales, i, {out, groups}), kGroup));
+                                   mxfp4::part_of(blocks, i, {out, groups * kBlockBytes}),
+                                   mxfp4::part_of(scales, i, {out, groups}), kGroup));
   return experts;
 }
-
-}  // namespace mxfp4
-}  // namespace
 
 const StoredForm& mxfp4_form() {
   static const StoredForm kForm{.name = "mxfp4",
@@ -54,7 +54,8 @@ const StoredForm& mxfp4_form() {
                                 .read_schemes = mxfp4::read_schemes,
                                 .read_cache_scheme = no_cache_scheme,
                                 .strip_cache = keeps_config,
-                                .open_stacked = mxfp4::open_stacked};
+                                .stacks_experts = [](const QuantizationConfig&) { return true; },
+                                .open_stacked = open_mxfp4_experts};
   return kForm;
 }
 

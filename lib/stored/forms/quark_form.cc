@@ -1,6 +1,7 @@
 #include <array>
 #include <tuple>
 
+#include "stored/float_matrix.h"
 #include "stored/fp8_args.h"
 #include "stored/json_member.h"
 #include "stored/stored_form.h"
@@ -62,13 +63,27 @@ void check_quark_layers(const Json& config, const Json& global) {
              "' is another than global_quant_config's, which is not read");
 }
 
+const Json* global_weight(const Json& config) {
+  const Json* global = find_field(config, "global_quant_config");
+  return global && global->is_object() ? find_field(*global, "weight") : nullptr;
+}
+
+/// MXFP4 of gpt-oss' stacked experts, the only 4-bit floats that are read in this form.
+bool stacks_experts(const QuantizationConfig& source) {
+  const Json* weight = global_weight(source.json);
+  return weight && weight->is_object() && optional_string(*weight, "dtype") == "fp4" &&
+         optional_string(*weight, "scale_format") == "e8m0" &&
+         optional_int(*weight, "group_size") == 32;
+}
+
 /// AMD Quark's export of FP8 weights. Source: vLLM 0.32 `QuarkConfig._is_fp8_w8a8`.
 std::unique_ptr<ModuleSchemes> read_schemes(const QuantizationConfig& source, TargetMatcher) {
   const Json& config = source.json;
   const Json* global = find_field(config, "global_quant_config");
   const Json none = Json::object();
+  const Json* weight = global_weight(config);
+  if (stacks_experts(source)) return nullptr;
   check_quark_layers(config, global ? *global : none);
-  const Json* weight = global && global->is_object() ? find_field(*global, "weight") : nullptr;
   if (!weight) return nullptr;  // KV scales alone
   ModuleScheme scheme;
   scheme.source = "global_quant_config";
@@ -133,7 +148,9 @@ const StoredForm& quark_form() {
                                 .kv_names = kNames,
                                 .read_schemes = quark::read_schemes,
                                 .read_cache_scheme = quark::read_cache_scheme,
-                                .strip_cache = quark::strip_cache};
+                                .strip_cache = quark::strip_cache,
+                                .stacks_experts = quark::stacks_experts,
+                                .open_stacked = open_mxfp4_experts};
   return kForm;
 }
 

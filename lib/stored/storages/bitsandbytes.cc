@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <optional>
 
 #include "core/json.h"
@@ -73,6 +75,11 @@ class Bitsandbytes4bit : public CodedMatrix {
     }
   }
 
+  std::string packing_problem() const override {
+    return "compressed-tensors has no such codes: their 16 values (quant_map) are not evenly "
+           "spaced";
+  }
+
  private:
   float scale_of(int64_t block) const {
     if (state_.nested_block == 0) return scale_at(scales_[0], block);
@@ -139,6 +146,40 @@ class Bitsandbytes8bit : public CodedMatrix {
       for (int64_t column = 0; column < width(); ++column)
         *out++ = static_cast<float>(static_cast<int8_t>(codes[column])) * scale * kInverse;
     }
+  }
+
+  std::string packing_problem() const override { return ""; }
+
+  QuantArgs packed_args() const override {
+    QuantArgs args;
+    args.strategy = Strategy::kChannel;
+    return args;
+  }
+
+  /// Pack-quantized: codes + 128. A value is code × (SCB / 127) there and (code × SCB) / 127 here,
+  /// which differ by rounding alone.
+  std::vector<TensorSource> packed_tensors(const std::string& module, const QuantArgs&,
+                                           const RowChoice& rows) const override {
+    const int64_t width = this->width(), row_bytes = (width + 3) / 4 * 4;
+    const auto codes = [this, width, row_bytes, rows](int64_t begin, int64_t count,
+                                                      std::byte* out) {
+      std::fill_n(out, count * row_bytes, std::byte{0});
+      for (int64_t row = 0; row < count; ++row, out += row_bytes)
+        std::transform(codes_.bytes.data() + rows.at(begin + row) * width,
+                       codes_.bytes.data() + (rows.at(begin + row) + 1) * width, out,
+                       [](std::byte code) { return code ^ std::byte{0x80}; });
+    };
+    const auto scales = [this, rows](int64_t begin, int64_t count, std::byte* out) {
+      for (int64_t row = 0; row < count; ++row, out += sizeof(float)) {
+        // A row of zeros has magnitude 0, and readers take no such scale.
+        const float largest = scale_at(scales_[0], rows.at(begin + row));
+        const float scale = largest > 0 ? largest * (1.0f / 127.0f) : 1.0f;
+        std::memcpy(out, &scale, sizeof(scale));
+      }
+    };
+    return {rows_source(module + ".weight_packed", DType::kI32, {rows.count, row_bytes / 4}, codes),
+            rows_source(module + ".weight_scale", DType::kF32, {rows.count, 1}, scales),
+            shape_source(module + ".weight_shape", {rows.count, width})};
   }
 };
 

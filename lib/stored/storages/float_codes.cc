@@ -52,6 +52,28 @@ class Fp4Matrix : public CodedMatrix {
     }
   }
 
+  std::string packing_problem() const override {
+    if (scales_.size() == 1 && group_ == 32) return "";  // MXFP4
+    return "compressed-tensors divides by the global scale of FP4 weights and this form multiplies "
+           "by it, so rounding would change values";
+  }
+
+  QuantArgs packed_args() const override {
+    QuantArgs args;
+    args.num_bits = 4;
+    args.type = QuantType::kFloat;
+    args.strategy = Strategy::kGroup;
+    args.group_size = group_;
+    args.scale_dtype = args.zp_dtype = "torch.uint8";
+    return args;
+  }
+
+  std::vector<TensorSource> packed_tensors(const std::string& module, const QuantArgs&,
+                                           const RowChoice& rows) const override {
+    return {chosen_rows(module + ".weight_packed", DType::kU8, codes_, rows),
+            chosen_rows(module + ".weight_scale", DType::kU8, scales_[0], rows)};
+  }
+
  private:
   int64_t group_, groups_;
   GlobalScale global_;

@@ -33,6 +33,8 @@ class GptqMatrix : public ColumnMatrix {
         args_(args),
         bits_{.bits = args.bits, .crosses_words = true} {}
 
+  int bits() const override { return args_.bits; }
+
   void read_codes(int64_t first, int64_t count, uint8_t* codes) const override {
     // 32 codes of a column fill `bits` words, one below the other.
     const int64_t bits = args_.bits, width = this->width();
@@ -70,6 +72,8 @@ class GptqMatrix : public ColumnMatrix {
 class AwqMatrix : public ColumnMatrix {
  public:
   using ColumnMatrix::ColumnMatrix;
+
+  int bits() const override { return 4; }
 
   void read_codes(int64_t first, int64_t count, uint8_t* codes) const override {
     for (int64_t column = 0; column < width(); ++column)

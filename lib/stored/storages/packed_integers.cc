@@ -26,6 +26,8 @@ class PackedIntegerMatrix : public IntegerMatrix {
         bits_(bits),
         packs_zeros_(packs_zeros) {}
 
+  int bits() const override { return args_.bits; }
+
   void read_codes(int64_t first, int64_t count, uint8_t* codes) const override {
     const std::byte* const bytes = codes_.bytes.data();
     const auto width = static_cast<size_t>(this->width());
