@@ -34,10 +34,17 @@ bool matches(std::string_view pattern, std::string_view method) {
   return pattern == method;
 }
 
+/// Value at "a.b": key b of the object a; null where it is none.
+Json value_at(const Json& object, std::string_view path) {
+  const size_t dot = path.find('.');
+  const Json* value = object.is_object() ? find_field(object, path.substr(0, dot)) : nullptr;
+  if (!value) return nullptr;
+  return dot == std::string_view::npos ? *value : value_at(*value, path.substr(dot + 1));
+}
+
 bool has_setting(const Json& config, const Setting& setting) {
-  const std::string key(setting.key);
-  const Json text = config.value("text_config", Json::object());
-  const Json value = config.contains(key) ? config.at(key) : text.value(key, Json());
+  Json value = value_at(config, setting.key);
+  if (value.is_null()) value = value_at(config.value("text_config", Json()), setting.key);
   const bool is_met = setting.value.empty() ? !value.is_null() && value != false
                                             : value == parse_json(setting.value);
   return is_met != setting.is_not;

@@ -248,7 +248,8 @@ inline const std::vector<std::string_view> kPlainScales{".k_scale", ".v_scale"};
 /// A key of config.json, or of its text_config, and the JSON text of its value, null where it lacks
 /// the key; "": any but null and false.
 struct Setting {
-  std::string_view key, value = {};
+  std::string_view key;  ///< "a.b": key b of the object a
+  std::string_view value = {};
   bool is_not = false;  ///< any value but that
 };
 

@@ -15,9 +15,10 @@ namespace kvcal {
 namespace {
 
 /// Ends of names that belong to quantized Linears and say nothing of the cache.
-constexpr std::array<std::string_view, 8> kLinearScales{
-    ".weight_scale",   ".weight_scale_inv",   ".input_scale",         ".weight_zero_point",
-    ".weight_scale_2", ".input_global_scale", ".weight_global_scale", ".input_zero_point"};
+constexpr std::array<std::string_view, 9> kLinearScales{
+    ".weight_scale",     ".weight_scale_inv",    ".input_scale",      ".weight_scale_2",
+    ".scales",           ".weight_global_scale", ".input_zero_point", ".input_global_scale",
+    ".weight_zero_point"};
 
 /// Ends of names that are told outside of known attention modules too.
 constexpr std::array<std::string_view, 9> kCacheScales{".k_scale",
