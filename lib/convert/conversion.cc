@@ -5,6 +5,8 @@
 
 #include "calib/derive.h"
 #include "convert/kept_quantization.h"
+#include "convert/output_model.h"
+#include "convert/recoded_weights.h"
 #include "convert/stored_weights.h"
 #include "export/joined_writer.h"
 #include "export/layer_scales.h"
@@ -55,7 +57,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
       kept_(read_kept_quantization(model_)) {
   read_scales(options);
   settle_weights(formats);
-  if (source_.layers.empty() && restored_.linears.empty())
+  if (source_.layers.empty() && restored_.linears.empty() && !recoded_.has_coded())
     fail(checkpoint.string(), ": has no KV scales",
          kept_ ? ", and its weights are in the wanted form already" : " and no FP8 weights",
          ": there is nothing to convert; give the scales with --scales");
@@ -113,12 +115,23 @@ void Conversion::settle_weights(const std::vector<std::string>& formats) {
   if (!restored_.problems.empty())
     fail(model_.given_path().string(), ": ", restored_.problems.front());
   for (const std::string& warning : restored_.warnings) warnings_.push_back(warning);
-  if (restored_.has_coded())
-    fail(model_.given_path().string(), ": has weights of ", kept_->format, " (",
-         restored_.matrices.front()->codes().name,
-         ") that are kept where the output has the same form, or scales-json");
+  if (restored_.has_coded()) return recode(formats);
   check_all_weights_are_read();
   kept_.reset();
+}
+
+void Conversion::recode(const std::vector<std::string>& formats) {
+  const std::string target = recoding_target(*kept_, formats);
+  if (target.empty())
+    fail(model_.given_path().string(), ": has weights of ", kept_->format, " (",
+         restored_.matrices.front()->codes().name,
+         ") that are kept where the output has the same form, or scales-json",
+         kWriters.find(kept_->format) ? "" : "; compressed-tensors may hold the same codes");
+  recoded_ = std::exchange(restored_, {});
+  notes_.push_back(recoding_note(kept_->format, target));
+  kept_ = recode_weights(model_, config_, recoded_, target);
+  const std::string caveat = target == "quark" ? "" : recoding_caveat(recoded_);
+  if (!caveat.empty()) warnings_.push_back(caveat);
 }
 
 void Conversion::check_all_weights_are_read() const {
@@ -238,7 +251,8 @@ void Conversion::make_calibration(const ConversionOptions& options, Diagnostics&
     std::optional<QuantArgs> cache;
     if (!source_.layers.empty())
       cache = cache_args(source_.scheme, per_head ? Strategy::kAttnHead : Strategy::kTensor);
-    return plan_of_checkpoint(model_, config_, restored_, cache, ignored, diagnostics);
+    if (!cache && restored_.linears.empty()) return QuantPlan();
+    return plan_of_modules(model_, config_, fp8_schemes(restored_), cache, ignored, diagnostics);
   });
   take_observers(source_.manifest, plan);
   calibration_ = empty_calibration(plan, config_, cache_dtype_of(source_.format));
@@ -273,14 +287,7 @@ void Conversion::add_layers() {
 }
 
 void Conversion::strip_model() {
-  auto names = kv_scale_names(config_);
-  names.insert(restored_.tensors.begin(), restored_.tensors.end());
-  model_.leave_out(names);
-  Json config = model_.config();
-  for (const std::string_view key : {std::string_view("quantization_config"),
-                                     std::string_view("compression_config"), kDialectKey})
-    config.erase(key);
-  model_.set_config(std::move(config));
+  strip_scales(model_, config_, restored_.tensors);
 }
 
 ExportInput Conversion::input() const {

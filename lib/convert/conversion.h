@@ -22,8 +22,9 @@ struct ConversionOptions {
 
 /// A checkpoint split into the inputs of the usual writers: its KV scales and FP8 weights as a
 /// Calibration, and a model without scales of K and V. Quantized weights stay as they are, with
-/// their part of config.json, where their form is that of all formats. Otherwise their scales move
-/// to the Calibration, to be written in another form.
+/// their part of config.json, where their form is that of all formats. Otherwise the scales of FP8
+/// weights move to the Calibration, to be written in another form, and other codes get the form of
+/// compressed-tensors (recode_weights).
 class Conversion {
  public:
   /// formats: as in --to, each maybe several joined by '+'. Throws Error naming file and tensor
@@ -50,6 +51,8 @@ class Conversion {
   void read_scales(const ConversionOptions& options);
   void warn_of_scales();
   void settle_weights(const std::vector<std::string>& formats);
+  /// Gives the weights compressed-tensors' form, where that is a format.
+  void recode(const std::vector<std::string>& formats);
   /// Throws Error for FP8 weights whose scales nothing would write.
   void check_all_weights_are_read() const;
   void settle_queries(const std::vector<std::string>& formats);
@@ -68,6 +71,7 @@ class Conversion {
   std::vector<LayerKvScales> own_;
   std::optional<KeptQuantization> kept_;
   CheckpointQuantization restored_;  ///< weights whose scales are written anew
+  CheckpointQuantization recoded_;   ///< weights that model_ holds in another form than the source
   Calibration calibration_;
   std::vector<std::string> notes_, warnings_;
 };

@@ -54,27 +54,23 @@ struct Group {
 };
 
 /// Name of a module in the checkpoint: for experts maybe llm-compressor's.
-std::string stored_name(const CheckpointQuantization& weights, const std::string& module) {
+std::string stored_name(const ModuleSchemeMap& schemes, const std::string& module) {
   const std::string other = renamed_expert(module);
-  return !weights.linears.contains(module) && !other.empty() ? other : module;
+  return !schemes.contains(module) && !other.empty() ? other : module;
 }
 
-std::vector<Group> groups_of(const CheckpointQuantization& weights,
+std::vector<Group> groups_of(const ModuleSchemeMap& schemes,
                              const std::vector<ModuleName>& modules) {
   std::vector<Group> groups;
   for (const ModuleName& module : modules) {
-    const auto found = weights.linears.find(stored_name(weights, module.name));
-    if (!module.role || found == weights.linears.end()) continue;
-    QuantScheme scheme{.targets = {},
-                       .weights = weight_args(found->second),
-                       .input_activations = input_args(found->second),
-                       .format = {}};
+    const auto found = schemes.find(stored_name(schemes, module.name));
+    if (!module.role || found == schemes.end()) continue;
+    const QuantScheme& scheme = found->second;
     Json key = to_json(scheme);
     auto group = std::ranges::find(groups, key, &Group::key);
     if (group == groups.end())
       group = groups.insert(
-          groups.end(),
-          {.scheme = std::move(scheme), .key = std::move(key), .modules = {}, .classes = {}});
+          groups.end(), {.scheme = scheme, .key = std::move(key), .modules = {}, .classes = {}});
     group->modules.push_back(module.name);
     group->classes.insert(module.class_name);
   }
@@ -119,22 +115,30 @@ QuantArgs cache_args(const Json& written, Strategy strategy) {
   return args;
 }
 
-QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
-                             const CheckpointQuantization& weights,
-                             const std::optional<QuantArgs>& cache,
-                             const std::vector<std::string>& ignored, Diagnostics& diagnostics) {
+ModuleSchemeMap fp8_schemes(const CheckpointQuantization& weights) {
+  ModuleSchemeMap schemes;
+  for (const auto& [module, linear] : weights.linears)
+    schemes.emplace(module, QuantScheme{.targets = {},
+                                        .weights = weight_args(linear),
+                                        .input_activations = input_args(linear),
+                                        .format = {}});
+  return schemes;
+}
+
+QuantPlan plan_of_modules(const ModelDir& model, const ModelConfig& config,
+                          const ModuleSchemeMap& schemes, const std::optional<QuantArgs>& cache,
+                          const std::vector<std::string>& ignored, Diagnostics& diagnostics) {
   Modifier modifier;
   modifier.ignore = ignored;
   modifier.kv_cache_scheme = cache;
   const std::vector<ModuleName> modules = list_modules(config);
-  add_groups(groups_of(weights, modules), modules, modifier);
+  add_groups(groups_of(schemes, modules), modules, modifier);
   const Recipe recipe{.modifiers = {std::move(modifier)}, .source = {}};
   std::vector<UnrunModule> unrun = unrun_modules(model, config);
   // Experts with llm-compressor's names are run, too.
-  std::erase_if(unrun,
-                [&](const UnrunModule& module) { return weights.linears.contains(module.name); });
+  std::erase_if(unrun, [&](const UnrunModule& module) { return schemes.contains(module.name); });
   QuantPlan plan = resolve_plan(recipe, config, diagnostics, std::move(unrun));
-  for (PlannedLinear& linear : plan.linears) linear.module = stored_name(weights, linear.module);
+  for (PlannedLinear& linear : plan.linears) linear.module = stored_name(schemes, linear.module);
   return plan;
 }
 

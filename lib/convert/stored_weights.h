@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -15,13 +17,17 @@ namespace kvcal {
 /// have.
 QuantArgs cache_args(const Json& written, Strategy strategy);
 
-/// Plan that quantizes each module as the checkpoint does. cache: arguments of K and V; nullopt: no
-/// scales. ignored: attention modules without scales. Throws Error where the checkpoint quantizes
-/// neither weights nor cache.
-QuantPlan plan_of_checkpoint(const ModelDir& model, const ModelConfig& config,
-                             const CheckpointQuantization& weights,
-                             const std::optional<QuantArgs>& cache,
-                             const std::vector<std::string>& ignored, Diagnostics& diagnostics);
+/// Schemes of quantized modules, by their names in the checkpoint, without targets.
+using ModuleSchemeMap = std::map<std::string, QuantScheme, std::less<>>;
+/// Schemes of a checkpoint's FP8 weights.
+ModuleSchemeMap fp8_schemes(const CheckpointQuantization& weights);
+
+/// Plan that quantizes each module by its scheme. cache: arguments of K and V; nullopt: no scales.
+/// ignored: attention modules without scales. Throws Error where neither weights nor cache are
+/// quantized.
+QuantPlan plan_of_modules(const ModelDir& model, const ModelConfig& config,
+                          const ModuleSchemeMap& schemes, const std::optional<QuantArgs>& cache,
+                          const std::vector<std::string>& ignored, Diagnostics& diagnostics);
 
 /// Sets the observers of these groups from recipe.config_groups in a kvcal manifest, where the plan
 /// has only defaults.

@@ -132,8 +132,10 @@ void check_kept(const ExportInput& input, std::string_view format, std::string_v
   if (kept == format) return;
   const std::string problem =
       "the weights of the source are quantized in another form (quant_method '" + kept + "'): ";
-  if (!kWriters.find(kept)) fail(problem, "scales-json stands beside them, no format holds them");
-  fail(problem, kept, " keeps them, kvcal convert writes ", title, "'s");
+  if (!kWriters.find(kept))
+    fail(problem, "compressed-tensors holds the same codes where it has such, scales-json stands ",
+         "beside them");
+  fail(problem, kept, " keeps them, kvcal convert writes FP8 weights in ", title, "'s");
 }
 
 WrittenCheckpoint Writer::write(const ExportInput& input, const std::filesystem::path& folder,

@@ -1,6 +1,7 @@
 #include "inspect/consumers.h"
 
 #include "convert/kept_quantization.h"
+#include "convert/output_model.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
 
@@ -44,12 +45,16 @@ std::string refusal_of(const Body& body) {
 FormatSupport format_support(const std::string& name, const Writer& writer,
                              const ModelDir& model_dir, const ModelConfig& config) {
   FormatSupport support{.format = name};
-  const auto kept = read_kept_quantization(model_dir);
+  SilentDiagnostics silent;
+  std::optional<OutputModel> other;
+  support.reason = refusal_of([&] { other = output_model(model_dir, config, {name}, silent); });
+  if (!support.reason.empty()) return support;
+  const auto kept = other ? other->kept : read_kept_quantization(model_dir);
   for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
     Recipe recipe;
     const Calibration calibration = unit_calibration(config, strategy);
     recipe.modifiers.emplace_back().kv_cache_scheme = calibration.kv_args;
-    const ExportInput input{.model = model_dir,
+    const ExportInput input{.model = other ? other->model : model_dir,
                             .calibration = calibration,
                             .recipe = &recipe,
                             .kept = kept ? &*kept : nullptr};
@@ -72,7 +77,9 @@ Json support_json(const std::string& refusal) {
 Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config) {
   Consumers consumers;
   consumers.calibration_refusal = refusal_of([&] {
-    if (!read_kept_quantization(model_dir)) check_is_unquantized(model_dir);
+    SilentDiagnostics silent;
+    const auto other = output_model(model_dir, config, {}, silent);
+    if (!read_kept_quantization(model_dir)) check_is_unquantized(other ? other->model : model_dir);
   });
   for (const auto& [name, row] : kWriters.rows())
     consumers.formats.push_back(format_support(std::string(name), *row.make(), model_dir, config));

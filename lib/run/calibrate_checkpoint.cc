@@ -136,9 +136,13 @@ class Calibrating {
     inputs_.inputs = settle_inputs(request_.device, subject_->quantization);
     for (const std::string& warning : subject_->quantization.warnings)
       told().warn(request_.model + ": " + warning);
-    settle_formats(output, subject_->model_dir, subject_->kept ? &*subject_->kept : nullptr,
-                   subject_->plan.quantizes_weights(), told());
+    settle_formats(output, subject_->model_dir,
+                   {.kept = subject_->kept_quantization(),
+                    .weights = &subject_->quantization,
+                    .makes_weights = subject_->plan.quantizes_weights()},
+                   told());
     formats_.emplace(output);
+    subject_->settle_output(formats_->names(), told());
     check_request(request_, *subject_, *formats_);
     if (!session_.is_first()) return;
     warn_of_idle_options(request_, *subject_, told());

@@ -117,7 +117,7 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
     fail("--save-statistics needs text to run, give --dataset");
   if (request.dataset.empty() && needs_data(subject.plan))
     fail(request.recipe, ": needs text to calibrate with, give --dataset");
-  if (!subject.kept) check_is_unquantized(subject.model_dir);
+  subject.check_source();
   in_context(request.model,
              [&] { Weights(subject.model_dir, subject.config, &subject.quantization); });
   formats.check(subject.output_of(

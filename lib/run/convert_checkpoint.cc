@@ -52,7 +52,8 @@ OutputFormats formats_of(const ConversionRequest& request, Diagnostics& diagnost
   OutputOptions output = request.output;
   if (output.formats.empty() || !output.engines.empty()) {
     const ModelDir model(request.checkpoint);
-    settle_formats(output, model, nullptr, read_kept_quantization(model).has_value(), diagnostics);
+    settle_formats(output, model, {.makes_weights = read_kept_quantization(model).has_value()},
+                   diagnostics);
   }
   return OutputFormats(output, request.format_option);
 }
@@ -63,6 +64,7 @@ std::string format_for(const Overlay& overlay, const ModelDir& model, Diagnostic
   const auto kept = read_kept_quantization(model);
   if (!kept) return overlay.format;
   if (keeps_weights(*kept, overlay.format)) return overlay.format;
+  if (!kWriters.find(kept->format)) return kept->format == "mxfp4" ? "quark" : "compressed-tensors";
   diagnostics.note("the checkpoint's weights are quantized in the form " + kept->format +
                    ", and the scales of the overlay (" + overlay.format +
                    ") are written in that form");

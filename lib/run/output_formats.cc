@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "convert/recoded_weights.h"
 #include "core/folder.h"
 #include "core/join.h"
 #include "engines/engine_rules.h"
@@ -15,30 +16,36 @@ namespace kvcal {
 
 namespace {
 
-/// The first format that keeps such weights, in the order of preference.
-std::string format_of(const KeptQuantization* kept, Diagnostics& diagnostics) {
-  if (!kept) return "compressed-tensors";
-  if (kWriters.find(kept->format)) return kept->format;
-  diagnostics.note("the weights are quantized in the form " + kept->format +
-                   ", beside which engines read no scales: --format scales-json is written");
+/// The first format that holds such weights, in the order of preference.
+std::string format_of(const OutputWeights& weights, Diagnostics& diagnostics) {
+  if (!weights.kept) return "compressed-tensors";
+  if (kWriters.find(weights.kept->format)) return weights.kept->format;
+  if (weights.kept->format == "mxfp4") return "quark";
+  std::string problem = recoding_problem(*weights.weights);
+  if (problem.empty()) problem = recoding_caveat(*weights.weights);
+  if (problem.empty()) return "compressed-tensors";
+  diagnostics.note("the weights are quantized in the form " + weights.kept->format +
+                   ", beside which engines read no scales, and no other form serves (" + problem +
+                   "): --format scales-json is written");
   return "scales-json";
 }
 
 }  // namespace
 
-void settle_formats(OutputOptions& options, const ModelDir& model, const KeptQuantization* kept,
-                    bool makes_weights, Diagnostics& diagnostics) {
+void settle_formats(OutputOptions& options, const ModelDir& model, const OutputWeights& weights,
+                    Diagnostics& diagnostics) {
   if (!options.engines.empty() && options.scales_only)
     fail("--for asks what engines make of a checkpoint, --scales-only writes an overlay");
   for (const std::string& engine : options.engines)
     in_context("--for", [&] { choose_engine(engine); });
   if (!options.formats.empty()) return;
   if (options.engines.empty()) {
-    options.formats.push_back(format_of(kept, diagnostics));
+    options.formats.push_back(format_of(weights, diagnostics));
     return;
   }
   const std::string model_type = required_string(model.config(), "model_type");
-  options.formats = formats_for(options.engines, model_type, kept || makes_weights, diagnostics);
+  options.formats =
+      formats_for(options.engines, model_type, weights.kept || weights.makes_weights, diagnostics);
   diagnostics.note("--for " + join(options.engines, ", ") + ": --format " +
                    join(options.formats, " --format "));
 }

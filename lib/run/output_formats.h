@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "export/writer.h"
 #include "quant/kv_dtype.h"
+#include "stored/fp8_checkpoint.h"
 
 namespace kvcal {
 
@@ -23,12 +24,17 @@ struct OutputOptions {
   bool overwrite = false;
   bool scales_only = false;
 };
+/// Quantized weights of an output.
+struct OutputWeights {
+  const KeptQuantization* kept = nullptr;           ///< of the source; null: none
+  const CheckpointQuantization* weights = nullptr;  ///< of the source; read where kept is
+  bool makes_weights = false;                       ///< the output quantizes weights
+};
 /// Sets the formats where none is given: those that the engines read for models of this type, or
-/// the form of the kept weights, or compressed-tensors. kept: quantized weights of the source, or
-/// null; makes_weights: the output quantizes weights. Throws Error as formats_for does, and for
-/// engines beside an overlay, which no engine is given.
-void settle_formats(OutputOptions& options, const ModelDir& model, const KeptQuantization* kept,
-                    bool makes_weights, Diagnostics& diagnostics);
+/// the form of the kept weights, or compressed-tensors, or scales-json where neither is a format.
+/// Throws Error as formats_for does, and for engines beside an overlay, which no engine is given.
+void settle_formats(OutputOptions& options, const ModelDir& model, const OutputWeights& weights,
+                    Diagnostics& diagnostics);
 
 /// Folder of one format in an output.
 struct WrittenFolder {

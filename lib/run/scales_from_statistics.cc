@@ -6,6 +6,7 @@
 #include "calib/observed_statistics.h"
 #include "calib/resolve_plan.h"
 #include "convert/kept_quantization.h"
+#include "convert/output_model.h"
 #include "core/file.h"
 #include "export/checkpoint_copy.h"
 #include "export/manifest.h"
@@ -87,13 +88,20 @@ void check_output(const ScalesRequest& request) {
 void write(ScalesRequest& request, const ModelDir& model, const Statistics& statistics,
            const Recipe& recipe, CalibrationResult& result, Diagnostics& diagnostics) {
   const auto kept = read_kept_quantization(model);
-  const ExportInput input{.model = model,
+  CheckpointQuantization weights;
+  if (kept) weights = read_checkpoint_quantization(model, result.config, matches_target);
+  settle_formats(request.output, model,
+                 {.kept = kept ? &*kept : nullptr,
+                  .weights = &weights,
+                  .makes_weights = result.calibration.plan.quantizes_weights()},
+                 diagnostics);
+  const OutputFormats formats(request.output);
+  const auto other = output_model(model, result.config, formats.names(), diagnostics);
+  const auto& written = other ? other->kept : kept;
+  const ExportInput input{.model = other ? other->model : model,
                           .calibration = result.calibration,
                           .recipe = &recipe,
-                          .kept = kept ? &*kept : nullptr};
-  settle_formats(request.output, model, kept ? &*kept : nullptr,
-                 result.calibration.plan.quantizes_weights(), diagnostics);
-  const OutputFormats formats(request.output);
+                          .kept = written ? &*written : nullptr};
   formats.check(input);
   check_target(model, request.output.output);
   AtomicDirectory output(request.output.output, request.output.overwrite);

@@ -2,6 +2,7 @@
 
 #include "calib/resolve_plan.h"
 #include "convert/kept_quantization.h"
+#include "export/layer_scales.h"
 #include "stored/find_draft_layer.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"
@@ -9,10 +10,21 @@
 namespace kvcal {
 
 ExportInput CalibrationSubject::output_of(const Calibration& calibration) const {
-  return {.model = model_dir,
-          .calibration = calibration,
-          .recipe = &recipe,
-          .kept = kept ? &*kept : nullptr};
+  ExportInput input{.model = output ? output->model : model_dir,
+                    .calibration = calibration,
+                    .recipe = &recipe,
+                    .kept = kept_quantization()};
+  if (output) input.kept = output->kept ? &*output->kept : nullptr;
+  return input;
+}
+
+void CalibrationSubject::settle_output(const std::vector<std::string>& formats,
+                                       Diagnostics& diagnostics) {
+  output = output_model(model_dir, config, formats, diagnostics);
+}
+
+void CalibrationSubject::check_source() const {
+  if (!kept) check_is_unquantized(output ? output->model : model_dir);
 }
 
 CalibrationSubject make_subject(Recipe recipe, const std::string& recipe_name,

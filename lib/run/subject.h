@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "checkpoint/model_dir.h"
+#include "convert/output_model.h"
 #include "core/diagnostics.h"
 #include "datasets/dataset.h"
 #include "export/writer.h"
@@ -21,9 +22,15 @@ struct CalibrationSubject {
   ModelDir model_dir;
   ModelConfig config;
   QuantPlan plan;
-  std::optional<KeptQuantization> kept;  ///< weights that are quantized already
-  CheckpointQuantization quantization;   ///< borrows from model_dir
+  std::optional<KeptQuantization> kept;    ///< weights that are quantized already
+  CheckpointQuantization quantization;     ///< borrows from model_dir
+  std::optional<OutputModel> output = {};  ///< what is written in place of model_dir
 
+  const KeptQuantization* kept_quantization() const { return kept ? &*kept : nullptr; }
+  /// Sets output for these formats. Throws Error as output_model does.
+  void settle_output(const std::vector<std::string>& formats, Diagnostics& diagnostics);
+  /// Throws Error where the source's weights are quantized in a way that is not read.
+  void check_source() const;
   /// Input of the writers. Borrows this and calibration.
   ExportInput output_of(const Calibration& calibration) const;
 };

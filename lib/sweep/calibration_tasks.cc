@@ -137,8 +137,9 @@ class CalibrationTask {
   }
 
   /// Before the long work, refuses what could not be written after it.
-  void check_checkpoint() const {
-    if (!subject_.kept) check_is_unquantized(subject_.model_dir);
+  void check_checkpoint() {
+    subject_.settle_output(checkpoint_format().names(), context_.diagnostics);
+    subject_.check_source();
     const Calibration calibration =
         written_part(planned_calibration(subject_.plan, subject_.config, kv_dtype_));
     checkpoint_format().check(subject_.output_of(calibration));

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "checkpoint/model_dir.h"
+#include "convert/kept_quantization.h"
 #include "run/calibrate_checkpoint.h"
 #include "support/catch.h"
 #include "support/folders.h"
@@ -51,6 +52,36 @@ void check_extremes(const std::vector<Json>& layers, const Json& expected, const
     }
 }
 
+/// Form of the output without --format. None reads scales beside codes of two or three bits, of an
+/// order of activations, or of 4-bit floats with a table.
+std::string expected_format(const std::string& kind) {
+  if (kind == "gpt_oss") return "quark";
+  if (kind == "modelopt_nvfp4") return "modelopt";
+  for (const char* left : {"gptq_2", "gptq_3", "gptq_4", "bnb_nf4", "bnb_fp4"})
+    if (kind == left) return "scales-json";
+  return "compressed-tensors";
+}
+
+/// Checks format and notes of an output, and that codes and scales are the source's, byte for byte,
+/// where they keep their form.
+void check_written(const fs::path& folder, const CalibrationResult& result, size_t num_layers,
+                   const std::string& notes) {
+  const std::string kind = folder.filename().string();
+  REQUIRE(result.output.folders.size() == 1);
+  const std::string& format = result.output.folders[0].format;
+  CHECK(format == expected_format(kind));
+  CHECK(test::contains(notes, "--format scales-json is written") == (format == "scales-json"));
+  if (format == "scales-json") return;
+  const std::string source_form = read_kept_quantization(ModelDir(folder)).value().format;
+  CHECK(test::contains(notes, "weights of " + source_form + " are written in the form of " +
+                                  format) == (source_form != format));
+  const ModelDir source(folder), written(result.output.folders[0].path);
+  if (source_form != format && format == "compressed-tensors") return;
+  for (const std::string& name : source.tensor_names())
+    CHECK(std::ranges::equal(written.tensor(name).bytes, source.tensor(name).bytes));
+  CHECK(written.tensor_names().size() == source.tensor_names().size() + 2 * num_layers);
+}
+
 }  // namespace
 
 TEST_CASE("run: quantized checkpoints of every form have transformers' K and V") {
@@ -65,15 +96,27 @@ TEST_CASE("run: quantized checkpoints of every form have transformers' K and V")
     const std::vector<Json> layers = result.output.manifest.at("layers");
     for (const char* side : {"k", "v"}) check_extremes(layers, expected, side);
     ++count;
-    // A written checkpoint has the source's codes and scales, byte for byte.
-    REQUIRE(result.output.folders.size() == 1);
-    const bool is_beside = result.output.folders[0].format == "scales-json";
-    CHECK(test::contains(told.notes, "--format scales-json is written") == is_beside);
-    if (is_beside) continue;
-    const ModelDir source(entry.path()), written(scratch / "out");
-    for (const std::string& name : source.tensor_names())
-      CHECK(std::ranges::equal(written.tensor(name).bytes, source.tensor(name).bytes));
-    CHECK(written.tensor_names().size() == source.tensor_names().size() + 2 * layers.size());
+    check_written(entry.path(), result, layers.size(), told.notes);
   }
   CHECK(count == 21);
+}
+
+TEST_CASE(
+    "run: a recoded or kept checkpoint calibrates to the same scales again, and replaces them") {
+  for (const char* kind : {"awq", "gptq_8", "gpt_oss", "packed_int4_zeros"}) {
+    INFO(kind);
+    const fs::path folder = test::tests_folder() / "fixtures" / "quantized" / kind;
+    const Json ids = parse_json(read_text(folder / "expected.json")).at("ids");
+    const ScratchFolder first_scratch, second_scratch;
+    KeptNotes first_told, second_told;
+    const auto first = calibrated(folder, ids, first_scratch, first_told);
+    const auto second = calibrated(first_scratch / "out", ids, second_scratch, second_told);
+    CHECK(test::contains(second_told.notes, "has KV scales already, which the new ones replace"));
+    CHECK(second.output.manifest.at("layers") == first.output.manifest.at("layers"));
+    const ModelDir before(first_scratch / "out"), after(second_scratch / "out");
+    CHECK(after.tensor_names() == before.tensor_names());
+    for (const std::string& name : before.tensor_names())
+      CHECK(std::ranges::equal(after.tensor(name).bytes, before.tensor(name).bytes));
+    CHECK(after.config() == before.config());
+  }
 }

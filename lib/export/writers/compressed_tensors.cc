@@ -46,7 +46,8 @@ class CompressedTensorsWriter : public Writer {
  public:
   void check(const ExportInput& input) const override {
     const Calibration& calibration = input.calibration;
-    check_calibration(calibration);
+    // Kept weights alone are a checkpoint, too.
+    if (!input.kept || !calibration.layers.empty()) check_calibration(calibration);
     if (!calibration.layers.empty()) check_scheme(calibration);
     check_kept(input, kTitle, kTitle);
     check_covers_model(input.model, calibration);

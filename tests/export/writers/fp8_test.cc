@@ -99,10 +99,11 @@ TEST_CASE("fp8: refuses 16-bit weights and other formats of scales") {
   CHECK(
       contains(refusal("modelopt", input),
                "the weights of the source are quantized in another form (quant_method 'fp8'): fp8 "
-               "keeps them, kvcal convert writes ModelOpt's"));
+               "keeps them, kvcal convert writes FP8 weights in ModelOpt's"));
   const KeptQuantization of_no_writer{.format = "awq"};
   input.kept = &of_no_writer;
-  CHECK(contains(refusal("modelopt", input), "(quant_method 'awq'): scales-json stands beside"));
+  CHECK(contains(refusal("modelopt", input),
+                 "(quant_method 'awq'): compressed-tensors holds the same codes"));
   CHECK(
       contains(refusal("compressed-tensors",
                        {.model = model, .calibration = calibration_of_source(), .recipe = &recipe}),

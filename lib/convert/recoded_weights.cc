@@ -1,0 +1,222 @@
+#include "convert/recoded_weights.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+
+#include "convert/stored_weights.h"
+#include "export/compressed_tensors_config.h"
+#include "export/joined_writer.h"
+#include "export/planned_weights.h"
+#include "family/expected_tensors.h"
+#include "quant/weight_storage.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kCompressedTensors = "compressed-tensors";
+
+CompressionFormat format_of_codes(const QuantArgs& args) {
+  return storage_of(args, std::nullopt).format == "mxfp4-pack-quantized"
+             ? CompressionFormat::kMxfp4PackQuantized
+             : CompressionFormat::kPackQuantized;
+}
+
+/// Rows of an expert's matrix that a slice takes.
+RowChoice rows_of(const StackedSlice& slice, int64_t all_rows) {
+  const int64_t count = all_rows / slice.parts;
+  if (slice.is_interleaved) return {.first = slice.part, .step = slice.parts, .count = count};
+  return {.first = slice.part * count, .step = 1, .count = count};
+}
+
+/// Source of a slice of a 16-bit tensor. Borrows the model's bytes.
+TensorSource slice_source(const TensorView& stacked, const ExpertTensor& one) {
+  return rows_source(
+      one.name, stacked.dtype, shape_of(one.slice, stacked.shape),
+      [stacked, slice = one.slice](int64_t begin, int64_t count, std::byte* out) {
+        const SliceValues values = values_of(stacked, slice);
+        const auto row_bytes = static_cast<int64_t>(values.view.bytes.size() /
+                                                    static_cast<size_t>(values.view.shape[0]));
+        std::copy_n(values.view.bytes.data() + begin * row_bytes, count * row_bytes, out);
+      });
+}
+
+class Recoder {
+ public:
+  Recoder(ModelDir& model, const ModelConfig& config, const CheckpointQuantization& weights)
+      : model_(model), config_(config), weights_(weights), hidden_(weights.tensors) {}
+
+  KeptQuantization recode() {
+    for (const auto& [module, linear] : weights_.linears) {
+      KVCAL_CHECK(linear.coded);
+      add(module, *linear.coded, {.first = 0, .step = 1, .count = linear.coded->rows()});
+    }
+    add_stacked();
+    check_all_are_read();
+    for (auto& [shard, sources] : added_) model_.add(shard, std::move(sources));
+    KeptQuantization kept{.format = std::string(kCompressedTensors), .config = config_of_schemes()};
+    model_.leave_out(hidden_);
+    return kept;
+  }
+
+ private:
+  void add(const std::string& module, const CodedMatrix& matrix, const RowChoice& rows) {
+    const QuantArgs args = matrix.packed_args();
+    schemes_.emplace(module, QuantScheme{.targets = {},
+                                         .weights = args,
+                                         .input_activations = {},
+                                         .format = format_of_codes(args)});
+    add_to_shard_of(matrix.codes().name, matrix.packed_tensors(module, args, rows));
+    hidden_.emplace(matrix.codes().name);
+  }
+
+  void add_to_shard_of(std::string_view tensor, std::vector<TensorSource> sources) {
+    std::vector<TensorSource>& added = added_[shard_of(model_, tensor)];
+    std::ranges::move(sources, std::back_inserter(added));
+  }
+
+  /// Experts are split in all tensors of a layer, so that each expert has its biases.
+  void add_stacked() {
+    std::set<int64_t> layers;
+    const std::vector<ExpectedTensor> expected = expected_tensors(config_);
+    for (const ExpectedTensor& tensor : expected)
+      if (weights_.stacked.contains(tensor.name)) layers.insert(tensor.layer);
+    for (const ExpectedTensor& tensor : expected)
+      if (layers.contains(tensor.layer)) split(tensor);
+  }
+
+  void split(const ExpectedTensor& tensor) {
+    constexpr std::string_view kWeight = ".weight";
+    const auto coded = weights_.stacked.find(tensor.name);
+    const TensorView* const plain = model_.find(tensor.name);
+    for (const ExpertTensor& one : split_into_experts(tensor, config_)) {
+      if (coded != weights_.stacked.end()) {
+        const CodedMatrix& matrix = *coded->second.at(static_cast<size_t>(one.slice.index));
+        KVCAL_CHECK(one.name.ends_with(kWeight));
+        add(one.name.substr(0, one.name.size() - kWeight.size()), matrix,
+            rows_of(one.slice, matrix.rows()));
+      } else if (plain) {
+        add_to_shard_of(plain->name, {slice_source(*plain, one)});
+        hidden_.insert(tensor.name);
+      }
+    }
+  }
+
+  /// Tensors of the form that remain would be read in the new form.
+  void check_all_are_read() const {
+    constexpr std::array<std::string_view, 6> kEnds{".qweight", ".qzeros", ".SCB",
+                                                    ".absmax",  "_blocks", "_scales"};
+    for (const std::string& name : model_.tensor_names())
+      if (!hidden_.contains(name) &&
+          std::ranges::any_of(kEnds, [&](std::string_view end) { return name.ends_with(end); }))
+        fail(name, " is quantized and no part of the text model, and compressed-tensors would ",
+             "not hold it");
+  }
+
+  Json config_of_schemes() const {
+    SilentDiagnostics silent;
+    Calibration calibration;
+    calibration.plan = plan_of_modules(model_, config_, schemes_, std::nullopt, {}, silent);
+    return quantization_config(calibration);
+  }
+
+  ModelDir& model_;
+  const ModelConfig& config_;
+  const CheckpointQuantization& weights_;
+  ModuleSchemeMap schemes_;
+  std::map<size_t, std::vector<TensorSource>> added_;  ///< by shard
+  std::set<std::string, std::less<>> hidden_;
+};
+
+/// FP8 outputs are added by the writer. Source: vLLM 0.32, which ran with this configuration
+/// (`QuarkConfig`, `GptOssModel._load_weights_quark`).
+Json quark_config() {
+  const Json unquantized = {{"bias", nullptr},
+                            {"input_tensors", nullptr},
+                            {"output_tensors", nullptr},
+                            {"weight", nullptr}};
+  Json global = unquantized;
+  global["weight"] = {{"ch_axis", -1},
+                      {"dtype", "fp4"},
+                      {"group_size", 32},
+                      {"is_dynamic", false},
+                      {"observer_cls", "PerBlockMXObserver"},
+                      {"qscheme", "per_group"},
+                      {"scale_calculation_mode", "even"},
+                      {"scale_format", "e8m0"},
+                      {"symmetric", nullptr}};
+  return {
+      {"algo_config", nullptr},
+      {"exclude", {"re:.*attn\\.[qkvo]_proj$", "re:.*attn.qkv_proj$", "lm_head", "re:.*router$"}},
+      {"export",
+       {{"kv_cache_group", Json::array()},
+        {"min_kv_scale", 0.0},
+        {"pack_method", "reorder"},
+        {"weight_format", "real_quantized"},
+        {"weight_merge_groups", nullptr}}},
+      {"global_quant_config", std::move(global)},
+      {"layer_quant_config", {{"*k_proj", unquantized}, {"*v_proj", unquantized}}},
+      {"layer_type_quant_config", Json::object()},
+      {"quant_method", "quark"},
+      {"quant_mode", "eager_mode"},
+      {"softmax_quant_spec", nullptr}};
+}
+
+bool has(const std::vector<std::string>& formats, std::string_view wanted) {
+  return std::ranges::any_of(formats, [&](const std::string& format) {
+    return std::ranges::any_of(joined_names(format),
+                               [&](const std::string& name) { return name == wanted; });
+  });
+}
+
+/// Why engines do not load a matrix in compressed-tensors' form; empty: they do.
+std::string caveat_of(const CodedMatrix& matrix) {
+  const QuantArgs args = matrix.packed_args();
+  if (args.type == QuantType::kFloat)
+    return "vLLM 0.32 stops at the biases of MXFP4 experts; --format quark keeps these tensors as "
+           "they are, and vLLM loads them";
+  if (args.actorder)
+    return "its columns are ordered by activations (desc_act), which vLLM 0.32 and "
+           "compressed-tensors from 0.19 on refuse";
+  if (args.num_bits != 4 && args.num_bits != 8)
+    return "vLLM 0.32 has no kernel of its own for " + std::to_string(args.num_bits) + " bits";
+  return "";
+}
+
+std::string at_first(const CheckpointQuantization& weights, const auto& problem_of) {
+  for (const auto& matrix : weights.matrices)
+    if (const std::string problem = problem_of(*matrix); !problem.empty())
+      return std::string(matrix->codes().name) + ": " + problem;
+  return "";
+}
+
+}  // namespace
+
+std::string recoding_target(const KeptQuantization& kept, const std::vector<std::string>& formats) {
+  if (kept.format == "mxfp4" && has(formats, "quark")) return "quark";
+  return kept.format != kCompressedTensors && has(formats, kCompressedTensors)
+             ? std::string(kCompressedTensors)
+             : "";
+}
+
+std::string recoding_problem(const CheckpointQuantization& weights) {
+  for (const auto& [module, linear] : weights.linears)
+    if (!linear.coded) return module + ".weight: is FP8 beside weights of other types";
+  return at_first(weights, [](const CodedMatrix& matrix) { return matrix.packing_problem(); });
+}
+
+std::string recoding_caveat(const CheckpointQuantization& weights) {
+  return at_first(weights, caveat_of);
+}
+
+KeptQuantization recode_weights(ModelDir& model, const ModelConfig& config,
+                                const CheckpointQuantization& weights, const std::string& target) {
+  if (target == "quark") return {.format = target, .config = quark_config()};
+  return in_context(model.given_path().string(), [&] {
+    if (const std::string problem = recoding_problem(weights); !problem.empty()) fail(problem);
+    return Recoder(model, config, weights).recode();
+  });
+}
+
+}  // namespace kvcal

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/model_dir.h"
+#include "export/writer.h"
+#include "family/model_config.h"
+#include "stored/fp8_checkpoint.h"
+
+namespace kvcal {
+
+/// The format among those given, each maybe several joined by '+', whose form the weights get:
+/// compressed-tensors, or quark for MXFP4 of gpt-oss. Empty: the weights stay as they are.
+std::string recoding_target(const KeptQuantization& kept, const std::vector<std::string>& formats);
+
+/// Why compressed-tensors cannot hold the codes of these weights, naming a tensor; empty: it can.
+std::string recoding_problem(const CheckpointQuantization& weights);
+/// Why engines do not load such codes in compressed-tensors' form, naming a tensor; empty: they do.
+/// Source: vLLM 0.32, run (docs/verify.md).
+std::string recoding_caveat(const CheckpointQuantization& weights);
+
+/// Gives the quantized weights of model another form, so that copies of it are in that form, and
+/// returns the description for config.json. Target compressed-tensors: its tensors with the same
+/// codes and scales replace those of GPTQ, AWQ, bitsandbytes' INT8, and MXFP4 of gpt-oss, whose
+/// stacked experts get tensors of their own, with their biases. Target quark: the tensors of
+/// gpt-oss stay. weights: of this model, borrowed by it from now on. Throws Error naming a tensor
+/// as recoding_problem does, and for quantized tensors that the text model does not run.
+KeptQuantization recode_weights(ModelDir& model, const ModelConfig& config,
+                                const CheckpointQuantization& weights, const std::string& target);
+
+}  // namespace kvcal
