@@ -68,6 +68,12 @@ struct KeyCheck {
   std::string_view only_with = {};  ///< checked only where this key does
 };
 
+/// Of compressed-tensors: columns of weights in the order of activations (weight_g_idx), which vLLM
+/// 0.32 and compressed-tensors from 0.19 on refuse.
+inline const KeyCheck kNoColumnOrder{.key = "config_groups.*.weights.actorder",
+                                     .accepted = {"null", "false", "\"weight\"", "\"static\""},
+                                     .may_lack = true};
+
 /// Of quant_method fp8, in engines of vLLM's kind.
 inline const KeyCheck kActivationScheme{
     .key = "activation_scheme", .accepted = {"\"static\"", "\"dynamic\""}, .may_lack = true};

@@ -263,3 +263,12 @@ TEST_CASE("TensorRT-LLM takes hf_quant_config.json whatever config.json says, vL
   CHECK(held(subject.verify("vllm")) == kAll);
   CHECK_FALSE(loses_scales(subject.verify("vllm")));
 }
+
+TEST_CASE("engines: scales of AWQ's and GPTQ's weights are none of the cache") {
+  EngineCase subject(kLlama);
+  subject.quantize({{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}});
+  subject.add(module(0) + ".k_proj.scales", "F16", {2, 32}, std::vector<float>(32, 0.5f));
+  const VerifyReport report = subject.verify("vllm");
+  CHECK(held(report) == Values{1, 1, 1, 1});
+  CHECK(report.findings.empty());
+}

@@ -76,6 +76,7 @@ MethodRules compressed_tensors_of_transformers() {
       .absent = Absent::kUndefined,
       .config = {{.key = "config_groups", .accepted = {"an object"}},
                  {.key = "config_groups.*", .accepted = {"a group"}},
+                 kNoColumnOrder,
                  {.key = "format", .accepted = {"a text"}, .may_lack = true},
                  {.key = "ignore", .accepted = {"a list of texts", "null"}, .may_lack = true},
                  {.key = "kv_cache_scheme",

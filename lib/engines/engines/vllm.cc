@@ -52,20 +52,24 @@ const Names kOutputScales{{".k_proj.output_scale", kKey},
                           {".prob_output_scale", kTaken}};
 
 MethodRules vllm_compressed_tensors() {
-  return {.method = "compressed-tensors",
-          .cache = CacheSwitch::kScheme,
-          .names = joined(vllm_names(), kZeroPoints),
-          .config = {{.key = "config_groups", .accepted = {"an object"}, .may_lack = true},
-                     {.key = "config_groups.*",
-                      .accepted = {"a group with weights", "a group of attention"}},
-                     {.key = "ignore",
-                      .accepted = {"a list of patterns", "a text", "an object"},
-                      .may_lack = true}},
-          .scheme = kVllmScheme,
-          .refuses_other_schemes = true,
-          .takes_heads = true,
-          .cuts_heads = true,
-          .takes_e5m2 = false};
+  return {
+      .method = "compressed-tensors",
+      .cache = CacheSwitch::kScheme,
+      .names = joined(vllm_names(), kZeroPoints),
+      .config =
+          {{.key = "config_groups", .accepted = {"an object"}, .may_lack = true},
+           {.key = "config_groups.*", .accepted = {"a group with weights", "a group of attention"}},
+           kNoColumnOrder,
+           // Other widths need a package of kernels that vLLM does not install.
+           {.key = "config_groups.*.weights.num_bits", .accepted = {"4", "8"}, .may_lack = true},
+           {.key = "ignore",
+            .accepted = {"a list of patterns", "a text", "an object"},
+            .may_lack = true}},
+      .scheme = kVllmScheme,
+      .refuses_other_schemes = true,
+      .takes_heads = true,
+      .cuts_heads = true,
+      .takes_e5m2 = false};
 }
 
 MethodRules vllm_base(std::string_view method, Names names) {
