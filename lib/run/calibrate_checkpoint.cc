@@ -143,6 +143,10 @@ class Calibrating {
                    told());
     formats_.emplace(output);
     subject_->settle_output(formats_->names(), told());
+    if (output.scales_only && subject_->output && subject_->output->recoded.has_coded())
+      told().note(
+          "the overlay is of weights in another form than the checkpoint's: kvcal apply "
+          "gives them that form, and copied into the folder it would not fit");
     check_request(request_, *subject_, *formats_);
     if (!session_.is_first()) return;
     warn_of_idle_options(request_, *subject_, told());
