@@ -11,6 +11,7 @@ namespace kvcal::cpu {
 CpuBackend::CpuBackend(const BackendOptions& options)
     : pool_(options.num_threads, use_one_thread_here),
       scratch_(static_cast<size_t>(pool_.num_threads())),
+      decoded_(scratch_.size()),
       gemms_(pool_.num_threads()) {}
 
 std::string CpuBackend::description() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ class CpuBackend : public HostBackend {
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override;
   std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
                                          std::span<const float> scales) override;
+  std::unique_ptr<PackedMatrix> pack_decoded(std::span<const DecodedRows> parts,
+                                             ComputeType type) override;
+  uint64_t decoded_bytes(int64_t rows, int64_t width) const override;
   bool activates_in_matmul() const override { return true; }
   uint64_t attention_bytes_per_key(const AttentionArgs& args) const override;
   uint64_t selection_bytes_per_key() const override;
@@ -50,6 +54,12 @@ class CpuBackend : public HostBackend {
   /// pack of checked parts; also F8_E4M3 parts, dequantized without their scales.
   std::unique_ptr<PackedMatrix> pack_checked(std::span<const TensorView> parts,
                                              const PackShape& shape, ComputeType type);
+  /// Reads rows [first, first + count) of a weight as elements of the compute type, at any address
+  /// aligned for float; valid until the thread's next call.
+  using ReadRows = std::function<const void*(int64_t first, int64_t count, int thread)>;
+  /// Packs rows that come in steps of at least least_rows, but for the last of a panel.
+  std::unique_ptr<PackedMatrix> pack_rows(const PackShape& shape, ComputeType type,
+                                          int64_t least_rows, const ReadRows& read);
   /// Calls body(begin, end) for blocks of rows with about the same number of elements.
   template <class Body>
   void for_row_blocks(int64_t rows, int64_t elements_per_row, const Body& body) {
@@ -63,6 +73,7 @@ class CpuBackend : public HostBackend {
 
   ThreadPool pool_;
   std::vector<Scratch> scratch_;   ///< one a thread
+  std::vector<Scratch> decoded_;   ///< of pack_decoded, one a thread
   Scratch fp8_inputs_, fp8_sums_;  ///< of matmul_fp8, for all threads
   Scratch tiled_cache_;            ///< of attention_in_tiles, for all threads
   GemmLibrary gemms_;

@@ -98,6 +98,9 @@ namespace {
 /// Results larger than this are written past the caches.
 constexpr int64_t kStreamBytes = int64_t{4} << 20;
 constexpr int64_t kWidthStep = 64;
+/// Rows that a thread decodes at a time: they stay in a cache, and share lines where the file holds
+/// columns.
+constexpr int64_t kDecodedRows = 64;
 
 /// Width of all panels but the last, so that panels are about equal.
 int64_t panel_width(int64_t out_features, int64_t max_width) {
@@ -360,6 +363,44 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack(std::span<const TensorView> parts
 
 std::unique_ptr<PackedMatrix> CpuBackend::pack_checked(std::span<const TensorView> parts,
                                                        const PackShape& shape, ComputeType type) {
+  const int64_t row_bytes = shape.in_features * static_cast<int64_t>(bytes_of(type));
+  return pack_rows(shape, type, 1, [&](int64_t first, int64_t count, int thread) {
+    auto* converted = scratch_[static_cast<size_t>(thread)].get<std::byte>(count * row_bytes);
+    return weight_rows_at(parts, first, count, type, converted);
+  });
+}
+
+std::unique_ptr<PackedMatrix> CpuBackend::pack_decoded(std::span<const DecodedRows> parts,
+                                                       ComputeType type) {
+  const PackShape shape = checked_pack_shape(parts);
+  const int64_t row_bytes = shape.in_features * static_cast<int64_t>(bytes_of(type));
+  return pack_rows(shape, type, kDecodedRows, [&](int64_t first, int64_t count, int thread) {
+    const auto own = static_cast<size_t>(thread);
+    auto* rows = scratch_[own].get<std::byte>(count * row_bytes);
+    if (type == ComputeType::kFloat32) {
+      decode_rows(parts, first, count, reinterpret_cast<float*>(rows));
+      return static_cast<const void*>(rows);
+    }
+    for (int64_t done = 0; done < count; done += kDecodedRows) {
+      const int64_t here = std::min(kDecodedRows, count - done),
+                    elements = here * shape.in_features;
+      auto* decoded = decoded_[own].get<float>(elements);
+      decode_rows(parts, first + done, here, decoded);
+      HWY_DYNAMIC_DISPATCH(convert)
+      (DType::kF32, reinterpret_cast<const std::byte*>(decoded), elements, type,
+       rows + done * row_bytes);
+    }
+    return static_cast<const void*>(rows);
+  });
+}
+
+uint64_t CpuBackend::decoded_bytes(int64_t rows, int64_t width) const {
+  const int64_t together = kDecodedRows * pool_.num_threads();
+  return static_cast<uint64_t>(std::min(rows, together) * width) * sizeof(float);
+}
+
+std::unique_ptr<PackedMatrix> CpuBackend::pack_rows(const PackShape& shape, ComputeType type,
+                                                    int64_t least_rows, const ReadRows& read) {
   use_one_thread_here();
   const int64_t row_bytes = shape.in_features * static_cast<int64_t>(bytes_of(type));
   auto packed = std::make_unique<CpuMatrix>();
@@ -387,11 +428,12 @@ std::unique_ptr<PackedMatrix> CpuBackend::pack_checked(std::span<const TensorVie
     const Gemm& gemm = *panel.gemm;
     std::byte* out = packed->storage.data() + offsets[i];
     const int64_t step = gemm.pack_step(), width = gemm.shape().width;
-    auto* converted = scratch_[static_cast<size_t>(thread)].get<std::byte>(step * row_bytes);
-    for (int64_t row = 0; row < width; row += step) {
-      const int64_t count = std::min(step, width - row);
-      gemm.pack(row, count, weight_rows_at(parts, panel.column + row, count, type, converted), out,
-                thread);
+    const int64_t together = round_up(std::min(least_rows, width), step);
+    for (int64_t row = 0; row < width; row += together) {
+      const int64_t count = std::min(together, width - row);
+      const auto* rows = static_cast<const std::byte*>(read(panel.column + row, count, thread));
+      for (int64_t done = 0; done < count; done += step)
+        gemm.pack(row + done, std::min(step, count - done), rows + done * row_bytes, out, thread);
     }
     panel.panel = gemm.panel_in(out);
   });

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "backend/pack_shape.h"
 #include "core/error.h"
 
 namespace kvcal {
@@ -24,6 +25,22 @@ void Backend::fetch(const std::byte* pinned, std::span<std::byte> data) {
 
 void Backend::write_back(std::span<const std::byte> data, std::byte* pinned) {
   copy_out(data.data(), {pinned, data.size()});
+}
+
+std::unique_ptr<PackedMatrix> Backend::pack_decoded(std::span<const DecodedRows> parts,
+                                                    ComputeType type) {
+  const PackShape shape = checked_pack_shape(parts);
+  std::vector<float> rows(static_cast<size_t>(shape.out_features * shape.in_features));
+  decode_rows(parts, 0, shape.out_features, rows.data());
+  const TensorView all{.name = "decoded rows",
+                       .dtype = DType::kF32,
+                       .shape = {shape.out_features, shape.in_features},
+                       .bytes = std::as_bytes(std::span(rows))};
+  return pack(std::span(&all, 1), type);
+}
+
+uint64_t Backend::decoded_bytes(int64_t rows, int64_t width) const {
+  return static_cast<uint64_t>(rows * width) * sizeof(float);
 }
 
 std::unique_ptr<Recording> Backend::record(const std::function<void()>&) {

@@ -12,6 +12,7 @@
 #include "backend/fp8_operations.h"
 #include "backend/operation_list.h"
 #include "backend/operations.h"
+#include "backend/row_decoder.h"
 #include "backend/scan_operations.h"
 #include "backend/selection_operations.h"
 #include "backend/stream_operations.h"
@@ -111,6 +112,12 @@ class Backend {
   /// Concatenates F32, F16 or BF16 matrices [n_i, in] along their rows and packs them for type.
   virtual std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts,
                                              ComputeType type) = 0;
+  /// As pack, of rows that are decoded meanwhile: by all threads, a few rows at a time, where the
+  /// backend can.
+  virtual std::unique_ptr<PackedMatrix> pack_decoded(std::span<const DecodedRows> parts,
+                                                     ComputeType type);
+  /// Upper bound of the decoded bytes that pack_decoded has in memory for a matrix.
+  virtual uint64_t decoded_bytes(int64_t rows, int64_t width) const;
   /// Concatenates and packs F8_E4M3 matrices for matmul_fp8. Scales (host): one a part, or one an
   /// output row.
   virtual std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,

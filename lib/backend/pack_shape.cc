@@ -52,6 +52,16 @@ PackShape checked_pack_shape(std::span<const TensorView> parts) {
   return concatenated_shape(parts);
 }
 
+PackShape checked_pack_shape(std::span<const DecodedRows> parts) {
+  KVCAL_CHECK(!parts.empty());
+  PackShape shape{.out_features = 0, .in_features = parts[0].decoder->width()};
+  for (const DecodedRows& part : parts) {
+    KVCAL_CHECK(part.decoder->width() == shape.in_features);
+    shape.out_features += part.count;
+  }
+  return shape;
+}
+
 Fp8PackShape checked_fp8_pack(std::span<const TensorView> parts, std::span<const float> scales) {
   for (const TensorView& part : parts)
     if (part.dtype != DType::kF8E4M3)

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "backend/row_decoder.h"
 #include "core/tensor.h"
 
 namespace kvcal {
@@ -17,6 +18,10 @@ struct PackShape {
 /// Checks the parts of Backend::pack: at least one, rank 2, equal width, F32, F16 or BF16, with the
 /// bytes that the shape needs. Throws Error naming the faulty part.
 PackShape checked_pack_shape(std::span<const TensorView> parts);
+
+/// Shape of the matrix that Backend::pack_decoded makes. KVCAL_CHECKs that there is a part and that
+/// all are equally wide.
+PackShape checked_pack_shape(std::span<const DecodedRows> parts);
 
 /// Shape of the matrix that Backend::pack_fp8 makes from its parts, and its scales.
 struct Fp8PackShape {

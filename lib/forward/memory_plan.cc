@@ -101,7 +101,7 @@ MemoryNeeds memory_needs(const ModelConfig& config, const Weights& weights, cons
                     selection_bytes_per_token(config, backend, longest);
   if (!backend.is_host()) return needs;
   needs.process = options.process_bytes;
-  needs.packing = 2 * weights.largest_read_bytes();  // gate and up go together
+  needs.packing = 2 * weights.largest_read_bytes(backend);  // gate and up go together
   needs.tables = table_bytes(config, options.observation, sample_lengths);
   // With shown hidden states, two more batches may wait for the writer.
   const uint64_t batches = options.shows_hidden ? 3 : 1;

@@ -285,10 +285,10 @@ class Packer {
     sources.reserve(roles.size());
     for (const Role role : roles) {
       const LinearQuantization* quantization = weights_.quantization(layer_, role, index);
-      const WeightRows& source =
-          sources.emplace_back(multiplies_codes(quantization) ? weights_.codes(layer_, role, index)
-                                                              : weights_.rows(layer_, role, index));
-      rows.push_back({source.parts, source.row_scales, quantization});
+      const WeightRows& source = sources.emplace_back(
+          multiplies_codes(quantization) ? weights_.codes(layer_, role, index)
+                                         : weights_.rows_to_pack(layer_, role, index));
+      rows.push_back({source.parts, source.row_scales, quantization, source.decoded});
     }
     PackedLinear packed = pack_linear(rows, backend_, type);
     packed.bias = biases(bias, index);
@@ -379,8 +379,8 @@ PackedLinear pack_output_embedding(const Weights& weights, Backend& backend, Com
   const Role role = weights.output_embedding();
   const LinearQuantization* quantization = weights.output_quantization();
   const WeightRows source =
-      multiplies_codes(quantization) ? weights.codes(role) : weights.rows(role);
-  const LinearRows rows{source.parts, source.row_scales, quantization};
+      multiplies_codes(quantization) ? weights.codes(role) : weights.rows_to_pack(role);
+  const LinearRows rows{source.parts, source.row_scales, quantization, source.decoded};
   PackedLinear packed = pack_linear(std::span(&rows, 1), backend, type);
   if (weights.has(Role::kLmHeadBias))
     packed.bias = {as_float32(std::span(&weights.at(Role::kLmHeadBias), 1)), backend};

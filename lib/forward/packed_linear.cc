@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "stored/row_decoders.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
@@ -19,6 +20,24 @@ bool have_same_input(const LinearRows& a, const LinearRows& b) {
          left.group == right.group && a.row_scales.empty() == b.row_scales.empty();
 }
 
+/// Packs rows of numbers.
+std::unique_ptr<PackedMatrix> pack_numbers(std::span<const LinearRows> rows, Backend& backend,
+                                           ComputeType type) {
+  std::vector<TensorView> parts;
+  for (const LinearRows& one : rows) parts.insert(parts.end(), one.parts.begin(), one.parts.end());
+  if (std::ranges::all_of(rows, [](const LinearRows& one) { return one.decoded.empty(); }))
+    return backend.pack(parts, type);
+  std::vector<std::unique_ptr<FloatRows>> floats;
+  std::vector<DecodedRows> all;
+  for (const LinearRows& one : rows) {
+    all.insert(all.end(), one.decoded.begin(), one.decoded.end());
+    for (const TensorView& part : one.parts)
+      all.push_back(
+          {floats.emplace_back(std::make_unique<FloatRows>(part)).get(), 0, part.shape[0]});
+  }
+  return backend.pack_decoded(all, type);
+}
+
 /// Packs rows with the same quantization of inputs.
 QuantizedRows pack_alike(std::span<const LinearRows> rows, int64_t first, Backend& backend,
                          ComputeType type) {
@@ -33,7 +52,8 @@ QuantizedRows pack_alike(std::span<const LinearRows> rows, int64_t first, Backen
   packed.first = first;
   packed.type = type;
   packed.multiplies_codes = !scales.empty();
-  packed.matrix = scales.empty() ? backend.pack(parts, type) : backend.pack_fp8(parts, scales);
+  packed.matrix =
+      scales.empty() ? pack_numbers(rows, backend, type) : backend.pack_fp8(parts, scales);
   if (!quantizes_input(rows.front())) return packed;
   const LinearQuantization& quantization = *rows.front().quantization;
   packed.input = quantization.input;
@@ -54,10 +74,7 @@ bool multiplies_codes(const LinearQuantization* quantization) {
 PackedLinear pack_linear(std::span<const LinearRows> rows, Backend& backend, ComputeType type) {
   PackedLinear packed;
   if (std::ranges::none_of(rows, quantizes_input)) {
-    std::vector<TensorView> parts;
-    for (const LinearRows& one : rows)
-      parts.insert(parts.end(), one.parts.begin(), one.parts.end());
-    packed.matrix = backend.pack(parts, type);
+    packed.matrix = pack_numbers(rows, backend, type);
     return packed;
   }
   packed.matrix = std::make_unique<PackedMatrix>();

@@ -64,6 +64,7 @@ struct LinearRows {
   std::span<const TensorView> parts;
   std::span<const float> row_scales = {};  ///< empty: parts hold numbers
   const LinearQuantization* quantization = nullptr;
+  std::span<const DecodedRows> decoded = {};  ///< numbers to be decoded; then parts is empty
 };
 
 /// Whether a product can multiply codes: it needs one scale a row of the weight, and one for the

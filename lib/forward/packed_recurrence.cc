@@ -104,8 +104,9 @@ PackedRecurrence pack_recurrence(const Weights& weights, const ModelConfig& conf
   };
   const auto packed_values = [&](Role role) { return PackedValues(values(role), backend); };
   const auto linear = [&](Role role) {
-    const WeightRows source = weights.rows(layer, role);
-    const LinearRows one = rows.of(role, source.parts);
+    const WeightRows source = weights.rows_to_pack(layer, role);
+    LinearRows one = rows.of(role, source.parts);
+    one.decoded = source.decoded;
     return pack_linear(std::span(&one, 1), backend, type);
   };
   PackedRecurrence packed;

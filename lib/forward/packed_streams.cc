@@ -27,8 +27,8 @@ struct StreamRows {
     for (int64_t i = 0; i + 1 < config.streams; ++i) {
       const LinearQuantization* quantization = weights.quantization(role, i);
       const WeightRows source =
-          multiplies_codes(quantization) ? weights.codes(role, i) : weights.rows(role, i);
-      const LinearRows rows{source.parts, source.row_scales, quantization};
+          multiplies_codes(quantization) ? weights.codes(role, i) : weights.rows_to_pack(role, i);
+      const LinearRows rows{source.parts, source.row_scales, quantization, source.decoded};
       packed.push_back(pack_linear(std::span(&rows, 1), backend, type));
     }
     weights.drop(role);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "quant/packed_codes.h"
 
 namespace kvcal {
 
@@ -28,8 +29,35 @@ uint8_t PackedBits::at(const std::byte* words, int64_t index) const {
   return static_cast<uint8_t>(pair >> shift & ((1u << bits) - 1u));
 }
 
+namespace {
+
+/// Reads words without codes that cross them.
+void unpack_words(int bits, const std::byte* words, size_t count, uint8_t* codes) {
+  const int per_word = 32 / bits;
+  const uint32_t mask = (1u << bits) - 1u;
+  for (size_t i = 0; i < count; ++i) {
+    uint32_t word = 0;
+    std::memcpy(&word, words + 4 * i, sizeof(word));
+    for (int k = 0; k < per_word; ++k, word >>= bits) *codes++ = static_cast<uint8_t>(word & mask);
+  }
+}
+
+}  // namespace
+
 void PackedBits::unpack(const std::byte* words, int64_t first, std::span<uint8_t> codes) const {
-  for (size_t i = 0; i < codes.size(); ++i) codes[i] = at(words, first + static_cast<int64_t>(i));
+  const bool is_dense = crosses_words || 32 % bits == 0;
+  const int64_t together = is_dense ? 8 : 32 / bits;  // which begin at a whole byte
+  const auto count = static_cast<int64_t>(codes.size());
+  const int64_t head = std::min(count, (together - first % together) % together);
+  const int64_t whole = (count - head) / together;
+  for (int64_t i = 0; i < head; ++i) codes[static_cast<size_t>(i)] = at(words, first + i);
+  const std::byte* const begin = words + first_bit(first + head) / 8;
+  if (is_dense)
+    unpack_eights(bits, begin, static_cast<size_t>(whole), codes.data() + head);
+  else
+    unpack_words(bits, begin, static_cast<size_t>(whole), codes.data() + head);
+  for (int64_t i = head + whole * together; i < count; ++i)
+    codes[static_cast<size_t>(i)] = at(words, first + i);
 }
 
 void PackedBits::pack(std::span<const uint8_t> codes, std::byte* words) const {

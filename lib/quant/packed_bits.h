@@ -20,7 +20,7 @@ struct PackedBits {
   bool fits(int64_t words, int64_t count) const { return words_of(count) == words; }
   /// The code at index of a row of words. words: of any alignment.
   uint8_t at(const std::byte* words, int64_t index) const;
-  /// Reads codes[i] = at(words, first + i).
+  /// Reads codes[i] = at(words, first + i), whole words at a time.
   void unpack(const std::byte* words, int64_t first, std::span<uint8_t> codes) const;
   /// Writes all words of a row; spare bits are 0. Each code is below 2^bits.
   void pack(std::span<const uint8_t> codes, std::byte* words) const;

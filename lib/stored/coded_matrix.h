@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/row_decoder.h"
 #include "core/tensor.h"
 #include "quant/quant_args.h"
 #include "stored/module_tensors.h"
@@ -14,16 +15,12 @@
 
 namespace kvcal {
 
-/// A matrix [out, in] that a checkpoint stores as codes and scales. Borrows from the ModelDir.
-class CodedMatrix {
+/// A matrix [out, in] that a checkpoint stores as codes and scales, and that decodes to code ×
+/// scale in float32, not rounded further. Borrows from the ModelDir.
+class CodedMatrix : public RowDecoder {
  public:
   /// codes: the tensor with the codes, or an expert's part of it. scales: what else decode reads.
   CodedMatrix(Shape shape, TensorView codes, std::vector<TensorView> scales);
-  virtual ~CodedMatrix() = default;
-
-  /// Decodes rows [first, first + count) to float32, row-major: code × scale, not rounded further.
-  /// Thread-safe.
-  virtual void decode(int64_t first, int64_t count, float* out) const = 0;
 
   /// Why compressed-tensors cannot hold the codes, for messages; empty: it can, and the two below
   /// may be called.
@@ -37,7 +34,7 @@ class CodedMatrix {
 
   const Shape& shape() const { return shape_; }
   int64_t rows() const { return shape_[0]; }
-  int64_t width() const { return shape_[1]; }
+  int64_t width() const override { return shape_[1]; }
   const TensorView& codes() const { return codes_; }
   /// Scales, zero points and the order of groups.
   std::span<const TensorView> scales() const { return scales_; }
@@ -65,6 +62,8 @@ class CodedStorage {
 /// Value at index of F32, F16, BF16, F8_E4M3 or U8 (a power of two, E8M0), from bytes of any
 /// alignment.
 float scale_at(const TensorView& scales, int64_t index);
+/// values[i] = scale_at(scales, first + i).
+void scales_at(const TensorView& scales, int64_t first, std::span<float> values);
 /// 32-bit integer at index, of any alignment.
 int32_t int32_at(const TensorView& tensor, int64_t index);
 

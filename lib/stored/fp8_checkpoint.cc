@@ -7,6 +7,7 @@
 
 #include "family/expected_tensors.h"
 #include "stored/dialect.h"
+#include "stored/mapped_tensors.h"
 #include "stored/stored_form.h"
 #include "stored/weights.h"
 
@@ -60,9 +61,11 @@ class Reader {
   void add_stacked(const StoredForm& form, const ExpectedTensor& tensor) {
     if (!tensor.row->is_stacked() || model_dir_.find(tensor.name)) return;
     try {
-      for (auto& matrix : form.open_stacked(model_dir_, tensor.name, result_.tensors))
+      for (auto& matrix : form.open_stacked(model_dir_, tensor.name, result_.tensors)) {
+        drop_scales(*matrix);
         result_.stacked[tensor.name].push_back(
             result_.matrices.emplace_back(std::move(matrix)).get());
+      }
     } catch (const Error& error) {
       problem(error.what());
     }
@@ -82,6 +85,11 @@ class Reader {
     result_.problems.push_back(line_of(parts...));
   }
 
+  /// The scales of all layers were checked, and those of one layer at a time are needed.
+  void drop_scales(const CodedMatrix& matrix) const {
+    for (const TensorView& scales : matrix.scales()) drop_pages(model_dir_, scales);
+  }
+
   /// Returns whether the module has codes of the scheme's storage.
   bool add_coded(const ModuleName& module, const ModuleScheme& scheme) {
     const std::string codes(scheme.storage->codes_name());
@@ -94,6 +102,7 @@ class Reader {
       ModuleTensors tensors(model_dir_, name, result_.tensors);
       LinearQuantization linear;
       linear.coded = result_.matrices.emplace_back(scheme.storage->open(tensors)).get();
+      drop_scales(*linear.coded);
       const bool is_embedding = module.class_name == "Embedding";
       if (!is_embedding) set_input(name, linear.coded->width(), scheme, linear);
       if (module.role == Role::kEmbedding) embedding_ = name;

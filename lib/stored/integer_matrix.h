@@ -35,13 +35,27 @@ class IntegerMatrix : public CodedMatrix {
   virtual int bits() const = 0;
   const ColumnGroups& groups() const { return groups_; }
   /// Codes of rows, [count, in].
-  virtual void read_codes(int64_t first, int64_t count, uint8_t* codes) const = 0;
+  void read_codes(int64_t first, int64_t count, uint8_t* codes) const {
+    read_block({first, count, 0, width()}, codes);
+  }
+  /// Part of a matrix of codes.
+  struct Block {
+    int64_t row = 0, rows = 0;
+    int64_t column = 0, columns = 0;  ///< column is a multiple of kBlockColumns
+  };
+  static constexpr int64_t kBlockColumns = 256;
+  /// Codes of a block, [rows, columns].
+  virtual void read_block(const Block& block, uint8_t* codes) const = 0;
   /// Zero points of rows, [count, groups].
   virtual void read_zeros(int64_t first, int64_t count, int32_t* zeros) const = 0;
   /// Scales of rows, [count, groups].
   virtual void read_scales(int64_t first, int64_t count, float* scales) const = 0;
 
  private:
+  /// One row of a block. index: of all columns, or none.
+  void scale_row(const Block& block, const uint8_t* codes, const int32_t* zeros,
+                 const float* scales, std::span<const int32_t> index, float* out) const;
+
   ColumnGroups groups_;
 };
 

@@ -1,11 +1,10 @@
 #include "stored/weight_rows.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
-#include "quant/fp8.h"
 #include "quant/half.h"
+#include "stored/row_decoders.h"
 
 namespace kvcal {
 namespace {
@@ -50,63 +49,23 @@ void check_codes(const TensorView& codes) {
   }
 }
 
-namespace {
-
-/// Decodes rows of a matrix whose blocks have scales.
-class BlockDecoder {
- public:
-  BlockDecoder(const TensorView& codes, const TensorView& scale, int64_t block_rows,
-               int64_t block_columns)
-      : codes_(codes),
-        scales_(as_float32(std::span(&scale, 1))),
-        scale_columns_(static_cast<size_t>(scale.shape[1])),
-        height_(static_cast<size_t>(block_rows)),
-        step_(static_cast<size_t>(block_columns)) {
-    for (size_t code = 0; code < values_.size(); ++code)
-      values_[code] = fp8::decode(static_cast<uint8_t>(code), fp8::Format::kE4m3Fn);
-  }
-
-  /// Decodes a row to float32 at an address of any alignment.
-  void decode(size_t row, std::byte* out) const {
-    const auto width = static_cast<size_t>(codes_.shape[1]);
-    const std::byte* codes = codes_.bytes.data() + row * width;
-    for (size_t first = 0; first < width; first += step_) {
-      const float scale = scales_[row / height_ * scale_columns_ + first / step_];
-      for (size_t i = first; i < std::min(first + step_, width); ++i) {
-        const float value = values_[static_cast<uint8_t>(codes[i])] * scale;
-        std::memcpy(out + i * sizeof(float), &value, sizeof(float));
-      }
-    }
-  }
-
- private:
-  const TensorView& codes_;
-  std::vector<float> scales_;
-  size_t scale_columns_, height_, step_;
-  std::array<float, 256> values_{};
-};
-
-}  // namespace
-
 WeightRows dequantized(const TensorView& codes, const TensorView& scale, int64_t block_rows,
                        int64_t block_columns) {
-  check_codes(codes);
-  const BlockDecoder decoder(codes, scale, block_rows, block_columns);
-  const size_t row_floats = row_bytes(codes) * sizeof(float);
+  const BlockScaledRows rows(codes, scale, block_rows, block_columns);
   std::vector<std::byte> bytes(codes.bytes.size() * sizeof(float));
-  for (size_t row = 0; row < static_cast<size_t>(codes.shape[0]); ++row)
-    decoder.decode(row, bytes.data() + row * row_floats);
+  rows.decode(0, codes.shape[0], reinterpret_cast<float*>(bytes.data()));
   return owning(codes, DType::kF32, codes.shape, std::move(bytes));
 }
 
 WeightRows dequantized_rows(const TensorView& codes, const TensorView& scale, int64_t block_rows,
                             int64_t block_columns, std::span<const int32_t> rows) {
-  const BlockDecoder decoder(codes, scale, block_rows, block_columns);
-  const size_t row_floats = row_bytes(codes) * sizeof(float);
-  std::vector<std::byte> bytes(rows.size() * row_floats);
+  const BlockScaledRows decoder(codes, scale, block_rows, block_columns);
+  const auto width = static_cast<size_t>(decoder.width());
+  std::vector<std::byte> bytes(rows.size() * width * sizeof(float));
+  auto* const values = reinterpret_cast<float*>(bytes.data());
   for (size_t i = 0; i < rows.size(); ++i) {
     KVCAL_CHECK(rows[i] >= 0 && rows[i] < codes.shape[0]);
-    decoder.decode(static_cast<size_t>(rows[i]), bytes.data() + i * row_floats);
+    decoder.decode_unchecked(rows[i], values + i * width);
   }
   return owning(codes, DType::kF32, Shape{static_cast<int64_t>(rows.size()), codes.shape[1]},
                 std::move(bytes));

@@ -4,12 +4,15 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "core/interrupt.h"
 #include "family/expected_tensors.h"
 #include "stored/coded_matrix.h"
 #include "stored/fp8_checkpoint.h"
 #include "stored/kv_scales.h"
+#include "stored/mapped_tensors.h"
+#include "stored/row_decoders.h"
 #include "stored/weight_rows.h"
 
 namespace kvcal {
@@ -342,11 +345,22 @@ WeightRows Weights::rows(Role role, int64_t index) const {
   return whole(model_tensor(role, index));
 }
 
+WeightRows Weights::rows_to_pack(int64_t layer, Role role, int64_t index) const {
+  const auto [bound, held_as] = holder(layer, role, index);
+  KVCAL_CHECK(bound);
+  WeightRows all = whole_to_pack(*bound);
+  return held_as == role ? std::move(all) : cut(std::move(all), layer, role, held_as);
+}
+
+WeightRows Weights::rows_to_pack(Role role, int64_t index) const {
+  return whole_to_pack(model_tensor(role, index));
+}
+
 namespace {
 
 WeightRows coded(const TensorView& codes, const LinearQuantization& quantization) {
   KVCAL_CHECK(quantization.scales_rows());
-  WeightRows rows{.parts = {codes}, .owned = {}, .row_scales = {}};
+  WeightRows rows{.parts = {codes}};
   const std::vector<float> scales = as_float32(std::span(&quantization.weight_scale, 1));
   for (int64_t row = 0; row < codes.shape[0]; ++row)
     rows.row_scales.push_back(scales[static_cast<size_t>(row / quantization.block_rows)]);
@@ -370,51 +384,66 @@ WeightRows Weights::codes(Role role, int64_t index) const {
 
 namespace {
 
-/// All rows of codes, as F32.
-WeightRows decoded(const CodedMatrix& coded) {
-  WeightRows rows;
-  const auto elements = static_cast<size_t>(element_count(coded.shape()));
-  std::vector<std::byte>& bytes = rows.owned.emplace_back(elements * sizeof(float));
-  coded.decode(0, coded.rows(), reinterpret_cast<float*>(bytes.data()));
-  rows.parts.push_back(
-      {.name = coded.codes().name, .dtype = DType::kF32, .shape = coded.shape(), .bytes = bytes});
-  return rows;
+/// Decodes all rows now, as F32. name: of the tensor.
+WeightRows decoded_now(const WeightRows& rows, std::string_view name) {
+  WeightRows result;
+  const DecodedRows& all = rows.decoded[0];
+  const auto floats = static_cast<size_t>(all.count * all.decoder->width());
+  std::vector<std::byte>& bytes = result.owned.emplace_back(floats * sizeof(float));
+  all.decoder->decode(all.first, all.count, reinterpret_cast<float*>(bytes.data()));
+  result.parts.push_back({.name = name,
+                          .dtype = DType::kF32,
+                          .shape = {all.count, all.decoder->width()},
+                          .bytes = bytes});
+  return result;
 }
 
 }  // namespace
 
 WeightRows Weights::whole(const Bound& bound) const {
-  if (bound.coded && bound.layout == Layout::kOutInterleaved)
-    return deinterleaved(decoded(*bound.coded).parts[0]);
-  if (bound.coded) return decoded(*bound.coded);
-  if (const LinearQuantization* scaled = bound.quantization)
-    return dequantized(bound.view, scaled->weight_scale, scaled->block_rows, scaled->block_columns);
-  if (bound.block_scale)
-    return dequantized(bound.view, *bound.block_scale, config_->weight_block_rows,
-                       config_->weight_block_columns);
-  switch (bound.layout) {
-    case Layout::kOutIn:
-      return {.parts = {bound.view}, .owned = {}, .row_scales = {}};
-    case Layout::kInOut:
-      return transposed(bound.view);
-    case Layout::kInOutInterleaved:
-      return deinterleaved(transposed(bound.view).parts[0]);
-    case Layout::kOutInterleaved:
-      return deinterleaved(bound.view);
+  WeightRows rows = whole_to_pack(bound);
+  return rows.decoded.empty() ? std::move(rows) : decoded_now(rows, bound.view.name);
+}
+
+WeightRows Weights::whole_to_pack(const Bound& bound) const {
+  WeightRows rows;
+  const auto decode = [&](std::unique_ptr<RowDecoder> decoder) {
+    rows.decoded.push_back({decoder.get(), 0, bound.view.shape[0]});
+    rows.decoders.push_back(std::move(decoder));
+  };
+  if (bound.coded && bound.layout == Layout::kOutInterleaved) {
+    decode(std::make_unique<DeinterleavedRows>(*bound.coded, bound.coded->rows()));
+  } else if (bound.coded) {
+    rows.decoded.push_back({bound.coded, 0, bound.coded->rows()});
+  } else if (const LinearQuantization* scaled = bound.quantization) {
+    decode(std::make_unique<BlockScaledRows>(bound.view, scaled->weight_scale, scaled->block_rows,
+                                             scaled->block_columns));
+  } else if (bound.block_scale) {
+    decode(std::make_unique<BlockScaledRows>(
+        bound.view, *bound.block_scale, config_->weight_block_rows, config_->weight_block_columns));
+  } else if (bound.layout == Layout::kInOut) {
+    return transposed(bound.view);
+  } else if (bound.layout == Layout::kInOutInterleaved) {
+    return deinterleaved(transposed(bound.view).parts[0]);
+  } else if (bound.layout == Layout::kOutInterleaved) {
+    return deinterleaved(bound.view);
+  } else {
+    rows.parts.push_back(bound.view);
   }
-  KVCAL_CHECK(false);
-  return {};
+  return rows;
 }
 
 /// Rows of a role inside a fused tensor, which is one part.
 WeightRows Weights::cut(WeightRows whole, int64_t layer, Role role, Role fused_role) const {
-  const TensorView tensor = whole.parts[0];
-  const std::vector<float> scales = std::move(whole.row_scales);
-  whole.parts.clear();
-  whole.row_scales.clear();
-  for (const auto& [begin, count] :
-       row_ranges(role, fused_role, tensor.shape[0], *config_, layer)) {
-    whole.parts.push_back(rows_of(tensor, begin, count));
+  const std::vector<TensorView> parts = std::exchange(whole.parts, {});
+  const std::vector<DecodedRows> decoded = std::exchange(whole.decoded, {});
+  const std::vector<float> scales = std::exchange(whole.row_scales, {});
+  const int64_t rows = decoded.empty() ? parts[0].shape[0] : decoded[0].count;
+  for (const auto& [begin, count] : row_ranges(role, fused_role, rows, *config_, layer)) {
+    if (decoded.empty())
+      whole.parts.push_back(rows_of(parts[0], begin, count));
+    else
+      whole.decoded.push_back({decoded[0].decoder, begin, count});
     if (!scales.empty())
       whole.row_scales.insert(whole.row_scales.end(), scales.begin() + begin,
                               scales.begin() + begin + count);
@@ -422,31 +451,21 @@ WeightRows Weights::cut(WeightRows whole, int64_t layer, Role role, Role fused_r
   return whole;
 }
 
-namespace {
-
-/// Calls act(file, bytes) for the shard that holds the tensor.
-template <class Act>
-void with_mapping(const ModelDir& model_dir, const TensorView& tensor, const Act& act) {
-  for (const SafetensorsFile& shard : model_dir.shards()) {
-    const auto file = shard.file().bytes();
-    if (tensor.bytes.data() >= file.data() && tensor.bytes.data() < file.data() + file.size())
-      act(shard.file(), tensor.bytes);
-  }
-}
-
-}  // namespace
-
 void Weights::will_need(int64_t layer) const {
   if (layer >= static_cast<int64_t>(layers_.size())) return;
   for (const auto& [key, bound] : layers_[static_cast<size_t>(layer)]) {
     throw_if_interrupted();
-    with_mapping(*model_dir_, bound.view,
-                 [](const MappedFile& file, auto bytes) { file.will_need(bytes); });
+    const auto fetch = [&](const TensorView& tensor) {
+      with_mapping(*model_dir_, tensor,
+                   [](const MappedFile& file, auto bytes) { file.will_need(bytes); });
+    };
+    fetch(bound.view);
+    if (bound.coded) std::ranges::for_each(bound.coded->scales(), fetch);
   }
 }
 
 void Weights::drop(const TensorView& tensor) const {
-  with_mapping(*model_dir_, tensor, [](const MappedFile& file, auto bytes) { file.drop(bytes); });
+  drop_pages(*model_dir_, tensor);
 }
 
 void Weights::drop(const Bound& bound) const {
@@ -467,21 +486,19 @@ void Weights::drop(Role role) const {
   for (int64_t i = 0; model_.contains({role, i}); ++i) drop(model_tensor(role, i));
 }
 
-uint64_t Weights::read_bytes(const Bound& bound) {
-  const uint64_t mapped = bound.view.bytes.size();
-  if (bound.coded)
-    return bound.coded->stored_bytes() + element_count(bound.view.shape) * sizeof(float) *
-                                             (bound.layout == Layout::kOutIn ? 1 : 2);
-  // dequantized turns bytes into float32; transposed and deinterleaved make one copy each.
-  if (bound.block_scale || bound.quantization) return mapped * (1 + sizeof(float));
+uint64_t Weights::read_bytes(const Bound& bound, const Backend& backend) {
+  const uint64_t mapped = bound.coded ? bound.coded->stored_bytes() : bound.view.bytes.size();
+  if (bound.coded || bound.block_scale || bound.quantization)
+    return mapped + backend.decoded_bytes(bound.view.shape[0], bound.view.shape[1]);
+  // transposed and deinterleaved make one copy each.
   if (bound.layout == Layout::kOutIn) return mapped;
   return mapped * (bound.layout == Layout::kInOutInterleaved ? 3 : 2);
 }
 
-uint64_t Weights::largest_read_bytes() const {
+uint64_t Weights::largest_read_bytes(const Backend& backend) const {
   uint64_t largest = 0;
   for (const Table& layer : layers_)
-    for (const auto& [key, bound] : layer) largest = std::max(largest, read_bytes(bound));
+    for (const auto& [key, bound] : layer) largest = std::max(largest, read_bytes(bound, backend));
   return largest;
 }
 

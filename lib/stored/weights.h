@@ -3,9 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "backend/backend.h"
+#include "backend/row_decoder.h"
 #include "checkpoint/model_dir.h"
 #include "family/architecture.h"
 
@@ -18,10 +21,13 @@ ModelConfig read_model_config(const ModelDir& model_dir, const FamilyChoice& fam
 /// Rows of a matrix or a bias, one part after the other. Borrows from the ModelDir where the file
 /// holds the rows; else owns transposed or dequantized copies.
 struct WeightRows {
-  std::vector<TensorView> parts;
-  std::vector<std::vector<std::byte>> owned;
+  std::vector<TensorView> parts = {};
+  std::vector<std::vector<std::byte>> owned = {};
   /// A scale for each row of all parts, where parts are F8_E4M3 codes. Else empty.
-  std::vector<float> row_scales;
+  std::vector<float> row_scales = {};
+  /// Rows that are decoded while they are packed. Then parts is empty.
+  std::vector<DecodedRows> decoded = {};
+  std::vector<std::unique_ptr<RowDecoder>> decoders = {};  ///< those that decoded borrows
 };
 
 class CodedMatrix;
@@ -60,6 +66,9 @@ class Weights {
   WeightRows rows(int64_t layer, Role role, int64_t index = 0) const;
   /// Rows of a matrix of the whole model. index: of one that repeats.
   WeightRows rows(Role role, int64_t index = 0) const;
+  /// As rows, but with codes still to be decoded: for Backend::pack_decoded.
+  WeightRows rows_to_pack(int64_t layer, Role role, int64_t index = 0) const;
+  WeightRows rows_to_pack(Role role, int64_t index = 0) const;
   /// Quantization of the tensor that holds a role; null: none.
   const LinearQuantization* quantization(int64_t layer, Role role, int64_t index = 0) const;
   const LinearQuantization* quantization(Role role, int64_t index = 0) const;
@@ -80,9 +89,9 @@ class Weights {
   /// model.
   void drop(int64_t layer, Role role, int64_t index) const;
   void drop(Role role) const;
-  /// Most bytes that one call of rows() has in memory: the mapped pages, and copies where it makes
-  /// them.
-  uint64_t largest_read_bytes() const;
+  /// Most bytes that packing of one tensor has in memory: the mapped pages, and copies where it
+  /// makes them.
+  uint64_t largest_read_bytes(const Backend& backend) const;
 
  private:
   struct Bound {
@@ -101,8 +110,9 @@ class Weights {
   const Bound& model_tensor(Role role, int64_t index = 0) const;
   void drop(const TensorView& tensor) const;
   void drop(const Bound& bound) const;
-  static uint64_t read_bytes(const Bound& bound);
+  static uint64_t read_bytes(const Bound& bound, const Backend& backend);
   WeightRows whole(const Bound& bound) const;
+  WeightRows whole_to_pack(const Bound& bound) const;
   WeightRows cut(WeightRows whole, int64_t layer, Role role, Role fused_role) const;
 
   const ModelDir* model_dir_;

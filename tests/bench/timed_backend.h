@@ -94,6 +94,10 @@ class TimedBackend : public Backend {
   std::unique_ptr<PackedMatrix> pack(std::span<const TensorView> parts, ComputeType type) override {
     return packed(timed("pack", 0, [&] { return inner_->pack(parts, type); }));
   }
+  std::unique_ptr<PackedMatrix> pack_decoded(std::span<const DecodedRows> parts,
+                                             ComputeType type) override {
+    return packed(timed("pack", 0, [&] { return inner_->pack_decoded(parts, type); }));
+  }
   std::unique_ptr<PackedMatrix> pack_fp8(std::span<const TensorView> parts,
                                          std::span<const float> scales) override {
     return packed(timed("pack", 0, [&] { return inner_->pack_fp8(parts, scales); }));

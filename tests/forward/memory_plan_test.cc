@@ -185,7 +185,7 @@ TEST_CASE("a packed layer's file pages leave the process's memory") {
   CHECK(resident() >= before + 2 * kMiB);
   weights.drop(0, Role::kUp, 0);
   CHECK(resident() < before + kMiB / 2);
-  CHECK(weights.largest_read_bytes() == 2 * kMiB);
+  CHECK(weights.largest_read_bytes(*backend) == 2 * kMiB);
 }
 
 TEST_CASE("embedding and spilled hidden states leave the process's memory, too") {

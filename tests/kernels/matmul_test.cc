@@ -242,6 +242,64 @@ TEST_CASE("pack: a part on an odd address gives the same bytes") {
   }
 }
 
+namespace {
+
+/// Rows of float32 values.
+class TestRows : public RowDecoder {
+ public:
+  TestRows(std::vector<float> values, int64_t width) : values_(std::move(values)), width_(width) {}
+  int64_t width() const override { return width_; }
+  void decode(int64_t first, int64_t count, float* out) const override {
+    std::copy_n(values_.begin() + first * width_, count * width_, out);
+  }
+
+ private:
+  std::vector<float> values_;
+  int64_t width_;
+};
+
+}  // namespace
+
+TEST_CASE("pack_decoded: gives pack's bytes of the same rows") {
+  for (const ComputeType type : {ComputeType::kFloat32, ComputeType::kBFloat16})
+    for (const int64_t in : {37, 576}) {
+      const std::vector<float> a = test::normal(70 * in, 11, 0.1f);
+      const std::vector<float> b = test::normal(150 * in, 12, 0.1f);
+      const TestRows first(a, in), second(b, in);
+      const std::vector<DecodedRows> parts{{&second, 20, 130}, {&first, 0, 70}, {&second, 3, 11}};
+      const auto view = [&](const std::vector<float>& values, int64_t begin, int64_t count) {
+        return TensorView{"w", DType::kF32, Shape{count, in},
+                          std::as_bytes(std::span(values).subspan(
+                              static_cast<size_t>(begin * in), static_cast<size_t>(count * in)))};
+      };
+      const std::vector<TensorView> views{view(b, 20, 130), view(a, 0, 70), view(b, 3, 11)};
+      const MatmulCase c{.rows = 3, .in = in, .out = {211}, .type = type};
+      test::for_each_backend([&](Backend& backend) {
+        if (!backend.supports(type)) return;
+        INFO(in << " inputs, " << name_of(type));
+        const auto weight = backend.pack_decoded(parts, type);
+        CHECK(weight->out_features == 211);
+        CHECK(test::same_bytes(multiply(backend, *weight, c),
+                               multiply(backend, *backend.pack(views, type), c)));
+      });
+    }
+}
+
+TEST_CASE("pack_decoded: an error of decoding leaves the backend usable") {
+  class Broken : public RowDecoder {
+   public:
+    int64_t width() const override { return 64; }
+    void decode(int64_t, int64_t, float*) const override { fail("holds NaN"); }
+  };
+  const Broken broken;
+  const std::vector<DecodedRows> parts{{&broken, 0, 200}};
+  const MatmulCase c{.rows = 3, .in = 64, .out = {50}};
+  test::for_each_backend([&](Backend& backend) {
+    CHECK(test::message_of([&] { backend.pack_decoded(parts, c.type); }) == "holds NaN");
+    CHECK(multiply(backend, c).size() == 150);
+  });
+}
+
 TEST_CASE("pack: says what is wrong with a part") {
   const std::vector<float> values(12, 1.0f);
   const auto bytes = std::as_bytes(std::span(values));

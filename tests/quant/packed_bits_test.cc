@@ -1,6 +1,8 @@
 #include "quant/packed_bits.h"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "support/catch.h"
@@ -30,6 +32,12 @@ TEST_CASE("packed codes come back, of any width and number") {
         std::vector<uint8_t> back(count);
         packing.unpack(words.data(), 0, back);
         CHECK(back == codes);
+        for (const size_t first : {size_t{1}, size_t{9}, size_t{13}, count - 1})
+          if (first < count) {
+            back.resize(count - first);
+            packing.unpack(words.data(), static_cast<int64_t>(first), back);
+            CHECK(std::ranges::equal(back, std::span(codes).subspan(first)));
+          }
       }
 }
 

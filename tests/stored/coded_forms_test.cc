@@ -4,6 +4,7 @@
 #include "core/json.h"
 #include "core/sha256.h"
 #include "stored/fp8_checkpoint.h"
+#include "stored/weight_rows.h"
 #include "stored/weights.h"
 #include "support/catch.h"
 #include "support/folders.h"
@@ -29,13 +30,19 @@ std::string hash_of(const std::vector<float>& values) {
   return hash.hex();
 }
 
+std::vector<float> decoded(const ModelDir& model_dir, const std::string& module,
+                           const LinearQuantization& linear) {
+  if (linear.coded) return decoded(*linear.coded);
+  return as_float32(dequantized(model_dir.tensor(module + ".weight"), linear.weight_scale,
+                                linear.block_rows, linear.block_columns)
+                        .parts);
+}
+
 /// Values of a quantized tensor of expected.json: of a Linear, or of all stacked experts.
-std::vector<float> values_of(const CheckpointQuantization& quantization, const std::string& name) {
+std::vector<float> values_of(const ModelDir& model_dir, const CheckpointQuantization& quantization,
+                             const std::string& name) {
   const auto linear = quantization.linears.find(name);
-  if (linear != quantization.linears.end()) {
-    REQUIRE(linear->second.coded);
-    return decoded(*linear->second.coded);
-  }
+  if (linear != quantization.linears.end()) return decoded(model_dir, name, linear->second);
   REQUIRE(quantization.stacked.contains(name));
   std::vector<float> all;
   for (const CodedMatrix* expert : quantization.stacked.at(name)) {
@@ -43,6 +50,26 @@ std::vector<float> values_of(const CheckpointQuantization& quantization, const s
     all.insert(all.end(), values.begin(), values.end());
   }
   return all;
+}
+
+/// Rows that are decoded while they are packed are those that are decoded before.
+void check_rows_to_pack(const Weights& weights) {
+  int64_t compared = 0;
+  for (const Role role :
+       {Role::kQuery, Role::kKey, Role::kValue, Role::kOutput, Role::kGate, Role::kUp, Role::kDown,
+        Role::kExpertGate, Role::kExpertUp, Role::kExpertDown}) {
+    if (!weights.has(0, role)) continue;
+    INFO(row_of(role).name);
+    const WeightRows packed = weights.rows_to_pack(0, role);
+    if (packed.decoded.empty()) continue;
+    const std::vector<float> before = as_float32(weights.rows(0, role).parts);
+    std::vector<float> meanwhile(before.size());
+    const int64_t rows = std::ssize(before) / packed.decoded[0].decoder->width();
+    decode_rows(packed.decoded, 0, rows, meanwhile.data());
+    CHECK(meanwhile == before);
+    ++compared;
+  }
+  CHECK(compared >= 3);
 }
 
 void check_kind(const fs::path& folder) {
@@ -56,7 +83,7 @@ void check_kind(const fs::path& folder) {
   CHECK_FALSE(expected["weights"].empty());
   for (const auto& [name, entry] : expected["weights"].items()) {
     INFO(name);
-    const std::vector<float> values = values_of(quantization, name);
+    const std::vector<float> values = values_of(model_dir, quantization, name);
     for (size_t i = 0; i < entry["first"].size(); ++i)
       CHECK(values[i] == entry["first"][i].get<float>());
     // ModelOpt decodes code 8, which is -0, to 0.
@@ -69,7 +96,9 @@ void check_kind(const fs::path& folder) {
   const Weights weights(model_dir, config, &quantization);
   const auto of_key = quantization.linears.find("model.layers.1.self_attn.k_proj");
   if (of_key != quantization.linears.end())
-    CHECK(as_float32(weights.rows(1, Role::kKey).parts) == decoded(*of_key->second.coded));
+    CHECK(as_float32(weights.rows(1, Role::kKey).parts) ==
+          decoded(model_dir, of_key->first, of_key->second));
+  check_rows_to_pack(weights);
 }
 
 }  // namespace
@@ -81,7 +110,7 @@ TEST_CASE("weights of every stored form have the values that the form's library 
     check_kind(entry.path());
     kinds.insert(entry.path().filename().string());
   }
-  CHECK(kinds.size() == 21);
+  CHECK(kinds.size() == 23);
 }
 
 TEST_CASE("rows of codes are the same in any range") {

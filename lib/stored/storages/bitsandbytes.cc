@@ -67,11 +67,12 @@ class Bitsandbytes4bit : public CodedMatrix {
   void decode(int64_t first, int64_t count, float* out) const override {
     int64_t at = first * width();
     const int64_t end = at + count * width();
-    for (float scale = scale_of(at / state_.block); at < end; ++at) {
-      if (at % state_.block == 0) scale = scale_of(at / state_.block);
-      const uint8_t code =
-          nibble_of(codes_.bytes.data(), static_cast<size_t>(at), NibbleOrder::kHighFirst);
-      *out++ = map_[code] * scale;
+    while (at < end) {
+      const int64_t block = at / state_.block;
+      const int64_t here = std::min(end, (block + 1) * state_.block) - at;
+      decode_block(at, here, scale_of(block), out);
+      at += here;
+      out += here;
     }
   }
 
@@ -81,6 +82,24 @@ class Bitsandbytes4bit : public CodedMatrix {
   }
 
  private:
+  /// Decodes elements [at, at + count) of one block, whose 16 values are known.
+  void decode_block(int64_t at, int64_t count, float scale, float* out) const {
+    std::array<float, 16> values;
+    for (size_t code = 0; code < values.size(); ++code) values[code] = map_[code] * scale;
+    const std::byte* const codes = codes_.bytes.data();
+    const auto value = [&](int64_t index) {
+      return values[nibble_of(codes, static_cast<size_t>(index), NibbleOrder::kHighFirst)];
+    };
+    int64_t done = 0;
+    if (at % 2 == 1 && count > 0) out[done++] = value(at);
+    for (; done + 2 <= count; done += 2) {
+      const auto pair = static_cast<uint8_t>(codes[(at + done) / 2]);
+      out[done] = values[pair >> 4];
+      out[done + 1] = values[pair & 15u];
+    }
+    if (done < count) out[done] = value(at + done);
+  }
+
   float scale_of(int64_t block) const {
     if (state_.nested_block == 0) return scale_at(scales_[0], block);
     const auto code = static_cast<uint8_t>(scales_[0].bytes[static_cast<size_t>(block)]);

@@ -2,8 +2,9 @@
 #include <array>
 #include <cmath>
 
-#include "quant/fp8.h"
+#include "quant/fp8_values.h"
 #include "stored/float_matrix.h"
+#include "stored/weight_rows.h"
 
 namespace kvcal {
 namespace {
@@ -117,15 +118,16 @@ class Mxfp8Matrix : public CodedMatrix {
 
   void decode(int64_t first, int64_t count, float* out) const override {
     const int64_t groups = (width() + kGroup - 1) / kGroup;
-    for (int64_t row = first; row < first + count; ++row)
-      for (int64_t column = 0; column < width(); ++column) {
-        const auto code =
-            static_cast<uint8_t>(codes_.bytes[static_cast<size_t>(row * width() + column)]);
-        const float value = fp8::decode(code, fp8::Format::kE4m3Fn);
-        if (std::isnan(value)) fail(codes_.name, " holds NaN (codes 7f or ff), expected numbers");
-        out[(row - first) * width() + column] =
-            value * scale_at(scales_[0], row * groups + column / kGroup);
+    for (int64_t row = first; row < first + count; ++row, out += width()) {
+      check_codes(rows_of(codes_, row, 1));
+      const std::byte* const codes = codes_.bytes.data() + row * width();
+      for (int64_t group = 0; group < groups; ++group) {
+        const float scale = scale_at(scales_[0], row * groups + group);
+        const int64_t end = std::min((group + 1) * kGroup, width());
+        for (int64_t column = group * kGroup; column < end; ++column)
+          out[column] = fp8::kE4m3Values[static_cast<uint8_t>(codes[column])] * scale;
       }
+    }
   }
 };
 

@@ -2,6 +2,7 @@
 #include <array>
 #include <cstring>
 
+#include "quant/packed_codes.h"
 #include "stored/integer_matrix.h"
 
 namespace kvcal {
@@ -19,9 +20,12 @@ class ColumnMatrix : public IntegerMatrix {
 
   void read_scales(int64_t first, int64_t count, float* scales) const override {
     const int64_t groups = this->groups().groups;
-    for (int64_t group = 0; group < groups; ++group)
+    std::vector<float> line(static_cast<size_t>(count));
+    for (int64_t group = 0; group < groups; ++group) {
+      scales_at(scales_[0], group * rows() + first, line);
       for (int64_t row = 0; row < count; ++row)
-        scales[row * groups + group] = scale_at(scales_[0], group * rows() + first + row);
+        scales[row * groups + group] = line[static_cast<size_t>(row)];
+    }
   }
 };
 
@@ -35,39 +39,83 @@ class GptqMatrix : public ColumnMatrix {
 
   int bits() const override { return args_.bits; }
 
-  void read_codes(int64_t first, int64_t count, uint8_t* codes) const override {
-    // 32 codes of a column fill `bits` words, one below the other.
-    const int64_t bits = args_.bits, width = this->width();
-    std::array<std::byte, 32> column{};
-    for (int64_t begin = 0; begin < width; begin += 32) {
-      const int64_t codes_here = std::min<int64_t>(32, width - begin);
-      const int64_t words = bits_.words_of(codes_here), first_word = begin * bits / 32;
-      for (int64_t row = 0; row < count; ++row) {
-        for (int64_t word = 0; word < words; ++word)
-          std::memcpy(column.data() + word * 4,
-                      codes_.bytes.data() + ((first_word + word) * rows() + first + row) * 4, 4);
-        bits_.unpack(column.data(), 0,
-                     {codes + row * width + begin, static_cast<size_t>(codes_here)});
-      }
-    }
+  void read_block(const Block& block, uint8_t* codes) const override {
+    with_bits(args_.bits, [&](auto bits) { read_columns<decltype(bits)::value>(block, codes); });
   }
 
   void read_zeros(int64_t first, int64_t count, int32_t* zeros) const override {
     const int64_t groups = this->groups().groups, words = scales_[1].shape[1];
     const int32_t mask = (1 << args_.bits) - 1;
+    std::vector<uint8_t> line(static_cast<size_t>(count));
     for (int64_t group = 0; group < groups; ++group) {
-      const std::byte* const row_words = scales_[1].bytes.data() + group * words * 4;
+      bits_.unpack(scales_[1].bytes.data() + group * words * 4, first, line);
       for (int64_t row = 0; row < count; ++row) {
-        const int32_t stored = bits_.at(row_words, first + row);
+        const int32_t stored = line[static_cast<size_t>(row)];
         zeros[row * groups + group] = args_.stores_less_one ? (stored + 1) & mask : stored;
       }
     }
   }
 
  private:
+  /// 32 codes of a column fill kBits words, one below the other.
+  template <int kBits>
+  void read_columns(const Block& block, uint8_t* codes) const {
+    const int64_t whole = block.columns / 32 * 32, line = block.column * kBits / 32;
+    std::array<std::byte, 4 * kBits> column{};
+    for (int64_t begin = 0; begin < whole; begin += 32)
+      for (int64_t row = 0; row < block.rows; ++row) {
+        gather_words(line + begin * kBits / 32, block.row + row, column);
+        unpack_eights<kBits>(column.data(), 4, codes + row * block.columns + begin);
+      }
+    const int64_t rest = block.columns - whole;
+    const auto bytes = static_cast<size_t>(bits_.words_of(rest) * 4);
+    for (int64_t row = 0; rest > 0 && row < block.rows; ++row) {
+      gather_words(line + whole * kBits / 32, block.row + row, std::span(column).first(bytes));
+      bits_.unpack(column.data(), 0,
+                   {codes + row * block.columns + whole, static_cast<size_t>(rest)});
+    }
+  }
+
+  /// Words of a row, from the line on.
+  void gather_words(int64_t line, int64_t row, std::span<std::byte> words) const {
+    const std::byte* from = codes_.bytes.data() + (line * rows() + row) * 4;
+    for (size_t at = 0; at < words.size(); at += 4, from += rows() * 4)
+      std::memcpy(words.data() + at, from, 4);
+  }
+
   GptqArgs args_;
   PackedBits bits_;
 };
+
+/// Eight bytes each of eight words.
+using ByteSquare = std::array<uint64_t, 8>;
+
+/// Exchanges byte i of word j with byte j of word i.
+void transpose(ByteSquare& square) {
+  // Squares of 4 x 4, then of 2 x 2, then single bytes change places across the diagonal.
+  const auto exchange = [&](size_t distance, uint64_t mask) {
+    const size_t shift = 8 * distance;
+    for (size_t i = 0; i < square.size(); ++i) {
+      if ((i & distance) != 0) continue;
+      const uint64_t change = (square[i] >> shift ^ square[i + distance]) & mask;
+      square[i] ^= change << shift;
+      square[i + distance] ^= change;
+    }
+  };
+  exchange(4, 0x00000000ffffffffu);
+  exchange(2, 0x0000ffff0000ffffu);
+  exchange(1, 0x00ff00ff00ff00ffu);
+}
+
+/// The codes of a word as bytes, in the order of outputs.
+uint64_t awq_outputs(uint32_t word) {
+  // Outputs 0, 2, 4, 6 lie in the low half, 1, 3, 5, 7 in the high half.
+  const auto every_other = [](uint64_t half) {
+    half = (half | half << 24) & 0x000000ff000000ffu;
+    return (half | half << 12) & 0x000f000f000f000fu;
+  };
+  return every_other(word & 0xffffu) | every_other(word >> 16) << 8;
+}
 
 class AwqMatrix : public ColumnMatrix {
  public:
@@ -75,10 +123,25 @@ class AwqMatrix : public ColumnMatrix {
 
   int bits() const override { return 4; }
 
-  void read_codes(int64_t first, int64_t count, uint8_t* codes) const override {
-    for (int64_t column = 0; column < width(); ++column)
-      for (int64_t row = 0; row < count; ++row)
-        codes[row * width() + column] = nibble(codes_, column, first + row);
+  void read_block(const Block& block, uint8_t* codes) const override {
+    const int64_t whole = block.columns / 8 * 8, end = block.row + block.rows;
+    for (int64_t column = 0; column < whole; column += 8) {
+      prefetch(block, column + kLinesAhead);
+      for (int64_t word = block.row / 8; word * 8 < end; ++word) {
+        ByteSquare square;
+        for (size_t i = 0; i < square.size(); ++i)
+          square[i] =
+              awq_outputs(word_at(codes_, block.column + column + static_cast<int64_t>(i), word));
+        transpose(square);
+        for (int64_t row = std::max(block.row, word * 8); row < std::min(end, word * 8 + 8); ++row)
+          std::memcpy(codes + (row - block.row) * block.columns + column,
+                      &square[static_cast<size_t>(row % 8)], 8);
+      }
+    }
+    for (int64_t column = whole; column < block.columns; ++column)
+      for (int64_t row = 0; row < block.rows; ++row)
+        codes[row * block.columns + column] =
+            nibble(codes_, block.column + column, block.row + row);
   }
 
   void read_zeros(int64_t first, int64_t count, int32_t* zeros) const override {
@@ -89,8 +152,19 @@ class AwqMatrix : public ColumnMatrix {
   }
 
  private:
+  /// Eight lines, each of which begins in another page: the processor does not foresee them.
+  void prefetch(const Block& block, int64_t column) const {
+    for (int64_t line = block.column + column; line < std::min(block.column + column + 8, width());
+         ++line)
+      __builtin_prefetch(codes_.bytes.data() + (line * codes_.shape[1] + block.row / 8) * 4);
+  }
+  static constexpr int64_t kLinesAhead = 32;
+
+  static uint32_t word_at(const TensorView& words, int64_t line, int64_t word) {
+    return static_cast<uint32_t>(int32_at(words, line * words.shape[1] + word));
+  }
   static uint8_t nibble(const TensorView& words, int64_t line, int64_t output) {
-    const auto word = static_cast<uint32_t>(int32_at(words, line * words.shape[1] + output / 8));
+    const uint32_t word = word_at(words, line, output / 8);
     return static_cast<uint8_t>(word >> (4 * kAwqPlaces[static_cast<size_t>(output % 8)]) & 15u);
   }
 };

@@ -28,19 +28,19 @@ class PackedIntegerMatrix : public IntegerMatrix {
 
   int bits() const override { return args_.bits; }
 
-  void read_codes(int64_t first, int64_t count, uint8_t* codes) const override {
+  void read_block(const Block& block, uint8_t* codes) const override {
     const std::byte* const bytes = codes_.bytes.data();
-    const auto width = static_cast<size_t>(this->width());
-    if (!args_.is_packed) {
-      for (size_t i = 0; i < static_cast<size_t>(count) * width; ++i)
-        codes[i] =
-            static_cast<uint8_t>(bytes[static_cast<size_t>(first) * width + i]) ^ uint8_t { 0x80 };
-      return;
-    }
     const int64_t words = codes_.shape[1];
-    for (int64_t row = 0; row < count; ++row)
-      bits_.unpack(bytes + (first + row) * words * 4, 0,
-                   {codes + static_cast<size_t>(row) * width, width});
+    for (int64_t row = block.row; row < block.row + block.rows; ++row, codes += block.columns) {
+      if (args_.is_packed) {
+        bits_.unpack(bytes + row * words * 4, block.column,
+                     {codes, static_cast<size_t>(block.columns)});
+        continue;
+      }
+      const std::byte* const from = bytes + row * width() + block.column;
+      for (int64_t i = 0; i < block.columns; ++i)
+        codes[i] = static_cast<uint8_t>(from[i] ^ std::byte{0x80});
+    }
   }
 
   void read_zeros(int64_t first, int64_t count, int32_t* zeros) const override {
@@ -61,8 +61,10 @@ class PackedIntegerMatrix : public IntegerMatrix {
 
   void read_scales(int64_t first, int64_t count, float* scales) const override {
     const int64_t groups = this->groups().groups;
-    for (int64_t i = 0; i < count * groups; ++i)
-      scales[i] = scale_at(scales_[0], args_.is_tensor ? 0 : first * groups + i);
+    if (args_.is_tensor)
+      std::fill_n(scales, count * groups, scale_at(scales_[0], 0));
+    else
+      scales_at(scales_[0], first * groups, {scales, static_cast<size_t>(count * groups)});
   }
 
  private:
