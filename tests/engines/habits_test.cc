@@ -173,6 +173,7 @@ TEST_CASE("verify says of every habit what transformers 5.23 did") {
 }
 
 TEST_CASE("verify says of every variant what the other engines did") {
+  check_variants("vllm@0.33", "vllm_0.33");
   check_variants("sglang", "sglang");
   check_variants("aphrodite", "aphrodite");
   check_variants("tgi", "tgi");
