@@ -140,7 +140,7 @@ TEST_CASE("verify says of every habit what vLLM did") {
 }
 
 TEST_CASE("verify says of every habit what vLLM 0.33 did") {
-  check_habits("vllm@0.33", "vllm_0.33", {},
+  check_habits("vllm@0.33", "vllm_0.33", kForVllm,
                {{"modelopt_kv_nvfp4", "a CPU, on which it was run, has no NVFP4 caches"}});
 }
 
@@ -157,7 +157,7 @@ TEST_CASE("verify says of every habit what SGLang did") {
 }
 
 TEST_CASE("verify says of every habit what Aphrodite did") {
-  check_habits("aphrodite", "aphrodite");
+  check_habits("aphrodite", "aphrodite", kForVllm);
 }
 
 TEST_CASE("verify says of every habit what TGI did") {
@@ -173,6 +173,7 @@ TEST_CASE("verify says of every habit what transformers 5.23 did") {
 }
 
 TEST_CASE("verify says of every variant what the other engines did") {
+  check_variants("vllm@0.33", "vllm_0.33");
   check_variants("sglang", "sglang");
   check_variants("aphrodite", "aphrodite");
   check_variants("tgi", "tgi");

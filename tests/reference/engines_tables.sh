@@ -54,7 +54,12 @@ for engine in "vllm $vllm vllm" "vllm $later_vllm vllm_0.33" "sglang $sglang sgl
 done
 "$vllm" "$here/engines_vllm.py" "$out/vllm.json"
 "$transformers" "$here/engines_transformers.py" "$out/transformers.json"
-for engine in "sglang $sglang sglang" "tgi $tgi tgi" "transformers $later_transformers transformers_5.23" "aphrodite $vllm aphrodite"; do
+for engine in "vllm $later_vllm vllm_0.33" "sglang $sglang sglang" "tgi $tgi tgi" "transformers $later_transformers transformers_5.23" \
+  "aphrodite $vllm aphrodite"; do
   read -r name python file <<<"$engine"
   "$python" "$here/engines_$name.py" --answers "$out/variants_$file.json"
+done
+for engine in "vllm $vllm vllm" "vllm $later_vllm vllm_0.33" "sglang $sglang sglang" "aphrodite $vllm aphrodite"; do
+  read -r name python file <<<"$engine"
+  "$python" "$here/${name}_draft_scales.py" "$here/../fixtures/drafts" "$out/drafts_$file.json"
 done

@@ -4,7 +4,8 @@
 What vLLM's CPU build holds after it loaded each variant of engines_variants.py: k, v and q of every layer (a number, or a list
 for heads), the cache dtype of the layers, or what it refused with. The engine's configuration, its model loader and its
 processing after loading run unchanged; no forward is run. Variants with "rocm" run with a platform that says it stores FP8 as
-FNUZ, which is all that the code of the scales asks it.
+FNUZ, which is all that the code of the scales asks it. An FP8 cache is let through on processors without the instructions for it, which
+0.33 asks for before it loads.
 OUT.json (committed as tests/fixtures/engines/vllm.json): {"engine", "version", "config", "variants": {name: {what describes the
 variant, "seen": {"loads", "cache_dtype", "layers": [{"k", "v", "q"}]} or {"loads": false, "why"}}}}.
 
@@ -41,6 +42,7 @@ from vllm.triton_utils import triton
 
 from engines_variants import run
 from scale_loading import layer_of
+from vllm_scale_loading import let_cpu_through, let_fp8_caches_through
 
 
 def load(folder, told, **more):
@@ -100,7 +102,6 @@ def let_attention_through(is_latent_fp8_refused):
 if __name__ == "__main__":
     registry._run_in_subprocess = lambda inspect: inspect()  # a process of its own for each model's class takes seconds
     if sys.argv[1] == "--jobs":
-        from vllm_scale_loading import let_cpu_through
         let_cpu_through()
         has_operations = hasattr(torch.ops._C, "silu_and_mul")
         triton.set_allocator = lambda _: None
@@ -112,6 +113,7 @@ if __name__ == "__main__":
         judge(*sys.argv[2:4], "vllm", vllm.__version__, "vllm", observe_job)
         sys.stdout.flush()
         os._exit(0)
+    let_fp8_caches_through()
     with set_current_vllm_config(VllmConfig()):
         init_distributed_environment(1, 0, "env://", 0, "gloo")
         initialize_model_parallel(1, 1)

@@ -51,10 +51,19 @@ def explain(error, _):
     return {"loads": False} if re.search(r"no module or parameter named '[^']*[kv]_scale'", str(error)) else {}
 
 
+def let_fp8_caches_through():
+    """0.33 refuses FP8 caches before it loads where the processor lacks the instructions of their kernel."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+    supports = CPUAttentionBackend.supports_kv_cache_dtype.__func__
+    CPUAttentionBackend.supports_kv_cache_dtype = classmethod(
+        lambda cls, dtype: dtype in cls.supported_kv_cache_dtypes or supports(cls, dtype))
+
+
 def let_cpu_through():
     """No forward is run, so what the CPU lacks does not matter."""
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
     CPUAttentionBackend.get_supported_head_sizes = classmethod(lambda cls: [])
+    let_fp8_caches_through()
     from vllm.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
     CPUUnquantizedExperts.is_supported_config = staticmethod(lambda *_: (True, None))
     from vllm.model_executor.layers.fused_moe.config import FusedMoEConfig

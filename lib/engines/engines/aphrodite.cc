@@ -52,7 +52,8 @@ EngineRules aphrodite_engine() {
           .otherwise = {.method = "*", .warns_of_ones = false},
           .tried = std::move(tried),
           .misses = std::move(misses),
-          .formats = vllm_formats()};
+          .formats = vllm_formats(),
+          .drafts = vllm_drafts()};
 }
 
 /// Source: PygmalionAI's Aphrodite 0.6.5, quantization/kv_cache.py, modeling/models/llama.py.

@@ -329,9 +329,6 @@ std::vector<EngineFormat> vllm_formats() {
       {.format = "scales-json", .otherwise = Reads::kNo, .note = "removed in 2025-01"}};
 }
 
-namespace {
-
-/// Tried (tests/fixtures/engines/drafts_vllm.json), with checkpoints of 16-bit weights.
 std::vector<DraftReading> vllm_drafts() {
   return {
       {.types = {"glm4_moe"},
@@ -349,8 +346,6 @@ std::vector<DraftReading> vllm_drafts() {
        .loaded = {".{}_scale", ".{}_proj.{}_scale", ".attn.{}_scale", ".qkv_proj.{}_scale"},
        .refused = {".mla_attn.{}_scale", ".mla_attn.mla_attn.{}_scale", ".{}_proj.output_scale"}}};
 }
-
-}  // namespace
 
 EngineRules vllm_engine() {
   EngineRules rules = {
@@ -376,7 +371,6 @@ EngineRules vllm_engine() {
       .drafts = vllm_drafts()};
   EngineRules later = rules;
   later.versions = {"0.33"};
-  later.drafts = {};
   later.tried = types_run_but({"flint", "glm46v", "internlm2", "internlm3"});
   rules.other_versions = {later};
   return rules;

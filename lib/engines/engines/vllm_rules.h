@@ -26,6 +26,9 @@ FileRules vllm_files();
 RunDtype vllm_run_dtype();
 std::vector<Miss> vllm_misses();
 std::vector<EngineFormat> vllm_formats();
+/// Tried with checkpoints of 16-bit weights (tests/fixtures/engines/drafts_*.json): vLLM 0.32 and
+/// 0.33 and Aphrodite read alike.
+std::vector<DraftReading> vllm_drafts();
 
 MethodRules vllm_compressed_tensors();
 MethodRules vllm_modelopt();
