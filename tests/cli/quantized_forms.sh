@@ -53,8 +53,15 @@ verdict() {  # "vLLM 0.32: KV cache fp8, layer 0 has 0.0114009 0.0136649"
   sed -n -e 's/^\([^,]*\), [^:]*: \(KV cache.*\)/\1: \2/p' -e 's/^  *0  *\([0-9.e-]*\)  *\([0-9.e-]*\) .*/layer 0 has \1 \2/p' log.out | paste -sd,
 }
 
-# Of ModelOpt the source's own; compressed-tensors may hold the codes of others, and apply says where it does not.
-overlay_format() { [[ $form == modelopt* ]] && echo modelopt || echo compressed-tensors; }
+# The source's own where it is a format; compressed-tensors may hold the codes of others, and apply says where it does not.
+overlay_format() {
+  case $form in
+    modelopt*) echo modelopt ;;
+    autofp8) echo fp8 ;;
+    quark) echo quark ;;
+    *) echo compressed-tensors ;;
+  esac
+}
 
 for folder in "$FORMS"/*/; do
   form=$(basename "$folder")

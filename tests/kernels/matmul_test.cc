@@ -2,6 +2,7 @@
 
 #include "support/backends.h"
 #include "support/near.h"
+#include "support/scratch_folder.h"
 
 namespace kvcal {
 namespace {

@@ -56,7 +56,8 @@ void check_extremes(const std::vector<Json>& layers, const Json& expected, const
 /// Form of the output without --format. None reads scales beside codes of two or three bits, of an
 /// order of activations, or of 4-bit floats with a table.
 std::string expected_format(const std::string& kind) {
-  if (kind == "gpt_oss") return "quark";
+  if (kind == "gpt_oss" || kind == "quark") return "quark";
+  if (kind == "autofp8") return "fp8";
   if (kind == "modelopt_nvfp4") return "modelopt";
   for (const char* left : {"gptq_2", "gptq_3", "gptq_4", "bnb_nf4", "bnb_fp4"})
     if (kind == left) return "scales-json";
