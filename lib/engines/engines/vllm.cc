@@ -213,6 +213,10 @@ const ModelTypes kRenamesProjections{"afmoe",
                                      "stablelm",
                                      "starcoder2",
                                      "vaultgemma"};
+constexpr std::string_view kStopsAtWeights = "its loader stops at the scales of FP8 weights";
+constexpr std::string_view kStopsAtOutputScale =
+    "its loader renames k_proj before it maps the scales, and stops at output_scale "
+    "(AttributeError)";
 constexpr std::string_view kLatent = "it drops the scales of a latent (MLA) cache and uses 1.0";
 
 }  // namespace
@@ -267,7 +271,7 @@ std::vector<Miss> vllm_misses() {
        .settings = {{.key = "quantization_config.format", .value = "\"mxfp4-pack-quantized\""}},
        .needs_weights = true},
       {.types = {"gpt_oss", "qwen2_moe", "qwen3_5_moe", "qwen3_next"},
-       .why = "its loader stops at the scales of FP8 weights",
+       .why = kStopsAtWeights,
        .effect = kRefused,
        .needs_weights = true},
       {.types = {"falcon", "gpt_oss", "hy_v3", "mimo_v2_flash"},
@@ -296,8 +300,7 @@ std::vector<Miss> vllm_misses() {
               "layers.1.k_scale",
        .effect = kRefused},
       {.types = kRenamesProjections,
-       .why = "its loader renames k_proj before it maps the scales, and stops at output_scale "
-              "(AttributeError)",
+       .why = kStopsAtOutputScale,
        .effect = kRefused,
        .methods = {"quark"},
        .names = {"_proj.output_scale"}},
@@ -347,6 +350,29 @@ std::vector<DraftReading> vllm_drafts() {
        .refused = {".mla_attn.{}_scale", ".mla_attn.mla_attn.{}_scale", ".{}_proj.output_scale"}}};
 }
 
+namespace {
+
+/// Types that 0.32 alone was run with, of this code.
+const ModelTypes kOnlyHere{"aria",           "cohere2_vision",   "cohere_compass",
+                           "exaone4_5",      "gemma3n_text",     "cohere_compass_text",
+                           "gemma4_unified", "glm_ocr",          "gemma4_unified_text",
+                           "minicpmv4_6",    "llava_next_video", "moss_transcribe_diarize"};
+
+void add_types_only_here(EngineRules& rules) {
+  rules.tried.insert(rules.tried.end(), kOnlyHere.begin(), kOnlyHere.end());
+  rules.misses.push_back({.types = {"aria"},
+                          .why = kStopsAtWeights,
+                          .effect = MissEffect::kRefused,
+                          .needs_weights = true});
+  rules.misses.push_back({.types = {"cohere_compass_text", "gemma4_unified_text", "minicpmv4_6"},
+                          .why = kStopsAtOutputScale,
+                          .effect = MissEffect::kRefused,
+                          .methods = {"quark"},
+                          .names = {"_proj.output_scale"}});
+}
+
+}  // namespace
+
 EngineRules vllm_engine() {
   EngineRules rules = {
       .title = "vLLM",
@@ -373,6 +399,7 @@ EngineRules vllm_engine() {
   later.versions = {"0.33"};
   later.tried = types_run_but({"flint", "glm46v", "internlm2", "internlm3"});
   rules.other_versions = {later};
+  add_types_only_here(rules);
   return rules;
 }
 
