@@ -34,6 +34,8 @@ import struct
 import subprocess
 import sys
 
+from engines_processors import add_processor
+
 HERE = pathlib.Path(__file__).parent
 MODELS = HERE.parent / "fixtures" / "models"
 RECIPES = HERE.parents[1] / "recipes"
@@ -58,8 +60,6 @@ CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "g
                                                                 AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
 # Keys of transformers alone, beside which it would not read the published ones.
 WITHOUT = {"gemma4_26b": ["per_layer_config"], "mimo_v2_flash": ["rope_parameters"]}
-# preprocessor_config.json of models that vLLM's Transformers backend runs with their processor alone, and words that the processor looks up.
-PROCESSORS = {"fuyu": (dict(image_processor_type="FuyuImageProcessor", processor_class="FuyuProcessor"), ["|SPEAKER|", "|NEWLINE|", "<0x04>"])}
 LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8", "deepseek_v32_sparse", "glm_moe_dsa_sparse")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
@@ -141,19 +141,6 @@ def add_other_parts(path, fixture):
         data += added[begin:end]
     text = json.dumps(ours).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
-
-
-def add_processor(folder, name, vocab):
-    """The files of PROCESSORS, and a tokenizer without merges."""
-    if name not in PROCESSORS:
-        return
-    config, words = PROCESSORS[name]
-    words = words + [f"word {i}" for i in range(vocab - len(words))]
-    tokenizer = dict(version="1.0", added_tokens=[], truncation=None, padding=None, normalizer=None, pre_tokenizer=None, post_processor=None,
-                     decoder=None, model=dict(type="WordLevel", vocab={word: i for i, word in enumerate(words)}, unk_token=words[-1]))
-    (folder / "preprocessor_config.json").write_text(json.dumps(config))
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "tokenizer_config.json").write_text(json.dumps(dict(tokenizer_class="PreTrainedTokenizerFast")))
 
 
 def try_form(home, form, source):
