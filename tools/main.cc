@@ -32,9 +32,10 @@ void stop(int) {
 void handle_signals() {
   struct sigaction action {};
   action.sa_handler = stop;
+  // A scheduler says it more than once: srun does as soon as another rank has ended.
+  sigaction(SIGTERM, &action, nullptr);
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // a second Ctrl-C ends the process at once
   sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGHUP, &action, nullptr);
   handle_lost_pages();
   // A full disk or a file size limit is an error from write, not a signal.
