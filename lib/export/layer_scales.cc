@@ -7,7 +7,6 @@
 #include <set>
 #include <span>
 
-#include "quant/half.h"
 #include "quant/weight_scales.h"
 
 namespace kvcal {
@@ -136,17 +135,11 @@ void check_survives(std::string_view tensor, Scale scale, DType dtype, std::stri
 Tensor scale_tensor(std::string name, Shape shape, const std::vector<Scale>& values, DType dtype) {
   KVCAL_CHECK(element_count(shape) == values.size());
   Tensor tensor{std::move(name), dtype, std::move(shape), {}};
-  const auto append = [&tensor](const auto& element) {
-    const auto bytes = std::as_bytes(std::span(&element, 1));
-    tensor.bytes.insert(tensor.bytes.end(), bytes.begin(), bytes.end());
-  };
+  const auto size = static_cast<size_t>(bits_of_dtype(dtype) / 8);
   for (const Scale scale : values) {
-    if (dtype == DType::kF16)
-      append(to_f16(scale.value).bits);
-    else if (dtype == DType::kBF16)
-      append(to_bf16(scale.value).bits);
-    else
-      append(scale.value);
+    const uint32_t bits = bits_in(dtype, scale.value);
+    const auto bytes = std::as_bytes(std::span(&bits, 1)).first(size);
+    tensor.bytes.insert(tensor.bytes.end(), bytes.begin(), bytes.end());
   }
   KVCAL_CHECK(tensor.bytes.size() == byte_count(tensor.shape, dtype));
   return tensor;

@@ -6,23 +6,18 @@
 namespace kvcal {
 namespace {
 
-/// Index of a part's row among an expert's outputs.
-size_t output_of(const StackedSlice& slice, size_t row, size_t rows) {
-  const auto part = static_cast<size_t>(slice.part), parts = static_cast<size_t>(slice.parts);
-  return slice.is_interleaved ? row * parts + part : part * rows + row;
-}
-
 /// Transposes [inputs, all outputs] to [rows, inputs], in tiles that fit the cache.
 void turn(const TensorView& expert, const StackedSlice& slice, size_t rows, std::byte* to) {
   constexpr size_t kTile = 32;
   const auto inputs = static_cast<size_t>(expert.shape[0]);
   const auto outputs = static_cast<size_t>(expert.shape[1]);
   const auto size = static_cast<size_t>(bits_of_dtype(expert.dtype) / 8);
+  const RowChoice chosen = outputs_of(slice, expert.shape[1]);
   const std::byte* const from = expert.bytes.data();
   for (size_t row_tile = 0; row_tile < rows; row_tile += kTile)
     for (size_t input_tile = 0; input_tile < inputs; input_tile += kTile)
       for (size_t row = row_tile; row < std::min(row_tile + kTile, rows); ++row) {
-        const size_t output = output_of(slice, row, rows);
+        const auto output = static_cast<size_t>(chosen.at(static_cast<int64_t>(row)));
         for (size_t input = input_tile; input < std::min(input_tile + kTile, inputs); ++input)
           std::memcpy(to + (row * inputs + input) * size, from + (input * outputs + output) * size,
                       size);
@@ -31,10 +26,13 @@ void turn(const TensorView& expert, const StackedSlice& slice, size_t rows, std:
 
 /// Copies rows of [all outputs, ..] to [rows, ..].
 void gather(const TensorView& expert, const StackedSlice& slice, size_t rows, std::byte* to) {
+  const RowChoice chosen = outputs_of(slice, expert.shape[0]);
   const size_t row_bytes = expert.bytes.size() / static_cast<size_t>(expert.shape[0]);
   for (size_t row = 0; row < rows; ++row)
-    std::memcpy(to + row * row_bytes, expert.bytes.data() + output_of(slice, row, rows) * row_bytes,
-                row_bytes);
+    std::memcpy(
+        to + row * row_bytes,
+        expert.bytes.data() + static_cast<size_t>(chosen.at(static_cast<int64_t>(row))) * row_bytes,
+        row_bytes);
 }
 
 /// The shape with a dimension that counts the experts.
@@ -48,6 +46,12 @@ Shape with_experts(Shape shape, int64_t experts) {
 }
 
 }  // namespace
+
+RowChoice outputs_of(const StackedSlice& slice, int64_t outputs) {
+  const int64_t count = outputs / slice.parts;
+  if (slice.is_interleaved) return {.first = slice.part, .step = slice.parts, .count = count};
+  return {.first = slice.part * count, .step = 1, .count = count};
+}
 
 Shape shape_of(const StackedSlice& slice, const Shape& in_file) {
   const Shape stacked = with_experts(in_file, slice.experts);

@@ -9,6 +9,12 @@
 
 namespace kvcal {
 
+/// Rows of a matrix: first, first + step, …
+struct RowChoice {
+  int64_t first = 0, step = 1, count = 0;
+  int64_t at(int64_t index) const { return first + index * step; }
+};
+
 /// Location of one expert's matrix or bias in a tensor that stacks all experts.
 struct StackedSlice {
   std::string tensor;           ///< [experts, outputs, inputs], or [experts, outputs] of biases
@@ -22,6 +28,9 @@ struct StackedSlice {
   /// The values are contiguous and in order.
   bool is_contiguous() const { return !is_transposed && !(is_interleaved && parts > 1); }
 };
+
+/// Outputs of a part among all outputs of an expert.
+RowChoice outputs_of(const StackedSlice& slice, int64_t outputs);
 
 /// Shape of the part: [outputs, inputs] or [outputs]. Throws Error, naming the tensor, where slice
 /// does not fit the shape in the file.

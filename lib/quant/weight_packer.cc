@@ -62,9 +62,7 @@ uint8_t mx_scale_of(Amax amax, const QuantArgs& args, DType dtype) {
 }
 
 void append(std::vector<std::byte>& bytes, DType dtype, float value) {
-  uint32_t bits = bits_of(value);
-  if (dtype == DType::kF16) bits = to_f16(value).bits;
-  if (dtype == DType::kBF16) bits = to_bf16(value).bits;
+  const uint32_t bits = bits_in(dtype, value);
   const auto size = static_cast<std::ptrdiff_t>(bytes_of_element(dtype));
   std::array<std::byte, 4> little;
   std::memcpy(little.data(), &bits, little.size());

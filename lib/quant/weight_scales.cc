@@ -288,6 +288,13 @@ float rounded_to(DType dtype, float value) {
   return value;
 }
 
+uint32_t bits_in(DType dtype, float value) {
+  if (dtype == DType::kF16) return to_f16(value).bits;
+  if (dtype == DType::kBF16) return to_bf16(value).bits;
+  KVCAL_CHECK(dtype == DType::kF32);
+  return bits_of(value);
+}
+
 Shape ScaleGrid::scale_shape(Strategy strategy) const {
   if (strategy == Strategy::kTensor) return {1};
   return {grid_rows(), grid_columns()};

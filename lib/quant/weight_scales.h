@@ -16,6 +16,8 @@ enum class ScaleArithmetic : uint8_t { kFloat32, kModelDtype };
 
 /// value rounded to dtype (F16, BF16 or F32) and back.
 float rounded_to(DType dtype, float value);
+/// Bits of value in dtype, in the low bytes.
+uint32_t bits_in(DType dtype, float value);
 
 /// Blocks of a [rows, columns] weight that share a scale: block_rows x block_columns, cut off at
 /// the lower and right edge.

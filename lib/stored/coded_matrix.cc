@@ -33,25 +33,9 @@ std::vector<TensorSource> CodedMatrix::packed_tensors(const std::string&, const 
 }
 
 float scale_at(const TensorView& scales, int64_t index) {
-  const auto at = static_cast<size_t>(index);
-  const std::byte* const bytes = scales.bytes.data();
   float value = 0;
-  uint16_t half = 0;
-  switch (scales.dtype) {
-    case DType::kF32:
-      std::memcpy(&value, bytes + 4 * at, sizeof(value));
-      return value;
-    case DType::kF16:
-      std::memcpy(&half, bytes + 2 * at, sizeof(half));
-      return to_float(F16{half});
-    case DType::kBF16:
-      std::memcpy(&half, bytes + 2 * at, sizeof(half));
-      return to_float(BF16{half});
-    case DType::kF8E4M3:
-      return fp8::kE4m3Values[static_cast<uint8_t>(bytes[at])];
-    default:
-      return e8m0::decode(static_cast<uint8_t>(bytes[at]));
-  }
+  scales_at(scales, index, {&value, 1});
+  return value;
 }
 
 int32_t int32_at(const TensorView& tensor, int64_t index) {

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstring>
 
-#include "quant/half.h"
 #include "quant/packed_bits.h"
+#include "quant/weight_scales.h"
 #include "stored/integer_matrix.h"
 
 namespace kvcal {
@@ -31,16 +31,6 @@ void fill_range(const Fill& fill, uint64_t row_bytes, uint64_t offset, std::span
     offset += made;
     bytes = bytes.subspan(made);
   }
-}
-
-void store_scale(DType dtype, float value, std::byte* out) {
-  const auto store = [&](const auto& number) { std::memcpy(out, &number, sizeof(number)); };
-  if (dtype == DType::kF16)
-    store(to_f16(value).bits);
-  else if (dtype == DType::kBF16)
-    store(to_bf16(value).bits);
-  else
-    store(value);
 }
 
 /// Bytes of a small tensor, which the source owns.
@@ -89,7 +79,8 @@ TensorSource scales_source(const IntegerMatrix& matrix, std::string name, const 
         for (int64_t row = 0; row < count; ++row) {
           matrix.read_scales(rows.at(begin + row), 1, scales.data());
           for (const float scale : scales) {
-            store_scale(dtype, scale, out);
+            const uint32_t bits = bits_in(dtype, scale);
+            std::memcpy(out, &bits, static_cast<size_t>(size));
             out += size;
           }
         }

@@ -8,17 +8,12 @@
 
 #include "checkpoint/safetensors.h"
 #include "quant/quant_args.h"
+#include "quant/stacked_slice.h"
 
 namespace kvcal {
 
 class CodedMatrix;
 class IntegerMatrix;
-
-/// Rows of a matrix: first, first + step, …
-struct RowChoice {
-  int64_t first = 0, step = 1, count = 0;
-  int64_t at(int64_t index) const { return first + index * step; }
-};
 
 /// Source of a tensor whose first dimension counts rows. fill makes rows [begin, begin + count);
 /// several threads call it at once.
