@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/join.h"
+#include "stored/json_member.h"
 
 namespace kvcal {
 
@@ -37,7 +38,7 @@ bool matches(std::string_view pattern, std::string_view method) {
 /// Value at "a.b": key b of the object a; null where it is none.
 Json value_at(const Json& object, std::string_view path) {
   const size_t dot = path.find('.');
-  const Json* value = object.is_object() ? find_field(object, path.substr(0, dot)) : nullptr;
+  const Json* value = member(object, path.substr(0, dot));
   if (!value) return nullptr;
   return dot == std::string_view::npos ? *value : value_at(*value, path.substr(dot + 1));
 }
