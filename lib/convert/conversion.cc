@@ -65,7 +65,7 @@ Conversion::Conversion(const std::filesystem::path& checkpoint,
   settle_strategy(strategy_for(formats, options));
   settle_dialect(options);
   make_calibration(options, diagnostics);
-  strip_model();
+  strip_scales(model_, config_, restored_.tensors);
 }
 
 void Conversion::read_scales(const ConversionOptions& options) {
@@ -128,10 +128,10 @@ void Conversion::recode(const std::vector<std::string>& formats) {
          ") that are kept where the output has the same form, or scales-json",
          kWriters.find(kept_->format) ? "" : "; compressed-tensors may hold the same codes");
   recoded_ = std::exchange(restored_, {});
-  notes_.push_back(recoding_note(kept_->format, target));
-  kept_ = recode_weights(model_, config_, recoded_, target);
-  const std::string caveat = target == "quark" ? "" : recoding_caveat(recoded_);
-  if (!caveat.empty()) warnings_.push_back(caveat);
+  Recoded recoded = recode_weights(model_, config_, recoded_, kept_->format, target);
+  notes_.push_back(std::move(recoded.note));
+  if (!recoded.caveat.empty()) warnings_.push_back(std::move(recoded.caveat));
+  kept_ = std::move(recoded.kept);
 }
 
 void Conversion::check_all_weights_are_read() const {
@@ -284,10 +284,6 @@ void Conversion::add_layers() {
     planned->q = calibration_.kv_args;
     planned->q->strategy = scales.q.size() > 1 ? Strategy::kAttnHead : Strategy::kTensor;
   }
-}
-
-void Conversion::strip_model() {
-  strip_scales(model_, config_, restored_.tensors);
 }
 
 ExportInput Conversion::input() const {

@@ -24,7 +24,7 @@ struct ConversionOptions {
 /// Calibration, and a model without scales of K and V. Quantized weights stay as they are, with
 /// their part of config.json, where their form is that of all formats. Otherwise the scales of FP8
 /// weights move to the Calibration, to be written in another form, and other codes get the form of
-/// compressed-tensors (recode_weights).
+/// a format that has such (recode_weights).
 class Conversion {
  public:
   /// formats: as in --to, each maybe several joined by '+'. Throws Error naming file and tensor
@@ -51,7 +51,7 @@ class Conversion {
   void read_scales(const ConversionOptions& options);
   void warn_of_scales();
   void settle_weights(const std::vector<std::string>& formats);
-  /// Gives the weights compressed-tensors' form, where that is a format.
+  /// Gives the weights the form of one of the formats.
   void recode(const std::vector<std::string>& formats);
   /// Throws Error for FP8 weights whose scales nothing would write.
   void check_all_weights_are_read() const;
@@ -63,7 +63,6 @@ class Conversion {
   void settle_dialect(const ConversionOptions& options);
   void make_calibration(const ConversionOptions& options, Diagnostics& diagnostics);
   void add_layers();
-  void strip_model();
 
   ModelDir model_;
   ModelConfig config_;

@@ -8,11 +8,6 @@
 
 namespace kvcal {
 
-std::string recoding_note(const std::string& source, const std::string& target) {
-  return "weights of " + source + " are written in the form of " + target +
-         ", with the same codes and scales";
-}
-
 std::optional<OutputModel> output_model(const ModelDir& source, const ModelConfig& config,
                                         const std::vector<std::string>& formats,
                                         Diagnostics& diagnostics) {
@@ -30,10 +25,11 @@ std::optional<OutputModel> output_model(const ModelDir& source, const ModelConfi
     output.recoded = read_checkpoint_quantization(output.model, config, matches_target);
     // Contradictions are reported with those of other weights.
     if (output.recoded.has_coded() && output.recoded.problems.empty()) {
-      diagnostics.note(recoding_note(output.kept->format, target));
-      output.kept = recode_weights(output.model, config, output.recoded, target);
-      const std::string caveat = target == "quark" ? "" : recoding_caveat(output.recoded);
-      if (!caveat.empty()) diagnostics.warn(caveat);
+      Recoded recoded =
+          recode_weights(output.model, config, output.recoded, output.kept->format, target);
+      diagnostics.note(recoded.note);
+      if (!recoded.caveat.empty()) diagnostics.warn(recoded.caveat);
+      output.kept = std::move(recoded.kept);
     }
   }
   strip_scales(output.model, config);

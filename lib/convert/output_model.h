@@ -26,9 +26,6 @@ std::optional<OutputModel> output_model(const ModelDir& source, const ModelConfi
                                         const std::vector<std::string>& formats,
                                         Diagnostics& diagnostics);
 
-/// Tells that weights of one form are written in another.
-std::string recoding_note(const std::string& source, const std::string& target);
-
 /// Hides scales of K and V, and these tensors; removes what config.json says of quantization.
 void strip_scales(ModelDir& model, const ModelConfig& config,
                   const std::set<std::string, std::less<>>& tensors = {});

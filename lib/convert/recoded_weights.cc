@@ -9,6 +9,7 @@
 #include "export/compressed_tensors_config.h"
 #include "export/joined_writer.h"
 #include "export/planned_weights.h"
+#include "export/quark_config.h"
 #include "family/expected_tensors.h"
 #include "quant/weight_storage.h"
 
@@ -23,13 +24,6 @@ CompressionFormat format_of_codes(const QuantArgs& args) {
              : CompressionFormat::kPackQuantized;
 }
 
-/// Rows of an expert's matrix that a slice takes.
-RowChoice rows_of(const StackedSlice& slice, int64_t all_rows) {
-  const int64_t count = all_rows / slice.parts;
-  if (slice.is_interleaved) return {.first = slice.part, .step = slice.parts, .count = count};
-  return {.first = slice.part * count, .step = 1, .count = count};
-}
-
 /// Source of a slice of a 16-bit tensor. Borrows the model's bytes.
 TensorSource slice_source(const TensorView& stacked, const ExpertTensor& one) {
   return rows_source(
@@ -42,12 +36,32 @@ TensorSource slice_source(const TensorView& stacked, const ExpertTensor& one) {
       });
 }
 
+/// Why engines do not load such codes in compressed-tensors' form; empty: they do.
+std::string caveat_of(const QuantArgs& args) {
+  if (args.type == QuantType::kFloat)
+    return "vLLM 0.32 stops at the biases of MXFP4 experts; --format quark keeps these tensors as "
+           "they are, and vLLM loads them";
+  if (args.actorder)
+    return "its columns are ordered by activations (desc_act), which vLLM 0.32 and "
+           "compressed-tensors from 0.19 on refuse";
+  if (args.num_bits != 4 && args.num_bits != 8)
+    return "vLLM 0.32 has no kernel of its own for " + std::to_string(args.num_bits) + " bits";
+  return "";
+}
+
+std::string at_first(const CheckpointQuantization& weights, const auto& problem_of) {
+  for (const auto& matrix : weights.matrices)
+    if (const std::string problem = problem_of(*matrix); !problem.empty())
+      return std::string(matrix->codes().name) + ": " + problem;
+  return "";
+}
+
 class Recoder {
  public:
   Recoder(ModelDir& model, const ModelConfig& config, const CheckpointQuantization& weights)
       : model_(model), config_(config), weights_(weights), hidden_(weights.tensors) {}
 
-  KeptQuantization recode() {
+  Recoded recode() {
     for (const auto& [module, linear] : weights_.linears) {
       KVCAL_CHECK(linear.coded);
       add(module, *linear.coded, {.first = 0, .step = 1, .count = linear.coded->rows()});
@@ -55,20 +69,29 @@ class Recoder {
     add_stacked();
     check_all_are_read();
     for (auto& [shard, sources] : added_) model_.add(shard, std::move(sources));
-    KeptQuantization kept{.format = std::string(kCompressedTensors), .config = config_of_schemes()};
+    Recoded recoded{
+        .kept = {.format = std::string(kCompressedTensors), .config = config_of_schemes()},
+        .caveat = at_first(weights_, [&](const auto& one) { return caveat_of(args_of(one)); })};
     model_.leave_out(hidden_);
-    return kept;
+    return recoded;
   }
 
  private:
   void add(const std::string& module, const CodedMatrix& matrix, const RowChoice& rows) {
-    const QuantArgs args = matrix.packed_args();
+    const QuantArgs& args = args_of(matrix);
     schemes_.emplace(module, QuantScheme{.targets = {},
                                          .weights = args,
                                          .input_activations = {},
                                          .format = format_of_codes(args)});
     add_to_shard_of(matrix.codes().name, matrix.packed_tensors(module, args, rows));
     hidden_.emplace(matrix.codes().name);
+  }
+
+  /// Found once a matrix: all its zero points are looked at.
+  const QuantArgs& args_of(const CodedMatrix& matrix) {
+    const auto [known, is_new] = args_.try_emplace(&matrix);
+    if (is_new) known->second = matrix.packed_args();
+    return known->second;
   }
 
   void add_to_shard_of(std::string_view tensor, std::vector<TensorSource> sources) {
@@ -95,7 +118,7 @@ class Recoder {
         const CodedMatrix& matrix = *coded->second.at(static_cast<size_t>(one.slice.index));
         KVCAL_CHECK(one.name.ends_with(kWeight));
         add(one.name.substr(0, one.name.size() - kWeight.size()), matrix,
-            rows_of(one.slice, matrix.rows()));
+            outputs_of(one.slice, matrix.rows()));
       } else if (plain) {
         add_to_shard_of(plain->name, {slice_source(*plain, one)});
         hidden_.insert(tensor.name);
@@ -124,14 +147,15 @@ class Recoder {
   ModelDir& model_;
   const ModelConfig& config_;
   const CheckpointQuantization& weights_;
+  std::map<const CodedMatrix*, QuantArgs> args_;
   ModuleSchemeMap schemes_;
   std::map<size_t, std::vector<TensorSource>> added_;  ///< by shard
   std::set<std::string, std::less<>> hidden_;
 };
 
-/// FP8 outputs are added by the writer. Source: vLLM 0.32, which ran with this configuration
+/// The writer adds FP8 outputs. Source: vLLM 0.32, which ran with this configuration
 /// (`QuarkConfig`, `GptOssModel._load_weights_quark`).
-Json quark_config() {
+Json mxfp4_in_quark() {
   const Json unquantized = {{"bias", nullptr},
                             {"input_tensors", nullptr},
                             {"output_tensors", nullptr},
@@ -146,21 +170,11 @@ Json quark_config() {
                       {"scale_calculation_mode", "even"},
                       {"scale_format", "e8m0"},
                       {"symmetric", nullptr}};
-  return {
-      {"algo_config", nullptr},
-      {"exclude", {"re:.*attn\\.[qkvo]_proj$", "re:.*attn.qkv_proj$", "lm_head", "re:.*router$"}},
-      {"export",
-       {{"kv_cache_group", Json::array()},
-        {"min_kv_scale", 0.0},
-        {"pack_method", "reorder"},
-        {"weight_format", "real_quantized"},
-        {"weight_merge_groups", nullptr}}},
-      {"global_quant_config", std::move(global)},
-      {"layer_quant_config", {{"*k_proj", unquantized}, {"*v_proj", unquantized}}},
-      {"layer_type_quant_config", Json::object()},
-      {"quant_method", "quark"},
-      {"quant_mode", "eager_mode"},
-      {"softmax_quant_spec", nullptr}};
+  Json config = quark_config(std::move(global), {"re:.*attn\\.[qkvo]_proj$", "re:.*attn.qkv_proj$",
+                                                 "lm_head", "re:.*router$"});
+  config["layer_quant_config"] = {{"*k_proj", unquantized}, {"*v_proj", unquantized}};
+  config["softmax_quant_spec"] = nullptr;
+  return config;
 }
 
 bool has(const std::vector<std::string>& formats, std::string_view wanted) {
@@ -170,34 +184,16 @@ bool has(const std::vector<std::string>& formats, std::string_view wanted) {
   });
 }
 
-/// Why engines do not load a matrix in compressed-tensors' form; empty: they do.
-std::string caveat_of(const CodedMatrix& matrix) {
-  const QuantArgs args = matrix.packed_args();
-  if (args.type == QuantType::kFloat)
-    return "vLLM 0.32 stops at the biases of MXFP4 experts; --format quark keeps these tensors as "
-           "they are, and vLLM loads them";
-  if (args.actorder)
-    return "its columns are ordered by activations (desc_act), which vLLM 0.32 and "
-           "compressed-tensors from 0.19 on refuse";
-  if (args.num_bits != 4 && args.num_bits != 8)
-    return "vLLM 0.32 has no kernel of its own for " + std::to_string(args.num_bits) + " bits";
-  return "";
-}
-
-std::string at_first(const CheckpointQuantization& weights, const auto& problem_of) {
-  for (const auto& matrix : weights.matrices)
-    if (const std::string problem = problem_of(*matrix); !problem.empty())
-      return std::string(matrix->codes().name) + ": " + problem;
-  return "";
-}
-
 }  // namespace
 
+std::string usual_recoding(const KeptQuantization& kept) {
+  return kept.format == "mxfp4" ? "quark" : std::string(kCompressedTensors);
+}
+
 std::string recoding_target(const KeptQuantization& kept, const std::vector<std::string>& formats) {
-  if (kept.format == "mxfp4" && has(formats, "quark")) return "quark";
-  return kept.format != kCompressedTensors && has(formats, kCompressedTensors)
-             ? std::string(kCompressedTensors)
-             : "";
+  for (const std::string& form : {usual_recoding(kept), std::string(kCompressedTensors)})
+    if (form != kept.format && has(formats, form)) return form;
+  return "";
 }
 
 std::string recoding_problem(const CheckpointQuantization& weights) {
@@ -207,16 +203,23 @@ std::string recoding_problem(const CheckpointQuantization& weights) {
 }
 
 std::string recoding_caveat(const CheckpointQuantization& weights) {
-  return at_first(weights, caveat_of);
+  return at_first(weights, [](const auto& matrix) { return caveat_of(matrix.packed_args()); });
 }
 
-KeptQuantization recode_weights(ModelDir& model, const ModelConfig& config,
-                                const CheckpointQuantization& weights, const std::string& target) {
-  if (target == "quark") return {.format = target, .config = quark_config()};
-  return in_context(model.given_path().string(), [&] {
-    if (const std::string problem = recoding_problem(weights); !problem.empty()) fail(problem);
-    return Recoder(model, config, weights).recode();
-  });
+Recoded recode_weights(ModelDir& model, const ModelConfig& config,
+                       const CheckpointQuantization& weights, const std::string& source,
+                       const std::string& target) {
+  Recoded recoded;
+  if (target == kCompressedTensors)
+    recoded = in_context(model.given_path().string(), [&] {
+      if (const std::string problem = recoding_problem(weights); !problem.empty()) fail(problem);
+      return Recoder(model, config, weights).recode();
+    });
+  else
+    recoded.kept = {.format = target, .config = mxfp4_in_quark()};
+  recoded.note = "weights of " + source + " are written in the form of " + target +
+                 ", with the same codes and scales";
+  return recoded;
 }
 
 }  // namespace kvcal

@@ -4,6 +4,7 @@
 
 #include "convert/conversion_manifest.h"
 #include "convert/kept_quantization.h"
+#include "convert/recoded_weights.h"
 #include "core/file.h"
 #include "core/registry.h"
 #include "export/checkpoint_copy.h"
@@ -64,7 +65,7 @@ std::string format_for(const Overlay& overlay, const ModelDir& model, Diagnostic
   const auto kept = read_kept_quantization(model);
   if (!kept) return overlay.format;
   if (keeps_weights(*kept, overlay.format)) return overlay.format;
-  if (!kWriters.find(kept->format)) return kept->format == "mxfp4" ? "quark" : "compressed-tensors";
+  if (!kWriters.find(kept->format)) return usual_recoding(*kept);
   diagnostics.note("the checkpoint's weights are quantized in the form " + kept->format +
                    ", and the scales of the overlay (" + overlay.format +
                    ") are written in that form");

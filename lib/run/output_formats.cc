@@ -20,10 +20,11 @@ namespace {
 std::string format_of(const OutputWeights& weights, Diagnostics& diagnostics) {
   if (!weights.kept) return "compressed-tensors";
   if (kWriters.find(weights.kept->format)) return weights.kept->format;
-  if (weights.kept->format == "mxfp4") return "quark";
+  const std::string form = usual_recoding(*weights.kept);
+  if (form != "compressed-tensors") return form;
   std::string problem = recoding_problem(*weights.weights);
   if (problem.empty()) problem = recoding_caveat(*weights.weights);
-  if (problem.empty()) return "compressed-tensors";
+  if (problem.empty()) return form;
   diagnostics.note("the weights are quantized in the form " + weights.kept->format +
                    ", beside which engines read no scales, and no other form serves (" + problem +
                    "): --format scales-json is written");

@@ -89,7 +89,8 @@ void write(ScalesRequest& request, const ModelDir& model, const Statistics& stat
            const Recipe& recipe, CalibrationResult& result, Diagnostics& diagnostics) {
   const auto kept = read_kept_quantization(model);
   CheckpointQuantization weights;
-  if (kept) weights = read_checkpoint_quantization(model, result.config, matches_target);
+  if (kept && request.output.formats.empty())
+    weights = read_checkpoint_quantization(model, result.config, matches_target);
   settle_formats(request.output, model,
                  {.kept = kept ? &*kept : nullptr,
                   .weights = &weights,

@@ -1,5 +1,6 @@
 #include "engines/engine_rules.h"
 #include "export/layer_scales.h"
+#include "export/quark_config.h"
 #include "export/scalar_scales.h"
 #include "export/writer.h"
 
@@ -112,19 +113,7 @@ Json base_config(const ExportInput& input) {
   const QuantPlan& plan = input.calibration.plan;
   const Json excluded =
       plan.quantizes_weights() ? Json(excluded_modules(plan)) : Json::array({kAllLinears});
-  return {{"algo_config", nullptr},
-          {"exclude", excluded},
-          {"export",
-           {{"kv_cache_group", Json::array()},
-            {"min_kv_scale", 0.0},
-            {"pack_method", "reorder"},
-            {"weight_format", "real_quantized"},
-            {"weight_merge_groups", nullptr}}},
-          {"global_quant_config", layer_config(linear_config(plan), nullptr)},
-          {"layer_quant_config", Json::object()},
-          {"layer_type_quant_config", Json::object()},
-          {"quant_method", "quark"},
-          {"quant_mode", "eager_mode"}};
+  return quark_config(layer_config(linear_config(plan), nullptr), excluded);
 }
 
 /// Adds the outputs of K's and V's Linears, and keeps their other settings. Source: AMD Quark
@@ -176,6 +165,22 @@ class QuarkWriter : public Writer {
 };
 
 }  // namespace
+
+Json quark_config(Json global, Json exclude) {
+  return {{"algo_config", nullptr},
+          {"exclude", std::move(exclude)},
+          {"export",
+           {{"kv_cache_group", Json::array()},
+            {"min_kv_scale", 0.0},
+            {"pack_method", "reorder"},
+            {"weight_format", "real_quantized"},
+            {"weight_merge_groups", nullptr}}},
+          {"global_quant_config", std::move(global)},
+          {"layer_quant_config", Json::object()},
+          {"layer_type_quant_config", Json::object()},
+          {"quant_method", "quark"},
+          {"quant_mode", "eager_mode"}};
+}
 
 std::unique_ptr<Writer> make_quark_writer() {
   return std::make_unique<QuarkWriter>();
