@@ -153,6 +153,116 @@ def other_quantizers(out):
             put(out, "checkpoint", f"{folder}_{method}", content)
 
 
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1,
+         "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 32, "vocab_size": 8,
+         "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": True}
+SIZES = {"U8": 1, "I8": 1, "F8_E4M3": 1, "F16": 2, "BF16": 2, "F32": 4, "I32": 4, "I64": 8}
+LINEARS = ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
+           "mlp.down_proj"]
+
+
+def quantized(out):
+    """A small model in every stored form; the Linears are 32 x 32."""
+    for name, (config, tensors, fillings) in stored_forms().items():
+        every = {"model.embed_tokens.weight": ("F16", [8, 32]), "model.norm.weight": ("F16", [32])}
+        for norm in ["input_layernorm", "post_attention_layernorm"]:
+            every[f"model.layers.0.{norm}.weight"] = ("F16", [32])
+        for linear in LINEARS:
+            every.update({f"model.layers.0.{linear}{end}": entry for end, entry in tensors.items()})
+        put_quantized(out, name, {**LLAMA, "quantization_config": config}, every, fillings)
+    gpt_oss(out)
+
+
+def put_quantized(out, name, config, tensors, fillings):
+    header, offset = {}, 0
+    for tensor, (dtype, shape) in sorted(tensors.items()):
+        size = SIZES[dtype]
+        for side in shape:
+            size *= side
+        header[tensor] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    parts = [compact(config), compact(header), json.dumps(fillings)]
+    put(out, "quantized", name, BETWEEN.join(part.encode() for part in parts))
+
+
+def of_compressed_tensors(format, **weights):
+    args = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 16, **weights}
+    group = {"targets": ["Linear"], "weights": args, "input_activations": None, "output_activations": None, "format": format}
+    return {"quant_method": "compressed-tensors", "quantization_status": "compressed", "format": format, "ignore": ["lm_head"],
+            "config_groups": {"group_0": group}}
+
+
+def stored_forms():
+    """Of each form: its config, the tensors of a Linear and bytes of tensors."""
+    forms = {}
+    shape = {".weight_shape": "\x20" + "\0" * 7, ".g_idx": "\0", ".weight_g_idx": "\0"}
+    pack, packed = of_compressed_tensors, {".weight_packed": ("I32", [32, 4]), ".weight_scale": ("F16", [32, 2]), ".weight_shape": ("I64", [2])}
+    forms["packed_int4"] = pack("pack-quantized"), packed, shape
+    zeros = {**packed, ".weight_zero_point": ("I32", [4, 2])}
+    forms["packed_int4_zeros"] = pack("pack-quantized", symmetric=False), {**zeros, ".weight_g_idx": ("I32", [32])}, shape
+    for words in [3, 4]:  # dense, and with spare bits
+        three = {**packed, ".weight_packed": ("I32", [32, words]), ".weight_scale": ("F16", [32, 1])}
+        forms[f"packed_int3_{words}"] = pack("pack-quantized", num_bits=3, strategy="channel", group_size=None), three, shape
+    int8 = {".weight": ("I8", [32, 32]), ".weight_scale": ("BF16", [32, 1])}
+    forms["int8"] = pack("int-quantized", num_bits=8, strategy="channel", group_size=None), int8, {}
+    fp8 = {".weight": ("F8_E4M3", [32, 32]), ".weight_scale": ("BF16", [32, 1])}
+    forms["fp8_channel"] = pack("float-quantized", num_bits=8, type="float", strategy="channel", group_size=None), fp8, {}
+    fp4 = {".weight_packed": ("U8", [32, 16]), ".weight_scale": ("F8_E4M3", [32, 2]), ".weight_global_scale": ("F32", [1])}
+    forms["nvfp4"] = pack("nvfp4-pack-quantized", type="float", strategy="tensor_group"), fp4, {}
+    mx = {"type": "float", "group_size": 32, "scale_dtype": "torch.uint8"}
+    forms["mxfp4"] = (pack("mxfp4-pack-quantized", **mx),
+                      {".weight_packed": ("U8", [32, 16]), ".weight_scale": ("U8", [32, 1])}, {})
+    forms["mxfp8"] = (pack("mxfp8-quantized", **{**mx, "num_bits": 8}),
+                      {".weight": ("F8_E4M3", [32, 32]), ".weight_scale": ("U8", [32, 1])}, {})
+    for bits in [2, 3, 4, 8]:
+        gptq = {".qweight": ("I32", [bits, 32]), ".qzeros": ("I32", [2, bits]), ".scales": ("F16", [2, 32]), ".g_idx": ("I32", [32])}
+        config = {"quant_method": "gptq", "bits": bits, "group_size": 16, "desc_act": bits == 4, "sym": False,
+                  "checkpoint_format": "gptq_v2" if bits == 2 else "gptq"}
+        forms[f"gptq_{bits}"] = config, gptq, shape
+    forms["awq"] = ({"quant_method": "awq", "bits": 4, "group_size": 16, "zero_point": True, "version": "gemm"},
+                    {".qweight": ("I32", [32, 4]), ".qzeros": ("I32", [2, 4]), ".scales": ("F16", [2, 32])}, {})
+    forms.update(float_forms())
+    forms.update(bitsandbytes_forms())
+    return forms
+
+
+def float_forms():
+    scalar = {".weight": ("F8_E4M3", [32, 32]), ".weight_scale": ("F32", []), ".input_scale": ("F32", [])}
+    blocks = {".weight": ("F8_E4M3", [32, 32]), ".weight_scale_inv": ("F32", [2, 2])}
+    fp4 = {".weight": ("U8", [32, 16]), ".weight_scale": ("F8_E4M3", [32, 2]), ".weight_scale_2": ("F32", []), ".input_scale": ("F32", [])}
+    quark = {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "is_dynamic": False}
+    return {
+        "fp8_tensor": ({"quant_method": "fp8", "activation_scheme": "static"}, scalar, {}),
+        "fp8_blocks": ({"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [16, 16]}, blocks, {}),
+        "modelopt_fp8": ({"quant_method": "modelopt", "quant_algo": "FP8"}, scalar, {}),
+        "modelopt_nvfp4": ({"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16}, fp4, {}),
+        "quark": ({"quant_method": "quark", "exclude": [], "layer_quant_config": {}, "export": {},
+                   "global_quant_config": {"weight": quark, "input_tensors": quark}}, scalar, {}),
+    }
+
+
+def bitsandbytes_forms():
+    state = {"quant_type": "nf4", "blocksize": 64, "dtype": "float16", "shape": [32, 32]}
+    nested = {**state, "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.5}
+    forms = {"bnb_int8": ({"quant_method": "bitsandbytes", "load_in_8bit": True},
+                          {".weight": ("I8", [32, 32]), ".SCB": ("F32", [32]), ".weight_format": ("U8", [])}, {".weight_format": "\0"})}
+    for name, content in [("bnb_fp4", state), ("bnb_nf4", nested)]:
+        text, key = compact(content), f".weight.quant_state.bitsandbytes__{name[4:]}"
+        tensors = {".weight": ("U8", [512, 1]), ".weight.absmax": ("F32", [16]), ".weight.quant_map": ("F32", [16]), key: ("U8", [len(text)])}
+        if content is nested:
+            tensors.update({".weight.absmax": ("U8", [16]), ".weight.nested_absmax": ("F32", [1]), ".weight.nested_quant_map": ("F32", [256])})
+        config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": name[4:]}
+        forms[name] = config, tensors, {key: text}
+    return forms
+
+
+def gpt_oss(out):
+    config = json.loads((FIXTURES / "quantized/gpt_oss/config.json").read_text())
+    header = json.loads(safetensors_header(FIXTURES / "quantized/gpt_oss/model.safetensors"))
+    tensors = {name: (entry["dtype"], entry["shape"]) for name, entry in header.items() if name != "__metadata__"}
+    put_quantized(out, "gpt_oss", config, tensors, {})
+
+
 def add_checkpoint(out, name, folder):
     weights = folder / "model.safetensors"
     if not weights.exists() or not (folder / "config.json").exists():
@@ -248,7 +358,7 @@ def texts(out):
 
 def main():
     out = pathlib.Path(sys.argv[1])
-    for make in [tokenizers, templates, checkpoints, statistics, resume_state, texts]:
+    for make in [tokenizers, templates, checkpoints, quantized, statistics, resume_state, texts]:
         make(out)
 
 
