@@ -100,7 +100,7 @@ TEST_CASE("run: quantized checkpoints of every form have transformers' K and V")
     ++count;
     check_written(entry.path(), result, layers.size(), told.notes);
   }
-  CHECK(count == 23);
+  CHECK(count == 25);
 }
 
 TEST_CASE(
