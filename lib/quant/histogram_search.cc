@@ -58,15 +58,19 @@ std::vector<double> values_of(fp8::Format format) {
   return values;
 }
 
-/// Sum of |x - scale x code|^norm over 16 places of each bin that share its count.
+constexpr int kPlaces = 16;  ///< of a bin, which share its count
+
+float place(const Bin& bin, int i) {
+  return static_cast<float>(bin.low + (bin.high - bin.low) * (2 * i + 1) / (2 * kPlaces));
+}
+
+/// Sum of |x - scale x code|^norm over the places of each bin.
 double error_of(const Bins& bins, Scale scale, fp8::Format format, double norm) {
-  constexpr int kPlaces = 16;
   double sum = 0;
   for (const Bin& bin : bins.bins) {
     double of_bin = 0;
     for (int i = 0; i < kPlaces; ++i) {
-      const auto x =
-          static_cast<float>(bin.low + (bin.high - bin.low) * (2 * i + 1) / (2 * kPlaces));
+      const float x = place(bin, i);
       const float code = fp8::decode(fp8::encode(x / scale.value, format), format);
       of_bin += power(std::fabs(static_cast<double>(x) -
                                 static_cast<double>(scale.value) * static_cast<double>(code)),
@@ -193,6 +197,37 @@ Amax entropy_amax(const MagnitudeHistogram& histogram, Amax largest, fp8::Format
     best = range;
   }
   return {static_cast<float>(best)};
+}
+
+void CodeErrors::add(const CodeErrors& other) {
+  values += other.values;
+  clipped += other.clipped;
+  to_zero += other.to_zero;
+  squared_error += other.squared_error;
+  squared += other.squared;
+}
+
+double CodeErrors::relative_error() const {
+  return squared > 0 ? std::sqrt(squared_error / squared) : 0.0;
+}
+
+CodeErrors code_errors(const MagnitudeHistogram& histogram, Amax largest, Scale scale,
+                       fp8::Format format) {
+  const Bins bins = bins_of(histogram, largest);
+  CodeErrors errors{.values = bins.total};
+  const double step = scale.value, most = step * static_cast<double>(fp8::max_value(format));
+  for (const Bin& bin : bins.bins)
+    for (int i = 0; i < kPlaces; ++i) {
+      const float x = place(bin, i);
+      const double value = x, count = bin.count / kPlaces;
+      const double coded =
+          step * static_cast<double>(fp8::decode(fp8::encode(x / scale.value, format), format));
+      if (value > most) errors.clipped += count;
+      if (coded == 0.0) errors.to_zero += count;
+      errors.squared_error += count * (value - coded) * (value - coded);
+      errors.squared += count * value * value;
+    }
+  return errors;
 }
 
 }  // namespace kvcal

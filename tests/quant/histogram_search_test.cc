@@ -1,7 +1,9 @@
 #include "quant/histogram_search.h"
 
+#include <cmath>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "core/json.h"
 #include "expected_codes.h"
@@ -107,4 +109,51 @@ TEST_CASE("histogram_search: what is no histogram of the largest magnitude is re
   CHECK_THROWS_AS(entropy_amax(histogram, {1.0f}, fp8::Format::kE5m2), Error);
   for (const double percent : {0.0, -1.0, 100.1, std::numeric_limits<double>::quiet_NaN()})
     CHECK_THROWS_AS(percentile_amax(histogram, {2.0f}, percent), Error);
+}
+
+TEST_CASE("histogram_search: the errors of a scale are those of the values themselves") {
+  // A sum of twelve uniform values is nearly normal; the generator is Knuth's.
+  uint64_t state = 9;
+  const auto uniform = [&] {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return static_cast<double>(state >> 11) * 0x1p-53;
+  };
+  std::vector<float> values(200000);
+  for (float& value : values) {
+    double sum = -6;
+    for (int i = 0; i < 12; ++i) sum += uniform();
+    value = static_cast<float>(sum);
+  }
+  for (const float size : {0.002f, 1.0f, 200.0f})
+    for (const fp8::Format format : test::kFormats)
+      for (const float scale : {1.0f, 0.01f}) {
+        INFO("standard deviation " << size << ", scale " << scale << ", " << fp8::name_of(format));
+        MagnitudeHistogram histogram;
+        float largest = 0;
+        CodeErrors wanted{.values = static_cast<double>(values.size())};
+        for (const float one : values) {
+          const float x = std::fabs(one * size), most = scale * fp8::max_value(format);
+          const float coded = scale * fp8::decode(fp8::encode(x / scale, format), format);
+          ++histogram.counts[static_cast<size_t>(MagnitudeHistogram::bin_of(x))];
+          largest = std::max(largest, x);
+          wanted.clipped += x > most ? 1 : 0;
+          wanted.to_zero += coded == 0.0f && x >= 0x1p-24f ? 1 : 0;
+          wanted.squared += static_cast<double>(x * x);
+          wanted.squared_error += static_cast<double>((x - coded) * (x - coded));
+        }
+        const CodeErrors found = code_errors(histogram, {largest}, {scale}, format);
+        const double all = wanted.values;
+        CHECK(found.values == all);
+        CHECK(found.clipped / all == Approx(wanted.clipped / all).margin(0.001));
+        CHECK(found.to_zero / all == Approx(wanted.to_zero / all).margin(0.002));
+        CHECK(found.relative_error() == Approx(wanted.relative_error()).epsilon(0.05));
+      }
+}
+
+TEST_CASE("histogram_search: nothing is clipped by the scale of the largest value") {
+  const CodeErrors errors =
+      code_errors(of_values({448.0f, 3.0f, 0.0f}), {448.0f}, {1.0f}, fp8::Format::kE4m3Fn);
+  CHECK(errors.clipped == 0);
+  CHECK(errors.values == 3);
+  CHECK(code_errors(of_values({0.0f}), {0.0f}, {1.0f}, fp8::Format::kE4m3Fn).relative_error() == 0);
 }
