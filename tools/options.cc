@@ -7,6 +7,7 @@
 #include "descriptors/family_file.h"
 #include "engines/engine_rules.h"
 #include "export/joined_writer.h"
+#include "run/closing_lines.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 
@@ -132,6 +133,8 @@ void print_calibration(const CalibrationResult& result) {
   if (!weights.empty())
     std::cout << weights.size() << " weights in FP8, " << calibration.plan.unquantized.size()
               << " left as they were\n";
+  for (const auto& [label, text] : closing_lines(result))
+    std::cout << label << std::string(12 - label.size(), ' ') << text << '\n';
 }
 
 std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folders,

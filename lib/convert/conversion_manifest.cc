@@ -72,6 +72,7 @@ Json conversion_manifest(const Conversion& conversion, const std::string& versio
     manifest["recipe"] = Json::object();
   manifest["recipe"]["kv_cache_scheme"] =
       calibration.layers.empty() ? Json() : to_json(calibration.kv_args);
+  manifest.erase("summary");  // of the source's scales
   const Json before = manifest.value("layers", Json());
   manifest["layers"] = layers_json(calibration, before, formats);
   manifest["conversion"] = {{"form", source.form.empty() ? Json() : Json(source.form)},

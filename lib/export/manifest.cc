@@ -179,6 +179,7 @@ Json make_manifest(const ManifestInput& input, const Recipe& recipe, const Calib
     manifest["seconds"] = input.seconds;
     manifest["peak_rss_bytes"] = input.peak_rss_bytes;
   }
+  if (!input.summary.is_null()) manifest["summary"] = input.summary;
   manifest["layers"] = Json::array();
   for (const AttentionCalibration& layer : calibration.layers)
     manifest["layers"].push_back(layer_json(layer));

@@ -68,7 +68,7 @@ struct RunInputs {
 };
 
 ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationSubject& subject,
-                             const RunInputs* run, const std::optional<StopOutcome>& stop,
+                             const RunInputs* run, const CalibrationResult& result,
                              const StageClock& clock) {
   ManifestInput input;
   input.version = request.version;
@@ -80,6 +80,7 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   input.leave_out_machine = request.reproducible;
   input.seconds = clock.seconds();
   input.peak_rss_bytes = peak_resident_bytes();
+  if (result.summary) input.summary = to_json(*result.summary);
   if (!run) return input;
   origin.dataset_path = request.dataset;
   origin.dataset_sha256 = run->dataset->sha256();
@@ -88,9 +89,18 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   origin.inputs = run->inputs;
   origin.all_experts = request.all_experts;
   origin.device = description_of(run->backends);
-  input.stop = stop;
+  input.stop = result.stop;
   set_samples(run->samples, origin);
   return input;
+}
+
+RunCost cost_of(const ManifestInput& input) {
+  RunCost cost{.num_samples = input.origin.sample_indices.size(),
+               .num_tokens = static_cast<uint64_t>(input.origin.num_tokens),
+               .seconds = 0,
+               .peak_bytes = input.peak_rss_bytes};
+  for (const auto& [stage, seconds] : input.seconds) cost.seconds += seconds;
+  return cost;
 }
 
 void save_statistics(const CalibrateRequest& request, const CalibrationSubject& subject,
@@ -232,9 +242,11 @@ class Calibrating {
 
   /// inputs: null where the recipe needs no calibration.
   void write(CalibrationResult result, Statistics& statistics, const RunInputs* inputs) {
+    result.summary = summarize_scales(result.calibration, result.config);
     const auto manifest = [&](const WrittenCheckpoint& written) {
       clock_.end("write");
-      const ManifestInput input = manifest_input(request_, *subject_, inputs, result.stop, clock_);
+      const ManifestInput input = manifest_input(request_, *subject_, inputs, result, clock_);
+      if (inputs) result.cost = cost_of(input);
       save_statistics(request_, *subject_, input, statistics);
       return make_manifest(input, subject_->recipe, result.calibration, written);
     };

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "calib/scale_summary.h"
 #include "family/model_config.h"
 #include "quant/calibration.h"
 #include "quant/stop_rule.h"
@@ -11,13 +12,23 @@
 
 namespace kvcal {
 
+/// Data and expense of a run.
+struct RunCost {
+  size_t num_samples = 0;
+  uint64_t num_tokens = 0;
+  double seconds = 0;       ///< from the start to the written output
+  uint64_t peak_bytes = 0;  ///< of memory, of this process
+};
+
 /// Scales of a recipe for a model, from a run or from its statistics.
 struct CalibrationResult {
   ModelConfig config;
   Calibration calibration = {};
   WrittenOutput output = {};
-  std::optional<StopOutcome> stop = {};  ///< only with stable_ratio
-  std::vector<RankShare> shares = {};    ///< of several ranks; empty: one process ran alone
+  std::optional<ScaleSummary> summary = {};  ///< nullopt: no scales of K and V
+  std::optional<RunCost> cost = {};          ///< nullopt: nothing was run
+  std::optional<StopOutcome> stop = {};      ///< only with stable_ratio
+  std::vector<RankShare> shares = {};        ///< of several ranks; empty: one process ran alone
 };
 
 }  // namespace kvcal

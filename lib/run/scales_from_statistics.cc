@@ -58,19 +58,19 @@ void add_seen_draft(const Statistics& statistics, ModelConfig& config) {
     config = std::move(with_draft);
 }
 
-Json manifest_of(const ScalesRequest& request, const Statistics& statistics,
-                 const ModelConfig& config, const Recipe& recipe, const Calibration& calibration,
-                 const WrittenCheckpoint& written) {
+Json manifest_of(const ScalesRequest& request, const Statistics& statistics, const Recipe& recipe,
+                 const CalibrationResult& result, const WrittenCheckpoint& written) {
   ManifestInput input;
   input.version = request.version;
   // As in a run, which reads no data where nothing needs calibration.
-  if (needs_data(calibration.plan)) input.origin = statistics.origin;
+  if (needs_data(result.calibration.plan)) input.origin = statistics.origin;
   input.origin.model_path = request.model.empty() ? statistics.origin.model_path : request.model;
-  set_model_type(config, input.origin);
+  set_model_type(result.config, input.origin);
   input.origin.model_sha256 = statistics.origin.model_sha256;
   input.recipe_path = request.recipe;
   input.leave_out_machine = true;
-  return make_manifest(input, recipe, calibration, written);
+  if (result.summary) input.summary = to_json(*result.summary);
+  return make_manifest(input, recipe, result.calibration, written);
 }
 
 /// Checks that model, output and format are given together.
@@ -107,7 +107,7 @@ void write(ScalesRequest& request, const ModelDir& model, const Statistics& stat
   check_target(model, request.output.output);
   AtomicDirectory output(request.output.output, request.output.overwrite);
   const auto manifest = [&](const WrittenCheckpoint& written) {
-    return manifest_of(request, statistics, result.config, recipe, result.calibration, written);
+    return manifest_of(request, statistics, recipe, result, written);
   };
   result.output = write_output(formats, input, output, 0, manifest, diagnostics);
   formats.tell_notes(input, diagnostics);
@@ -138,11 +138,11 @@ CalibrationResult scales_from_statistics(ScalesRequest request, Diagnostics& dia
                   diagnostics);
   });
   check_calibration(result.calibration);
+  result.summary = summarize_scales(result.calibration, result.config);
   if (model) {
     write(request, *model, statistics, recipe, result, diagnostics);
   } else {
-    result.output.manifest =
-        manifest_of(request, statistics, result.config, recipe, result.calibration, {});
+    result.output.manifest = manifest_of(request, statistics, recipe, result, {});
   }
   return result;
 }

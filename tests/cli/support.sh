@@ -88,6 +88,7 @@ stable_text() {
     -e 's#cpu \([^)]*\); use (bfloat16 or )?float32#cpu (NAME); use bfloat16 or float32#' \
     -e 's#n{250}#LONG_NAME#g' -e 's#\.partial-[0-9]+#.partial-PID#g' \
     -e 's#(tokens, which take) [0-9]+ bytes#\1 NUMBER bytes#' \
+    -e 's/ in [0-9.]+ s, peak memory [0-9.]+ [kMG]?B$/ in TIME, peak memory SIZE/' \
     -e '/^[a-z ]+: +[0-9]+ %, [0-9.]+ [kM]?.*\/s$/d'
 }
 

@@ -1,0 +1,53 @@
+#include "run/closing_lines.h"
+
+#include "core/join.h"
+#include "core/number_text.h"
+
+namespace kvcal {
+namespace {
+
+constexpr size_t kWorstLayers = 3;
+constexpr double kUnsettled = 0.05;  ///< growth from which more samples are likely to move scales
+
+std::string cost_text(const RunCost& cost) {
+  return std::to_string(cost.num_samples) + (cost.num_samples == 1 ? " sample, " : " samples, ") +
+         std::to_string(cost.num_tokens) + " tokens in " + fixed("%.1f s", cost.seconds) +
+         ", peak memory " + byte_text(static_cast<double>(cost.peak_bytes));
+}
+
+std::string growth_text(const LateGrowth& growth) {
+  const std::string last = "the last " + std::to_string(growth.num_samples - growth.from_samples) +
+                           " of " + std::to_string(growth.num_samples) + " samples";
+  if (growth.ratio == 0) return "no largest value grew in " + last;
+  return "largest values grew by at most " + percent(growth.ratio) + " in " + last + " (" +
+         (growth.is_key ? "K" : "V") + " of layer " + std::to_string(growth.layer) + ")" +
+         (growth.ratio > kUnsettled ? ": more samples may move scales" : "");
+}
+
+std::string layer_text(const LayerErrors* layer) {
+  const auto error = [](const SideErrors& side) {
+    return fixed("%.1f %%", 100 * side.calibrated.relative_error());
+  };
+  return std::to_string(layer->layer) + " (K " + error(layer->k) + ", V " + error(layer->v) + ")";
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> closing_lines(const CalibrationResult& result) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  if (!result.summary) return lines;
+  const ScaleSummary& summary = *result.summary;
+  if (result.cost) lines.emplace_back("calibrated", cost_text(*result.cost));
+  lines.emplace_back("KV cache", std::to_string(summary.cache_bytes_fp8) +
+                                     " bytes a token in FP8, " +
+                                     std::to_string(2 * summary.cache_bytes_fp8) + " in 16 bits");
+  if (summary.growth) lines.emplace_back("samples", growth_text(*summary.growth));
+  const auto worst = worst_layers(summary, kWorstLayers);
+  lines.emplace_back("rounding", std::string("largest error against the values in layer") +
+                                     (worst.size() == 1 ? " " : "s ") +
+                                     join(worst, ", ", layer_text));
+  lines.emplace_back("scale 1.0", unit_scale_text(summary));
+  return lines;
+}
+
+}  // namespace kvcal
