@@ -7,6 +7,7 @@
 #include "options.h"
 #include "ranks/agreement.h"
 #include "run/calibrate_checkpoint.h"
+#include "run/measured_scales.h"
 #include "terminal/command_line.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
@@ -16,7 +17,8 @@ namespace {
 
 struct CalibrateOptions {
   CalibrateRequest request;
-  bool json = false;
+  MeasureOptions measure;
+  bool measures = false, json = false;
 };
 
 void add_state_options(CLI::App& command, StateOptions& options) {
@@ -87,6 +89,13 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
   command.add_flag("--reproducible", options.request.reproducible,
                    "Leave device, seconds and peak memory out of the manifest");
   command.add_flag("--json", options.json, "Print the manifest instead of a table");
+  CLI::Option* measure = command.add_flag("--measure", options.measures,
+                                          "Then measure KL and perplexity of the scales and of "
+                                          "scale 1.0 against 16 bits, on records of "
+                                          "the data set that the calibration has not used");
+  add_number(command, "--measure-sequences", options.measure.num_sequences,
+             "Sequences to measure, of 512 tokens at most", 1, int64_t{1} << 40)
+      ->needs(measure);
   add_number(command, "--num-calibration-samples", options.request.samples.num_calibration_samples,
              "Samples to use", 1, int64_t{1} << 40);
   add_number(command, "--max-seq-length", options.request.samples.max_seq_length,
@@ -157,7 +166,6 @@ void print_shares(const std::vector<RankShare>& shares) {
 /// Returns the answers of engines for the output.
 std::vector<ServedEngine> print_result(const CalibrateOptions& options,
                                        const CalibrationResult& result) {
-  print_shares(result.shares);
   const CalibrateRequest& request = options.request;
   const std::vector<ServedEngine> engines =
       engines_served(result.output.folders, result.config, !result.calibration.layers.empty(),
@@ -165,6 +173,8 @@ std::vector<ServedEngine> print_result(const CalibrateOptions& options,
   if (request.report.is_asked_for())
     draw_checkpoint(request.report, page_values(request.output.output, request.model, KVCAL_VERSION,
                                                 result.config.chosen));
+  const bool is_printed_later = options.json && options.measures && result.summary;
+  if (is_printed_later) return engines;
   print_output(result.output, engines, options.json, [&] {
     print_calibration(result);
     if (result.stop) print_stop(*result.stop);
@@ -172,18 +182,39 @@ std::vector<ServedEngine> print_result(const CalibrateOptions& options,
   return engines;
 }
 
+/// Measures and prints what was written; with --json also the manifest, as one object.
+void print_measured(const CalibrateOptions& options, CalibrationResult& result) {
+  TerminalDiagnostics diagnostics;
+  const MeasuredScales measured =
+      measure_scales(options.request, result, options.measure, diagnostics);
+  if (options.json) {
+    result.output.manifest["measured"] = to_json(measured);
+    std::cout << dump_json(result.output.manifest);
+    return;
+  }
+  print_lines(measured_lines(measured));
+}
+
 void run_calibrate(CalibrateOptions options) {
   CalibrateRequest& request = options.request;
   request.report.overwrite = request.output.overwrite;
   request.version = KVCAL_VERSION;
   request.resume_command = resuming_command_line();
-  std::vector<ServedEngine> engines;  // on the rank that writes
+  std::vector<ServedEngine> engines;        // on the rank that writes
+  std::optional<CalibrationResult> result;  // there, too
   with_ranks(request.ranks, [&](RankSession& session) {
     TerminalDiagnostics diagnostics;
-    calibrate_checkpoint(request, session, diagnostics, [&](const CalibrationResult& result) {
-      engines = print_result(options, result);
+    calibrate_checkpoint(request, session, diagnostics, [&](const CalibrationResult& written) {
+      print_shares(written.shares);
+      engines = print_result(options, written);
+      if (!options.measures) return;
+      if (written.summary)
+        result = written;
+      else
+        diagnostics.warn("--measure: the recipe calibrates no cache, so nothing is measured");
     });
   });
+  if (result) print_measured(options, *result);
   check_engines_asked(engines, request.output);
 }
 

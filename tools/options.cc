@@ -118,6 +118,11 @@ CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
   return output;
 }
 
+void print_lines(const std::vector<std::pair<std::string, std::string>>& lines) {
+  for (const auto& [label, text] : lines)
+    std::cout << label << std::string(12 - label.size(), ' ') << text << '\n';
+}
+
 void print_calibration(const CalibrationResult& result) {
   const Calibration& calibration = result.calibration;
   if (!calibration.layers.empty()) print_attention(calibration);
@@ -133,8 +138,7 @@ void print_calibration(const CalibrationResult& result) {
   if (!weights.empty())
     std::cout << weights.size() << " weights in FP8, " << calibration.plan.unquantized.size()
               << " left as they were\n";
-  for (const auto& [label, text] : closing_lines(result))
-    std::cout << label << std::string(12 - label.size(), ' ') << text << '\n';
+  print_lines(closing_lines(result));
 }
 
 std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folders,

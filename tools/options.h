@@ -18,6 +18,9 @@ void add_engine_option(CLI::App& command, OutputOptions& options);
 /// --scales-only, --overwrite.
 CLI::Option* add_target_options(CLI::App& command, OutputOptions& options);
 
+/// Prints pairs of a label and a text, a line each.
+void print_lines(const std::vector<std::pair<std::string, std::string>>& lines);
+
 /// A table of the attention modules, and of the inputs of Linears where there are any; then how
 /// many weights were written.
 void print_calibration(const CalibrationResult& result);

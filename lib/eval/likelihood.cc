@@ -293,6 +293,16 @@ Likelihood summarize(std::span<const SequenceScores> sequences, size_t model) {
   return result;
 }
 
+PairedDifference kl_difference(std::span<const SequenceScores> sequences, size_t model,
+                               size_t less) {
+  std::vector<double> differences = joined(sequences, model).scores.kl;
+  const std::vector<double> subtracted = joined(sequences, less).scores.kl;
+  if (differences.empty()) fail("no KL to compare: there was no reference");
+  for (size_t i = 0; i < differences.size(); ++i) differences[i] -= subtracted[i];
+  const double mean = mean_of(differences);
+  return {.mean = mean, .standard_error = standard_error(differences, mean)};
+}
+
 std::vector<PositionScores> by_position(std::span<const SequenceScores> sequences, size_t model) {
   std::vector<PositionScores> buckets;
   for (const SequenceScores& sequence : sequences) {

@@ -81,6 +81,15 @@ struct Likelihood {
 /// The statistics of one of the models. Throws Error where no token is scored.
 Likelihood summarize(std::span<const SequenceScores> sequences, size_t model);
 
+/// Mean of a difference over all scored tokens, and its standard error, tokens taken as
+/// independent.
+struct PairedDifference {
+  double mean = 0.0, standard_error = 0.0;
+};
+/// KL of one model less that of another, of the same tokens; both need a reference.
+PairedDifference kl_difference(std::span<const SequenceScores> sequences, size_t model,
+                               size_t less);
+
 /// Means over the scored tokens whose position in their sequence is first to last.
 struct PositionScores {
   int64_t first = 0, last = 0, num_tokens = 0;

@@ -43,14 +43,15 @@ std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
   const bool is_chat = std::holds_alternative<Json>(first.content);
   const auto tokenizer = is_chat ? make_tokenizer(tokenizer_folder) : nullptr;
   const auto chat = is_chat ? ChatFormat::from_folder(tokenizer_folder) : std::nullopt;
-  const SampleOptions samples{
-      .num_calibration_samples = std::min(options.num_sequences, dataset->size()),
-      .max_seq_length = options.max_seq_length,
-      .shuffle_seed = {}};
+  const SampleOptions samples{.num_calibration_samples = std::min(
+                                  options.num_skipped + options.num_sequences, dataset->size()),
+                              .max_seq_length = options.max_seq_length,
+                              .shuffle_seed = options.shuffle_seed};
   std::vector<ScoredSequence> sequences;
+  int64_t left_to_skip = options.num_skipped;
   for (Sample& sample : read_samples(*dataset, tokenizer.get(), chat ? &*chat : nullptr, vocab_size,
                                      samples, diagnostics))
-    sequences.push_back({std::move(sample.ids)});
+    if (left_to_skip-- <= 0) sequences.push_back({std::move(sample.ids)});
   return sequences;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "core/diagnostics.h"
@@ -22,6 +23,9 @@ struct SequenceOptions {
   /// Tokens from the begin of one window of text to the next one's; 0: max_seq_length. A window
   /// scores the tokens that the one before has not.
   int64_t stride = 0;
+  /// Records that come first and are not read, in the order of shuffle_seed; of texts none.
+  int64_t num_skipped = 0;
+  std::optional<uint64_t> shuffle_seed = {};
 };
 
 /// Text as one run of tokens, cut into windows, which is how perplexity is reported; chats and ids

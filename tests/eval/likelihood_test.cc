@@ -222,6 +222,18 @@ TEST_CASE("sequences are joined in order") {
   CHECK(result.perplexity_increase == Approx(std::exp(2.0) - 1.0));
 }
 
+TEST_CASE("the difference of two models' KL is that of the same tokens") {
+  SequenceScores first = made_up({1, 2}, {1.0, 1.0}, {1.0, 2.0}, {0.5, 0.25}, {1, 0});
+  first.models[0].kl = {0.25, 0.5};
+  SequenceScores second = made_up({1}, {1.0}, {6.0}, {1.0}, {1});
+  second.models[0].kl = {0.25};
+  // 0.25, -0.25 and 0.75: a mean of 0.25 with a standard deviation of 0.5.
+  const PairedDifference found = kl_difference(std::vector{first, second}, 1, 0);
+  CHECK(found.mean == Approx(0.25));
+  CHECK(found.standard_error == Approx(0.5 / std::sqrt(3.0)));
+  CHECK(contains(message_of([] { kl_difference({}, 1, 0); }), "there was no reference"));
+}
+
 TEST_CASE("positions are averaged in octaves") {
   const std::vector<SequenceScores> sequences{
       made_up({1, 2, 3}, {1.0, 3.0, 5.0}, {2.0, 4.0, 8.0}, {0.5, 1.0, 3.0}, {1, 1, 1}),

@@ -73,3 +73,23 @@ TEST_CASE("a stride that leaves tokens out, or has nothing to slide over, is ref
   CHECK(contains(message_of([&] { read(file, {.max_seq_length = 8, .stride = 4}); }),
                  "ids.jsonl: a stride needs text that windows slide over, these are lists of ids"));
 }
+
+TEST_CASE("records that come first are passed over, in the order of the shuffle") {
+  const ScratchFolder scratch;
+  const fs::path file = scratch.path() / "ids.jsonl";
+  std::string lines;
+  for (int i = 10; i < 20; ++i) lines += "{\"input_ids\": [1, " + std::to_string(i) + "]}\n";
+  write_file_atomically(file, lines, false);
+  const auto last_ids = [](const std::vector<ScoredSequence>& sequences) {
+    std::vector<TokenId> ids;
+    for (const ScoredSequence& one : sequences) ids.push_back(one.ids.back());
+    return ids;
+  };
+  CHECK(last_ids(read(file, {.num_sequences = 3, .num_skipped = 4})) ==
+        std::vector<TokenId>{14, 15, 16});
+  CHECK(last_ids(read(file, {.num_sequences = 30, .num_skipped = 8})) ==
+        std::vector<TokenId>{18, 19});
+  const auto shuffled = last_ids(read(file, {.num_sequences = 10, .shuffle_seed = 5}));
+  CHECK(last_ids(read(file, {.num_sequences = 4, .num_skipped = 3, .shuffle_seed = 5})) ==
+        std::vector<TokenId>(shuffled.begin() + 3, shuffled.begin() + 7));
+}

@@ -1,0 +1,118 @@
+#include "run/measured_scales.h"
+
+#include <cmath>
+
+#include "core/number_text.h"
+#include "export/joined_writer.h"
+#include "run/sequence_scores.h"
+
+namespace kvcal {
+namespace {
+
+constexpr int64_t kFewTokens = 100;  ///< below, a standard error says little
+constexpr const char* kCalibrated = "calibrated";
+constexpr const char* kUnit = "unit";
+
+/// Samples to pass over so that others are measured; 0: there are no others, or it is a text, whose
+/// windows are not the samples.
+int64_t num_used(const CalibrateRequest& request, const CalibrationResult& result) {
+  const auto dataset = open_dataset(request.dataset);
+  if (std::holds_alternative<std::string>(dataset->record(0).content) || !result.cost) return 0;
+  const auto used = static_cast<int64_t>(result.cost->num_samples);
+  return used < dataset->size() ? used : 0;
+}
+
+/// The written scales on the source's weights, or on the output's where these are quantized.
+EvalOptions eval_options(const CalibrateRequest& request, const CalibrationResult& result,
+                         const MeasureOptions& options) {
+  const WrittenFolder& folder = result.output.folders.at(0);
+  const bool has_own_weights = result.calibration.plan.quantizes_weights() &&
+                               any_has(folder.format, &OutputFormat::is_checkpoint) &&
+                               !folder.is_overlay;
+  EvalOptions eval;
+  eval.model = has_own_weights ? folder.path.string() : request.model;
+  if (has_own_weights) eval.reference = request.model;
+  eval.dataset = request.dataset;
+  eval.family = request.family;
+  eval.device = request.device;
+  const std::string dtype = request.output.kv_cache_dtype;
+  eval.variants = {std::string(kCalibrated) + "=" + dtype +
+                       (has_own_weights ? ":checkpoint" : ":" + folder.path.string()),
+                   std::string(kUnit) + "=" + dtype + ":unit"};
+  eval.sequences = {.num_sequences = options.num_sequences,
+                    .max_seq_length = options.max_seq_length,
+                    .num_skipped = num_used(request, result),
+                    .shuffle_seed = request.samples.shuffle_seed};
+  return eval;
+}
+
+/// "0.001234 ± 0.000056"
+std::string with_error(double mean, double error) {
+  return fixed("%.6f", mean) + " ± " + fixed("%.6f", error);
+}
+
+std::string increase_text(const Likelihood& result) {
+  return fixed("%.4f", result.perplexity) + " (" +
+         fixed("%+.3f %%", 100 * result.perplexity_increase.value()) + ")";
+}
+
+Json likelihood_json(const Likelihood& result) {
+  return {{"kl_mean", result.kl_mean.value()},
+          {"kl_stderr", result.kl_stderr.value()},
+          {"top1_agreement", result.top1_agreement.value()},
+          {"perplexity", result.perplexity},
+          {"perplexity_increase", result.perplexity_increase.value()}};
+}
+
+std::string gain_text(const MeasuredScales& measured) {
+  if (measured.calibrated.num_tokens < kFewTokens) return "too few tokens to tell which is better";
+  const PairedDifference& gain = measured.gain;
+  const std::string difference = with_error(gain.mean, gain.standard_error);
+  if (std::fabs(gain.mean) <= 2 * gain.standard_error)
+    return "no difference beyond two standard errors (" + difference + ")";
+  return (gain.mean > 0 ? "these scales are better by " : "1.0 is better by ") +
+         with_error(std::fabs(gain.mean), gain.standard_error);
+}
+
+}  // namespace
+
+MeasuredScales measure_scales(const CalibrateRequest& request, const CalibrationResult& result,
+                              const MeasureOptions& options, Diagnostics& diagnostics) {
+  const EvalOptions eval = eval_options(request, result, options);
+  EvalVariants variants(eval, true, diagnostics);
+  const std::vector<ScoredSequence> sequences = read_sequences(eval, variants.model(), diagnostics);
+  Scorer scorer = variants.make_scorer();
+  const std::vector<SequenceScores> scores = score_all(scorer, sequences, diagnostics);
+  return {.num_sequences = sequences.size(),
+          .is_held_out = eval.sequences.num_skipped > 0,
+          .calibrated = summarize(scores, 0),
+          .unit = summarize(scores, 1),
+          .gain = kl_difference(scores, 1, 0)};
+}
+
+Json to_json(const MeasuredScales& measured) {
+  return {{"num_sequences", measured.num_sequences},
+          {"num_tokens", measured.calibrated.num_tokens},
+          {"held_out", measured.is_held_out},
+          {"reference_perplexity", measured.calibrated.reference_perplexity.value()},
+          {"calibrated", likelihood_json(measured.calibrated)},
+          {"unit", likelihood_json(measured.unit)},
+          {"gain", {{"kl_mean", measured.gain.mean}, {"kl_stderr", measured.gain.standard_error}}}};
+}
+
+std::vector<std::pair<std::string, std::string>> measured_lines(const MeasuredScales& measured) {
+  const Likelihood &own = measured.calibrated, &unit = measured.unit;
+  return {{"measured", std::to_string(measured.num_sequences) +
+                           (measured.num_sequences == 1 ? " sequence, " : " sequences, ") +
+                           std::to_string(own.num_tokens) + " tokens" +
+                           (measured.is_held_out ? " that the calibration did not see" : "")},
+          {"KL", with_error(*own.kl_mean, *own.kl_stderr) + " with these scales, " +
+                     with_error(*unit.kl_mean, *unit.kl_stderr) +
+                     " with 1.0 (nats a token, against " + "16 bits)"},
+          {"perplexity", fixed("%.4f", *own.reference_perplexity) + " in 16 bits, " +
+                             increase_text(own) + " with these scales, " + increase_text(unit) +
+                             " with 1.0"},
+          {"verdict", gain_text(measured)}};
+}
+
+}  // namespace kvcal

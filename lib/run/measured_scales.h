@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "run/calibrate_request.h"
+#include "run/calibration_result.h"
+#include "run/eval_variants.h"
+
+namespace kvcal {
+
+/// Text that a measurement reads after a calibration.
+struct MeasureOptions {
+  int64_t num_sequences = 32;
+  int64_t max_seq_length = 512;
+};
+
+/// Scales of a calibration, and scale 1.0, measured against the same weights with a cache of 16
+/// bits; where the recipe quantizes weights, against the source.
+struct MeasuredScales {
+  size_t num_sequences = 0;
+  bool is_held_out = false;  ///< no sequence was a sample of the calibration
+  Likelihood calibrated, unit;
+  PairedDifference gain = {};  ///< KL of scale 1.0 less KL of the scales, in nats a token
+};
+
+/// Runs the records of the data set that follow the calibration's samples, or the first ones where
+/// none follow. result: of a calibration with an output. Throws Error.
+MeasuredScales measure_scales(const CalibrateRequest& request, const CalibrationResult& result,
+                              const MeasureOptions& options, Diagnostics& diagnostics);
+
+/// The value of "measured" in the output of --json.
+Json to_json(const MeasuredScales& measured);
+/// Pairs of a label and a text of one line.
+std::vector<std::pair<std::string, std::string>> measured_lines(const MeasuredScales& measured);
+
+}  // namespace kvcal
