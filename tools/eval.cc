@@ -385,6 +385,8 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
   add_gsm8k_options(*command->add_option_group(kOfGsm8k.title), *options);
   add_report_options(*command, options->report);
   command->add_flag("--overwrite", options->overwrite, "Replace files that are there");
+  command->add_flag("--allow-16-bit", options->eval.allow_16_bit,
+                    "Let gates hold a model without FP8; otherwise it is an error");
   command->add_flag("--json", options->json, "Print a JSON object instead of text");
   add_device_options(*command, options->eval.device);
   add_inputs_option(*command, options->eval.device);

@@ -13,7 +13,7 @@ struct VerifyCommand {
   std::string checkpoint;
   std::vector<std::string> engines;
   VerifyOptions options;
-  bool json = false;
+  bool allow_16_bit = false, json = false;
 };
 
 std::string scale_text(const HeldScale& scale) {
@@ -58,6 +58,20 @@ void print_report(const VerifyReport& report, const std::string& checkpoint) {
   }
 }
 
+/// A cache of 16 bits needs no scales.
+bool asks_for_16_bit(const VerifyCommand& command) {
+  return command.options.kv_cache_dtype == "bfloat16" ||
+         command.options.kv_cache_dtype == "float16";
+}
+
+std::string verdict_text(const Verdict& verdict) {
+  if (!verdict.unknown.empty())
+    return "not known: whether " + join(verdict.unknown, ", ") +
+           " use the scales: they were not run with such models";
+  return verdict.holding.empty() ? "OK: no scales are meant"
+                                 : "OK: the scales are used by " + join(verdict.holding, ", ");
+}
+
 void run_verify(const VerifyCommand& command) {
   const std::vector<VerifyReport> reports =
       verify(command.checkpoint, command.engines, command.options);
@@ -66,15 +80,19 @@ void run_verify(const VerifyCommand& command) {
     for (const VerifyReport& report : reports) list.push_back(report_json(report));
     std::cout << dump_json(list.size() == 1 ? list[0] : list);
   }
-  std::vector<std::string> losing;
   for (const VerifyReport& report : reports) {
-    if (loses_scales(report)) losing.push_back(report.engine);
     if (command.json) continue;
     if (&report != &reports.front()) std::cout << '\n';
     print_report(report, command.checkpoint);
   }
+  const Verdict verdict = verdict_of(reports);
   std::cout.flush();
-  if (!losing.empty()) fail(command.checkpoint, ": scales would be lost in ", join(losing, ", "));
+  if (!verdict.losing.empty())
+    fail(command.checkpoint, ": scales would be lost in ", join(verdict.losing, ", "));
+  if (!verdict.empty.empty() && !command.allow_16_bit && !asks_for_16_bit(command))
+    fail(command.checkpoint, ": holds no scale for ", join(verdict.empty, ", "),
+         "; --allow-16-bit says that none is meant");
+  if (!command.json) std::cout << verdict_text(verdict) << '\n';
 }
 
 }  // namespace
@@ -102,6 +120,8 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
              "Tensor parallel ranks the engine runs", 1, 1024);
   add_text(*command, "--scales", options->options.scales,
            "A kv_cache_scales.json that the engine is given beside the checkpoint");
+  command->add_flag("--allow-16-bit", options->allow_16_bit,
+                    "Accept a checkpoint without scales; otherwise it is an error");
   command->add_flag("--json", options->json, "Print JSON instead of tables");
   command->callback([options, &run] { run = [options] { run_verify(*options); }; });
 }

@@ -53,6 +53,12 @@ bool loses_scales(const VerifyReport& report) {
       report.findings, [](const Finding& finding) { return finding.severity == Severity::kError; });
 }
 
+bool holds_scales(const VerifyReport& report) {
+  return std::ranges::any_of(report.layers, [](const HeldLayer& layer) {
+    return !layer.k.source.empty() || !layer.v.source.empty();
+  });
+}
+
 Json report_json(const VerifyReport& report) {
   Json layers = Json::array(), findings = Json::array();
   for (const HeldLayer& held : report.layers)

@@ -45,6 +45,9 @@ struct VerifyReport {
 /// Whether a scale would be lost: any finding that is an error.
 bool loses_scales(const VerifyReport& report);
 
+/// Whether the engine holds any scale of the checkpoint, or of a file beside it.
+bool holds_scales(const VerifyReport& report);
+
 /// {"engine", "engine_version", "kv_cache_dtype", "loads", "layers": [{"layer", "k_scale",
 /// "v_scale", "k_source", "v_source"}], "findings": [{"severity", "layer", "layers", "message",
 /// "remedy"}]}. A scale is a number, a list for heads, or "nan", "inf", "-inf"; a source is a

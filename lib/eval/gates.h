@@ -26,6 +26,8 @@ std::vector<std::string> missed_gates(const Likelihood& result, const Gates& gat
 /// Least parts of right answers, as fractions.
 struct GsmGates {
   std::optional<double> min_strict, min_flexible;
+
+  bool has_any() const { return min_strict || min_flexible; }
 };
 std::vector<std::string> missed_gates(const GsmResult& result, const GsmGates& gates);
 

@@ -13,6 +13,17 @@ std::vector<std::string> engine_choice(const std::vector<std::string>& asked) {
   return names;
 }
 
+Verdict verdict_of(const std::vector<VerifyReport>& reports) {
+  Verdict verdict;
+  for (const VerifyReport& report : reports)
+    (loses_scales(report)    ? verdict.losing
+     : !holds_scales(report) ? verdict.empty
+     : report.is_known       ? verdict.holding
+                             : verdict.unknown)
+        .push_back(report.engine);
+  return verdict;
+}
+
 std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
                                  const std::vector<std::string>& engines,
                                  const VerifyOptions& options) {

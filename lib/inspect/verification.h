@@ -12,6 +12,15 @@ namespace kvcal {
 /// another.
 std::vector<std::string> engine_choice(const std::vector<std::string>& asked);
 
+/// Whether all engines use the checkpoint's scales.
+struct Verdict {
+  std::vector<std::string> losing;   ///< engines that lose or refuse a scale
+  std::vector<std::string> empty;    ///< other engines that load it and hold no scale
+  std::vector<std::string> unknown;  ///< other engines that were not run with such models
+  std::vector<std::string> holding;  ///< the rest
+};
+Verdict verdict_of(const std::vector<VerifyReport>& reports);
+
 /// A report for each engine, in the order of engine_choice. Throws Error as verify_engine.
 std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
                                  const std::vector<std::string>& engines,

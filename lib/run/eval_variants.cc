@@ -128,6 +128,18 @@ Scorer EvalVariants::make_scorer() const {
   return Scorer(std::move(models), reference, threads_);
 }
 
+void check_gated(const EvalVariants& variants, const EvalOptions& options) {
+  const auto quantizes = [](const EvalVariant& variant) {
+    const CheckpointQuantization& weights = variant.model->quantization;
+    return is_fp8(variant.label.dtype) || !weights.linears.empty() || weights.has_coded();
+  };
+  if (options.allow_16_bit || std::ranges::any_of(variants.variants(), quantizes)) return;
+  fail(options.model, ": a gate would pass whatever happens: the cache is ",
+       name_of(variants.variants().front().label.dtype),
+       " and no weight is quantized; give a checkpoint with scales, --kv-cache-dtype fp8_e4m3, or "
+       "--allow-16-bit where 16 bits are meant");
+}
+
 void add_missed(const std::vector<std::string>& lines, const EvalVariants& variants, size_t variant,
                 std::vector<std::string>& all) {
   const std::string name =

@@ -21,6 +21,7 @@ struct EvalOptions {
   std::string reference_cache = "auto";
   DeviceOptions device = {};
   SequenceOptions sequences = {};
+  bool allow_16_bit = false;  ///< a gate may hold a model that quantizes nothing
 };
 
 /// Name of a variant, dtype and scales of its cache.
@@ -80,6 +81,10 @@ class EvalVariants {
   std::optional<EvalVariant> reference_;
   bool is_single_ = true;
 };
+
+/// Throws Error where no variant has an FP8 cache or quantized weights, because every gate would
+/// pass; not where options allow that.
+void check_gated(const EvalVariants& variants, const EvalOptions& options);
 
 /// Adds lines on the variant's missed gates to all; with several variants they start with its name.
 void add_missed(const std::vector<std::string>& lines, const EvalVariants& variants, size_t variant,

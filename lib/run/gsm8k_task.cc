@@ -24,6 +24,7 @@ GsmOptions questions_for(const LoadedModel& model, const EvalOptions& options,
 GsmTaskResult evaluate_gsm8k(const EvalOptions& options, const GsmTaskOptions& asked,
                              Diagnostics& diagnostics) {
   EvalVariants variants(options, false, diagnostics);
+  if (asked.gates.has_any()) check_gated(variants, options);
   // All tokenizers first: otherwise a folder without one would waste the others' answers.
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;
   for (const EvalVariant& variant : variants.variants())

@@ -43,6 +43,7 @@ LikelihoodResult evaluate_likelihood(
     const EvalOptions& options, const LikelihoodOptions& asked, Diagnostics& diagnostics,
     const std::function<void(const LikelihoodResult&)>& on_scores) {
   EvalVariants variants(options, asked.has_reference, diagnostics);
+  if (asked.gates.has_any()) check_gated(variants, options);
   const auto has_fp8 = [](const EvalVariant& variant) { return is_fp8(variant.label.dtype); };
   if (asked.per_layer && std::ranges::none_of(variants.variants(), has_fp8))
     fail("--per-layer needs an FP8 cache; there is none");

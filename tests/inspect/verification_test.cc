@@ -21,6 +21,26 @@ TEST_CASE("verification: engines are named as their rules are") {
   CHECK(test::contains(test::message_of([] { engine_choice({"vlm"}); }), "vllm"));
 }
 
+TEST_CASE("verification: engines that hold nothing are told from those that lose something") {
+  VerifyReport empty;
+  empty.engine = "b";
+  empty.layers.emplace_back();
+  VerifyReport holding = empty;
+  holding.engine = "a";
+  holding.layers[0].v.source = "model.layers.0.self_attn.v_scale";
+  VerifyReport losing = holding;
+  losing.engine = "c";
+  losing.findings.emplace_back().severity = Severity::kError;
+  VerifyReport unknown = holding;
+  unknown.engine = "d";
+  unknown.is_known = false;
+  const Verdict verdict = verdict_of({holding, empty, losing, unknown});
+  CHECK(verdict.unknown == std::vector<std::string>{"d"});
+  CHECK(verdict.holding == std::vector<std::string>{"a"});
+  CHECK(verdict.empty == std::vector<std::string>{"b"});
+  CHECK(verdict.losing == std::vector<std::string>{"c"});
+}
+
 TEST_CASE("verification: a config.json that is not read is named once") {
   const test::ScratchFolder folder;
   fs::copy_file(model_fixture("llama") / "model.safetensors", folder / "model.safetensors");
