@@ -145,7 +145,7 @@ std::string upper_case(std::string text) {
 std::vector<std::string> preset_names() {
   std::vector<std::string> names;
   for (const PresetRow& row : kPresets)
-    if (row.outside.empty()) names.emplace_back(row.name);
+    if (row.outside.empty() && row.weights) names.emplace_back(row.name);
   return names;
 }
 

@@ -15,7 +15,7 @@ namespace kvcal {
 /// a preset that is unknown or not FP8.
 QuantScheme read_preset(const YamlNode& name, const std::string& path);
 
-/// Names of the presets that recipes may have.
+/// Names of the presets that recipes may have and that quantize anything.
 std::vector<std::string> preset_names();
 
 /// Whether a preset, also one that recipes may not have, has this name, in any case.
