@@ -2,6 +2,7 @@
 # The commit is told, not found: a configured folder outlives commits, and a build of a source archive must not differ.
 set(KVCAL_COMMIT "" CACHE STRING "Commit that is built, for kvcal --version --json")
 set(KVCAL_BUILT_WITH_ARROW ${KVCAL_HAS_ARROW})
+set(KVCAL_BUILT_WITH_CURL ${KVCAL_HAS_CURL})
 set(KVCAL_BUILT_WITH_MPI OFF)
 if(TARGET MPI::MPI_CXX)
   set(KVCAL_BUILT_WITH_MPI ON)
@@ -12,7 +13,7 @@ set(_libraries
   "oneDNN|${dnnl_VERSION}" "highway|${kvcal_pc_highway_VERSION}" "sentencepiece|${kvcal_pc_sentencepiece_VERSION}"
   "pcre2|${kvcal_pc_pcre2_VERSION}" "utf8proc|${kvcal_pc_utf8proc_VERSION}" "yaml-cpp|${yaml-cpp_VERSION}"
   "openssl|${OPENSSL_VERSION}" "zlib|${ZLIB_VERSION_STRING}" "zstd|${kvcal_pc_zstd_VERSION}"
-  "nlohmann_json|${nlohmann_json_VERSION}" "CLI11|${CLI11_VERSION}")
+  "curl|${kvcal_pc_curl_VERSION}" "nlohmann_json|${nlohmann_json_VERSION}" "CLI11|${CLI11_VERSION}")
 set(KVCAL_LIBRARIES "")
 foreach(_library ${_libraries})
   string(REPLACE "|" "\", \"" _library "${_library}")

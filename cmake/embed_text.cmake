@@ -1,10 +1,20 @@
 # Files as string constants of C++, at build time:
 #   cmake -DOUTPUT=<file.cc> -DHEADER=<its declarations> -DNAMESPACE=<a::b> -DFILES=<x.css|y.js> -P embed_text.cmake
-# report.css becomes kReportCss.
+# report.css becomes kReportCss. With -DTABLE=<name> they become one table of EmbeddedText (core/embedded_text.h), which
+# the function of that name returns.
 set(text "#include \"${HEADER}\"\n\nnamespace ${NAMESPACE} {\n\n")
+if(TABLE)
+  string(APPEND text "std::span<const EmbeddedText> ${TABLE}() {\n"
+              "  using namespace std::string_view_literals;\n  static constexpr EmbeddedText kTexts[] = {\n")
+endif()
 string(REPLACE "|" ";" files "${FILES}")
 foreach(file ${files})
   get_filename_component(words ${file} NAME)
+  if(TABLE)
+    file(READ ${file} content)
+    string(APPEND text "      {\"${words}\", R\"kvcal_text(${content})kvcal_text\"sv},\n")
+    continue()
+  endif()
   string(REGEX REPLACE "[._]" ";" words ${words})
   set(name k)
   foreach(word ${words})
@@ -16,4 +26,7 @@ foreach(file ${files})
   file(READ ${file} content)
   string(APPEND text "extern const std::string_view ${name} = R\"kvcal_text(${content})kvcal_text\";\n\n")
 endforeach()
+if(TABLE)
+  string(APPEND text "  };\n  return kTexts;\n}\n\n")
+endif()
 file(WRITE ${OUTPUT} "${text}}  // namespace ${NAMESPACE}\n")

@@ -64,11 +64,24 @@ endfunction()
 # which its header declares: report.css is kReportCss.
 function(embed_text layer folder header namespace)
   file(GLOB assets CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${folder}/*.css ${PROJECT_SOURCE_DIR}/${folder}/*.js)
+  embed_files(${layer} ${header} ${namespace} "" "${assets}")
+endfunction()
+
+# embed_table(layer table header patterns...): the files that match become rows of EmbeddedText, which the function
+# kvcal::<table> of the header returns.
+function(embed_table layer table header)
+  list(TRANSFORM ARGN PREPEND ${PROJECT_SOURCE_DIR}/)
+  file(GLOB files CONFIGURE_DEPENDS ${ARGN})
+  embed_files(${layer} ${header} kvcal ${table} "${files}")
+endfunction()
+
+function(embed_files layer header namespace table files)
   set(output ${PROJECT_BINARY_DIR}/include/generated/${layer}_assets.cc)
   set(script ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake)
-  list(JOIN assets "|" files)
+  list(JOIN files "|" joined)
   add_custom_command(OUTPUT ${output} VERBATIM
-    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DHEADER=${header} -DNAMESPACE=${namespace} -DFILES=${files} -P ${script}
-    DEPENDS ${assets} ${script})
+    COMMAND ${CMAKE_COMMAND} -DOUTPUT=${output} -DHEADER=${header} -DNAMESPACE=${namespace} -DTABLE=${table}
+            -DFILES=${joined} -P ${script}
+    DEPENDS ${files} ${script})
   target_sources(${layer} PRIVATE ${output})
 endfunction()

@@ -23,6 +23,9 @@ kvcal --version
 kvcal --version --json | tee facts
 grep -q '"mpi": true' facts
 grep -q '"arrow": false' facts
+grep -q '"curl": true' facts
+refused env HF_ENDPOINT=http://127.0.0.1:1 kvcal inspect owner/name
+grep -q "cannot reach http://127.0.0.1:1" log
 for file in recipes/fp8_kv_tensor.yaml datasets/calibration.jsonl sweeps/kv_observers.yaml; do test -s /usr/share/kvcal/$file; done
 test -s /usr/share/bash-completion/completions/kvcal
 dpkg -L kvcal | sort >files

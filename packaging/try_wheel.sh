@@ -26,6 +26,9 @@ kvcal --version
 python3 -m kvcal --version --json | tee facts
 grep -q '"mpi": false' facts
 grep -q '"arrow": false' facts
+grep -q '"curl": false' facts
+refused kvcal inspect owner/name
+grep -q "hf download owner/name" log
 test -s env/share/man/man1/kvcal-calibrate.1
 test -s env/share/bash-completion/completions/kvcal
 kvcal calibrate model --recipe env/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset env/share/kvcal/datasets/calibration.jsonl \

@@ -1,6 +1,7 @@
 #include "commands.h"
 #include "kvcal_version.h"
 #include "options.h"
+#include "terminal/input_options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {
@@ -27,10 +28,12 @@ void add_apply(CLI::App& app, std::function<void()>& run) {
   CLI::App* command =
       app.add_subcommand("apply", "Put an overlay (--scales-only) on a checkpoint, 16-bit or FP8");
   add_text(*command, "overlay", options->overlay, "Folder that --scales-only wrote")->required();
-  add_text(*command, "checkpoint", options->checkpoint, "Model folder")->required();
+  add_model(*command, "checkpoint", options->checkpoint, "Model folder, or an id of the hub")
+      ->required();
   add_family_options(*command, options->request.family);
   OutputOptions& output = options->request.output;
-  add_text(*command, "--output", output.output, "Folder to write; appears complete or not at all")
+  add_text(*command, "-o,--output", output.output,
+           "Folder to write; appears complete or not at all")
       ->required();
   command->add_flag("--overwrite", output.overwrite, "Replace the output if it exists");
   command->add_flag("--json", options->json, "Print the manifest instead of tables");

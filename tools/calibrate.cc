@@ -1,7 +1,9 @@
 #include <cstdio>
 #include <iostream>
 
+#include "core/join.h"
 #include "core/number_text.h"
+#include "datasets/named_dataset.h"
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "options.h"
@@ -9,6 +11,7 @@
 #include "run/calibrate_checkpoint.h"
 #include "run/measured_scales.h"
 #include "terminal/command_line.h"
+#include "terminal/input_options.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 
@@ -78,11 +81,14 @@ void add_forward_options(CLI::App& command, CalibrateRequest& options) {
 }
 
 void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
-  add_text(command, "model", options.request.model, "Hugging Face model folder")->required();
-  add_text(command, "--recipe", options.request.recipe, "Recipe in llm-compressor's form")
+  add_model(command, "model", options.request.model,
+            "Hugging Face model: a folder, or an id of the hub, owner/name[@revision]")
       ->required();
-  add_text(command, "--dataset", options.request.dataset,
-           "JSONL, JSON, text or a descriptor; not needed where nothing is calibrated");
+  add_recipe_option(command, options.request.recipe);
+  add_dataset(
+      command, "--dataset", options.request.dataset,
+      "JSONL, JSON, text, a table, a folder or pattern of them, an id of the hub, or a name (" +
+          join(dataset_names(), ", ") + "); default: calibration, 132 chats of ours");
   add_family_options(command, options.request.family);
   add_output_options(command, options.request.output)->required();
   add_report_options(command, options.request.report);

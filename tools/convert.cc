@@ -1,6 +1,7 @@
 #include "commands.h"
 #include "kvcal_version.h"
 #include "options.h"
+#include "terminal/input_options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {
@@ -11,7 +12,8 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
   request->version = KVCAL_VERSION;
   CLI::App* command = app.add_subcommand(
       "convert", "Write a checkpoint's KV scales, and its FP8 weights, in another format");
-  add_text(*command, "checkpoint", request->checkpoint, "Model folder")->required();
+  add_model(*command, "checkpoint", request->checkpoint, "Model folder, or an id of the hub")
+      ->required();
   command
       ->add_option("--to", request->output.formats,
                    "compressed-tensors, fp8, modelopt, quark, tgi or scales-json; may be repeated, "
@@ -20,9 +22,9 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
   add_family_options(*command, request->family);
   add_engine_option(*command, request->output);
   add_target_options(*command, request->output)->required();
-  add_text(*command, "--scales", request->scales,
-           "Where the scales are from instead of the checkpoint: kv_cache_scales.json, a "
-           "folder of TensorRT-LLM rank files, an overlay, or another checkpoint");
+  add_model(*command, "--scales", request->scales,
+            "Where the scales are from instead of the checkpoint: kv_cache_scales.json, a "
+            "folder of TensorRT-LLM rank files, an overlay, or another checkpoint");
   command
       ->add_option("--strategy", request->strategy,
                    "tensor merges the scales of heads; attn_head gives each head that of its rank; "

@@ -5,10 +5,12 @@
 #include "core/file.h"
 #include "core/join.h"
 #include "core/registry.h"
+#include "datasets/named_dataset.h"
 #include "options.h"
 #include "run/evaluation.h"
 #include "run/output_files.h"
 #include "run/report_files.h"
+#include "terminal/input_options.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 
@@ -290,8 +292,8 @@ void run_eval(const CLI::App& app, EvalCommand command) {
 }
 
 void add_kl_options(CLI::App& command, EvalCommand& options) {
-  add_text(command, "--reference", options.eval.reference,
-           "Model that KL is measured from; default: the same with an unquantized cache");
+  add_model(command, "--reference", options.eval.reference,
+            "Model that KL is measured from; default: the same with an unquantized cache");
   add_setting(command, "--reference-kv-cache-dtype", options.eval.reference_cache,
               "Cache of what KL is measured from; auto: as its checkpoint says, or the model's "
               "dtype where it is the same model");
@@ -331,8 +333,8 @@ void add_sensitivity_options(CLI::App& command, EvalCommand& options) {
 
 void add_gsm8k_options(CLI::App& group, EvalCommand& options) {
   GsmOptions& questions = options.gsm8k.questions;
-  add_text(group, "--fewshot-dataset", options.fewshot_dataset,
-           "JSON lines of worked examples; default: split train of a descriptor");
+  add_dataset(group, "--fewshot-dataset", options.fewshot_dataset,
+              "JSON lines of worked examples; default: split train of a descriptor");
   add_number(group, "--num-fewshot", questions.num_fewshot, "Worked examples before each question",
              0, int64_t{1} << 16);
   group.add_option("--limit", questions.limit, "Ask the first so many questions alone")
@@ -364,22 +366,22 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<EvalCommand>();
   CLI::App* command = app.add_subcommand(
       "eval", "Measure what a KV cache dtype, scales or FP8 weights do to a model's predictions");
-  add_text(*command, "model", options->eval.model,
-           "Hugging Face model folder, or an output of calibrate")
+  add_model(*command, "model", options->eval.model,
+            "Hugging Face model or output of calibrate: a folder, or an id of the hub")
       ->required();
   command->add_option("--task", options->task, "perplexity, kl, gsm8k or sensitivity")->required();
-  add_text(*command, "--dataset", options->eval.dataset,
-           "Text, or JSON lines with text, messages or input_ids")
+  add_dataset(
+      *command, "--dataset", options->eval.dataset,
+      "Text, or JSON lines with text, messages or input_ids, an id of the hub, or a name (" +
+          join(dataset_names(), ", ") + ")")
       ->required();
   add_family_options(*command, options->eval.family);
   add_cache_options(*command, options->eval.cache);
   add_sequence_options(*command->add_option_group(kOfSequences.title), options->eval.sequences);
-  command->add_option_group(kOfVariants.title)
-      ->add_option(
-          "--variant", options->eval.variants,
-          "Instead of --kv-cache-dtype and scales: one of several caches that are scored in "
-          "the same pass, NAME=CACHE[:SCALES] or NAME=model:FOLDER; SCALES: unit, "
-          "checkpoint, a file or folder; repeatable");
+  add_variants(*command->add_option_group(kOfVariants.title), "--variant", options->eval.variants,
+               "Instead of --kv-cache-dtype and scales: one of several caches that are scored in "
+               "the same pass, NAME=CACHE[:SCALES] or NAME=model:FOLDER; SCALES: unit, "
+               "checkpoint, a file or folder; repeatable");
   add_kl_options(*command->add_option_group(kOfKl.title), *options);
   add_sensitivity_options(*command->add_option_group(kOfSensitivity.title), *options);
   add_gsm8k_options(*command->add_option_group(kOfGsm8k.title), *options);

@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "core/number_text.h"
 #include "run/generate_text.h"
+#include "terminal/input_options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {
@@ -68,8 +69,8 @@ void add_generate(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<GenerateCommand>();
   CLI::App* command =
       app.add_subcommand("generate", "Continue a text with a KV cache of a chosen dtype");
-  add_text(*command, "model", options->request.model,
-           "Hugging Face model folder, or an output of calibrate")
+  add_model(*command, "model", options->request.model,
+            "Hugging Face model or output of calibrate: a folder, or an id of the hub")
       ->required();
   add_family_options(*command, options->request.family);
   command->add_option("--prompt", options->request.prompt, "Text to continue")->required();

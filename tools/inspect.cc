@@ -9,6 +9,7 @@
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "options.h"
+#include "terminal/input_options.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 
@@ -187,7 +188,8 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand(
       "inspect", "Show the architecture, who supports it, and the scales and sizes of every layer");
-  add_text(*command, "checkpoint", options->checkpoint, "Model folder, with or without scales")
+  add_model(*command, "checkpoint", options->checkpoint,
+            "Model folder, with or without scales, or an id of the hub")
       ->required();
   add_family_options(*command, options->family);
   command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");

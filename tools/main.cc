@@ -11,6 +11,8 @@
 #include "core/registry.h"
 #include "run/state_options.h"
 #include "terminal/command_line.h"
+#include "terminal/input_options.h"
+#include "terminal/progress.h"
 
 namespace kvcal {
 namespace {
@@ -134,6 +136,11 @@ void add_version_options(CLI::App& app) {
   option->needs(version);
 }
 
+void fetch_named_inputs() {
+  TerminalDiagnostics diagnostics;
+  fetch_inputs(diagnostics);
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app("Calibrated FP8 KV-cache scales for 16-bit Hugging Face checkpoints", "kvcal");
   add_version_options(app);
@@ -142,6 +149,7 @@ int run_main(int argc, char** argv) {
   for (const AddCommand add : kCommands) add(app, run);
   try {
     app.parse(argc, argv);
+    fetch_named_inputs();
     unless_file_changed(run);
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);

@@ -7,7 +7,9 @@
 #include "descriptors/family_file.h"
 #include "engines/engine_rules.h"
 #include "export/joined_writer.h"
+#include "recipe/named_recipe.h"
 #include "run/closing_lines.h"
+#include "terminal/input_options.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 
@@ -104,8 +106,14 @@ void add_engine_option(CLI::App& command, OutputOptions& options) {
       ->take_all();
 }
 
+void add_recipe_option(CLI::App& command, std::string& recipe) {
+  add_text(command, "--recipe", recipe,
+           "Recipe in llm-compressor's form: a file, or a name: " + join(recipe_names(), ", "))
+      ->capture_default_str();
+}
+
 CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
-  CLI::Option* output = add_text(command, "--output", options.output,
+  CLI::Option* output = add_text(command, "-o,--output", options.output,
                                  "Folder to write; appears complete or not at all");
   add_number(command, "--tp-size", options.tp_size,
              "Ranks of tensor parallelism: of kv_cache_scales.json, and over which heads' "
@@ -251,9 +259,9 @@ void add_inputs_option(CLI::App& command, DeviceOptions& options) {
 void add_cache_options(CLI::App& command, CacheOptions& options) {
   add_setting(command, "--kv-cache-dtype", options.kv_cache_dtype,
               "auto, float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 or fp8_e4m3fnuz");
-  add_text(command, "--scales", options.scales,
-           "Scales to use instead of the checkpoint's: kv_cache_scales.json, a scales-only "
-           "overlay, a checkpoint, a folder of rank files");
+  add_model(command, "--scales", options.scales,
+            "Scales to use instead of the checkpoint's: kv_cache_scales.json, a scales-only "
+            "overlay, a checkpoint, a folder of rank files");
   command.add_flag("--unit-scales", options.unit_scales,
                    "Scale 1.0 in every layer, as engines use without scales");
 }

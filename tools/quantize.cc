@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "core/join.h"
 #include "kvcal_version.h"
+#include "terminal/input_options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {
@@ -52,7 +53,8 @@ void add_quantize(CLI::App& app, std::function<void()>& run) {
   request->version = KVCAL_VERSION;
   CLI::App* command = app.add_subcommand(
       "quantize", "Quantize a checkpoint's weights by rounding, of any architecture, without data");
-  add_text(*command, "checkpoint", request->checkpoint, "Model folder")->required();
+  add_model(*command, "checkpoint", request->checkpoint, "Model folder, or an id of the hub")
+      ->required();
   add_text(*command, "--scheme", request->scheme,
            "FP8_DYNAMIC, FP8_BLOCK, W8A8, W4A16, W4A16_ASYM, W8A16, W4AFP8, NVFP4A16, MXFP4, MXFP8 "
            "or another preset of compressed-tensors that needs no data")
@@ -63,7 +65,8 @@ void add_quantize(CLI::App& app, std::function<void()>& run) {
                    "repeated. Embeddings, heads, norms, routers and towers are left anyway")
       ->take_all()
       ->check(is_not_empty());
-  add_text(*command, "--output", request->output, "Folder to write; appears complete or not at all")
+  add_text(*command, "-o,--output", request->output,
+           "Folder to write; appears complete or not at all")
       ->required();
   command->add_flag("--overwrite", request->overwrite, "Replace the output if it exists");
   add_number(*command, "--threads", request->threads, "0: one for each core", 0, 4096);

@@ -2,6 +2,7 @@
 #include "kvcal_version.h"
 #include "options.h"
 #include "run/scales_from_statistics.h"
+#include "terminal/input_options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {
@@ -27,8 +28,8 @@ void add_scales(CLI::App& app, std::function<void()>& run) {
       "scales", "Make scales from statistics that calibrate kept, without a forward pass");
   add_text(*command, "--statistics", request->statistics, "File of calibrate --save-statistics")
       ->required();
-  add_text(*command, "--recipe", request->recipe, "Recipe in llm-compressor's form")->required();
-  add_text(*command, "--model", request->model, "The statistics' model, to write an output of");
+  add_recipe_option(*command, request->recipe);
+  add_model(*command, "--model", request->model, "The statistics' model, to write an output of");
   add_family_options(*command, request->family);
   add_output_options(*command, request->output);
   command->add_flag("--json", *json, "Print the manifest instead of a table");

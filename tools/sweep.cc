@@ -224,6 +224,8 @@ void run_sweep_command(const SweepOptions& options) {
   TerminalDiagnostics diagnostics;
   const SweepSettings settings = settings_of(options);
   if (!options.task.empty()) return run_task(settings, options.task, diagnostics);
+  SweepFile file = read_sweep(settings.file);
+  in_context(options.file, [&] { fetch_inputs(file, diagnostics); });
   if (options.is_list)
     return print_list(options,
                       read_planned_sweep(settings.file, settings.version, settings.family).plan);
@@ -240,7 +242,7 @@ void add_sweep(CLI::App& app, std::function<void()>& run) {
   CLI::App* command = app.add_subcommand(
       "sweep", "Measure a grid of recipes, cache dtypes and scales; goes on where it was stopped");
   add_text(*command, "file", options->file, "YAML file of the grid (docs/sweep.md)")->required();
-  add_text(*command, "--output", options->output,
+  add_text(*command, "-o,--output", options->output,
            "Folder of the results; with the same one a run goes on where it stopped");
   add_family_options(*command, options->family);
   command->add_flag("--dry-run", options->is_dry_run,

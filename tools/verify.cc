@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "core/join.h"
 #include "inspect/verification.h"
+#include "terminal/input_options.h"
 #include "terminal/table.h"
 
 namespace kvcal {
@@ -101,7 +102,8 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<VerifyCommand>();
   CLI::App* command = app.add_subcommand(
       "verify", "Tell what serving engines would make of a checkpoint's KV scales");
-  add_text(*command, "checkpoint", options->checkpoint, "Model folder, with or without scales")
+  add_model(*command, "checkpoint", options->checkpoint,
+            "Model folder, with or without scales, or an id of the hub")
       ->required();
   add_family_options(*command, options->options.family);
   command

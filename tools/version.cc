@@ -39,6 +39,7 @@ std::string version_json() {
                  {"gpu", text_or_null(KVCAL_GPU_LANGUAGE)},
                  {"mpi", KVCAL_BUILT_WITH_MPI == 1},
                  {"arrow", KVCAL_BUILT_WITH_ARROW == 1},
+                 {"curl", KVCAL_BUILT_WITH_CURL == 1},
                  {"libraries", libraries}});
   text.pop_back();  // CLI11 ends the line
   return text;

@@ -1,9 +1,11 @@
 #include "checkpoint/links.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <vector>
 
 #include "checkpoint/model_dir.h"
 #include "core/error.h"
@@ -21,26 +23,33 @@ bool allows_all() {
   return value && std::string_view(value) == "1";
 }
 
-/// Folder of a hub cache for the files of a snapshot, or an empty path.
-fs::path blobs_of(const fs::path& folder) {
+/// Folders of a hub cache for the files of a snapshot: the repository's, and the one that all
+/// repositories share, which huggingface_hub 2.4 marks.
+std::vector<fs::path> blobs_of(const fs::path& folder) {
   std::error_code error;
   const fs::path snapshot = fs::canonical(folder, error);
   if (error || snapshot.parent_path().filename() != "snapshots") return {};
-  return snapshot.parent_path().parent_path() / "blobs";
+  const fs::path repository = snapshot.parent_path().parent_path();
+  const fs::path shared = repository.parent_path() / "blobs";
+  std::vector<fs::path> blobs{repository / "blobs"};
+  if (is_there(shared / ".huggingface-shared-blobs")) blobs.push_back(shared);
+  return blobs;
 }
 
-void check_link(const fs::path& link, const fs::path& folder, const fs::path& blobs) {
+void check_link(const fs::path& link, const fs::path& folder, const std::vector<fs::path>& blobs) {
   if (!is_there(link)) return;  // leads nowhere; who needs it says so
   std::error_code error;
   const fs::path place = fs::canonical(link, error);
   if (error) fail_code(link, "cannot find out where it leads", error);
-  if (lies_in(place, folder) || (!blobs.empty() && lies_in(place, blobs))) return;
+  const auto holds_it = [&](const fs::path& one) { return lies_in(place, one); };
+  if (holds_it(folder) || std::ranges::any_of(blobs, holds_it)) return;
   fail(link.string(), ": is a symbolic link to ", place.string(),
        ", outside of the checkpoint, expected a file in it; if you trust it, set ", kAllowAll,
        "=1, or make a copy with 'cp -rL'");
 }
 
-void check_entries(const fs::path& inner, const fs::path& folder, const fs::path& blobs) {
+void check_entries(const fs::path& inner, const fs::path& folder,
+                   const std::vector<fs::path>& blobs) {
   if (!is_folder(inner)) return;
   for (const fs::path& path : paths_in(inner)) {
     const std::string name = path.filename().string();
@@ -56,7 +65,7 @@ void check_entries(const fs::path& inner, const fs::path& folder, const fs::path
 
 void check_links(const fs::path& folder) {
   if (allows_all()) return;
-  const fs::path blobs = blobs_of(folder);
+  const std::vector<fs::path> blobs = blobs_of(folder);
   check_entries(folder, folder, blobs);
   check_entries(folder / kTemplateFolder, folder, blobs);
 }

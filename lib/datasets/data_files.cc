@@ -167,6 +167,13 @@ bool is_pattern(const fs::path& path) {
   return path.string().find_first_of(kPatternCharacters) != std::string::npos && !is_there(path);
 }
 
+bool has_files(const fs::path& path) {
+  glob_t found{};
+  const bool has_some = is_pattern(path) && ::glob(path.c_str(), GLOB_NOSORT, nullptr, &found) == 0;
+  ::globfree(&found);
+  return has_some;
+}
+
 FileSet find_data_files(const fs::path& path, const std::optional<std::string>& split) {
   const bool in_folder = is_folder(path);
   FileSet set{.folder = in_folder ? path : fixed_part(path),

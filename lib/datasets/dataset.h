@@ -60,6 +60,8 @@ struct DatasetOverrides {
 ///   or {"ids": [[…]]}; a single record; or JSON lines under that name;
 /// - .txt, .text, .md and whatever is none of the others: a record is a paragraph, that is, lines
 /// up to a blank one;
+/// - a name of the program's own texts and descriptors (lib/datasets/named_dataset.h), where no
+/// such file is there;
 /// - .yaml, .yml: a descriptor (lib/datasets/descriptor.h) of a known data set that lies beside it;
 /// - .parquet, .arrow, .feather, .ipc: a table, a record is a row;
 /// - a folder that `datasets` saved, or else a folder or pattern of files

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/sha256.h"
 #include "core/utf8.h"
 #include "datasets/dataset_reader.h"
 
@@ -57,7 +56,7 @@ Json JsonRecords::read(int64_t index) const {
 }
 
 std::string JsonRecords::sha256() const {
-  return sha256_of_file(file_.path());
+  return file_.sha256();
 }
 
 }  // namespace kvcal

@@ -9,8 +9,11 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/registry.h"
+#include "datasets/named_dataset.h"
 #include "datasets/record_source.h"
+#include "hub/hub.h"
 
 namespace kvcal {
 namespace {
@@ -157,14 +160,31 @@ fs::path local_copy_of(const YAML::Node& node, const fs::path& descriptor, const
   return descriptor.parent_path() / value;
 }
 
-Descriptor parse_descriptor(const std::string& text, const fs::path& path,
-                            const DatasetOverrides& overrides) {
+/// Patterns of the hub's files, one or a list, with {split} filled in.
+std::vector<std::string> read_hub_files(const YAML::Node& node, const std::string& split) {
+  constexpr std::string_view kSplit = "{split}";
+  std::vector<std::string> files;
+  const auto add = [&](const YAML::Node& one) {
+    std::string pattern = scalar(one, "hub");
+    if (const size_t at = pattern.find(kSplit); at != pattern.npos)
+      pattern.replace(at, kSplit.size(), split);
+    files.push_back(std::move(pattern));
+  };
+  if (!node.IsSequence())
+    add(node);
+  else
+    for (const YAML::Node& one : node) add(one);
+  return files;
+}
+
+DatasetDescriptor parse_descriptor(const std::string& text, const fs::path& path,
+                                   const DatasetOverrides& overrides) {
   const YAML::Node root = YAML::Load(text);
   if (root.IsNull()) fail("the descriptor is empty");
   const Fields fields(
       root, "the descriptor",
-      {"name", "source", "licence", "configuration", "splits", "split", "path", "record"});
-  Descriptor result;
+      {"name", "source", "licence", "configuration", "splits", "split", "path", "hub", "record"});
+  DatasetDescriptor result;
   result.name = scalar(fields.required("name"), "name");
   result.source = plain_name(fields.required("source"), "source");
   result.licence = scalar(fields.required("licence"), "licence");
@@ -179,8 +199,19 @@ Descriptor parse_descriptor(const std::string& text, const fs::path& path,
   result.local_copy = overrides.local_copy
                           ? *overrides.local_copy
                           : local_copy_of(copy, path, result.split, overrides.split.has_value());
+  if (const auto hub = fields.optional("hub"))
+    result.hub_files = read_hub_files(*hub, result.split);
   result.mapping = read_mapping(fields.required("record"));
   return result;
+}
+
+/// The copy of the hub's cache in place of one that does not lie in the working folder.
+void use_hub_copy(DatasetDescriptor& descriptor) {
+  if (descriptor.hub_files.empty() || is_there(descriptor.local_copy)) return;
+  const auto cached = cached_dataset(
+      HubCache(hub_settings().cache),
+      {.repo = HubRepo::kDataset, .name = descriptor.source, .path = descriptor.hub_files.front()});
+  if (cached) descriptor.local_copy = *cached;
 }
 
 const Json& field_of(const Json& object, const std::string& field) {
@@ -238,11 +269,14 @@ std::vector<std::string> FieldTemplate::fields() const {
   return names;
 }
 
-Descriptor read_descriptor(const fs::path& path, const DatasetOverrides& overrides) {
-  const std::string text = read_text(path, kMaxDescriptorBytes);
+DatasetDescriptor read_descriptor(const fs::path& path, const DatasetOverrides& overrides) {
+  const auto named = named_dataset(path, ".yaml");
+  const std::string text = named ? std::string(named->text) : read_text(path, kMaxDescriptorBytes);
   return in_context(path.string(), [&] {
     try {
-      return parse_descriptor(text, path, overrides);
+      DatasetDescriptor descriptor = parse_descriptor(text, path, overrides);
+      if (named && !overrides.local_copy) use_hub_copy(descriptor);
+      return descriptor;
     } catch (const YAML::DeepRecursion& error) {
       fail("line ", error.mark.line + 1, ": YAML nests too deep");
     } catch (const YAML::Exception& error) {

@@ -11,6 +11,8 @@
 #include "core/folder.h"
 #include "core/pages.h"
 #include "core/posix_file.h"
+#include "core/sha256.h"
+#include "datasets/named_dataset.h"
 
 namespace kvcal {
 namespace {
@@ -101,8 +103,13 @@ std::string data_extension(const fs::path& path, bool is_packed) {
   return is_packed && names_packing ? ascii_lower(path.stem().extension().string()) : extension;
 }
 
-TextFile::TextFile(const fs::path& path) : file_(path) {
-  const std::string_view bytes = view_of(file_.bytes());
+TextFile::TextFile(const fs::path& path) : path_(path) {
+  if (const auto named = named_dataset(path)) {
+    text_ = named->text;
+    return;
+  }
+  file_.emplace(path);
+  const std::string_view bytes = view_of(file_->bytes());
   const Packing packing = packing_of(bytes);
   if (packing == Packing::kNone) {
     text_ = checked(bytes, path);
@@ -110,7 +117,7 @@ TextFile::TextFile(const fs::path& path) : file_(path) {
   }
   unpacked_ = std::make_unique<Unpacked>(temporary_folder());
   in_context(path.string(), [&] {
-    unpack(packing, file_.bytes(), [&](std::string_view piece, uint64_t read) {
+    unpack(packing, file_->bytes(), [&](std::string_view piece, uint64_t read) {
       // The limit grows with the bytes read so far, so that a large bomb is known as soon as a
       // small one.
       const uint64_t most = std::max<uint64_t>(kAlwaysUnpackedBytes, kMaxPackingRatio * read);
@@ -123,19 +130,19 @@ TextFile::TextFile(const fs::path& path) : file_(path) {
     });
   });
   text_ = checked(unpacked_->map(), path);
-  file_.drop(file_.bytes());
+  file_->drop(file_->bytes());
 }
 
 TextFile::~TextFile() = default;
 TextFile::TextFile(TextFile&&) noexcept = default;
 TextFile& TextFile::operator=(TextFile&&) noexcept = default;
 
-const fs::path& TextFile::path() const {
-  return file_.path();
+void TextFile::drop(std::string_view part) const {
+  if (file_) release_pages(std::as_bytes(std::span(part)));
 }
 
-void TextFile::drop(std::string_view part) const {
-  release_pages(std::as_bytes(std::span(part)));
+std::string TextFile::sha256() const {
+  return file_ ? sha256_of_file(path_) : sha256_hex(text_);
 }
 
 std::string head_of_packed(const MappedFile& file, size_t max_bytes) {

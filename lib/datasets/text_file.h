@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -27,7 +28,8 @@ std::string data_extension(const fs::path& path, bool is_packed);
 /// text that people write packs that well.
 inline constexpr uint64_t kMaxPackingRatio = 200, kAlwaysUnpackedBytes = uint64_t{256} << 20;
 
-/// The text of one data set file: mapped as it lies there or, where gzip or zstd packed it,
+/// The text of one data set file: that of the program where path names one
+/// (datasets/named_dataset.h), else mapped as it lies there or, where gzip or zstd packed it,
 /// unpacked into a scratch file that has no name in the system's folder for such files ($TMPDIR,
 /// else /tmp). Memory does not grow with either. Members and frames that follow one another are one
 /// text.
@@ -41,15 +43,18 @@ class TextFile {
   TextFile(TextFile&&) noexcept;
   TextFile& operator=(TextFile&&) noexcept;
 
-  const fs::path& path() const;
+  const fs::path& path() const { return path_; }
   /// Without a byte order mark.
   std::string_view text() const { return text_; }
   /// A part of text() is not needed for now: its pages no longer count as the process's memory.
   void drop(std::string_view part) const;
+  /// SHA-256 of the file's bytes as they lie on the disk.
+  std::string sha256() const;
 
  private:
   class Unpacked;
-  MappedFile file_;
+  fs::path path_;
+  std::optional<MappedFile> file_;  ///< nullopt: a text of the program
   std::unique_ptr<Unpacked> unpacked_;
   std::string_view text_;
 };

@@ -142,6 +142,18 @@ std::string upper_case(std::string text) {
 
 }  // namespace
 
+std::vector<std::string> preset_names() {
+  std::vector<std::string> names;
+  for (const PresetRow& row : kPresets)
+    if (row.outside.empty() && row.weights) names.emplace_back(row.name);
+  return names;
+}
+
+bool is_preset(std::string_view name) {
+  return std::ranges::find(kPresets, upper_case(std::string(name)), &PresetRow::name) !=
+         std::end(kPresets);
+}
+
 QuantScheme read_preset(const YamlNode& name, const std::string& path) {
   const std::string upper = upper_case(name.text);
   std::vector<std::string> names;

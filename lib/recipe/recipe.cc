@@ -1,9 +1,12 @@
 #include "recipe/recipe.h"
 
 #include "core/file.h"
+#include "core/folder.h"
+#include "core/join.h"
 #include "core/json.h"
 #include "core/registry.h"
 #include "recipe/grammar.h"
+#include "recipe/named_recipe.h"
 #include "recipe/yaml_tree.h"
 
 #include <algorithm>
@@ -71,8 +74,20 @@ Recipe parse_recipe(std::string_view text) {
   return recipe;
 }
 
+namespace {
+
+std::string text_of_recipe(const std::filesystem::path& path) {
+  if (auto text = named_recipe(path)) return *std::move(text);
+  if (!path.has_parent_path() && !path.has_extension() && !is_there(path))
+    fail("'", path.string(), "' is neither a file nor the name of a recipe",
+         did_you_mean(path.string(), recipe_names()), "; names are ", join(recipe_names(), ", "));
+  return read_text(path, kMaxRecipeBytes);
+}
+
+}  // namespace
+
 Recipe read_recipe(const std::filesystem::path& path) {
-  std::string text = read_text(path, kMaxRecipeBytes);
+  std::string text = text_of_recipe(path);
   return in_context(path.string(), [&] {
     const std::string extension = normalised_name(path.extension().string());
     Recipe recipe = read_recipe_tree(extension == ".json" ? parse_json_tree(text)

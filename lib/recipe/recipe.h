@@ -62,8 +62,9 @@ bool needs_data(const Modifier& modifier);
 /// support. A key that llm-compressor would accept and ignore is an error too.
 Recipe parse_recipe(std::string_view text);
 
-/// parse_recipe of a file; messages begin with its path. .json must be JSON, .md (Markdown) has the
-/// recipe as its front matter, anything else is YAML.
+/// parse_recipe of a file, or of a name where no such file is there (recipe/named_recipe.h);
+/// messages begin with its path. .json must be JSON, .md (Markdown) has the recipe as its front
+/// matter, anything else is YAML.
 Recipe read_recipe(const std::filesystem::path& path);
 
 /// Whether pattern matches name (a module name, "model.layers.0.self_attn") or class_name

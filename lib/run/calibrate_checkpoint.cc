@@ -11,6 +11,7 @@
 #include "core/process_memory.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
+#include "hub/hub_cache.h"
 
 namespace kvcal {
 namespace {
@@ -73,7 +74,7 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   ManifestInput input;
   input.version = request.version;
   Provenance& origin = input.origin;
-  origin.model_path = request.model;
+  origin.model_path = name_of_source(request.model);
   set_model_type(subject.config, origin);
   origin.model_sha256 = subject.model_dir.sha256();
   input.recipe_path = request.recipe;
@@ -82,7 +83,7 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   input.peak_rss_bytes = peak_resident_bytes();
   if (result.summary) input.summary = to_json(*result.summary);
   if (!run) return input;
-  origin.dataset_path = request.dataset;
+  origin.dataset_path = name_of_source(request.dataset);
   origin.dataset_sha256 = run->dataset->sha256();
   origin.compute_dtype = name_of(run->layerwise.compute_type);
   origin.kv_forward = request.kv_forward;
@@ -120,8 +121,7 @@ class Calibrating {
 
   void run() {
     together(ranks(), [&] { prepare(); });
-    if (needs_data(subject_->plan) || !request_.save_statistics.empty())
-      return calibrate_and_write();
+    if (runs_text(request_, *subject_)) return calibrate_and_write();
     if (!output_) return;
     Statistics none;
     const KvDType kv_dtype = parse_fp8_cache_dtype(request_.output.kv_cache_dtype);
@@ -143,6 +143,7 @@ class Calibrating {
     if (!output.formats.empty()) formats_.emplace(output);  // wrong names are told first
     subject_.emplace(make_subject(read_recipe(request_.recipe), request_.recipe, request_.model,
                                   told(), request_.family, !request_.no_mtp));
+    settle_dataset(request_, *subject_, told());
     inputs_.inputs = settle_inputs(request_.device, subject_->quantization);
     for (const std::string& warning : subject_->quantization.warnings)
       told().warn(request_.model + ": " + warning);
@@ -255,7 +256,7 @@ class Calibrating {
     on_written_(result);
   }
 
-  const CalibrateRequest& request_;
+  CalibrateRequest request_;
   RankSession& session_;
   Diagnostics& diagnostics_;
   const std::function<void(const CalibrationResult&)>& on_written_;

@@ -1,10 +1,13 @@
 #include "run/calibrate_request.h"
 
+#include <algorithm>
+
 #include "calib/derive.h"
 #include "calib/resolve_plan.h"
 #include "core/file.h"
 #include "core/number_text.h"
 #include "core/registry.h"
+#include "datasets/named_dataset.h"
 #include "export/checkpoint_copy.h"
 #include "export/layer_scales.h"
 #include "run/output_files.h"
@@ -91,10 +94,23 @@ Json deciding_options(const CalibrateRequest& request) {
   return deciding;
 }
 
+bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subject) {
+  return needs_data(subject.plan) || !request.save_statistics.empty();
+}
+
+void settle_dataset(CalibrateRequest& request, const CalibrationSubject& subject,
+                    Diagnostics& diagnostics) {
+  if (!request.dataset.empty() || !runs_text(request, subject)) return;
+  request.dataset = kDefaultDataset;
+  int64_t& asked = request.samples.num_calibration_samples;
+  asked = std::min(asked, open_dataset(request.dataset)->size());
+  diagnostics.note("no --dataset is given: calibrating with the program's own '" + request.dataset +
+                   "', " + std::to_string(asked) + " samples");
+}
+
 void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubject& subject,
                           Diagnostics& diagnostics) {
-  const bool runs = needs_data(subject.plan) || !request.save_statistics.empty();
-  if (!runs && !request.dataset.empty())
+  if (!runs_text(request, subject) && !request.dataset.empty())
     diagnostics.warn("--dataset is not read: " + request.recipe + " calibrates nothing");
   if (!needs_data(subject.plan) && !request.stable_ratio.empty())
     diagnostics.warn("--stop-when-stable has no effect: " + request.recipe + " calibrates nothing");
@@ -113,10 +129,6 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
     fail(
         "--save-statistics needs --kv-forward exact: with quantized, what later layers show "
         "depends on the recipe");
-  if (request.dataset.empty() && calibration.observes_all)
-    fail("--save-statistics needs text to run, give --dataset");
-  if (request.dataset.empty() && needs_data(subject.plan))
-    fail(request.recipe, ": needs text to calibrate with, give --dataset");
   subject.check_source();
   in_context(request.model,
              [&] { Weights(subject.model_dir, subject.config, &subject.quantization); });

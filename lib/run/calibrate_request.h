@@ -6,6 +6,7 @@
 #include "datasets/dataset.h"
 #include "family/family_choice.h"
 #include "quant/stop_rule.h"
+#include "recipe/named_recipe.h"
 #include "run/output_formats.h"
 #include "run/rank_settings.h"
 #include "run/report_files.h"
@@ -15,7 +16,9 @@ namespace kvcal {
 
 /// Options of a calibration. check_request checks the texts.
 struct CalibrateRequest {
-  std::string model, recipe, dataset;
+  std::string model;
+  std::string recipe{kDefaultRecipe};  ///< a file or a name
+  std::string dataset = {};     ///< empty: the default one, where the recipe calibrates anything
   FamilyChoice family;          ///< of a model_type that is not known
   std::string save_statistics;  ///< file for kvcal scales; empty: none
   OutputOptions output;
@@ -41,6 +44,12 @@ CalibrationOptions calibration_options(const CalibrateRequest& request);
 StopRule stop_rule(const CalibrateRequest& request);
 /// Options that change a run's result, for the fingerprint of its state.
 Json deciding_options(const CalibrateRequest& request);
+
+/// Whether a calibration runs text through the model.
+bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subject);
+/// Chooses the default data set where text runs and none is named, and notes it.
+void settle_dataset(CalibrateRequest& request, const CalibrationSubject& subject,
+                    Diagnostics& diagnostics);
 
 /// Warns of options without effect.
 void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubject& subject,

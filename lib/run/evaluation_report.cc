@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "hub/hub_cache.h"
 #include "run/evaluation.h"
 
 namespace kvcal {
@@ -36,8 +37,10 @@ report::Measures measures_of(const Numbers& numbers) {
 }
 
 Json run_json(const EvalOptions& options, const std::string& task, const std::string& version) {
-  return {
-      {"task", task}, {"version", version}, {"model", options.model}, {"dataset", options.dataset}};
+  return {{"task", task},
+          {"version", version},
+          {"model", name_of_source(options.model)},
+          {"dataset", name_of_source(options.dataset)}};
 }
 
 void add_sequences(const EvalOptions& options, size_t num_sequences, const std::string& reference,
@@ -176,7 +179,10 @@ report::AnsweredQuestion page_question(const GsmAnswer& answer, const std::strin
 
 report::EvalReport page_of(const EvalOptions& options, const std::string& task,
                            const std::string& version) {
-  return {.task = task, .model = options.model, .dataset = options.dataset, .version = version};
+  return {.task = task,
+          .model = name_of_source(options.model),
+          .dataset = name_of_source(options.dataset),
+          .version = version};
 }
 
 void add_sequences(const EvalOptions& options, size_t num_sequences, const std::string& reference,

@@ -12,6 +12,7 @@
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "family/draft_layer.h"
+#include "hub/hub_cache.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"
 
@@ -64,7 +65,8 @@ Json manifest_of(const ScalesRequest& request, const Statistics& statistics, con
   input.version = request.version;
   // As in a run, which reads no data where nothing needs calibration.
   if (needs_data(result.calibration.plan)) input.origin = statistics.origin;
-  input.origin.model_path = request.model.empty() ? statistics.origin.model_path : request.model;
+  input.origin.model_path =
+      request.model.empty() ? statistics.origin.model_path : name_of_source(request.model);
   set_model_type(result.config, input.origin);
   input.origin.model_sha256 = statistics.origin.model_sha256;
   input.recipe_path = request.recipe;

@@ -4,13 +4,15 @@
 
 #include "core/diagnostics.h"
 #include "family/family_choice.h"
+#include "recipe/named_recipe.h"
 #include "run/calibration_result.h"
 
 namespace kvcal {
 
 /// Request for the scales of a recipe from the statistics of a calibration.
 struct ScalesRequest {
-  std::string statistics, recipe;
+  std::string statistics;
+  std::string recipe{kDefaultRecipe};  ///< a file or a name
   std::string model;  ///< model of the statistics, needed for an output; empty: nothing is written
   FamilyChoice family;   ///< of a model_type that is not known
   OutputOptions output;  ///< only with model

@@ -5,6 +5,7 @@
 #include "export/layer_scales.h"
 #include "export/manifest.h"
 #include "export/statistics_file.h"
+#include "hub/hub_cache.h"
 #include "run/calibration_run.h"
 #include "run/output_formats.h"
 #include "run/subject.h"
@@ -88,14 +89,14 @@ class CalibrationTask {
 
   Provenance model_origin() const {
     Provenance origin;
-    origin.model_path = path();
+    origin.model_path = name_of_source(path());
     set_model_type(subject_.config, origin);
     origin.model_sha256 = inputs().model_sha256[model_];
     return origin;
   }
 
   void add_text(const std::string& kv_forward, Provenance& origin) const {
-    origin.dataset_path = text_source().dataset.string();
+    origin.dataset_path = name_of_source(text_source().dataset);
     origin.dataset_sha256 = inputs().calibration_sha256;
     origin.compute_dtype = inputs().compute_dtype[model_];
     origin.kv_forward = kv_forward;

@@ -4,8 +4,12 @@
 #include <array>
 
 #include "core/file.h"
+#include "core/folder.h"
+#include "datasets/named_dataset.h"
+#include "hub/hub_id.h"
 #include "recipe/fields.h"
 #include "recipe/grammar.h"
+#include "recipe/named_recipe.h"
 #include "sweep/grid_fields.h"
 #include "sweep/results.h"
 
@@ -23,6 +27,14 @@ struct Draft {
 
 fs::path resolved(const Field& field, const fs::path& folder) {
   return (folder / read_string(field)).lexically_normal();
+}
+
+/// The path of a model or data set seen from the folder. Where nothing is there, and the text is an
+/// id of the hub, the id as it is.
+fs::path input_path(const Field& field, const fs::path& folder, HubRepo repo) {
+  const fs::path path = resolved(field, folder);
+  const std::string text = read_string(field);
+  return !is_there(path) && parse_hub_id(text, repo) ? fs::path(text) : path;
 }
 
 /// The value of a list's item: PATH, or NAME: VALUE.
@@ -68,8 +80,10 @@ void read_models(const Field& field, Draft& draft) {
   check_list(field, "model folders");
   for (size_t i = 0; i < field.value.items.size(); ++i) {
     const Item item = item_of(field, i);
-    const fs::path path = resolved(item.value, draft.folder);
-    const std::string name = item.name.empty() ? name_from(path) : item.name;
+    const fs::path path = input_path(item.value, draft.folder, HubRepo::kModel);
+    const auto id = parse_hub_id(path.string(), HubRepo::kModel);
+    const std::string name =
+        item.name.empty() ? name_from(id ? fs::path(id->name) : path) : item.name;
     add_named(item, SweepModel{.name = name, .path = path}, draft.sweep.models);
   }
 }
@@ -77,7 +91,7 @@ void read_models(const Field& field, Draft& draft) {
 SweepRecipe recipe_of(const Item& item, const fs::path& folder) {
   const Field& field = item.value;
   if (field.value.kind != YamlNode::Kind::kMap) {
-    const fs::path path = resolved(field, folder);
+    const fs::path path = recipe_seen_from(folder, read_string(field));
     Recipe recipe =
         in_context(place_of(field.value) + field.path, [&] { return read_recipe(path); });
     return {item.name.empty() ? name_from(fs::path(path).replace_extension()) : item.name,
@@ -122,7 +136,10 @@ struct SectionDraft {
 template <class Section>
 constexpr FieldRow<SectionDraft<Section>> kDatasetRow{
     "dataset", [](const Field& field, SectionDraft<Section>& draft) {
-      const fs::path path = resolved(field, draft.folder);
+      const std::string text = read_string(field);
+      const bool is_name = dataset_seen_from(draft.folder, text) == text;
+      const fs::path path =
+          is_name ? fs::path(text) : input_path(field, draft.folder, HubRepo::kDataset);
       // A folder's name without the slash behind it, by which results call it.
       draft.section.dataset = path.has_filename() ? path : path.parent_path();
     }};
@@ -168,7 +185,8 @@ void read_gsm8k(const Field& field, Draft& draft) {
       kDatasetRow<SweepGsm8k>,
       FieldRow<Rows>{"fewshot_dataset",
                      [](const Field& one, Rows& rows) {
-                       rows.section.fewshot_dataset = resolved(one, rows.folder);
+                       rows.section.fewshot_dataset =
+                           input_path(one, rows.folder, HubRepo::kDataset);
                      }},
       FieldRow<Rows>{
           "num_fewshot",

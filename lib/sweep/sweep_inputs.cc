@@ -5,6 +5,7 @@
 #include "datasets/dataset.h"
 #include "eval/gsm8k_text.h"
 #include "forward/kv_cache.h"
+#include "run/named_inputs.h"
 #include "stored/weights.h"
 #include "sweep/file_hashes.h"
 
@@ -60,12 +61,26 @@ std::string questions_hash(const SweepGsm8k& asked) {
 
 }  // namespace
 
+void fetch_inputs(SweepFile& sweep, Diagnostics& diagnostics) {
+  const auto fetch = [&](fs::path& path, std::string (*local)(const std::string&, Diagnostics&)) {
+    if (!path.empty()) path = local(path.string(), diagnostics);
+  };
+  for (SweepModel& model : sweep.models) fetch(model.path, local_model);
+  if (sweep.calibration) fetch(sweep.calibration->dataset, local_dataset);
+  fetch(sweep.evaluation.dataset, local_dataset);
+  if (!sweep.gsm8k) return;
+  fetch(sweep.gsm8k->dataset, local_dataset);
+  fetch(sweep.gsm8k->fewshot_dataset, local_dataset);
+}
+
 Sweep read_planned_sweep(const fs::path& file, const std::string& version,
                          const FamilyChoice& family) {
   Sweep sweep{.file = read_sweep(file), .plan = {}, .inputs = {}};
   sweep.inputs.version = version;
   sweep.inputs.family = family;
   return in_context(file.string(), [&] {
+    SilentDiagnostics silent;
+    fetch_inputs(sweep.file, silent);
     std::vector<KvDType> unquantized;
     for (const SweepModel& model : sweep.file.models)
       unquantized.push_back(

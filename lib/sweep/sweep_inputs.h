@@ -11,6 +11,10 @@
 
 namespace kvcal {
 
+/// Replaces ids of the hub by local paths, and fetches what is not there. Throws Error as
+/// run/named_inputs.h does.
+void fetch_inputs(SweepFile& sweep, Diagnostics& diagnostics);
+
 /// Reads the sweep's file and the configs of its models, nothing else. version: of the program,
 /// which results depend on. family: of models whose type is not known.
 Sweep read_planned_sweep(const std::filesystem::path& file, const std::string& version,

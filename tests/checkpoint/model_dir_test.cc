@@ -311,6 +311,13 @@ TEST_CASE(
   for (const char* name : {"config.json", "model.safetensors"})
     fs::create_symlink(fs::path("../../blobs") / name, snapshot / name);
   CHECK_NOTHROW(ModelDir(cache));
+  // huggingface_hub 2.4: a blob may be a link to the store of all repositories, which it marks.
+  fs::create_directories(scratch / "blobs" / "ab");
+  fs::rename(cache / "blobs" / "config.json", scratch / "blobs" / "ab" / "abcd");
+  fs::create_symlink("../../blobs/ab/abcd", cache / "blobs" / "config.json");
+  CHECK_THROWS_AS(ModelDir(cache), Error);
+  write_file(scratch / "blobs" / ".huggingface-shared-blobs", "1");
+  CHECK_NOTHROW(ModelDir(cache));
   write_file(cache / "secret", "key");
   fs::create_symlink("../../secret", snapshot / "README.md");
   CHECK_THROWS_AS(ModelDir(cache), Error);

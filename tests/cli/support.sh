@@ -3,6 +3,8 @@
 
 set -u
 export LC_ALL=C
+# No test asks the hub of the world, nor reads a cache of the user.
+export HF_HUB_OFFLINE=1 HF_HUB_CACHE=hub
 
 CLI_FOLDER=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SOURCE_FOLDER=$(cd "$CLI_FOLDER/../.." && pwd)

@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           "conversations": [{"from": "human", "value": "hi"}], "a": "x", "b": null, "c": 1})");
   const std::filesystem::path path = folder.write("a.yaml", fuzz::text_of(data, size));
   fuzz::accepts([&] {
-    const Descriptor descriptor = read_descriptor(path, {});
+    const DatasetDescriptor descriptor = read_descriptor(path, {});
     KVCAL_CHECK(!descriptor.splits.empty());
     map_record(descriptor.mapping, record, "here");
   });

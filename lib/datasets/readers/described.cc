@@ -5,12 +5,13 @@
 #include "datasets/data_files.h"
 #include "datasets/dataset_reader.h"
 #include "datasets/descriptor.h"
+#include "datasets/named_dataset.h"
 #include "datasets/text_file.h"
 
 namespace kvcal {
 namespace {
 
-[[noreturn]] void fail_missing_copy(const fs::path& path, const Descriptor& descriptor) {
+[[noreturn]] void fail_missing_copy(const fs::path& path, const DatasetDescriptor& descriptor) {
   const std::string configuration =
       descriptor.configuration.empty() ? "" : "'" + descriptor.configuration + "', ";
   fail(path.string(), ": the local copy ", descriptor.local_copy.string(),
@@ -22,7 +23,7 @@ namespace {
 }
 
 std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverrides& overrides) {
-  Descriptor descriptor = read_descriptor(path, overrides);
+  DatasetDescriptor descriptor = read_descriptor(path, overrides);
   if (!is_there(descriptor.local_copy) && !is_pattern(descriptor.local_copy))
     fail_missing_copy(path, descriptor);
   auto records = in_context(path.string(), [&] {
@@ -45,7 +46,7 @@ DatasetReader described_reader() {
           .reads_path =
               [](const fs::path& path) {
                 const std::string extension = data_extension(path, /*is_packed=*/false);
-                return extension == ".yaml" || extension == ".yml";
+                return extension == ".yaml" || extension == ".yml" || named_dataset(path, ".yaml");
               },
           .takes_split = true,
           .takes_local_copy = true};

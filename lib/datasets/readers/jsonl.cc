@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "datasets/dataset_reader.h"
+#include "datasets/named_dataset.h"
 
 namespace kvcal {
 namespace {
@@ -55,10 +56,13 @@ bool is_json_lines(std::string_view text, bool /*has_extension*/) {
 }  // namespace
 
 DatasetReader jsonl_reader() {
-  return {.open_records = [](const fs::path& path,
-                             const RecordRequest&) { return open_json_lines(path); },
-          .extensions = {".jsonl", ".ndjson"},
-          .reads_text = is_json_lines};
+  return {
+      .open_records = [](const fs::path& path,
+                         const RecordRequest&) { return open_json_lines(path); },
+      .reads_path = [](const fs::path& path) { return named_dataset(path, ".jsonl").has_value(); },
+      .files = [](const fs::path&) { return std::vector<fs::path>{}; },
+      .extensions = {".jsonl", ".ndjson"},
+      .reads_text = is_json_lines};
 }
 
 }  // namespace kvcal

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/sha256.h"
 #include "core/utf8.h"
 #include "datasets/dataset_reader.h"
+#include "datasets/named_dataset.h"
 #include "datasets/text_file.h"
 
 namespace kvcal {
@@ -77,7 +77,7 @@ class PlainTextDataset : public Dataset {
     return {with_plain_breaks(file_.text().substr(paragraph.begin, paragraph.size)),
             file_.path().string() + ":" + std::to_string(paragraph.line)};
   }
-  std::string sha256() const override { return sha256_of_file(file_.path()); }
+  std::string sha256() const override { return file_.sha256(); }
   std::string whole_text() const override { return with_plain_breaks(file_.text()); }
 
  private:
@@ -88,11 +88,14 @@ class PlainTextDataset : public Dataset {
 }  // namespace
 
 DatasetReader plain_text_reader() {
-  return {.open = [](const fs::path& path, const DatasetOverrides&) -> std::unique_ptr<Dataset> {
-            return std::make_unique<PlainTextDataset>(TextFile(path));
-          },
-          .extensions = {".txt", ".text", ".md"},
-          .reads_text = [](std::string_view, bool) { return true; }};
+  return {
+      .open = [](const fs::path& path, const DatasetOverrides&) -> std::unique_ptr<Dataset> {
+        return std::make_unique<PlainTextDataset>(TextFile(path));
+      },
+      .reads_path = [](const fs::path& path) { return named_dataset(path, ".txt").has_value(); },
+      .files = [](const fs::path&) { return std::vector<fs::path>{}; },
+      .extensions = {".txt", ".text", ".md"},
+      .reads_text = [](std::string_view, bool) { return true; }};
 }
 
 }  // namespace kvcal

@@ -5,6 +5,11 @@ bad "The model folder does not exist" <<'CASE'
 $ kvcal calibrate modle --recipe recipe.yaml --dataset data.jsonl --output out
 CASE
 
+bad "An id of the hub without a network" <<'CASE'
+# HF_HUB_OFFLINE is set. docs/hub.md lists what the hub itself may answer.
+$ kvcal calibrate owner/name@main --output out
+CASE
+
 bad "The model is a file" <<'CASE'
 # The path of the weights was given, not their folder.
 $ kvcal calibrate model/model.safetensors --recipe recipe.yaml --dataset data.jsonl --output out

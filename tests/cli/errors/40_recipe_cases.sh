@@ -4,6 +4,10 @@ bad "The recipe does not exist" <<'CASE'
 $ kvcal calibrate model --recipe recpie.yaml --dataset data.jsonl --output out
 CASE
 
+bad "Neither a file nor the name of a recipe" <<'CASE'
+$ kvcal calibrate model --recipe fp8_kv_tensr --output out
+CASE
+
 bad "Malformed YAML" <<'CASE'
 printf 'default_stage:\n  default_modifiers:\n    QuantizationModifier: {kv_cache_scheme: {num_bits: 8\n' >recipe.yaml
 CASE

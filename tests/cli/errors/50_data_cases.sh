@@ -4,6 +4,10 @@ bad "The data set does not exist" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.json --output out
 CASE
 
+bad "Neither a file nor the name of a data set" <<'CASE'
+$ kvcal calibrate model --dataset ultrachat_200 --output out
+CASE
+
 bad "A folder without a data file" <<'CASE'
 mkdir data
 echo '# About' >data/README.md

@@ -117,10 +117,6 @@ bad "Scales for no model" <<'CASE'
 $ kvcal scales --statistics kept.safetensors --recipe recipe.yaml --output out
 CASE
 
-bad "A recipe that needs text" <<'CASE'
-$ kvcal calibrate model --recipe recipe.yaml --output out
-CASE
-
 bad "A cache type that is not FP8" <<'CASE'
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-cache-dtype bfloat16
 CASE

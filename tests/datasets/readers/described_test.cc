@@ -147,7 +147,7 @@ TEST_CASE("descriptor: every one in datasets/ reads a record of its data set") {
     const auto lonely = scratch.path() / each.file;
     std::filesystem::copy_file(folder / each.file, lonely);
     const std::string missing = test::error_of(scratch.path(), [&] { open_dataset(lonely); });
-    const Descriptor read = read_descriptor(folder / each.file, {});
+    const DatasetDescriptor read = read_descriptor(folder / each.file, {});
     CHECK(missing.find(read.source) != std::string::npos);
     CHECK(missing.find(read.local_copy.filename().string()) != std::string::npos);
   }

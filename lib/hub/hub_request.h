@@ -1,0 +1,70 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+#include "hub/http.h"
+#include "hub/hub_id.h"
+#include "hub/hub_settings.h"
+
+namespace kvcal {
+
+/// Addresses of the hub.
+std::string revision_url(const HubSettings& settings, const HubId& id);
+std::string file_url(const HubSettings& settings, const HubId& id, const std::string& commit,
+                     const std::string& file);
+
+/// Throws Error for a response that is no success: id, file, status, what the hub says of it, and
+/// what to do (a token, terms to accept, another revision, to wait). file: may be empty.
+[[noreturn]] void fail_response(const HubSettings& settings, const HubId& id,
+                                const std::string& file, const HttpResponse& response);
+
+/// Thrown instead where the hub could not be reached, so that a caller may use what it has.
+class HubUnreachable : public Error {
+  using Error::Error;
+};
+
+/// Repeated requests after faults that pass: 429, 5xx, a broken connection.
+class Retries {
+ public:
+  /// The time to wait before the next request: what the server asks for (Retry-After), or twice the
+  /// last one. nullopt: the response is no such fault, or there were too many in a row.
+  std::optional<std::chrono::milliseconds> pause_after(const HttpResponse& response);
+  /// Something arrived: faults count anew.
+  void forget() { count_ = 0; }
+
+ private:
+  int count_ = 0;
+};
+
+/// A request whose whole body, or whose headers, are wanted. A redirect of a HEAD request to the
+/// hub itself (a repository with a new name) is followed, any other is its answer.
+class SimpleRequest : public HttpJob {
+ public:
+  SimpleRequest(const HubSettings& settings, const HubId& id, std::string url, std::string file,
+                bool is_head);
+  std::optional<HttpRequest> request() override;
+  bool is_done() const override { return is_done_; }
+  void receive(int status, std::span<const std::byte> bytes) override;
+  std::chrono::milliseconds finish(const HttpResponse& response) override;
+
+  const std::string& body() const { return body_; }
+  const HttpResponse& response() const { return response_; }
+
+ private:
+  bool follow(const HttpResponse& response);
+
+  const HubSettings& settings_;
+  const HubId& id_;
+  std::string url_, file_, body_;
+  bool is_head_ = false, is_done_ = false;
+  int redirects_ = 0;
+  HttpResponse response_;
+  Retries retries_;
+};
+
+}  // namespace kvcal

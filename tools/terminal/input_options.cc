@@ -1,0 +1,61 @@
+#include "terminal/input_options.h"
+
+#include <functional>
+
+#include "commands.h"
+#include "run/named_inputs.h"
+
+namespace kvcal {
+namespace {
+
+struct InputOption {
+  const CLI::Option* option;
+  std::function<void(Diagnostics&)> fetch;
+};
+
+// Filled once, while the commands are declared.
+std::vector<InputOption> inputs;
+
+CLI::Option* add_path(CLI::App& command, const std::string& name, std::string& target,
+                      const std::string& help,
+                      std::string (*local)(const std::string&, Diagnostics&)) {
+  CLI::Option* option = add_text(command, name, target, help);
+  inputs.push_back({option, [&target, local](Diagnostics& diagnostics) {
+                      target = local(target, diagnostics);
+                    }});
+  return option;
+}
+
+}  // namespace
+
+CLI::Option* add_model(CLI::App& command, const std::string& name, std::string& model,
+                       const std::string& help) {
+  return add_path(command, name, model, help, local_model);
+}
+
+CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string& dataset,
+                         const std::string& help) {
+  return add_path(command, name, dataset, help, local_dataset);
+}
+
+CLI::Option* add_variants(CLI::App& command, const std::string& name,
+                          std::vector<std::string>& variants, const std::string& help) {
+  CLI::Option* option = command.add_option(name, variants, help);
+  inputs.push_back({option, [&variants](Diagnostics& diagnostics) {
+                      for (std::string& variant : variants)
+                        variant = local_variant(variant, diagnostics);
+                    }});
+  return option;
+}
+
+void fetch_inputs(Diagnostics& diagnostics) {
+  for (const InputOption& input : inputs) {
+    if (input.option->count() == 0) continue;
+    if (input.option->get_positional())
+      input.fetch(diagnostics);
+    else
+      in_context(input.option->get_name(), [&] { input.fetch(diagnostics); });
+  }
+}
+
+}  // namespace kvcal

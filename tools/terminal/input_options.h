@@ -1,0 +1,28 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "core/diagnostics.h"
+
+namespace kvcal {
+
+// Options that name a model or a data set, which may be an id of the hub. Each is declared here
+// once; fetch_inputs makes local paths of those that the user gave, before the command runs.
+
+/// A model's folder, or an id of one.
+CLI::Option* add_model(CLI::App& command, const std::string& name, std::string& model,
+                       const std::string& help);
+/// A data set's path, name or id.
+CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string& dataset,
+                         const std::string& help);
+/// Variants of eval, which may name models.
+CLI::Option* add_variants(CLI::App& command, const std::string& name,
+                          std::vector<std::string>& variants, const std::string& help);
+
+/// Replaces the values of given options by local paths, and downloads what is not there. Throws
+/// Error as run/named_inputs.h does, with the name of an option that is no argument.
+void fetch_inputs(Diagnostics& diagnostics);
+
+}  // namespace kvcal
