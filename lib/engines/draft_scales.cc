@@ -86,6 +86,12 @@ void check_draft_scales(const VerifyCase& subject, const ModelDir& model_dir, bo
   find_draft_layer(model_dir, config, silent);
   if (!config.has_draft()) return;
   const std::vector<ScaleTensor> tensors = draft_scale_tensors(model_dir, config);
+  if (!subject.engine.runs_drafts) {
+    if (!tensors.empty())
+      findings.add_of_layer(config.num_hidden_layers, Severity::kNote,
+                            "it runs no draft layers and passes over the scales of this one");
+    return;
+  }
   const DraftReading* reading = reading_of(subject);
   if (!reading) {
     if (!tensors.empty())

@@ -82,6 +82,12 @@ ModelTypes types_run_everywhere_but(const ModelTypes& others) {
   return types;
 }
 
+ModelTypes with_wrappers_but(const ModelTypes& others, ModelTypes types) {
+  for (const std::string_view type : kWrapperTypesRun)
+    if (!contains(others, type)) types.push_back(type);
+  return types;
+}
+
 ModelTypes types_run_but(const ModelTypes& others) {
   ModelTypes types = types_run_everywhere_but({});
   types.insert(types.end(), kLatestTypesRun.begin(), kLatestTypesRun.end());

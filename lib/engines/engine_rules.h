@@ -58,9 +58,9 @@ struct KeyCheck {
   /// "a.b": key b of the object a, "a.*": each value of it; passed over where a is none.
   std::string_view key;
   /// JSON texts, compared as Python does (8.0 is 8), or kinds (key_checks.cc): "a list", "a list of
-  /// texts", "a list of patterns" ("re:" begins an expression), "an object", "a text", "true or
-  /// false", "a group" of compressed-tensors (with a list of targets), "a group with weights", "a
-  /// group of attention".
+  /// texts", "a list of patterns" ("re:" begins an expression), "an object", "group_0 alone", "a
+  /// text", "true or false", "a group" of compressed-tensors (with a list of targets), "a group
+  /// with weights", "a group of attention".
   std::vector<std::string_view> accepted;
   bool may_lack = false;
   bool ignores_case = false;
@@ -112,12 +112,13 @@ struct MethodRules {
   bool ones_for_fp8 = false;         ///< loads scales, and uses 1.0 for FP8 caches
   bool needs_algorithm = false;      ///< refuses a configuration without quant_algo
   bool needs_cache_config = false;   ///< places exist only where it configures the cache
-  bool needs_scheme = false;      ///< refuses to find neither a kv_cache_scheme nor config_groups
-  bool needs_targets = false;     ///< refuses Linears that neither ignore nor config_groups name
-  bool takes_nvfp4 = false;       ///< makes NVFP4 caches with the scales where ModelOpt says so
-  bool takes_dynamic = false;     ///< computes scales as it runs where the scheme is dynamic
-  bool takes_e5m2 = true;         ///< with scales in the checkpoint
-  std::string_view refusal = {};  ///< why it refuses the checkpoint whatever its scales
+  bool needs_scheme = false;   ///< refuses to find neither a kv_cache_scheme nor config_groups
+  bool needs_targets = false;  ///< refuses Linears that neither ignore nor config_groups name
+  bool packs_experts_alone = false;  ///< refuses packed weights of other Linears
+  bool takes_nvfp4 = false;          ///< makes NVFP4 caches with the scales where ModelOpt says so
+  bool takes_dynamic = false;        ///< computes scales as it runs where the scheme is dynamic
+  bool takes_e5m2 = true;            ///< with scales in the checkpoint
+  std::string_view refusal = {};     ///< why it refuses the checkpoint whatever its scales
 };
 
 /// How an engine reads kv_cache_scales.json.
@@ -243,7 +244,53 @@ inline const ModelTypes kLatestTypesRun{"apertus",
                                         "qwen3_vl",
                                         "qwen3_vl_moe",
                                         "smolvlm"};
-/// All types run, without some.
+/// Wrappers added last, with which it runs SGLang, TGI and transformers.
+inline const ModelTypes kWrapperTypesRun{"aria",
+                                         "aria_text",
+                                         "aya_vision",
+                                         "blip-2",
+                                         "cohere2_vision",
+                                         "cohere_compass",
+                                         "cohere_compass_text",
+                                         "deepseek_ocr2",
+                                         "deepseek_vl",
+                                         "deepseek_vl_hybrid",
+                                         "emu3",
+                                         "exaone4_5",
+                                         "fast_vlm",
+                                         "gemma3n",
+                                         "gemma3n_text",
+                                         "gemma4_unified",
+                                         "gemma4_unified_text",
+                                         "glm_ocr",
+                                         "glmga",
+                                         "got_ocr2",
+                                         "granite_docling",
+                                         "hunyuan_vl",
+                                         "hyperclovax_vision_v2",
+                                         "idefics2",
+                                         "instructblip",
+                                         "instructblipvideo",
+                                         "janus",
+                                         "lighton_ocr",
+                                         "llava_next_video",
+                                         "minicpm_ocr",
+                                         "minicpmv4_6",
+                                         "minicpmv4_7",
+                                         "mllama",
+                                         "moss_transcribe_diarize",
+                                         "ovis2",
+                                         "paddleocr_vl",
+                                         "perception_lm",
+                                         "phi4_multimodal",
+                                         "pp_chart2table",
+                                         "qianfan_ocr",
+                                         "video_llama_3",
+                                         "video_llava",
+                                         "vipllava"};
+/// types, and those wrappers without some.
+ModelTypes with_wrappers_but(const ModelTypes& others, ModelTypes types);
+/// All other types run, without some.
 ModelTypes types_run_but(const ModelTypes& others);
 /// The types among them with which it runs every engine.
 ModelTypes types_run_everywhere_but(const ModelTypes& others);
@@ -369,10 +416,11 @@ struct EngineRules {
   std::vector<MethodRules> methods = {};  ///< the first that matches; none: `otherwise`
   MethodRules otherwise = {};             ///< of any other quant_method
   ScalesFileRules scales_file = {};
-  ModelTypes tried = {};                         ///< that its own code was run on
-  std::vector<Miss> misses = {};                 ///< the first that fits decides
-  std::vector<EngineFormat> formats = {};        ///< of ours
-  std::vector<DraftReading> drafts = {};         ///< of models that were tried with one
+  ModelTypes tried = {};                   ///< that its own code was run on
+  std::vector<Miss> misses = {};           ///< the first that fits decides
+  std::vector<EngineFormat> formats = {};  ///< of ours
+  std::vector<DraftReading> drafts = {};   ///< of models that were tried with one
+  bool runs_drafts = true;  ///< of prediction layers; else it passes over their tensors
   std::vector<EngineRules> other_versions = {};  ///< those of `versions` that load otherwise
 };
 

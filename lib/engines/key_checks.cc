@@ -47,6 +47,13 @@ bool is_of_attention(const Json& group) {
   return target.is_string() && target.get_ref<const std::string&>().ends_with("Attention");
 }
 
+/// Null is there, other than for find_field.
+const Json* key_of(const Json& object, std::string_view key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(std::string(key));
+  return it == object.end() ? nullptr : &*it;
+}
+
 bool is_accepted(std::string_view accepted, const Json& value, bool ignores_case) {
   if (accepted == "a list") return value.is_array();
   if (accepted == "a list of texts") return is_list_of(is_text, value);
@@ -55,19 +62,13 @@ bool is_accepted(std::string_view accepted, const Json& value, bool ignores_case
   if (accepted == "a group with weights") return has_targets(value) && has_weights(value);
   if (accepted == "a group of attention") return is_of_attention(value);
   if (accepted == "an object") return value.is_object();
+  if (accepted == "group_0 alone") return value.size() == 1 && key_of(value, "group_0");
   if (accepted == "a text") return value.is_string();
   if (accepted == "true or false") return value.is_boolean();
   const Json wanted = parse_json(accepted);
   if (ignores_case && value.is_string() && wanted.is_string())
     return ascii_lower(value.get<std::string>()) == ascii_lower(wanted.get<std::string>());
   return value == wanted;  // as Python compares: 8.0 is 8
-}
-
-/// Null is there, other than for find_field.
-const Json* key_of(const Json& object, std::string_view key) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(std::string(key));
-  return it == object.end() ? nullptr : &*it;
 }
 
 struct Found {

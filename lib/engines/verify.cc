@@ -216,6 +216,14 @@ std::string config_refusal(const VerifyCase& subject, const ModelDir& model_dir)
   return {};
 }
 
+/// The name of a packed weight that is no expert's; empty: there is none.
+std::string packed_outside_experts(const ModelDir& model_dir) {
+  for (const std::string& name : model_dir.tensor_names())
+    if (name.ends_with(".weight_packed") && name.find(".experts.") == std::string::npos)
+      return name;
+  return {};
+}
+
 /// Why the engine refuses the checkpoint whatever its model; empty: it does not.
 std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir) {
   const CacheDeclaration& declaration = subject.declaration;
@@ -233,6 +241,9 @@ std::string refusal_of(const VerifyCase& subject, const ModelDir& model_dir) {
     return "config_groups are empty and ignore does not name Linear, and it wants a target of "
            "every "
            "Linear";
+  if (subject.rules.packs_experts_alone && subject.choice.refusal.empty())
+    if (const std::string name = packed_outside_experts(model_dir); !name.empty())
+      return "it takes packed weights of experts alone, and there is " + name;
   return subject.choice.refusal;
 }
 

@@ -31,7 +31,9 @@ void put(std::string& text, const std::string& from, const std::string& to) {
 /// those of the model as k_scale, those of the draft under the name, which has k for the side.
 class DraftCase {
  public:
-  explicit DraftCase(const std::string& fixture, const Json& declared = kDeclared)
+  /// has_main: whether the model has scales.
+  explicit DraftCase(const std::string& fixture, const Json& declared = kDeclared,
+                     bool has_main = true)
       : source_((test::tests_folder() / "fixtures/drafts" / fixture).string()),
         subject_(source_.config()) {
     const Json& config = source_.config();
@@ -46,7 +48,7 @@ class DraftCase {
       const std::string module = name.substr(0, name.find(".o_proj"));
       if (module.starts_with("mtp.") || contains(module, behind))
         module_ = module;
-      else
+      else if (has_main)
         for (const char* side : {".k_scale", ".v_scale"}) subject_.add(module + side, 0.125f);
     }
     REQUIRE_FALSE(module_.empty());
@@ -83,8 +85,9 @@ class DraftCase {
 };
 
 VerifyReport verify_draft(const std::string& engine, const std::string& model,
-                          const std::string& name, const Json& declared = kDeclared) {
-  DraftCase subject(model, declared);
+                          const std::string& name, const Json& declared = kDeclared,
+                          bool has_main = true) {
+  DraftCase subject(model, declared, has_main);
   subject.add_scales(name);
   return subject.verify(engine);
 }
@@ -112,15 +115,21 @@ void check_remedies(const VerifyReport& report, const Json& record) {
   }
 }
 
-/// Returns the number of names of which verify speaks: it is silent of a model that is refused.
-size_t check_names(const std::string& engine, const std::string& model) {
+Json record_of_drafts(const std::string& engine, const std::string& model) {
   std::string file = "drafts_" + engine;
   put(file, "@", "_");
   const Json record = fixture(file)["drafts"].at(model);
   REQUIRE(record.at("names").size() == 8);
+  return record;
+}
+
+/// Returns the number of names of which verify speaks: it is silent of a model that is refused.
+size_t check_names(const std::string& engine, const std::string& model,
+                   const Json& declared = kDeclared, bool has_main = true) {
+  const Json record = record_of_drafts(engine, model);
   size_t judged = 0;
   for (const auto& [name, seen] : record.at("names").items()) {
-    const VerifyReport report = verify_draft(engine, model, name);
+    const VerifyReport report = verify_draft(engine, model, name, declared, has_main);
     INFO(engine << " " << model << " '" << name << "' " << seen.dump()
                 << dump_json(report_json(report)));
     if (!report.loads) continue;
@@ -145,6 +154,35 @@ TEST_CASE("drafts: verify says of every name what the engine's loader of drafts 
     for (const char* engine : {"vllm", "vllm@0.33", "sglang", "aphrodite"})
       CHECK(check_names(engine, model) == 8);
   }
+}
+
+TEST_CASE("drafts: LMDeploy's loader of drafts stops at every name") {
+  for (const char* model : {"glm4_moe", "deepseek_v3", "qwen3_5"})
+    CHECK(check_names("lmdeploy", model, Json(), false) == 8);
+}
+
+TEST_CASE("drafts: an engine without drafts passes over the scales of the layer") {
+  const std::string text = "it runs no draft layers and passes over the scales of this one";
+  size_t told = 0;
+  for (const char* engine : {"transformers", "transformers@5.23", "tgi"})
+    for (const char* model : {"glm4_moe", "deepseek_v3", "qwen3_5", "qwen3_next"}) {
+      const Json record = record_of_drafts(engine, model);
+      for (const auto& [name, seen] : record.at("names").items()) {
+        // Null: nothing of the layer was asked for.
+        const bool is_run = seen.at("main") == true || seen.at("draft").is_null();
+        if (!is_run) continue;
+        CHECK(seen.at("draft").is_null());
+        const VerifyReport report =
+            verify_draft(engine, model, name, seen.at("main") == true ? kDeclared : Json());
+        INFO(engine << " " << model << " '" << name << "' " << dump_json(report_json(report)));
+        CHECK(report.loads);
+        CHECK(tells(report, Severity::kNote, text) == !name.empty());
+        CHECK_FALSE(tells(report, Severity::kNote, "not known: what"));
+        CHECK_FALSE(tells(report, Severity::kNote, "not known: whether its drafts"));
+        ++told;
+      }
+    }
+  CHECK(told == 72);
 }
 
 TEST_CASE("drafts: a layer without scales has 1.0 where the cache is FP8 and a name would load") {

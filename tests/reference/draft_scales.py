@@ -48,6 +48,21 @@ def with_draft_scales(source, folder, form):
     return {layer: (0.03125 * (2 * layer + 1), 0.03125 * (2 * layer + 2)) for layer in wanted}, held
 
 
+def without_declaration(folder):
+    """Of a checkpoint whose configuration an engine refuses: the same one without it."""
+    path = os.path.join(folder, "config.json")
+    config = json.load(open(path))
+    del config["quantization_config"]
+    json.dump(config, open(path, "w"))
+    return config
+
+
+def layer_names(folder):
+    """How names of the prediction layer begin, or the part that they have."""
+    config = json.load(open(os.path.join(folder, "config.json")))
+    return re.compile(rf"^mtp\.|layers\.{config.get('text_config', config)['num_hidden_layers']}\.")
+
+
 def attempt(work, folder):
     try:
         return work()

@@ -38,24 +38,32 @@ from lmdeploy.pytorch.nn.attention import Attention
 from lmdeploy.pytorch.weight_loader import model_weight_loader
 
 
-def observe(folder, job):
-    gc.collect()  # the model before
-    know_config(folder)
-    config = lmdeploy_config.ModelConfig.from_pretrained(folder, dist_config=lmdeploy_config.DistConfig(), device_type="cuda")
+def load(folder, **told):
+    config = lmdeploy_config.ModelConfig.from_pretrained(folder, dist_config=lmdeploy_config.DistConfig(), device_type="cuda", **told)
     context = BuildModelContext(quant_config=config.quant_config, tie_word_embeddings=config.tie_word_embeddings)
     model = build_patched_model(config, device=torch.device("cpu"), build_model_ctx=context)
     model_weight_loader.load_model_weights(model, folder, device=torch.device("cpu"))
+    return model
+
+
+def observe(folder, job):
+    gc.collect()  # the model before
+    know_config(folder)
     layers = {}
-    for name, module in model.named_modules():
+    for name, module in load(folder).named_modules():
         layer = re.search(r"\.(?:layers|h|blocks)\.(\d+)\.", "." + name + ".")
         if isinstance(module, Attention) and layer and "vision" not in name:
             layers[int(layer[1])] = {"k": numbers(module.k_scale), "v": numbers(module.v_scale)}
     return {"cache_dtype": "fp8" if job.get("kv_cache_dtype", "auto") != "auto" else "auto", "layers": layers}
 
 
-if __name__ == "__main__":
+def stand_in():
     lmdeploy_config.is_bf16_supported = lambda *_: True
     model_weight_loader.process_weights_after_loading = lambda *_: None
+
+
+if __name__ == "__main__":
+    stand_in()
     judge(*sys.argv[2:4], "lmdeploy", lmdeploy.__version__, "lmdeploy", observe)
     sys.stdout.flush()
     os._exit(0)

@@ -7,8 +7,8 @@ calibrated on a few tokens and converted; SCRATCH keeps the folders and the engi
 NAME=PYTHON: the judge engines_NAME.py and the python of its environment, as its head says; "-" takes recorded answers alone. Where there
 are several versions: NAME@VERSION=PYTHON, which is families_NAME_VERSION.json then.
 --out DIR (tests/fixtures/engines) writes families.json and families_NAME.json there. Families and cases that these hold and that were not
-asked for stay in them. --missing asks for those alone that DIR's answers lack,
-and not for forms of which kvcal writes another checkpoint now than DIR's answers are of: these need all engines anew.
+asked for stay in them. Without --family, an engine is not asked for those of NOT_RUN (engines_families.py). --missing asks for those alone that
+DIR's answers lack, and not for forms of which kvcal writes another checkpoint now than DIR's answers are of: these need all engines anew.
 
 families.json, what the checkpoints were: {"configs": [..], "families": {NAME: {"config": what differs from models/NAME/config.json,
   "forms": {FORM: [index of its quantization_config in configs, of its hf_quant_config.json or null, {name of scales with {} for the
@@ -34,33 +34,11 @@ import struct
 import subprocess
 import sys
 
+from engines_families import CONFIGS, CROSS_LAYERS, LEFT_OUT, MODELS, NO_FP8_WEIGHTS, NOT_RUN, OUTSIDE, WITHOUT
 from engines_processors import add_processor
 
 HERE = pathlib.Path(__file__).parent
-MODELS = HERE.parent / "fixtures" / "models"
 RECIPES = HERE.parents[1] / "recipes"
-# Shapes of one kind with published checkpoints, where an engine computes one from another.
-CONFIGS = {"exaone4": dict(head_dim=6), "olmoe": dict(num_key_value_heads=6), "granitemoehybrid_moe": dict(mamba_d_head=8),
-           "qwen3_next": dict(decoder_sparse_step=1, num_hidden_layers=4, full_attention_interval=4,
-                              layer_types=["linear_attention"] * 3 + ["full_attention"]), "nemotron_h": dict(n_groups=8, mamba_num_heads=8),
-           "phi": dict(intermediate_size=192), "gpt_oss": dict(intermediate_size=32), "falcon_11b": dict(ffn_hidden_size=192),
-           "exaone": dict(max_position_embeddings=64), "qwen2_vl": dict(use_sliding_window=False),
-           # Keys of published checkpoints that transformers does not need.
-           "deepseek_v32": dict(moe_layer_freq=1), "glm_moe_dsa": dict(moe_layer_freq=1), "hy_v3": dict(expert_hidden_dim=14, first_k_dense_replace=1, qk_norm=True, route_norm=True),
-           "hunyuan_v1_moe": dict(use_qk_norm=True, use_mixed_mlp_moe=True),
-           "mimo_v2_flash": dict(hybrid_layer_pattern=[0, 1, 1, 0], moe_layer_freq=[0, 1, 0, 1], layernorm_epsilon=1e-5, partial_rotary_factor=0.334,
-                                 rope_theta=5000000.0, sliding_window_size=4, swa_rope_theta=10000.0, swa_num_attention_heads=4, swa_num_key_value_heads=2,
-                                 swa_head_dim=12, swa_v_head_dim=8, add_swa_attention_sink_bias=True, add_full_attention_sink_bias=False,
-                                 scoring_func="sigmoid", topk_method="noaux_tc",
-                                 auto_map=dict(AutoConfig="configuration_mimo_v2_flash.MiMoV2FlashConfig")),
-           "lfm2": dict(conv_dim=32, block_dim=32), "gemma4_26b": dict(num_global_key_value_heads=1, global_head_dim=16),
-           "lfm2_vl": dict(text_config=json.loads((MODELS / "lfm2_vl" / "config.json").read_text())["text_config"] | dict(conv_dim=24, block_dim=24)),
-           "exaone_moe": dict(is_moe_layer=[False, True, False, True]),
-           "iquestcoder": dict(pad_token_id=None, auto_map=dict(AutoConfig="configuration_iquestcoder.IQuestCoderConfig",
-                                                                AutoModelForCausalLM="modeling_iquestcoder.IQuestCoderForCausalLM"))}
-# Keys of transformers alone, beside which it would not read the published ones.
-WITHOUT = {"gemma4_26b": ["per_layer_config"], "mimo_v2_flash": ["rope_parameters"]}
-LEFT_OUT = ("llama_rope", "phi3_longrope", "llama_biased", "qwen2_window", "gemma3_text_v5", "deepseek_v3_fp8", "deepseek_v32_sparse", "glm_moe_dsa_sparse")
 RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml", "weights": "fp8_w8a8_kv.yaml"}
 # Not written by kvcal: other configurations and names that engines may take, of the scales of compressed-tensors.
 # ignore-none: as llm-compressor writes it; quark-own: Quark's names where kvcal writes plain ones; names-v5: of multimodal checkpoints, as
@@ -80,8 +58,6 @@ NOT_ASKED = {"vllm": {"compressed-tensors@fp8", "modelopt@fp8", "tgi"}, "aphrodi
              "tgi": {"compressed-tensors@fp8"},
              "transformers": {case for case in CASES if "@" in case}}
 FP8 = {"sglang": "fp8_e4m3", "tgi": "fp8_e4m3fn"}  # each engine's word for such a cache; others: fp8
-# Of no text model, as in make_fixtures.py, or of a part of one that makes no K and V.
-OUTSIDE = re.compile(r"vision|visual|projector|connector|image_newline|\.indexer\.")
 LAYER = re.compile(r"\.(?:layers|h|blocks)\.(\d+)\.")
 SIDES = {"k": re.compile(r"\.(k_scale|k_proj\.output_scale)$"), "v": re.compile(r"\.(v_scale|v_proj\.output_scale)$"),
          "kv": re.compile(r"\.kv_scale$")}
@@ -107,7 +83,7 @@ def make_family(options, name):
     made = kvcal(options, "synth", home / "base", "--config", home / "config.json", "--seed", 1)
     if made.returncode:
         raise SystemExit(f"{name}: {made.stderr}")
-    add_other_parts(home / "base" / "model.safetensors", MODELS / name)
+    add_other_parts(home / "base" / "model.safetensors", name)
     vocab = config.get("text_config", config)["vocab_size"]
     add_processor(home / "base", name, vocab)
     ids = [[(31 * i * i + 7 * j * j + 13 * i * j) % vocab for i in range(24)] for j in range(4)]
@@ -126,12 +102,13 @@ def make_family(options, name):
     (home / "made").touch()
 
 
-def add_other_parts(path, fixture):
+def add_other_parts(path, family):
     """What a multimodal fixture holds beside its text model (a vision tower), which synth leaves out and engines ask for."""
+    fixture, layer = MODELS / family, CROSS_LAYERS.get(family, "none")
     if not (fixture / "model.safetensors").exists():
         return
     (ours, our_start), (theirs, start) = header(path), header(fixture / "model.safetensors")
-    others = {name: entry for name, entry in theirs.items() if re.search(OUTSIDE, name) and name not in ours}
+    others = {name: entry for name, entry in theirs.items() if (re.search(OUTSIDE, name) or name.startswith(layer)) and name not in ours}
     if not others:
         return
     data, added = path.read_bytes()[our_start:], (fixture / "model.safetensors").read_bytes()[start:]
@@ -249,8 +226,10 @@ def job_of(options, engine, name, case):
     return job
 
 
-def is_asked(engine, case):
+def is_asked(engine, name, case):
     engine = engine.partition("@")[0]
+    if case == "weights" and name in NO_FP8_WEIGHTS.get(engine, ()):
+        return False
     return case not in NOT_ASKED.get(engine, ()) and (engine in READS_FILE or split(case)[0] not in FILES)
 
 
@@ -259,8 +238,10 @@ def judged(options, engine, python):
     old = recorded(options.out / answers_file(engine))["families"] if options.missing else {}
     jobs = []
     for name in options.families:
+        if options.is_all and name in NOT_RUN[engine]:
+            continue
         cases = [job_of(options, engine, name, case) for case in options.cases
-                 if is_asked(engine, case) and (options.scratch / name / split(case)[0]).exists() and case not in old.get(name, {})
+                 if is_asked(engine, name, case) and (options.scratch / name / split(case)[0]).exists() and case not in old.get(name, {})
                  and (name, split(case)[0]) not in options.changed]
         if cases:
             jobs += [{"name": f"{name}/base", "folder": str(options.scratch / name / "base")}, *cases]
@@ -469,14 +450,15 @@ def main():
     parser.add_argument("kvcal", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("scratch", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--engine", nargs="+", default=[])
-    parser.add_argument("--family", dest="families", nargs="+", default=[
-        path.parent.name for path in sorted(MODELS.glob("*/config.json")) if not path.parent.name.startswith(LEFT_OUT)])
+    parser.add_argument("--family", dest="families", nargs="+")
     parser.add_argument("--case", dest="cases", nargs="+", default=CASES)
     parser.add_argument("--missing", action="store_true")
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--table", type=pathlib.Path)
     options = parser.parse_args()
-    options.changed = set()
+    options.changed, options.is_all = set(), not options.families
+    if options.is_all:
+        options.families = [path.parent.name for path in sorted(MODELS.glob("*/config.json")) if not path.parent.name.startswith(LEFT_OUT)]
     options.known = re.search(r"--engine TEXT.*?REQUIRED\s+(.*?)or all", kvcal(options, "verify", "--help").stdout, re.S)[1].replace(" ", "").split(",")
     for name in options.families:
         make_family(options, name)

@@ -87,12 +87,12 @@ def stop_after_construction():
     flash_causal_lm.FlashCausalLM.__init__ = stop
 
 
-def observe(folder, job):
+def observe(folder, job, speculate=None):
     gc.collect()  # the model before
     know_config(folder)
     told = job.get("kv_cache_dtype", "auto")
     try:
-        models.get_model(folder, None, None, False, None, None, "float16", None if told == "auto" else told, False, 32)
+        models.get_model(folder, None, None, False, None, speculate, "float16", None if told == "auto" else told, False, 32)
         raise RuntimeError("TGI built no flash attention model of it")
     except Built as built:
         model, cache = built.args

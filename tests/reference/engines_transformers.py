@@ -7,7 +7,8 @@ could not place are in "unexpected", those that it did not find in "missing": th
 run to run.
 
 Second form: folders of any family, as engines_judge.py says. Their modules are those that hold a k_scale, and where none does every
-layer is told as without one. Scales of the file that no module took are 1.0 in what runs, so they are told as none.
+layer is told as without one. A layer that reads another one's cache
+has that one's. Scales of the file that no module took are 1.0 in what runs, so they are told as none.
 
 Reference: torch 2.13, accelerate, transformers 5.17, compressed-tensors 0.19.0 (or 5.23 and 0.20), safetensors 0.8.0.
 """
@@ -40,7 +41,8 @@ def observe(folder, _):
 
 def observe_job(folder, _):
     config = transformers.AutoConfig.from_pretrained(folder)
-    kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
+    is_multimodal = hasattr(config, "vision_config") and type(config) in AutoModelForImageTextToText._model_mapping
+    kind = AutoModelForImageTextToText if is_multimodal else AutoModelForCausalLM
     model, loading = kind.from_pretrained(folder, output_loading_info=True)
     missing = set(loading["missing_keys"])
     layers, quantized = {}, False
@@ -48,6 +50,11 @@ def observe_job(folder, _):
         if re.search(r"\.(layers|h|blocks)\.\d+\.\w+$", name) and hasattr(module, "k_scale"):
             layers[layer_of(name)] = {side: None if f"{name}.{side}_scale" in missing else held(module, side) for side in "kv"}
             quantized = quantized or hasattr(module, "kv_cache") or hasattr(module, "quantization_scheme")
+    kinds = getattr(config.get_text_config(), "layer_types", None)
+    for name, module in model.named_modules():
+        if getattr(module, "is_kv_shared_layer", False) and layer_of(name) not in layers:
+            like = [layer for layer in layers if kinds[layer] == kinds[layer_of(name)] and layer < layer_of(name)]
+            layers |= {layer_of(name): layers[max(like)]} if like else {}
     return {"cache_dtype": "fp8" if quantized else "auto", "layers": layers}
 
 

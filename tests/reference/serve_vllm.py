@@ -29,7 +29,8 @@ Exit 1, a disagreement:
   - the NLL of the server's texts by `kvcal eval` is off transformers' by more than the tolerance;
   - the server refuses the checkpoint, or each of its texts repeats a few tokens, which says little.
 A second table has the KL from an unquantized cache with codes to the nearest and with vLLM's, over the server's texts of `auto`.
-Exit 2 where nothing disagrees, but the build has no FP8 kernels for this processor: "not known", and the message. Else 0.
+Exit 2 where nothing disagrees, but the build has no FP8 kernels for this processor: "not known", and what the server said when it was asked
+to start with such a cache. Else 0.
 """
 import argparse
 import json
@@ -162,6 +163,16 @@ def why_no_fp8():
     except Exception as error:  # noqa: BLE001  whatever it says is the finding
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     return None
+
+
+def refusal_of_server(home, cache):
+    """What the server ends with where it is asked to start with such a cache."""
+    form, told = CACHES[cache][:2]
+    try:
+        with Server(home / form, told, home / f"{cache}.log"):
+            return "it starts"
+    except Refused as why:
+        return str(why)
 
 
 class CodedCache(DynamicCache):
@@ -328,7 +339,7 @@ def arguments():
 
 
 def main():
-    options, wrong, costs, not_known = arguments(), [], [], False
+    options, wrong, costs, refusals = arguments(), [], [], {}
     end_as_exceptions()
     transformers.utils.logging.disable_progress_bar()
     import vllm
@@ -342,8 +353,9 @@ def main():
         judge = Judge(home / "base", read_scales(home / "calibrated")[0])
         for cache in options.cache:
             if cache != "unquantized" and lacking:
-                not_known = True
-                row = [name, cache] + [""] * 8 + [f"not known: {lacking}"]
+                if cache not in refusals:  # the same for every model
+                    refusals[cache] = refusal_of_server(home, cache)
+                row = [name, cache] + [""] * 8 + [f"not known ({lacking}); the server: {refusals[cache]}"]
             else:
                 case = compare_case(options, judge, home, cache)
                 row = row_of(name, cache, case)
@@ -355,7 +367,7 @@ def main():
         print("\n| model | mean KL from an unquantized cache: codes to the nearest | vLLM's codes |\n| --- | --- | --- |\n" + "\n".join(costs))
     for line in wrong:
         print(f"DISAGREES  {line}")
-    return 1 if wrong else 2 if not_known else 0
+    return 1 if wrong else 2 if refusals else 0
 
 
 if __name__ == "__main__":

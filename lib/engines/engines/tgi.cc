@@ -34,16 +34,37 @@ MethodRules tgi_compressed_tensors() {
 /// Source: TGI db931fcf, server/text_generation_server/models/__init__.py, run.
 std::vector<Miss> tgi_misses() {
   using enum MissEffect;
-  const ModelTypes in_transformers{
-      "bamba",     "biogpt",   "codegen",     "cohere2",    "fuyu",
-      "glm",       "glm4",     "gpt_neo",     "granitemoe", "granitemoeshared",
-      "helium",    "jamba",    "llama4_text", "nemotron",   "olmo",
-      "olmo2",     "olmoe",    "persimmon",   "qwen2_moe",  "qwen3",
-      "qwen3_moe", "stablelm", "xglm"};
+  const ModelTypes in_transformers{"aria_text",
+                                   "got_ocr2",
+                                   "phi4_multimodal",
+                                   "bamba",
+                                   "biogpt",
+                                   "codegen",
+                                   "cohere2",
+                                   "fuyu",
+                                   "glm",
+                                   "glm4",
+                                   "gpt_neo",
+                                   "granitemoe",
+                                   "granitemoeshared",
+                                   "helium",
+                                   "jamba",
+                                   "llama4_text",
+                                   "nemotron",
+                                   "olmo",
+                                   "olmo2",
+                                   "olmoe",
+                                   "persimmon",
+                                   "qwen2_moe",
+                                   "qwen3",
+                                   "qwen3_moe",
+                                   "stablelm",
+                                   "xglm"};
   constexpr std::string_view kFallback =
       "TGI runs the model through transformers, whose cache keeps 16 bits";
   constexpr std::string_view kNoFallback =
       "TGI would run the model through transformers, and refuses FP8 weights there";
+  constexpr std::string_view kDoesNotRun = "TGI db931fcf does not run the model";
   constexpr std::string_view kExpertsRefuse =
       "its experts refuse weights in FP8 of this form (AssertionError)";
   return {
@@ -116,7 +137,46 @@ std::vector<Miss> tgi_misses() {
                  "solar_open",
                  "vaultgemma",
                  "youtu"},
-       .why = "TGI db931fcf does not run the model",
+       .why = kDoesNotRun,
+       .effect = kNoModel},
+      {.types = {"aria",
+                 "aya_vision",
+                 "blip-2",
+                 "cohere2_vision",
+                 "cohere_compass",
+                 "cohere_compass_text",
+                 "deepseek_ocr2",
+                 "deepseek_vl",
+                 "deepseek_vl_hybrid",
+                 "exaone4_5",
+                 "fast_vlm",
+                 "gemma3n",
+                 "gemma3n_text",
+                 "gemma4_unified",
+                 "gemma4_unified_text",
+                 "glm_ocr",
+                 "glmga",
+                 "granite_docling",
+                 "hunyuan_vl",
+                 "hyperclovax_vision_v2",
+                 "instructblip",
+                 "instructblipvideo",
+                 "janus",
+                 "lighton_ocr",
+                 "llava_next_video",
+                 "minicpm_ocr",
+                 "minicpmv4_6",
+                 "minicpmv4_7",
+                 "moss_transcribe_diarize",
+                 "ovis2",
+                 "paddleocr_vl",
+                 "perception_lm",
+                 "pp_chart2table",
+                 "qianfan_ocr",
+                 "video_llama_3",
+                 "video_llava",
+                 "vipllava"},
+       .why = kDoesNotRun,
        .effect = kNoModel},
       {.types = {"gpt_bigcode"},
        .why = "its model file wants one KV head (AssertionError)",
@@ -126,6 +186,7 @@ std::vector<Miss> tgi_misses() {
        .why = "transformers stops in TGI at compressed-tensors for this model (TypeError)",
        .effect = kRefused,
        .methods = {"compressed-tensors"}},
+      {.types = {"emu3"}, .why = kFallback, .effect = kSixteenBits},
       {.types = in_transformers,
        .why = kNoFallback,
        .effect = kRefused,
@@ -176,19 +237,23 @@ EngineRules tgi_engine() {
                                   "which it does not have (AttributeError)"}},
           .otherwise = tgi_any("*", CacheSwitch::kNever),
           // Of these it needs a GPU, files of a processor, or a configuration that was not found.
-          .tried = types_run_but(
-              {"opt", "llama4", "idefics3", "llava_next", "qwen2_vl", "qwen2_5_vl", "dbrx"}),
+          .tried = with_wrappers_but({"idefics2", "mllama"},
+                                     types_run_but({"opt", "llama4", "idefics3", "llava_next",
+                                                    "qwen2_vl", "qwen2_5_vl", "dbrx"})),
           .misses = tgi_misses(),
-          .formats = {
-              // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.
-              {.format = "tgi",
-               .names = {".kv_scale"},
-               .note = "kv_scale, for FP8 E4M3 caches on CUDA"},
-              {.format = "compressed-tensors",
-               .method = "compressed-tensors",
-               .names = kPlainScales,
-               .note = "of one element, where ignore names Linear"},
-          }};
+          .formats =
+              {
+                  // Source: TGI, layers/attention/kv_cache.py, get_kv_scales.
+                  {.format = "tgi",
+                   .names = {".kv_scale"},
+                   .note = "kv_scale, for FP8 E4M3 caches on CUDA"},
+                  {.format = "compressed-tensors",
+                   .method = "compressed-tensors",
+                   .names = kPlainScales,
+                   .note = "of one element, where ignore names Linear"},
+              },
+          // Tried (tests/fixtures/engines/drafts_tgi.json): its speculation has no such models.
+          .runs_drafts = false};
 }
 
 /// Source: TGI's branch fp8_kvcache, `get_kv_cache_scaling_factor`; the dialect is that of

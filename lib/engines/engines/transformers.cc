@@ -18,18 +18,21 @@ std::vector<Miss> transformers_misses() {
           {.types = {"mistral4"},
            .why = "AutoModelForCausalLM does not take its configuration",
            .effect = MissEffect::kNoModel},
-          {.types = {"biogpt", "opt", "xglm"},
+          {.types = {"biogpt", "blip-2", "opt", "xglm"},
            .why = "it asks config.json for num_key_value_heads, which such models do not have "
                   "(ValueError)",
            .effect = MissEffect::kRefused,
            .methods = {"compressed-tensors"}},
-          {.types = {"gemma4", "gemma4_text"},
+          {.types = {"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text"},
            .why = "it asks config.json for one head size of all layers",
            .effect = MissEffect::kRefused,
            .methods = {"compressed-tensors"}},
-          {.types = {"llama4"},
+          {.types = {"instructblip", "instructblipvideo", "llama4"},
            .why = "the model does not have the tensor names of other multimodal models",
            .names = {"model.language_model."}},
+          {.types = {"emu3"},
+           .why = "it renames the tensors of published checkpoints, and does not find the scales",
+           .methods = {"compressed-tensors"}},
           {.types = {"gemma3"},
            .why = "its loader stops at FP8 weights below language_model",
            .effect = MissEffect::kRefused,
@@ -40,13 +43,13 @@ std::vector<Miss> transformers_misses() {
            .why = "gives the cache of this attention class no scales, and drops those of the file",
            .effect = MissEffect::kSixteenBits,
            .methods = {"compressed-tensors"}},
-          {.types = {"afmoe",     "cohere2_moe",   "deepseek_v2", "deepseek_v3", "deepseek_v32",
-                     "dots1",     "ernie4_5_moe",  "exaone_moe",  "flex_olmo",   "flint",
-                     "glm4_moe",  "glm4_moe_lite", "glm4v_moe",   "glm_moe_dsa", "hunyuan_v1_moe",
-                     "hy_v3",     "jamba",         "kimi_k25",    "laguna",      "lfm2_moe",
-                     "mellum",    "mimo_v2_flash", "minimax_m2",  "mixtral",     "nemotron_h",
-                     "olmoe",     "phimoe",        "qwen2_moe",   "qwen3_moe",   "qwen3_next",
-                     "solar_open"},
+          {.types = {"afmoe",          "cohere2_moe", "deepseek_ocr2", "deepseek_v2", "deepseek_v3",
+                     "deepseek_v32",   "dots1",       "ernie4_5_moe",  "exaone_moe",  "flex_olmo",
+                     "flint",          "glm4_moe",    "glm4_moe_lite", "glm4v_moe",   "glm_moe_dsa",
+                     "hunyuan_v1_moe", "hy_v3",       "jamba",         "kimi_k25",    "laguna",
+                     "lfm2_moe",       "mellum",      "mimo_v2_flash", "minimax_m2",  "mixtral",
+                     "nemotron_h",     "olmoe",       "phimoe",        "qwen2_moe",   "qwen3_moe",
+                     "qwen3_next",     "solar_open"},
            .why = kExpertsFail,
            .effect = MissEffect::kRefusedWithoutGroups,
            .methods = {"compressed-tensors"}}};
@@ -55,7 +58,10 @@ std::vector<Miss> transformers_misses() {
 /// Models that only 5.17 cannot run.
 std::vector<Miss> first_transformers_misses() {
   return {{.types = {"iquestcoder"}, .why = kNeedsCode, .effect = MissEffect::kNoModel},
-          {.types = {"flint"}, .why = "it does not know the model", .effect = MissEffect::kNoModel},
+          {.types = {"flint", "granite_docling", "hyperclovax_vision_v2", "minicpm_ocr",
+                     "minicpmv4_7", "moss_transcribe_diarize"},
+           .why = "it does not know the model",
+           .effect = MissEffect::kNoModel},
           {.types = {"minicpm3"},
            .why = "its model file asks rope_scaling for factor (KeyError)",
            .effect = MissEffect::kNoModel},
@@ -134,18 +140,24 @@ EngineRules transformers_engine() {
       .methods = {compressed_tensors_of_transformers(),
                   {.method = "quark", .refusal = "it needs the package amd-quark"}},
       .otherwise = {.method = "*"},
-      .tried = types_run_but({}),
+      .tried = with_wrappers_but({}, types_run_but({})),
       .misses = transformers_misses(),
       .formats = {{.format = "compressed-tensors",
                    .method = "compressed-tensors",
                    .names = kPlainScales,
-                   .note = "per tensor and per head"}}};
+                   .note = "per tensor and per head"}},
+      // Tried (tests/fixtures/engines/drafts_transformers.json): it has no class of such layers.
+      .runs_drafts = false};
   EngineRules later = rules;
   later.versions = {"5.23"};
   later.methods[0].shapes = ScaleShapes::kExact;
   later.methods[0].needs_scheme = false;
   later.misses.push_back({.types = {"olmo_hybrid"},
                           .why = "its converter of convolutions fails on empty config_groups",
+                          .effect = MissEffect::kRefusedWithoutGroups,
+                          .methods = {"compressed-tensors"}});
+  later.misses.push_back({.types = {"qianfan_ocr"},
+                          .why = "its converter of the vision tower fails on empty config_groups",
                           .effect = MissEffect::kRefusedWithoutGroups,
                           .methods = {"compressed-tensors"}});
   const std::vector<Miss> first = first_transformers_misses();

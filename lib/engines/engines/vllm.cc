@@ -213,6 +213,8 @@ const ModelTypes kRenamesProjections{"afmoe",
                                      "stablelm",
                                      "starcoder2",
                                      "vaultgemma"};
+constexpr std::string_view kStopsAtOtherNames =
+    "its loader stops at the tensor names of other multimodal models";
 constexpr std::string_view kStopsAtWeights = "its loader stops at the scales of FP8 weights";
 constexpr std::string_view kStopsAtOutputScale =
     "its loader renames k_proj before it maps the scales, and stops at output_scale "
@@ -238,7 +240,7 @@ std::vector<Miss> vllm_misses() {
        .effect = kNoModel,
        .settings = {{.key = "qk_layernorm"}}},
       {.types = {"kimi_k25", "llama4"},
-       .why = "its loader stops at the tensor names of other multimodal models",
+       .why = kStopsAtOtherNames,
        .effect = kRefused,
        .names = {"model.language_model."}},
       // In its Transformers backend, which has a place for scales of ModelOpt checkpoints.
@@ -353,22 +355,61 @@ std::vector<DraftReading> vllm_drafts() {
 namespace {
 
 /// Types that 0.32 alone was run with, of this code.
-const ModelTypes kOnlyHere{"aria",           "cohere2_vision",   "cohere_compass",
-                           "exaone4_5",      "gemma3n_text",     "cohere_compass_text",
-                           "gemma4_unified", "glm_ocr",          "gemma4_unified_text",
-                           "minicpmv4_6",    "llava_next_video", "moss_transcribe_diarize"};
+const ModelTypes kOnlyHere{"aria",
+                           "aya_vision",
+                           "blip-2",
+                           "cohere2_vision",
+                           "cohere_compass",
+                           "cohere_compass_text",
+                           "deepseek_ocr2",
+                           "deepseek_vl",
+                           "deepseek_vl_hybrid",
+                           "exaone4_5",
+                           "fast_vlm",
+                           "gemma3n",
+                           "gemma3n_text",
+                           "gemma4_unified",
+                           "gemma4_unified_text",
+                           "glm_ocr",
+                           "glmga",
+                           "got_ocr2",
+                           "hunyuan_vl",
+                           "idefics2",
+                           "instructblip",
+                           "lighton_ocr",
+                           "llava_next_video",
+                           "minicpmv4_6",
+                           "mllama",
+                           "moss_transcribe_diarize",
+                           "ovis2",
+                           "paddleocr_vl",
+                           "perception_lm",
+                           "video_llama_3",
+                           "video_llava",
+                           "vipllava"};
 
 void add_types_only_here(EngineRules& rules) {
   rules.tried.insert(rules.tried.end(), kOnlyHere.begin(), kOnlyHere.end());
+  rules.misses.push_back({.types = {"instructblip"},
+                          .why = "its Transformers backend does not find the tensors of the model",
+                          .effect = MissEffect::kNoModel});
+  rules.misses.push_back({.types = {"blip-2"},
+                          .why = kStopsAtOtherNames,
+                          .effect = MissEffect::kRefused,
+                          .names = {"model.language_model."}});
   rules.misses.push_back({.types = {"aria"},
                           .why = kStopsAtWeights,
                           .effect = MissEffect::kRefused,
                           .needs_weights = true});
-  rules.misses.push_back({.types = {"cohere_compass_text", "gemma4_unified_text", "minicpmv4_6"},
-                          .why = kStopsAtOutputScale,
-                          .effect = MissEffect::kRefused,
-                          .methods = {"quark"},
-                          .names = {"_proj.output_scale"}});
+  rules.misses.push_back(
+      {.types = {"aya_vision", "cohere_compass_text", "deepseek_ocr2", "deepseek_vl",
+                 "deepseek_vl_hybrid", "fast_vlm", "gemma4_unified_text", "glmga", "got_ocr2",
+                 "hunyuan_vl", "idefics2", "lighton_ocr", "minicpmv4_6", "mllama", "ovis2",
+                 "perception_lm", "video_llama_3", "video_llava", "vipllava"},
+       .why = kStopsAtOutputScale,
+       .effect = MissEffect::kRefused,
+       .methods = {"quark"},
+       .names = {"_proj.output_scale"}});
 }
 
 }  // namespace
