@@ -198,9 +198,6 @@ TEST_CASE("run: what can be refused is refused before the work, and nothing is w
     return message;
   };
   CHECK(refused([](CalibrateRequest& request) {
-          request.dataset.clear();
-        }).find("needs text to calibrate with") != std::string::npos);
-  CHECK(refused([](CalibrateRequest& request) {
           request.kv_forward = "exakt";
         }).find("--kv-forward") != std::string::npos);
   CHECK(refused([](CalibrateRequest& request) {

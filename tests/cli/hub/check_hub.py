@@ -325,7 +325,7 @@ def check_named_dataset(t):
 def check_all_commands(t):
     """Wherever a model's folder is taken, an id is."""
     t.run("calibrate", ID, "-o", "out", "--num-calibration-samples", "2", "--max-seq-length", "32")
-    t.run("verify", ID, "--engine", "vllm")
+    t.run("verify", ID, "--engine", "vllm", "--allow-16-bit")
     t.run("quantize", ID, "--scheme", "FP8_DYNAMIC", "-o", "quantized")
     t.run("generate", ID, "--prompt", "The", "--max-new-tokens", "2")
     t.run("eval", ID, "--task", "kl", "--dataset", "evaluation", "--max-seq-length", "16", "--num-samples", "2",
