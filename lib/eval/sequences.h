@@ -31,7 +31,7 @@ struct SequenceOptions {
 /// Text as one run of tokens, cut into windows, which is how perplexity is reported; chats and ids
 /// a sequence a record. Throws Error for a dataset that cannot be read, ids outside the vocabulary,
 /// a stride over max_seq_length, or one of records.
-std::vector<ScoredSequence> read_sequences(const std::filesystem::path& dataset,
+std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
                                            const std::filesystem::path& tokenizer_folder,
                                            int64_t vocab_size, const SequenceOptions& options,
                                            Diagnostics& diagnostics);

@@ -52,8 +52,8 @@ void link_snapshot(const HubCache& cache, const HubId& id, const std::string& co
                    std::span<const HubFile> files) {
   const fs::path snapshot = cache.snapshot(id, commit);
   std::vector<HubFile> ordered(files.begin(), files.end());
-  std::ranges::stable_partition(ordered,
-                                [](const HubFile& file) { return file.name != "config.json"; });
+  std::stable_partition(ordered.begin(), ordered.end(),
+                        [](const HubFile& file) { return file.name != "config.json"; });
   for (const HubFile& file : ordered) link_file(cache.blob(id, file.etag), snapshot / file.name);
   if (id.is_commit() || cache.commit(id) == commit) return;
   write_text(cache.ref(id), commit);

@@ -38,6 +38,7 @@ std::string local_dataset(const std::string& given, Diagnostics& diagnostics) {
     fetch_named(given, diagnostics);
     return given;
   }
+  if (named_dataset(given)) return given;
   if (const fs::path path(given);
       !path.has_parent_path() && !path.has_extension() && !is_there(path) && !is_pattern(path)) {
     const std::string meant = did_you_mean(given, dataset_names());
