@@ -82,9 +82,15 @@ ModelTypes types_run_everywhere_but(const ModelTypes& others) {
   return types;
 }
 
+ModelTypes wrappers_run_but(const ModelTypes& others) {
+  ModelTypes types = kWrapperTypesRun;
+  std::erase_if(types, [&](std::string_view type) { return contains(others, type); });
+  return types;
+}
+
 ModelTypes with_wrappers_but(const ModelTypes& others, ModelTypes types) {
-  for (const std::string_view type : kWrapperTypesRun)
-    if (!contains(others, type)) types.push_back(type);
+  const ModelTypes wrappers = wrappers_run_but(others);
+  types.insert(types.end(), wrappers.begin(), wrappers.end());
   return types;
 }
 

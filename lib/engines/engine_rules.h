@@ -288,6 +288,8 @@ inline const ModelTypes kWrapperTypesRun{"aria",
                                          "video_llama_3",
                                          "video_llava",
                                          "vipllava"};
+/// Those wrappers, without some.
+ModelTypes wrappers_run_but(const ModelTypes& others);
 /// types, and those wrappers without some.
 ModelTypes with_wrappers_but(const ModelTypes& others, ModelTypes types);
 /// All other types run, without some.
