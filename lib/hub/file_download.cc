@@ -20,13 +20,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-bool is_hex(std::string_view text) {
-  return std::ranges::all_of(
-      text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-}
-
 bool is_sha256(std::string_view etag) {
-  return etag.size() == 64 && is_hex(etag);
+  return is_hex(etag, 64);
 }
 
 }  // namespace

@@ -79,12 +79,6 @@ size_t write_body(char* bytes, size_t one, size_t count, void* data) {
   });
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kBlank);
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
-}
-
 size_t write_header(char* bytes, size_t one, size_t count, void* data) {
   Transfer& transfer = *static_cast<Transfer*>(data);
   const size_t size = one * count;
@@ -94,7 +88,8 @@ size_t write_header(char* bytes, size_t one, size_t count, void* data) {
     if (line.starts_with("HTTP/")) headers.clear();  // of the response before a redirect
     const size_t colon = line.find(':');
     if (colon != line.npos)
-      headers[ascii_lower(std::string(line.substr(0, colon)))] = trimmed(line.substr(colon + 1));
+      headers[ascii_lower(std::string(line.substr(0, colon)))] =
+          ascii_trimmed(line.substr(colon + 1));
   });
 }
 

@@ -40,10 +40,14 @@ size_t revision_length(std::string_view text) {
 
 }  // namespace
 
-bool is_commit_hash(std::string_view text) {
-  return text.size() == 40 && std::ranges::all_of(text, [](char c) {
+bool is_hex(std::string_view text, size_t num_digits) {
+  return text.size() == num_digits && std::ranges::all_of(text, [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
          });
+}
+
+bool is_commit_hash(std::string_view text) {
+  return is_hex(text, 40);
 }
 
 bool HubId::is_commit() const {

@@ -22,7 +22,9 @@ struct HubId {
   std::string text() const;
 };
 
-/// Whether text is 40 hexadecimal digits in lower case, as git writes a commit.
+/// Whether text is so many hexadecimal digits in lower case.
+bool is_hex(std::string_view text, size_t num_digits);
+/// Whether text is a hash as git writes a commit.
 bool is_commit_hash(std::string_view text);
 
 /// The id that given is by its form: [hf://][datasets/]owner/name[@revision][/path], the path only

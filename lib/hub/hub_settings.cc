@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <initializer_list>
 
+#include "core/ascii.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
@@ -40,19 +41,13 @@ fs::path folder_of(std::initializer_list<const char*> names, const fs::path& oth
   return value.empty() ? otherwise : expanded(value);
 }
 
-std::string trimmed(const std::string& text) {
-  constexpr const char* kBlank = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kBlank);
-  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
-}
-
 std::string token_of(const fs::path& home) {
   constexpr size_t kMostBytes = 10'000;
   if (is_true(variable({"HF_HUB_DISABLE_IMPLICIT_TOKEN"}))) return {};
-  const std::string given = trimmed(variable({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}));
+  const std::string given(ascii_trimmed(variable({"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})));
   if (!given.empty()) return given;
   const fs::path file = folder_of({"HF_TOKEN_PATH"}, home / "token");
-  return is_there(file) ? trimmed(read_text(file, kMostBytes)) : "";
+  return is_there(file) ? std::string(ascii_trimmed(read_text(file, kMostBytes))) : "";
 }
 
 std::string endpoint_of() {

@@ -12,13 +12,15 @@
 namespace kvcal {
 namespace {
 
-/// A name beside target that no other process uses.
-fs::path scratch_name(const fs::path& target) {
-  return target.string() + "." + std::to_string(::getpid()) + ".tmp";
-}
-
-void replace(const fs::path& scratch, const fs::path& target) {
+void link_file(const fs::path& blob, const fs::path& target) {
+  if (is_there(target)) return;  // a link to its blob, which cannot change
+  make_folders(target.parent_path());
+  // No other process uses this name.
+  const fs::path scratch = target.string() + "." + std::to_string(::getpid()) + ".tmp";
   std::error_code error;
+  fs::remove(scratch, error);
+  fs::create_symlink(blob.lexically_relative(target.parent_path()), scratch, error);
+  if (error) kvcal::copy_file(blob, scratch);
   fs::rename(scratch, target, error);
   if (error) {
     fs::remove(scratch);
@@ -26,24 +28,9 @@ void replace(const fs::path& scratch, const fs::path& target) {
   }
 }
 
-void link_file(const fs::path& blob, const fs::path& target) {
-  if (is_there(target)) return;  // a link to its blob, which cannot change
-  make_folders(target.parent_path());
-  const fs::path scratch = scratch_name(target);
-  std::error_code error;
-  fs::remove(scratch, error);
-  fs::create_symlink(blob.lexically_relative(target.parent_path()), scratch, error);
-  if (error) kvcal::copy_file(blob, scratch);
-  replace(scratch, target);
-}
-
 void write_text(const fs::path& target, std::string_view text) {
   make_folders(target.parent_path());
-  const fs::path scratch = scratch_name(target);
-  FileWriter writer(scratch);
-  writer.write(text);
-  writer.close();
-  replace(scratch, target);
+  write_file_atomically(target, text, /*overwrite=*/true);
 }
 
 }  // namespace
