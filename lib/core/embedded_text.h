@@ -8,6 +8,9 @@ namespace kvcal {
 struct EmbeddedText {
   std::string_view name;  ///< of the file, without its folder
   std::string_view text;
+
+  /// The name without its extension.
+  std::string_view stem() const { return name.substr(0, name.rfind('.')); }
 };
 
 }  // namespace kvcal

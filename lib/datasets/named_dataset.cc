@@ -3,18 +3,11 @@
 #include "core/folder.h"
 
 namespace kvcal {
-namespace {
-
-std::string_view stem_of(const EmbeddedText& file) {
-  return file.name.substr(0, file.name.rfind('.'));
-}
-
-}  // namespace
 
 std::optional<EmbeddedText> named_dataset(const std::filesystem::path& path) {
   if (path.has_parent_path()) return std::nullopt;
   for (const EmbeddedText& file : builtin_datasets())
-    if (stem_of(file) == path.native() && !is_there(path)) return file;
+    if (file.stem() == path.native() && !is_there(path)) return file;
   return std::nullopt;
 }
 
@@ -26,7 +19,7 @@ std::optional<EmbeddedText> named_dataset(const std::filesystem::path& path,
 
 std::vector<std::string> dataset_names() {
   std::vector<std::string> names;
-  for (const EmbeddedText& file : builtin_datasets()) names.emplace_back(stem_of(file));
+  for (const EmbeddedText& file : builtin_datasets()) names.emplace_back(file.stem());
   return names;
 }
 

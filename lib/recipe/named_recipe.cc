@@ -4,21 +4,12 @@
 #include "recipe/presets.h"
 
 namespace kvcal {
-namespace {
-
-constexpr std::string_view kExtension = ".yaml";
-
-std::string_view stem_of(const EmbeddedText& file) {
-  return file.name.substr(0, file.name.size() - kExtension.size());
-}
-
-}  // namespace
 
 std::optional<std::string> named_recipe(const std::filesystem::path& given) {
   if (given.has_parent_path() || is_there(given)) return std::nullopt;
   const std::string name = given.string();
   for (const EmbeddedText& file : builtin_recipes())
-    if (stem_of(file) == name) return std::string(file.text);
+    if (file.stem() == name) return std::string(file.text);
   if (!is_preset(name)) return std::nullopt;
   return "default_stage:\n"
          "  default_modifiers:\n"
@@ -32,7 +23,7 @@ std::optional<std::string> named_recipe(const std::filesystem::path& given) {
 
 std::vector<std::string> recipe_names() {
   std::vector<std::string> names;
-  for (const EmbeddedText& file : builtin_recipes()) names.emplace_back(stem_of(file));
+  for (const EmbeddedText& file : builtin_recipes()) names.emplace_back(file.stem());
   for (std::string& name : preset_names()) names.push_back(std::move(name));
   return names;
 }
