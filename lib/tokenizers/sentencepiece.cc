@@ -21,6 +21,14 @@ void check(const sentencepiece::util::Status& status) {
   if (!status.ok()) fail("sentencepiece: ", status.ToString());
 }
 
+/// The text of the unknown piece. The library's unk_id() is no piece where the trainer's unk_piece
+/// has another text.
+std::string unknown_piece(const ModelProto& model) {
+  for (const ModelProto::Piece& piece : model.pieces)
+    if (piece.type == ModelProto::PieceType::kUnknown) return std::string(piece.text);
+  fail("not a sentencepiece model: no piece is the unknown one");
+}
+
 /// Settings of a sentencepiece tokenizer in tokenizer_config.json. Defaults: transformers'
 /// LlamaTokenizer.
 struct SentencePieceOptions {
@@ -54,7 +62,7 @@ class SentencePieceTokenizer : public Tokenizer {
     in_context("tokenizer_config.json", [&] { add_tokens(config); });
     fast_ = ScoredBpe::make(proto);
     has_dummy_prefix_ = options_.legacy && proto.add_dummy_prefix;
-    unknown_text_ = processor_.IdToPiece(processor_.unk_id());
+    unknown_text_ = unknown_piece(proto);
     check(processor_.Encode(unknown_text_, &unknown_ids_));
   }
 

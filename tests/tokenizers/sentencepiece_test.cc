@@ -93,6 +93,17 @@ TEST_CASE("sentencepiece: broken models are errors") {
         std::string::npos);
 }
 
+TEST_CASE("sentencepiece: an unknown piece may have another text than the trainer's unk_piece") {
+  // Pieces "<odd>" of type unknown, "<s>" and "</s>"; the trainer's unk_piece is "<unk>".
+  const std::string bytes("\x0a\x09\x0a\x05<odd>\x18\x02\x0a\x05\x0a\x03<s>\x0a\x06\x0a\x04</s>",
+                          26);
+  for (const char* config : {"", R"({"legacy": false})"}) {
+    const auto tokenizer = read_sentencepiece({.model = bytes, .config = config, .added = ""});
+    CHECK(tokenizer->id_to_token(0) == "<odd>");
+    CHECK(tokenizer->encode(" x", false) == std::vector<TokenId>{0});
+  }
+}
+
 TEST_CASE("sentencepiece: a character map that points outside itself is an error") {
   std::string bytes = model("spm_unigram.model");
   size_t errors = 0, tried = 0;
