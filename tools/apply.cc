@@ -1,7 +1,7 @@
 #include "commands.h"
+#include "input_options.h"
 #include "kvcal_version.h"
 #include "options.h"
-#include "terminal/input_options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {

@@ -1,9 +1,9 @@
-#include <cstdio>
 #include <iostream>
 
 #include "core/join.h"
 #include "core/number_text.h"
 #include "datasets/named_dataset.h"
+#include "input_options.h"
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "options.h"
@@ -11,7 +11,6 @@
 #include "run/calibrate_checkpoint.h"
 #include "run/measured_scales.h"
 #include "terminal/command_line.h"
-#include "terminal/input_options.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 
@@ -114,8 +113,7 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
 }
 
 void say(const std::string& message) {
-  std::fprintf(stderr, "error: %s\n", printable(message).c_str());
-  std::fflush(stderr);
+  std::cerr << "error: " + printable(message) + "\n";
 }
 
 /// Runs body on every rank that a launcher started, or alone. Errors of a run alone leave it; those

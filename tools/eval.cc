@@ -6,11 +6,11 @@
 #include "core/join.h"
 #include "core/registry.h"
 #include "datasets/named_dataset.h"
+#include "input_options.h"
 #include "options.h"
 #include "run/evaluation.h"
 #include "run/output_files.h"
 #include "run/report_files.h"
-#include "terminal/input_options.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 

@@ -4,8 +4,8 @@
 
 #include "commands.h"
 #include "core/number_text.h"
+#include "input_options.h"
 #include "run/generate_text.h"
-#include "terminal/input_options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {

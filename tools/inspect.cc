@@ -5,11 +5,11 @@
 
 #include "commands.h"
 #include "core/join.h"
+#include "input_options.h"
 #include "inspect/inspection.h"
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "options.h"
-#include "terminal/input_options.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
+#include <iostream>
 #include <system_error>
 
 #include "commands.h"
@@ -9,10 +9,11 @@
 #include "core/interrupt.h"
 #include "core/join.h"
 #include "core/registry.h"
+#include "input_options.h"
 #include "run/state_options.h"
 #include "terminal/command_line.h"
-#include "terminal/input_options.h"
 #include "terminal/progress.h"
+#include "terminal/status_line.h"
 
 namespace kvcal {
 namespace {
@@ -84,8 +85,7 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);
-  std::fprintf(stderr, "error: %s\nRun with --help for usage.\n",
-               usage_message(app, error).c_str());
+  std::cerr << "error: " << usage_message(app, error) << "\nRun with --help for usage.\n";
   return code(ExitStatus::kUsage);
 }
 
@@ -156,23 +156,23 @@ int run_main(int argc, char** argv) {
   } catch (const RunEnded& ended) {
     return ended.status();
   } catch (const InterruptedRun& interrupted) {
-    std::fprintf(stderr, "%s\n", printable(interrupted.what()).c_str());
+    std::cerr << printable(interrupted.what()) << '\n';
     return code(ExitStatus::kInterrupted);
   } catch (const Interrupted&) {
-    std::fputs(interrupted_message(app), stderr);
+    std::cerr << interrupted_message(app);
     return code(ExitStatus::kInterrupted);
   } catch (const GateMissed& missed) {
-    std::fprintf(stderr, "%s\n", missed.what());
+    std::cerr << missed.what() << '\n';
     return code(ExitStatus::kGateMissed);
   } catch (const Error& error) {
-    std::fprintf(stderr, "error: %s\n", printable(error.what()).c_str());
+    std::cerr << "error: " << printable(error.what()) << '\n';
     return code(ExitStatus::kBadInput);
   } catch (const std::bad_alloc&) {
-    std::fputs(out_of_memory_message(app), stderr);
+    std::cerr << out_of_memory_message(app);
     return code(ExitStatus::kBadInput);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s%s\n", is_lack_of_threads(error) ? kLackOfThreads : "",
-                 printable(error.what()).c_str());
+    std::cerr << "error: " << (is_lack_of_threads(error) ? kLackOfThreads : "")
+              << printable(error.what()) << '\n';
     return code(ExitStatus::kBadInput);
   }
   return code(ExitStatus::kDone);
@@ -184,5 +184,6 @@ int run_main(int argc, char** argv) {
 int main(int argc, char** argv) {
   kvcal::handle_signals();
   kvcal::remember_command_line(argc, argv);
+  const kvcal::GuardedOutput guarded;
   return kvcal::run_main(argc, argv);
 }

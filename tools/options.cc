@@ -7,9 +7,9 @@
 #include "descriptors/family_file.h"
 #include "engines/engine_rules.h"
 #include "export/joined_writer.h"
+#include "input_options.h"
 #include "recipe/named_recipe.h"
 #include "run/closing_lines.h"
-#include "terminal/input_options.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
 

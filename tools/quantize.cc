@@ -6,8 +6,8 @@
 
 #include "commands.h"
 #include "core/join.h"
+#include "input_options.h"
 #include "kvcal_version.h"
-#include "terminal/input_options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {

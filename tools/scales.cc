@@ -1,8 +1,8 @@
 #include "commands.h"
+#include "input_options.h"
 #include "kvcal_version.h"
 #include "options.h"
 #include "run/scales_from_statistics.h"
-#include "terminal/input_options.h"
 #include "terminal/progress.h"
 
 namespace kvcal {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 #include <set>
 
@@ -65,19 +64,6 @@ SweepSettings settings_of(const SweepOptions& options) {
           }};
 }
 
-/// "1:05:09", "4:30"
-std::string time_text(double seconds) {
-  const auto whole = static_cast<long long>(std::llround(seconds));
-  char text[48];
-  if (whole >= 3600) {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
-                  whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
-  }
-  return text;
-}
-
 void print_list(const SweepOptions& options, const SweepPlan& plan) {
   Json ids = Json::array();
   for (const Cell& cell : plan.cells) ids.push_back(cell.id);
@@ -132,22 +118,12 @@ class TerminalEvents : public SweepEvents {
   void started(size_t number, size_t num_tasks, const std::string& description) override {
     said("[" + std::to_string(number) + "/" + std::to_string(num_tasks) + "] " + description);
   }
-  void said(const std::string& line) override {
-    std::fprintf(stderr, "%s%s\n", is_shown_ ? "\r\x1b[K" : "", line.c_str());
-    is_shown_ = false;
-  }
-  void progressed(const std::string& line) override {
-    if (!is_terminal_) return;
-    std::fprintf(stderr, "\r        %s\x1b[K", line.c_str());
-    is_shown_ = true;
-  }
+  void said(const std::string& line) override { std::cerr << line + "\n"; }
+  void progressed(const std::string& line) override { status_line().show("        " + line); }
   void failed(const std::string& why) override { said("failed: " + why); }
   void ended(double seconds, double seconds_left) override {
     said("        " + time_text(seconds) + ", about " + time_text(seconds_left) + " left");
   }
-
- private:
-  bool is_terminal_ = ::isatty(STDERR_FILENO) == 1, is_shown_ = false;
 };
 
 std::string metric_text(const std::string& name, double number) {
@@ -219,7 +195,10 @@ void run_dry(const SweepOptions& options) {
 }
 
 void run_sweep_command(const SweepOptions& options) {
-  if (!options.task.empty()) end_with_parent(options.parent);
+  if (!options.task.empty()) {
+    end_with_parent(options.parent);
+    status_line().set_between_rows(std::chrono::milliseconds(500));  // the parent draws them
+  }
   check(options);
   TerminalDiagnostics diagnostics;
   const SweepSettings settings = settings_of(options);

@@ -3,8 +3,8 @@
 #include "commands.h"
 #include "core/error.h"
 #include "core/join.h"
+#include "input_options.h"
 #include "inspect/verification.h"
-#include "terminal/input_options.h"
 #include "terminal/table.h"
 
 namespace kvcal {

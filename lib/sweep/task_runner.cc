@@ -24,7 +24,7 @@ constexpr size_t kMostCellsTogether = 8;
 
 /// Whether a task's line says how far it is.
 bool is_progress(const std::string& line) {
-  return line.find(" %, ") != std::string::npos && line.ends_with("/s");
+  return line.find(" %, ") != std::string::npos && line.ends_with(" left");
 }
 
 /// The times of tasks of earlier runs: a list, empty where none is known.

@@ -91,7 +91,7 @@ stable_text() {
     -e 's#n{250}#LONG_NAME#g' -e 's#\.partial-[0-9]+#.partial-PID#g' \
     -e 's#(tokens, which take) [0-9]+ bytes#\1 NUMBER bytes#' \
     -e 's/ in [0-9.]+ s, peak memory [0-9.]+ [kMG]?B$/ in TIME, peak memory SIZE/' \
-    -e '/^[a-z ]+: +[0-9]+ %, [0-9.]+ [kM]?.*\/s$/d'
+    -e '/^[a-z ]+: +[0-9]+ %, [0-9.]+ [kM]?.*\/s, [0-9:]+ left$/d'
 }
 
 # Whether text $1 is what $2 expects; * stands for any text, also for several lines.

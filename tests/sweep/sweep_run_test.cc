@@ -66,7 +66,8 @@ struct SmallSweep {
     own.device = device;
     SilentDiagnostics diagnostics;
     run_task(own, task, diagnostics);
-    return {"/bin/sh", {"sh", "-c", "echo 'scoring:  50 %, 3 tokens/s' >&2; echo done >&2"}};
+    return {"/bin/sh",
+            {"sh", "-c", "echo 'scoring:  50 %, 3 tokens/s, 0:02 left' >&2; echo done >&2"}};
   }
   SweepResult run() {
     events = {};

@@ -1,94 +1,122 @@
 #include "terminal/progress.h"
 
-#include <unistd.h>
-
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <iostream>
 
 namespace kvcal {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-constexpr std::chrono::milliseconds kBetweenUpdates{100};
-constexpr int kBarWidth = 24;
+constexpr std::chrono::milliseconds kBetweenDrawings{100}, kShortWork{500};
+constexpr int kWidestBar = 24, kNarrowestBar = 8;
 
-/// "1.2 M", "340"
-std::string short_number(double value) {
-  char text[32];
-  if (value >= 1e6) {
-    std::snprintf(text, sizeof text, "%.1f M", value / 1e6);
-  } else if (value >= 1e3) {
-    std::snprintf(text, sizeof text, "%.1f k", value / 1e3);
-  } else {
-    std::snprintf(text, sizeof text, "%.0f ", value);
-  }
+/// "1.2 k tokens/s", "340 tokens/s", "1.2 MB/s"
+std::string rate_text(const StageProgress& progress) {
+  if (!progress.rate) return "";
+  const bool is_mega = *progress.rate >= 1e6, is_kilo = !is_mega && *progress.rate >= 1e3;
+  char number[32];
+  std::snprintf(number, sizeof number, is_mega || is_kilo ? "%.1f" : "%.0f",
+                *progress.rate / (is_mega   ? 1e6
+                                  : is_kilo ? 1e3
+                                            : 1.0));
+  const std::string prefix = is_mega ? " M" : is_kilo ? " k" : "";
+  const bool joins = progress.unit == "B" && !prefix.empty();
+  return number + prefix + (joins ? "" : " ") + progress.unit + "/s";
+}
+
+std::string percent_text(double fraction) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%3.0f %%", 100.0 * fraction);
   return text;
 }
 
-std::string short_time(double seconds) {
-  char text[32];
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
-  std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(whole / 60),
-                static_cast<long long>(whole % 60));
-  return text;
+/// Rounded up: 0:00 is the end.
+std::string left_text(const StageProgress& progress) {
+  return progress.seconds_left ? time_text(std::ceil(*progress.seconds_left)) + " left" : "";
+}
+
+std::string bar(double fraction, int width) {
+  const auto filled = static_cast<size_t>(fraction * width);
+  return " [" + std::string(filled, '#') + std::string(static_cast<size_t>(width) - filled, '.') +
+         "]";
 }
 
 }  // namespace
 
-TerminalDiagnostics::TerminalDiagnostics() : is_terminal_(::isatty(STDERR_FILENO) == 1) {}
-
-TerminalDiagnostics::~TerminalDiagnostics() {
-  clear_line();
+std::string time_text(double seconds) {
+  const auto whole = static_cast<long long>(std::llround(seconds));
+  char text[48];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                  whole % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
+  }
+  return text;
 }
 
-void TerminalDiagnostics::clear_line() {
-  if (line_open_) std::fputs("\r\x1b[K", stderr);
-  line_open_ = false;
+std::string row_text(const StageProgress& progress) {
+  std::string text = progress.stage + ": " + percent_text(progress.fraction);
+  for (const std::string& part : {rate_text(progress), left_text(progress)})
+    if (!part.empty()) text += ", " + part;
+  return text;
 }
+
+std::string bar_text(const StageProgress& progress, int columns) {
+  const auto spaced = [](const std::string& part) { return part.empty() ? part : "  " + part; };
+  const std::string percent = " " + percent_text(progress.fraction);
+  const std::string rate = spaced(rate_text(progress)), left = spaced(left_text(progress));
+  const auto room = [&](const std::string& numbers) {
+    return columns - static_cast<int>(progress.stage.size() + numbers.size());
+  };
+  const std::string all = percent + rate + left, fewer = percent + left;
+  const int bar_room = room(all) - 3;  // the space and the brackets
+  if (bar_room >= kNarrowestBar)
+    return progress.stage + bar(progress.fraction, std::min(bar_room, kWidestBar)) + all;
+  if (room(all) >= 0) return progress.stage + all;
+  const auto stage_room =
+      static_cast<size_t>(std::max(0, columns - static_cast<int>(fewer.size())));
+  return progress.stage.substr(0, stage_room) + fewer;
+}
+
+TerminalDiagnostics::TerminalDiagnostics() : TerminalDiagnostics(status_line(), std::cerr) {}
 
 void TerminalDiagnostics::warn(const std::string& message) {
-  clear_line();
-  std::fprintf(stderr, "warning: %s\n", message.c_str());
+  inform("warning: " + message);
 }
 
 void TerminalDiagnostics::inform(const std::string& lines) {
-  clear_line();
-  std::fprintf(stderr, "%s\n", lines.c_str());
+  line_.clear();
+  messages_ << lines << '\n' << std::flush;
 }
 
 void TerminalDiagnostics::progress(std::string_view stage, int64_t done, int64_t total,
                                    std::string_view unit) {
-  const auto now = Clock::now();
+  const StatusLine::Time now = line_.now();
   if (stage != stage_) {
-    clear_line();
+    line_.clear();
     stage_ = stage;
     stage_start_ = now;
-    last_shown_ = {};
-    last_tenth_ = -1;
+    done_at_start_ = done;
+    last_drawn_.reset();
   }
-  const double fraction =
-      total > 0 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
-                : 0.0;
+  if (now - stage_start_ < kShortWork) return;
   const double elapsed = std::chrono::duration<double>(now - stage_start_).count();
-  const double rate = elapsed > 0.0 ? static_cast<double>(done) / elapsed : 0.0;
-  if (!is_terminal_) {
-    const int tenth = static_cast<int>(fraction * 10.0);
-    if (tenth <= last_tenth_) return;
-    last_tenth_ = tenth;
-    std::fprintf(stderr, "%s: %3.0f %%, %s%.*s/s\n", stage_.c_str(), 100.0 * fraction,
-                 short_number(rate).c_str(), static_cast<int>(unit.size()), unit.data());
+  const double part = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(total, 1));
+  StageProgress shown{
+      .stage = stage_, .unit = std::string(unit), .fraction = std::clamp(part, 0.0, 1.0)};
+  if (done > done_at_start_) {
+    shown.rate = static_cast<double>(done - done_at_start_) / elapsed;
+    shown.seconds_left = static_cast<double>(std::max<int64_t>(total - done, 0)) / *shown.rate;
+  }
+  if (!line_.is_drawn()) {
+    if (shown.rate) line_.add_row(row_text(shown));
     return;
   }
-  if (now - last_shown_ < kBetweenUpdates && done < total) return;
-  last_shown_ = now;
-  const int filled = static_cast<int>(fraction * kBarWidth);
-  const double left = rate > 0.0 ? static_cast<double>(total - done) / rate : 0.0;
-  std::fprintf(stderr, "\r%s [%s%s] %3.0f %%  %s%.*s/s  %s left\x1b[K", stage_.c_str(),
-               std::string(static_cast<size_t>(filled), '#').c_str(),
-               std::string(static_cast<size_t>(kBarWidth - filled), '.').c_str(), 100.0 * fraction,
-               short_number(rate).c_str(), static_cast<int>(unit.size()), unit.data(),
-               short_time(left).c_str());
-  line_open_ = true;
+  if (last_drawn_ && now - *last_drawn_ < kBetweenDrawings && done < total) return;
+  last_drawn_ = now;
+  line_.show(bar_text(shown, line_.columns()));
 }
 
 }  // namespace kvcal

@@ -1,4 +1,4 @@
-#include "terminal/input_options.h"
+#include "input_options.h"
 
 #include <functional>
 

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <ostream>
+#include <streambuf>
+#include <string>
+
+namespace kvcal {
+
+/// The one line at the foot of a terminal that is drawn again and again. Everything else that the
+/// program prints goes through a StatusLine::Stream, which clears the line first; so the line never
+/// shares a row with other text.
+class StatusLine {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  /// What it depends on; tests have their own.
+  struct Surroundings {
+    int descriptor = 2;  ///< stderr
+    std::function<Time()> now = [] { return std::chrono::steady_clock::now(); };
+    std::function<const char*(const char*)> environment = [](const char* name) {
+      return static_cast<const char*>(std::getenv(name));
+    };
+  };
+  class Stream;
+
+  explicit StatusLine(Surroundings surroundings);
+  ~StatusLine() { clear(); }
+  StatusLine(const StatusLine&) = delete;
+  StatusLine& operator=(const StatusLine&) = delete;
+
+  /// Whether a line can be drawn again: the descriptor is a terminal, TERM is not dumb, and neither
+  /// NO_COLOR nor CI asks for plain text.
+  bool is_drawn() const { return is_drawn_; }
+  Time now() const { return surroundings_.now(); }
+  /// Columns that a line may have: one less than the terminal's, whose cursor then stays in the
+  /// row. COLUMNS counts where the terminal does not tell, else 80.
+  int columns() const;
+  /// Draws text, cut at columns(), in place of what is shown. Nothing where no line is drawn, or
+  /// while other text ends within a row.
+  void show(const std::string& text);
+  void clear();
+  /// Writes text as a row that stays, unless another was written in the last ten seconds.
+  void add_row(const std::string& text);
+  /// For a process that reads the rows, and wants them sooner.
+  void set_between_rows(std::chrono::milliseconds between) { between_rows_ = between; }
+
+ private:
+  void write(const std::string& text) const;
+  void clear_locked();
+
+  Surroundings surroundings_;
+  bool is_drawn_ = false, is_shown_ = false;
+  int open_rows_ = 0;  ///< streams whose text ends within a row
+  std::chrono::milliseconds between_rows_{10000};
+  std::optional<Time> last_row_;
+  std::mutex mutex_;
+};
+
+/// While it lives, what is written to `stream` clears the line first.
+class StatusLine::Stream : public std::streambuf {
+ public:
+  /// is_terminal: whether the stream's text comes to the terminal that shows the line.
+  Stream(StatusLine& line, std::ostream& stream, bool is_terminal);
+  ~Stream() override;
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+ protected:
+  int_type overflow(int_type character) override;
+  std::streamsize xsputn(const char* text, std::streamsize count) override;
+  int sync() override { return below_->pubsync(); }
+
+ private:
+  StatusLine& line_;
+  std::ostream& stream_;
+  std::streambuf* below_;
+  bool is_terminal_ = false, is_open_ = false;
+};
+
+/// The process's, on stderr.
+StatusLine& status_line();
+
+/// While it lives, std::cout and std::cerr go through the process's line.
+class GuardedOutput {
+ public:
+  GuardedOutput();
+
+ private:
+  StatusLine::Stream out_, error_;
+};
+
+}  // namespace kvcal
