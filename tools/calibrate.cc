@@ -171,9 +171,10 @@ void print_shares(const std::vector<RankShare>& shares) {
 std::vector<ServedEngine> print_result(const CalibrateOptions& options,
                                        const CalibrationResult& result) {
   const CalibrateRequest& request = options.request;
+  TerminalDiagnostics diagnostics;
   const std::vector<ServedEngine> engines =
       engines_served(result.output.folders, result.config, !result.calibration.layers.empty(),
-                     request.model, request.output);
+                     request.model, request.output, diagnostics);
   if (request.report.is_asked_for())
     draw_checkpoint(request.report, page_values(request.output.output, request.model, KVCAL_VERSION,
                                                 result.config.chosen));

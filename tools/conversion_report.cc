@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "core/number_text.h"
+#include "terminal/progress.h"
 #include "terminal/table.h"
 
 namespace kvcal {
@@ -55,9 +56,10 @@ void print_source(const ConversionResult& result) {
 }  // namespace
 
 void print_conversion(const ConversionRequest& request, const ConversionResult& result, bool json) {
+  TerminalDiagnostics diagnostics;
   const std::vector<ServedEngine> engines =
       engines_served(result.output.folders, result.config, result.num_scaled_layers > 0,
-                     request.checkpoint, request.output);
+                     request.checkpoint, request.output, diagnostics);
   print_output(result.output, engines, json, [&] {
     print_source(result);
     print_losses(result.losses);

@@ -5,8 +5,6 @@
 
 #include "core/join.h"
 #include "descriptors/family_file.h"
-#include "engines/engine_rules.h"
-#include "export/joined_writer.h"
 #include "input_options.h"
 #include "recipe/named_recipe.h"
 #include "run/closing_lines.h"
@@ -50,16 +48,6 @@ void print_attention(const Calibration& calibration) {
     table.add(row);
   }
   table.print(std::cout);
-}
-
-/// The output is whole, so that it cannot be read again is no failure of the run, but of --for.
-std::vector<ServedEngine> not_asked(const Error& error, const OutputOptions& options) {
-  TerminalDiagnostics().warn(
-      "the output was written; the engines' rules cannot be asked about it: " + error.message());
-  std::vector<ServedEngine> asked;
-  for (const std::string& name : options.engines)
-    asked.push_back({.name = name, .title = name, .fate = Fate::kRefused, .note = error.message()});
-  return asked;
 }
 
 void print_folders(const std::vector<WrittenFolder>& folders) {
@@ -149,47 +137,16 @@ void print_calibration(const CalibrationResult& result) {
   print_lines(closing_lines(result));
 }
 
-std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folders,
-                                         const ModelConfig& config, bool has_scales,
-                                         const std::string& model, const OutputOptions& options) {
-  if (folders.empty() || !has_scales) return {};
-  std::vector<ServedFolder> served;
-  for (const WrittenFolder& folder : folders) {
-    if (folder.is_overlay) return {};
-    served.push_back(
-        any_has(folder.format, &OutputFormat::is_checkpoint)
-            ? ServedFolder{.checkpoint = folder.path}
-            : ServedFolder{.checkpoint = model, .scales = folder.path / kScalesJsonName});
-  }
-  try {
-    return served_engines(served, config,
-                          options.engines.empty() ? engine_rules().names() : options.engines,
-                          options.tp_size);
-  } catch (const Error& error) {
-    return not_asked(error, options);
-  }
-}
-
 void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines, bool json,
                   const std::function<void()>& print_result) {
   if (json) {
-    std::cout << dump_json(output.manifest);
+    std::cout << dump_json(output.manifest) << std::flush;
     return;
   }
   print_result();
   print_folders(output.folders);
   print_engines_served(engines);
-}
-
-void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options) {
-  if (options.engines.empty()) return;
-  std::vector<std::string> losing;
-  for (const ServedEngine& engine : engines)
-    if (engine.fate == Fate::kLost || engine.fate == Fate::kRefused)
-      losing.push_back(engine.name + " (" + engine.note + ")");
-  if (losing.empty()) return;
-  std::cout.flush();
-  fail(options.output, ": was written, and is not for ", join(losing, ", nor "));
+  std::cout.flush();  // before an error of check_engines_asked
 }
 
 void add_report_options(CLI::App& command, ReportFiles& files, const std::string& page_name) {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "commands.h"
+#include "engines_served.h"
 #include "family/model_config.h"
-#include "inspect/served_engines.h"
 #include "report/checkpoint_report.h"
 #include "run/calibration_result.h"
 #include "run/convert_checkpoint.h"
@@ -27,19 +27,11 @@ void print_lines(const std::vector<std::pair<std::string, std::string>>& lines);
 /// many weights were written.
 void print_calibration(const CalibrationResult& result);
 
-/// Answers of the engines of --for, or without it of all, for the KV scales of a written output;
-/// empty for overlays. model: the folder that engines are given beside a file of scales. Where the
-/// output cannot be read, warns, and the engines of --for count as refusing.
-std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folders,
-                                         const ModelConfig& config, bool has_scales,
-                                         const std::string& model, const OutputOptions& options);
 /// Prints the manifest of an output (json), or what print_result prints, then "wrote FORMAT:
 /// FOLDER" and "vLLM 0.32: loaded: vllm serve OUT", a line each, and one for engines that are not
 /// known.
 void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines, bool json,
                   const std::function<void()>& print_result);
-/// Throws Error, naming the output, where an engine of --for does not use its scales.
-void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options);
 
 /// Adds --report FILE and --plots DIR; `overwrite` is the command's to fill.
 void add_report_options(CLI::App& command, ReportFiles& files,

@@ -13,7 +13,7 @@ void run_scales(const ScalesRequest& request, bool json) {
   const CalibrationResult result = scales_from_statistics(request, diagnostics);
   const std::vector<ServedEngine> engines =
       engines_served(result.output.folders, result.config, !result.calibration.layers.empty(),
-                     request.model, request.output);
+                     request.model, request.output, diagnostics);
   print_output(result.output, engines, json, [&] { print_calibration(result); });
   check_engines_asked(engines, request.output);
 }

@@ -59,12 +59,6 @@ void print_report(const VerifyReport& report, const std::string& checkpoint) {
   }
 }
 
-/// A cache of 16 bits needs no scales.
-bool asks_for_16_bit(const VerifyCommand& command) {
-  return command.options.kv_cache_dtype == "bfloat16" ||
-         command.options.kv_cache_dtype == "float16";
-}
-
 std::string verdict_text(const Verdict& verdict) {
   if (!verdict.unknown.empty())
     return "not known: whether " + join(verdict.unknown, ", ") +
@@ -88,11 +82,8 @@ void run_verify(const VerifyCommand& command) {
   }
   const Verdict verdict = verdict_of(reports);
   std::cout.flush();
-  if (!verdict.losing.empty())
-    fail(command.checkpoint, ": scales would be lost in ", join(verdict.losing, ", "));
-  if (!verdict.empty.empty() && !command.allow_16_bit && !asks_for_16_bit(command))
-    fail(command.checkpoint, ": holds no scale for ", join(verdict.empty, ", "),
-         "; --allow-16-bit says that none is meant");
+  const std::string problem = problem_of(verdict, command.options, command.allow_16_bit);
+  if (!problem.empty()) fail(command.checkpoint, ": ", problem);
   if (!command.json) std::cout << verdict_text(verdict) << '\n';
 }
 

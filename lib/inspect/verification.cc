@@ -1,5 +1,6 @@
 #include "inspect/verification.h"
 
+#include "core/join.h"
 #include "stored/weights.h"
 
 namespace kvcal {
@@ -22,6 +23,15 @@ Verdict verdict_of(const std::vector<VerifyReport>& reports) {
                              : verdict.unknown)
         .push_back(report.engine);
   return verdict;
+}
+
+std::string problem_of(const Verdict& verdict, const VerifyOptions& options, bool allow_16_bit) {
+  if (!verdict.losing.empty()) return "scales would be lost in " + join(verdict.losing, ", ");
+  const bool needs_scales =
+      options.kv_cache_dtype != "bfloat16" && options.kv_cache_dtype != "float16";
+  if (verdict.empty.empty() || allow_16_bit || !needs_scales) return "";
+  return "holds no scale for " + join(verdict.empty, ", ") +
+         "; --allow-16-bit says that none is meant";
 }
 
 std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,

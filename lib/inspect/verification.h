@@ -20,6 +20,9 @@ struct Verdict {
   std::vector<std::string> holding;  ///< the rest
 };
 Verdict verdict_of(const std::vector<VerifyReport>& reports);
+/// The reason why a checkpoint may not be served so: scales that would be lost, or none where some
+/// are meant; empty: none. options: of the reports.
+std::string problem_of(const Verdict& verdict, const VerifyOptions& options, bool allow_16_bit);
 
 /// A report for each engine, in the order of engine_choice. Throws Error as verify_engine.
 std::vector<VerifyReport> verify(const std::filesystem::path& checkpoint,
