@@ -28,7 +28,7 @@ constexpr milliseconds kTurn = kReleaseTime + milliseconds(1000);
 RankSession::RankSession(RankOptions options)
     : options_(std::move(options)), watch_(options_.timeout) {
   const auto launch = find_launch([](const char* name) { return std::getenv(name); });
-  if (!launch || (launch->ranks == 1 && !MpiRuntime::is_built_in())) {
+  if (!launch || options_.ignores_launcher || (launch->ranks == 1 && !MpiRuntime::is_built_in())) {
     ranks_ = std::make_unique<SingleCommunicator>(host_name(), watch_);
     return;
   }

@@ -18,7 +18,8 @@ struct RankOptions {
   std::chrono::duration<double> timeout = std::chrono::seconds(1800);
   /// Reports to the user why the run failed. Called once over all ranks, on the rank that knows,
   /// perhaps in another thread.
-  std::function<void(const std::string& message)> say;
+  std::function<void(const std::string& message)> say = {};
+  bool ignores_launcher = false;  ///< runs alone, also where a launcher started the process
 };
 
 /// This process as one of several that a launcher started, or alone: from before the first

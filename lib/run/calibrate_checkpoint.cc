@@ -83,7 +83,8 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   input.peak_rss_bytes = peak_resident_bytes();
   if (result.summary) input.summary = to_json(*result.summary);
   if (!run) return input;
-  origin.dataset_path = name_of_source(request.dataset);
+  origin.dataset_path =
+      request.dataset_name.empty() ? name_of_source(request.dataset) : request.dataset_name;
   origin.dataset_sha256 = run->dataset->sha256();
   origin.compute_dtype = name_of(run->layerwise.compute_type);
   origin.kv_forward = request.kv_forward;

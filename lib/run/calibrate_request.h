@@ -18,9 +18,10 @@ namespace kvcal {
 struct CalibrateRequest {
   std::string model;
   std::string recipe{kDefaultRecipe};  ///< a file or a name
-  std::string dataset = {};     ///< empty: the default one, where the recipe calibrates anything
-  FamilyChoice family;          ///< of a model_type that is not known
-  std::string save_statistics;  ///< file for kvcal scales; empty: none
+  std::string dataset = {};       ///< empty: the default one, where the recipe calibrates anything
+  std::string dataset_name = {};  ///< for manifest and statistics; empty: as dataset was given
+  FamilyChoice family;            ///< of a model_type that is not known
+  std::string save_statistics;    ///< file for kvcal scales; empty: none
   OutputOptions output;
   SampleOptions samples;
   std::string kv_forward = "quantized";  ///< or exact
