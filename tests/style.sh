@@ -20,13 +20,13 @@ find_base() {
 }
 
 check_format() {
-  sources git ls-files lib kernels tools tests | xargs -d '\n' -n 16 -P "$jobs" clang-format --dry-run --Werror ||
+  sources git ls-files lib kernels python tools tests | xargs -d '\n' -n 16 -P "$jobs" clang-format --dry-run --Werror ||
     { echo "error: clang-format -i writes these files otherwise" >&2; return 1; }
 }
 
 check_tidy() {  # BASE
   local changed
-  mapfile -t changed < <(sources git diff --name-only --diff-filter=d "$1" -- lib kernels tools | grep -E '\.(cc|h)$')
+  mapfile -t changed < <(sources git diff --name-only --diff-filter=d "$1" -- lib kernels python tools | grep -E '\.(cc|h)$')
   [[ ${#changed[@]} -gt 0 ]] || { echo "no file changed since $1"; return; }
   if [[ ${#changed[@]} -gt $MOST_TIDY ]]; then
     echo "clang-tidy: $MOST_TIDY of ${#changed[@]} changed files; cmake --workflow --preset tidy checks all"

@@ -4,7 +4,7 @@ import os
 import sys
 
 
-def main():
+def main() -> None:
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "kvcal")
     os.execv(program, ["kvcal", *sys.argv[1:]])
 

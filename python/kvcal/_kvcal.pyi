@@ -1,0 +1,10 @@
+"""The compiled module (python/module.cc)."""
+
+from collections.abc import Callable
+
+version: str
+
+class Error(RuntimeError):
+    """An input or the environment does not allow what was asked for."""
+
+def run(command: str, arguments: str, report: Callable[[str, str, int, int, str], None]) -> str: ...

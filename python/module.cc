@@ -1,0 +1,234 @@
+// The module kvcal._kvcal: one function, which runs a command of lib/ in this process. It uses
+// nothing but CPython's limited API of 3.9, so that one file serves every later CPython.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <signal.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <new>
+
+#include "call.h"
+#include "core/file_in_use.h"
+#include "core/interrupt.h"
+#include "core/registry.h"
+#include "kvcal_version.h"
+#include "python_commands.h"
+#include "run/state_options.h"
+
+namespace kvcal {
+namespace {
+
+const Registry<PythonCommand*> kCommands{"command",
+                                         {{"calibrate", python_calibrate},
+                                          {"scales", python_scales},
+                                          {"convert", python_convert},
+                                          {"apply", python_apply},
+                                          {"inspect", python_inspect},
+                                          {"verify", python_verify},
+                                          {"evaluate", python_evaluate},
+                                          {"sweep", python_sweep}}};
+
+PyObject* error_type = nullptr;  // kvcal.Error
+
+// Work uses all processors and the process's one request to stop, so calls take turns.
+std::timed_mutex turn;
+thread_local bool is_in_call = false;
+
+struct Unref {
+  void operator()(PyObject* object) const { Py_DecRef(object); }
+};
+using Object = std::unique_ptr<PyObject, Unref>;
+
+/// The GIL is free during its lifetime.
+class WithoutGil {
+ public:
+  WithoutGil() : thread_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(thread_); }
+  WithoutGil(const WithoutGil&) = delete;
+  WithoutGil& operator=(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* thread_;
+};
+
+PyObject* text_of(const std::string& text) {
+  return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()),
+                              "backslashreplace");
+}
+
+void set_error(PyObject* type, const std::string& text) {
+  if (const Object object{text_of(text)}) PyErr_SetObject(type, object.get());
+}
+
+/// An exception of Python that has been raised and not yet thrown.
+class Raised {
+ public:
+  Raised() = default;
+  ~Raised() {
+    for (PyObject* part : {type_, value_, traceback_}) Py_DecRef(part);
+  }
+  Raised(const Raised&) = delete;
+  Raised& operator=(const Raised&) = delete;
+
+  /// Takes the one that is set.
+  void take() { PyErr_Fetch(&type_, &value_, &traceback_); }
+  explicit operator bool() const { return type_ != nullptr; }
+  bool is_interrupt() const { return PyErr_GivenExceptionMatches(type_, PyExc_KeyboardInterrupt); }
+  void restore() {
+    PyErr_Restore(type_, value_, traceback_);
+    type_ = value_ = traceback_ = nullptr;
+  }
+
+ private:
+  PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
+};
+
+/// The process's turn, and what a call changes of the process, which is restored.
+class Turn {
+ public:
+  /// Takes the turn; then call is_taken.
+  Turn() {
+    while (!(is_taken_ = wait()))
+      if (PyErr_CheckSignals() != 0) return;
+    is_in_call = true;
+    ::sigaction(SIGBUS, nullptr, &lost_pages_);
+    handle_lost_pages();
+    forget_changed_files();
+  }
+  ~Turn() {
+    if (!is_taken_) return;
+    ::sigaction(SIGBUS, &lost_pages_, nullptr);
+    clear_interrupt();
+    is_in_call = false;
+    turn.unlock();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  /// false: an exception of Python is set.
+  bool is_taken() const { return is_taken_; }
+
+ private:
+  static bool wait() {
+    const WithoutGil without;
+    return turn.try_lock_for(std::chrono::milliseconds(50));
+  }
+
+  struct sigaction lost_pages_ {};
+  bool is_taken_ = false;
+};
+
+/// Hands an event to Python. false: an exception is set.
+bool report_event(PyObject* report, const CallEvent& event) {
+  const Object kind{text_of(std::string(event.kind))}, text{text_of(event.text)},
+      unit{text_of(event.unit)};
+  if (!kind || !text || !unit) return false;
+  const Object result{PyObject_CallFunction(report, "OOLLO", kind.get(), text.get(),
+                                            static_cast<long long>(event.done),
+                                            static_cast<long long>(event.total), unit.get())};
+  return result != nullptr;
+}
+
+/// Handles events and signals until the work has ended. An exception of Python stops the work.
+void attend(Call& call, PyObject* report, Raised& raised) {
+  while (true) {
+    const CallEvent* event = nullptr;
+    bool has_ended = false;
+    {
+      const WithoutGil without;
+      event = call.wait();
+      has_ended = call.has_ended();
+    }
+    const bool goes_on =
+        raised || (PyErr_CheckSignals() == 0 && (!event || report_event(report, *event)));
+    if (!goes_on) {
+      raised.take();
+      request_interrupt();
+    }
+    if (event) call.handled();
+    if (has_ended) return;
+  }
+}
+
+/// Sets the exception of Python for the one that the work threw.
+void set_thrown(const Call& call, Raised& raised) {
+  try {
+    call.rethrow();
+    raised.restore();  // it came too late to stop the work
+  } catch (const InterruptedRun& interrupted) {
+    if (raised && !raised.is_interrupt()) return raised.restore();
+    set_error(PyExc_KeyboardInterrupt, interrupted.what());
+  } catch (const Interrupted&) {
+    if (raised) return raised.restore();
+    PyErr_SetNone(PyExc_KeyboardInterrupt);
+  } catch (const Error& error) {
+    set_error(error_type, error.message());
+  } catch (const std::bad_alloc&) {
+    PyErr_NoMemory();
+  } catch (const std::exception& error) {
+    set_error(error_type, error.what());
+  }
+}
+
+PyObject* run(PythonCommand* command, const char* arguments, PyObject* report) {
+  const Turn taken;
+  if (!taken.is_taken()) return nullptr;
+  std::string result;
+  Raised raised;
+  {
+    Call call([&](Diagnostics& diagnostics) {
+      Arguments given(parse_json(arguments));
+      result = command(given, diagnostics).dump(-1, ' ', false, Json::error_handler_t::replace);
+    });
+    attend(call, report, raised);
+    set_thrown(call, raised);
+  }
+  return PyErr_Occurred() ? nullptr : text_of(result);
+}
+
+PyObject* run_command(PyObject*, PyObject* arguments) {
+  const char *name = nullptr, *given = nullptr;
+  PyObject* report = nullptr;
+  if (!PyArg_ParseTuple(arguments, "ssO", &name, &given, &report)) return nullptr;
+  try {
+    if (is_in_call) fail("called by what another call of kvcal reports to");
+    return run(kCommands.at(name), given, report);
+  } catch (const std::exception& error) {
+    set_error(error_type, error.what());
+    return nullptr;
+  }
+}
+
+PyMethodDef functions[] = {
+    {"run", run_command, METH_VARARGS,
+     "run(command, arguments, report) -> str\n\nRuns a command of kvcal. arguments and the result "
+     "are JSON; report(kind, text, done, total, unit) gets what it tells."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef definition{PyModuleDef_HEAD_INIT,
+                       "_kvcal",
+                       "Commands of kvcal in this process.",
+                       -1,
+                       functions,
+                       nullptr,
+                       nullptr,
+                       nullptr,
+                       nullptr};
+
+}  // namespace
+}  // namespace kvcal
+
+PyMODINIT_FUNC PyInit__kvcal() {  // NOLINT(readability-identifier-naming): CPython gives the name
+  kvcal::Object module{PyModule_Create(&kvcal::definition)};
+  if (!module) return nullptr;
+  kvcal::error_type = PyErr_NewExceptionWithDoc(
+      "kvcal.Error", "An input or the environment does not allow what was asked for.",
+      PyExc_RuntimeError, nullptr);
+  if (!kvcal::error_type) return nullptr;
+  Py_IncRef(kvcal::error_type);
+  if (PyModule_AddObject(module.get(), "Error", kvcal::error_type) != 0 ||
+      PyModule_AddStringConstant(module.get(), "version", KVCAL_VERSION) != 0)
+    return nullptr;
+  return module.release();
+}

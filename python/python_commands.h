@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "arguments.h"
+#include "core/diagnostics.h"
+#include "descriptors/family_file.h"
+#include "run/devices.h"
+
+namespace kvcal {
+
+/// A command of the program as a call: keyword arguments in, a JSON value out. Throws Error and
+/// Interrupted. What a gate or a check finds wrong after the work is in the result, as "problem",
+/// so that the caller has the numbers, too.
+using PythonCommand = Json(Arguments& arguments, Diagnostics& diagnostics);
+
+Json python_calibrate(Arguments& arguments, Diagnostics& diagnostics);
+Json python_scales(Arguments& arguments, Diagnostics& diagnostics);
+Json python_convert(Arguments& arguments, Diagnostics& diagnostics);
+Json python_apply(Arguments& arguments, Diagnostics& diagnostics);
+Json python_inspect(Arguments& arguments, Diagnostics& diagnostics);
+Json python_verify(Arguments& arguments, Diagnostics& diagnostics);
+Json python_evaluate(Arguments& arguments, Diagnostics& diagnostics);
+Json python_sweep(Arguments& arguments, Diagnostics& diagnostics);
+
+/// Reads a folder or an id of a model, or of a data set; downloads what is not there.
+void read_model(Arguments& arguments, const std::string& name, std::string& target,
+                Diagnostics& diagnostics);
+void read_dataset(Arguments& arguments, const std::string& name, std::string& target,
+                  Diagnostics& diagnostics);
+
+/// The family of an unknown model_type, by name or file; owns the file, from which the choice
+/// borrows.
+class FamilyArgument {
+ public:
+  FamilyArgument(Arguments& arguments, FamilyChoice& family);
+
+ private:
+  std::optional<FamilyFile> file_;
+};
+
+/// device, compute_dtype and threads.
+void read_device(Arguments& arguments, DeviceOptions& device);
+
+}  // namespace kvcal
