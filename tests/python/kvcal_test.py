@@ -1,6 +1,6 @@
 """`import kvcal` against the program: the same bytes, the same words, and what only a call can do.
 
-KVCAL names the program; the package is found by PYTHONPATH.
+KVCAL names the program and KVCAL_MODULE the compiled module; the package is found by PYTHONPATH.
 """
 
 import json
@@ -67,6 +67,12 @@ class Case(unittest.TestCase):
             shutil.copy(os.path.join(DATA, name), "model")
         return "model"
 
+    def write_sweep(self):
+        with open("sweep.yaml", "w") as file:
+            json.dump({"name": "small", "models": [MODEL], "recipes": [{"max": RECIPE}],
+                       "calibration": {"dataset": IDS, "max_seq_length": 16}, "evaluation": {"dataset": IDS, "num_samples": 2},
+                       "grid": [{"recipes": "max", "num_calibration_samples": [1, 3]}]}, file)
+
     def expect_words(self, error, status, *words):
         """The error's text is what the program says."""
         found, _, stderr = program(*words)
@@ -76,6 +82,10 @@ class Case(unittest.TestCase):
 
 
 class EqualsProgram(Case):
+    def test_module(self):
+        self.assertEqual(os.path.realpath(kvcal._kvcal.__file__), os.path.realpath(os.environ["KVCAL_MODULE"]))
+        self.assertEqual("kvcal " + kvcal.__version__, program("--version")[1].strip())
+
     def calibrate(self, folder, *words):
         status, _, stderr = program("calibrate", MODEL, "--recipe", RECIPE, "--dataset", IDS, "--device", "reference",
                                     "--reproducible", "--output", folder, *words)
@@ -143,11 +153,7 @@ class EqualsProgram(Case):
         self.assertEqual(found, json.loads(printed))
 
     def test_sweep(self):
-        model = self.model_with_tokenizer()
-        with open("sweep.yaml", "w") as file:
-            json.dump({"name": "small", "models": [model], "recipes": [{"max": RECIPE}],
-                       "calibration": {"dataset": IDS, "max_seq_length": 16}, "evaluation": {"dataset": IDS, "num_samples": 2},
-                       "grid": [{"recipes": "max", "num_calibration_samples": [1, 3]}]}, file)
+        self.write_sweep()
         told = []
         plan = kvcal.sweep("sweep.yaml", dry_run=True).results
         self.assertFalse(os.path.exists("out"))
@@ -272,6 +278,22 @@ class RunningCalls(Case):
 
     def test_exception_of_progress(self):
         self.interrupted(lambda: {}["nothing"], KeyError)
+
+    def test_interrupted_sweep(self):
+        """What is done is kept, and the same call goes on from there."""
+        self.write_sweep()
+
+        def progress(stage, done, total, unit):
+            if done == 1:
+                signal.raise_signal(signal.SIGINT)
+
+        with self.assertRaises(KeyboardInterrupt):
+            kvcal.sweep("sweep.yaml", output="out", device="reference", progress=progress)
+        totals = set()
+        swept = kvcal.sweep("sweep.yaml", output="out", device="reference", progress=lambda _, done, total, unit: totals.add(total))
+        self.assertEqual(len(swept.results["cells"]), 2)
+        whole = kvcal.sweep("sweep.yaml", dry_run=True).results
+        self.assertEqual(totals, {sum(one["number"] for one in whole["tasks"]) - 1})
 
     def test_signal_handler_that_goes_on(self):
         seen = []
