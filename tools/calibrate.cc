@@ -10,6 +10,7 @@
 #include "ranks/agreement.h"
 #include "run/calibrate_checkpoint.h"
 #include "run/measured_scales.h"
+#include "run/output_card.h"
 #include "terminal/command_line.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
@@ -192,12 +193,14 @@ void print_measured(const CalibrateOptions& options, CalibrationResult& result) 
   TerminalDiagnostics diagnostics;
   const MeasuredScales measured =
       measure_scales(options.request, result, options.measure, diagnostics);
+  const auto lines = measured_lines(measured);
+  add_accuracy(result.output.folders, lines);
   if (options.json) {
     result.output.manifest["measured"] = to_json(measured);
     std::cout << dump_json(result.output.manifest);
     return;
   }
-  print_lines(measured_lines(measured));
+  print_lines(lines);
 }
 
 void run_calibrate(CalibrateOptions options) {

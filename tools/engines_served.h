@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/diagnostics.h"
-#include "inspect/served_engines.h"
+#include "engines/served_engines.h"
 #include "run/output_formats.h"
 
 namespace kvcal {

@@ -10,6 +10,8 @@
 #include "export/attention_scales.h"
 #include "export/manifest.h"
 #include "export/overlay.h"
+#include "export/source_card.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {
@@ -17,13 +19,44 @@ namespace {
 /// Name of the only shard, for a model that was one file and is written in shards.
 constexpr std::string_view kOnlyShardName = "model-00001-of-00001.safetensors";
 
-/// Files of a quantized checkpoint that would be wrong for the output.
-bool is_left_over(std::string_view name) {
-  static constexpr std::array<std::string_view, 6> kNames{
-      "recipe.yaml", "kv_cache_scales.json", "hf_quant_config.json",
-      kManifestName, kVllmArgumentsName,     kOverlayName};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
-}
+/// Files of a quantized checkpoint that programs would read, and that would be wrong for the
+/// output.
+constexpr std::array<std::string_view, 5> kMisleading{
+    kScalesJsonName, "hf_quant_config.json", kManifestName, kVllmArgumentsName, kOverlayName};
+
+/// Names of the files beside a model's weights in a copy of it.
+class CopiedNames {
+ public:
+  CopiedNames(const ModelDir& model, const std::vector<std::string>& taken)
+      : files_(model.sidecar_files()), taken_(taken) {
+    if (!has(files_, kCardName) || !is_readable_card(model.path())) return;
+    has_card_ = true;
+    is_ours_ = read_source_card(model.path()).is_ours;
+  }
+
+  const std::vector<std::string>& files() const { return files_; }
+
+  /// Empty: the file is not copied.
+  std::string of(const std::string& name) const {
+    if (name == kCardName && has_card_) return {};
+    const bool misleads = has(kMisleading, name);
+    // The output has its own of what kvcal wrote.
+    if (misleads && (is_ours_ || has(files_, kManifestName))) return {};
+    if (!misleads && name != kCardName && !has(taken_, name)) return name;
+    std::string kept = "source_" + name;
+    return has(files_, kept) ? std::string() : kept;
+  }
+
+ private:
+  static bool has(const auto& names, std::string_view name) {
+    return std::ranges::find(names, name) != std::ranges::end(names);
+  }
+
+  const std::vector<std::string> files_;
+  const std::vector<std::string>& taken_;
+  bool has_card_ = false;  ///< that the output's card holds
+  bool is_ours_ = false;
+};
 
 }  // namespace
 
@@ -130,10 +163,13 @@ void copy_weights(const WeightCopy& copy, const std::filesystem::path& folder) {
   write_scales_shard(model, copy.tensors, folder);
 }
 
-void copy_sidecar_files(const ModelDir& model, const std::filesystem::path& folder) {
-  for (const std::string& name : model.sidecar_files()) {
-    if (is_left_over(name)) continue;
-    const std::filesystem::path target = folder / name;
+void copy_sidecar_files(const ModelDir& model, const std::vector<std::string>& taken,
+                        const std::filesystem::path& folder) {
+  const CopiedNames names(model, taken);
+  for (const std::string& name : names.files()) {
+    const std::string copied = names.of(name);
+    if (copied.empty()) continue;
+    const std::filesystem::path target = folder / copied;
     // Never creates folder itself: if it vanished, its other files would be missing.
     if (target.parent_path() != folder) std::filesystem::create_directory(target.parent_path());
     kvcal::copy_file(model.path() / name, target);

@@ -17,7 +17,9 @@ std::string changed_config(const ExportInput& input, const FormatParts& parts) {
 WrittenCheckpoint write_checkpoint(const ExportInput& input, const FormatParts& parts,
                                    const std::filesystem::path& folder,
                                    const WrittenCheckpoint* first) {
-  copy_sidecar_files(input.model, folder);
+  std::vector<std::string> taken;
+  for (const auto& [name, content] : parts.files) taken.push_back(name);
+  copy_sidecar_files(input.model, taken, folder);
   WrittenCheckpoint written;
   if (input.calibration.plan.quantizes_weights())
     written = write_quantized_weights(input, parts, folder, first);

@@ -17,13 +17,13 @@ std::string folder_name(const HubId& id) {
          std::string(kSeparator) + id.name.substr(slash + 1);
 }
 
-/// "owner/name" of a repository's folder; empty for another folder.
+/// "owner/name", or "name" of an old repository without an owner; empty for another folder.
 std::string name_of_folder(std::string_view folder) {
   for (const std::string_view kind : {kModels, kDatasets}) {
     if (!folder.starts_with(kind)) continue;
     folder.remove_prefix(kind.size());
     const size_t at = folder.find(kSeparator);
-    if (at == folder.npos) return {};
+    if (at == folder.npos) return std::string(folder);
     return std::string(folder.substr(0, at)) + "/" +
            std::string(folder.substr(at + kSeparator.size()));
   }

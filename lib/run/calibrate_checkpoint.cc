@@ -12,6 +12,8 @@
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "hub/hub_cache.h"
+#include "run/closing_lines.h"
+#include "run/named_inputs.h"
 
 namespace kvcal {
 namespace {
@@ -74,7 +76,7 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   ManifestInput input;
   input.version = request.version;
   Provenance& origin = input.origin;
-  origin.model_path = name_of_source(request.model);
+  origin.model_path = name_of_model(subject.model_dir);
   set_model_type(subject.config, origin);
   origin.model_sha256 = subject.model_dir.sha256();
   input.recipe_path = request.recipe;
@@ -252,8 +254,10 @@ class Calibrating {
       save_statistics(request_, *subject_, input, statistics);
       return make_manifest(input, subject_->recipe, result.calibration, written);
     };
+    OutputTexts texts{.manifest = manifest, .config = result.config};
+    if (result.summary) texts.card_lines = summary_lines(*result.summary);
     result.output = write_output(*formats_, subject_->output_of(result.calibration), *output_,
-                                 request_.device.threads, manifest, diagnostics_);
+                                 request_.device.threads, texts, diagnostics_);
     on_written_(result);
   }
 

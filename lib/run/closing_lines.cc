@@ -33,11 +33,8 @@ std::string layer_text(const LayerErrors* layer) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> closing_lines(const CalibrationResult& result) {
+std::vector<std::pair<std::string, std::string>> summary_lines(const ScaleSummary& summary) {
   std::vector<std::pair<std::string, std::string>> lines;
-  if (!result.summary) return lines;
-  const ScaleSummary& summary = *result.summary;
-  if (result.cost) lines.emplace_back("calibrated", cost_text(*result.cost));
   lines.emplace_back("KV cache", std::to_string(summary.cache_bytes_fp8) +
                                      " bytes a token in FP8, " +
                                      std::to_string(2 * summary.cache_bytes_fp8) + " in 16 bits");
@@ -47,6 +44,13 @@ std::vector<std::pair<std::string, std::string>> closing_lines(const Calibration
                                      (worst.size() == 1 ? " " : "s ") +
                                      join(worst, ", ", layer_text));
   lines.emplace_back("scale 1.0", unit_scale_text(summary));
+  return lines;
+}
+
+std::vector<std::pair<std::string, std::string>> closing_lines(const CalibrationResult& result) {
+  if (!result.summary) return {};
+  std::vector<std::pair<std::string, std::string>> lines = summary_lines(*result.summary);
+  if (result.cost) lines.emplace(lines.begin(), "calibrated", cost_text(*result.cost));
   return lines;
 }
 

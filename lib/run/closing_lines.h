@@ -8,8 +8,11 @@
 
 namespace kvcal {
 
-/// What a calibration was worth, in words: pairs of a label and a text of one line. Empty where no
-/// cache was calibrated.
+/// What scales are worth, in words: pairs of a label and a text of one line.
+std::vector<std::pair<std::string, std::string>> summary_lines(const ScaleSummary& summary);
+
+/// What a calibration was worth, its cost and its summary_lines. Empty where no cache was
+/// calibrated.
 std::vector<std::pair<std::string, std::string>> closing_lines(const CalibrationResult& result);
 
 }  // namespace kvcal

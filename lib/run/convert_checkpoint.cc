@@ -11,6 +11,7 @@
 #include "export/joined_writer.h"
 #include "export/manifest.h"
 #include "export/overlay.h"
+#include "hub/hub_cache.h"
 #include "stored/kv_scales.h"
 #include "stored/weights.h"
 
@@ -85,7 +86,7 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
   check_scales_stay(request);
   ConversionResult result{.config = conversion.config(),
                           .scales_form = conversion.source().form,
-                          .scales_path = conversion.source().path,
+                          .scales_path = name_of_source(conversion.source().path),
                           .num_scaled_layers = input.calibration.layers.size(),
                           .losses = all_losses(conversion, formats, request.output.tp_size)};
   if (const KeptQuantization* kept = conversion.kept())
@@ -94,13 +95,16 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
     result.num_rewritten_linears = input.calibration.plan.linears.size();
   AtomicDirectory output(request.output.output, request.output.overwrite);
   const auto manifest = [&](const WrittenCheckpoint&) {
-    return conversion_manifest(
-        conversion, request.version,
-        {.losses = result.losses,
-         .writer = formats.names().size() == 1 ? &formats.writer(0) : nullptr,
-         .tp_size = request.output.tp_size});
+    Json json =
+        conversion_manifest(conversion, request.version,
+                            {.losses = result.losses,
+                             .writer = formats.names().size() == 1 ? &formats.writer(0) : nullptr,
+                             .tp_size = request.output.tp_size});
+    json["conversion"]["scales"] = result.scales_path;
+    return json;
   };
-  result.output = write_output(formats, input, output, 1, manifest, diagnostics);
+  result.output = write_output(formats, input, output, 1,
+                               {.manifest = manifest, .config = result.config}, diagnostics);
   for (const std::string& note : conversion.notes()) diagnostics.note(note);
   formats.tell_notes(input, diagnostics);
   return result;

@@ -7,6 +7,7 @@
 #include "datasets/descriptor.h"
 #include "datasets/named_dataset.h"
 #include "hub/hub.h"
+#include "hub/hub_cache.h"
 
 namespace kvcal {
 namespace {
@@ -56,6 +57,11 @@ std::string local_variant(const std::string& variant, Diagnostics& diagnostics) 
   if (at == variant.npos) return variant;
   const size_t folder = at + kModel.size();
   return variant.substr(0, folder) + local_model(variant.substr(folder), diagnostics);
+}
+
+std::string name_of_model(const ModelDir& model) {
+  const std::string path = model.path().string(), name = name_of_source(model.path());
+  return name == path ? model.given_path().string() : name;
 }
 
 }  // namespace kvcal

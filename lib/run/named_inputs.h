@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "checkpoint/model_dir.h"
 #include "core/diagnostics.h"
 
 namespace kvcal {
@@ -20,5 +21,9 @@ std::string local_dataset(const std::string& given, Diagnostics& diagnostics);
 
 /// A variant of eval, "NAME=model:FOLDER", with a local folder.
 std::string local_variant(const std::string& variant, Diagnostics& diagnostics);
+
+/// The name by which manifests and cards call a model: "owner/name@COMMIT" of one in the hub's
+/// cache, else the path as it was given.
+std::string name_of_model(const ModelDir& model);
 
 }  // namespace kvcal

@@ -11,6 +11,7 @@
 #include "export/joined_writer.h"
 #include "export/manifest.h"
 #include "export/overlay.h"
+#include "run/output_card.h"
 
 namespace kvcal {
 
@@ -107,18 +108,22 @@ WrittenCheckpoint OutputFormats::write(const ExportInput& input, const fs::path&
 
 void OutputFormats::tell_notes(const ExportInput& input, Diagnostics& diagnostics) const {
   std::vector<std::string> told;
-  for (const auto& writer : writers_)
-    for (const std::string& note : writer->notes(completed(input)))
+  for (size_t i = 0; i < writers_.size(); ++i)
+    for (const std::string& note : notes(i, input))
       if (std::ranges::find(told, note) == told.end()) {
         diagnostics.note(note);
         told.push_back(note);
       }
 }
 
-std::vector<WrittenFolder> OutputFormats::folders() const {
+std::vector<std::string> OutputFormats::notes(size_t index, const ExportInput& input) const {
+  return writers_[index]->notes(completed(input));
+}
+
+std::vector<WrittenFolder> OutputFormats::folders_in(const fs::path& output) const {
   std::vector<WrittenFolder> all;
   for (size_t i = 0; i < writers_.size(); ++i) {
-    const fs::path folder = folder_of(options_.output, i);
+    const fs::path folder = folder_of(output, i);
     all.push_back({.format = options_.formats[i],
                    .path = folder,
                    .is_overlay = options_.scales_only && is_there(folder / kOverlayName)});
@@ -126,12 +131,30 @@ std::vector<WrittenFolder> OutputFormats::folders() const {
   return all;
 }
 
+void write_cards(const OutputFormats& formats, const ExportInput& input, const Json& manifest,
+                 const OutputTexts& texts, const fs::path& output) {
+  const std::vector<WrittenFolder> folders = formats.folders_in(output);
+  auto lines = texts.card_lines;
+  if (input.kept)
+    lines.emplace(lines.begin(), "weights", "as in the source, " + input.kept->format);
+  for (size_t i = 0; i < folders.size(); ++i) {
+    if (folders[i].is_overlay || !any_has(folders[i].format, &OutputFormat::is_checkpoint))
+      continue;
+    write_card(folders[i].path, folders[i].format, input.model, manifest,
+               {.config = input.calibration.layers.empty() ? nullptr : &texts.config,
+                .tp_size = formats.tp_size(),
+                .lines = lines,
+                .notes = formats.notes(i, input)});
+  }
+}
+
 WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
-                           AtomicDirectory& output, int threads, const MakeManifest& manifest,
+                           AtomicDirectory& output, int threads, const OutputTexts& texts,
                            Diagnostics& diagnostics) {
   WrittenOutput made{.checkpoint = formats.write(input, output.path(), threads, diagnostics)};
-  made.manifest = manifest(made.checkpoint);
+  made.manifest = texts.manifest(made.checkpoint);
   write_text_file(output.path() / kManifestName, dump_json(made.manifest));
+  write_cards(formats, input, made.manifest, texts, output.path());
   output.commit();
   made.folders = formats.folders();
   return made;

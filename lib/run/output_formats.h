@@ -3,11 +3,13 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/diagnostics.h"
 #include "core/file.h"
 #include "export/writer.h"
+#include "family/model_config.h"
 #include "quant/kv_dtype.h"
 #include "stored/fp8_checkpoint.h"
 
@@ -63,10 +65,15 @@ class OutputFormats {
                           int threads, Diagnostics& progress) const;
   /// Reports the notes of all formats, each once.
   void tell_notes(const ExportInput& input, Diagnostics& diagnostics) const;
+  /// The notes of one format.
+  std::vector<std::string> notes(size_t index, const ExportInput& input) const;
   /// Folders of the formats in the written output.
-  std::vector<WrittenFolder> folders() const;
+  std::vector<WrittenFolder> folders() const { return folders_in(options_.output); }
+  /// The same in an output that is not visible yet.
+  std::vector<WrittenFolder> folders_in(const fs::path& output) const;
 
   const std::vector<std::string>& names() const { return options_.formats; }
+  int64_t tp_size() const { return options_.tp_size; }
   const Writer& writer(size_t index) const { return *writers_[index]; }
 
  private:
@@ -78,13 +85,24 @@ class OutputFormats {
   std::vector<std::unique_ptr<Writer>> writers_;
 };
 
-/// Makes the manifest of an output from its first checkpoint, before the output appears.
-using MakeManifest = std::function<Json(const WrittenCheckpoint&)>;
+/// What an output says of itself: its manifest, and model cards.
+struct OutputTexts {
+  /// Makes the manifest from the output's first checkpoint, before the output appears.
+  std::function<Json(const WrittenCheckpoint&)> manifest;
+  const ModelConfig& config;
+  std::vector<std::pair<std::string, std::string>> card_lines = {};  ///< label and text
+};
 
-/// Writes the formats and the manifest into output and commits it. Throws Error.
+/// Writes the formats, the manifest and a model card beside each checkpoint into output and commits
+/// it. Throws Error.
 WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
-                           AtomicDirectory& output, int threads, const MakeManifest& manifest,
+                           AtomicDirectory& output, int threads, const OutputTexts& texts,
                            Diagnostics& diagnostics);
+
+/// Writes the model cards of an output that is not visible yet. Overlays and files of scales alone
+/// have none.
+void write_cards(const OutputFormats& formats, const ExportInput& input, const Json& manifest,
+                 const OutputTexts& texts, const fs::path& output);
 
 /// Parses OutputOptions::kv_cache_dtype. Throws Error where it is not FP8.
 KvDType parse_fp8_cache_dtype(const std::string& name);

@@ -10,6 +10,8 @@
 #include "export/packed_notes.h"
 #include "export/writer.h"
 #include "quant/weight_storage.h"
+#include "run/named_inputs.h"
+#include "run/output_card.h"
 
 namespace kvcal {
 namespace {
@@ -39,7 +41,7 @@ Json manifest_of(const QuantizeRequest& request, const ModelDir& model, const We
   return {{"kvcal_version", request.version},
           {"created_by", "kvcal " + request.version},
           {"model",
-           {{"path", request.checkpoint},
+           {{"path", name_of_model(model)},
             {"model_type", model_type ? Json(*model_type) : Json()},
             {"sampled_sha256", sampled_sha256(model)}}},
           {"scheme", scheme.name},
@@ -66,7 +68,7 @@ QuantizeResult quantize_checkpoint(const QuantizeRequest& request, Diagnostics& 
   check_target(model, request.output);
   AtomicDirectory output(request.output, request.overwrite);
   ThreadPool pool(request.threads);
-  copy_sidecar_files(model, output.path());
+  copy_sidecar_files(model, {}, output.path());
   write_packed_weights(
       {.model = model, .found = found, .scheme = scheme, .pool = pool, .progress = diagnostics},
       output.path());
@@ -80,8 +82,10 @@ QuantizeResult quantize_checkpoint(const QuantizeRequest& request, Diagnostics& 
                         .kept_bytes = kept_bytes(model, found),
                         .manifest = manifest_of(request, model, scheme, found)};
   write_text_file(output.path() / kManifestName, dump_json(result.manifest));
+  const std::vector<std::string> notes = packed_notes(found, scheme);
+  write_card(output.path(), "compressed-tensors", model, result.manifest, {.notes = notes});
   output.commit();
-  for (const std::string& note : packed_notes(found, scheme)) diagnostics.note(note);
+  for (const std::string& note : notes) diagnostics.note(note);
   return result;
 }
 

@@ -12,7 +12,8 @@
 #include "export/manifest.h"
 #include "export/statistics_file.h"
 #include "family/draft_layer.h"
-#include "hub/hub_cache.h"
+#include "run/closing_lines.h"
+#include "run/named_inputs.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"
 
@@ -59,14 +60,15 @@ void add_seen_draft(const Statistics& statistics, ModelConfig& config) {
     config = std::move(with_draft);
 }
 
-Json manifest_of(const ScalesRequest& request, const Statistics& statistics, const Recipe& recipe,
-                 const CalibrationResult& result, const WrittenCheckpoint& written) {
+/// model: nullptr where nothing is written.
+Json manifest_of(const ScalesRequest& request, const ModelDir* model, const Statistics& statistics,
+                 const Recipe& recipe, const CalibrationResult& result,
+                 const WrittenCheckpoint& written) {
   ManifestInput input;
   input.version = request.version;
   // As in a run, which reads no data where nothing needs calibration.
   if (needs_data(result.calibration.plan)) input.origin = statistics.origin;
-  input.origin.model_path =
-      request.model.empty() ? statistics.origin.model_path : name_of_source(request.model);
+  input.origin.model_path = model ? name_of_model(*model) : statistics.origin.model_path;
   set_model_type(result.config, input.origin);
   input.origin.model_sha256 = statistics.origin.model_sha256;
   input.recipe_path = request.recipe;
@@ -109,9 +111,11 @@ void write(ScalesRequest& request, const ModelDir& model, const Statistics& stat
   check_target(model, request.output.output);
   AtomicDirectory output(request.output.output, request.output.overwrite);
   const auto manifest = [&](const WrittenCheckpoint& written) {
-    return manifest_of(request, statistics, recipe, result, written);
+    return manifest_of(request, &model, statistics, recipe, result, written);
   };
-  result.output = write_output(formats, input, output, 0, manifest, diagnostics);
+  OutputTexts texts{.manifest = manifest, .config = result.config};
+  if (result.summary) texts.card_lines = summary_lines(*result.summary);
+  result.output = write_output(formats, input, output, 0, texts, diagnostics);
   formats.tell_notes(input, diagnostics);
 }
 
@@ -144,7 +148,7 @@ CalibrationResult scales_from_statistics(ScalesRequest request, Diagnostics& dia
   if (model) {
     write(request, *model, statistics, recipe, result, diagnostics);
   } else {
-    result.output.manifest = manifest_of(request, statistics, recipe, result, {});
+    result.output.manifest = manifest_of(request, nullptr, statistics, recipe, result, {});
   }
   return result;
 }

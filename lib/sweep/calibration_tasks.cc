@@ -7,6 +7,7 @@
 #include "export/statistics_file.h"
 #include "hub/hub_cache.h"
 #include "run/calibration_run.h"
+#include "run/named_inputs.h"
 #include "run/output_formats.h"
 #include "run/subject.h"
 #include "sweep/sweep_inputs.h"
@@ -57,10 +58,14 @@ class CalibrationTask {
         planned.num_samples ? from_text(planned, input.origin)
                             : empty_calibration(subject_.plan, subject_.config, kv_dtype_);
     check_calibration(calibration);
-    WrittenCheckpoint written;
-    if (planned.makes_checkpoint) written = write_checkpoint(calibration, planned);
+    const auto manifest = [&](const WrittenCheckpoint& written) {
+      return make_manifest(input, subject_.recipe, calibration, written);
+    };
     context_.folder.write(context_.folder.calibration(planned.fingerprint),
-                          make_manifest(input, subject_.recipe, calibration, written));
+                          planned.makes_checkpoint
+                              ? write_checkpoint(calibration, planned,
+                                                 {.manifest = manifest, .config = subject_.config})
+                              : manifest({}));
   }
 
  private:
@@ -89,7 +94,7 @@ class CalibrationTask {
 
   Provenance model_origin() const {
     Provenance origin;
-    origin.model_path = name_of_source(path());
+    origin.model_path = name_of_model(subject_.model_dir);
     set_model_type(subject_.config, origin);
     origin.model_sha256 = inputs().model_sha256[model_];
     return origin;
@@ -146,17 +151,19 @@ class CalibrationTask {
     checkpoint_format().check(subject_.output_of(calibration));
   }
 
-  WrittenCheckpoint write_checkpoint(const Calibration& measured,
-                                     const PlannedCalibration& planned) const {
+  /// Returns the manifest.
+  Json write_checkpoint(const Calibration& measured, const PlannedCalibration& planned,
+                        const OutputTexts& texts) const {
     const Calibration calibration = written_part(measured);
     const OutputFormats formats = checkpoint_format();
     const ExportInput input = subject_.output_of(calibration);
     formats.check(input);
     AtomicDirectory folder(context_.folder.checkpoint(planned.fingerprint), true);
-    WrittenCheckpoint written =
-        formats.write(input, folder.path(), context_.device.threads, context_.diagnostics);
+    const Json manifest = texts.manifest(
+        formats.write(input, folder.path(), context_.device.threads, context_.diagnostics));
+    write_cards(formats, input, manifest, texts, folder.path());
     folder.commit();
-    return written;
+    return manifest;
   }
 
   const TaskContext& context_;

@@ -101,7 +101,13 @@ inline std::map<std::string, std::string> written(const std::string& format,
   const auto writer = kWriters.at(format).make();
   writer->check(input);
   writer->write(input, scratch.path());
-  return contents_of(scratch.path());
+  auto files = contents_of(scratch.path());
+  // The source's recipe comes along, which the real packages leave behind.
+  if (const fs::path recipe = input.model.path() / "recipe.yaml"; fs::exists(recipe))
+    std::erase_if(files, [&](const auto& file) {
+      return file.first.ends_with("recipe.yaml") && file.second == read_text(recipe);
+    });
+  return files;
 }
 
 /// Files are those of the case's expected folder, byte for byte.

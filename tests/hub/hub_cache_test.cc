@@ -126,6 +126,7 @@ TEST_CASE("hub cache: a snapshot's files are those whose blobs are there") {
 TEST_CASE("hub cache: a source in it is called by its id") {
   const std::string root = "/home/u/.cache/huggingface/hub/";
   CHECK(name_of_source(root + "models--a--b/snapshots/" + kCommit) == "a/b@" + kCommit);
+  CHECK(name_of_source(root + "models--gpt2/snapshots/" + kCommit) == "gpt2@" + kCommit);
   CHECK(name_of_source(root + "datasets--a--b/snapshots/" + kCommit + "/data/t-*.parquet") ==
         "a/b@" + kCommit + "/data/t-*.parquet");
   for (const std::string path : {"model", "/a/models--a--b", "/models--a/snapshots/x"}) {

@@ -175,6 +175,8 @@ std::map<std::string, std::string> outputs_of(const fs::path& folder) {
   auto files = contents_of(folder);
   files.erase("recipe.yaml");
   files.erase(std::string(kManifestName));
+  // Without manifest and card, the source's files count as another tool's.
+  std::erase_if(files, [](const auto& file) { return file.first.starts_with("source_"); });
   return files;
 }
 

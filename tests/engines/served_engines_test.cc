@@ -1,18 +1,20 @@
-#include "inspect/served_engines.h"
+#include "engines/served_engines.h"
 
 #include <algorithm>
 
 #include "engines/engine_rules.h"
 #include "stored/weights.h"
 #include "support/catch.h"
-#include "support/model_fixture.h"
+#include "support/folders.h"
 #include "support/scratch_folder.h"
 
 namespace kvcal {
 
-using test::model_fixture;
-
 namespace {
+
+fs::path model_fixture(const std::string& family) {
+  return test::tests_folder() / "fixtures/models" / family;
+}
 
 ModelConfig config_of(const std::string& family) {
   return read_model_config(ModelDir(model_fixture(family)));
@@ -59,6 +61,17 @@ TEST_CASE("served_engines: the first folder that an engine uses, with its argume
   CHECK(engine.note ==
         "python3 -m sglang.launch_server --model-path " + model_fixture("qwen3").string() +
             " --kv-cache-dtype fp8_e4m3 --quantization-param-path " + scales.string());
+}
+
+TEST_CASE("served_engines: commands call the checkpoint as they are told to") {
+  const test::ScratchFolder folder;
+  fs::copy(model_fixture("qwen3"), folder.path(), fs::copy_options::recursive);
+  write_scales(folder / "kv_cache_scales.json", "qwen3");
+  const ServedEngine engine = only(served_engines({{.checkpoint = folder.path(), .shown = "."}},
+                                                  config_of("qwen3"), {"sglang"}, 1));
+  CHECK(
+      engine.note.ends_with("--model-path . --kv-cache-dtype fp8_e4m3 --quantization-param-path "
+                            "kv_cache_scales.json"));
 }
 
 TEST_CASE("served_engines: an engine that was not run with such a model is not known") {

@@ -13,6 +13,7 @@ namespace kvcal {
 struct ServedFolder {
   std::filesystem::path checkpoint;
   std::filesystem::path scales = {};  ///< a kv_cache_scales.json; empty: that of the folder, if any
+  std::filesystem::path shown = {};   ///< name of checkpoint in commands; empty: its path
 };
 
 /// The fate of KV scales in an engine. kNotKnown: it was not run with such a model.

@@ -1,8 +1,9 @@
-#include "inspect/served_engines.h"
+#include "engines/served_engines.h"
 
 #include <algorithm>
 #include <optional>
 
+#include "core/file.h"
 #include "core/folder.h"
 #include "core/join.h"
 #include "core/shell_word.h"
@@ -43,6 +44,12 @@ fs::path scales_file_of(const ServedFolder& folder) {
   return is_there(inside) ? inside : fs::path();
 }
 
+/// A path as commands show it: one in the checkpoint by the checkpoint's name.
+std::string shown_path(const ServedFolder& folder, const fs::path& path) {
+  if (folder.shown.empty() || !lies_in(path, folder.checkpoint)) return path.string();
+  return (folder.shown / path.lexically_relative(folder.checkpoint)).lexically_normal().string();
+}
+
 /// Tries the engine's own settings, an FP8 cache, and the file of scales. Returns the first that
 /// uses the scales, else the last that keeps a cache in FP8, whose findings are about the scales.
 Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const std::string& engine,
@@ -65,8 +72,8 @@ Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const st
   if (best.report.loads && best.report.kv_cache_dtype == "auto") best = std::move(told);
   options.scales = scales_file_of(folder);
   if (!rules.scales_file.is_read || options.scales.empty()) return best;
-  arguments +=
-      " " + std::string(rules.scales_file.argument) + " " + shell_word(options.scales.string());
+  arguments += " " + std::string(rules.scales_file.argument) + " " +
+               shell_word(shown_path(folder, options.scales));
   told = run(arguments);
   return is_used(told) ? told : best;
 }
@@ -74,8 +81,9 @@ Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const st
 /// "vllm serve OUT --kv-cache-dtype fp8", or the settings of an engine without a command.
 std::string command_of(const EngineRules& rules, const ServedFolder& folder, const Trial& trial) {
   const std::string command(rules.command);
-  return command + (command.empty() ? "" : " ") + shell_word(folder.checkpoint.string()) +
-         trial.arguments + (trial.is_rocm ? ", on MI300" : "");
+  return command + (command.empty() ? "" : " ") +
+         shell_word(shown_path(folder, folder.checkpoint)) + trial.arguments +
+         (trial.is_rocm ? ", on MI300" : "");
 }
 
 /// The first error, and the formats that the engine reads.

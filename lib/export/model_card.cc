@@ -1,0 +1,278 @@
+#include "export/model_card.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/join.h"
+#include "core/number_text.h"
+#include "export/joined_writer.h"
+#include "export/writer.h"
+#include "recipe/yaml_text.h"
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kAccuracy = "## Accuracy\n";
+constexpr std::string_view kTag = "kvcal", kCacheTag = "fp8-kv-cache";
+
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+/// json[keys...]; nullptr where a member is missing.
+const Json* member(const Json& json, std::initializer_list<std::string_view> keys) {
+  const Json* found = &json;
+  for (const std::string_view key : keys) {
+    if (!found->is_object()) return nullptr;
+    const auto next = found->find(key);
+    if (next == found->end()) return nullptr;
+    found = &*next;
+  }
+  return found;
+}
+
+/// A member's text in one line; empty: none.
+std::string text_of(const Json& json, std::initializer_list<std::string_view> keys) {
+  const Json* found = member(json, keys);
+  if (!found || !found->is_string()) return {};
+  std::string text = found->get<std::string>();
+  std::ranges::replace(text, '\n', ' ');
+  return text;
+}
+
+/// Text as code in a line of Markdown.
+std::string code(std::string text) {
+  std::ranges::replace(text, '`', '\'');
+  return "`" + text + "`";
+}
+
+/// A path's last part: cards name no folder of a machine.
+std::string file_name(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  return name.empty() ? path : name;
+}
+
+/// "owner/name@COMMIT" as it is, a path's last part otherwise.
+std::string source_text(const std::string& name) {
+  return name.find('@') == name.npos ? file_name(name) : name;
+}
+
+/// A number, or the ends of a list of numbers; "-" otherwise.
+std::string number_text(const Json& layer, std::string_view key) {
+  const Json* value = member(layer, {key});
+  if (!value) return "-";
+  if (value->is_number()) return short_float(value->get<double>());
+  if (!value->is_array() || value->empty()) return "-";
+  double low = 0, high = 0;
+  for (const Json& one : *value) {
+    if (!one.is_number()) return "-";
+    low = &one == &value->front() ? one.get<double>() : std::min(low, one.get<double>());
+    high = &one == &value->front() ? one.get<double>() : std::max(high, one.get<double>());
+  }
+  return short_float(low) + " to " + short_float(high) + " (" + std::to_string(value->size()) +
+         " heads)";
+}
+
+std::string scale_table(const Json& manifest) {
+  const Json* layers = member(manifest, {"layers"});
+  if (!layers || !layers->is_array() || layers->empty()) return {};
+  std::string table =
+      "| layer | scale of K | scale of V | largest K | largest V |\n| --- | --- | --- | --- | --- "
+      "|\n";
+  for (const Json& layer : *layers) {
+    const Json* number = member(layer, {"layer"});
+    table += "| " + (number && number->is_number_integer() ? number->dump() : std::string("-"));
+    for (const char* key : {"k_scale", "v_scale", "k_amax", "v_amax"})
+      table += " | " + number_text(layer, key);
+    table += " |\n";
+  }
+  return table;
+}
+
+/// "512 samples, 262144 tokens"; empty where the manifest names no data.
+std::string data_text(const Json& manifest) {
+  std::string text = text_of(manifest, {"dataset", "path"});
+  if (text.empty()) return {};
+  text = code(source_text(text));
+  for (const auto& [key, noun] :
+       {std::pair("num_samples", " samples"), std::pair("num_tokens", " tokens")})
+    if (const Json* number = member(manifest, {"dataset", key});
+        number && number->is_number_integer())
+      text += ", " + number->dump() + noun;
+  return text;
+}
+
+std::string held_text(const Json& manifest) {
+  const Json* scheme = member(manifest, {"recipe", "kv_cache_scheme"});
+  if (!scheme || !scheme->is_object()) return {};
+  const std::string dtype = text_of(manifest, {"conversion", "kv_cache_dtype"});
+  return "of K and V in FP8" + (dtype.empty() ? "" : " (" + dtype + ")") + ", " +
+         (text_of(*scheme, {"strategy"}) == "attn_head" ? "one for each head"
+                                                        : "one for each layer");
+}
+
+std::string weights_text(const Json& manifest) {
+  const std::string scheme = text_of(manifest, {"scheme"});
+  if (const Json* quantized = member(manifest, {"quantized"}); quantized && !scheme.empty())
+    return scheme + ", " + std::to_string(quantized->size()) + " weights, rounded to the nearest";
+  const Json* linears = member(manifest, {"linears"});
+  size_t count = 0;
+  if (linears && linears->is_object())
+    for (const auto& [name, linear] : linears->items())
+      if (const Json* scale = member(linear, {"weight_scale"})) count += scale->is_number() ? 1 : 0;
+  return count == 0 ? "" : "FP8, " + std::to_string(count) + " of them";
+}
+
+void add_unless_empty(Lines& lines, std::string label, std::string text) {
+  if (!text.empty()) lines.emplace_back(std::move(label), std::move(text));
+}
+
+std::vector<std::string> tags_of(const ModelCard& card, const Json& manifest,
+                                 const std::string& format) {
+  std::vector<std::string> tags{std::string(kTag)};
+  std::string scheme = text_of(manifest, {"scheme"});
+  std::ranges::transform(scheme, scheme.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  if (scheme.empty() || scheme.starts_with("fp8")) tags.emplace_back("fp8");
+  if (!card.scales.empty()) tags.emplace_back(kCacheTag);
+  if (!scheme.empty() && scheme != "fp8") tags.push_back(scheme);
+  for (const std::string& name : joined_names(format)) tags.push_back(name);
+  return tags;
+}
+
+/// "key: text", or a list below the key.
+std::string yaml_field(const CardField& field) {
+  if (!field.is_list) return field.key + ": " + yaml_string(field.values.front()) + "\n";
+  std::string text = field.key + ":\n";
+  for (const std::string& value : field.values) text += "- " + yaml_string(value) + "\n";
+  return text;
+}
+
+/// The source's values and ours, each once.
+CardField merged(std::string key, const SourceCard& source, const std::vector<std::string>& ours) {
+  CardField field{.key = std::move(key), .values = {}, .is_list = true};
+  const auto add = [&](const std::string& value) {
+    if (std::ranges::find(field.values, value) == field.values.end()) field.values.push_back(value);
+  };
+  if (const CardField* theirs = source.find(field.key)) std::ranges::for_each(theirs->values, add);
+  std::ranges::for_each(ours, add);
+  return field;
+}
+
+/// The source's tags without ours, which an output of kvcal has of the form that it had.
+SourceCard without_our_tags(SourceCard source) {
+  for (CardField& field : source.fields)
+    if (field.key == "tags")
+      std::erase_if(field.values, [](const std::string& tag) {
+        return tag == kTag || tag == kCacheTag || kWriters.find(tag) != nullptr;
+      });
+  return source;
+}
+
+/// A base that the card of a quantized source names stays: the source is a step on the way.
+std::string base_of(const ModelCard& card, const SourceCard& source) {
+  if (!card.base_model.empty()) return card.base_model;
+  const CardField* relation = source.find("base_model_relation");
+  const CardField* base = source.find("base_model");
+  const bool is_step = relation && base && relation->values.front() == "quantized";
+  return is_step ? base->values.front() : std::string();
+}
+
+std::string front_matter(const ModelCard& card, const SourceCard& source) {
+  std::string text = "---\n";
+  if (const std::string base = base_of(card, source); !base.empty())
+    text += "base_model: " + yaml_string(base) + "\nbase_model_relation: quantized\n";
+  for (const char* key :
+       {"license", "license_name", "license_link", "language", "library_name", "pipeline_tag"})
+    if (const CardField* field = source.find(key)) text += yaml_field(*field);
+  if (const CardField datasets = merged("datasets", source, card.datasets);
+      !datasets.values.empty())
+    text += yaml_field(datasets);
+  return text + yaml_field(merged("tags", without_our_tags(source), card.tags)) + "---\n";
+}
+
+/// A fence that no run of backticks in text closes.
+std::string fenced(const std::string& text, std::string_view language) {
+  size_t longest = 2;
+  for (size_t i = 0, run = 0; i < text.size(); ++i) {
+    run = text[i] == '`' ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  const std::string fence(longest + 1, '`');
+  return fence + std::string(language) + "\n" + text + "\n" + fence + "\n";
+}
+
+std::string list_of(const Lines& lines) {
+  return join(lines, "",
+              [](const auto& line) { return "- " + line.first + ": " + line.second + "\n"; });
+}
+
+}  // namespace
+
+ModelCard card_of_manifest(const Json& manifest, const std::string& checkpoint,
+                           const std::string& format) {
+  ModelCard card{.title = {},
+                 .base_model = {},
+                 .datasets = {},
+                 .tags = {},
+                 .facts = {},
+                 .scales = scale_table(manifest),
+                 .serving = {},
+                 .notes = {}};
+  const std::string weights = weights_text(manifest);
+  const std::string scheme = text_of(manifest, {"scheme"});
+  const std::string model = text_of(manifest, {"model", "path"});
+  const std::string name = source_text(model.empty() ? checkpoint : model);
+  card.title = file_name(name.substr(0, name.find('@'))) +
+               (!scheme.empty()       ? ", weights in " + scheme
+                : card.scales.empty() ? ", weights in FP8"
+                : weights.empty()     ? " with an FP8 KV cache"
+                                      : ", weights and KV cache in FP8");
+  add_unless_empty(card.facts, "source", code(name));
+  add_unless_empty(card.facts, "made by", text_of(manifest, {"created_by"}));
+  if (const std::string recipe = text_of(manifest, {"recipe", "path"}); !recipe.empty())
+    card.facts.emplace_back("recipe", code(file_name(recipe)));
+  add_unless_empty(card.facts, "data", data_text(manifest));
+  add_unless_empty(card.facts, "weights", weights);
+  if (!card.scales.empty()) add_unless_empty(card.facts, "scales", held_text(manifest));
+  if (member(manifest, {"conversion"})) {
+    const std::string form = text_of(manifest, {"conversion", "form"});
+    card.facts.emplace_back("converted",
+                            "from " + code(source_text(checkpoint)) +
+                                (form.empty() ? "" : ", scales in the form of " + form));
+  }
+  card.facts.emplace_back("format", code(format));
+  card.tags = tags_of(card, manifest, format);
+  return card;
+}
+
+std::string card_text(const ModelCard& card, const SourceCard& source) {
+  std::string text = front_matter(card, source) + std::string(kCardBegin) + "\n# " + card.title +
+                     "\n\n" + list_of(card.facts);
+  if (!card.serving.empty()) {
+    text += "\n## Serve\n\nIn this folder:\n\n";
+    for (const std::string& line : card.serving) text += "- " + line + "\n";
+  }
+  if (!card.notes.empty()) {
+    text += "\n## Notes\n\n";
+    for (const std::string& note : card.notes) text += "- " + note + "\n";
+  }
+  if (!card.scales.empty())
+    text += "\n## Scales\n\n<details><summary>Scales of every layer</summary>\n\n" + card.scales +
+            "\n</details>\n";
+  text += "\n" + std::string(kCardEnd) + "\n";
+  if (!source.unread.empty())
+    text += "\nFront matter of the source's card, which is no valid YAML:\n\n" +
+            fenced(source.unread, "yaml");
+  if (!source.text.empty()) text += "\n" + source.text + "\n";
+  return text;
+}
+
+std::string with_accuracy(const std::string& card, const Lines& lines) {
+  const size_t end = card.find(kCardEnd);
+  if (end == card.npos) return card;
+  const size_t before = card.substr(0, end).find(kAccuracy);
+  return card.substr(0, std::min(end, before)) + std::string(kAccuracy) + "\n" + list_of(lines) +
+         "\n" + card.substr(end);
+}
+
+}  // namespace kvcal

@@ -1,0 +1,2 @@
+calibrate llama fp8_kv_tensor
+cat out/README.md
