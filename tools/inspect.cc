@@ -62,7 +62,10 @@ void print_consumers(const Consumers& consumers) {
   Pairs pairs{{"calibration", support_text(consumers.calibration_refusal)}};
   for (const FormatSupport& format : consumers.formats)
     pairs.emplace_back("format " + format.format, format_text(format));
+  for (const ServedEngine& engine : consumers.served)
+    pairs.emplace_back(engine.title, std::string(name_of(engine.fate)) + ": " + engine.note);
   for (const EngineVerdict& engine : consumers.engines) {
+    if (!consumers.served.empty()) break;  // they are about scales that could be made
     std::string text(name_of(engine.reads));
     if (!engine.note.empty()) text += ": " + std::string(engine.note);
     pairs.emplace_back(std::string(engine.engine) + " " + std::string(engine.version) + ", " +

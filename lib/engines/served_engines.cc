@@ -54,14 +54,13 @@ std::string shown_path(const ServedFolder& folder, const fs::path& path) {
 /// uses the scales, else the last that keeps a cache in FP8, whose findings are about the scales.
 Trial best_trial(const ServedFolder& folder, const ModelConfig& config, const std::string& engine,
                  int64_t tp_size) {
-  const ModelDir model(folder.checkpoint);
   const EngineRules& rules = choose_engine(engine).rules();
-  VerifyOptions options;
+  VerifyOptions options{.scales = {}, .family = config.chosen};
   // Scales of E4M3FNUZ are for platforms that store it.
-  options.is_rocm = read_dialect(model) == fp8::Format::kE4m3Fnuz;
+  options.is_rocm = read_dialect(ModelDir(folder.checkpoint)) == fp8::Format::kE4m3Fnuz;
   options.tp_size = tp_size;
   const auto run = [&](const std::string& arguments) {
-    return Trial{verify_engine(model, config, engine, options), arguments, options.is_rocm};
+    return Trial{verify_checkpoint(folder.checkpoint, engine, options), arguments, options.is_rocm};
   };
   Trial best = run("");
   if (is_used(best) || rules.fp8_argument.empty()) return best;

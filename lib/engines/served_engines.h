@@ -30,9 +30,9 @@ struct ServedEngine {
   std::string note;
 };
 
-/// Each engine's answer, by the rules of verify_engine: for the first of the folders whose scales
+/// Each engine's answer, as verify_checkpoint has it: for the first of the folders whose scales
 /// it uses, with the arguments that it needs; where it uses none, for the first. engines: names as
-/// choose_engine takes them. Throws Error as verify_engine.
+/// choose_engine takes them. Throws Error as verify_checkpoint.
 std::vector<ServedEngine> served_engines(const std::vector<ServedFolder>& folders,
                                          const ModelConfig& config,
                                          const std::vector<std::string>& engines, int64_t tp_size);

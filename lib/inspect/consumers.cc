@@ -1,9 +1,11 @@
 #include "inspect/consumers.h"
 
+#include "convert/conversion.h"
 #include "convert/kept_quantization.h"
 #include "convert/output_model.h"
 #include "export/layer_scales.h"
 #include "export/writer.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 namespace {
@@ -42,6 +44,27 @@ std::string refusal_of(const Body& body) {
   return {};
 }
 
+/// What convert would say.
+FormatSupport conversion_support(const std::string& name, const Writer& writer,
+                                 const ModelDir& model_dir, const ModelConfig& config) {
+  FormatSupport support{.format = name};
+  SilentDiagnostics silent;
+  for (const Strategy strategy : {Strategy::kTensor, Strategy::kAttnHead}) {
+    const std::string refusal = refusal_of([&] {
+      const Conversion conversion(
+          model_dir.given_path(), {name},
+          {.scales = {}, .strategy = strategy, .dialect = {}, .family = config.chosen}, silent);
+      const ExportInput input = conversion.input();
+      writer.check(input);
+      support.strategies.emplace_back(name_of(strategy));
+      if (support.strategies.size() == 1) support.notes = writer.notes(input);
+    });
+    if (support.reason.empty()) support.reason = refusal;
+  }
+  return support;
+}
+
+/// What calibrate would say of new scales.
 FormatSupport format_support(const std::string& name, const Writer& writer,
                              const ModelDir& model_dir, const ModelConfig& config) {
   FormatSupport support{.format = name};
@@ -81,8 +104,13 @@ Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config) {
     const auto other = output_model(model_dir, config, {}, silent);
     if (!read_kept_quantization(model_dir)) check_is_unquantized(other ? other->model : model_dir);
   });
+  const bool has_scales = find_form(scale_tensors_of(model_dir), config) != nullptr;
   for (const auto& [name, row] : kWriters.rows())
-    consumers.formats.push_back(format_support(std::string(name), *row.make(), model_dir, config));
+    consumers.formats.push_back((has_scales ? conversion_support : format_support)(
+        std::string(name), *row.make(), model_dir, config));
+  if (has_scales)
+    consumers.served =
+        served_engines({{.checkpoint = model_dir.given_path()}}, config, engine_rules().names(), 1);
   consumers.engines = engine_verdicts(required_string(model_dir.config(), "model_type"));
   return consumers;
 }
@@ -103,9 +131,16 @@ Json consumers_json(const Consumers& consumers) {
                        {"format", verdict.format},
                        {"reads", name_of(verdict.reads)},
                        {"note", verdict.note}});
+  Json served = Json::array();
+  for (const ServedEngine& engine : consumers.served)
+    served.push_back({{"engine", engine.name},
+                      {"title", engine.title},
+                      {"fate", name_of(engine.fate)},
+                      {"note", engine.note}});
   return {{"calibration", support_json(consumers.calibration_refusal)},
           {"formats", formats},
-          {"engines", engines}};
+          {"engines", engines},
+          {"served", served}};
 }
 
 }  // namespace kvcal

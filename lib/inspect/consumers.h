@@ -6,6 +6,7 @@
 #include "checkpoint/model_dir.h"
 #include "core/json.h"
 #include "engines/engine_rules.h"
+#include "engines/served_engines.h"
 #include "family/architecture.h"
 
 namespace kvcal {
@@ -23,13 +24,16 @@ struct FormatSupport {
 struct Consumers {
   std::string calibration_refusal;  ///< empty: it can be calibrated
   std::vector<FormatSupport> formats;
-  std::vector<EngineVerdict> engines;
+  std::vector<EngineVerdict> engines;     ///< of the formats, for models of the type
+  std::vector<ServedEngine> served = {};  ///< of the checkpoint's own scales; empty: it has none
 };
-/// A format's answer is its writer's own check.
+/// A format's answer is that of convert where the checkpoint has KV scales, else that of its writer
+/// for new ones. An engine's answer for scales that are there is verify's.
 Consumers consumers_of(const ModelDir& model_dir, const ModelConfig& config);
 
 /// {"calibration": {"supported", "reason"}, "formats": [{"format", "supported", "strategies",
-/// "reason", "notes"}], "engines": [{"engine", "version", "format", "reads", "note"}]}
+/// "reason", "notes"}], "engines": [{"engine", "version", "format", "reads", "note"}],
+/// "served": [{"engine", "title", "fate", "note"}]}
 Json consumers_json(const Consumers& consumers);
 
 }  // namespace kvcal
