@@ -7,8 +7,10 @@
 
 #if KVCAL_HAS_CURL
 #include <curl/curl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <list>
 #include <memory>
@@ -32,6 +34,17 @@ constexpr long kConnectSeconds = 15, kSilentSeconds = 30, kMostRedirects = 5;
 bool has_libcurl() {
   static const bool kIsReady = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
   return kIsReady;
+}
+
+/// File of the certificates that this machine trusts. A libcurl that is carried to another
+/// distribution looks where its own has them. null: leaves it at that.
+const char* trusted_certificates() {
+  if (const char* file = std::getenv("SSL_CERT_FILE"); file && *file) return file;
+  for (const char* file : {"/etc/ssl/certs/ca-certificates.crt",  // Debian, Arch, Alpine
+                           "/etc/pki/tls/certs/ca-bundle.crt",    // Fedora and its kin
+                           "/etc/ssl/ca-bundle.pem"})             // SUSE
+    if (::access(file, R_OK) == 0) return file;
+  return nullptr;
 }
 
 struct ListDeleter {
@@ -103,6 +116,7 @@ void set_options(Transfer& transfer, const HttpRequest& request) {
   set(CURLOPT_PROTOCOLS_STR, "http,https");
   set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
   set(CURLOPT_NOSIGNAL, 1L);
+  if (const char* file = trusted_certificates()) set(CURLOPT_CAINFO, file);
   set(CURLOPT_USERAGENT, "kvcal");
   set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);

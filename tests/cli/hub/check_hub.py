@@ -286,6 +286,22 @@ def check_proxy(t):
     t.check_snapshot()
 
 
+def check_certificates(t):
+    """SSL_CERT_FILE names the certificates that are trusted; the machine's are not all."""
+    certificate = t.folder / "certificate.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=127.0.0.1", "-addext",
+                    "subjectAltName=IP:127.0.0.1", "-keyout", t.folder / "key.pem", "-out", certificate],
+                   check=True, capture_output=True)
+    both = t.folder / "both.pem"
+    both.write_bytes(certificate.read_bytes() + (t.folder / "key.pem").read_bytes())
+    with Hub(both) as hub:
+        secure = Trial(hub, t.folder)
+        secure.refused("inspect", ID, parts=[hub.endpoint], SSL_CERT_FILE="")
+        secure.nothing_visible()
+        secure.inspect(SSL_CERT_FILE=str(certificate))
+        secure.check_snapshot()
+
+
 def check_datasets(t):
     name = "tiny-org/chats"
     shards = {f"data/train-0000{i}-of-00002-0123456789abcdef.jsonl": CHATS for i in range(2)}

@@ -6,6 +6,7 @@ Source of addresses and headers: huggingface_hub 2.4 (hf_api.py, file_download.p
 
 import hashlib
 import json
+import ssl
 import threading
 import urllib.parse
 from dataclasses import dataclass, field
@@ -46,7 +47,9 @@ class Fault:
 class Hub:
     """Two servers in threads: the hub and its storage. `with Hub() as hub`."""
 
-    def __init__(self):
+    def __init__(self, certificate=None):
+        """certificate: file of a certificate and its key; the hub then speaks HTTPS."""
+        self.certificate = certificate
         self.repositories = {}  # "models/owner/name" or "datasets/owner/name" -> Repository
         self.faults = {}  # file name -> list of Fault; "" for the API
         self.log = []  # (host, method, path, headers)
@@ -65,7 +68,7 @@ class Hub:
 
     @property
     def endpoint(self):
-        return f"http://127.0.0.1:{self.hub.server_port}"
+        return f"http{'s' if self.certificate else ''}://127.0.0.1:{self.hub.server_port}"
 
     def requests(self, method=None, host=None, ending=""):
         return [one for one in list(self.log)
@@ -78,6 +81,10 @@ class Hub:
 
     def _serve(self, host):
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self, host))
+        if self.certificate and host == "hub":
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(self.certificate)
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return server
