@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the wheel in a virtual environment of an empty Debian 12 that has Python and nothing else, with no network for pip,
-# and runs it. Needs root, debootstrap and a Debian mirror.
+# and runs its program and its module. Needs root, debootstrap and a Debian mirror.
 #   packaging/try_wheel.sh kvcal-*.whl      KVCAL_CHROOT_BASE: a folder that keeps the empty Debian for the next time
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 [[ ${KVCAL_UNSHARED:-} ]] || KVCAL_UNSHARED=1 exec unshare --mount "$0" "$@"
@@ -11,7 +11,12 @@ make_debian "$debian"
 make_model "$debian/srv/model"
 cp "$wheel" "$debian/srv"
 python3 -m zipfile -e "$wheel" "$debian/srv/unpacked"
-for file in "$debian"/srv/unpacked/kvcal/bin/kvcal "$debian"/srv/unpacked/kvcal.libs/*; do refuse_machine_paths "$file"; done
+mkdir -p "$debian"/srv/tests/{cli,fixtures/models}
+cp -r "$SOURCE_FOLDER"/tests/cli/{hub,data} "$debian/srv/tests/cli"
+cp -r "$SOURCE_FOLDER"/tests/fixtures/models/llama "$debian/srv/tests/fixtures/models"
+cp "$SOURCE_FOLDER"/tests/python/sweep_notebook.py "$SOURCE_FOLDER"/tests/cli/data/small.jsonl "$debian/srv"
+cp "$SOURCE_FOLDER"/tests/fixtures/data/same/input_ids/zstd_groups.parquet "$debian/srv/ids.parquet"
+for file in "$debian"/srv/unpacked/kvcal/{bin/kvcal,_kvcal.abi3.so} "$debian"/srv/unpacked/kvcal.libs/*; do refuse_machine_paths "$file"; done
 cat >"$debian/srv/try.sh" <<'TRY'
 set -Eeuo pipefail
 trap 'echo "failed: $BASH_COMMAND"' ERR
@@ -25,10 +30,9 @@ export PATH=/srv/env/bin:$PATH
 kvcal --version
 python3 -m kvcal --version --json | tee facts
 grep -q '"mpi": false' facts
-grep -q '"arrow": false' facts
-grep -q '"curl": false' facts
-refused kvcal inspect owner/name
-grep -q "hf download owner/name" log
+grep -q '"arrow": true' facts
+grep -q '"curl": true' facts
+KVCAL=/srv/env/bin/kvcal env/bin/python tests/cli/hub/check_hub.py download
 test -s env/share/man/man1/kvcal-calibrate.1
 test -s env/share/bash-completion/completions/kvcal
 kvcal calibrate model --recipe env/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset env/share/kvcal/datasets/calibration.jsonl \
@@ -40,9 +44,23 @@ kvcal inspect nothing 2>/dev/null || status=$?
 again=(calibrate model --recipe env/share/kvcal/recipes/fp8_kv_tensor.yaml --output none)
 refused env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 kvcal "${again[@]}" --dataset env/share/kvcal/datasets/calibration.jsonl
 grep -q "built without MPI, as the wheel is" log
-printf 'PAR1\0\0\0\0PAR1' >data.parquet
-refused kvcal "${again[@]}" --dataset data.parquet
-grep -q "build kvcal with Apache Arrow" log
+kvcal calibrate model --dataset ids.parquet --output of-parquet >log 2>&1 || { cat log; exit 1; }
+env/bin/python - <<'PYTHON'
+import filecmp
+import kvcal
+
+told = []
+out = kvcal.calibrate("model", output="of-call", dataset="ids.parquet", progress=lambda *event: told.append(event))
+assert told and filecmp.cmp("of-call/model.safetensors", "of-parquet/model.safetensors", shallow=False)
+assert kvcal.verify(out.path, engine="vllm").holding == ["vllm"]
+try:
+    kvcal.inspect("nothing")
+except kvcal.Error as error:
+    print(error)
+else:
+    raise SystemExit("a model that is not there is no error")
+PYTHON
+MODEL=/srv/model TEXTS=/srv/small.jsonl env/bin/python sweep_notebook.py
 kvcal generate model --prompt "The sea was calm" --device reference --max-new-tokens 12 | tee text
 cmp text model.expected
 env/bin/pip uninstall -q -y kvcal

@@ -11,6 +11,7 @@ set_source_date
   python3 -m venv "$venv"
   "$venv/bin/pip" install -q -r "$SOURCE_FOLDER/packaging/wheel_tools.txt" >&2
 }
+"$SOURCE_FOLDER/tools/install_arrow.sh" >&2
 plain=$(mktemp -d)
 trap 'rm -rf "$plain"' EXIT
 export CMAKE_ARGS="${KVCAL_CMAKE_ARGS:-} -DKVCAL_COMMIT=$(commit_of_source)"
