@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "datasets/dataset_reader.h"
+#include "datasets/record_mapping.h"
 #include "datasets/text_file.h"
 
 namespace kvcal {
@@ -14,6 +15,7 @@ namespace kvcal {
   ROW(file_set)            \
   ROW(jsonl)               \
   ROW(json_array)          \
+  ROW(delimited)           \
   ROW(plain_text)          \
   ROW(parquet)             \
   ROW(arrow)
@@ -96,10 +98,22 @@ std::unique_ptr<Dataset> open_dataset(const fs::path& path, const DatasetOverrid
   if (overrides.split && !reader.takes_split)
     fail(path.string(), ": only a descriptor (.yaml) or a folder takes a split");
   if (reader.open) return reader.open(path, overrides);
-  return make_dataset(
-      reader.open_records(
-          path, {.fields = record_keys(), .what = "a data set", .split = overrides.split}),
-      to_record);
+  const RecordRequest request{
+      .fields = record_keys(), .what = "a data set", .split = overrides.split};
+  if (overrides.columns.is_empty())
+    return make_dataset(reader.open_records(path, request), to_record);
+  return map_dataset(path, mapping_of(overrides.columns), request);
+}
+
+std::unique_ptr<Dataset> map_dataset(const fs::path& path, RecordMapping mapping,
+                                     const RecordRequest& request) {
+  const std::vector<std::string> fields = fields_of(mapping);
+  auto records = open_records(path, fields, request.what, request.split);
+  if (records->holds_ids()) fail(path.string(), ": holds token ids, expected objects with fields");
+  return make_dataset(std::move(records),
+                      [mapping = std::move(mapping)](const Json& object, std::string place) {
+                        return map_record(mapping, object, std::move(place));
+                      });
 }
 
 std::unique_ptr<RecordSource> open_records(const fs::path& path,
@@ -108,8 +122,8 @@ std::unique_ptr<RecordSource> open_records(const fs::path& path,
                                            const std::optional<std::string>& split) {
   const DatasetReader& reader = dataset_readers().at(reader_for(path));
   if (!reader.open_records)
-    fail(path.string(), ": ", what, " must be JSON, JSON lines or a table (.json, .jsonl, ",
-         ".parquet, .arrow)");
+    fail(path.string(), ": ", what, " must be JSON, JSON lines, CSV or a table (.json, .jsonl, ",
+         ".csv, .tsv, .parquet, .arrow)");
   return reader.open_records(path, {.fields = fields, .what = what, .split = split});
 }
 

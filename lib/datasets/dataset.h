@@ -12,13 +12,15 @@
 #include "core/diagnostics.h"
 #include "core/json.h"
 #include "datasets/chat_template.h"
+#include "datasets/record_columns.h"
 #include "tokenizers/tokenizer.h"
 
 namespace kvcal {
 
 /// One record of a data set, before rendering. Exactly one kind, judged in this order of keys (null
-/// counts as absent): input_ids, messages, conversations (ShareGPT, mapped to messages), text.
-/// Other keys are ignored.
+/// counts as absent): input_ids, messages, conversations (ShareGPT, mapped to messages), text,
+/// instruction with output, prompt with response (both mapped to messages), content. Other keys are
+/// ignored.
 struct Record {
   /// Text; messages, an array of {"role", "content", …} that may be empty; or ids, none negative.
   std::variant<std::string, Json, std::vector<TokenId>> content;
@@ -49,8 +51,10 @@ class Dataset {
 
 /// Values that a caller may put in place of a descriptor's own.
 struct DatasetOverrides {
-  std::optional<std::filesystem::path> local_copy;
-  std::optional<std::string> split;
+  std::optional<std::filesystem::path> local_copy = {};
+  std::optional<std::string> split = {};
+  RecordColumns columns =
+      {};  ///< in place of those that are recognized, in any data set of objects
 };
 
 /// Opens a data set; what it is follows from the extension, else from the content (docs/data.md):
@@ -58,6 +62,7 @@ struct DatasetOverrides {
 /// - .json: an array of records; an object with one array of records ({"data": [{…}]});
 /// {"input_ids": [[…]]}
 ///   or {"ids": [[…]]}; a single record; or JSON lines under that name;
+/// - .csv, .tsv: a header and a record a row; a text that begins with a header of such keys, too;
 /// - .txt, .text, .md and whatever is none of the others: a record is a paragraph, that is, lines
 /// up to a blank one;
 /// - a name of the program's own texts and descriptors (lib/datasets/named_dataset.h), where no

@@ -11,14 +11,15 @@
 #include "core/file.h"
 #include "core/registry.h"
 #include "datasets/dataset.h"
+#include "datasets/record_mapping.h"
 #include "datasets/record_source.h"
 
 namespace kvcal {
 
 /// The request of open_records to a reader.
 struct RecordRequest {
-  std::span<const std::string> fields;
-  std::string_view what;
+  std::span<const std::string> fields = {};
+  std::string_view what = {};
   std::optional<std::string> split = {};
 };
 
@@ -46,6 +47,11 @@ struct DatasetReader {
   bool takes_split = false;
   bool takes_local_copy = false;  ///< its path describes a data set whose records lie elsewhere
 };
+
+/// The records of path's objects by a mapping that does not come from their usual keys; the
+/// request's fields do not count.
+std::unique_ptr<Dataset> map_dataset(const fs::path& path, RecordMapping mapping,
+                                     const RecordRequest& request);
 
 /// Every reader by the name of its file in lib/datasets/readers/, in the order in which they are
 /// asked whether they recognize a path.

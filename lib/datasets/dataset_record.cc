@@ -1,16 +1,33 @@
-
-#include <array>
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <utility>
 
+#include "core/ascii.h"
 #include "core/registry.h"
+#include "datasets/dataset_reader.h"
+#include "datasets/record_mapping.h"
 #include "datasets/record_source.h"
 
 namespace kvcal {
 namespace {
 
-// In the order they are judged.
-const std::vector<std::string> kRecordKeys{"input_ids", "messages", "conversations", "text"};
+using Kind = RecordMapping::Kind;
+
+// The records that are recognized, in the order they are judged.
+const std::vector<RecordMapping> kKnownRecords{
+    {.kind = Kind::kInputIds, .field = "input_ids"},
+    {.kind = Kind::kMessages, .field = "messages"},
+    {.kind = Kind::kConversations, .field = "conversations"},
+    {.kind = Kind::kText, .field = "text"},
+    {.kind = Kind::kPair, .field = "instruction", .input = "input", .response = "output"},
+    {.kind = Kind::kPair, .field = "prompt", .response = "response"},
+    {.kind = Kind::kPair, .field = "prompt", .response = "completion"},
+    {.kind = Kind::kText, .field = "content"},
+};
+constexpr std::string_view kKnownKeys =
+    "'input_ids', 'messages', 'conversations', 'text', 'instruction' with 'output', 'prompt' with "
+    "'response' or 'completion', 'content'";
 
 // Who speaks in ShareGPT files, as the role chat templates know. Source: the names in use in
 // published ShareGPT sets; "bing", "bard" and "chatgpt" name the assistant that was recorded.
@@ -33,8 +50,30 @@ std::string element(std::string_view key, size_t index) {
   return std::string(key) + "[" + std::to_string(index) + "]";
 }
 
-void check_array(const Json& value, std::string_view key, std::string_view wanted) {
-  if (!value.is_array()) fail_kind(key, wanted, value);
+/// The value, or that which a text holds as JSON, as CSV and many tables have it; an empty text is
+/// an empty array.
+Json array_of(const Json& value, std::string_view key, std::string_view wanted) {
+  Json array = value;
+  if (value.is_string()) {
+    const std::string_view text = ascii_trimmed(value.get_ref<const std::string&>());
+    if (text.empty()) return Json::array();
+    if (!text.starts_with('[')) fail_kind(key, wanted, value);
+    try {
+      array = parse_json(text, {.max_bytes = kMaxRecordBytes});
+    } catch (const Error& error) {
+      // What Python's str() and pandas make of such a value is no JSON.
+      fail("key '", key, "' is text, which is read as JSON: ", error.message(),
+           text.starts_with("[{'") ? "; write the column with json.dumps" : "");
+    }
+  }
+  if (!array.is_array()) fail_kind(key, wanted, array);
+  return array;
+}
+
+/// Whether the turns of a conversation are {"from", "value"}.
+bool is_sharegpt(const Json& turns) {
+  return !turns.empty() && turns[0].is_object() && turns[0].contains("from") &&
+         !turns[0].contains("role");
 }
 
 void check_content(const Json& message) {
@@ -73,10 +112,10 @@ void fail_absent(const Json& object, std::string_view key) {
 }
 
 std::vector<TokenId> to_ids(const Json& value, std::string_view key) {
-  check_array(value, key, "an array of token ids");
+  const Json items = array_of(value, key, "an array of token ids");
   std::vector<TokenId> ids;
-  ids.reserve(value.size());
-  for (const Json& item : value) {
+  ids.reserve(items.size());
+  for (const Json& item : items) {
     if (!item.is_number_integer()) fail_kind(element(key, ids.size()), "a token id", item);
     const bool fits = item.is_number_unsigned() && item.get<uint64_t>() <= uint64_t{INT32_MAX};
     if (!fits) fail_kind(element(key, ids.size()), "a token id from 0 to 2147483647", item);
@@ -86,9 +125,10 @@ std::vector<TokenId> to_ids(const Json& value, std::string_view key) {
 }
 
 Json to_messages(const Json& value, std::string_view key) {
-  check_array(value, key, "an array of messages");
-  for (size_t i = 0; i < value.size(); ++i) {
-    const Json& message = value[i];
+  Json messages = array_of(value, key, "an array of messages");
+  if (is_sharegpt(messages)) return turns_to_messages(messages, key);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Json& message = messages[i];
     if (!message.is_object())
       fail_kind(element(key, i), "an object with 'role' and 'content'", message);
     in_context(element(key, i), [&] {
@@ -98,14 +138,14 @@ Json to_messages(const Json& value, std::string_view key) {
       check_content(message);
     });
   }
-  return value;
+  return messages;
 }
 
 Json turns_to_messages(const Json& value, std::string_view key) {
-  check_array(value, key, "an array of turns");
+  const Json turns = array_of(value, key, "an array of turns");
   Json messages = Json::array();
-  for (size_t i = 0; i < value.size(); ++i) {
-    const Json& turn = value[i];
+  for (size_t i = 0; i < turns.size(); ++i) {
+    const Json& turn = turns[i];
     if (!turn.is_object()) fail_kind(element(key, i), "an object with 'from' and 'value'", turn);
     in_context(element(key, i), [&] {
       const bool is_sharegpt = turn.contains("from") || !turn.contains("role");
@@ -121,36 +161,96 @@ Json turns_to_messages(const Json& value, std::string_view key) {
 }
 
 std::span<const std::string> record_keys() {
-  return kRecordKeys;
+  static const std::vector<std::string> kKeys = [] {
+    std::vector<std::string> keys;
+    for (const RecordMapping& known : kKnownRecords)
+      for (std::string& field : fields_of(known))
+        if (std::ranges::find(keys, field) == keys.end()) keys.push_back(std::move(field));
+    return keys;
+  }();
+  return kKeys;
 }
+
+namespace {
+
+bool holds_empty_text(const Json& value) {
+  return value.is_string() && value.get_ref<const std::string&>().empty();
+}
+
+/// Whether the object is a record of this kind. An empty cell of a table of text holds no array.
+bool matches(const RecordMapping& known, const Json& object) {
+  const Json* value = find_field(object, known.field);
+  if (!value || (!known.response.empty() && !object.contains(known.response))) return false;
+  const bool is_array = known.kind != Kind::kText && known.kind != Kind::kPair;
+  return !is_array || !holds_empty_text(*value);
+}
+
+bool has_letter(std::string_view text) {
+  return std::ranges::any_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (static_cast<uint8_t>(c) & 0x80);
+  });
+}
+
+/// The options that would read the object: its first value that looks like a conversation, else
+/// the two longest texts as a pair, or the longest.
+std::string advice_on(const Json& object) {
+  struct Text {
+    size_t size = 0, place = 0;
+    std::string key;
+  };
+  std::vector<Text> texts;
+  for (const auto& [key, value] : object.items()) {
+    const std::string text = value.is_string() ? value.get<std::string>() : "";
+    if ((value.is_array() && !value.empty() && value[0].is_object()) || text.starts_with("[{"))
+      return "--messages-column '" + key + "'";
+    if (has_letter(text)) texts.push_back({text.size(), texts.size(), key});
+  }
+  std::ranges::stable_sort(texts, std::greater{}, &Text::size);
+  if (texts.empty())
+    return "--text-column, or --prompt-column and --response-column, or --messages-column";
+  const std::string text = "--text-column '" + texts[0].key + "'";
+  if (texts.size() == 1) return text;
+  texts.resize(2);
+  std::ranges::sort(texts, {}, &Text::place);
+  return "--prompt-column '" + texts[0].key + "' --response-column '" + texts[1].key + "', or " +
+         text;
+}
+
+[[noreturn]] void fail_unknown(const Json& object) {
+  if (object.empty()) fail("the record is empty, expected one of the keys ", kKnownKeys);
+  if (find_field(object, "role") && find_field(object, "content"))
+    fail(
+        "is one message, expected a conversation: an object whose key 'messages' holds the "
+        "messages of one in an array");
+  for (const RecordMapping& known : kKnownRecords)
+    if (object.contains(known.field) && object.at(known.field).is_null() &&
+        (known.response.empty() || object.contains(known.response)))
+      fail("key '", known.field, "' is null, and none of the others of the keys ", kKnownKeys,
+           " holds anything");
+  const std::vector<std::string> keys{"input_ids", "messages", "conversations", "text"};
+  std::string hint;
+  for (const auto& item : object.items())
+    if (hint.empty()) hint = did_you_mean(item.key(), keys);
+  fail("none of the keys ", kKnownKeys, " is there; found are ", list_keys(object), hint,
+       "; say which to read with ", advice_on(object));
+}
+
+}  // namespace
 
 Record to_record(const Json& object, std::string place) {
   if (!object.is_object())
-    fail("a record is ", kind_of(object), ", expected an object with one of the keys 'input_ids', ",
-         "'messages', 'conversations', 'text'");
-  if (const Json* ids = find_field(object, "input_ids"))
-    return {to_ids(*ids, "input_ids"), std::move(place)};
-  if (const Json* messages = find_field(object, "messages"))
-    return {to_messages(*messages, "messages"), std::move(place)};
-  if (const Json* turns = find_field(object, "conversations"))
-    return {turns_to_messages(*turns, "conversations"), std::move(place)};
-  if (const Json* text = find_field(object, "text")) {
-    if (!text->is_string()) fail_kind("text", "a string", *text);
-    return {text->get<std::string>(), std::move(place)};
-  }
-  if (object.empty())
-    fail(
-        "the record is empty, expected one of the keys 'input_ids', 'messages', 'conversations', "
-        "'text'");
-  for (const std::string& key : kRecordKeys)
-    if (object.contains(key))
-      fail("key '", key, "' is null, and so are the others of the keys 'input_ids', 'messages', ",
-           "'conversations', 'text' that are there");
-  std::string hint;
-  for (const auto& item : object.items())
-    if (hint.empty()) hint = did_you_mean(item.key(), kRecordKeys);
-  fail("none of the keys 'input_ids', 'messages', 'conversations', 'text' is there; found are ",
-       list_keys(object), hint);
+    fail("a record is ", kind_of(object), ", expected an object with one of the keys ", kKnownKeys);
+  for (const RecordMapping& known : kKnownRecords)
+    if (matches(known, object)) {
+      if (known.field == "content" && find_field(object, "role")) fail_unknown(object);
+      return map_record(known, object, std::move(place));
+    }
+  const bool has_empty = std::ranges::any_of(kKnownRecords, [&](const RecordMapping& known) {
+    const Json* value = find_field(object, known.field);
+    return value && known.response.empty() && holds_empty_text(*value);
+  });
+  if (has_empty) return {std::string(), std::move(place)};
+  fail_unknown(object);
 }
 
 }  // namespace kvcal

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/join.h"
 #include "core/registry.h"
 #include "datasets/named_dataset.h"
 #include "datasets/record_source.h"
@@ -19,7 +20,6 @@ namespace kvcal {
 namespace {
 
 constexpr size_t kMaxDescriptorBytes = size_t{64} << 10;
-constexpr size_t kMaxFieldBytes = 200;
 
 template <class... Parts>
 [[noreturn]] void fail_at(const YAML::Node& node, const Parts&... parts) {
@@ -77,9 +77,13 @@ class Fields {
       if (name == key) return value;
     return std::nullopt;
   }
-  YAML::Node required(std::string_view key) const {
-    if (auto value = optional(key)) return *value;
-    fail_at(map_, "key '", key, "' is missing");
+  /// Throws Error that names all of the keys that are not there.
+  void require(std::vector<std::string_view> keys) const {
+    std::erase_if(keys, [&](std::string_view key) { return optional(key).has_value(); });
+    if (keys.empty()) return;
+    const std::string names = "'" + join(keys, "', '") + "'";
+    fail_at(map_, keys.size() == 1 ? "key " : "keys ", names,
+            keys.size() == 1 ? " is missing" : " are missing");
   }
 
  private:
@@ -107,7 +111,7 @@ constexpr std::array kKinds{
     std::pair{std::string_view("input_ids"), Kind::kInputIds},
     std::pair{std::string_view("messages"), Kind::kMessages},
     std::pair{std::string_view("conversations"), Kind::kConversations},
-    std::pair{std::string_view("text"), Kind::kText},
+    std::pair{std::string_view("text"), Kind::kTemplates},
 };
 
 void read_text_parts(const YAML::Node& node, RecordMapping& mapping) {
@@ -129,7 +133,7 @@ RecordMapping read_mapping(const YAML::Node& node) {
     if (!value) continue;
     ++found;
     mapping.kind = kind;
-    if (kind == Kind::kText)
+    if (kind == Kind::kTemplates)
       read_text_parts(*value, mapping);
     else
       mapping.field = scalar(*value, key);
@@ -138,17 +142,18 @@ RecordMapping read_mapping(const YAML::Node& node) {
     fail_at(node, "key 'record' has ", found,
             " of the keys 'input_ids', 'messages', 'conversations', 'text', expected one");
   if (const auto separator = fields.optional("separator")) {
-    if (mapping.kind != Kind::kText || !separator->IsScalar())
+    if (mapping.kind != Kind::kTemplates || !separator->IsScalar())
       fail_at(*separator, "key 'separator' is a string that goes with 'text'");
     mapping.separator = separator->Scalar();
   }
   return mapping;
 }
 
+constexpr std::string_view kSplit = "{split}";
+
 /// The path key with {split} filled in, seen from the descriptor's folder.
 fs::path local_copy_of(const YAML::Node& node, const fs::path& descriptor, const std::string& split,
                        bool is_split_chosen) {
-  constexpr std::string_view kSplit = "{split}";
   std::string value = scalar(node, "path");
   const size_t at = value.find(kSplit);
   if (at == std::string::npos && is_split_chosen)
@@ -162,7 +167,6 @@ fs::path local_copy_of(const YAML::Node& node, const fs::path& descriptor, const
 
 /// Patterns of the hub's files, one or a list, with {split} filled in.
 std::vector<std::string> read_hub_files(const YAML::Node& node, const std::string& split) {
-  constexpr std::string_view kSplit = "{split}";
   std::vector<std::string> files;
   const auto add = [&](const YAML::Node& one) {
     std::string pattern = scalar(one, "hub");
@@ -177,6 +181,51 @@ std::vector<std::string> read_hub_files(const YAML::Node& node, const std::strin
   return files;
 }
 
+/// Whether a text of the value, one or a list, asks for the split.
+bool names_split(const std::optional<YAML::Node>& value) {
+  if (!value) return false;
+  if (value->IsScalar()) return value->Scalar().find(kSplit) != std::string::npos;
+  return value->IsSequence() &&
+         std::any_of(value->begin(), value->end(), [](const YAML::Node& one) {
+           return one.IsScalar() && one.Scalar().find(kSplit) != std::string::npos;
+         });
+}
+
+/// Throws Error for the keys that this use of the descriptor needs and that are not there.
+void check_is_whole(const Fields& fields, const DatasetOverrides& overrides) {
+  std::vector<std::string_view> needed;
+  if (!overrides.local_copy) needed.emplace_back("path");
+  const bool asks_for_split =
+      names_split(fields.optional("path")) || names_split(fields.optional("hub"));
+  if (asks_for_split && !overrides.split) needed.emplace_back("split");
+  if (fields.optional("hub")) needed.emplace_back("source");
+  if (overrides.columns.is_empty()) needed.emplace_back("record");
+  fields.require(needed);
+}
+
+void read_origin(const Fields& fields, DatasetDescriptor& result) {
+  if (const auto node = fields.optional("name")) result.name = scalar(*node, "name");
+  if (const auto node = fields.optional("source")) result.source = plain_name(*node, "source");
+  if (const auto node = fields.optional("licence")) result.licence = scalar(*node, "licence");
+  if (const auto node = fields.optional("configuration"))
+    result.configuration = plain_name(*node, "configuration");
+}
+
+/// Reads splits, and the one to read.
+void read_split(const Fields& fields, const DatasetOverrides& overrides,
+                DatasetDescriptor& result) {
+  const auto splits = fields.optional("splits"), split = fields.optional("split");
+  if (split) result.split = plain_name(*split, "split");
+  if (overrides.split) result.split = *overrides.split;
+  if (!splits) return;
+  result.splits = read_splits(*splits);
+  if (result.split.empty() ||
+      std::find(result.splits.begin(), result.splits.end(), result.split) != result.splits.end())
+    return;
+  fail_at(split ? *split : *splits, "unknown split '", result.split, "'",
+          did_you_mean(result.split, result.splits));
+}
+
 DatasetDescriptor parse_descriptor(const std::string& text, const fs::path& path,
                                    const DatasetOverrides& overrides) {
   const YAML::Node root = YAML::Load(text);
@@ -184,24 +233,18 @@ DatasetDescriptor parse_descriptor(const std::string& text, const fs::path& path
   const Fields fields(
       root, "the descriptor",
       {"name", "source", "licence", "configuration", "splits", "split", "path", "hub", "record"});
+  check_is_whole(fields, overrides);
   DatasetDescriptor result;
-  result.name = scalar(fields.required("name"), "name");
-  result.source = plain_name(fields.required("source"), "source");
-  result.licence = scalar(fields.required("licence"), "licence");
-  if (const auto node = fields.optional("configuration"))
-    result.configuration = plain_name(*node, "configuration");
-  result.splits = read_splits(fields.required("splits"));
-  const YAML::Node split = fields.required("split");
-  result.split = overrides.split.value_or(plain_name(split, "split"));
-  if (std::find(result.splits.begin(), result.splits.end(), result.split) == result.splits.end())
-    fail_at(split, "unknown split '", result.split, "'", did_you_mean(result.split, result.splits));
-  const YAML::Node copy = fields.required("path");
+  read_origin(fields, result);
+  read_split(fields, overrides, result);
   result.local_copy = overrides.local_copy
                           ? *overrides.local_copy
-                          : local_copy_of(copy, path, result.split, overrides.split.has_value());
+                          : local_copy_of(*fields.optional("path"), path, result.split,
+                                          overrides.split.has_value());
   if (const auto hub = fields.optional("hub"))
     result.hub_files = read_hub_files(*hub, result.split);
-  result.mapping = read_mapping(fields.required("record"));
+  if (const auto record = fields.optional("record")) result.mapping = read_mapping(*record);
+  if (!overrides.columns.is_empty()) result.mapping = mapping_of(overrides.columns);
   return result;
 }
 
@@ -214,60 +257,7 @@ void use_hub_copy(DatasetDescriptor& descriptor) {
   if (cached) descriptor.local_copy = *cached;
 }
 
-const Json& field_of(const Json& object, const std::string& field) {
-  if (const Json* value = find_field(object, field)) return *value;
-  fail_absent(object, field);
-}
-
 }  // namespace
-
-FieldTemplate::FieldTemplate(std::string_view source) {
-  std::string literal;
-  for (size_t i = 0; i < source.size(); ++i) {
-    const char c = source[i];
-    if (c != '{' && c != '}') {
-      literal += c;
-      continue;
-    }
-    if (source.substr(i + 1).starts_with(c)) {
-      literal += c;
-      ++i;
-      continue;
-    }
-    const size_t end = source.find_first_of("{}", i + 1);
-    if (c == '}' || end == std::string_view::npos || source[end] == '{')
-      fail("template '", source, "' has a '", c, "' without its partner; write '", c, c,
-           "' for the character itself");
-    if (end == i + 1 || end - i > kMaxFieldBytes)
-      fail("template '", source, "' has a {field} without a name");
-    pieces_.push_back({std::exchange(literal, ""), std::string(source.substr(i + 1, end - i - 1))});
-    i = end;
-  }
-  if (pieces_.empty()) fail("template '", source, "' names no {field} of the record");
-  pieces_.push_back({literal, ""});
-}
-
-std::optional<std::string> FieldTemplate::fill(const Json& object) const {
-  std::string text;
-  bool has_content = false;
-  for (const Piece& piece : pieces_) {
-    text += piece.literal;
-    if (piece.field.empty()) continue;
-    if (!object.contains(piece.field)) fail_absent(object, piece.field);
-    const auto value = optional_string(object, piece.field);
-    has_content = has_content || (value && !value->empty());
-    text += value.value_or("");
-  }
-  if (!has_content) return std::nullopt;
-  return text;
-}
-
-std::vector<std::string> FieldTemplate::fields() const {
-  std::vector<std::string> names;
-  for (const Piece& piece : pieces_)
-    if (!piece.field.empty()) names.push_back(piece.field);
-  return names;
-}
 
 DatasetDescriptor read_descriptor(const fs::path& path, const DatasetOverrides& overrides) {
   const auto named = named_dataset(path, ".yaml");
@@ -283,38 +273,6 @@ DatasetDescriptor read_descriptor(const fs::path& path, const DatasetOverrides& 
       fail("line ", error.mark.line + 1, ": not valid YAML: ", error.msg);
     }
   });
-}
-
-std::vector<std::string> fields_of(const RecordMapping& mapping) {
-  if (mapping.kind != RecordMapping::Kind::kText) return {mapping.field};
-  std::vector<std::string> names;
-  for (const FieldTemplate& part : mapping.parts)
-    for (std::string& name : part.fields()) names.push_back(std::move(name));
-  return names;
-}
-
-Record map_record(const RecordMapping& mapping, const Json& object, std::string place) {
-  if (!object.is_object()) fail("a record is ", kind_of(object), ", expected an object");
-  const std::string& field = mapping.field;
-  switch (mapping.kind) {
-    case Kind::kInputIds:
-      return {to_ids(field_of(object, field), field), std::move(place)};
-    case Kind::kMessages:
-      return {to_messages(field_of(object, field), field), std::move(place)};
-    case Kind::kConversations:
-      return {turns_to_messages(field_of(object, field), field), std::move(place)};
-    case Kind::kText:
-      break;
-  }
-  std::string all;
-  bool is_first = true;
-  for (const FieldTemplate& part : mapping.parts) {
-    const auto text = part.fill(object);
-    if (!text) continue;
-    if (!std::exchange(is_first, false)) all += mapping.separator;
-    all += *text;
-  }
-  return {std::move(all), std::move(place)};
 }
 
 }  // namespace kvcal

@@ -3,43 +3,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "core/json.h"
 #include "datasets/dataset.h"
+#include "datasets/record_mapping.h"
 
 namespace kvcal {
-
-/// Text with {field} in it, to be filled from a record; "{{" and "}}" stand for braces. Nothing
-/// else is read.
-class FieldTemplate {
- public:
-  /// Throws Error for a brace without its partner or a template without a field.
-  explicit FieldTemplate(std::string_view source);
-
-  /// The text; nothing where every field is empty or null. Throws Error for a field that the object
-  /// lacks or that is no string.
-  std::optional<std::string> fill(const Json& object) const;
-  /// Names of its fields, in their order.
-  std::vector<std::string> fields() const;
-
- private:
-  struct Piece {
-    std::string literal, field;  ///< the literal comes first; the last piece may have no field
-  };
-  std::vector<Piece> pieces_;
-};
-
-/// The way from a record of a known data set to one of ours.
-struct RecordMapping {
-  enum class Kind { kInputIds, kMessages, kConversations, kText };
-  Kind kind = Kind::kText;
-  std::string field;  ///< of the three kinds that are not text
-  std::vector<FieldTemplate>
-      parts;  ///< of text: joined by separator; a part without content is left out
-  std::string separator = "\n";
-};
 
 /// A known data set and its local copy. The grammar is in datasets/README.md, "Descriptors".
 struct DatasetDescriptor {
@@ -60,12 +29,5 @@ struct DatasetDescriptor {
 /// missing key and a value of the wrong kind.
 DatasetDescriptor read_descriptor(const std::filesystem::path& path,
                                   const DatasetOverrides& overrides);
-
-/// Names of the fields that a record is made of.
-std::vector<std::string> fields_of(const RecordMapping& mapping);
-
-/// The record that an object of the local copy holds. Throws Error naming field, found and
-/// expected.
-Record map_record(const RecordMapping& mapping, const Json& object, std::string place);
 
 }  // namespace kvcal

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "core/ascii.h"
 #include "core/error.h"
@@ -43,11 +44,35 @@ std::string_view view_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+/// A kind of markup: extensions of its files, and their first characters in lower case.
+struct Markup {
+  std::string_view name;
+  std::vector<std::string_view> extensions, beginnings;
+};
+
+/// Throws Error for HTML and XML, whose tags are no text that people write to a model.
+void check_no_markup(std::string_view text, const fs::path& path) {
+  static const std::array kMarkup{
+      Markup{"HTML", {".html", ".htm", ".xhtml"}, {"<!doctype", "<html"}},
+      Markup{"XML", {".xml", ".svg", ".rss", ".atom"}, {"<?xml"}}};
+  const std::string extension = data_extension(path, /*is_packed=*/true);
+  constexpr size_t kHead = 16;
+  const size_t start = std::min(text.find_first_not_of(" \t\r\n"), text.size());
+  const std::string head = ascii_lower(std::string(text.substr(start, kHead)));
+  for (const Markup& markup : kMarkup)
+    if (std::ranges::find(markup.extensions, extension) != markup.extensions.end() ||
+        std::ranges::any_of(markup.beginnings,
+                            [&](std::string_view first) { return head.starts_with(first); }))
+      fail(path.string(), ": is ", markup.name,
+           ", expected text or records; take the text out of it first");
+}
+
 /// text without a byte order mark. Throws Error for what is none.
 std::string_view checked(std::string_view text, const fs::path& path) {
   for (const Signature& signature : kUnreadable)
     if (text.starts_with(signature.bytes)) fail(path.string(), ": ", signature.message);
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  check_no_markup(text, path);
   return text;
 }
 

@@ -16,7 +16,7 @@ extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static constexpr const char* kNames[] = {"a.jsonl", "a.json", "a.txt", "a"};
+  static constexpr const char* kNames[] = {"a.jsonl", "a.json", "a.txt", "a", "a.csv", "a.tsv"};
   static const fuzz::Folder folder;
   if (size == 0) return 0;
   const std::filesystem::path path =

@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::filesystem::path path = folder.write("a.yaml", fuzz::text_of(data, size));
   fuzz::accepts([&] {
     const DatasetDescriptor descriptor = read_descriptor(path, {});
-    KVCAL_CHECK(!descriptor.splits.empty());
+    KVCAL_CHECK(!descriptor.local_copy.empty());
     map_record(descriptor.mapping, record, "here");
   });
   return 0;

@@ -11,31 +11,31 @@
 namespace kvcal {
 namespace {
 
-[[noreturn]] void fail_missing_copy(const fs::path& path, const DatasetDescriptor& descriptor) {
+/// A way to make the copy, as far as the descriptor knows one.
+std::string advice_on(const DatasetDescriptor& descriptor) {
+  if (descriptor.source.empty()) return "";
+  const std::string split = descriptor.split.empty() ? "train" : descriptor.split;
   const std::string configuration =
       descriptor.configuration.empty() ? "" : "'" + descriptor.configuration + "', ";
-  fail(path.string(), ": the local copy ", descriptor.local_copy.string(),
-       " is missing; save split '", descriptor.split, "' of ", descriptor.source,
-       " as JSON lines under that name, for example with python -c \"import datasets; "
-       "datasets.load_dataset('",
-       descriptor.source, "', ", configuration, "split='", descriptor.split,
-       "').to_json('OUT.jsonl')\"");
+  return "; save split '" + split + "' of " + descriptor.source +
+         " as JSON lines under that name, for example with python -c \"import datasets; "
+         "datasets.load_dataset('" +
+         descriptor.source + "', " + configuration + "split='" + split +
+         "').to_json('OUT.jsonl')\"";
+}
+
+[[noreturn]] void fail_missing_copy(const fs::path& path, const DatasetDescriptor& descriptor) {
+  fail(path.string(), ": the local copy ", descriptor.local_copy.string(), " is missing",
+       advice_on(descriptor));
 }
 
 std::unique_ptr<Dataset> open_described(const fs::path& path, const DatasetOverrides& overrides) {
   DatasetDescriptor descriptor = read_descriptor(path, overrides);
   if (!is_there(descriptor.local_copy) && !is_pattern(descriptor.local_copy))
     fail_missing_copy(path, descriptor);
-  auto records = in_context(path.string(), [&] {
-    return open_records(descriptor.local_copy, fields_of(descriptor.mapping),
-                        "a descriptor's local copy");
-  });
-  if (records->holds_ids())
-    fail(path.string(), ": the local copy ", descriptor.local_copy.string(),
-         " holds token ids, expected objects with fields");
-  return make_dataset(std::move(records), [mapping = std::move(descriptor.mapping)](
-                                              const Json& object, std::string place) {
-    return map_record(mapping, object, std::move(place));
+  return in_context(path.string(), [&] {
+    return map_dataset(descriptor.local_copy, std::move(descriptor.mapping),
+                       {.what = "a descriptor's local copy"});
   });
 }
 

@@ -36,7 +36,8 @@ class JoinedDataset : public Dataset {
 std::unique_ptr<Dataset> open_file_set(const fs::path& path, const DatasetOverrides& overrides) {
   FileSet set = find_data_files(path, overrides.split);
   std::vector<std::unique_ptr<Dataset>> parts;
-  for (const fs::path& file : set.files) parts.push_back(open_dataset(file));
+  for (const fs::path& file : set.files)
+    parts.push_back(open_dataset(file, {.columns = overrides.columns}));
   return std::make_unique<JoinedDataset>(std::move(set), std::move(parts));
 }
 

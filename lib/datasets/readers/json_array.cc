@@ -194,7 +194,7 @@ const Member* find(const std::vector<Member>& members, std::string_view key) {
   return found == members.end() ? nullptr : &*found;
 }
 
-Index index_object(Scanner& scanner, const TextFile& file) {
+Index index_object(Scanner& scanner, const TextFile& file, std::span<const std::string> fields) {
   const std::vector<Member> members = scan_members(scanner);
   if (scanner.peek() != '\0') scanner.fail_here("the end of the file after the object");
   for (const std::string_view key : {"input_ids", "ids"})
@@ -209,25 +209,28 @@ Index index_object(Scanner& scanner, const TextFile& file) {
   }
   if (arrays.size() == 1)
     return scan_member(scanner, members, *arrays.front(), JsonRecords::Shape::kObjects);
+  const auto is_member = [&](const std::string& field) { return find(members, field) != nullptr; };
+  if (arrays.empty() && std::ranges::any_of(fields, is_member))
+    return {JsonRecords::Shape::kObjects, {Scanner(file).value()}};
   if (arrays.empty())
     fail("expected an array of records, an object that holds one, or {\"input_ids\": [[…]]}; ",
          all.empty() ? "the object is empty" : "found an object with " + list(all));
   fail("expected one array of records in the object, found ", arrays.size(), ": ", list(arrays));
 }
 
-Index index_value(const TextFile& file) {
+Index index_value(const TextFile& file, std::span<const std::string> fields) {
   Scanner scanner(file);
   const char first = scanner.peek();
-  if (first == '{') return index_object(scanner, file);
+  if (first == '{') return index_object(scanner, file, fields);
   if (first != '[') scanner.fail_here("'[' or '{' at the start");
   Index index{JsonRecords::Shape::kObjects, scan_array(scanner, '{')};
   if (scanner.peek() != '\0') scanner.fail_here("the end of the file after the array");
   return index;
 }
 
-std::unique_ptr<RecordSource> open_json_value(const fs::path& path) {
+std::unique_ptr<RecordSource> open_json_value(const fs::path& path, const RecordRequest& request) {
   TextFile file(path);
-  Index index = in_context(path.string(), [&] { return index_value(file); });
+  Index index = in_context(path.string(), [&] { return index_value(file, request.fields); });
   if (index.spans.empty()) fail(path.string(), ": holds no record, the array is empty");
   return std::make_unique<JsonRecords>(std::move(file), index.shape, std::move(index.spans));
 }
@@ -235,16 +238,14 @@ std::unique_ptr<RecordSource> open_json_value(const fs::path& path) {
 }  // namespace
 
 DatasetReader json_array_reader() {
-  return {.open_records = [](const fs::path& path,
-                             const RecordRequest&) { return open_json_value(path); },
+  return {.open_records = open_json_value,
           .extensions = {".json"},
           .trusts_extension = false,  // JSON lines have it too
-          .reads_text =
-              [](std::string_view text, bool has_extension) {
-                const size_t start = text.find_first_not_of(kJsonBlank);
-                return has_extension || (start != std::string_view::npos &&
-                                         (text[start] == '{' || text[start] == '['));
-              }};
+          .reads_text = [](std::string_view text, bool has_extension) {
+            const size_t start = text.find_first_not_of(kJsonBlank);
+            return has_extension ||
+                   (start != std::string_view::npos && (text[start] == '{' || text[start] == '['));
+          }};
 }
 
 }  // namespace kvcal

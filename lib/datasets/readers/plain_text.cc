@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "datasets/dataset_reader.h"
+#include "datasets/delimited_row.h"
 #include "datasets/named_dataset.h"
 #include "datasets/text_file.h"
 
@@ -85,13 +86,24 @@ class PlainTextDataset : public Dataset {
   std::vector<Paragraph> paragraphs_;
 };
 
+std::unique_ptr<Dataset> open_plain_text(const fs::path& path, const DatasetOverrides& overrides) {
+  if (!overrides.columns.is_empty())
+    fail(path.string(),
+         ": is read as plain text, which has no columns; name it .csv or .jsonl if "
+         "it holds records");
+  TextFile file(path);
+  if (delimiter_by_header(file.text()))
+    fail(path.string(),
+         ":1: is a header of columns, expected plain text; name it .csv, or .tsv if "
+         "tabs separate them");
+  return std::make_unique<PlainTextDataset>(std::move(file));
+}
+
 }  // namespace
 
 DatasetReader plain_text_reader() {
   return {
-      .open = [](const fs::path& path, const DatasetOverrides&) -> std::unique_ptr<Dataset> {
-        return std::make_unique<PlainTextDataset>(TextFile(path));
-      },
+      .open = open_plain_text,
       .reads_path = [](const fs::path& path) { return named_dataset(path, ".txt").has_value(); },
       .files = [](const fs::path&) { return std::vector<fs::path>{}; },
       .extensions = {".txt", ".text", ".md"},

@@ -92,6 +92,26 @@ TEST_CASE("descriptor: split and local copy can be chosen by the caller") {
         }) == "mine.json: only a descriptor (.yaml) or a folder takes a split");
 }
 
+TEST_CASE("descriptor: only what is used is needed, and all that is missing is named") {
+  const test::ScratchFolder scratch;
+  scratch.write("copy.jsonl", R"({"q": "a"})");
+  CHECK(first_text(scratch.write("d.yaml", "path: copy.jsonl\nrecord: {text: \"{q}\"}\n")) == "a");
+  const auto error = [&](const std::string& content, const DatasetOverrides& overrides = {}) {
+    const auto path = scratch.write("d.yaml", content);
+    return test::error_of(scratch.path(), [&] { open_dataset(path, overrides); });
+  };
+  CHECK(error("name: a\n") == "d.yaml: line 1: keys 'path', 'record' are missing");
+  CHECK(error("path: c-{split}.jsonl\nhub: a.jsonl\n") ==
+        "d.yaml: line 1: keys 'split', 'source', 'record' are missing");
+  CHECK(error("record: {text: \"{q}\"}\n") == "d.yaml: line 1: key 'path' is missing");
+  CHECK(error("name: a\n",
+              {.local_copy = scratch.path() / "copy.jsonl", .columns = {.text = "q"}}) == "");
+  CHECK(error("path: c.jsonl\nrecord: {text: \"{q}\"}\n") ==
+        "d.yaml: the local copy c.jsonl is missing");
+  CHECK(error("path: c-{split}.jsonl\nrecord: {text: \"{q}\"}\n", {.split = "x"}) ==
+        "d.yaml: the local copy c-x.jsonl is missing");
+}
+
 TEST_CASE("descriptor: place and hash are the local copy's") {
   const test::ScratchFolder scratch;
   const auto copy = scratch.write("copy-train.jsonl", "\n{\"q\": \"a\"}\n");

@@ -145,14 +145,15 @@ TEST_CASE("file set: what is not understood is named") {
                                      ": shard 1 of the 2 of 'a' is missing; give a pattern to "
                                      "read only a part of the shards");
   CHECK(open_dataset(scratch.path() / "a-*")->size() == 1);
-  scratch.write("z.csv", "text\n");
+  scratch.write("z.bin", "text\n");
   CHECK(
       error(scratch.path())
           .starts_with(
               name +
-              "/z.csv: is no data file by its name, expected one of .jsonl, .ndjson, .json, .txt, "
-              ".text, .md, .parquet, .arrow, .feather, .ipc, each with .gz or .zst where it is "
-              "packed; leave it out with a pattern such as '"));
+              "/z.bin: is no data file by its name, expected one of .jsonl, .ndjson, .json, .csv, "
+              ".tsv, .txt, .text, .md, .parquet, .arrow, .feather, .ipc, each with .gz or .zst "
+              "where "
+              "it is packed; leave it out with a pattern such as '"));
 }
 
 TEST_CASE("file set: an error in one of the files names it") {

@@ -70,6 +70,55 @@ TEST_CASE("records: messages keep what the template may use") {
   CHECK(std::get<Json>(dataset->record(0).content) == Json::parse(messages));
 }
 
+TEST_CASE("records: a question and its answer are a conversation") {
+  const test::ScratchFolder scratch;
+  const auto dataset = open_dataset(scratch.write("a.jsonl", R"(
+{"instruction": "do", "input": "it", "output": "done"}
+{"instruction": "do", "input": "", "output": "done"}
+{"instruction": "do", "output": "done", "history": []}
+{"instruction": "", "input": null, "output": ""}
+{"prompt": "p", "response": "r", "id": 1}
+{"prompt": "p", "completion": "c"}
+{"prompt": "p", "response": ""}
+{"prompt": "p", "response": "r", "text": "t"}
+{"content": "c", "prompt": "p"}
+)"));
+  const auto messages = [&](int64_t index) {
+    std::string all;
+    const Record record = dataset->record(index);
+    for (const Json& one : std::get<Json>(record.content))
+      all += one.at("role").get<std::string>() + "=" + one.at("content").get<std::string>() + ";";
+    return all;
+  };
+  CHECK(messages(0) == "user=do\n\nit;assistant=done;");
+  CHECK(messages(1) == "user=do;assistant=done;");
+  CHECK(messages(2) == "user=do;assistant=done;");
+  CHECK(messages(3).empty());
+  CHECK(messages(4) == "user=p;assistant=r;");
+  CHECK(messages(5) == "user=p;assistant=c;");
+  CHECK(messages(6) == "user=p;");
+  CHECK(text_at(*dataset, 7) == "t");
+  CHECK(text_at(*dataset, 8) == "c");
+}
+
+TEST_CASE("records: messages may be ShareGPT turns, and arrays JSON in a text") {
+  const test::ScratchFolder scratch;
+  const auto dataset = open_dataset(scratch.write("a.jsonl", R"(
+{"messages": [{"from": "human", "value": "a"}]}
+{"messages": "[{\"role\": \"user\", \"content\": \"a\"}]"}
+{"conversations": " [{\"from\": \"human\", \"value\": \"a\"}] "}
+{"input_ids": "[1, 2]"}
+{"messages": "", "text": "t"}
+{"messages": ""}
+)"));
+  for (const int64_t index : {0, 1, 2})
+    CHECK(std::get<Json>(dataset->record(index).content) ==
+          Json::parse(R"([{"role": "user", "content": "a"}])"));
+  CHECK(std::get<std::vector<TokenId>>(dataset->record(3).content) == std::vector<TokenId>{1, 2});
+  CHECK(text_at(*dataset, 4) == "t");
+  CHECK(text_at(*dataset, 5).empty());
+}
+
 TEST_CASE("records: every ShareGPT speaker has its role") {
   const test::ScratchFolder scratch;
   const std::vector<std::pair<std::string, std::string>> speakers{

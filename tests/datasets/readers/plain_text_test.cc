@@ -39,7 +39,7 @@ TEST_CASE("plain text: asked for as one, it is the file") {
 
 TEST_CASE("plain text: .text, .md and unknown names are text") {
   const test::ScratchFolder scratch;
-  for (const char* name : {"a.text", "a.md", "A.TXT", "notes", "page.html"}) {
+  for (const char* name : {"a.text", "a.md", "A.TXT", "notes", "page.tex"}) {
     INFO(name);
     CHECK(text_at(*open_dataset(scratch.write(name, "hello\n")), 0) == "hello");
   }

@@ -1,0 +1,122 @@
+// CSV and TSV: a header that names the columns, and a record a row.
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/utf8.h"
+#include "datasets/dataset_reader.h"
+#include "datasets/delimited_row.h"
+
+namespace kvcal {
+namespace {
+
+/// Pages behind the reader are given back now and then, so that a large file does not fill the
+/// memory.
+constexpr size_t kDropEvery = size_t{64} << 20;
+
+int64_t breaks_in(std::string_view text) {
+  int64_t breaks = 0;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (text[i] == '\n' || (text[i] == '\r' && !text.substr(i + 1).starts_with('\n'))) ++breaks;
+  return breaks;
+}
+
+void check_is_text(std::string_view text) {
+  if (const auto at = utf8::find_invalid(text)) fail("byte ", *at + 1, " of the row is not UTF-8");
+  if (text.find('\0') != std::string_view::npos) fail("holds a NUL byte, expected UTF-8 text");
+}
+
+void check_header(const std::vector<std::string>& columns) {
+  for (size_t i = 0; i < columns.size(); ++i)
+    if (!columns[i].empty() &&
+        std::find(columns.begin(), columns.begin() + static_cast<std::ptrdiff_t>(i), columns[i]) !=
+            columns.begin() + static_cast<std::ptrdiff_t>(i))
+      fail("column '", columns[i], "' appears twice in the header");
+}
+
+class DelimitedRecords : public RecordSource {
+ public:
+  DelimitedRecords(TextFile file, char delimiter) : file_(std::move(file)), delimiter_(delimiter) {
+    const std::string_view text = file_.text();
+    std::vector<std::string> fields;
+    size_t dropped = 0;
+    int64_t line = 1;
+    for (size_t begin = 0, end = 0; begin < text.size(); begin = end) {
+      in_context(place_of(line), [&] {
+        end = read_row(text, begin, delimiter_, fields);
+        if (end - begin > kMaxRecordBytes)
+          fail("the row has ", end - begin, " bytes, the limit is ", kMaxRecordBytes);
+        if (!fields.empty()) add({begin, end - begin, line}, fields);
+      });
+      line += breaks_in(text.substr(begin, end - begin));
+      if (end - dropped >= kDropEvery) {
+        file_.drop(text.substr(dropped, end - dropped));
+        dropped = end;
+      }
+    }
+    if (columns_.empty()) fail(file_.path().string(), ": is empty, expected a header of columns");
+    if (rows_.empty()) fail(file_.path().string(), ": holds no record, only a header");
+  }
+
+  int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
+  /// An object of the columns that have a name, every value a text.
+  Json read(int64_t index) const override {
+    const RecordSpan& row = rows_.at(static_cast<size_t>(index));
+    const std::string_view text = file_.text().substr(row.begin, row.size);
+    std::vector<std::string> fields;
+    in_context(place(index), [&] { check_is_text(text); });
+    read_row(text, 0, delimiter_, fields);
+    Json object = Json::object();
+    for (size_t i = 0; i < columns_.size(); ++i)
+      if (!columns_[i].empty()) object[columns_[i]] = std::move(fields[i]);
+    return object;
+  }
+  std::string place(int64_t index) const override {
+    return place_of(rows_.at(static_cast<size_t>(index)).line);
+  }
+  std::string sha256() const override { return file_.sha256(); }
+
+ private:
+  std::string place_of(int64_t line) const {
+    return file_.path().string() + ":" + std::to_string(line);
+  }
+  void add(const RecordSpan& row, std::vector<std::string>& fields) {
+    if (columns_.empty()) {
+      check_is_text(file_.text().substr(row.begin, row.size));
+      check_header(fields);
+      columns_ = std::move(fields);
+      return;
+    }
+    if (fields.size() != columns_.size())
+      fail("the row has ", fields.size(), fields.size() == 1 ? " field" : " fields",
+           ", the header ", columns_.size(),
+           "; a field that holds a delimiter or a line break needs quotes");
+    rows_.push_back(row);
+  }
+
+  TextFile file_;
+  char delimiter_;
+  std::vector<std::string> columns_;
+  std::vector<RecordSpan> rows_;
+};
+
+std::unique_ptr<RecordSource> open_delimited(const fs::path& path, const RecordRequest&) {
+  TextFile file(path);
+  const std::string extension = data_extension(path, /*is_packed=*/true);
+  const char delimiter = extension == ".csv"   ? ','
+                         : extension == ".tsv" ? '\t'
+                                               : delimiter_by_header(file.text()).value();
+  return std::make_unique<DelimitedRecords>(std::move(file), delimiter);
+}
+
+}  // namespace
+
+DatasetReader delimited_reader() {
+  return {.open_records = open_delimited,
+          .extensions = {".csv", ".tsv"},
+          .reads_text = [](std::string_view text, bool) {
+            return delimiter_by_header(text).has_value();
+          }};
+}
+
+}  // namespace kvcal

@@ -1,0 +1,145 @@
+#include "datasets/record_mapping.h"
+
+#include <utility>
+
+#include "core/error.h"
+#include "datasets/record_source.h"
+
+namespace kvcal {
+namespace {
+
+constexpr size_t kMaxFieldBytes = 200;
+using Kind = RecordMapping::Kind;
+
+const Json& field_of(const Json& object, const std::string& field) {
+  if (const Json* value = find_field(object, field)) return *value;
+  fail_absent(object, field);
+}
+
+std::string text_of(const Json& object, const std::string& field) {
+  const Json& value = field_of(object, field);
+  if (!value.is_string()) fail_kind(field, "a string", value);
+  return value.get<std::string>();
+}
+
+/// A question and its answer as a conversation; a side that is empty is left out.
+Json pair_to_messages(const RecordMapping& mapping, const Json& object) {
+  Json messages = Json::array();
+  const auto add = [&](std::string_view role, std::string content) {
+    if (!content.empty()) messages.push_back({{"role", role}, {"content", std::move(content)}});
+  };
+  std::string prompt = text_of(object, mapping.field);
+  if (!mapping.input.empty())
+    if (const auto input = optional_string(object, mapping.input); input && !input->empty())
+      prompt += (prompt.empty() ? "" : "\n\n") + *input;
+  add("user", std::move(prompt));
+  if (!mapping.response.empty()) add("assistant", text_of(object, mapping.response));
+  return messages;
+}
+
+std::string filled(const RecordMapping& mapping, const Json& object) {
+  std::string all;
+  bool is_first = true;
+  for (const FieldTemplate& part : mapping.parts) {
+    const auto text = part.fill(object);
+    if (!text) continue;
+    if (!std::exchange(is_first, false)) all += mapping.separator;
+    all += *text;
+  }
+  return all;
+}
+
+}  // namespace
+
+FieldTemplate::FieldTemplate(std::string_view source) {
+  std::string literal;
+  for (size_t i = 0; i < source.size(); ++i) {
+    const char c = source[i];
+    if (c != '{' && c != '}') {
+      literal += c;
+      continue;
+    }
+    if (source.substr(i + 1).starts_with(c)) {
+      literal += c;
+      ++i;
+      continue;
+    }
+    const size_t end = source.find_first_of("{}", i + 1);
+    if (c == '}' || end == std::string_view::npos || source[end] == '{')
+      fail("template '", source, "' has a '", c, "' without its partner; write '", c, c,
+           "' for the character itself");
+    if (end == i + 1 || end - i > kMaxFieldBytes)
+      fail("template '", source, "' has a {field} without a name");
+    pieces_.push_back({std::exchange(literal, ""), std::string(source.substr(i + 1, end - i - 1))});
+    i = end;
+  }
+  if (pieces_.empty()) fail("template '", source, "' names no {field} of the record");
+  pieces_.push_back({literal, ""});
+}
+
+std::optional<std::string> FieldTemplate::fill(const Json& object) const {
+  std::string text;
+  bool has_content = false;
+  for (const Piece& piece : pieces_) {
+    text += piece.literal;
+    if (piece.field.empty()) continue;
+    if (!object.contains(piece.field)) fail_absent(object, piece.field);
+    const auto value = optional_string(object, piece.field);
+    has_content = has_content || (value && !value->empty());
+    text += value.value_or("");
+  }
+  if (!has_content) return std::nullopt;
+  return text;
+}
+
+std::vector<std::string> FieldTemplate::fields() const {
+  std::vector<std::string> names;
+  for (const Piece& piece : pieces_)
+    if (!piece.field.empty()) names.push_back(piece.field);
+  return names;
+}
+
+std::vector<std::string> fields_of(const RecordMapping& mapping) {
+  std::vector<std::string> names;
+  for (const std::string* field : {&mapping.field, &mapping.input, &mapping.response})
+    if (!field->empty()) names.push_back(*field);
+  for (const FieldTemplate& part : mapping.parts)
+    for (std::string& name : part.fields()) names.push_back(std::move(name));
+  return names;
+}
+
+RecordMapping mapping_of(const RecordColumns& columns) {
+  const int kinds = (columns.text.empty() ? 0 : 1) + (columns.messages.empty() ? 0 : 1) +
+                    (columns.prompt.empty() && columns.response.empty() ? 0 : 1);
+  if (kinds != 1)
+    fail("columns of ", kinds,
+         " kinds are named, expected one of --text-column, --prompt-column (with "
+         "--response-column) and --messages-column");
+  if (columns.prompt.empty() && !columns.response.empty())
+    fail("--response-column is given without --prompt-column; one alone goes with --text-column");
+  if (!columns.text.empty()) return {.kind = Kind::kText, .field = columns.text};
+  if (!columns.messages.empty()) return {.kind = Kind::kMessages, .field = columns.messages};
+  return {.kind = Kind::kPair, .field = columns.prompt, .response = columns.response};
+}
+
+Record map_record(const RecordMapping& mapping, const Json& object, std::string place) {
+  if (!object.is_object()) fail("a record is ", kind_of(object), ", expected an object");
+  const std::string& field = mapping.field;
+  switch (mapping.kind) {
+    case Kind::kInputIds:
+      return {to_ids(field_of(object, field), field), std::move(place)};
+    case Kind::kMessages:
+      return {to_messages(field_of(object, field), field), std::move(place)};
+    case Kind::kConversations:
+      return {turns_to_messages(field_of(object, field), field), std::move(place)};
+    case Kind::kText:
+      return {text_of(object, field), std::move(place)};
+    case Kind::kTemplates:
+      return {filled(mapping, object), std::move(place)};
+    case Kind::kPair:
+      return {pair_to_messages(mapping, object), std::move(place)};
+  }
+  KVCAL_CHECK(false);
+}
+
+}  // namespace kvcal

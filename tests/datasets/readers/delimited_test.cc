@@ -1,0 +1,89 @@
+#include "datasets/dataset.h"
+#include "datasets/readers/dataset_files.h"
+
+namespace kvcal {
+namespace {
+
+std::string text_at(const Dataset& dataset, int64_t index) {
+  return std::get<std::string>(dataset.record(index).content);
+}
+
+TEST_CASE("csv: a row is a record, named by the line where it begins") {
+  const test::ScratchFolder scratch;
+  const auto path = scratch.write(
+      "a.csv", "\xef\xbb\xbfid,text,\r\n1,\"one, \"\"1\"\"\r\nend\",x\r\n\r\n2,,\r3,three,");
+  const auto dataset = open_dataset(path);
+  REQUIRE(dataset->size() == 3);
+  CHECK(text_at(*dataset, 2) == "three");
+  CHECK(text_at(*dataset, 0) == "one, \"1\"\r\nend");
+  CHECK(text_at(*dataset, 1).empty());
+  CHECK(dataset->record(0).place == path.string() + ":2");
+  CHECK(dataset->record(1).place == path.string() + ":5");
+  CHECK(dataset->record(2).place == path.string() + ":6");
+  CHECK(dataset->whole_text() == "one, \"1\"\r\nend\n\n\n\nthree");
+}
+
+TEST_CASE("csv: chats, pairs and ids are recognized by the header, under any name") {
+  const test::ScratchFolder scratch;
+  const Json chat =
+      Json::parse(R"([{"role": "user", "content": "p"}, {"role": "assistant", "content": "r"}])");
+  const std::string cell =
+      R"("[{""role"": ""user"", ""content"": ""p""}, {""role"": ""assistant"", ""content"": ""r""}]")";
+  for (const auto& [name, content] :
+       {std::pair<std::string, std::string>{"a.csv", "messages,id\n" + cell + ",1\n"},
+        {"a.tsv", "id\tmessages\n1\t" + cell + "\n"},
+        {"b.csv", "prompt,response\np,r\n"},
+        {"c.csv", "instruction,input,output\np,,r\n"},
+        {"export", "response\tprompt\nr\tp\n"},
+        {"d.CSV", "instruction,output\np,r\n"}}) {
+    INFO(name);
+    CHECK(std::get<Json>(open_dataset(scratch.write(name, content))->record(0).content) == chat);
+  }
+  const auto ids = open_dataset(scratch.write("ids.csv", "input_ids\n\"[5, 6]\"\n"));
+  CHECK(std::get<std::vector<TokenId>>(ids->record(0).content) == std::vector<TokenId>{5, 6});
+}
+
+TEST_CASE("columns: named ones are read in place of those that are recognized") {
+  const test::ScratchFolder scratch;
+  const auto json = scratch.write(
+      "a.json", R"([{"text": "no", "q": "p", "a": "r", "chat": [{"from": "gpt", "value": "v"}]}])");
+  const auto csv = scratch.write("a.csv", "text,q,a\nno,p,r\n");
+  const auto descriptor = scratch.write("d.yaml", "path: a.csv\nrecord: {text: \"{text}\"}\n");
+  for (const auto& path : {json, csv, descriptor, scratch.path() / "*.[jc]*"}) {
+    INFO(path.string());
+    const auto content = [&](const RecordColumns& columns) {
+      return open_dataset(path, {.columns = columns})->record(0).content;
+    };
+    CHECK(std::get<std::string>(content({.text = "q"})) == "p");
+    CHECK(std::get<Json>(content({.prompt = "q", .response = "a"})) ==
+          Json::parse(
+              R"([{"role": "user", "content": "p"}, {"role": "assistant", "content": "r"}])"));
+    CHECK(std::get<Json>(content({.prompt = "q"})) ==
+          Json::parse(R"([{"role": "user", "content": "p"}])"));
+  }
+  CHECK(std::get<Json>(open_dataset(json, {.columns = {.messages = "chat"}})->record(0).content) ==
+        Json::parse(R"([{"role": "assistant", "content": "v"}])"));
+}
+
+TEST_CASE("columns: those that do not go together or are not there are refused") {
+  const test::ScratchFolder scratch;
+  const auto csv = scratch.write("a.csv", "question,answer\np,r\n");
+  const auto error = [&](const std::filesystem::path& path, const RecordColumns& columns) {
+    return test::error_of(scratch.path(),
+                          [&] { open_dataset(path, {.columns = columns})->record(0); });
+  };
+  CHECK(error(csv, {.text = "qestion"}) ==
+        "a.csv:2: key 'qestion' is missing (did you mean 'question'?); found are 'question', "
+        "'answer'");
+  CHECK(error(csv, {.text = "a", .messages = "b"})
+            .starts_with("columns of 2 kinds are named, expected one of --text-column"));
+  CHECK(error(csv, {.response = "answer"})
+            .starts_with("--response-column is given without --prompt-column"));
+  CHECK(error(scratch.write("a.txt", "hello\n"), {.text = "a"})
+            .starts_with("a.txt: is read as plain text, which has no columns"));
+  CHECK(error(scratch.write("a.json", R"({"ids": [[1]]})"), {.text = "a"}) ==
+        "a.json: holds token ids, expected objects with fields");
+}
+
+}  // namespace
+}  // namespace kvcal
