@@ -85,10 +85,11 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
             "Hugging Face model: a folder, or an id of the hub, owner/name[@revision]")
       ->required();
   add_recipe_option(command, options.request.recipe);
-  add_dataset(
-      command, "--dataset", options.request.dataset,
-      "JSONL, JSON, text, a table, a folder or pattern of them, an id of the hub, or a name (" +
-          join(dataset_names(), ", ") + "); default: calibration, 132 chats of ours");
+  add_dataset(command, "--dataset", options.request.dataset,
+              "JSONL, JSON, CSV, text, a table, a folder or pattern of them, an id of the hub, or "
+              "a name (" +
+                  join(dataset_names(), ", ") + "); default: calibration, 132 chats of ours");
+  add_columns(command, options.request.columns);
   add_family_options(command, options.request.family);
   add_output_options(command, options.request.output)->required();
   add_report_options(command, options.request.report);

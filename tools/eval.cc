@@ -320,6 +320,7 @@ void add_sequence_options(CLI::App& command, SequenceOptions& options) {
              "Of text: tokens from a window's begin to the next one's; 0: --max-seq-length. "
              "A window scores what the one before has not",
              0, int64_t{1} << 24);
+  add_columns(command, options.columns);
 }
 
 void add_sensitivity_options(CLI::App& command, EvalCommand& options) {
@@ -370,10 +371,9 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
             "Hugging Face model or output of calibrate: a folder, or an id of the hub")
       ->required();
   command->add_option("--task", options->task, "perplexity, kl, gsm8k or sensitivity")->required();
-  add_dataset(
-      *command, "--dataset", options->eval.dataset,
-      "Text, or JSON lines with text, messages or input_ids, an id of the hub, or a name (" +
-          join(dataset_names(), ", ") + ")")
+  add_dataset(*command, "--dataset", options->eval.dataset,
+              "Text, or JSON lines or CSV of texts or chats, an id of the hub, or a name (" +
+                  join(dataset_names(), ", ") + ")")
       ->required();
   add_family_options(*command, options->eval.family);
   add_cache_options(*command, options->eval.cache);

@@ -38,6 +38,16 @@ CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string
   return add_path(command, name, dataset, help, local_dataset);
 }
 
+void add_columns(CLI::App& command, RecordColumns& columns) {
+  add_text(command, "--text-column", columns.text, "Column or key of the data set that holds text");
+  add_text(command, "--prompt-column", columns.prompt,
+           "Column that holds what the user says, for the chat template");
+  add_text(command, "--response-column", columns.response,
+           "Column that holds the answer to --prompt-column");
+  add_text(command, "--messages-column", columns.messages,
+           "Column that holds a conversation: messages, or ShareGPT turns");
+}
+
 CLI::Option* add_variants(CLI::App& command, const std::string& name,
                           std::vector<std::string>& variants, const std::string& help) {
   CLI::Option* option = command.add_option(name, variants, help);

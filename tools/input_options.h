@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/diagnostics.h"
+#include "datasets/record_columns.h"
 
 namespace kvcal {
 
@@ -17,6 +18,8 @@ CLI::Option* add_model(CLI::App& command, const std::string& name, std::string& 
 /// A data set's path, name or id.
 CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string& dataset,
                          const std::string& help);
+/// --text-column, --prompt-column, --response-column and --messages-column of its records.
+void add_columns(CLI::App& command, RecordColumns& columns);
 /// Variants of eval, which may name models.
 CLI::Option* add_variants(CLI::App& command, const std::string& name,
                           std::vector<std::string>& variants, const std::string& help);

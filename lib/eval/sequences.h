@@ -7,6 +7,7 @@
 
 #include "core/diagnostics.h"
 #include "core/token.h"
+#include "datasets/record_columns.h"
 
 namespace kvcal {
 
@@ -26,6 +27,7 @@ struct SequenceOptions {
   /// Records that come first and are not read, in the order of shuffle_seed; of texts none.
   int64_t num_skipped = 0;
   std::optional<uint64_t> shuffle_seed = {};
+  RecordColumns columns = {};  ///< of the records, where they are not recognized
 };
 
 /// Text as one run of tokens, cut into windows, which is how perplexity is reported; chats and ids

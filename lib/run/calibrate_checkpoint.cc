@@ -187,7 +187,7 @@ class Calibrating {
       inputs_.backends = open_backends(devices);
       inputs_.layerwise =
           layerwise_options(request_, *inputs_.backends[0], subject_->config, scratch_folder());
-      inputs_.dataset = open_dataset(request_.dataset);
+      inputs_.dataset = open_dataset(request_.dataset, {.columns = request_.columns});
       inputs_.samples = samples_for(*subject_, *inputs_.dataset, request_.samples, told());
     });
     clock_.end("load");

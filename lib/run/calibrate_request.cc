@@ -89,6 +89,7 @@ Json deciding_options(const CalibrateRequest& request) {
                    {"--save-statistics", !request.save_statistics.empty()},
                    {"--stop-when-stable", request.stable_ratio}};
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
+  if (!request.columns.is_empty()) deciding["columns of --dataset"] = to_json(request.columns);
   if (request.family) deciding["--family"] = request.family.value;
   if (request.family.is_from_file()) deciding["--family-file"] = request.family.file_sha256;
   return deciding;
@@ -101,6 +102,7 @@ bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subjec
 void settle_dataset(CalibrateRequest& request, const CalibrationSubject& subject,
                     Diagnostics& diagnostics) {
   if (!request.dataset.empty() || !runs_text(request, subject)) return;
+  if (!request.columns.is_empty()) fail("columns are named, expected a --dataset that has them");
   request.dataset = kDefaultDataset;
   int64_t& asked = request.samples.num_calibration_samples;
   asked = std::min(asked, open_dataset(request.dataset)->size());

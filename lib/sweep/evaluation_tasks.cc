@@ -121,7 +121,8 @@ class Evaluation {
         read_sequences(text.dataset, reference().model_dir.path(), reference().config.vocab_size,
                        {.num_sequences = text.num_samples,
                         .max_seq_length = text.max_seq_length,
-                        .stride = text.stride},
+                        .stride = text.stride,
+                        .columns = text.columns},
                        context_.diagnostics);
     Scorer scorer = make_scorer();
     int64_t done = 0, total = 0;

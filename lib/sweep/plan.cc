@@ -179,11 +179,13 @@ Json common_json(std::string_view kind, size_t model, const SweepInputs& inputs)
 Json samples_json(const std::optional<int64_t>& count, const std::optional<uint64_t>& seed,
                   const SweepFile& sweep, const SweepInputs& inputs) {
   if (!count) return nullptr;
-  return {{"dataset", inputs.calibration_sha256},
-          {"dataset_file", inputs.calibration_file_sha256},
-          {"max_seq_length", sweep.calibration->max_seq_length},
-          {"num_samples", *count},
-          {"seed", or_null(seed)}};
+  Json json = {{"dataset", inputs.calibration_sha256},
+               {"dataset_file", inputs.calibration_file_sha256},
+               {"max_seq_length", sweep.calibration->max_seq_length},
+               {"num_samples", *count},
+               {"seed", or_null(seed)}};
+  json.update(to_json(sweep.calibration->columns));
+  return json;
 }
 
 std::string fingerprint_of(const Json& all) {
@@ -234,6 +236,7 @@ std::string fingerprint_of(const Cell& cell, const SweepFile& sweep, const Sweep
                         {"num_samples", sweep.evaluation.num_samples},
                         {"max_seq_length", sweep.evaluation.max_seq_length},
                         {"stride", sweep.evaluation.stride}};
+  json["evaluation"].update(to_json(sweep.evaluation.columns));
   return fingerprint_of(json);
 }
 

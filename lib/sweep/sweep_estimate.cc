@@ -100,7 +100,8 @@ void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
        read_sequences(text.dataset, subject.model_dir.path(), subject.config.vocab_size,
                       {.num_sequences = text.num_samples,
                       .max_seq_length = text.max_seq_length,
-                      .stride = text.stride},
+                      .stride = text.stride,
+                      .columns = text.columns},
                       diagnostics)) {
     const auto length = static_cast<int64_t>(one.ids.size());
     models_[model].evaluation_tokens += length;
@@ -109,7 +110,8 @@ void SweepEstimate::read_texts(size_t model, Diagnostics& diagnostics) {
   const auto add = [&](size_t of, std::optional<int64_t> samples, std::optional<uint64_t> seed) {
     if (of != model || !samples || calibration_tokens_.contains({model, *samples, seed})) return;
     int64_t& tokens = calibration_tokens_[{model, *samples, seed}];
-    const auto dataset = open_dataset(sweep_.file.calibration->dataset);
+    const auto dataset = open_dataset(sweep_.file.calibration->dataset,
+                                      {.columns = sweep_.file.calibration->columns});
     for (const Sample& sample :
          samples_for(subject, *dataset,
                      {.num_calibration_samples = *samples,

@@ -149,6 +149,12 @@ constexpr FieldRow<SectionDraft<Section>> kLengthRow{
       draft.section.max_seq_length = read_count(field, 2);
     }};
 
+template <class Section, size_t kColumn>
+constexpr FieldRow<SectionDraft<Section>> kColumnRow{
+    kRecordColumns[kColumn].first, [](const Field& field, SectionDraft<Section>& draft) {
+      draft.section.columns.*kRecordColumns[kColumn].second = read_string(field);
+    }};
+
 template <class Section>
 Section read_section(const Field& field, std::span<const FieldRow<SectionDraft<Section>>> rows,
                      const fs::path& folder) {
@@ -161,15 +167,22 @@ Section read_section(const Field& field, std::span<const FieldRow<SectionDraft<S
 
 void read_calibration(const Field& field, Draft& draft) {
   using Rows = SectionDraft<SweepCalibration>;
-  constexpr std::array<FieldRow<Rows>, 2> kRows{kDatasetRow<SweepCalibration>,
-                                                kLengthRow<SweepCalibration>};
+  constexpr std::array<FieldRow<Rows>, 6> kRows{
+      kDatasetRow<SweepCalibration>,   kLengthRow<SweepCalibration>,
+      kColumnRow<SweepCalibration, 0>, kColumnRow<SweepCalibration, 1>,
+      kColumnRow<SweepCalibration, 2>, kColumnRow<SweepCalibration, 3>};
   draft.sweep.calibration = read_section<SweepCalibration>(field, kRows, draft.folder);
 }
 
 void read_evaluation(const Field& field, Draft& draft) {
   using Rows = SectionDraft<SweepEvaluation>;
-  constexpr std::array<FieldRow<Rows>, 4> kRows{
-      kDatasetRow<SweepEvaluation>, kLengthRow<SweepEvaluation>,
+  constexpr std::array<FieldRow<Rows>, 8> kRows{
+      kDatasetRow<SweepEvaluation>,
+      kLengthRow<SweepEvaluation>,
+      kColumnRow<SweepEvaluation, 0>,
+      kColumnRow<SweepEvaluation, 1>,
+      kColumnRow<SweepEvaluation, 2>,
+      kColumnRow<SweepEvaluation, 3>,
       FieldRow<Rows>{
           "num_samples",
           [](const Field& one, Rows& rows) { rows.section.num_samples = read_count(one, 1); }},

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "datasets/record_columns.h"
 #include "quant/kv_dtype.h"
 #include "sweep/sweep_recipe.h"
 
@@ -45,12 +46,14 @@ struct SweepGrid {
 /// The text that scales are made of.
 struct SweepCalibration {
   std::filesystem::path dataset;
+  RecordColumns columns = {};
   int64_t max_seq_length = 2048;
 };
 
 /// The text that cells are scored on.
 struct SweepEvaluation {
   std::filesystem::path dataset;
+  RecordColumns columns = {};
   int64_t num_samples = 512, max_seq_length = 2048, stride = 0;
 };
 

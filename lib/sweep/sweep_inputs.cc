@@ -31,6 +31,12 @@ std::string dataset_file_hash(const fs::path& dataset, FileHashes& hashes) {
   return hashes.hash("dataset", dataset, dataset_files(dataset));
 }
 
+/// The hash of the records of a section of the sweep.
+template <class Section>
+std::string dataset_hash(const Section& section) {
+  return open_dataset(section.dataset, {.columns = section.columns})->sha256();
+}
+
 /// The hash of one file, or of all files of a folder, any of which may hold scales.
 std::string scales_hash(const fs::path& path, FileHashes& hashes) {
   std::vector<fs::path> files;
@@ -150,10 +156,10 @@ void add_inputs(const SweepMachine& machine, const SweepFolder& folder, Sweep& s
     inputs.scales_sha256.push_back(
         source.kind == ScaleSource::Kind::kFile ? scales_hash(source.path, hashes) : "");
   if (sweep.file.calibration) {
-    inputs.calibration_sha256 = open_dataset(sweep.file.calibration->dataset)->sha256();
+    inputs.calibration_sha256 = dataset_hash(*sweep.file.calibration);
     inputs.calibration_file_sha256 = dataset_file_hash(sweep.file.calibration->dataset, hashes);
   }
-  inputs.evaluation_sha256 = open_dataset(sweep.file.evaluation.dataset)->sha256();
+  inputs.evaluation_sha256 = dataset_hash(sweep.file.evaluation);
   inputs.evaluation_file_sha256 = dataset_file_hash(sweep.file.evaluation.dataset, hashes);
   if (sweep.file.gsm8k) inputs.gsm8k_sha256 = questions_hash(*sweep.file.gsm8k);
   sweep.inputs = std::move(inputs);

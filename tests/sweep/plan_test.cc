@@ -197,7 +197,9 @@ TEST_CASE("plan: a fingerprint changes with all that its result depends on, and 
   CHECK(with([](SweepInputs& one) { one.evaluation_sha256 = "x"; }) == "!!==");
   CHECK(replaced("name: test", "name: other") == "====");
   CHECK(replaced("max_seq_length: 64", "max_seq_length: 65") == "!!!!");
+  CHECK(replaced("max_seq_length: 64", "max_seq_length: 64, text_column: a") == "!!!!");
   CHECK(replaced("max_seq_length: 32", "max_seq_length: 33") == "!!==");
+  CHECK(replaced("max_seq_length: 32", "max_seq_length: 32, text_column: a") == "!!==");
   CHECK(replaced("num_samples: 3", "num_samples: 4") == "!!==");
   CHECK(replaced("num_calibration_samples: 8", "num_calibration_samples: 9") == "!!!!");
   CHECK(replaced("kv_forward: exact, ", "kv_forward: exact, shuffle_seeds: 1, ") == "!!!!");

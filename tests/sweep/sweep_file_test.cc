@@ -66,6 +66,18 @@ TEST_CASE("sweep file: scales are called by their folder or file, as other names
   CHECK(sweep.scales[1].name == "v1.5");
 }
 
+TEST_CASE("sweep file: columns are those of the section's data set") {
+  const SweepFile sweep = parse_sweep(
+      "name: test\nmodels: [m]\n"
+      "calibration: {dataset: c.csv, prompt_column: q, response_column: a}\n"
+      "evaluation: {dataset: e.csv, messages_column: chat, text_column: body}\ngrid: {}\n",
+      "/sweeps");
+  CHECK(to_json(sweep.calibration->columns) ==
+        Json{{"prompt_column", "q"}, {"response_column", "a"}});
+  CHECK(to_json(sweep.evaluation.columns) ==
+        Json{{"text_column", "body"}, {"messages_column", "chat"}});
+}
+
 TEST_CASE("sweep file: recipes and scales are found beside it") {
   const test::ScratchFolder folder;
   test::write_file(folder / "r/kv_mse.yaml", test::kv_recipe("mse"));

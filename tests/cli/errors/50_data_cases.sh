@@ -21,7 +21,7 @@ CASE
 bad "A file of another kind in a folder of data" <<'CASE'
 mkdir data
 mv data.jsonl data/a.jsonl
-echo 'id,text' >data/b.csv
+echo 'id,text' >data/b.bin
 $ kvcal calibrate model --recipe recipe.yaml --dataset data --output out
 CASE
 
@@ -161,5 +161,53 @@ CASE
 
 bad "A descriptor with an unknown key" <<'CASE'
 printf 'name: A small set\nsource: example/small-set\nlicense: CC0-1.0\n' >set.yaml
+$ kvcal calibrate model --recipe recipe.yaml --dataset set.yaml --output out
+CASE
+
+bad "A table whose columns are not recognized" <<'CASE'
+printf 'id,question,reply\n1,"Is the sea calm, today?",It is.\n' >data.csv
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.csv --output out
+CASE
+
+bad "A column that is not there" <<'CASE'
+printf 'id,question,reply\n1,Is the sea calm?,It is.\n' >data.csv
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.csv --prompt-column question --response-column answer --output out
+CASE
+
+bad "Columns of two kinds" <<'CASE'
+printf 'id,question,reply\n1,Is the sea calm?,It is.\n' >data.csv
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.csv --text-column reply --prompt-column question --output out
+CASE
+
+bad "A column of a text that has none" <<'CASE'
+printf 'The sea was calm.\n' >notes.txt
+$ kvcal calibrate model --recipe recipe.yaml --dataset notes.txt --text-column body --output out
+CASE
+
+bad "A column without a data set" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --text-column body --output out
+CASE
+
+bad "A row with more fields than the header" <<'CASE'
+printf 'id,text\n1,"Calm, at first."\n2,Calm, then not.\n' >data.csv
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.csv --output out
+CASE
+
+bad "A field in quotes that is not closed" <<'CASE'
+printf 'id,text\n1,"Calm.\n2,Not calm.\n' >data.csv
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.csv --output out
+CASE
+
+bad "A table under the name of a text" <<'CASE'
+printf 'id,text\n1,Calm.\n' >data.txt
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.txt --output out
+CASE
+
+bad "A web page" <<'CASE'
+printf '<!DOCTYPE html>\n<html><p>404</p></html>\n' >data.jsonl
+CASE
+
+bad "A descriptor that lacks what is used" <<'CASE'
+printf 'name: A small set\nlicence: CC0-1.0\n' >set.yaml
 $ kvcal calibrate model --recipe recipe.yaml --dataset set.yaml --output out
 CASE
