@@ -345,8 +345,8 @@ def texts(out):
             text = text.replace(f"../recipes/fp8_kv_{name}.yaml", "kv.yaml")
         put(out, "sweep", path.name, text)
     copy(out, "descriptor", [*(root / "datasets").glob("*.yaml"), *(FIXTURES / "text/datasets").rglob("*.yaml")])
-    kinds = {".jsonl": 0, ".json": 1, ".txt": 2}
-    for path in sorted((FIXTURES / "text/datasets").rglob("*")):
+    kinds = {".jsonl": 0, ".json": 1, ".txt": 2, ".csv": 4, ".tsv": 5}
+    for path in sorted([*(FIXTURES / "text/datasets").rglob("*"), *(root / "tests/cli/data/chats").glob("*")]):
         if path.suffix in kinds and path.stat().st_size <= 4096:
             put(out, "dataset", path.name, bytes([kinds[path.suffix]]) + path.read_bytes())
     for i, pattern in enumerate([r".*self_attn.*", r"(a+)+$", r"model\.layers\.(\d+)\.mlp\.(gate|up)_proj",
