@@ -9,6 +9,7 @@
 #include "run/convert_checkpoint.h"
 #include "run/measured_scales.h"
 #include "run/named_inputs.h"
+#include "run/output_card.h"
 #include "run/scales_from_statistics.h"
 
 namespace kvcal {
@@ -153,8 +154,12 @@ Json python_calibrate(Arguments& arguments, Diagnostics& diagnostics) {
   session.done();
   Json json = output_json(result->output, result->config, !result->calibration.layers.empty(),
                           request.model, request.output, diagnostics);
-  if (measures && result->summary)
-    json["measured"] = to_json(measure_scales(request, *result, measure, diagnostics));
+  if (measures && !result->summary)
+    diagnostics.warn("measure: the recipe calibrates no cache, so nothing is measured");
+  if (!measures || !result->summary) return json;
+  const MeasuredScales measured = measure_scales(request, *result, measure, diagnostics);
+  add_accuracy(result->output.folders, measured_lines(measured));
+  json["measured"] = to_json(measured);
   return json;
 }
 

@@ -100,6 +100,12 @@ class EqualsProgram(Case):
         self.assertEqual([(one.format, str(one.path)) for one in out.folders], [("compressed-tensors", "call")])
         self.assertIn(("vllm", "loaded"), [(one.name, one.fate) for one in out.engines])
 
+    def test_measure(self):
+        self.calibrate("cli", "--num-calibration-samples", "2", "--measure")
+        out = kvcal.calibrate(MODEL, output="call", num_samples=2, measure=True, **CALIBRATION)
+        self.assertEqual(files_of("call"), files_of("cli"))
+        self.assertGreater(out.measured["calibrated"]["kl_mean"], 0)
+
     def test_two_calls_after_each_other(self):
         for folder in ("one", "two"):
             kvcal.calibrate(MODEL, output=folder, **CALIBRATION)
