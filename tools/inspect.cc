@@ -161,7 +161,8 @@ void print_report(const InspectionResult& found) {
       found.config.chosen ? " as " + std::string(found.config.architecture->name) : "";
   std::cout << found.path << ": " << found.config.model_type << family << ", " << found.parameters
             << " parameters, " << byte_text(static_cast<double>(found.bytes))
-            << ", KV scales: " << found.scale_form << '\n';
+            << ", KV scales: " << found.scale_form
+            << (found.hollow ? ", without weights: as config.json describes them" : "") << '\n';
   print_pairs("architecture", shown(found.properties));
   print_sizes(found);
   print_consumers(found.consumers);
@@ -192,7 +193,7 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
   CLI::App* command = app.add_subcommand(
       "inspect", "Show the architecture, who supports it, and the scales and sizes of every layer");
   add_model(*command, "checkpoint", options->checkpoint,
-            "Model folder, with or without scales, or an id of the hub")
+            "Model folder, with or without scales, a config.json alone, or an id of the hub")
       ->required();
   add_family_options(*command, options->family);
   command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");

@@ -1,5 +1,6 @@
 #include "inspect/inspection.h"
 
+#include "core/folder.h"
 #include "export/manifest.h"
 #include "inspect/manifest_reader.h"
 #include "recipe/target.h"
@@ -103,6 +104,12 @@ Json cache_json(const CacheSize& cache) {
   return json;
 }
 
+/// nullptr: given has weights.
+std::unique_ptr<HollowCheckpoint> hollow_of(const fs::path& given, const FamilyChoice& family) {
+  const fs::path config = is_there(given) ? lone_config(given) : fs::path();
+  return config.empty() ? nullptr : std::make_unique<HollowCheckpoint>(config, family);
+}
+
 Json tensor_json(const ListedTensor& entry) {
   return {{"name", entry.name},
           {"role", entry.role},
@@ -116,7 +123,8 @@ Json tensor_json(const ListedTensor& entry) {
 InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path& scales_folder,
                                    const FamilyChoice& family)
     : path(checkpoint),
-      model_dir(checkpoint),
+      hollow(hollow_of(checkpoint, family)),
+      model_dir(hollow ? hollow->path() : fs::path(checkpoint)),
       config(read_model_config(model_dir, family)),
       quantization(read_checkpoint_quantization(model_dir, config, matches_target)),
       has_scales_elsewhere(!scales_folder.empty()) {
@@ -130,7 +138,7 @@ InspectionResult::InspectionResult(const std::string& checkpoint, const fs::path
     bytes += entry.tensor->bytes.size();
     parameters += count.of(entry.name, *entry.tensor);
   }
-  manifest = find_manifest(has_scales_elsewhere ? scales_folder : model_dir.path());
+  if (!hollow) manifest = find_manifest(has_scales_elsewhere ? scales_folder : model_dir.path());
   scale_form = has_scales_elsewhere ? "in " + scales_folder.string() : form_name(model_dir, config);
   cache = cache_size(config);
   consumers = consumers_of(model_dir, config);
@@ -149,6 +157,7 @@ Json inspection_json(const InspectionResult& found, bool with_tensors) {
                  {"parameters", found.parameters},
                  {"bytes", found.bytes},
                  {"kv_scales", found.scale_form}};
+  if (found.hollow) report["weights"] = "none, config.json alone";
   if (found.config.chosen) report["family"] = found.config.architecture->name;
   for (const Property& property : found.properties)
     report["architecture"][property.key] = property.value;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "checkpoint/model_dir.h"
 #include "core/json.h"
 #include "inspect/consumers.h"
+#include "inspect/hollow_checkpoint.h"
 #include "inspect/properties.h"
 #include "inspect/tensor_list.h"
 
@@ -34,7 +36,9 @@ struct InspectionResult {
   InspectionResult(const InspectionResult&) = delete;
   InspectionResult& operator=(const InspectionResult&) = delete;
 
-  std::string path;    ///< as it was given
+  std::string path;  ///< as it was given
+  /// Stands for the weights where path is a config.json, or a folder of one without weights.
+  std::unique_ptr<HollowCheckpoint> hollow;
   ModelDir model_dir;  ///< owns the bytes of tensors
   ModelConfig config;
   CheckpointQuantization quantization;

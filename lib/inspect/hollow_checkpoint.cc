@@ -1,0 +1,104 @@
+#include "inspect/hollow_checkpoint.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+
+#include "checkpoint/model_dir.h"
+#include "core/checked.h"
+#include "core/file.h"
+#include "core/folder.h"
+#include "core/json_limits.h"
+#include "family/expected_tensors.h"
+#include "synth/synthetic.h"
+
+namespace kvcal {
+namespace {
+
+constexpr size_t kMostBytes = size_t{16} << 20;  ///< of a config.json
+
+/// Extensions of files that hold no weights.
+constexpr std::array<std::string_view, 6> kWithoutWeights{".json",  ".md",    ".txt",
+                                                          ".jinja", ".model", ".py"};
+
+/// Header of a file with these tensors, and the bytes of all.
+struct Header {
+  std::string text;
+  uint64_t data_bytes = 0;
+};
+
+Header header_of(const ModelConfig& config) {
+  const DType dtype = weight_dtype(config);
+  Header header;
+  Json tensors = Json::object();
+  for (const ExpectedTensor& tensor : expected_tensors(config)) {
+    const uint64_t begin = header.data_bytes;
+    header.data_bytes = checked_add(begin, byte_count(tensor.shape, dtype));
+    tensors[tensor.name] = {{"dtype", name_of(dtype)},
+                            {"shape", tensor.shape.dims},
+                            {"data_offsets", {begin, header.data_bytes}}};
+  }
+  header.text = tensors.dump();
+  header.text.append((8 - header.text.size() % 8) % 8, ' ');
+  return header;
+}
+
+std::string length_of(const std::string& header) {
+  std::string bytes;
+  for (int i = 0; i < 8; ++i)
+    bytes += static_cast<char>((uint64_t{header.size()} >> (8 * i)) & 0xff);
+  return bytes;
+}
+
+void write_text(const fs::path& path, const std::string& text) {
+  FileWriter writer(path);
+  writer.write(text);
+  writer.close();
+}
+
+}  // namespace
+
+HollowCheckpoint::HollowCheckpoint(const fs::path& config_file, const FamilyChoice& family) {
+  std::string pattern = (temporary_folder() / "kvcal-config-XXXXXX").string();
+  if (!::mkdtemp(pattern.data())) fail(pattern, ": ", std::generic_category().message(errno));
+  folder_ = pattern;
+  try {
+    in_context(config_file.string(), [&] { write(config_file, family); });
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(folder_, ignored);
+    throw;
+  }
+}
+
+HollowCheckpoint::~HollowCheckpoint() {
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+void HollowCheckpoint::write(const fs::path& config_file, const FamilyChoice& family) const {
+  const Json given = parse_model_json(read_text(config_file, kMostBytes));
+  if (!given.is_object()) fail("is ", kind_of(given), ", expected an object");
+  const Json config = synthetic_config(given, {.family = family});
+  const Header header = header_of(parse_model_config(config, family));
+  write_text(folder_ / "config.json", dump_json(config));
+  const fs::path weights = folder_ / kSingleFileName;
+  write_text(weights, length_of(header.text) + header.text);
+  fs::resize_file(weights, 8 + header.text.size() + header.data_bytes);
+}
+
+fs::path lone_config(const fs::path& given) {
+  if (type_of(given) == fs::file_type::regular)
+    return given.extension() == ".json" ? given : fs::path();
+  if (!is_folder(given) || !is_there(given / "config.json")) return {};
+  const bool may_have_weights = std::ranges::any_of(paths_in(given), [](const fs::path& path) {
+    return std::ranges::find(kWithoutWeights, path.extension().string()) == kWithoutWeights.end() ||
+           path.filename() == kIndexFileName;
+  });
+  return may_have_weights ? fs::path() : given / "config.json";
+}
+
+}  // namespace kvcal

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+
+#include "family/family_choice.h"
+
+namespace kvcal {
+
+/// A checkpoint of a config.json alone, in a temporary folder that goes with it: the tensors that
+/// the family expects, whose bytes are holes in a file. It takes no space on disks with sparse
+/// files, and answers every question but those about values. Quantization that config.json
+/// describes is left out.
+class HollowCheckpoint {
+ public:
+  /// Throws Error as parse_model_config does.
+  HollowCheckpoint(const std::filesystem::path& config_file, const FamilyChoice& family);
+  ~HollowCheckpoint();
+  HollowCheckpoint(const HollowCheckpoint&) = delete;
+  HollowCheckpoint& operator=(const HollowCheckpoint&) = delete;
+
+  const std::filesystem::path& path() const { return folder_; }
+
+ private:
+  void write(const std::filesystem::path& config_file, const FamilyChoice& family) const;
+
+  std::filesystem::path folder_;
+};
+
+/// The config.json that given stands for without weights: a file, or that of a folder that has no
+/// file of weights; empty: given is something else.
+std::filesystem::path lone_config(const std::filesystem::path& given);
+
+}  // namespace kvcal
