@@ -31,11 +31,11 @@ test -s /usr/share/bash-completion/completions/kvcal
 dpkg -L kvcal | sort >files
 for page in $(kvcal man --list); do grep -qx "/usr/share/man/man1/$page.1.gz" files; done
 kvcal calibrate model --recipe /usr/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset /usr/share/kvcal/datasets/calibration.jsonl \
-  --num-calibration-samples 4 --max-seq-length 64 --reproducible --output out >log 2>&1 || { cat log; exit 1; }
+  --num-samples 4 --max-seq-length 64 --reproducible --output out >log 2>&1 || { cat log; exit 1; }
 apt-get install -y -qq --no-install-recommends openmpi-bin >log 2>&1 || { cat log; exit 1; }
 mpirun --allow-run-as-root --oversubscribe -n 2 \
   kvcal calibrate model --recipe /usr/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset /usr/share/kvcal/datasets/calibration.jsonl \
-  --num-calibration-samples 4 --max-seq-length 64 --reproducible --output ranks >log 2>&1 || { cat log; exit 1; }
+  --num-samples 4 --max-seq-length 64 --reproducible --output ranks >log 2>&1 || { cat log; exit 1; }
 diff -r out ranks
 printf 'PAR1\0\0\0\0PAR1' >data.parquet
 refused kvcal calibrate model --recipe /usr/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset data.parquet --output none

@@ -36,7 +36,7 @@ KVCAL=/srv/env/bin/kvcal env/bin/python tests/cli/hub/check_hub.py download
 test -s env/share/man/man1/kvcal-calibrate.1
 test -s env/share/bash-completion/completions/kvcal
 kvcal calibrate model --recipe env/share/kvcal/recipes/fp8_kv_tensor.yaml --dataset env/share/kvcal/datasets/calibration.jsonl \
-  --num-calibration-samples 4 --max-seq-length 64 --output out >log 2>&1 || { cat log; exit 1; }
+  --num-samples 4 --max-seq-length 64 --output out >log 2>&1 || { cat log; exit 1; }
 kvcal generate out --prompt "The sea was calm" --max-new-tokens 12 >/dev/null
 status=0
 kvcal inspect nothing 2>/dev/null || status=$?

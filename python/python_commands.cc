@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kMany = int64_t{1} << 40;
 
 /// Where an output goes, and in which formats.
-void read_target(Arguments& arguments, const std::string& format, OutputOptions& output) {
-  arguments.read(format, output.formats);
+void read_target(Arguments& arguments, OutputOptions& output) {
+  arguments.read("format", output.formats);
   arguments.read("engine", output.engines);
   arguments.read("output", output.output);
   arguments.read("tp_size", output.tp_size, 1, 1024);
@@ -28,7 +28,7 @@ void read_target(Arguments& arguments, const std::string& format, OutputOptions&
 }
 
 void read_output(Arguments& arguments, OutputOptions& output) {
-  read_target(arguments, "format", output);
+  read_target(arguments, output);
   arguments.read("kv_cache_dtype", output.kv_cache_dtype);
   arguments.read("scale_dtype", output.scale_dtype);
 }
@@ -181,7 +181,7 @@ Json python_convert(Arguments& arguments, Diagnostics& diagnostics) {
   ConversionRequest request;
   const FamilyArgument family(arguments, request.family);
   read_model(arguments, "checkpoint", request.checkpoint, diagnostics);
-  read_target(arguments, "to", request.output);
+  read_target(arguments, request.output);
   read_model(arguments, "scales", request.scales, diagnostics);
   read_conversion(arguments, request);
   arguments.expect_all_read();

@@ -61,7 +61,7 @@ void add_forward_options(CLI::App& command, CalibrateRequest& options) {
   CLI::Option* stop = command.add_option(
       "--stop-when-stable", options.stable_ratio,
       "End when no scale has moved by more than this part of itself, such as 0.01 or 1%, in the "
-      "last --stable-samples; --num-calibration-samples is the most");
+      "last --stable-samples; --num-samples is the most");
   stop->check(is_not_empty());
   add_number(command, "--stable-samples", options.stable_samples,
              "Samples over which scales must stay, and between two looks at them", 1,
@@ -103,8 +103,9 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
   add_number(command, "--measure-sequences", options.measure.num_sequences,
              "Sequences to measure, of 512 tokens at most", 1, int64_t{1} << 40)
       ->needs(measure);
-  add_number(command, "--num-calibration-samples", options.request.samples.num_calibration_samples,
-             "Samples to use", 1, int64_t{1} << 40);
+  add_number(command, "--num-samples,--num-calibration-samples",
+             options.request.samples.num_calibration_samples, "Samples to use", 1,
+             int64_t{1} << 40);
   add_number(command, "--max-seq-length", options.request.samples.max_seq_length,
              "Tokens a sample is cut at", 1, int64_t{1} << 30);
   command

@@ -51,14 +51,12 @@ const std::vector<ValueRow>& value_rows() {
       {"", "--log-samples", ValueKind::kFile},
       {"", "--output-recipe", ValueKind::kFile},
       {"", "--recipe", ValueKind::kFile},
-      {"", "--report", ValueKind::kFile},
       {"", "--save-statistics", ValueKind::kFile},
       {"", "--statistics", ValueKind::kFile},
       {"", "--device", ValueKind::kChoice, with_first("auto", kBackends.names())},
       {"", "--inputs", ValueKind::kChoice, {"as-served", "16bit"}},
       {"", "--compute-dtype", ValueKind::kChoice, {"auto", "float32", "bfloat16", "float16"}},
       {"", "--format", ValueKind::kChoice, kWriters.names(), true},
-      {"", "--to", ValueKind::kChoice, kWriters.names(), true},
       {"", "--weights", ValueKind::kChoice, {"auto", "shared", "exchange", "local"}},
       {"", "--kv-forward", ValueKind::kChoice, {"quantized", "exact"}},
       {"generate", "--kv-cache-dtype", ValueKind::kChoice, kCaches},
@@ -90,11 +88,16 @@ void add_option_values(std::string_view command, std::string_view option,
   described.are_choices_joined = row->are_choices_joined;
 }
 
+/// Names that options had before: still taken, and shown nowhere.
+constexpr std::string_view kOldNames[] = {"--num-calibration-samples", "--report", "--to"};
+
 std::vector<std::string> names_of(const CLI::Option& option) {
   if (option.get_positional()) return {option.get_name(true)};
   std::vector<std::string> names;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) names.push_back("--" + name);
+  for (const std::string& name : option.get_lnames())
+    if (std::ranges::find(kOldNames, "--" + name) == std::end(kOldNames))
+      names.push_back("--" + name);
   return names;
 }
 

@@ -15,7 +15,7 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
   add_model(*command, "checkpoint", request->checkpoint, "Model folder, or an id of the hub")
       ->required();
   command
-      ->add_option("--to", request->output.formats,
+      ->add_option("--format,--to", request->output.formats,
                    "compressed-tensors, fp8, modelopt, quark, tgi or scales-json; may be repeated, "
                    "or joined by '+' for one folder; needed without --for")
       ->take_all();
@@ -39,7 +39,7 @@ void add_convert(CLI::App& app, std::function<void()>& run) {
   command->add_flag("--json", *json, "Print the manifest instead of tables");
   command->callback([request, json, &run] {
     if (request->output.formats.empty() && request->output.engines.empty())
-      throw CLI::RequiredError("--to or --for");
+      throw CLI::RequiredError("--format or --for");
     run = [request, json] {
       TerminalDiagnostics diagnostics;
       print_conversion(*request, convert_checkpoint(*request, diagnostics), *json);

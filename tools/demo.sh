@@ -33,7 +33,7 @@ output=$root/build/demo/calibrated
 started=$SECONDS
 step "Calibrating on $samples conversations"
 "$kvcal" calibrate "$model" --recipe recipes/fp8_kv_tensor.yaml --dataset datasets/calibration.jsonl \
-  --num-calibration-samples "$samples" --format compressed-tensors --format tgi --format scales-json \
+  --num-samples "$samples" --format compressed-tensors --format tgi --format scales-json \
   --output "$output" --overwrite
 
 step "What the checkpoint holds now"
@@ -47,10 +47,10 @@ step "The same prompt with the 16-bit and the FP8 cache"
 step "What FP8 does to the predictions, beside scale 1.0"
 "$kvcal" eval "$output/compressed-tensors" --task kl --dataset datasets/evaluation.txt --num-samples "$windows" \
   --max-seq-length 512 --variant calibrated=fp8_e4m3:checkpoint --variant unit=fp8_e4m3:unit --texts 1 \
-  --report "$root/build/demo/report.html" --overwrite
+  --html "$root/build/demo/report.html" --overwrite
 
 step "The same scales for ModelOpt's readers, and what vLLM would load"
-"$kvcal" convert "$output/compressed-tensors" --to modelopt --output "$root/build/demo/modelopt" --overwrite
+"$kvcal" convert "$output/compressed-tensors" --format modelopt --output "$root/build/demo/modelopt" --overwrite
 "$kvcal" verify "$root/build/demo/modelopt" --engine vllm | sed -n '1,4p; /^error/p; /^warning/p; /^note/p'
 
 step "Done in $((SECONDS - started)) s after building"

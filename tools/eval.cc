@@ -256,7 +256,7 @@ void check_outputs(const EvalCommand& command) {
     inputs.push_back(spec.folder);
     inputs.push_back(spec.cache.scales);
   }
-  check_output_files({{"--report", command.report.page},
+  check_output_files({{"--html", command.report.page},
                       {"--plots", command.report.plots},
                       {"--output-recipe", command.output_recipe},
                       {"--log-samples", command.log_samples}},
@@ -285,7 +285,7 @@ void run_eval(const CLI::App& app, EvalCommand command) {
   check_options_of_task(app, command.task);
   if (app.get_option_group(kOfKl.title)->get_option("--texts")->count() > 0 &&
       command.report.page.empty())
-    fail("--texts is for --report, which is not given");
+    fail("--texts is for --html, which is not given");
   check_outputs(command);
   read_gates(command);
   kTasks.at(command.task)(command);
@@ -300,7 +300,7 @@ void add_kl_options(CLI::App& command, EvalCommand& options) {
   command.add_flag("--per-layer", options.likelihood.per_layer,
                    "KL with only one layer's cache quantized, for each layer");
   add_number(command, "--texts", options.likelihood.num_texts,
-             "Sequences whose continuation with each cache stands in --report", 0, 1000);
+             "Sequences whose continuation with each cache stands in --html", 0, 1000);
   command
       .add_option("--max-kl", options.likelihood.gates.max_kl,
                   "Exit with 3 where the mean KL is over this (nats)")

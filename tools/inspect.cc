@@ -198,7 +198,7 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
   add_family_options(*command, options->family);
   command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");
   command->add_flag("--json", options->json, "Print JSON instead of tables");
-  add_report_options(*command, options->drawn, "--html");
+  add_report_options(*command, options->drawn);
   command->add_flag("--overwrite", options->drawn.overwrite,
                     "Replace what --html and --plots name");
   command->callback([options, &run] { run = [options] { run_inspect(*options); }; });

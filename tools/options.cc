@@ -149,8 +149,8 @@ void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& 
   std::cout.flush();  // before an error of check_engines_asked
 }
 
-void add_report_options(CLI::App& command, ReportFiles& files, const std::string& page_name) {
-  add_text(command, page_name, files.page, "Also draw it all as a page, in this file");
+void add_report_options(CLI::App& command, ReportFiles& files) {
+  add_text(command, "--html,--report", files.page, "Also draw it all as a page, in this file");
   add_text(command, "--plots", files.plots,
            "Also write its drawings as SVG files, into this folder");
 }

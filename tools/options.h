@@ -33,9 +33,8 @@ void print_calibration(const CalibrationResult& result);
 void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines, bool json,
                   const std::function<void()>& print_result);
 
-/// Adds --report FILE and --plots DIR; `overwrite` is the command's to fill.
-void add_report_options(CLI::App& command, ReportFiles& files,
-                        const std::string& page_name = "--report");
+/// Adds --html FILE and --plots DIR; `overwrite` is the command's to fill.
+void add_report_options(CLI::App& command, ReportFiles& files);
 /// Writes the requested page and plots, and reports them on stderr.
 void draw_checkpoint(const ReportFiles& files, const report::CheckpointReport& report);
 

@@ -5,6 +5,7 @@
 #include "core/join.h"
 #include "input_options.h"
 #include "inspect/verification.h"
+#include "quant/kv_dtype.h"
 #include "terminal/table.h"
 
 namespace kvcal {
@@ -67,6 +68,20 @@ std::string verdict_text(const Verdict& verdict) {
                                  : "OK: the scales are used by " + join(verdict.holding, ", ");
 }
 
+/// Makes one of all spellings of a dtype. "fp8" stays: it is each engine's usual FP8. Words that
+/// are none stay for the check behind.
+CLI::Validator one_cache_dtype_spelling() {
+  return CLI::Validator(
+      [](std::string& word) {
+        try {
+          if (word != "fp8") word = name_of(parse_kv_dtype(word));
+        } catch (const Error&) {
+        }
+        return std::string();
+      },
+      "");
+}
+
 void run_verify(const VerifyCommand& command) {
   const std::vector<VerifyReport> reports =
       verify(command.checkpoint, command.engines, command.options);
@@ -106,6 +121,7 @@ void add_verify(CLI::App& app, std::function<void()>& run) {
       ->add_option("--kv-cache-dtype", options->options.kv_cache_dtype,
                    "What the engine is told: auto, fp8, fp8_e4m3, fp8_e5m2, bfloat16 or float16")
       ->check(CLI::IsMember({"auto", "fp8", "fp8_e4m3", "fp8_e5m2", "bfloat16", "float16"}))
+      ->transform(one_cache_dtype_spelling())
       ->capture_default_str();
   command->add_flag("--rocm", options->options.is_rocm,
                     "On a platform that stores E4M3 as FNUZ (MI300)");

@@ -27,7 +27,7 @@ struct ConversionOptions {
 /// a format that has such (recode_weights).
 class Conversion {
  public:
-  /// formats: as in --to, each maybe several joined by '+'. Throws Error naming file and tensor
+  /// formats: as in --format, each maybe several joined by '+'. Throws Error naming file and tensor
   /// where the checkpoint cannot be read, and where there is nothing to convert.
   Conversion(const std::filesystem::path& checkpoint, const std::vector<std::string>& formats,
              const ConversionOptions& options, Diagnostics& diagnostics);

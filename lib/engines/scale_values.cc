@@ -211,8 +211,8 @@ class Arithmetic {
               ? "it doubles scales that are for E4M3FNUZ already: the cache uses half of its range"
               : "the scales are for E4M3FNUZ, the platform stores E4M3FN: the cache uses half of "
                 "its range",
-          "kvcal convert CHECKPOINT --fp8-dialect fn --to " + std::string(subject_.engine.format) +
-              " --output OUT");
+          "kvcal convert CHECKPOINT --fp8-dialect fn --format " +
+              std::string(subject_.engine.format) + " --output OUT");
     if (!is_fnuz && is_rocm && factor == 1.0f)
       findings_.add_of_layer(
           layer, Severity::kWarning,

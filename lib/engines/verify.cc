@@ -122,7 +122,7 @@ std::string remedy_command(const ModelDir& model_dir, const ModelConfig& config,
                            const MethodRules& rules, const Miss* miss) {
   const std::string_view format = miss && !miss->format.empty() ? miss->format : engine.format;
   const auto converted = [&](const std::string& how) {
-    return "kvcal convert " + model_dir.given_path().string() + how + " --to " +
+    return "kvcal convert " + model_dir.given_path().string() + how + " --format " +
            std::string(format) + " --output OUT";
   };
   if (format.empty() || rules_for(engine, format).ones_for_fp8)

@@ -1,8 +1,22 @@
 #include "quant/kv_dtype.h"
 
+#include <utility>
+
 #include "core/registry.h"
 
 namespace kvcal {
+namespace {
+
+/// Words of vLLM, SGLang, TGI, LMDeploy, TensorRT-LLM and PyTorch for the same dtypes.
+constexpr std::pair<std::string_view, KvDType> kSpellings[] = {
+    {"float", KvDType::kFloat32},         {"fp32", KvDType::kFloat32},
+    {"half", KvDType::kFloat16},          {"fp16", KvDType::kFloat16},
+    {"bf16", KvDType::kBFloat16},         {"fp8", KvDType::kFp8E4m3},
+    {"fp8_e4m3fn", KvDType::kFp8E4m3},    {"float8_e4m3", KvDType::kFp8E4m3},
+    {"float8_e4m3fn", KvDType::kFp8E4m3}, {"float8_e4m3fnuz", KvDType::kFp8E4m3Fnuz},
+    {"float8_e5m2", KvDType::kFp8E5m2}};
+
+}  // namespace
 
 KvDType parse_kv_dtype(std::string_view name) {
   static const Registry<KvDType> kDtypes{"KV cache dtype",
@@ -12,6 +26,11 @@ KvDType parse_kv_dtype(std::string_view name) {
                                           {"fp8_e4m3", KvDType::kFp8E4m3},
                                           {"fp8_e5m2", KvDType::kFp8E5m2},
                                           {"fp8_e4m3fnuz", KvDType::kFp8E4m3Fnuz}}};
+  constexpr std::string_view kTorch = "torch.";
+  const std::string_view word = name.starts_with(kTorch) ? name.substr(kTorch.size()) : name;
+  for (const auto& [spelling, dtype] : kSpellings)
+    if (normalised_name(spelling) == normalised_name(word)) return dtype;
+  if (const KvDType* dtype = kDtypes.find(word)) return *dtype;
   return kDtypes.at(name);
 }
 

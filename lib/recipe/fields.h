@@ -31,6 +31,7 @@ template <class Target>
 struct FieldRow {
   std::string_view name;
   void (*read)(const Field&, Target&);
+  std::string_view old_name = {};  ///< still taken, and not told
 };
 
 /// Whether the value is null, which counts as absent.
@@ -68,9 +69,12 @@ void read_fields(const Field& map, std::span<const FieldRow<Target>> rows, Targe
     std::vector<std::string> names;
     for (const FieldRow<Target>& row : rows) {
       names.emplace_back(row.name);
-      if (row.name == key.text) found = &row;
+      if (row.name == key.text || (!row.old_name.empty() && row.old_name == key.text)) found = &row;
     }
     if (found == nullptr) fail_unknown_key(map, key, names);
+    if (found->name != key.text && map.value.find(found->name))
+      fail_at(key, map.path, ": ", key.text, " is the old name of ", found->name,
+              ", which is given");
     found->read(Field{map.path + "." + key.text, key, value}, target);
   }
 }

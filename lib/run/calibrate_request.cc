@@ -30,7 +30,7 @@ void check_is_beside(const fs::path& path, const std::string& output) {
 /// Checks the files to write beside the checkpoint.
 void check_other_targets(const CalibrateRequest& request) {
   const std::vector<OutputFile> outputs{{"--save-statistics", request.save_statistics},
-                                        {"--report", request.report.page},
+                                        {"--html", request.report.page},
                                         {"--plots", request.report.plots}};
   for (const OutputFile& file : outputs)
     if (!file.path.empty())
@@ -39,9 +39,8 @@ void check_other_targets(const CalibrateRequest& request) {
                      {request.model, request.recipe, request.dataset});
   // A page shows a checkpoint, and an overlay is none.
   if (request.report.is_asked_for() && request.output.scales_only)
-    fail(
-        "--report and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
-        "apply makes of it with kvcal inspect");
+    fail("--html and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
+         "apply makes of it with kvcal inspect");
   check_report_files(request.report);
   const fs::path state = state_folder(request.state, request.output.output);
   if (request.state.folder.empty() || state.empty()) return;
@@ -57,7 +56,7 @@ void check_stop_rule(const CalibrateRequest& request) {
   const int64_t window = stop_rule(request).window, most = request.samples.num_calibration_samples;
   if (most / 2 < window)
     fail("--stop-when-stable compares scales that are --stable-samples ", window,
-         " apart, which takes twice as many samples; --num-calibration-samples is ", most);
+         " apart, which takes twice as many samples; --num-samples is ", most);
 }
 
 }  // namespace
@@ -80,14 +79,15 @@ StopRule stop_rule(const CalibrateRequest& request) {
 }
 
 Json deciding_options(const CalibrateRequest& request) {
-  Json deciding = {{"--kv-forward", request.kv_forward},
-                   {"--kv-cache-dtype", request.output.kv_cache_dtype},
-                   {"--scale-dtype", request.output.scale_dtype},
-                   {"--moe-all-experts", request.all_experts},
-                   {"--inputs", request.device.inputs},
-                   {"--no-mtp", request.no_mtp},
-                   {"--save-statistics", !request.save_statistics.empty()},
-                   {"--stop-when-stable", request.stable_ratio}};
+  Json deciding = {
+      {"--kv-forward", request.kv_forward},
+      {"--kv-cache-dtype", name_of(parse_fp8_cache_dtype(request.output.kv_cache_dtype))},
+      {"--scale-dtype", request.output.scale_dtype},
+      {"--moe-all-experts", request.all_experts},
+      {"--inputs", request.device.inputs},
+      {"--no-mtp", request.no_mtp},
+      {"--save-statistics", !request.save_statistics.empty()},
+      {"--stop-when-stable", request.stable_ratio}};
   if (!request.stable_ratio.empty()) deciding["--stable-samples"] = request.stable_samples;
   if (!request.columns.is_empty()) deciding["columns of --dataset"] = to_json(request.columns);
   if (request.family) deciding["--family"] = request.family.value;

@@ -57,7 +57,7 @@ OutputFormats formats_of(const ConversionRequest& request, Diagnostics& diagnost
     settle_formats(output, model, {.makes_weights = read_kept_quantization(model).has_value()},
                    diagnostics);
   }
-  return OutputFormats(output, request.format_option);
+  return OutputFormats(output);
 }
 
 /// Format of the overlay, or of the checkpoint's quantized weights where that differs: readers find

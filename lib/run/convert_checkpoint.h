@@ -17,8 +17,7 @@ struct ConversionRequest {
   std::string dialect;   ///< fn or fnuz; empty: the source's
   FamilyChoice family;   ///< of a model_type that is not known
   OutputOptions output;
-  std::string format_option = "--to";  ///< name of output.formats in messages
-  std::string version;                 ///< of the program, for the manifest
+  std::string version;  ///< of the program, for the manifest
 };
 
 struct ConversionResult {

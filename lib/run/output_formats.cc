@@ -52,14 +52,13 @@ void settle_formats(OutputOptions& options, const ModelDir& model, const OutputW
                    join(options.formats, " --format "));
 }
 
-OutputFormats::OutputFormats(OutputOptions options, std::string option)
-    : options_(std::move(options)), option_(std::move(option)) {
+OutputFormats::OutputFormats(OutputOptions options) : options_(std::move(options)) {
   for (std::string& format : options_.formats) format = format_name(format);
   const std::vector<std::string>& formats = options_.formats;
   for (auto format = formats.begin(); format != formats.end(); ++format) {
     writers_.push_back(make_writer(*format));
     if (std::find(formats.begin(), format, *format) != format)
-      fail(option_, " ", *format, " is given twice");
+      fail("--format ", *format, " is given twice");
   }
 }
 
@@ -80,7 +79,7 @@ fs::path OutputFormats::folder_of(const fs::path& output, size_t index) const {
 
 void OutputFormats::check(const ExportInput& input) const {
   for (size_t i = 0; i < writers_.size(); ++i)
-    in_context(option_ + " " + options_.formats[i], [&] { writers_[i]->check(completed(input)); });
+    in_context("--format " + options_.formats[i], [&] { writers_[i]->check(completed(input)); });
   if (options_.scales_only && input.calibration.plan.quantizes_weights())
     fail("--scales-only writes scales of K and V; FP8 weights make a whole checkpoint");
 }
@@ -95,7 +94,7 @@ WrittenCheckpoint OutputFormats::write(const ExportInput& input, const fs::path&
   for (size_t i = 0; i < writers_.size(); ++i) {
     const fs::path own = folder_of(folder, i);
     if (own != folder) fs::create_directory(own);  // folder itself is there, or has vanished
-    in_context(option_ + " " + options_.formats[i], [&] {
+    in_context("--format " + options_.formats[i], [&] {
       if (options_.scales_only)
         return write_overlay(all, writers_[i]->parts(all), options_.formats[i], own);
       WrittenCheckpoint written =

@@ -55,8 +55,8 @@ struct WrittenOutput {
 /// The requested formats, each one or several joined by '+'. Messages begin with "--format NAME".
 class OutputFormats {
  public:
-  /// Throws Error for a format that is unknown or given twice. option: its name in messages.
-  explicit OutputFormats(OutputOptions options, std::string option = "--format");
+  /// Throws Error for a format that is unknown or given twice.
+  explicit OutputFormats(OutputOptions options);
 
   /// Throws Error where a format cannot hold the calibration. Sets the input's options.
   void check(const ExportInput& input) const;
@@ -81,7 +81,6 @@ class OutputFormats {
   fs::path folder_of(const fs::path& output, size_t index) const;
 
   OutputOptions options_;
-  std::string option_;
   std::vector<std::unique_ptr<Writer>> writers_;
 };
 

@@ -152,13 +152,14 @@ void read_seeds(const Field& field, GridDraft& draft) {
   check_not_empty(field, draft.grid.shuffle_seeds.size());
 }
 
-constexpr std::array<FieldRow<GridDraft>, 7> kRows{{{"models", read_models},
-                                                    {"recipes", read_recipes},
-                                                    {"kv_cache_dtypes", read_kv_cache_dtypes},
-                                                    {"scales", read_scales},
-                                                    {"kv_forward", read_kv_forward},
-                                                    {"num_calibration_samples", read_num_samples},
-                                                    {"shuffle_seeds", read_seeds}}};
+constexpr std::array<FieldRow<GridDraft>, 7> kRows{
+    {{"models", read_models},
+     {"recipes", read_recipes},
+     {"kv_cache_dtypes", read_kv_cache_dtypes},
+     {"scales", read_scales},
+     {"kv_forward", read_kv_forward},
+     {"num_samples", read_num_samples, "num_calibration_samples"},
+     {"shuffle_seeds", read_seeds}}};
 
 SweepGrid default_grid(const SweepFile& sweep) {
   SweepGrid grid{.models = {},

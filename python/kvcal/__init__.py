@@ -118,7 +118,7 @@ def convert(
     checkpoint: Path,
     *,
     output: Path,
-    to: Names | None = None,
+    format: Names | None = None,
     engine: Names | None = None,
     scales: Path | None = None,
     strategy: str | None = None,
@@ -130,7 +130,7 @@ def convert(
     family_file: Path | None = None,
     progress: Progress | None = None,
 ) -> Output:
-    """Writes a checkpoint's KV scales, and its FP8 weights, in other formats: `to`, or those that `engine` reads."""
+    """Writes a checkpoint's KV scales, and its FP8 weights, in other formats: `format`, or those that `engine` reads."""
     return run("convert", dict(locals()), output_of)
 
 

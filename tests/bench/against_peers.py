@@ -79,7 +79,7 @@ class Bench:
         output = self.scratch / "output"
         arguments = self.arguments
         seconds, _ = self.run([arguments.kvcal, "calibrate", arguments.model, "--recipe", RECIPE, "--dataset", self.tokens, "--output", output,
-                               "--overwrite", "--num-calibration-samples", self.num_samples, "--max-seq-length", 1 << 20, "--kv-forward",
+                               "--overwrite", "--num-samples", self.num_samples, "--max-seq-length", 1 << 20, "--kv-forward",
                                forward, "--compute-dtype", dtype, "--threads", arguments.threads, "--device", arguments.device])
         manifest = json.loads((output / "kvcal_manifest.json").read_text())
         assert manifest["dataset"]["num_tokens"] == self.num_tokens

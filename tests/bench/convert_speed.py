@@ -106,7 +106,7 @@ class Bench:
 
     def put_scales(self, source):
         overlay = self.scratch / "overlay"
-        self.kvcal("convert", source, "--scales", self.scales(source), "--to", "compressed-tensors", "--scales-only", "--output", overlay)
+        self.kvcal("convert", source, "--scales", self.scales(source), "--format", "compressed-tensors", "--scales-only", "--output", overlay)
         for file in files_of(overlay):
             shutil.copy(file, source)
         shutil.rmtree(overlay)
@@ -141,12 +141,12 @@ class Bench:
         self.expect(f"{name}, shards with the source's bytes", f"{len(shards) if same else 'not all'} of {len(shards)}", bool(same), "all")
 
     def one(self, source):
-        self.in_turn("one format", source, "--to", "modelopt")
+        self.in_turn("one format", source, "--format", "modelopt")
         self.expect_same_shards("one format", source)
 
     def several(self, source):
         formats = ("compressed-tensors", "modelopt", "tgi", "scales-json")
-        seconds, peak = self.convert(source, *(word for name in formats for word in ("--to", name)))
+        seconds, peak = self.convert(source, *(word for name in formats for word in ("--format", name)))
         size, given = bytes_of(self.target), bytes_of(source)
         print(f"several formats: {', '.join(formats)} in {seconds:.2f} s")
         self.expect("several formats, bytes on disk / bytes of the source", f"{size / given:.4f}", size < 1.001 * given, "< 1.001")
@@ -156,7 +156,7 @@ class Bench:
         plain, source = self.synth("plain", self.arguments.fp8_layers, vocab_size=32000), self.scratch / "fp8"
         self.kvcal("calibrate", plain, "--recipe", RECIPE, "--output", source)
         shutil.rmtree(plain)
-        self.in_turn("FP8 weights", source, "--to", "modelopt", "--scales", self.scales(source))
+        self.in_turn("FP8 weights", source, "--format", "modelopt", "--scales", self.scales(source))
 
     def measure(self):
         parts = self.arguments.part.split(",")

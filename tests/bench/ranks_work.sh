@@ -18,7 +18,7 @@ done
 source "$(dirname "${BASH_SOURCE[0]}")/ranks_support.sh"
 
 calibrate() { # calibrate RANKS NAME
-  measured "$@" "$model" --dataset "$dataset" --num-calibration-samples "$samples"
+  measured "$@" "$model" --dataset "$dataset" --num-samples "$samples"
 }
 
 rows() {

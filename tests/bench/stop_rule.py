@@ -2,7 +2,7 @@
 """How many samples `calibrate --stop-when-stable` uses, and how far its scales are from those of all samples.
 
 usage: stop_rule.py KVCAL MODEL DATASET [--recipe recipes/fp8_kv_tensor.yaml] [--ratios 0.01 0.02 0.05] [--windows 16 32 64]
-                    [--num-calibration-samples 512] [--max-seq-length 512] [--kv-forward exact] [--shuffle-seed N] [--scratch FOLDER]
+                    [--num-samples 512] [--max-seq-length 512] [--kv-forward exact] [--shuffle-seed N] [--scratch FOLDER]
 Runs kvcal once over all samples and once for each ratio and window, and compares every scale of K and V. Prints a Markdown table: samples used of
 those there are, the largest move in the last window, and the largest and the median change of a scale from the stopped run to the full one.
 """
@@ -25,7 +25,7 @@ def main():
     parser.add_argument("--recipe", default=str(DEFAULT_RECIPE))
     parser.add_argument("--ratios", nargs="+", default=["0.01", "0.02", "0.05"])
     parser.add_argument("--windows", nargs="+", type=int, default=[16, 32, 64])
-    parser.add_argument("--num-calibration-samples", type=int, default=512)
+    parser.add_argument("--num-samples", type=int, default=512)
     parser.add_argument("--max-seq-length", type=int, default=512)
     parser.add_argument("--kv-forward", default="exact")
     parser.add_argument("--shuffle-seed", type=int)
@@ -47,7 +47,7 @@ def main():
 def calibrate(options, output, *more):
     """The manifest."""
     arguments = [options.kvcal, "calibrate", options.model, "--recipe", options.recipe, "--dataset", options.dataset,
-                 "--num-calibration-samples", options.num_calibration_samples, "--max-seq-length", options.max_seq_length,
+                 "--num-samples", options.num_samples, "--max-seq-length", options.max_seq_length,
                  "--kv-forward", options.kv_forward, "--scales-only", "--output", output, "--json", *more]
     if options.shuffle_seed is not None:
         arguments += ["--shuffle-seed", options.shuffle_seed]

@@ -54,10 +54,10 @@ CASE
 
 bomb "kv_cache_scales.json with layer 1,000,000,000" scales.json <<'CASE'
 echo '{"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {"0": 1.0, "999999999": 1.0}}}}' >scales.json
-$ kvcal convert model --scales scales.json --to compressed-tensors --output out
+$ kvcal convert model --scales scales.json --format compressed-tensors --output out
 CASE
 
 bomb "kv_cache_scales.json with 1,000,000 ranks" scales.json <<'CASE'
 { printf '{"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {'; seq -f '"%.0f":{"0":1.0,"1":1.0}' 0 999999 | paste -sd ,; echo '}}}'; } >scales.json
-$ kvcal convert model --scales scales.json --to compressed-tensors --output out
+$ kvcal convert model --scales scales.json --format compressed-tensors --output out
 CASE

@@ -47,13 +47,13 @@ CASE
 bomb "A sweep of 1,000,000,000,000 cells" sweep.yaml <<'CASE'
 cp "$DATA/sweep.yaml" .
 sed -i -e 's/text.jsonl/data.jsonl/' -e '/^grid:/,$d' sweep.yaml
-printf 'grid: {recipes: [max], num_calibration_samples: [%s], shuffle_seeds: [%s]}\n' "$(seq -s, 1 40000)" "$(seq -s, 1 40000)" >>sweep.yaml
+printf 'grid: {recipes: [max], num_samples: [%s], shuffle_seeds: [%s]}\n' "$(seq -s, 1 40000)" "$(seq -s, 1 40000)" >>sweep.yaml
 $ kvcal sweep sweep.yaml --output out
 CASE
 
 bomb "A sweep of 2^40 samples" sweep.yaml <<'CASE'
 cp "$DATA/sweep.yaml" .
 sed -i -e 's/text.jsonl/data.jsonl/' -e '/^grid:/,$d' sweep.yaml
-printf 'grid: {recipes: [max], num_calibration_samples: 2000000000000}\n' >>sweep.yaml
+printf 'grid: {recipes: [max], num_samples: 2000000000000}\n' >>sweep.yaml
 $ kvcal sweep sweep.yaml --output out
 CASE

@@ -23,14 +23,14 @@ make_source() {
   "$KVCAL" synth --config config.json --seed 1 --max-shard-size 24MB source 2>/dev/null || exit 1
   printf '{"model_type": "llama", "kv_cache": {"dtype": "float8_e4m3fn", "scaling_factor": {"0": {%s}}}}' \
     '"0": 0.01, "1": 0.02, "2": 0.03, "3": 0.04, "4": 0.05, "5": 0.06' >scales.json
-  "$KVCAL" convert source --scales scales.json --to compressed-tensors --scales-only --output overlay >/dev/null 2>&1 || exit 1
+  "$KVCAL" convert source --scales scales.json --format compressed-tensors --scales-only --output overlay >/dev/null 2>&1 || exit 1
   [[ $COMMAND == apply ]] || cp overlay/* source
 }
 
 case $COMMAND in
   convert)
     FORMATS=(modelopt compressed-tensors)  # folders in the target
-    arguments=(convert source --to modelopt --to compressed-tensors --output target)
+    arguments=(convert source --format modelopt --format compressed-tensors --output target)
     ;;
   apply)
     FORMATS=(.)

@@ -100,7 +100,7 @@ check_drafts() {
 }
 
 long_run() {  # ARGUMENT...
-  ranks 3 model --recipe recipe.yaml --dataset long.jsonl --reproducible --threads 1 --num-calibration-samples 400 --device reference \
+  ranks 3 model --recipe recipe.yaml --dataset long.jsonl --reproducible --threads 1 --num-samples 400 --device reference \
     --state-share 100% "$@"
 }
 
@@ -135,12 +135,12 @@ check_failure() {  # NAME SIGNAL PATTERN ARGUMENT...
 
 check_failures() {
   recipe static_minmax >recipe.yaml
-  check "a long run alone" alone model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-calibration-samples 400 --device reference --output long
+  check "a long run alone" alone model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-samples 400 --device reference --output long
   check_failure "a rank that dies" KILL '^error: rank 1 on host .* died in layer [0-9]+'
-  check "after a death: goes on with two ranks" ranks 2 model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-calibration-samples 400 --device reference --output out --resume
+  check "after a death: goes on with two ranks" ranks 2 model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-samples 400 --device reference --output out --resume
   check "after a death: gives other bytes" same long out
   check_failure "a rank that hangs" STOP '^error: rank 1 on host .* has not answered for .* in layer [0-9]+' --rank-timeout 30
-  check "after a hang: goes on alone" "$KVCAL" calibrate model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-calibration-samples 400 --device reference --output out --resume >/dev/null 2>&1
+  check "after a hang: goes on alone" "$KVCAL" calibrate model --recipe recipe.yaml --dataset long.jsonl --reproducible --num-samples 400 --device reference --output out --resume >/dev/null 2>&1
   check "after a hang: gives other bytes" same long out
 }
 

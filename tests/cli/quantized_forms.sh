@@ -23,7 +23,7 @@ models: [model]
 recipes: [recipe.yaml]
 calibration: {dataset: data.jsonl}
 evaluation: {dataset: data.jsonl}
-grid: {num_calibration_samples: 3}
+grid: {num_samples: 3}
 YAML
 # A token for each of the fixtures' 64 numbers.
 {
@@ -80,7 +80,7 @@ for folder in "$FORMS"/*/; do
     run verify verdict "$KVCAL" verify model --engine sglang --kv-cache-dtype fp8_e4m3 --scales out/kv_cache_scales.json
   fi
   run scales formats_written "$KVCAL" scales --statistics statistics --recipe recipe.yaml --model model --output out_scales
-  run convert formats_written "$KVCAL" convert model --scales out --to compressed-tensors --output out_convert
+  run convert formats_written "$KVCAL" convert model --scales out --format compressed-tensors --output out_convert
   "$KVCAL" calibrate model --recipe recipe.yaml --dataset data.jsonl --output overlay --state none --scales-only \
     --format "$(overlay_format)" "${quiet[@]}" >/dev/null 2>&1
   run apply formats_written "$KVCAL" apply overlay model --output out_apply

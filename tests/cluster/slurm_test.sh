@@ -78,13 +78,13 @@ check_calibration() {
 }
 
 long_run() {
-  submit "$@" "$CLUSTER/calibrate.sbatch" model recipe.yaml long.jsonl out --reproducible --device reference --num-calibration-samples 800 --state-share 100%
+  submit "$@" "$CLUSTER/calibrate.sbatch" model recipe.yaml long.jsonl out --reproducible --device reference --num-samples 800 --state-share 100%
 }
 
 check_requeue() {
   local job
   "$KVCAL" calibrate model --recipe recipe.yaml --dataset long.jsonl --reproducible --device reference \
-    --num-calibration-samples 800 --output long --state none >/dev/null 2>&1
+    --num-samples 800 --output long --state none >/dev/null 2>&1
   job=$(long_run)
   check "a layer is kept" wait_for_layer "$job"
   scancel --signal=TERM "$job"

@@ -237,7 +237,7 @@ TEST_CASE("remedies: a conversion where the scales are there, else a calibration
   add_scales(modelopt, ".k_proj.k_scale", ".v_proj.v_scale");
   CHECK(contains(remedies(modelopt.verify("transformers")),
                  "kvcal convert " + modelopt.path("").parent_path().string() +
-                     " --to compressed-tensors --output OUT"));
+                     " --format compressed-tensors --output OUT"));
   EngineCase lacking(kLlama);
   lacking.quantize(scheme());
   lacking.add(module(0) + ".k_scale", 0.5f);
@@ -249,7 +249,8 @@ TEST_CASE("remedies: a conversion where the scales are there, else a calibration
   for (int layer = 0; layer < 2; ++layer)
     for (const char* name : {".k_scale", ".v_scale"})
       heads.add(module(layer) + name, "F32", {2, 1, 1}, {0.5f, 0.25f});
-  CHECK(contains(remedies(heads.verify("sglang")), " --strategy tensor --to compressed-tensors"));
+  CHECK(
+      contains(remedies(heads.verify("sglang")), " --strategy tensor --format compressed-tensors"));
 }
 
 TEST_CASE("TensorRT-LLM takes hf_quant_config.json whatever config.json says, vLLM does not") {

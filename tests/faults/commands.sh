@@ -14,10 +14,10 @@ command_is calibrate out "$CALIBRATE --dataset text.jsonl --state none"
 command_is 'calibrate --state' out "$CALIBRATE --dataset data.jsonl --state state --state-share 1"
 command_is 'calibrate --resume' out "$CALIBRATE --dataset data.jsonl --state state --state-share 1 --resume"
 command_is 'calibrate --save-statistics' 'out made.safetensors page.html' \
-  "$CALIBRATE --dataset data.jsonl --state none --kv-forward exact --save-statistics made.safetensors --report page.html"
+  "$CALIBRATE --dataset data.jsonl --state none --kv-forward exact --save-statistics made.safetensors --html page.html"
 command_is scales out 'scales --statistics statistics.safetensors --recipe recipe.yaml --model model --output out'
-command_is convert out 'convert scaled --to modelopt --to scales-json --output out'
-command_is 'convert --overwrite' out 'convert scaled --to modelopt --overwrite --output out'
+command_is convert out 'convert scaled --format modelopt --format scales-json --output out'
+command_is 'convert --overwrite' out 'convert scaled --format modelopt --overwrite --output out'
 command_is apply out 'apply overlay model --output out'
 command_is sweep out 'sweep sweep.yaml --output out --device cpu --threads 1 --jobs 1'
 command_is synth out 'synth --config model/config.json --seed 3 --max-shard-size 60kB --threads 1 out'
@@ -83,7 +83,7 @@ SWEEP
   {
     "$KVCAL" ${COMMANDS['calibrate --save-statistics']} &&
       mv made.safetensors statistics.safetensors && mv out scaled && rm page.html &&
-      "$KVCAL" convert scaled --to compressed-tensors --scales-only --output overlay
+      "$KVCAL" convert scaled --format compressed-tensors --scales-only --output overlay
   } >"$SCRATCH_ROOT/made" 2>&1 || fail "the room has no scales: $(<"$SCRATCH_ROOT/made")"
   popd >/dev/null || exit 1
 }

@@ -34,8 +34,8 @@ expect_equal "choice" "$(offered kvcal eval --task per)" perplexity
 expect_equal "choice behind =, which splits words" "$(offered kvcal eval --task = per)" perplexity
 expect_equal "empty choice behind =" "$(offered kvcal eval --task =)" $'perplexity\nkl\ngsm8k\nsensitivity'
 expect_equal "choice behind =, which does not" "$(offered kvcal eval --task=per)" --task=perplexity
-expect_equal "joined" "$(offered kvcal convert --to tgi+mod)" tgi+modelopt
-expect_equal "first of joined" "$(offered kvcal convert --to mod)" modelopt
+expect_equal "joined" "$(offered kvcal convert --format tgi+mod)" tgi+modelopt
+expect_equal "first of joined" "$(offered kvcal convert --format mod)" modelopt
 expect_equal "files" "$(offered kvcal calibrate --recipe rec)" recipe.yaml
 expect_equal "folders alone" "$(offered kvcal calibrate --output '' | sort)" $'a folder\nfolder'
 expect_equal "argument" "$(offered kvcal inspect fol)" folder

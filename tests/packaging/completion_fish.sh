@@ -15,7 +15,7 @@ touch "$scratch/room/recipe.yaml"
 {
   echo 'kvcal '
   for command in $(commands); do echo "kvcal $command --"; done
-  printf '%s\n' 'kvcal eval --task per' 'kvcal eval --task=per' 'kvcal convert --to tgi+mod' 'kvcal calibrate --recipe rec' \
+  printf '%s\n' 'kvcal eval --task per' 'kvcal eval --task=per' 'kvcal convert --format tgi+mod' 'kvcal calibrate --recipe rec' \
     'kvcal calibrate --output ' 'kvcal inspect fol' 'kvcal completion f' 'kvcal --v' 'kvcal calibrate --threads '
 } >"$scratch/lines"
 (cd "$scratch/room" && fish --no-config -c "
@@ -37,7 +37,7 @@ for command in $(commands); do
 done
 expect_equal "choice" "$(offered 'kvcal eval --task per')" perplexity
 expect_equal "choice behind =" "$(offered 'kvcal eval --task=per')" --task=perplexity
-expect_equal "joined" "$(offered 'kvcal convert --to tgi+mod')" tgi+modelopt
+expect_equal "joined" "$(offered 'kvcal convert --format tgi+mod')" tgi+modelopt
 expect_equal "files" "$(offered 'kvcal calibrate --recipe rec')" recipe.yaml
 expect_equal "folders alone" "$(offered 'kvcal calibrate --output ')" folder/
 expect_equal "argument" "$(offered 'kvcal inspect fol')" folder/

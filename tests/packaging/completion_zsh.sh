@@ -42,7 +42,7 @@ ZSH
 {
   echo 'kvcal '
   for command in $(commands); do echo "kvcal $command --"; done
-  printf '%s\n' 'kvcal eval --task per' 'kvcal eval --task=per' 'kvcal convert --to tgi+mod' 'kvcal calibrate --recipe rec' \
+  printf '%s\n' 'kvcal eval --task per' 'kvcal eval --task=per' 'kvcal convert --format tgi+mod' 'kvcal calibrate --recipe rec' \
     'kvcal calibrate --output ' 'kvcal inspect fol' 'kvcal completion f' 'kvcal calibrate --threads 1'
 } >"$scratch/lines"
 timeout 900 zsh -f "$scratch/offered.zsh" "$scratch" <"$scratch/lines" >"$scratch/answers"
@@ -59,7 +59,7 @@ for command in $(commands); do
 done
 expect_equal "choice" "$(offered 'kvcal eval --task per')" perplexity
 expect_equal "choice behind =" "$(offered 'kvcal eval --task=per')" perplexity
-expect_equal "joined" "$(offered 'kvcal convert --to tgi+mod')" modelopt
+expect_equal "joined" "$(offered 'kvcal convert --format tgi+mod')" modelopt
 expect_equal "files" "$(offered 'kvcal calibrate --recipe rec')" recipe.yaml
 expect_equal "folders alone" "$(offered 'kvcal calibrate --output ')" folder
 expect_equal "argument" "$(offered 'kvcal inspect fol')" folder

@@ -129,12 +129,12 @@ class EqualsProgram(Case):
 
     def test_convert_and_apply(self):
         self.calibrate("source")
-        for words in (("convert", "source", "--to", "modelopt", "--output", "cli-modelopt"),
-                      ("convert", "source", "--to", "compressed-tensors", "--scales-only", "--output", "overlay"),
+        for words in (("convert", "source", "--format", "modelopt", "--output", "cli-modelopt"),
+                      ("convert", "source", "--format", "compressed-tensors", "--scales-only", "--output", "overlay"),
                       ("apply", "overlay", MODEL, "--output", "cli-applied")):
             status, _, stderr = program(*words)
             self.assertEqual(status, 0, stderr)
-        out = kvcal.convert("source", to="modelopt", output="call-modelopt")
+        out = kvcal.convert("source", format="modelopt", output="call-modelopt")
         self.assertEqual(files_of("call-modelopt"), files_of("cli-modelopt"))
         self.assertEqual([one["layer"] for one in out.losses], [0, 1])
         kvcal.apply("overlay", MODEL, output="call-applied")

@@ -271,7 +271,7 @@ class Cases:
         out = "-".join(["to", source, *(o.strip("-") for o in options), *formats])
         if not self.wanted(out):
             return
-        if not self.made(out, "convert", source, *(x for f in formats for x in ("--to", f)), *options, "--output", out):
+        if not self.made(out, "convert", source, *(x for f in formats for x in ("--format", f)), *options, "--output", out):
             return
         for written in formats:
             name = f"{out}/{written}" if len(formats) > 1 else out
@@ -286,7 +286,7 @@ class Cases:
     def refuses(self, source, written, pattern):
         name = f"refuse-{source}-{written}"
         if self.wanted(name):
-            code, _, last = self.kvcal("convert", source, "--to", written, "--output", name)
+            code, _, last = self.kvcal("convert", source, "--format", written, "--output", name)
             right = code == 1 and last and re.search(pattern, last[0])
             self.row(name, "refused: " + last[0].split(": ", 2)[-1] if right else f"exit {code}: {last}", "", right)
 
@@ -312,7 +312,7 @@ def write_sources(cases):
         cases.must("calibrate", model, "--recipe", recipe, "--dataset", data, "--output", target, *more)
 
     kv = write_recipe(scratch / "kv.yaml", "")
-    few = ("--num-calibration-samples", "4", "--max-seq-length", "256")
+    few = ("--num-samples", "4", "--max-seq-length", "256")
     os.symlink(options.model.resolve(), scratch / "model")
     calibrate("model", "kv", kv, *few, data=options.tokens.resolve())
     calibrate("model", "kv16", kv, *few, "--scale-dtype", "model", data=options.tokens.resolve())
@@ -370,7 +370,7 @@ def add_cases(cases):
 
 def add_overlays(cases):
     for written in ("compressed-tensors", "modelopt", "quark"):
-        cases.must("convert", "small", "--to", written, "--scales-only", "--output", f"over_{written}")
+        cases.must("convert", "small", "--format", written, "--scales-only", "--output", f"over_{written}")
     cases.apply("laid", "model")
     for checkpoint in ["base", "shards", "static_bare", "channel_bare", "block_bare", "llmc_w4a16", "llmc_fp8_dynamic"]:
         if (cases.scratch / checkpoint).exists():
@@ -380,7 +380,7 @@ def add_overlays(cases):
             cases.apply("over_compressed-tensors", bare, told)
     dropped = cases.scratch / "dropped"
     shutil.copytree(cases.scratch / "shards", dropped)
-    cases.must("convert", "split", "--to", "compressed-tensors", "--scales-only", "--output", "over_split")
+    cases.must("convert", "split", "--format", "compressed-tensors", "--scales-only", "--output", "over_split")
     shutil.copytree(cases.scratch / "over_split", dropped, dirs_exist_ok=True)
     cases.judge("dropped", "base") if cases.wanted("dropped") else None
     for written in ("modelopt", "quark"):

@@ -121,7 +121,7 @@ def calibrate(kvcal, model, dataset, seed):
     out = SCRATCH / "out"
     shutil.rmtree(out, ignore_errors=True)
     command = [kvcal, "calibrate", str(model), "--recipe", str(DATA / "recipe.yaml"), "--dataset", dataset, "--output", str(out),
-               "--num-calibration-samples", str(SAMPLES)] + (["--shuffle-seed", str(seed)] if seed is not None else [])
+               "--num-samples", str(SAMPLES)] + (["--shuffle-seed", str(seed)] if seed is not None else [])
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         return {"error": run.stderr.strip().splitlines()[-1]}, {}

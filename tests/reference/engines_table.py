@@ -45,7 +45,7 @@ RECIPE = {"compressed-tensors": "fp8_kv_tensor.yaml", "head": "fp8_kv_head.yaml"
 # transformers 5 writes them.
 TRIED = {"ignore-none": "compressed-tensors", "ignore-all": "compressed-tensors", "modelopt-plain": "modelopt", "quark-plain": "quark",
          "quark-own": "quark", "names-v5": "compressed-tensors"}
-# form: (the form it is converted from, kvcal convert's --to)
+# form: (the form it is converted from, kvcal convert's --format)
 CONVERTED = {form: ("compressed-tensors", form) for form in
              ("modelopt", "quark", "tgi", "scales-json", "compressed-tensors+tgi", "compressed-tensors+modelopt", "compressed-tensors+scales-json")}
 CONVERTED |= {f"weights-{form}": ("weights", form) for form in ("fp8", "modelopt", "quark")}
@@ -90,10 +90,10 @@ def make_family(options, name):
     (home / "ids.jsonl").write_text("".join(json.dumps({"input_ids": line}) + "\n" for line in ids))
     for form, recipe in RECIPE.items():
         note(home, form, kvcal(options, "calibrate", home / "base", "--recipe", RECIPES / recipe, "--dataset", home / "ids.jsonl",
-                               "--num-calibration-samples", 4, "--max-seq-length", 24, "--reproducible", "--output", home / form))
+                               "--num-samples", 4, "--max-seq-length", 24, "--reproducible", "--output", home / form))
     for form, (source, to) in CONVERTED.items():
         if (home / source).exists():
-            note(home, form, kvcal(options, "convert", home / source, "--to", to, "--output", home / form))
+            note(home, form, kvcal(options, "convert", home / source, "--format", to, "--output", home / form))
     for form, source in TRIED.items():
         if form == "names-v5" and not any(name.startswith("language_model.model.") for name in header(home / "base" / "model.safetensors")[0]):
             continue

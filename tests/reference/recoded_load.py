@@ -53,7 +53,7 @@ def main(kvcal, kinds):
     for kind in kinds:
         with tempfile.TemporaryDirectory() as scratch:
             folder = pathlib.Path(scratch) / "out"
-            subprocess.run([kvcal, "convert", FIXTURES / kind, "--to", "compressed-tensors", "--output", folder],
+            subprocess.run([kvcal, "convert", FIXTURES / kind, "--format", "compressed-tensors", "--output", folder],
                            check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             widen_scales(folder / "model.safetensors")
             wrong, count = differences(kind, folder)

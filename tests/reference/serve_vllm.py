@@ -117,7 +117,7 @@ def make(options, name):
         if name in TIED:
             turn_final_norm(base / "model.safetensors")
     kvcal(options, "calibrate", base, "--recipe", ROOT / "recipes" / "fp8_kv_tensor.yaml", "--dataset", ROOT / "datasets" / "evaluation.txt",
-          "--num-calibration-samples", 8, "--max-seq-length", 256, "--compute-dtype", "float32", "--output", home / "calibrated")
+          "--num-samples", 8, "--max-seq-length", 256, "--compute-dtype", "float32", "--output", home / "calibrated")
     return home
 
 

@@ -180,7 +180,7 @@ TEST_CASE("page: what each engine loads comes from the reports of verify") {
   CHECK(count_of(page, "✗ Loads without the scales as they are") == 1);
   CHECK(count_of(page, "✗ Does not load") == 1);
   CHECK(count_of(page, "v_scale is lost: &lt;script&gt;alert(1)") == 1);
-  CHECK(count_of(page, "kvcal convert --to compressed-tensors") == 1);
+  CHECK(count_of(page, "kvcal convert --format compressed-tensors") == 1);
   CHECK(count_of(page, "model.layers.1.self_attn.k_scale") == 1);
   CHECK(count_of(page, "0.01 – 0.03") == 1);
   const std::string chart = between(page, "<svg id=\"engines-chart\"", "</svg>");

@@ -15,8 +15,7 @@ namespace {
 
 /// A sweep of two recipes, one of which makes a checkpoint, with fingerprints of no real inputs.
 Sweep some_sweep() {
-  PlannedSweep all(
-      "{models: m1, recipes: [max, dynamic], kv_forward: exact, num_calibration_samples: 8}");
+  PlannedSweep all("{models: m1, recipes: [max, dynamic], kv_forward: exact, num_samples: 8}");
   SweepInputs inputs{.version = "1",
                      .device = "cpu",
                      .model_sha256 = {"aa", "bb"},

@@ -12,7 +12,7 @@ using Strings = std::vector<std::string>;
 
 TEST_CASE("plan: a grid is every combination, in the order of its lists") {
   const PlannedSweep all(
-      "{models: m1, recipes: [max, mse], kv_forward: [quantized, exact], num_calibration_samples: "
+      "{models: m1, recipes: [max, mse], kv_forward: [quantized, exact], num_samples: "
       "[8, 16], shuffle_seeds: [null, 3]}");
   CHECK(all.plan.num_combinations == 16);
   CHECK(all.plan.num_merged() == 0);
@@ -30,7 +30,7 @@ TEST_CASE("plan: what changes nothing makes no second cell") {
   // A 16-bit cache knows no scales; scales of 1.0 no recipe, forward, samples or seed.
   const PlannedSweep all(
       "{models: m1, recipes: [max, mse], kv_cache_dtypes: [auto, float16, fp8_e4m3], scales: "
-      "[calibrated, unit], kv_forward: [quantized, exact], num_calibration_samples: [8, 16]}");
+      "[calibrated, unit], kv_forward: [quantized, exact], num_samples: [8, 16]}");
   CHECK(all.plan.num_combinations == 2 * 3 * 2 * 2 * 2);
   CHECK(all.ids() == Strings{"m1/float16", "m1/max/fp8_e4m3/quantized/8",
                              "m1/max/fp8_e4m3/quantized/16", "m1/max/fp8_e4m3/exact/8",
@@ -47,7 +47,7 @@ TEST_CASE("plan: what changes nothing makes no second cell") {
 TEST_CASE("plan: FP8 weights are another cell with each cache") {
   const PlannedSweep all(
       "{models: m1, recipes: [dynamic, fixed, null], kv_cache_dtypes: [auto, "
-      "fp8_e4m3], scales: [calibrated, unit], num_calibration_samples: [8, 16]}");
+      "fp8_e4m3], scales: [calibrated, unit], num_samples: [8, 16]}");
   CHECK(all.ids() == Strings{"m1/dynamic/float16", "m1/dynamic/fp8_e4m3/quantized/8",
                              "m1/dynamic/fp8_e4m3/quantized/16", "m1/dynamic/fp8_e4m3/unit",
                              "m1/fixed/float16/8", "m1/fixed/float16/16",
@@ -106,7 +106,7 @@ TEST_CASE("plan: a checkpoint's own scales go with its own weights") {
 TEST_CASE("plan: one exact pass serves all recipes and dtypes, a quantized one only its own") {
   const PlannedSweep all(
       "{models: m1, recipes: [max, mse], kv_cache_dtypes: [fp8_e4m3, fp8_e5m2], "
-      "kv_forward: [quantized, exact], num_calibration_samples: 8}");
+      "kv_forward: [quantized, exact], num_samples: 8}");
   CHECK(all.plan.cells.size() == 8);
   CHECK(all.plan.calibrations.size() == 8);
   REQUIRE(all.plan.observations.size() == 1);
@@ -118,13 +118,13 @@ TEST_CASE("plan: one exact pass serves all recipes and dtypes, a quantized one o
   const PlannedSweep more(
       "{models: [m1, second], recipes: [max, fixed], kv_cache_dtypes: [auto, fp8_e4m3], "
       "kv_forward: "
-      "exact, num_calibration_samples: 8, shuffle_seeds: [null, 1]}");
+      "exact, num_samples: 8, shuffle_seeds: [null, 1]}");
   REQUIRE(more.plan.observations.size() == 4);
   for (const Observation& one : more.plan.observations) CHECK(one.observes_all);
 }
 
 TEST_CASE("plan: text to calibrate with is asked for only where it is needed") {
-  std::string text = test::sweep_text("{models: m1, recipes: max, num_calibration_samples: 8}");
+  std::string text = test::sweep_text("{models: m1, recipes: max, num_samples: 8}");
   text.erase(text.find("calibration: {"), text.find("evaluation:") - text.find("calibration: {"));
   const std::vector dtypes{KvDType::kFloat16, KvDType::kFloat16};
   CHECK(test::message_of([&] { expand(parse_sweep(text, "/"), dtypes); }) ==
@@ -142,7 +142,7 @@ TEST_CASE("plan: a sweep without any cell says why") {
 TEST_CASE("plan: a fingerprint changes with all that its result depends on, and nothing else") {
   const std::string grid =
       "{models: m1, recipes: [max, mse], kv_forward: exact, "
-      "num_calibration_samples: 8}";
+      "num_samples: 8}";
   const SweepInputs inputs{.version = "1",
                            .device = "cpu",
                            .model_sha256 = {"m", "n"},
@@ -201,7 +201,7 @@ TEST_CASE("plan: a fingerprint changes with all that its result depends on, and 
   CHECK(replaced("max_seq_length: 32", "max_seq_length: 33") == "!!==");
   CHECK(replaced("max_seq_length: 32", "max_seq_length: 32, text_column: a") == "!!==");
   CHECK(replaced("num_samples: 3", "num_samples: 4") == "!!==");
-  CHECK(replaced("num_calibration_samples: 8", "num_calibration_samples: 9") == "!!!!");
+  CHECK(replaced("num_samples: 8", "num_samples: 9") == "!!!!");
   CHECK(replaced("kv_forward: exact, ", "kv_forward: exact, shuffle_seeds: 1, ") == "!!!!");
   CHECK(replaced("observer: static_minmax", "observer: percentile") == "!=!=");
   CHECK(replaced("kv_forward: exact", "kv_cache_dtypes: fp8_e5m2, kv_forward: exact") == "!!!=");

@@ -69,7 +69,7 @@ CellOutcome done(double kl, int64_t bytes) {
 TEST_CASE("results: every cell has every key, and null where there is nothing") {
   const PlannedSweep all(
       "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3, fp8_e5m2], "
-      "num_calibration_samples: 8, shuffle_seeds: 7}");
+      "num_samples: 8, shuffle_seeds: 7}");
   const std::vector<CellOutcome> outcomes{
       done(0.0, 20), {.status = CellOutcome::Status::kFailed, .error = "why", .result = {}}, {}};
   const Json results = results_json(all.sweep, all.plan, some_inputs(), outcomes);
@@ -108,7 +108,7 @@ TEST_CASE("results: every cell has every key, and null where there is nothing") 
 TEST_CASE("results: the front goes by the axes that the sweep names, and by what is better there") {
   PlannedSweep all(
       "{models: m1, recipes: [max, mse], kv_cache_dtypes: [auto, fp8_e4m3], "
-      "num_calibration_samples: 8}");
+      "num_samples: 8}");
   const auto front = [&](std::vector<CellOutcome> outcomes) {
     const Json results = results_json(all.sweep, all.plan, some_inputs(), outcomes);
     std::string text;
@@ -133,7 +133,7 @@ TEST_CASE("results: the front goes by the axes that the sweep names, and by what
 
 TEST_CASE("results: the page has the cells' choices, and the dimensions that any of them has") {
   const PlannedSweep all(
-      "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3], num_calibration_samples: 8}");
+      "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3], num_samples: 8}");
   const report::SweepReport page = results_report(
       all.sweep, all.plan, some_inputs(),
       std::vector<CellOutcome>{
@@ -154,7 +154,7 @@ TEST_CASE("results: the page has the cells' choices, and the dimensions that any
 TEST_CASE("csv: fields with commas, quotes and line breaks are quoted, as RFC 4180 says") {
   const PlannedSweep all(
       "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3], "
-      "num_calibration_samples: 8}");
+      "num_samples: 8}");
   const std::vector<CellOutcome> outcomes{
       done(0.25, 20),
       {.status = CellOutcome::Status::kFailed, .error = "a \"b\", c\nd", .result = {}}};

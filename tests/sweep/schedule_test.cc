@@ -27,7 +27,7 @@ std::string text_of(const std::vector<SweepTask>& tasks) {
 TEST_CASE("schedule: what is needed comes before, shared work once, groups as soon as they can") {
   const PlannedSweep all(
       "{models: m1, recipes: [max, mse], kv_cache_dtypes: [fp8_e4m3, fp8_e5m2], "
-      "kv_forward: [exact, quantized], num_calibration_samples: 8}");
+      "kv_forward: [exact, quantized], num_samples: 8}");
   SweepProgress done = nothing_done(all.sweep, all.plan);
   CHECK(text_of(schedule(all.plan, done, 8)) ==
         "o0 c0<0 c1 c2<0 c3 c4<0 c5 c6<0 c7 e0,1,2,3,4,5,6,7<1,2,3,4,5,6,7,8");
@@ -40,7 +40,7 @@ TEST_CASE("schedule: what is needed comes before, shared work once, groups as so
 TEST_CASE("schedule: what is there is not done again, nor what only it needed") {
   const PlannedSweep all(
       "{models: m1, recipes: [max, mse], kv_forward: exact, "
-      "num_calibration_samples: [8, 16]}");
+      "num_samples: [8, 16]}");
   SweepProgress done = nothing_done(all.sweep, all.plan);
   done.cells[0] = true;
   CHECK(text_of(schedule(all.plan, done, 8)) == "o1 c1<0 o0 c2<2 c3<0 e1,2,3<1,3,4");
@@ -64,7 +64,7 @@ TEST_CASE("schedule: only cells that run the same weights are together") {
 TEST_CASE("schedule: what cells answer comes last, one cell at a time") {
   PlannedSweep all(
       "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3], "
-      "num_calibration_samples: 8}");
+      "num_samples: 8}");
   all.sweep.gsm8k.emplace();
   SweepProgress done = nothing_done(all.sweep, all.plan);
   CHECK(text_of(schedule(all.plan, done, 8)) == "c0 e0,1<0 a0 a1<0");

@@ -12,7 +12,7 @@ using kvcal::test::sweep_text;
 TEST_CASE("sweep file: names, paths and dimensions are as written, others as documented") {
   const SweepFile sweep = parse_sweep(
       sweep_text("[{recipes: [mse], kv_cache_dtypes: [auto, fp8_e5m2], scales: [calibrated, unit], "
-                 "kv_forward: exact, num_calibration_samples: [8, 16], shuffle_seeds: [null, 42]}, "
+                 "kv_forward: exact, num_samples: [8, 16], shuffle_seeds: [null, 42]}, "
                  "{models: second}]"),
       "/sweeps");
   CHECK(sweep.name == "test");
@@ -53,6 +53,16 @@ TEST_CASE("sweep file: names, paths and dimensions are as written, others as doc
   CHECK(second.kv_forward == std::vector<std::string>{"quantized"});
   CHECK(second.num_calibration_samples == std::vector<int64_t>{512});
   CHECK(second.shuffle_seeds == std::vector<std::optional<uint64_t>>{std::nullopt});
+}
+
+TEST_CASE("sweep file: the old name of num_samples is taken, and not beside the new one") {
+  const SweepFile sweep = parse_sweep(sweep_text("{num_calibration_samples: [8, 16]}"), "/sweeps");
+  CHECK(sweep.grids.at(0).num_calibration_samples == std::vector<int64_t>{8, 16});
+  CHECK(contains(message_of([] {
+                   parse_sweep(sweep_text("{num_samples: 8, num_calibration_samples: 8}"),
+                               "/sweeps");
+                 }),
+                 "num_calibration_samples is the old name of num_samples, which is given"));
 }
 
 TEST_CASE("sweep file: scales are called by their folder or file, as other names are written") {
@@ -127,11 +137,11 @@ TEST_CASE("sweep file: what is wrong is told with its place") {
                  "line 1, column 13: sweep.pareto.y: unknown metric 'kl'"));
   CHECK(contains(of_grid("{models: m3}"), "which the sweep does not list (did you mean 'm1'?)"));
   CHECK(contains(of_grid("{recipes: [max, mxe]}"), "sweep.grid.recipes[1]: found 'mxe'"));
-  CHECK(contains(of_grid("{kv_cache_dtypes: fp8}"), "unknown KV cache dtype 'fp8'"));
+  CHECK(contains(of_grid("{kv_cache_dtypes: fp7}"), "unknown KV cache dtype 'fp7'"));
   CHECK(contains(of_grid("{kv_cache_dtypes: []}"), "expected one value or more"));
   CHECK(contains(of_grid("{scales: nowhere.json}"), "there is no /sweeps/nowhere.json"));
   CHECK(contains(of_grid("{kv_forward: fast}"), "expected quantized or exact"));
-  CHECK(contains(of_grid("{num_calibration_samples: 0}"), "found 0, expected 1 to"));
+  CHECK(contains(of_grid("{num_samples: 0}"), "found 0, expected 1 to"));
   CHECK(contains(of_grid("{shuffle_seeds: -1}"), "expected null or a number from 0 on"));
   CHECK(contains(of_grid("{observers: mse}"), "sweep.grid: unknown key 'observers'"));
   CHECK(contains(of_grid("[]"), "expected a grid or more"));
@@ -144,11 +154,10 @@ TEST_CASE("sweep file: the number of combinations is bounded, also where it over
   const auto message = [](const std::string& grid) {
     return message_of([&] { parse_sweep(sweep_text(grid), "/sweeps"); });
   };
-  CHECK(
-      contains(message("{num_calibration_samples: " + many + "}"), "more than 10000 combinations"));
-  std::string grid = "{num_calibration_samples: " + many + ", shuffle_seeds: " + many;
+  CHECK(contains(message("{num_samples: " + many + "}"), "more than 10000 combinations"));
+  std::string grid = "{num_samples: " + many + ", shuffle_seeds: " + many;
   grid += ", kv_forward: [" + std::string("exact");
   for (int i = 0; i < 3000; ++i) grid += ", exact";
   CHECK(contains(message(grid + "]}"), "more than 10000 combinations"));
-  CHECK(message("{models: m1, recipes: max, num_calibration_samples: " + many + "}") == "no error");
+  CHECK(message("{models: m1, recipes: max, num_samples: " + many + "}") == "no error");
 }

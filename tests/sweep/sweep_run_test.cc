@@ -44,7 +44,7 @@ struct SmallSweep {
                "- max: {a_stage: {a_modifiers: {QuantizationModifier: {kv_cache_scheme: {num_bits: "
                "8, type: float, strategy: tensor, observer: static_minmax}}}}}\n"
                "calibration: {dataset: text.jsonl}\nevaluation: {dataset: text.jsonl}\n"
-               "grid:\n- {num_calibration_samples: 2, kv_forward: [quantized, exact]}\n"
+               "grid:\n- {num_samples: 2, kv_forward: [quantized, exact]}\n"
                "- {recipes: null, scales: unit}\n");
     settings = {.file = scratch / "sweep.yaml",
                 .output = scratch / "out",

@@ -14,7 +14,7 @@ namespace {
 /// A plan with every kind of part, whose fingerprints are given by hand.
 PlannedSweep fingerprinted() {
   PlannedSweep all(
-      "{models: second, recipes: max, kv_forward: exact, num_calibration_samples: [8, 16], "
+      "{models: second, recipes: max, kv_forward: exact, num_samples: [8, 16], "
       "shuffle_seeds: [null, 7]}");
   size_t number = 0;
   for (Observation& one : all.plan.observations) one.fingerprint = "o" + std::to_string(number++);

@@ -72,7 +72,7 @@ CASE
 bad "The state of another run" <<'CASE'
 # What --resume finds was made with other options.
 (ulimit -f 32; kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out) 2>/dev/null || true
-$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --resume --kv-forward exact --num-calibration-samples 1
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --resume --kv-forward exact --num-samples 1
 CASE
 
 bad "A state folder that holds other things" <<'CASE'

@@ -1,10 +1,6 @@
 DATA_SET=
 topic "Options" "A command line that cannot be understood exits with 2, a value that cannot be had with 1."
 
-bad "No command" 2 <<'CASE'
-$ kvcal
-CASE
-
 bad "An unknown command" 2 <<'CASE'
 $ kvcal calibrat model
 CASE
@@ -35,7 +31,7 @@ $ kvcal inspect model twice
 CASE
 
 bad "A number out of range" 2 <<'CASE'
-$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --num-calibration-samples 0
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --num-samples 0
 CASE
 
 bad "A number that is none" 2 <<'CASE'
@@ -51,7 +47,7 @@ $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out -
 CASE
 
 bad "Fewer samples than scales are compared over" <<'CASE'
-$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stop-when-stable 1% --num-calibration-samples 100
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --stop-when-stable 1% --num-samples 100
 CASE
 
 bad "Samples to be stable over, and no limit" 2 <<'CASE'
@@ -59,11 +55,11 @@ $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out -
 CASE
 
 bad "A report in the output" <<'CASE'
-$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --report out/report.html
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --html out/report.html
 CASE
 
 bad "A report of an overlay" <<'CASE'
-$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --scales-only --report report.html
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --scales-only --html report.html
 CASE
 
 bad "An unknown scale dtype" 2 <<'CASE'
@@ -136,7 +132,7 @@ CASE
 
 bad "An unknown cache dtype" <<'CASE'
 add_tokenizer
-$ kvcal generate model --prompt Hello --kv-cache-dtype fp8
+$ kvcal generate model --prompt Hello --kv-cache-dtype int8
 CASE
 
 bad "Options that exclude each other" <<'CASE'

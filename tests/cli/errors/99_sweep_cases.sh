@@ -54,7 +54,7 @@ $ kvcal sweep sweep.yaml --output out
 CASE
 
 bad "A sweep of too many combinations" <<'CASE'
-write_sweep "{num_calibration_samples: [$(seq -s, 1 200)], shuffle_seeds: [$(seq -s, 1 100)]}"
+write_sweep "{num_samples: [$(seq -s, 1 200)], shuffle_seeds: [$(seq -s, 1 100)]}"
 $ kvcal sweep sweep.yaml --output out
 CASE
 

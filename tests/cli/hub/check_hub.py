@@ -306,7 +306,7 @@ def check_datasets(t):
     name = "tiny-org/chats"
     shards = {f"data/train-0000{i}-of-00002-0123456789abcdef.jsonl": CHATS for i in range(2)}
     t.hub.repositories["datasets/" + name] = Repository(shards | {"README.md": b"# Chats\n", "loader.py": b""})
-    options = ("--num-calibration-samples", "6", "--reproducible", "--recipe", "fp8_kv_tensor")
+    options = ("--num-samples", "6", "--reproducible", "--recipe", "fp8_kv_tensor")
     t.run("calibrate", ID, "--dataset", name, "-o", "out", *options)
     commit = t.model.commit
     manifest = json.loads((t.folder / "out/kvcal_manifest.json").read_text())
@@ -340,18 +340,18 @@ def check_named_dataset(t):
 
 def check_all_commands(t):
     """Wherever a model's folder is taken, an id is."""
-    t.run("calibrate", ID, "-o", "out", "--num-calibration-samples", "2", "--max-seq-length", "32")
+    t.run("calibrate", ID, "-o", "out", "--num-samples", "2", "--max-seq-length", "32")
     t.run("verify", ID, "--engine", "vllm", "--allow-16-bit")
     t.run("quantize", ID, "--scheme", "FP8_DYNAMIC", "-o", "quantized")
     t.run("generate", ID, "--prompt", "The", "--max-new-tokens", "2")
     t.run("eval", ID, "--task", "kl", "--dataset", "evaluation", "--max-seq-length", "16", "--num-samples", "2",
           "--reference", ID, "--variant", f"one=model:{ID}@main")
-    t.run("calibrate", ID, "--scales-only", "-o", "overlay", "--num-calibration-samples", "2", "--max-seq-length", "32")
+    t.run("calibrate", ID, "--scales-only", "-o", "overlay", "--num-samples", "2", "--max-seq-length", "32")
     t.run("apply", "overlay", ID, "-o", "applied")
     (t.folder / "sweep.yaml").write_text(
         f"name: hub\nmodels: [{ID}]\nrecipes: [fp8_kv_tensor]\ncalibration: {{dataset: calibration, max_seq_length: 32}}\n"
         "evaluation: {dataset: evaluation, max_seq_length: 16, num_samples: 2}\n"
-        "grid: {kv_cache_dtypes: [fp8_e4m3], scales: calibrated, num_calibration_samples: 2}\n")
+        "grid: {kv_cache_dtypes: [fp8_e4m3], scales: calibrated, num_samples: 2}\n")
     t.run("sweep", "sweep.yaml", "-o", "swept")
     assert "llama" in (t.folder / "swept/results.json").read_text()
 

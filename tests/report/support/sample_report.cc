@@ -93,7 +93,7 @@ std::vector<report::EngineLoad> sample_engines() {
       {.severity = "error",
        .layers = "2",
        .message = "v_scale is lost: <script>alert(1)</script>",
-       .remedy = "kvcal convert --to compressed-tensors"},
+       .remedy = "kvcal convert --format compressed-tensors"},
       {.severity = "note", .layers = "", .message = "needs --kv-cache-dtype fp8", .remedy = ""}};
   report::EngineLoad tgi{
       .engine = "tgi", .version = "2026-01", .kv_cache_dtype = "auto", .loads = false};
