@@ -14,6 +14,7 @@
 #include "terminal/command_line.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
+#include "terminal/verbosity.h"
 
 namespace kvcal {
 namespace {
@@ -154,7 +155,7 @@ void print_stop(const StopOutcome& stop) {
 }
 
 void print_shares(const std::vector<RankShare>& shares) {
-  if (shares.empty()) return;
+  if (shares.empty() || is_quiet()) return;
   Table table({"rank", "host", "samples", "tokens", "TFLOP", "MB of layers read", "MB from storage",
                "processor s", "peak MB"});
   for (size_t rank = 0; rank < shares.size(); ++rank) {

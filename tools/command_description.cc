@@ -1,13 +1,16 @@
 #include "command_description.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 #include <string_view>
 
+#include "command_guide.h"
 #include "commands.h"
 #include "engines/engine_rules.h"
 #include "export/writer.h"
 #include "kernels/backends.h"
+#include "option_groups.h"
 #include "shell/completion.h"
 
 namespace kvcal {
@@ -91,8 +94,13 @@ void add_option_values(std::string_view command, std::string_view option,
 /// Names that options had before: still taken, and shown nowhere.
 constexpr std::string_view kOldNames[] = {"--num-calibration-samples", "--report", "--to"};
 
+/// What has its place and no name. An option with both is shown by its name.
+bool is_argument(const CLI::Option& option) {
+  return option.get_positional() && option.get_lnames().empty();
+}
+
 std::vector<std::string> names_of(const CLI::Option& option) {
-  if (option.get_positional()) return {option.get_name(true)};
+  if (is_argument(option)) return {option.get_name(true)};
   std::vector<std::string> names;
   for (const std::string& name : option.get_snames()) names.push_back("-" + name);
   for (const std::string& name : option.get_lnames())
@@ -106,6 +114,13 @@ std::string_view inside(std::string_view text, char open, char close) {
   const size_t begin = text.find(open), end = text.rfind(close);
   if (begin == std::string_view::npos || end == std::string_view::npos || end < begin) return {};
   return text.substr(begin + 1, end - begin - 1);
+}
+
+/// "0 to 4096"; a limit that only keeps numbers from running over is not worth telling.
+std::string limits_text(const std::string& least, const std::string& most) {
+  constexpr double kMostTold = 1e6;
+  return std::strtod(most.c_str(), nullptr) < kMostTold ? least + " to " + most
+                                                        : least + " or more";
 }
 
 /// CLI11 gives a type and its checks as one text: "INT:INT in [0 - 4096]", "TEXT:{auto,float32}".
@@ -124,7 +139,7 @@ void add_type(const std::string& type, OptionDescription& described) {
   const std::string_view range = inside(check, '[', ']');
   if (const size_t to = range.find(kTo); to != std::string_view::npos)
     described.limits =
-        std::string(range.substr(0, to)) + " to " + std::string(range.substr(to + kTo.size()));
+        limits_text(std::string(range.substr(0, to)), std::string(range.substr(to + kTo.size())));
   if (!check.starts_with('{')) return;
   described.kind = ValueKind::kChoice;
   std::istringstream choices{std::string(inside(check, '{', '}'))};
@@ -156,7 +171,7 @@ void add_options(const CLI::App& command, const CLI::App& of, CommandDescription
   for (const CLI::Option* option : of.get_options()) {
     // CLI11 gives a group a help option of its own, which its command has.
     if (option->get_group().empty() || (&of != &command && option == of.get_help_ptr())) continue;
-    (option->get_positional() ? described.arguments : described.options)
+    (is_argument(*option) ? described.arguments : described.options)
         .push_back(option_description(command, *option, group));
   }
 }
@@ -173,7 +188,21 @@ CommandDescription description_of_command(const CLI::App& command) {
   add_options(command, command, described);
   for (const CLI::App* group : command.get_subcommands({}))
     if (group->get_name().empty()) add_options(command, *group, described);
+  group_options(described);
+  add_guide(described);
   return described;
+}
+
+/// Commands that take the name of another.
+void add_command_names(ProgramDescription& described) {
+  std::vector<std::string> names;
+  for (const CommandDescription& command : described.commands) names.push_back(command.name);
+  for (CommandDescription& command : described.commands)
+    for (OptionDescription& argument : command.arguments)
+      if (argument.names.front() == "command") {
+        argument.kind = ValueKind::kChoice;
+        argument.choices = names;
+      }
 }
 
 ExitStatusMeaning meaning(ExitStatus status, const char* text) {
@@ -199,6 +228,7 @@ ProgramDescription description_of(const CLI::App& app) {
   for (const CLI::App* command : app.get_subcommands({}))
     if (is_visible_command(*command))
       described.commands.push_back(description_of_command(*command));
+  add_command_names(described);
   return described;
 }
 

@@ -48,6 +48,8 @@ void add_synth(CLI::App& app, std::function<void()>& run);
 void add_verify(CLI::App& app, std::function<void()>& run);
 void add_completion(CLI::App& app, std::function<void()>& run);
 void add_man(CLI::App& app, std::function<void()>& run);
+void add_help(CLI::App& app, std::function<void()>& run);
+void add_version(CLI::App& app, std::function<void()>& run);
 
 /// For paths: an empty one is an unset variable of a script.
 CLI::Validator is_not_empty();

@@ -6,6 +6,7 @@
 #include "core/number_text.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
+#include "terminal/verbosity.h"
 
 namespace kvcal {
 namespace {
@@ -16,6 +17,16 @@ bool loses(const LayerLoss& loss) {
 
 std::string octaves(double value) {
   return value > 0.0 ? short_float(value) : "0";
+}
+
+void print_worst(const std::vector<LayerLoss>& layers) {
+  const auto octaves_of = [](const LayerLoss& loss) {
+    return std::max(loss.k_octaves, loss.v_octaves);
+  };
+  const LayerLoss& worst = *std::ranges::max_element(layers, {}, octaves_of);
+  std::cout << std::ranges::count_if(layers, loses) << " of " << layers.size()
+            << " layers lose some, layer " << worst.layer
+            << " the most: " << octaves(octaves_of(worst)) << " (--verbose lists them)\n";
 }
 
 /// Every layer where scales were merged, and by how much the range of its codes is smaller.
@@ -30,6 +41,10 @@ void print_losses(const std::vector<FormatLosses>& losses) {
     std::cout << format.format
               << ": scales are merged by the largest; octaves are lost at the lower end, of 17.8 "
                  "that E4M3 has\n";
+    if (!is_listed(format.layers.size())) {
+      print_worst(format.layers);
+      continue;
+    }
     Table table(
         {"layer", "k_scale", "v_scale", "k_written", "v_written", "k_octaves", "v_octaves"});
     for (const LayerLoss& loss : format.layers)

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <system_error>
 
+#include "command_description.h"
 #include "commands.h"
 #include "core/error.h"
 #include "core/file_in_use.h"
@@ -11,18 +12,20 @@
 #include "core/registry.h"
 #include "input_options.h"
 #include "run/state_options.h"
+#include "shell/help_page.h"
 #include "terminal/command_line.h"
 #include "terminal/progress.h"
 #include "terminal/status_line.h"
+#include "terminal/verbosity.h"
 
 namespace kvcal {
 namespace {
 
 // Every subcommand, in the order --help lists them.
-constexpr AddCommand kCommands[] = {add_calibrate, add_quantize,   add_scales,  add_convert,
-                                    add_apply,     add_generate,   add_eval,    add_sweep,
-                                    add_inspect,   add_verify,     add_engines, add_families,
-                                    add_synth,     add_completion, add_man};
+constexpr AddCommand kCommands[] = {
+    add_calibrate, add_quantize,   add_scales,  add_convert, add_apply,   add_generate,
+    add_eval,      add_sweep,      add_inspect, add_verify,  add_engines, add_families,
+    add_synth,     add_completion, add_man,     add_help,    add_version};
 
 int code(ExitStatus status) {
   return static_cast<int>(status);
@@ -45,26 +48,31 @@ void handle_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-std::string command_names(const CLI::App& app) {
-  return join(app.get_subcommands({}), ", ", [](const CLI::App* one) { return one->get_name(); });
+/// Name of the command given, if any.
+std::string command_name(const CLI::App& app) {
+  const auto commands = app.get_subcommands();
+  return commands.empty() ? "" : commands.front()->get_name();
 }
 
 /// The message for an unknown word, with the names that it may have been meant for.
 std::string unknown_word(const CLI::App& app, const std::string& word) {
-  const auto commands = app.get_subcommands();  // the one given, if any
-  std::vector<std::string> known;
-  if (commands.empty()) {
-    for (const CLI::App* command : app.get_subcommands({})) known.push_back(command->get_name());
-    const bool is_option = word.starts_with('-');
-    return "unknown " + std::string(is_option ? "option '" : "command '") + word + "'" +
-           did_you_mean(word, known) + (is_option ? "" : "; commands are " + command_names(app));
+  const ProgramDescription program = description_of(app);
+  const std::string name = command_name(app);
+  const bool is_option = word.starts_with('-');
+  if (name.empty() && !is_option) {
+    std::vector<std::string> names;
+    for (const CommandDescription& one : program.commands) names.push_back(one.name);
+    return "unknown command '" + word + "'" + did_you_mean(word, names) + "; commands are " +
+           join(names, ", ");
   }
-  const std::string& name = commands.front()->get_name();
-  if (!word.starts_with('-')) return name + ": unexpected argument '" + word + "'";
-  for (const CLI::Option* option : commands.front()->get_options())
-    for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
+  if (!is_option) return name + ": unexpected argument '" + word + "'";
+  std::vector<std::string> known;
+  for (const OptionDescription& option :
+       name.empty() ? program.program.options : command_named(program, name, "").options)
+    known.insert(known.end(), option.names.begin(), option.names.end());
   const std::string option = word.substr(0, word.find('='));
-  return name + ": unknown option '" + option + "'" + did_you_mean(option, known);
+  return (name.empty() ? "" : name + ": ") + "unknown option '" + option + "'" +
+         did_you_mean(option, known);
 }
 
 /// CLI11 lists all words it could not place, last ones first; the first unknown option explains the
@@ -75,7 +83,9 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
                                    [](const auto& word) { return word.starts_with("-"); });
   if (option != words.end()) return unknown_word(app, *option);
   if (!words.empty()) return unknown_word(app, words.front());
-  if (app.get_subcommands().empty()) return "a command is needed: " + command_names(app);
+  if (app.get_subcommands().empty())
+    return "a command is needed: " +
+           join(description_of(app).commands, ", ", &CommandDescription::name);
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error)) {
     const std::string_view message = error.what();  // "--output: 1 required TEXT missing"
     return std::string(message.substr(0, message.find(':'))) + " needs a value";
@@ -84,15 +94,13 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error) {
 }
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::CallForHelp*>(&error)) {
+    std::cout << help_page(description_of(app), command_name(app));
+    return code(ExitStatus::kDone);
+  }
   if (error.get_exit_code() == 0) return app.exit(error);
   std::cerr << "error: " << usage_message(app, error) << "\nRun with --help for usage.\n";
   return code(ExitStatus::kUsage);
-}
-
-/// Name of the command given, if any.
-std::string command_name(const CLI::App& app) {
-  const auto commands = app.get_subcommands();
-  return commands.empty() ? "" : commands.front()->get_name();
 }
 
 /// A sweep keeps what it has done; all else appears complete or not at all.
@@ -131,9 +139,28 @@ void add_version_options(CLI::App& app) {
   CLI::Option* option =
       app.add_flag("--json", *json, "With --version: what the program was built of, as JSON");
   CLI::Option* version = app.set_version_flag(
-      "--version", [json] { return *json ? version_json() : version_text(); },
+      "-V,--version", [json] { return *json ? version_json() : version_text(); },
       "Print the version and exit");
   option->needs(version);
+}
+
+constexpr const char* kQuietCommands[] = {"calibrate", "quantize", "scales", "convert", "apply",
+                                          "generate",  "eval",     "sweep",  "inspect", "synth"};
+constexpr const char* kListingCommands[] = {"calibrate", "scales", "convert", "verify"};
+
+/// --quiet and --verbose, of the commands that have something to leave out.
+void add_verbosity_options(CLI::App& app) {
+  for (const char* name : kListingCommands)
+    app.get_subcommand(name)->add_flag_callback(
+        "--verbose", [] { set_verbosity(Verbosity::kVerbose); },
+        "Print every row of tables of more than 40 rows, instead of a summary");
+  for (const char* name : kQuietCommands) {
+    CLI::App* command = app.get_subcommand(name);
+    CLI::Option* quiet = command->add_flag_callback(
+        "-q,--quiet", [] { set_verbosity(Verbosity::kQuiet); },
+        "Print neither progress nor a summary of what was written; warnings stay");
+    if (CLI::Option* verbose = command->get_option_no_throw("--verbose")) quiet->excludes(verbose);
+  }
 }
 
 void fetch_named_inputs() {
@@ -147,6 +174,11 @@ int run_main(int argc, char** argv) {
   app.require_subcommand(1);
   std::function<void()> run;
   for (const AddCommand add : kCommands) add(app, run);
+  add_verbosity_options(app);
+  if (argc == 1) {
+    std::cerr << short_help(description_of(app));
+    return code(ExitStatus::kUsage);
+  }
   try {
     app.parse(argc, argv);
     fetch_named_inputs();

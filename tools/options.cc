@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iostream>
+#include <limits>
 
 #include "core/join.h"
 #include "descriptors/family_file.h"
@@ -10,9 +11,29 @@
 #include "run/closing_lines.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
+#include "terminal/verbosity.h"
 
 namespace kvcal {
 namespace {
+
+/// The least and the largest of some scales: "0.01 to 0.2".
+class Spread {
+ public:
+  void add(float value) {
+    least_ = std::min(least_, value);
+    largest_ = std::max(largest_, value);
+  }
+  void add(const KvTensorCalibration& side) {
+    for (const Scale& scale : side.scales) add(scale.value);
+  }
+  std::string text() const {
+    return short_float(static_cast<double>(least_)) + " to " +
+           short_float(static_cast<double>(largest_));
+  }
+
+ private:
+  float least_ = std::numeric_limits<float>::infinity(), largest_ = 0.0f;
+};
 
 std::string scale_text(const KvTensorCalibration& side, bool ignored) {
   if (ignored) return "ignored";
@@ -20,7 +41,19 @@ std::string scale_text(const KvTensorCalibration& side, bool ignored) {
   return std::to_string(side.scales.size()) + " heads";
 }
 
+void print_attention_summary(const Calibration& calibration) {
+  Spread k, v;
+  for (const AttentionCalibration& layer : calibration.layers) {
+    if (layer.ignored) continue;
+    k.add(layer.k);
+    v.add(layer.v);
+  }
+  std::cout << calibration.layers.size() << " layers: k_scale " << k.text() << ", v_scale "
+            << v.text() << " (--verbose lists them)\n";
+}
+
 void print_attention(const Calibration& calibration) {
+  if (!is_listed(calibration.layers.size())) return print_attention_summary(calibration);
   const bool has_queries = std::ranges::any_of(
       calibration.layers, [](const AttentionCalibration& layer) { return layer.q.has_value(); });
   std::vector<std::string> head{"layer",  "k_scale",   "v_scale",  "k_amax",
@@ -47,6 +80,39 @@ void print_attention(const Calibration& calibration) {
       row.insert(row.begin() + 1, layer.q ? scale_text(*layer.q, layer.ignored) : "ignored");
     table.add(row);
   }
+  table.print(std::cout);
+}
+
+/// A row for all Linears of one name, such as q_proj.
+void print_linears_summary(const std::vector<LinearCalibration>& linears) {
+  struct Kind {
+    std::string name;
+    size_t count = 0;
+    Spread scale = {}, amax = {};
+  };
+  std::vector<Kind> kinds;
+  for (const LinearCalibration& linear : linears) {
+    const std::string name = linear.module.substr(linear.module.rfind('.') + 1);
+    auto kind = std::ranges::find(kinds, name, &Kind::name);
+    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), Kind{.name = name});
+    ++kind->count;
+    kind->scale.add(linear.input_scale.value);
+    kind->amax.add(linear.input_amax.value);
+  }
+  Table table({"modules", "count", "input_scale", "input_amax"});
+  for (const Kind& kind : kinds)
+    table.add({kind.name, std::to_string(kind.count), kind.scale.text(), kind.amax.text()});
+  table.print(std::cout);
+  std::cout << linears.size() << " inputs have static scales (--verbose lists them)\n";
+}
+
+void print_linears(const std::vector<LinearCalibration>& linears) {
+  if (!is_listed(linears.size())) return print_linears_summary(linears);
+  Table table({"module", "input_scale", "input_amax", "tokens"});
+  for (const LinearCalibration& linear : linears)
+    table.add({linear.module, short_float(static_cast<double>(linear.input_scale.value)),
+               short_float(static_cast<double>(linear.input_amax.value)),
+               std::to_string(linear.input_tokens)});
   table.print(std::cout);
 }
 
@@ -122,14 +188,7 @@ void print_lines(const std::vector<std::pair<std::string, std::string>>& lines) 
 void print_calibration(const CalibrationResult& result) {
   const Calibration& calibration = result.calibration;
   if (!calibration.layers.empty()) print_attention(calibration);
-  if (!calibration.linears.empty()) {
-    Table table({"module", "input_scale", "input_amax", "tokens"});
-    for (const LinearCalibration& linear : calibration.linears)
-      table.add({linear.module, short_float(static_cast<double>(linear.input_scale.value)),
-                 short_float(static_cast<double>(linear.input_amax.value)),
-                 std::to_string(linear.input_tokens)});
-    table.print(std::cout);
-  }
+  if (!calibration.linears.empty()) print_linears(calibration.linears);
   const auto& weights = result.output.checkpoint.weights;
   if (!weights.empty())
     std::cout << weights.size() << " weights in FP8, " << calibration.plan.unquantized.size()
@@ -143,6 +202,7 @@ void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& 
     std::cout << dump_json(output.manifest) << std::flush;
     return;
   }
+  if (is_quiet()) return;
   print_result();
   print_folders(output.folders);
   print_engines_served(engines);

@@ -9,6 +9,7 @@
 #include "input_options.h"
 #include "kvcal_version.h"
 #include "terminal/progress.h"
+#include "terminal/verbosity.h"
 
 namespace kvcal {
 namespace {
@@ -41,7 +42,7 @@ void run_quantize(const QuantizeRequest& request, bool json) {
   const QuantizeResult result = quantize_checkpoint(request, diagnostics);
   if (json)
     std::cout << dump_json(result.manifest);
-  else
+  else if (!is_quiet())
     print_result(request, result);
 }
 

@@ -13,6 +13,7 @@
 #include "sweep/sweep_inputs.h"
 #include "terminal/progress.h"
 #include "terminal/table.h"
+#include "terminal/verbosity.h"
 
 namespace kvcal {
 namespace {
@@ -108,19 +109,25 @@ void print_outlook(const Sweep& sweep, const SweepOutlook& outlook, std::ostream
       << byte_text(outlook.memory_bytes) << " of memory\n";
 }
 
-/// The course of a sweep on stderr; how far a task is only on a terminal, in one line.
+/// The course of a sweep on stderr; how far a task is only on a terminal, in one line. With --quiet
+/// failures alone.
 class TerminalEvents : public SweepEvents {
  public:
   void planned(const Sweep& sweep, const SweepOutlook& outlook) override {
+    if (is_quiet()) return;
     print_reuse(outlook);
     print_outlook(sweep, outlook, std::cerr);
   }
   void started(size_t number, size_t num_tasks, const std::string& description) override {
     said("[" + std::to_string(number) + "/" + std::to_string(num_tasks) + "] " + description);
   }
-  void said(const std::string& line) override { std::cerr << line + "\n"; }
-  void progressed(const std::string& line) override { status_line().show("        " + line); }
-  void failed(const std::string& why) override { said("failed: " + why); }
+  void said(const std::string& line) override {
+    if (!is_quiet()) std::cerr << line + "\n";
+  }
+  void progressed(const std::string& line) override {
+    if (!is_quiet()) status_line().show("        " + line);
+  }
+  void failed(const std::string& why) override { std::cerr << "failed: " + why + "\n"; }
   void ended(double seconds, double seconds_left) override {
     said("        " + time_text(seconds) + ", about " + time_text(seconds_left) + " left");
   }

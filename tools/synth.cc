@@ -5,6 +5,7 @@
 #include "core/json_limits.h"
 #include "synth/synthetic.h"
 #include "terminal/progress.h"
+#include "terminal/verbosity.h"
 
 namespace kvcal {
 namespace {
@@ -61,6 +62,7 @@ void run_synth(const SynthOptions& options) {
     std::cout << dump_json(json_of(options, made));
     return;
   }
+  if (is_quiet()) return;
   std::cout << options.output << ": " << made.model_type << " with random weights, "
             << made.num_layers << (made.num_layers == 1 ? " layer, " : " layers, ")
             << made.num_tensors << " tensors, " << made.bytes << " bytes of " << made.dtype
@@ -73,8 +75,11 @@ void add_synth(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<SynthOptions>();
   CLI::App* command = app.add_subcommand(
       "synth", "Write a checkpoint of a config.json with random weights, for benchmarks and tests");
-  add_text(*command, "output", options->output, "Folder to write")->required();
   add_text(*command, "--config", options->config, "config.json of the model")->required();
+  // The folder was an argument before it was an option.
+  add_text(*command, "output,-o,--output", options->output,
+           "Folder to write; appears complete or not at all")
+      ->required();
   add_family_options(*command, options->synthetic.family);
   command->add_option("--seed", options->synthetic.seed, "Same seed, same bytes")
       ->capture_default_str()

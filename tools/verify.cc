@@ -7,6 +7,7 @@
 #include "inspect/verification.h"
 #include "quant/kv_dtype.h"
 #include "terminal/table.h"
+#include "terminal/verbosity.h"
 
 namespace kvcal {
 namespace {
@@ -38,7 +39,50 @@ std::string layers_text(const Finding& finding) {
   return (finding.layers.size() == 1 ? ", layer " : ", layers ") + range_text(finding.layers);
 }
 
-void print_report(const VerifyReport& report, const std::string& checkpoint) {
+/// The least and the largest of a side's scales: "0.01 to 0.2"; "?" where none is known.
+std::string spread_text(const std::vector<HeldLayer>& layers, HeldScale HeldLayer::*side) {
+  std::vector<double> all;
+  for (const HeldLayer& held : layers)
+    all.insert(all.end(), (held.*side).values.begin(), (held.*side).values.end());
+  if (all.empty()) return "?";
+  const auto [least, largest] = std::ranges::minmax(all);
+  return short_float(least) + " to " + short_float(largest);
+}
+
+/// The layer's source with '*' for its number.
+std::string source_pattern(const HeldLayer& held) {
+  const std::string number = '.' + std::to_string(held.layer) + '.', any = ".*.";
+  std::string text = source_text(held);
+  for (size_t at = text.find(number); at != std::string::npos;
+       at = text.find(number, at + any.size()))
+    text.replace(at, number.size(), any);
+  return text;
+}
+
+/// A row for the layers of one source; a table of every layer where that is short.
+void print_layers(const std::vector<HeldLayer>& layers, bool is_summary) {
+  if (!is_summary) {
+    Table table({"layer", "k_scale", "v_scale", "source"});
+    for (const HeldLayer& held : layers)
+      table.add(
+          {std::to_string(held.layer), scale_text(held.k), scale_text(held.v), source_text(held)});
+    return table.print(std::cout);
+  }
+  std::vector<std::pair<std::string, std::vector<HeldLayer>>> sources;
+  for (const HeldLayer& held : layers) {
+    const std::string source = source_pattern(held);
+    auto found = std::ranges::find(sources, source, [](const auto& one) { return one.first; });
+    if (found == sources.end()) found = sources.insert(sources.end(), {source, {}});
+    found->second.push_back(held);
+  }
+  Table table({"layers", "k_scale", "v_scale", "source"});
+  for (const auto& [source, held] : sources)
+    table.add({std::to_string(held.size()), spread_text(held, &HeldLayer::k),
+               spread_text(held, &HeldLayer::v), source});
+  table.print(std::cout);
+}
+
+void print_report(const VerifyReport& report, const std::string& checkpoint, bool is_summary) {
   const EngineRules& rules = engine_rules().at(report.engine);
   std::cout << rules.title << ' ' << report.version << ", " << checkpoint << ": "
             << (report.loads
@@ -46,13 +90,7 @@ void print_report(const VerifyReport& report, const std::string& checkpoint) {
                                                                      : report.kv_cache_dtype)
                     : std::string("refused"))
             << '\n';
-  if (!report.layers.empty()) {
-    Table table({"layer", "k_scale", "v_scale", "source"});
-    for (const HeldLayer& held : report.layers)
-      table.add(
-          {std::to_string(held.layer), scale_text(held.k), scale_text(held.v), source_text(held)});
-    table.print(std::cout);
-  }
+  if (!report.layers.empty()) print_layers(report.layers, is_summary);
   for (const Finding& finding : report.findings) {
     std::cout << name_of(finding.severity) << layers_text(finding) << ": " << finding.message
               << '\n';
@@ -90,10 +128,12 @@ void run_verify(const VerifyCommand& command) {
     for (const VerifyReport& report : reports) list.push_back(report_json(report));
     std::cout << dump_json(list.size() == 1 ? list[0] : list);
   }
+  size_t num_rows = 0;
+  for (const VerifyReport& report : reports) num_rows += report.layers.size();
   for (const VerifyReport& report : reports) {
     if (command.json) continue;
     if (&report != &reports.front()) std::cout << '\n';
-    print_report(report, command.checkpoint);
+    print_report(report, command.checkpoint, !is_listed(num_rows));
   }
   const Verdict verdict = verdict_of(reports);
   std::cout.flush();

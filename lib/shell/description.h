@@ -26,9 +26,21 @@ struct OptionDescription {
   std::string placeholder() const;
 };
 
+/// A command line to try. A line may go on behind "\\\n"; the purpose is one line.
+struct ExampleDescription {
+  std::string purpose, line;
+};
+
+/// Variables of the environment, "HF_HOME, HF_HUB_CACHE", and what they are for.
+struct VariableDescription {
+  std::string names, meaning;
+};
+
 struct CommandDescription {
   std::string name, help;
   std::vector<OptionDescription> options, arguments;
+  std::vector<ExampleDescription> examples = {};
+  std::vector<VariableDescription> environment = {};
 };
 
 /// An exit status of the program, and what it means.
@@ -44,5 +56,16 @@ struct ProgramDescription {
   std::vector<CommandDescription> commands;
   std::vector<ExitStatusMeaning> exit_statuses;
 };
+
+/// What stands for the environment of a command that reads none of it.
+constexpr const char* kNoVariables = "No variable changes what it does.";
+
+/// "MODEL_TYPE": an argument's name where it stands for a value.
+std::string upper_name(const OptionDescription& argument);
+/// Whether the help says all that there is to choose from.
+bool names_choices(const OptionDescription& option);
+/// The command with this name. Throws Error with the nearest name; `where` begins the message.
+const CommandDescription& command_named(const ProgramDescription& program, const std::string& name,
+                                        const std::string& where);
 
 }  // namespace kvcal

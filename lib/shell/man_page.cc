@@ -9,7 +9,6 @@
 
 #include "core/error.h"
 #include "core/join.h"
-#include "core/registry.h"
 
 namespace kvcal {
 namespace {
@@ -72,13 +71,6 @@ std::string shown_name(const OptionDescription& option) {
   return text;
 }
 
-/// Whether the help says all that there is to choose from.
-bool names_choices(const OptionDescription& option) {
-  return std::ranges::all_of(option.choices, [&](const std::string& choice) {
-    return option.help.find(choice) != std::string::npos;
-  });
-}
-
 std::string paragraph(const OptionDescription& option, const std::string& shown) {
   std::string text = sentence(plain(option.help));
   if (!names_choices(option)) text += " One of " + plain(join(option.choices, ", ")) + '.';
@@ -108,6 +100,23 @@ std::string synopsis_of(const CommandDescription& command) {
   return filled(text + " [" + italic("option") + "]...");
 }
 
+std::string examples_of(const CommandDescription& command) {
+  if (command.examples.empty()) return "";
+  std::string text = ".SH EXAMPLES\n";
+  for (const ExampleDescription& example : command.examples)
+    text += (text.ends_with(".RE\n") ? ".PP\n" : "") + filled(plain(example.purpose) + ':') +
+            ".PP\n.RS 4\n.nf\n" + plain(example.line) + "\n.fi\n.RE\n";
+  return text;
+}
+
+std::string environment_of(const CommandDescription& command) {
+  std::string text = ".SH ENVIRONMENT\n";
+  if (command.environment.empty()) text += filled(kNoVariables);
+  for (const VariableDescription& variable : command.environment)
+    text += ".TP\n" + bold(variable.names) + '\n' + filled(sentence(plain(variable.meaning)));
+  return text;
+}
+
 std::string exit_status(const ProgramDescription& program) {
   std::string text = ".SH EXIT STATUS\n";
   for (const ExitStatusMeaning& one : program.exit_statuses)
@@ -127,7 +136,8 @@ std::string page_of_command(const ProgramDescription& program, const CommandDesc
   for (const OptionDescription& argument : command.arguments)
     out << paragraph(argument, italic(argument.names.front()));
   out << ".SH OPTIONS\n"
-      << options_of(command) << exit_status(program) << ".SH SEE ALSO\n"
+      << options_of(command) << environment_of(command) << exit_status(program)
+      << examples_of(command) << ".SH SEE ALSO\n"
       << ".BR kvcal (1)\n";
   return out.str();
 }
@@ -150,7 +160,9 @@ std::string page_of_program(const ProgramDescription& program, const std::string
   for (const CommandDescription& command : program.commands)
     out << ".TP\n.BR kvcal\\-" << plain(command.name) << " (1)\n"
         << filled(sentence(plain(command.help)));
-  out << ".SH OPTIONS\n" << options_of(program.program) << exit_status(program) << ".SH SEE ALSO\n";
+  out << ".SH OPTIONS\n"
+      << options_of(program.program) << environment_of(program.program) << exit_status(program)
+      << examples_of(program.program) << ".SH SEE ALSO\n";
   out << join(program.commands, ",\n", [](const CommandDescription& command) {
     return ".BR kvcal\\-" + plain(command.name) + " (1)";
   }) << '\n';
@@ -169,12 +181,7 @@ std::vector<std::string> man_page_names(const ProgramDescription& program) {
 std::string man_page(const ProgramDescription& program, const std::string& command,
                      const std::string& date) {
   if (command.empty()) return page_of_program(program, date);
-  std::vector<std::string> names;
-  for (const CommandDescription& one : program.commands) {
-    if (one.name == command) return page_of_command(program, one, date);
-    names.push_back(one.name);
-  }
-  fail("man: unknown command '", command, "'", did_you_mean(command, names));
+  return page_of_command(program, command_named(program, command, "man"), date);
 }
 
 std::string date_of_epoch(std::string_view seconds) {

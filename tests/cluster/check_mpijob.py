@@ -66,8 +66,7 @@ def broken(job):
 
 def main():
     help_text = subprocess.run([sys.argv[1], "calibrate", "--help"], check=True, capture_output=True, text=True).stdout
-    # "-o,--output" names both
-    options = {name for word in help_text.split() for name in word.split(",") if name.startswith("--")}
+    options = {word for word in help_text.split() if word.startswith("--")}
     job = yaml.safe_load((HERE.parent.parent / "tools/cluster/mpijob.yaml").read_text())
     found = problems(job, options)
     for number, other in enumerate(broken(job)):

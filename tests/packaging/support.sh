@@ -19,12 +19,17 @@ expect_equal() {
 
 # The commands, as --help lists them.
 commands() {
-  "$KVCAL" --help | sed -n '/^Subcommands:/,$p' | sed -nE 's/^  ([a-z-]+) .*/\1/p'
+  "$KVCAL" --help | sed -n '/^Commands:/,/^$/p' | sed -nE 's/^  ([a-z-]+) .*/\1/p'
 }
 
 # The options of command $1, as its --help lists them: of groups as well.
 options_of() {
-  "$KVCAL" "$1" --help | sed -nE 's/^ +(-[a-zA-Z],)?(--[a-z0-9-]+).*/\2/p' | sort -u
+  "$KVCAL" "$1" --help | sed -nE 's/^ +(-[a-zA-Z], )?(--[a-z0-9-]+).*/\2/p' | sort -u
+}
+# Their short names, too.
+words_of() {
+  "$KVCAL" "$1" --help | sed -nE 's/^ +(-[a-zA-Z]), (--[a-z0-9-]+).*/\1/p'
+  options_of "$1"
 }
 
 finish() {

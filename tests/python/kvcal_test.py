@@ -101,7 +101,7 @@ class EqualsProgram(Case):
         self.assertIn(("vllm", "loaded"), [(one.name, one.fate) for one in out.engines])
 
     def test_measure(self):
-        self.calibrate("cli", "--num-calibration-samples", "2", "--measure")
+        self.calibrate("cli", "--num-samples", "2", "--measure")
         out = kvcal.calibrate(MODEL, output="call", num_samples=2, measure=True, **CALIBRATION)
         self.assertEqual(files_of("call"), files_of("cli"))
         self.assertGreater(out.measured["calibrated"]["kl_mean"], 0)

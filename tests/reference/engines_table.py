@@ -459,7 +459,7 @@ def main():
     options.changed, options.is_all = set(), not options.families
     if options.is_all:
         options.families = [path.parent.name for path in sorted(MODELS.glob("*/config.json")) if not path.parent.name.startswith(LEFT_OUT)]
-    options.known = re.search(r"--engine TEXT.*?REQUIRED\s+(.*?)or all", kvcal(options, "verify", "--help").stdout, re.S)[1].replace(" ", "").split(",")
+    options.known = [engine["name"] for engine in json.loads(kvcal(options, "engines", "--json").stdout)]
     for name in options.families:
         make_family(options, name)
     if options.out:

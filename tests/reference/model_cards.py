@@ -69,9 +69,9 @@ def main():
             kvcal("quantize", root / "model", "--scheme", "NVFP4A16", "-o", root / "rounded")
             check(root / "rounded", wanted, text, ["nvfp4a16", "compressed-tensors"])
             # Conversions of conversions: the card neither grows nor loses anything.
-            kvcal("convert", root / "out", "--to", "modelopt", "-o", root / "second")
+            kvcal("convert", root / "out", "--format", "modelopt", "-o", root / "second")
             check(root / "second", wanted, text, ["modelopt"])
-            kvcal("convert", root / "second", "--to", "compressed-tensors", "-o", root / "third")
+            kvcal("convert", root / "second", "--format", "compressed-tensors", "-o", root / "third")
             third = check(root / "third", wanted, text, ["compressed-tensors"])
             assert third.text[third.text.index("<!-- kvcal: end"):] == first.text[first.text.index("<!-- kvcal: end"):], name
             assert (root / "third/source_README.md").exists() == (name == "no_utf8"), name

@@ -1,4 +1,7 @@
+#include <sstream>
+
 #include "shell/completion.h"
+#include "shell/help_page.h"
 #include "shell/man_page.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
@@ -32,7 +35,9 @@ ProgramDescription program() {
       .name = "eval",
       .help = "Measure",
       .options = {option({"-h", "--help"}, "Print help", ValueKind::kNone), task, formats, count},
-      .arguments = {option({"model"}, "Folder of a model", ValueKind::kFolder)}};
+      .arguments = {option({"model"}, "Folder of a model", ValueKind::kFolder)},
+      .examples = {{"The usual", "kvcal eval M --task kl"}, {"Long", "kvcal eval \\\n      M"}},
+      .environment = {{"A, B=1", "Letters"}}};
   return {.version = "1.2",
           .program = {.name = "kvcal",
                       .help = "Scales",
@@ -67,13 +72,73 @@ TEST_CASE("shell: the man page of a command explains each option") {
   CHECK(contains(page, ".TP\n\\fB3\\fR\nA limit is missed.\n"));
 }
 
+TEST_CASE("shell: the man page of a command has examples and the environment") {
+  const std::string page = man_page(program(), "eval", "");
+  CHECK(contains(page, ".SH ENVIRONMENT\n.TP\n\\fBA, B=1\\fR\nLetters.\n"));
+  CHECK(contains(page,
+                 ".SH EXAMPLES\nThe usual:\n.PP\n.RS 4\n.nf\nkvcal eval M \\-\\-task kl\n.fi\n"
+                 ".RE\n.PP\nLong:\n.PP\n.RS 4\n.nf\nkvcal eval \\e\n      M\n.fi\n.RE\n.SH"));
+  CHECK(contains(man_page(program(), "", ""), kNoVariables));
+}
+
+TEST_CASE("shell: the help of a command has usage, options by group, and what surrounds them") {
+  CHECK(help_page(program(), "eval") ==
+        "Usage: kvcal eval [MODEL] --task NAME [OPTION]...\n\n"
+        "Measure\n\n"
+        "Arguments:\n"
+        "  MODEL                       Folder of a model\n\n"
+        "Options:\n"
+        "  -h, --help                  Print help\n"
+        "      --task NAME             What to do: 'kl' [or so] [required; one of kl,\n"
+        "                              gsm8k]\n"
+        "      --format NAME[+NAME]...\n"
+        "                              Forms [one of tgi, quark; may be repeated]\n\n"
+        "More:\n"
+        "  -n, --count NUMBER          Number [0 to 9; default: 3]\n\n"
+        "Examples:\n"
+        "  # The usual\n"
+        "  kvcal eval M --task kl\n"
+        "  # Long\n"
+        "  kvcal eval \\\n      M\n\n"
+        "Environment:\n"
+        "  A, B=1                      Letters\n\n"
+        "Exit status:\n"
+        "  0    Done.\n"
+        "  3    A limit is missed.\n");
+}
+
+TEST_CASE("shell: no line of a help is wider than a terminal") {
+  ProgramDescription wide = program();
+  OptionDescription& task = wide.commands[0].options[1];
+  for (int i = 0; i < 60; ++i) task.help += " word" + std::to_string(i);
+  for (const std::string& page : {help_page(wide, "eval"), help_page(wide, ""), short_help(wide)}) {
+    std::istringstream lines(page);
+    for (std::string line; std::getline(lines, line);) {
+      CAPTURE(line);
+      CHECK(line.size() <= kHelpColumns);
+      CHECK_FALSE(line.ends_with(' '));
+    }
+  }
+}
+
+TEST_CASE("shell: the help of the program lists its commands, and knows no other") {
+  CHECK(short_help(program()).starts_with(
+      "Usage: kvcal COMMAND [ARGUMENT]... [OPTION]...\n\nScales\n\n"
+      "Commands:\n  eval  Measure\n"));
+  const std::string page = help_page(program(), "");
+  CHECK(contains(page, "\nOptions:\n      --version"));
+  CHECK(contains(page, "\nEnvironment:\n  No variable changes what it does.\n"));
+  CHECK(message_of([] { help_page(program(), "evil"); }) ==
+        "help: unknown command 'evil' (did you mean 'eval'?); commands are eval");
+}
+
 TEST_CASE("shell: the program's page names the pages of the commands") {
   CHECK(man_page_names(program()) == std::vector<std::string>{"kvcal", "kvcal-eval"});
   const std::string page = man_page(program(), "", "");
   CHECK(contains(page, ".TP\n.BR kvcal\\-eval (1)\nMeasure.\n"));
   CHECK(contains(page, ".SH SEE ALSO\n.BR kvcal\\-eval (1)\n"));
   CHECK(message_of([] { man_page(program(), "evil", ""); }) ==
-        "man: unknown command 'evil' (did you mean 'eval'?)");
+        "man: unknown command 'evil' (did you mean 'eval'?); commands are eval");
 }
 
 TEST_CASE("shell: the date of a page is the day of SOURCE_DATE_EPOCH") {

@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <iostream>
 
+#include "terminal/verbosity.h"
+
 namespace kvcal {
 namespace {
 
@@ -83,16 +85,21 @@ std::string bar_text(const StageProgress& progress, int columns) {
 TerminalDiagnostics::TerminalDiagnostics() : TerminalDiagnostics(status_line(), std::cerr) {}
 
 void TerminalDiagnostics::warn(const std::string& message) {
-  inform("warning: " + message);
+  print("warning: " + message);
 }
 
 void TerminalDiagnostics::inform(const std::string& lines) {
+  if (!is_quiet()) print(lines);
+}
+
+void TerminalDiagnostics::print(const std::string& lines) {
   line_.clear();
   messages_ << lines << '\n' << std::flush;
 }
 
 void TerminalDiagnostics::progress(std::string_view stage, int64_t done, int64_t total,
                                    std::string_view unit) {
+  if (is_quiet()) return;
   const StatusLine::Time now = line_.now();
   if (stage != stage_) {
     line_.clear();

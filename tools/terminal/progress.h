@@ -27,7 +27,7 @@ std::string row_text(const StageProgress& progress);
 std::string bar_text(const StageProgress& progress, int columns);
 
 /// Warnings, and progress of what takes half a second or more: a bar with rate and time left in the
-/// status line where one is drawn, else rows.
+/// status line where one is drawn, else rows. With --quiet warnings alone.
 class TerminalDiagnostics : public Diagnostics {
  public:
   /// On the process's status line and stderr.
@@ -42,6 +42,8 @@ class TerminalDiagnostics : public Diagnostics {
                 std::string_view unit) override;
 
  private:
+  void print(const std::string& lines);
+
   StatusLine& line_;
   std::ostream& messages_;
   std::string stage_;
