@@ -1,5 +1,6 @@
 #include "engines_served.h"
 
+#include "core/folder.h"
 #include "core/join.h"
 #include "engines/engine_rules.h"
 #include "export/joined_writer.h"
@@ -29,10 +30,12 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
   std::vector<ServedFolder> served;
   for (const WrittenFolder& folder : folders) {
     if (folder.is_overlay) return {};
-    served.push_back(
-        any_has(folder.format, &OutputFormat::is_checkpoint)
-            ? ServedFolder{.checkpoint = folder.path}
-            : ServedFolder{.checkpoint = model, .scales = folder.path / kScalesJsonName});
+    served.push_back(any_has(folder.format, &OutputFormat::is_checkpoint)
+                         ? ServedFolder{.checkpoint = folder.path}
+                         : ServedFolder{.checkpoint = model,
+                                        .scales = is_folder(folder.path)
+                                                      ? folder.path / kScalesJsonName
+                                                      : folder.path});
   }
   try {
     return served_engines(served, config,

@@ -164,7 +164,7 @@ class Calibrating {
     check_request(request_, *subject_, *formats_);
     if (!session_.is_first()) return;
     warn_of_idle_options(request_, *subject_, told());
-    output_.emplace(request_.output.output, request_.output.overwrite);
+    output_.emplace(formats_->place(), request_.output.overwrite);
     // The plan determines what an engine refuses, so the notes come before the long work.
     const KvDType kv_dtype = parse_fp8_cache_dtype(request_.output.kv_cache_dtype);
     formats_->tell_notes(

@@ -93,7 +93,7 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
     result.kept_weights = kept->format;
   else if (input.calibration.plan.quantizes_weights())
     result.num_rewritten_linears = input.calibration.plan.linears.size();
-  AtomicDirectory output(request.output.output, request.output.overwrite);
+  AtomicDirectory output(formats.place(), request.output.overwrite);
   const auto manifest = [&](const WrittenCheckpoint&) {
     Json json =
         conversion_manifest(conversion, request.version,

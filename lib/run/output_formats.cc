@@ -12,6 +12,7 @@
 #include "export/manifest.h"
 #include "export/overlay.h"
 #include "run/output_card.h"
+#include "stored/kv_scales.h"
 
 namespace kvcal {
 
@@ -130,6 +131,23 @@ std::vector<WrittenFolder> OutputFormats::folders_in(const fs::path& output) con
   return all;
 }
 
+bool OutputFormats::is_file() const {
+  return options_.formats == std::vector<std::string>{"scales-json"} && !options_.scales_only &&
+         fs::path(options_.output).extension() == ".json";
+}
+
+fs::path OutputFormats::place() const {
+  if (!is_file()) return options_.output;
+  check_new_file(options_.output, options_.overwrite);
+  return options_.output + ".folder";
+}
+
+void OutputFormats::finish(AtomicDirectory& output) const {
+  if (!is_file()) return output.commit();
+  write_file_atomically(options_.output, read_text(output.path() / kScalesJsonName),
+                        options_.overwrite);
+}
+
 void write_cards(const OutputFormats& formats, const ExportInput& input, const Json& manifest,
                  const OutputTexts& texts, const fs::path& output) {
   const std::vector<WrittenFolder> folders = formats.folders_in(output);
@@ -154,7 +172,7 @@ WrittenOutput write_output(const OutputFormats& formats, const ExportInput& inpu
   made.manifest = texts.manifest(made.checkpoint);
   write_text_file(output.path() / kManifestName, dump_json(made.manifest));
   write_cards(formats, input, made.manifest, texts, output.path());
-  output.commit();
+  formats.finish(output);
   made.folders = formats.folders();
   return made;
 }

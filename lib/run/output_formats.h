@@ -41,7 +41,7 @@ void settle_formats(OutputOptions& options, const ModelDir& model, const OutputW
 /// Folder of one format in an output.
 struct WrittenFolder {
   std::string format;
-  fs::path path;
+  fs::path path;  ///< of scales-json maybe a file
   bool is_overlay = false;
 };
 
@@ -71,6 +71,13 @@ class OutputFormats {
   std::vector<WrittenFolder> folders() const { return folders_in(options_.output); }
   /// The same in an output that is not visible yet.
   std::vector<WrittenFolder> folders_in(const fs::path& output) const;
+  /// Whether scales-json alone is written, and the output is named as its file: "x.json".
+  bool is_file() const;
+  /// Where the output grows: the output's folder, or a hidden place beside the file. Throws Error
+  /// where the file exists and may not be replaced.
+  fs::path place() const;
+  /// Makes the output of what has grown in output.
+  void finish(AtomicDirectory& output) const;
 
   const std::vector<std::string>& names() const { return options_.formats; }
   int64_t tp_size() const { return options_.tp_size; }
@@ -92,8 +99,8 @@ struct OutputTexts {
   std::vector<std::pair<std::string, std::string>> card_lines = {};  ///< label and text
 };
 
-/// Writes the formats, the manifest and a model card beside each checkpoint into output and commits
-/// it. Throws Error.
+/// Writes the formats, the manifest and a model card beside each checkpoint into output, which was
+/// made at formats.place(), and finishes it; a file has nothing beside it. Throws Error.
 WrittenOutput write_output(const OutputFormats& formats, const ExportInput& input,
                            AtomicDirectory& output, int threads, const OutputTexts& texts,
                            Diagnostics& diagnostics);

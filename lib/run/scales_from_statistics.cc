@@ -109,7 +109,7 @@ void write(ScalesRequest& request, const ModelDir& model, const Statistics& stat
                           .kept = written ? &*written : nullptr};
   formats.check(input);
   check_target(model, request.output.output);
-  AtomicDirectory output(request.output.output, request.output.overwrite);
+  AtomicDirectory output(formats.place(), request.output.overwrite);
   const auto manifest = [&](const WrittenCheckpoint& written) {
     return manifest_of(request, &model, statistics, recipe, result, written);
   };
