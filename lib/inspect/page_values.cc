@@ -116,6 +116,13 @@ report::Pairs origin_of(const Json& manifest) {
   return pairs;
 }
 
+/// The name of the data set's file; empty where the manifest has none.
+std::string dataset_name(const Json& manifest) {
+  const Json* dataset = manifest.is_object() ? find_field(manifest, "dataset") : nullptr;
+  const Json* path = dataset && dataset->is_object() ? find_field(*dataset, "path") : nullptr;
+  return path && path->is_string() ? fs::path(path->get<std::string>()).filename().string() : "";
+}
+
 /// Whether scales of tensors and of the manifest tell the same: rounding to 16 bits apart.
 bool agree(const std::vector<float>& tensor, const std::vector<float>& manifest) {
   if (tensor.empty() || manifest.empty()) return true;
@@ -238,6 +245,7 @@ CheckpointReport page_values(const InspectionResult& checkpoint, const std::stri
   if (!checkpoint.has_scales_elsewhere) page.engines = engine_loads(checkpoint);
   page.stop = in_context(kManifestName, [&] { return stop_outcome(checkpoint.manifest); });
   page.origin = origin_of(checkpoint.manifest);
+  page.dataset = dataset_name(checkpoint.manifest);
   page.architecture = shown(checkpoint.properties);
   for (const EngineVerdict& verdict : checkpoint.consumers.engines)
     page.engine_words.push_back({.engine = std::string(verdict.engine),

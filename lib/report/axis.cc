@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "report/numbers.h"
 
@@ -89,12 +90,27 @@ std::string Axis::text(double tick) const {
   return spacing_ == Spacing::kLog && tick > 0.0 ? tick_text(tick) : number_text(tick);
 }
 
+std::string Axis::titled(const std::string& title) const {
+  return spacing_ == Spacing::kLog ? title + (title.empty() ? "" : ", ") + "logarithmic" : title;
+}
+
+std::optional<double> Axis::break_place() const {
+  if (has_zero_) return std::midpoint(zero_, begin_);
+  if (spacing_ == Spacing::kLinear && least_ > 0.0) return begin_;
+  return std::nullopt;
+}
+
 void draw_value_grid(Markup& content, const Axis& axis, double left, double right) {
-  for (const double tick : axis.ticks()) {
-    const double y = axis.at(tick);
-    draw_level(content, "grid", left, right, y);
-    draw_label(content, {.x = left - 6, .y = y + 4, .text = axis.text(tick), .anchor = "end"});
-  }
+  for (const double tick : axis.ticks()) draw_level(content, "grid", left, right, axis.at(tick));
+}
+
+void draw_value_numbers(Markup& content, const Axis& axis, double left) {
+  for (const double tick : axis.ticks())
+    draw_label(content,
+               {.x = left - 6, .y = axis.at(tick) + 4, .text = axis.text(tick), .anchor = "end"});
+  if (const std::optional<double> place = axis.break_place())
+    draw_path(content, "axis break",
+              move_to(left - 5, *place + 1) + "l8 -4" + move_to(left - 5, *place + 5) + "l8 -4");
 }
 
 std::string tick_text(double value) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,10 @@ class Axis {
   std::vector<double> ticks(int most = 8) const;
   /// How a tick is written: numbers as they are, and powers of ten where that is shorter.
   std::string text(double tick) const;
+  /// The title with "logarithmic" where even steps stand for equal ratios.
+  std::string titled(const std::string& title) const;
+  /// Between 0 and the end where the axis begins, values are left out: the place of that break.
+  std::optional<double> break_place() const;
   double least() const { return least_; }
   double largest() const { return largest_; }
 
@@ -39,8 +44,10 @@ class Axis {
   double zero_ = 0.0;  ///< place of 0
 };
 
-/// Lines at the ticks of a vertical axis, their numbers at the left.
+/// Lines at the ticks of a vertical axis.
 void draw_value_grid(Markup& content, const Axis& axis, double left, double right);
+/// The numbers of a vertical axis at the left of `left`, and its break.
+void draw_value_numbers(Markup& content, const Axis& axis, double left);
 
 /// "0.001", "100", and "1e-7" where that is shorter.
 std::string tick_text(double value);

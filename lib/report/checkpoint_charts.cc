@@ -12,6 +12,12 @@ double amax_of(const CacheTensor& tensor) {
   return tensor.amax ? static_cast<double>(*tensor.amax) : std::nan("");
 }
 
+/// The largest of the layer's scales.
+double scale_of(const CacheTensor& tensor) {
+  return tensor.scales.empty() ? std::nan("")
+                               : static_cast<double>(std::ranges::max(tensor.scales));
+}
+
 bool has_number(const Series& series) {
   return std::ranges::any_of(series.values, [](double value) { return value > 0.0; });
 }
@@ -56,28 +62,30 @@ std::vector<std::string> layer_names(const CheckpointReport& report) {
 
 SeriesChart scales_chart(const CheckpointReport& report) {
   SeriesChart chart{.id = "scales-chart",
-                    .title = "Largest magnitudes and limits of K and V by layer",
+                    .title = "Scales of K and V by layer",
                     .description =
-                        "Circles: K amax. Squares: V amax. Dashes: scale times the "
-                        "largest code. Logarithmic; the numbers are in the table below.",
+                        "Circles: K scale. Squares: V scale; of scales of heads, the largest. "
+                        "Dashes: the smallest scale that clips nothing, amax over the largest "
+                        "code. Logarithmic; the numbers are in the table below.",
+                    .values_title = "scale",
                     .places = layer_names(report)};
-  std::vector<Series> limits;
+  const auto largest_code = static_cast<double>(fp8::max_value(report.format));
+  std::vector<Series> needed;
   for (const CacheSide& side : kCacheSides) {
     const std::string name = side.name;
-    Series seen{.name = name + " amax",
+    Series held{.name = name + " scale",
                 .css_class = side.css_class,
                 .mark = name == "K" ? Mark::kCircle : Mark::kSquare};
-    Series limit{.name = name + " limit: scale × largest code",
-                 .css_class = side.css_class,
-                 .mark = Mark::kDash};
+    Series least{
+        .name = name + " amax / largest code", .css_class = side.css_class, .mark = Mark::kDash};
     for (const CacheLayer& layer : report.layers) {
-      seen.values.push_back(amax_of(layer.*side.tensor));
-      limit.values.push_back(limit_of(layer.*side.tensor, report.format));
+      held.values.push_back(scale_of(layer.*side.tensor));
+      least.values.push_back(amax_of(layer.*side.tensor) / largest_code);
     }
-    chart.series.push_back(std::move(seen));
-    limits.push_back(std::move(limit));
+    chart.series.push_back(std::move(held));
+    needed.push_back(std::move(least));
   }
-  chart.series.insert(chart.series.end(), limits.begin(), limits.end());
+  chart.series.insert(chart.series.end(), needed.begin(), needed.end());
   std::erase_if(chart.series, [](const Series& series) { return !has_number(series); });
   return chart;
 }

@@ -57,6 +57,17 @@ std::string scales_text(const CheckpointReport& report) {
   return std::to_string(count) + " of " + std::to_string(report.layers.size()) + " layers";
 }
 
+/// Whether a scale or a statistic of the cache, or a weight in FP8, is known.
+bool is_calibrated(const CheckpointReport& report) {
+  const auto is_known = [](const CacheTensor& tensor) {
+    return !tensor.scales.empty() || tensor.amax || tensor.histogram;
+  };
+  return !report.linears.empty() || report.stop ||
+         std::ranges::any_of(report.layers, [&](const CacheLayer& layer) {
+           return is_known(layer.k) || is_known(layer.v);
+         });
+}
+
 std::string granularity(const CheckpointReport& report) {
   for (const CacheLayer& layer : report.layers)
     if (!layer.k.scales.empty()) return layer.k.scales.size() == 1 ? "one a tensor" : "one a head";
@@ -103,16 +114,21 @@ Section about_section(const CheckpointReport& report) {
 }
 
 std::string checkpoint_page(const CheckpointReport& report) {
-  Page page{.title = report.name + ": FP8 KV cache",
+  Page page{.title = report.name + ": FP8 KV cache" +
+                     (report.dataset.empty() ? std::string() : ", calibrated on " + report.dataset),
             .footer = "Written by kvcal " + report.version + " from " + report.path};
   page.heading.element("p", {{"class", "lead"}},
                        report.model_type + " · scales: " + report.scale_format + " · " +
                            std::string(fp8::name_of(report.format)) + ", largest code " +
                            number_text(static_cast<double>(fp8::max_value(report.format))));
-  page.sections = {summary_section(report),    scales_section(report),      heads_section(report),
-                   magnitudes_section(report), convergence_section(report), layers_section(report),
-                   weights_section(report),    engines_section(report),     sizes_section(report),
-                   about_section(report)};
+  page.sections = {summary_section(report)};
+  // Of a model that was never calibrated there is nothing to say of its calibration.
+  if (is_calibrated(report))
+    for (const auto& section : {scales_section, heads_section, magnitudes_section,
+                                convergence_section, layers_section, weights_section})
+      page.sections.push_back(section(report));
+  for (const auto& section : {engines_section, sizes_section, about_section})
+    page.sections.push_back(section(report));
   return html(page);
 }
 

@@ -80,6 +80,7 @@ struct EngineWord {
 /// Everything the page of a checkpoint shows. All strings may come from files of strangers.
 struct CheckpointReport {
   std::string name, path, model_type, scale_format, version;
+  std::string dataset = {};  ///< that it was calibrated on; empty: not known
   uint64_t parameters = 0, bytes = 0;
   fp8::Format format = fp8::Format::kE4m3Fn;  ///< that the scales are for
   /// Bytes of one token's K and V of all layers.

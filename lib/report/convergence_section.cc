@@ -180,7 +180,7 @@ Section convergence_section(const CheckpointReport& report) {
     return section;
   }
   Markup drawings;
-  drawings.append(svg(drawing))
+  drawings.append(framed(drawing))
       .append(legend_list("convergence-mark", series_legend(chart.series)));
   section.body.append(
       figure({.label = "Convergence of the extremes",

@@ -78,12 +78,15 @@ SeriesChart kl_by_layer_chart(const EvalReport& report) {
   chart.places = place_names({layers.begin(), layers.end()});
   for (size_t i = 0; i < report.variants.size(); ++i) {
     if (report.variants[i].layers.empty()) continue;
-    std::map<int64_t, double> by_layer;
+    std::map<int64_t, const Measures*> by_layer;
     for (const LayerAccuracy& layer : report.variants[i].layers)
-      by_layer[layer.layer] = layer.measures.at("kl_mean");
+      by_layer[layer.layer] = &layer.measures;
     Series series = series_of(report, i);
-    for (const int64_t layer : layers)
-      series.values.push_back(by_layer.contains(layer) ? by_layer[layer] : std::nan(""));
+    for (const int64_t layer : layers) {
+      const Measures* measures = by_layer.contains(layer) ? by_layer[layer] : nullptr;
+      series.values.push_back(measures ? measures->at("kl_mean") : std::nan(""));
+      series.errors.push_back(measures ? measures->error_of("kl_mean") : std::nan(""));
+    }
     chart.series.push_back(std::move(series));
   }
   return chart;

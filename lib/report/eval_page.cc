@@ -24,7 +24,10 @@ const EvalVariant* first_by(const EvalReport& report, std::string_view measure,
 
 /// A measure as tables have it.
 std::string text_of(const EvalVariant& variant, std::string_view measure) {
-  return find_measure(measure).text(variant.measures.at(measure));
+  const Measure& found = find_measure(measure);
+  const double error = variant.measures.error_of(measure);
+  return found.text(variant.measures.at(measure)) +
+         (error > 0.0 ? " ± " + found.text(error) : std::string());
 }
 
 void add_extremes(Tiles& tiles, const EvalReport& report) {
@@ -41,8 +44,7 @@ void add_extremes(Tiles& tiles, const EvalReport& report) {
   if (const EvalVariant* variant = first_by(report, "top1_agreement", std::greater()))
     tiles.add("Same top token", text_of(*variant, "top1_agreement"), variant->name);
   if (const EvalVariant* variant = first_by(report, "exact_match_strict", std::greater()))
-    tiles.add("Exact match, strict", text_of(*variant, "exact_match_strict"),
-              variant->name + ", ± " + text_of(*variant, "exact_match_strict_stderr"));
+    tiles.add("Exact match, strict", text_of(*variant, "exact_match_strict"), variant->name);
 }
 
 void add_choices(Tiles& tiles, const Sensitivity& sensitivity) {
@@ -115,7 +117,9 @@ Section variants_section(const EvalReport& report) {
 
 std::string eval_page(const EvalReport& report) {
   const std::string model = report.model.substr(report.model.find_last_of('/') + 1);
-  Page page{.title = (model.empty() ? "Evaluation" : model) + ": " + report.task,
+  const std::string dataset = report.dataset.substr(report.dataset.find_last_of('/') + 1);
+  Page page{.title = (model.empty() ? "Evaluation" : model) + ": " + report.task +
+                     (dataset.empty() ? std::string() : " on " + dataset),
             .footer = "Written by kvcal " + report.version};
   page.heading.element("p", {{"class", "lead"}}, report.dataset);
   const Section all[] = {

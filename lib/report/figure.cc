@@ -3,8 +3,10 @@
 #include "report/numbers.h"
 
 namespace kvcal::report {
+namespace {
 
-Markup svg(const Drawing& drawing) {
+/// `<svg role="img">` around the content.
+Markup titled_svg(const Drawing& drawing, const Markup& content) {
   const std::string title_id = drawing.id + "-t", description_id = drawing.id + "-d";
   const std::string width = coordinate(drawing.width), height = coordinate(drawing.height);
   Markup out;
@@ -17,7 +19,27 @@ Markup svg(const Drawing& drawing) {
                    {"viewBox", "0 0 " + width + " " + height}});
   out.element("title", {{"id", title_id}}, drawing.title);
   out.element("desc", {{"id", description_id}}, drawing.description);
-  return out.append(drawing.content).close("svg");
+  return out.append(content).close("svg");
+}
+
+}  // namespace
+
+Markup svg(const Drawing& drawing) {
+  return titled_svg(drawing, Markup(drawing.content).append(drawing.pane));
+}
+
+Markup framed(const Drawing& drawing) {
+  if (drawing.pane.empty()) return svg(drawing);
+  const std::string width = coordinate(drawing.pane_width), height = coordinate(drawing.height);
+  Markup out;
+  out.open("div", {{"class", "framed"}}).append(titled_svg(drawing, drawing.content));
+  // A share of the frame, so that both parts have one scale.
+  out.open("svg", {{"class", "pane"},
+                   {"aria-hidden", "true"},
+                   {"width", coordinate(100.0 * drawing.pane_width / drawing.width) + "%"},
+                   {"viewBox", "0 0 " + width + " " + height}});
+  out.leaf("rect", {{"class", "paper"}, {"width", width}, {"height", height}});
+  return out.append(drawing.pane).close("svg").close("div");
 }
 
 void draw_label(Markup& content, const Label& label) {

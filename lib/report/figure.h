@@ -15,6 +15,9 @@ struct Drawing {
   double width = 0, height = 0;
   std::string css_class = {};
   Markup content = {};
+  /// Its left part that stays where the rest scrolls sideways: the numbers of a vertical axis.
+  Markup pane = {};
+  double pane_width = 0;
 };
 
 /// The drawing of a chart, still without content.
@@ -28,8 +31,12 @@ Drawing chart_drawing(const Chart& chart, double height) {
           .css_class = "chart"};
 }
 
-/// `<svg role="img">` of the drawing's size, named by its title and description.
+/// `<svg role="img">` of the drawing's size, named by its title and description; its pane is part
+/// of it.
 Markup svg(const Drawing& drawing);
+/// The same for a page: as wide as its region, not narrower than its text is readable, and with a
+/// pane that stays while the rest scrolls.
+Markup framed(const Drawing& drawing);
 
 /// Text at a place of a drawing. anchor: "start", "middle" or "end".
 struct Label {

@@ -41,6 +41,16 @@ void draw_mark(Markup& content, Mark mark, const std::string& css_class, const M
   content.close(tag);
 }
 
+std::string error_bar(const MarkPlace& place, double low, double high) {
+  const std::string serif = "h6";
+  return move_to(place.x, low) + "V" + coordinate(high) + move_to(place.x - 3, low) + serif +
+         move_to(place.x - 3, high) + serif;
+}
+
+std::string with_error(double value, double error) {
+  return number_text(value) + (error > 0.0 ? " ± " + number_text(error, 2) : std::string());
+}
+
 Look look_of(size_t i) {
   constexpr size_t kClasses = 8, kMarks = 5;
   return {"s" + std::to_string(i % kClasses), static_cast<Mark>(i % kMarks)};

@@ -19,6 +19,11 @@ struct MarkPlace {
 /// A mark in the colours of a class.
 void draw_mark(Markup& content, Mark mark, const std::string& css_class, const MarkPlace& place);
 
+/// The outline of an error bar from `low` to `high` through a place.
+std::string error_bar(const MarkPlace& place, double low, double high);
+/// "0.0061 ± 0.0004"; without error, the number alone.
+std::string with_error(double value, double error);
+
 /// Class and mark of the i-th of several things that are alike, such as variants.
 struct Look {
   std::string css_class;

@@ -19,7 +19,7 @@ std::string as_text(int64_t number) {
 Markup series_figure(const SeriesChart& chart, const std::string& caption, const Markup& numbers) {
   const Drawing drawing = draw_series(chart);
   if (drawing.content.empty()) return {};
-  Markup drawings = svg(drawing);
+  Markup drawings = framed(drawing);
   drawings.append(legend_list(chart.id + "-mark", series_legend(chart.series)));
   return figure(
       {.label = chart.title, .caption = caption, .drawings = drawings, .numbers = numbers});
@@ -115,7 +115,7 @@ Section sequences_section(const EvalReport& report) {
   section.body.append(
       figure({.label = chart.title,
               .caption = "Each sequence's own mean: a mean over all may hide a few that suffer.",
-              .drawings = svg(drawing),
+              .drawings = framed(drawing),
               .numbers = sequences_table(chart)}));
   return section;
 }
@@ -147,7 +147,7 @@ Section sensitivity_section(const EvalReport& report) {
         figure({.label = chart.title,
                 .caption = "Layers are kept in the order of what they cost alone. The ring is the "
                            "proposal: the smallest cache within the budget.",
-                .drawings = svg(drawing),
+                .drawings = framed(drawing),
                 .numbers = table.finish()}));
   if (!sensitivity.skip_layers_argument.empty())
     section.body.open("p")

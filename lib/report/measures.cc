@@ -28,17 +28,20 @@ constexpr Measure kMeasures[] = {
      "how much larger the perplexity is than the reference's", signed_share_text},
     {"nll", "NLL", "mean negative log likelihood, nats", plain_text},
     {"kl_mean", "mean KL",
-     "mean divergence of the next token's distribution from the reference's, nats", plain_text},
+     "mean divergence of the next token's distribution from the reference's, nats", plain_text,
+     true, "kl_stderr"},
     {"kl_stderr", "± mean KL", "standard error of the mean KL, nats", plain_text},
     {"kl_p99", "p99 KL", "99 of 100 tokens have less, nats", plain_text},
     {"kl_max", "largest KL", "of any token, nats", plain_text},
     {"top1_agreement", "same top token",
      "share of tokens whose likeliest next token is the reference's", share_text},
     {"exact_match_strict", "exact match, strict",
-     "answers found by the filter strict-match that are right", share_text},
+     "answers found by the filter strict-match that are right", share_text, true,
+     "exact_match_strict_stderr"},
     {"exact_match_strict_stderr", "± strict", "its standard error", share_text},
     {"exact_match_flexible", "exact match, flexible",
-     "answers found by the filter flexible-extract that are right", share_text},
+     "answers found by the filter flexible-extract that are right", share_text, true,
+     "exact_match_flexible_stderr"},
     {"exact_match_flexible_stderr", "± flexible", "its standard error", share_text},
     {"bytes_per_token", "cache of one token", "K and V of all layers", byte_text},
     {"weight_bytes", "weights", "all tensors of the checkpoint", byte_text},
@@ -64,6 +67,11 @@ void Measures::set(std::string_view key, std::optional<double> value) {
 double Measures::at(std::string_view key) const {
   const auto found = values_.find(find_measure(key).key);
   return found == values_.end() ? std::nan("") : found->second;
+}
+
+double Measures::error_of(std::string_view key) const {
+  const std::string_view error = find_measure(key).error;
+  return error.empty() ? std::nan("") : at(error);
 }
 
 std::vector<const Measure*> known_measures(std::span<const Measures* const> all) {

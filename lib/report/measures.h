@@ -16,7 +16,8 @@ struct Measure {
   std::string_view key;
   const char *title, *hint;
   std::string (*text)(double value);
-  bool is_column = true;  ///< of tables; what is the same in all rows is none
+  bool is_column = true;        ///< of tables; what is the same in all rows is none
+  std::string_view error = {};  ///< key of its standard error; empty: none is known
 };
 
 /// All that are known, in the order of tables.
@@ -30,6 +31,8 @@ class Measures {
   /// key: of all_measures(), else Error. A value that is missing was not measured.
   void set(std::string_view key, std::optional<double> value);
   double at(std::string_view key) const;
+  /// The standard error of a number; NaN where none was measured.
+  double error_of(std::string_view key) const;
 
  private:
   std::map<std::string_view, double> values_;

@@ -62,7 +62,7 @@ Markup clipped_figure(const CheckpointReport& report) {
     const bool is_known = !report.layers.empty() && report.layers[0].k.saturated;
     return is_known ? words("No value of any layer was clipped during calibration.") : Markup();
   }
-  Markup drawings = svg(drawing);
+  Markup drawings = framed(drawing);
   drawings.append(legend_list("clipped-mark", series_legend(chart.series)));
   return figure({.label = "Clipped values by layer",
                  .caption = "Values that a scale clips (per cent, logarithmic). An observer that "
@@ -97,12 +97,12 @@ Section scales_section(const CheckpointReport& report) {
     if (!report.layers.empty()) body.append(scales_table(report));
     return {"scales", "Scales by layer", body};
   }
-  Markup drawings = svg(drawing);
+  Markup drawings = framed(drawing);
   drawings.append(legend_list("scales-mark", series_legend(chart.series)));
-  body.append(figure({.label = "Largest magnitudes by layer",
-                      .caption = "The largest magnitude of K and V, and what FP8 reaches with the "
-                                 "layer's scale. A dash below its mark clips, one above it leaves "
-                                 "room.",
+  body.append(figure({.label = "Scales by layer",
+                      .caption = "The scales of K and V, and, as dashes, the smallest scale with "
+                                 "which FP8 reaches the largest magnitude seen. A mark below its "
+                                 "dash clips, one above it leaves room.",
                       .drawings = drawings,
                       .numbers = folded("Numbers of all layers", scales_table(report))}));
   body.append(clipped_figure(report));

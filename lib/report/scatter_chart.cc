@@ -18,6 +18,7 @@ constexpr size_t kMostLabelCharacters = 48;
 struct Place {
   const ScatterPoint* point = nullptr;
   double x = 0, y = 0;
+  double low = 0, high = 0;  ///< ends of the error bar
   double label_x = 0, label_y = 0;
   bool has_label = false, is_label_left = false;
 };
@@ -42,7 +43,8 @@ Plan plan_of(const ScatterChart& chart) {
   std::vector<double> xs, ys;
   for (const ScatterPoint& point : chart.points) {
     xs.push_back(point.x);
-    ys.push_back(point.y);
+    for (const double y : {point.y - point.y_error, point.y, point.y + point.y_error})
+      if (y > 0.0 || y == point.y) ys.push_back(y);
   }
   if (chart.level) ys.push_back(chart.level->y);
   Plan plan{chart,
@@ -50,7 +52,11 @@ Plan plan_of(const ScatterChart& chart) {
             Axis::around(chart.y_spacing, ys, chart.height - kBottom, kTop),
             {}};
   for (const ScatterPoint& point : chart.points)
-    plan.places.push_back({.point = &point, .x = plan.x.at(point.x), .y = plan.y.at(point.y)});
+    plan.places.push_back({.point = &point,
+                           .x = plan.x.at(point.x),
+                           .y = plan.y.at(point.y),
+                           .low = plan.y.at(std::max(0.0, point.y - point.y_error)),
+                           .high = plan.y.at(point.y + point.y_error)});
   return plan;
 }
 
@@ -147,11 +153,14 @@ void place_all_labels(Plan& plan) {
   }
 }
 
-void draw_axes(Markup& content, const Plan& plan) {
+void draw_axes(Drawing& drawing, const Plan& plan) {
   const ScatterChart& chart = plan.chart;
+  Markup& content = drawing.content;
   const double bottom = chart.height - kBottom;
   const double right = chart.width - kRight;
   draw_value_grid(content, plan.y, kLeft, right);
+  draw_value_numbers(drawing.pane, plan.y, kLeft);
+  drawing.pane_width = kLeft;
   draw_path(content, "axis",
             move_to(kLeft, kTop) + "V" + coordinate(bottom + 6) + "H" + coordinate(right));
   for (const double tick : plan.x.ticks()) {
@@ -160,9 +169,15 @@ void draw_axes(Markup& content, const Plan& plan) {
     const std::string text = chart.x_text ? chart.x_text(tick) : plan.x.text(tick);
     draw_label(content, {.x = x, .y = bottom + 21, .text = text});
   }
-  draw_label(content,
-             {.x = (kLeft + chart.width) / 2, .y = chart.height - 4, .text = chart.x_title});
-  draw_label(content, {.x = 0, .y = 12, .text = chart.y_title, .anchor = "start"});
+  if (const std::optional<double> place = plan.x.break_place())
+    draw_path(
+        content, "axis break",
+        move_to(*place - 12, bottom + 10) + "l4 -8" + move_to(*place - 8, bottom + 10) + "l4 -8");
+  draw_label(content, {.x = (kLeft + chart.width) / 2,
+                       .y = chart.height - 4,
+                       .text = plan.x.titled(chart.x_title)});
+  draw_label(drawing.pane,
+             {.x = 0, .y = 12, .text = plan.y.titled(chart.y_title), .anchor = "start"});
 }
 
 void draw_front(Markup& content, const Plan& plan) {
@@ -204,6 +219,9 @@ void draw_place(Markup& content, const Place& place) {
                          .anchor = place.is_label_left ? "end" : "start",
                          .css_class = "name"});
   }
+  if (point.y_error > 0.0)
+    draw_path(content, point.css_class + " deviation",
+              error_bar({place.x, place.y}, place.low, place.high));
   if (point.is_chosen)
     content.leaf(
         "circle",
@@ -220,7 +238,7 @@ Drawing draw_scatter(const ScatterChart& chart) {
   Plan plan = plan_of(chart);
   spread_marks(plan.places, chart.width - kRight);
   place_all_labels(plan);
-  draw_axes(drawing.content, plan);
+  draw_axes(drawing, plan);
   draw_chosen_level(drawing.content, plan);
   draw_front(drawing.content, plan);
   for (const Place& place : plan.places) draw_place(drawing.content, place);

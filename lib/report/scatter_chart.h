@@ -13,12 +13,13 @@ namespace kvcal::report {
 /// Something with two numbers, neither negative.
 struct ScatterPoint {
   double x = 0, y = 0;
-  std::string label;  ///< beside the mark, cut where it is long
-  std::string words;  ///< shown on hovering, read out
-  std::string css_class;
+  std::string label = {};  ///< beside the mark, cut where it is long
+  std::string words = {};  ///< shown on hovering, read out
+  std::string css_class = {};
   Mark mark = Mark::kCircle;
   bool is_chosen = false;  ///< has a ring
   std::string key = {};    ///< of its row in a table; empty: none
+  double y_error = 0;      ///< standard error of y; 0: none is known
 };
 
 /// A level of y that a line shows.

@@ -26,6 +26,11 @@ bool is_drawn(const SeriesChart& chart, double value) {
          (value > 0.0 || (value == 0.0 && chart.spacing == Spacing::kLinear));
 }
 
+/// The value's standard error; 0 where none is known.
+double error_at(const Series& series, size_t i) {
+  return i < series.errors.size() && std::isfinite(series.errors[i]) ? series.errors[i] : 0.0;
+}
+
 void draw_values(Markup& content, const Plan& plan, const Series& series) {
   const SeriesChart& chart = plan.chart;
   std::string line;
@@ -40,19 +45,28 @@ void draw_values(Markup& content, const Plan& plan, const Series& series) {
     const double x = plan.x(i), y = plan.axis.at(value);
     line += (is_drawing ? "L" : "M") + coordinate(x) + " " + coordinate(y);
     is_drawing = true;
+    const double error = error_at(series, i);
+    if (error > 0.0)
+      draw_path(marks, series.css_class + " deviation",
+                error_bar({x, y}, plan.axis.at(value - error), plan.axis.at(value + error)));
     draw_mark(marks, series.mark, series.css_class,
               {x, y,
                series.name + ", " + chart.places_title + " " + chart.places[i] + ": " +
-                   number_text(value)});
+                   with_error(value, error)});
   }
   if (series.mark != Mark::kDash && !line.empty())
     draw_path(content, series.css_class + " line", line);
   content.append(marks);
 }
 
-void draw_frame(Markup& content, const Plan& plan) {
+void draw_frame(Drawing& drawing, const Plan& plan) {
   const SeriesChart& chart = plan.chart;
+  Markup& content = drawing.content;
   draw_value_grid(content, plan.axis, kLeft, chart.width - kRight);
+  draw_value_numbers(drawing.pane, plan.axis, kLeft);
+  draw_label(drawing.pane,
+             {.x = 0, .y = 11, .text = plan.axis.titled(chart.values_title), .anchor = "start"});
+  drawing.pane_width = kLeft;
   double widest = 28;
   for (const std::string& place : chart.places) widest = std::max(widest, text_width(place));
   const auto step = static_cast<size_t>(std::ceil((widest + 6) / plan.place_width()));
@@ -61,8 +75,6 @@ void draw_frame(Markup& content, const Plan& plan) {
                {.x = plan.x(i), .y = chart.height - kBottom + 16, .text = chart.places[i]});
   draw_label(content,
              {.x = (kLeft + chart.width) / 2, .y = chart.height - 3, .text = chart.places_title});
-  if (!chart.values_title.empty())
-    draw_label(content, {.x = 0, .y = 11, .text = chart.values_title, .anchor = "start"});
 }
 
 }  // namespace
@@ -72,11 +84,16 @@ Drawing draw_series(const SeriesChart& chart) {
   for (const Series& series : chart.series)
     for (const double value : series.values)
       if (is_drawn(chart, value)) values.push_back(value);
+  for (const Series& series : chart.series)
+    for (size_t i = 0; i < series.errors.size(); ++i)
+      for (const double end :
+           {series.values[i] - error_at(series, i), series.values[i] + error_at(series, i)})
+        if (is_drawn(chart, end)) values.push_back(end);
   Drawing drawing = chart_drawing(chart, chart.height);
   if (values.empty() || chart.places.empty()) return drawing;
-  const double top = chart.values_title.empty() ? kTop : kTop + kTitle;
-  const Plan plan{chart, Axis::around(chart.spacing, values, chart.height - kBottom, top)};
-  draw_frame(drawing.content, plan);
+  const Plan plan{chart,
+                  Axis::around(chart.spacing, values, chart.height - kBottom, kTop + kTitle)};
+  draw_frame(drawing, plan);
   for (const Series& series : chart.series) draw_values(drawing.content, plan, series);
   return drawing;
 }

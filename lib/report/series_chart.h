@@ -14,6 +14,7 @@ struct Series {
   std::string css_class;
   Mark mark = Mark::kCircle;
   std::vector<double> values = {};
+  std::vector<double> errors = {};  ///< standard errors of the values; empty: none is known
 };
 
 /// Numbers that are not negative over places in a row: layers of a model, ranges of positions.

@@ -23,8 +23,9 @@ std::string ticks_path(const Axis& axis, const std::vector<double>& values, doub
   return path;
 }
 
-void draw_row(Markup& content, const Axis& axis, const SpreadRow& row, double y, double left) {
-  draw_label(content,
+void draw_row(Drawing& drawing, const Axis& axis, const SpreadRow& row, double y, double left) {
+  Markup& content = drawing.content;
+  draw_label(drawing.pane,
              {.x = left - 10, .y = y + 4, .text = row.name, .anchor = "end", .css_class = "name"});
   const std::string ticks = ticks_path(axis, row.values, y);
   if (ticks.empty()) return;
@@ -75,11 +76,17 @@ Drawing draw_spread(const SpreadChart& chart) {
     draw_path(drawing.content, "grid", move_to(x, kTop) + "V" + coordinate(bottom));
     draw_label(drawing.content, {.x = x, .y = bottom + 15, .text = axis.text(tick)});
   }
-  draw_label(drawing.content,
-             {.x = (left + chart.width) / 2, .y = drawing.height - 5, .text = chart.values_title});
+  if (const std::optional<double> place = axis.break_place())
+    draw_path(
+        drawing.content, "axis break",
+        move_to(*place - 2, bottom + 4) + "l4 -8" + move_to(*place + 2, bottom + 4) + "l4 -8");
+  draw_label(drawing.content, {.x = (left + chart.width) / 2,
+                               .y = drawing.height - 5,
+                               .text = axis.titled(chart.values_title)});
+  drawing.pane_width = left - 8;  // the label of the axis's first tick reaches over its place
   for (size_t i = 0; i < chart.rows.size(); ++i)
-    draw_row(drawing.content, axis, chart.rows[i],
-             kTop + kRowHeight * (static_cast<double>(i) + 0.5), left);
+    draw_row(drawing, axis, chart.rows[i], kTop + kRowHeight * (static_cast<double>(i) + 0.5),
+             left);
   return drawing;
 }
 

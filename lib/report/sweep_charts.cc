@@ -113,6 +113,8 @@ std::string words_of(const SweepReport& report, const SweepCell& cell) {
   for (const std::string& key : {report.pareto_y, report.pareto_x}) {
     const Measure& measure = find_measure(key);
     words += std::string(", ") + measure.title + " " + measure.text(cell.measures.at(key));
+    if (const double error = cell.measures.error_of(key); error > 0.0)
+      words += " ± " + measure.text(error);
   }
   return words + (cell.is_pareto ? ", on the front" : "");
 }
@@ -120,6 +122,12 @@ std::string words_of(const SweepReport& report, const SweepCell& cell) {
 bool has_both(const SweepReport& report, const SweepCell& cell) {
   return cell.is_done() && !std::isnan(cell.measures.at(report.pareto_x)) &&
          !std::isnan(cell.measures.at(report.pareto_y));
+}
+
+/// The standard error of a number of the cell; 0 where none is known.
+double error_in(const SweepCell& cell, const std::string& key) {
+  const double error = cell.measures.error_of(key);
+  return std::isnan(error) ? 0.0 : error;
 }
 
 std::string title_of(const std::string& key) {
@@ -150,9 +158,11 @@ std::string choice_words(const std::string& choice) {
 ScatterChart pareto_chart(const SweepReport& report) {
   ScatterChart chart{.id = "pareto-chart",
                      .description =
-                         "A mark a cell; rings and the stepped line are the front: no "
-                         "other cell is better in one measure without being worse in "
-                         "the other. The numbers are in the table of cells."};
+                         "A mark a cell, with a bar of one standard error where it is "
+                         "known; rings and the stepped line are the front: no other cell "
+                         "is better in one measure without being worse in the other, by "
+                         "more than the standard error of their difference. The numbers "
+                         "are in the table of cells."};
   if (report.pareto_x.empty()) return chart;
   chart.x_title = title_of(report.pareto_x);
   chart.y_title = title_of(report.pareto_y);
@@ -171,7 +181,8 @@ ScatterChart pareto_chart(const SweepReport& report) {
                             .css_class = look.css_class,
                             .mark = look.mark,
                             .is_chosen = cell.is_pareto,
-                            .key = cell.id});
+                            .key = cell.id,
+                            .y_error = error_in(cell, report.pareto_y)});
   }
   std::ranges::stable_sort(chart.front, {}, [&](size_t i) { return chart.points[i].x; });
   chart.has_steps = true;

@@ -50,14 +50,16 @@ Section pareto_section(const SweepReport& report) {
     section.body.append(words("No cell has both measures yet."));
     return section;
   }
-  Markup drawings = svg(drawing);
+  Markup drawings = framed(drawing);
   drawings.append(legend_list("pareto-mark", pareto_legend(report)));
-  section.body.append(
-      figure({.label = chart.title,
-              .caption = "Every cell that is done: down is better, left is smaller. Marks on the "
-                         "same spot stand beside each other. A row of the table of cells that has "
-                         "the focus, or lies under the pointer, is shown here.",
-              .drawings = drawings}));
+  section.body.append(figure(
+      {.label = chart.title,
+       .caption =
+           "Every cell that is done: down is better, left is smaller. Marks on the "
+           "same spot stand beside each other. Bars are standard errors; what "
+           "differs by less than the error of the difference is as good. A row of "
+           "the table of cells that has the focus, or lies under the pointer, is shown here.",
+       .drawings = drawings}));
   return section;
 }
 
@@ -68,7 +70,7 @@ Section choices_section(const SweepReport& report) {
     if (drawing.content.empty()) continue;
     section.body.append(figure({.label = chart.title,
                                 .caption = chart.title + ", all other choices together.",
-                                .drawings = svg(drawing)}));
+                                .drawings = framed(drawing)}));
   }
   return section;
 }
@@ -116,7 +118,9 @@ Section failures_section(const SweepReport& report) {
 }  // namespace
 
 std::string sweep_page(const SweepReport& report) {
-  Page page{.title = (report.name.empty() ? std::string("Sweep") : report.name) + ": sweep",
+  Page page{.title = (report.name.empty() ? std::string("Sweep") : report.name) + ": sweep" +
+                     (report.models.empty() ? "" : " of " + report.models) +
+                     (report.dataset.empty() ? "" : " on " + report.dataset),
             .footer = "Written by kvcal " + report.version};
   page.heading.element("p", {{"class", "lead"}},
                        std::to_string(report.cells.size()) + " cells over " +

@@ -21,8 +21,9 @@ struct SweepCell {
 /// Everything the page of a sweep shows. All strings may come from files of strangers.
 struct SweepReport {
   std::string name, version;
-  std::string pareto_x, pareto_y;       ///< keys of measures
-  std::vector<std::string> dimensions;  ///< "model", "recipe", … as the cells have them
+  std::string pareto_x, pareto_y;         ///< keys of measures
+  std::string models = {}, dataset = {};  ///< names; empty: not known
+  std::vector<std::string> dimensions;    ///< "model", "recipe", … as the cells have them
   std::vector<SweepCell> cells = {};
 };
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <cmath>
 #include <utility>
 
 #include "core/join.h"
@@ -43,7 +43,9 @@ std::vector<std::optional<bool>> front_of(const ParetoAxes& axes,
   for (size_t i = 0; i < outcomes.size(); ++i) {
     const Json *at_x = number_of(outcomes[i], x.name), *at_y = number_of(outcomes[i], y.name);
     if (outcomes[i].status != CellOutcome::Status::kDone || !at_x || !at_y) continue;
-    points.push_back({coordinate(*at_x, x), coordinate(*at_y, y)});
+    const Json* error = y.error.empty() ? nullptr : number_of(outcomes[i], y.error);
+    points.push_back(
+        {coordinate(*at_x, x), coordinate(*at_y, y), error ? error->get<double>() : 0.0});
     shown.push_back(i);
   }
   const std::vector<bool> is_on_front = pareto_front(points);
@@ -137,7 +139,7 @@ std::string csv_field(const Json& value) {
 std::span<const Metric> all_metrics() {
   static const std::array<Metric, 12> kMetrics{{{"perplexity"},
                                                 {"nll"},
-                                                {"kl_mean"},
+                                                {"kl_mean", true, "kl_stderr"},
                                                 {"kl_stderr"},
                                                 {"kl_p99"},
                                                 {"kl_max"},
@@ -160,16 +162,15 @@ const Metric& metric(std::string_view name) {
 }
 
 std::vector<bool> pareto_front(std::span<const ParetoPoint> points) {
-  std::vector<size_t> order(points.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::sort(order, {}, [&](size_t i) { return std::pair(points[i].x, points[i].y); });
-  std::vector<bool> front(points.size());
-  const ParetoPoint* lowest = nullptr;  // of the points so far, none of which is further right
-  for (const size_t i : order) {
-    const ParetoPoint& point = points[i];
-    front[i] = !lowest || point.y < lowest->y || (point.x == lowest->x && point.y == lowest->y);
-    if (front[i]) lowest = &point;
-  }
+  const auto is_better = [](const ParetoPoint& one, const ParetoPoint& other) {
+    const double error = std::hypot(one.error, other.error);
+    const bool is_lower = one.y < other.y - error, is_as_low = one.y <= other.y + error;
+    return is_lower ? one.x <= other.x : is_as_low && one.x < other.x;
+  };
+  std::vector<bool> front;
+  for (const ParetoPoint& point : points)
+    front.push_back(std::ranges::none_of(
+        points, [&](const ParetoPoint& other) { return is_better(other, point); }));
   return front;
 }
 
@@ -204,6 +205,8 @@ report::SweepReport results_report(const SweepFile& sweep, const SweepPlan& plan
                            .version = inputs.version,
                            .pareto_x = sweep.pareto.x,
                            .pareto_y = sweep.pareto.y,
+                           .models = join(sweep.models, ", ", &SweepModel::name),
+                           .dataset = sweep.evaluation.dataset.filename().string(),
                            .dimensions = dimensions_of(coordinates)};
   const std::vector<std::optional<bool>> front = front_of(sweep.pareto, outcomes);
   for (size_t i = 0; i < plan.cells.size(); ++i) {

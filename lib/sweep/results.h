@@ -14,6 +14,7 @@ namespace kvcal {
 struct Metric {
   std::string name;  ///< key of results.json
   bool is_less_better = true;
+  std::string error = {};  ///< name of its standard error; empty: cells have none
 };
 /// All of them, in the order of tables.
 std::span<const Metric> all_metrics();
@@ -28,11 +29,13 @@ struct CellOutcome {
   Json result;        ///< of one that is done: metrics by name; those it lacks are null
 };
 
-/// A point of a Pareto picture.
+/// A point of a Pareto picture, and the standard error of its y; 0: none is known.
 struct ParetoPoint {
   double x = 0.0, y = 0.0;
+  double error = 0.0;
 };
-/// Tells for each point whether no other is as good in both and better in one. Less is better.
+/// Tells for each point whether no other is as good in both and better in one. Less is better; a
+/// difference of y within the standard error of the difference is none.
 std::vector<bool> pareto_front(std::span<const ParetoPoint> points);
 
 /// results.json (docs/sweep.md). outcomes: of each cell. inputs name what it was made with.

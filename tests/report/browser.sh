@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Looks at the report pages in headless Chromium: light, dark, narrow, printed, and used by a script.
 #   KVCAL=<program> TEST_REPORT=<test_report> tests/report/browser.sh [OUT] [PAGE...]
-# Fails on any message of the console, on any request beyond the file, and where a page does not do what drive.js wants.
+# Fails on any message of the console, on any request beyond the file, where a page does not do what drive.js wants, and where text or marks
+# overlap, leave their frame or are faint (layout.js).
 # Plots (*.svg) are looked at as files of their own.
 # Pictures and PDFs are left in OUT (default: a scratch folder). Without PAGEs it makes its own.
 set -euo pipefail
@@ -88,6 +89,26 @@ use() {
   echo "$name at $width: $(grep -c 'ok ' <<<"$lines") checks"
 }
 
+# What a reader sees, measured by layout.js in frames of three widths; doubts: true lets it break the page, too.
+measure() {
+  local page=$1 doubts=$2 name scheme lines
+  name=$(basename "$page" .html)
+  {
+    printf '<!DOCTYPE html><meta charset="utf-8"><title>l</title><body><script>const widths = [390, 1200, 1400], doubts = %s, page = ' "$doubts"
+    sed -E 's/<meta http-equiv="Content-Security-Policy"[^>]*>//' "$page" |
+      python3 -c 'import json, sys; print(json.dumps(sys.stdin.read()).replace("</", "<\\/") + ";")'
+    cat "$here/layout.js"
+    printf '</script>\n'
+  } >"$scratch/layout.html"
+  for scheme in 1 0; do # light, dark
+    browse --window-size=1500,1000 --blink-settings=preferredColorScheme=$scheme --dump-dom "file://$scratch/layout.html" >"$scratch/dom.html"
+    lines=$(sed -n '/<pre id="driven">/,/<\/pre>/p' "$scratch/dom.html")
+    [[ $lines == *done* ]] || problem "$name: layout.js did not finish"
+    [[ $lines != *FAILED* ]] || problem "$name, measured: $lines"
+    echo "$name measured: $(grep -c 'ok ' <<<"$lines") checks"
+  done
+}
+
 # A plot is a picture that says nothing and asks for nothing.
 look_at_plot() {
   local plot=$1 name
@@ -127,6 +148,7 @@ if [[ $# -eq 0 ]]; then
   set -- "$scratch"/{llama,bare,engines,wide,kl,sensitivity,gsm8k,sweep}.html "$scratch"/*.svg
 fi
 doubt "$1"
+measure "$(realpath "$1")" true
 for page in "$@"; do
   page=$(realpath "$page")
   if [[ $page == *.svg ]]; then
@@ -134,6 +156,7 @@ for page in "$@"; do
     continue
   fi
   look_at "$page"
+  measure "$page" false
   use "$page" 1320
   use "$page" 640
 done

@@ -4,6 +4,7 @@
 
 #include "core/file.h"
 #include "report/assets.h"
+#include "report/checkpoint_charts.h"
 #include "report/page.h"
 #include "report/support/html_check.h"
 #include "report/support/page_check.h"
@@ -138,13 +139,30 @@ TEST_CASE("page: says what is missing instead of showing nothing") {
   for (report::CacheLayer& layer : report.layers) layer.k = layer.v = {};
   const std::string nothing = checkpoint_page(report);
   check_page(nothing);
-  CHECK(count_of(nothing, "The checkpoint has no scale and no extreme was kept.") == 1);
   CHECK(count_of(nothing, "0 of 3 layers") == 1);
+  // Nothing was calibrated: there is no empty section of it.
+  for (const std::string id : {"scales", "heads", "magnitudes", "convergence", "weights"}) {
+    CHECK(count_of(scales_alone, "<section id=\"" + id + "\"") == 1);
+    CHECK(count_of(nothing, "<section id=\"" + id + "\"") == 0);
+  }
 
   report.layers.clear();
   const std::string empty = checkpoint_page(report);
   check_page(empty);
-  CHECK(count_of(empty, "No layer has a KV cache.") == 1);
+}
+
+TEST_CASE("page: the title names model and data, the chart of scales has scales") {
+  CheckpointReport report = sample_report({.layers = 3, .heads = 2});
+  report.name = "Llama";
+  report.dataset = "";
+  CHECK(count_of(checkpoint_page(report), "<h1>Llama: FP8 KV cache</h1>") == 1);
+  report.dataset = "chats.jsonl";
+  CHECK(count_of(checkpoint_page(report),
+                 "<h1>Llama: FP8 KV cache, calibrated on chats.jsonl</h1>") == 1);
+  const report::SeriesChart chart = report::scales_chart(report);
+  REQUIRE(!chart.series.empty());
+  CHECK(chart.series[0].name == "K scale");
+  CHECK(chart.series[0].values[1] == static_cast<double>(report.layers[1].k.scales[0]));
 }
 
 TEST_CASE("page: zeros, dead heads and ragged lists do no harm") {

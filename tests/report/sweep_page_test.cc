@@ -77,6 +77,43 @@ TEST_CASE("pareto picture: marks on one spot stand beside each other, zero has a
   CHECK(place("zero", "cx") > place("a", "cx") + 100);
 }
 
+TEST_CASE("pareto picture: a standard error is a bar and is told in words") {
+  const auto drawn = [](const std::string& more) {
+    const report::ScatterChart chart = report::pareto_chart(read_sweep_report(parse_json(
+        R"({"pareto": {"x": "bytes_per_token", "y": "kl_mean"}, "cells": [
+            {"id": "a", "status": "done", "bytes_per_token": 10, "kl_mean": 0.5)" +
+        more + "}]}")));
+    return draw_scatter(chart).content.str();
+  };
+  CHECK(count_of(drawn(""), "deviation") == 0);
+  const std::string with_bar = drawn(R"(, "kl_stderr": 0.125)");
+  CHECK(count_of(with_bar, "class=\"s0 deviation\"") == 1);
+  CHECK(count_of(with_bar, "mean KL 0.5 ± 0.125") == 1);
+}
+
+TEST_CASE("chart: an axis says that it is logarithmic, marks its breaks and keeps its numbers") {
+  report::ScatterChart chart{.id = "c",
+                             .x_title = "bytes",
+                             .y_title = "KL, nats",
+                             .points = {{.x = 100, .y = 0.5}, {.x = 110, .y = 0.25}}};
+  const report::Drawing log = draw_scatter(chart);
+  CHECK(count_of(log.pane.str(), "KL, nats, logarithmic") == 1);
+  CHECK(count_of(log.pane.str(), "break") == 0);     // no value is left out
+  CHECK(count_of(log.content.str(), "break") == 1);  // bytes do not begin at 0
+  CHECK(count_of(log.content.str(), ">0</text>") == 0);
+  chart.points.push_back({.x = 0, .y = 0});
+  const report::Drawing from_zero = draw_scatter(chart);
+  CHECK(count_of(from_zero.pane.str(), "break") == 1);  // between 0 and the powers of ten
+  CHECK(count_of(from_zero.content.str(), "break") == 0);
+  CHECK(count_of(from_zero.pane.str(), ">0</text>") == 1);
+  // In a page the numbers are a part of their own; in a file they are in the drawing.
+  const std::string framed = report::framed(log).str(), whole = report::svg(log).str();
+  CHECK(count_of(framed, "class=\"pane\"") == 1);
+  CHECK(count_of(between(framed, "class=\"pane\"", "</svg>"), "logarithmic") == 1);
+  CHECK(count_of(whole, "<svg") == 1);
+  CHECK(count_of(whole, "logarithmic") == 1);
+}
+
 TEST_CASE("pareto picture: labels say what tells cells apart, but for what is usual") {
   Json results = {{"pareto", {{"x", "bytes_per_token"}, {"y", "kl_mean"}}},
                   {"cells", Json::array()}};

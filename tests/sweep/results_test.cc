@@ -26,6 +26,18 @@ TEST_CASE("pareto: equal points are both on the front, a single one and none are
   CHECK(pareto_front({}).empty());
 }
 
+TEST_CASE("pareto: what differs within the standard error of the difference is as good") {
+  // b is lower than a by 0.3, the error of the difference is 0.5: both stay; c needs more x for
+  // nothing that is certain; d is lower for certain.
+  const std::vector<ParetoPoint> points{
+      {1, 5.0, 0.4}, {1, 4.7, 0.3}, {2, 4.6, 0.3}, {3, 1.0, 0.1}, {3, 1.05, 0.1}};
+  CHECK(pareto_front(points) == std::vector<bool>{true, true, false, true, true});
+  // The same numbers without errors.
+  std::vector<ParetoPoint> exact = points;
+  for (ParetoPoint& point : exact) point.error = 0.0;
+  CHECK(pareto_front(exact) == std::vector<bool>{false, true, true, true, false});
+}
+
 TEST_CASE("pareto: of any points, those that no other beats") {
   std::vector<ParetoPoint> points;
   for (uint32_t i = 0, state = 7; i < 400; ++i) {
