@@ -62,6 +62,7 @@ void read_calibration(Arguments& arguments, CalibrateRequest& request, Diagnosti
   read_model(arguments, "model", request.model, diagnostics);
   arguments.read("recipe", request.recipe);
   read_dataset(arguments, "dataset", request.dataset, diagnostics);
+  read_columns(arguments, request.columns);
   arguments.read("dataset_name", request.dataset_name);
   read_output(arguments, request.output);
   arguments.read("num_samples", request.samples.num_calibration_samples, 1, kMany);
@@ -128,6 +129,11 @@ FamilyArgument::FamilyArgument(Arguments& arguments, FamilyChoice& family) {
   if (path.empty()) return;
   file_.emplace(std::filesystem::path(path));
   family = file_->choice();
+}
+
+void read_columns(Arguments& arguments, RecordColumns& columns) {
+  for (const auto& [name, column] : kRecordColumns)
+    arguments.read(std::string(name), columns.*column);
 }
 
 void read_device(Arguments& arguments, DeviceOptions& device) {

@@ -5,6 +5,7 @@
 
 #include "arguments.h"
 #include "core/diagnostics.h"
+#include "datasets/record_columns.h"
 #include "descriptors/family_file.h"
 #include "run/devices.h"
 
@@ -39,6 +40,9 @@ class FamilyArgument {
  private:
   std::optional<FamilyFile> file_;
 };
+
+/// Columns of a data set: text_column and the others.
+void read_columns(Arguments& arguments, RecordColumns& columns);
 
 /// device, compute_dtype and threads.
 void read_device(Arguments& arguments, DeviceOptions& device);

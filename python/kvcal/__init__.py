@@ -43,6 +43,10 @@ def calibrate(
     output: Path,
     recipe: Path | None = None,
     dataset: Data | None = None,
+    text_column: str | None = None,
+    prompt_column: str | None = None,
+    response_column: str | None = None,
+    messages_column: str | None = None,
     num_samples: int | None = None,
     max_seq_length: int | None = None,
     shuffle_seed: int | None = None,
@@ -78,7 +82,8 @@ def calibrate(
 
     recipe: a file or a name; default: `fp8_kv_tensor`. dataset: a path, a name or an id of the hub; or an iterable of
     texts, conversations (lists of {"role", "content"}), lists of token ids, or records as JSON lines have them;
-    default: the texts of the program. num_samples: how many are used at most. format: one or several of the program's
+    default: the texts of the program. text_column and the others: columns of a data set whose records are not
+    recognized. num_samples: how many are used at most. format: one or several of the program's
     formats; engine: engines that must use the scales, instead of a format. measure: also measures KL and perplexity.
     The other arguments are the options of `kvcal calibrate`.
     """
@@ -179,6 +184,10 @@ def evaluate(
     *,
     task: str,
     dataset: Data,
+    text_column: str | None = None,
+    prompt_column: str | None = None,
+    response_column: str | None = None,
+    messages_column: str | None = None,
     kv_cache_dtype: str | None = None,
     scales: Path | None = None,
     unit_scales: bool = False,

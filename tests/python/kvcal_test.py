@@ -175,7 +175,8 @@ class EqualsProgram(Case):
 
 class DataInMemory(Case):
     def scales_of(self, dataset, **more):
-        out = kvcal.calibrate(more.pop("model", MODEL), output="out", overwrite=True, **{**CALIBRATION, "dataset": dataset})
+        model = more.pop("model", MODEL)
+        out = kvcal.calibrate(model, output="out", overwrite=True, **{**CALIBRATION, **more, "dataset": dataset})
         self.assertEqual(out.manifest["dataset"]["path"], "in memory" if not isinstance(dataset, str) else dataset)
         return [(one["k_scale"], one["v_scale"]) for one in out.manifest["layers"]]
 
@@ -194,6 +195,17 @@ class DataInMemory(Case):
         expected = self.scales_of("data.jsonl", model=model)
         self.assertEqual(self.scales_of([chat, "The sea was calm."], model=model), expected)
         self.assertEqual(self.scales_of([{"messages": chat}, {"text": "The sea was calm."}], model=model), expected)
+
+    def test_columns(self):
+        model = self.model_with_tokenizer()
+        with open("tickets.csv", "w") as file:
+            file.write('id,body\n1,"The sea, they say, was calm."\n2,It is.\n')
+        expected = self.scales_of(["The sea, they say, was calm.", "It is."], model=model)
+        self.assertEqual(self.scales_of("tickets.csv", model=model, text_column="body"), expected)
+        with self.assertRaisesRegex(kvcal.Error, "--text-column 'body'"):
+            self.scales_of("tickets.csv", model=model)
+        result = kvcal.evaluate(model, task="perplexity", dataset="tickets.csv", text_column="body", device="reference")
+        self.assertEqual(result["task"], "perplexity")
 
 
 class Errors(Case):
