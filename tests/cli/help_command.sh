@@ -12,6 +12,9 @@ expect_section() {  # PAGE NAME TEXT
 # The command lines of a page's examples, each with what goes on behind a backslash.
 examples_of() { sed -n '/^Examples:/,/^$/p' <<<"$1" | sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' | grep -E '^  [^# ]' || true; }
 
+# Options that no group takes, on a page that has groups.
+ungrouped() { grep -q '^Printing:' <<<"$1" && sed -n '/^Options:/,/^$/s/^ *\(-.*\)/\1/p' <<<"$1" || true; }
+
 check_examples() {  # PAGE TEXT
   local line word command
   while IFS= read -r line; do
@@ -31,12 +34,13 @@ for command in "" $(commands); do
   expect_equal "lines of help $command that are too wide" "$(awk -v most=$WIDEST 'length > most' <<<"$page")" ""
   expect_equal "old words in help $command" "$(grep -E -- '--(to|report|num-calibration-samples)\b' <<<"$page" || true)" ""
   expect_equal "old words in man $command" "$("$KVCAL" man $command | grep -E -- '-(to|report|num\\-calibration\\-samples)\b' || true)" ""
+  expect_equal "options without a group in help $command" "$(ungrouped "$page")" ""
   check_examples "$command" "$page"
 done
 for shell in bash zsh fish; do
   expect_equal "old words in $shell" "$("$KVCAL" completion $shell | grep -oE -- '(--|-l )(to|report|num-calibration-samples)\b' || true)" ""
 done
-for group in 'Model and data:' Recipe: 'Cache and scales:' Output: Machine: Printing:; do
+for group in 'Model and data:' Recipe: 'Cache and scales:' Engine: Output: Machine: Printing:; do
   expect_section calibrate "$group" "$("$KVCAL" help calibrate)"
 done
 finish 200
