@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "calib/resolve_plan.h"
-#include "core/byte_size.h"
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/join.h"
@@ -14,6 +13,7 @@
 #include "hub/hub_cache.h"
 #include "run/closing_lines.h"
 #include "run/named_inputs.h"
+#include "run/planned_run.h"
 
 namespace kvcal {
 namespace {
@@ -32,26 +32,6 @@ class StageClock {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
   std::map<std::string, double> seconds_;
 };
-
-/// Descriptions of the devices, equal ones once.
-std::string description_of(const std::vector<std::unique_ptr<Backend>>& backends) {
-  std::vector<std::string> all;
-  for (const auto& backend : backends) all.push_back(backend->description());
-  if (all.size() > 1 && std::ranges::count(all, all[0]) == std::ssize(all))
-    return std::to_string(all.size()) + " x " + all[0];
-  return join(all, ", ");
-}
-
-LayerwiseOptions layerwise_options(const CalibrateRequest& request, const Backend& backend,
-                                   const ModelConfig& config, const fs::path& scratch) {
-  LayerwiseOptions layerwise{.compute_type = compute_type_of(request.device, backend, config),
-                             .batch_tokens = request.batch_tokens,
-                             .scratch_folder = scratch};
-  if (!request.memory_limit.empty())
-    layerwise.memory_limit =
-        in_context("--memory-limit", [&] { return parse_byte_size(request.memory_limit); });
-  return layerwise;
-}
 
 /// Devices and data of one run.
 struct RunInputs {
@@ -124,12 +104,12 @@ class Calibrating {
 
   void run() {
     together(ranks(), [&] { prepare(); });
-    if (runs_text(request_, *subject_)) return calibrate_and_write();
+    if (runs_text(request_, *plan_.subject)) return calibrate_and_write();
     if (!output_) return;
     Statistics none;
     const KvDType kv_dtype = parse_fp8_cache_dtype(request_.output.kv_cache_dtype);
-    write({.config = subject_->config,
-           .calibration = empty_calibration(subject_->plan, subject_->config, kv_dtype)},
+    write({.config = plan_.subject->config,
+           .calibration = empty_calibration(plan_.subject->plan, plan_.subject->config, kv_dtype)},
           none, nullptr);
   }
 
@@ -142,34 +122,16 @@ class Calibrating {
   }
 
   void prepare() {
-    OutputOptions output = request_.output;
-    if (!output.formats.empty()) formats_.emplace(output);  // wrong names are told first
-    subject_.emplace(make_subject(read_recipe(request_.recipe), request_.recipe, request_.model,
-                                  told(), request_.family, !request_.no_mtp));
-    settle_dataset(request_, *subject_, told());
-    inputs_.inputs = settle_inputs(request_.device, subject_->quantization);
-    for (const std::string& warning : subject_->quantization.warnings)
-      told().warn(request_.model + ": " + warning);
-    settle_formats(output, subject_->model_dir,
-                   {.kept = subject_->kept_quantization(),
-                    .weights = &subject_->quantization,
-                    .makes_weights = subject_->plan.quantizes_weights()},
-                   told());
-    formats_.emplace(output);
-    subject_->settle_output(formats_->names(), told());
-    if (output.scales_only && subject_->output && subject_->output->recoded.has_coded())
-      told().note(
-          "the overlay is of weights in another form than the checkpoint's: kvcal apply "
-          "gives them that form, and copied into the folder it would not fit");
-    check_request(request_, *subject_, *formats_);
+    plan_run(request_, plan_, told());
+    inputs_.inputs = plan_.inputs;
     if (!session_.is_first()) return;
-    warn_of_idle_options(request_, *subject_, told());
-    output_.emplace(formats_->place(), request_.output.overwrite);
+    warn_of_idle_options(request_, *plan_.subject, told());
+    output_.emplace(plan_.formats->place(), request_.output.overwrite);
     // The plan determines what an engine refuses, so the notes come before the long work.
     const KvDType kv_dtype = parse_fp8_cache_dtype(request_.output.kv_cache_dtype);
-    formats_->tell_notes(
-        subject_->output_of(planned_calibration(subject_->plan, subject_->config, kv_dtype)),
-        told());
+    plan_.formats->tell_notes(plan_.subject->output_of(planned_calibration(
+                                  plan_.subject->plan, plan_.subject->config, kv_dtype)),
+                              told());
   }
 
   /// Folder of the output, if this rank has it.
@@ -185,10 +147,10 @@ class Calibrating {
     together(ranks(), [&] {
       inputs_.threads = devices.threads;
       inputs_.backends = open_backends(devices);
-      inputs_.layerwise =
-          layerwise_options(request_, *inputs_.backends[0], subject_->config, scratch_folder());
+      inputs_.layerwise = layerwise_options(request_, *inputs_.backends[0], plan_.subject->config,
+                                            scratch_folder());
       inputs_.dataset = open_dataset(request_.dataset, {.columns = request_.columns});
-      inputs_.samples = samples_for(*subject_, *inputs_.dataset, request_.samples, told());
+      inputs_.samples = samples_for(*plan_.subject, *inputs_.dataset, request_.samples, told());
     });
     clock_.end("load");
   }
@@ -197,13 +159,13 @@ class Calibrating {
   void calibrate_and_write() {
     read_inputs();
     CalibrationRun run = inputs_.run();
-    const RunFacts facts{.subject = *subject_,
+    const RunFacts facts{.subject = *plan_.subject,
                          .run = run,
                          .options = deciding_options(request_),
                          .version = request_.version};
     const Json fingerprint = fingerprint_of(facts);
-    expect_same_run(ranks(), subject_->model_dir, fingerprint);
-    RankedRun ranked = make_ranked_run(ranks(), request_.ranks, subject_->model_dir, told());
+    expect_same_run(ranks(), plan_.subject->model_dir, fingerprint);
+    RankedRun ranked = make_ranked_run(ranks(), request_.ranks, plan_.subject->model_dir, told());
     const RankWork before = process_work();
     RankWork work;
     ranked.work = &work;
@@ -221,7 +183,7 @@ class Calibrating {
       result.shares = gather_shares(ranks(), work, before);
       session_.set_stage("writing the output");
       if (!output_) return;
-      formats_->check(subject_->output_of(result.calibration));
+      plan_.formats->check(plan_.subject->output_of(result.calibration));
       write(std::move(result), statistics, &inputs_);
       if (state) state->remove();
     });
@@ -231,13 +193,13 @@ class Calibrating {
   CalibrationResult measured(const CalibrationRun& run, Statistics& statistics) {
     const CalibrationOptions how = calibration_options(request_);
     Statistics* kept = request_.save_statistics.empty() ? nullptr : &statistics;
-    CalibrationResult result{.config = subject_->config};
-    if (request_.stable_ratio.empty() || !needs_data(subject_->plan)) {
-      result.calibration = measure(*subject_, run, how, kept, diagnostics_);
+    CalibrationResult result{.config = plan_.subject->config};
+    if (request_.stable_ratio.empty() || !needs_data(plan_.subject->plan)) {
+      result.calibration = measure(*plan_.subject, run, how, kept, diagnostics_);
       return result;
     }
     StableCalibration stable =
-        measure_until_stable(*subject_, run, how, stop_rule(request_), kept, diagnostics_);
+        measure_until_stable(*plan_.subject, run, how, stop_rule(request_), kept, diagnostics_);
     result.stop = stable.stop;
     result.calibration = std::move(stable.calibration);
     inputs_.samples.resize(static_cast<size_t>(stable.stop.num_samples));
@@ -249,15 +211,15 @@ class Calibrating {
     result.summary = summarize_scales(result.calibration, result.config);
     const auto manifest = [&](const WrittenCheckpoint& written) {
       clock_.end("write");
-      const ManifestInput input = manifest_input(request_, *subject_, inputs, result, clock_);
+      const ManifestInput input = manifest_input(request_, *plan_.subject, inputs, result, clock_);
       if (inputs) result.cost = cost_of(input);
-      save_statistics(request_, *subject_, input, statistics);
-      return make_manifest(input, subject_->recipe, result.calibration, written);
+      save_statistics(request_, *plan_.subject, input, statistics);
+      return make_manifest(input, plan_.subject->recipe, result.calibration, written);
     };
     OutputTexts texts{.manifest = manifest, .config = result.config};
     if (result.summary) texts.card_lines = summary_lines(*result.summary);
-    result.output = write_output(*formats_, subject_->output_of(result.calibration), *output_,
-                                 request_.device.threads, texts, diagnostics_);
+    result.output = write_output(*plan_.formats, plan_.subject->output_of(result.calibration),
+                                 *output_, request_.device.threads, texts, diagnostics_);
     on_written_(result);
   }
 
@@ -267,8 +229,7 @@ class Calibrating {
   const std::function<void(const CalibrationResult&)>& on_written_;
   StageClock clock_;
   SilentDiagnostics silent_;
-  std::optional<OutputFormats> formats_;
-  std::optional<CalibrationSubject> subject_;
+  PlannedRun plan_;
   std::optional<AtomicDirectory> output_;  ///< on rank 0 alone
   RunInputs inputs_;
 };

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "core/join.h"
+#include "core/parallel.h"
 #include "core/registry.h"
 #include "kernels/backends.h"
 
@@ -107,6 +108,19 @@ ComputeType compute_type_of(const DeviceOptions& options, const Backend& backend
     fail("--compute-dtype ", name_of(type), " cannot be used on ", backend.description(), "; use ",
          backend.supports(ComputeType::kBFloat16) ? "bfloat16 or float32" : "float32");
   return type;
+}
+
+std::string description_of(std::span<const std::unique_ptr<Backend>> backends) {
+  std::vector<std::string> all;
+  for (const auto& backend : backends) all.push_back(backend->description());
+  if (all.size() > 1 && std::ranges::count(all, all[0]) == std::ssize(all))
+    return std::to_string(all.size()) + " x " + all[0];
+  return join(all, ", ");
+}
+
+int num_threads(const DeviceOptions& options) {
+  return options.threads > 0 ? options.threads
+                             : static_cast<int>(std::max<size_t>(1, allowed_cpus().size()));
 }
 
 }  // namespace kvcal

@@ -28,6 +28,10 @@ std::unique_ptr<Backend> open_backend(const DeviceOptions& options);
 /// Applies options.inputs. Returns it where the checkpoint quantizes inputs, else "". Throws Error
 /// for an unknown word.
 std::string settle_inputs(const DeviceOptions& options, CheckpointQuantization& quantization);
+/// Descriptions of the devices, equal ones once: "2 x NAME".
+std::string description_of(std::span<const std::unique_ptr<Backend>> backends);
+/// Threads of the processor that a run may use.
+int num_threads(const DeviceOptions& options);
 /// Pointers to the backends.
 std::vector<Backend*> borrowed(std::span<const std::unique_ptr<Backend>> backends);
 /// Compute dtype for the model on that backend. Throws Error where the backend does not support it.

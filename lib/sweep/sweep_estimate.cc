@@ -1,7 +1,6 @@
 #include "sweep/sweep_estimate.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include "core/diagnostics.h"
 #include "eval/gsm8k.h"
@@ -15,49 +14,11 @@
 namespace kvcal {
 namespace {
 
-/// The rate of a whole forward pass beside that of its products alone: the rest is norms, RoPE,
-/// softmax, and smaller matrices.
-constexpr double kPartOfProducts = 0.5;
-/// On one thread: softmax of two models in double precision, and their KL.
-constexpr double kSecondsPerLogit = 12e-9;
-/// A process starts: the program, its threads, the model's files.
-constexpr double kStartSeconds = 0.3;
 /// Tokens of a word problem: of the prompt after the shared examples with the answer, and of all
 /// of it.
 constexpr double kTokensPerQuestion = 350.0, kAnswerTokens = 1200.0;
 /// The time of a generated token, in a batch, over that of a token of a prompt.
 constexpr double kDecoding = 4.0;
-/// A pass that observes multiplies K and V twice and makes histograms.
-constexpr double kObserving = 1.2;
-
-/// Products per second of matrices of this type.
-double product_rate(Backend& backend, ComputeType type) {
-  constexpr int64_t kRows = 256, kSize = 1024;
-  std::vector<float> values(static_cast<size_t>(kSize * kSize), 0.5f);
-  const std::vector<TensorView> parts{
-      {"w", DType::kF32, Shape{kSize, kSize}, std::as_bytes(std::span(values))}};
-  const auto weight = backend.pack(parts, type);
-  const Buffer x = backend.allocate(static_cast<size_t>(kRows * kSize) * bytes_of(type));
-  backend.fill_zero(x.data(), static_cast<size_t>(kRows * kSize) * bytes_of(type));
-  const Buffer out = backend.allocate(static_cast<size_t>(kRows * kSize) * sizeof(float));
-  std::vector<float> host(static_cast<size_t>(kRows * kSize));
-  const auto multiply = [&](int times) {
-    for (int i = 0; i < times; ++i)
-      backend.matmul({.x = x.data(), .weight = *weight, .rows = kRows, .out = out.as<float>()});
-    backend.copy_out(out.data(), std::as_writable_bytes(std::span(host)));
-  };
-  multiply(1);
-  using Clock = std::chrono::steady_clock;
-  const auto begin = Clock::now();
-  int times = 0;
-  std::chrono::duration<double> passed{};
-  for (int more = 1; passed.count() < 0.1; more *= 2) {
-    multiply(more);
-    times += more;
-    passed = Clock::now() - begin;
-  }
-  return 2.0 * static_cast<double>(kRows * kSize * kSize) * times / passed.count();
-}
 
 }  // namespace
 
@@ -139,10 +100,10 @@ SweepEstimate::SweepEstimate(const DeviceOptions& device, size_t jobs, const Swe
       read_model_config(ModelDir(sweep.file.models[0].path), sweep.inputs.family);
   // Tasks that run at a time on one host divide its threads.
   const size_t sharing = backend.is_host() ? jobs : 1;
-  logit_seconds_ =
-      kSecondsPerLogit * static_cast<double>(jobs) / static_cast<double>(num_threads(device));
-  rate_ = kPartOfProducts / static_cast<double>(sharing) *
-          product_rate(backend, compute_type_of(device_of(device, sweep, 0), backend, config));
+  rate_ = measure_rate(backend, compute_type_of(device_of(device, sweep, 0), backend, config),
+                       num_threads(device));
+  rate_.flop /= static_cast<double>(sharing);
+  rate_.logit_seconds *= static_cast<double>(jobs);
 }
 
 const SweepEstimate::ModelSize& SweepEstimate::size_of(const SweepTask& task) const {
@@ -179,17 +140,17 @@ double SweepEstimate::first_guess(const SweepTask& task) const {
   switch (task.kind) {
     case SweepTask::Kind::kEvaluate: {
       const double work = forward_work(static_cast<double>(size.longest)) + head_work;
-      return kStartSeconds + work / rate_ + count * size.vocab_size * logit_seconds_;
+      return kStartSeconds + work / rate_.flop + count * size.vocab_size * rate_.logit_seconds;
     }
     case SweepTask::Kind::kAnswer:
-      return kStartSeconds + kDecoding * (forward_work(kAnswerTokens) + head_work) / rate_;
+      return kStartSeconds + kDecoding * (forward_work(kAnswerTokens) + head_work) / rate_.flop;
     case SweepTask::Kind::kObserve:
     case SweepTask::Kind::kCalibrate:
       break;
   }
   const double length =
       sweep_.file.calibration ? static_cast<double>(sweep_.file.calibration->max_seq_length) : 0.0;
-  return kStartSeconds + kObserving * forward_work(length) / rate_;
+  return kStartSeconds + kObservingWork * forward_work(length) / rate_.flop;
 }
 
 double SweepEstimate::seconds(const SweepTask& task) const {

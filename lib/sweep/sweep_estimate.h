@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/diagnostics.h"
+#include "run/device_rate.h"
 #include "run/devices.h"
 #include "sweep/sweep_task.h"
 
@@ -49,9 +50,8 @@ class SweepEstimate {
   std::vector<ModelSize> models_;
   /// Tokens of calibration, by model, number of samples and seed.
   std::map<std::tuple<size_t, int64_t, std::optional<uint64_t>>, int64_t> calibration_tokens_;
-  int64_t answer_tokens_ = 0;   ///< of all questions, roughly
-  double rate_ = 1.0;           ///< floating-point operations per second of a forward pass
-  double logit_seconds_ = 0.0;  ///< of scoring
+  int64_t answer_tokens_ = 0;  ///< of all questions, roughly
+  DeviceRate rate_;            ///< for one of the tasks that run at a time
   struct Known {
     double guess = 0.0, seconds = 0.0;
   };

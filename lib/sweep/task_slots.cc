@@ -21,11 +21,6 @@ size_t num_jobs(const DeviceOptions& device, int jobs) {
   return jobs > 0 ? static_cast<size_t>(jobs) : devices_of(device.device).size();
 }
 
-int num_threads(const DeviceOptions& device) {
-  return device.threads > 0 ? device.threads
-                            : static_cast<int>(std::max<size_t>(1, allowed_cpus().size()));
-}
-
 std::vector<TaskSlot> make_slots(const DeviceOptions& device, int jobs) {
   const std::vector<std::string> devices = devices_of(device.device);
   std::vector<TaskSlot> slots(num_jobs(device, jobs), TaskSlot{.device = device});

@@ -12,8 +12,6 @@ std::vector<std::string> devices_of(const std::string& device);
 
 /// Number of tasks that run at a time. jobs: the requested number; 0: one for each device.
 size_t num_jobs(const DeviceOptions& device, int jobs);
-/// Threads of the processor that these tasks share.
-int num_threads(const DeviceOptions& device);
 
 /// A place for one task: a device, and the threads of the processor that belong to it.
 struct TaskSlot {
