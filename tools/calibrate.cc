@@ -9,6 +9,7 @@
 #include "options.h"
 #include "ranks/agreement.h"
 #include "run/calibrate_checkpoint.h"
+#include "run/calibration_preview.h"
 #include "run/measured_scales.h"
 #include "run/output_card.h"
 #include "terminal/command_line.h"
@@ -22,7 +23,7 @@ namespace {
 struct CalibrateOptions {
   CalibrateRequest request;
   MeasureOptions measure;
-  bool measures = false, json = false;
+  bool measures = false, json = false, is_dry_run = false;
 };
 
 void add_state_options(CLI::App& command, StateOptions& options) {
@@ -92,7 +93,12 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
                   join(dataset_names(), ", ") + "); default: calibration, 132 chats of ours");
   add_columns(command, options.request.columns);
   add_family_options(command, options.request.family);
-  add_output_options(command, options.request.output)->required();
+  CLI::Option* output = add_output_options(command, options.request.output)->required();
+  command
+      .add_flag("--dry-run", options.is_dry_run,
+                "Print samples, time, memory and disk that the run would take, and write nothing")
+      ->each([output](const std::string&) { output->required(false); })
+      ->trigger_on_parse();
   add_report_options(command, options.request.report);
   command.add_flag("--reproducible", options.request.reproducible,
                    "Leave device, seconds and peak memory out of the manifest");
@@ -206,7 +212,22 @@ void print_measured(const CalibrateOptions& options, CalibrationResult& result) 
   print_lines(lines);
 }
 
+void run_dry(const CalibrateOptions& options) {
+  TerminalDiagnostics diagnostics;
+  ScoringWork scoring;
+  if (options.measures)
+    scoring = {.num_sequences = options.measure.num_sequences,
+               .max_seq_length = options.measure.max_seq_length,
+               .num_models = 3};
+  const CalibrationPreview preview = preview_calibration(options.request, scoring, diagnostics);
+  if (options.json)
+    std::cout << dump_json(to_json(preview));
+  else
+    print_lines(preview_lines(preview));
+}
+
 void run_calibrate(CalibrateOptions options) {
+  if (options.is_dry_run) return run_dry(options);
   CalibrateRequest& request = options.request;
   request.report.overwrite = request.output.overwrite;
   request.version = KVCAL_VERSION;

@@ -136,7 +136,7 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
              [&] { Weights(subject.model_dir, subject.config, &subject.quantization); });
   formats.check(subject.output_of(
       planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype)));
-  check_target(subject.model_dir, request.output.output);
+  if (!request.output.output.empty()) check_target(subject.model_dir, request.output.output);
   check_other_targets(request);
   if (request.report.is_asked_for() && formats.is_file())
     fail("--html and --plots draw a folder, and ", request.output.output, " is a file of scales");

@@ -36,4 +36,18 @@ void check_output_files(const std::vector<OutputFile>& outputs, bool overwrite,
   }
 }
 
+fs::path existing_folder_of(const fs::path& path) {
+  fs::path there = fs::absolute(path.empty() ? fs::path(".") : path).lexically_normal();
+  if (!there.has_filename()) there = there.parent_path();
+  while (there.has_relative_path() && !is_there(there)) there = there.parent_path();
+  return there;
+}
+
+std::optional<uint64_t> free_bytes_at(const fs::path& folder) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error) return std::nullopt;
+  return space.available;
+}
+
 }  // namespace kvcal

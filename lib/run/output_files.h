@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,5 +20,10 @@ struct OutputFile {
 /// ignored.
 void check_output_files(const std::vector<OutputFile>& outputs, bool overwrite,
                         const std::vector<std::string>& inputs);
+
+/// path, or the nearest folder above it that is there; the current one for an empty path.
+std::filesystem::path existing_folder_of(const std::filesystem::path& path);
+/// Bytes that this process may still write there; nullopt where the system does not tell.
+std::optional<uint64_t> free_bytes_at(const std::filesystem::path& folder);
 
 }  // namespace kvcal

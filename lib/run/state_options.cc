@@ -12,6 +12,7 @@
 #include "core/number_text.h"
 #include "core/parallel.h"
 #include "core/sha256.h"
+#include "run/output_files.h"
 #include "run/rank_settings.h"
 
 namespace kvcal {
@@ -43,11 +44,7 @@ std::string kind_of_device(const Backend& backend) {
 
 /// Whether the disk has room; the folder need not exist yet.
 bool has_room(const fs::path& folder, uint64_t bytes) {
-  std::error_code error;
-  fs::path there = fs::absolute(folder);
-  while (!there.empty() && !is_there(there)) there = there.parent_path();
-  const fs::space_info space = fs::space(there, error);
-  return error || space.available >= bytes;
+  return free_bytes_at(existing_folder_of(folder)).value_or(bytes) >= bytes;
 }
 
 std::string advice(const RunState& state, const std::string& resume_command) {

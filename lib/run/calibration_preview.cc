@@ -1,0 +1,200 @@
+#include "run/calibration_preview.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+
+#include "calib/resolve_plan.h"
+#include "core/folder.h"
+#include "core/number_text.h"
+#include "export/joined_writer.h"
+#include "forward/divided_forward.h"
+#include "forward/memory_plan.h"
+#include "ranks/sample_assignment.h"
+#include "run/device_rate.h"
+#include "run/output_files.h"
+#include "run/planned_run.h"
+#include "run/process_limit.h"
+#include "state/run_state.h"
+#include "stored/weights.h"
+
+namespace kvcal {
+namespace {
+
+/// Bytes of the weights that a format with a checkpoint writes: once for all such formats.
+uint64_t weight_bytes(const CalibrationSubject& subject) {
+  uint64_t bytes = 0;
+  for (const std::string& name : subject.model_dir.tensor_names())
+    bytes += subject.model_dir.tensor(name).bytes.size();
+  for (const PlannedLinear& linear : subject.plan.linears)
+    if (const TensorView* weight = subject.model_dir.find(linear.module + ".weight"))
+      bytes -= weight->bytes.size() - element_count(weight->shape);  // a byte an element
+  return bytes;
+}
+
+uint64_t output_bytes(const CalibrateRequest& request, const PlannedRun& plan) {
+  const bool has_weights =
+      !request.output.scales_only &&
+      std::ranges::any_of(plan.formats->names(), [](const std::string& format) {
+        return any_has(format, &OutputFormat::is_checkpoint);
+      });
+  return has_weights ? weight_bytes(*plan.subject) : 0;
+}
+
+/// Inputs of the forward passes.
+struct Inputs {
+  const CalibrateRequest& request;
+  const CalibrationSubject& subject;
+  const Weights& weights;
+  std::span<const std::unique_ptr<Backend>> backends;
+  std::vector<int64_t> lengths;
+};
+
+double seconds_of(const Inputs& inputs, ComputeType type, const ScoringWork& scoring) {
+  const DeviceRate rate =
+      measure_rate(*inputs.backends[0], type, num_threads(inputs.request.device));
+  const SampleWork each = sample_work(inputs.subject.config, inputs.weights);
+  double work = 0.0, scored_work = 0.0, scored_tokens = 0.0;
+  for (const int64_t length : inputs.lengths) {
+    work += each.of(length);
+    const int64_t scored = std::min(length, scoring.max_seq_length);
+    scored_work += each.of(scored);
+    scored_tokens += static_cast<double>(scored);
+  }
+  const auto devices = static_cast<double>(inputs.backends.size());
+  double seconds = kStartSeconds + kObservingWork * work / (rate.flop * devices);
+  if (scoring.num_sequences == 0 || inputs.lengths.empty()) return seconds;
+  // Sequences are taken to be as long as the samples.
+  const double times = static_cast<double>(scoring.num_models * scoring.num_sequences) /
+                       static_cast<double>(inputs.lengths.size());
+  const auto vocabulary = static_cast<double>(inputs.subject.config.vocab_size);
+  const double head =
+      2.0 * vocabulary * static_cast<double>(inputs.subject.config.hidden_size) * scored_tokens;
+  seconds +=
+      times * ((scored_work + head) / rate.flop + scored_tokens * vocabulary * rate.logit_seconds);
+  return seconds;
+}
+
+/// The plan of the first device, whose part of the samples is as large as any.
+void plan_memory(const Inputs& inputs, const LayerwiseOptions& given, CalibrationPreview& preview) {
+  const Backend& backend = *inputs.backends[0];
+  const ModelConfig& config = inputs.subject.config;
+  LayerwiseOptions options = given;
+  options.observation = observation_of(inputs.subject.plan, calibration_options(inputs.request));
+  options.shows_hidden = preview.state_bytes > 0;
+  if (backend.is_host()) set_process_memory(options, config, inputs.request.device.threads);
+  const size_t first = DividedForward::divide(inputs.lengths, inputs.backends.size()).at(1);
+  const std::span<const int64_t> own(inputs.lengths.data(), first);
+  const int64_t tokens = std::accumulate(own.begin(), own.end(), int64_t{0});
+  const MemoryNeeds needs = memory_needs(config, inputs.weights, backend, options, own);
+  const MemoryPlan plan(config, inputs.weights, backend, options, own);
+  const int64_t batch = std::min(plan.batch_tokens(), tokens);
+  const int64_t longest = std::ranges::max(inputs.lengths);
+  const uint64_t hidden =
+      static_cast<uint64_t>(tokens * config.carried_width(longest)) * sizeof(float);
+  // Hidden states lie in memory together, or in a scratch file.
+  const bool are_in_memory = hidden <= plan.hidden_bytes(batch).value_or(hidden);
+  preview.memory_bytes = needs.with_batch(batch) + (are_in_memory ? hidden : 0);
+  if (!are_in_memory && backend.is_host()) preview.scratch_bytes = hidden;
+  preview.memory_available = plan.limit();
+}
+
+uint64_t state_bytes(const CalibrateRequest& request, const CalibrationSubject& subject,
+                     std::span<const Sample> samples) {
+  if (state_folder(request.state, request.output.output).empty()) return 0;
+  return RunState::bytes(std::ssize(samples), tokens_of(samples),
+                         subject.config.carried_width(longest_of(samples)));
+}
+
+void check_is_free(const OutputOptions& output) {
+  if (!output.output.empty() && !output.overwrite && is_there(output.output))
+    fail(output.output, ": exists; pass --overwrite to replace it");
+}
+
+std::string count_text(size_t count, const char* unit) {
+  return std::to_string(count) + " " + unit + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWork& scoring,
+                                       Diagnostics& diagnostics) {
+  CalibrationPreview preview;
+  PlannedRun plan;
+  plan_run(request, plan, diagnostics);
+  check_is_free(request.output);
+  const CalibrationSubject& subject = *plan.subject;
+  const auto backends = open_backends(request.device);
+  preview.device = description_of(backends);
+  preview.output_bytes = output_bytes(request, plan);
+  preview.disk = existing_folder_of(request.output.output);
+  preview.free_bytes = free_bytes_at(preview.disk);
+  if (!runs_text(request, subject)) return preview;
+  const LayerwiseOptions layerwise =
+      layerwise_options(request, *backends[0], subject.config, preview.disk);
+  const auto dataset = open_dataset(request.dataset, {.columns = request.columns});
+  const std::vector<Sample> samples = samples_for(subject, *dataset, request.samples, diagnostics);
+  const Weights weights(subject.model_dir, subject.config, &subject.quantization);
+  const Inputs inputs{request, subject, weights, backends, lengths_of(samples)};
+  preview.num_samples = samples.size();
+  preview.num_tokens = tokens_of(samples);
+  preview.state_bytes = state_bytes(request, subject, samples);
+  preview.seconds = seconds_of(inputs, layerwise.compute_type, scoring);
+  plan_memory(inputs, layerwise, preview);
+  return preview;
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<long long>(std::llround(std::max(1.0, seconds)));
+  char text[48];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                  whole % 60);
+  } else {
+    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
+  }
+  return text;
+}
+
+Json to_json(const CalibrationPreview& preview) {
+  Json json = {{"device", preview.device},
+               {"num_samples", preview.num_samples},
+               {"num_tokens", preview.num_tokens},
+               {"seconds", std::round(preview.seconds)},
+               {"memory_bytes", preview.memory_bytes},
+               {"memory_available_bytes", nullptr},
+               {"disk",
+                {{"output_bytes", preview.output_bytes},
+                 {"state_bytes", preview.state_bytes},
+                 {"scratch_bytes", preview.scratch_bytes},
+                 {"free_bytes", nullptr}}}};
+  if (preview.memory_available) json["memory_available_bytes"] = *preview.memory_available;
+  if (preview.free_bytes) json["disk"]["free_bytes"] = *preview.free_bytes;
+  return json;
+}
+
+std::vector<std::pair<std::string, std::string>> preview_lines(const CalibrationPreview& preview) {
+  const auto bytes = [](uint64_t count) { return byte_text(static_cast<double>(count)); };
+  std::vector<std::pair<std::string, std::string>> lines{{"device", preview.device}};
+  if (preview.num_samples == 0) {
+    lines.emplace_back("samples", "none: the recipe calibrates nothing");
+  } else {
+    lines.emplace_back("samples", count_text(preview.num_samples, "sample") + ", " +
+                                      std::to_string(preview.num_tokens) + " tokens");
+    lines.emplace_back("time", "about " + duration_text(preview.seconds));
+    lines.emplace_back(
+        "memory", "at most " + bytes(preview.memory_bytes) +
+                      (preview.memory_available ? " of " + bytes(*preview.memory_available) : ""));
+  }
+  std::string disk = "output " + bytes(preview.output_bytes);
+  if (preview.state_bytes > 0) disk += ", state up to " + bytes(preview.state_bytes);
+  if (preview.scratch_bytes > 0) disk += ", hidden states " + bytes(preview.scratch_bytes);
+  if (preview.free_bytes)
+    disk += "; " + bytes(*preview.free_bytes) + " are free at " + preview.disk.string() +
+            (preview.has_room() ? "" : ": too little");
+  lines.emplace_back("disk", disk);
+  return lines;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "run/calibrate_request.h"
+
+namespace kvcal {
+
+/// What a calibration would take: the same inputs are read, and the device is measured for a
+/// moment. Upper bounds, but for the time.
+struct CalibrationPreview {
+  std::string device;
+  size_t num_samples = 0;  ///< 0: the recipe runs no text
+  int64_t num_tokens = 0;
+  double seconds = 0.0;                      ///< of computing; files are as fast as their disk
+  uint64_t memory_bytes = 0;                 ///< of the process; of a GPU, its memory
+  std::optional<uint64_t> memory_available;  ///< the limit, or what the machine can give
+  // Disk, in bytes:
+  uint64_t output_bytes = 0, state_bytes = 0;
+  uint64_t scratch_bytes = 0;          ///< of hidden states that memory does not hold
+  std::optional<uint64_t> free_bytes;  ///< where the output goes
+  std::filesystem::path disk;          ///< a folder of that disk
+
+  uint64_t disk_bytes() const { return output_bytes + state_bytes + scratch_bytes; }
+  bool has_room() const { return !free_bytes || *free_bytes >= disk_bytes(); }
+};
+
+/// Work of scoring sequences after a calibration, for an estimate of its time.
+struct ScoringWork {
+  int64_t num_sequences = 0, max_seq_length = 0;
+  int num_models = 0;  ///< that run side by side
+};
+
+/// Writes nothing; an output need not be named. Throws Error as calibrate_checkpoint does before it
+/// calibrates, also where the memory cannot hold a layer. scoring: adds its time.
+CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWork& scoring,
+                                       Diagnostics& diagnostics);
+
+/// "0:45", "1:05:09"
+std::string duration_text(double seconds);
+/// What --json prints.
+Json to_json(const CalibrationPreview& preview);
+/// Pairs of a label and a text of one line.
+std::vector<std::pair<std::string, std::string>> preview_lines(const CalibrationPreview& preview);
+
+}  // namespace kvcal
