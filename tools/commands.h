@@ -45,6 +45,7 @@ void add_convert(CLI::App& app, std::function<void()>& run);
 void add_apply(CLI::App& app, std::function<void()>& run);
 void add_sweep(CLI::App& app, std::function<void()>& run);
 void add_synth(CLI::App& app, std::function<void()>& run);
+void add_try(CLI::App& app, std::function<void()>& run);
 void add_verify(CLI::App& app, std::function<void()>& run);
 void add_completion(CLI::App& app, std::function<void()>& run);
 void add_man(CLI::App& app, std::function<void()>& run);

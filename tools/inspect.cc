@@ -133,7 +133,7 @@ double largest(const std::vector<Scale>& scales) {
 }
 
 /// The course over the layers at a glance: amax where it is known, else scales.
-void print_lines(const std::vector<InspectedLayer>& layers) {
+void print_layer_lines(const std::vector<InspectedLayer>& layers) {
   Pairs pairs;
   const auto add = [&](const std::string& key, const std::vector<double>& values) {
     if (std::ranges::none_of(values, [](double value) { return value > 0.0; })) return false;
@@ -166,7 +166,7 @@ void print_report(const InspectionResult& found) {
   print_pairs("architecture", shown(found.properties));
   print_sizes(found);
   print_consumers(found.consumers);
-  print_lines(found.layers);
+  print_layer_lines(found.layers);
   print_layers(found.layers);
 }
 

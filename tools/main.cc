@@ -23,9 +23,9 @@ namespace {
 
 // Every subcommand, in the order --help lists them.
 constexpr AddCommand kCommands[] = {
-    add_calibrate, add_quantize,   add_scales,  add_convert, add_apply,   add_generate,
-    add_eval,      add_sweep,      add_inspect, add_verify,  add_engines, add_families,
-    add_synth,     add_completion, add_man,     add_help,    add_version};
+    add_calibrate, add_try,   add_quantize,   add_scales,  add_convert, add_apply,
+    add_generate,  add_eval,  add_sweep,      add_inspect, add_verify,  add_engines,
+    add_families,  add_synth, add_completion, add_man,     add_help,    add_version};
 
 int code(ExitStatus status) {
   return static_cast<int>(status);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "core/number_text.h"
+#include "datasets/named_dataset.h"
 #include "export/joined_writer.h"
 #include "run/sequence_scores.h"
 
@@ -66,20 +67,35 @@ Json likelihood_json(const Likelihood& result) {
 }
 
 std::string gain_text(const MeasuredScales& measured) {
-  if (measured.calibrated.num_tokens < kFewTokens) return "too few tokens to tell which is better";
   const PairedDifference& gain = measured.gain;
-  const std::string difference = with_error(gain.mean, gain.standard_error);
-  if (std::fabs(gain.mean) <= 2 * gain.standard_error)
-    return "no difference beyond two standard errors (" + difference + ")";
-  return (gain.mean > 0 ? "these scales are better by " : "1.0 is better by ") +
-         with_error(std::fabs(gain.mean), gain.standard_error);
+  switch (better_of(measured)) {
+    case BetterScales::kTooFewTokens:
+      return "too few tokens to tell which is better";
+    case BetterScales::kNoDifference:
+      return "no difference beyond two standard errors (" +
+             with_error(gain.mean, gain.standard_error) + ")";
+    case BetterScales::kCalibrated:
+      return "these scales are better by " + with_error(gain.mean, gain.standard_error);
+    case BetterScales::kUnit:
+      return "1.0 is better by " + with_error(-gain.mean, gain.standard_error);
+  }
+  return "";
 }
 
 }  // namespace
 
+BetterScales better_of(const MeasuredScales& measured) {
+  if (measured.calibrated.num_tokens < kFewTokens) return BetterScales::kTooFewTokens;
+  const PairedDifference& gain = measured.gain;
+  if (std::fabs(gain.mean) <= 2 * gain.standard_error) return BetterScales::kNoDifference;
+  return gain.mean > 0 ? BetterScales::kCalibrated : BetterScales::kUnit;
+}
+
 MeasuredScales measure_scales(const CalibrateRequest& request, const CalibrationResult& result,
                               const MeasureOptions& options, Diagnostics& diagnostics) {
-  const EvalOptions eval = eval_options(request, result, options);
+  CalibrateRequest settled = request;
+  if (settled.dataset.empty()) settled.dataset = kDefaultDataset;  // as the calibration did
+  const EvalOptions eval = eval_options(settled, result, options);
   EvalVariants variants(eval, true, diagnostics);
   const std::vector<ScoredSequence> sequences = read_sequences(eval, variants.model(), diagnostics);
   Scorer scorer = variants.make_scorer();

@@ -25,6 +25,10 @@ struct MeasuredScales {
   PairedDifference gain = {};  ///< KL of scale 1.0 less KL of the scales, in nats a token
 };
 
+/// The better scales: a difference counts from two standard errors on.
+enum class BetterScales { kTooFewTokens, kNoDifference, kCalibrated, kUnit };
+BetterScales better_of(const MeasuredScales& measured);
+
 /// Runs the records of the data set that follow the calibration's samples, or the first ones where
 /// none follow. result: of a calibration with an output. Throws Error.
 MeasuredScales measure_scales(const CalibrateRequest& request, const CalibrationResult& result,

@@ -1,0 +1,132 @@
+#include "run/trial.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/folder.h"
+#include "core/number_text.h"
+#include "datasets/named_dataset.h"
+#include "run/closing_lines.h"
+
+namespace kvcal {
+namespace {
+
+constexpr int kModelsMeasured = 3;  ///< 16 bits, calibrated scales, scale 1.0
+constexpr size_t kWorstNamed = 3;
+
+/// Leaves records for the measurement.
+void divide_records(TrialRequest& request) {
+  CalibrateRequest& calibration = request.calibration;
+  if (calibration.dataset.empty()) calibration.dataset = kDefaultDataset;
+  int64_t& samples = calibration.samples.num_calibration_samples;
+  const int64_t records =
+      open_dataset(calibration.dataset, {.columns = calibration.columns})->size();
+  if (records < samples + request.measure.num_sequences)
+    samples = std::clamp<int64_t>(samples, 1, std::max<int64_t>(1, records / 2));
+}
+
+std::string_view word_of(TrialAdvice advice) {
+  switch (advice) {
+    case TrialAdvice::kCalibrate:
+      return "calibrate";
+    case TrialAdvice::kEither:
+      return "either";
+    case TrialAdvice::kOtherData:
+      return "other data";
+    case TrialAdvice::kMoreTokens:
+      return "more tokens";
+  }
+  return "";
+}
+
+std::string advice_text(const Trial& trial) {
+  switch (advice_of(trial)) {
+    case TrialAdvice::kCalibrate:
+      return better_of(trial.measured) == BetterScales::kCalibrated
+                 ? "serve calibrated scales: they are measurably better than 1.0"
+                 : "serve calibrated scales: 1.0 would clip, if not in these texts' predictions";
+    case TrialAdvice::kEither:
+      return "an FP8 cache with scale 1.0 serves this model as well: no checkpoint is needed";
+    case TrialAdvice::kOtherData:
+      return "1.0 was better: calibrate with --dataset of your own text, and more samples";
+    case TrialAdvice::kMoreTokens:
+      return "measure more text: --dataset, --measure-sequences";
+  }
+  return "";
+}
+
+std::string context_text(uint64_t bytes) {
+  constexpr uint64_t kGiB = uint64_t{1} << 30;
+  return "twice as long in the same memory: 1 GiB holds " + std::to_string(kGiB / bytes) +
+         " tokens, in 16 bits " + std::to_string(kGiB / (2 * bytes));
+}
+
+}  // namespace
+
+TrialAdvice advice_of(const Trial& trial) {
+  const BetterScales verdict = better_of(trial.measured);
+  const bool clips = trial.result.summary && trial.result.summary->unit == UnitScale::kClips;
+  if (verdict == BetterScales::kUnit) return TrialAdvice::kOtherData;
+  if (verdict == BetterScales::kCalibrated || clips) return TrialAdvice::kCalibrate;
+  if (verdict == BetterScales::kNoDifference) return TrialAdvice::kEither;
+  return TrialAdvice::kMoreTokens;
+}
+
+void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
+               const TrialSteps& steps) {
+  CalibrateRequest& calibration = request.calibration;
+  divide_records(request);
+  // Without commit() the folder goes with the trial.
+  std::optional<AtomicDirectory> scratch;
+  if (calibration.output.output.empty()) {
+    scratch.emplace(temporary_folder() / ("kvcal-try-" + std::to_string(::getpid())), false);
+    calibration.output.output = (scratch->path() / "scales").string();
+    calibration.output.scales_only = true;
+    calibration.state.folder = "none";
+  }
+  SilentDiagnostics silent;  // the calibration says it all again
+  steps.estimated(preview_calibration(calibration,
+                                      {.num_sequences = request.measure.num_sequences,
+                                       .max_seq_length = request.measure.max_seq_length,
+                                       .num_models = kModelsMeasured},
+                                      silent));
+  std::optional<Trial> trial;
+  calibrate_checkpoint(calibration, session, diagnostics, [&](const CalibrationResult& result) {
+    trial.emplace(Trial{result, {}});
+  });
+  if (!trial || !trial->result.summary)
+    fail(calibration.model, ": has no K and V that the recipe quantizes");
+  trial->measured = measure_scales(calibration, trial->result, request.measure, diagnostics);
+  steps.done(*trial);
+}
+
+Json to_json(const Trial& trial) {
+  const ScaleSummary& summary = *trial.result.summary;
+  Json worst = Json::array();
+  for (const LayerErrors* layer : worst_layers(summary, kWorstNamed)) worst.push_back(layer->layer);
+  Json json = {{"advice", word_of(advice_of(trial))},
+               {"measured", to_json(trial.measured)},
+               {"summary", to_json(summary)},
+               {"worst_layers", std::move(worst)},
+               {"cache_bytes_per_token",
+                {{"fp8", summary.cache_bytes_fp8}, {"16-bit", 2 * summary.cache_bytes_fp8}}}};
+  if (const auto& cost = trial.result.cost)
+    json["calibration"] = {{"num_samples", cost->num_samples},
+                           {"num_tokens", cost->num_tokens},
+                           {"seconds", cost->seconds},
+                           {"peak_memory_bytes", cost->peak_bytes}};
+  return json;
+}
+
+std::vector<std::pair<std::string, std::string>> trial_lines(const Trial& trial) {
+  std::vector<std::pair<std::string, std::string>> lines = closing_lines(trial.result);
+  const auto measured = measured_lines(trial.measured);
+  lines.insert(lines.end(), measured.begin(), measured.end());
+  lines.emplace_back("context", context_text(trial.result.summary->cache_bytes_fp8));
+  lines.emplace_back("advice", advice_text(trial));
+  return lines;
+}
+
+}  // namespace kvcal

@@ -1,0 +1,146 @@
+#include "run/trial.h"
+
+#include <iostream>
+
+#include "core/file.h"
+#include "core/folder.h"
+#include "core/shell_word.h"
+#include "export/checkpoint_copy.h"
+#include "hub/hub_cache.h"
+#include "input_options.h"
+#include "kvcal_version.h"
+#include "options.h"
+#include "terminal/command_line.h"
+#include "terminal/progress.h"
+
+namespace kvcal {
+namespace {
+
+struct TryOptions {
+  TrialRequest request;
+  std::string model;  ///< as given
+  bool json = false;
+};
+
+/// The name for an output: "./MODEL-FP8-KV" where none was given.
+std::string output_name(const TryOptions& options) {
+  const std::string& output = options.request.calibration.output.output;
+  if (!output.empty()) return output;
+  fs::path model = fs::absolute(options.request.calibration.model).lexically_normal();
+  if (!model.has_filename()) model = model.parent_path();
+  return "./" + model.filename().string() + "-FP8-KV";
+}
+
+/// An overlay as a checkpoint of nothing but scales, which is all that engines' rules look at
+/// where the weights have 16 bits.
+WrittenFolder as_checkpoint(const WrittenFolder& overlay) {
+  const fs::path folder = overlay.path.parent_path() / "served";
+  fs::create_directory(folder);
+  kvcal::copy_file(overlay.path / "config.json", folder / "config.json");
+  kvcal::copy_file(overlay.path / kScalesFileName, folder / kSingleFileName);
+  return {.format = overlay.format, .path = folder};
+}
+
+/// The engines that use the scales, with the commands that serve the output by its name.
+std::vector<ServedEngine> engines_of(const TryOptions& options, const Trial& trial,
+                                     Diagnostics& diagnostics) {
+  std::vector<WrittenFolder> folders = trial.result.output.folders;
+  for (WrittenFolder& folder : folders)
+    if (folder.is_overlay && is_there(folder.path / kScalesFileName))
+      folder = as_checkpoint(folder);
+  std::vector<ServedEngine> engines =
+      engines_served(folders, trial.result.config, true, options.request.calibration.model,
+                     options.request.calibration.output, diagnostics);
+  std::erase_if(engines, [](const ServedEngine& one) { return one.fate != Fate::kLoaded; });
+  const std::string name = shell_word(output_name(options));
+  for (ServedEngine& engine : engines)
+    for (const WrittenFolder& folder : folders) {
+      const std::string path = shell_word(folder.path.string());
+      if (const size_t at = engine.note.find(path); at != std::string::npos)
+        engine.note.replace(at, path.size(), name);
+    }
+  return engines;
+}
+
+/// The line that makes the checkpoint that the engines' lines serve.
+std::string calibrate_command(const TryOptions& options) {
+  const CalibrateRequest& request = options.request.calibration;
+  std::string line = "kvcal calibrate " + shell_word(options.model);
+  if (!request.dataset.empty()) line += " --dataset " + shell_word(request.dataset);
+  return line + " -o " + shell_word(output_name(options));
+}
+
+void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& diagnostics) {
+  const bool is_kept = !options.request.calibration.output.output.empty();
+  const std::vector<ServedEngine> engines = engines_of(options, trial, diagnostics);
+  if (options.json) {
+    Json json = to_json(trial);
+    json["model"] = options.model;
+    json["engines"] = Json::array();
+    for (const ServedEngine& engine : engines)
+      json["engines"].push_back({{"engine", engine.title}, {"serve", engine.note}});
+    if (!is_kept) json["calibrate"] = calibrate_command(options);
+    std::cout << dump_json(json);
+    return;
+  }
+  print_lines(trial_lines(trial));
+  std::cout << '\n';
+  if (!is_kept) std::cout << "make it:  " << calibrate_command(options) << '\n';
+  for (const ServedEngine& engine : engines)
+    std::cout << engine.title << ":  " << engine.note << '\n';
+}
+
+std::string count_of(size_t count, const char* unit) {
+  return std::to_string(count) + unit + (count == 1 ? "" : "s");
+}
+
+void run_try(TryOptions options) {
+  CalibrateRequest& calibration = options.request.calibration;
+  calibration.version = KVCAL_VERSION;
+  calibration.resume_command = resuming_command_line();
+  options.model = name_of_source(calibration.model);
+  RankSession session({});
+  if (!session.is_alone()) fail("try runs in one process; kvcal calibrate runs on several ranks");
+  TerminalDiagnostics diagnostics;
+  const TrialSteps steps{
+      .estimated =
+          [&](const CalibrationPreview& preview) {
+            diagnostics.inform(
+                "about " + duration_text(preview.seconds) + " for " +
+                count_of(preview.num_samples, " sample") + ", " +
+                std::to_string(preview.num_tokens) + " tokens, and " +
+                count_of(static_cast<size_t>(options.request.measure.num_sequences), " sequence") +
+                " to measure, on " + preview.device);
+          },
+      .done = [&](const Trial& trial) { print_trial(options, trial, diagnostics); }};
+  try_model(options.request, session, diagnostics, steps);
+  session.done();
+}
+
+}  // namespace
+
+void add_try(CLI::App& app, std::function<void()>& run) {
+  auto options = std::make_shared<TryOptions>();
+  CalibrateRequest& calibration = options->request.calibration;
+  CLI::App* command = app.add_subcommand(
+      "try", "Find out what an FP8 KV cache costs a model and whether calibrated scales help");
+  add_model(*command, "model", calibration.model,
+            "Hugging Face model: a folder, or an id of the hub, owner/name[@revision]")
+      ->required();
+  add_dataset(*command, "--dataset", calibration.dataset,
+              "Text to calibrate and measure with, as of calibrate; default: calibration");
+  add_columns(*command, calibration.columns);
+  add_number(*command, "--num-samples", calibration.samples.num_calibration_samples,
+             "Samples to calibrate with", 1, int64_t{1} << 40);
+  add_number(*command, "--measure-sequences", options->request.measure.num_sequences,
+             "Other records to measure, of 512 tokens at most", 1, int64_t{1} << 40);
+  add_text(*command, "-o,--output", calibration.output.output,
+           "Also keep the checkpoint, in this folder; else nothing is kept");
+  command->add_flag("--overwrite", calibration.output.overwrite, "Replace an existing output");
+  command->add_flag("--json", options->json, "Print JSON instead of text");
+  add_family_options(*command, calibration.family);
+  add_device_options(*command, calibration.device);
+  command->callback([options, &run] { run = [options] { run_try(*options); }; });
+}
+
+}  // namespace kvcal
