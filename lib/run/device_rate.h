@@ -16,7 +16,8 @@ inline constexpr double kObservingWork = 1.2;
 /// A process starts: the program, its threads, the model's files.
 inline constexpr double kStartSeconds = 0.3;
 
-/// Multiplies two matrices for about a tenth of a second; the fastest spell counts. threads: of the processor, for scores.
+/// Multiplies two matrices for about a tenth of a second; the fastest spell counts. threads: of the
+/// processor, for scores.
 DeviceRate measure_rate(Backend& backend, ComputeType type, int threads);
 
 }  // namespace kvcal
