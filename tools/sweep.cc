@@ -8,6 +8,7 @@
 
 #include "commands.h"
 #include "core/join.h"
+#include "core/time_text.h"
 #include "kvcal_version.h"
 #include "run/report_files.h"
 #include "sweep/sweep_inputs.h"

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <numeric>
 
 #include "calib/resolve_plan.h"
 #include "core/folder.h"
 #include "core/number_text.h"
+#include "core/time_text.h"
 #include "export/joined_writer.h"
 #include "forward/divided_forward.h"
 #include "forward/memory_plan.h"
@@ -146,15 +146,7 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
 }
 
 std::string duration_text(double seconds) {
-  const auto whole = static_cast<long long>(std::llround(std::max(1.0, seconds)));
-  char text[48];
-  if (whole >= 3600) {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
-                  whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
-  }
-  return text;
+  return time_text(std::max(1.0, seconds));
 }
 
 Json to_json(const CalibrationPreview& preview) {

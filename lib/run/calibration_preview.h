@@ -40,7 +40,7 @@ struct ScoringWork {
 CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWork& scoring,
                                        Diagnostics& diagnostics);
 
-/// "0:45", "1:05:09"
+/// time_text, of a second at least: what is estimated is not "0:00".
 std::string duration_text(double seconds);
 /// What --json prints.
 Json to_json(const CalibrationPreview& preview);

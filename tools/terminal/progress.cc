@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "core/time_text.h"
 #include "terminal/verbosity.h"
 
 namespace kvcal {
@@ -45,18 +46,6 @@ std::string bar(double fraction, int width) {
 }
 
 }  // namespace
-
-std::string time_text(double seconds) {
-  const auto whole = static_cast<long long>(std::llround(seconds));
-  char text[48];
-  if (whole >= 3600) {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
-                  whole % 60);
-  } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
-  }
-  return text;
-}
 
 std::string row_text(const StageProgress& progress) {
   std::string text = progress.stage + ": " + percent_text(progress.fraction);

@@ -9,9 +9,6 @@
 
 namespace kvcal {
 
-/// "1:05:09", "4:30"
-std::string time_text(double seconds);
-
 /// How far a stage of the work is.
 struct StageProgress {
   std::string stage, unit;
