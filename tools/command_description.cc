@@ -5,13 +5,14 @@
 #include <sstream>
 #include <string_view>
 
-#include "command_guide.h"
 #include "commands.h"
 #include "engines/engine_rules.h"
 #include "export/writer.h"
 #include "kernels/backends.h"
-#include "option_groups.h"
+#include "kvcal_version.h"
+#include "shell/command_guide.h"
 #include "shell/completion.h"
+#include "shell/option_groups.h"
 
 namespace kvcal {
 namespace {
@@ -213,7 +214,7 @@ ExitStatusMeaning meaning(ExitStatus status, const char* text) {
 
 ProgramDescription description_of(const CLI::App& app) {
   ProgramDescription described{
-      .version = program_version(),
+      .version = KVCAL_VERSION,
       .program = description_of_command(app),
       .commands = {},
       .exit_statuses = {

@@ -1,4 +1,4 @@
-#include "command_guide.h"
+#include "shell/command_guide.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "option_groups.h"
+#include "shell/option_groups.h"
 
 #include <algorithm>
 #include <string_view>
