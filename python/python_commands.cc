@@ -1,12 +1,12 @@
 #include "python_commands.h"
 
-#include "engines_served.h"
 #include "inspect/inspection.h"
 #include "inspect/verification.h"
 #include "kvcal_version.h"
 #include "ranks/rank_session.h"
 #include "run/calibrate_checkpoint.h"
 #include "run/convert_checkpoint.h"
+#include "run/engines_served.h"
 #include "run/measured_scales.h"
 #include "run/named_inputs.h"
 #include "run/output_card.h"

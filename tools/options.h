@@ -1,11 +1,11 @@
 #pragma once
 
 #include "commands.h"
-#include "engines_served.h"
 #include "family/model_config.h"
 #include "report/checkpoint_report.h"
 #include "run/calibration_result.h"
 #include "run/convert_checkpoint.h"
+#include "run/engines_served.h"
 #include "run/report_files.h"
 
 namespace kvcal {

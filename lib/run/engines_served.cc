@@ -1,4 +1,4 @@
-#include "engines_served.h"
+#include "run/engines_served.h"
 
 #include "core/folder.h"
 #include "core/join.h"
