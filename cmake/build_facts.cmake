@@ -1,4 +1,4 @@
-# What `kvcal --version --json` says of the build (tools/version.cc). Included behind third_party and gpu.
+# What `kvcal --version --json` says of the build (tools/help.cc). Included behind third_party and gpu.
 # The commit is told, not found: a configured folder outlives commits, and a build of a source archive must not differ.
 set(KVCAL_COMMIT "" CACHE STRING "Commit that is built, for kvcal --version --json")
 set(KVCAL_BUILT_WITH_ARROW ${KVCAL_HAS_ARROW})

@@ -2,6 +2,8 @@
 
 #include "core/join.h"
 #include "core/number_text.h"
+#include "core/printable_text.h"
+#include "core/text_table.h"
 #include "datasets/named_dataset.h"
 #include "input_options.h"
 #include "inspect/page_values.h"
@@ -12,10 +14,8 @@
 #include "run/calibration_preview.h"
 #include "run/measured_scales.h"
 #include "run/output_card.h"
-#include "terminal/command_line.h"
 #include "terminal/progress.h"
-#include "terminal/table.h"
-#include "terminal/verbosity.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -123,7 +123,7 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
 }
 
 void say(const std::string& message) {
-  std::cerr << "error: " + printable(message) + "\n";
+  std::cerr << "error: " + printable_text(message) + "\n";
 }
 
 /// Runs body on every rank that a launcher started, or alone. Errors of a run alone leave it; those
@@ -138,7 +138,7 @@ void with_ranks(const RankSettings& settings, const std::function<void(RankSessi
     body(session);
     session.done();
   } catch (const InterruptedRun& interrupted) {
-    if (session.is_first()) std::cerr << printable(interrupted.what()) << '\n';
+    if (session.is_first()) std::cerr << printable_text(interrupted.what()) << '\n';
     throw RunEnded(session.interrupted());
   } catch (const Interrupted&) {
     throw RunEnded(session.interrupted());
@@ -162,8 +162,8 @@ void print_stop(const StopOutcome& stop) {
 
 void print_shares(const std::vector<RankShare>& shares) {
   if (shares.empty() || is_quiet()) return;
-  Table table({"rank", "host", "samples", "tokens", "TFLOP", "MB of layers read", "MB from storage",
-               "processor s", "peak MB"});
+  TextTable table({"rank", "host", "samples", "tokens", "TFLOP", "MB of layers read",
+                   "MB from storage", "processor s", "peak MB"});
   for (size_t rank = 0; rank < shares.size(); ++rank) {
     const RankWork& one = shares[rank].work;
     const auto megabytes = [](uint64_t bytes) {
@@ -174,7 +174,7 @@ void print_shares(const std::vector<RankShare>& shares) {
                megabytes(one.bytes_read), megabytes(one.storage_bytes),
                fixed("%.2f", one.processor_seconds), megabytes(one.peak_bytes)});
   }
-  table.print(std::cerr);
+  std::cerr << table.text();
 }
 
 /// Returns the answers of engines for the output.

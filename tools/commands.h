@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -29,6 +30,16 @@ enum class ExitStatus : int {
 /// Thrown by a command that has done its work and found a limit exceeded: what() is a line a limit.
 class GateMissed : public std::runtime_error {
   using std::runtime_error::runtime_error;
+};
+
+/// A run that has ended and said why: the process ends with the status.
+class RunEnded : public std::exception {
+ public:
+  explicit RunEnded(int status) : status_(status) {}
+  int status() const { return status_; }
+
+ private:
+  int status_;
 };
 
 /// Adds a subcommand to app; run is set when the user chose it.
@@ -90,8 +101,6 @@ void add_cache_options(CLI::App& command, CacheOptions& options);
 /// line is read.
 void add_family_options(CLI::App& command, FamilyChoice& family);
 
-/// "0.1.0"
-std::string program_version();
 /// "kvcal 0.1.0", what --version prints.
 std::string version_text();
 /// Sources, compiler and target of this build, as JSON: `--version --json`. Nothing in

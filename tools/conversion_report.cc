@@ -4,9 +4,9 @@
 #include <iostream>
 
 #include "core/number_text.h"
+#include "core/text_table.h"
 #include "terminal/progress.h"
-#include "terminal/table.h"
-#include "terminal/verbosity.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -41,11 +41,11 @@ void print_losses(const std::vector<FormatLosses>& losses) {
     std::cout << format.format
               << ": scales are merged by the largest; octaves are lost at the lower end, of 17.8 "
                  "that E4M3 has\n";
-    if (!is_listed(format.layers.size())) {
+    if (format.layers.size() > most_rows()) {
       print_worst(format.layers);
       continue;
     }
-    Table table(
+    TextTable table(
         {"layer", "k_scale", "v_scale", "k_written", "v_written", "k_octaves", "v_octaves"});
     for (const LayerLoss& loss : format.layers)
       table.add({std::to_string(loss.layer), short_float(static_cast<double>(loss.k_scale)),
@@ -53,7 +53,7 @@ void print_losses(const std::vector<FormatLosses>& losses) {
                  short_float(static_cast<double>(loss.k_written)),
                  short_float(static_cast<double>(loss.v_written)), octaves(loss.k_octaves),
                  octaves(loss.v_octaves)});
-    table.print(std::cout);
+    std::cout << table.text();
   }
 }
 

@@ -4,10 +4,10 @@
 
 #include "commands.h"
 #include "core/join.h"
+#include "core/text_table.h"
 #include "engines/engine_rules.h"
 #include "family/architecture.h"
 #include "family/wrapper.h"
-#include "terminal/table.h"
 
 namespace kvcal {
 namespace {
@@ -84,10 +84,11 @@ Json engines_json(const std::string& model_type) {
 
 void print_engines(const std::string& model_type) {
   if (model_type.empty()) {
-    Table table({"engine", "versions", "model types run"});
+    TextTable table({"engine", "versions", "model types run"});
     for (const auto& [name, rules] : engine_rules().rows())
       table.add({name, join(rules.versions, ", "), std::to_string(rules.tried.size())});
-    return table.print(std::cout);
+    std::cout << table.text();
+    return;
   }
   for (const EngineVerdict& verdict : engine_verdicts(model_type))
     std::cout << std::left << std::setw(42)

@@ -5,14 +5,15 @@
 #include "core/file.h"
 #include "core/join.h"
 #include "core/registry.h"
+#include "core/text_table.h"
 #include "datasets/named_dataset.h"
 #include "input_options.h"
+#include "kvcal_version.h"
 #include "options.h"
 #include "run/evaluation.h"
 #include "run/output_files.h"
 #include "run/report_files.h"
 #include "terminal/progress.h"
-#include "terminal/table.h"
 
 namespace kvcal {
 namespace {
@@ -45,7 +46,7 @@ void print_several(const LikelihoodResult& result, std::ostream& out) {
   std::vector<std::string> heading{"variant", "cache", "scales", "perplexity"};
   if (has_kl)
     heading.insert(heading.end(), {"change", "mean KL", "p99 KL", "largest KL", "same top"});
-  Table table(heading);
+  TextTable table(heading);
   for (const VariantLikelihood& variant : result.variants) {
     const Likelihood& all = variant.all;
     std::vector<std::string> row{variant.cache.name, name_text(variant.cache.dtype),
@@ -60,18 +61,18 @@ void print_several(const LikelihoodResult& result, std::ostream& out) {
   if (has_kl)
     out << "perplexity of " << result.reference << ": "
         << fixed("%.4f", *first.reference_perplexity) << '\n';
-  table.print(out);
+  out << table.text();
 }
 
 void print_layers(const VariantLikelihood& variant, bool is_single, std::ostream& out) {
   if (variant.layers.empty()) return;
   out << (is_single ? "" : variant.cache.name + ": ")
       << "KL with only one layer's cache quantized:\n";
-  Table table({"layer", "mean KL", "p99 KL", "largest KL", "same top"});
+  TextTable table({"layer", "mean KL", "p99 KL", "largest KL", "same top"});
   for (const auto& [layer, result] : variant.layers)
     table.add({std::to_string(layer), fixed("%.6f", *result.kl_mean), fixed("%.6f", *result.kl_p99),
                fixed("%.6f", *result.kl_max), exact_percent(*result.top1_agreement)});
-  table.print(out);
+  out << table.text();
 }
 
 std::string score_text(const GsmScore& score) {
@@ -101,29 +102,29 @@ void print_likelihood(const LikelihoodResult& result, std::ostream& out) {
 }
 
 void print_answers(const GsmTaskResult& result, std::ostream& out) {
-  Table table({"variant", "cache", "scales", "strict-match", "flexible-extract", "tokens/s"});
+  TextTable table({"variant", "cache", "scales", "strict-match", "flexible-extract", "tokens/s"});
   for (const VariantAnswers& variant : result.variants)
     table.add({variant.cache.name, name_text(variant.cache.dtype), variant.cache.scales_source,
                score_text(variant.result.strict), score_text(variant.result.flexible),
                fixed("%.1f", to_json(variant.result).at("tokens_per_second").get<double>())});
   const GsmResult& first = result.variants[0].result;
   out << first.answers.size() << " questions, " << first.num_fewshot << " examples each\n";
-  table.print(out);
+  out << table.text();
 }
 
 void print_sensitivity(const SensitivityResult& result, std::ostream& out) {
   out << name_of(result.cache.dtype) << " cache, mean KL with only one layer quantized:\n";
-  Table ranking({"layer", "mean KL"});
+  TextTable ranking({"layer", "mean KL"});
   for (const LayerSensitivity& layer : result.ranking)
     ranking.add({std::to_string(layer.layer), fixed("%.6f", layer.kl_mean)});
-  ranking.print(out);
+  out << ranking.text();
   out << "\nthe worst layers in 16 bits, all others FP8:\n";
-  Table rows({"kept", "mean KL", "perplexity", "same top", "bytes a token", ""});
+  TextTable rows({"kept", "mean KL", "perplexity", "same top", "bytes a token", ""});
   for (const MixedCacheRow& row : result.rows)
     rows.add({std::to_string(row.kept.size()), fixed("%.6f", *row.result.kl_mean),
               fixed("%.4f", row.result.perplexity), exact_percent(*row.result.top1_agreement),
               std::to_string(row.bytes_per_token), row.is_proposed ? "proposed" : ""});
-  rows.print(out);
+  out << rows.text();
   if (result.proposal) print_proposal(*result.proposal, out);
 }
 
@@ -144,7 +145,7 @@ struct EvalCommand {
 template <class Result>
 void write_page(const EvalCommand& command, const Result& result, Diagnostics& diagnostics) {
   if (!command.report.is_asked_for()) return;
-  const report::EvalReport page = evaluation_report(command.eval, program_version(), result);
+  const report::EvalReport page = evaluation_report(command.eval, KVCAL_VERSION, result);
   write_report_files(command.report, eval_page(page), eval_plots(page), diagnostics);
 }
 
@@ -169,7 +170,7 @@ void run_likelihood(EvalCommand command) {
   TerminalDiagnostics diagnostics;
   const LikelihoodResult result = evaluate_likelihood(
       command.eval, command.likelihood, diagnostics, [&](const LikelihoodResult& scores) {
-        print_result(command, evaluation_json(command.eval, program_version(), scores),
+        print_result(command, evaluation_json(command.eval, KVCAL_VERSION, scores),
                      [&] { print_likelihood(scores, std::cout); });
       });
   write_page(command, result, diagnostics);
@@ -188,7 +189,7 @@ void run_gsm8k(EvalCommand command) {
         in_context("--cache-memory", [&] { return parse_byte_size(command.cache_memory); });
   TerminalDiagnostics diagnostics;
   const GsmTaskResult result = evaluate_gsm8k(command.eval, command.gsm8k, diagnostics);
-  const Json json = evaluation_json(command.eval, program_version(), command.gsm8k, result);
+  const Json json = evaluation_json(command.eval, KVCAL_VERSION, command.gsm8k, result);
   if (!command.log_samples.empty())
     write_file_atomically(
         command.log_samples,
@@ -206,7 +207,7 @@ void run_sensitivity(EvalCommand command) {
   TerminalDiagnostics diagnostics;
   const SensitivityResult result =
       evaluate_sensitivity(command.eval, command.sensitivity, diagnostics);
-  const Json json = evaluation_json(command.eval, program_version(), result);
+  const Json json = evaluation_json(command.eval, KVCAL_VERSION, result);
   const bool has_recipe = result.proposal && !result.proposal->recipe.empty();
   if (command.sensitivity.needs_recipe && has_recipe)
     write_file_atomically(command.output_recipe, result.proposal->recipe, command.overwrite);

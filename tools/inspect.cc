@@ -5,13 +5,16 @@
 
 #include "commands.h"
 #include "core/join.h"
+#include "core/number_text.h"
+#include "core/text_table.h"
 #include "input_options.h"
 #include "inspect/inspection.h"
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "options.h"
+#include "report/sparkline.h"
 #include "terminal/progress.h"
-#include "terminal/table.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -95,7 +98,7 @@ void print_layers(const std::vector<InspectedLayer>& layers) {
                                     "k_amax", "v_amax", "k_clipped", "v_clipped"};
   const auto after_v_scale = [](auto& cells) { return cells.begin() + 5; };
   if (has_queries) headings.insert(after_v_scale(headings), "q_scale");
-  Table table(headings);
+  TextTable table(headings);
   for (const InspectedLayer& layer : layers) {
     const auto seen = [&](const char* key, const auto& text_of) {
       const auto value = seen_number(layer, key);
@@ -113,7 +116,7 @@ void print_layers(const std::vector<InspectedLayer>& layers) {
     if (has_queries) cells.insert(after_v_scale(cells), scale_text(layer.q_scales));
     table.add(cells);
   }
-  table.print(std::cout);
+  std::cout << table.text();
 }
 
 void print_tensors(const std::vector<ListedTensor>& tensors) {
@@ -137,10 +140,10 @@ void print_layer_lines(const std::vector<InspectedLayer>& layers) {
   Pairs pairs;
   const auto add = [&](const std::string& key, const std::vector<double>& values) {
     if (std::ranges::none_of(values, [](double value) { return value > 0.0; })) return false;
-    const auto [low, high] = positive_range(values);
+    const auto [low, high] = report::positive_range(values);
     const std::string ends =
         low == high ? short_float(low) : short_float(low) + " to " + short_float(high);
-    pairs.emplace_back(key, sparkline(values, has_unicode()) + "  " + ends);
+    pairs.emplace_back(key, report::sparkline(values, has_unicode()) + "  " + ends);
     return true;
   };
   const auto add_side = [&](const std::string& side, const auto scales) {

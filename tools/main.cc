@@ -9,14 +9,14 @@
 #include "core/file_in_use.h"
 #include "core/interrupt.h"
 #include "core/join.h"
+#include "core/printable_text.h"
 #include "core/registry.h"
 #include "input_options.h"
 #include "run/state_options.h"
 #include "shell/help_page.h"
-#include "terminal/command_line.h"
 #include "terminal/progress.h"
+#include "terminal/session.h"
 #include "terminal/status_line.h"
-#include "terminal/verbosity.h"
 
 namespace kvcal {
 namespace {
@@ -188,7 +188,7 @@ int run_main(int argc, char** argv) {
   } catch (const RunEnded& ended) {
     return ended.status();
   } catch (const InterruptedRun& interrupted) {
-    std::cerr << printable(interrupted.what()) << '\n';
+    std::cerr << printable_text(interrupted.what()) << '\n';
     return code(ExitStatus::kInterrupted);
   } catch (const Interrupted&) {
     std::cerr << interrupted_message(app);
@@ -197,14 +197,14 @@ int run_main(int argc, char** argv) {
     std::cerr << missed.what() << '\n';
     return code(ExitStatus::kGateMissed);
   } catch (const Error& error) {
-    std::cerr << "error: " << printable(error.what()) << '\n';
+    std::cerr << "error: " << printable_text(error.what()) << '\n';
     return code(ExitStatus::kBadInput);
   } catch (const std::bad_alloc&) {
     std::cerr << out_of_memory_message(app);
     return code(ExitStatus::kBadInput);
   } catch (const std::exception& error) {
     std::cerr << "error: " << (is_lack_of_threads(error) ? kLackOfThreads : "")
-              << printable(error.what()) << '\n';
+              << printable_text(error.what()) << '\n';
     return code(ExitStatus::kBadInput);
   }
   return code(ExitStatus::kDone);

@@ -5,13 +5,14 @@
 #include <limits>
 
 #include "core/join.h"
+#include "core/number_text.h"
+#include "core/text_table.h"
 #include "descriptors/family_file.h"
 #include "input_options.h"
 #include "recipe/named_recipe.h"
 #include "run/closing_lines.h"
 #include "terminal/progress.h"
-#include "terminal/table.h"
-#include "terminal/verbosity.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -53,13 +54,13 @@ void print_attention_summary(const Calibration& calibration) {
 }
 
 void print_attention(const Calibration& calibration) {
-  if (!is_listed(calibration.layers.size())) return print_attention_summary(calibration);
+  if (calibration.layers.size() > most_rows()) return print_attention_summary(calibration);
   const bool has_queries = std::ranges::any_of(
       calibration.layers, [](const AttentionCalibration& layer) { return layer.q.has_value(); });
   std::vector<std::string> head{"layer",  "k_scale",   "v_scale",  "k_amax",
                                 "v_amax", "k_clipped", "v_clipped"};
   if (has_queries) head.insert(head.begin() + 1, "q_scale");
-  Table table(head);
+  TextTable table(head);
   const auto clipped = [](const KvTensorCalibration& side) {
     if (!side.num_saturated) return std::string("-");
     return percent(static_cast<double>(*side.num_saturated) /
@@ -80,7 +81,7 @@ void print_attention(const Calibration& calibration) {
       row.insert(row.begin() + 1, layer.q ? scale_text(*layer.q, layer.ignored) : "ignored");
     table.add(row);
   }
-  table.print(std::cout);
+  std::cout << table.text();
 }
 
 /// A row for all Linears of one name, such as q_proj.
@@ -99,21 +100,21 @@ void print_linears_summary(const std::vector<LinearCalibration>& linears) {
     kind->scale.add(linear.input_scale.value);
     kind->amax.add(linear.input_amax.value);
   }
-  Table table({"modules", "count", "input_scale", "input_amax"});
+  TextTable table({"modules", "count", "input_scale", "input_amax"});
   for (const Kind& kind : kinds)
     table.add({kind.name, std::to_string(kind.count), kind.scale.text(), kind.amax.text()});
-  table.print(std::cout);
+  std::cout << table.text();
   std::cout << linears.size() << " inputs have static scales (--verbose lists them)\n";
 }
 
 void print_linears(const std::vector<LinearCalibration>& linears) {
-  if (!is_listed(linears.size())) return print_linears_summary(linears);
-  Table table({"module", "input_scale", "input_amax", "tokens"});
+  if (linears.size() > most_rows()) return print_linears_summary(linears);
+  TextTable table({"module", "input_scale", "input_amax", "tokens"});
   for (const LinearCalibration& linear : linears)
     table.add({linear.module, short_float(static_cast<double>(linear.input_scale.value)),
                short_float(static_cast<double>(linear.input_amax.value)),
                std::to_string(linear.input_tokens)});
-  table.print(std::cout);
+  std::cout << table.text();
 }
 
 void print_folders(const std::vector<WrittenFolder>& folders) {

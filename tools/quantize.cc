@@ -9,7 +9,7 @@
 #include "input_options.h"
 #include "kvcal_version.h"
 #include "terminal/progress.h"
-#include "terminal/verbosity.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {

@@ -8,13 +8,14 @@
 
 #include "commands.h"
 #include "core/join.h"
+#include "core/number_text.h"
+#include "core/text_table.h"
 #include "core/time_text.h"
 #include "kvcal_version.h"
 #include "run/report_files.h"
 #include "sweep/sweep_inputs.h"
 #include "terminal/progress.h"
-#include "terminal/table.h"
-#include "terminal/verbosity.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -99,12 +100,12 @@ void print_outlook(const Sweep& sweep, const SweepOutlook& outlook, std::ostream
     out << "nothing is left to do\n";
     return;
   }
-  Table table({"to do", "tasks", "tokens", "time"});
+  TextTable table({"to do", "tasks", "tokens", "time"});
   for (size_t i = 0; i < outlook.shares.size(); ++i)
     if (const SweepOutlook::Share& share = outlook.shares[i]; share.num_tasks > 0)
       table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
                  std::to_string(share.tokens), time_text(share.seconds)});
-  table.print(out);
+  out << table.text();
   out << "about " << time_text(outlook.seconds)
       << (outlook.jobs > 1 ? ", " + std::to_string(outlook.jobs) + " at a time" : "") << ", and "
       << byte_text(outlook.memory_bytes) << " of memory\n";
@@ -157,7 +158,7 @@ void print_cells(const std::vector<report::SweepCell>& cells) {
   }
   heading.insert(heading.end(), shown.begin(), shown.end());
   heading.insert(heading.end(), {"front", "status"});
-  Table table(heading);
+  TextTable table(heading);
   for (const report::SweepCell& cell : cells) {
     std::vector<std::string> row{cell.id};
     for (const std::string& name : shown) row.push_back(metric_text(name, cell.measures.at(name)));
@@ -165,7 +166,7 @@ void print_cells(const std::vector<report::SweepCell>& cells) {
     row.push_back(cell.status);
     table.add(std::move(row));
   }
-  table.print(std::cout);
+  std::cout << table.text();
 }
 
 /// Prints the tables and writes the page of a whole sweep; a run of some cells has neither. Throws

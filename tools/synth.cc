@@ -5,7 +5,7 @@
 #include "core/json_limits.h"
 #include "synth/synthetic.h"
 #include "terminal/progress.h"
-#include "terminal/verbosity.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {

@@ -10,8 +10,8 @@
 #include "input_options.h"
 #include "kvcal_version.h"
 #include "options.h"
-#include "terminal/command_line.h"
 #include "terminal/progress.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {

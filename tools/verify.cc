@@ -3,11 +3,12 @@
 #include "commands.h"
 #include "core/error.h"
 #include "core/join.h"
+#include "core/number_text.h"
+#include "core/text_table.h"
 #include "input_options.h"
 #include "inspect/verification.h"
 #include "quant/kv_dtype.h"
-#include "terminal/table.h"
-#include "terminal/verbosity.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -62,11 +63,12 @@ std::string source_pattern(const HeldLayer& held) {
 /// A row for the layers of one source; a table of every layer where that is short.
 void print_layers(const std::vector<HeldLayer>& layers, bool is_summary) {
   if (!is_summary) {
-    Table table({"layer", "k_scale", "v_scale", "source"});
+    TextTable table({"layer", "k_scale", "v_scale", "source"});
     for (const HeldLayer& held : layers)
       table.add(
           {std::to_string(held.layer), scale_text(held.k), scale_text(held.v), source_text(held)});
-    return table.print(std::cout);
+    std::cout << table.text();
+    return;
   }
   std::vector<std::pair<std::string, std::vector<HeldLayer>>> sources;
   for (const HeldLayer& held : layers) {
@@ -75,11 +77,11 @@ void print_layers(const std::vector<HeldLayer>& layers, bool is_summary) {
     if (found == sources.end()) found = sources.insert(sources.end(), {source, {}});
     found->second.push_back(held);
   }
-  Table table({"layers", "k_scale", "v_scale", "source"});
+  TextTable table({"layers", "k_scale", "v_scale", "source"});
   for (const auto& [source, held] : sources)
     table.add({std::to_string(held.size()), spread_text(held, &HeldLayer::k),
                spread_text(held, &HeldLayer::v), source});
-  table.print(std::cout);
+  std::cout << table.text();
 }
 
 void print_report(const VerifyReport& report, const std::string& checkpoint, bool is_summary) {
@@ -133,7 +135,7 @@ void run_verify(const VerifyCommand& command) {
   for (const VerifyReport& report : reports) {
     if (command.json) continue;
     if (&report != &reports.front()) std::cout << '\n';
-    print_report(report, command.checkpoint, !is_listed(num_rows));
+    print_report(report, command.checkpoint, num_rows > most_rows());
   }
   const Verdict verdict = verdict_of(reports);
   std::cout.flush();

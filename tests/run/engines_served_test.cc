@@ -68,8 +68,7 @@ TEST_CASE("engines served: overlays and outputs without scales are not asked abo
 
 TEST_CASE("engines served: an output that cannot be read is a warning, and an error of --for") {
   const ScratchFolder scratch;
-  const WrittenFolder written = scales_file(scratch);
-  test::write_file(written.path, "no JSON");
+  const WrittenFolder written{.format = "compressed-tensors", .path = scratch / "gone"};
   KeptLines diagnostics;
   OutputOptions options;
   options.output = "OUT";

@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include "core/time_text.h"
-#include "terminal/verbosity.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {

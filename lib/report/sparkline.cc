@@ -1,26 +1,10 @@
-#include "terminal/table.h"
+#include "report/sparkline.h"
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <string_view>
 
-namespace kvcal {
-
-void Table::print(std::ostream& out) const {
-  std::vector<size_t> widths;
-  for (const auto& row : rows_) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  for (const auto& row : rows_) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i)
-      line += (i ? "  " : "") + std::string(widths[i] - row[i].size(), ' ') + row[i];
-    out << line << '\n';
-  }
-}
-
+namespace kvcal::report {
 namespace {
 
 constexpr std::string_view kBlocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -57,17 +41,4 @@ std::string sparkline(const std::vector<double>& values, bool has_unicode) {
   return line;
 }
 
-bool has_unicode() {
-  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
-    const char* value = std::getenv(name);
-    if (!value || !*value) continue;
-    std::string locale = value;
-    std::ranges::transform(locale, locale.begin(), [](char c) {
-      return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-    });
-    return locale.find("utf-8") != locale.npos || locale.find("utf8") != locale.npos;
-  }
-  return false;
-}
-
-}  // namespace kvcal
+}  // namespace kvcal::report

@@ -1,0 +1,23 @@
+#include "core/text_table.h"
+
+#include "support/catch.h"
+
+using namespace kvcal;
+
+TEST_CASE("text table: each column is as wide as its widest cell, and aligned to the right") {
+  TextTable table({"layer", "k"});
+  table.add({"0", "0.125"});
+  table.add({"10", "-"});
+  CHECK(table.text() ==
+        "layer      k\n"
+        "    0  0.125\n"
+        "   10      -\n");
+}
+
+TEST_CASE("text table: a heading alone is a line, and rows may be shorter or longer than it") {
+  CHECK(TextTable({"a", "b"}).text() == "a  b\n");
+  TextTable table({"a"});
+  table.add({"b", "long"});
+  table.add({"c"});
+  CHECK(table.text() == "a\nb  long\nc\n");
+}

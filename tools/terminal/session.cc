@@ -1,0 +1,59 @@
+#include "terminal/session.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "core/join.h"
+#include "core/shell_word.h"
+
+namespace kvcal {
+namespace {
+
+constexpr size_t kMostRows = 40;
+
+// Set once, before anything runs.
+std::vector<std::string> command_line;
+Verbosity chosen = Verbosity::kNormal;
+
+}  // namespace
+
+void remember_command_line(int argc, char** argv) {
+  command_line.assign(argv, argv + argc);
+}
+
+std::string resuming_command_line() {
+  return resuming_command_line(command_line);
+}
+
+std::string resuming_command_line(const std::vector<std::string>& words) {
+  const std::string line = join(words, " ", shell_word);
+  const bool resumes = std::ranges::find(words, "--resume") != words.end();
+  return resumes ? line : line + " --resume";
+}
+
+void set_verbosity(Verbosity verbosity) {
+  chosen = verbosity;
+}
+
+bool is_quiet() {
+  return chosen == Verbosity::kQuiet;
+}
+
+size_t most_rows() {
+  return chosen == Verbosity::kVerbose ? std::numeric_limits<size_t>::max() : kMostRows;
+}
+
+bool has_unicode(const std::function<const char*(const char*)>& environment) {
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
+    const char* value = environment(name);
+    if (!value || !*value) continue;
+    std::string locale = value;
+    std::ranges::transform(locale, locale.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    });
+    return locale.find("utf-8") != locale.npos || locale.find("utf8") != locale.npos;
+  }
+  return false;
+}
+
+}  // namespace kvcal
