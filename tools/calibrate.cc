@@ -2,7 +2,7 @@
 
 #include "core/join.h"
 #include "core/number_text.h"
-#include "core/printable_text.h"
+#include "core/shown_text.h"
 #include "core/text_table.h"
 #include "datasets/named_dataset.h"
 #include "input_options.h"
@@ -123,7 +123,7 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
 }
 
 void say(const std::string& message) {
-  std::cerr << "error: " + printable_text(message) + "\n";
+  std::cerr << "error: " + shown_message(message) + "\n";
 }
 
 /// Runs body on every rank that a launcher started, or alone. Errors of a run alone leave it; those
@@ -138,7 +138,7 @@ void with_ranks(const RankSettings& settings, const std::function<void(RankSessi
     body(session);
     session.done();
   } catch (const InterruptedRun& interrupted) {
-    if (session.is_first()) std::cerr << printable_text(interrupted.what()) << '\n';
+    if (session.is_first()) std::cerr << shown_message(interrupted.what()) << '\n';
     throw RunEnded(session.interrupted());
   } catch (const Interrupted&) {
     throw RunEnded(session.interrupted());

@@ -258,7 +258,7 @@ void check_outputs(const EvalCommand& command) {
     inputs.push_back(spec.cache.scales);
   }
   check_output_files({{"--html", command.report.page},
-                      {"--plots", command.report.plots},
+                      {"--plots", command.report.plots, OutputKind::kFolder},
                       {"--output-recipe", command.output_recipe},
                       {"--log-samples", command.log_samples}},
                      command.overwrite, inputs);

@@ -7,6 +7,7 @@
 #include "input_options.h"
 #include "run/generate_text.h"
 #include "terminal/progress.h"
+#include "terminal/status_line.h"
 
 namespace kvcal {
 namespace {
@@ -50,6 +51,7 @@ void print_comparison(const ComparedTexts& texts) {
 
 void run_generate(const GenerateCommand& command) {
   TerminalDiagnostics diagnostics;
+  GuardedOutput::pass_text_on();
   PrintedText live(command);
   if (!command.compare) {
     const GeneratedText text = generate_text(command.request, live, diagnostics);

@@ -1,5 +1,11 @@
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <iostream>
 #include <system_error>
 
@@ -9,8 +15,8 @@
 #include "core/file_in_use.h"
 #include "core/interrupt.h"
 #include "core/join.h"
-#include "core/printable_text.h"
 #include "core/registry.h"
+#include "core/shown_text.h"
 #include "input_options.h"
 #include "run/state_options.h"
 #include "shell/help_page.h"
@@ -44,8 +50,10 @@ void handle_signals() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGHUP, &action, nullptr);
   handle_lost_pages();
-  // A full disk or a file size limit is an error from write, not a signal.
+  // A full disk, a file size limit and a reader that is gone are errors from write, not signals:
+  // those would leave unfinished folders and locks.
   std::signal(SIGXFSZ, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 /// Name of the command given, if any.
@@ -99,7 +107,8 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
     return code(ExitStatus::kDone);
   }
   if (error.get_exit_code() == 0) return app.exit(error);
-  std::cerr << "error: " << usage_message(app, error) << "\nRun with --help for usage.\n";
+  std::cerr << "error: " << shown_text(usage_message(app, error))
+            << "\nRun with --help for usage.\n";
   return code(ExitStatus::kUsage);
 }
 
@@ -188,34 +197,63 @@ int run_main(int argc, char** argv) {
   } catch (const RunEnded& ended) {
     return ended.status();
   } catch (const InterruptedRun& interrupted) {
-    std::cerr << printable_text(interrupted.what()) << '\n';
+    std::cerr << shown_message(interrupted.what()) << '\n';
     return code(ExitStatus::kInterrupted);
   } catch (const Interrupted&) {
     std::cerr << interrupted_message(app);
     return code(ExitStatus::kInterrupted);
   } catch (const GateMissed& missed) {
-    std::cerr << missed.what() << '\n';
+    std::cerr << shown_message(missed.what()) << '\n';
     return code(ExitStatus::kGateMissed);
   } catch (const Error& error) {
-    std::cerr << "error: " << printable_text(error.what()) << '\n';
+    std::cerr << "error: " << shown_message(error.message()) << '\n';
     return code(ExitStatus::kBadInput);
   } catch (const std::bad_alloc&) {
     std::cerr << out_of_memory_message(app);
     return code(ExitStatus::kBadInput);
   } catch (const std::exception& error) {
     std::cerr << "error: " << (is_lack_of_threads(error) ? kLackOfThreads : "")
-              << printable_text(error.what()) << '\n';
+              << shown_message(error.what()) << '\n';
     return code(ExitStatus::kBadInput);
   }
   return code(ExitStatus::kDone);
+}
+
+/// A closed standard descriptor would be the next file that is opened, and get what is printed: its
+/// place is taken, so that printing fails instead.
+void keep_standard_descriptors() {
+  while (true) {
+    const int descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0 || descriptor > STDERR_FILENO) {
+      if (descriptor >= 0) ::close(descriptor);
+      return;
+    }
+  }
+}
+
+bool has_reader_gone() {
+  pollfd output{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+  return ::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0;
+}
+
+/// Status of a run whose text has come to standard output: all of it, or the run has failed. A
+/// reader that wanted no more, such as head, is told nothing.
+int with_whole_output(int status) {
+  errno = 0;
+  if (std::cout.flush()) return status;
+  if (has_reader_gone()) return 128 + SIGPIPE;
+  const std::string reason = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
+  std::cerr << "error: standard output could not be written whole" << reason << '\n';
+  return status == code(ExitStatus::kDone) ? code(ExitStatus::kBadInput) : status;
 }
 
 }  // namespace
 }  // namespace kvcal
 
 int main(int argc, char** argv) {
+  kvcal::keep_standard_descriptors();
   kvcal::handle_signals();
   kvcal::remember_command_line(argc, argv);
   const kvcal::GuardedOutput guarded;
-  return kvcal::run_main(argc, argv);
+  return kvcal::with_whole_output(kvcal::run_main(argc, argv));
 }

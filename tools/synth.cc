@@ -3,6 +3,7 @@
 #include "commands.h"
 #include "core/json.h"
 #include "core/json_limits.h"
+#include "run/output_files.h"
 #include "synth/synthetic.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
@@ -53,6 +54,7 @@ void run_synth(const SynthOptions& options) {
   TerminalDiagnostics diagnostics;
   const SyntheticOptions synthetic = checked_options(options);
   const Json config = read_config_file(options.config);
+  check_keeps_inputs(options.output, {options.config, synthetic.family.file()});
   AtomicDirectory output(options.output, options.overwrite);
   const SyntheticCheckpoint made = in_context(options.config, [&] {
     return write_synthetic_checkpoint(config, synthetic, output.path(), diagnostics);

@@ -12,6 +12,7 @@
 #include "core/join.h"
 #include "core/json_limits.h"
 #include "core/registry.h"
+#include "core/replaceable.h"
 #include "core/sha256.h"
 
 namespace kvcal {
@@ -290,7 +291,7 @@ std::vector<std::string> ModelDir::tensor_names() const {
 std::vector<std::string> ModelDir::sidecar_files() const {
   std::vector<std::string> names;
   for (const std::string& name : files_in(path_))
-    if (name != "config.json" && !is_weight_file(name)) names.push_back(name);
+    if (name != "config.json" && name != kMarkName && !is_weight_file(name)) names.push_back(name);
   const fs::path templates = path_ / kTemplateFolder;
   if (is_folder(templates))
     for (const std::string& name : files_in(templates))

@@ -9,6 +9,7 @@
 #include "core/file_in_use.h"
 #include "core/folder.h"
 #include "core/posix_file.h"
+#include "core/replaceable.h"
 
 namespace kvcal {
 namespace {
@@ -85,12 +86,11 @@ bool has_name(const fs::path& path) {
   return identity_of(path) != std::pair<uint64_t, uint64_t>{};
 }
 
-fs::path checked_target(const fs::path& target, bool overwrite) {
+fs::path checked_target(const fs::path& target, OutputKind kind, bool overwrite) {
   if (target.empty()) fail("the path of the output is empty");
   fs::path absolute = fs::absolute(target).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();
-  if (!overwrite && has_name(absolute))
-    fail(target.string(), ": exists; pass --overwrite to replace it");
+  check_replaceable(target, kind, overwrite);
   return absolute;
 }
 
@@ -125,13 +125,10 @@ void AtomicDirectory::Reserve::release() {
 }
 
 AtomicDirectory::AtomicDirectory(const fs::path& target, bool overwrite)
-    : target_(checked_target(target, overwrite)),
+    : target_(checked_target(target, OutputKind::kFolder, overwrite)),
       overwrite_(overwrite),
       parents_(target_.parent_path()),
       lock_(target_) {
-  const fs::file_type type = type_of(target_);
-  if (type != fs::file_type::not_found && type != fs::file_type::directory)
-    fail(target.string(), ": exists and is not a folder");
   if (lock_->is_held()) remove_stale_scratch(target_);
   scratch_ = made_scratch_folder(target_);
   try {
@@ -158,6 +155,7 @@ void AtomicDirectory::check_scratch() const {
 void AtomicDirectory::commit() {
   check_files_in_use();
   check_scratch();
+  mark_output(scratch_);
   std::error_code error;
   for (fs::recursive_directory_iterator it(scratch_, error), end; !error && it != end;
        it.increment(error)) {
@@ -170,6 +168,7 @@ void AtomicDirectory::commit() {
   if (has_name(target_)) {
     if (!overwrite_)
       fail(target_.string(), ": appeared while the output was written; nothing was replaced");
+    check_replaceable(target_, OutputKind::kFolder, overwrite_);
     old = replace_target();
   } else if (::rename(scratch_.c_str(), target_.c_str()) != 0) {
     fail_errno(target_, "cannot rename the finished output");
@@ -205,7 +204,7 @@ void write_file_atomically(const fs::path& target, std::string_view content, boo
 
 void write_file_atomically(const fs::path& target, bool overwrite,
                            const std::function<void(const fs::path& file)>& write) {
-  const fs::path absolute = checked_target(target, overwrite);
+  const fs::path absolute = checked_target(target, OutputKind::kFile, overwrite);
   const fs::path scratch = made_scratch_file(absolute);
   try {
     write(scratch);
@@ -217,10 +216,6 @@ void write_file_atomically(const fs::path& target, bool overwrite,
     throw;
   }
   sync_folder(absolute.parent_path());
-}
-
-void check_new_file(const fs::path& target, bool overwrite) {
-  checked_target(target, overwrite);
 }
 
 }  // namespace kvcal

@@ -4,6 +4,7 @@
 
 #include "core/checked.h"
 #include "core/registry.h"
+#include "core/shown_name.h"
 
 namespace kvcal {
 
@@ -20,10 +21,11 @@ uint64_t parse_byte_size(const std::string& text) {
                                           {"TiB", uint64_t{1} << 40}}};
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end == text.data())
-    fail("'", text, "' is no size, expected one like 8GiB");
-  std::string unit(end, text.data() + text.size());
-  return checked_mul(number, kUnits.at(unit));
+  const uint64_t* unit = kUnits.find(std::string(end, text.data() + text.size()));
+  if (error != std::errc() || end == text.data() || !unit)
+    fail(shown_name(text), " is no size, expected a whole number and a unit like 8GiB",
+         did_you_mean(end, {"B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"}));
+  return checked_mul(number, *unit);
 }
 
 }  // namespace kvcal

@@ -4,7 +4,10 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+
+#include "core/shown_text.h"
 
 namespace kvcal {
 
@@ -15,7 +18,7 @@ class Error : public std::exception {
   explicit Error(std::string message) : message_(std::move(message)) {}
   const char* what() const noexcept override { return message_.c_str(); }
   const std::string& message() const noexcept { return message_; }
-  void add_context(std::string_view where) { message_ = std::string(where) + ": " + message_; }
+  void add_context(std::string_view where) { message_ = shown_text(where) + ": " + message_; }
 
  private:
   std::string message_;
@@ -34,11 +37,33 @@ class Interrupted : public std::exception {
   const char* what() const noexcept override { return "interrupted"; }
 };
 
+/// A part of a message that has several lines of its own.
+struct Lines {
+  std::string text;
+};
+
+namespace internal {
+
+/// Literals and numbers are ours; any other text may be a stranger's, and ends no line.
+template <class Part>
+void put_part(std::ostream& text, const Part& part) {
+  if constexpr (std::is_same_v<Part, Lines>)
+    text << part.text;
+  else if constexpr (std::is_same_v<Part, char>)
+    text << shown_text({&part, 1});
+  else if constexpr (!std::is_array_v<Part> && std::is_convertible_v<const Part&, std::string_view>)
+    text << shown_text(part);
+  else
+    text << part;
+}
+
+}  // namespace internal
+
 /// Throws Error with the concatenated parts.
 template <class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   std::ostringstream text;
-  (text << ... << parts);
+  (internal::put_part(text, parts), ...);
   throw Error(text.str());
 }
 

@@ -77,8 +77,9 @@ void copy_file(const fs::path& source, const fs::path& target);
 /// An output folder that appears complete or not at all. Files are written below path(), a hidden
 /// folder beside the target; commit() flushes and renames it. Without commit() the destructor
 /// removes it; the next run with the same target removes what a killed process left. An existing
-/// target is an Error unless overwrite, and is replaced only at commit(). Another run that writes
-/// the same target is an Error that names both (core/target_lock.h).
+/// target is an Error unless overwrite and it may be replaced (core/replaceable.h), which happens
+/// at commit(). Another run that writes the same target is an Error that names both
+/// (core/target_lock.h).
 class AtomicDirectory {
  public:
   AtomicDirectory(const fs::path& target, bool overwrite);
@@ -137,12 +138,11 @@ class AtomicDirectory {
 bool lies_in(const fs::path& inner, const fs::path& outer);
 
 /// Writes one output file, complete or not at all: content goes beside the target and is renamed.
+/// Throws Error where target may not be replaced (core/replaceable.h).
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite);
 /// write_file_atomically for content that write puts into the file it gets.
 void write_file_atomically(const fs::path& target, bool overwrite,
                            const std::function<void(const fs::path& file)>& write);
-/// Throws Error where write_file_atomically would, because target exists.
-void check_new_file(const fs::path& target, bool overwrite);
 
 /// Memory in an unlinked scratch file in folder, for data beyond the memory limit.
 class ScratchMapping {

@@ -1,6 +1,7 @@
 #include "core/posix_file.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include <string>
 
@@ -43,6 +44,19 @@ void fail_errno(const fs::path& path, std::string_view what) {
 Locked try_lock(int descriptor, int mode) {
   if (retried([&] { return ::flock(descriptor, mode | LOCK_NB); }) == 0) return Locked::kYes;
   return errno == EWOULDBLOCK ? Locked::kNo : Locked::kCannot;
+}
+
+OwnFile::OwnFile(const fs::path& path, int flags)
+    : descriptor_(path, flags | O_NOFOLLOW | O_NONBLOCK, 0666) {
+  if (descriptor_.get() < 0 && errno == ELOOP)
+    fail(path.string(), ": is a link, expected a file of kvcal's own");
+  struct stat status {};
+  if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0)
+    fail_errno(path, "cannot open");
+  if (!S_ISREG(status.st_mode) || status.st_nlink != 1)
+    fail(path.string(),
+         ": is no regular file or has a second name, expected a file of kvcal's own");
+  size_ = static_cast<uint64_t>(status.st_size);
 }
 
 void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path) {

@@ -67,6 +67,19 @@ class Descriptor {
   int value_;
 };
 
+/// Opens a file that only this program writes, and makes it where flags say so; what is there must
+/// be a regular file with one name, because a link would lead to somebody else's. Throws Error.
+class OwnFile {
+ public:
+  OwnFile(const fs::path& path, int flags);
+  int get() const { return descriptor_.get(); }
+  uint64_t size() const { return size_; }
+
+ private:
+  Descriptor descriptor_;
+  uint64_t size_ = 0;  ///< when it was opened
+};
+
 /// Writes all of bytes, at the descriptor's position or at offset; continues after a signal or a
 /// partial write. Throws Error: path and the system's reason.
 void write_all(int descriptor, std::span<const std::byte> bytes, const fs::path& path);

@@ -38,6 +38,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   const std::string* best = nullptr;
   size_t best_distance = std::max<size_t>(2, wanted.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
+    if (candidate.empty() || candidate == name) continue;
     const size_t distance = edit_distance(wanted, normalised_name(candidate));
     if (distance < best_distance) {
       best_distance = distance;

@@ -3,14 +3,15 @@
 #include <string>
 #include <string_view>
 
+#include "core/shown_text.h"
+
 namespace kvcal {
 
-/// An untrusted name, quoted for a message: shortened, and without terminal control characters.
+/// An untrusted name, quoted for a message: shortened, and as shown_text has it.
 inline std::string shown_name(std::string_view name) {
   constexpr size_t kMostBytes = 200;
-  std::string text(name.substr(0, kMostBytes));
-  for (char& c : text)
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  const std::string_view start = name.substr(0, kMostBytes);
+  const std::string text = shown_text(start.substr(0, start.size() - unfinished_bytes(start)));
   return "'" + text + (name.size() > kMostBytes ? "...'" : "'");
 }
 

@@ -36,6 +36,8 @@ constexpr std::array kUnreadable{
               "is compressed with xz; unpack it first, or use gzip or zstd"sv},
     Signature{"BZh"sv, "is compressed with bzip2; unpack it first, or use gzip or zstd"sv},
     Signature{"PK\x03\x04"sv, "is a ZIP archive; unpack it first"sv},
+    Signature{"\xff\xfe\0\0"sv, "is UTF-32 text; convert it to UTF-8"sv},
+    Signature{"\0\0\xfe\xff"sv, "is UTF-32 text; convert it to UTF-8"sv},
     Signature{"\xff\xfe"sv, "is UTF-16 text; convert it to UTF-8"sv},
     Signature{"\xfe\xff"sv, "is UTF-16 text; convert it to UTF-8"sv},
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "core/replaceable.h"
 #include "export/writer.h"
 #include "quant/calibration.h"
 #include "quant/provenance.h"
@@ -14,9 +15,6 @@
 #include "recipe/recipe.h"
 
 namespace kvcal {
-
-/// Name of the file beside every output that says how the output was made.
-inline constexpr std::string_view kManifestName = "kvcal_manifest.json";
 
 /// One number, or a list where each head has its own; null for an ignored layer.
 Json scales_json(const std::vector<Scale>& scales, bool ignored);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kAccuracy = "## Accuracy\n";
 constexpr std::string_view kTag = "kvcal", kCacheTag = "fp8-kv-cache";
 
-using Lines = std::vector<std::pair<std::string, std::string>>;
+using CardLines = std::vector<std::pair<std::string, std::string>>;
 
 /// json[keys...]; nullptr where a member is missing.
 const Json* member(const Json& json, std::initializer_list<std::string_view> keys) {
@@ -121,7 +121,7 @@ std::string weights_text(const Json& manifest) {
   return count == 0 ? "" : "FP8, " + std::to_string(count) + " of them";
 }
 
-void add_unless_empty(Lines& lines, std::string label, std::string text) {
+void add_unless_empty(CardLines& lines, std::string label, std::string text) {
   if (!text.empty()) lines.emplace_back(std::move(label), std::move(text));
 }
 
@@ -201,7 +201,7 @@ std::string fenced(const std::string& text, std::string_view language) {
   return fence + std::string(language) + "\n" + text + "\n" + fence + "\n";
 }
 
-std::string list_of(const Lines& lines) {
+std::string list_of(const CardLines& lines) {
   return join(lines, "",
               [](const auto& line) { return "- " + line.first + ": " + line.second + "\n"; });
 }
@@ -267,7 +267,7 @@ std::string card_text(const ModelCard& card, const SourceCard& source) {
   return text;
 }
 
-std::string with_accuracy(const std::string& card, const Lines& lines) {
+std::string with_accuracy(const std::string& card, const CardLines& lines) {
   const size_t end = card.find(kCardEnd);
   if (end == card.npos) return card;
   const size_t before = card.substr(0, end).find(kAccuracy);

@@ -58,6 +58,9 @@ class ConfigReader {
 /// Whether layers of the family may have a tensor of the role.
 bool has_row(const Architecture& architecture, Role role);
 
+/// Throws Error where the key's value is no list, or has not one entry for each layer.
+void check_one_a_layer(std::string_view key, const Json& list, int64_t num_layers);
+
 /// Sets the ropes and the rope of each layer; windows must be set. Throws Error.
 void parse_ropes(const ConfigReader& reader, ModelConfig& config);
 

@@ -17,6 +17,8 @@ struct FamilyChoice {
   explicit operator bool() const { return architecture != nullptr; }
   bool is_from_file() const { return !file_sha256.empty(); }
   std::string text() const { return option + " " + value; }
+  /// Path of the file; empty: a built-in family.
+  std::string file() const { return is_from_file() ? value : std::string(); }
 };
 
 /// The built-in family of a name, as --family takes it. Throws Error with the nearest name.

@@ -36,9 +36,7 @@ void parse_heads_by_layer(const ConfigReader& reader, ModelConfig& config) {
   constexpr std::string_view kKey = "num_attention_heads_per_layer";
   const Json* list = reader.find(kKey);
   if (!list) return;
-  if (!list->is_array() || list->size() != config.layers.size())
-    fail("key '", kKey, "' has ", list->is_array() ? list->size() : 0, " entries, expected ",
-         config.layers.size(), ", one a layer");
+  check_one_a_layer(kKey, *list, std::ssize(config.layers));
   for (size_t i = 0; i < config.layers.size(); ++i) {
     AttentionSizes& sizes = config.layers[i].attention;
     const Json& heads = list->at(i);

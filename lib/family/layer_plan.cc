@@ -40,9 +40,7 @@ std::vector<bool> layers_by_mark(const ConfigReader& reader, std::string_view ke
 
 /// The layers that have the chosen word.
 std::vector<bool> layers_by_word(const LayerWords& words, const Json& types, int64_t num_layers) {
-  if (!types.is_array() || types.size() != static_cast<size_t>(num_layers))
-    fail("key '", words.key, "' has ", types.is_array() ? types.size() : 0, " entries, expected ",
-         num_layers, ", one a layer");
+  check_one_a_layer(words.key, types, num_layers);
   std::vector<bool> chosen;
   for (const Json& type : types) {
     const std::string word = type.is_string() ? type.get<std::string>() : type.dump();

@@ -252,11 +252,10 @@ void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
 }
 
 void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config) {
-  const Json* list = reader.find("layer_rope_theta");
+  constexpr std::string_view kKey = "layer_rope_theta";
+  const Json* list = reader.find(kKey);
   if (!list) return;
-  if (!list->is_array() || list->size() != config.layers.size())
-    fail("key 'layer_rope_theta' has ", list->is_array() ? list->size() : 0, " entries, expected ",
-         config.layers.size(), ", one a layer");
+  check_one_a_layer(kKey, *list, std::ssize(config.layers));
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const Json& found = list->at(i);
     if (!found.is_number() || !(found.get<double>() >= 0.0))

@@ -18,19 +18,13 @@ double entry(std::string_view key, const Json& list, size_t layer, double least,
   return value.get<double>();
 }
 
-void check_list(std::string_view key, const Json& list, int64_t num_layers) {
-  if (!list.is_array() || std::ssize(list) != num_layers)
-    fail("key '", key, "' has ", list.is_array() ? list.size() : 0, " entries, expected ",
-         num_layers, ", one a layer");
-}
-
 void parse_sparsity(const ConfigReader& reader, ModelConfig& config) {
   constexpr std::string_view kKey = "activation_sparsity_pattern";
   // Where it is absent, the first ten layers of a model with more are sparse.
   constexpr int64_t kSparseLayers = 10;
   constexpr double kSparsity = 0.95, kMost = 0.999999;
   const Json* list = reader.find(kKey);
-  if (list) check_list(kKey, *list, config.num_hidden_layers);
+  if (list) check_one_a_layer(kKey, *list, config.num_hidden_layers);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const bool is_sparse = config.num_hidden_layers > kSparseLayers && i < size_t{kSparseLayers};
     config.layers[i].activation_sparsity = list        ? entry(kKey, *list, i, 0.0, kMost)
@@ -50,7 +44,7 @@ void parse_mlps_by_layer(const ConfigReader& reader, ModelConfig& config) {
   constexpr std::string_view kKey = "intermediate_size";
   if (lists_mlp_widths(reader, *config.architecture)) {
     const Json& list = *reader.find(kKey);
-    check_list(kKey, list, config.num_hidden_layers);
+    check_one_a_layer(kKey, list, config.num_hidden_layers);
     for (size_t i = 0; i < config.layers.size(); ++i) {
       if (!list.at(i).is_number_integer())
         fail("key '", kKey, "' holds ", list.at(i).dump(), " for layer ", i,

@@ -22,33 +22,31 @@ KvForward parse_kv_forward(const std::string& name) {
   return kModes.at(name);
 }
 
-void check_is_beside(const fs::path& path, const std::string& output) {
-  if (lies_in(path, output))
-    fail(path.string(), ": lies in the output, which appears whole; expected a file beside it");
-}
-
-/// Checks the files to write beside the checkpoint.
-void check_other_targets(const CalibrateRequest& request) {
+/// Checks all that the run writes, against each other and against what it reads.
+void check_targets(const CalibrateRequest& request, const CalibrationSubject& subject) {
+  const std::string& output = request.output.output;
+  const std::vector<std::string> inputs{request.model, request.recipe, request.dataset,
+                                        request.family.file()};
+  if (!output.empty()) {
+    check_target(subject.model_dir, output);
+    in_context("--output", [&] { check_keeps_inputs(output, inputs); });
+  }
+  const std::string state = state_folder(request.state, output).string();
   const std::vector<OutputFile> outputs{{"--save-statistics", request.save_statistics},
                                         {"--html", request.report.page},
-                                        {"--plots", request.report.plots}};
-  for (const OutputFile& file : outputs)
-    if (!file.path.empty())
-      in_context(file.option, [&] { check_is_beside(file.path, request.output.output); });
-  check_output_files(outputs, request.output.overwrite,
-                     {request.model, request.recipe, request.dataset});
+                                        {"--plots", request.report.plots, OutputKind::kFolder}};
+  std::vector<OutputFile> all{{"--output", output}};
+  all.insert(all.end(), outputs.begin(), outputs.end());
+  const bool has_own_state = !request.state.folder.empty() && !state.empty();
+  if (has_own_state) all.push_back({"--state", state});
+  check_are_apart(all);
+  check_output_files(outputs, request.output.overwrite, inputs);
   // A page shows a checkpoint, and an overlay is none.
   if (request.report.is_asked_for() && request.output.scales_only)
     fail("--html and --plots draw a checkpoint, --scales-only writes an overlay: draw what kvcal ",
          "apply makes of it with kvcal inspect");
   check_report_files(request.report);
-  const fs::path state = state_folder(request.state, request.output.output);
-  if (request.state.folder.empty() || state.empty()) return;
-  in_context("--state", [&] {
-    check_is_beside(state, request.output.output);
-    if (lies_in(state, request.model))
-      fail(state.string(), ": lies in the model's folder, which is only read");
-  });
+  if (has_own_state) in_context("--state", [&] { check_keeps_inputs(state, inputs); });
 }
 
 void check_stop_rule(const CalibrateRequest& request) {
@@ -136,8 +134,7 @@ void check_request(const CalibrateRequest& request, const CalibrationSubject& su
              [&] { Weights(subject.model_dir, subject.config, &subject.quantization); });
   formats.check(subject.output_of(
       planned_calibration(subject.plan, subject.config, calibration.derive.kv_dtype)));
-  if (!request.output.output.empty()) check_target(subject.model_dir, request.output.output);
-  check_other_targets(request);
+  check_targets(request, subject);
   if (request.report.is_asked_for() && formats.is_file())
     fail("--html and --plots draw a folder, and ", request.output.output, " is a file of scales");
 }

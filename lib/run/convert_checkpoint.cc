@@ -12,6 +12,7 @@
 #include "export/manifest.h"
 #include "export/overlay.h"
 #include "hub/hub_cache.h"
+#include "run/output_files.h"
 #include "stored/kv_scales.h"
 #include "stored/weights.h"
 
@@ -31,14 +32,6 @@ ConversionOptions options_of(const ConversionRequest& request) {
 }
 
 /// Throws Error where an output would replace the source of the scales, or lie in it.
-void check_scales_stay(const ConversionRequest& request) {
-  if (request.scales.empty()) return;
-  const fs::path scales = request.scales, output = request.output.output;
-  if (lies_in(scales, output) || lies_in(output, scales))
-    fail(output.string(), ": holds ", scales.string(),
-         ", where the scales are from, or lies in it");
-}
-
 std::vector<FormatLosses> all_losses(const Conversion& conversion, const OutputFormats& formats,
                                      int64_t tp_size) {
   std::vector<FormatLosses> losses;
@@ -83,7 +76,7 @@ ConversionResult convert_checkpoint(const ConversionRequest& request, Diagnostic
   const ExportInput input = conversion.input();
   formats.check(input);
   check_target(conversion.model(), request.output.output);
-  check_scales_stay(request);
+  check_keeps_inputs(request.output.output, {request.scales, request.family.file()});
   ConversionResult result{.config = conversion.config(),
                           .scales_form = conversion.source().form,
                           .scales_path = name_of_source(conversion.source().path),

@@ -6,18 +6,27 @@
 #include <string>
 #include <vector>
 
+#include "core/replaceable.h"
+
 namespace kvcal {
 
 /// A file or folder that a command writes beside its result.
 struct OutputFile {
   std::string option;  ///< name of the option that gives it
   std::string path;    ///< empty: not requested
+  OutputKind kind = OutputKind::kFile;
 };
 
+/// Throws Error where an output equals, contains or lies in something that the command reads:
+/// files and folders, of which empty and absent ones are ignored.
+void check_keeps_inputs(const std::string& output, const std::vector<std::string>& inputs);
+
+/// Throws Error where one of the paths equals, contains or lies in another.
+void check_are_apart(const std::vector<OutputFile>& outputs);
+
 /// Checks outputs before the work, so that nothing is lost at its end. Throws Error naming option
-/// and path where an output exists and may not be replaced, has no parent folder, equals, contains
-/// or lies in an input, or equals another output. inputs: files and folders; empty ones are
-/// ignored.
+/// and path where an output exists and may not be replaced (core/replaceable.h), has no parent
+/// folder, does not keep the inputs, or equals, contains or lies in another output.
 void check_output_files(const std::vector<OutputFile>& outputs, bool overwrite,
                         const std::vector<std::string>& inputs);
 

@@ -5,6 +5,7 @@
 #include "convert/recoded_weights.h"
 #include "core/folder.h"
 #include "core/join.h"
+#include "core/replaceable.h"
 #include "engines/engine_rules.h"
 #include "engines/format_choice.h"
 #include "export/checkpoint_copy.h"
@@ -138,7 +139,7 @@ bool OutputFormats::is_file() const {
 
 fs::path OutputFormats::place() const {
   if (!is_file()) return options_.output;
-  check_new_file(options_.output, options_.overwrite);
+  check_replaceable(options_.output, OutputKind::kFile, options_.overwrite);
   return options_.output + ".folder";
 }
 

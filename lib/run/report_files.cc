@@ -2,16 +2,17 @@
 
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/replaceable.h"
 
 namespace kvcal {
 namespace {
 
 /// A folder that is replaced as a whole must hold nothing but what was written so.
 void check_plots_folder(const fs::path& folder, bool overwrite) {
-  check_new_file(folder, overwrite);
+  check_replaceable(folder, OutputKind::kFolder, overwrite);
   if (!is_folder(folder)) return;
   for (const fs::path& path : paths_in(folder))
-    if (path.extension() != ".svg")
+    if (path.extension() != ".svg" && path.filename() != kMarkName)
       fail(folder.string(), ": holds ", path.filename().string(),
            ", which is no SVG file; a folder of plots is replaced as a whole");
 }
@@ -19,7 +20,7 @@ void check_plots_folder(const fs::path& folder, bool overwrite) {
 }  // namespace
 
 void check_report_files(const ReportFiles& files) {
-  if (!files.page.empty()) check_new_file(files.page, files.overwrite);
+  if (!files.page.empty()) check_replaceable(files.page, OutputKind::kFile, files.overwrite);
   if (!files.plots.empty()) check_plots_folder(files.plots, files.overwrite);
 }
 

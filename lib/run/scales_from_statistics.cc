@@ -14,6 +14,7 @@
 #include "family/draft_layer.h"
 #include "run/closing_lines.h"
 #include "run/named_inputs.h"
+#include "run/output_files.h"
 #include "stored/unrun_modules.h"
 #include "stored/weights.h"
 
@@ -109,6 +110,8 @@ void write(ScalesRequest& request, const ModelDir& model, const Statistics& stat
                           .kept = written ? &*written : nullptr};
   formats.check(input);
   check_target(model, request.output.output);
+  check_keeps_inputs(request.output.output,
+                     {request.statistics, request.recipe, request.family.file()});
   AtomicDirectory output(formats.place(), request.output.overwrite);
   const auto manifest = [&](const WrittenCheckpoint& written) {
     return manifest_of(request, &model, statistics, recipe, result, written);

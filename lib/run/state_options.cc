@@ -185,6 +185,9 @@ void with_state(RunState* state, const std::string& resume_command,
   } catch (const NotFinite&) {
     state->remove();  // it would come to the same
     throw;
+  } catch (DamagedState& damaged) {
+    throw Error(damaged.message() + "\nNo run can go on from '" + state->folder().string() +
+                "'; --overwrite without --resume begins anew.");
   } catch (Error& error) {
     state->settle();
     const std::string text = advice(*state, resume_command);

@@ -31,10 +31,7 @@ uint64_t hidden_file_bytes(uint64_t samples, uint64_t values) {
 /// The file being written, by one thread.
 class HiddenFileWriter::File {
  public:
-  explicit File(fs::path path)
-      : path_(std::move(path)), descriptor_(path_, O_WRONLY | O_CREAT, 0666) {
-    if (descriptor_.get() < 0) fail_errno(path_, "cannot create");
-  }
+  explicit File(fs::path path) : path_(std::move(path)), descriptor_(path_, O_WRONLY | O_CREAT) {}
   void write(std::span<const std::byte> bytes) {
     write_all_at(descriptor_.get(), bytes, position_, path_);
     position_ += bytes.size();
@@ -46,7 +43,7 @@ class HiddenFileWriter::File {
 
  private:
   fs::path path_;
-  Descriptor descriptor_;
+  OwnFile descriptor_;
   uint64_t position_ = 0;
 };
 
@@ -129,23 +126,17 @@ double HiddenFileWriter::waited_seconds() const {
 
 class HiddenFileReader::File {
  public:
-  explicit File(const fs::path& path) : path_(path), descriptor_(path, O_RDONLY) {
-    struct stat status {};
-    if (descriptor_.get() < 0 || ::fstat(descriptor_.get(), &status) != 0)
-      fail_errno(path_, "cannot open");
-    size_ = static_cast<uint64_t>(status.st_size);
-  }
+  explicit File(const fs::path& path) : path_(path), descriptor_(path, O_RDONLY) {}
   void read(std::span<std::byte> bytes, uint64_t offset) const {
     const size_t got = read_at(descriptor_.get(), bytes, offset, path_);
     if (got < bytes.size()) fail(path_.string(), ": ends early, at byte ", offset + got);
   }
   const fs::path& path() const { return path_; }
-  uint64_t size() const { return size_; }
+  uint64_t size() const { return descriptor_.size(); }
 
  private:
   fs::path path_;
-  Descriptor descriptor_;
-  uint64_t size_ = 0;
+  OwnFile descriptor_;
 };
 
 HiddenFileReader::HiddenFileReader(const std::vector<fs::path>& files, int64_t layer) {

@@ -62,8 +62,7 @@ std::optional<JournalRecord> JournalReader::next() {
 }
 
 JournalWriter::JournalWriter(const fs::path& path, uint64_t size)
-    : path_(path), descriptor_(path, O_WRONLY | O_CREAT | O_APPEND, 0666) {
-  if (descriptor_.get() < 0) fail_errno(path_, "cannot create");
+    : path_(path), descriptor_(path, O_WRONLY | O_CREAT | O_APPEND) {
   cut_file(descriptor_.get(), size, path_);
   if (size == 0) append(journal_head());
 }

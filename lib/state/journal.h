@@ -66,7 +66,7 @@ class JournalWriter {
 
  private:
   fs::path path_;
-  Descriptor descriptor_;
+  OwnFile descriptor_;
 };
 
 }  // namespace kvcal

@@ -21,6 +21,18 @@ StateFolder::Open how_to_open(const StateSettings& settings, const StatePeers& p
   return settings.replaces ? StateFolder::Open::kReplace : StateFolder::Open::kNew;
 }
 
+/// Runs body, which reads the state's files; an Error of their content becomes DamagedState.
+template <class Body>
+decltype(auto) undamaged(const Body& body) {
+  try {
+    return body();
+  } catch (const SystemError&) {
+    throw;
+  } catch (const Error& error) {
+    throw DamagedState(error.message());
+  }
+}
+
 }  // namespace
 
 uint64_t RunState::bytes(int64_t samples, int64_t tokens, int64_t carried_width) {
@@ -61,15 +73,17 @@ std::optional<Checkpoint> RunState::last() const {
 
 std::optional<std::span<const std::byte>> RunState::replay(RecordKind kind, int64_t layer) {
   if (!replayed_) return std::nullopt;
-  const std::optional<JournalRecord> record = replayed_->next();
+  const std::optional<JournalRecord> record = undamaged([&] { return replayed_->next(); });
   if (!record) {
     replayed_.reset();
     return std::nullopt;
   }
   if (record->kind != kind || record->layer != layer)
-    fail(folder_.journal().string(), ": holds step ", static_cast<uint32_t>(record->kind),
-         " of layer ", record->layer, " where this run makes step ", static_cast<uint32_t>(kind),
-         " of layer ", layer);
+    undamaged([&] {
+      fail(folder_.journal().string(), ": holds step ", static_cast<uint32_t>(record->kind),
+           " of layer ", record->layer, " where this run makes step ", static_cast<uint32_t>(kind),
+           " of layer ", layer);
+    });
   return record->result;
 }
 
@@ -84,8 +98,10 @@ HiddenSource RunState::restored_hidden() const {
   std::vector<fs::path> files;
   for (int64_t rank = 0; rank < hidden.ranks; ++rank)
     files.push_back(folder_.hidden_file(hidden.slot, rank));
-  auto reader = std::make_shared<HiddenFileReader>(files, hidden.layer);
-  return [reader](int64_t sample, std::span<float> rows) { reader->read(sample, rows); };
+  auto reader = undamaged([&] { return std::make_shared<HiddenFileReader>(files, hidden.layer); });
+  return [reader](int64_t sample, std::span<float> rows) {
+    undamaged([&] { reader->read(sample, rows); });
+  };
 }
 
 void RunState::begin_pass(int64_t num_samples) {

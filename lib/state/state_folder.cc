@@ -8,6 +8,7 @@
 #include "core/file.h"
 #include "core/folder.h"
 #include "core/posix_file.h"
+#include "core/replaceable.h"
 
 namespace kvcal {
 namespace {
@@ -23,7 +24,7 @@ constexpr size_t kLongestShown = 100;
 std::string shown(const Json* value) {
   if (!value) return "nothing";
   const std::string text = value->is_string() ? value->get<std::string>() : value->dump();
-  return text.size() > kLongestShown ? text.substr(0, kLongestShown) + "…" : text;
+  return shown_text(text.size() > kLongestShown ? text.substr(0, kLongestShown) + "…" : text);
 }
 
 int64_t count_of(const Json& object, std::string_view key, int64_t most) {
@@ -106,6 +107,7 @@ void StateFolder::check_content() const {
                          name.starts_with(".state.json.partial-");
     if (!is_ours) fail(path_.string(), ": is no folder for a run's state: it holds '", name, "'");
   }
+  check_holds_no_links(path_);
 }
 
 void StateFolder::read() {
@@ -129,7 +131,8 @@ void StateFolder::read() {
 void StateFolder::check_fingerprint(const Json& found) const {
   std::string differences;
   const auto add = [&](const std::string& key, const Json* then, const Json* now) {
-    differences += "\n  " + key + ": it was " + shown(then) + ", now it is " + shown(now);
+    differences +=
+        "\n  " + shown_text(key) + ": it was " + shown(then) + ", now it is " + shown(now);
   };
   for (const auto& [key, now] : fingerprint_.items()) {
     const Json* then = find_field(found, key);
@@ -138,7 +141,7 @@ void StateFolder::check_fingerprint(const Json& found) const {
   for (const auto& [key, then] : found.items())
     if (!fingerprint_.contains(key)) add(key, &then, nullptr);
   if (!differences.empty())
-    fail("the state is of another run, so this one cannot go on from it", differences,
+    fail("the state is of another run, so this one cannot go on from it", Lines{differences},
          "\nGive what it was made with, or pass --overwrite without --resume to begin anew.");
 }
 

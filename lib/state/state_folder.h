@@ -5,11 +5,18 @@
 #include <optional>
 #include <string>
 
+#include "core/error.h"
 #include "core/json.h"
 
 namespace kvcal {
 
 namespace fs = std::filesystem;
+
+/// An Error of a state's files that are not as a run has left them: no run can resume from them.
+class DamagedState : public Error {
+ public:
+  using Error::Error;
+};
 
 /// Point from which a run can resume: a length of the journal, and the hidden states after its last
 /// layer.

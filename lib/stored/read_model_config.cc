@@ -14,7 +14,7 @@ void find_prefix(const ModelDir& model_dir, ModelConfig& config) {
     for (const NamePrefix& prefix : name_prefixes(config)) {
       if (row.role != Role::kEmbedding) continue;
       const std::string name = prefix.backbone + std::string(row.name);
-      looked_for += "\n  " + name;
+      looked_for += "\n  " + shown_text(name);
       if (!model_dir.find(name)) continue;
       config.backbone_prefix = prefix.backbone;
       config.head_prefix = prefix.head;
@@ -22,7 +22,7 @@ void find_prefix(const ModelDir& model_dir, ModelConfig& config) {
     }
   if (!config.wrapper_type.empty() && !config.wrapper)
     fail("model_type '", config.wrapper_type, "' is not known, and its text model, a ",
-         config.model_type, ", is at none of the usual places; expected one of", looked_for);
+         config.model_type, ", is at none of the usual places; expected one of", Lines{looked_for});
 }
 
 /// Checkpoints of one family may stack experts as [in, out] or as [out, in].

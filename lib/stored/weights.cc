@@ -23,15 +23,15 @@ class Problems {
   void add(const Parts&... parts) {
     if (++count_ > kMaxShown) return;
     std::ostringstream line;
-    ((line << "\n  ") << ... << parts);
-    text_ += line.str();
+    (line << ... << parts);
+    text_ += "\n  " + shown_text(line.str());
   }
   void fail_if_any(const ModelConfig& config) const {
     if (count_ == 0) return;
     const std::string more =
         count_ > kMaxShown ? "\n  and " + std::to_string(count_ - kMaxShown) + " more" : "";
-    fail("the checkpoint does not hold a ", config.model_type, " of this config.json:", text_,
-         more);
+    fail("the checkpoint does not hold a ", config.model_type,
+         " of this config.json:", Lines{text_ + more});
   }
 
  private:

@@ -6,6 +6,7 @@
 
 #include "core/folder.h"
 #include "core/interrupt.h"
+#include "core/replaceable.h"
 
 namespace kvcal {
 namespace {
@@ -34,6 +35,7 @@ void SweepFolder::check() const {
   if (type != fs::file_type::directory) fail(path_.string(), ": is no folder");
   if (!paths_in(path_).empty() && !is_there(path_ / kLockName))
     fail(path_.string(), ": holds something else than a sweep's results; name a new folder");
+  check_holds_no_links(path_);
 }
 
 void SweepFolder::lock(Diagnostics& diagnostics) {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/interrupt.h"
+#include "core/replaceable.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 
@@ -19,6 +20,17 @@ using test::ScratchFolder;
 using test::write_file;
 
 using Contents = std::map<std::string, std::string>;
+
+namespace {
+
+/// contents_of without the marks of outputs.
+Contents unmarked_in(const fs::path& folder) {
+  Contents contents = contents_of(folder);
+  std::erase_if(contents, [](const auto& file) { return file.first.ends_with(kMarkName); });
+  return contents;
+}
+
+}  // namespace
 
 TEST_CASE("file: a mapped file has the bytes, an empty one has none") {
   const ScratchFolder scratch;
@@ -127,9 +139,9 @@ TEST_CASE("atomic directory: appears whole at commit, and not before") {
     CHECK(!fs::exists(scratch / "deep" / "out"));
     CHECK(output.path().parent_path() == scratch / "deep");
     output.commit();
-    CHECK(contents_of(scratch / "deep") == Contents{{"out/a", "1"}, {"out/sub/b", "2"}});
+    CHECK(unmarked_in(scratch / "deep") == Contents{{"out/a", "1"}, {"out/sub/b", "2"}});
   }
-  CHECK(contents_of(scratch / "deep") == Contents{{"out/a", "1"}, {"out/sub/b", "2"}});
+  CHECK(unmarked_in(scratch / "deep") == Contents{{"out/a", "1"}, {"out/sub/b", "2"}});
 }
 
 TEST_CASE("atomic directory: without commit nothing is left, also after an exception") {
@@ -162,6 +174,7 @@ TEST_CASE("atomic directory: folders made on the way to the target go with it") 
 TEST_CASE("atomic directory: an existing target is refused, or replaced at commit") {
   const ScratchFolder scratch;
   write_file(scratch / "out" / "old", "old");
+  mark_output(scratch / "out");
   CHECK(message_of([&] { AtomicDirectory output(scratch / "out", false); }) ==
         (scratch / "out").string() + ": exists; pass --overwrite to replace it");
   {
@@ -169,11 +182,11 @@ TEST_CASE("atomic directory: an existing target is refused, or replaced at commi
     write_file(output.path() / "new", "new");
     CHECK(read_text(scratch / "out" / "old") == "old");
   }
-  CHECK(contents_of(scratch.path()) == Contents{{"out/old", "old"}});
+  CHECK(unmarked_in(scratch.path()) == Contents{{"out/old", "old"}});
   AtomicDirectory output(fs::path((scratch / "out").string() + "/"), true);
   write_file(output.path() / "new", "new");
   output.commit();
-  CHECK(contents_of(scratch.path()) == Contents{{"out/new", "new"}});
+  CHECK(unmarked_in(scratch.path()) == Contents{{"out/new", "new"}});
 }
 
 TEST_CASE("atomic directory: what a killed run left goes with the next, what is not ours stays") {
@@ -206,7 +219,7 @@ TEST_CASE("atomic directory: a second run to one target is refused by name, also
     first.commit();
     AtomicDirectory after(target, true);
   }
-  CHECK(contents_of(scratch.path()) == Contents{{"out/a", "1"}});
+  CHECK(unmarked_in(scratch.path()) == Contents{{"out/a", "1"}});
 }
 
 TEST_CASE("atomic directory: a folder that vanished and came again is no output") {
@@ -248,7 +261,7 @@ TEST_CASE("atomic directory: a target that is a file, or comes in between, stays
   const ScratchFolder scratch;
   write_file(scratch / "file", "mine");
   CHECK(message_of([&] { AtomicDirectory output(scratch / "file", true); }) ==
-        (scratch / "file").string() + ": exists and is not a folder");
+        (scratch / "file").string() + ": is a file; --overwrite replaces only a folder here");
   CHECK(contains(message_of([&] { AtomicDirectory output(scratch / "file" / "out", false); }),
                  "cannot create folder"));
   {
@@ -272,7 +285,7 @@ TEST_CASE("atomic file: appears whole, is refused or replaced") {
   fs::create_directory(scratch / "folder");
   write_file(scratch / "folder" / "x", "x");
   CHECK(contains(message_of([&] { write_file_atomically(scratch / "folder", "y", true); }),
-                 "cannot rename the finished file"));
+                 "is a folder; --overwrite replaces only a regular file here"));
   CHECK(contents_of(scratch.path()) == Contents{{"a", "two"}, {"folder/x", "x"}});
   CHECK_THROWS_AS(write_file_atomically(scratch / "no" / "such", "y", true), Error);
 }

@@ -30,6 +30,7 @@ TEST_CASE("did_you_mean: suggests what is near, and nothing else") {
   const std::vector<std::string> names{"num_bits", "group_size", "strategy"};
   CHECK(did_you_mean("num_bit", names) == " (did you mean 'num_bits'?)");
   CHECK(did_you_mean("Group-Sise", names) == " (did you mean 'group_size'?)");
+  CHECK(did_you_mean("x", {"", "x"}).empty());
   CHECK(did_you_mean("startegy", names) == " (did you mean 'strategy'?)");
   CHECK(did_you_mean("observer", names).empty());
   CHECK(did_you_mean("x", {}).empty());

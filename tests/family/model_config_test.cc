@@ -282,6 +282,10 @@ TEST_CASE("model_config: heads of layers") {
         "multiple");
   json["num_attention_heads_per_layer"] = {4, 6};
   CHECK(test::contains(refusal(), "has 2 entries, expected 4, one a layer"));
+  json["num_attention_heads_per_layer"] = "4";
+  CHECK(refusal() ==
+        "key 'num_attention_heads_per_layer' is a string (\"4\"), expected a list with one entry a "
+        "layer");
   json["num_attention_heads_per_layer"] = {4, 6, "6", 4};
   CHECK(test::contains(refusal(), "holds \"6\", expected numbers of heads"));
 }

@@ -1,6 +1,7 @@
 #include "state/state_folder.h"
 
 #include "core/file.h"
+#include "state/journal.h"
 #include "support/catch.h"
 #include "support/scratch_folder.h"
 
@@ -87,6 +88,42 @@ TEST_CASE("state folder: other files are left alone") {
     CHECK_THROWS_WITH(StateFolder(path, kFingerprint, how),
                       Catch::Contains("is no folder for a run's state: it holds 'thesis.txt'"));
   CHECK(read_text(path / "thesis.txt") == "years of work");
+}
+
+TEST_CASE("state folder: links in it lead nowhere") {
+  const ScratchFolder scratch;
+  const fs::path path = scratch.path() / "state", model = scratch.path() / "model";
+  fs::create_directories(path);
+  fs::create_directories(model);
+  write_text(model / "config.json", "{}");
+  const auto refused = [&](const fs::path& link, const std::string& why) {
+    for (const Open how : {Open::kNew, Open::kReplace, Open::kResume})
+      CHECK_THROWS_WITH(StateFolder(path, kFingerprint, how), Catch::Contains(why));
+    fs::remove(link);
+  };
+  for (const char* name : {"journal.bin", "state.json", "hidden-0"}) {
+    fs::create_symlink("../model/config.json", path / name);
+    refused(path / name, "is a symbolic link");
+  }
+  fs::create_directory_symlink("../model", path / "hidden-1");
+  refused(path / "hidden-1", "hidden-1: is a symbolic link");
+  fs::create_directories(path / "hidden-0");
+  fs::create_symlink("../../model/config.json", path / "hidden-0" / "rank-00000.bin");
+  refused(path / "hidden-0" / "rank-00000.bin", "rank-00000.bin: is a symbolic link");
+  CHECK(read_text(model / "config.json") == "{}");
+}
+
+TEST_CASE("state folder: a file of its own has one name and is no link") {
+  const ScratchFolder scratch;
+  write_text(scratch.path() / "config.json", "{}");
+  fs::create_hard_link(scratch.path() / "config.json", scratch.path() / "journal.bin");
+  CHECK_THROWS_WITH(JournalWriter(scratch.path() / "journal.bin", 0),
+                    Catch::Contains("journal.bin: is no regular file or has a second name"));
+  fs::remove(scratch.path() / "journal.bin");
+  fs::create_symlink("config.json", scratch.path() / "journal.bin");
+  CHECK_THROWS_WITH(JournalWriter(scratch.path() / "journal.bin", 0),
+                    Catch::Contains("journal.bin: is a link"));
+  CHECK(read_text(scratch.path() / "config.json") == "{}");
 }
 
 TEST_CASE("state folder: a state.json that says nothing is an error") {

@@ -36,6 +36,17 @@ TEST_CASE("sweep folder: a folder of something else is refused and left as it is
   CHECK(test::contents_of(scratch / "other").size() == 1);
 }
 
+TEST_CASE("sweep folder: a link in it is refused, whatever it leads to") {
+  const ScratchFolder scratch;
+  SilentDiagnostics diagnostics;
+  { const SweepFolder made(scratch / "sweep", Use::kWhole, diagnostics); }
+  write_file(scratch / "model" / "config.json", "{}");
+  fs::create_symlink("../../model/config.json", scratch / "sweep" / "cells" / "a.json");
+  for (const Use use : {Use::kWhole, Use::kPart, Use::kLook})
+    CHECK(test::contains(refusal(scratch / "sweep", use), "cells/a.json: is a symbolic link"));
+  CHECK(read_text(scratch / "model" / "config.json") == "{}");
+}
+
 TEST_CASE("sweep folder: looking makes nothing, a run makes the folders of its pieces") {
   const ScratchFolder scratch;
   SilentDiagnostics diagnostics;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "core/shown_text.h"
 #include "core/time_text.h"
 #include "terminal/session.h"
 
@@ -74,7 +75,7 @@ std::string bar_text(const StageProgress& progress, int columns) {
 TerminalDiagnostics::TerminalDiagnostics() : TerminalDiagnostics(status_line(), std::cerr) {}
 
 void TerminalDiagnostics::warn(const std::string& message) {
-  print("warning: " + message);
+  print("warning: " + shown_message(message));
 }
 
 void TerminalDiagnostics::inform(const std::string& lines) {

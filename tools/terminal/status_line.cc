@@ -8,6 +8,8 @@
 #include <string_view>
 #include <utility>
 
+#include "core/shown_text.h"
+
 namespace kvcal {
 namespace {
 
@@ -94,6 +96,10 @@ StatusLine::Stream::Stream(StatusLine& line, std::ostream& stream, bool is_termi
     : line_(line), stream_(stream), below_(stream.rdbuf(this)), is_terminal_(is_terminal) {}
 
 StatusLine::Stream::~Stream() {
+  if (!unfinished_.empty()) {
+    const std::string last = shown_lines(unfinished_);
+    below_->sputn(last.data(), std::ssize(last));
+  }
   stream_.flush();
   stream_.rdbuf(below_);
 }
@@ -113,7 +119,12 @@ std::streamsize StatusLine::Stream::xsputn(const char* text, std::streamsize cou
     is_open_ = is_open;
     line_.open_rows_ += is_open ? 1 : -1;
   }
-  return below_->sputn(text, count);
+  if (is_raw()) return below_->sputn(text, count);
+  unfinished_.append(text, static_cast<size_t>(count));
+  const size_t whole = unfinished_.size() - unfinished_bytes(unfinished_);
+  const std::string shown = shown_lines(std::string_view(unfinished_).substr(0, whole));
+  unfinished_.erase(0, whole);
+  return below_->sputn(shown.data(), std::ssize(shown)) == std::ssize(shown) ? count : 0;
 }
 
 StatusLine& status_line() {
@@ -121,8 +132,10 @@ StatusLine& status_line() {
   return line;
 }
 
-GuardedOutput::GuardedOutput()
-    : out_(status_line(), std::cout, is_terminal(STDOUT_FILENO) && is_terminal(STDERR_FILENO)),
-      error_(status_line(), std::cerr, is_terminal(STDERR_FILENO)) {}
+GuardedOutput::Output::Output()
+    : Stream(status_line(), std::cout, is_terminal(STDOUT_FILENO) && is_terminal(STDERR_FILENO)),
+      is_terminal_(is_terminal(STDOUT_FILENO)) {}
+
+GuardedOutput::GuardedOutput() : error_(status_line(), std::cerr, is_terminal(STDERR_FILENO)) {}
 
 }  // namespace kvcal

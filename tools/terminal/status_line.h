@@ -60,7 +60,8 @@ class StatusLine {
   std::mutex mutex_;
 };
 
-/// While it lives, what is written to `stream` clears the line first.
+/// While it lives, what is written to `stream` clears the line first, and is escaped as shown_lines
+/// does it: names and texts of files cannot reach a terminal's control.
 class StatusLine::Stream : public std::streambuf {
  public:
   /// is_terminal: whether the stream's text comes to the terminal that shows the line.
@@ -73,11 +74,14 @@ class StatusLine::Stream : public std::streambuf {
   int_type overflow(int_type character) override;
   std::streamsize xsputn(const char* text, std::streamsize count) override;
   int sync() override { return below_->pubsync(); }
+  /// Whether text goes on as it is.
+  virtual bool is_raw() const { return false; }
 
  private:
   StatusLine& line_;
   std::ostream& stream_;
   std::streambuf* below_;
+  std::string unfinished_;  ///< start of a character whose other bytes are to come
   bool is_terminal_ = false, is_open_ = false;
 };
 
@@ -89,8 +93,23 @@ class GuardedOutput {
  public:
   GuardedOutput();
 
+  /// From now on std::cout gets the text of a model, whose characters are all its own: a file or
+  /// another program gets them as they are, a terminal as before.
+  static void pass_text_on() { passes_text_on = true; }
+
  private:
-  StatusLine::Stream out_, error_;
+  class Output : public StatusLine::Stream {
+   public:
+    Output();
+    bool is_raw() const override { return passes_text_on && !is_terminal_; }
+
+   private:
+    bool is_terminal_;
+  };
+
+  static inline bool passes_text_on = false;
+  Output out_;
+  StatusLine::Stream error_;
 };
 
 }  // namespace kvcal

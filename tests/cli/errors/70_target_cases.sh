@@ -10,6 +10,35 @@ echo precious >out
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite
 CASE
 
+bad "The target to overwrite is a folder of somebody else" <<'CASE'
+mkdir out
+echo years of work >out/thesis.txt
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite
+CASE
+
+bad "The target to overwrite is a link" <<'CASE'
+mkdir elsewhere
+ln -s elsewhere out
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite
+CASE
+
+bad "The target holds the data" <<'CASE'
+mkdir out
+mv data.jsonl out
+echo '{}' >out/kvcal_manifest.json
+$ kvcal calibrate model --recipe recipe.yaml --dataset out/data.jsonl --output out --overwrite
+CASE
+
+bad "The target of another output is a named pipe" <<'CASE'
+mkfifo page.html
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --html page.html --overwrite
+CASE
+
+bad "Plots to overwrite are a file" <<'CASE'
+echo precious >plots
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --plots plots --overwrite
+CASE
+
 bad "The target lies below a file" <<'CASE'
 echo precious >notes
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output notes/out
@@ -79,6 +108,16 @@ bad "A state folder that holds other things" <<'CASE'
 mkdir notes
 echo years of work >notes/thesis.txt
 $ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --state notes --overwrite
+CASE
+
+bad "A link in the state's folder" <<'CASE'
+mkdir out.kvcal-state
+ln -s ../model/config.json out.kvcal-state/journal.bin
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --overwrite
+CASE
+
+bad "A state folder that is another output, too" <<'CASE'
+$ kvcal calibrate model --recipe recipe.yaml --dataset data.jsonl --output out --kv-forward exact --state kept --save-statistics kept
 CASE
 
 bad "A state folder in the output" <<'CASE'
