@@ -49,6 +49,7 @@ const std::vector<ValueRow>& value_rows() {
       {"", "--state", ValueKind::kFolder},
       {"", "--scales", ValueKind::kPath},
       {"", "--config", ValueKind::kFile},
+      {"synth", "--from", ValueKind::kFolder},
       {"", "--dataset", ValueKind::kPath},
       {"", "--fewshot-dataset", ValueKind::kFile},
       {"", "--html", ValueKind::kFile},

@@ -3,6 +3,8 @@
 #include "commands.h"
 #include "core/json.h"
 #include "core/json_limits.h"
+#include "input_options.h"
+#include "rewrite/rewritten_checkpoint.h"
 #include "run/output_files.h"
 #include "synth/synthetic.h"
 #include "terminal/progress.h"
@@ -12,7 +14,7 @@ namespace kvcal {
 namespace {
 
 struct SynthOptions {
-  std::string config, output, dtype = "auto", max_shard_size = "4GiB";
+  std::string config, from, outliers, output, dtype = "auto", max_shard_size = "4GiB";
   SyntheticOptions synthetic;
   bool overwrite = false, json = false;
 };
@@ -50,7 +52,43 @@ Json json_of(const SynthOptions& options, const SyntheticCheckpoint& made) {
           {"num_files", made.num_files}};
 }
 
+/// A real checkpoint with outliers.
+void run_outliers(const SynthOptions& options) {
+  const OutlierSpec outliers =
+      in_context("--outliers", [&] { return parse_outlier_spec(options.outliers); });
+  ModelDir model(options.from);
+  check_keeps_inputs(options.output, {options.from, options.synthetic.family.file()});
+  AtomicDirectory output(options.output, options.overwrite);
+  ThreadPool pool(options.synthetic.threads);
+  const RewrittenCheckpoint made = write_outliers(
+      std::move(model),
+      {.outliers = outliers, .seed = options.synthetic.seed, .family = options.synthetic.family},
+      pool, output.path());
+  output.commit();
+  if (options.json) {
+    std::cout << dump_json(Json{{"path", options.output},
+                                {"from", options.from},
+                                {"outliers", options.outliers},
+                                {"seed", options.synthetic.seed},
+                                {"changed_tensors", made.changed},
+                                {"widened_tensors", made.widened},
+                                {"added_tensors", made.added},
+                                {"largest_error", made.largest_error}});
+    return;
+  }
+  if (is_quiet()) return;
+  std::cout << options.output << ": " << options.from << " with " << options.outliers << ", "
+            << made.changed << " tensors changed";
+  if (made.widened > 0) std::cout << ", " << made.widened << " of them float32 now";
+  std::cout << "; "
+            << (outliers.bias_norm          ? "another function"
+                : made.largest_error == 0.0 ? "the same function"
+                                            : "the same function, but for rounding of norms")
+            << '\n';
+}
+
 void run_synth(const SynthOptions& options) {
+  if (!options.from.empty()) return run_outliers(options);
   TerminalDiagnostics diagnostics;
   const SyntheticOptions synthetic = checked_options(options);
   const Json config = read_config_file(options.config);
@@ -76,8 +114,20 @@ void run_synth(const SynthOptions& options) {
 void add_synth(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<SynthOptions>();
   CLI::App* command = app.add_subcommand(
-      "synth", "Write a checkpoint of a config.json with random weights, for benchmarks and tests");
-  add_text(*command, "--config", options->config, "config.json of the model")->required();
+      "synth",
+      "Write a checkpoint of a config.json with random weights, or of a model with outliers in K "
+      "and V, for benchmarks and tests");
+  CLI::Option* config =
+      add_text(*command, "--config", options->config, "config.json of a model of random weights");
+  CLI::Option* from = add_model(*command, "--from", options->from,
+                                "Model folder, or an id of the hub, whose K and V get outliers");
+  CLI::Option* outliers =
+      add_text(*command, "--outliers", options->outliers,
+               "Outliers of --from, such as 'k:pairs=2,factor=1024;v:channels=1,factor=16', "
+               "'bias:norm=750' or '...;layers=0,29'");
+  config->excludes(from)->excludes(outliers);
+  from->needs(outliers);
+  outliers->needs(from);
   // The folder was an argument before it was an option.
   add_text(*command, "output,-o,--output", options->output,
            "Folder to write; appears complete or not at all")
@@ -98,7 +148,11 @@ void add_synth(CLI::App& app, std::function<void()>& run) {
   add_number(*command, "--threads", options->synthetic.threads, "0: one for each core", 0, 4096);
   command->add_flag("--overwrite", options->overwrite, "Replace the output if it exists");
   command->add_flag("--json", options->json, "Print JSON instead of text");
-  command->callback([options, &run] { run = [options] { run_synth(*options); }; });
+  command->callback([options, &run] {
+    if (options->config.empty() && options->from.empty())
+      throw CLI::RequiredError("--config or --from");
+    run = [options] { run_synth(*options); };
+  });
 }
 
 }  // namespace kvcal

@@ -16,10 +16,12 @@ struct OptionGroup {
 const std::vector<OptionGroup>& option_groups() {
   static const std::vector<OptionGroup> kGroups = {
       {"Model and data",
-       {"--model", "--config", "--layers", "--dtype", "--statistics", "--task", "--dataset",
-        "--text-column", "--prompt-column", "--response-column", "--messages-column",
-        "--num-samples", "--max-seq-length", "--shuffle-seed", "--prompt", "--chat", "--system",
-        "--family", "--family-file"}},
+       {"--model",           "--config",      "--from",           "--outliers",
+        "--layers",          "--dtype",       "--statistics",     "--task",
+        "--dataset",         "--text-column", "--prompt-column",  "--response-column",
+        "--messages-column", "--num-samples", "--max-seq-length", "--shuffle-seed",
+        "--prompt",          "--chat",        "--system",         "--family",
+        "--family-file"}},
       {"Recipe",
        {"--recipe", "--scheme", "--ignore", "--kv-forward", "--moe-all-experts", "--no-mtp",
         "--stop-when-stable", "--stable-samples"}},

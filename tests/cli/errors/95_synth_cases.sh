@@ -46,3 +46,47 @@ CASE
 bad "A synthetic checkpoint without a config" 2 <<'CASE'
 $ kvcal synth out
 CASE
+
+bad "Outliers of a model that caches a latent" <<'CASE'
+use_model deepseek_v3
+$ kvcal synth --from model --outliers 'k:pairs=1,factor=1024' -o out
+CASE
+
+bad "Outliers by a factor that would round the weights" <<'CASE'
+$ kvcal synth --from model --outliers 'k:pairs=1,factor=1000' -o out
+CASE
+
+bad "More outliers than a head has pairs" <<'CASE'
+$ kvcal synth --from model --outliers 'k:pairs=64,factor=2' -o out
+CASE
+
+bad "Outliers of a layer that is not there" <<'CASE'
+$ kvcal synth --from model --outliers 'v:channels=1,factor=2;layers=0,9' -o out
+CASE
+
+bad "A bias of K where a norm would undo it" <<'CASE'
+use_model qwen3
+$ kvcal synth --from model --outliers 'bias:norm=750' -o out
+CASE
+
+bad "A bias of K in a family that has none" <<'CASE'
+use_model phi3
+$ kvcal synth --from model --outliers 'bias:norm=750' -o out
+CASE
+
+bad "Outliers in V of a family that norms it" <<'CASE'
+use_model gemma3n_text
+$ kvcal synth --from model --outliers 'v:channels=1,factor=16' -o out
+CASE
+
+bad "A text that names no outliers" <<'CASE'
+$ kvcal synth --from model --outliers 'q:pairs=1' -o out
+CASE
+
+bad "A model without outliers to put into it" 2 <<'CASE'
+$ kvcal synth --from model -o out
+CASE
+
+bad "Outliers beside random weights" 2 <<'CASE'
+$ kvcal synth --config model/config.json --outliers 'k:pairs=1,factor=2' -o out
+CASE

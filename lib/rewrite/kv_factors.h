@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "family/expected_tensors.h"
+
+namespace kvcal {
+
+/// Factors of the channels of one layer's cached K and V. Those of K are undone in Q and those of V
+/// in the projection behind attention, so the model's function stays. Empty: all are 1.
+struct LayerFactors {
+  std::vector<float> k;           ///< [kv_heads, head_dim]; equal within a unit of key_units
+  std::vector<float> v;           ///< [kv_heads, value_dim]
+  std::vector<float> key_offset;  ///< [kv_heads, head_dim], added to K's bias: another function
+};
+/// [num_hidden_layers]
+using KvFactors = std::vector<LayerFactors>;
+
+/// Reason why factors of K cannot be undone in this model's Q; nullopt: they can.
+std::optional<std::string> reason_against_key_factors(const ModelConfig& config);
+/// Likewise for V and the projection behind attention.
+std::optional<std::string> reason_against_value_factors(const ModelConfig& config);
+/// Reason why a bias cannot make K large, even where attention_bias is set.
+std::optional<std::string> reason_against_key_offset(const ModelConfig& config);
+
+/// Channels of one head that must have the same factor: the two of each pair that RoPE turns, the
+/// fastest pair first; then each channel that does not turn, alone.
+using KeyUnits = std::vector<std::vector<int64_t>>;
+struct HeadUnits {
+  KeyUnits turning, fixed;
+};
+HeadUnits key_units(const ModelConfig& config, int64_t layer);
+
+/// Whether one norm weight serves K's or Q's heads, so that all have the same factors.
+bool shares_key_factors(const ModelConfig& config, int64_t layer);
+
+/// New values of a tensor: (stored + offset) · factor, where a norm's weight w counts as 1 + w if
+/// the family stores it so.
+struct TensorChange {
+  std::vector<float> factors = {};  ///< of element i: [i / elements_a_factor % size]; empty: 1
+  uint64_t elements_a_factor = 1;   ///< consecutive elements with the same factor
+  std::vector<float> offsets = {};  ///< of a vector's elements; empty: 0
+  bool adds_one = false;
+
+  bool is_none() const { return factors.empty() && offsets.empty(); }
+  /// The new value of element i.
+  float apply(float value, uint64_t i) const;
+  /// |new / wanted - 1| of what a norm multiplies by, where it adds one to its weight; else 0.
+  double error(float value, uint64_t i) const;
+};
+
+/// Change of one tensor of the checkpoint. The config must have no reason against the factors.
+TensorChange change_of(const ExpectedTensor& tensor, const ModelConfig& config,
+                       const KvFactors& factors);
+
+}  // namespace kvcal

@@ -1,0 +1,233 @@
+#include "rewrite/outliers.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+
+namespace kvcal {
+namespace {
+
+constexpr std::string_view kExpectedParts =
+    "k:pairs=N,factor=F; v:channels=N,factor=F; bias:norm=X; layers=A,B-C";
+constexpr float kLargestFactor = 0x1p20f, kLargestNorm = 32768.0f;
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(separator, begin);
+    parts.push_back(text.substr(begin, end == std::string_view::npos ? end : end - begin));
+    if (end == std::string_view::npos) return parts;
+    begin = end + 1;
+  }
+}
+
+template <class Number>
+Number number_of(std::string_view text, Number least, Number most) {
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !(value >= least) ||
+      !(value <= most))
+    fail("'", text, "' is no number from ", least, " to ", most);
+  return value;
+}
+
+/// Values of the keys of one part.
+std::map<std::string_view, std::string_view> fields_of(std::string_view text,
+                                                       const std::set<std::string_view>& keys) {
+  std::map<std::string_view, std::string_view> fields;
+  for (const std::string_view field : split(text, ',')) {
+    const size_t equal = field.find('=');
+    const std::string_view key = field.substr(0, equal);
+    if (equal == std::string_view::npos || !keys.contains(key))
+      fail("'", field, "' is no setting of it");
+    if (!fields.emplace(key, field.substr(equal + 1)).second) fail("'", key, "' is there twice");
+  }
+  for (const std::string_view key : keys)
+    if (!fields.contains(key)) fail("has no ", key, "=");
+  return fields;
+}
+
+OutlierSpec::Part part_of(std::string_view text, std::string_view count) {
+  const auto fields = fields_of(text, {count, "factor"});
+  OutlierSpec::Part part;
+  part.count = number_of<int64_t>(fields.at(count), 1, 1 << 20);
+  part.factor = number_of<float>(fields.at("factor"), 1.0f / kLargestFactor, kLargestFactor);
+  int exponent = 0;
+  if (std::frexp(part.factor, &exponent) != 0.5f)
+    fail("factor ", part.factor, " is no power of two; others would round the weights");
+  return part;
+}
+
+std::vector<int64_t> layers_of(std::string_view text) {
+  std::set<int64_t> layers;
+  constexpr int64_t kMost = 100000;
+  for (const std::string_view range : split(text, ',')) {
+    const size_t dash = range.find('-');
+    const auto first = number_of<int64_t>(range.substr(0, dash), 0, kMost);
+    const auto last = dash == std::string_view::npos
+                          ? first
+                          : number_of<int64_t>(range.substr(dash + 1), first, kMost);
+    for (int64_t layer = first; layer <= last; ++layer) layers.insert(layer);
+  }
+  return {layers.begin(), layers.end()};
+}
+
+void parse_part(std::string_view text, OutlierSpec& spec) {
+  const auto once = [&](bool is_there) {
+    if (is_there) fail("is there twice");
+  };
+  if (text.starts_with("k:")) {
+    once(spec.k.has_value());
+    spec.k = part_of(text.substr(2), "pairs");
+  } else if (text.starts_with("v:")) {
+    once(spec.v.has_value());
+    spec.v = part_of(text.substr(2), "channels");
+  } else if (text.starts_with("bias:")) {
+    once(spec.bias_norm.has_value());
+    spec.bias_norm = number_of<float>(fields_of(text.substr(5), {"norm"}).at("norm"),
+                                      1.0f / kLargestNorm, kLargestNorm);
+  } else if (text.starts_with("layers=")) {
+    once(!spec.layers.empty());
+    spec.layers = layers_of(text.substr(7));
+  } else {
+    fail("is no part; expected ", kExpectedParts);
+  }
+}
+
+/// The first `count` of `units` units, in an order of the seed.
+template <class Unit>
+void shuffle(std::vector<Unit>& units, std::mt19937_64& random) {
+  // std::shuffle may differ between libraries.
+  for (size_t i = units.size(); i > 1; --i) std::swap(units[i - 1], units[random() % i]);
+}
+
+/// Units of a head in the order in which they become outliers.
+KeyUnits chosen_units(const HeadUnits& units, std::mt19937_64& random) {
+  KeyUnits all = units.turning.empty() ? units.fixed : units.turning;
+  const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
+  KeyUnits fast(all.begin(), middle), slow(middle, all.end());
+  shuffle(fast, random);
+  shuffle(slow, random);
+  slow.insert(slow.end(), fast.begin(), fast.end());
+  return slow;
+}
+
+/// Sets the factor of `count` of a head's units; head: its channels.
+void set_units(const KeyUnits& units, const OutlierSpec::Part& part, std::span<float> head,
+               std::string_view name) {
+  if (part.count > static_cast<int64_t>(units.size()))
+    fail("has ", units.size(), " ", name, " a head, ", part.count, " were asked for");
+  for (int64_t i = 0; i < part.count; ++i)
+    for (const int64_t channel : units[static_cast<size_t>(i)])
+      head[static_cast<size_t>(channel)] = part.factor;
+}
+
+class Outliers {
+ public:
+  Outliers(const ModelConfig& config, const OutlierSpec& spec, uint64_t seed)
+      : config_(config), spec_(spec), seed_(seed) {}
+
+  KvFactors factors() {
+    check();
+    KvFactors all(static_cast<size_t>(config_.num_hidden_layers));
+    for (const int64_t layer : layers(false)) {
+      LayerFactors& own = all[static_cast<size_t>(layer)];
+      // A generator a layer: the choice of others does not move it.
+      std::mt19937_64 random(seed_ * 1000003 + static_cast<uint64_t>(layer));
+      if (spec_.k) set_keys(layer, random, own.k);
+      if (spec_.v) set_values(layer, random, own.v);
+    }
+    if (spec_.bias_norm)
+      for (const int64_t layer : layers(true))
+        all[static_cast<size_t>(layer)].key_offset = offset_of(layer);
+    return all;
+  }
+
+ private:
+  void check() const {
+    if (spec_.k)
+      if (const auto reason = reason_against_key_factors(config_))
+        fail("no outliers in K: ", *reason);
+    if (spec_.v)
+      if (const auto reason = reason_against_value_factors(config_))
+        fail("no outliers in V: ", *reason);
+    if (spec_.bias_norm)
+      if (const auto reason = reason_against_key_offset(config_)) fail("no bias of K: ", *reason);
+    for (const int64_t layer : spec_.layers)
+      if (layer >= config_.num_hidden_layers || !config_.has_own_cache(layer))
+        fail("layer ", layer, " has no K and V of its own; the last layer that has is ",
+             config_.last_cached_layer());
+  }
+
+  std::vector<int64_t> layers(bool is_bias) const {
+    if (!spec_.layers.empty()) return spec_.layers;
+    std::vector<int64_t> cached = config_.cached_layers();
+    return is_bias ? std::vector<int64_t>{cached.front(), cached.back()} : cached;
+  }
+
+  void set_keys(int64_t layer, std::mt19937_64& random, std::vector<float>& k) const {
+    const AttentionSizes& sizes = config_.attention(layer);
+    k.assign(static_cast<size_t>(sizes.key_width()), 1.0f);
+    const HeadUnits units = key_units(config_, layer);
+    const bool is_shared = shares_key_factors(config_, layer);
+    KeyUnits chosen;
+    for (int64_t head = 0; head < sizes.kv_heads; ++head) {
+      if (head == 0 || !is_shared) chosen = chosen_units(units, random);
+      set_units(chosen, *spec_.k, head_of(k, head, sizes.head_dim), "pairs");
+    }
+  }
+
+  void set_values(int64_t layer, std::mt19937_64& random, std::vector<float>& v) const {
+    const AttentionSizes& sizes = config_.attention(layer);
+    v.assign(static_cast<size_t>(sizes.value_width()), 1.0f);
+    for (int64_t head = 0; head < sizes.kv_heads; ++head) {
+      KeyUnits channels;
+      for (int64_t i = 0; i < sizes.value_dim; ++i) channels.push_back({i});
+      shuffle(channels, random);
+      set_units(channels, *spec_.v, head_of(v, head, sizes.value_dim), "channels");
+    }
+  }
+
+  /// The slowest pair turns so little that all keys of a context get nearly the same score from it,
+  /// which a softmax ignores: so models with such biases can be trained.
+  std::vector<float> offset_of(int64_t layer) const {
+    const AttentionSizes& sizes = config_.attention(layer);
+    const HeadUnits units = key_units(config_, layer);
+    const auto& slowest = units.turning.empty() ? units.fixed.back() : units.turning.back();
+    std::vector<float> offset(static_cast<size_t>(sizes.key_width()), 0.0f);
+    const float each = *spec_.bias_norm / std::sqrt(static_cast<float>(slowest.size()));
+    for (int64_t head = 0; head < sizes.kv_heads; ++head)
+      for (const int64_t channel : slowest)
+        head_of(offset, head, sizes.head_dim)[static_cast<size_t>(channel)] = each;
+    return offset;
+  }
+
+  static std::span<float> head_of(std::vector<float>& all, int64_t head, int64_t width) {
+    return std::span(all).subspan(static_cast<size_t>(head * width), static_cast<size_t>(width));
+  }
+
+  const ModelConfig& config_;
+  const OutlierSpec& spec_;
+  const uint64_t seed_;
+};
+
+}  // namespace
+
+OutlierSpec parse_outlier_spec(std::string_view text) {
+  OutlierSpec spec;
+  for (const std::string_view part : split(text, ';'))
+    in_context("'" + std::string(part) + "'", [&] { parse_part(part, spec); });
+  if (!spec.k && !spec.v && !spec.bias_norm)
+    fail("'", text, "' names layers alone; expected ", kExpectedParts);
+  return spec;
+}
+
+KvFactors outlier_factors(const ModelConfig& config, const OutlierSpec& spec, uint64_t seed) {
+  return Outliers(config, spec, seed).factors();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,221 @@
+#include "rewrite/rewritten_checkpoint.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "core/interrupt.h"
+#include "export/checkpoint_copy.h"
+#include "family/wrapper.h"
+#include "quant/half.h"
+#include "stored/weights.h"
+
+namespace kvcal {
+namespace {
+
+float load(DType dtype, const std::byte* from) {
+  if (dtype == DType::kF32) {
+    float value = 0.0f;
+    std::memcpy(&value, from, sizeof value);
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, from, sizeof bits);
+  return dtype == DType::kF16 ? to_float(F16{bits}) : to_float(BF16{bits});
+}
+
+void store(DType dtype, float value, std::byte* to) {
+  if (dtype == DType::kF32) {
+    std::memcpy(to, &value, sizeof value);
+    return;
+  }
+  const uint16_t bits = dtype == DType::kF16 ? to_f16(value).bits : to_bf16(value).bits;
+  std::memcpy(to, &bits, sizeof bits);
+}
+
+uint64_t bytes_of(DType dtype) {
+  return static_cast<uint64_t>(bits_of_dtype(dtype)) / 8;
+}
+
+/// One tensor with another content. Borrows the source's bytes.
+class ChangedTensor {
+ public:
+  /// source: nullptr where the checkpoint has none, and zeros are changed.
+  ChangedTensor(std::string name, Shape shape, const TensorView* source, DType dtype,
+                TensorChange change)
+      : name_(std::move(name)),
+        shape_(std::move(shape)),
+        source_(source ? source->bytes : std::span<const std::byte>()),
+        source_dtype_(dtype),
+        dtype_(dtype),
+        change_(std::move(change)) {
+    for (uint64_t i = 0; i < element_count(shape_); ++i) check(i);
+  }
+
+  bool is_widened() const { return dtype_ != source_dtype_; }
+  double largest_error() const { return largest_error_; }
+
+  static TensorSource source(const std::shared_ptr<const ChangedTensor>& tensor) {
+    return {.name = tensor->name_,
+            .dtype = tensor->dtype_,
+            .shape = tensor->shape_,
+            .bytes = {},
+            .file = {},
+            .file_offset = 0,
+            .generate = [tensor](uint64_t offset, std::span<std::byte> to) {
+              const uint64_t size = bytes_of(tensor->dtype_);
+              for (uint64_t i = 0; i < to.size() / size; ++i)
+                store(tensor->dtype_, tensor->value(offset / size + i), to.data() + i * size);
+            }};
+  }
+
+ private:
+  float stored(uint64_t i) const {
+    return source_.empty() ? 0.0f
+                           : load(source_dtype_, source_.data() + i * bytes_of(source_dtype_));
+  }
+  float value(uint64_t i) const { return change_.apply(stored(i), i); }
+
+  void check(uint64_t i) {
+    const float wanted = value(i);
+    if (!std::isfinite(wanted)) {
+      if (!std::isfinite(stored(i))) return;  // as the source has it
+      fail("tensor '", name_, "': element ", i, ", ", stored(i),
+           ", leaves float32's range with its factor");
+    }
+    if (!change_.offsets.empty()) return;  // another function anyway: rounded to the dtype
+    std::byte bytes[4];
+    store(source_dtype_, wanted, bytes);
+    if (load(source_dtype_, bytes) != wanted) dtype_ = DType::kF32;
+    largest_error_ = std::max(largest_error_, change_.error(stored(i), i));
+  }
+
+  std::string name_;
+  Shape shape_;
+  std::span<const std::byte> source_;
+  DType source_dtype_, dtype_;
+  TensorChange change_;
+  double largest_error_ = 0.0;
+};
+
+class Rewriting {
+ public:
+  Rewriting(const ModelDir& model, const ModelConfig& config, const KvFactors& factors)
+      : model_(model) {
+    for (const ExpectedTensor& tensor : expected_tensors(config)) {
+      TensorChange change = change_of(tensor, config, factors);
+      const TensorView* source = model.find(tensor.name);
+      const bool is_new = !source && is_bias(tensor);
+      if (change.is_none() && !is_new) continue;
+      if (is_new) ++result_.added;
+      throw_if_interrupted();
+      in_context(model.path().string(), [&] { add(tensor, source, std::move(change)); });
+    }
+  }
+
+  RewrittenCheckpoint write(ThreadPool& pool, const std::filesystem::path& folder) {
+    for (size_t i = 0; i < model_.shards().size(); ++i) {
+      throw_if_interrupted();
+      const SafetensorsFile& shard = model_.shards()[i];
+      std::vector<TensorSource> sources;
+      for (const TensorView& tensor : shard.tensors()) {
+        const auto found = changed_.find(tensor.name);
+        sources.push_back(found == changed_.end() ? source_of(shard, tensor)
+                                                  : ChangedTensor::source(found->second));
+      }
+      if (i == 0)
+        for (const auto& tensor : added_) sources.push_back(ChangedTensor::source(tensor));
+      const std::string_view name = model_.index() ? model_.shard_names()[i] : kSingleFileName;
+      write_safetensors(folder / name, std::move(sources), metadata_of(shard), {.pool = &pool});
+    }
+    if (model_.index()) write_index(model_, model_.shard_names(), folder);
+    return result_;
+  }
+
+ private:
+  static bool is_bias(const ExpectedTensor& tensor) {
+    const TensorClass kind = row_of(tensor.row->role).tensor_class;
+    return kind == TensorClass::kBias || kind == TensorClass::kOutputBias;
+  }
+
+  void add(const ExpectedTensor& tensor, const TensorView* source, TensorChange change) {
+    if (source && !is_float(source->dtype))
+      fail("tensor '", tensor.name, "' is ", source->dtype, ", expected F32, F16 or BF16");
+    const DType dtype = source ? source->dtype : model_.shards().front().tensors().front().dtype;
+    auto made = std::make_shared<const ChangedTensor>(tensor.name, tensor.shape, source, dtype,
+                                                      std::move(change));
+    ++result_.changed;
+    if (made->is_widened()) ++result_.widened;
+    result_.largest_error = std::max(result_.largest_error, made->largest_error());
+    if (source)
+      changed_.emplace(tensor.name, std::move(made));
+    else
+      added_.push_back(std::move(made));
+  }
+
+  const ModelDir& model_;
+  std::map<std::string, std::shared_ptr<const ChangedTensor>, std::less<>> changed_;
+  std::vector<std::shared_ptr<const ChangedTensor>> added_;
+  RewrittenCheckpoint result_;
+};
+
+bool has_key_bias(const ModelConfig& config) {
+  const std::vector<ExpectedTensor> tensors = expected_tensors(config);
+  return std::ranges::any_of(tensors, [](const ExpectedTensor& tensor) {
+    return tensor.row->role == Role::kKeyBias || tensor.row->role == Role::kQueryKeyValueBias;
+  });
+}
+
+/// The config with which the model has a bias of K: its own, or one with attention_bias.
+Json config_with_key_bias(const Json& config, const FamilyChoice& family) {
+  const ModelConfig parsed = parse_model_config(config, family);
+  if (has_key_bias(parsed)) return config;
+  Json changed = config;
+  Json& text =
+      text_model_of(changed, family).config == &changed ? changed : changed.at("text_config");
+  text["attention_bias"] = true;
+  if (!has_key_bias(parse_model_config(changed, family)))
+    fail("no bias of K: family ", parsed.architecture->name,
+         " has none, nor an attention_bias that would add one");
+  return changed;
+}
+
+void check_is_unquantized(const ModelDir& model) {
+  const Json& config = model.config();
+  const Json* text = find_field(config, "text_config");
+  for (const Json* object : {&config, text})
+    for (const std::string_view key : {"quantization_config", "compression_config"})
+      if (object && object->is_object() && find_field(*object, key))
+        fail((model.path() / "config.json").string(), ": has a ", key,
+             "; expected a checkpoint with 16- or 32-bit weights");
+}
+
+}  // namespace
+
+RewrittenCheckpoint write_rewritten_checkpoint(const ModelDir& model, const ModelConfig& config,
+                                               const KvFactors& factors, ThreadPool& pool,
+                                               const std::filesystem::path& folder) {
+  Rewriting rewriting(model, config, factors);
+  copy_sidecar_files(model, {}, folder);
+  write_text_file(folder / "config.json", config_text(model.config()));
+  return rewriting.write(pool, folder);
+}
+
+RewrittenCheckpoint write_outliers(ModelDir model, const OutlierRequest& request, ThreadPool& pool,
+                                   const std::filesystem::path& folder) {
+  check_is_unquantized(model);
+  ModelConfig config = read_model_config(model, request.family);
+  { const Weights checked(model, config); }  // names, shapes and dtypes of all tensors
+  KvFactors factors;
+  in_context(model.given_path().string(), [&] {
+    factors = outlier_factors(config, request.outliers, request.seed);
+    if (!request.outliers.bias_norm) return;
+    model.set_config(config_with_key_bias(model.config(), request.family));
+    config = read_model_config(model, request.family);
+  });
+  return write_rewritten_checkpoint(model, config, factors, pool, folder);
+}
+
+}  // namespace kvcal
