@@ -68,6 +68,15 @@ void CpuBackend::do_store_kv(const StoreKvArgs& args) {
   });
 }
 
+void CpuBackend::do_simulate_cache(const SimulateCacheArgs& args) {
+  for_row_blocks(args.x.tokens, args.x.heads * args.x.head_dim, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t)
+      for (int64_t h = 0; h < args.x.heads; ++h)
+        round_trip(args.format, args.x.data + t * args.x.row_stride + h * args.x.head_dim,
+                   args.x.head_dim, args.scales ? args.scales[h] : 1.0f);
+  });
+}
+
 void CpuBackend::do_load_kv(const LoadKvArgs& args) {
   // A cache has many rows of few heads; a product's input is one row of many heads, because each
   // row or group has its own scale.

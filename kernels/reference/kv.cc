@@ -61,6 +61,13 @@ void ReferenceBackend::do_store_kv(const StoreKvArgs& args) {
       }
 }
 
+void ReferenceBackend::do_simulate_cache(const SimulateCacheArgs& args) {
+  for (int64_t t = 0; t < args.x.tokens; ++t)
+    for (int64_t h = 0; h < args.x.heads; ++h)
+      round_trip(args.format, args.x.data + t * args.x.row_stride + h * args.x.head_dim,
+                 args.x.head_dim, args.scales ? args.scales[h] : 1.0f);
+}
+
 void ReferenceBackend::do_load_kv(const LoadKvArgs& args) {
   const int64_t head_dim = args.head_dim;
   for (int64_t row = 0; row < args.rows * args.heads; ++row) {

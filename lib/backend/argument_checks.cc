@@ -76,6 +76,13 @@ void Backend::check(const StoreKvArgs& args) const {
   KVCAL_CHECK(!is_fp8(args.dtype) || args.scales != nullptr);
 }
 
+void Backend::check(const SimulateCacheArgs& args) const {
+  check_heads(args.x);
+  const CacheLayout& layout = layout_of(args.format);
+  KVCAL_CHECK(args.x.head_dim % layout.multiple == 0);
+  KVCAL_CHECK(!layout.needs_scales || args.scales != nullptr);
+}
+
 void Backend::check(const LoadKvArgs& args) const {
   KVCAL_CHECK(args.rows >= 0 && args.heads > 0 && args.head_dim > 0);
   KVCAL_CHECK(!is_fp8(args.dtype) || args.scales != nullptr);

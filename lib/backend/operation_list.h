@@ -18,6 +18,7 @@
   row(observe_rows, ObserveRowsArgs)       \
   row(store_kv, StoreKvArgs)               \
   row(load_kv, LoadKvArgs)                 \
+  row(simulate_cache, SimulateCacheArgs)   \
   row(copy_heads, CopyHeadsArgs)           \
   row(select_keys, SelectKeysArgs)         \
   row(attention, AttentionArgs)            \

@@ -8,6 +8,7 @@
 
 #include "backend/key_selection.h"
 #include "core/tensor.h"
+#include "quant/cache_format.h"
 #include "quant/kv_dtype.h"
 
 namespace kvcal {
@@ -230,6 +231,13 @@ struct LoadKvArgs {
   int64_t rows = 0, heads = 0, head_dim = 0;
   ComputeType out_type = ComputeType::kFloat32;
   void* out = nullptr;  ///< [rows, heads, head_dim] of out_type
+};
+
+/// x becomes what attention reads of it from a cache of a simulated format, in place.
+struct SimulateCacheArgs {
+  HeadsView x;
+  CacheFormat format = {};
+  const float* scales = nullptr;  ///< [heads], where the format needs scales
 };
 
 struct AttentionArgs {

@@ -3,7 +3,10 @@
 #include "quant/fp8.h"
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace kvcal {
 
@@ -40,6 +43,9 @@ constexpr std::string_view name_of(KvDType dtype) {
   }
   return "";
 }
+/// Dtype with this name, or one that an engine gives it; nullopt where there is none.
+std::optional<KvDType> find_kv_dtype(std::string_view name);
+std::vector<std::string> kv_dtype_names();
 /// Dtype with this name. Throws Error with "did you mean".
 KvDType parse_kv_dtype(std::string_view name);
 
