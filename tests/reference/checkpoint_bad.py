@@ -167,7 +167,7 @@ CASES = {
         "tensor 'b': data_offsets [0, 4] overlap the tensor before, which ends at 4", None),
     "name-with-escape": (
         file('{"a\\u001b[31m":{"dtype":"F33","shape":[],"data_offsets":[0,4]}}', b"\0" * 4),
-        "tensor 'a?[31m': unknown dtype 'F33'", None),
+        "tensor 'a\\x1b[31m': unknown dtype 'F33'", None),
     "name-very-long": (
         file('{"%s":null}' % ("n" * 300)),
         "tensor '" + "n" * 200 + "...': is null, expected an object", None),
