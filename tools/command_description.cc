@@ -23,6 +23,7 @@ struct ValueRow {
   ValueKind kind;
   std::vector<std::string> choices = {};
   bool are_choices_joined = false;
+  bool is_written = false;  ///< names what the command writes
 };
 
 std::vector<std::string> with_first(const char* first, std::vector<std::string> names) {
@@ -41,22 +42,22 @@ const std::vector<ValueRow>& value_rows() {
       {"", "model", ValueKind::kFolder},
       {"", "checkpoint", ValueKind::kFolder},
       {"", "overlay", ValueKind::kFolder},
-      {"", "output", ValueKind::kFolder},
+      {"", "output", ValueKind::kFolder, {}, false, true},
       {"", "--model", ValueKind::kFolder},
-      {"", "--output", ValueKind::kFolder},
-      {"", "--plots", ValueKind::kFolder},
+      {"", "--output", ValueKind::kFolder, {}, false, true},
+      {"", "--plots", ValueKind::kFolder, {}, false, true},
       {"", "--reference", ValueKind::kFolder},
-      {"", "--state", ValueKind::kFolder},
+      {"", "--state", ValueKind::kFolder, {}, false, true},
       {"", "--scales", ValueKind::kPath},
       {"", "--config", ValueKind::kFile},
       {"synth", "--from", ValueKind::kFolder},
       {"", "--dataset", ValueKind::kPath},
       {"", "--fewshot-dataset", ValueKind::kFile},
-      {"", "--html", ValueKind::kFile},
-      {"", "--log-samples", ValueKind::kFile},
-      {"", "--output-recipe", ValueKind::kFile},
+      {"", "--html", ValueKind::kFile, {}, false, true},
+      {"", "--log-samples", ValueKind::kFile, {}, false, true},
+      {"", "--output-recipe", ValueKind::kFile, {}, false, true},
       {"", "--recipe", ValueKind::kFile},
-      {"", "--save-statistics", ValueKind::kFile},
+      {"", "--save-statistics", ValueKind::kFile, {}, false, true},
       {"", "--statistics", ValueKind::kFile},
       {"", "--device", ValueKind::kChoice, with_first("auto", kBackends.names())},
       {"", "--inputs", ValueKind::kChoice, {"as-served", "16bit"}},
@@ -79,15 +80,20 @@ const std::vector<ValueRow>& value_rows() {
   return kRows;
 }
 
-/// Adds what an option's type does not say of its values: a file or a folder, or the names that it
-/// takes where the command checks them itself. An option that is not in the table keeps its kind.
-void add_option_values(std::string_view command, std::string_view option,
-                       OptionDescription& described) {
+const ValueRow* find_row(std::string_view command, std::string_view option) {
   const auto& rows = value_rows();
   const auto row = std::ranges::find_if(rows, [&](const ValueRow& one) {
     return one.option == option && (one.command.empty() || one.command == command);
   });
-  if (row == rows.end()) return;
+  return row == rows.end() ? nullptr : &*row;
+}
+
+/// Adds what an option's type does not say of its values: a file or a folder, or the names that it
+/// takes where the command checks them itself. An option that is not in the table keeps its kind.
+void add_option_values(std::string_view command, std::string_view option,
+                       OptionDescription& described) {
+  const ValueRow* row = find_row(command, option);
+  if (!row) return;
   described.kind = row->kind;
   described.choices = row->choices;
   described.are_choices_joined = row->are_choices_joined;
@@ -212,6 +218,18 @@ ExitStatusMeaning meaning(ExitStatus status, const char* text) {
 }
 
 }  // namespace
+
+std::vector<std::string> written_paths(const CLI::App& command) {
+  std::vector<std::string> paths;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : names_of(*option))
+      if (const ValueRow* row = find_row(command.get_name(), name); row && row->is_written) {
+        const std::vector<std::string> given = option->results();
+        paths.insert(paths.end(), given.begin(), given.end());
+        break;
+      }
+  return paths;
+}
 
 ProgramDescription description_of(const CLI::App& app) {
   ProgramDescription described{

@@ -5,19 +5,25 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <system_error>
 
 #include "command_description.h"
 #include "commands.h"
+#include "core/confinement.h"
 #include "core/error.h"
 #include "core/file_in_use.h"
+#include "core/folder.h"
 #include "core/interrupt.h"
 #include "core/join.h"
 #include "core/registry.h"
 #include "core/shown_text.h"
+#include "hub/hub_settings.h"
 #include "input_options.h"
+#include "ranks/launcher.h"
+#include "run/output_files.h"
 #include "run/state_options.h"
 #include "shell/help_page.h"
 #include "terminal/progress.h"
@@ -177,6 +183,22 @@ void fetch_named_inputs() {
   fetch_inputs(diagnostics);
 }
 
+/// Takes from the process what the command does not need: writing beside its outputs, and the
+/// network once the inputs are here. A sweep fetches its inputs later; what launchers of ranks need
+/// is not known.
+void keep_to_outputs(const CLI::App& command) {
+  if (find_launch([](const char* name) { return std::getenv(name); })) return;
+  const bool is_sweep = command.get_name() == "sweep";
+  Confinement allowed{.writable = {"/dev", "/proc", temporary_folder()}, .may_connect = is_sweep};
+  // Where GPU drivers keep what they compile.
+  if (const char* home = std::getenv("HOME")) allowed.writable.push_back(fs::path(home) / ".nv");
+  if (is_sweep) allowed.writable.push_back(hub_settings().cache);
+  for (const std::string& path : written_paths(command))
+    allowed.writable.push_back(
+        existing_folder_of(fs::absolute(path / fs::path("..")).lexically_normal()));
+  confine(allowed);
+}
+
 int run_main(int argc, char** argv) {
   CLI::App app("Calibrated FP8 KV-cache scales for 16-bit Hugging Face checkpoints", "kvcal");
   add_version_options(app);
@@ -191,6 +213,7 @@ int run_main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     fetch_named_inputs();
+    keep_to_outputs(*app.get_subcommands().front());
     unless_file_changed(run);
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error);

@@ -7,6 +7,7 @@ Commands and options are those that the program's own help lists. A command with
 a file or folder and is neither in INPUTS nor in a command's row.
 """
 
+import ctypes
 import os
 import pathlib
 import re
@@ -287,6 +288,29 @@ def check_signals(scratch, base, failures):
         failures.expect(not room.leftovers(), f"{command}: left {room.leftovers()} after SIGTERM")
         done = process.returncode == 0
         failures.expect(done or command == "sweep" or not (room.folder / "out").exists(), f"{command}: left an output after SIGTERM")
+        shutil.rmtree(room.folder)
+
+
+def landlock_version():
+    ask_version = 1
+    return ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, ask_version)
+
+
+def check_confinement(scratch, base, failures):
+    """A command that writes gives up all other writing, where the kernel can take it; NoNewPrivs is a sign of it."""
+    for command, row in COMMANDS.items():
+        if "--output" not in row.outputs:
+            continue
+        room = Room(base, scratch / "room")
+        (room.folder / "data.jsonl").write_text((room.folder / "data.jsonl").read_text() * 50)
+        with subprocess.Popen([KVCAL, command, *whole_arguments(row)], cwd=room.folder, env=environment(), stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL) as process:
+            seen = False
+            while not seen and process.poll() is None:
+                status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+                seen = "NoNewPrivs:\t1" in status
+        failures.expect(process.returncode == 0, f"{command}: status {process.returncode} where it is confined")
+        failures.expect(seen == (landlock_version() >= 1), f"{command}: confined {seen}, Landlock {landlock_version()}")
         shutil.rmtree(room.folder)
 
 
