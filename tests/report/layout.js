@@ -54,17 +54,29 @@
     }
     return win.getComputedStyle(win.document.body).backgroundColor;
   };
-  /** Text stands out from its ground by 4.5, as WCAG 2 asks; cells of heat maps have a ground of their own. */
+  const contrast_of = (one, other) => {
+    const [ink, ground] = [luminance(one), luminance(other)];
+    return (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+  };
+  /** The colour of the cell of a heat map under a text of it: cells are strokes of paths. */
+  const cell_under = (text, win) => {
+    const at = new win.DOMPoint(Number(text.getAttribute("x")), Number(text.getAttribute("y")) - 4);
+    const cell = all("path[class^=level]", text.closest("svg")).find((path) => path.isPointInStroke(at));
+    return cell ? win.getComputedStyle(cell).stroke : null;
+  };
+  /** Text stands out from its ground by 4.5, as WCAG 2 asks; in heat maps the ground is the cell. */
   const faint = (doc, win) => {
     const found = new Set();
     const walker = doc.createTreeWalker(doc.body, NodeFilter.SHOW_TEXT);
     for (let node = walker.nextNode(); node; node = walker.nextNode()) {
       const parent = node.parentElement;
-      if (!node.data.trim() || parent.closest("script, style, title, desc, .hidden, .skip, .on-light, .on-dark, option")) continue;
+      if (!node.data.trim() || parent.closest("script, style, title, desc, .hidden, .skip, option")) continue;
       if (!shown(parent.getBoundingClientRect())) continue;
       const style = win.getComputedStyle(parent);
-      const ink = luminance(parent.closest("svg") ? style.fill : style.color), ground = luminance(background(parent, win));
-      const contrast = (Math.max(ink, ground) + 0.05) / (Math.min(ink, ground) + 0.05);
+      const is_digit = parent.matches(".on-light, .on-dark");
+      const ground = is_digit ? cell_under(parent, win) : background(parent, win);
+      if (!ground) found.add(`contrast: no cell under "${node.data.trim()}"`);
+      const contrast = contrast_of(parent.closest("svg") ? style.fill : style.color, ground ?? "rgb(0, 0, 0)");
       if (contrast < 4.49) found.add(`contrast: ${contrast.toFixed(2)} of "${node.data.trim().slice(0, 30)}"`);
     }
     return [...found];
@@ -103,6 +115,7 @@
     axis: (doc) => { part(doc, ".pane").style.position = "static"; },
     contrast: (doc) => { part(doc, "h2").style.color = "#888"; part(doc, "h2").style.background = "#999"; },
     "contrast ": (doc) => { part(doc, ".chart text").style.fill = "#808080"; doc.body.style.background = "#7a7a7a"; },
+    "contrast  ": (doc) => { part(doc, ".heat .on-light, .heat .on-dark").style.fill = "#757575"; },
   };
 
   try {
