@@ -49,6 +49,13 @@ step "What FP8 does to the predictions, beside scale 1.0"
   --max-seq-length 512 --variant calibrated=fp8_e4m3:checkpoint --variant unit=fp8_e4m3:unit --texts 1 \
   --html "$root/build/demo/report.html" --overwrite
 
+step "Where scales matter: the same function with outliers of 1024 in K"
+"$kvcal" synth --from "$model" --outliers k:pairs=2,factor=1024 --output "$root/build/demo/outliers" --overwrite
+"$kvcal" calibrate "$root/build/demo/outliers" --dataset datasets/calibration.jsonl --num-samples 8 --scales-only \
+  --output "$root/build/demo/outliers-scales" --overwrite --quiet
+"$kvcal" eval "$root/build/demo/outliers" --task kl --dataset datasets/evaluation.txt --num-samples 1 --max-seq-length 512 \
+  --variant calibrated=fp8_e4m3:"$root/build/demo/outliers-scales" --variant unit=fp8_e4m3:unit
+
 step "The same scales for ModelOpt's readers, and what vLLM would load"
 "$kvcal" convert "$output/compressed-tensors" --format modelopt --output "$root/build/demo/modelopt" --overwrite
 "$kvcal" verify "$root/build/demo/modelopt" --engine vllm | sed -n '1,4p; /^error/p; /^warning/p; /^note/p'
