@@ -24,7 +24,7 @@ TESTS = pathlib.Path(__file__).resolve().parents[2]
 KVCAL = os.path.abspath(os.environ["KVCAL"])
 CALIBRATE = ["model", "--recipe", "recipe.yaml", "--dataset", "data.jsonl", "--threads", "1"]
 # Options that take a file or folder to read.
-INPUTS = {"--dataset", "--recipe", "--family-file", "--scales", "--model", "--statistics", "--reference", "--fewshot-dataset", "--config"}
+INPUTS = {"--dataset", "--recipe", "--family-file", "--scales", "--model", "--statistics", "--reference", "--fewshot-dataset", "--config", "--from"}
 # Folders that a command works in, and does not replace: a user's own link to one is followed.
 WORKED_IN = {"--state", ("sweep", "--output")}
 
@@ -54,7 +54,7 @@ COMMANDS = {
     "verify": Row(["checkpoint", "--engine", "vllm"]),
     "engines": Row([]),
     "families": Row([]),
-    "synth": Row(["--config", "model/config.json"], {"--output": "out"}, ["model/config.json"]),
+    "synth": Row(["--from", "model", "--outliers", "k:pairs=1,factor=16"], {"--output": "out"}, ["model"]),
     "completion": Row(["bash"]),
     "man": Row([]),
     "help": Row([]),
