@@ -7,7 +7,8 @@ For each MODEL, number of RoPE pairs of each KV head and factor, `kvcal synth --
 same function. One unquantized pass over the first samples of DATA keeps statistics, of which `kvcal scales` makes all scales; one `kvcal eval
 --task kl` compares all caches over the first windows of TEXT with a float32 cache (float16 ends at 65,504). Caches: E4M3 with scale 1.0; with
 llm-compressor's default scales (observer minmax: a moving average, one scale a layer); with the running extreme, one scale a layer and one a KV head;
-E5M2 with scale 1.0. FOLDER keeps the numbers of each cell (cells.json), so that a second call goes on where a first one ended. Prints a Markdown table, or writes it.
+E5M2 with scale 1.0. FOLDER keeps the numbers of each cell (cells.json), so that a second call goes on where a first one ended. Prints a Markdown
+table, or writes it.
 """
 import argparse
 import json
@@ -187,29 +188,33 @@ class Panel:
 
 
 def drawing(cells):
-    """An SVG: a row a model, a column a number of pairs."""
+    """An SVG: a column a model, a row a number of pairs."""
     models = list(dict.fromkeys(cell["model"] for cell in cells))
     factors = sorted({cell["factor"] for cell in cells})
     values = [one["kl_mean"] for cell in cells for one in cell["caches"].values()]
     least, largest = min(values) / 1.5, max(values) * 1.5
-    columns = {model: sorted({cell["pairs"] for cell in cells if cell["model"] == model}) for model in models}
-    most = max(map(len, columns.values()))
-    width, height = most * (Panel.WIDTH + Panel.LEFT + 12) + 8, len(models) * (Panel.HEIGHT + Panel.TOP + 34) + 34
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11" role="img" '
-             'aria-label="KL from an unquantized cache over the factor of the outliers">', f'<rect width="{width}" height="{height}" fill="#fff"/>']
-    for row, model in enumerate(models):
-        for column, pairs in enumerate(columns[model]):
+    rows = {model: sorted({cell["pairs"] for cell in cells if cell["model"] == model and cell["factor"] != 1}) for model in models}
+    width = max(2, len(models)) * (Panel.WIDTH + Panel.LEFT + 12) + 8
+    bottom = max(map(len, rows.values())) * (Panel.HEIGHT + Panel.TOP + 34)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {bottom + 62}" font-family="sans-serif" font-size="11" role="img" '
+             'aria-label="KL from an unquantized cache over the factor of the outliers">',
+             f'<rect width="{width}" height="{bottom + 62}" fill="#fff"/>']
+    for column, model in enumerate(models):
+        for row, pairs in enumerate(rows[model]):
             panel = Panel(column, row, factors, least, largest)
             parts += panel.frame(f"{model}, {pairs} pair{'s' if pairs > 1 else ''} a head")
             for name, (_, colour, _) in CACHES.items():
                 parts += panel.line(sorted((cell["factor"], cell["caches"][name]["kl_mean"], cell["caches"][name]["kl_stderr"]) for cell in cells
                                            if cell["model"] == model and (cell["pairs"] == pairs or cell["factor"] == 1)), colour)
-    x = Panel.LEFT
+    x, y = Panel.LEFT, bottom + 14
+    parts.append(f'<text x="{x}" y="{y}" fill="#555">mean KL in nats a token, over the factor of K\'s outliers; both logarithmic</text>')
+    y += 20
     for title, colour, _ in CACHES.values():
-        parts.append(f'<line x1="{x}" x2="{x + 20}" y1="{height - 16}" y2="{height - 16}" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<text x="{x + 25}" y="{height - 12}">{title}</text>')
+        if x + 45 + 6.2 * len(title) > width:
+            x, y = Panel.LEFT, y + 18
+        parts.append(f'<line x1="{x}" x2="{x + 20}" y1="{y - 4}" y2="{y - 4}" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<text x="{x + 25}" y="{y}">{title}</text>')
         x += 45 + 6.2 * len(title)
-    parts.append(f'<text x="{x + 10}" y="{height - 12}" fill="#555">mean KL in nats a token, over the factor of K\'s outliers</text>')
     return "\n".join(parts) + "\n</svg>\n"
 
 
