@@ -7,27 +7,28 @@
 #include "eval/logit_rows.h"
 
 namespace kvcal {
+
+/// A sequence that the model reads, and the texts that it is of.
+struct FedSequence {
+  std::vector<TokenId> ids;
+  std::vector<size_t> texts;
+  size_t first_row = 0;  ///< the first whose logits a text needs
+};
+
 namespace {
 
 /// Tokens that go through the layers together.
-constexpr size_t kStepTokens = 1024;
+constexpr size_t kPassTokens = 1024;
 /// Logits are [rows, vocabulary]: 128 rows of 150,000 are 77 MB.
-constexpr size_t kBlockRows = 128;
+constexpr size_t kScoredRows = 128;
 
 /// The last token predicts nothing that is scored.
 int64_t fed_tokens(const ContinuationIds& text) {
   return std::ssize(text.context) + std::ssize(text.continuation) - 1;
 }
 
-/// A sequence that the model reads, and the texts that it is of.
-struct Fed {
-  std::vector<TokenId> ids;
-  std::vector<size_t> texts;
-  size_t first_row = 0;  ///< the first whose logits a text needs
-};
-
 /// The longest first: a step of long ones then leaves room for short ones, never the reverse.
-std::vector<Fed> distinct_sequences(std::span<const ContinuationIds> texts) {
+std::vector<FedSequence> distinct_sequences(std::span<const ContinuationIds> texts) {
   std::map<std::vector<TokenId>, std::vector<size_t>> same;
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto& [context, continuation] = texts[i];
@@ -37,16 +38,16 @@ std::vector<Fed> distinct_sequences(std::span<const ContinuationIds> texts) {
     ids.insert(ids.end(), continuation.begin(), continuation.end() - 1);
     same[std::move(ids)].push_back(i);
   }
-  std::vector<Fed> sequences;
+  std::vector<FedSequence> sequences;
   for (auto& [ids, of] : same) {
-    Fed fed{.ids = ids, .texts = std::move(of)};
+    FedSequence fed{.ids = ids, .texts = std::move(of)};
     fed.first_row = fed.ids.size();
     for (const size_t text : fed.texts)
       fed.first_row = std::min(fed.first_row, texts[text].context.size() - 1);
     sequences.push_back(std::move(fed));
   }
   std::ranges::stable_sort(sequences, std::ranges::greater{},
-                           [](const Fed& fed) { return fed.ids.size(); });
+                           [](const FedSequence& fed) { return fed.ids.size(); });
   return sequences;
 }
 
@@ -76,7 +77,7 @@ class ContinuationScorer::Pass {
  private:
   /// A row of logits, and the sequence's token that it predicts.
   struct Row {
-    const Fed* fed = nullptr;
+    const FedSequence* fed = nullptr;
     size_t index = 0;
   };
 
@@ -87,24 +88,24 @@ class ContinuationScorer::Pass {
     const bool is_single = tokens == 1;
     while (first + count < sequences_.size() && count < slots_) {
       const size_t more = sequences_[first + count].ids.size();
-      if (tokens + more > kStepTokens || (more == 1) != is_single) break;
+      if (tokens + more > kPassTokens || (more == 1) != is_single) break;
       tokens += more;
       ++count;
     }
     return count;
   }
 
-  void run_pack(std::span<const Fed> pack) {
+  void run_pack(std::span<const FedSequence> pack) {
     for (size_t slot = 0; slot < pack.size(); ++slot) cache_.clear(static_cast<int64_t>(slot));
-    for (size_t begin = 0; begin < pack.front().ids.size(); begin += kStepTokens) {
+    for (size_t begin = 0; begin < pack.front().ids.size(); begin += kPassTokens) {
       throw_if_interrupted();
       std::vector<Decoder::SequenceTokens> sequences;
       std::vector<int32_t> places;
       std::vector<Row> rows;
       size_t placed = 0;
-      for (const Fed& fed : pack) {
+      for (const FedSequence& fed : pack) {
         const std::span<const TokenId> ids =
-            std::span(fed.ids).subspan(begin, std::min(kStepTokens, fed.ids.size() - begin));
+            std::span(fed.ids).subspan(begin, std::min(kPassTokens, fed.ids.size() - begin));
         for (size_t row = std::max(begin, fed.first_row); row < begin + ids.size(); ++row) {
           rows.push_back({&fed, row});
           places.push_back(static_cast<int32_t>(placed + row - begin));
@@ -115,8 +116,8 @@ class ContinuationScorer::Pass {
       }
       Decoder& decoder = scorer_.model_.decoder;
       const Buffer hidden = decoder.step_hidden_together(sequences, cache_);
-      for (size_t row = 0; row < rows.size(); row += kBlockRows) {
-        const size_t count = std::min(kBlockRows, rows.size() - row);
+      for (size_t row = 0; row < rows.size(); row += kScoredRows) {
+        const size_t count = std::min(kScoredRows, rows.size() - row);
         add(std::span(rows).subspan(row, count),
             decoder.logits_at(hidden, std::span(places).subspan(row, count)));
       }
@@ -150,7 +151,7 @@ class ContinuationScorer::Pass {
 
   ContinuationScorer& scorer_;
   std::span<const ContinuationIds> texts_;
-  std::vector<Fed> sequences_;
+  std::vector<FedSequence> sequences_;
   size_t slots_;
   KvCache cache_;
   std::vector<ContinuationScore> scores_;
