@@ -77,7 +77,7 @@ const std::vector<GuideRow>& guide_rows() {
       {"synth",
        {{"A small model of random weights",
          "kvcal synth --config config.json --layers 2 --seed 1 -o Small"},
-        {"The same function as a model's, with outliers of K that FP8 with scale 1.0 clips",
+        {"A model's own function, with outliers of K that scale 1.0 clips",
          "kvcal synth --from ./SmolLM2-135M-Instruct --outliers k:pairs=2,factor=1024 -o Hard"}}},
       {"completion", {{"For the bash that runs", "source <(kvcal completion bash)"}}},
       {"man", {{"Read the page of a command", "man <(kvcal man calibrate)"}}},
