@@ -33,8 +33,10 @@ class HeadValues {
   }
 
   double count() const { return static_cast<double>(ends_.back()); }
-  /// Values over a magnitude, spread evenly over their bin.
+  /// Values over a magnitude, spread evenly over their bin. A scale that was rounded down to
+  /// float32 clips nothing of the amax that made it.
   double over(double limit) const {
+    if (largest_ <= limit * (1 + 1e-6)) return 0;
     double sum = 0;
     for (int bin = 1; bin < MagnitudeHistogram::kBins; ++bin) {
       const auto count = static_cast<double>(histogram_.counts[static_cast<size_t>(bin)]);
