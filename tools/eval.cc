@@ -18,8 +18,8 @@
 namespace kvcal {
 namespace {
 
-std::string name_text(KvDType dtype) {
-  return std::string(name_of(dtype));
+std::string name_text(const CacheType& type) {
+  return std::string(name_of(type));
 }
 
 /// "99.25 %"
@@ -29,7 +29,7 @@ std::string exact_percent(double fraction) {
 
 void print_one(const CacheLabel& cache, const Likelihood& result, const std::string& reference,
                std::ostream& out) {
-  out << name_of(cache.dtype) << " cache, " << result.num_tokens << " tokens: perplexity "
+  out << name_of(cache.type) << " cache, " << result.num_tokens << " tokens: perplexity "
       << fixed("%.4f", result.perplexity) << " (NLL " << fixed("%.6f", result.nll) << ")\n";
   if (!result.kl_mean) return;
   out << "KL from " << reference << ": mean " << fixed("%.6f", *result.kl_mean)
@@ -43,14 +43,15 @@ void print_one(const CacheLabel& cache, const Likelihood& result, const std::str
 void print_several(const LikelihoodResult& result, std::ostream& out) {
   const Likelihood& first = result.variants[0].all;
   const bool has_kl = first.kl_mean.has_value();
-  std::vector<std::string> heading{"variant", "cache", "scales", "perplexity"};
+  std::vector<std::string> heading{"variant", "cache", "scales", "bytes a token", "perplexity"};
   if (has_kl)
     heading.insert(heading.end(), {"change", "mean KL", "p99 KL", "largest KL", "same top"});
   TextTable table(heading);
   for (const VariantLikelihood& variant : result.variants) {
     const Likelihood& all = variant.all;
-    std::vector<std::string> row{variant.cache.name, name_text(variant.cache.dtype),
-                                 variant.cache.scales_source, fixed("%.4f", all.perplexity)};
+    std::vector<std::string> row{
+        variant.cache.name, name_text(variant.cache.type), variant.cache.scales_source,
+        std::to_string(variant.cache.bytes_per_token), fixed("%.4f", all.perplexity)};
     if (has_kl)
       row.insert(row.end(), {fixed("%+.3f %%", 100.0 * *all.perplexity_increase),
                              fixed("%.6f", *all.kl_mean), fixed("%.6f", *all.kl_p99),
@@ -104,7 +105,7 @@ void print_likelihood(const LikelihoodResult& result, std::ostream& out) {
 void print_answers(const GsmTaskResult& result, std::ostream& out) {
   TextTable table({"variant", "cache", "scales", "strict-match", "flexible-extract", "tokens/s"});
   for (const VariantAnswers& variant : result.variants)
-    table.add({variant.cache.name, name_text(variant.cache.dtype), variant.cache.scales_source,
+    table.add({variant.cache.name, name_text(variant.cache.type), variant.cache.scales_source,
                score_text(variant.result.strict), score_text(variant.result.flexible),
                fixed("%.1f", to_json(variant.result).at("tokens_per_second").get<double>())});
   const GsmResult& first = result.variants[0].result;
@@ -113,7 +114,7 @@ void print_answers(const GsmTaskResult& result, std::ostream& out) {
 }
 
 void print_sensitivity(const SensitivityResult& result, std::ostream& out) {
-  out << name_of(result.cache.dtype) << " cache, mean KL with only one layer quantized:\n";
+  out << name_of(result.cache.type) << " cache, mean KL with only one layer quantized:\n";
   TextTable ranking({"layer", "mean KL"});
   for (const LayerSensitivity& layer : result.ranking)
     ranking.add({std::to_string(layer.layer), fixed("%.6f", layer.kl_mean)});
@@ -383,6 +384,10 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
                "Instead of --kv-cache-dtype and scales: one of several caches that are scored in "
                "the same pass, NAME=CACHE[:SCALES] or NAME=model:FOLDER; SCALES: unit, "
                "checkpoint, a file or folder; repeatable");
+  command->get_option_group(kOfVariants.title)
+      ->add_flag("--every-cache", options->eval.every_cache,
+                 "Score every cache that engines offer in the same pass, the calibrated ones with "
+                 "--scales or the checkpoint's");
   add_kl_options(*command->add_option_group(kOfKl.title), *options);
   add_sensitivity_options(*command->add_option_group(kOfSensitivity.title), *options);
   add_gsm8k_options(*command->add_option_group(kOfGsm8k.title), *options);

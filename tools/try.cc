@@ -4,7 +4,9 @@
 
 #include "core/file.h"
 #include "core/folder.h"
+#include "core/number_text.h"
 #include "core/shell_word.h"
+#include "core/text_table.h"
 #include "export/checkpoint_copy.h"
 #include "hub/hub_cache.h"
 #include "input_options.h"
@@ -19,7 +21,7 @@ namespace {
 struct TryOptions {
   TrialRequest request;
   std::string model;  ///< as given
-  bool json = false;
+  bool json = false, fp8_only = false;
 };
 
 /// The name for an output: "./MODEL-FP8-KV" where none was given.
@@ -70,6 +72,20 @@ std::string calibrate_command(const TryOptions& options) {
   return line + " -o " + shell_word(output_name(options));
 }
 
+/// The caches that engines offer, the best first.
+void print_caches(const std::vector<MeasuredCache>& caches) {
+  if (caches.empty()) return;
+  TextTable table(
+      {"cache", "bytes a token", "mean KL", "standard error", "perplexity", "same top"});
+  for (const MeasuredCache& cache : caches)
+    table.add({cache.label.name, std::to_string(cache.label.bytes_per_token),
+               fixed("%.6f", cache.result.kl_mean.value()),
+               fixed("%.6f", cache.result.kl_stderr.value()),
+               fixed("%+.3f %%", 100 * cache.result.perplexity_increase.value()),
+               fixed("%.2f %%", 100 * cache.result.top1_agreement.value())});
+  std::cout << table.text() << '\n';
+}
+
 void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& diagnostics) {
   const bool is_kept = !options.request.calibration.output.output.empty();
   const std::vector<ServedEngine> engines = engines_of(options, trial, diagnostics);
@@ -85,6 +101,7 @@ void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& dia
   }
   print_lines(trial_lines(trial));
   std::cout << '\n';
+  print_caches(trial.measured.caches);
   if (!is_kept) std::cout << "make it:  " << calibrate_command(options) << '\n';
   for (const ServedEngine& engine : engines)
     std::cout << engine.title << ":  " << engine.note << '\n';
@@ -99,6 +116,7 @@ void run_try(TryOptions options) {
   calibration.version = KVCAL_VERSION;
   calibration.resume_command = resuming_command_line();
   options.model = name_of_source(calibration.model);
+  options.request.measure.every_cache = !options.fp8_only;
   RankSession session({});
   if (!session.is_alone()) fail("try runs in one process; kvcal calibrate runs on several ranks");
   TerminalDiagnostics diagnostics;
@@ -134,6 +152,8 @@ void add_try(CLI::App& app, std::function<void()>& run) {
              "Samples to calibrate with", 1, int64_t{1} << 40);
   add_number(*command, "--measure-sequences", options->request.measure.num_sequences,
              "Other records to measure, of 512 tokens at most", 1, int64_t{1} << 40);
+  command->add_flag("--fp8-only", options->fp8_only,
+                    "Measure FP8 alone, not every cache that engines offer: less work");
   add_text(*command, "-o,--output", calibration.output.output,
            "Also keep the checkpoint, in this folder; else nothing is kept");
   command->add_flag("--overwrite", calibration.output.overwrite, "Replace an existing output");

@@ -87,13 +87,14 @@ GsmTask prepare(const Tokenizer& tokenizer, const GenerationSettings& settings,
   return task;
 }
 
-int64_t slots_for(const Decoder& decoder, KvDType dtype, const std::vector<LayerKvScales>& scales,
-                  const GsmTask& task, const GsmOptions& options) {
+int64_t slots_for(const Decoder& decoder, const CacheType& type,
+                  const std::vector<LayerKvScales>& scales, const GsmTask& task,
+                  const GsmOptions& options) {
   const int64_t wanted = options.batch_size > 0 ? options.batch_size : kGsmBatchSize;
   int64_t slots = std::min(wanted, std::ssize(task.prompts));
   if (options.cache_bytes && options.batch_size == 0) {
     const uint64_t each =
-        KvCache::bytes_per_slot(decoder.config(), dtype, scales, longest_text(task.prompts));
+        KvCache::bytes_per_slot(decoder.config(), type, scales, longest_text(task.prompts));
     slots = std::min(slots, static_cast<int64_t>(std::min<uint64_t>(
                                 *options.cache_bytes / std::max<uint64_t>(each, 1), INT32_MAX)));
   }
@@ -126,7 +127,7 @@ GsmScore gsm_score(const std::vector<bool>& matches) {
   return {.exact_match = mean, .stderr_of_mean = std::sqrt(squares / (count - 1.0) / count)};
 }
 
-GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, KvDType cache_dtype,
+GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, const CacheType& cache_type,
                     const std::vector<LayerKvScales>& scales, const GsmOptions& options,
                     Diagnostics& diagnostics) {
   check(options);
@@ -140,9 +141,9 @@ GsmResult run_gsm8k(Decoder& decoder, const Tokenizer& tokenizer, KvDType cache_
   const auto total = std::ssize(task.prompts);
   GsmResult result{.answers = std::move(task.answers),
                    .num_fewshot = options.num_fewshot,
-                   .batch_size = slots_for(decoder, cache_dtype, scales, task, options)};
+                   .batch_size = slots_for(decoder, cache_type, scales, task, options)};
   KvCache cache =
-      decoder.make_cache(cache_dtype, scales, longest_text(task.prompts), result.batch_size);
+      decoder.make_cache(cache_type, scales, longest_text(task.prompts), result.batch_size);
   int64_t done = 0;
   const auto keep = [&](size_t index, const std::vector<TokenId>& ids) {
     GsmAnswer& answer = result.answers[index];
