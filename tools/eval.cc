@@ -18,8 +18,8 @@
 namespace kvcal {
 namespace {
 
-std::string name_text(KvDType dtype) {
-  return std::string(name_of(dtype));
+std::string name_text(const CacheLabel& cache) {
+  return std::string(name_of(cache.dtype)) + (cache.fp8_attention ? "+attention" : "");
 }
 
 /// "99.25 %"
@@ -29,7 +29,7 @@ std::string exact_percent(double fraction) {
 
 void print_one(const CacheLabel& cache, const Likelihood& result, const std::string& reference,
                std::ostream& out) {
-  out << name_of(cache.dtype) << " cache, " << result.num_tokens << " tokens: perplexity "
+  out << name_text(cache) << " cache, " << result.num_tokens << " tokens: perplexity "
       << fixed("%.4f", result.perplexity) << " (NLL " << fixed("%.6f", result.nll) << ")\n";
   if (!result.kl_mean) return;
   out << "KL from " << reference << ": mean " << fixed("%.6f", *result.kl_mean)
@@ -49,7 +49,7 @@ void print_several(const LikelihoodResult& result, std::ostream& out) {
   TextTable table(heading);
   for (const VariantLikelihood& variant : result.variants) {
     const Likelihood& all = variant.all;
-    std::vector<std::string> row{variant.cache.name, name_text(variant.cache.dtype),
+    std::vector<std::string> row{variant.cache.name, name_text(variant.cache),
                                  variant.cache.scales_source, fixed("%.4f", all.perplexity)};
     if (has_kl)
       row.insert(row.end(), {fixed("%+.3f %%", 100.0 * *all.perplexity_increase),
@@ -104,7 +104,7 @@ void print_likelihood(const LikelihoodResult& result, std::ostream& out) {
 void print_answers(const GsmTaskResult& result, std::ostream& out) {
   TextTable table({"variant", "cache", "scales", "strict-match", "flexible-extract", "tokens/s"});
   for (const VariantAnswers& variant : result.variants)
-    table.add({variant.cache.name, name_text(variant.cache.dtype), variant.cache.scales_source,
+    table.add({variant.cache.name, name_text(variant.cache), variant.cache.scales_source,
                score_text(variant.result.strict), score_text(variant.result.flexible),
                fixed("%.1f", to_json(variant.result).at("tokens_per_second").get<double>())});
   const GsmResult& first = result.variants[0].result;
@@ -378,11 +378,15 @@ void add_eval(CLI::App& app, std::function<void()>& run) {
       ->required();
   add_family_options(*command, options->eval.family);
   add_cache_options(*command, options->eval.cache);
+  command->add_flag("--fp8-attention", options->eval.cache.fp8_attention,
+                    "Queries and softmax weights in FP8, too, as vLLM's CUDA backends compute with "
+                    "an fp8_e4m3 cache");
   add_sequence_options(*command->add_option_group(kOfSequences.title), options->eval.sequences);
   add_variants(*command->add_option_group(kOfVariants.title), "--variant", options->eval.variants,
                "Instead of --kv-cache-dtype and scales: one of several caches that are scored in "
-               "the same pass, NAME=CACHE[:SCALES] or NAME=model:FOLDER; SCALES: unit, "
-               "checkpoint, a file or folder; repeatable");
+               "the same pass, NAME=CACHE[+attention][:SCALES] or NAME=model:FOLDER; "
+               "+attention: as --fp8-attention; SCALES: unit, checkpoint, a file or folder; "
+               "repeatable");
   add_kl_options(*command->add_option_group(kOfKl.title), *options);
   add_sensitivity_options(*command->add_option_group(kOfSensitivity.title), *options);
   add_gsm8k_options(*command->add_option_group(kOfGsm8k.title), *options);

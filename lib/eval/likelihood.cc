@@ -319,13 +319,18 @@ std::vector<PositionScores> by_position(std::span<const SequenceScores> sequence
       bucket.nll += scores.nll[i];
       if (scores.kl.empty()) continue;
       bucket.kl_mean += scores.kl[i];
+      bucket.kl_stderr += scores.kl[i] * scores.kl[i];  // made a standard error below
       bucket.reference_nll += sequence.reference_nll[i];
     }
   }
   std::erase_if(buckets, [](const PositionScores& bucket) { return bucket.num_tokens == 0; });
-  for (PositionScores& bucket : buckets)
-    for (double* sum : {&bucket.nll, &bucket.kl_mean, &bucket.reference_nll})
-      *sum /= static_cast<double>(bucket.num_tokens);
+  for (PositionScores& bucket : buckets) {
+    const auto count = static_cast<double>(bucket.num_tokens);
+    for (double* sum : {&bucket.nll, &bucket.kl_mean, &bucket.kl_stderr, &bucket.reference_nll})
+      *sum /= count;
+    const double variance = std::max(0.0, bucket.kl_stderr - bucket.kl_mean * bucket.kl_mean);
+    bucket.kl_stderr = count > 1.0 ? std::sqrt(variance / (count - 1.0)) : 0.0;
+  }
   return buckets;
 }
 

@@ -248,6 +248,9 @@ TEST_CASE("positions are averaged in octaves") {
   CHECK(buckets[1].nll == Approx(7.0));
   CHECK(buckets[1].kl_mean == Approx(3.0));
   CHECK(buckets[1].reference_nll == Approx(5.0));
+  // 1, 3 and 5: a standard deviation of 2.
+  CHECK(buckets[1].kl_stderr == Approx(2.0 / std::sqrt(3.0)));
+  CHECK(buckets[0].kl_stderr == 0.0);
   CHECK(buckets[2].first == 8);
   CHECK(buckets[2].last == 15);
   CHECK(buckets[2].kl_mean == 0.25);
