@@ -9,6 +9,7 @@
 #include "family/model_config.h"
 #include "quant/calibration.h"
 #include "quant/histogram_search.h"
+#include "quant/late_positions.h"
 
 namespace kvcal {
 
@@ -44,8 +45,9 @@ enum class UnitScale {
 
 /// The facts of a calibration that a reader needs to decide whether to use it.
 struct ScaleSummary {
-  std::vector<LayerErrors> layers;   ///< with scales and a cache of their own, in layer order
-  std::optional<LateGrowth> growth;  ///< the largest; nullopt: fewer than two samples
+  std::vector<LayerErrors> layers;    ///< with scales and a cache of their own, in layer order
+  std::optional<LateGrowth> growth;   ///< the largest; nullopt: fewer than two samples
+  std::optional<LatePositions> late;  ///< nullopt: no layer, or not known
   UnitScale unit = UnitScale::kAsGood;
   UnitClipping clipped_k, clipped_v;
   double unit_error_ratio = 1;   ///< the largest error of 1.0 over that of the layer's scales

@@ -7,12 +7,14 @@
 
 #include "checkpoint/safetensors.h"
 #include "core/json.h"
+#include "quant/position_buckets.h"
 
 namespace kvcal {
 namespace {
 
 constexpr std::string_view kFormat = "kvcal-statistics", kVersion = "1";
 constexpr std::string_view kRanges = ".ranges", kHistogram = ".histogram", kTokens = ".tokens";
+constexpr std::string_view kPositions = ".positions";
 constexpr std::string_view kInput = ".input";
 constexpr int64_t kBins = MagnitudeHistogram::kBins;
 
@@ -42,19 +44,27 @@ Tensor tensor_of(std::string name, Shape shape, const std::vector<T>& values) {
   return tensor;
 }
 
+std::vector<float> ends_of(const std::vector<Range>& ranges) {
+  std::vector<float> ends;
+  for (const Range& range : ranges) {
+    ends.push_back(range.min);
+    ends.push_back(range.max);
+  }
+  return ends;
+}
+
 void add_tensors(const std::string& name, const TensorStatistics& seen,
                  std::vector<Tensor>& tensors) {
-  std::vector<float> ranges;
-  for (const Range& range : seen.ranges) {
-    ranges.push_back(range.min);
-    ranges.push_back(range.max);
-  }
   std::vector<int64_t> counts;
   for (const MagnitudeHistogram& histogram : seen.histograms)
     for (const uint64_t count : histogram.counts) counts.push_back(static_cast<int64_t>(count));
-  tensors.push_back(
-      tensor_of(name + std::string(kRanges), Shape{seen.samples(), seen.heads, 2}, ranges));
+  tensors.push_back(tensor_of(name + std::string(kRanges), Shape{seen.samples(), seen.heads, 2},
+                              ends_of(seen.ranges)));
   tensors.push_back(tensor_of(name + std::string(kHistogram), Shape{seen.heads, kBins}, counts));
+  if (!seen.positions.empty())
+    tensors.push_back(tensor_of(name + std::string(kPositions),
+                                Shape{static_cast<int64_t>(seen.positions.size()), 2},
+                                ends_of(seen.positions)));
 }
 
 std::map<std::string, std::string> metadata_of(const Provenance& origin) {
@@ -102,14 +112,14 @@ class StatisticsReader {
     if (heads < 1 || counts.shape[1] != kBins || ranges.shape[1] != heads || ranges.shape[2] != 2)
       fail(name, ": found ranges ", ranges.shape, " and a histogram ", counts.shape,
            ", expected [samples, heads, 2] and [heads, ", kBins, "]");
-    TensorStatistics seen{.heads = heads, .ranges = {}, .histograms = {}};
-    seen.ranges.resize(static_cast<size_t>(ranges.shape[0] * heads));
-    static_assert(sizeof(Range) == 2 * sizeof(float));
-    std::memcpy(seen.ranges.data(), ranges.bytes.data(), ranges.bytes.size());
-    for (const Range& range : seen.ranges)
-      if (!range.empty() && !(std::isfinite(range.min) && std::isfinite(range.max)))
-        fail(ranges.name, " holds a range from ", range.min, " to ", range.max,
-             ", expected finite numbers");
+    TensorStatistics seen{.heads = heads, .ranges = ranges_of(ranges), .histograms = {}};
+    if (file_.find(name + std::string(kPositions))) {
+      const TensorView& positions = tensor(name + std::string(kPositions), DType::kF32, 2);
+      if (positions.shape[0] > static_cast<int64_t>(kMostPositionBuckets) ||
+          positions.shape[1] != 2)
+        fail(positions.name, " is ", positions.shape, ", expected [buckets, 2]");
+      seen.positions = ranges_of(positions);
+    }
     seen.histograms.resize(static_cast<size_t>(heads));
     for (size_t head = 0; head < seen.histograms.size(); ++head)
       read_counts(counts, head, seen.histograms[head]);
@@ -126,6 +136,16 @@ class StatisticsReader {
   }
 
  private:
+  static std::vector<Range> ranges_of(const TensorView& tensor) {
+    static_assert(sizeof(Range) == 2 * sizeof(float));
+    std::vector<Range> ranges(tensor.bytes.size() / sizeof(Range));
+    std::memcpy(ranges.data(), tensor.bytes.data(), tensor.bytes.size());
+    for (const Range& range : ranges)
+      if (!range.empty() && !(std::isfinite(range.min) && std::isfinite(range.max)))
+        fail(tensor.name, " holds a range from ", range.min, " to ", range.max,
+             ", expected finite numbers");
+    return ranges;
+  }
   static void read_counts(const TensorView& counts, size_t head, MagnitudeHistogram& histogram) {
     std::array<int64_t, kBins> values;
     std::memcpy(values.data(), counts.bytes.data() + head * sizeof values, sizeof values);
