@@ -15,7 +15,12 @@ const Native* find_native(std::span<const Native> natives, std::string_view name
 
 Call::Call(Interpreter& caller, const Native& callee, const Value& owner,
            const CallArguments& arguments)
-    : interpreter(caller), run(caller.run()), native(callee), self(owner), given(arguments) {
+    : interpreter(caller),
+      run(caller.run()),
+      native(callee),
+      self(owner),
+      given(arguments),
+      values(arguments.positional.get_allocator()) {
   size_t num_required = 0;
   bool takes_names = true;
   std::string_view rest = native.parameters;
@@ -73,6 +78,11 @@ std::optional<std::string_view> Call::optional_text(size_t i) const {
 Value call_native(Interpreter& interpreter, const Native& native, const Value& self,
                   const CallArguments& given) {
   if (native.body == nullptr) fail(native.name, "() is not supported in chat templates");
+  Run& run = interpreter.run();
+  const auto pay = [&](const Value& value) { run.charge_bytes(value.text_size()); };
+  pay(self);
+  for (const Value& value : given.positional) pay(value);
+  for (const auto& [name, value] : given.named) pay(value);
   return native.body(Call(interpreter, native, self, given));
 }
 

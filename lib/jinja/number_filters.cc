@@ -23,16 +23,17 @@ Value to_integer(const Call& call) {
                                              : Value::integer(truncated(call.self.as_number()));
   }
   if (!call.self.is_string()) return fallback;
-  if (const auto integer = parse_integer(call.self.as_text(), call.integer(1, 10)))
+  if (const auto integer = parse_integer(call.run, call.self_text(), call.integer(1, 10)))
     return Value::integer(*integer);
-  const auto number = parse_float(call.self.as_text());
+  const auto number = parse_float(call.run, call.self_text());
   return number && std::isfinite(*number) ? Value::integer(truncated(*number)) : fallback;
 }
 
 Value to_float(const Call& call) {
   require_defined(call.self);
   if (call.self.is_number()) return Value::number(call.self.as_number());
-  const auto number = call.self.is_string() ? parse_float(call.self.as_text()) : std::nullopt;
+  const auto number =
+      call.self.is_string() ? parse_float(call.run, call.self_text()) : std::nullopt;
   return number ? Value::number(*number) : call.value_or(0, Value::number(0.0));
 }
 
