@@ -3,6 +3,8 @@
 #include <functional>
 
 #include "commands.h"
+#include "core/byte_size.h"
+#include "core/error.h"
 #include "run/named_inputs.h"
 
 namespace kvcal {
@@ -46,6 +48,19 @@ void add_columns(CLI::App& command, RecordColumns& columns) {
            "Column that holds the answer to --prompt-column");
   add_text(command, "--messages-column", columns.messages,
            "Column that holds a conversation: messages, or ShareGPT turns");
+}
+
+void add_record_limit(CLI::App& command, size_t& max_record_bytes) {
+  command
+      .add_option_function<std::string>(
+          "--max-record-bytes",
+          [&max_record_bytes](const std::string& size) {
+            max_record_bytes =
+                in_context("--max-record-bytes", [&] { return parse_byte_size(size); });
+            if (max_record_bytes == 0) fail("--max-record-bytes is 0, expected a size like 8MiB");
+          },
+          "The longest record of a data set; reading one takes about 20 times as much memory")
+      ->default_str("8MiB");
 }
 
 CLI::Option* add_variants(CLI::App& command, const std::string& name,

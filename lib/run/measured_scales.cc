@@ -17,7 +17,8 @@ constexpr const char* kUnit = "unit";
 /// Samples to pass over so that others are measured; 0: there are no others, or it is a text, whose
 /// windows are not the samples.
 int64_t num_used(const CalibrateRequest& request, const CalibrationResult& result) {
-  const auto dataset = open_dataset(request.dataset, {.columns = request.columns});
+  const auto dataset = open_dataset(
+      request.dataset, {.columns = request.columns, .max_record_bytes = request.max_record_bytes});
   if (std::holds_alternative<std::string>(dataset->record(0).content) || !result.cost) return 0;
   const auto used = static_cast<int64_t>(result.cost->num_samples);
   return used < dataset->size() ? used : 0;
@@ -44,7 +45,8 @@ EvalOptions eval_options(const CalibrateRequest& request, const CalibrationResul
                     .max_seq_length = options.max_seq_length,
                     .num_skipped = num_used(request, result),
                     .shuffle_seed = request.samples.shuffle_seed,
-                    .columns = request.columns};
+                    .columns = request.columns,
+                    .max_record_bytes = request.max_record_bytes};
   return eval;
 }
 

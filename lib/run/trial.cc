@@ -22,7 +22,9 @@ void divide_records(TrialRequest& request) {
   if (calibration.dataset.empty()) calibration.dataset = kDefaultDataset;
   int64_t& samples = calibration.samples.num_calibration_samples;
   const int64_t records =
-      open_dataset(calibration.dataset, {.columns = calibration.columns})->size();
+      open_dataset(calibration.dataset, {.columns = calibration.columns,
+                                         .max_record_bytes = calibration.max_record_bytes})
+          ->size();
   if (records < samples + request.measure.num_sequences)
     samples = std::clamp<int64_t>(samples, 1, std::max<int64_t>(1, records / 2));
 }
