@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <functional>
 #include <iostream>
+#include <span>
 
 #include "commands.h"
 #include "core/file.h"
@@ -14,6 +16,7 @@
 #include "run/output_files.h"
 #include "run/report_files.h"
 #include "terminal/progress.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -64,12 +67,28 @@ void print_several(const LikelihoodResult& result, std::ostream& out) {
   out << table.text();
 }
 
+/// Of a list too long to print, only so many of the layers that lose most.
+constexpr size_t kWorstLayers = 10;
+
+/// " (the worst 10 of 80 layers; --verbose lists all):"
+std::string listed_text(size_t num_layers) {
+  if (num_layers <= most_rows()) return ":\n";
+  return " (the worst " + std::to_string(kWorstLayers) + " of " + std::to_string(num_layers) +
+         " layers; --verbose lists all):\n";
+}
+
 void print_layers(const VariantLikelihood& variant, bool is_single, std::ostream& out) {
   if (variant.layers.empty()) return;
-  out << (is_single ? "" : variant.cache.name + ": ")
-      << "KL with only one layer's cache quantized:\n";
+  out << (is_single ? "" : variant.cache.name + ": ") << "KL with only one layer's cache quantized"
+      << listed_text(variant.layers.size());
+  std::vector<LayerLikelihood> layers = variant.layers;
+  if (layers.size() > most_rows()) {
+    std::ranges::stable_sort(layers, std::greater{},
+                             [](const LayerLikelihood& one) { return *one.result.kl_mean; });
+    layers.resize(kWorstLayers);
+  }
   TextTable table({"layer", "mean KL", "p99 KL", "largest KL", "same top"});
-  for (const auto& [layer, result] : variant.layers)
+  for (const auto& [layer, result] : layers)
     table.add({std::to_string(layer), fixed("%.6f", *result.kl_mean), fixed("%.6f", *result.kl_p99),
                fixed("%.6f", *result.kl_max), exact_percent(*result.top1_agreement)});
   out << table.text();
@@ -113,9 +132,12 @@ void print_answers(const GsmTaskResult& result, std::ostream& out) {
 }
 
 void print_sensitivity(const SensitivityResult& result, std::ostream& out) {
-  out << name_of(result.cache.dtype) << " cache, mean KL with only one layer quantized:\n";
+  const size_t num_layers = result.ranking.size();  // in order of KL, the largest first
+  out << name_of(result.cache.dtype) << " cache, mean KL with only one layer quantized"
+      << listed_text(num_layers);
   TextTable ranking({"layer", "mean KL"});
-  for (const LayerSensitivity& layer : result.ranking)
+  for (const LayerSensitivity& layer :
+       std::span(result.ranking).first(num_layers <= most_rows() ? num_layers : kWorstLayers))
     ranking.add({std::to_string(layer.layer), fixed("%.6f", layer.kl_mean)});
   out << ranking.text();
   out << "\nthe worst layers in 16 bits, all others FP8:\n";

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <iostream>
+#include <map>
 #include <set>
 
 #include "commands.h"
@@ -144,7 +145,21 @@ std::string metric_text(const std::string& name, double number) {
   return short_float(number);
 }
 
-/// results.json as a table.
+/// "120 cells: 118 done, 2 failed; those of the front (--verbose lists all):"
+void print_cell_counts(const std::vector<report::SweepCell>& cells) {
+  std::map<std::string, size_t> counts;
+  for (const report::SweepCell& cell : cells) ++counts[cell.status];
+  const auto text = [](const auto& count) {
+    return std::to_string(count.second) + " " + count.first;
+  };
+  const bool has_front = std::ranges::any_of(cells, &report::SweepCell::is_pareto);
+  std::cout << cells.size() << " cells: " << join(counts, ", ", text)
+            << (has_front ? "; those of the front (--verbose lists all):"
+                          : " (--verbose lists them)")
+            << '\n';
+}
+
+/// results.json as a table; of many cells, those on the front.
 void print_cells(const std::vector<report::SweepCell>& cells) {
   std::vector<std::string> shown, heading{"cell"};
   for (const Metric& metric : all_metrics()) {
@@ -159,14 +174,19 @@ void print_cells(const std::vector<report::SweepCell>& cells) {
   heading.insert(heading.end(), shown.begin(), shown.end());
   heading.insert(heading.end(), {"front", "status"});
   TextTable table(heading);
+  const bool has_all = cells.size() <= most_rows();
+  if (!has_all) print_cell_counts(cells);
+  size_t num_rows = 0;
   for (const report::SweepCell& cell : cells) {
+    if (!has_all && !cell.is_pareto) continue;
+    ++num_rows;
     std::vector<std::string> row{cell.id};
     for (const std::string& name : shown) row.push_back(metric_text(name, cell.measures.at(name)));
     row.push_back(cell.is_pareto ? "*" : "");
     row.push_back(cell.status);
     table.add(std::move(row));
   }
-  std::cout << table.text();
+  if (num_rows > 0) std::cout << table.text();
 }
 
 /// Prints the tables and writes the page of a whole sweep; a run of some cells has neither. Throws
