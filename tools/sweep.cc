@@ -13,6 +13,7 @@
 #include "core/text_table.h"
 #include "core/time_text.h"
 #include "kvcal_version.h"
+#include "run/calibration_preview.h"
 #include "run/report_files.h"
 #include "sweep/sweep_inputs.h"
 #include "terminal/progress.h"
@@ -107,7 +108,7 @@ void print_outlook(const Sweep& sweep, const SweepOutlook& outlook, std::ostream
       table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
                  std::to_string(share.tokens), time_text(share.seconds)});
   out << table.text();
-  out << "about " << time_text(outlook.seconds)
+  out << estimate_text(outlook.seconds, outlook.busy_seconds)
       << (outlook.jobs > 1 ? ", " + std::to_string(outlook.jobs) + " at a time" : "") << ", and "
       << byte_text(outlook.memory_bytes) << " of memory\n";
 }
