@@ -10,44 +10,13 @@ namespace kvcal {
 namespace {
 
 /// Tokens that go through the layers together.
-constexpr size_t kStepTokens = 1024;
+constexpr size_t kPackTokens = 1024;
 /// Logits are [rows, vocabulary]: 128 rows of 150,000 are 77 MB.
-constexpr size_t kBlockRows = 128;
+constexpr size_t kLogitRows = 128;
 
 /// The last token predicts nothing that is scored.
 int64_t fed_tokens(const ContinuationIds& text) {
   return std::ssize(text.context) + std::ssize(text.continuation) - 1;
-}
-
-/// A sequence that the model reads, and the texts that it is of.
-struct Fed {
-  std::vector<TokenId> ids;
-  std::vector<size_t> texts;
-  size_t first_row = 0;  ///< the first whose logits a text needs
-};
-
-/// The longest first: a step of long ones then leaves room for short ones, never the reverse.
-std::vector<Fed> distinct_sequences(std::span<const ContinuationIds> texts) {
-  std::map<std::vector<TokenId>, std::vector<size_t>> same;
-  for (size_t i = 0; i < texts.size(); ++i) {
-    const auto& [context, continuation] = texts[i];
-    if (context.empty() || continuation.empty())
-      fail("text ", i, " has no ", context.empty() ? "context" : "continuation");
-    std::vector<TokenId> ids = context;
-    ids.insert(ids.end(), continuation.begin(), continuation.end() - 1);
-    same[std::move(ids)].push_back(i);
-  }
-  std::vector<Fed> sequences;
-  for (auto& [ids, of] : same) {
-    Fed fed{.ids = ids, .texts = std::move(of)};
-    fed.first_row = fed.ids.size();
-    for (const size_t text : fed.texts)
-      fed.first_row = std::min(fed.first_row, texts[text].context.size() - 1);
-    sequences.push_back(std::move(fed));
-  }
-  std::ranges::stable_sort(sequences, std::ranges::greater{},
-                           [](const Fed& fed) { return fed.ids.size(); });
-  return sequences;
 }
 
 }  // namespace
@@ -74,11 +43,42 @@ class ContinuationScorer::Pass {
   }
 
  private:
+  /// A sequence that the model reads, and the texts that it is of.
+  struct Fed {
+    std::vector<TokenId> ids;
+    std::vector<size_t> texts;
+    size_t first_row = 0;  ///< the first whose logits a text needs
+  };
+
   /// A row of logits, and the sequence's token that it predicts.
   struct Row {
     const Fed* fed = nullptr;
     size_t index = 0;
   };
+
+  /// The longest first: a step of long ones then leaves room for short ones, never the reverse.
+  static std::vector<Fed> distinct_sequences(std::span<const ContinuationIds> texts) {
+    std::map<std::vector<TokenId>, std::vector<size_t>> same;
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto& [context, continuation] = texts[i];
+      if (context.empty() || continuation.empty())
+        fail("text ", i, " has no ", context.empty() ? "context" : "continuation");
+      std::vector<TokenId> ids = context;
+      ids.insert(ids.end(), continuation.begin(), continuation.end() - 1);
+      same[std::move(ids)].push_back(i);
+    }
+    std::vector<Fed> sequences;
+    for (auto& [ids, of] : same) {
+      Fed fed{.ids = ids, .texts = std::move(of)};
+      fed.first_row = fed.ids.size();
+      for (const size_t text : fed.texts)
+        fed.first_row = std::min(fed.first_row, texts[text].context.size() - 1);
+      sequences.push_back(std::move(fed));
+    }
+    std::ranges::stable_sort(sequences, std::ranges::greater{},
+                             [](const Fed& fed) { return fed.ids.size(); });
+    return sequences;
+  }
 
   /// How many sequences go together: those that fit into one step, or a longer one alone. One of a
   /// single token goes only with its like, as Decoder::step_together's bytes ask for.
@@ -87,7 +87,7 @@ class ContinuationScorer::Pass {
     const bool is_single = tokens == 1;
     while (first + count < sequences_.size() && count < slots_) {
       const size_t more = sequences_[first + count].ids.size();
-      if (tokens + more > kStepTokens || (more == 1) != is_single) break;
+      if (tokens + more > kPackTokens || (more == 1) != is_single) break;
       tokens += more;
       ++count;
     }
@@ -96,7 +96,7 @@ class ContinuationScorer::Pass {
 
   void run_pack(std::span<const Fed> pack) {
     for (size_t slot = 0; slot < pack.size(); ++slot) cache_.clear(static_cast<int64_t>(slot));
-    for (size_t begin = 0; begin < pack.front().ids.size(); begin += kStepTokens) {
+    for (size_t begin = 0; begin < pack.front().ids.size(); begin += kPackTokens) {
       throw_if_interrupted();
       std::vector<Decoder::SequenceTokens> sequences;
       std::vector<int32_t> places;
@@ -104,7 +104,7 @@ class ContinuationScorer::Pass {
       size_t placed = 0;
       for (const Fed& fed : pack) {
         const std::span<const TokenId> ids =
-            std::span(fed.ids).subspan(begin, std::min(kStepTokens, fed.ids.size() - begin));
+            std::span(fed.ids).subspan(begin, std::min(kPackTokens, fed.ids.size() - begin));
         for (size_t row = std::max(begin, fed.first_row); row < begin + ids.size(); ++row) {
           rows.push_back({&fed, row});
           places.push_back(static_cast<int32_t>(placed + row - begin));
@@ -115,8 +115,8 @@ class ContinuationScorer::Pass {
       }
       Decoder& decoder = scorer_.model_.decoder;
       const Buffer hidden = decoder.step_hidden_together(sequences, cache_);
-      for (size_t row = 0; row < rows.size(); row += kBlockRows) {
-        const size_t count = std::min(kBlockRows, rows.size() - row);
+      for (size_t row = 0; row < rows.size(); row += kLogitRows) {
+        const size_t count = std::min(kLogitRows, rows.size() - row);
         add(std::span(rows).subspan(row, count),
             decoder.logits_at(hidden, std::span(places).subspan(row, count)));
       }
