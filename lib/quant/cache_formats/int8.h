@@ -3,7 +3,7 @@
 #include "quant/cache_formats/layout.h"
 #include "quant/cache_formats/rounding.h"
 
-/// Calibrated INT8: one scale a layer. Source, read and not run: TensorRT-LLM 1.3
+/// Calibrated INT8: one scale a layer. Not compared with an engine: TensorRT-LLM 1.3
 /// cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttentionUtils.h `cast_to_int8`
 /// (cvt.rni.sat.s8.f32) of x · kv_scale_orig_quant, which is 1 / scale; reads give scale · code.
 namespace kvcal::cache_formats::int8 {
