@@ -113,6 +113,10 @@ void draw_value_numbers(Markup& content, const Axis& axis, double left) {
               move_to(left - 5, *place + 1) + "l8 -4" + move_to(left - 5, *place + 5) + "l8 -4");
 }
 
+void draw_horizontal_break(Markup& content, double x, double y) {
+  draw_path(content, "axis break", move_to(x - 2, y) + "l4 -8" + move_to(x + 2, y) + "l4 -8");
+}
+
 std::string tick_text(double value) {
   const double exponent = std::round(std::log10(value));
   const bool is_power = std::abs(value / std::pow(10.0, exponent) - 1.0) < 1e-9;

@@ -49,6 +49,9 @@ void draw_value_grid(Markup& content, const Axis& axis, double left, double righ
 /// The numbers of a vertical axis at the left of `left`, and its break.
 void draw_value_numbers(Markup& content, const Axis& axis, double left);
 
+/// The break of a horizontal axis: two strokes around x, from y upwards.
+void draw_horizontal_break(Markup& content, double x, double y);
+
 /// "0.001", "100", and "1e-7" where that is shorter.
 std::string tick_text(double value);
 

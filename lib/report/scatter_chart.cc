@@ -170,9 +170,7 @@ void draw_axes(Drawing& drawing, const Plan& plan) {
     draw_label(content, {.x = x, .y = bottom + 21, .text = text});
   }
   if (const std::optional<double> place = plan.x.break_place())
-    draw_path(
-        content, "axis break",
-        move_to(*place - 12, bottom + 10) + "l4 -8" + move_to(*place - 8, bottom + 10) + "l4 -8");
+    draw_horizontal_break(content, *place - 10, bottom + 10);
   draw_label(content, {.x = (kLeft + chart.width) / 2,
                        .y = chart.height - 4,
                        .text = plan.x.titled(chart.x_title)});

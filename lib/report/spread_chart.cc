@@ -77,9 +77,7 @@ Drawing draw_spread(const SpreadChart& chart) {
     draw_label(drawing.content, {.x = x, .y = bottom + 15, .text = axis.text(tick)});
   }
   if (const std::optional<double> place = axis.break_place())
-    draw_path(
-        drawing.content, "axis break",
-        move_to(*place - 2, bottom + 4) + "l4 -8" + move_to(*place + 2, bottom + 4) + "l4 -8");
+    draw_horizontal_break(drawing.content, *place, bottom + 4);
   draw_label(drawing.content, {.x = (left + chart.width) / 2,
                                .y = drawing.height - 5,
                                .text = axis.titled(chart.values_title)});
