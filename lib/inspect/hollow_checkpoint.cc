@@ -1,11 +1,10 @@
 #include "inspect/hollow_checkpoint.h"
 
-#include <stdlib.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <system_error>
+#include <atomic>
 
 #include "checkpoint/model_dir.h"
 #include "core/checked.h"
@@ -59,24 +58,18 @@ void write_text(const fs::path& path, const std::string& text) {
   writer.close();
 }
 
-}  // namespace
-
-HollowCheckpoint::HollowCheckpoint(const fs::path& config_file, const FamilyChoice& family) {
-  std::string pattern = (temporary_folder() / "kvcal-config-XXXXXX").string();
-  if (!::mkdtemp(pattern.data())) fail(pattern, ": ", std::generic_category().message(errno));
-  folder_ = pattern;
-  try {
-    in_context(config_file.string(), [&] { write(config_file, family); });
-  } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-    throw;
-  }
+/// A name in the temporary folder that nothing else of this process has.
+fs::path own_name() {
+  static std::atomic<int> count = 0;
+  return temporary_folder() /
+         ("kvcal-config-" + std::to_string(::getpid()) + "-" + std::to_string(++count));
 }
 
-HollowCheckpoint::~HollowCheckpoint() {
-  std::error_code ignored;
-  fs::remove_all(folder_, ignored);
+}  // namespace
+
+HollowCheckpoint::HollowCheckpoint(const fs::path& config_file, const FamilyChoice& family)
+    : folder_(own_name(), false) {
+  in_context(config_file.string(), [&] { write(config_file, family); });
 }
 
 void HollowCheckpoint::write(const fs::path& config_file, const FamilyChoice& family) const {
@@ -84,8 +77,8 @@ void HollowCheckpoint::write(const fs::path& config_file, const FamilyChoice& fa
   if (!given.is_object()) fail("is ", kind_of(given), ", expected an object");
   const Json config = synthetic_config(given, {.family = family});
   const Header header = header_of(parse_model_config(config, family));
-  write_text(folder_ / "config.json", dump_json(config));
-  const fs::path weights = folder_ / kSingleFileName;
+  write_text(path() / "config.json", dump_json(config));
+  const fs::path weights = path() / kSingleFileName;
   write_text(weights, length_of(header.text) + header.text);
   fs::resize_file(weights, 8 + header.text.size() + header.data_bytes);
 }

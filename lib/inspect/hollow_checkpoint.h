@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "core/file.h"
 #include "family/family_choice.h"
 
 namespace kvcal {
@@ -14,16 +15,13 @@ class HollowCheckpoint {
  public:
   /// Throws Error as parse_model_config does.
   HollowCheckpoint(const std::filesystem::path& config_file, const FamilyChoice& family);
-  ~HollowCheckpoint();
-  HollowCheckpoint(const HollowCheckpoint&) = delete;
-  HollowCheckpoint& operator=(const HollowCheckpoint&) = delete;
 
-  const std::filesystem::path& path() const { return folder_; }
+  const std::filesystem::path& path() const { return folder_.path(); }
 
  private:
   void write(const std::filesystem::path& config_file, const FamilyChoice& family) const;
 
-  std::filesystem::path folder_;
+  AtomicDirectory folder_;  ///< never committed
 };
 
 /// The config.json that given stands for without weights: a file, or that of a folder that has no

@@ -36,6 +36,21 @@ TEST_CASE("inspect: config.json alone gives the answers of the checkpoint") {
   }
 }
 
+TEST_CASE("inspect: two of a process lie in folders of their own, which go with them") {
+  fs::path first_path;
+  {
+    const HollowCheckpoint first(fixture("llama") / "config.json", {});
+    first_path = first.path();
+    {
+      const HollowCheckpoint second(fixture("qwen3") / "config.json", {});
+      CHECK(second.path() != first.path());
+      CHECK(is_there(second.path() / "model.safetensors"));
+    }
+    CHECK(is_there(first_path / "model.safetensors"));
+  }
+  CHECK_FALSE(is_there(first_path));
+}
+
 TEST_CASE("inspect: a model that is not supported says why, and leaves nothing behind") {
   const test::ScratchFolder folder, scratch;
   test::write_file(folder / "config.json", R"({"model_type": "unheard_of"})");
