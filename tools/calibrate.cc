@@ -1,9 +1,6 @@
 #include <iostream>
 
 #include "core/join.h"
-#include "core/number_text.h"
-#include "core/shown_text.h"
-#include "core/text_table.h"
 #include "datasets/named_dataset.h"
 #include "input_options.h"
 #include "inspect/page_values.h"
@@ -12,6 +9,7 @@
 #include "ranks/agreement.h"
 #include "run/calibrate_checkpoint.h"
 #include "run/calibration_preview.h"
+#include "run/calibration_text.h"
 #include "run/measured_scales.h"
 #include "run/output_card.h"
 #include "terminal/progress.h"
@@ -151,32 +149,6 @@ void with_ranks(const RankSettings& settings, const std::function<void(RankSessi
   }
 }
 
-/// An unstable end is a warning.
-void print_stop(const StopOutcome& stop) {
-  if (!stop.is_stable) return;
-  const ScaleMove& move = *stop.largest_move;
-  std::cout << "stable after " << stop.num_samples << " of at most " << stop.max_samples
-            << " samples: in the last " << move.num_samples << " no scale moved by more than "
-            << percent(*move.ratio) << '\n';
-}
-
-void print_shares(const std::vector<RankShare>& shares) {
-  if (shares.empty() || is_quiet()) return;
-  TextTable table({"rank", "host", "samples", "tokens", "TFLOP", "MB of layers read",
-                   "MB from storage", "processor s", "peak MB"});
-  for (size_t rank = 0; rank < shares.size(); ++rank) {
-    const RankWork& one = shares[rank].work;
-    const auto megabytes = [](uint64_t bytes) {
-      return fixed("%.1f", 1e-6 * static_cast<double>(bytes));
-    };
-    table.add({std::to_string(rank), shares[rank].host, std::to_string(one.samples),
-               std::to_string(one.tokens), fixed("%.6f", 1e-12 * one.flop),
-               megabytes(one.bytes_read), megabytes(one.storage_bytes),
-               fixed("%.2f", one.processor_seconds), megabytes(one.peak_bytes)});
-  }
-  std::cerr << table.text();
-}
-
 /// Returns the answers of engines for the output.
 std::vector<ServedEngine> print_result(const CalibrateOptions& options,
                                        const CalibrationResult& result) {
@@ -191,8 +163,8 @@ std::vector<ServedEngine> print_result(const CalibrateOptions& options,
   const bool is_printed_later = options.json && options.measures && result.summary;
   if (is_printed_later) return engines;
   print_output(result.output, engines, options.json, [&] {
-    print_calibration(result);
-    if (result.stop) print_stop(*result.stop);
+    std::cout << calibration_text(result, most_rows());
+    if (result.stop) std::cout << stop_text(*result.stop);
   });
   return engines;
 }
@@ -209,7 +181,7 @@ void print_measured(const CalibrateOptions& options, CalibrationResult& result) 
     std::cout << dump_json(result.output.manifest);
     return;
   }
-  print_lines(lines);
+  std::cout << labelled_text(lines);
 }
 
 void run_dry(const CalibrateOptions& options) {
@@ -223,7 +195,7 @@ void run_dry(const CalibrateOptions& options) {
   if (options.json)
     std::cout << dump_json(to_json(preview));
   else
-    print_lines(preview_lines(preview));
+    std::cout << labelled_text(preview_lines(preview));
 }
 
 void run_calibrate(CalibrateOptions options) {
@@ -237,7 +209,7 @@ void run_calibrate(CalibrateOptions options) {
   with_ranks(request.ranks, [&](RankSession& session) {
     TerminalDiagnostics diagnostics;
     calibrate_checkpoint(request, session, diagnostics, [&](const CalibrationResult& written) {
-      print_shares(written.shares);
+      if (!written.shares.empty() && !is_quiet()) std::cerr << shares_text(written.shares);
       engines = print_result(options, written);
       if (!options.measures) return;
       if (written.summary)

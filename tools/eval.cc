@@ -5,128 +5,17 @@
 #include "core/file.h"
 #include "core/join.h"
 #include "core/registry.h"
-#include "core/text_table.h"
 #include "datasets/named_dataset.h"
 #include "input_options.h"
 #include "kvcal_version.h"
 #include "options.h"
-#include "run/evaluation.h"
+#include "run/evaluation_text.h"
 #include "run/output_files.h"
 #include "run/report_files.h"
 #include "terminal/progress.h"
 
 namespace kvcal {
 namespace {
-
-std::string name_text(KvDType dtype) {
-  return std::string(name_of(dtype));
-}
-
-/// "99.25 %"
-std::string exact_percent(double fraction) {
-  return fixed("%.2f %%", 100.0 * fraction);
-}
-
-void print_one(const CacheLabel& cache, const Likelihood& result, const std::string& reference,
-               std::ostream& out) {
-  out << name_of(cache.dtype) << " cache, " << result.num_tokens << " tokens: perplexity "
-      << fixed("%.4f", result.perplexity) << " (NLL " << fixed("%.6f", result.nll) << ")\n";
-  if (!result.kl_mean) return;
-  out << "KL from " << reference << ": mean " << fixed("%.6f", *result.kl_mean)
-      << " (standard error " << fixed("%.6f", *result.kl_stderr) << "), p99 "
-      << fixed("%.6f", *result.kl_p99) << ", largest " << fixed("%.6f", *result.kl_max)
-      << " nats; same top token " << exact_percent(*result.top1_agreement) << '\n'
-      << "perplexity of " << reference << ": " << fixed("%.4f", *result.reference_perplexity)
-      << ", so this is " << fixed("%+.3f %%", 100.0 * *result.perplexity_increase) << '\n';
-}
-
-void print_several(const LikelihoodResult& result, std::ostream& out) {
-  const Likelihood& first = result.variants[0].all;
-  const bool has_kl = first.kl_mean.has_value();
-  std::vector<std::string> heading{"variant", "cache", "scales", "perplexity"};
-  if (has_kl)
-    heading.insert(heading.end(), {"change", "mean KL", "p99 KL", "largest KL", "same top"});
-  TextTable table(heading);
-  for (const VariantLikelihood& variant : result.variants) {
-    const Likelihood& all = variant.all;
-    std::vector<std::string> row{variant.cache.name, name_text(variant.cache.dtype),
-                                 variant.cache.scales_source, fixed("%.4f", all.perplexity)};
-    if (has_kl)
-      row.insert(row.end(), {fixed("%+.3f %%", 100.0 * *all.perplexity_increase),
-                             fixed("%.6f", *all.kl_mean), fixed("%.6f", *all.kl_p99),
-                             fixed("%.6f", *all.kl_max), exact_percent(*all.top1_agreement)});
-    table.add(std::move(row));
-  }
-  out << first.num_tokens << " tokens" << (has_kl ? ", KL from " + result.reference : "") << '\n';
-  if (has_kl)
-    out << "perplexity of " << result.reference << ": "
-        << fixed("%.4f", *first.reference_perplexity) << '\n';
-  out << table.text();
-}
-
-void print_layers(const VariantLikelihood& variant, bool is_single, std::ostream& out) {
-  if (variant.layers.empty()) return;
-  out << (is_single ? "" : variant.cache.name + ": ")
-      << "KL with only one layer's cache quantized:\n";
-  TextTable table({"layer", "mean KL", "p99 KL", "largest KL", "same top"});
-  for (const auto& [layer, result] : variant.layers)
-    table.add({std::to_string(layer), fixed("%.6f", *result.kl_mean), fixed("%.6f", *result.kl_p99),
-               fixed("%.6f", *result.kl_max), exact_percent(*result.top1_agreement)});
-  out << table.text();
-}
-
-std::string score_text(const GsmScore& score) {
-  const std::string mean = exact_percent(score.exact_match);
-  return score.stderr_of_mean ? mean + fixed(" ± %.2f", 100.0 * *score.stderr_of_mean) : mean;
-}
-
-void print_proposal(const KeptLayers& proposal, std::ostream& out) {
-  const std::string budget = fixed("%g", proposal.kl_budget);
-  if (proposal.layers.empty())
-    out << "every layer may be FP8: the mean KL is within " << budget << '\n';
-  else if (proposal.layers.size() == proposal.num_layers)
-    out << "no FP8 cache is within " << budget << ": every layer would keep 16 bits\n";
-  else
-    out << "to stay within " << budget << " keep " << proposal.layers.size() << " of "
-        << proposal.num_layers << " layers in 16 bits: " << range_text(proposal.layers)
-        << "\nvLLM: " << proposal.skip_layers_argument << '\n';
-}
-
-void print_likelihood(const LikelihoodResult& result, std::ostream& out) {
-  if (result.is_single)
-    print_one(result.variants[0].cache, result.variants[0].all, result.reference, out);
-  else
-    print_several(result, out);
-  for (const VariantLikelihood& variant : result.variants)
-    print_layers(variant, result.is_single, out);
-}
-
-void print_answers(const GsmTaskResult& result, std::ostream& out) {
-  TextTable table({"variant", "cache", "scales", "strict-match", "flexible-extract", "tokens/s"});
-  for (const VariantAnswers& variant : result.variants)
-    table.add({variant.cache.name, name_text(variant.cache.dtype), variant.cache.scales_source,
-               score_text(variant.result.strict), score_text(variant.result.flexible),
-               fixed("%.1f", to_json(variant.result).at("tokens_per_second").get<double>())});
-  const GsmResult& first = result.variants[0].result;
-  out << first.answers.size() << " questions, " << first.num_fewshot << " examples each\n";
-  out << table.text();
-}
-
-void print_sensitivity(const SensitivityResult& result, std::ostream& out) {
-  out << name_of(result.cache.dtype) << " cache, mean KL with only one layer quantized:\n";
-  TextTable ranking({"layer", "mean KL"});
-  for (const LayerSensitivity& layer : result.ranking)
-    ranking.add({std::to_string(layer.layer), fixed("%.6f", layer.kl_mean)});
-  out << ranking.text();
-  out << "\nthe worst layers in 16 bits, all others FP8:\n";
-  TextTable rows({"kept", "mean KL", "perplexity", "same top", "bytes a token", ""});
-  for (const MixedCacheRow& row : result.rows)
-    rows.add({std::to_string(row.kept.size()), fixed("%.6f", *row.result.kl_mean),
-              fixed("%.4f", row.result.perplexity), exact_percent(*row.result.top1_agreement),
-              std::to_string(row.bytes_per_token), row.is_proposed ? "proposed" : ""});
-  out << rows.text();
-  if (result.proposal) print_proposal(*result.proposal, out);
-}
 
 struct EvalCommand {
   std::string task;
@@ -153,14 +42,10 @@ void throw_if_missed(const std::vector<std::string>& missed) {
   if (!missed.empty()) throw GateMissed("gate missed: " + join(missed, "\ngate missed: "));
 }
 
-/// Prints the result as JSON, or as print does.
-template <class Print>
-void print_result(const EvalCommand& command, const Json& json, const Print& print) {
-  if (command.json)
-    std::cout << dump_json(json);
-  else
-    print();
-  std::cout.flush();
+/// result: of any task.
+template <class Result>
+void print_result(const EvalCommand& command, const Json& json, const Result& result) {
+  std::cout << (command.json ? dump_json(json) : evaluation_text(result)) << std::flush;
 }
 
 void run_likelihood(EvalCommand command) {
@@ -170,8 +55,7 @@ void run_likelihood(EvalCommand command) {
   TerminalDiagnostics diagnostics;
   const LikelihoodResult result = evaluate_likelihood(
       command.eval, command.likelihood, diagnostics, [&](const LikelihoodResult& scores) {
-        print_result(command, evaluation_json(command.eval, KVCAL_VERSION, scores),
-                     [&] { print_likelihood(scores, std::cout); });
+        print_result(command, evaluation_json(command.eval, KVCAL_VERSION, scores), scores);
       });
   write_page(command, result, diagnostics);
   throw_if_missed(result.missed);
@@ -195,7 +79,7 @@ void run_gsm8k(EvalCommand command) {
         command.log_samples,
         join(json.at("samples"), "", [](const Json& sample) { return sample.dump() + '\n'; }),
         command.overwrite);
-  print_result(command, json, [&] { print_answers(result, std::cout); });
+  print_result(command, json, result);
   write_page(command, result, diagnostics);
   throw_if_missed(result.missed);
 }
@@ -211,7 +95,7 @@ void run_sensitivity(EvalCommand command) {
   const bool has_recipe = result.proposal && !result.proposal->recipe.empty();
   if (command.sensitivity.needs_recipe && has_recipe)
     write_file_atomically(command.output_recipe, result.proposal->recipe, command.overwrite);
-  print_result(command, json, [&] { print_sensitivity(result, std::cout); });
+  print_result(command, json, result);
   write_page(command, result, diagnostics);
   if (command.sensitivity.needs_recipe && !has_recipe)
     throw GateMissed("no recipe: with FP8 in the least sensitive layer alone the mean KL is over " +

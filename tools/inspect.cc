@@ -1,19 +1,11 @@
-#include <algorithm>
-#include <cmath>
 #include <iostream>
-#include <sstream>
 
 #include "commands.h"
-#include "core/join.h"
-#include "core/number_text.h"
-#include "core/text_table.h"
 #include "input_options.h"
-#include "inspect/inspection.h"
+#include "inspect/inspection_text.h"
 #include "inspect/page_values.h"
 #include "kvcal_version.h"
 #include "options.h"
-#include "report/sparkline.h"
-#include "terminal/progress.h"
 #include "terminal/session.h"
 
 namespace kvcal {
@@ -25,153 +17,6 @@ struct InspectOptions {
   bool json = false, tensors = false;
   ReportFiles drawn;
 };
-
-using Pairs = std::vector<std::pair<std::string, std::string>>;
-
-/// "heading" and below it one line a pair, the second words in a column of their own.
-void print_pairs(const std::string& heading, const Pairs& pairs) {
-  std::cout << '\n' << heading << '\n';
-  size_t width = 0;
-  for (const auto& [label, text] : pairs) width = std::max(width, label.size());
-  for (const auto& [label, text] : pairs)
-    std::cout << "  " << label << std::string(width - label.size() + 2, ' ') << text << '\n';
-}
-
-void print_sizes(const InspectionResult& found) {
-  Pairs pairs;
-  for (const report::TensorKind& group : group_sizes(found.tensors))
-    pairs.emplace_back(group.kind, std::to_string(group.count) + ", " +
-                                       byte_text(static_cast<double>(group.bytes)));
-  print_pairs("tensors", pairs);
-  const auto values = static_cast<double>(found.cache.values_per_token);
-  print_pairs("KV cache of one token",
-              {{"16 bits", byte_text(2 * values)}, {"FP8", byte_text(values)}});
-  const auto states = static_cast<double>(found.cache.state_bytes_per_sequence);
-  if (states > 0) print_pairs("recurrent states of one sequence", {{"float32", byte_text(states)}});
-}
-
-std::string support_text(const std::string& refusal) {
-  return refusal.empty() ? "yes" : "no: " + refusal;
-}
-
-std::string format_text(const FormatSupport& format) {
-  if (format.strategies.empty()) return support_text(format.reason);
-  std::string text = support_text({}) + ", strategy " + join(format.strategies, ", ");
-  for (const std::string& note : format.notes) text += "; " + note;
-  return text;
-}
-
-void print_consumers(const Consumers& consumers) {
-  Pairs pairs{{"calibration", support_text(consumers.calibration_refusal)}};
-  for (const FormatSupport& format : consumers.formats)
-    pairs.emplace_back("format " + format.format, format_text(format));
-  for (const ServedEngine& engine : consumers.served)
-    pairs.emplace_back(engine.title, std::string(name_of(engine.fate)) + ": " + engine.note);
-  for (const EngineVerdict& engine : consumers.engines) {
-    if (!consumers.served.empty()) break;  // they are about scales that could be made
-    std::string text(name_of(engine.reads));
-    if (!engine.note.empty()) text += ": " + std::string(engine.note);
-    pairs.emplace_back(std::string(engine.engine) + " " + std::string(engine.version) + ", " +
-                           std::string(engine.format),
-                       text);
-  }
-  print_pairs("supported by", pairs);
-}
-
-/// A number of the manifest; nullopt where it has none.
-std::optional<double> seen_number(const InspectedLayer& layer, const std::string& key) {
-  const Json* value = layer.statistics ? find_field(*layer.statistics, key) : nullptr;
-  return value && value->is_number() ? std::optional(value->get<double>()) : std::nullopt;
-}
-
-std::string scale_text(const std::vector<Scale>& scales) {
-  if (scales.empty()) return "-";
-  return scales.size() == 1 ? short_float(static_cast<double>(scales[0].value))
-                            : std::to_string(scales.size()) + " heads";
-}
-
-void print_layers(const std::vector<InspectedLayer>& layers) {
-  std::cout << '\n';
-  const bool has_queries = std::ranges::any_of(
-      layers, [](const InspectedLayer& layer) { return !layer.q_scales.empty(); });
-  std::vector<std::string> headings{"layer",  "dtype",  "size",      "k_scale",  "v_scale",
-                                    "k_amax", "v_amax", "k_clipped", "v_clipped"};
-  const auto after_v_scale = [](auto& cells) { return cells.begin() + 5; };
-  if (has_queries) headings.insert(after_v_scale(headings), "q_scale");
-  TextTable table(headings);
-  for (const InspectedLayer& layer : layers) {
-    const auto seen = [&](const char* key, const auto& text_of) {
-      const auto value = seen_number(layer, key);
-      return value ? text_of(*value) : std::string("-");
-    };
-    std::vector<std::string> cells{std::to_string(layer.layer),
-                                   layer.dtype ? std::string(name_of(*layer.dtype)) : "-",
-                                   byte_text(static_cast<double>(layer.bytes)),
-                                   scale_text(layer.k_scales),
-                                   scale_text(layer.v_scales),
-                                   seen("k_amax", short_float),
-                                   seen("v_amax", short_float),
-                                   seen("k_saturated", percent),
-                                   seen("v_saturated", percent)};
-    if (has_queries) cells.insert(after_v_scale(cells), scale_text(layer.q_scales));
-    table.add(cells);
-  }
-  std::cout << table.text();
-}
-
-void print_tensors(const std::vector<ListedTensor>& tensors) {
-  Pairs pairs;
-  for (const ListedTensor& entry : tensors) {
-    std::ostringstream text;
-    text << entry.tensor->dtype << ' ' << entry.tensor->shape << ' ' << entry.role;
-    pairs.emplace_back(entry.name, text.str());
-  }
-  print_pairs("all tensors", pairs);
-}
-
-double largest(const std::vector<Scale>& scales) {
-  double largest = std::nan("");
-  for (const Scale& scale : scales) largest = std::fmax(largest, static_cast<double>(scale.value));
-  return largest;
-}
-
-/// The course over the layers at a glance: amax where it is known, else scales.
-void print_layer_lines(const std::vector<InspectedLayer>& layers) {
-  Pairs pairs;
-  const auto add = [&](const std::string& key, const std::vector<double>& values) {
-    if (std::ranges::none_of(values, [](double value) { return value > 0.0; })) return false;
-    const auto [low, high] = report::positive_range(values);
-    const std::string ends =
-        low == high ? short_float(low) : short_float(low) + " to " + short_float(high);
-    pairs.emplace_back(key, report::sparkline(values, has_unicode()) + "  " + ends);
-    return true;
-  };
-  const auto add_side = [&](const std::string& side, const auto scales) {
-    std::vector<double> amaxes, largest_scales;
-    for (const InspectedLayer& layer : layers) {
-      amaxes.push_back(seen_number(layer, side + "_amax").value_or(std::nan("")));
-      largest_scales.push_back(largest(layer.*scales));
-    }
-    if (!add(side + "_amax", amaxes)) add(side + "_scale", largest_scales);
-  };
-  add_side("k", &InspectedLayer::k_scales);
-  add_side("v", &InspectedLayer::v_scales);
-  if (!pairs.empty()) print_pairs("over the layers, logarithmic", pairs);
-}
-
-void print_report(const InspectionResult& found) {
-  const std::string family =
-      found.config.chosen ? " as " + std::string(found.config.architecture->name) : "";
-  std::cout << found.path << ": " << found.config.model_type << family << ", " << found.parameters
-            << " parameters, " << byte_text(static_cast<double>(found.bytes))
-            << ", KV scales: " << found.scale_form
-            << (found.hollow ? ", without weights: as config.json describes them" : "") << '\n';
-  print_pairs("architecture", shown(found.properties));
-  print_sizes(found);
-  print_consumers(found.consumers);
-  print_layer_lines(found.layers);
-  print_layers(found.layers);
-}
 
 void run_inspect(const InspectOptions& options) {
   check_report_files(options.drawn);
@@ -185,8 +30,8 @@ void run_inspect(const InspectOptions& options) {
     std::cout << dump_json(inspection_json(found, options.tensors));
     return;
   }
-  print_report(found);
-  if (options.tensors) print_tensors(found.tensors);
+  std::cout << inspection_text(found, has_unicode());
+  if (options.tensors) std::cout << tensors_text(found.tensors);
 }
 
 }  // namespace

@@ -1,141 +1,17 @@
 #include "options.h"
 
-#include <algorithm>
 #include <iostream>
-#include <limits>
 
 #include "core/join.h"
-#include "core/number_text.h"
-#include "core/text_table.h"
 #include "descriptors/family_file.h"
 #include "input_options.h"
 #include "recipe/named_recipe.h"
-#include "run/closing_lines.h"
+#include "run/conversion_text.h"
+#include "run/engines_served.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
 
 namespace kvcal {
-namespace {
-
-/// The least and the largest of some scales: "0.01 to 0.2".
-class Spread {
- public:
-  void add(float value) {
-    least_ = std::min(least_, value);
-    largest_ = std::max(largest_, value);
-  }
-  void add(const KvTensorCalibration& side) {
-    for (const Scale& scale : side.scales) add(scale.value);
-  }
-  std::string text() const {
-    return short_float(static_cast<double>(least_)) + " to " +
-           short_float(static_cast<double>(largest_));
-  }
-
- private:
-  float least_ = std::numeric_limits<float>::infinity(), largest_ = 0.0f;
-};
-
-std::string scale_text(const KvTensorCalibration& side, bool ignored) {
-  if (ignored) return "ignored";
-  if (side.scales.size() == 1) return short_float(static_cast<double>(side.scales[0].value));
-  return std::to_string(side.scales.size()) + " heads";
-}
-
-void print_attention_summary(const Calibration& calibration) {
-  Spread k, v;
-  for (const AttentionCalibration& layer : calibration.layers) {
-    if (layer.ignored) continue;
-    k.add(layer.k);
-    v.add(layer.v);
-  }
-  std::cout << calibration.layers.size() << " layers: k_scale " << k.text() << ", v_scale "
-            << v.text() << " (--verbose lists them)\n";
-}
-
-void print_attention(const Calibration& calibration) {
-  if (calibration.layers.size() > most_rows()) return print_attention_summary(calibration);
-  const bool has_queries = std::ranges::any_of(
-      calibration.layers, [](const AttentionCalibration& layer) { return layer.q.has_value(); });
-  std::vector<std::string> head{"layer",  "k_scale",   "v_scale",  "k_amax",
-                                "v_amax", "k_clipped", "v_clipped"};
-  if (has_queries) head.insert(head.begin() + 1, "q_scale");
-  TextTable table(head);
-  const auto clipped = [](const KvTensorCalibration& side) {
-    if (!side.num_saturated) return std::string("-");
-    return percent(static_cast<double>(*side.num_saturated) /
-                   static_cast<double>(side.statistics.num_values));
-  };
-  const auto amax = [](const KvTensorCalibration& side) {
-    return short_float(static_cast<double>(side.statistics.range().amax().value));
-  };
-  for (const AttentionCalibration& layer : calibration.layers) {
-    std::vector<std::string> row{std::to_string(layer.layer),
-                                 scale_text(layer.k, layer.ignored),
-                                 scale_text(layer.v, layer.ignored),
-                                 amax(layer.k),
-                                 amax(layer.v),
-                                 clipped(layer.k),
-                                 clipped(layer.v)};
-    if (has_queries)
-      row.insert(row.begin() + 1, layer.q ? scale_text(*layer.q, layer.ignored) : "ignored");
-    table.add(row);
-  }
-  std::cout << table.text();
-}
-
-/// A row for all Linears of one name, such as q_proj.
-void print_linears_summary(const std::vector<LinearCalibration>& linears) {
-  struct Kind {
-    std::string name;
-    size_t count = 0;
-    Spread scale = {}, amax = {};
-  };
-  std::vector<Kind> kinds;
-  for (const LinearCalibration& linear : linears) {
-    const std::string name = linear.module.substr(linear.module.rfind('.') + 1);
-    auto kind = std::ranges::find(kinds, name, &Kind::name);
-    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), Kind{.name = name});
-    ++kind->count;
-    kind->scale.add(linear.input_scale.value);
-    kind->amax.add(linear.input_amax.value);
-  }
-  TextTable table({"modules", "count", "input_scale", "input_amax"});
-  for (const Kind& kind : kinds)
-    table.add({kind.name, std::to_string(kind.count), kind.scale.text(), kind.amax.text()});
-  std::cout << table.text();
-  std::cout << linears.size() << " inputs have static scales (--verbose lists them)\n";
-}
-
-void print_linears(const std::vector<LinearCalibration>& linears) {
-  if (linears.size() > most_rows()) return print_linears_summary(linears);
-  TextTable table({"module", "input_scale", "input_amax", "tokens"});
-  for (const LinearCalibration& linear : linears)
-    table.add({linear.module, short_float(static_cast<double>(linear.input_scale.value)),
-               short_float(static_cast<double>(linear.input_amax.value)),
-               std::to_string(linear.input_tokens)});
-  std::cout << table.text();
-}
-
-void print_folders(const std::vector<WrittenFolder>& folders) {
-  for (const WrittenFolder& folder : folders)
-    std::cout << "wrote " << folder.format << (folder.is_overlay ? " (overlay)" : "") << ": "
-              << folder.path.string() << '\n';
-}
-
-void print_engines_served(const std::vector<ServedEngine>& engines) {
-  std::vector<std::string> unknown;
-  for (const ServedEngine& engine : engines)
-    if (engine.fate == Fate::kNotKnown)
-      unknown.push_back(engine.title);
-    else
-      std::cout << engine.title << ": " << name_of(engine.fate) << ": " << engine.note << '\n';
-  if (!unknown.empty())
-    std::cout << "not known: " << join(unknown, ", ")
-              << " (not run with such models; kvcal verify tells what their rules say)\n";
-}
-
-}  // namespace
 
 CLI::Option* add_output_options(CLI::App& command, OutputOptions& options) {
   command.add_option("--format", options.formats,
@@ -181,22 +57,6 @@ CLI::Option* add_target_options(CLI::App& command, OutputOptions& options) {
   return output;
 }
 
-void print_lines(const std::vector<std::pair<std::string, std::string>>& lines) {
-  for (const auto& [label, text] : lines)
-    std::cout << label << std::string(12 - label.size(), ' ') << text << '\n';
-}
-
-void print_calibration(const CalibrationResult& result) {
-  const Calibration& calibration = result.calibration;
-  if (!calibration.layers.empty()) print_attention(calibration);
-  if (!calibration.linears.empty()) print_linears(calibration.linears);
-  const auto& weights = result.output.checkpoint.weights;
-  if (!weights.empty())
-    std::cout << weights.size() << " weights in FP8, " << calibration.plan.unquantized.size()
-              << " left as they were\n";
-  print_lines(closing_lines(result));
-}
-
 void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& engines, bool json,
                   const std::function<void()>& print_result) {
   if (json) {
@@ -205,9 +65,18 @@ void print_output(const WrittenOutput& output, const std::vector<ServedEngine>& 
   }
   if (is_quiet()) return;
   print_result();
-  print_folders(output.folders);
-  print_engines_served(engines);
+  std::cout << output_text(output.folders, engines);
   std::cout.flush();  // before an error of check_engines_asked
+}
+
+void print_conversion(const ConversionRequest& request, const ConversionResult& result, bool json) {
+  TerminalDiagnostics diagnostics;
+  const std::vector<ServedEngine> engines =
+      engines_served(result.output.folders, result.config, result.num_scaled_layers > 0,
+                     request.checkpoint, request.output, diagnostics);
+  print_output(result.output, engines, json,
+               [&] { std::cout << conversion_text(result, most_rows()); });
+  check_engines_asked(engines, request.output);
 }
 
 void add_report_options(CLI::App& command, ReportFiles& files) {

@@ -20,13 +20,6 @@ void add_recipe_option(CLI::App& command, std::string& recipe);
 /// --scales-only, --overwrite.
 CLI::Option* add_target_options(CLI::App& command, OutputOptions& options);
 
-/// Prints pairs of a label and a text, a line each.
-void print_lines(const std::vector<std::pair<std::string, std::string>>& lines);
-
-/// A table of the attention modules, and of the inputs of Linears where there are any; then how
-/// many weights were written.
-void print_calibration(const CalibrationResult& result);
-
 /// Prints the manifest of an output (json), or what print_result prints, then "wrote FORMAT:
 /// FOLDER" and "vLLM 0.32: loaded: vllm serve OUT", a line each, and one for engines that are not
 /// known.

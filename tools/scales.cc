@@ -2,8 +2,11 @@
 #include "input_options.h"
 #include "kvcal_version.h"
 #include "options.h"
+#include "run/calibration_text.h"
+#include "run/engines_served.h"
 #include "run/scales_from_statistics.h"
 #include "terminal/progress.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -14,7 +17,8 @@ void run_scales(const ScalesRequest& request, bool json) {
   const std::vector<ServedEngine> engines =
       engines_served(result.output.folders, result.config, !result.calibration.layers.empty(),
                      request.model, request.output, diagnostics);
-  print_output(result.output, engines, json, [&] { print_calibration(result); });
+  print_output(result.output, engines, json,
+               [&] { std::cout << calibration_text(result, most_rows()); });
   check_engines_asked(engines, request.output);
 }
 

@@ -2,18 +2,15 @@
 
 #include <unistd.h>
 
-#include <cmath>
 #include <iostream>
-#include <set>
 
 #include "commands.h"
 #include "core/join.h"
-#include "core/number_text.h"
-#include "core/text_table.h"
 #include "core/time_text.h"
 #include "kvcal_version.h"
 #include "run/report_files.h"
 #include "sweep/sweep_inputs.h"
+#include "sweep/sweep_text.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
 
@@ -77,48 +74,13 @@ void print_list(const SweepOptions& options, const SweepPlan& plan) {
   for (const Cell& cell : plan.cells) std::cout << cell.id << '\n';
 }
 
-void print_counts(const SweepPlan& plan, const std::string& name, std::ostream& out) {
-  out << name << ": " << plan.cells.size() << " cells";
-  if (const int64_t merged = plan.num_merged())
-    out << " of " << plan.num_combinations << " combinations; " << merged
-        << (merged == 1 ? " means" : " mean") << " the same as others";
-  out << '\n';
-  for (const auto& [why, count] : plan.meaningless)
-    out << "left out: " << count << (count == 1 ? " combination, " : " combinations, ") << why
-        << '\n';
-}
-
-void print_reuse(const SweepOutlook& outlook) {
-  if (outlook.num_there > 0)
-    std::cerr << outlook.num_there << " of " << outlook.num_wanted
-              << " cells are there already: their model, texts and settings are the same\n";
-}
-
-void print_outlook(const Sweep& sweep, const SweepOutlook& outlook, std::ostream& out) {
-  print_counts(sweep.plan, sweep.file.name, out);
-  if (outlook.num_tasks == 0) {
-    out << "nothing is left to do\n";
-    return;
-  }
-  TextTable table({"to do", "tasks", "tokens", "time"});
-  for (size_t i = 0; i < outlook.shares.size(); ++i)
-    if (const SweepOutlook::Share& share = outlook.shares[i]; share.num_tasks > 0)
-      table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
-                 std::to_string(share.tokens), time_text(share.seconds)});
-  out << table.text();
-  out << "about " << time_text(outlook.seconds)
-      << (outlook.jobs > 1 ? ", " + std::to_string(outlook.jobs) + " at a time" : "") << ", and "
-      << byte_text(outlook.memory_bytes) << " of memory\n";
-}
-
 /// The course of a sweep on stderr; how far a task is only on a terminal, in one line. With --quiet
 /// failures alone.
 class TerminalEvents : public SweepEvents {
  public:
   void planned(const Sweep& sweep, const SweepOutlook& outlook) override {
     if (is_quiet()) return;
-    print_reuse(outlook);
-    print_outlook(sweep, outlook, std::cerr);
+    std::cerr << reuse_text(outlook) << outlook_text(sweep, outlook);
   }
   void started(size_t number, size_t num_tasks, const std::string& description) override {
     said("[" + std::to_string(number) + "/" + std::to_string(num_tasks) + "] " + description);
@@ -135,40 +97,6 @@ class TerminalEvents : public SweepEvents {
   }
 };
 
-std::string metric_text(const std::string& name, double number) {
-  if (std::isnan(number)) return "";
-  const bool is_part =
-      name == "top1_agreement" || name == "perplexity_increase" || name.starts_with("exact_match");
-  if (is_part) return percent(number);
-  if (name == "weight_bytes") return byte_text(number);
-  return short_float(number);
-}
-
-/// results.json as a table.
-void print_cells(const std::vector<report::SweepCell>& cells) {
-  std::vector<std::string> shown, heading{"cell"};
-  for (const Metric& metric : all_metrics()) {
-    std::set<double> values;
-    for (const report::SweepCell& cell : cells)
-      if (const double value = cell.measures.at(metric.name); !std::isnan(value))
-        values.insert(value);
-    // A number that all cells share distinguishes none.
-    if (values.size() > 1 || (values.size() == 1 && cells.size() == 1))
-      shown.push_back(metric.name);
-  }
-  heading.insert(heading.end(), shown.begin(), shown.end());
-  heading.insert(heading.end(), {"front", "status"});
-  TextTable table(heading);
-  for (const report::SweepCell& cell : cells) {
-    std::vector<std::string> row{cell.id};
-    for (const std::string& name : shown) row.push_back(metric_text(name, cell.measures.at(name)));
-    row.push_back(cell.is_pareto ? "*" : "");
-    row.push_back(cell.status);
-    table.add(std::move(row));
-  }
-  std::cout << table.text();
-}
-
 /// Prints the tables and writes the page of a whole sweep; a run of some cells has neither. Throws
 /// Error where cells failed.
 void finish(const SweepOptions& options, const SweepResult& result, Diagnostics& diagnostics) {
@@ -182,7 +110,7 @@ void finish(const SweepOptions& options, const SweepResult& result, Diagnostics&
     if (options.json) {
       std::cout << dump_json(result.results->json);
     } else {
-      print_cells(report.cells);
+      std::cout << cells_text(report.cells);
     }
     std::cout.flush();
   }
@@ -195,12 +123,8 @@ void finish(const SweepOptions& options, const SweepResult& result, Diagnostics&
 void run_dry(const SweepOptions& options) {
   SilentDiagnostics silent;
   const auto [sweep, outlook] = preview_sweep(settings_of(options), silent);
-  print_reuse(outlook);
-  if (options.json) {
-    std::cout << dump_json(to_json(sweep, outlook));
-  } else {
-    print_outlook(sweep, outlook, std::cout);
-  }
+  std::cerr << reuse_text(outlook);
+  std::cout << (options.json ? dump_json(to_json(sweep, outlook)) : outlook_text(sweep, outlook));
 }
 
 void run_sweep_command(const SweepOptions& options) {

@@ -10,6 +10,7 @@
 #include "input_options.h"
 #include "kvcal_version.h"
 #include "options.h"
+#include "run/calibration_text.h"
 #include "terminal/progress.h"
 #include "terminal/session.h"
 
@@ -83,7 +84,7 @@ void print_trial(const TryOptions& options, const Trial& trial, Diagnostics& dia
     std::cout << dump_json(json);
     return;
   }
-  print_lines(trial_lines(trial));
+  std::cout << labelled_text(trial_lines(trial));
   std::cout << '\n';
   if (!is_kept) std::cout << "make it:  " << calibrate_command(options) << '\n';
   for (const ServedEngine& engine : engines)

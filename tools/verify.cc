@@ -3,10 +3,9 @@
 #include "commands.h"
 #include "core/error.h"
 #include "core/join.h"
-#include "core/number_text.h"
-#include "core/text_table.h"
+#include "engines/engine_rules.h"
 #include "input_options.h"
-#include "inspect/verification.h"
+#include "inspect/verification_text.h"
 #include "quant/kv_dtype.h"
 #include "terminal/session.h"
 
@@ -19,94 +18,6 @@ struct VerifyCommand {
   VerifyOptions options;
   bool allow_16_bit = false, json = false;
 };
-
-std::string scale_text(const HeldScale& scale) {
-  if (scale.values.empty()) return "?";
-  if (scale.values.size() == 1) return short_float(scale.values[0]);
-  return std::to_string(scale.values.size()) + " values";
-}
-
-/// One source for both where they are the same.
-std::string source_text(const HeldLayer& held) {
-  const auto text = [](const HeldScale& scale) {
-    return scale.source.empty() ? std::string("default") : scale.source;
-  };
-  const std::string k = text(held.k), v = text(held.v);
-  return k == v ? k : k + ", " + v;
-}
-
-std::string layers_text(const Finding& finding) {
-  if (finding.layers.empty()) return "";
-  return (finding.layers.size() == 1 ? ", layer " : ", layers ") + range_text(finding.layers);
-}
-
-/// The least and the largest of a side's scales: "0.01 to 0.2"; "?" where none is known.
-std::string spread_text(const std::vector<HeldLayer>& layers, HeldScale HeldLayer::*side) {
-  std::vector<double> all;
-  for (const HeldLayer& held : layers)
-    all.insert(all.end(), (held.*side).values.begin(), (held.*side).values.end());
-  if (all.empty()) return "?";
-  const auto [least, largest] = std::ranges::minmax(all);
-  return short_float(least) + " to " + short_float(largest);
-}
-
-/// The layer's source with '*' for its number.
-std::string source_pattern(const HeldLayer& held) {
-  const std::string number = '.' + std::to_string(held.layer) + '.', any = ".*.";
-  std::string text = source_text(held);
-  for (size_t at = text.find(number); at != std::string::npos;
-       at = text.find(number, at + any.size()))
-    text.replace(at, number.size(), any);
-  return text;
-}
-
-/// A row for the layers of one source; a table of every layer where that is short.
-void print_layers(const std::vector<HeldLayer>& layers, bool is_summary) {
-  if (!is_summary) {
-    TextTable table({"layer", "k_scale", "v_scale", "source"});
-    for (const HeldLayer& held : layers)
-      table.add(
-          {std::to_string(held.layer), scale_text(held.k), scale_text(held.v), source_text(held)});
-    std::cout << table.text();
-    return;
-  }
-  std::vector<std::pair<std::string, std::vector<HeldLayer>>> sources;
-  for (const HeldLayer& held : layers) {
-    const std::string source = source_pattern(held);
-    auto found = std::ranges::find(sources, source, [](const auto& one) { return one.first; });
-    if (found == sources.end()) found = sources.insert(sources.end(), {source, {}});
-    found->second.push_back(held);
-  }
-  TextTable table({"layers", "k_scale", "v_scale", "source"});
-  for (const auto& [source, held] : sources)
-    table.add({std::to_string(held.size()), spread_text(held, &HeldLayer::k),
-               spread_text(held, &HeldLayer::v), source});
-  std::cout << table.text();
-}
-
-void print_report(const VerifyReport& report, const std::string& checkpoint, bool is_summary) {
-  const EngineRules& rules = engine_rules().at(report.engine);
-  std::cout << rules.title << ' ' << report.version << ", " << checkpoint << ": "
-            << (report.loads
-                    ? "KV cache " + (report.kv_cache_dtype == "auto" ? std::string("of 16 bits")
-                                                                     : report.kv_cache_dtype)
-                    : std::string("refused"))
-            << '\n';
-  if (!report.layers.empty()) print_layers(report.layers, is_summary);
-  for (const Finding& finding : report.findings) {
-    std::cout << name_of(finding.severity) << layers_text(finding) << ": " << finding.message
-              << '\n';
-    if (!finding.remedy.empty()) std::cout << "  remedy: " << finding.remedy << '\n';
-  }
-}
-
-std::string verdict_text(const Verdict& verdict) {
-  if (!verdict.unknown.empty())
-    return "not known: whether " + join(verdict.unknown, ", ") +
-           " use the scales: they were not run with such models";
-  return verdict.holding.empty() ? "OK: no scales are meant"
-                                 : "OK: the scales are used by " + join(verdict.holding, ", ");
-}
 
 /// Makes one of all spellings of a dtype. "fp8" stays: it is each engine's usual FP8. Words that
 /// are none stay for the check behind.
@@ -135,7 +46,7 @@ void run_verify(const VerifyCommand& command) {
   for (const VerifyReport& report : reports) {
     if (command.json) continue;
     if (&report != &reports.front()) std::cout << '\n';
-    print_report(report, command.checkpoint, num_rows > most_rows());
+    std::cout << verification_text(report, command.checkpoint, num_rows > most_rows());
   }
   const Verdict verdict = verdict_of(reports);
   std::cout.flush();

@@ -46,6 +46,24 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
   }
 }
 
+std::string output_text(const std::vector<WrittenFolder>& folders,
+                        const std::vector<ServedEngine>& engines) {
+  std::string text;
+  for (const WrittenFolder& folder : folders)
+    text += "wrote " + folder.format + (folder.is_overlay ? " (overlay)" : "") + ": " +
+            folder.path.string() + '\n';
+  std::vector<std::string> unknown;
+  for (const ServedEngine& engine : engines)
+    if (engine.fate == Fate::kNotKnown)
+      unknown.push_back(engine.title);
+    else
+      text += engine.title + ": " + std::string(name_of(engine.fate)) + ": " + engine.note + '\n';
+  if (!unknown.empty())
+    text += "not known: " + join(unknown, ", ") +
+            " (not run with such models; kvcal verify tells what their rules say)\n";
+  return text;
+}
+
 void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options) {
   if (options.engines.empty()) return;
   std::vector<std::string> losing;

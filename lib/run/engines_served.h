@@ -16,6 +16,10 @@ std::vector<ServedEngine> engines_served(const std::vector<WrittenFolder>& folde
                                          const ModelConfig& config, bool has_scales,
                                          const std::string& model, const OutputOptions& options,
                                          Diagnostics& diagnostics);
+/// The folders of an output and the engines' answers, as lines for a terminal: "wrote FORMAT:
+/// FOLDER", "vLLM 0.32: loaded: vllm serve OUT", and one line for engines that are not known.
+std::string output_text(const std::vector<WrittenFolder>& folders,
+                        const std::vector<ServedEngine>& engines);
 /// Throws Error, naming the output, where an engine of --for does not use its scales.
 void check_engines_asked(const std::vector<ServedEngine>& engines, const OutputOptions& options);
 

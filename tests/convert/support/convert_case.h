@@ -70,10 +70,10 @@ struct Converted {
   std::vector<LayerLoss> losses;
 };
 
-/// Does it as tools/conversion.cc does. Throws Error.
+/// Does it as convert_checkpoint does. Throws Error.
 Converted convert(const ConvertRun& run);
 
-/// Puts an overlay on a checkpoint as tools/apply.cc does.
+/// Puts an overlay on a checkpoint as apply_overlay does.
 Converted apply(const fs::path& overlay, const fs::path& checkpoint, const fs::path& target);
 
 /// Files of an output, without those that tell how it was made.

@@ -1,0 +1,129 @@
+#include "run/evaluation_text.h"
+
+#include <sstream>
+
+#include "core/number_text.h"
+#include "core/text_table.h"
+
+namespace kvcal {
+namespace {
+
+std::string dtype_text(KvDType dtype) {
+  return std::string(name_of(dtype));
+}
+
+/// "99.25 %"
+std::string exact_percent(double fraction) {
+  return fixed("%.2f %%", 100.0 * fraction);
+}
+
+void put_one(const CacheLabel& cache, const Likelihood& result, const std::string& reference,
+             std::ostream& out) {
+  out << name_of(cache.dtype) << " cache, " << result.num_tokens << " tokens: perplexity "
+      << fixed("%.4f", result.perplexity) << " (NLL " << fixed("%.6f", result.nll) << ")\n";
+  if (!result.kl_mean) return;
+  out << "KL from " << reference << ": mean " << fixed("%.6f", *result.kl_mean)
+      << " (standard error " << fixed("%.6f", *result.kl_stderr) << "), p99 "
+      << fixed("%.6f", *result.kl_p99) << ", largest " << fixed("%.6f", *result.kl_max)
+      << " nats; same top token " << exact_percent(*result.top1_agreement) << '\n'
+      << "perplexity of " << reference << ": " << fixed("%.4f", *result.reference_perplexity)
+      << ", so this is " << fixed("%+.3f %%", 100.0 * *result.perplexity_increase) << '\n';
+}
+
+void put_several(const LikelihoodResult& result, std::ostream& out) {
+  const Likelihood& first = result.variants[0].all;
+  const bool has_kl = first.kl_mean.has_value();
+  std::vector<std::string> heading{"variant", "cache", "scales", "perplexity"};
+  if (has_kl)
+    heading.insert(heading.end(), {"change", "mean KL", "p99 KL", "largest KL", "same top"});
+  TextTable table(heading);
+  for (const VariantLikelihood& variant : result.variants) {
+    const Likelihood& all = variant.all;
+    std::vector<std::string> row{variant.cache.name, dtype_text(variant.cache.dtype),
+                                 variant.cache.scales_source, fixed("%.4f", all.perplexity)};
+    if (has_kl)
+      row.insert(row.end(), {fixed("%+.3f %%", 100.0 * *all.perplexity_increase),
+                             fixed("%.6f", *all.kl_mean), fixed("%.6f", *all.kl_p99),
+                             fixed("%.6f", *all.kl_max), exact_percent(*all.top1_agreement)});
+    table.add(std::move(row));
+  }
+  out << first.num_tokens << " tokens" << (has_kl ? ", KL from " + result.reference : "") << '\n';
+  if (has_kl)
+    out << "perplexity of " << result.reference << ": "
+        << fixed("%.4f", *first.reference_perplexity) << '\n';
+  out << table.text();
+}
+
+void put_layers(const VariantLikelihood& variant, bool is_single, std::ostream& out) {
+  if (variant.layers.empty()) return;
+  out << (is_single ? "" : variant.cache.name + ": ")
+      << "KL with only one layer's cache quantized:\n";
+  TextTable table({"layer", "mean KL", "p99 KL", "largest KL", "same top"});
+  for (const auto& [layer, result] : variant.layers)
+    table.add({std::to_string(layer), fixed("%.6f", *result.kl_mean), fixed("%.6f", *result.kl_p99),
+               fixed("%.6f", *result.kl_max), exact_percent(*result.top1_agreement)});
+  out << table.text();
+}
+
+std::string score_text(const GsmScore& score) {
+  const std::string mean = exact_percent(score.exact_match);
+  return score.stderr_of_mean ? mean + fixed(" ± %.2f", 100.0 * *score.stderr_of_mean) : mean;
+}
+
+void put_proposal(const KeptLayers& proposal, std::ostream& out) {
+  const std::string budget = fixed("%g", proposal.kl_budget);
+  if (proposal.layers.empty())
+    out << "every layer may be FP8: the mean KL is within " << budget << '\n';
+  else if (proposal.layers.size() == proposal.num_layers)
+    out << "no FP8 cache is within " << budget << ": every layer would keep 16 bits\n";
+  else
+    out << "to stay within " << budget << " keep " << proposal.layers.size() << " of "
+        << proposal.num_layers << " layers in 16 bits: " << range_text(proposal.layers)
+        << "\nvLLM: " << proposal.skip_layers_argument << '\n';
+}
+
+}  // namespace
+
+std::string evaluation_text(const LikelihoodResult& result) {
+  std::ostringstream out;
+  if (result.is_single)
+    put_one(result.variants[0].cache, result.variants[0].all, result.reference, out);
+  else
+    put_several(result, out);
+  for (const VariantLikelihood& variant : result.variants)
+    put_layers(variant, result.is_single, out);
+  return out.str();
+}
+
+std::string evaluation_text(const GsmTaskResult& result) {
+  std::ostringstream out;
+  TextTable table({"variant", "cache", "scales", "strict-match", "flexible-extract", "tokens/s"});
+  for (const VariantAnswers& variant : result.variants)
+    table.add({variant.cache.name, dtype_text(variant.cache.dtype), variant.cache.scales_source,
+               score_text(variant.result.strict), score_text(variant.result.flexible),
+               fixed("%.1f", to_json(variant.result).at("tokens_per_second").get<double>())});
+  const GsmResult& first = result.variants[0].result;
+  out << first.answers.size() << " questions, " << first.num_fewshot << " examples each\n";
+  out << table.text();
+  return out.str();
+}
+
+std::string evaluation_text(const SensitivityResult& result) {
+  std::ostringstream out;
+  out << name_of(result.cache.dtype) << " cache, mean KL with only one layer quantized:\n";
+  TextTable ranking({"layer", "mean KL"});
+  for (const LayerSensitivity& layer : result.ranking)
+    ranking.add({std::to_string(layer.layer), fixed("%.6f", layer.kl_mean)});
+  out << ranking.text();
+  out << "\nthe worst layers in 16 bits, all others FP8:\n";
+  TextTable rows({"kept", "mean KL", "perplexity", "same top", "bytes a token", ""});
+  for (const MixedCacheRow& row : result.rows)
+    rows.add({std::to_string(row.kept.size()), fixed("%.6f", *row.result.kl_mean),
+              fixed("%.4f", row.result.perplexity), exact_percent(*row.result.top1_agreement),
+              std::to_string(row.bytes_per_token), row.is_proposed ? "proposed" : ""});
+  out << rows.text();
+  if (result.proposal) put_proposal(*result.proposal, out);
+  return out.str();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,85 @@
+#include "sweep/sweep_text.h"
+
+#include <cmath>
+#include <set>
+#include <sstream>
+
+#include "core/number_text.h"
+#include "core/text_table.h"
+#include "core/time_text.h"
+
+namespace kvcal {
+namespace {
+
+void put_counts(const SweepPlan& plan, const std::string& name, std::ostream& out) {
+  out << name << ": " << plan.cells.size() << " cells";
+  if (const int64_t merged = plan.num_merged())
+    out << " of " << plan.num_combinations << " combinations; " << merged
+        << (merged == 1 ? " means" : " mean") << " the same as others";
+  out << '\n';
+  for (const auto& [why, count] : plan.meaningless)
+    out << "left out: " << count << (count == 1 ? " combination, " : " combinations, ") << why
+        << '\n';
+}
+
+std::string metric_cell(const std::string& name, double number) {
+  if (std::isnan(number)) return "";
+  const bool is_part =
+      name == "top1_agreement" || name == "perplexity_increase" || name.starts_with("exact_match");
+  if (is_part) return percent(number);
+  if (name == "weight_bytes") return byte_text(number);
+  return short_float(number);
+}
+
+}  // namespace
+
+std::string reuse_text(const SweepOutlook& outlook) {
+  if (outlook.num_there == 0) return "";
+  return std::to_string(outlook.num_there) + " of " + std::to_string(outlook.num_wanted) +
+         " cells are there already: their model, texts and settings are the same\n";
+}
+
+std::string outlook_text(const Sweep& sweep, const SweepOutlook& outlook) {
+  std::ostringstream out;
+  put_counts(sweep.plan, sweep.file.name, out);
+  if (outlook.num_tasks == 0) {
+    out << "nothing is left to do\n";
+    return out.str();
+  }
+  TextTable table({"to do", "tasks", "tokens", "time"});
+  for (size_t i = 0; i < outlook.shares.size(); ++i)
+    if (const SweepOutlook::Share& share = outlook.shares[i]; share.num_tasks > 0)
+      table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
+                 std::to_string(share.tokens), time_text(share.seconds)});
+  out << table.text();
+  out << "about " << time_text(outlook.seconds)
+      << (outlook.jobs > 1 ? ", " + std::to_string(outlook.jobs) + " at a time" : "") << ", and "
+      << byte_text(outlook.memory_bytes) << " of memory\n";
+  return out.str();
+}
+
+std::string cells_text(const std::vector<report::SweepCell>& cells) {
+  std::vector<std::string> shown, heading{"cell"};
+  for (const Metric& metric : all_metrics()) {
+    std::set<double> values;
+    for (const report::SweepCell& cell : cells)
+      if (const double value = cell.measures.at(metric.name); !std::isnan(value))
+        values.insert(value);
+    // A number that all cells share distinguishes none.
+    if (values.size() > 1 || (values.size() == 1 && cells.size() == 1))
+      shown.push_back(metric.name);
+  }
+  heading.insert(heading.end(), shown.begin(), shown.end());
+  heading.insert(heading.end(), {"front", "status"});
+  TextTable table(heading);
+  for (const report::SweepCell& cell : cells) {
+    std::vector<std::string> row{cell.id};
+    for (const std::string& name : shown) row.push_back(metric_cell(name, cell.measures.at(name)));
+    row.push_back(cell.is_pareto ? "*" : "");
+    row.push_back(cell.status);
+    table.add(std::move(row));
+  }
+  return table.text();
+}
+
+}  // namespace kvcal

@@ -1,0 +1,72 @@
+#include "inspect/verification_text.h"
+
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+
+namespace {
+
+HeldLayer held(int64_t layer, float k) {
+  const std::string module = "model.layers." + std::to_string(layer) + ".self_attn.";
+  return {.layer = layer,
+          .k = {.values = {k}, .source = module + "k_scale"},
+          .v = {.values = {0.25f, 0.5f}, .source = module + "v_scale"}};
+}
+
+VerifyReport report_of_vllm() {
+  VerifyReport report;
+  report.engine = "vllm";
+  report.version = "0.32";
+  report.kv_cache_dtype = "fp8_e4m3";
+  report.layers = {held(0, 0.125f), held(1, 0.5f)};
+  return report;
+}
+
+}  // namespace
+
+TEST_CASE("verification text: a row a layer with the source of its scales") {
+  VerifyReport report = report_of_vllm();
+  report.layers[0].k.source = "k";
+  report.layers[0].v.source = "";
+  report.layers[1].k.values.clear();
+  report.layers[1].k.source = report.layers[1].v.source = "scales.json";
+  CHECK(verification_text(report, "OUT", false) ==
+        "vLLM 0.32, OUT: KV cache fp8_e4m3\n"
+        "layer  k_scale   v_scale       source\n"
+        "    0    0.125  2 values   k, default\n"
+        "    1        ?  2 values  scales.json\n");
+}
+
+TEST_CASE("verification text: a summary has a row for the layers of one source") {
+  const std::string text = verification_text(report_of_vllm(), "OUT", true);
+  CHECK(test::contains(text,
+                       "     2  0.125 to 0.5  0.25 to 0.5  model.layers.*.self_attn.k_scale, "));
+}
+
+TEST_CASE("verification text: findings name their layers and what to do") {
+  VerifyReport report;
+  report.engine = "vllm";
+  report.version = "0.32";
+  report.loads = false;
+  report.findings = {
+      {.severity = Severity::kError, .layers = {2}, .message = "is lost", .remedy = "write it"},
+      {.severity = Severity::kNote, .layers = {0, 1, 4}, .message = "hear", .remedy = ""}};
+  CHECK(verification_text(report, "OUT", false) ==
+        "vLLM 0.32, OUT: refused\n"
+        "error, layer 2: is lost\n"
+        "  remedy: write it\n"
+        "note, layers 0-1, 4: hear\n");
+  report.loads = true;
+  report.kv_cache_dtype = "auto";
+  report.findings.clear();
+  CHECK(verification_text(report, "OUT", false) == "vLLM 0.32, OUT: KV cache of 16 bits\n");
+}
+
+TEST_CASE("verification text: the verdict names the engines that use the scales") {
+  CHECK(verdict_text({}) == "OK: no scales are meant");
+  CHECK(verdict_text({.losing = {}, .empty = {}, .unknown = {}, .holding = {"vllm", "tgi"}}) ==
+        "OK: the scales are used by vllm, tgi");
+  CHECK(verdict_text({.losing = {}, .empty = {}, .unknown = {"trtllm"}, .holding = {"vllm"}}) ==
+        "not known: whether trtllm use the scales: they were not run with such models");
+}

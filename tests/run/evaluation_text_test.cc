@@ -1,0 +1,120 @@
+#include "run/evaluation_text.h"
+
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+
+namespace {
+
+Likelihood scored() {
+  Likelihood one;
+  one.num_tokens = 100;
+  one.nll = 1.5;
+  one.perplexity = 4.4817;
+  return one;
+}
+
+Likelihood compared() {
+  Likelihood one = scored();
+  one.kl_mean = 0.01;
+  one.kl_stderr = 0.001;
+  one.kl_p99 = 0.2;
+  one.kl_max = 0.5;
+  one.top1_agreement = 0.9925;
+  one.reference_perplexity = 4.4;
+  one.perplexity_increase = 0.0186;
+  return one;
+}
+
+VariantLikelihood variant(const std::string& name, const Likelihood& all) {
+  return {.cache = {.name = name, .dtype = KvDType::kFp8E4m3, .scales_source = "unit"},
+          .all = all,
+          .positions = {},
+          .layers = {},
+          .sequences = {}};
+}
+
+GsmResult answered() {
+  GsmResult result;
+  result.answers.resize(2);
+  result.num_fewshot = 5;
+  result.strict = {.exact_match = 0.5, .stderr_of_mean = 0.25};
+  result.flexible = {.exact_match = 1.0, .stderr_of_mean = {}};
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("evaluation text: one cache is sentences") {
+  LikelihoodResult result;
+  result.variants = {variant("fp8", scored())};
+  CHECK(evaluation_text(result) ==
+        "fp8_e4m3 cache, 100 tokens: perplexity 4.4817 (NLL 1.500000)\n");
+  result.reference = "float16";
+  result.variants = {variant("fp8", compared())};
+  CHECK(evaluation_text(result) ==
+        "fp8_e4m3 cache, 100 tokens: perplexity 4.4817 (NLL 1.500000)\n"
+        "KL from float16: mean 0.010000 (standard error 0.001000), p99 0.200000, largest 0.500000 "
+        "nats; same top token 99.25 %\n"
+        "perplexity of float16: 4.4000, so this is +1.860 %\n");
+}
+
+TEST_CASE("evaluation text: several caches are a table, and their layers further ones") {
+  LikelihoodResult result;
+  result.is_single = false;
+  result.reference = "float16";
+  result.variants = {variant("one", compared()), variant("second", compared())};
+  result.variants[1].layers = {{.layer = 3, .result = compared()}};
+  CHECK(
+      evaluation_text(result) ==
+      "100 tokens, KL from float16\n"
+      "perplexity of float16: 4.4000\n"
+      "variant     cache  scales  perplexity    change   mean KL    p99 KL  largest KL  same top\n"
+      "    one  fp8_e4m3    unit      4.4817  +1.860 %  0.010000  0.200000    0.500000   99.25 %\n"
+      " second  fp8_e4m3    unit      4.4817  +1.860 %  0.010000  0.200000    0.500000   99.25 %\n"
+      "second: KL with only one layer's cache quantized:\n"
+      "layer   mean KL    p99 KL  largest KL  same top\n"
+      "    3  0.010000  0.200000    0.500000   99.25 %\n");
+}
+
+TEST_CASE("evaluation text: answers have an error of the mean where there are several") {
+  GsmTaskResult result;
+  result.variants = {{.cache = variant("fp8", {}).cache, .result = answered()}};
+  const std::string text = evaluation_text(result);
+  CHECK(test::contains(text, "2 questions, 5 examples each\n"));
+  CHECK(test::contains(text, "50.00 % ± 25.00"));
+  CHECK(test::contains(text, "         100.00 %  "));
+}
+
+TEST_CASE("evaluation text: sensitivity ranks layers and proposes which to keep") {
+  SensitivityResult result;
+  result.cache = variant("fp8", {}).cache;
+  result.ranking = {{.layer = 1, .kl_mean = 0.02}, {.layer = 0, .kl_mean = 0.01}};
+  result.rows.push_back(
+      {.kept = {1}, .result = compared(), .bytes_per_token = 96, .is_proposed = true});
+  result.proposal = KeptLayers{.kl_budget = 0.01,
+                               .layers = {1},
+                               .num_layers = 2,
+                               .skip_layers_argument = "--kv-cache-dtype-skip-layers 1",
+                               .recipe = ""};
+  const std::string tables =
+      "fp8_e4m3 cache, mean KL with only one layer quantized:\n"
+      "layer   mean KL\n"
+      "    1  0.020000\n"
+      "    0  0.010000\n"
+      "\n"
+      "the worst layers in 16 bits, all others FP8:\n"
+      "kept   mean KL  perplexity  same top  bytes a token          \n"
+      "   1  0.010000      4.4817   99.25 %             96  proposed\n";
+  CHECK(evaluation_text(result) == tables +
+                                       "to stay within 0.01 keep 1 of 2 layers in 16 bits: 1\n"
+                                       "vLLM: --kv-cache-dtype-skip-layers 1\n");
+  result.proposal->layers = {};
+  CHECK(evaluation_text(result) == tables + "every layer may be FP8: the mean KL is within 0.01\n");
+  result.proposal->layers = {0, 1};
+  CHECK(evaluation_text(result) ==
+        tables + "no FP8 cache is within 0.01: every layer would keep 16 bits\n");
+  result.proposal.reset();
+  CHECK(evaluation_text(result) == tables);
+}

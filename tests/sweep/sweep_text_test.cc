@@ -1,0 +1,65 @@
+#include "sweep/sweep_text.h"
+
+#include "support/catch.h"
+#include "support/scratch_folder.h"
+
+using namespace kvcal;
+
+namespace {
+
+Sweep sweep_of(size_t num_cells) {
+  Sweep sweep;
+  sweep.file.name = "grid";
+  sweep.plan.cells.resize(num_cells);
+  sweep.plan.num_combinations = static_cast<int64_t>(num_cells);
+  return sweep;
+}
+
+report::SweepCell cell(const std::string& id, std::optional<double> kl) {
+  report::SweepCell one{.id = id, .status = kl ? "done" : "failed", .error = ""};
+  one.measures.set("kl_mean", kl);
+  one.measures.set("perplexity", 9.0);
+  return one;
+}
+
+}  // namespace
+
+TEST_CASE("sweep text: cells that are there are counted") {
+  SweepOutlook outlook;
+  CHECK(reuse_text(outlook).empty());
+  outlook.num_there = 2;
+  outlook.num_wanted = 3;
+  CHECK(reuse_text(outlook) ==
+        "2 of 3 cells are there already: their model, texts and settings are the same\n");
+}
+
+TEST_CASE("sweep text: the outlook lists kinds of tasks that are left, time and memory") {
+  Sweep sweep = sweep_of(2);
+  SweepOutlook outlook;
+  CHECK(outlook_text(sweep, outlook) == "grid: 2 cells\nnothing is left to do\n");
+  sweep.plan.num_combinations = 5;
+  sweep.plan.meaningless = {{"they need text", 2}};
+  outlook.num_tasks = 3;
+  outlook.jobs = 2;
+  outlook.seconds = 90;
+  outlook.memory_bytes = 2e9;
+  outlook.shares[0] = {.num_tasks = 3, .tokens = 1000, .seconds = 180};
+  const std::string text = outlook_text(sweep, outlook);
+  CHECK(text.starts_with("grid: 2 cells of 5 combinations; "));
+  CHECK(test::contains(text, "left out: 2 combinations, they need text\n"));
+  CHECK(
+      text.ends_with("     to do  tasks  tokens  time\n"
+                     "statistics      3    1000  3:00\n"
+                     "about 1:30, 2 at a time, and 2.0 GB of memory\n"));
+}
+
+TEST_CASE("sweep text: columns that are equal in all cells are left out, failed cells have none") {
+  std::vector<report::SweepCell> cells{cell("a", 0.5), cell("b", 0.25), cell("c", {})};
+  cells[1].is_pareto = true;
+  CHECK(cells_text(cells) ==
+        "cell  kl_mean  front  status\n"
+        "   a      0.5           done\n"
+        "   b     0.25      *    done\n"
+        "   c                  failed\n");
+  CHECK(test::contains(cells_text({cell("a", 0.5)}), "perplexity"));
+}
