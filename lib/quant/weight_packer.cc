@@ -7,7 +7,6 @@
 
 #include "quant/e2m1.h"
 #include "quant/fp8.h"
-#include "quant/half.h"
 #include "quant/packed_bits.h"
 #include "quant/weight_loops.h"
 
@@ -67,14 +66,6 @@ void append(std::vector<std::byte>& bytes, DType dtype, float value) {
   std::array<std::byte, 4> little;
   std::memcpy(little.data(), &bits, little.size());
   bytes.insert(bytes.end(), little.begin(), little.begin() + size);
-}
-
-float element_of(const std::byte* bytes, DType dtype, uint64_t index) {
-  uint32_t bits = 0;
-  std::memcpy(&bits, bytes + index * bytes_of_element(dtype), bytes_of_element(dtype));
-  if (dtype == DType::kF32) return float_of(bits);
-  const auto half = static_cast<uint16_t>(bits);
-  return dtype == DType::kF16 ? to_float(F16{half}) : to_float(BF16{half});
 }
 
 /// 32-bit words or bytes of codes; those of 4 bits fill bytes, so an odd number of groups of 16

@@ -295,6 +295,12 @@ uint32_t bits_in(DType dtype, float value) {
   return bits_of(value);
 }
 
+float element_of(const std::byte* bytes, DType dtype, uint64_t index) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, bytes + index * bytes_of_element(dtype), bytes_of_element(dtype));
+  return value_of(dtype, bits);
+}
+
 Shape ScaleGrid::scale_shape(Strategy strategy) const {
   if (strategy == Strategy::kTensor) return {1};
   return {grid_rows(), grid_columns()};

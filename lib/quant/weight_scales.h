@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -18,6 +19,8 @@ enum class ScaleArithmetic : uint8_t { kFloat32, kModelDtype };
 float rounded_to(DType dtype, float value);
 /// Bits of value in dtype, in the low bytes.
 uint32_t bits_in(DType dtype, float value);
+/// Value of element index of an array of F16, BF16 or F32 that begins at bytes, at any address.
+float element_of(const std::byte* bytes, DType dtype, uint64_t index);
 
 /// Blocks of a [rows, columns] weight that share a scale: block_rows x block_columns, cut off at
 /// the lower and right edge.

@@ -98,7 +98,7 @@ void parse_part(std::string_view text, OutlierSpec& spec) {
   }
 }
 
-/// The first `count` of `units` units, in an order of the seed.
+/// Puts all units in a random order. Same state of random, same order.
 template <class Unit>
 void shuffle(std::vector<Unit>& units, std::mt19937_64& random) {
   // std::shuffle may differ between libraries.

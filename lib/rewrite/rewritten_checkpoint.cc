@@ -6,37 +6,26 @@
 #include <map>
 #include <memory>
 
+#include "core/file.h"
 #include "core/interrupt.h"
 #include "export/checkpoint_copy.h"
 #include "family/wrapper.h"
-#include "quant/half.h"
+#include "quant/weight_loops.h"
+#include "quant/weight_scales.h"
+#include "stored/quantization_config.h"
 #include "stored/weights.h"
 
 namespace kvcal {
 namespace {
 
-float load(DType dtype, const std::byte* from) {
-  if (dtype == DType::kF32) {
-    float value = 0.0f;
-    std::memcpy(&value, from, sizeof value);
-    return value;
-  }
-  uint16_t bits = 0;
-  std::memcpy(&bits, from, sizeof bits);
-  return dtype == DType::kF16 ? to_float(F16{bits}) : to_float(BF16{bits});
-}
+using weight_loops::bytes_of_element;
 
-void store(DType dtype, float value, std::byte* to) {
-  if (dtype == DType::kF32) {
-    std::memcpy(to, &value, sizeof value);
-    return;
-  }
-  const uint16_t bits = dtype == DType::kF16 ? to_f16(value).bits : to_bf16(value).bits;
-  std::memcpy(to, &bits, sizeof bits);
-}
-
-uint64_t bytes_of(DType dtype) {
-  return static_cast<uint64_t>(bits_of_dtype(dtype)) / 8;
+/// That of the first tensor which has numbers of a float type.
+DType float_dtype_of(const ModelDir& model) {
+  for (const auto& shard : model.shards())
+    for (const auto& tensor : shard.tensors())
+      if (is_float(tensor.dtype)) return tensor.dtype;
+  return DType::kF32;
 }
 
 /// One tensor with another content. Borrows the source's bytes.
@@ -65,16 +54,17 @@ class ChangedTensor {
             .file = {},
             .file_offset = 0,
             .generate = [tensor](uint64_t offset, std::span<std::byte> to) {
-              const uint64_t size = bytes_of(tensor->dtype_);
-              for (uint64_t i = 0; i < to.size() / size; ++i)
-                store(tensor->dtype_, tensor->value(offset / size + i), to.data() + i * size);
+              const uint64_t size = bytes_of_element(tensor->dtype_);
+              for (uint64_t i = 0; i < to.size() / size; ++i) {
+                const uint32_t bits = bits_in(tensor->dtype_, tensor->value(offset / size + i));
+                std::memcpy(to.data() + i * size, &bits, size);
+              }
             }};
   }
 
  private:
   float stored(uint64_t i) const {
-    return source_.empty() ? 0.0f
-                           : load(source_dtype_, source_.data() + i * bytes_of(source_dtype_));
+    return source_.empty() ? 0.0f : element_of(source_.data(), source_dtype_, i);
   }
   float value(uint64_t i) const { return change_.apply(stored(i), i); }
 
@@ -86,9 +76,7 @@ class ChangedTensor {
            ", leaves float32's range with its factor");
     }
     if (!change_.offsets.empty()) return;  // another function anyway: rounded to the dtype
-    std::byte bytes[4];
-    store(source_dtype_, wanted, bytes);
-    if (load(source_dtype_, bytes) != wanted) dtype_ = DType::kF32;
+    if (rounded_to(source_dtype_, wanted) != wanted) dtype_ = DType::kF32;
     largest_error_ = std::max(largest_error_, change_.error(stored(i), i));
   }
 
@@ -143,7 +131,7 @@ class Rewriting {
   void add(const ExpectedTensor& tensor, const TensorView* source, TensorChange change) {
     if (source && !is_float(source->dtype))
       fail("tensor '", tensor.name, "' is ", source->dtype, ", expected F32, F16 or BF16");
-    const DType dtype = source ? source->dtype : model_.shards().front().tensors().front().dtype;
+    const DType dtype = source ? source->dtype : float_dtype_of(model_);
     auto made = std::make_shared<const ChangedTensor>(tensor.name, tensor.shape, source, dtype,
                                                       std::move(change));
     ++result_.changed;
@@ -183,13 +171,10 @@ Json config_with_key_bias(const Json& config, const FamilyChoice& family) {
 }
 
 void check_is_unquantized(const ModelDir& model) {
-  const Json& config = model.config();
-  const Json* text = find_field(config, "text_config");
-  for (const Json* object : {&config, text})
-    for (const std::string_view key : {"quantization_config", "compression_config"})
-      if (object && object->is_object() && find_field(*object, key))
-        fail((model.path() / "config.json").string(), ": has a ", key,
-             "; expected a checkpoint with 16- or 32-bit weights");
+  const QuantizationConfig config = read_quantization_config(model);
+  if (config.form)
+    fail(config.where,
+         ": describes a quantization; expected a checkpoint with 16- or 32-bit weights");
 }
 
 }  // namespace

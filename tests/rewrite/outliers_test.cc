@@ -268,7 +268,16 @@ TEST_CASE("outliers: what a model cannot have is refused with its reason") {
   CHECK(contains(refusal("phi3", "bias:norm=700"), "no bias of K: family phi3 has none"));
   CHECK(contains(refusal("llama", "k:pairs=99,factor=2"), "pairs a head, 99 were asked for"));
   CHECK(contains(refusal("llama", "k:pairs=1,factor=2;layers=7"), "layer 7 has no K and V"));
-  CHECK(contains(refusal("deepseek_v3_fp8", "k:pairs=1,factor=2"), "has a quantization_config"));
+  CHECK(contains(refusal("deepseek_v3_fp8", "k:pairs=1,factor=2"), "describes a quantization"));
+}
+
+TEST_CASE("outliers: a quantization that hf_quant_config.json alone describes is refused") {
+  ScratchFolder model;
+  fs::copy(model_fixture("llama"), model.path(),
+           fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  test::write_file(model / "hf_quant_config.json", R"({"quantization": {"quant_algo": "FP8"}})");
+  const std::string message = message_of([&] { Rewritten(model.path(), "k:pairs=1,factor=2"); });
+  CHECK(contains(message, "hf_quant_config.json: describes a quantization; expected a checkpoint"));
 }
 
 TEST_CASE("outliers: a text that is no specification is quoted") {
