@@ -188,14 +188,20 @@ bool is_visible_command(const CLI::App& command) {
   return !command.get_name().empty() && !command.get_group().empty();
 }
 
+/// The command and its option groups, which CLI11 keeps as subcommands without a name.
+std::vector<const CLI::App*> with_groups(const CLI::App& command) {
+  std::vector<const CLI::App*> all = {&command};
+  for (const CLI::App* group : command.get_subcommands({}))
+    if (group->get_name().empty()) all.push_back(group);
+  return all;
+}
+
 CommandDescription description_of_command(const CLI::App& command) {
   CommandDescription described{.name = command.get_name(),
                                .help = command.get_description(),
                                .options = {},
                                .arguments = {}};
-  add_options(command, command, described);
-  for (const CLI::App* group : command.get_subcommands({}))
-    if (group->get_name().empty()) add_options(command, *group, described);
+  for (const CLI::App* of : with_groups(command)) add_options(command, *of, described);
   group_options(described);
   add_guide(described);
   return described;
@@ -220,13 +226,16 @@ ExitStatusMeaning meaning(ExitStatus status, const char* text) {
 }  // namespace
 
 std::vector<std::string> written_paths(const CLI::App& command) {
+  const auto is_written = [&](const std::string& name) {
+    const ValueRow* row = find_row(command.get_name(), name);
+    return row && row->is_written;
+  };
   std::vector<std::string> paths;
-  for (const CLI::Option* option : command.get_options())
-    for (const std::string& name : names_of(*option))
-      if (const ValueRow* row = find_row(command.get_name(), name); row && row->is_written) {
+  for (const CLI::App* of : with_groups(command))
+    for (const CLI::Option* option : of->get_options())
+      if (std::ranges::any_of(names_of(*option), is_written)) {
         const std::vector<std::string> given = option->results();
         paths.insert(paths.end(), given.begin(), given.end());
-        break;
       }
   return paths;
 }

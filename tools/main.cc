@@ -194,8 +194,7 @@ void keep_to_outputs(const CLI::App& command) {
   if (const char* home = std::getenv("HOME")) allowed.writable.push_back(fs::path(home) / ".nv");
   if (is_sweep) allowed.writable.push_back(hub_settings().cache);
   for (const std::string& path : written_paths(command))
-    allowed.writable.push_back(
-        existing_folder_of(fs::absolute(path / fs::path("..")).lexically_normal()));
+    allowed.writable.push_back(existing_folder_of(fs::path(path) / ".."));
   confine(allowed);
 }
 

@@ -3,8 +3,8 @@
 
     KVCAL=build/cpu/kvcal tests/cli/outputs/check_outputs.py [NAME...]       NAME: of a check, without "check_"
 
-Commands and options are those that the program's own help lists. A command without a row in COMMANDS fails, and so does an option that takes
-a file or folder and is neither in INPUTS nor in a command's row.
+Commands and options are those that the program's own help lists. A command without a row in ROWS fails, and so does an option that takes
+a file or folder and is neither in INPUTS nor in one of its command's rows.
 """
 
 import ctypes
@@ -36,32 +36,36 @@ class Row:
         self.arguments, self.outputs, self.reads, self.overwrites = arguments, outputs or {}, reads, overwrites
 
 
-COMMANDS = {
-    "calibrate": Row(CALIBRATE + ["--kv-forward", "exact"],
+# A command has a row for each of its tasks that has outputs of its own.
+ROWS = [
+    ("calibrate", Row(CALIBRATE + ["--kv-forward", "exact"],
                      {"--output": "out", "--save-statistics": "kept.safetensors", "--html": "page.html", "--plots": "plots", "--state": "state"},
-                     ["model", "recipe.yaml", "data.jsonl"]),
-    "try": Row(["model", "--dataset", "data.jsonl", "--threads", "1"], {"--output": "out"}, ["model", "data.jsonl"], overwrites=False),
-    "quantize": Row(["model", "--scheme", "FP8_DYNAMIC"], {"--output": "out"}, ["model"]),
-    "scales": Row(["--statistics", "statistics.safetensors", "--recipe", "recipe.yaml", "--model", "model"], {"--output": "out"},
-                  ["model", "recipe.yaml", "statistics.safetensors"]),
-    "convert": Row(["checkpoint", "--format", "tgi"], {"--output": "out"}, ["checkpoint"]),
-    "apply": Row(["overlay", "model"], {"--output": "out"}, ["overlay", "model"]),
-    "generate": Row(["model", "--prompt", "The sea", "--max-new-tokens", "4", "--threads", "1"]),
-    "eval": Row(["model", "--task", "kl", "--dataset", "data.jsonl", "--kv-cache-dtype", "fp8", "--unit-scales", "--threads", "1"],
-                {"--html": "page.html", "--plots": "plots"}, ["model", "data.jsonl"]),
-    "sweep": Row(["sweep.yaml", "--threads", "1"], {"--output": "results"}, ["model"], overwrites=False),
-    "inspect": Row(["checkpoint"], {"--html": "page.html", "--plots": "plots"}, ["checkpoint"]),
-    "verify": Row(["checkpoint", "--engine", "vllm"]),
-    "engines": Row([]),
-    "families": Row([]),
-    "synth": Row(["--from", "model", "--outliers", "k:pairs=1,factor=16"], {"--output": "out"}, ["model"]),
-    "completion": Row(["bash"]),
-    "man": Row([]),
-    "help": Row([]),
-    "version": Row([]),
-}
-# Outputs of a command that its row does not make, because another task of it does.
-OTHER_OUTPUTS = {"eval": {"--output-recipe": ["--task", "sensitivity", "--kl-budget", "1e-9"], "--log-samples": None}}
+                     ["model", "recipe.yaml", "data.jsonl"])),
+    ("try", Row(["model", "--dataset", "data.jsonl", "--threads", "1"], {"--output": "out"}, ["model", "data.jsonl"], overwrites=False)),
+    ("quantize", Row(["model", "--scheme", "FP8_DYNAMIC"], {"--output": "out"}, ["model"])),
+    ("scales", Row(["--statistics", "statistics.safetensors", "--recipe", "recipe.yaml", "--model", "model"], {"--output": "out"},
+                  ["model", "recipe.yaml", "statistics.safetensors"])),
+    ("convert", Row(["checkpoint", "--format", "tgi"], {"--output": "out"}, ["checkpoint"])),
+    ("apply", Row(["overlay", "model"], {"--output": "out"}, ["overlay", "model"])),
+    ("generate", Row(["model", "--prompt", "The sea", "--max-new-tokens", "4", "--threads", "1"])),
+    ("eval", Row(["model", "--task", "kl", "--dataset", "data.jsonl", "--kv-cache-dtype", "fp8", "--unit-scales", "--threads", "1"],
+                {"--html": "page.html", "--plots": "plots"}, ["model", "data.jsonl"])),
+    ("eval", Row(["model", "--task", "gsm8k", "--dataset", "gsm8k_questions.jsonl", "--fewshot-dataset", "gsm8k_examples.jsonl", "--num-fewshot", "1",
+                  "--max-gen-toks", "4", "--threads", "1"], {"--log-samples": "samples.jsonl"}, ["model", "gsm8k_questions.jsonl"])),
+    ("eval", Row(["checkpoint", "--task", "sensitivity", "--dataset", "data.jsonl", "--kl-budget", "1", "--threads", "1"],
+                 {"--output-recipe": "chosen.yaml"}, ["checkpoint", "data.jsonl"])),
+    ("sweep", Row(["sweep.yaml", "--threads", "1"], {"--output": "results"}, ["model"], overwrites=False)),
+    ("inspect", Row(["checkpoint"], {"--html": "page.html", "--plots": "plots"}, ["checkpoint"])),
+    ("verify", Row(["checkpoint", "--engine", "vllm"])),
+    ("engines", Row([])),
+    ("families", Row([])),
+    ("synth", Row(["--from", "model", "--outliers", "k:pairs=1,factor=16"], {"--output": "out"}, ["model"])),
+    ("synth", Row(["--config", "model/config.json"], {"--output": "out"}, ["model/config.json"])),
+    ("completion", Row(["bash"])),
+    ("man", Row([])),
+    ("help", Row([])),
+    ("version", Row([])),
+]
 
 SWEEP = """name: small
 models: [model]
@@ -80,8 +84,8 @@ class Room:
         shutil.copytree(base, folder, symlinks=True)
 
     def run(self, command, arguments, **how):
-        return subprocess.run([KVCAL, command, *arguments], cwd=self.folder, stderr=subprocess.PIPE, timeout=600,
-                              env=environment(), **{"stdout": subprocess.PIPE, **how})
+        return subprocess.run([KVCAL, command, *arguments], cwd=self.folder, timeout=600,
+                              **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment(), **how})
 
     def snapshot(self):
         found = {}
@@ -105,6 +109,8 @@ def make_base(folder):
     for path in (TESTS / "cli/data").iterdir():
         if path.is_file():
             shutil.copy(path, folder / ("model" if path.suffix == ".jinja" or "tokenizer" in path.name else "") / path.name)
+    for path in (TESTS / "fixtures/eval").glob("gsm8k_*.jsonl"):
+        shutil.copy(path, folder)
     (folder / "sweep.yaml").write_text(SWEEP)
     for arguments in (["calibrate", *CALIBRATE, "--kv-forward", "exact", "--save-statistics", "statistics.safetensors", "--output", "checkpoint"],
                       ["calibrate", *CALIBRATE, "--scales-only", "--output", "overlay"]):
@@ -196,7 +202,7 @@ def is_replaced(command, option, kind, takes_file):
 
 
 def check_targets(scratch, base, failures):
-    for command, row in COMMANDS.items():
+    for command, row in ROWS:
         files = set(re.findall(r"(--[a-z-]+) FILE\b", help_of([command])))
         for option in row.outputs:
             for kind in KINDS:
@@ -224,23 +230,23 @@ def changes(before, after):
 
 def check_inputs(scratch, base, failures):
     """An output that is an input, lies in one, or holds one."""
-    for command, row in COMMANDS.items():
+    for command, row in ROWS:
         for option in row.outputs:
             for read in row.reads:
-                targets = [read, "."]
-                if (base / read).is_dir():
-                    targets.append(f"{read}/inside")
-                for target in targets:
+                near = f"{read}/inside" if (base / read).is_dir() else str(pathlib.Path(read).parent)
+                for target in dict.fromkeys([read, ".", near]):
                     refuse(scratch, base, failures, command, row, option, target)
 
 
 def check_rows(scratch, base, failures):
     """Every command and option has its place here, and every row succeeds, so that what is refused is refused for its target."""
     listed = commands()
-    failures.expect(sorted(listed) == sorted(COMMANDS), f"commands are {listed}, rows are {list(COMMANDS)}")
-    for command, row in COMMANDS.items():
-        known = INPUTS | set(row.outputs) | set(OTHER_OUTPUTS.get(command, {}))
+    with_row = {command for command, _ in ROWS}
+    failures.expect(set(listed) == with_row, f"commands are {listed}, rows are {sorted(with_row)}")
+    for command in listed:
+        known = INPUTS.union(*(row.outputs for name, row in ROWS if name == command))
         failures.expect(path_options(command) <= known, f"{command}: neither read nor written: {path_options(command) - known}")
+    for command, row in ROWS:
         room = Room(base, scratch / "room")
         done = room.run(command, whole_arguments(row))
         failures.expect(done.returncode == 0, f"{command}: status {done.returncode}, {done.stderr[-500:]}")
@@ -250,7 +256,7 @@ def check_rows(scratch, base, failures):
 
 def check_standard_output(scratch, base, failures):
     """A full disk, a reader that has gone, and a closed descriptor: never success, and nothing half-written."""
-    for command, row in COMMANDS.items():
+    for command, row in ROWS:
         for where in ("full", "gone", "closed"):
             room = Room(base, scratch / "room")
             reading, writing = os.pipe()
@@ -270,7 +276,7 @@ def check_standard_output(scratch, base, failures):
 
 def check_signals(scratch, base, failures):
     """SIGTERM twice, as soon as an output grows."""
-    for command, row in COMMANDS.items():
+    for command, row in ROWS:
         if "--output" not in row.outputs:
             continue
         room = Room(base, scratch / "room")
@@ -291,6 +297,23 @@ def check_signals(scratch, base, failures):
         shutil.rmtree(room.folder)
 
 
+def check_elsewhere(scratch, base, failures):
+    """Each output in a folder of its own, none of which the program may write for another reason."""
+    for command, row in ROWS:
+        room = Room(base, scratch / "room")
+        (room.folder / "tmp").mkdir()
+        targets = {option: scratch / "elsewhere" / str(place) / usual for place, (option, usual) in enumerate(row.outputs.items())}
+        for target in targets.values():
+            target.parent.mkdir(parents=True)
+        done = room.run(command, whole_arguments(row, targets), env=environment() | {"TMPDIR": str(room.folder / "tmp")})
+        failures.expect(done.returncode == 0, f"{command}, outputs elsewhere: status {done.returncode}, {done.stderr[-300:]}")
+        for option, target in targets.items():
+            # A state is gone once its run has ended well.
+            failures.expect(target.exists() == (option != "--state"), f"{command} {option}: nothing at {target}")
+        shutil.rmtree(scratch / "elsewhere", ignore_errors=True)
+        shutil.rmtree(room.folder)
+
+
 def landlock_version():
     ask_version = 1
     return ctypes.CDLL(None, use_errno=True).syscall(444, None, 0, ask_version)
@@ -298,7 +321,7 @@ def landlock_version():
 
 def check_confinement(scratch, base, failures):
     """A command that writes gives up all other writing, where the kernel can take it; NoNewPrivs is a sign of it."""
-    for command, row in COMMANDS.items():
+    for command, row in ROWS:
         if "--output" not in row.outputs:
             continue
         room = Room(base, scratch / "room")
