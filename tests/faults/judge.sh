@@ -19,6 +19,7 @@ run_without_faults() {
   mkdir "$here" "$SCRATCH_ROOT/whole" "$SCRATCH_ROOT/calls"
   mkdir "$SCRATCH_ROOT/old_output"
   echo precious >"$SCRATCH_ROOT/old_output/old"
+  touch "$SCRATCH_ROOT/old_output/.kvcal-output"  # --overwrite replaces only what the program made
   fresh_room
   find . -type f -print0 | sort -z | xargs -0 sha256sum >"$SCRATCH_ROOT/sources"
   printf '%s\n' * >"$SCRATCH_ROOT/names"
