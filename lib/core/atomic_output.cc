@@ -83,7 +83,7 @@ std::pair<uint64_t, uint64_t> identity_of(const fs::path& path) {
 
 /// Whether the name exists, also as a broken link.
 bool has_name(const fs::path& path) {
-  return identity_of(path) != std::pair<uint64_t, uint64_t>{};
+  return own_type_of(path) != fs::file_type::not_found;
 }
 
 fs::path checked_target(const fs::path& target, OutputKind kind, bool overwrite) {
@@ -195,11 +195,8 @@ fs::path AtomicDirectory::replace_target() {
 }
 
 void write_file_atomically(const fs::path& target, std::string_view content, bool overwrite) {
-  write_file_atomically(target, overwrite, [&](const fs::path& file) {
-    FileWriter writer(file);
-    writer.write(content);
-    writer.close();
-  });
+  write_file_atomically(target, overwrite,
+                        [&](const fs::path& file) { write_text_file(file, content); });
 }
 
 void write_file_atomically(const fs::path& target, bool overwrite,

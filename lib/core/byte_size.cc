@@ -24,7 +24,7 @@ uint64_t parse_byte_size(const std::string& text) {
   const uint64_t* unit = kUnits.find(std::string(end, text.data() + text.size()));
   if (error != std::errc() || end == text.data() || !unit)
     fail(shown_name(text), " is no size, expected a whole number and a unit like 8GiB",
-         did_you_mean(end, {"B", "KB", "MB", "GB", "KiB", "MiB", "GiB", "TiB"}));
+         did_you_mean(end, kUnits.names()));
   return checked_mul(number, *unit);
 }
 

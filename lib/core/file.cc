@@ -130,6 +130,12 @@ void FileWriter::close() {
   if (::close(descriptor) != 0) fail_errno(path_, "cannot close");
 }
 
+void write_text_file(const fs::path& path, std::string_view text) {
+  FileWriter writer(path);
+  writer.write(text);
+  writer.close();
+}
+
 void copy_file(const fs::path& source, const fs::path& target) {
   const MappedFile input(source);
 #ifdef FICLONE

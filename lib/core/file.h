@@ -71,6 +71,9 @@ class FileWriter {
   uint64_t position_ = 0;
 };
 
+/// Makes a file hold text and nothing else, flushed to disk. Throws Error as FileWriter does.
+void write_text_file(const fs::path& path, std::string_view text);
+
 /// Copies a file, as a reflink where the file system can.
 void copy_file(const fs::path& source, const fs::path& target);
 

@@ -7,6 +7,17 @@
 #include "core/posix_file.h"
 
 namespace kvcal {
+namespace {
+
+/// Type in the status that the system gave for path; error: the reason why it gave none.
+fs::file_type told_type(const fs::path& path, fs::file_status status, std::error_code error) {
+  const fs::file_type type = status.type();
+  const bool is_absent = type == fs::file_type::not_found || error == std::errc::not_a_directory;
+  if (error && !is_absent) fail_code(path, "cannot find out what it is", error);
+  return is_absent ? fs::file_type::not_found : type;
+}
+
+}  // namespace
 
 std::vector<fs::path> paths_in(const fs::path& folder) {
   std::vector<fs::path> paths;
@@ -26,11 +37,15 @@ void make_folders(const fs::path& folder) {
 
 fs::file_type type_of(const fs::path& path) {
   std::error_code error;
-  const fs::file_type type = fs::status(path, error).type();
-  const bool is_absent = type == fs::file_type::not_found || error == std::errc::not_a_directory ||
-                         error == std::errc::too_many_symbolic_link_levels;
-  if (error && !is_absent) fail_code(path, "cannot find out what it is", error);
-  return is_absent ? fs::file_type::not_found : type;
+  const fs::file_status status = fs::status(path, error);
+  if (error == std::errc::too_many_symbolic_link_levels) return fs::file_type::not_found;
+  return told_type(path, status, error);
+}
+
+fs::file_type own_type_of(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  return told_type(path, status, error);
 }
 
 bool is_there(const fs::path& path) {

@@ -14,6 +14,8 @@ void make_folders(const std::filesystem::path& folder);
 /// Type of path, following links; not_found for a link that is broken or circular. Throws Error
 /// where the system cannot tell: on a failing disk the file may exist.
 std::filesystem::file_type type_of(const std::filesystem::path& path);
+/// The same of the name itself: a link's is symlink, wherever it leads.
+std::filesystem::file_type own_type_of(const std::filesystem::path& path);
 bool is_there(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
 

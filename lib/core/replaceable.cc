@@ -1,8 +1,8 @@
 #include "core/replaceable.h"
 
+#include "core/error.h"
 #include "core/file.h"
 #include "core/folder.h"
-#include "core/posix_file.h"
 
 namespace kvcal {
 namespace {
@@ -25,15 +25,6 @@ std::string_view name_of(fs::file_type type) {
     default:
       return "something that is neither a file nor a folder";
   }
-}
-
-/// Type of the name itself, not of what a link leads to.
-fs::file_type own_type_of(const fs::path& path) {
-  std::error_code error;
-  const fs::file_type type = fs::symlink_status(path, error).type();
-  const bool is_absent = type == fs::file_type::not_found || error == std::errc::not_a_directory;
-  if (error && !is_absent) fail_code(path, "cannot look at it", error);
-  return is_absent ? fs::file_type::not_found : type;
 }
 
 bool has_mark(const fs::path& folder) {
@@ -74,10 +65,9 @@ void check_holds_no_links(const fs::path& folder) {
 
 void mark_output(const fs::path& folder) {
   if (own_type_of(folder / kManifestName) != fs::file_type::not_found) return;
-  FileWriter mark(folder / kMarkName);
-  mark.write(
+  write_text_file(
+      folder / kMarkName,
       "kvcal wrote this folder. While this file is here, --overwrite may replace the folder.\n");
-  mark.close();
 }
 
 }  // namespace kvcal

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/shown_text.h"
+#include "core/utf8.h"
 
 namespace kvcal {
 
@@ -11,7 +12,7 @@ namespace kvcal {
 inline std::string shown_name(std::string_view name) {
   constexpr size_t kMostBytes = 200;
   const std::string_view start = name.substr(0, kMostBytes);
-  const std::string text = shown_text(start.substr(0, start.size() - unfinished_bytes(start)));
+  const std::string text = shown_text(start.substr(0, start.size() - utf8::unfinished_size(start)));
   return "'" + text + (name.size() > kMostBytes ? "...'" : "'");
 }
 

@@ -59,24 +59,15 @@ std::string shown_lines(std::string_view text) {
 
 std::string shown_message(std::string_view text) {
   std::string_view start = text.substr(0, kMostMessageBytes);
-  if (start.size() < text.size()) start.remove_suffix(unfinished_bytes(start));
+  if (start.size() < text.size()) start.remove_suffix(utf8::unfinished_size(start));
   std::string message = shown_lines(start);
   size_t cut = text.size() - start.size();
   if (message.size() > kMostMessageBytes) {
     cut += message.size() - kMostMessageBytes;
     message.resize(kMostMessageBytes);
-    message.resize(message.size() - unfinished_bytes(message));
+    message.resize(message.size() - utf8::unfinished_size(message));
   }
   return cut == 0 ? message : message + " ... (" + std::to_string(cut) + " more bytes)";
-}
-
-size_t unfinished_bytes(std::string_view text) {
-  size_t tail = 0;
-  while (tail < text.size() && tail < 3 && utf8::is_tail(text[text.size() - 1 - tail])) ++tail;
-  if (tail == text.size()) return 0;
-  const auto lead = static_cast<unsigned char>(text[text.size() - 1 - tail]);
-  const size_t size = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 1;
-  return tail + 1 < size ? tail + 1 : 0;
 }
 
 }  // namespace kvcal

@@ -20,7 +20,4 @@ std::string shown_lines(std::string_view text);
 /// shown_lines of at most kMostMessageBytes; says how many bytes were cut.
 std::string shown_message(std::string_view text);
 
-/// Bytes at the end of text that begin a UTF-8 sequence which goes on after it.
-size_t unfinished_bytes(std::string_view text);
-
 }  // namespace kvcal

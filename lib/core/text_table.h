@@ -9,8 +9,9 @@ namespace kvcal {
 /// Rows of text in columns that are aligned to the right; the first row is the heading.
 class TextTable {
  public:
-  explicit TextTable(std::vector<std::string> heading) { rows_.push_back(std::move(heading)); }
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  explicit TextTable(std::vector<std::string> heading) { add(std::move(heading)); }
+  /// Adds a row; its cells are shown as shown_text has them.
+  void add(std::vector<std::string> row);
   /// The lines, each with its end. A byte counts as a column.
   std::string text() const;
 

@@ -33,6 +33,15 @@ size_t well_formed_size(std::string_view text, size_t at) {
   return sequence_length(text, at, &bad);
 }
 
+size_t unfinished_size(std::string_view text) {
+  size_t tail = 0;
+  while (tail < text.size() && tail < 3 && is_tail(text[text.size() - 1 - tail])) ++tail;
+  if (tail == text.size()) return 0;
+  const auto lead = static_cast<unsigned char>(text[text.size() - 1 - tail]);
+  const size_t size = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 1;
+  return tail + 1 < size ? tail + 1 : 0;
+}
+
 Decoded decode_before(std::string_view text, size_t end) {
   size_t start = end - 1;
   while (start > 0 && is_tail(text[start])) --start;

@@ -38,6 +38,8 @@ constexpr bool is_tail(char byte) {
 }
 /// Bytes of the well-formed code point at text[at], 0 where it is ill-formed; at < text.size().
 size_t well_formed_size(std::string_view text, size_t at);
+/// Bytes at the end of text that begin a code point which goes on after it.
+size_t unfinished_size(std::string_view text);
 
 /// Appends code_point as UTF-8.
 void append(std::string& text, char32_t code_point);

@@ -180,10 +180,4 @@ std::string config_text(const Json& config) {
   return dump_as_python(sorted_keys(config));
 }
 
-void write_text_file(const std::filesystem::path& path, std::string_view text) {
-  FileWriter writer(path);
-  writer.write(text);
-  writer.close();
-}
-
 }  // namespace kvcal

@@ -81,7 +81,4 @@ void copy_sidecar_files(const ModelDir& model, const std::vector<std::string>& t
 /// newline at the end.
 std::string config_text(const Json& config);
 
-/// A file of an output folder that is not visible yet (see AtomicDirectory).
-void write_text_file(const std::filesystem::path& path, std::string_view text);
-
 }  // namespace kvcal

@@ -1,5 +1,6 @@
 #include "export/checkpoint_files.h"
 
+#include "core/file.h"
 #include "export/attention_scales.h"
 #include "export/checkpoint_copy.h"
 #include "export/planned_weights.h"

@@ -1,5 +1,6 @@
 #include "export/overlay.h"
 
+#include "core/file.h"
 #include "core/folder.h"
 #include "export/checkpoint_copy.h"
 #include "export/checkpoint_files.h"

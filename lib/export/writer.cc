@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-#include "export/checkpoint_copy.h"
+#include "core/file.h"
 #include "export/checkpoint_files.h"
 #include "export/layer_scales.h"
 

@@ -52,12 +52,6 @@ std::string length_of(const std::string& header) {
   return bytes;
 }
 
-void write_text(const fs::path& path, const std::string& text) {
-  FileWriter writer(path);
-  writer.write(text);
-  writer.close();
-}
-
 /// A name in the temporary folder that nothing else of this process has.
 fs::path own_name() {
   static std::atomic<int> count = 0;
@@ -77,9 +71,9 @@ void HollowCheckpoint::write(const fs::path& config_file, const FamilyChoice& fa
   if (!given.is_object()) fail("is ", kind_of(given), ", expected an object");
   const Json config = synthetic_config(given, {.family = family});
   const Header header = header_of(parse_model_config(config, family));
-  write_text(path() / "config.json", dump_json(config));
+  write_text_file(path() / "config.json", dump_json(config));
   const fs::path weights = path() / kSingleFileName;
-  write_text(weights, length_of(header.text) + header.text);
+  write_text_file(weights, length_of(header.text) + header.text);
   fs::resize_file(weights, 8 + header.text.size() + header.data_bytes);
 }
 

@@ -1,12 +1,12 @@
 #include "run/output_card.h"
 
+#include "core/file.h"
 #include "core/folder.h"
 #include "core/join.h"
 #include "datasets/descriptor.h"
 #include "datasets/named_dataset.h"
 #include "engines/engine_rules.h"
 #include "engines/served_engines.h"
-#include "export/checkpoint_copy.h"
 #include "export/model_card.h"
 #include "hub/hub_id.h"
 #include "run/named_inputs.h"

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "convert/recoded_weights.h"
+#include "core/file.h"
 #include "core/folder.h"
 #include "core/join.h"
 #include "core/replaceable.h"
 #include "engines/engine_rules.h"
 #include "engines/format_choice.h"
-#include "export/checkpoint_copy.h"
 #include "export/joined_writer.h"
 #include "export/manifest.h"
 #include "export/overlay.h"

@@ -39,11 +39,8 @@ void write_report_files(const ReportFiles& files, const std::string& page,
   if (files.plots.empty()) return;
   check_plots_folder(files.plots, files.overwrite);
   AtomicDirectory folder(files.plots, files.overwrite);
-  for (const report::Plot& plot : plots) {
-    FileWriter file(folder.path() / (plot.name + ".svg"));
-    file.write(report::plot_svg(plot));
-    file.close();
-  }
+  for (const report::Plot& plot : plots)
+    write_text_file(folder.path() / (plot.name + ".svg"), report::plot_svg(plot));
   folder.commit();
   diagnostics.inform("wrote " + std::to_string(plots.size()) + " plots to " + files.plots);
 }

@@ -7,6 +7,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "core/checked.h"
+#include "core/file.h"
 #include "synth/synthetic_values.h"
 
 namespace kvcal {
@@ -50,12 +51,6 @@ std::string shard_name(size_t index, size_t count) {
   char name[64];
   std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", index + 1, count);
   return name;
-}
-
-void write_text_file(const fs::path& path, const std::string& text) {
-  FileWriter writer(path);
-  writer.write(text);
-  writer.close();
 }
 
 /// Index in transformers' layout.

@@ -107,6 +107,19 @@ TEST_CASE("file: a writer says what is wrong") {
         root + "/none: cannot open: No such file or directory");
 }
 
+TEST_CASE("file: a text file holds the text alone, or its path is in the error") {
+  const ScratchFolder scratch;
+  write_text_file(scratch / "a", "longer than hello");
+  write_text_file(scratch / "a", "hello");
+  CHECK(read_text(scratch / "a") == "hello");
+  write_text_file(scratch / "a", "");
+  CHECK(read_text(scratch / "a").empty());
+  CHECK(message_of([&] { write_text_file(scratch / "no" / "such", "x"); }) ==
+        (scratch / "no" / "such").string() + ": cannot create: No such file or directory");
+  CHECK(message_of([] { write_text_file("/dev/full", "x"); }) ==
+        "/dev/full: cannot write: No space left on device");
+}
+
 TEST_CASE("file: a copy has the bytes, through links, and replaces what was there") {
   const ScratchFolder scratch;
   write_file(scratch / "a", "hello");

@@ -43,6 +43,26 @@ TEST_CASE("folder: what is there, and what the system cannot tell") {
         (scratch / name).string() + ": cannot find out what it is: File name too long");
 }
 
+TEST_CASE("folder: the own type of a name is not that of what a link leads to") {
+  const ScratchFolder scratch;
+  write_file(scratch / "file", "");
+  fs::create_symlink("file", scratch / "link");
+  fs::create_symlink("loop", scratch / "loop");
+  fs::create_symlink("nowhere", scratch / "dangling");
+  CHECK(own_type_of(scratch / "file") == fs::file_type::regular);
+  CHECK(own_type_of(scratch.path()) == fs::file_type::directory);
+  for (const char* name : {"link", "loop", "dangling"})
+    CHECK(own_type_of(scratch / name) == fs::file_type::symlink);
+  CHECK(type_of(scratch / "link") == fs::file_type::regular);
+  for (const char* name : {"missing", "file/below", "dangling/below"})
+    CHECK(own_type_of(scratch / name) == fs::file_type::not_found);
+  const std::string name(300, 'n');
+  for (const fs::path& path : {scratch / name, scratch / "loop/below"})
+    CHECK(message_of([&] {
+            own_type_of(path);
+          }).starts_with(path.string() + ": cannot find out what it is: "));
+}
+
 TEST_CASE("folder: what the system cannot do is told from what is not there") {
   const ScratchFolder scratch;
   const std::string name(300, 'n');

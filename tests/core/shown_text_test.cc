@@ -50,17 +50,6 @@ TEST_CASE("shown text: a message has an end") {
                                    " more bytes)");
 }
 
-TEST_CASE("shown text: the start of a character waits for its end") {
-  CHECK(unfinished_bytes("") == 0);
-  CHECK(unfinished_bytes("ab") == 0);
-  CHECK(unfinished_bytes("aé") == 0);
-  CHECK(unfinished_bytes("a\xc3") == 1);
-  CHECK(unfinished_bytes("\xf0\x9f\x98") == 3);
-  CHECK(unfinished_bytes("\xf0\x9f\x98\x80") == 0);
-  CHECK(unfinished_bytes("\x80\x80\x80\x80") == 0);
-  CHECK(unfinished_bytes("\xff") == 0);
-}
-
 TEST_CASE("error: text that is no literal breaks no line of a message") {
   const std::string name = "a\nb\x1b]0;title\x07";
   CHECK(message_of([&] { fail("tensor ", name, ", expected\n", 1); }) ==

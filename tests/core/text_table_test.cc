@@ -21,3 +21,13 @@ TEST_CASE("text table: a heading alone is a line, and rows may be shorter or lon
   table.add({"c"});
   CHECK(table.text() == "a\nb  long\nc\n");
 }
+
+TEST_CASE("text table: what a terminal would obey is escaped, and the columns fit the escapes") {
+  TextTable table({"a\tb"});
+  table.add({"\x1b[2J"});
+  table.add({"c\nd"});
+  CHECK(table.text() ==
+        "   a\\tb\n"
+        "\\x1b[2J\n"
+        "   c\\nd\n");
+}

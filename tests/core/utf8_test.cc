@@ -60,3 +60,14 @@ TEST_CASE("utf8: text that is not well formed") {
   CHECK(utf8::is_valid(""));
   CHECK_FALSE(utf8::find_invalid("gr\xc3\xbc\xc3\x9f").has_value());
 }
+
+TEST_CASE("utf8: the start of a character waits for its end") {
+  CHECK(utf8::unfinished_size("") == 0);
+  CHECK(utf8::unfinished_size("ab") == 0);
+  CHECK(utf8::unfinished_size("aé") == 0);
+  CHECK(utf8::unfinished_size("a\xc3") == 1);
+  CHECK(utf8::unfinished_size("\xf0\x9f\x98") == 3);
+  CHECK(utf8::unfinished_size("\xf0\x9f\x98\x80") == 0);
+  CHECK(utf8::unfinished_size("\x80\x80\x80\x80") == 0);
+  CHECK(utf8::unfinished_size("\xff") == 0);
+}

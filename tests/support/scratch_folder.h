@@ -36,9 +36,7 @@ class ScratchFolder {
 
 inline void write_file(const fs::path& path, std::string_view content) {
   fs::create_directories(path.parent_path());
-  FileWriter writer(path);
-  writer.write(content);
-  writer.close();
+  write_text_file(path, content);
 }
 
 /// Relative name → content of every file below folder; folders that hold nothing end in '/'.

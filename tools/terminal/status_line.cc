@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/shown_text.h"
+#include "core/utf8.h"
 
 namespace kvcal {
 namespace {
@@ -121,7 +122,7 @@ std::streamsize StatusLine::Stream::xsputn(const char* text, std::streamsize cou
   }
   if (is_raw()) return below_->sputn(text, count);
   unfinished_.append(text, static_cast<size_t>(count));
-  const size_t whole = unfinished_.size() - unfinished_bytes(unfinished_);
+  const size_t whole = unfinished_.size() - utf8::unfinished_size(unfinished_);
   const std::string shown = shown_lines(std::string_view(unfinished_).substr(0, whole));
   unfinished_.erase(0, whole);
   return below_->sputn(shown.data(), std::ssize(shown)) == std::ssize(shown) ? count : 0;
