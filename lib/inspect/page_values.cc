@@ -198,8 +198,9 @@ report::EngineLoad engine_load(const VerifyReport& report) {
 std::vector<report::EngineLoad> engine_loads(const InspectionResult& checkpoint) {
   std::vector<report::EngineLoad> loads;
   for (const std::string& engine : engine_rules().names()) try {
-      loads.push_back(engine_load(
-          verify_engine(checkpoint.model_dir, checkpoint.config, engine, VerifyOptions{})));
+      loads.push_back(
+          engine_load(verify_checkpoint(checkpoint.model_dir.given_path(), engine,
+                                        {.scales = {}, .family = checkpoint.config.chosen})));
     } catch (const SystemError&) {
       throw;
     } catch (const Error& error) {

@@ -1,5 +1,6 @@
 #include "inspect/page_values.h"
 
+#include "engines/verify.h"
 #include "inspect/support/checkpoint_copy.h"
 #include "support/catch.h"
 
@@ -47,6 +48,25 @@ TEST_CASE(
   CHECK(page.layers[0].v.scales == std::vector<float>{0.25f, 0.125f});
   CHECK(page.engines.empty());
   CHECK(!page.engine_words.empty());
+}
+
+TEST_CASE("page_values: an engine is shown as verify judges it, with the files that it loads") {
+  const test::CheckpointCopy copy("llama");
+  const fs::path folder = copy.path();
+  fs::copy_file(folder / "model.safetensors", folder / "stray.safetensors");
+  const CheckpointReport page = page_values(inspect(copy.path()), "1.2");
+  size_t refusing = 0;
+  REQUIRE(page.engines.size() == engine_rules().names().size());
+  for (const report::EngineLoad& load : page.engines) {
+    CAPTURE(load.engine);
+    const VerifyReport judged = verify_checkpoint(folder, load.engine, {});
+    CHECK(load.loads == judged.loads);
+    REQUIRE(load.findings.size() == judged.findings.size());
+    for (size_t i = 0; i < judged.findings.size(); ++i)
+      CHECK(load.findings[i].message == judged.findings[i].message);
+    if (!judged.loads) ++refusing;
+  }
+  CHECK(refusing > 0);  // those that load every file, and want each name once
 }
 
 TEST_CASE("page_values: a manifest that is not ours is an Error with layer and key") {
