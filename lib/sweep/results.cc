@@ -137,18 +137,21 @@ std::string csv_field(const Json& value) {
 }  // namespace
 
 std::span<const Metric> all_metrics() {
-  static const std::array<Metric, 12> kMetrics{{{"perplexity"},
-                                                {"nll"},
-                                                {"kl_mean", true, "kl_stderr"},
-                                                {"kl_stderr"},
-                                                {"kl_p99"},
-                                                {"kl_max"},
-                                                {"top1_agreement", false},
-                                                {"perplexity_increase"},
-                                                {"exact_match_strict", false},
-                                                {"exact_match_flexible", false},
-                                                {"bytes_per_token"},
-                                                {"weight_bytes"}}};
+  static const std::array<Metric, 14> kMetrics{
+      {{"perplexity"},
+       {"nll"},
+       {"kl_mean", true, "kl_stderr"},
+       {"kl_stderr"},
+       {"kl_p99"},
+       {"kl_max"},
+       {"top1_agreement", false},
+       {"perplexity_increase"},
+       {"exact_match_strict", false, "exact_match_strict_stderr"},
+       {"exact_match_strict_stderr"},
+       {"exact_match_flexible", false, "exact_match_flexible_stderr"},
+       {"exact_match_flexible_stderr"},
+       {"bytes_per_token"},
+       {"weight_bytes"}}};
   return kMetrics;
 }
 
