@@ -216,7 +216,8 @@ Json python_inspect(Arguments& arguments, Diagnostics& diagnostics) {
   bool tensors = false;
   FamilyChoice choice;
   const FamilyArgument family(arguments, choice);
-  read_model(arguments, "checkpoint", checkpoint, diagnostics);
+  arguments.read("checkpoint", checkpoint);
+  if (!checkpoint.empty()) checkpoint = local_description(checkpoint, diagnostics);
   arguments.read("tensors", tensors);
   arguments.expect_all_read();
   const InspectionResult found = inspect(checkpoint, {}, choice);

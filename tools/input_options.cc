@@ -33,6 +33,11 @@ CLI::Option* add_model(CLI::App& command, const std::string& name, std::string& 
   return add_path(command, name, model, help, local_model);
 }
 
+CLI::Option* add_described_model(CLI::App& command, const std::string& name, std::string& model,
+                                 const std::string& help) {
+  return add_path(command, name, model, help, local_description);
+}
+
 CLI::Option* add_dataset(CLI::App& command, const std::string& name, std::string& dataset,
                          const std::string& help) {
   return add_path(command, name, dataset, help, local_dataset);

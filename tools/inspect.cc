@@ -40,8 +40,9 @@ void add_inspect(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<InspectOptions>();
   CLI::App* command = app.add_subcommand(
       "inspect", "Show the architecture, who supports it, and the scales and sizes of every layer");
-  add_model(*command, "checkpoint", options->checkpoint,
-            "Model folder, with or without scales, a config.json alone, or an id of the hub")
+  add_described_model(*command, "checkpoint", options->checkpoint,
+                      "Model folder, with or without scales, a config.json alone, or an id of the "
+                      "hub, of which weights are fetched only where they are quantized")
       ->required();
   add_family_options(*command, options->family);
   command->add_flag("--tensors", options->tensors, "List every tensor: role, dtype and shape");

@@ -1,6 +1,7 @@
 #include "hub/hub.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <set>
 
@@ -38,6 +39,34 @@ std::vector<std::string> indexed_shards(const fs::path& snapshot) {
 
 MissingModelFiles missing_of(const fs::path& snapshot) {
   return missing_model_files(files_of_snapshot(snapshot), indexed_shards(snapshot));
+}
+
+/// Whether the index names KV scales.
+bool has_scales(const Json& index) {
+  constexpr std::array<std::string_view, 4> kScales{"k_scale", "v_scale", "kv_scale",
+                                                    "output_scale"};
+  const Json* map = find_field(index, "weight_map");
+  if (!map || !map->is_object()) return false;
+  for (const auto& item : map->items())
+    if (std::ranges::any_of(kScales,
+                            [&](std::string_view end) { return item.key().ends_with(end); }))
+      return true;
+  return false;
+}
+
+/// Whether config.json alone does not describe a checkpoint: there may be scales and codes, whose
+/// values tell more.
+bool is_quantized(const fs::path& snapshot) {
+  for (const char* name : {"hf_quant_config.json", "kv_cache_scales.json"})
+    if (is_there(snapshot / name)) return true;
+  const auto declares = [](const Json& config) {
+    return find_field(config, "quantization_config") || find_field(config, "compression_config");
+  };
+  const Json config = parse_json(read_text(snapshot / "config.json"));
+  const Json* text = find_field(config, "text_config");
+  if (declares(config) || (text && text->is_object() && declares(*text))) return true;
+  return is_there(snapshot / kIndexName) &&
+         has_scales(parse_json(read_text(snapshot / kIndexName)));
 }
 
 /// Throws Error for a name that would lead out of the snapshot.
@@ -104,6 +133,25 @@ fs::path Hub::model(const HubId& id) {
                       "; the copy of the cache is used, which has no tokenizer");
     return *snapshot;
   }
+}
+
+fs::path Hub::description(const HubId& id) {
+  const auto cached = cache_.snapshot(id);
+  if (cached && missing_of(*cached).needed.empty()) return *cached;
+  fs::path folder;
+  if (cached && is_there(*cached / "config.json")) {
+    folder = *cached;
+  } else {
+    check_may_download(id, cached ? "the snapshot in it lacks config.json" : "");
+    const Listing listing = list(id);
+    std::vector<std::string> wanted =
+        in_context(id.text(), [&] { return model_files(listing.names); });
+    std::erase_if(wanted, [](const std::string& name) { return name.ends_with(".safetensors"); });
+    folder = fetch(id, listing, wanted);
+  }
+  if (in_context(id.text(), [&] { return is_quantized(folder); })) return model(id);
+  diagnostics_.note(id.text() + ": weights not fetched, config.json describes them");
+  return folder / "config.json";
 }
 
 fs::path Hub::dataset(const HubId& id) {

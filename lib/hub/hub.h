@@ -25,6 +25,9 @@ class Hub {
   /// where it is whole, whatever the hub has now. Throws Error: id, revision, file, HTTP status,
   /// and what to do.
   fs::path model(const HubId& id);
+  /// The same where the model is quantized or has KV scales, or the cache has it whole; else the
+  /// config.json of a snapshot without weights, which describes them, and a note that says so.
+  fs::path description(const HubId& id);
   /// What open_dataset takes: a file of a snapshot, or a pattern of its shards. Throws Error as
   /// model and data_files do.
   fs::path dataset(const HubId& id);

@@ -23,6 +23,7 @@ TESTS = pathlib.Path(__file__).resolve().parents[2]
 KVCAL = os.path.abspath(os.environ["KVCAL"])
 WEIGHTS = "model.safetensors"
 ID = "tiny-org/llama"
+FETCH = ("verify", "--engine", "vllm", "--allow-16-bit")  # a command that reads weights
 
 
 def model_files():
@@ -32,6 +33,11 @@ def model_files():
         if path.name.startswith("tokenizer") or path.name == "chat_template.jinja":
             files[path.name] = path.read_bytes()
     return files | {"README.md": b"# A card\n", "pytorch_model.bin": b"no", "onnx/model.onnx": b"no", ".gitattributes": b""}
+
+
+def quantized_files():
+    return {path.name: path.read_bytes() for path in (TESTS / "fixtures/fp8/static_kv").iterdir()
+            if path.name in ("config.json", WEIGHTS)}
 
 
 CHATS = b'{"messages": [{"role": "user", "content": "The sea was calm."}]}\n' * 4
@@ -76,8 +82,8 @@ class Trial:
             assert part in said, f"'{part}' is not in:\n{said}"
         return said
 
-    def inspect(self, name=ID, **environment):
-        return json.loads(self.run("inspect", name, "--json", **environment))
+    def fetch(self, name=ID, **environment):
+        return json.loads(self.run(*FETCH, name, "--json", **environment))
 
     def nothing_visible(self):
         assert not self.snapshot.exists(), "a snapshot is there"
@@ -96,38 +102,57 @@ class Trial:
 
 
 def check_download(t):
-    assert t.inspect()["model_type"] == "llama"
+    t.fetch()
     t.check_snapshot()
     assert (t.cache / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
     t.hub.log.clear()
-    t.inspect()
-    t.inspect(ID + "@main")
-    t.inspect(ID + "@" + t.model.commit)
-    t.inspect("hf://" + ID)
+    t.fetch()
+    t.fetch(ID + "@main")
+    t.fetch(ID + "@" + t.model.commit)
+    t.fetch("hf://" + ID)
     assert not t.hub.log, "the cache was not enough"
-    assert t.hub.repositories.pop("models/" + ID) and t.inspect(HF_HUB_OFFLINE="1")
+    assert t.hub.repositories.pop("models/" + ID) and t.fetch(HF_HUB_OFFLINE="1")
+
+
+def check_inspect(t):
+    """What config.json describes is told without weights; scales are values, for which they are fetched."""
+    found = t.run("inspect", ID, "--json", "--html", "page.html")
+    assert json.loads(found)["weights"] == "none, config.json alone"
+    names = sorted(path.name for path in t.snapshot.iterdir())
+    assert names == [name for name in USED if name != WEIGHTS], names
+    t.hub.log.clear()
+    process = t.start("inspect", ID, HF_HUB_OFFLINE="1")
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0 and "without weights" in out, out + err
+    assert f"note: {ID}: weights not fetched, config.json describes them" in err, err
+    assert not t.hub.log, "the cache was not enough"
+    t.fetch()
+    t.check_snapshot()
+    assert "weights" not in json.loads(t.run("inspect", ID, "--json")), "the cache has them"
+    t.hub.repositories["models/" + ID + "-FP8"] = Repository(quantized_files())
+    assert "weights" not in json.loads(t.run("inspect", ID + "-FP8", "--json")), "their scales are values"
 
 
 def check_revisions(t):
     t.model.revisions = ("main", "v1", "refs/pr/3")
-    t.inspect(ID + "@v1")
+    t.fetch(ID + "@v1")
     assert (t.repository / "refs/v1").read_text() == t.model.commit
     assert not (t.repository / "refs/main").exists()
-    t.inspect(ID + "@refs/pr/3")
+    t.fetch(ID + "@refs/pr/3")
     assert (t.repository / "refs/refs/pr/3").read_text() == t.model.commit
-    t.refused("inspect", ID + "@v9", parts=[ID + "@v9: HTTP 404", "(Invalid rev id: v9)", "no revision 'v9'"])
+    t.refused(*FETCH, ID + "@v9", parts=[ID + "@v9: HTTP 404", "(Invalid rev id: v9)", "no revision 'v9'"])
 
 
 def check_token(t):
     t.model.token = "secret-token"
-    t.refused("inspect", ID, parts=[ID + ": HTTP 401 of " + t.hub.endpoint, "private: set HF_TOKEN or run hf auth login"])
-    said = t.refused("inspect", ID, HF_TOKEN="wrong-token", parts=["the token may not read it"])
+    t.refused(*FETCH, ID, parts=[ID + ": HTTP 401 of " + t.hub.endpoint, "private: set HF_TOKEN or run hf auth login"])
+    said = t.refused(*FETCH, ID, HF_TOKEN="wrong-token", parts=["the token may not read it"])
     assert "wrong-token" not in said
     t.nothing_visible()
     t.hub.log.clear()
     (t.folder / "home").mkdir(exist_ok=True)
     (t.folder / "home/token").write_text("secret-token\n")
-    t.inspect()
+    t.fetch()
     assert {one[3].get("Authorization") for one in t.hub.requests(host="hub")} == {"Bearer secret-token"}
     stored = t.hub.requests(host="storage")
     assert stored and not any("Authorization" in one[3] for one in stored), "the token went to another host"
@@ -135,20 +160,20 @@ def check_token(t):
 
 def check_gated(t):
     t.model.token, t.model.is_gated = "secret-token", True
-    t.refused("inspect", ID, parts=["HTTP 401", "gated: accept its terms at " + t.hub.endpoint + "/" + ID, "set HF_TOKEN"])
-    t.refused("inspect", ID, HF_TOKEN="other", parts=["HTTP 403", "with the account of the token"])
+    t.refused(*FETCH, ID, parts=["HTTP 401", "gated: accept its terms at " + t.hub.endpoint + "/" + ID, "set HF_TOKEN"])
+    t.refused(*FETCH, ID, HF_TOKEN="other", parts=["HTTP 403", "with the account of the token"])
     t.nothing_visible()
 
 
 def check_not_there(t):
-    t.refused("inspect", "tiny-org/none", parts=["tiny-org/none: HTTP 401", "there is no such repository, or it is private"])
-    t.refused("inspect", "no-such-folder", parts=["no-such-folder: no such folder"])
+    t.refused(*FETCH, "tiny-org/none", parts=["tiny-org/none: HTTP 401", "there is no such repository, or it is private"])
+    t.refused(*FETCH, "no-such-folder", parts=["no-such-folder: no such folder"])
     assert not t.hub.requests(ending="no-such-folder"), "a name without an owner is no id"
     del t.model.files[WEIGHTS]
-    t.refused("inspect", ID, parts=[ID + ": has no safetensors, but pytorch_model.bin"])
+    t.refused(*FETCH, ID, parts=[ID + ": has no safetensors, but pytorch_model.bin"])
     t.model.files[WEIGHTS] = b"x"
     t.model.files["../../outside.json"] = b"{}"
-    t.refused("inspect", ID, parts=["'../../outside.json', expected a relative path"])
+    t.refused(*FETCH, ID, parts=["'../../outside.json', expected a relative path"])
     assert not (t.folder / "outside.json").exists()
 
 
@@ -157,12 +182,12 @@ def check_folder_wins(t):
     folder.mkdir(parents=True)
     for name in ("config.json", WEIGHTS):
         (folder / name).write_bytes(t.model.files[name])
-    t.inspect()
+    t.fetch()
     assert not t.hub.log
 
 
 def check_offline(t):
-    t.refused("inspect", ID, HF_HUB_OFFLINE="1", parts=[
+    t.refused(*FETCH, ID, HF_HUB_OFFLINE="1", parts=[
         ID + ": there is no such folder here, and the hub's cache " + str(t.cache) + " does not have it",
         "HF_HUB_OFFLINE forbids to download it"])
     assert not t.hub.log
@@ -170,35 +195,35 @@ def check_offline(t):
     (t.snapshot / "config.json").write_bytes(t.model.files["config.json"])
     (t.repository / "refs").mkdir()
     (t.repository / "refs/main").write_text(t.model.commit)
-    t.refused("inspect", ID, HF_HUB_OFFLINE="1", parts=["has only a part: the snapshot in it lacks model.safetensors"])
-    t.inspect()  # the rest is fetched
+    t.refused(*FETCH, ID, HF_HUB_OFFLINE="1", parts=["has only a part: the snapshot in it lacks model.safetensors"])
+    t.fetch()  # the rest is fetched
     assert os.readlink(t.snapshot / WEIGHTS).startswith("../../blobs/")
-    t.refused("inspect", "a/b", HF_ENDPOINT="http://127.0.0.1:1", parts=["a/b: cannot reach http://127.0.0.1:1: "])
+    t.refused(*FETCH, "a/b", HF_ENDPOINT="http://127.0.0.1:1", parts=["a/b: cannot reach http://127.0.0.1:1: "])
 
 
 def check_faults_that_pass(t):
     t.hub.faults = {"": [Fault(status=503), Fault(status=429, headers={"Retry-After": "0"})],
                     "config.json": [Fault(status=429, headers={"Retry-After": "0"}), Fault(status=500)],
                     WEIGHTS: [Fault(status=502)]}
-    t.inspect()
+    t.fetch()
     t.check_snapshot()
     assert len(t.hub.requests("GET", "hub", "/config.json")) == 3
 
 
 def check_faults_that_stay(t):
     t.hub.faults = {"": [Fault(status=429, headers={"Retry-After": "0"})] * 9}
-    t.refused("inspect", ID, parts=["HTTP 429", "too many requests: wait a few minutes, or set HF_TOKEN"])
+    t.refused(*FETCH, ID, parts=["HTTP 429", "too many requests: wait a few minutes, or set HF_TOKEN"])
     t.hub.faults = {WEIGHTS: [Fault(status=503, headers={"Retry-After": "0"})] * 9}
-    t.refused("inspect", ID, parts=[ID + ": " + WEIGHTS + ": HTTP 503", "the hub has a fault: try again later"])
+    t.refused(*FETCH, ID, parts=[ID + ": " + WEIGHTS + ": HTTP 503", "the hub has a fault: try again later"])
     t.nothing_visible()
     t.hub.faults = {WEIGHTS: [Fault(status=503, headers={"Retry-After": "100000"})]}
-    t.refused("inspect", ID, parts=["HTTP 503"])  # nobody waits for a day
+    t.refused(*FETCH, ID, parts=["HTTP 503"])  # nobody waits for a day
 
 
 def check_cut(t):
     half = len(t.model.files[WEIGHTS]) // 2
     t.hub.faults = {WEIGHTS: [Fault(cut_after=half), Fault(cut_after=100)]}
-    t.inspect()
+    t.fetch()
     t.check_snapshot()
     ranges = [one[3].get("Range") for one in t.hub.requests("GET", "storage", WEIGHTS)]
     assert ranges == [None, f"bytes={half}-", f"bytes={half + 100}-"], ranges
@@ -209,7 +234,7 @@ def check_resume(t):
     half = len(t.model.files[WEIGHTS]) // 2
     go_on = threading.Event()
     t.hub.faults = {WEIGHTS: [Fault(cut_after=half, stalls=go_on)]}
-    process = t.start("inspect", ID)
+    process = t.start(*FETCH, ID)
     assert t.hub.half_sent.wait(300)
     part = t.repository / "blobs" / (etag_of(WEIGHTS, t.model.files[WEIGHTS]) + ".incomplete")
     while process.poll() is None and not (part.exists() and part.stat().st_size == half):
@@ -220,7 +245,7 @@ def check_resume(t):
     assert process.returncode == 130 and "interrupted" in err, err
     t.nothing_visible()
     t.hub.log.clear()
-    t.inspect()
+    t.fetch()
     t.check_snapshot()
     assert [one[3].get("Range") for one in t.hub.requests("GET", "storage", WEIGHTS)] == [f"bytes={half}-"]
 
@@ -228,7 +253,7 @@ def check_resume(t):
 def check_without_ranges(t):
     half = len(t.model.files[WEIGHTS]) // 2
     t.hub.faults = {WEIGHTS: [Fault(cut_after=half), Fault(ignores_range=True)]}
-    t.inspect()
+    t.fetch()
     t.check_snapshot()
 
 
@@ -240,20 +265,20 @@ def check_wrong_part(t):
     (blobs / (etag_of(WEIGHTS, weights) + ".incomplete")).write_bytes(b"x" * (len(weights) // 2))
     config = t.model.files["config.json"]
     (blobs / (etag_of("config.json", config) + ".incomplete")).write_bytes(b"y" * (len(config) + 5))
-    t.inspect()
+    t.fetch()
     t.check_snapshot()
 
 
 def check_damaged(t):
     t.hub.faults = {WEIGHTS: [Fault(is_damaged=True)], "config.json": [Fault(is_damaged=True)]}
-    t.inspect()
+    t.fetch()
     t.check_snapshot()
 
 
 def check_damaged_twice(t):
     for name, kind in ((WEIGHTS, "SHA-256"), ("config.json", "git's SHA-1")):
         t.hub.faults = {name: [Fault(is_damaged=True)] * 2}
-        t.refused("inspect", ID, parts=[f"{ID}: {name}: arrived damaged, twice: its {kind} is ",
+        t.refused(*FETCH, ID, parts=[f"{ID}: {name}: arrived damaged, twice: its {kind} is ",
                                         "the hub says " + etag_of(name, t.model.files[name])])
         t.nothing_visible()
         blob = t.repository / "blobs" / etag_of(name, t.model.files[name])
@@ -268,7 +293,7 @@ def check_lock(t):
     lock.parent.mkdir(parents=True)
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        process = t.start("inspect", ID)
+        process = t.start(*FETCH, ID)
         t.hub.await_request("GET", "/config.json")
         assert not t.hub.requests("GET", "storage")
         blob = t.repository / "blobs" / etag
@@ -281,7 +306,7 @@ def check_lock(t):
 
 
 def check_proxy(t):
-    t.inspect(HF_ENDPOINT="http://hub.invalid", http_proxy=t.hub.endpoint)
+    t.fetch(HF_ENDPOINT="http://hub.invalid", http_proxy=t.hub.endpoint)
     assert {one[3]["Host"] for one in t.hub.requests(host="hub")} == {"hub.invalid"}
     t.check_snapshot()
 
@@ -296,7 +321,7 @@ def check_certificates(t):
     both.write_bytes(certificate.read_bytes() + (t.folder / "key.pem").read_bytes())
     with Hub(both) as hub:
         secure = Trial(hub, t.folder)
-        secure.refused("inspect", ID, parts=[hub.endpoint], SSL_CERT_FILE="")
+        secure.refused(*FETCH, ID, parts=[hub.endpoint], SSL_CERT_FILE="")
         secure.nothing_visible()
         secure.inspect(SSL_CERT_FILE=str(certificate))
         secure.check_snapshot()
