@@ -151,6 +151,7 @@ Json python_calibrate(Arguments& arguments, Diagnostics& diagnostics) {
   arguments.read("measure", measures);
   arguments.read("measure_sequences", measure.num_sequences, 1, kMany);
   arguments.expect_all_read();
+  if (measures && !arguments.is_given("num_samples")) request.num_held_out = measure.num_sequences;
   if (request.output.output.empty()) fail("output: is missing, expected a folder to write");
   std::optional<CalibrationResult> result;
   // A process has one MPI, which is the caller's.

@@ -21,7 +21,7 @@ namespace {
 struct CalibrateOptions {
   CalibrateRequest request;
   MeasureOptions measure;
-  bool measures = false, json = false, is_dry_run = false;
+  bool measures = false, json = false, is_dry_run = false, has_num_samples = false;
 };
 
 void add_state_options(CLI::App& command, StateOptions& options) {
@@ -109,8 +109,8 @@ void add_calibrate_options(CLI::App& command, CalibrateOptions& options) {
              "Sequences to measure, of 512 tokens at most", 1, int64_t{1} << 40)
       ->needs(measure);
   add_number(command, "--num-samples,--num-calibration-samples",
-             options.request.samples.num_calibration_samples, "Samples to use", 1,
-             int64_t{1} << 40);
+             options.request.samples.num_calibration_samples, "Samples to use", 1, int64_t{1} << 40)
+      ->each([&options](const std::string&) { options.has_num_samples = true; });
   add_number(command, "--max-seq-length", options.request.samples.max_seq_length,
              "Tokens a sample is cut at", 1, int64_t{1} << 30);
   command
@@ -199,6 +199,8 @@ void run_dry(const CalibrateOptions& options) {
 }
 
 void run_calibrate(CalibrateOptions options) {
+  if (options.measures && !options.has_num_samples)
+    options.request.num_held_out = options.measure.num_sequences;
   if (options.is_dry_run) return run_dry(options);
   CalibrateRequest& request = options.request;
   request.report.overwrite = request.output.overwrite;

@@ -99,13 +99,26 @@ bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subjec
 
 void settle_dataset(CalibrateRequest& request, const CalibrationSubject& subject,
                     Diagnostics& diagnostics) {
-  if (!request.dataset.empty() || !runs_text(request, subject)) return;
-  if (!request.columns.is_empty()) fail("columns are named, expected a --dataset that has them");
-  request.dataset = kDefaultDataset;
-  int64_t& asked = request.samples.num_calibration_samples;
-  asked = std::min(asked, open_dataset(request.dataset)->size());
-  diagnostics.note("no --dataset is given: calibrating with the program's own '" + request.dataset +
-                   "', " + std::to_string(asked) + " samples");
+  const bool is_default = request.dataset.empty();
+  if (!runs_text(request, subject) || !(is_default || request.num_held_out > 0)) return;
+  if (is_default) {
+    if (!request.columns.is_empty()) fail("columns are named, expected a --dataset that has them");
+    request.dataset = kDefaultDataset;
+  }
+  const int64_t records = open_dataset(request.dataset, {.columns = request.columns})->size();
+  const int64_t held_out = std::min(request.num_held_out, (records + 1) / 2);
+  int64_t& samples = request.samples.num_calibration_samples;
+  const bool leaves = held_out > 0 && records > 1 && samples > records - held_out;
+  samples = std::min(samples, std::max<int64_t>(records - held_out, 1));
+  const std::string how = std::to_string(samples) + (samples == 1 ? " sample" : " samples") +
+                          (leaves ? ", leaving " + std::to_string(records - samples) +
+                                        " of the data set's records to measure on"
+                                  : "");
+  if (is_default)
+    diagnostics.note("no --dataset is given: calibrating with the program's own '" +
+                     request.dataset + "', " + how);
+  else if (leaves)
+    diagnostics.note("calibrating with " + how);
 }
 
 void warn_of_idle_options(const CalibrateRequest& request, const CalibrationSubject& subject,

@@ -25,6 +25,9 @@ struct CalibrateRequest {
   std::string save_statistics;    ///< file for kvcal scales; empty: none
   OutputOptions output;
   SampleOptions samples;
+  /// Records of the data set for a measurement: fewer samples are used where it has too few for
+  /// both, half of its records at least.
+  int64_t num_held_out = 0;
   std::string kv_forward = "quantized";  ///< or exact
   std::string memory_limit;              ///< empty: the memory of the machine or control group
   DeviceOptions device;
@@ -49,7 +52,8 @@ Json deciding_options(const CalibrateRequest& request);
 
 /// Whether a calibration runs text through the model.
 bool runs_text(const CalibrateRequest& request, const CalibrationSubject& subject);
-/// Chooses the default data set where text runs and none is named, and notes it.
+/// Chooses the default data set where text runs and none is named, holds records out, and notes
+/// both.
 void settle_dataset(CalibrateRequest& request, const CalibrationSubject& subject,
                     Diagnostics& diagnostics);
 

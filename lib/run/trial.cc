@@ -7,7 +7,6 @@
 
 #include "core/folder.h"
 #include "core/number_text.h"
-#include "datasets/named_dataset.h"
 #include "run/closing_lines.h"
 
 namespace kvcal {
@@ -15,17 +14,6 @@ namespace {
 
 constexpr int kModelsMeasured = 3;  ///< 16 bits, calibrated scales, scale 1.0
 constexpr size_t kWorstNamed = 3;
-
-/// Leaves records for the measurement.
-void divide_records(TrialRequest& request) {
-  CalibrateRequest& calibration = request.calibration;
-  if (calibration.dataset.empty()) calibration.dataset = kDefaultDataset;
-  int64_t& samples = calibration.samples.num_calibration_samples;
-  const int64_t records =
-      open_dataset(calibration.dataset, {.columns = calibration.columns})->size();
-  if (records < samples + request.measure.num_sequences)
-    samples = std::clamp<int64_t>(samples, 1, std::max<int64_t>(1, records / 2));
-}
 
 std::string_view word_of(TrialAdvice advice) {
   switch (advice) {
@@ -77,7 +65,7 @@ TrialAdvice advice_of(const Trial& trial) {
 void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnostics,
                const TrialSteps& steps) {
   CalibrateRequest& calibration = request.calibration;
-  divide_records(request);
+  calibration.num_held_out = request.measure.num_sequences;
   // Without commit() the folder goes with the trial.
   std::optional<AtomicDirectory> scratch;
   if (calibration.output.output.empty()) {

@@ -85,6 +85,33 @@ TEST_CASE("preview: FP8 weights take a byte an element, and a recipe without dat
   CHECK(line_of(preview, "samples") == "none: the recipe calibrates nothing");
 }
 
+TEST_CASE("preview: records are held out where the data set has too few for all") {
+  const TextCheckpoint files;
+  CalibrateRequest request = request_of(files);
+  request.samples.max_seq_length = 8;
+  const auto samples_with = [&](int64_t held_out, std::string* note = nullptr) {
+    request.num_held_out = held_out;
+    KeptLines told;
+    const size_t samples = preview_calibration(request, {}, told).num_samples;
+    if (note) *note = told.notes.empty() ? "" : told.notes.at(0);
+    return samples;
+  };
+  std::string note;
+  CHECK(samples_with(1, &note) == 1);
+  CHECK(note ==
+        "note: calibrating with 1 sample, leaving 1 of the data set's records to measure on");
+  CHECK(samples_with(32) == 1);
+  request.dataset.clear();
+  const size_t all = samples_with(0, &note);
+  CHECK(contains(note, "'calibration', " + std::to_string(all) + " samples"));
+  CHECK(samples_with(32, &note) == all - 32);
+  CHECK(
+      contains(note, std::to_string(all - 32) + " samples, leaving 32 of the data set's records"));
+  CHECK(samples_with(1000) == all / 2);
+  request.samples.num_calibration_samples = 3;
+  CHECK(samples_with(32) == 3);
+}
+
 TEST_CASE("preview: scoring adds its time, and hidden states past a limit go to the disk") {
   const TextCheckpoint files;
   CalibrateRequest request = request_of(files);
