@@ -1,5 +1,6 @@
 #include "run/trial.h"
 
+#include <algorithm>
 #include <iostream>
 
 #include "core/file.h"
@@ -32,13 +33,15 @@ std::string output_name(const TryOptions& options) {
   return "./" + model.filename().string() + "-FP8-KV";
 }
 
-/// An overlay as a checkpoint of nothing but scales, which is all that engines' rules look at
-/// where the weights have 16 bits.
+/// An overlay as a checkpoint of nothing but scales, and the files that declare them, which is all
+/// that engines' rules look at.
 WrittenFolder as_checkpoint(const WrittenFolder& overlay) {
   const fs::path folder = overlay.path.parent_path() / "served";
   fs::create_directory(folder);
-  kvcal::copy_file(overlay.path / "config.json", folder / "config.json");
-  kvcal::copy_file(overlay.path / kScalesFileName, folder / kSingleFileName);
+  for (const fs::path& file : paths_in(overlay.path))
+    if (file.filename() != kIndexFileName)
+      kvcal::copy_file(file, folder / (file.filename() == kScalesFileName ? kSingleFileName
+                                                                          : file.filename()));
   return {.format = overlay.format, .path = folder};
 }
 
@@ -67,7 +70,14 @@ std::vector<ServedEngine> engines_of(const TryOptions& options, const Trial& tri
 std::string calibrate_command(const TryOptions& options) {
   const CalibrateRequest& request = options.request.calibration;
   std::string line = "kvcal calibrate " + shell_word(options.model);
+  if (request.recipe != kDefaultRecipe) line += " --recipe " + shell_word(request.recipe);
   if (!request.dataset.empty()) line += " --dataset " + shell_word(request.dataset);
+  for (const auto& [name, column] : kRecordColumns)
+    if (const std::string& given = request.columns.*column; !given.empty()) {
+      std::string option = "--" + std::string(name);
+      std::ranges::replace(option, '_', '-');
+      line += " " + option + " " + shell_word(given);
+    }
   return line + " -o " + shell_word(output_name(options));
 }
 
@@ -107,7 +117,7 @@ void run_try(TryOptions options) {
       .estimated =
           [&](const CalibrationPreview& preview) {
             diagnostics.inform(
-                "about " + duration_text(preview.seconds) + " for " +
+                estimate_text(preview.seconds, preview.busy_seconds) + ": " +
                 count_of(preview.num_samples, " sample") + ", " +
                 std::to_string(preview.num_tokens) + " tokens, and " +
                 count_of(static_cast<size_t>(options.request.measure.num_sequences), " sequence") +
@@ -128,6 +138,7 @@ void add_try(CLI::App& app, std::function<void()>& run) {
   add_model(*command, "model", calibration.model,
             "Hugging Face model: a folder, or an id of the hub, owner/name[@revision]")
       ->required();
+  add_recipe_option(*command, calibration.recipe);
   add_dataset(*command, "--dataset", calibration.dataset,
               "Text to calibrate and measure with, as of calibrate; default: calibration");
   add_columns(*command, calibration.columns);

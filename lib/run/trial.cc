@@ -7,6 +7,7 @@
 
 #include "core/folder.h"
 #include "core/number_text.h"
+#include "recipe/recipe.h"
 #include "run/closing_lines.h"
 
 namespace kvcal {
@@ -14,6 +15,19 @@ namespace {
 
 constexpr int kModelsMeasured = 3;  ///< 16 bits, calibrated scales, scale 1.0
 constexpr size_t kWorstNamed = 3;
+
+/// Whether the recipe makes weights, which no overlay holds. Throws Error for one without a cache.
+bool makes_weights(const CalibrateRequest& request) {
+  const Recipe recipe = read_recipe(request.recipe);
+  if (std::ranges::none_of(recipe.modifiers, [](const Modifier& modifier) {
+        return modifier.kv_cache_scheme.has_value();
+      }))
+    fail("--recipe ", request.recipe, " quantizes no K and V, expected one with a kv_cache_scheme");
+  return std::ranges::any_of(recipe.modifiers, [](const Modifier& modifier) {
+    return std::ranges::any_of(modifier.config_groups,
+                               [](const auto& group) { return group.second.weights.has_value(); });
+  });
+}
 
 std::string_view word_of(TrialAdvice advice) {
   switch (advice) {
@@ -66,12 +80,13 @@ void try_model(TrialRequest request, RankSession& session, Diagnostics& diagnost
                const TrialSteps& steps) {
   CalibrateRequest& calibration = request.calibration;
   calibration.num_held_out = request.measure.num_sequences;
+  const bool has_weights = makes_weights(calibration);
   // Without commit() the folder goes with the trial.
   std::optional<AtomicDirectory> scratch;
   if (calibration.output.output.empty()) {
     scratch.emplace(temporary_folder() / ("kvcal-try-" + std::to_string(::getpid())), false);
     calibration.output.output = (scratch->path() / "scales").string();
-    calibration.output.scales_only = true;
+    calibration.output.scales_only = !has_weights;
     calibration.state.folder = "none";
   }
   SilentDiagnostics silent;  // the calibration says it all again

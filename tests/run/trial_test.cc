@@ -23,17 +23,13 @@ Trial found(double gain, UnitScale unit, int64_t num_tokens = 1000) {
 struct Outcome {
   std::vector<std::string> steps;
   fs::path folder;
-  bool was_there = false;
+  bool was_there = false, is_whole = false;  ///< is_whole: with weights
   std::vector<std::pair<std::string, std::string>> lines;
   Json json;
 };
 
-Outcome run(const TextCheckpoint& files, const std::string& output) {
-  TrialRequest request;
-  request.calibration.model = files.path();
-  request.calibration.dataset = files.text();
+Outcome run(TrialRequest request) {
   request.calibration.device = test::reference_device();
-  request.calibration.output.output = output;
   request.measure.num_sequences = 1;
   RankSession session({});
   SilentDiagnostics silent;
@@ -48,11 +44,20 @@ Outcome run(const TextCheckpoint& files, const std::string& output) {
                    outcome.steps.emplace_back("done");
                    outcome.folder = trial.result.output.folders.at(0).path;
                    outcome.was_there = is_there(outcome.folder);
+                   outcome.is_whole = is_there(outcome.folder / "model.safetensors");
                    outcome.lines = trial_lines(trial);
                    outcome.json = to_json(trial);
                  }});
   session.done();
   return outcome;
+}
+
+TrialRequest request_of(const TextCheckpoint& files, const std::string& output) {
+  TrialRequest request;
+  request.calibration.model = files.path();
+  request.calibration.dataset = files.text();
+  request.calibration.output.output = output;
+  return request;
 }
 
 }  // namespace
@@ -73,7 +78,7 @@ TEST_CASE("trial: without an output nothing is kept, and one record of two is le
   const char* before = std::getenv("TMPDIR");
   const std::string kept = before ? before : "";
   ::setenv("TMPDIR", temporary.c_str(), 1);
-  const Outcome outcome = run(files, "");
+  const Outcome outcome = run(request_of(files, ""));
   CHECK(paths_in(temporary).empty());
   before ? ::setenv("TMPDIR", kept.c_str(), 1) : ::unsetenv("TMPDIR");
   CHECK(outcome.steps == std::vector<std::string>{"1 samples", "done"});
@@ -95,7 +100,42 @@ TEST_CASE("trial: without an output nothing is kept, and one record of two is le
 
 TEST_CASE("trial: an output is a whole checkpoint and stays") {
   const TextCheckpoint files;
-  const Outcome outcome = run(files, (files.folder / "kept").string());
+  const Outcome outcome = run(request_of(files, (files.folder / "kept").string()));
   CHECK(is_there(files.folder / "kept" / "model.safetensors"));
   CHECK_FALSE(is_there(files.folder / "kept.kvcal-state"));
+}
+
+TEST_CASE("trial: a recipe of weights makes them, and one without a cache is refused") {
+  const TextCheckpoint files;
+  TrialRequest request = request_of(files, "");
+  request.calibration.recipe = "fp8_w8a8_kv";
+  const Outcome outcome = run(request);
+  CHECK(outcome.steps == std::vector<std::string>{"1 samples", "done"});
+  CHECK_FALSE(is_there(outcome.folder));
+  CHECK(outcome.is_whole);
+  request.calibration.recipe = "FP8_DYNAMIC";
+  CHECK(test::message_of([&] { run(request); }) ==
+        "--recipe FP8_DYNAMIC quantizes no K and V, expected one with a kv_cache_scheme");
+}
+
+TEST_CASE("trial: quantized sources of every kind keep their weights, and nothing is left") {
+  const fs::path fixtures = test::tests_folder() / "fixtures";
+  // Codes that compressed-tensors holds, those that nothing holds beside scales, and FP8.
+  for (const char* name : {"quantized/awq", "quantized/gptq_4", "quantized/gptq_8",
+                           "quantized/gpt_oss", "quantized/modelopt_nvfp4", "fp8/static_kv"}) {
+    CAPTURE(name);
+    const test::ScratchFolder scratch;
+    test::write_file(scratch / "ids.jsonl",
+                     "{\"input_ids\": [1, 9, 33, 51, 2, 8]}\n{\"input_ids\": [1, 4, 12, 57, 5]}\n");
+    TrialRequest request;
+    request.calibration.model = (fixtures / name).string();
+    request.calibration.dataset = (scratch / "ids.jsonl").string();
+    const Outcome outcome = run(request);
+    CHECK(outcome.steps == std::vector<std::string>{"1 samples", "done"});
+    CHECK(outcome.was_there);
+    CHECK_FALSE(is_there(outcome.folder));
+    CHECK_FALSE(outcome.is_whole);
+    CHECK(outcome.json.at("measured").at("num_tokens") == 4);
+    CHECK(outcome.json.at("measured").at("held_out") == true);
+  }
 }
