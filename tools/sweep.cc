@@ -17,6 +17,19 @@
 namespace kvcal {
 namespace {
 
+/// What --template prints: a grid that runs once its model is named.
+constexpr std::string_view kTemplate =
+    R"(# kvcal sweep THIS-FILE --dry-run says how long it takes; all keys: docs/sweep.md
+name: kv-scales
+models: [MODEL]  # folders, seen from here, or ids of the hub
+recipes: [fp8_kv_tensor, fp8_kv_head, fp8_kv_mse]  # files, or names: kvcal calibrate --help lists them
+calibration: {dataset: calibration, max_seq_length: 512}  # the program's own, or CSV, JSON lines, text, an id
+evaluation: {dataset: evaluation, max_seq_length: 512, num_samples: 32}
+grid:  # every combination of the values in one entry is a cell
+  - {kv_cache_dtypes: [auto, fp8_e4m3], scales: unit, recipes: []}  # 16 bits, and FP8 with scale 1.0
+  - {num_samples: 64}  # each recipe, with an FP8 cache
+)";
+
 struct SweepOptions {
   std::string file, output;
   FamilyChoice family;
@@ -25,7 +38,7 @@ struct SweepOptions {
   std::vector<std::string> cells;
   std::string task;  ///< of a child: the one task that it does
   pid_t parent = 0;  ///< of a child: the process that started it
-  bool is_dry_run = false, is_list = false, is_collect = false;
+  bool is_dry_run = false, is_list = false, is_collect = false, is_template = false;
   bool json = false;
 };
 
@@ -128,6 +141,10 @@ void run_dry(const SweepOptions& options) {
 }
 
 void run_sweep_command(const SweepOptions& options) {
+  if (options.is_template) {
+    std::cout << kTemplate;
+    return;
+  }
   if (!options.task.empty()) {
     end_with_parent(options.parent);
     status_line().set_between_rows(std::chrono::milliseconds(500));  // the parent draws them
@@ -153,7 +170,12 @@ void add_sweep(CLI::App& app, std::function<void()>& run) {
   auto options = std::make_shared<SweepOptions>();
   CLI::App* command = app.add_subcommand(
       "sweep", "Measure a grid of recipes, cache dtypes and scales; goes on where it was stopped");
-  add_text(*command, "file", options->file, "YAML file of the grid (docs/sweep.md)")->required();
+  CLI::Option* file =
+      add_text(*command, "file", options->file, "YAML file of the grid (docs/sweep.md)")
+          ->required();
+  command->add_flag("--template", options->is_template, "Print a file of a grid to start from")
+      ->each([file](const std::string&) { file->required(false); })
+      ->trigger_on_parse();
   add_text(*command, "-o,--output", options->output,
            "Folder of the results; with the same one a run goes on where it stopped");
   add_family_options(*command, options->family);

@@ -56,7 +56,8 @@ const std::vector<GuideRow>& guide_rows() {
          "kvcal eval FP8-KV --task sensitivity --dataset chats.jsonl \\\n"
          "      --kl-budget 0.005 --output-recipe mixed.yaml"}}},
       {"sweep",
-       {{"How long it would take", "kvcal sweep grid.yaml --dry-run"},
+       {{"A file to start from: name the model in it", "kvcal sweep --template >grid.yaml"},
+        {"How long it would take", "kvcal sweep grid.yaml --dry-run"},
         {"Run it; the same command goes on after an interruption",
          "kvcal sweep grid.yaml -o Results"}}},
       {"inspect",

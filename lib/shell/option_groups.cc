@@ -28,7 +28,7 @@ const std::vector<OptionGroup>& option_groups() {
       {"Cache and scales",
        {"--kv-cache-dtype", "--scale-dtype", "--scales", "--unit-scales", "--strategy",
         "--fp8-dialect", "--allow-16-bit"}},
-      {"Cells", {"--list", "--cell", "--collect"}},
+      {"Cells", {"--template", "--list", "--cell", "--collect"}},
       {"Engine", {"--engine", "--for", "--rocm", "--tp-size"}},
       {"Generation",
        {"--max-new-tokens", "--compare", "--temperature", "--top-p", "--top-k", "--seed",
