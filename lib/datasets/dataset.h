@@ -37,6 +37,9 @@ class Dataset {
   virtual int64_t size() const = 0;
   /// Throws Error with file and line.
   virtual Record record(int64_t index) const = 0;
+  /// Keys or columns of the object that a record is made of, those that hold text; empty where
+  /// there are none, or it is made of no object. For messages.
+  virtual std::vector<std::string> text_keys(int64_t /*index*/) const { return {}; }
   /// The caller says before it reads: the records at these indices will be asked for, in any order.
   /// Tables are then read once from the beginning to the end.
   virtual void will_read(std::span<const int64_t> /*indices*/) const {}

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/interrupt.h"
+#include "core/join.h"
 #include "datasets/dataset.h"
 
 namespace kvcal {
@@ -30,14 +31,18 @@ std::tm calibration_clock() {
   return date;
 }
 
-std::string render(const Json& messages, const ChatFormat* chat) {
-  if (messages.empty()) return "";
-  if (!chat)
-    fail(
-        "the record is a conversation and the model has no chat template; put chat_template.jinja "
-        "into the "
-        "model's folder, or use a data set of 'text' or 'input_ids'");
-  return chat->render(messages, /*add_generation_prompt=*/false, /*more=*/{}, calibration_clock);
+[[noreturn]] void fail_without_template(const std::vector<std::string>& text_keys) {
+  fail(
+      "the record is a conversation and the model has no chat template; put chat_template.jinja "
+      "into the model's folder, or ",
+      text_keys.empty()
+          ? "use a data set of 'text' or 'input_ids'"
+          : "read one of its columns as text: --text-column " +
+                join(text_keys, ", or ", [](const std::string& key) { return "'" + key + "'"; }));
+}
+
+std::string render(const Json& messages, const ChatFormat& chat) {
+  return chat.render(messages, /*add_generation_prompt=*/false, /*more=*/{}, calibration_clock);
 }
 
 /// Takes images, audio and video out of messages, of which the model runs the text alone; the
@@ -66,16 +71,20 @@ int64_t drop_media(Json& messages) {
   return dropped;
 }
 
-/// Ids of one record, all of them.
-std::vector<TokenId> ids_of(Record record, const Tokenizer* tokenizer, const ChatFormat* chat) {
+/// Ids of one record, all of them; index: its place in the data set.
+std::vector<TokenId> ids_of(const Dataset& dataset, int64_t index, Record record,
+                            const Tokenizer* tokenizer, const ChatFormat* chat) {
   if (auto* ids = std::get_if<std::vector<TokenId>>(&record.content)) return std::move(*ids);
   if (!tokenizer)
     fail(
         "the record is not tokenized and there is no tokenizer; give the model's folder one, or "
         "use a data "
         "set of 'input_ids'");
-  if (const auto* messages = std::get_if<Json>(&record.content))
-    return tokenizer->encode(render(*messages, chat), /*add_special_tokens=*/false);
+  if (const auto* messages = std::get_if<Json>(&record.content)) {
+    if (messages->empty()) return {};
+    if (!chat) fail_without_template(dataset.text_keys(index));
+    return tokenizer->encode(render(*messages, *chat), /*add_special_tokens=*/false);
+  }
   return tokenizer->encode(std::get<std::string>(record.content), /*add_special_tokens=*/false);
 }
 
@@ -148,7 +157,7 @@ std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokeni
     const bool is_given = std::holds_alternative<std::vector<TokenId>>(record.content);
     if (auto* messages = std::get_if<Json>(&record.content)) media += drop_media(*messages);
     std::vector<TokenId> ids = in_context(place, [&] {
-      std::vector<TokenId> all = ids_of(std::move(record), tokenizer, chat);
+      std::vector<TokenId> all = ids_of(dataset, index, std::move(record), tokenizer, chat);
       check_ids(all, vocab_size, is_given);
       return all;
     });

@@ -222,6 +222,10 @@ TEST_CASE("read_samples: what cannot be used is an error with its place") {
         "a.jsonl:1: the record is a conversation and the model has no chat template; put "
         "chat_template.jinja "
         "into the model's folder, or use a data set of 'text' or 'input_ids'");
+  CHECK(error(R"({"prompt": "hi", "response": "ho", "id": 7, "tags": "[1]"})", &tokenizer) ==
+        "a.jsonl:1: the record is a conversation and the model has no chat template; put "
+        "chat_template.jinja into the model's folder, or read one of its columns as text: "
+        "--text-column 'prompt', or 'response'");
   CHECK(error(text, &foreign) ==
         "a.jsonl:2: the tokenizer gives id 1097, the model's vocabulary has 256 ids; is this the "
         "model's own "

@@ -62,6 +62,13 @@ rm model/chat_template.jinja
 eval "$CHAT"
 CASE
 
+bad "A table of chats and no chat template" <<'CASE'
+add_tokenizer
+rm model/chat_template.jinja
+printf 'id,instruction,output\n1,"Why?","So."\n' >chats.csv
+$ kvcal calibrate model --dataset chats.csv --output out
+CASE
+
 bad "A template with a syntax error" <<'CASE'
 add_tokenizer
 printf '{%% for message in messages %%}\n{{ message.content }}\n{%% endif %%}\n' >model/chat_template.jinja
