@@ -148,11 +148,12 @@ Json stop_json(const StopOutcome& stop) {
 
 Json dataset_json(const Provenance& origin) {
   if (origin.dataset_path.empty()) return nullptr;
-  return {{"path", origin.dataset_path},
-          {"sha256", origin.dataset_sha256},
-          {"sample_indices", origin.sample_indices},
-          {"num_samples", origin.sample_indices.size()},
-          {"num_tokens", origin.num_tokens}};
+  Json json = {{"path", origin.dataset_path}, {"sha256", origin.dataset_sha256}};
+  if (!origin.dataset_columns.empty()) json["columns"] = parse_json(origin.dataset_columns);
+  json["sample_indices"] = origin.sample_indices;
+  json["num_samples"] = origin.sample_indices.size();
+  json["num_tokens"] = origin.num_tokens;
+  return json;
 }
 
 }  // namespace

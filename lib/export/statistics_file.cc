@@ -29,9 +29,11 @@ constexpr std::array<TextField, 7> kTexts{{{"config", &Provenance::model_config}
                                            {"kv_forward", &Provenance::kv_forward}}};
 
 /// Only where they are not empty.
-constexpr std::array<TextField, 3> kOptionalTexts{{{"family", &Provenance::family},
-                                                   {"family_sha256", &Provenance::family_sha256},
-                                                   {"inputs", &Provenance::inputs}}};
+constexpr std::array<TextField, 4> kOptionalTexts{
+    {{"family", &Provenance::family},
+     {"family_sha256", &Provenance::family_sha256},
+     {"inputs", &Provenance::inputs},
+     {"dataset_columns", &Provenance::dataset_columns}}};
 
 template <class T>
 Tensor tensor_of(std::string name, Shape shape, const std::vector<T>& values) {
@@ -82,6 +84,8 @@ class StatisticsReader {
     Provenance origin;
     for (const auto& [key, field] : kTexts) origin.*field = text(key);
     for (const auto& [key, field] : kOptionalTexts) origin.*field = text(key, "");
+    if (!origin.dataset_columns.empty())
+      in_context("metadata dataset_columns", [&] { parse_json(origin.dataset_columns); });
     origin.all_experts = text("all_experts") == "true";
     const Json indices = parse_json(text("sample_indices"));
     const Json tokens = parse_json(text("num_tokens"));

@@ -14,7 +14,10 @@ struct Provenance {
   std::string family, family_sha256;
   std::string model_config;                  ///< text of config.json; only statistics have it
   std::string dataset_path, dataset_sha256;  ///< empty: no text was used
-  std::vector<int64_t> sample_indices;       ///< in the data set, in the order of the run
+  /// Columns that its records were read from, as JSON ({"text_column": "review"}); empty: those
+  /// that are recognized.
+  std::string dataset_columns = {};
+  std::vector<int64_t> sample_indices;  ///< in the data set, in the order of the run
   int64_t num_tokens = 0;
   std::string compute_dtype, kv_forward;
   std::string inputs;  ///< "as-served" or "16bit"; empty: the checkpoint quantizes no inputs

@@ -68,6 +68,7 @@ ManifestInput manifest_input(const CalibrateRequest& request, const CalibrationS
   origin.dataset_path =
       request.dataset_name.empty() ? name_of_source(request.dataset) : request.dataset_name;
   origin.dataset_sha256 = run->dataset->sha256();
+  if (!request.columns.is_empty()) origin.dataset_columns = to_json(request.columns).dump();
   origin.compute_dtype = name_of(run->layerwise.compute_type);
   origin.kv_forward = request.kv_forward;
   origin.inputs = run->inputs;

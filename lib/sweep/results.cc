@@ -105,11 +105,27 @@ Json recipes_json(const SweepFile& sweep) {
   return list;
 }
 
+void add_columns(const RecordColumns& columns, Json& json) {
+  if (!columns.is_empty()) json["columns"] = to_json(columns);
+}
+
+Json evaluation_json(const SweepFile& sweep, const SweepInputs& inputs) {
+  Json json = {{"dataset", sweep.evaluation.dataset.filename().string()},
+               {"sha256", inputs.evaluation_sha256},
+               {"num_samples", sweep.evaluation.num_samples},
+               {"max_seq_length", sweep.evaluation.max_seq_length},
+               {"stride", sweep.evaluation.stride}};
+  add_columns(sweep.evaluation.columns, json);
+  return json;
+}
+
 Json calibration_json(const SweepFile& sweep, const SweepInputs& inputs) {
   if (!sweep.calibration) return nullptr;
-  return {{"dataset", sweep.calibration->dataset.filename().string()},
-          {"sha256", inputs.calibration_sha256},
-          {"max_seq_length", sweep.calibration->max_seq_length}};
+  Json json = {{"dataset", sweep.calibration->dataset.filename().string()},
+               {"sha256", inputs.calibration_sha256},
+               {"max_seq_length", sweep.calibration->max_seq_length}};
+  add_columns(sweep.calibration->columns, json);
+  return json;
 }
 
 Json gsm8k_json(const SweepFile& sweep, const SweepInputs& inputs) {
@@ -188,12 +204,7 @@ Json results_json(const SweepFile& sweep, const SweepPlan& plan, const SweepInpu
           {"models", models_json(sweep, inputs)},
           {"recipes", recipes_json(sweep)},
           {"calibration", calibration_json(sweep, inputs)},
-          {"evaluation",
-           {{"dataset", sweep.evaluation.dataset.filename().string()},
-            {"sha256", inputs.evaluation_sha256},
-            {"num_samples", sweep.evaluation.num_samples},
-            {"max_seq_length", sweep.evaluation.max_seq_length},
-            {"stride", sweep.evaluation.stride}}},
+          {"evaluation", evaluation_json(sweep, inputs)},
           {"gsm8k", gsm8k_json(sweep, inputs)},
           {"cells", std::move(cells)},
           {"pareto", {{"x", sweep.pareto.x}, {"y", sweep.pareto.y}}}};

@@ -58,6 +58,15 @@ TEST_CASE("manifest: a run without text has no data set, no layers and no KV sch
   CHECK(!linear.contains("input_tokens"));
 }
 
+TEST_CASE("manifest: columns stand beside the data set where they were named") {
+  const QuantizedParts parts("dynamic");
+  ManifestInput input = run_over("d");
+  CHECK(!make_manifest(input, parts.recipe, parts.calibration).at("dataset").contains("columns"));
+  input.origin.dataset_columns = R"({"prompt_column":"q","response_column":"a"})";
+  CHECK(make_manifest(input, parts.recipe, parts.calibration).at("dataset").at("columns") ==
+        Json({{"prompt_column", "q"}, {"response_column", "a"}}));
+}
+
 TEST_CASE("manifest: KV alone has the keys it had, queries add theirs") {
   const Calibration calibration = calibration_of(export_case("single_head"));
   const Json kv = make_manifest(run_over("d"), recipe_of(calibration), calibration);

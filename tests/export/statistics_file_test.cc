@@ -34,6 +34,7 @@ Statistics statistics() {
                 .model_config = "{\"model_type\": \"llama\"}",
                 .dataset_path = "data.jsonl",
                 .dataset_sha256 = "cd",
+                .dataset_columns = R"({"text_column":"review"})",
                 .sample_indices = {2, 0, 5},
                 .num_tokens = 1234,
                 .compute_dtype = "float32",
@@ -82,6 +83,7 @@ TEST_CASE("statistics come back from their file as they were") {
   const Statistics read = read_statistics(path);
   CHECK(read.origin.model_config == all.origin.model_config);
   CHECK(read.origin.sample_indices == all.origin.sample_indices);
+  CHECK(read.origin.dataset_columns == all.origin.dataset_columns);
   CHECK(read.origin.num_tokens == 1234);
   CHECK(read.origin.all_experts);
   REQUIRE(read.attention.size() == 2);

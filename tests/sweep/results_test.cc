@@ -78,6 +78,19 @@ CellOutcome done(double kl, int64_t bytes) {
 
 }  // namespace
 
+TEST_CASE("results: columns stand beside the data set where they were named") {
+  PlannedSweep all("{models: m1, recipes: max, kv_cache_dtypes: fp8_e4m3, num_samples: 8}");
+  const std::vector<CellOutcome> outcomes{done(0.0, 20)};
+  CHECK(!results_json(all.sweep, all.plan, some_inputs(), outcomes)["evaluation"].contains(
+      "columns"));
+  all.sweep.evaluation.columns.text = "review";
+  all.sweep.calibration->columns = {.prompt = "q", .response = "a"};
+  const Json results = results_json(all.sweep, all.plan, some_inputs(), outcomes);
+  CHECK(results["evaluation"]["columns"] == Json{{"text_column", "review"}});
+  CHECK(results["calibration"]["columns"] ==
+        Json{{"prompt_column", "q"}, {"response_column", "a"}});
+}
+
 TEST_CASE("results: every cell has every key, and null where there is nothing") {
   const PlannedSweep all(
       "{models: m1, recipes: max, kv_cache_dtypes: [auto, fp8_e4m3, fp8_e5m2], "
