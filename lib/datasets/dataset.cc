@@ -1,6 +1,7 @@
 #include "datasets/dataset.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "datasets/dataset_reader.h"
 #include "datasets/record_mapping.h"
@@ -127,16 +128,22 @@ std::unique_ptr<RecordSource> open_records(const fs::path& path,
   return reader.open_records(path, {.fields = fields, .what = what, .split = split});
 }
 
-std::string Dataset::whole_text() const {
+std::string Dataset::joined_text(std::span<const int64_t> indices) const {
   std::string all;
-  for (int64_t i = 0; i < size(); ++i) {
-    const Record one = record(i);
+  for (const int64_t index : indices) {
+    const Record one = record(index);
     const auto* text = std::get_if<std::string>(&one.content);
     if (!text) fail(one.place, ": holds no text, which is needed to read the data set as one");
-    if (i > 0) all += "\n\n";
+    if (index != indices.front()) all += "\n\n";
     all += *text;
   }
   return all;
+}
+
+std::string Dataset::whole_text() const {
+  std::vector<int64_t> indices(static_cast<size_t>(size()));
+  std::iota(indices.begin(), indices.end(), int64_t{0});
+  return joined_text(indices);
 }
 
 }  // namespace kvcal

@@ -46,6 +46,9 @@ class Dataset {
   /// SHA-256 of the data file's bytes as they lie on the disk; for a descriptor, of the local copy
   /// it reads; of several files, over "<name>\0<SHA-256>\n" of each in the order they are read.
   virtual std::string sha256() const = 0;
+  /// The texts of the records at these indices, which differ, joined by an empty line. Throws Error
+  /// at a record that is not text.
+  std::string joined_text(std::span<const int64_t> indices) const;
   /// All of it as one text, for perplexity: a plain text file as it stands, otherwise the records'
   /// texts joined by an empty line, which is how wikitext perplexity is reported. Throws Error at a
   /// record that is not text.
@@ -92,6 +95,9 @@ struct SampleOptions {
   int64_t max_seq_length = 2048;
   std::optional<uint64_t> shuffle_seed;
 };
+
+/// The indices of a data set's records in the order in which samples are read.
+std::vector<int64_t> reading_order(const Dataset& dataset, const std::optional<uint64_t>& seed);
 
 /// One sample: its record's index in the data set and its ids.
 struct Sample {

@@ -12,13 +12,6 @@
 namespace kvcal {
 namespace {
 
-std::vector<int64_t> order_of(const Dataset& dataset, const SampleOptions& options) {
-  if (options.shuffle_seed) return shuffled_indices(dataset.size(), *options.shuffle_seed);
-  std::vector<int64_t> order(static_cast<size_t>(dataset.size()));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  return order;
-}
-
 /// The clock of strftime_now in templates during calibration: the same input must give the same
 /// bytes on any day. The date is the one Llama 3.1's template falls back to where it has no clock.
 std::tm calibration_clock() {
@@ -121,6 +114,13 @@ void warn_of_missing(const SampleOptions& options, int64_t records, int64_t kept
 
 }  // namespace
 
+std::vector<int64_t> reading_order(const Dataset& dataset, const std::optional<uint64_t>& seed) {
+  if (seed) return shuffled_indices(dataset.size(), *seed);
+  std::vector<int64_t> order(static_cast<size_t>(dataset.size()));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  return order;
+}
+
 std::vector<int64_t> lengths_of(std::span<const Sample> samples) {
   std::vector<int64_t> lengths;
   for (const Sample& sample : samples) lengths.push_back(std::ssize(sample.ids));
@@ -145,7 +145,7 @@ std::vector<Sample> read_samples(const Dataset& dataset, const Tokenizer* tokeni
   check_options(options);
   const int64_t wanted = std::min(options.num_calibration_samples, dataset.size());
   const auto longest = static_cast<size_t>(options.max_seq_length);
-  const std::vector<int64_t> order = order_of(dataset, options);
+  const std::vector<int64_t> order = reading_order(dataset, options.shuffle_seed);
   dataset.will_read(std::span(order).first(static_cast<size_t>(wanted)));
   std::vector<Sample> samples;
   int64_t dropped = 0, media = 0;

@@ -23,6 +23,16 @@ std::vector<ScoredSequence> windows_of(const std::vector<TokenId>& ids,
   return windows;
 }
 
+/// The text, without that of the records to skip: a calibration's samples are records, too.
+std::string text_of(const Dataset& dataset, const SequenceOptions& options) {
+  if (options.num_skipped == 0) return dataset.whole_text();
+  const std::vector<int64_t> order = reading_order(dataset, options.shuffle_seed);
+  size_t begin = 0;
+  for (int64_t left = options.num_skipped; left > 0 && begin < order.size(); ++begin)
+    if (!dataset.joined_text(std::span(order).subspan(begin, 1)).empty()) --left;
+  return dataset.joined_text(std::span(order).subspan(begin));
+}
+
 }  // namespace
 
 std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
@@ -35,7 +45,7 @@ std::vector<ScoredSequence> read_sequences(const std::filesystem::path& path,
   const auto dataset = open_dataset(path, {.columns = options.columns});
   const auto first = dataset->record(0);
   if (std::holds_alternative<std::string>(first.content))
-    return windows_of(make_tokenizer(tokenizer_folder)->encode(dataset->whole_text(), true),
+    return windows_of(make_tokenizer(tokenizer_folder)->encode(text_of(*dataset, options), true),
                       options);
   if (options.stride != 0)
     fail(path.string(), ": a stride needs text that windows slide over, these are ",

@@ -24,7 +24,7 @@ struct SequenceOptions {
   /// Tokens from the begin of one window of text to the next one's; 0: max_seq_length. A window
   /// scores the tokens that the one before has not.
   int64_t stride = 0;
-  /// Records that come first and are not read, in the order of shuffle_seed; of texts none.
+  /// Records with content that come first and are not scored, in the order of shuffle_seed.
   int64_t num_skipped = 0;
   std::optional<uint64_t> shuffle_seed = {};
   RecordColumns columns = {};  ///< of the records, where they are not recognized

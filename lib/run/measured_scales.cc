@@ -14,11 +14,10 @@ constexpr int64_t kFewTokens = 100;  ///< below, a standard error says little
 constexpr const char* kCalibrated = "calibrated";
 constexpr const char* kUnit = "unit";
 
-/// Samples to pass over so that others are measured; 0: there are no others, or it is a text, whose
-/// windows are not the samples.
+/// Samples to pass over so that others are measured; 0: there are no others.
 int64_t num_used(const CalibrateRequest& request, const CalibrationResult& result) {
+  if (!result.cost) return 0;
   const auto dataset = open_dataset(request.dataset, {.columns = request.columns});
-  if (std::holds_alternative<std::string>(dataset->record(0).content) || !result.cost) return 0;
   const auto used = static_cast<int64_t>(result.cost->num_samples);
   return used < dataset->size() ? used : 0;
 }

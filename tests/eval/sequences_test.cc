@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/file.h"
+#include "datasets/dataset.h"
 #include "support/catch.h"
 #include "support/demo_model.h"
 #include "support/folders.h"
@@ -51,6 +52,27 @@ TEST_CASE("every token of a text but its first is scored once, with all the cont
       CHECK(scored[at] == (at == 0 || (step == 30 && at % 30 == 0) ? 0 : 1));
   }
   CHECK(read(scratch.path() / "text.txt", {.num_sequences = 3, .max_seq_length = 30}).size() == 3);
+}
+
+TEST_CASE("a text whose first records are skipped begins after them") {
+  const ScratchFolder scratch;
+  write_file_atomically(scratch.path() / "text.txt", "One.\n\nTwo.\n\nThree.\n\nFour.\n", false);
+  write_file_atomically(scratch.path() / "text.jsonl",
+                        "{\"text\": \"One.\"}\n{\"text\": \"\"}\n{\"text\": \"Two.\"}\n"
+                        "{\"text\": \"Three.\"}\n{\"text\": \"Four.\"}\n",
+                        false);
+  const std::vector<TokenId> rest = make_tokenizer(kTokenizer)->encode("Three.\n\nFour.", true);
+  for (const char* name : {"text.txt", "text.jsonl"}) {
+    CAPTURE(name);
+    const auto windows = read(scratch.path() / name, {.num_skipped = 2});
+    REQUIRE(windows.size() == 1);
+    CHECK(windows[0].ids == rest);
+  }
+  // In a shuffled order, the records that remain.
+  const auto one = read(scratch.path() / "text.txt", {.num_skipped = 3, .shuffle_seed = 1});
+  const std::vector<std::string> texts{"One.", "Two.", "Three.", "Four."};
+  const auto last = static_cast<size_t>(shuffled_indices(4, 1).back());
+  CHECK(one.at(0).ids == make_tokenizer(kTokenizer)->encode(texts.at(last), true));
 }
 
 TEST_CASE("lists of ids are a sequence each") {
