@@ -304,29 +304,36 @@ PairedDifference kl_difference(std::span<const SequenceScores> sequences, size_t
 }
 
 std::vector<PositionScores> by_position(std::span<const SequenceScores> sequences, size_t model) {
-  std::vector<PositionScores> buckets;
+  std::vector<Joined> buckets;
   for (const SequenceScores& sequence : sequences) {
     const TokenScores& scores = sequence.models.at(model);
     for (size_t i = 0; i < sequence.positions.size(); ++i) {
       const auto position = static_cast<uint64_t>(sequence.positions[i]);
       const auto octave = static_cast<size_t>(std::bit_width(position)) - 1;
-      while (buckets.size() <= octave) {
-        const int64_t first = int64_t{1} << buckets.size();
-        buckets.push_back({.first = first, .last = 2 * first - 1});
-      }
-      PositionScores& bucket = buckets[octave];
-      ++bucket.num_tokens;
-      bucket.nll += scores.nll[i];
+      if (buckets.size() <= octave) buckets.resize(octave + 1);
+      buckets[octave].scores.nll.push_back(scores.nll[i]);
       if (scores.kl.empty()) continue;
-      bucket.kl_mean += scores.kl[i];
-      bucket.reference_nll += sequence.reference_nll[i];
+      buckets[octave].scores.kl.push_back(scores.kl[i]);
+      buckets[octave].reference_nll.push_back(sequence.reference_nll[i]);
     }
   }
-  std::erase_if(buckets, [](const PositionScores& bucket) { return bucket.num_tokens == 0; });
-  for (PositionScores& bucket : buckets)
-    for (double* sum : {&bucket.nll, &bucket.kl_mean, &bucket.reference_nll})
-      *sum /= static_cast<double>(bucket.num_tokens);
-  return buckets;
+  std::vector<PositionScores> all;
+  for (size_t octave = 0; octave < buckets.size(); ++octave) {
+    const auto& [scores, reference_nll] = buckets[octave];
+    if (scores.nll.empty()) continue;
+    const int64_t first = int64_t{1} << octave;
+    PositionScores& one = all.emplace_back(PositionScores{
+        .first = first, .last = 2 * first - 1, .num_tokens = std::ssize(scores.nll)});
+    const auto describe = [](const std::vector<double>& values, double& mean, double& error) {
+      if (values.empty()) return;
+      mean = mean_of(values);
+      error = standard_error(values, mean);
+    };
+    describe(scores.nll, one.nll, one.nll_stderr);
+    describe(scores.kl, one.kl_mean, one.kl_stderr);
+    describe(reference_nll, one.reference_nll, one.reference_nll_stderr);
+  }
+  return all;
 }
 
 }  // namespace kvcal

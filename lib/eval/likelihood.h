@@ -95,6 +95,8 @@ struct PositionScores {
   int64_t first = 0, last = 0, num_tokens = 0;
   double nll = 0.0;
   double kl_mean = 0.0, reference_nll = 0.0;  ///< 0 without a reference
+  /// Standard errors, as kl_stderr of Likelihood.
+  double nll_stderr = 0.0, kl_stderr = 0.0, reference_nll_stderr = 0.0;
 };
 /// In octaves of the position, 1, 2 to 3, 4 to 7, ..., without empty ones.
 std::vector<PositionScores> by_position(std::span<const SequenceScores> sequences, size_t model);

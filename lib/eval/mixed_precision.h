@@ -13,6 +13,7 @@ namespace kvcal {
 struct LayerSensitivity {
   int64_t layer = 0;
   double kl_mean = 0.0;  ///< nats
+  double kl_stderr = 0.0;
 };
 
 /// A cache of which some layers keep 16 bits, and what it gives.

@@ -26,23 +26,28 @@ Series series_of(const EvalReport& report, size_t i) {
 
 using PositionNumber = double PositionAccuracy::*;
 
+/// error: the standard error of number.
 Series position_series(const EvalVariant& variant, Series series,
-                       const std::vector<PositionAccuracy>& positions, PositionNumber number) {
+                       const std::vector<PositionAccuracy>& positions, PositionNumber number,
+                       PositionNumber error) {
   for (const PositionAccuracy& place : positions) {
     const auto found = std::ranges::find(variant.positions, place.first, &PositionAccuracy::first);
-    series.values.push_back(found == variant.positions.end() ? std::nan("") : (*found).*number);
+    const bool is_there = found != variant.positions.end();
+    series.values.push_back(is_there ? (*found).*number : std::nan(""));
+    series.errors.push_back(is_there ? (*found).*error : std::nan(""));
   }
   return series;
 }
 
 /// The chart with a series for each variant.
-SeriesChart position_chart(const EvalReport& report, PositionNumber number, SeriesChart chart) {
+SeriesChart position_chart(const EvalReport& report, PositionNumber number, PositionNumber error,
+                           SeriesChart chart) {
   chart.places_title = "position in the sequence";
   const std::vector<PositionAccuracy> positions = all_positions(report);
   for (const PositionAccuracy& place : positions) chart.places.push_back(position_words(place));
   for (size_t i = 0; i < report.variants.size(); ++i)
     chart.series.push_back(
-        position_series(report.variants[i], series_of(report, i), positions, number));
+        position_series(report.variants[i], series_of(report, i), positions, number, error));
   return chart;
 }
 
@@ -94,7 +99,7 @@ SeriesChart kl_by_layer_chart(const EvalReport& report) {
 
 SeriesChart kl_by_position_chart(const EvalReport& report) {
   return position_chart(
-      report, &PositionAccuracy::kl_mean,
+      report, &PositionAccuracy::kl_mean, &PositionAccuracy::kl_stderr,
       {.id = "kl-positions-chart",
        .title = "KL by position in the sequence",
        .description =
@@ -105,7 +110,7 @@ SeriesChart kl_by_position_chart(const EvalReport& report) {
 
 SeriesChart nll_by_position_chart(const EvalReport& report) {
   SeriesChart chart = position_chart(
-      report, &PositionAccuracy::nll,
+      report, &PositionAccuracy::nll, &PositionAccuracy::nll_stderr,
       {.id = "nll-positions-chart",
        .title = "Negative log likelihood by position in the sequence",
        .description =
@@ -115,9 +120,9 @@ SeriesChart nll_by_position_chart(const EvalReport& report) {
        .spacing = Spacing::kLinear});
   if (report.variants.empty()) return chart;
   // Every variant was compared with the same reference.
-  Series reference =
-      position_series(report.variants[0], {"reference", "reference", Mark::kCross, {}},
-                      all_positions(report), &PositionAccuracy::reference_nll);
+  Series reference = position_series(
+      report.variants[0], {"reference", "reference", Mark::kCross, {}}, all_positions(report),
+      &PositionAccuracy::reference_nll, &PositionAccuracy::reference_nll_stderr);
   if (std::ranges::any_of(reference.values, [](double value) { return std::isfinite(value); }))
     chart.series.push_back(std::move(reference));
   return chart;
@@ -164,7 +169,8 @@ ScatterChart sensitivity_chart(const Sensitivity& sensitivity) {
                                      (row.is_proposed ? ", proposed" : ""),
                             .css_class = "s0",
                             .mark = Mark::kCircle,
-                            .is_chosen = row.is_proposed});
+                            .is_chosen = row.is_proposed,
+                            .y_error = row.kl_stderr});
   }
   if (std::isfinite(sensitivity.bytes_per_token_16_bit) && !chart.points.empty())
     chart.points.push_back(
@@ -191,6 +197,7 @@ SeriesChart ranking_chart(const Sensitivity& sensitivity) {
   for (const Sensitivity::Rank& rank : sensitivity.ranking) {
     chart.places.push_back(std::to_string(rank.layer));
     chart.series[0].values.push_back(rank.kl_mean);
+    chart.series[0].errors.push_back(rank.kl_stderr);
   }
   return chart;
 }

@@ -14,6 +14,7 @@ namespace kvcal::report {
 struct PositionAccuracy {
   int64_t first = 0, last = 0, num_tokens = 0;
   double kl_mean, nll, reference_nll;
+  double kl_stderr = 0.0, nll_stderr = 0.0, reference_nll_stderr = 0.0;  ///< 0: not known
 };
 
 /// The same where only this layer's cache is quantized.
@@ -56,6 +57,7 @@ struct MixedPrecision {
   std::vector<int64_t> kept_layers;
   double kl_mean, perplexity, bytes_per_token;
   bool is_proposed = false;
+  double kl_stderr = 0.0;  ///< 0: not known
 };
 struct Sensitivity {
   double kl_budget, bytes_per_token_16_bit;
@@ -63,7 +65,7 @@ struct Sensitivity {
   std::vector<MixedPrecision> rows = {};
   struct Rank {
     int64_t layer = 0;
-    double kl_mean;
+    double kl_mean, kl_stderr = 0.0;
   };
   std::vector<Rank> ranking = {};
 };

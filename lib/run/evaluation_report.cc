@@ -24,6 +24,7 @@ Numbers numbers_of(const Likelihood& result) {
 /// Numbers of a layer whose cache alone is quantized.
 Numbers layer_numbers_of(const Likelihood& result) {
   return {{"kl_mean", result.kl_mean},
+          {"kl_stderr", result.kl_stderr},
           {"kl_p99", result.kl_p99},
           {"kl_max", result.kl_max},
           {"top1_agreement", result.top1_agreement},
@@ -80,10 +81,13 @@ Json positions_json(const std::vector<PositionScores>& positions, bool has_refer
     Json entry = {{"first", bucket.first},
                   {"last", bucket.last},
                   {"num_tokens", bucket.num_tokens},
-                  {"nll", bucket.nll}};
+                  {"nll", bucket.nll},
+                  {"nll_stderr", bucket.nll_stderr}};
     if (has_reference) {
       entry["reference_nll"] = bucket.reference_nll;
+      entry["reference_nll_stderr"] = bucket.reference_nll_stderr;
       entry["kl_mean"] = bucket.kl_mean;
+      entry["kl_stderr"] = bucket.kl_stderr;
     }
     list.push_back(std::move(entry));
   }
@@ -127,6 +131,7 @@ Json rows_json(const std::vector<MixedCacheRow>& rows) {
     list.push_back({{"num_kept", row.kept.size()},
                     {"layers", row.kept},
                     {"kl_mean", *row.result.kl_mean},
+                    {"kl_stderr", *row.result.kl_stderr},
                     {"kl_p99", *row.result.kl_p99},
                     {"top1_agreement", *row.result.top1_agreement},
                     {"perplexity", row.result.perplexity},
@@ -155,7 +160,10 @@ report::EvalVariant page_variant(const VariantLikelihood& variant, bool has_refe
                               .num_tokens = one.num_tokens,
                               .kl_mean = has_reference ? one.kl_mean : none,
                               .nll = one.nll,
-                              .reference_nll = has_reference ? one.reference_nll : none});
+                              .reference_nll = has_reference ? one.reference_nll : none,
+                              .kl_stderr = one.kl_stderr,
+                              .nll_stderr = one.nll_stderr,
+                              .reference_nll_stderr = one.reference_nll_stderr});
   for (const auto& [layer, result] : variant.layers)
     page.layers.push_back({layer, measures_of(layer_numbers_of(result))});
   for (const Likelihood& one : variant.sequences)
@@ -239,7 +247,8 @@ Json evaluation_json(const EvalOptions& options, const std::string& version,
   Json& sensitivity = json["sensitivity"] = cache_json(result.cache);
   sensitivity["ranking"] = Json::array();
   for (const LayerSensitivity& layer : result.ranking)
-    sensitivity["ranking"].push_back({{"layer", layer.layer}, {"kl_mean", layer.kl_mean}});
+    sensitivity["ranking"].push_back(
+        {{"layer", layer.layer}, {"kl_mean", layer.kl_mean}, {"kl_stderr", layer.kl_stderr}});
   sensitivity["rows"] = rows_json(result.rows);
   sensitivity["bytes_per_token_16_bit"] = result.bytes_per_token_16_bit;
   if (!result.proposal) return json;
@@ -302,9 +311,10 @@ report::EvalReport evaluation_report(const EvalOptions& options, const std::stri
                                 .kl_mean = *row.result.kl_mean,
                                 .perplexity = row.result.perplexity,
                                 .bytes_per_token = static_cast<double>(row.bytes_per_token),
-                                .is_proposed = row.is_proposed});
+                                .is_proposed = row.is_proposed,
+                                .kl_stderr = *row.result.kl_stderr});
   for (const LayerSensitivity& layer : result.ranking)
-    sensitivity.ranking.push_back({layer.layer, layer.kl_mean});
+    sensitivity.ranking.push_back({layer.layer, layer.kl_mean, layer.kl_stderr});
   return page;
 }
 

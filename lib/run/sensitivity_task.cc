@@ -29,8 +29,10 @@ Measured measure_layers(const EvalOptions& options, const EvalVariants& variants
   Scorer scorer = variants.make_scorer();
   const std::vector<SequenceScores> alone = score_layers(scorer, sequences, 0, layers, diagnostics);
   Measured result;
-  for (size_t i = 0; i < layers.size(); ++i)
-    result.ranked.push_back({layers[i], *summarize(alone, i).kl_mean});
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Likelihood only = summarize(alone, i);
+    result.ranked.push_back({layers[i], *only.kl_mean, *only.kl_stderr});
+  }
   rank(result.ranked);
   const auto measure_kept = [&](const std::vector<Layers>& kept) {
     std::vector<std::vector<LayerKvScales>> scales;

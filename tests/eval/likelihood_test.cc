@@ -248,6 +248,11 @@ TEST_CASE("positions are averaged in octaves") {
   CHECK(buckets[1].nll == Approx(7.0));
   CHECK(buckets[1].kl_mean == Approx(3.0));
   CHECK(buckets[1].reference_nll == Approx(5.0));
+  // KL of 1, 3 and 5, a standard deviation of 2; NLL of 4, 8 and 9: of the root of 7.
+  CHECK(buckets[1].kl_stderr == Approx(2.0 / std::sqrt(3.0)));
+  CHECK(buckets[1].reference_nll_stderr == Approx(2.0 / std::sqrt(3.0)));
+  CHECK(buckets[1].nll_stderr == Approx(std::sqrt(7.0 / 3.0)));
+  CHECK(buckets[2].kl_stderr == 0.0);
   CHECK(buckets[2].first == 8);
   CHECK(buckets[2].last == 15);
   CHECK(buckets[2].kl_mean == 0.25);

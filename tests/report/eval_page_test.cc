@@ -45,6 +45,11 @@ TEST_CASE("eval page: every variant, layer, position and sequence is there") {
   CHECK(count_of(between(page, "id=\"sequences-table\"", "</table>"), "<tr>") == 1 + 4);
   for (const char* chart : {"layers", "kl-positions", "nll-positions", "sequences"})
     CHECK(count_of(page, std::string("<svg id=\"") + chart + "-chart\"") == 1);
+  // Four variants at 11 ranges of positions, each with its standard error; so has the reference.
+  CHECK(count_of(between(page, "<svg id=\"kl-positions-chart\"", "</svg>"), " deviation\"") ==
+        4 * 11);
+  CHECK(count_of(between(page, "<svg id=\"nll-positions-chart\"", "</svg>"), " deviation\"") ==
+        5 * 11);
   // Four variants in 30 layers, each with a mark.
   CHECK(count_of(between(page, "<svg id=\"layers-chart\"", "</svg>"), "layer 29: ") == 4);
 }

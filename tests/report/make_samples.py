@@ -39,15 +39,18 @@ def positions(kl):
     for bits in range(11):
         last = 2**bits - 1
         nll = 5.2 - 0.28 * bits
-        buckets.append({"first": first, "last": last, "num_tokens": 24 * (last - first + 1), "kl_mean": rounded(about(kl * (0.5 + bits / 8), 0.1)),
-                        "nll": rounded(nll + kl), "reference_nll": rounded(nll)})
+        count = 24 * (last - first + 1)
+        mean = rounded(about(kl * (0.5 + bits / 8), 0.1))
+        buckets.append({"first": first, "last": last, "num_tokens": count, "kl_mean": mean, "kl_stderr": rounded(2 * mean / math.sqrt(count)),
+                        "nll": rounded(nll + kl), "nll_stderr": rounded(2.8 / math.sqrt(count)),
+                        "reference_nll": rounded(nll), "reference_nll_stderr": rounded(2.8 / math.sqrt(count))})
         first = last + 1
     return buckets
 
 
 def layers(kl):
     costs = [about(kl / 40 * (6 if layer in (0, 3, 27) else 1)) for layer in range(LAYERS)]
-    return [{"layer": layer, "kl_mean": rounded(cost), "kl_p99": rounded(cost * 8), "kl_max": rounded(cost * 60),
+    return [{"layer": layer, "kl_mean": rounded(cost), "kl_stderr": rounded(cost / 30), "kl_p99": rounded(cost * 8), "kl_max": rounded(cost * 60),
              "top1_agreement": rounded(1 - math.sqrt(cost) * 0.5), "perplexity": rounded(14.19 + cost)} for layer, cost in enumerate(costs)]
 
 
@@ -104,13 +107,14 @@ def sensitivity_result():
     for kept in (0, 1, 2, 3, 4, 6, 8, 15):
         names = sorted(layer["layer"] for layer in ranking[:kept])
         cost = sum(layer["kl_mean"] for layer in ranking[kept:])
-        rows.append({"num_kept": kept, "layers": names, "kl_mean": rounded(cost), "perplexity": rounded(14.19 + cost),
+        rows.append({"num_kept": kept, "layers": names, "kl_mean": rounded(cost), "kl_stderr": rounded(cost / 30),
+                     "perplexity": rounded(14.19 + cost),
                      "bytes_per_token": 11520 + 384 * kept, "is_proposed": kept == 4})
     names = " ".join(str(layer) for layer in rows[4]["layers"])
     return {"task": "sensitivity", "version": "0.1.0", "model": "SmolLM2", "dataset": "wikitext.txt", "num_sequences": 24,
             "reference": "the same with an unquantized cache",
             "sensitivity": {"kv_cache_dtype": "fp8_e4m3", "scales": "checkpoint", "kl_budget": 0.004,
-                            "ranking": [{"layer": layer["layer"], "kl_mean": layer["kl_mean"]} for layer in ranking], "rows": rows,
+                            "ranking": [{key: layer[key] for key in ("layer", "kl_mean", "kl_stderr")} for layer in ranking], "rows": rows,
                             "bytes_per_token_16_bit": 23040, "skip_layers_argument": f"--kv-cache-dtype-skip-layers {names}",
                             "recipe": "quant_stage:\n  quant_modifiers:\n    QuantizationModifier:\n      ignore: [lm_head]\n"}}
 

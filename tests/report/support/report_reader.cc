@@ -12,6 +12,11 @@ double number_or_nan(const Json& object, std::string_view key) {
   return optional_number(object, key).value_or(std::nan(""));
 }
 
+double number_or_zero(const Json& json, const std::string& key) {
+  const double number = number_or_nan(json, key);
+  return std::isfinite(number) ? number : 0.0;
+}
+
 std::string text_or_empty(const Json& object, std::string_view key) {
   return optional_string(object, key).value_or("");
 }
@@ -60,12 +65,16 @@ EvalVariant read_variant(const Json& json) {
                       .sequences = {}};
   if (variant.name.empty()) variant.name = variant.kv_cache_dtype;
   each_object(json, "positions", [&](const Json& entry) {
-    variant.positions.push_back({.first = required_int(entry, "first"),
-                                 .last = required_int(entry, "last"),
-                                 .num_tokens = optional_int(entry, "num_tokens").value_or(0),
-                                 .kl_mean = number_or_nan(entry, "kl_mean"),
-                                 .nll = number_or_nan(entry, "nll"),
-                                 .reference_nll = number_or_nan(entry, "reference_nll")});
+    variant.positions.push_back(
+        {.first = required_int(entry, "first"),
+         .last = required_int(entry, "last"),
+         .num_tokens = optional_int(entry, "num_tokens").value_or(0),
+         .kl_mean = number_or_nan(entry, "kl_mean"),
+         .nll = number_or_nan(entry, "nll"),
+         .reference_nll = number_or_nan(entry, "reference_nll"),
+         .kl_stderr = number_or_zero(entry, "kl_stderr"),
+         .nll_stderr = number_or_zero(entry, "nll_stderr"),
+         .reference_nll_stderr = number_or_zero(entry, "reference_nll_stderr")});
   });
   each_object(json, "layers", [&](const Json& entry) {
     variant.layers.push_back(
@@ -118,16 +127,17 @@ Sensitivity read_sensitivity(const Json& json) {
                           .rows = {},
                           .ranking = {}};
   each_object(json, "rows", [&](const Json& entry) {
-    sensitivity.rows.push_back(
-        {.kept_layers = read_integers(entry, "layers"),
-         .kl_mean = number_or_nan(entry, "kl_mean"),
-         .perplexity = number_or_nan(entry, "perplexity"),
-         .bytes_per_token = number_or_nan(entry, "bytes_per_token"),
-         .is_proposed = optional_bool(entry, "is_proposed").value_or(false)});
+    sensitivity.rows.push_back({.kept_layers = read_integers(entry, "layers"),
+                                .kl_mean = number_or_nan(entry, "kl_mean"),
+                                .perplexity = number_or_nan(entry, "perplexity"),
+                                .bytes_per_token = number_or_nan(entry, "bytes_per_token"),
+                                .is_proposed = optional_bool(entry, "is_proposed").value_or(false),
+                                .kl_stderr = number_or_zero(entry, "kl_stderr")});
   });
   each_object(json, "ranking", [&](const Json& entry) {
-    sensitivity.ranking.push_back(
-        {.layer = required_int(entry, "layer"), .kl_mean = number_or_nan(entry, "kl_mean")});
+    sensitivity.ranking.push_back({.layer = required_int(entry, "layer"),
+                                   .kl_mean = number_or_nan(entry, "kl_mean"),
+                                   .kl_stderr = number_or_zero(entry, "kl_stderr")});
   });
   return sensitivity;
 }
