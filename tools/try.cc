@@ -40,8 +40,8 @@ WrittenFolder as_checkpoint(const WrittenFolder& overlay) {
   fs::create_directory(folder);
   for (const fs::path& file : paths_in(overlay.path))
     if (file.filename() != kIndexFileName)
-      kvcal::copy_file(file, folder / (file.filename() == kScalesFileName ? kSingleFileName
-                                                                          : file.filename()));
+      kvcal::copy_file(
+          file, folder / (file.filename() == kScalesFileName ? kSingleFileName : file.filename()));
   return {.format = overlay.format, .path = folder};
 }
 
