@@ -13,6 +13,7 @@
 #include "run/output_files.h"
 #include "run/report_files.h"
 #include "terminal/progress.h"
+#include "terminal/session.h"
 
 namespace kvcal {
 namespace {
@@ -42,10 +43,8 @@ void throw_if_missed(const std::vector<std::string>& missed) {
   if (!missed.empty()) throw GateMissed("gate missed: " + join(missed, "\ngate missed: "));
 }
 
-/// result: of any task.
-template <class Result>
-void print_result(const EvalCommand& command, const Json& json, const Result& result) {
-  std::cout << (command.json ? dump_json(json) : evaluation_text(result)) << std::flush;
+void print_result(const EvalCommand& command, const Json& json, const std::string& text) {
+  std::cout << (command.json ? dump_json(json) : text) << std::flush;
 }
 
 void run_likelihood(EvalCommand command) {
@@ -55,7 +54,8 @@ void run_likelihood(EvalCommand command) {
   TerminalDiagnostics diagnostics;
   const LikelihoodResult result = evaluate_likelihood(
       command.eval, command.likelihood, diagnostics, [&](const LikelihoodResult& scores) {
-        print_result(command, evaluation_json(command.eval, KVCAL_VERSION, scores), scores);
+        print_result(command, evaluation_json(command.eval, KVCAL_VERSION, scores),
+                     evaluation_text(scores, most_rows()));
       });
   write_page(command, result, diagnostics);
   throw_if_missed(result.missed);
@@ -79,7 +79,7 @@ void run_gsm8k(EvalCommand command) {
         command.log_samples,
         join(json.at("samples"), "", [](const Json& sample) { return sample.dump() + '\n'; }),
         command.overwrite);
-  print_result(command, json, result);
+  print_result(command, json, evaluation_text(result));
   write_page(command, result, diagnostics);
   throw_if_missed(result.missed);
 }
@@ -95,7 +95,7 @@ void run_sensitivity(EvalCommand command) {
   const bool has_recipe = result.proposal && !result.proposal->recipe.empty();
   if (command.sensitivity.needs_recipe && has_recipe)
     write_file_atomically(command.output_recipe, result.proposal->recipe, command.overwrite);
-  print_result(command, json, result);
+  print_result(command, json, evaluation_text(result, most_rows()));
   write_page(command, result, diagnostics);
   if (command.sensitivity.needs_recipe && !has_recipe)
     throw GateMissed("no recipe: with FP8 in the least sensitive layer alone the mean KL is over " +

@@ -161,13 +161,14 @@ void add_version_options(CLI::App& app) {
 
 constexpr const char* kQuietCommands[] = {"calibrate", "quantize", "scales", "convert", "apply",
                                           "generate",  "eval",     "sweep",  "inspect", "synth"};
-constexpr const char* kListingCommands[] = {"calibrate", "scales", "convert", "verify"};
+constexpr const char* kListingCommands[] = {"calibrate", "scales", "convert",
+                                            "eval",      "sweep",  "verify"};
 
 /// --quiet and --verbose, of the commands that have something to leave out.
 void add_verbosity_options(CLI::App& app) {
   for (const char* name : kListingCommands)
     app.get_subcommand(name)->add_flag_callback(
-        "--verbose", [] { set_verbosity(Verbosity::kVerbose); },
+        "-v,--verbose", [] { set_verbosity(Verbosity::kVerbose); },
         "Print every row of tables of more than 40 rows, instead of a summary");
   for (const char* name : kQuietCommands) {
     CLI::App* command = app.get_subcommand(name);

@@ -123,7 +123,7 @@ void finish(const SweepOptions& options, const SweepResult& result, Diagnostics&
     if (options.json) {
       std::cout << dump_json(result.results->json);
     } else {
-      std::cout << cells_text(report.cells);
+      std::cout << cells_text(report.cells, most_rows());
     }
     std::cout.flush();
   }

@@ -1,5 +1,8 @@
 #include "run/evaluation_text.h"
 
+#include <algorithm>
+#include <functional>
+#include <span>
 #include <sstream>
 
 #include "core/number_text.h"
@@ -54,12 +57,33 @@ void put_several(const LikelihoodResult& result, std::ostream& out) {
   out << table.text();
 }
 
-void put_layers(const VariantLikelihood& variant, bool is_single, std::ostream& out) {
+/// Of a list too long to print, only so many of the layers that lose most.
+size_t num_listed(size_t num_layers, size_t most_rows) {
+  constexpr size_t kWorstLayers = 10;
+  return num_layers <= most_rows ? num_layers : std::min(kWorstLayers, most_rows);
+}
+
+/// " (the worst 10 of 80 layers; --verbose lists all):"
+std::string listed_text(size_t num_layers, size_t most_rows) {
+  const size_t listed = num_listed(num_layers, most_rows);
+  if (listed == num_layers) return ":\n";
+  return " (the worst " + std::to_string(listed) + " of " + std::to_string(num_layers) +
+         " layers; --verbose lists all):\n";
+}
+
+void put_layers(const VariantLikelihood& variant, bool is_single, size_t most_rows,
+                std::ostream& out) {
   if (variant.layers.empty()) return;
-  out << (is_single ? "" : variant.cache.name + ": ")
-      << "KL with only one layer's cache quantized:\n";
+  out << (is_single ? "" : variant.cache.name + ": ") << "KL with only one layer's cache quantized"
+      << listed_text(variant.layers.size(), most_rows);
+  std::vector<LayerLikelihood> layers = variant.layers;
+  if (layers.size() > most_rows) {
+    std::ranges::stable_sort(layers, std::greater{},
+                             [](const LayerLikelihood& one) { return *one.result.kl_mean; });
+    layers.resize(num_listed(layers.size(), most_rows));
+  }
   TextTable table({"layer", "mean KL", "p99 KL", "largest KL", "same top"});
-  for (const auto& [layer, result] : variant.layers)
+  for (const auto& [layer, result] : layers)
     table.add({std::to_string(layer), fixed("%.6f", *result.kl_mean), fixed("%.6f", *result.kl_p99),
                fixed("%.6f", *result.kl_max), exact_percent(*result.top1_agreement)});
   out << table.text();
@@ -84,14 +108,14 @@ void put_proposal(const KeptLayers& proposal, std::ostream& out) {
 
 }  // namespace
 
-std::string evaluation_text(const LikelihoodResult& result) {
+std::string evaluation_text(const LikelihoodResult& result, size_t most_rows) {
   std::ostringstream out;
   if (result.is_single)
     put_one(result.variants[0].cache, result.variants[0].all, result.reference, out);
   else
     put_several(result, out);
   for (const VariantLikelihood& variant : result.variants)
-    put_layers(variant, result.is_single, out);
+    put_layers(variant, result.is_single, most_rows, out);
   return out.str();
 }
 
@@ -108,11 +132,14 @@ std::string evaluation_text(const GsmTaskResult& result) {
   return out.str();
 }
 
-std::string evaluation_text(const SensitivityResult& result) {
+std::string evaluation_text(const SensitivityResult& result, size_t most_rows) {
   std::ostringstream out;
-  out << name_of(result.cache.dtype) << " cache, mean KL with only one layer quantized:\n";
+  const size_t num_layers = result.ranking.size();  // in order of KL, the largest first
+  out << name_of(result.cache.dtype) << " cache, mean KL with only one layer quantized"
+      << listed_text(num_layers, most_rows);
   TextTable ranking({"layer", "mean KL"});
-  for (const LayerSensitivity& layer : result.ranking)
+  const std::span ranked = std::span(result.ranking).first(num_listed(num_layers, most_rows));
+  for (const LayerSensitivity& layer : ranked)
     ranking.add({std::to_string(layer.layer), fixed("%.6f", layer.kl_mean)});
   out << ranking.text();
   out << "\nthe worst layers in 16 bits, all others FP8:\n";

@@ -1,9 +1,12 @@
 #include "sweep/sweep_text.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <sstream>
 
+#include "core/join.h"
 #include "core/number_text.h"
 #include "core/text_table.h"
 #include "core/time_text.h"
@@ -29,6 +32,33 @@ std::string metric_cell(const std::string& name, double number) {
   if (is_part) return percent(number);
   if (name == "weight_bytes") return byte_text(number);
   return short_float(number);
+}
+
+/// "120 cells: 118 done, 2 failed; those of the front (--verbose lists all):"
+std::string cell_counts(const std::vector<report::SweepCell>& cells) {
+  std::map<std::string, size_t> counts;
+  for (const report::SweepCell& cell : cells) ++counts[cell.status];
+  const auto text = [](const auto& count) {
+    return std::to_string(count.second) + " " + count.first;
+  };
+  const bool has_front = std::ranges::any_of(cells, &report::SweepCell::is_pareto);
+  return std::to_string(cells.size()) + " cells: " + join(counts, ", ", text) +
+         (has_front ? "; those of the front (--verbose lists all):\n"
+                    : " (--verbose lists them)\n");
+}
+
+/// Names of those measures that distinguish cells: a number that all share distinguishes none.
+std::vector<std::string> telling_metrics(const std::vector<report::SweepCell>& cells) {
+  std::vector<std::string> names;
+  for (const Metric& metric : all_metrics()) {
+    std::set<double> values;
+    for (const report::SweepCell& cell : cells)
+      if (const double value = cell.measures.at(metric.name); !std::isnan(value))
+        values.insert(value);
+    if (values.size() > 1 || (values.size() == 1 && cells.size() == 1))
+      names.push_back(metric.name);
+  }
+  return names;
 }
 
 }  // namespace
@@ -58,28 +88,25 @@ std::string outlook_text(const Sweep& sweep, const SweepOutlook& outlook) {
   return out.str();
 }
 
-std::string cells_text(const std::vector<report::SweepCell>& cells) {
-  std::vector<std::string> shown, heading{"cell"};
-  for (const Metric& metric : all_metrics()) {
-    std::set<double> values;
-    for (const report::SweepCell& cell : cells)
-      if (const double value = cell.measures.at(metric.name); !std::isnan(value))
-        values.insert(value);
-    // A number that all cells share distinguishes none.
-    if (values.size() > 1 || (values.size() == 1 && cells.size() == 1))
-      shown.push_back(metric.name);
-  }
-  heading.insert(heading.end(), shown.begin(), shown.end());
+std::string cells_text(const std::vector<report::SweepCell>& cells, size_t most_rows) {
+  const std::vector<std::string> metrics = telling_metrics(cells);
+  std::vector<std::string> heading{"cell"};
+  heading.insert(heading.end(), metrics.begin(), metrics.end());
   heading.insert(heading.end(), {"front", "status"});
   TextTable table(heading);
+  const bool has_all = cells.size() <= most_rows;
+  bool is_empty = true;
   for (const report::SweepCell& cell : cells) {
+    if (!has_all && !cell.is_pareto) continue;
+    is_empty = false;
     std::vector<std::string> row{cell.id};
-    for (const std::string& name : shown) row.push_back(metric_cell(name, cell.measures.at(name)));
+    for (const std::string& name : metrics)
+      row.push_back(metric_cell(name, cell.measures.at(name)));
     row.push_back(cell.is_pareto ? "*" : "");
     row.push_back(cell.status);
     table.add(std::move(row));
   }
-  return table.text();
+  return (has_all ? "" : cell_counts(cells)) + (is_empty ? "" : table.text());
 }
 
 }  // namespace kvcal

@@ -14,7 +14,8 @@ namespace kvcal {
 std::string reuse_text(const SweepOutlook& outlook);
 /// The plan's counts, and the work that is left.
 std::string outlook_text(const Sweep& sweep, const SweepOutlook& outlook);
-/// A table of the cells with those measures that distinguish them.
-std::string cells_text(const std::vector<report::SweepCell>& cells);
+/// A table of the cells with those measures that distinguish them; of more than most_rows cells,
+/// their number and those of the front.
+std::string cells_text(const std::vector<report::SweepCell>& cells, size_t most_rows);
 
 }  // namespace kvcal

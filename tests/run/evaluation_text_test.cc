@@ -49,11 +49,11 @@ GsmResult answered() {
 TEST_CASE("evaluation text: one cache is sentences") {
   LikelihoodResult result;
   result.variants = {variant("fp8", scored())};
-  CHECK(evaluation_text(result) ==
+  CHECK(evaluation_text(result, 40) ==
         "fp8_e4m3 cache, 100 tokens: perplexity 4.4817 (NLL 1.500000)\n");
   result.reference = "float16";
   result.variants = {variant("fp8", compared())};
-  CHECK(evaluation_text(result) ==
+  CHECK(evaluation_text(result, 40) ==
         "fp8_e4m3 cache, 100 tokens: perplexity 4.4817 (NLL 1.500000)\n"
         "KL from float16: mean 0.010000 (standard error 0.001000), p99 0.200000, largest 0.500000 "
         "nats; same top token 99.25 %\n"
@@ -67,7 +67,7 @@ TEST_CASE("evaluation text: several caches are a table, and their layers further
   result.variants = {variant("one", compared()), variant("second", compared())};
   result.variants[1].layers = {{.layer = 3, .result = compared()}};
   CHECK(
-      evaluation_text(result) ==
+      evaluation_text(result, 40) ==
       "100 tokens, KL from float16\n"
       "perplexity of float16: 4.4000\n"
       "variant     cache  scales  perplexity    change   mean KL    p99 KL  largest KL  same top\n"
@@ -76,6 +76,23 @@ TEST_CASE("evaluation text: several caches are a table, and their layers further
       "second: KL with only one layer's cache quantized:\n"
       "layer   mean KL    p99 KL  largest KL  same top\n"
       "    3  0.010000  0.200000    0.500000   99.25 %\n");
+}
+
+TEST_CASE("evaluation text: of too many layers the worst are listed") {
+  LikelihoodResult result;
+  result.reference = "float16";
+  result.variants = {variant("fp8", compared())};
+  for (int layer = 0; layer < 3; ++layer) {
+    Likelihood one = compared();
+    one.kl_mean = layer == 1 ? 0.2 : 0.1;
+    result.variants[0].layers.push_back({.layer = layer, .result = one});
+  }
+  CHECK(test::contains(evaluation_text(result, 3), "quantized:\n"));
+  CHECK(evaluation_text(result, 2).ends_with(
+      "KL with only one layer's cache quantized (the worst 2 of 3 layers; --verbose lists all):\n"
+      "layer   mean KL    p99 KL  largest KL  same top\n"
+      "    1  0.200000  0.200000    0.500000   99.25 %\n"
+      "    0  0.100000  0.200000    0.500000   99.25 %\n"));
 }
 
 TEST_CASE("evaluation text: answers have an error of the mean where there are several") {
@@ -107,14 +124,20 @@ TEST_CASE("evaluation text: sensitivity ranks layers and proposes which to keep"
       "the worst layers in 16 bits, all others FP8:\n"
       "kept   mean KL  perplexity  same top  bytes a token          \n"
       "   1  0.010000      4.4817   99.25 %             96  proposed\n";
-  CHECK(evaluation_text(result) == tables +
+  CHECK(evaluation_text(result, 40) == tables +
                                        "to stay within 0.01 keep 1 of 2 layers in 16 bits: 1\n"
                                        "vLLM: --kv-cache-dtype-skip-layers 1\n");
   result.proposal->layers = {};
-  CHECK(evaluation_text(result) == tables + "every layer may be FP8: the mean KL is within 0.01\n");
+  CHECK(evaluation_text(result, 40) == tables + "every layer may be FP8: the mean KL is within 0.01\n");
   result.proposal->layers = {0, 1};
-  CHECK(evaluation_text(result) ==
+  CHECK(evaluation_text(result, 40) ==
         tables + "no FP8 cache is within 0.01: every layer would keep 16 bits\n");
   result.proposal.reset();
-  CHECK(evaluation_text(result) == tables);
+  CHECK(evaluation_text(result, 40) == tables);
+  CHECK(evaluation_text(result, 1).starts_with(
+      "fp8_e4m3 cache, mean KL with only one layer quantized (the worst 1 of 2 layers; --verbose "
+      "lists all):\n"
+      "layer   mean KL\n"
+      "    1  0.020000\n"
+      "\n"));
 }

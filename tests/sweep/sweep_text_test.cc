@@ -56,10 +56,20 @@ TEST_CASE("sweep text: the outlook lists kinds of tasks that are left, time and 
 TEST_CASE("sweep text: columns that are equal in all cells are left out, failed cells have none") {
   std::vector<report::SweepCell> cells{cell("a", 0.5), cell("b", 0.25), cell("c", {})};
   cells[1].is_pareto = true;
-  CHECK(cells_text(cells) ==
+  CHECK(cells_text(cells, 40) ==
         "cell  kl_mean  front  status\n"
         "   a      0.5           done\n"
         "   b     0.25      *    done\n"
         "   c                  failed\n");
-  CHECK(test::contains(cells_text({cell("a", 0.5)}), "perplexity"));
+  CHECK(test::contains(cells_text({cell("a", 0.5)}, 40), "perplexity"));
+}
+
+TEST_CASE("sweep text: of too many cells their number and the front are listed") {
+  std::vector<report::SweepCell> cells{cell("a", 0.5), cell("b", 0.25), cell("c", {})};
+  CHECK(cells_text(cells, 2) == "3 cells: 2 done, 1 failed (--verbose lists them)\n");
+  cells[1].is_pareto = true;
+  CHECK(cells_text(cells, 2) ==
+        "3 cells: 2 done, 1 failed; those of the front (--verbose lists all):\n"
+        "cell  kl_mean  front  status\n"
+        "   b     0.25      *    done\n");
 }
