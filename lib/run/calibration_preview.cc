@@ -51,9 +51,7 @@ struct Inputs {
   std::vector<int64_t> lengths;
 };
 
-double seconds_of(const Inputs& inputs, ComputeType type, const ScoringWork& scoring) {
-  const DeviceRate rate =
-      measure_rate(*inputs.backends[0], type, num_threads(inputs.request.device));
+double seconds_of(const Inputs& inputs, const DeviceRate& rate, const ScoringWork& scoring) {
   const SampleWork each = sample_work(inputs.subject.config, inputs.weights);
   double work = 0.0, scored_work = 0.0, scored_tokens = 0.0;
   for (const int64_t length : inputs.lengths) {
@@ -140,7 +138,10 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
   preview.num_samples = samples.size();
   preview.num_tokens = tokens_of(samples);
   preview.state_bytes = state_bytes(request, subject, samples);
-  preview.seconds = seconds_of(inputs, layerwise.compute_type, scoring);
+  const DeviceRate rate =
+      measure_rate(*backends[0], layerwise.compute_type, num_threads(request.device));
+  preview.seconds = seconds_of(inputs, rate, scoring);
+  preview.busy_seconds = preview.seconds / rate.share;
   plan_memory(inputs, layerwise, preview);
   return preview;
 }
@@ -149,11 +150,19 @@ std::string duration_text(double seconds) {
   return time_text(std::max(1.0, seconds));
 }
 
+std::string estimate_text(double seconds, double busy_seconds) {
+  std::string text = "about " + duration_text(seconds);
+  if (busy_seconds > seconds)
+    text += ", or " + duration_text(busy_seconds) + " while other programs are as busy as now";
+  return text;
+}
+
 Json to_json(const CalibrationPreview& preview) {
   Json json = {{"device", preview.device},
                {"num_samples", preview.num_samples},
                {"num_tokens", preview.num_tokens},
                {"seconds", std::round(preview.seconds)},
+               {"busy_seconds", std::round(preview.busy_seconds)},
                {"memory_bytes", preview.memory_bytes},
                {"memory_available_bytes", nullptr},
                {"disk",
@@ -174,7 +183,7 @@ std::vector<std::pair<std::string, std::string>> preview_lines(const Calibration
   } else {
     lines.emplace_back("samples", count_text(preview.num_samples, "sample") + ", " +
                                       std::to_string(preview.num_tokens) + " tokens");
-    lines.emplace_back("time", "about " + duration_text(preview.seconds));
+    lines.emplace_back("time", estimate_text(preview.seconds, preview.busy_seconds));
     lines.emplace_back(
         "memory", "at most " + bytes(preview.memory_bytes) +
                       (preview.memory_available ? " of " + bytes(*preview.memory_available) : ""));

@@ -16,8 +16,9 @@ struct CalibrationPreview {
   std::string device;
   size_t num_samples = 0;  ///< 0: the recipe runs no text
   int64_t num_tokens = 0;
-  double seconds = 0.0;                      ///< of computing; files are as fast as their disk
-  uint64_t memory_bytes = 0;                 ///< of the process; of a GPU, its memory
+  double seconds = 0.0;       ///< of computing; files are as fast as their disk
+  double busy_seconds = 0.0;  ///< while other programs run as now; the same where none do
+  uint64_t memory_bytes = 0;  ///< of the process; of a GPU, its memory
   std::optional<uint64_t> memory_available;  ///< the limit, or what the machine can give
   // Disk, in bytes:
   uint64_t output_bytes = 0, state_bytes = 0;
@@ -42,6 +43,8 @@ CalibrationPreview preview_calibration(CalibrateRequest request, const ScoringWo
 
 /// time_text, of a second at least: what is estimated is not "0:00".
 std::string duration_text(double seconds);
+/// "about 1:50", and how long where other programs make it longer.
+std::string estimate_text(double seconds, double busy_seconds);
 /// What --json prints.
 Json to_json(const CalibrationPreview& preview);
 /// Pairs of a label and a text of one line.

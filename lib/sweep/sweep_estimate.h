@@ -29,6 +29,8 @@ class SweepEstimate {
   /// kind are scaled by the tasks that are known.
   void learn(SweepTask::Kind kind, double guess, double seconds);
 
+  /// The part of the machine that other programs leave, as in DeviceRate.
+  double share() const { return rate_.share; }
   int64_t tokens(const SweepTask& task) const;
   /// The most bytes of memory that the task takes, roughly.
   double memory(const SweepTask& task) const;

@@ -43,6 +43,7 @@ SweepOutlook outlook_of(const std::vector<SweepTask>& open, const SweepEstimate&
   outlook.memory_bytes *= static_cast<double>(jobs);
   for (const auto& share : outlook.shares)
     outlook.seconds += share.seconds / static_cast<double>(jobs);
+  outlook.busy_seconds = outlook.seconds / estimate.share();
   return outlook;
 }
 
@@ -116,6 +117,7 @@ Json to_json(const Sweep& sweep, const SweepOutlook& outlook) {
           {"left_out", sweep.plan.meaningless},
           {"tasks", std::move(tasks)},
           {"seconds", std::round(outlook.seconds)},
+          {"busy_seconds", std::round(outlook.busy_seconds)},
           {"memory_bytes", std::round(outlook.memory_bytes)},
           {"cells", std::move(cells)}};
 }

@@ -23,6 +23,7 @@ struct SweepOutlook {
   size_t num_wanted = 0, num_there = 0;  ///< requested cells; those that have results
   size_t num_tasks = 0, jobs = 1;
   double seconds = 0.0, memory_bytes = 0.0;  ///< of jobs tasks at a time
+  double busy_seconds = 0.0;                 ///< while other programs run as now
 };
 /// "statistics", "scales", "evaluations", "questions"
 std::string_view share_name(size_t share);

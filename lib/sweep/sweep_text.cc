@@ -10,6 +10,7 @@
 #include "core/number_text.h"
 #include "core/text_table.h"
 #include "core/time_text.h"
+#include "run/calibration_preview.h"
 
 namespace kvcal {
 namespace {
@@ -82,7 +83,7 @@ std::string outlook_text(const Sweep& sweep, const SweepOutlook& outlook) {
       table.add({std::string(share_name(i)), std::to_string(share.num_tasks),
                  std::to_string(share.tokens), time_text(share.seconds)});
   out << table.text();
-  out << "about " << time_text(outlook.seconds)
+  out << estimate_text(outlook.seconds, outlook.busy_seconds)
       << (outlook.jobs > 1 ? ", " + std::to_string(outlook.jobs) + " at a time" : "") << ", and "
       << byte_text(outlook.memory_bytes) << " of memory\n";
   return out.str();

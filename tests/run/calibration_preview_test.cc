@@ -150,3 +150,11 @@ TEST_CASE("preview: durations have hours where they need them") {
   CHECK(duration_text(61) == "1:01");
   CHECK(duration_text(3909) == "1:05:09");
 }
+
+TEST_CASE("preview: a busy machine makes an estimate longer, and an idle one is not told of") {
+  CHECK(estimate_text(110, 110) == "about 1:50");
+  CHECK(estimate_text(110, 517) == "about 1:50, or 8:37 while other programs are as busy as now");
+  const TextCheckpoint files;
+  const CalibrationPreview preview = preview_of(request_of(files));
+  CHECK(preview.busy_seconds >= preview.seconds);
+}
