@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "family/model_config.h"
+#include "family/number_range.h"
 #include "family/tensor_rows.h"
 
 namespace kvcal {
@@ -101,6 +102,7 @@ struct NumberKey {
   std::string_view key;
   float ModelConfig::*field;
   Reading reading = Reading::kAsIs;
+  NumberRange range = kFactorRange;
 };
 /// A key with only one supported value, as JSON. It may be absent.
 struct FixedKey {

@@ -41,8 +41,14 @@ ConfigReader::ConfigReader(const Json& file, const Architecture& architecture,
       json_.erase(found);
   for (const std::string_view texts : {architecture.defaults, more_defaults}) {
     const Json defaults = parse_json(texts);
-    for (const auto& [key, value] : defaults.items())
-      if (!json_.contains(std::string(name_of(key)))) json_[key] = value;
+    for (const auto& [key, value] : defaults.items()) {
+      // rope_scaling is the older name of rope_parameters, and takes the place of the default.
+      const bool has_other = key == "rope_parameters" && file.contains("rope_scaling") &&
+                             !file.at("rope_scaling").empty();
+      if (has_other || json_.contains(std::string(name_of(key)))) continue;
+      json_[key] = value;
+      defaulted_.insert(key);
+    }
   }
 }
 
@@ -74,7 +80,7 @@ std::optional<int64_t> ConfigReader::integer(std::string_view key) const {
   return optional_int(json_, name_of(key));
 }
 std::optional<double> ConfigReader::number(std::string_view key) const {
-  return optional_number(json_, name_of(key));
+  return number_of(json_, key, name_of(key));
 }
 std::optional<bool> ConfigReader::boolean(std::string_view key) const {
   return optional_bool(json_, name_of(key));
@@ -91,9 +97,16 @@ int64_t ConfigReader::size(std::string_view key, int64_t most, int64_t least) co
   return value;
 }
 
-double ConfigReader::positive(std::string_view key) const {
-  const double value = required_number(json_, name_of(key));
-  if (!(value > 0.0)) fail("key '", name_of(key), "' is ", value, ", expected a positive number");
+double ConfigReader::required_number(std::string_view key) const {
+  const auto value = number(key);
+  if (!value) fail_missing(name_of(key), "a number");
+  return *value;
+}
+
+std::optional<double> ConfigReader::number(const NumberKey& row) const {
+  const std::string_view name = name_of(row.key);
+  const std::optional<double> value = optional_number(json_, name);
+  if (value) check_number(name, *value, row.range);
   return value;
 }
 

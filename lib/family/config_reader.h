@@ -30,15 +30,20 @@ class ConfigReader {
   /// Name of the key in the file, for messages.
   std::string_view name_of(std::string_view key) const;
   const Json* find(std::string_view key) const;
+  /// Whether the file itself has the key, under any of its names.
+  bool is_in_file(std::string_view key) const { return !defaulted_.contains(name_of(key)); }
   /// Whether the family's defaults name the key or an alias of it.
   bool has_default(std::string_view key) const;
   std::optional<int64_t> integer(std::string_view key) const;
+  /// In the range of the key's NumberRow.
   std::optional<double> number(std::string_view key) const;
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> string(std::string_view key) const;
   /// Value of key. Throws Error where it is absent or outside [least, most].
   int64_t size(std::string_view key, int64_t most, int64_t least = 1) const;
-  double positive(std::string_view key) const;
+  double required_number(std::string_view key) const;
+  /// In the range that a family's table gives for it.
+  std::optional<double> number(const NumberKey& row) const;
 
   /// Counts keys as read that another key of the same variation turned off.
   void knows(std::initializer_list<std::string_view> keys) const;
@@ -51,6 +56,7 @@ class ConfigReader {
   bool is_unread(const std::string& name, std::string_view key, const Json& value) const;
 
   Json json_;
+  std::set<std::string, std::less<>> defaulted_;  ///< keys of json_ that the file has not
   const Architecture& architecture_;
   mutable std::set<std::string, std::less<>> asked_;  ///< keys and their aliases
 };

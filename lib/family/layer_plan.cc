@@ -198,7 +198,8 @@ void parse_windows(const ConfigReader& reader, ModelConfig& config,
   if (std::ranges::none_of(sliding, [](bool value) { return value; })) return;
   const auto window = reader.integer("sliding_window");
   if (!window) return;
-  if (*window < 1) fail("key 'sliding_window' is ", *window, ", expected 1 or more, or null");
+  if (*window < 1 || *window > kMaxPositions)
+    fail("key 'sliding_window' is ", *window, ", expected 1 to ", kMaxPositions, ", or null");
   for (size_t i = 0; i < sliding.size(); ++i)
     if (sliding[i]) config.layers[i].sliding_window = *window;
 }

@@ -324,10 +324,8 @@ void parse_switches(const ConfigReader& reader, ModelConfig& config) {
 
 void parse_numbers(const ConfigReader& reader, ModelConfig& config) {
   for (const NumberKey& entry : config.architecture->numbers) {
-    const auto value = reader.number(entry.key);
+    const auto value = reader.number(entry);
     if (!value) continue;
-    if (!(*value > 0.0))
-      fail("key '", reader.name_of(entry.key), "' is ", *value, ", expected a positive number");
     const double read = entry.reading == NumberKey::Reading::kInverse ? 1.0 / *value
                         : entry.reading == NumberKey::Reading::kInverseSquareRoot
                             ? 1.0 / std::sqrt(*value)
@@ -425,8 +423,7 @@ ModelConfig parse_text_config(const TextModel& model) {
   parse_sizes(reader, config);
   parse_latent(reader, config);
   parse_heads(reader, config);
-  config.norm_eps =
-      reader.number("rms_norm_eps") ? static_cast<float>(reader.positive("rms_norm_eps")) : 1e-6f;
+  config.norm_eps = static_cast<float>(reader.number("rms_norm_eps").value_or(1e-6));
   config.activation = parse_activation(reader);
   if (config.activation == Activation::kXielu && !has_row(architecture, Role::kActivationAlphaP))
     fail("key '", reader.name_of("hidden_act"), "' is 'xielu', whose numbers the layers of ",

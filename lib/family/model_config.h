@@ -49,6 +49,8 @@ struct RopeConfig {
   int64_t max_position_embeddings = 0;
   int64_t rotary_dim = 0;   ///< rotated dimensions of each head; even; 0: queries grow, only
   int64_t turning_dim = 0;  ///< proportional: those of them whose frequency is not 0
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 /// YaRN's attention factor: 0.1 · mscale · ln(factor) + 1, and 1 for factors up to 1. Source:

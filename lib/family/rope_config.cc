@@ -8,17 +8,6 @@
 namespace kvcal {
 namespace {
 
-double positive_or(const Json& object, std::string_view key, double fallback) {
-  const double value = optional_number(object, key).value_or(fallback);
-  if (!(value > 0.0)) fail("key '", key, "' is ", value, ", expected a positive number");
-  return value;
-}
-
-double required_positive(const Json& object, std::string_view key) {
-  if (!optional_number(object, key)) fail_missing(key, "a positive number");
-  return positive_or(object, key, 0.0);
-}
-
 RopeConfig::Type parse_rope_type(const Json& scaling) {
   static const Registry<RopeConfig::Type> kTypes{
       "rope type",
@@ -54,30 +43,26 @@ std::vector<double> parse_factors(const Json& scaling, std::string_view key, int
                           : std::string(kind_of(*list)),
          ", expected a list of ", count, " numbers: half of the dimensions that turn");
   std::vector<double> factors;
-  for (const Json& value : *list) {
-    if (!value.is_number() || !(value.get<double>() > 0.0))
-      fail("key '", key, "' holds ", value.dump(), ", expected positive numbers");
-    factors.push_back(value.get<double>());
-  }
+  for (const Json& value : *list) factors.push_back(number_in(value, key));
   return factors;
 }
 
 void parse_llama3(const Json& scaling, RopeConfig& rope) {
-  rope.low_freq_factor = required_positive(scaling, "low_freq_factor");
-  rope.high_freq_factor = required_positive(scaling, "high_freq_factor");
+  rope.low_freq_factor = required_number_of(scaling, "low_freq_factor");
+  rope.high_freq_factor = required_number_of(scaling, "high_freq_factor");
   if (!(rope.low_freq_factor < rope.high_freq_factor))
     fail("key 'low_freq_factor' is ", rope.low_freq_factor,
          ", expected less than high_freq_factor ", rope.high_freq_factor);
 }
 
 void parse_yarn(const Json& scaling, RopeConfig& rope) {
-  rope.beta_fast = positive_or(scaling, "beta_fast", 32.0);
-  rope.beta_slow = positive_or(scaling, "beta_slow", 1.0);
-  rope.mscale = optional_number(scaling, "mscale").value_or(0.0);
-  rope.mscale_all_dim = optional_number(scaling, "mscale_all_dim").value_or(0.0);
-  rope.attention_factor = optional_number(scaling, "attention_factor").value_or(0.0);
+  rope.beta_fast = number_of(scaling, "beta_fast").value_or(32.0);
+  rope.beta_slow = number_of(scaling, "beta_slow").value_or(1.0);
+  rope.mscale = number_of(scaling, "mscale").value_or(0.0);
+  rope.mscale_all_dim = number_of(scaling, "mscale_all_dim").value_or(0.0);
+  rope.attention_factor = number_of(scaling, "attention_factor").value_or(0.0);
   rope.truncate = optional_bool(scaling, "truncate").value_or(true);
-  rope.query_beta = optional_number(scaling, "llama_4_scaling_beta").value_or(0.0);
+  rope.query_beta = number_of(scaling, "llama_4_scaling_beta").value_or(0.0);
   if (rope.query_beta != 0.0 && rope.unturned_dim % 2 != 0)
     fail("key 'qk_nope_head_dim' is ", rope.unturned_dim,
          ", expected an even number where queries grow with the position");
@@ -86,19 +71,18 @@ void parse_yarn(const Json& scaling, RopeConfig& rope) {
 void parse_longrope(const Json& scaling, RopeConfig& rope) {
   rope.short_factor = parse_factors(scaling, "short_factor", rope.rotary_dim / 2);
   rope.long_factor = parse_factors(scaling, "long_factor", rope.rotary_dim / 2);
-  rope.factor = positive_or(scaling, "factor",
-                            static_cast<double>(rope.max_position_embeddings) /
-                                static_cast<double>(rope.original_max_position_embeddings));
-  rope.attention_factor = optional_number(scaling, "attention_factor").value_or(0.0);
-  rope.short_mscale = optional_number(scaling, "short_mscale").value_or(0.0);
-  rope.long_mscale = optional_number(scaling, "long_mscale").value_or(0.0);
+  rope.factor = number_of(scaling, "factor")
+                    .value_or(static_cast<double>(rope.max_position_embeddings) /
+                              static_cast<double>(rope.original_max_position_embeddings));
+  rope.attention_factor = number_of(scaling, "attention_factor").value_or(0.0);
+  rope.short_mscale = number_of(scaling, "short_mscale").value_or(0.0);
+  rope.long_mscale = number_of(scaling, "long_mscale").value_or(0.0);
 }
 
 /// Whether Hunyuan's alpha raises theta, once for all lengths, whatever the type says. Source:
 /// transformers hunyuan_v1_dense `compute_ntk_alpha_rope_parameters`.
 bool is_raised_by_alpha(const Json& scaling, const ModelConfig& config) {
-  return config.architecture->has_rope_alpha &&
-         optional_number(scaling, "alpha").value_or(0.0) != 0.0 &&
+  return config.architecture->has_rope_alpha && number_of(scaling, "alpha").value_or(0.0) != 0.0 &&
          parse_rope_type(scaling) == RopeConfig::Type::kDynamic;
 }
 
@@ -111,20 +95,17 @@ bool reads_share(const Json& scaling, const ConfigReader& reader, const ModelCon
   return reader.has_default("partial_rotary_factor");
 }
 
-/// Turning dimensions: a share of the head, or MLA's own.
-int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
-                      int64_t head_dim) {
-  if (config.architecture->has_latent_attention) return config.latent.rope_dim;
-  if (config.architecture->counts_rotary_dim && reader.integer("rotary_dim")) {
-    const int64_t dim = reader.size("rotary_dim", config.head_dim, 2);
-    if (dim % 2 != 0) fail("key 'rotary_dim' is ", dim, ", expected an even number");
-    return dim;
-  }
-  const auto in_scaling = optional_number(scaling, "partial_rotary_factor");
-  const double share =
-      in_scaling ? *in_scaling : reader.number("partial_rotary_factor").value_or(1.0);
-  const bool is_share = share > 0.0 && share <= 1.0;
-  const auto dim = is_share ? static_cast<int64_t>(static_cast<double>(head_dim) * share) : 0;
+/// The share of turning dimensions that the file or the family says.
+std::optional<double> share_of(const Json& scaling, const ConfigReader& reader) {
+  const auto inside = number_of(scaling, "partial_rotary_factor");
+  return inside ? inside : reader.number("partial_rotary_factor");
+}
+
+/// Turning dimensions that a share of the head gives.
+int64_t shared_dim(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
+                   int64_t head_dim) {
+  const double share = share_of(scaling, reader).value_or(1.0);
+  const auto dim = static_cast<int64_t>(static_cast<double>(head_dim) * share);
   if (dim < 2 || dim % 2 != 0)
     fail("key '", reader.name_of("partial_rotary_factor"), "' is ", share, ", which turns ", dim,
          " of ", head_dim, " dimensions of a head; expected an even number of them");
@@ -135,11 +116,35 @@ int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const Mod
   return dim;
 }
 
+/// Turning dimensions: a share of the head, or a number of the family's own.
+int64_t rotary_dim_of(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
+                      int64_t head_dim) {
+  const bool is_latent = config.architecture->has_latent_attention;
+  const bool is_counted = config.architecture->counts_rotary_dim && reader.integer("rotary_dim");
+  if (!is_latent && !is_counted) return shared_dim(scaling, reader, config, head_dim);
+  const std::string_view key = is_latent ? "qk_rope_head_dim" : "rotary_dim";
+  const int64_t dim =
+      is_latent ? config.latent.rope_dim : reader.size("rotary_dim", config.head_dim, 2);
+  if (dim % 2 != 0) fail("key '", key, "' is ", dim, ", expected an even number");
+  // Where the share is said, too, programs take the one or the other. Of a latent's rotated key,
+  // which turns whole, it may be that of the whole head (Mistral 4).
+  const bool is_default =
+      !find_field(scaling, "partial_rotary_factor") && !reader.is_in_file("partial_rotary_factor");
+  const auto share = is_default ? std::nullopt : share_of(scaling, reader);
+  const auto turns = [&](int64_t width) {
+    return static_cast<int64_t>(static_cast<double>(width) * *share) == dim;
+  };
+  if (share && !turns(head_dim) && !(is_latent && turns(dim)))
+    fail("key '", reader.name_of("partial_rotary_factor"), "' is ", *share, " of ", head_dim,
+         " dimensions, and '", key, "' ", dim, "; expected the same in both");
+  return dim;
+}
+
 RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const ModelConfig& config,
                       int64_t head_dim) {
   RopeConfig rope;
-  rope.theta = positive_or(scaling, "rope_theta", reader.number("rope_theta").value_or(10000.0));
-  if (!(rope.theta > 0.0)) fail("key 'rope_theta' is ", rope.theta, ", expected a positive number");
+  const auto theta = number_of(scaling, "rope_theta");
+  rope.theta = theta ? *theta : reader.number("rope_theta").value_or(10000.0);
   rope.rotary_dim = rotary_dim_of(scaling, reader, config, head_dim);
   if (config.architecture->has_latent_attention) rope.unturned_dim = config.latent.nope_dim;
   rope.max_position_embeddings = config.max_position_embeddings;
@@ -149,13 +154,16 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
   const auto inside = optional_int(scaling, "original_max_position_embeddings");
   rope.original_max_position_embeddings =
       outside ? *outside : inside.value_or(config.max_position_embeddings);
-  if (rope.original_max_position_embeddings < 1)
+  if (rope.original_max_position_embeddings < 1 ||
+      rope.original_max_position_embeddings > kMaxPositions)
     fail("key 'original_max_position_embeddings' is ", rope.original_max_position_embeddings,
-         ", expected 1 or more");
+         ", expected 1 to ", kMaxPositions);
   if (scaling.empty()) return rope;
   if (is_raised_by_alpha(scaling, config)) {
     const auto dim = static_cast<double>(config.head_dim);
-    rope.theta *= std::pow(required_positive(scaling, "alpha"), dim / (dim - 2.0));
+    const double alpha = required_number_of(scaling, "alpha");
+    check_number("alpha", alpha, {.least = 1e-6, .most = 1e9});
+    rope.theta *= std::pow(alpha, dim / (dim - 2.0));
     return rope;
   }
   rope.type = parse_rope_type(scaling);
@@ -165,7 +173,7 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
       fail("rope type 'proportional' is not supported for the latent attention of ",
            config.architecture->name);
     rope.turning_dim = std::exchange(rope.rotary_dim, head_dim);
-    rope.factor = positive_or(scaling, "factor", 1.0);
+    rope.factor = number_of(scaling, "factor").value_or(1.0);
     return rope;
   }
   if (rope.type == RopeConfig::Type::kLongRope) {
@@ -176,7 +184,7 @@ RopeConfig parse_rope(const Json& scaling, const ConfigReader& reader, const Mod
     rope.factor = static_cast<double>(rope.max_position_embeddings) /
                   static_cast<double>(rope.original_max_position_embeddings);
   } else {
-    rope.factor = required_positive(scaling, "factor");
+    rope.factor = required_number_of(scaling, "factor");
   }
   if (rope.type == RopeConfig::Type::kLlama3) parse_llama3(scaling, rope);
   if (rope.type == RopeConfig::Type::kYarn) parse_yarn(scaling, rope);
@@ -191,8 +199,48 @@ bool is_by_layer_type(const Json& parameters) {
 RopeConfig parse_local_rope(const ConfigReader& reader, const ModelConfig& config) {
   RopeConfig rope = parse_rope(Json::object(), reader, config, config.head_dim);
   if (config.architecture->local_rope == LocalRope::kOwnTheta)
-    rope.theta = reader.positive("rope_local_base_freq");
+    rope.theta = reader.required_number("rope_local_base_freq");
   return rope;
+}
+
+/// The ropes of layers without a window, then of those with one.
+std::vector<RopeConfig> ropes_by_type(std::string_view key, const Json& object,
+                                      const ConfigReader& reader, const ModelConfig& config) {
+  std::vector<RopeConfig> ropes;
+  for (const std::string_view type : {"full_attention", "sliding_attention"}) {
+    const Json* entry = find_field(object, type);
+    const bool is_full = type == "full_attention";
+    const auto uses = [&](const LayerConfig& layer) {
+      return (layer.sliding_window == 0) == is_full;
+    };
+    const auto user = std::ranges::find_if(config.layers, uses);
+    const bool may_lack = config.architecture->positions == Positions::kRopeByLayerType || !is_full;
+    if (!entry && !may_lack && user != config.layers.end())
+      fail("key '", key, ".full_attention' is missing, and there are layers without a window");
+    if (!entry) continue;
+    const int64_t dim = user == config.layers.end() ? config.head_dim : user->attention.head_dim;
+    for (const LayerConfig& layer : config.layers)
+      if (uses(layer) && layer.attention.head_dim != dim)
+        fail("key '", key, ".", type, "' is of layers with heads of ", dim, " and of ",
+             layer.attention.head_dim, ", expected heads of one size");
+    ropes.push_back(in_context(std::string(key) + "." + std::string(type),
+                               [&] { return parse_rope(*entry, reader, config, dim); }));
+  }
+  return ropes;
+}
+
+/// The ropes that an object describes: that of all layers, or one for each type of layer. object:
+/// null where the file has none.
+std::vector<RopeConfig> ropes_of(std::string_view key, const Json* object,
+                                 const ConfigReader& reader, const ModelConfig& config) {
+  if (object && !object->is_object()) fail_kind(key, "an object", *object);
+  if (object && is_by_layer_type(*object)) return ropes_by_type(key, *object, reader, config);
+  const Json global = object ? *object : Json::object();
+  std::vector<RopeConfig> ropes{
+      in_context(key, [&] { return parse_rope(global, reader, config, config.head_dim); })};
+  if (config.architecture->local_rope != LocalRope::kSame)
+    ropes.push_back(parse_local_rope(reader, config));
+  return ropes;
 }
 
 /// Number of the rope that differs from the first in theta alone, which is made where needed.
@@ -218,37 +266,19 @@ void parse_ropes(const ConfigReader& reader, ModelConfig& config) {
   if (positions == Positions::kLearned || positions == Positions::kSinusoidal ||
       positions == Positions::kNone)
     return;
-  const bool has_local = config.architecture->local_rope != LocalRope::kSame;
-  const Json* parameters = reader.find("rope_parameters");
-  const Json* scaling = parameters ? parameters : reader.find("rope_scaling");
-  const std::string_view key = parameters ? "rope_parameters" : "rope_scaling";
-  if (scaling && !scaling->is_object()) fail_kind(key, "an object", *scaling);
-  if (scaling && is_by_layer_type(*scaling)) {
-    for (const std::string_view type : {"full_attention", "sliding_attention"}) {
-      const Json* entry = find_field(*scaling, type);
-      const bool is_full = type == "full_attention";
-      const auto uses = [&](const LayerConfig& layer) {
-        return (layer.sliding_window == 0) == is_full;
-      };
-      const auto user = std::ranges::find_if(config.layers, uses);
-      const bool may_lack = positions == Positions::kRopeByLayerType || !is_full;
-      if (!entry && !may_lack && user != config.layers.end())
-        fail("key '", key, ".full_attention' is missing, and there are layers without a window");
-      if (!entry) continue;
-      const int64_t dim = user == config.layers.end() ? config.head_dim : user->attention.head_dim;
-      for (const LayerConfig& layer : config.layers)
-        if (uses(layer) && layer.attention.head_dim != dim)
-          fail("key '", key, ".", type, "' is of layers with heads of ", dim, " and of ",
-               layer.attention.head_dim, ", expected heads of one size");
-      config.ropes.push_back(in_context(std::string(key) + "." + std::string(type),
-                                        [&] { return parse_rope(*entry, reader, config, dim); }));
-    }
-    return;
-  }
-  const Json global = scaling ? *scaling : Json::object();
-  config.ropes.push_back(
-      in_context(key, [&] { return parse_rope(global, reader, config, config.head_dim); }));
-  if (has_local) config.ropes.push_back(parse_local_rope(reader, config));
+  constexpr std::string_view kScaling = "rope_scaling", kParameters = "rope_parameters";
+  // As in transformers 5.23, `convert_rope_params_to_dict`, an empty rope_scaling is none.
+  const Json* scaling = reader.find(kScaling);
+  if (scaling && scaling->empty()) scaling = nullptr;
+  const Json* parameters = reader.find(kParameters);
+  if (parameters || !scaling) config.ropes = ropes_of(kParameters, parameters, reader, config);
+  if (!scaling) return;
+  std::vector<RopeConfig> ropes = ropes_of(kScaling, scaling, reader, config);
+  // transformers takes the first; engines take the one or the other.
+  if (parameters && ropes != config.ropes)
+    fail("keys '", kScaling, "' and '", kParameters,
+         "' differ in what they say; expected one of them, or the same in both");
+  config.ropes = std::move(ropes);
 }
 
 void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config) {
@@ -258,9 +288,7 @@ void parse_ropes_by_layer(const ConfigReader& reader, ModelConfig& config) {
   check_one_a_layer(kKey, *list, std::ssize(config.layers));
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const Json& found = list->at(i);
-    if (!found.is_number() || !(found.get<double>() >= 0.0))
-      fail("key 'layer_rope_theta' holds ", found.dump(), ", expected numbers of 0 or more");
-    const auto theta = found.get<double>();
+    const double theta = found == 0 ? 0.0 : number_in(found, "rope_theta", "layer_rope_theta");
     config.layers[i].rope = theta == 0.0 ? kNoRope : rope_with_theta(theta, config);
   }
 }

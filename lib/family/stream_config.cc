@@ -9,25 +9,16 @@ namespace {
 /// More would be a mistake: the largest published model has 4.
 constexpr int64_t kMaxStreams = 64;
 
-/// Entry of a list with one number a layer, between least and most.
-double entry(std::string_view key, const Json& list, size_t layer, double least, double most) {
-  const Json& value = list.at(layer);
-  if (!value.is_number() || value.get<double>() < least || value.get<double>() > most)
-    fail("key '", key, "' holds ", value.dump(), " for layer ", layer, ", expected a number from ",
-         least, " to ", most);
-  return value.get<double>();
-}
-
 void parse_sparsity(const ConfigReader& reader, ModelConfig& config) {
   constexpr std::string_view kKey = "activation_sparsity_pattern";
   // Where it is absent, the first ten layers of a model with more are sparse.
   constexpr int64_t kSparseLayers = 10;
-  constexpr double kSparsity = 0.95, kMost = 0.999999;
+  constexpr double kSparsity = 0.95;
   const Json* list = reader.find(kKey);
   if (list) check_one_a_layer(kKey, *list, config.num_hidden_layers);
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const bool is_sparse = config.num_hidden_layers > kSparseLayers && i < size_t{kSparseLayers};
-    config.layers[i].activation_sparsity = list        ? entry(kKey, *list, i, 0.0, kMost)
+    config.layers[i].activation_sparsity = list        ? number_in(list->at(i), kKey)
                                            : is_sparse ? kSparsity
                                                        : 0.0;
   }
@@ -46,11 +37,11 @@ void parse_mlps_by_layer(const ConfigReader& reader, ModelConfig& config) {
     const Json& list = *reader.find(kKey);
     check_one_a_layer(kKey, list, config.num_hidden_layers);
     for (size_t i = 0; i < config.layers.size(); ++i) {
-      if (!list.at(i).is_number_integer())
-        fail("key '", kKey, "' holds ", list.at(i).dump(), " for layer ", i,
-             ", expected an integer");
-      config.layers[i].intermediate_size =
-          static_cast<int64_t>(entry(kKey, list, i, 1.0, static_cast<double>(kMaxWidth)));
+      const Json& width = list.at(i);
+      if (!width.is_number_integer() || width < 1 || width > kMaxWidth)
+        fail("key '", kKey, "' holds ", width.dump(), " for layer ", i,
+             ", expected an integer from 1 to ", kMaxWidth);
+      config.layers[i].intermediate_size = width.get<int64_t>();
     }
     config.intermediate_size = config.largest(&LayerConfig::intermediate_size);
   }

@@ -152,7 +152,7 @@ TEST_CASE("model_config: a share of a head's dimensions is a share") {
   for (const Json& share : {Json(INT64_MAX), Json(1e300), Json(-1e300), Json(1.5), Json(0)}) {
     json["partial_rotary_factor"] = share;
     CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
-                         "expected an even number of them"));
+                         "expected a number above 0, up to 1"));
   }
 }
 
@@ -215,7 +215,7 @@ TEST_CASE("model_config: ropes of the class take the place of null") {
 TEST_CASE("model_config: a latent cannot turn in proportion") {
   Json json = config_of("youtu");
   json.erase("rope_scaling");
-  json["rope_parameters"] = {{"rope_type", "proportional"}, {"partial_rotary_factor", 0.5}};
+  json["rope_parameters"] = {{"rope_type", "proportional"}, {"partial_rotary_factor", 1.0}};
   CHECK(test::contains(test::message_of([&] { parse_model_config(json); }),
                        "rope type 'proportional' is not supported for the latent attention"));
 }
@@ -304,10 +304,10 @@ TEST_CASE("model_config: MLPs of layers, and residual streams") {
   json["intermediate_size"] = {48, 32};
   CHECK(refusal() == "key 'intermediate_size' has 2 entries, expected 6, one a layer");
   json["intermediate_size"] = {48, 32, 48, 1.5, 48, 48};
-  CHECK(refusal() == "key 'intermediate_size' holds 1.5 for layer 3, expected an integer");
+  CHECK(refusal() == "key 'intermediate_size' holds 1.5 for layer 3, expected an integer from 1 to 1048576");
   json["intermediate_size"] = 48;
   json["activation_sparsity_pattern"] = {0.0, 0.0, 1.0, 0.0, 0.0, 0.0};
-  CHECK(test::contains(refusal(), "holds 1.0 for layer 2, expected a number from 0 to"));
+  CHECK(test::contains(refusal(), "key 'activation_sparsity_pattern' is 1, expected a number from 0 to"));
   json["activation_sparsity_pattern"] = nullptr;
   json["num_hidden_layers"] = 12;
   json["layer_types"] = nullptr;

@@ -1,3 +1,4 @@
+#include "family/config_reader.h"
 #include "family/tensor_tables.h"
 
 namespace kvcal {
@@ -22,13 +23,14 @@ void resolve_routing(const Json& config, ModelConfig& resolved) {
 void resolve(const Json& config, ModelConfig& resolved) {
   share_parallel_norm(config, resolved);
   resolve_routing(config, resolved);
-  if (const auto epsilon = optional_number(config, "rms_norm_eps")) {
+  if (const auto epsilon = number_of(config, "rms_norm_eps")) {
     resolved.centers_norm = false;
     resolved.norm_eps = static_cast<float>(*epsilon);
   }
   const auto width = optional_int(config, "prefix_dense_intermediate_size");
   if (!width) return;
-  if (*width < 1) fail("key 'prefix_dense_intermediate_size' is ", *width, ", expected 1 or more");
+  if (*width < 1 || *width > kMaxWidth)
+    fail("key 'prefix_dense_intermediate_size' is ", *width, ", expected 1 to ", kMaxWidth);
   for (LayerConfig& layer : resolved.layers)
     if (!layer.is_moe) layer.intermediate_size = *width;
 }

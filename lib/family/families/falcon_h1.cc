@@ -11,11 +11,7 @@ std::optional<std::vector<float>> multipliers(const Json& json, std::string_view
   if (!list->is_array() || list->size() != count)
     fail("key '", key, "' is ", list->dump(), ", expected ", count, " numbers");
   std::vector<float> values;
-  for (const Json& value : *list) {
-    if (!value.is_number() || !(value.get<double>() > 0.0))
-      fail("key '", key, "' holds ", value.dump(), ", expected positive numbers");
-    values.push_back(value.get<float>());
-  }
+  for (const Json& value : *list) values.push_back(static_cast<float>(number_in(value, key)));
   return values;
 }
 

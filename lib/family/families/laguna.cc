@@ -8,7 +8,7 @@ namespace {
 
 void resolve_gates(const Json& config, ModelConfig& resolved) {
   resolved.norm_topk_prob = true;
-  const double cap = optional_number(config, "moe_router_logit_softcapping").value_or(0.0);
+  const double cap = number_of(config, "moe_router_logit_softcapping").value_or(0.0);
   resolved.moe.logits_softcap = static_cast<float>(std::max(cap, 0.0));
   const Json* gating = find_field(config, "gating");
   resolved.gates_whole_heads = !gating || *gating == true || *gating == "per-head";

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "family/config_reader.h"
 #include "family/tensor_tables.h"
 
 namespace kvcal {
@@ -39,7 +40,8 @@ void resolve_chunks(const Json& config, ModelConfig& resolved) {
   const Json* found = find_field(config, "attention_chunk_size");
   if (!found && config.contains("attention_chunk_size")) return;  // null
   const int64_t chunk = found ? required_int(config, "attention_chunk_size") : 8192;
-  if (chunk < 1) fail("key 'attention_chunk_size' is ", chunk, ", expected 1 or more, or null");
+  if (chunk < 1 || chunk > kMaxPositions)
+    fail("key 'attention_chunk_size' is ", chunk, ", expected 1 to ", kMaxPositions, ", or null");
   const Json* types = find_field(config, "layer_types");
   if (types && (!types->is_array() || types->size() != resolved.layers.size()))
     fail("key 'layer_types' is ", types->dump(), ", expected a word for each of ",
@@ -63,11 +65,13 @@ void resolve_growth(const Json& config, ModelConfig& resolved) {
   if (!optional_bool(config, "attn_temperature_tuning").value_or(true)) return;
   RopeConfig growth;
   growth.unturned_dim = resolved.head_dim;
-  growth.query_beta = optional_number(config, "attn_scale").value_or(0.1);
+  growth.query_beta = number_of(config, "attn_scale").value_or(0.1);
   growth.query_growth_shift = 1;
   growth.original_max_position_embeddings = optional_int(config, "floor_scale").value_or(8192);
-  if (growth.original_max_position_embeddings < 1)
-    fail("key 'floor_scale' is ", growth.original_max_position_embeddings, ", expected 1 or more");
+  if (growth.original_max_position_embeddings < 1 ||
+      growth.original_max_position_embeddings > kMaxPositions)
+    fail("key 'floor_scale' is ", growth.original_max_position_embeddings, ", expected 1 to ",
+         kMaxPositions);
   const auto number = std::ssize(resolved.ropes);
   for (LayerConfig& layer : resolved.layers)
     if (layer.rope == kNoRope) layer.rope = number;

@@ -1,3 +1,4 @@
+#include "family/config_reader.h"
 #include "family/tensor_tables.h"
 
 namespace kvcal {
@@ -16,7 +17,8 @@ void resolve_windows(const Json& config, ModelConfig& resolved) {
   if (!resolved.layers.empty()) same("swa_v_head_dim", resolved.layers[0].attention.value_dim);
   const auto before = optional_int(config, "sliding_window_size");
   if (!before) return;
-  if (*before < 0) fail("key 'sliding_window_size' is ", *before, ", expected 0 or more");
+  if (*before < 0 || *before > kMaxPositions)
+    fail("key 'sliding_window_size' is ", *before, ", expected 0 to ", kMaxPositions);
   for (LayerConfig& layer : resolved.layers)
     if (layer.has_window) layer.sliding_window = *before + 1;
 }

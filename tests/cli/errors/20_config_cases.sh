@@ -63,3 +63,7 @@ CASE
 bad "A rope scaling that is a number" <<'CASE'
 edit_config 's/"rope_scaling": null/"rope_scaling": 2.0/'
 CASE
+
+bad "An epsilon that erases every number" <<'CASE'
+edit_config 's/"rms_norm_eps": [^,]*/"rms_norm_eps": 1e39/'
+CASE
