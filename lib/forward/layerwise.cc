@@ -9,6 +9,7 @@
 #include "forward/draft_rows.h"
 #include "forward/embedding.h"
 #include "forward/memory_plan.h"
+#include "forward/zero_cache.h"
 
 namespace kvcal {
 
@@ -376,7 +377,9 @@ LayerObservation LayerwiseForward::observe_layer(int64_t layer) {
       layers_.bring(layer, is_end && !request_.query ? LayerParts::kKeyValue : LayerParts::kAll);
   const Observers observers = make_observers(layer);
   run_batches(packed, is_end ? Share::kWhole : Share::kFirstHalf, {.observers = &observers});
-  return observers.take(backend_);
+  LayerObservation seen = observers.take(backend_);
+  refuse_zero_cache(seen, config_, weights_, layer);
+  return seen;
 }
 
 SaturationCounts LayerwiseForward::count_clipped(int64_t layer,
@@ -418,6 +421,7 @@ LayerObservation LayerwiseForward::observe_and_advance(int64_t layer) {
   run_batches(packed, Share::kWhole,
               {.observers = &observers, .storage = &storage, .finishes = true});
   LayerObservation seen = observers.take(backend_);
+  refuse_zero_cache(seen, config_, weights_, layer);
   seen.linears = take_linears();
   return seen;
 }
