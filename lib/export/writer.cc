@@ -1,12 +1,12 @@
 #include "export/writer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "core/file.h"
 #include "export/checkpoint_files.h"
 #include "export/layer_scales.h"
+#include "quant/usable_scale.h"
 
 namespace kvcal {
 
@@ -55,8 +55,7 @@ void check_side(const KvTensorCalibration& side, Strategy strategy) {
     fail("has ", side.scales.size(), " scales for ", heads, " heads");
   for (size_t i = 0; i < side.scales.size(); ++i) {
     const float value = side.scales[i].value;
-    if (!std::isfinite(value) || value <= 0.0f)
-      fail("head ", i, ": scale ", value, ", expected a finite positive number");
+    if (!is_usable({value})) fail("head ", i, ": scale ", value, ", expected ", kUsableScale);
   }
 }
 
@@ -101,8 +100,8 @@ void check_inputs(const Calibration& calibration) {
     if (next == calibration.linears.end() || next->module != linear.module)
       fail(linear.module, ": its input has no scale");
     const float value = next->input_scale.value;
-    if (!std::isfinite(value) || value <= 0.0f)
-      fail(linear.module, ": scale ", value, " of its input, expected a finite positive number");
+    if (!is_usable({value}))
+      fail(linear.module, ": scale ", value, " of its input, expected ", kUsableScale);
     ++next;
   }
   if (next != calibration.linears.end())

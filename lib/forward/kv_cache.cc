@@ -1,8 +1,7 @@
 #include "forward/kv_cache.h"
 
-#include <cmath>
-
 #include "backend/upload.h"
+#include "quant/usable_scale.h"
 
 namespace kvcal {
 namespace {
@@ -15,8 +14,8 @@ std::vector<float> per_head(const std::vector<Scale>& scales, int64_t heads, int
   std::vector<float> result;
   for (int64_t head = 0; head < heads; ++head) {
     const float value = scales[scales.size() == 1 ? 0 : static_cast<size_t>(head)].value;
-    if (!std::isfinite(value) || value <= 0.0f)
-      fail("layer ", layer, ": ", what, " is ", value, ", expected a positive number");
+    if (!is_usable({value}))
+      fail("layer ", layer, ": ", what, " is ", value, ", expected ", kUsableScale);
     result.push_back(value);
   }
   return result;

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <sstream>
 
 #include "family/expected_tensors.h"
+#include "quant/usable_scale.h"
 #include "stored/dialect.h"
 #include "stored/mapped_tensors.h"
 #include "stored/stored_form.h"
@@ -244,8 +244,8 @@ class Reader {
       return false;
     }
     for (const float value : as_float32(std::span(&scale, 1)))
-      if (!std::isfinite(value) || value <= 0.0f) {
-        problem("unreadable: ", scale.name, " holds ", value, ", expected finite positive scales");
+      if (!is_usable({value})) {
+        problem("unreadable: ", scale.name, " holds ", value, ", expected ", kUsableScale);
         return false;
       }
     return true;

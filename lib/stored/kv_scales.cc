@@ -1,11 +1,11 @@
 #include "stored/kv_scales.h"
 
 #include <algorithm>
-#include <cmath>
 #include <span>
 #include <string_view>
 #include <utility>
 
+#include "quant/usable_scale.h"
 #include "stored/kv_forms.h"
 #include "stored/weights.h"
 
@@ -21,8 +21,7 @@ std::vector<Scale> scales_of(const TensorView& tensor, int64_t heads, std::strin
          kind, " heads");
   std::vector<Scale> scales;
   for (const float value : as_float32(std::span(&tensor, 1))) {
-    if (!std::isfinite(value) || value <= 0.0f)
-      fail(tensor.name, " holds ", value, ", expected a finite positive scale");
+    if (!is_usable({value})) fail(tensor.name, " holds ", value, ", expected ", kUsableScale);
     scales.push_back({value});
   }
   return scales;

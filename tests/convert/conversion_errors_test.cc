@@ -116,9 +116,14 @@ TEST_CASE("conversion: scales are finite, positive and agree") {
     return refusal(folder, "tgi").substr(folder.string().size());
   };
   CHECK(message_with(name, scale_of(name, 0.0f)) ==
-        ": " + name + " holds 0, expected a finite positive scale");
+        ": " + name + " holds 0, expected a scale from 1.2e-38 to 5.9e33");
   CHECK(message_with(name, scale_of(name, std::numeric_limits<float>::infinity())) ==
-        ": " + name + " holds inf, expected a finite positive scale");
+        ": " + name + " holds inf, expected a scale from 1.2e-38 to 5.9e33");
+  // Below the normal numbers; and whose product with the largest code is infinite.
+  CHECK(message_with(name, scale_of(name, 1e-45f)) ==
+        ": " + name + " holds 1.4013e-45, expected a scale from 1.2e-38 to 5.9e33");
+  CHECK(message_with(name, scale_of(name, 3.4e38f)) ==
+        ": " + name + " holds 3.4e+38, expected a scale from 1.2e-38 to 5.9e33");
   Tensor three = scale_of(name, 1.0f);
   three.shape = Shape{3};
   three.bytes.resize(12);

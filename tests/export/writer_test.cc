@@ -31,7 +31,7 @@ TEST_CASE("check_calibration: every layer that is not ignored has finite positiv
   for (const auto& [value, shown] : bad)
     CHECK(message_after([v = value](Calibration& c) { c.layers[1].v.scales[1].value = v; }) ==
           "model.layers.1.self_attn: V: head 1: scale " + shown +
-              ", expected a finite positive number");
+              ", expected a scale from 1.2e-38 to 5.9e33");
   CHECK(message_after([](Calibration& c) { c.layers[0].k.scales.clear(); }) ==
         "model.layers.0.self_attn: K: has no scale");
   CHECK(message_after([](Calibration& c) {
@@ -95,8 +95,9 @@ TEST_CASE("writers: every format refuses an uncalibrated layer, and its output i
     INFO(format);
     Calibration bad = good;
     bad.layers[1].k.scales[0].value = std::numeric_limits<float>::quiet_NaN();
-    CHECK(refusal(format, {.model = model, .calibration = bad, .recipe = &recipe}) ==
-          "model.layers.1.self_attn: K: head 0: scale nan, expected a finite positive number");
+    CHECK(
+        refusal(format, {.model = model, .calibration = bad, .recipe = &recipe}) ==
+        "model.layers.1.self_attn: K: head 0: scale nan, expected a scale from 1.2e-38 to 5.9e33");
     const ExportInput input{.model = model, .calibration = good, .recipe = &recipe};
     CHECK((written(format, input) == written(format, input)));
   }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -17,6 +16,7 @@
 #include "core/json.h"
 #include "core/json_limits.h"
 #include "core/shown_name.h"
+#include "quant/usable_scale.h"
 #include "stored/stored_form.h"
 #include "stored/weights.h"
 
@@ -245,8 +245,7 @@ float scale_in(const TensorView& tensor) {
   } else {
     scale = as_float32(std::span(&tensor, 1))[0];
   }
-  if (!std::isfinite(scale) || scale <= 0.0f)
-    fail("holds ", scale, ", expected a finite positive scale");
+  if (!is_usable({scale})) fail("holds ", scale, ", expected ", kUsableScale);
   return scale;
 }
 

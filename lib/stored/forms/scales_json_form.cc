@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <cmath>
 #include <unordered_map>
 
 #include "core/folder.h"
 #include "core/json_limits.h"
+#include "quant/usable_scale.h"
 #include "stored/kv_scales.h"
 #include "stored/stored_form.h"
 
@@ -33,8 +33,7 @@ void read_rank(const Json& rank, const ModelConfig& config, ScalesFile& file) {
     if (found == by_layer.end() || found->second->is_null()) fail_missing(key, "a number");
     if (!found->second->is_number()) fail_kind(key, "a number", *found->second);
     const auto scale = found->second->get<float>();
-    if (!std::isfinite(scale) || scale <= 0.0f)
-      fail("layer ", layer, " has ", scale, ", expected a positive number");
+    if (!is_usable({scale})) fail("layer ", layer, " has ", scale, ", expected ", kUsableScale);
     own.push_back({scale});
     LayerKvScales& entry = file.layers[static_cast<size_t>(layer)];
     const float largest = entry.k.empty() ? scale : std::max(scale, entry.k[0].value);
