@@ -138,7 +138,7 @@ AddedToken read_added_token(const Json& entry, bool is_special) {
           .special = flag("special", is_special)};
 }
 
-std::vector<AddedToken> read_added_tokens(const Json& json) {
+std::vector<AddedToken> read_added_tokens(const Json& json, bool needs_flags) {
   std::vector<AddedToken> tokens;
   if (!json.is_array()) fail("found ", kind_of(json), ", expected an array");
   for (size_t i = 0; i < json.size(); ++i) {
@@ -149,6 +149,10 @@ std::vector<AddedToken> read_added_tokens(const Json& json) {
       token_id(*id, "'" + content.substr(0, 40) + "'");
       if (content.size() > kLongestToken)
         fail("key 'content' has ", content.size(), " bytes, the limit is ", kLongestToken);
+      // The tokenizers package requires them all: without one it is not known what the token
+      // matches.
+      for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized", "special"})
+        if (needs_flags && !find_field(json[i], flag)) fail_missing(flag, "true or false");
       tokens.push_back(read_added_token(json[i], false));
     });
   }

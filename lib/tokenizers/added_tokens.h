@@ -89,7 +89,8 @@ class AddedTokens {
 
 /// A token with its flags; is_special where it does not say so itself.
 AddedToken read_added_token(const Json& entry, bool is_special);
-/// Reads "added_tokens". Throws Error naming the entry.
-std::vector<AddedToken> read_added_tokens(const Json& json);
+/// Reads "added_tokens". needs_flags: an entry without one of its flags is an error. Throws Error
+/// naming the entry.
+std::vector<AddedToken> read_added_tokens(const Json& json, bool needs_flags);
 
 }  // namespace kvcal::tokenizers

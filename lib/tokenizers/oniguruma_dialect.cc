@@ -156,9 +156,11 @@ class Translator {
   void open_group() {
     groups_.push_back(out_.size());
     out_ += '(';
+    // A callout here, and one of PCRE2's verbs there.
+    if (peek() == '*') fail("'(*' is not supported");
     if (peek() != '?') return;
     out_ += take();
-    if (has("~") || has("@")) fail("'(?", peek(), "' is not supported");
+    const size_t flags_begin = at_;
     // In Ruby's syntax m lets the dot match newlines, which is s elsewhere.
     while (std::isalpha(static_cast<unsigned char>(peek())) || peek() == '-') {
       const char flag = take();
@@ -166,6 +168,10 @@ class Translator {
         fail("'(?", flag, "' is not supported");
       out_ += flag == 'm' ? 's' : flag;
     }
+    // PCRE2 knows further groups, such as recursion, which are none here.
+    const std::string_view known = at_ > flags_begin ? ":)" : ":=!><#('";
+    if (at_ == source_.size() || known.find(peek()) == std::string_view::npos)
+      fail("'(?", source_.substr(flags_begin, at_ + 1 - flags_begin), "' is not supported");
   }
 
   /// {n,m}: PCRE2 reads a following + as possessive, Ruby as one more repetition; likewise ? after

@@ -16,6 +16,7 @@ class JsonTokenizer : public Tokenizer {
  public:
   JsonTokenizer(const Json& json, std::unique_ptr<TokenModel> model) : model_(std::move(model)) {
     const auto part = [&](const char* key) { return find_field(json, key); };
+    const bool is_file = !model_;  // else json was made here
     if (const Json* normalizer = part("normalizer"))
       normalizer_ = make_normalizer(*normalizer, "normalizer");
     if (const Json* steps = part("pre_tokenizer"))
@@ -34,7 +35,8 @@ class JsonTokenizer : public Tokenizer {
     }
     if (const Json* tokens = part("added_tokens"))
       added_ = in_context("added_tokens", [&] {
-        return AddedTokens(read_added_tokens(*tokens), model_->vocabulary(), normalizer_.get());
+        return AddedTokens(read_added_tokens(*tokens, is_file), model_->vocabulary(),
+                           normalizer_.get());
       });
     // GPT-2's alphabet is only a spelling of bytes; when the model can look bytes up, leave it out.
     if (pre_tokenizers_.writes_alphabet() && model_->read_bytes()) pre_tokenizers_.keep_bytes();

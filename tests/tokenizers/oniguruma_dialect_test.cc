@@ -40,6 +40,15 @@ TEST_CASE("oniguruma: what Ruby's syntax reads otherwise than PCRE2") {
 
 TEST_CASE("oniguruma: what has no equal is an error that shows the expression") {
   CHECK(message("(?~abc)") == "regular expression '(?~abc)': '(?~' is not supported");
+  // tokenizers 0.22 refuses these, but for (*FAIL) and (*SKIP), which its Oniguruma has otherwise.
+  for (const char* verb : {"(*ACCEPT)", "(*FAIL)", "a(*SKIP)b", "(*UTF8)a", "(*COMMIT)"})
+    CHECK(message(verb) == "regular expression '" + std::string(verb) + "': '(*' is not supported");
+  for (const char* group : {"(a)(?1)", "(?|a|b)", "(?<n>a)(?&n)", "(a)(?-1)", "(a)(?+1)", "(?)a",
+                            "(?^i)a", "(?R)", "(?P>a)", "(?{a})", "(?"})
+    CHECK(test::contains(message(group), " is not supported"));
+  for (const char* group : {"(?<n>a)", "(?'n'a)", "(a)?(?(1)a|b)", "(?#x)a", "(?>a)", "(?i-m)a",
+                            "(?i-m:a)", "(?-i)a", "(?=a)a", "(?<!b)a", "(?<=b)a", "(?!b)a"})
+    CHECK(message(group) == "no error");
   CHECK(message("\\y") == "regular expression '\\y': \\y is not supported");
   CHECK(message("a)") == "regular expression 'a)': ')' at byte 1 closes nothing");
   CHECK(message("(a").find("invalid regular expression '(a': missing closing parenthesis") == 0);

@@ -192,6 +192,15 @@ TEST_CASE("tokenizer.json: added tokens with wrong fields") {
   CHECK(begins(with("added_tokens", R"([{"id": 1}])"),
                "added_tokens: [0]: key 'content' is missing"));
   CHECK(begins(with("added_tokens", "{}"), "added_tokens: found an object"));
+  // As the tokenizers package does: "missing field `single_word`".
+  const Json whole = parse_json(R"({"id": 0, "content": "x", "single_word": false, "lstrip": false,
+                                    "rstrip": false, "normalized": false, "special": true})");
+  for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized", "special"}) {
+    Json token = whole;
+    token.erase(flag);
+    CHECK(with("added_tokens", Json::array({token}).dump()) ==
+          "added_tokens: [0]: key '" + std::string(flag) + "' is missing, expected true or false");
+  }
   CHECK(
       begins(with("added_tokens", "[{\"id\": 1, \"content\": \"" + std::string(5000, 'x') + "\"}]"),
              "added_tokens: [0]: key 'content' has 5000 bytes"));
