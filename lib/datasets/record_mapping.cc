@@ -1,5 +1,6 @@
 #include "datasets/record_mapping.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/error.h"
@@ -9,6 +10,8 @@ namespace kvcal {
 namespace {
 
 constexpr size_t kMaxFieldBytes = 200;
+/// Beside token ids.
+constexpr std::string_view kMask = "attention_mask";
 using Kind = RecordMapping::Kind;
 
 const Json& field_of(const Json& object, const std::string& field) {
@@ -35,6 +38,20 @@ Json pair_to_messages(const RecordMapping& mapping, const Json& object) {
   add("user", std::move(prompt));
   if (!mapping.response.empty()) add("assistant", text_of(object, mapping.response));
   return messages;
+}
+
+/// The forward pass attends to all tokens of a sample, so a mask must say the same.
+void check_mask(const Json& object, size_t tokens) {
+  const Json* found = find_field(object, kMask);
+  if (!found) return;
+  const std::vector<TokenId> mask = to_ids(*found, kMask);
+  if (mask.size() != tokens)
+    fail("key '", kMask, "' has ", mask.size(), " entries, expected one for each of ", tokens,
+         " token ids");
+  const auto hidden = std::ranges::find_if(mask, [](TokenId one) { return one != 1; });
+  if (hidden != mask.end())
+    fail(kMask, "[", hidden - mask.begin(), "] is ", *hidden,
+         ", expected 1: masked tokens are not supported; leave padding out of the record");
 }
 
 std::string filled(const RecordMapping& mapping, const Json& object) {
@@ -103,6 +120,7 @@ std::vector<std::string> fields_of(const RecordMapping& mapping) {
   std::vector<std::string> names;
   for (const std::string* field : {&mapping.field, &mapping.input, &mapping.response})
     if (!field->empty()) names.push_back(*field);
+  if (mapping.kind == Kind::kInputIds) names.emplace_back(kMask);
   for (const FieldTemplate& part : mapping.parts)
     for (std::string& name : part.fields()) names.push_back(std::move(name));
   return names;
@@ -126,8 +144,11 @@ Record map_record(const RecordMapping& mapping, const Json& object, std::string 
   if (!object.is_object()) fail("a record is ", kind_of(object), ", expected an object");
   const std::string& field = mapping.field;
   switch (mapping.kind) {
-    case Kind::kInputIds:
-      return {to_ids(field_of(object, field), field), std::move(place)};
+    case Kind::kInputIds: {
+      std::vector<TokenId> ids = to_ids(field_of(object, field), field);
+      check_mask(object, ids.size());
+      return {std::move(ids), std::move(place)};
+    }
     case Kind::kMessages:
       return {to_messages(field_of(object, field), field), std::move(place)};
     case Kind::kConversations:

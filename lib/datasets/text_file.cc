@@ -123,11 +123,31 @@ Packing packing_of(std::string_view first_bytes) {
   return is_skippable || first_bytes.starts_with(kZstd) ? Packing::kZstd : Packing::kNone;
 }
 
-std::string data_extension(const fs::path& path, bool is_packed) {
+namespace {
+
+/// What the name says.
+Packing packing_by_name(const fs::path& path) {
   const std::string extension = ascii_lower(path.extension().string());
-  const bool names_packing =
-      extension == ".gz" || extension == ".gzip" || extension == ".zst" || extension == ".zstd";
-  return is_packed && names_packing ? ascii_lower(path.stem().extension().string()) : extension;
+  if (extension == ".gz" || extension == ".gzip") return Packing::kGzip;
+  return extension == ".zst" || extension == ".zstd" ? Packing::kZstd : Packing::kNone;
+}
+
+}  // namespace
+
+std::string data_extension(const fs::path& path, bool is_packed) {
+  const bool names_packing = packing_by_name(path) != Packing::kNone;
+  return ascii_lower((is_packed && names_packing ? path.stem() : path).extension().string());
+}
+
+void check_packing(const fs::path& path, Packing found) {
+  const Packing named = packing_by_name(path);
+  if (named == Packing::kNone || named == found) return;
+  const auto text_of = [](Packing packing) {
+    return packing == Packing::kGzip   ? "gzip data"
+           : packing == Packing::kZstd ? "zstd data"
+                                       : "not packed";
+  };
+  fail(path.string(), ": is ", text_of(found), ", its name says ", text_of(named));
 }
 
 TextFile::TextFile(const fs::path& path) : path_(path) {
@@ -138,6 +158,7 @@ TextFile::TextFile(const fs::path& path) : path_(path) {
   file_.emplace(path);
   const std::string_view bytes = view_of(file_->bytes());
   const Packing packing = packing_of(bytes);
+  check_packing(path, packing);
   if (packing == Packing::kNone) {
     text_ = checked(bytes, path);
     return;

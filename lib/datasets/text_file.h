@@ -17,8 +17,10 @@ namespace kvcal {
 /// The ways in which a text file may be packed.
 enum class Packing { kNone, kGzip, kZstd };
 
-/// The packing that the file's first bytes show; its name does not count.
+/// The packing that the file's first bytes show.
 Packing packing_of(std::string_view first_bytes);
+/// Throws Error where the name's ending, such as .gz, says another packing than was found.
+void check_packing(const fs::path& path, Packing found);
 
 /// The extension of the name in lower case; that of the packed file where the file
 /// is packed: ".jsonl" for "a.JSONL" and for a packed "a.jsonl.gz".

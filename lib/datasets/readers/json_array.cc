@@ -176,6 +176,15 @@ struct Index {
   std::vector<RecordSpan> spans;
 };
 
+/// Fails where a mask beside token ids hides one: the forward pass attends to all tokens.
+void check_masks(const Json& mask) {
+  if (mask.is_array())
+    for (const Json& part : mask) check_masks(part);
+  else if (mask != 1)
+    fail("holds ", mask.dump(),
+         ", expected 1: masked tokens are not supported; leave padding out of the records");
+}
+
 /// The records of an object's one array. What else the object holds is not used, but must be JSON.
 Index scan_member(Scanner& scanner, const std::vector<Member>& members, const Member& member,
                   JsonRecords::Shape shape) {
@@ -183,7 +192,11 @@ Index scan_member(Scanner& scanner, const std::vector<Member>& members, const Me
     if (&other != &member)
       in_context(
           "key '" + other.key + "', whose value begins at line " + std::to_string(other.value.line),
-          [&] { parse_json(scanner.text(other.value)); });
+          [&] {
+            const Json value = parse_json(scanner.text(other.value));
+            if (shape == JsonRecords::Shape::kIds && other.key == "attention_mask")
+              check_masks(value);
+          });
   scanner.rewind(member.value);
   return {shape, scan_array(scanner, shape == JsonRecords::Shape::kIds ? '[' : '{')};
 }

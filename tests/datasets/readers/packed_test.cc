@@ -106,6 +106,11 @@ TEST_CASE("packed: what follows the data, other archives and packed tables are r
               "7zXZ" +
                   std::string(1, '\0')) ==
         "c.jsonl.xz: is compressed with xz; unpack it first, or use gzip or zstd");
+  const std::string text = "{\"text\": \"a\"}\n";
+  CHECK(error("e.jsonl.gz", text) == "e.jsonl.gz: is not packed, its name says gzip data");
+  CHECK(error("f.jsonl.zst", text) == "f.jsonl.zst: is not packed, its name says zstd data");
+  CHECK(error("g.txt.gzip", "words") == "g.txt.gzip: is not packed, its name says gzip data");
+  CHECK(error("h.jsonl.zst", gzip) == "h.jsonl.zst: is gzip data, its name says zstd data");
   CHECK(error("d.parquet.gz", gzip) ==
         "d.parquet.gz: is a packed table, which cannot be read in place; unpack it first");
 }
